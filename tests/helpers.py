@@ -29,7 +29,7 @@ from jaxrecall.model import recall as model
 from jaxrecall.model import task
 from jaxrecall.model.point import REDRAWS, Point, Run
 from jaxrecall.model.reference.realization import Realization, run_keys
-from jaxrecall.model.reference.steps import ThreeStep, in_float64, three_step
+from jaxrecall.model.reference.steps import ThreeStep, three_step
 from jaxrecall.model.task import Embeddings
 from jaxrecall.simulator import program, record, training
 from jaxrecall.simulator.record import finish, noise_columns
@@ -131,7 +131,7 @@ def diagnose(realization: Realization, point: Point, learned: ThreeStep, redraws
         mlp        of the rest, what differs from its mean over redraws of W_in with data and embeddings held; 0 without an MLP
         gradient   what is left: that mean
     """
-    r, mean_w = in_float64(realization), learned.w
+    r, mean_w = realization.astype(np.float64), learned.w
     if point.m:
         mean_w = np.mean([three_step(realization._replace(W_in=W_in), point).w for W_in in redraws], axis=0)
     scale = np.abs(learned.w).max() or 1.0

@@ -30,36 +30,6 @@ DTYPE = "float32"
 
 STATUSES = ("ok", "nonfinite", "degenerate")
 
-# name -> (Arrow type, meaning); fields of the point take their meaning from the legend in point.py
-_MEASURED = {
-    "n_correct": ("int64", "test sequences whose label has the largest logit"),
-    "accuracy": ("float64", "n_correct / n_test"),
-    "memory_accuracy": ("float64", "fraction of the vocabulary recalled with attention exactly on the token"),
-    "step1_memory_accuracy": ("float64", "memory_accuracy after step 1 alone, without the trigger: argmax_u z_out(u)^T V1 phi(z_in(v))"),
-    "train_accuracy": ("float64", "accuracy on the first min(N, n_test) samples of the last step's batch"),
-    "attention_mass": ("float64", "mean softmax weight on the informative token in test sequences"),
-    "attention_top1": ("float64", "fraction of test sequences where that weight is strictly the largest"),
-    "trigger_score": ("float64", "z_trig^T w with w = W_KQ z_eos: what the trigger adds to an attention logit (nats)"),
-    "score_std": ("float64", "population standard deviation of the scores z_in(v)^T w over the vocabulary (nats)"),
-    "snr": ("float64", "trigger_score / score_std"),
-    "trigger_cosine": ("float64", "cosine between w and z_trig"),
-    "test_margin": ("float64", "mean of (logit of the label - best other) / standard deviation of the logits"),
-    "n_tied": ("int64", "test sequences whose largest logit is shared exactly; the first label wins"),
-    "status": (
-        "string",
-        "ok; nonfinite: a number overflowed, metrics are null; degenerate: w = 0 at L > 1, snr and trigger_cosine are null",
-    ),
-    "form": ("string", "which form of the computation ran"),
-    "draw_check": ("int64", "32-bit hash of the first random draws of the run; equal draws have equal hashes"),
-    "seconds": ("float64", "wall time of the run without compilation; the time of a batch is divided by estimated cost"),
-    "code_version": ("int64", "version of the numbers; it rises whenever a change alters any of them"),
-    "jax_version": ("string", "version of JAX"),
-    "device_kind": ("string", "device that it ran on, as JAX names it"),
-    "dtype": ("string", "floating-point type of the simulation"),
-    "precision": ("string", "matmul precision of the simulation"),
-    "bucket": ("string", "padded sizes V x d [x m] of the program that ran"),
-}
-
 NOISES = ("leakage", "bias", "mlp", "gradient")
 """Sources of the noise of the attention scores, in the order in which they are split off."""
 
@@ -92,11 +62,6 @@ _TRACED = {
     "Z_out_overlap": ("float64", "root mean square cosine between two rows of Z_out"),
 }
 
-_BY_FREQUENCY = {
-    "rare_memory_accuracy": ("float64", "memory_accuracy over the rarer half of the vocabulary; null for uniform tokens"),
-    "frequent_memory_accuracy": ("float64", "memory_accuracy over the most frequent tenth of the vocabulary; null for uniform tokens"),
-}
-
 ARROW_TYPES = {"float": "float64", "int": "int64", "bool": "bool"}
 """Of numbers, by the name of their type."""
 
@@ -120,19 +85,48 @@ COLUMNS: dict[str, tuple[str, str]] = {
     "seed": ("int64", "seed of the run; the independent unit of any statistics"),
     **_fields("root_seed", "V", "N", "d", "L", "m", "embedding", "activation", "trigger_in_value", "fresh_batches"),
     **_fields("eta", "gamma", "gamma2", "kappa", "n_test"),
-    **_MEASURED,
+    "n_correct": ("int64", "test sequences whose label has the largest logit"),
+    "accuracy": ("float64", "n_correct / n_test"),
+    "memory_accuracy": ("float64", "fraction of the vocabulary recalled with attention exactly on the token"),
+    "step1_memory_accuracy": ("float64", "memory_accuracy after step 1 alone, without the trigger: argmax_u z_out(u)^T V1 phi(z_in(v))"),
+    "train_accuracy": ("float64", "accuracy on the first min(N, n_test) samples of the last step's batch"),
+    "attention_mass": ("float64", "mean softmax weight on the informative token in test sequences"),
+    "attention_top1": ("float64", "fraction of test sequences where that weight is strictly the largest"),
+    "trigger_score": ("float64", "z_trig^T w with w = W_KQ z_eos: what the trigger adds to an attention logit (nats)"),
+    "score_std": ("float64", "population standard deviation of the scores z_in(v)^T w over the vocabulary (nats)"),
+    "snr": ("float64", "trigger_score / score_std"),
+    "trigger_cosine": ("float64", "cosine between w and z_trig"),
+    "test_margin": ("float64", "mean of (logit of the label - best other) / standard deviation of the logits"),
+    "n_tied": ("int64", "test sequences whose largest logit is shared exactly; the first label wins"),
+    "status": (
+        "string",
+        "ok; nonfinite: a number overflowed, metrics are null; degenerate: w = 0 at L > 1, snr and trigger_cosine are null",
+    ),
+    "form": ("string", "which form of the computation ran"),
+    "draw_check": ("int64", "32-bit hash of the first random draws of the run; equal draws have equal hashes"),
+    "seconds": ("float64", "wall time of the run without compilation; the time of a batch is divided by estimated cost"),
+    "code_version": ("int64", "version of the numbers; it rises whenever a change alters any of them"),
+    "jax_version": ("string", "version of JAX"),
+    "device_kind": ("string", "device that it ran on, as JAX names it"),
+    "dtype": ("string", "floating-point type of the simulation"),
+    "precision": ("string", "matmul precision of the simulation"),
+    "bucket": ("string", "padded sizes V x d [x m] of the program that ran"),
     **_fields("streams", "exact", "diagnose", "decoders"),
     **_DIAGNOSED,
     **_DECODED,
     **_fields("pool", *TRAINING),
     **_TRACED,
     **_fields("tokens", "embedding_out", "noise_tokens"),
-    **_BY_FREQUENCY,
+    "rare_memory_accuracy": ("float64", "memory_accuracy over the rarer half of the vocabulary; null for uniform tokens"),
+    "frequent_memory_accuracy": ("float64", "memory_accuracy over the most frequent tenth of the vocabulary; null for uniform tokens"),
     **_fields("label_noise"),
     "recalled": ("int64", "tokens of the vocabulary that are recalled: memory_accuracy V"),
     "recalled_top": ("int64", "largest k such that 90 % of the k most frequent tokens are recalled; null for uniform tokens"),
 }
-"""name -> (Arrow type name, meaning), in table order. A new column goes to the end."""
+"""name -> (Arrow type name, meaning), in table order. A new column goes to the end.
+
+Fields of the point take their meaning from the legend in point.py.
+"""
 
 
 def is_parameter(name: str) -> bool:

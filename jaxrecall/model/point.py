@@ -19,7 +19,7 @@ from operator import attrgetter
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from ..errors import PointError, Problem, shown, suggest
-from .activations import Activation, activations
+from .activations import activations
 from .laws import LAWS, EmbeddingLaw, Law, OptimizerLaw, TokenLaw, find_law
 from .laws.embedding import problems_of_rows
 from .laws.law import OF_FUNCTIONS, SAME_AS, law_names, renamed, with_parameters
@@ -341,10 +341,6 @@ class Point(Evaluation, Training, Recipe, Model, Data):
         return self.embedding_law, find_law("embedding", self.embedding_out)
 
     @property
-    def activation_law(self) -> Activation:
-        return find_law("activation", self.activation)
-
-    @property
     def optimizer_law(self) -> OptimizerLaw:
         """The optimiser of a point that trains on."""
         return find_law("optimizer", self.optimizer)
@@ -426,11 +422,11 @@ def unusual(values: Mapping[str, object]) -> dict[str, object]:
 
     They are as a row or a point has them.
     """
-    usual: dict[str, object] = {name: DEFAULTS.get(name) for name in FIELDS} | {"kappa": KAPPA, "pool": 0, "batch": 0}
     follow = {"root_seed", *(["gamma"] if "kappa" in values else []), *(["activation"] if values.get("m") == 0 else [])}
-    follow |= {name for name, of in (*SAME_AS.items(), ("gamma2", "gamma")) if values.get(name) == values.get(of)}
-    kept = {name: value for name, value in values.items() if name not in follow and not is_missing(value)}
-    return {name: value for name, value in kept.items() if value != usual.get(name)}
+    follow |= {"gamma2"} if values.get("gamma2") == values.get("gamma") else set()
+    usual = {"kappa": KAPPA, "pool": 0, "batch": 0}
+    given = {name: value for name, value in values.items() if not is_missing(value) and value != usual.get(name)}
+    return {name: given[name] for name in unknown_names(given, follow)}
 
 
 def make_point(values: Mapping[str, Any]) -> Point:

@@ -57,6 +57,12 @@ def to_12_digits(value: float) -> str:
     return f"{value:.12g}"
 
 
+def padded(size: int, least: int) -> int:
+    """The size rounded up to a multiple of `least`, or of a larger step that adds a quarter at most."""
+    step = max(least, 1 << max(0, size.bit_length() - 3))
+    return -(-size // step) * step
+
+
 def checked_value(name: str, value: object, kind: str, limits: Limits, problems: list[Problem]) -> Any:
     """`value` as the plain Python type `kind`, or an entry in `problems`.
 

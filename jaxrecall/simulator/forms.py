@@ -134,8 +134,6 @@ def may_group_steps(point: Point) -> bool:
 GAIN = {"none": 0.64, "relu": 0.4, "tanh": 0.55, "gelu": 0.25}
 """Measured error over the leading order, by activation. No others are foreseen."""
 
-LAWS = ("gaussian", "sphere")
-
 
 def step2_error(point: Point) -> float:
     """The expected bound of `shortcut.softmax_errors` on step 2; 0 where nothing is known.
@@ -156,7 +154,7 @@ def step2_error(point: Point) -> float:
     up to 1.5 times the tolerance about two thirds of the runs were rejected, from twice
     on 97 % or more, and at half of it under 1 %.
     """
-    if point.activation not in GAIN or not {point.embedding, point.embedding_out} <= {*LAWS}:
+    if point.activation not in GAIN or not {point.embedding, point.embedding_out} <= {"gaussian", "sphere"}:
         return 0.0
     N, L, d, eta = float(point.N), float(point.L), float(point.d), point.eta
     alike, of_noise = (1 / point.V if law == Uniform() else float(np.sum(shares(law, point.V) ** 2)) for law in point.token_laws)

@@ -65,23 +65,18 @@ def over_samples(world: World, key: Array, n: Array, body: Body[keys.Blocks, Car
     return _over_tiles(world, n, lambda first, count: keys.blocks(key, first, count), body, start)
 
 
-def over_chosen(world: World, step: Array, n: Array, body: Body[keys.Items, Carry], start: Carry) -> Carry:
-    """`over_samples` of the n samples that the batch of gradient step `step` holds.
+def over_step(world: World, step: Array, body: Body[keys.Addresses, Carry], start: Carry) -> Carry:
+    """`over_samples` of the samples of further step `step`: those of its batch, or all N.
 
-    They are of the N of the first batch.
+    Those of a batch are chosen among the N of the first step.
     """
+    if not world.shape.batched:
+        return over_samples(world, stream_of_step(world, step), world.run.N, body, start)
 
     def items(first: Array, count: int) -> keys.Items:
         return keys.Items(world.run.batches[0], task.batch_items(world.run.streams, step, (first, count), world.run.N))
 
-    return _over_tiles(world, n, items, body, start)
-
-
-def over_step(world: World, step: Array, body: Body[keys.Addresses, Carry], start: Carry) -> Carry:
-    """`over_samples` of the samples of further step `step`: those of its batch, or all N."""
-    if world.shape.batched:
-        return over_chosen(world, step, world.run.batch, body, start)
-    return over_samples(world, stream_of_step(world, step), world.run.N, body, start)
+    return _over_tiles(world, world.run.batch, items, body, start)
 
 
 def n_of_step(world: World) -> Array:

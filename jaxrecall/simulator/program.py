@@ -65,11 +65,6 @@ class Program(NamedTuple):
     batch: int
     sharding: NamedSharding
 
-    @property
-    def reserved_bytes(self) -> int:
-        """Memory on each device that the compiler reserves for a batch."""
-        return reserved_bytes(self.run)
-
 
 def reserved_bytes(executable: Compiled) -> int:
     """Memory on each device that the compiler reserves for a call; 0 where it does not say."""
@@ -125,7 +120,7 @@ def compiled(shape: Shape, per_device: int = LOOPED, precision: str = "highest")
         classes = tuple(map(type, shape.laws.values()))  # a notebook may define one again under its name
         program = _compiled(shape, per_device, precision, Mesh(np.array(jax.local_devices()), ("run",)), classes)
     memory = None if on_cpu() else memory_of_device()
-    if per_device > 1 and memory and 2 * program.reserved_bytes > memory:
+    if per_device > 1 and memory and 2 * reserved_bytes(program.run) > memory:
         return compiled(shape, per_device // 2, precision)
     return program
 

@@ -11,6 +11,7 @@ from typing import Any
 from ..model.columns import OwnColumn
 from ..model.laws import TOGETHER, Uniform, find_law
 from ..model.point import BLOCK, TRAINS, Point, of_kind
+from ..model.values import padded
 from .forms import FORMS, Form, form_for, may_group_steps
 
 _STATIC = of_kind("static")
@@ -132,7 +133,7 @@ class Shape:
 
     @property
     def trained_by(self) -> Form:
-        """The form itself."""
+        """The form of the simulation that trains its runs."""
         return FORMS[self.form]
 
     @property
@@ -223,27 +224,22 @@ class Shape:
     @staticmethod
     def tight(point: Point) -> Shape:
         """The shape of a point with little padding: four sizes to the octave, multiples of 16."""
-
-        def padded(size: int) -> int:
-            step = max(16, 1 << max(0, size.bit_length() - 3))
-            return -(-size // step) * step
-
-        return Shape.sized(point, padded(point.V), padded(point.d), padded(point.m))
+        return Shape.sized(point, padded(point.V, 16), padded(point.d, 16), padded(point.m, 16))
 
 
 def _static_fields(point: Point) -> dict[str, Any]:
-    """The static fields of a point's program; one that is None is empty or 0."""
-    values = {name: getattr(point, name) for name in _STATIC}
-    nothing = {"pool": 0, "optimizer": "", "trains": ""}
+    """The static fields of a point's program; one that the point leaves out is empty or 0."""
     tokens, noise = point.token_laws
-    values |= {"activation": point.activation_law.static_text(), "tokens": "uniform", "noise_tokens": ""}
-    if not tokens == noise == Uniform():
-        values |= {"tokens": "tables", "noise_tokens": "" if tokens == noise else "tables"}
     law, out = point.embedding_laws
-    values["embedding"] = "" if law in TOGETHER and law == out else law.static_text()
-    values["embedding_out"] = "" if law == out else out.static_text()
-    values["optimizer"] = point.optimizer_law.static_text() if point.trains_on else None
-    return {name: nothing[name] if value is None else value for name, value in values.items()} | {
+    return {name: getattr(point, name) for name in _STATIC} | {
+        "pool": point.pool or 0,
+        "trains": point.trains or "",
+        "optimizer": point.optimizer_law.static_text() if point.trains_on else "",
+        "activation": find_law("activation", point.activation).static_text(),
+        "tokens": "uniform" if tokens == noise == Uniform() else "tables",
+        "noise_tokens": "" if tokens == noise else "tables",
+        "embedding": "" if law in TOGETHER and law == out else law.static_text(),
+        "embedding_out": "" if law == out else out.static_text(),
         "batched": point.batch is not None,
         "groups": may_group_steps(point),
         "exact_sizes": point.trains_on and not point.optimizer_law.padding_safe,

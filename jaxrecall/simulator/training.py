@@ -23,7 +23,6 @@ from jaxtyping import PyTree
 from ..model import keys
 from ..model.point import MAX_STEPS, TRAINS, first_step, recorded_steps
 from . import counts, gradient, pairs, record, shortcut, stream
-from .forms import FORMS
 from .forward import Scores, activations, attention_scores, zero_if_rounding
 from .gradient import Batch, Parameters, State, moved
 from .loops import longest, n_of_step, norm, over_samples, over_step, scatter_add, with_noise_tokens
@@ -60,7 +59,7 @@ def recipe(world: World) -> Trained:
     G1 and G2 are minus the gradients by V_mat in steps 1 and 3. `Trained` holds V1 /
     eta and V2 / scale.
     """
-    form, run, first = FORMS[world.shape.form], world.run, first_steps(world)
+    form, run, first = world.shape.trained_by, world.run, first_steps(world)
     if not form.exact:
         return shortcut.step3(world, SAMPLES[form.samples], first)
     state = State(first.G1, run.eta, attention_scores(world, first.w_hat, run.attention_rate))
@@ -69,7 +68,7 @@ def recipe(world: World) -> Trained:
 
 def first_steps(world: World) -> FirstSteps:
     """Steps 1 and 2 alone. At V_mat = 0 predictions are uniform in any form."""
-    form = FORMS[world.shape.form]
+    form = world.shape.trained_by
     samples = SAMPLES.get(form.samples)
     G1, known = samples.step1(world) if samples else (-_exact_gradient(world, State(zeros_dp(world)), "V_mat", 0), None)
     A = centred(world, world.e.Z_out @ G1)

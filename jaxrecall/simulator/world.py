@@ -118,12 +118,12 @@ def arguments(runs: Sequence[Run], shape: Shape) -> Arguments:
             return every.astype(TYPES[every.dtype.kind])
 
     numbers = [_numbers(point) for point in points]
-    parameters = traced_parameters(shape)
+    usual: dict[str, float] = {name: value for field, law in shape.laws.items() for name, value in law.traced(field).items()}
     return Arguments(
         streams,  # type: ignore[arg-type]
         batches,  # type: ignore[arg-type]
         **{name: of_each(of[name] for of in numbers) for name in numbers[0]},
-        parameters={name: of_each(law_parameters(p).get(name, usual) for p in points) for name, usual in parameters.items()},
+        parameters={name: of_each(law_parameters(p).get(name, value) for p in points) for name, value in usual.items()},
         token_laws=token_laws(points, shape),
         given=given_tables(points, streams, shape),
     )
@@ -179,11 +179,6 @@ def token_laws(points: Sequence[Point], shape: Shape) -> TokenLaws | None:
         padded(lambda p: rare_and_frequent(p.token_laws[0], p.V), (2,), np.int32),
         padded(lambda p: by_frequency(p.token_laws[0], p.V), (), np.int32),
     )
-
-
-def traced_parameters(shape: Shape) -> dict[str, float]:
-    """The float parameters of the laws of a program by dotted name, with their defaults."""
-    return {name: value for field, law in shape.laws.items() for name, value in law.traced(field).items()}
 
 
 IDLE = Run(Point(V=2, N=1, d=1, L=1, n_test=1), 0)

@@ -11,7 +11,6 @@ from scipy.optimize import linear_sum_assignment
 from jaxrecall import Point, realize, simulate, three_step
 from jaxrecall.errors import PointError
 from jaxrecall.model.reference import decoders
-from jaxrecall.model.reference.steps import in_float64
 from jaxrecall.simulator.shape import Shape
 from jaxrecall.sweep.simulators.cost import peak_bytes
 
@@ -21,7 +20,7 @@ POINT = Point(V=30, N=900, d=12, L=7, n_test=100, eta=1e-6, decoders=True)
 
 def by_hand(point: Point, seed: int):
     """What decoders are told, in float64: point, permutation, G1, Z_in, Z_out, z_trig."""
-    r = in_float64(realize(point, seed))
+    r = realize(point, seed).astype(np.float64)
     return point, r.perm, three_step(r, point).V1 / point.eta, r.Z_in, r.Z_out, r.z_trig
 
 

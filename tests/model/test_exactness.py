@@ -9,7 +9,7 @@ from helpers import assert_same_metrics, autodiff_three_step, relative, streamed
 from jaxrecall.model.point import Point
 from jaxrecall.model.reference.metrics import measure
 from jaxrecall.model.reference.realization import realize
-from jaxrecall.model.reference.steps import attend, features, in_float64, three_step
+from jaxrecall.model.reference.steps import attend, features, three_step
 from jaxrecall.simulator.shape import Shape
 
 MODELS = ("none", "relu", "gelu", "tanh", "quadratic", "identity", "cubic", "mixed")
@@ -62,7 +62,7 @@ def sized(point: Point) -> Shape:
 
 def near_ties(r, point, learned) -> int:
     """Test sequences whose two largest logits are closer than float32 can tell."""
-    z = in_float64(r)
+    z = r.astype(np.float64)
     h, _ = attend(z, point, z.test_tokens, z.test_positions, learned.w)
     logits = np.sort(features(z, point, h)[0] @ learned.V2.T @ z.Z_out.T, axis=1)
     return int((logits[:, -1] - logits[:, -2] < 1e-5 * np.abs(logits).max(1)).sum())

@@ -12,7 +12,7 @@ from scipy.stats import ortho_group
 from jaxrecall.model.point import Point, Run
 from jaxrecall.model.reference.metrics import measure
 from jaxrecall.model.reference.realization import Realization, realize
-from jaxrecall.model.reference.steps import in_float64, three_step
+from jaxrecall.model.reference.steps import three_step
 from jaxrecall.simulator import program
 from jaxrecall.simulator.shape import Shape
 
@@ -64,7 +64,7 @@ def rotated_in(r: Realization) -> Realization:
 @pytest.mark.parametrize("point", POINTS, ids=["attention", "mlp"])
 @pytest.mark.parametrize("change", [relabelled, shuffled, rotated_out, rotated_in])
 def test_the_reference(point, change):
-    r = in_float64(realize(point, SEED))
+    r = realize(point, SEED).astype(np.float64)
     assert_same_metrics(metrics(point, change(r)), metrics(point, r), rtol=1e-9)
 
 
@@ -83,7 +83,7 @@ def test_the_streamed_program(point, change):
 
 
 def test_the_metrics_do_see_a_rotation_of_the_keys_alone():
-    r = in_float64(realize(POINTS[0], SEED))
+    r = realize(POINTS[0], SEED).astype(np.float64)
     moved = rotated_in(r)._replace(z_trig=r.z_trig)
     assert abs(metrics(POINTS[0], moved)["trigger_score"] / metrics(POINTS[0], r)["trigger_score"] - 1) > 1e-3
 

@@ -13,14 +13,14 @@ from jaxrecall.model.columns import ATTENTION_COLUMNS
 from jaxrecall.model.point import Point
 from jaxrecall.model.reference.metrics import measure
 from jaxrecall.model.reference.realization import realize
-from jaxrecall.model.reference.steps import in_float64, three_step
+from jaxrecall.model.reference.steps import three_step
 from jaxrecall.simulator.shape import Shape
 
 
 def test_one_sample():
     """V1 = eta (z_out(y) - mean z_out) h^T, and the one sample is recalled."""
     point = Point(V=20, N=1, d=12, L=3, n_test=50)
-    r = in_float64(realize(point, 2))
+    r = realize(point, 2).astype(np.float64)
     x, y = r.train_tokens[0], r.train_labels[0]
     h = (r.Z_in[x].sum(0) + r.z_trig) / 3
     V1 = point.eta * np.outer(r.Z_out[y] - r.Z_out.mean(0), h)
@@ -33,7 +33,7 @@ def test_one_sample():
 def test_one_sample_of_two_tokens_moves_attention_along_their_keys():
     """L = 2, eta -> 0: grad_w = -1/4 b^T(v_0 - v_1) (k_0 - k_1), b = V1^T (z_out(y) - mean z_out)."""
     point = Point(V=20, N=1, d=12, L=2, n_test=50, eta=1e-9)
-    r = in_float64(realize(point, 2))
+    r = realize(point, 2).astype(np.float64)
     learned = three_step(realize(point, 2), point)
     b = learned.V1.T @ (r.Z_out[r.train_labels[0]] - r.Z_out.mean(0))
     k = r.Z_in[r.train_tokens[0]] + (np.arange(2) == r.train_positions[0])[:, None] * r.z_trig
@@ -159,7 +159,7 @@ def test_small_eta_gives_the_uniform_softmax_formula():
     errors = []
     for eta in (1e-1, 1e-2, 1e-3):
         point = Point(V=20, N=300, d=12, L=4, n_test=50, eta=eta, kappa=50)
-        r = in_float64(realize(point, 0))
+        r = realize(point, 0).astype(np.float64)
         learned = three_step(realize(point, 0), point)
         centred = r.Z_out - r.Z_out.mean(0)
         k = r.Z_in[r.train_tokens] + (np.arange(4) == r.train_positions[:, None])[..., None] * r.z_trig

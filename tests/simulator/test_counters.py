@@ -6,7 +6,6 @@ import pytest
 from jaxrecall import simulate
 from jaxrecall.model.point import Point
 from jaxrecall.model.reference.realization import realize
-from jaxrecall.model.reference.steps import in_float64
 from jaxrecall.simulator.shape import Shape
 
 from helpers import relative, streamed  # isort: skip
@@ -16,7 +15,7 @@ from helpers import relative, streamed  # isort: skip
 def test_a_hundred_million_token_occurrences():
     """V1 from exact integer counts C[y, u] and n_y of 2^26.6 tokens: eta / (N L) Zc^T (C Z_in + n z_trig^T)."""
     point = Point(V=2, N=2**20 + 3, d=3, L=96, n_test=8)
-    r = in_float64(realize(point, 0))
+    r = realize(point, 0).astype(np.float64)
     u = np.stack([(r.train_tokens == token).sum(1) for token in range(2)], axis=1)
     C = np.stack([u[r.train_labels == y].sum(0) for y in range(2)])
     n = np.bincount(r.train_labels, minlength=2)

@@ -16,7 +16,7 @@ from jaxrecall.model.columns import TRACE_COLUMNS
 from jaxrecall.model.laws import LAWS
 from jaxrecall.model.point import TRAINS, Run
 from jaxrecall.model.reference.descent import EMBEDDINGS
-from jaxrecall.model.reference.steps import attend, features, in_float64
+from jaxrecall.model.reference.steps import attend, features
 from jaxrecall.simulator import loops, program
 from jaxrecall.simulator.shape import Shape
 from jaxrecall.simulator.world import arguments
@@ -64,7 +64,7 @@ def test_the_start_is_what_three_step_learned(kw):
     numbers = {name: value for name, value in expected.items() if value is not None}
     assert {name: found[name] for name in numbers} == pytest.approx(numbers, rel=1e-12)
     assert all(found[name] is None for name in expected.keys() - {*numbers, *TRACE_COLUMNS})  # which the recipe alone lacks
-    z = in_float64(r)
+    z = r.astype(np.float64)
     for x, ell, y, loss in ((*r[6:9], first.loss), (*r[9:12], first.test_loss)):
         logits = features(z, point, attend(z, point, x, ell, recipe.w)[0])[0] @ recipe.V2.T @ z.Z_out.T
         assert loss == pytest.approx(np.mean(np.logaddexp.reduce(logits, axis=1) - logits[np.arange(len(y)), y]), rel=1e-12)
@@ -134,7 +134,7 @@ def by_w_alone(r, point, first):
     """w after the point's steps, by the same optimizer on V_mat and w."""
     optimizer = point.optimizer_law.transformation(1.0)
     with jax.enable_x64(True), jax.numpy_dtype_promotion("standard"):
-        z = in_float64(r)
+        z = r.astype(np.float64)
         z_eos = jnp.asarray(z.z_eos)
 
         @jax.jit
@@ -210,7 +210,7 @@ def test_a_step_reads_the_samples_of_its_batch():
     first, once, twice = descend(r, point)
     for step, (before, after) in enumerate(itertools.pairwise((first, once, twice))):
         tokens, positions, labels = (a[r.train_items[step]] for a in (r.train_tokens, r.train_positions, r.train_labels))
-        phi = features(in_float64(r), point, attend(in_float64(r), point, tokens, positions, before.w)[0])[0]
+        phi = features(r.astype(np.float64), point, attend(r.astype(np.float64), point, tokens, positions, before.w)[0])[0]
         p = softmax(phi @ before.V_mat.T @ before.Z_out.T, axis=1)
         slope = (p - np.eye(12)[labels]).T @ phi / 40
         assert relative(after.V_mat, before.V_mat - point.lr * before.Z_out.T @ slope) < 1e-12

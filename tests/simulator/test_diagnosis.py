@@ -14,7 +14,6 @@ from jaxrecall.compact import main as compact
 from jaxrecall.model.columns import EXTRA_COLUMNS, NOISES
 from jaxrecall.model.point import EXTRAS, REDRAWS
 from jaxrecall.model.reference.metrics import measure
-from jaxrecall.model.reference.steps import in_float64
 from jaxrecall.simulator import program, record, shortcut
 from jaxrecall.simulator.record import noise_columns
 from jaxrecall.simulator.shape import Shape
@@ -55,7 +54,7 @@ def test_the_vectors_and_the_variances_add_up_exactly(point):
     r = realize(point, SEED)
     learned = three_step(r, point)
     again = [three_step(r._replace(W_in=W_in), point).w for W_in in redraws(point, SEED)] if point.m else [learned.w]
-    w, z = learned.w, in_float64(r)
+    w, z = learned.w, r.astype(np.float64)
     four = split(z, w, np.mean(again, axis=0))
     assert relative(four.sum(0), w) < 1e-14
     leakage, bias, mlp, gradient = four
@@ -71,7 +70,7 @@ def test_the_vectors_and_the_variances_add_up_exactly(point):
 
 def test_the_parts_of_a_known_vector():
     """w = 3 z_trig + 2 u + x, with u and x orthogonal to z_trig and u along Sigma_c zbar; W_in redrawn moves x to y."""
-    z = in_float64(realize(POINT, SEED))
+    z = realize(POINT, SEED).astype(np.float64)
     zbar = z.Z_in.mean(0)
     drift = sum(np.outer(row - zbar, row - zbar) for row in z.Z_in) @ zbar
 

@@ -124,7 +124,7 @@ def test_bounds_bound(point, eta, kappa):
     point = point.replace(eta=eta, kappa=kappa)
     world = drawn(point, SEED, shape_of(point))
     bounds = jax.device_get(helpers._train(world)[1]["errors"])
-    r = steps.in_float64(realize(point, SEED))
+    r = realize(point, SEED).astype(np.float64)
     learned = steps.three_step(realize(point, SEED), point)
     x, ell, _ = r.samples(1)
     answers = r.Z_out @ learned.V1

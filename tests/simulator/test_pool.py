@@ -17,6 +17,7 @@ from jaxrecall import Point, load, realize, simulate, three_step
 from jaxrecall.analysis.fit import fit
 from jaxrecall.errors import PointError
 from jaxrecall.model import point as law
+from jaxrecall.model.laws import find_law
 from jaxrecall.model.laws.tokens import shares
 from jaxrecall.model.point import Run
 from jaxrecall.report import main as report
@@ -81,7 +82,7 @@ def test_means_of_polynomials_are_those_over_pairs(activation):
         world = pool_draws.with_pools(world)
         counts, E = pool_draws.pool_of_step(world, 0)
         attended, weights = pairs.attended(world, counts, unlearned_scores(world)), pool_draws.weights_of(world, E)
-        by_products = pairs.mean_polynomials(world, attended, weights, point.activation_law.coefficients(jnp))
+        by_products = pairs.mean_polynomials(world, attended, weights, find_law("activation", point.activation).coefficients(jnp))
         return by_products, pairs.mean_features(world, attended, weights)
 
     (rows, phi2), (expected_rows, expected_phi2) = means(drawn(point, 3, Shape.sized(point, 16, 16, 24)))

@@ -17,7 +17,7 @@ from jaxrecall.analysis.figures.runs import predicted
 from jaxrecall.errors import TheoryError
 from jaxrecall.model.laws import EmbeddingLaw
 from jaxrecall.model.point import FIELDS, Point
-from jaxrecall.model.reference.steps import attend, features, in_float64
+from jaxrecall.model.reference.steps import attend, features
 from jaxrecall.sweep.grid import read_grid
 from jaxrecall.theory import Model, surrogate
 from jaxrecall.theory.locked import Reading, key_overlaps, orthogonal_accuracy
@@ -44,7 +44,7 @@ def test_the_surrogate_predicts_what_the_simulator_learns_from_the_same_counts(l
     point = Point(V=24, N=700, d=40, L=2, kappa=1e7, eta=1e-9, n_test=64, **law)
     r = realize(point, 3)
     learned = three_step(r, point)
-    exact = in_float64(r)
+    exact = r.astype(np.float64)
     mass = attend(exact, point, r.train_tokens, r.train_positions, learned.w)[1][np.arange(point.N), r.train_positions]
     assert mass.min() > 1 - 1e-9
     counts = np.bincount(r.train_tokens[np.arange(point.N), r.train_positions], minlength=point.V)

@@ -8,9 +8,7 @@ optimisers. Activations are laws too: `model/activations.py`. To add one, write 
 
 # ruff: noqa: F401  these are the names of the folder
 
-import pkgutil
-from importlib import import_module
-
+from . import array
 from .embedding import (
     TOGETHER,
     Draws,
@@ -27,6 +25,3 @@ from .embedding import (
 from .law import LAWS, Law, find_law, register
 from .optimizers import OptimizerLaw
 from .tokens import TokenLaw, Uniform, Zipf
-
-for _module in pkgutil.iter_modules(__path__):  # laws register themselves
-    import_module(f".{_module.name}", __name__)

@@ -17,7 +17,7 @@ import json
 import re
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import MISSING, Field, dataclass, fields, is_dataclass, replace
+from dataclasses import MISSING, Field, asdict, dataclass, fields, is_dataclass, replace
 from functools import lru_cache
 from importlib import import_module
 from typing import Any, ClassVar, Self, TypeVar
@@ -111,11 +111,6 @@ class Law:
         for name in self.traced(of):
             object.__setattr__(other, name.partition(".")[2], values[name])
         return other
-
-
-def _values(law: Law) -> dict[str, object]:
-    """The parameters by name."""
-    return {f.name: getattr(law, f.name) for f in fields(law)}
 
 
 AnyLaw = TypeVar("AnyLaw", bound=type[Law])
@@ -253,7 +248,7 @@ def not_imported(text: object) -> str:
 
 def with_parameters(law: Law, values: Mapping[str, object]) -> Law:
     """The law with other values of some parameters; raises PointError."""
-    return _made(type(law), _values(law) | dict(values))
+    return _made(type(law), asdict(law) | dict(values))
 
 
 def _made(law: type[Law], values: Mapping[str, object]) -> Law:

@@ -20,7 +20,7 @@ from ..laws import OptimizerLaw
 from ..point import TRAINS, Point, first_step
 from ..task import Embeddings
 from .realization import Realization, expect_both
-from .steps import EMBEDDINGS, in_float64, three_step
+from .steps import EMBEDDINGS, three_step
 
 if TYPE_CHECKING:
     import optax
@@ -89,7 +89,7 @@ def start(realization: Realization, point: Point) -> tuple[np.ndarray | None, Pa
 
     All are float64.
     """
-    r = in_float64(realization)
+    r = realization.astype(np.float64)
     V1, V_mat, W_KQ = None, np.zeros((point.d, point.p)), np.zeros((point.d, point.d))
     if point.start == "three_step":
         V1, w, V_mat = three_step(r, point)

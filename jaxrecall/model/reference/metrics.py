@@ -12,24 +12,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from ...errors import PointError, expect
-from ..columns import ATTENTION_COLUMNS, COLUMNS, EXTRA_COLUMNS, TRACE_COLUMNS, Row
+from ..columns import ATTENTION_COLUMNS, COLUMNS, TRACE_COLUMNS, Row
 from ..functional import in_jax, predict
 from ..laws.tokens import Uniform, by_frequency, rare_and_frequent
-from ..point import FIELDS, RECIPE_STEPS, Point
+from ..point import RECIPE_STEPS, Point
 from ..values import Numbers
 from .descent import Descended
 from .realization import Realization, expect_both
-from .steps import EMBEDDINGS, ThreeStep, in_float64
-
-OF_THE_RUN = ("point_id", "seed", "status", "form", "draw_check", "seconds")
-OF_THE_RUN += ("code_version", "jax_version", "device_kind", "dtype", "precision", "bucket")
-"""Columns that say which run a row is, and how it was computed."""
-
-UNMEASURED = (*OF_THE_RUN, *FIELDS, *EXTRA_COLUMNS)
-"""Columns that `measure` does not give; those that switches add are made by `simulator/record.py`."""
-
-MEASURED = tuple(name for name in COLUMNS if name not in UNMEASURED)
-"""Columns that it gives, all of them always."""
+from .steps import EMBEDDINGS, ThreeStep
 
 
 def measure(realization: Realization, point: Point, learned: ThreeStep | Descended) -> Row:
@@ -52,7 +42,7 @@ def measure(realization: Realization, point: Point, learned: ThreeStep | Descend
     expect_both(realization, point)
     expect("learned", learned, (ThreeStep, Descended), "what jaxrecall.three_step returns, or one of what descend returns", PointError)
     traced, w = in_jax(realization, learned), learned.w
-    xp, r = (jnp, realization) if traced else (np, in_float64(realization))
+    xp, r = (jnp, realization) if traced else (np, realization.astype(np.float64))
     tokens = np.arange(point.V, dtype=np.int32)[:, None], np.zeros(point.V, np.int32)  # attention is exactly on one alone
     found: Row = dict.fromkeys(TRACE_COLUMNS) | {"step": RECIPE_STEPS, "step1_memory_accuracy": None}
     if learned.V1 is not None:
@@ -73,7 +63,7 @@ def measure(realization: Realization, point: Point, learned: ThreeStep | Descend
         found = {name: value.item() if isinstance(value, np.generic | np.ndarray) else value for name, value in found.items()}
         found |= {name: None for name in ("snr", "trigger_cosine") if np.isnan(found[name])}
     found |= dict.fromkeys(ATTENTION_COLUMNS) if point.L == 1 else {}
-    return {name: found[name] for name in MEASURED}
+    return {name: found[name] for name in COLUMNS if name in found}
 
 
 def over_sequences(r: Realization, point: Point, w: Numbers, logits: Numbers, a: Numbers, xp: ModuleType) -> Row:

@@ -21,6 +21,7 @@ from ..laws import TOGETHER, EmbeddingLaw, Gaussian
 from ..laws.tokens import tables
 from ..point import BLOCK, MAX_DRAWS, MIN_MEAN, Point, Run, checked_seed, first_step
 from ..task import Embeddings
+from ..values import padded
 
 if TYPE_CHECKING:
     Drawn = np.ndarray  # so that what `realize` gives can be used as such
@@ -246,13 +247,10 @@ def halves_of_id(point: Point) -> tuple[int, int]:
 
 def _padded(xp: Any, size: int) -> int:
     """The size of a program for one of a point: up to 64, or a quarter larger; in a traced function no other."""
-    step = max(64, 1 << max(0, size.bit_length() - 3))
-    return size if xp is jnp else -(-size // step) * step
+    return size if xp is jnp else padded(size, 64)
 
 
-@partial(jax.jit, static_argnames="V_pad")
-def _permutation(streams: Array, V: Array | int, V_pad: int) -> Array:
-    return task.permutation(streams, V, V_pad)
+_permutation = partial(jax.jit, static_argnames="V_pad")(task.permutation)
 
 
 def _embeddings(xp: Any, streams: Any, parameters: dict[str, Any], point: Point) -> tuple[Drawn | None, ...]:
@@ -262,8 +260,8 @@ def _embeddings(xp: Any, streams: Any, parameters: dict[str, Any], point: Point)
     if set(laws) != {Gaussian()}:  # each of its numbers is made by itself; a sum over a row may be rounded by the row's width
         given = task.on_host(laws, streams, V, d) if any(law.on_host for law in laws) else {}
         return tuple(vars(_of_laws(streams, given, parameters, laws, V=V, d=d, m=m)).values())
-    padded = _gaussian(streams, V, d, m, pad=tuple(_padded(xp, size) if size else 0 for size in sizes))
-    parts = zip(vars(padded).values(), ((V, d), (V, d), (d,), (d,), (m, d)), strict=True)
+    tables = _gaussian(streams, V, d, m, pad=tuple(_padded(xp, size) if size else 0 for size in sizes))
+    parts = zip(vars(tables).values(), ((V, d), (V, d), (d,), (d,), (m, d)), strict=True)
     return tuple(None if table is None else xp.asarray(table)[tuple(map(slice, sizes))] for table, sizes in parts)
 
 

@@ -46,7 +46,7 @@ def three_step(realization: Realization, point: Point, rates: tuple[Numbers, ...
     """
     expect_both(realization, point)
     eta, gamma, gamma2 = rates or (point.eta, point.gamma, point.gamma2)
-    r, uniform = in_float64(realization), np.zeros(point.d)
+    r, uniform = realization.astype(np.float64), np.zeros(point.d)
 
     # Step 1: at V_mat = 0 the prediction is uniform, at w = 0 attention is.
     x, ell, y = r.batches[0]
@@ -110,8 +110,3 @@ def features(r: Realization, point: Point, h: np.ndarray) -> tuple[np.ndarray, n
         return h, np.ones_like(h)
     phi, slope = value_and_slope(point.activation, h @ r.W_in.T, np, erf)
     return phi * len(r.W_in) ** -0.5, slope * len(r.W_in) ** -0.5
-
-
-def in_float64(r: Realization) -> Realization:
-    """The realization with float64 embeddings."""
-    return r.astype(np.float64)
