@@ -62,7 +62,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     for marker, reason in ON_REQUEST.items():
         config.addinivalue_line("markers", f"{marker}: {reason}")
-    if not hasattr(config, "workerinput"):
+    if hasattr(config, "workerinput"):
+        keep_to_a_core(int(config.workerinput["workerid"].removeprefix("gw")))
+    else:
         forget_oldest(PROGRAMS)
     attack.full_counts = config.getoption("--slow")
     settings = {"jax_compilation_cache_dir": PROGRAMS, "jax_persistent_cache_min_compile_time_secs": 0.1}
@@ -99,6 +101,13 @@ def _forget_programs():
     if maps.exists() and len(maps.read_text().splitlines()) > MAX_MAPS:
         program._compiled.cache_clear()
         jax.clear_caches()
+
+
+def keep_to_a_core(worker: int) -> None:
+    """A worker of pytest has a core of its own: the threads of two that share two cores wait for each other."""
+    if hasattr(os, "sched_setaffinity"):
+        cores = sorted(os.sched_getaffinity(0))
+        os.sched_setaffinity(0, {cores[worker % len(cores)]})
 
 
 def forget_oldest(folder: Path) -> None:

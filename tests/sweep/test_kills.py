@@ -1,9 +1,10 @@
-"""Sweeps that are killed while they compute, at moments spread over all of their work, and resumed until they are done.
+"""Sweeps and workers that are killed while they compute, at moments spread over all of their work, and resumed until they are done.
 
 `--kills N` sets how many kills each test takes; the default is a few.
 """
 
 import itertools
+import os
 import random
 import shlex
 import signal
@@ -13,6 +14,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from test_crash import Sweeps, quiet, same
+from test_engines import RAY, below, children, needs_ray
 
 from jaxrecall.status import survey
 
@@ -117,3 +119,36 @@ def test_kills_in_the_steady_state(home, undisturbed, tmp_path, request, mode, n
         out = tmp_path / str(i)
         shares += drill(Sweeps(home, grid), options, out, undisturbed(grid), number, n_kills - len(shares), chance)
     print(f"{mode}, {number.name}: {n_kills} kills, at {', '.join(f'{share:.0%}' for share in sorted(shares))} of the rows")
+
+
+KILLS_OF_A_SWEEP = 6
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("engine", ["workers", pytest.param("ray", marks=needs_ray)])
+def test_workers_that_are_killed_cost_their_batches_alone(home, undisturbed, tmp_path, request, engine):
+    """One worker at a time, a moment after every other part. A run that has cost three workers is left to the next call."""
+    options = RAY if engine == "ray" else ("--workers", "2")
+    whole, n_kills, chance = undisturbed("steady"), request.config.getoption("--kills"), random.Random(engine)
+    killed: list[float] = []
+    for i in itertools.count():
+        most, out, n_computed = len(killed) + KILLS_OF_A_SWEEP, tmp_path / str(i), 0
+
+        def kill(sweep, k, most=most) -> None:
+            pids = below(sweep.pid, "run_chunk") if engine == "ray" else children(sweep.pid)
+            if k % 2 and pids and len(killed) < min(most, n_kills):
+                time.sleep(chance.uniform(0, 0.5))
+                os.kill(chance.choice(pids), signal.SIGKILL)
+                killed.append(k)
+
+        rows = whole[:0]
+        while len(rows) < len(whole):
+            done = Sweeps(home, "steady").run(out, *options, act=kill)
+            assert done["exit_code"] == (3 if done["failed"] else 0), done["err"]
+            n_computed += done["runs_executed"]
+            rows = check_saved(out, done["runs_executed"], rows, whole)
+            assert len(rows) == n_computed, "no run twice"
+        same(rows, whole)
+        if len(killed) >= n_kills:
+            break
+    print(f"{engine}: {len(killed)} workers killed in {i + 1} sweeps, 0 of {len(whole)} rows lost in each")

@@ -342,7 +342,8 @@ def _of_variant(groups: dict[Shape, list[Point]], asked: Mapping[Point, Work]) -
         group, of = groups.pop(a) + groups.pop(b), total.pop(a) + total.pop(b)
         groups[both], total[both] = groups.get(both, []) + group, total.get(both, Work()) + of
         takes[both] = seconds(both, total[both])
-        savings = {pair: s for pair, s in savings.items() if not {a, b, both} & set(pair)}
+        gone = {a, b, both}
+        savings = {pair: s for pair, s in savings.items() if gone.isdisjoint(pair)}
         savings |= {(other, both): saved(other, both) for other in groups if other != both}
     return groups
 
