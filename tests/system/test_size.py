@@ -20,10 +20,10 @@ MOST = {
     "jaxrecall/model/laws": 762,
     "jaxrecall/model/reference": 491,
     "jaxrecall/simulator": 2155,
-    "jaxrecall/sweep": 1174,
-    "jaxrecall/sweep/grid": 1145,
+    "jaxrecall/sweep": 1019,
+    "jaxrecall/sweep/grid": 1115,
     "jaxrecall/sweep/running": 1126,
-    "jaxrecall/sweep/simulators": 734,
+    "jaxrecall/sweep/simulators": 725,
     "jaxrecall/sweep/store": 496,
     "jaxrecall/theory": 841,
 }
