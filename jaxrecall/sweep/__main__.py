@@ -98,7 +98,7 @@ def _sweep(job: Job, by: Engine, paths: tuple[str, ...], events: Events | None, 
     """Runs what is missing, reports problems, draws the figure; returns the exit code."""
     shown = events or display(announce=True)
     try:
-        with (by if job.to_do else Engine()).opened(job, interrupts, paths) as execute:
+        with by.opened(job, interrupts, paths) as execute:
             code = carry_out(job, execute, shown, interrupts).exit_code
         for line in job.problems():
             print(line, file=sys.stderr)

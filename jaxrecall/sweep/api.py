@@ -22,7 +22,7 @@ from .running.progress import display
 from .running.record import Record
 from .simulators.custom import Simulator, add_to_path
 from .store import MemoryStore, Store
-from .store.load import frame_of, n_runs_in, not_finite
+from .store.load import frame_of, not_finite
 
 THRESHOLDS = "thresholds"
 """The attribute of a table that holds what a search found, as plain data."""
@@ -98,7 +98,7 @@ def run(
             by.share(job)
             for remark in job.remarks:
                 warnings.warn(remark, UserWarning, stacklevel=2)
-            with (by if job.to_do else Engine()).opened(job, interrupts, paths) as execute:
+            with by.opened(job, interrupts, paths) as execute:
                 carry_out(job, execute, display(announce=False) if progress else None, interrupts)
         except KeyboardInterrupt:
             interrupts.requested = True
@@ -114,7 +114,7 @@ def run(
 def _problem(rows: pd.DataFrame, n_runs: int, record: Record, interrupted: bool, store: Store) -> Interrupted | RunFailed | None:
     """The exception of a call of which not all runs are finished."""
     kept = not isinstance(store, MemoryStore)
-    finished = f"{n_runs_in(rows)} of {n_runs} runs are finished; their rows are in `rows` of this exception"
+    finished = f"{(rows['step'] == rows['steps']).sum()} of {n_runs} runs are finished; their rows are in `rows` of this exception"
     finished += f" and in {store.folder}" if kept else ""
     again = "The same call " + ("computes the others" if kept else "starts from the beginning; with out= it would resume")
     if interrupted:

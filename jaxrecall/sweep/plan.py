@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from ..errors import UsageError
@@ -55,11 +55,6 @@ class Plan:
     n_runs: int
     simulator: SimulatorLike = RECALL
     workers: int = 1  # processes that share the limit and the cores
-
-    @property
-    def without_chunks(self) -> Plan:
-        """What a process needs to run some of the chunks: a few numbers, while a plan may hold millions of runs."""
-        return replace(self, chunks=())
 
     @property
     def room(self) -> Room:

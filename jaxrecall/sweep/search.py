@@ -140,8 +140,8 @@ class CellSearch:
         return self._curve().crossing(self.theta)
 
     def _curve(self) -> Curve:
-        k, seed = zip(*self.accuracy, strict=True)
-        return of_runs([self._log(i) for i in k], seed, list(self.accuracy.values()), edge_of(self.theta))
+        levels, seeds = zip(*self.completed, strict=True)
+        return of_runs([math.log(level) for level in levels], seeds, list(self.accuracy.values()), edge_of(self.theta))
 
     def _climb_and_close_in(self) -> Generator[list[Step], None, str]:
         """Yields the steps whose accuracy it needs to continue; returns the outcome."""
@@ -175,9 +175,6 @@ class CellSearch:
                 return "seeds"
             used = min(used + max(FIRST_SEEDS, used // 6), len(target.seeds))
             yield self._lacking(min(max(centre, first), last), now.slope, target.seeds[:used])
-
-    def _log(self, k: int) -> float:
-        return math.log(self.target.levels[k])
 
     def _nearest(self, k: int) -> int:
         return k if k in self.target.levels else min(self.ks, key=lambda other: abs(other - k))

@@ -9,6 +9,7 @@ import random
 import shlex
 import signal
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pandas as pd
@@ -138,8 +139,9 @@ def test_workers_that_are_killed_cost_their_batches_alone(home, undisturbed, tmp
             pids = below(sweep.pid, "run_chunk") if engine == "ray" else children(sweep.pid)
             if k % 2 and pids and len(killed) < min(most, n_kills):
                 time.sleep(chance.uniform(0, 0.5))
-                os.kill(chance.choice(pids), signal.SIGKILL)
-                killed.append(k)
+                with suppress(ProcessLookupError):  # it has ended meanwhile, with the work or for another kill
+                    os.kill(chance.choice(pids), signal.SIGKILL)
+                    killed.append(k)
 
         rows = whole[:0]
         while len(rows) < len(whole):

@@ -13,23 +13,23 @@ NO_CODE = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tok
 MOST = {
     "jaxrecall": 534,
     "jaxrecall/analysis/figures": 1048,
-    "jaxrecall/analysis/fit": 984,
+    "jaxrecall/analysis/fit": 982,
     "jaxrecall/analysis/report": 162,
     "jaxrecall/cli": 272,
-    "jaxrecall/model": 1003,
+    "jaxrecall/model": 1040,
     "jaxrecall/model/laws": 757,
     "jaxrecall/model/reference": 453,
     "jaxrecall/simulator": 2036,
-    "jaxrecall/sweep": 1174,
-    "jaxrecall/sweep/grid": 1145,
-    "jaxrecall/sweep/running": 1126,
-    "jaxrecall/sweep/simulators": 734,
-    "jaxrecall/sweep/store": 496,
-    "jaxrecall/theory": 832,
+    "jaxrecall/sweep": 1019,
+    "jaxrecall/sweep/grid": 1115,
+    "jaxrecall/sweep/running": 1180,
+    "jaxrecall/sweep/simulators": 725,
+    "jaxrecall/sweep/store": 497,
+    "jaxrecall/theory": 831,
 }
 """Lines of code of each folder, without blank lines, comments and docstrings. This file, run as a script, prints them as they are."""
 
-MOST_FILES = 114
+MOST_FILES = 103
 
 
 def lines_of_code(text: str) -> int:

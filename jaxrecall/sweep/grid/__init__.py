@@ -21,6 +21,7 @@ from itertools import islice
 from pathlib import Path
 
 from ...errors import MAX_LIST, GridError, UsageError, as_list, refusal, shown
+from ...model.columns import own_columns
 from ...model.laws.array import paths_from, with_hashes
 from ...model.point import Point, parameter_columns
 from ..simulators import SimulatorLike
@@ -200,9 +201,9 @@ def _simulator(document: Document, given: GivenSimulator) -> SimulatorLike | Non
         if isinstance(columns, dict) and columns:
             if given is not None:
                 raise UsageError("columns: got with a simulator of your own, which has its columns; allowed: without it")
-            with_columns = RecallSimulator.with_columns(columns)
-            document.data["columns"] = {column.name: column.path for column in with_columns.columns}
-            return with_columns
+            own = own_columns(columns)
+            document.data["columns"] = {column.name: column.path for column in own}
+            return RecallSimulator(own)
         return named(given) if isinstance(given, str) else given
     except UsageError as error:
         places = (line.partition(": ") for line in error.lines)

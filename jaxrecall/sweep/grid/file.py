@@ -17,7 +17,7 @@ from typing import Literal
 
 from ...errors import suggest
 from ...model.point import MAX_SEED
-from ..simulators import SimulatorLike
+from ..simulators import SimulatorLike, grouped
 from .axes import Names
 from .document import WRONG, Checker, Document, Location, Plain, Schema, is_number, refuse
 from .expr import Expression, parse
@@ -134,12 +134,8 @@ class Search:
         exact = {k: 2 ** (k / PER_OCTAVE) for k in range(math.ceil(low - 1e-9), math.floor(high + 1e-9) + 1)}
         if names.is_real(self.axis, self.from_, self.to):
             return exact
-        nearest: dict[int, int] = {}
-        for k, value in exact.items():
-            before = nearest.setdefault(round(value), k)
-            if abs(value - round(value)) < abs(exact[before] - round(value)):
-                nearest[round(value)] = k
-        return {k: value for value, k in nearest.items() if value}
+        near = grouped(exact, lambda k: round(exact[k]))
+        return {min(ks, key=lambda k: abs(exact[k] - number)): number for number, ks in near.items() if number}
 
 
 @dataclass(frozen=True)

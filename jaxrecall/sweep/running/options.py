@@ -100,7 +100,7 @@ class Engine:
 
         Raises UsageError if they cannot be, or if JAX does not start in this process.
         """
-        if self.name == "local" and not self.workers:
+        if not job.to_do or (self.name == "local" and not self.workers):
             with interrupts.deferred():
                 if job.to_do:
                     start_jax()

@@ -148,8 +148,8 @@ class Pool(ABC):
     def close(self) -> None: ...
 
     def share(self, plan: Plan) -> Plan:
-        """What a worker needs to know of a plan."""
-        return plan.without_chunks
+        """What a worker needs to know of a plan: a few numbers, while its chunks may hold millions of runs."""
+        return replace(plan, chunks=())
 
     def execute(self, plan: Plan, record: Record) -> None:
         """Runs the chunks of a plan. Runs that `TRIES` workers fail at are reported, and the others run."""
@@ -303,7 +303,7 @@ class LocalPool(Pool):
 
     def share(self, plan: Plan) -> Plan:
         """Each has a share of the memory, and all of the cores that it sees."""
-        return replace(plan.without_chunks, limit=plan.limit // len(self.places), workers=1)
+        return replace(plan, chunks=(), limit=plan.limit // len(self.places), workers=1)
 
     def start(self, place: Place) -> None:
         """A new process that leaves every signal to this one, and ends with it.

@@ -12,7 +12,7 @@ from typing import Any, Literal, overload
 from threadpoolctl import threadpool_limits
 
 from ...errors import MAX_LIST, PointError, Problem, UsageError, as_list, expect
-from ...model.columns import CODE_VERSION, COLUMNS, OwnColumn, Row, own_columns
+from ...model.columns import CODE_VERSION, COLUMNS, OwnColumn, Row
 from ...model.laws import find_law
 from ...model.laws.law import class_name, source_digest
 from ...model.point import FIELDS, LAW_FIELDS, MAX_SEED, Point, Run, checked_seed, make_point, problem_in_workers
@@ -37,11 +37,6 @@ class RecallSimulator:
     """
 
     columns: tuple[OwnColumn, ...] = ()
-
-    @staticmethod
-    def with_columns(given: Mapping[str, Any]) -> RecallSimulator:
-        """With columns of these functions, or import paths of functions, by name; raises UsageError."""
-        return RecallSimulator(own_columns(given))
 
     @property
     def facts(self) -> Facts:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pyarrow as pa
 
 from ...errors import StoreError, as_list, expect
@@ -99,11 +98,6 @@ def _frame(table: pa.Table, axes: Sequence[str] | None) -> pd.DataFrame:
     told = ("axes", "searched", "accuracy", "simulator", "kept")
     frame.attrs.update({name: facts[name] for name in told if facts.get(name) not in (None, "")})
     return frame
-
-
-def n_runs_in(frame: pd.DataFrame) -> int:
-    """How many runs a table holds the last row of."""
-    return int(np.sum(frame["step"].to_numpy() == frame["steps"].to_numpy()))
 
 
 def _of_grid(rows: pa.Table, grid: Grid) -> pa.Table:
