@@ -219,12 +219,12 @@ def traces(*accuracy: float) -> list[list[dict[str, object]]]:
 def test_the_time_left_counts_programs_that_are_still_to_be_compiled():
     record, chunk = a_record(4)
     record.n_programs = 3
-    record.compiled("16x16", 10.0)
+    record.hear(("compiled", "16x16", 10.0))
     record.start = time.monotonic() - 11.0  # of which 1 s went to runs
     record.take(chunk.part(chunk.runs[:2]), traces(0.5, 0.5))
     assert record.eta == pytest.approx(1.0 + 2 * 10.0, abs=0.1)
     for _ in range(3):  # workers compile some programs more than once
-        record.compiled("16x16", 0.0)
+        record.hear(("compiled", "16x16", 0.0))
     assert record.eta == pytest.approx(1.0, abs=0.1)
 
 

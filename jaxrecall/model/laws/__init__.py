@@ -2,8 +2,8 @@
 
 `law` has the text that names a law, `embedding` what an embedding law must say and those
 that are drawn, `array` those of a file, `tokens` laws of the tokens, and `optimizers` the
-optimisers. Activations are laws too: `model/activations.py`. To add one, write a frozen dataclass and decorate it with
-`register`, or name it as `module:Class`.
+optimisers. Activations are laws too: `model/activations.py`. To add one, write a frozen dataclass, decorate it with
+`register` and import its file here, or name it as `module:Class`.
 """
 
 # ruff: noqa: F401  these are the names of the folder
