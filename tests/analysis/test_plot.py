@@ -181,6 +181,13 @@ def test_the_last_step_is_drawn_unless_the_step_is_asked_for():
     np.testing.assert_allclose(marks, np.column_stack([stars.index, stars]))
 
 
+def test_axes_without_a_place_make_the_lines_of_a_figure_with_panels():
+    runs = table({"d": [32, 64], "L": [8, 16]}, law)
+    drawn = plot.figure(runs, panels="L")
+    assert [ax.get_title() for ax in drawn.axes] == ["L = 8", "L = 16"]
+    assert [text.get_text() for text in drawn.legends[0].get_texts()] == ["d = 32", "d = 64"]
+
+
 def test_a_figure_of_any_column_has_means_bands_and_panels(frame):
     both = pd.concat([frame.assign(L=L, trigger_cosine=frame["N"] / 2e4 + 0.1 * frame["seed"] - L / 100) for L in (8, 16)])
     drawn = plot.figure(both, "trigger_cosine", lines="d", panels="L")

@@ -97,7 +97,22 @@ def figure(
             raise UsageError(f"{name}: got {value}; allowed: {', '.join(map(str, allowed))}")
     if contour and not colour:
         raise UsageError(f"contour: got {contour!r} without colour; allowed: in a map, whose colour names a column")
-    chart = _chart(df, ys, x, lines if lines is None else _names(lines), _names(panels, "panels"), colour, contour, scale, band)
+    by, panels = None if lines is None else _names(lines), _names(panels, "panels")
+    is_runs, ys = "seed" in df, ys or [df.attrs.get("accuracy", "accuracy")]
+    df = _at_steps(df, x, *ys, *(by or []), *panels, colour) if is_runs else df
+    others = [*(by or []), *panels, *([colour] if colour else ys)]
+    rows = _with_axes(rows_of(df) if is_runs else df, [x, *(ys if colour else [])], others)
+    if colour:
+        chart = _map(df, rows, colour, x, ys[0], panels, contour, scale)
+    elif not is_runs:
+        chart = _marks(rows, x, ys[0], by or [], panels, scale)
+    else:
+        if by is None:
+            runs = Runs.of(df, along_of(df, None))
+            _, first, more = arranged(runs.sizes, runs.every, x, None, panels)
+            by = [*first, *(axis for axis in more if axis not in panels)]
+        named = accuracy_label(ys[0]) if ys == ["accuracy"] else ""
+        chart = _with_few_lines(charts.means(rows, ys, x, by, panels, named, scale, band))
     with look(size, style):
         return chart.figure(make=plt.figure)
 
@@ -314,36 +329,6 @@ def _names(axes: object, argument: str = "lines") -> list[str]:
 def _at_steps(df: Table, *axes: str | None) -> Table:
     """The rows of all steps if the step is one of the axes, of the last otherwise."""
     return at_steps(df, ALL if any(re.search(r"\bstep\b", axis) for axis in axes if axis) else LAST)
-
-
-def _chart(
-    df: Table,
-    ys: list[str],
-    x: str,
-    lines: list[str] | None,
-    panels: list[str],
-    colour: str | None,
-    contour: str | None,
-    scale: str | None,
-    band: str,
-) -> Chart:
-    """Means of runs along x, or the rows of any other table as marks, or colours over two axes."""
-    runs = "seed" in df
-    ys = ys or [df.attrs.get("accuracy", "accuracy")]
-    df = _at_steps(df, x, *ys, *(lines or []), *panels, colour) if runs else df
-    others = [*(lines or []), *panels, *([colour] if colour else ys)]
-    rows = _with_axes(rows_of(df) if runs else df, [x, *(ys if colour else [])], others)
-    if colour:
-        return _map(df, rows, colour, x, ys[0], panels, contour, scale)
-    if not runs:
-        return _marks(rows, x, ys[0], lines or [], panels, scale)
-    if lines is None:
-        about = Runs.of(df, along_of(df, None))
-        lines = [axis for axis in about.every if axis not in panels]
-        _, lines, more = arranged(about.sizes, about.every, x, None, panels)
-        lines = [*lines, *(axis for axis in more if axis not in panels)]
-    named = accuracy_label(ys[0]) if ys == ["accuracy"] else ""
-    return _with_few_lines(charts.means(rows, ys, x, lines, panels, named, scale, band))
 
 
 def _marks(rows: Table, x: str, y: str, lines: list[str], panels: list[str], scale: str | None) -> Chart:
