@@ -12,7 +12,7 @@ NO_CODE = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tok
 
 MOST = {
     "jaxrecall": 534,
-    "jaxrecall/analysis/figures": 1048,
+    "jaxrecall/analysis/figures": 1036,
     "jaxrecall/analysis/fit": 982,
     "jaxrecall/analysis/report": 162,
     "jaxrecall/cli": 272,
