@@ -131,7 +131,7 @@ def test_workers_that_are_killed_cost_their_batches_alone(home, undisturbed, tmp
     """One worker at a time, a moment after every other part. A run that has cost three workers is left to the next call."""
     options = RAY if engine == "ray" else ("--workers", "2")
     whole, n_kills, chance = undisturbed("steady"), request.config.getoption("--kills"), random.Random(engine)
-    killed: list[float] = []
+    killed: list[int] = []
     for i in itertools.count():
         most, out, n_computed = len(killed) + KILLS_OF_A_SWEEP, tmp_path / str(i), 0
 

@@ -190,7 +190,7 @@ def save(figure: Figure, name: str, folder: Path, formats: Sequence[str] = FORMA
     """Writes `<name>.<format>` for each format; returns the figure as SVG to stand in a page, its ids its own."""
     undated = {"pdf": {"CreationDate": None}}
     figure.draw_without_rendering()
-    figure.set_layout_engine(None)  # laid out once, for all; another draw for each format would come with "none"
+    figure.set_layout_engine(None)  # it is laid out; with "none" each format would be drawn twice
     file = io.StringIO()
     figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None, "Type": None, "Format": None})
     svg = file.getvalue()

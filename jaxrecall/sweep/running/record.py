@@ -101,14 +101,14 @@ class Record:
         return self.interrupts.requested or self.gave_up or (self.settings.fail_fast and bool(self.failures))
 
     def hear(self, event: Event, who: str = "", share: float = 1.0) -> None:
-        """Takes an event about programs: of one that is compiled, or loaded, or a message.
+        """Takes an event about programs: one is being compiled or loaded, it is ready, or a message.
 
-        The time before the first one does not count.
+        The time before the first program does not count.
 
         Args:
             event: as `Runner` tells it.
             who: the worker that tells it.
-            share: the part of this call that it is of.
+            share: the part of its seconds that counts; of K workers that compile at once, 1 / K.
         """
         match event:
             case "compiling", program:
