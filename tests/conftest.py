@@ -12,6 +12,7 @@ from typing import Literal
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ["JAXRECALL_CACHE"] = ""  # leaves the user's cache alone
 os.environ["PYTHONDONTWRITEBYTECODE"] = ""  # a hundred processes start, and each would compile every module that it imports
+os.environ["OPENBLAS_NUM_THREADS"] = "1"  # it counts cores when it is loaded, before a worker keeps to one
 
 import attack
 import jax
