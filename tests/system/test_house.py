@@ -9,21 +9,21 @@ import pytest
 import yaml
 from helpers import ROOT
 
-from jaxrecall.sweep.__main__ import main, parser
+from jaxrecall.sweep.__main__ import parser
 from jaxrecall.sweep.grid import json_schema, read_grid
 from jaxrecall.sweep.plan import chosen_shard
+from jaxrecall.sweep.running.job import prepare
 from jaxrecall.sweep.running.options import chosen as engine
 
 GRIDS = sorted((ROOT / "sweeps").glob("*.yaml"))
 
 
 @pytest.mark.parametrize("path", GRIDS, ids=lambda path: path.name)
-def test_shipped_grids_read_and_name_their_schema(path, capsys):
+def test_shipped_grids_read_and_name_their_schema(path, tmp_path):
     assert path.read_text().startswith("# yaml-language-server: $schema=grid.schema.json\n")
     grid = read_grid(path)
     assert grid.name == path.stem
-    assert main(["--grid", str(path), "--dry-run", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
+    told = prepare(grid, tmp_path).facts()
     # a search is told what it would take if every cell went to the largest values
     assert path.stem.endswith("-gpu") or grid.search or told["est_seconds"] < 600
 
