@@ -1,5 +1,6 @@
-"""What a second core and Ray bring and cost: S1 with eighty times the seeds, about a minute of one core, each engine in turn in a
-process of its own.
+"""What a second core and Ray bring and cost: S1 with so many times the seeds that it takes more than a minute of one core.
+
+Each engine runs in turn in a process of its own.
 
 Timed is the steady state, from the first finished batch to the last; programs come from the compile cache, which a first sweep
 that is not counted leaves behind.
@@ -20,7 +21,7 @@ from .bench import Bench
 from .clock import medians
 from .record import Measured
 
-SEEDS = 80
+SEEDS = 120
 ONE, TWO, RAY = "one worker, one core", "two workers, two cores", "two Ray tasks, two cores"
 
 
