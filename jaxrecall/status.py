@@ -41,8 +41,7 @@ def lines(facts: dict[str, Any]) -> Iterator[str]:
     newest = f", newest part {duration(age)} old" if age is not None else ""
     yield f"{facts['bytes'] / 1e6:.2f} MB on disk, {duration(facts['seconds'])} of simulation{newest}"
     if facts["command"]:
-        moved = f" (this folder was moved or copied, the sweep wrote to {facts['moved_from']})" * bool(facts["moved_from"])
-        yield f"to resume{moved}: {facts['command']}"
+        yield f"to resume: {facts['command']}"
 
 
 @command()

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
-import shlex
 import time
 from collections.abc import Container, Iterator, Mapping
 from contextlib import suppress
@@ -45,8 +43,6 @@ def survey(folder: str | Path) -> Json:
     n_runs = None if runs is None else sum(map(len, runs.values()))
     todo = None if n_runs is None else n_runs - len(done)
     failures, no_record = _failures(store, mine.keys())
-    for failure in failures:
-        failure["repeat"] = _resuming(failure["repeat"], store.folder, plan["grid"])["command"]
     files = dict(_files(store.folder))
     ages = [time.time() - stat.st_mtime for path, stat in files.items() if path.parent == store.parts and path.suffix == ".parquet"]
     return {
@@ -66,20 +62,8 @@ def survey(folder: str | Path) -> Json:
         "bytes": sum(stat.st_size for stat in files.values()),
         "seconds": sum(seconds for _, seconds in done if seconds is not None and 0 <= seconds <= MAX_SECONDS),
         "newest_part_age": max(0.0, min(ages)) if ages else None,
-        **_resuming(None if todo == 0 else manifest.get("command"), store.folder, plan["grid"]),
+        "command": None if todo == 0 else manifest.get("command"),
     }
-
-
-def _resuming(command: Any, folder: Path, name: str | None) -> dict[str, Any]:
-    """The command that resumes a sweep into this folder, and where it wrote if the folder was moved or copied."""
-    text = command if isinstance(command, str) else ""
-    text += f" --out results/{name}" * (" --grid" in text and " --out" not in text)
-    given = re.search(r"(?:( --out[ =])|, out=)('[^']*'|[^\s)]+)", text)
-    old, places = os.path.normpath(given[2].strip("'") if given else ""), (os.path.abspath(folder), os.path.realpath(folder))
-    if not given or os.path.realpath(old) in places or any(place.endswith(f"/{old}") for place in places):
-        return {"command": command, "moved_from": None}
-    now = shlex.quote(str(folder)) if given[1] else repr(str(folder))
-    return {"command": text[: given.start(2)] + now + text[given.end(2) :], "moved_from": old}
 
 
 def _version(manifest: Mapping[str, Any], found: LastValues) -> Version:
