@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from .cli.command import Parser, answer, called, command
+from .cli.command import Parser, answer, command
 from .errors import StoreError
 from .sweep.files import Unreadable, holds_results, no_rows, result_files, storage_errors
 from .sweep.store import Store
@@ -101,10 +101,7 @@ def compaction_lock(store: Store) -> Iterator[None]:
 @command()
 def main(argv: Sequence[str] | None = None) -> int:
     """Parses, merges, prints; returns the exit code: 0 done, 2 refused."""
-    parser = Parser(
-        prog=called("compact"),
-        description="Merge the parts of a results folder into DIR/table.parquet, sorted, each row once.",
-    )
+    parser = Parser("compact", "Merge the parts of a results folder into DIR/table.parquet, sorted, each row once.")
     parser.add_argument("folder", metavar="DIR", help="results folder")
     parser.add_argument("--from", dest="others", metavar="DIR", nargs="+", default=[], help="also merge these results folders into it")
     parser.add_argument("--prune", action="store_true", help="then remove the parts whose rows are in the table")

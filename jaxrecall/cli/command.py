@@ -63,7 +63,10 @@ def absolute(path: str | os.PathLike[str] = "") -> Path:
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser of options that refuses in one line, whatever it is given."""
+    """A parser of the options of a command, which refuses in one line, whatever it is given."""
+
+    def __init__(self, name: str, description: str, epilog: str | None = None):
+        super().__init__(prog=called(name), description=description, epilog=epilog)
 
     def parse_known_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:
         words = sys.argv[1:] if args is None else list(args)
