@@ -217,7 +217,7 @@ class Rounds:
 
         Some of them are rejected by an error bound.
         """
-        programs = set[Program]()
+        programs: dict[Program, None] = {}  # in order, so that sums have the same last digit in every process
         seconds, flops = ROUNDS * ROUND_SECONDS if runs else 0.0, 0.0
         for cell, i, n in runs:
             level = list(cell.points)[i]
@@ -226,7 +226,7 @@ class Rounds:
             cost = self.simulator.cost(program, point)
             seconds += n * cost.seconds / cores()
             flops += n * cost.flops
-            programs |= {program, program.fallback or program}
+            programs |= dict.fromkeys((program, program.fallback or program))
         return seconds + sum(each.compile_seconds for each in programs), flops
 
     def __str__(self) -> str:

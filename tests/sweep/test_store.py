@@ -166,7 +166,6 @@ def test_name_hashes_the_runs_and_the_version(store):
 @pytest.mark.parametrize(
     ("batch", "error"),
     [
-        ([], "rows: got none"),
         ([{"point_id": "a"}], "'seed'"),
         ([row(0) | {"extra": 1}], "no such columns: extra"),
         ([row(0, seed="x")], "rows: seed: .*'x'.*; allowed: int64 or None"),

@@ -299,8 +299,8 @@ class LocalPool(Pool):
         super().__init__(size, cores() / size)
 
     def share(self, plan: Plan) -> Plan:
-        """Each has a share of the memory, and all of the cores that it sees."""
-        return replace(plan, chunks=(), limit=plan.limit // len(self.places), workers=1)
+        """Each has a share of the memory, too."""
+        return replace(super().share(plan), limit=plan.limit // len(self.places))
 
     def start(self, place: Place) -> None:
         """A new process that leaves every signal to this one, and ends with it.

@@ -143,18 +143,15 @@ def _print(line: str, out: TextIO | None, end: str = "\n") -> None:
         out.flush()
 
 
-def now_and_then(seconds: float, line: Callable[..., str], out: TextIO | None = None) -> Callable[..., None]:
-    """A function that prints `line` of its arguments on `out` (stderr) now and then.
-
-    That is `seconds` after the last time at the earliest.
-    """
+def now_and_then(seconds: float, line: Callable[..., str]) -> Callable[..., None]:
+    """A function that prints `line` of its arguments on stderr, `seconds` after the last time at the earliest."""
     last = time.monotonic()
 
     def show(*arguments: object) -> None:
         nonlocal last
         if time.monotonic() - last >= seconds:
             last = time.monotonic()
-            _print(line(*arguments), out or sys.stderr)
+            _print(line(*arguments), sys.stderr)
 
     return show
 

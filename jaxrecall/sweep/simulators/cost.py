@@ -176,7 +176,7 @@ def _recipe(shape: Shape, work: Work) -> Amount:
     samples, tokens, exact = work.samples, work.tokens, shape.trained_by.exact
     if shape.pool:
         draws = Amount(0, NORMAL * work.gaussian + 3 * samples + 2 * tokens)
-        return draws + _pairs(shape, work, 3) + (_softmax(shape, runs * V * shape.pool, 4) if exact else _error_bounds(shape, work))
+        return draws + _pairs(shape, work) + (_softmax(shape, runs * V * shape.pool, 4) if exact else _error_bounds(shape, work))
     if shape.form == "memory":
         return Amount(0, NORMAL * work.gaussian + 6 * tokens) + _softmax(shape, runs * V, 1)
     if shape.form == "counts":
@@ -205,15 +205,14 @@ def _error_bounds(shape: Shape, work: Work) -> Amount:
     return Amount(work.runs * side**2 * (22 * side + 2 * (max(V, d) + (shape.m or max(V, d)))))
 
 
-def _pairs(shape: Shape, work: Work, steps: int) -> Amount:
-    """Some of the three steps over all pairs of a token and a noise sequence."""
+def _pairs(shape: Shape, work: Work) -> Amount:
+    """The three steps over all pairs of a token and a noise sequence."""
     V, d, m, K, runs = shape.V, shape.d, shape.m, shape.pool, work.runs
-    flops = steps * 2 * (V * K * d + K * V * d + 2 * K * d * m + V * K * m)
+    flops = 6 * (V * K * d + K * V * d + 2 * K * d * m + V * K * m)
     coefficients = find_law("activation", shape.activation).coefficients(np) if m else None
     if coefficients:  # steps 1 and 2 are matrix products
         flops += 2 * V * K * m * sum(polynomial_products(len(coefficients) - 1))
-    by_pair = steps - 2 if coefficients else steps
-    return Amount(runs * flops, runs * V * K * (EXPONENTIAL * steps * 3 + UNIT * by_pair * m))
+    return Amount(runs * flops, runs * V * K * (EXPONENTIAL * 9 + UNIT * (1 if coefficients else 3) * m))
 
 
 def _further_steps(shape: Shape, work: Work) -> Amount:
