@@ -37,9 +37,7 @@ def lines(facts: dict[str, Any]) -> Iterator[str]:
     for file in facts["unreadable"]:
         yield f"unreadable: {file['path']} ({file['reason']})"
     yield from facts["older"]
-    age = facts["newest_part_age"]
-    newest = f", newest part {duration(age)} old" if age is not None else ""
-    yield f"{facts['bytes'] / 1e6:.2f} MB on disk, {duration(facts['seconds'])} of simulation{newest}"
+    yield f"{duration(facts['seconds'])} of simulation"
     if facts["command"]:
         yield f"to resume: {facts['command']}"
 

@@ -131,8 +131,8 @@ def make(
     chunks, peaks, flops, n_cores = [], {}, 0.0, cores()
     for each, points in groups.items():
         costs = {point: simulator.cost(each, point) for point in points}
-        shares = ((Run(point, seed), cost.seconds / n_cores) for point, cost in costs.items() for seed in seeds[point])
-        chunks += [Chunk(each, *of) for of in pieces(shares, CHUNK_RUNS, CHUNK_SECONDS)]
+        costed = ((Run(point, seed), cost.seconds / n_cores) for point, cost in costs.items() for seed in seeds[point])
+        chunks += [Chunk(each, *of) for of in pieces(costed, CHUNK_RUNS, CHUNK_SECONDS)]
         peaks[each] = max(cost.bytes for cost in costs.values())
         flops += sum(n[point] * cost.flops for point, cost in costs.items())
     seconds = sum(chunk.seconds for chunk in chunks) + sum(each.compile_seconds for each in groups)

@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import time
 from importlib.metadata import version
 from pathlib import Path
 
@@ -71,7 +70,6 @@ def test_a_half_done_folder(grid, store, capsys):
     compact(store.folder, prune=True)
     store.write([rows[0], rows[4] | {"status": "nonfinite"}, rows[5]])  # whichever of the two is read first
     old = store.write([rows[4], rows[5] | {"status": "nonfinite"}])
-    os.utime(old, (time.time() - 1000,) * 2)
     (store.parts / "cut.parquet").write_bytes(old.read_bytes()[:900])
     failure = {"error": "RuntimeError: no\nmore", "host": "here", "bucket": "32x16", "repeat": COMMAND + " --bucket 32x16"}
     store.note("failures/first", failure | {"runs": [[r["point_id"], r["seed"]] for r in rows[5:7]]})
@@ -90,8 +88,6 @@ def test_a_half_done_folder(grid, store, capsys):
         str(store.failures / "note.json"),
         str(store.failures / "odd.json"),
     ]
-    assert facts["bytes"] == sum(path.stat().st_size for path in store.folder.rglob("*") if path.is_file())
-    assert 0 <= facts["newest_part_age"] < 100  # the damaged part is the newest
 
     assert status.main(["results/small", "--json"]) == 0
     assert json.loads(capsys.readouterr().out).keys() == facts.keys()
@@ -106,7 +102,7 @@ def test_a_half_done_folder(grid, store, capsys):
         f"to try again: {COMMAND} --bucket 32x16\n",
         "unreadable: results/small/parts/cut.parquet (",
         "unreadable: results/small/failures/note.json (no record of a failure: TypeError)\n",
-        " on disk, 2.5 s of simulation, newest part ",
+        "\n2.5 s of simulation\n",
         f"to resume: {COMMAND}\n",
     ):
         assert line in told
@@ -125,7 +121,7 @@ def test_it_agrees_with_the_dry_run(grid, store, capsys):
 
 def test_a_folder_that_was_only_prepared(store):
     facts = status.survey(store.folder)
-    assert (facts["done"], facts["todo"], facts["newest_part_age"], facts["seconds"]) == (0, 8, None, 0)
+    assert (facts["done"], facts["todo"], facts["seconds"]) == (0, 8, 0)
 
 
 MANIFESTS = {

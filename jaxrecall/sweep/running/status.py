@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import time
-from collections.abc import Container, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Container, Mapping
 from pathlib import Path
 from typing import Any
 
 from ...errors import StoreError
 from ...model.columns import CODE_VERSION, STATUSES
 from ...model.point import RunId
-from ..files import Json, Unreadable, holds_results, is_file, read_json
+from ..files import Json, Unreadable, entries, holds_results, is_file, read_json
 from ..store import LastValues, Store, Version
 from ..store.table import older, seen
 
@@ -43,8 +40,6 @@ def survey(folder: str | Path) -> Json:
     n_runs = None if runs is None else sum(map(len, runs.values()))
     todo = None if n_runs is None else n_runs - len(done)
     failures, no_record = _failures(store, mine.keys())
-    files = dict(_files(store.folder))
-    ages = [time.time() - stat.st_mtime for path, stat in files.items() if path.parent == store.parts and path.suffix == ".parquet"]
     return {
         "folder": str(store.folder),
         **plan,
@@ -59,9 +54,7 @@ def survey(folder: str | Path) -> Json:
         "failures": failures,
         "unreadable": [{"path": str(path), "reason": reason} for path, reason in [*unreadable, *no_record]],
         "older": older(store.folder, seen(tables)),
-        "bytes": sum(stat.st_size for stat in files.values()),
         "seconds": sum(seconds for _, seconds in done if seconds is not None and 0 <= seconds <= MAX_SECONDS),
-        "newest_part_age": max(0.0, min(ages)) if ages else None,
         "command": None if todo == 0 else manifest.get("command"),
     }
 
@@ -103,7 +96,7 @@ def _manifest(store: Store) -> tuple[Json, Json]:
 def _failures(store: Store, done: Container[RunId]) -> tuple[list[Json], Unreadable]:
     """Failed chunks with the command that repeats each, and files in failures/ that are not such records."""
     records, others = [], Unreadable()
-    for path in sorted(path for path, _ in _files(store.failures)):
+    for path in entries(store.failures):
         try:
             record = read_json(path)
             runs = [RunId(point_id, seed) for point_id, seed in record["runs"]]
@@ -114,11 +107,3 @@ def _failures(store: Store, done: Container[RunId]) -> tuple[list[Json], Unreada
         else:
             records.append({"path": str(path), "runs": len(runs), "missing": missing, **named})
     return records, others
-
-
-def _files(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
-    """The files below a folder, without those that disappear meanwhile."""
-    for root, _, names in os.walk(folder):
-        for name in names:
-            with suppress(OSError):
-                yield (path := Path(root, name)), path.stat()
