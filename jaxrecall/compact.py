@@ -61,9 +61,8 @@ def compact(folder: str | Path, prune: bool = False, others: Sequence[str | Path
             target.note("manifest", manifests[0])
         files = [file for store in stores for file in result_files(store.folder)]
         tables, unreadable = read(files)
-        for path, why in unreadable:
-            if path == target.table:
-                raise StoreError(f"{path}: cannot be read ({why}) and would be overwritten; move it away and run again")
+        if why := dict(unreadable).get(target.table):
+            raise StoreError(f"{target.table}: cannot be read ({why}) and would be overwritten; move it away and run again")
         if not any(map(len, tables.values())):
             raise no_rows([target.folder], unreadable)
         rows = joined(tables.values())

@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, partial
 
-from ..errors import GridError
+from ..errors import GridError, plural
 from ..model.point import Run, RunId
 from .files import Json
 from .grid import Grid
@@ -23,7 +23,6 @@ from .grid.file import Settings, plain
 from .machine import cores
 from .plan import Plan
 from .plan import make as make_plan
-from .running.progress import plural
 from .search import OUTCOMES, CellSearch, Request, Target, farthest
 from .simulators import Program, SimulatorLike, Sizes, program_of
 

@@ -13,7 +13,7 @@ from contextlib import suppress
 from functools import cache
 from typing import NamedTuple, TypedDict
 
-from ...errors import GridError, PointError, Problem
+from ...errors import GridError, PointError, Problem, plural
 from .axes import AnyPoint, Names
 from .document import Document, Location, Plain, show
 from .expr import Expression
@@ -115,7 +115,7 @@ def expand(document: Document, file: GridFile, names: Names, on_progress: OnProg
         raise GridError([document.line(place, message) for place, message in faults.lines(n_raw)])
     if not found:
         empty = "excludes all of {}, no block has any left; allowed: conditions that some meet"
-        raise GridError([document.line((*block.location, "where"), empty.format(_points(block.n_raw))) for block in blocks])
+        raise GridError([document.line((*block.location, "where"), empty.format(plural(block.n_raw, "point"))) for block in blocks])
     if len(found) > most:
         raise _too_many(document, file, len(found))
     lines = tuple(found.values()) if file.search else ()
@@ -139,12 +139,12 @@ class _Faults(dict[tuple[Location, str, str], list[Plain]]):
 
     def lines(self, n_raw: int) -> Iterator[tuple[Location, str]]:
         for (place, *_), (count, about) in self.items():
-            yield place, f"{count} of {_points(n_raw)} cannot be simulated{about}"
+            yield place, f"{count} of {plural(n_raw, 'point')} cannot be simulated{about}"
 
 
 def _too_many(document: Document, file: GridFile, n_points: int, about: str = "") -> GridError:
     each = f"{file.runs_each} " + ("runs that a search may take" if file.search else "seeds")
-    got = f"got {_points(n_points)}{about} times {each} = {n_points * file.runs_each} runs"
+    got = f"got {plural(n_points, 'point')}{about} times {each} = {n_points * file.runs_each} runs"
     allowed = f"allowed: {file.limits.max_runs} runs; raise limits.max_runs or make the grid smaller"
     return GridError(document.line(("limits", "max_runs"), f"{got}; {allowed}"))
 
@@ -303,7 +303,3 @@ def _evaluated(expression: Expression, values: Values, name: str, problems: list
         return expression.evaluate(values)
     except ValueError as error:
         problems.append(Problem(name, str(error)))
-
-
-def _points(count: int) -> str:
-    return f"{count} point" + ("" if count == 1 else "s")

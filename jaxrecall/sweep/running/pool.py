@@ -31,14 +31,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ...cli.process import SIGNALS
-from ...errors import UsageError
+from ...errors import UsageError, plural
 from ...model.columns import CODE_VERSION
 from ...model.point import Run, RunId
 from ..machine import cores
 from ..plan import Chunk, Plan, pieces
 from ..simulators import Program
 from ..simulators.custom import add_to_path
-from .progress import Event, Failure, plural
+from .progress import Event, Failure
 from .record import Record, Runner
 
 TRIES = 3

@@ -161,11 +161,6 @@ def counter(what: str) -> Callable[[int, int], None]:
     return now_and_then(COUNT_EVERY_SECONDS, lambda done, of: f"{what}: {done} of {of}")
 
 
-def plural(n: int, noun: str) -> str:
-    """A number of things, as 1 run or 2 runs."""
-    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
-
-
 def duration(seconds: float) -> str:
     """A time as 0.4 s, 12 s, 3 min 20 s or 2 h 5 min."""
     if seconds < 10:

@@ -17,7 +17,7 @@ from multiprocessing.pool import AsyncResult, ThreadPool
 from threadpoolctl import threadpool_limits
 
 from ...cli.process import FAILED, INTERRUPTED, OK, Interrupts
-from ...errors import OutOfMemory, StoreError, printable
+from ...errors import OutOfMemory, StoreError, plural, printable
 from ...model.point import Run, RunId
 from ..files import Json
 from ..grid.file import Settings
@@ -26,7 +26,7 @@ from ..plan import Chunk, Plan, pieces
 from ..rounds import Rounds, as_known
 from ..simulators import Loaded, Program, Rows
 from ..store import Store
-from .progress import Display, Event, Failure, Shown, Traces, duration, plural
+from .progress import Display, Event, Failure, Shown, Traces, duration
 
 WAITS = (1.0, 2.0, 5.0, 10.0, 20.0, 40.0)
 """Seconds from one refused write to the next try; the last refusal gives up."""
