@@ -25,8 +25,6 @@ WORDS = ("examples",)
 ROOT = Path(__file__).parents[2]
 """The clone, if the package runs from one."""
 
-GIT_SECONDS = 5
-
 
 def called(name: str, argv: Sequence[str] = ()) -> str:
     """The shell command that calls the command `name` as this process was called.
@@ -147,7 +145,7 @@ def commit(root: Path = ROOT) -> str | None:
         return None
     command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
     try:
-        done = subprocess.run(command, capture_output=True, encoding="utf-8", timeout=GIT_SECONDS)
+        done = subprocess.run(command, capture_output=True, encoding="utf-8", timeout=5)
     except (OSError, subprocess.SubprocessError):
         return None
     return done.stdout.strip() or None

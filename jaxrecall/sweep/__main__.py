@@ -113,7 +113,7 @@ def _sweep(job: Job, by: Engine, paths: tuple[str, ...], events: Events | None, 
         code = INTERRUPTED
     if events:
         record = job.record
-        facts = {"runs_executed": record.runs, "unsaved": record.unsaved, "failed": len(record.failures), "seconds": events.elapsed}
+        facts = {"runs_executed": record.runs, "unsaved": record.unsaved, "failed": len(record.failures)}
         events.emit("done", exit_code=code, **facts, interrupted=code == INTERRUPTED, command=record.resume_command)
     return code
 

@@ -125,9 +125,9 @@ class Rounds:
         self._value = names.value
         k_of = {level: k for k, level in search.lattice(names).items()}
         checks, away = search.rises is not None or search.axis in CHECKED, farthest(search.axis, search.width)
-        goal = (search.width, search.max_runs, grid.seeds, search.rising, checks, away)
+        goal = partial(Target, width=search.width, max_runs=search.max_runs, seeds=grid.seeds, rises=search.rising)
         self.cells = [
-            Cell(line, Target(theta, {k_of[level]: level for level in line.levels}, *goal), grid.simulator)
+            Cell(line, goal(theta, {k_of[level]: level for level in line.levels}, checks=checks, farthest=away), grid.simulator)
             for line in grid.lines
             for theta in search.theta
         ]

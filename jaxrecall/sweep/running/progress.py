@@ -115,11 +115,7 @@ class Events:
             self.emit(shown.event, **shown.facts)
 
     def emit(self, event: str, **facts: object) -> None:
-        _print(json.dumps({"event": event, "at": self.elapsed, **facts}), self.out)
-
-    @property
-    def elapsed(self) -> float:
-        return round(time.monotonic() - self.start, 3)
+        _print(json.dumps({"event": event, "at": round(time.monotonic() - self.start, 3), **facts}), self.out)
 
 
 def display(announce: bool) -> Display | None:
