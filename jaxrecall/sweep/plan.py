@@ -128,10 +128,11 @@ def make(
         seeds.setdefault(point, []).append(seed)
     n = {point: len(of) for point, of in seeds.items()}
     groups = dict(sorted((grouped(n, program) if program else simulator.programs(n, pad_to)).items()))
-    chunks, peaks, flops, n_cores = [], {}, 0.0, cores()
+    chunks, peaks, flops = [], {}, 0.0
     for each, points in groups.items():
         costs = {point: simulator.cost(each, point) for point in points}
-        costed = ((Run(point, seed), cost.seconds / n_cores) for point, cost in costs.items() for seed in seeds[point])
+        takes = {point: cost.seconds / cores() for point, cost in costs.items()}
+        costed = ((Run(point, seed), each_takes) for point, each_takes in takes.items() for seed in seeds[point])
         chunks += [Chunk(each, *of) for of in pieces(costed, CHUNK_RUNS, CHUNK_SECONDS)]
         peaks[each] = max(cost.bytes for cost in costs.values())
         flops += sum(n[point] * cost.flops for point, cost in costs.items())

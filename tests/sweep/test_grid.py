@@ -806,6 +806,11 @@ def test_a_huge_product_is_refused_before_it_is_made(refused):
     )
 
 
+def test_a_grid_is_refused_at_the_first_point_too_many(refused):
+    text = BASE + "limits: {max_runs: 3}\nblocks: [{axes: {N: {range: {from: 1, to: 100, step: 1}}}, where: ['N > 90']}]"
+    one_line(refused(text), "grid.yaml:2: limits.max_runs: got 100 points before where, times 1 seeds = 100 runs; allowed: 3 runs")
+
+
 # the arithmetic
 
 
