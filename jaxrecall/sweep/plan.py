@@ -141,7 +141,10 @@ def make(
 
 
 def pieces(costs: Iterable[tuple[Run, float]], most: int, seconds: float) -> Iterator[tuple[tuple[Run, ...], float]]:
-    """Runs in their order and the sum of their costs, cut before there are more than `most`, or more than `seconds` with several."""
+    """Runs with their costs in order, cut into pieces of at most `most` runs and `seconds`.
+
+    A run that takes longer is a piece of its own. The sum of costs comes with each.
+    """
     runs: list[Run] = []
     total = 0.0
     for run, cost in costs:

@@ -140,7 +140,7 @@ def _print(line: str, out: TextIO | None, end: str = "\n") -> None:
 
 
 def now_and_then(seconds: float, line: Callable[..., str]) -> Callable[..., None]:
-    """A function that prints `line` of its arguments on stderr, `seconds` after the last time at the earliest."""
+    """A function that prints `line` of its arguments on stderr, but not for `seconds` after it did."""
     last = time.monotonic()
 
     def show(*arguments: object) -> None:
