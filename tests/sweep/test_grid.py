@@ -537,7 +537,7 @@ def test_a_set_takes_the_parameter_of_a_law_as_one_key(tmp_path):
         (BASE + "seeds: {start: 3}", ["grid.yaml:2: seeds.count: is missing"]),
         (BASE + "seeds: {start: 4294967295, count: 2}", ["grid.yaml:2: seeds: got start=4294967295, count=2; allowed: seeds up to"]),
         (BASE + "seeds: {cuont: 3, count: 2}", ["grid.yaml:2: seeds.cuont: is no known key; did you mean count?; allowed: count, start"]),
-        (BASE + "seeds: {count: 1e9}", ["1 point before where, times 1000000000 seeds = 1000000000 runs; allowed: 1000000 runs"]),
+        (BASE + "seeds: {count: 1e9}", ["got 1 point times 1000000000 seeds = 1000000000 runs; allowed: 1000000 runs"]),
         (BASE + "blocks: []", ["grid.yaml:2: blocks: got an empty list"]),
         (BASE + "blocks:", ["grid.yaml:2: blocks: got null; allowed: a list"]),
         (BASE + "blocks: [3]", ["grid.yaml:2: blocks.0: got 3; allowed: a mapping"]),
