@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from .cli.command import Parser, answer, called, command
+from .cli.command import Parser, answer, command
 from .errors import UsageError, shown
 from .model.laws.array import read
 
@@ -123,8 +123,7 @@ def lines(about: dict[str, Any]) -> Iterator[str]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Parses, reads, prints; returns the exit code: 0 done, 2 refused."""
     parser = Parser(
-        prog=called("embeddings"),
-        description="Show what a table of embeddings is like, and the law of this package that comes closest, as a grid names it.",
+        "embeddings", "Show what a table of embeddings is like, and the law of this package that comes closest, as a grid names it."
     )
     parser.add_argument("file", metavar="FILE", help="a .npy, .npz or .safetensors file with a row for each token")
     parser.add_argument("--tensor", metavar="NAME", default="", help="the matrix in a file that holds more than one")

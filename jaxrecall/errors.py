@@ -173,6 +173,11 @@ def shortened(line: str) -> str:
     return line if len(line) <= MAX_LINE else f"{line[: MAX_LINE - 505]} ... {line[-500:]}"
 
 
+def plural(n: int, noun: str) -> str:
+    """A number of things, as 1 run or 2 runs."""
+    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
+
+
 def in_one_line(error: BaseException, most: int = 200) -> str:
     """What an exception says, cut after `most` characters.
 

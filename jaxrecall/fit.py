@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from .analysis.fit import Fit, fit, runs
 from .analysis.fit.estimate import METHOD_TEXT
 from .analysis.fit.write import check_folder, default_folder, write
-from .cli.command import Parser, answer, called, command
+from .cli.command import Parser, answer, command
 from .sweep.files import is_folder, local_path
 from .sweep.running.progress import PLAIN_EVERY_SECONDS, now_and_then
 from .sweep.store.table import older, seen
@@ -23,8 +23,8 @@ __all__ = ["Fit", "fit"]
 
 def parser() -> argparse.ArgumentParser:
     p = Parser(
-        prog=called("fit"),
-        description="Finds where accuracy crosses theta, as N*, cell by cell, and the exponents of N* ~ product of axis^exponent.",
+        "fit",
+        "Finds where accuracy crosses theta, as N*, cell by cell, and the exponents of N* ~ product of axis^exponent.",
         epilog=f"Method: {METHOD_TEXT}.",
     )
     add, needed, fractions = p.add_argument, ", ".join(runs.NEEDED), ", ".join(runs.OF_FRACTIONS)

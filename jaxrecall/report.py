@@ -15,14 +15,14 @@ from collections.abc import Iterator, Sequence
 from .analysis.figures.style import FORMATS
 from .analysis.fit import runs
 from .analysis.report import Report, write
-from .cli.command import Parser, answer, called, command
+from .cli.command import Parser, answer, command
 from .sweep.running.progress import COUNT_EVERY_SECONDS, now_and_then
 
 
 def parser() -> argparse.ArgumentParser:
     p = Parser(
-        prog=called("report"),
-        description="One HTML page with figures, thresholds, exponents, theory and provenance; the figures as files beside it.",
+        "report",
+        "One HTML page with figures, thresholds, exponents, theory and provenance; the figures as files beside it.",
         epilog="An axis is a column that varies between cells: d, L, V, m, ... A phase diagram takes N and arithmetic too: 'm * d' N.",
     )
     add = p.add_argument

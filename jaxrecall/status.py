@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from .cli.command import Parser, answer, called, command
+from .cli.command import Parser, answer, command
 from .model.columns import STATUSES
 from .sweep.running.progress import duration
 from .sweep.running.status import survey
@@ -37,21 +37,15 @@ def lines(facts: dict[str, Any]) -> Iterator[str]:
     for file in facts["unreadable"]:
         yield f"unreadable: {file['path']} ({file['reason']})"
     yield from facts["older"]
-    age = facts["newest_part_age"]
-    newest = f", newest part {duration(age)} old" if age is not None else ""
-    yield f"{facts['bytes'] / 1e6:.2f} MB on disk, {duration(facts['seconds'])} of simulation{newest}"
+    yield f"{duration(facts['seconds'])} of simulation"
     if facts["command"]:
-        moved = f" (this folder was moved or copied, the sweep wrote to {facts['moved_from']})" * bool(facts["moved_from"])
-        yield f"to resume{moved}: {facts['command']}"
+        yield f"to resume: {facts['command']}"
 
 
 @command()
 def main(argv: Sequence[str] | None = None) -> int:
     """Parses, surveys, prints; returns the exit code: 0 done, 2 refused."""
-    parser = Parser(
-        prog=called("status"),
-        description="Show what a results folder holds, which runs failed or are left, and the command that resumes the sweep.",
-    )
+    parser = Parser("status", "Show what a results folder holds, which runs failed or are left, and the command that resumes the sweep.")
     parser.add_argument("folder", metavar="DIR", help="results folder")
     parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
     args = parser.parse_args(argv)

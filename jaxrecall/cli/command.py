@@ -25,8 +25,6 @@ WORDS = ("examples",)
 ROOT = Path(__file__).parents[2]
 """The clone, if the package runs from one."""
 
-GIT_SECONDS = 5
-
 
 def called(name: str, argv: Sequence[str] = ()) -> str:
     """The shell command that calls the command `name` as this process was called.
@@ -63,7 +61,10 @@ def absolute(path: str | os.PathLike[str] = "") -> Path:
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser of options that refuses in one line, whatever it is given."""
+    """A parser of the options of a command, which refuses in one line, whatever it is given."""
+
+    def __init__(self, name: str, description: str, epilog: str | None = None):
+        super().__init__(prog=called(name), description=description, epilog=epilog)
 
     def parse_known_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:
         words = sys.argv[1:] if args is None else list(args)
@@ -144,7 +145,7 @@ def commit(root: Path = ROOT) -> str | None:
         return None
     command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
     try:
-        done = subprocess.run(command, capture_output=True, encoding="utf-8", timeout=GIT_SECONDS)
+        done = subprocess.run(command, capture_output=True, encoding="utf-8", timeout=5)
     except (OSError, subprocess.SubprocessError):
         return None
     return done.stdout.strip() or None

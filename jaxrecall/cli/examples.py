@@ -80,7 +80,7 @@ def _run(grid: Path) -> str:
 @command()
 def main(argv: Sequence[str] | None = None) -> int:
     """Parses, lists or copies, prints; returns the exit code: 0 done, 2 refused."""
-    parser = Parser(prog=called("examples"), description="List the grids that come with the package, or copy one to the current folder.")
+    parser = Parser("examples", "List the grids that come with the package, or copy one to the current folder.")
     parser.add_argument("name", metavar="NAME", nargs="?", help="the grid to copy; without it, all are listed")
     args = parser.parse_args(argv)
     if args.name is None:

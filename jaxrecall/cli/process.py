@@ -30,7 +30,6 @@ SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP"
 """Signals that end a command in order, as Ctrl-C does."""
 
 STOPPING = "stopping when the running batch is finished; its rows are kept. A second signal drops it"
-RESEND_SECONDS = 0.01
 
 PR_SET_PDEATHSIG = 1  # of linux/prctl.h
 
@@ -92,7 +91,7 @@ def resend_interrupts(unraisable: sys.UnraisableHookArgs) -> None:
     It came in a callback, such as a garbage collector's.
     """
     if issubclass(unraisable.exc_type, KeyboardInterrupt):
-        threading.Timer(RESEND_SECONDS, os.kill, (os.getpid(), signal.SIGINT)).start()
+        threading.Timer(0.01, os.kill, (os.getpid(), signal.SIGINT)).start()
     else:
         sys.__unraisablehook__(unraisable)
 

@@ -39,8 +39,8 @@ FIGURE = "jaxrecall.analysis.figures.charts"
 
 def parser() -> argparse.ArgumentParser:
     p = Parser(
-        prog=called("sweep"),
-        description="Run every (point, seed) of a grid that is not in its results folder yet, then draw accuracy against N.",
+        "sweep",
+        "Run every (point, seed) of a grid that is not in its results folder yet, then draw accuracy against N.",
         epilog="Exit codes: 0 done, 2 wrong usage or a refused grid, 3 something failed while running, 130 interrupted.",
     )
     p.add_argument("--grid", metavar="FILE", help="the grid, a YAML file; the command `examples` lists some to copy")
@@ -113,7 +113,7 @@ def _sweep(job: Job, by: Engine, paths: tuple[str, ...], events: Events | None, 
         code = INTERRUPTED
     if events:
         record = job.record
-        facts = {"runs_executed": record.runs, "unsaved": record.unsaved, "failed": len(record.failures), "seconds": events.elapsed}
+        facts = {"runs_executed": record.runs, "unsaved": record.unsaved, "failed": len(record.failures)}
         events.emit("done", exit_code=code, **facts, interrupted=code == INTERRUPTED, command=record.resume_command)
     return code
 

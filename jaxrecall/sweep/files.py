@@ -145,10 +145,10 @@ def entries(folder: Path) -> list[Path]:
         return sorted(folder.iterdir()) if is_folder(folder) else []
 
 
-def listed(unreadable: Unreadable, limit: int = 3) -> str:
-    """The first few unreadable files, each with the reason."""
-    shown = [printable(f"{path.name} ({why})") for path, why in unreadable[:limit]]
-    return ", ".join(shown + [f"and {len(unreadable) - limit} more"] * (len(unreadable) > limit))
+def listed(unreadable: Unreadable) -> str:
+    """The first three unreadable files, each with the reason."""
+    shown = [printable(f"{path.name} ({why})") for path, why in unreadable[:3]]
+    return ", ".join(shown + [f"and {len(unreadable) - 3} more"] * (len(unreadable) > 3))
 
 
 def no_rows(paths: list[Path], unreadable: Unreadable) -> StoreError:

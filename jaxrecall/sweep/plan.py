@@ -21,7 +21,7 @@ from ..model.point import Run
 from .files import Json
 from .grid.file import Settings
 from .machine import cores, memory_limit
-from .simulators import AnyPoint, Cost, Program, Room, SimulatorLike, Sizes, grouped
+from .simulators import AnyPoint, Program, Room, SimulatorLike, Sizes, grouped
 from .simulators.recall import RECALL
 
 CHUNK_SECONDS = 20.0
@@ -131,27 +131,30 @@ def make(
     chunks, peaks, flops = [], {}, 0.0
     for each, points in groups.items():
         costs = {point: simulator.cost(each, point) for point in points}
-        chunks += _chunks(each, {point: (costs[point], seeds[point]) for point in points})
+        takes = {point: cost.seconds / cores() for point, cost in costs.items()}
+        costed = ((Run(point, seed), each_takes) for point, each_takes in takes.items() for seed in seeds[point])
+        chunks += [Chunk(each, *of) for of in pieces(costed, CHUNK_RUNS, CHUNK_SECONDS)]
         peaks[each] = max(cost.bytes for cost in costs.values())
         flops += sum(n[point] * cost.flops for point, cost in costs.items())
     seconds = sum(chunk.seconds for chunk in chunks) + sum(each.compile_seconds for each in groups)
     return Plan(tuple(chunks), flops, seconds, peaks, settings or Settings(), limit or memory_limit(), batch, sum(n.values()), simulator)
 
 
-def _chunks(program: Program, members: Mapping[AnyPoint, tuple[Cost, list[int]]]) -> Iterable[Chunk]:
-    """Chunks of the points of a program, each with what a run costs and its seeds."""
+def pieces(costs: Iterable[tuple[Run, float]], most: int, seconds: float) -> Iterator[tuple[tuple[Run, ...], float]]:
+    """Runs with their costs in order, cut into pieces of at most `most` runs and `seconds`.
+
+    A run that takes longer is a piece of its own. The sum of costs comes with each.
+    """
     runs: list[Run] = []
     total = 0.0
-    for point, (cost, seeds) in members.items():
-        each = cost.seconds / cores()
-        for seed in seeds:
-            if runs and (total + each > CHUNK_SECONDS or len(runs) == CHUNK_RUNS):
-                yield Chunk(program, tuple(runs), total)
-                runs, total = [], 0.0
-            runs.append(Run(point, seed))
-            total += each
+    for run, cost in costs:
+        if runs and (len(runs) == most or total + cost > seconds):
+            yield tuple(runs), total
+            runs, total = [], 0.0
+        runs.append(run)
+        total += cost
     if runs:
-        yield Chunk(program, tuple(runs), total)
+        yield tuple(runs), total
 
 
 ALLOWED = "allowed: i/n with i from 0 to n - 1, as in 0/4 to 3/4"

@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, partial
 
-from ..errors import GridError
+from ..errors import GridError, plural
 from ..model.point import Run, RunId
 from .files import Json
 from .grid import Grid
@@ -23,7 +23,6 @@ from .grid.file import Settings, plain
 from .machine import cores
 from .plan import Plan
 from .plan import make as make_plan
-from .running.progress import plural
 from .search import OUTCOMES, CellSearch, Request, Target, farthest
 from .simulators import Program, SimulatorLike, Sizes, program_of
 
@@ -126,9 +125,9 @@ class Rounds:
         self._value = names.value
         k_of = {level: k for k, level in search.lattice(names).items()}
         checks, away = search.rises is not None or search.axis in CHECKED, farthest(search.axis, search.width)
-        goal = (search.width, search.max_runs, grid.seeds, search.rising, checks, away)
+        goal = partial(Target, width=search.width, max_runs=search.max_runs, seeds=grid.seeds, rises=search.rising)
         self.cells = [
-            Cell(line, Target(theta, {k_of[level]: level for level in line.levels}, *goal), grid.simulator)
+            Cell(line, goal(theta, {k_of[level]: level for level in line.levels}, checks=checks, farthest=away), grid.simulator)
             for line in grid.lines
             for theta in search.theta
         ]
@@ -217,7 +216,7 @@ class Rounds:
 
         Some of them are rejected by an error bound.
         """
-        programs = set[Program]()
+        programs: dict[Program, None] = {}  # in order, so that sums have the same last digit in every process
         seconds, flops = ROUNDS * ROUND_SECONDS if runs else 0.0, 0.0
         for cell, i, n in runs:
             level = list(cell.points)[i]
@@ -226,7 +225,7 @@ class Rounds:
             cost = self.simulator.cost(program, point)
             seconds += n * cost.seconds / cores()
             flops += n * cost.flops
-            programs |= {program, program.fallback or program}
+            programs |= dict.fromkeys((program, program.fallback or program))
         return seconds + sum(each.compile_seconds for each in programs), flops
 
     def __str__(self) -> str:

@@ -15,7 +15,7 @@ from jaxrecall.model.reference.descent import EMBEDDINGS
 from jaxrecall.model.task import Embeddings
 from jaxrecall.simulator import forward, program, shortcut, training
 from jaxrecall.simulator.shape import Shape
-from jaxrecall.sweep.simulators.cost import amount, expected_grouped, work
+from jaxrecall.sweep.simulators.cost import amount, work
 
 LOCKED = {"V": 16, "N": 300, "d": 32, "L": 4, "n_test": 300, "kappa": 1e4, "gamma2": 16.0, "embedding": "sphere", "steps": 20}
 OPEN = LOCKED | {"kappa": 5.0}
@@ -184,11 +184,10 @@ def test_vmapped_runs_and_runs_one_after_the_other_are_the_same(monkeypatch):
             assert a["loss"] == pytest.approx(b["loss"], rel=1e-5)
 
 
-def test_plans_expect_weighted_tokens_where_attention_is_locked():
+def test_plans_expect_weighted_tokens_at_length_one_alone():
     point = Point(V=64, N=1024, d=64, L=8, gamma2=64, embedding="sphere", kappa=1e4, steps=1000, lr=4)
-    assert expected_grouped(point)
-    for changes in ({"kappa": 5}, {"exact": "full"}, {"d": 8}, {"N": 63}, {"trains": "VWZ"}, {"start": "zero"}, {"batch": 20}):
-        assert not expected_grouped(point.replace(**changes)), changes
-    shape = Shape.rounded(point)
-    grouped, read = (amount(shape, work(each)).seconds for each in (point, point.replace(kappa=5)))
+    memory = point.replace(L=1)
+    assert (work(memory).grouped, work(memory).stepped) == (point.further_steps, 0)
+    assert (work(point).grouped, work(point).stepped) == (0, point.further_steps * point.N)
+    grouped, read = (amount(Shape.rounded(each), work(each)).seconds for each in (memory, point))
     assert 5 * grouped < read

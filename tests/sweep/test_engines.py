@@ -29,6 +29,7 @@ from test_store import rows
 
 from jaxrecall import Point, load
 from jaxrecall.cli.process import Interrupts
+from jaxrecall.errors import plural
 from jaxrecall.model.columns import CODE_VERSION
 from jaxrecall.model.point import Run, RunId
 from jaxrecall.simulator import program
@@ -42,7 +43,7 @@ from jaxrecall.sweep.plan import Chunk
 from jaxrecall.sweep.running import pool
 from jaxrecall.sweep.running.job import carry_out, prepare
 from jaxrecall.sweep.running.pool import MAX_FAILED_STARTS, MOST_SECONDS, TRIES, Event, Place, Pool, Setup, Worker
-from jaxrecall.sweep.running.progress import Failure, Shown, plural
+from jaxrecall.sweep.running.progress import Failure, Shown
 from jaxrecall.sweep.running.record import Record
 from jaxrecall.sweep.store import MemoryStore
 

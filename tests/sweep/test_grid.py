@@ -537,7 +537,7 @@ def test_a_set_takes_the_parameter_of_a_law_as_one_key(tmp_path):
         (BASE + "seeds: {start: 3}", ["grid.yaml:2: seeds.count: is missing"]),
         (BASE + "seeds: {start: 4294967295, count: 2}", ["grid.yaml:2: seeds: got start=4294967295, count=2; allowed: seeds up to"]),
         (BASE + "seeds: {cuont: 3, count: 2}", ["grid.yaml:2: seeds.cuont: is no known key; did you mean count?; allowed: count, start"]),
-        (BASE + "seeds: {count: 1e9}", ["1 point before where, times 1000000000 seeds = 1000000000 runs; allowed: 1000000 runs"]),
+        (BASE + "seeds: {count: 1e9}", ["got 1 point times 1000000000 seeds = 1000000000 runs; allowed: 1000000 runs"]),
         (BASE + "blocks: []", ["grid.yaml:2: blocks: got an empty list"]),
         (BASE + "blocks:", ["grid.yaml:2: blocks: got null; allowed: a list"]),
         (BASE + "blocks: [3]", ["grid.yaml:2: blocks.0: got 3; allowed: a mapping"]),
@@ -804,6 +804,11 @@ def test_a_huge_product_is_refused_before_it_is_made(refused):
         "grid.yaml: limits.max_runs: got 1000000000 points before where, times 1 seeds =",
         "allowed: 1000000 runs",
     )
+
+
+def test_a_grid_is_refused_at_the_first_point_too_many(refused):
+    text = BASE + "limits: {max_runs: 3}\nblocks: [{axes: {N: {range: {from: 1, to: 100, step: 1}}}, where: ['N > 90']}]"
+    one_line(refused(text), "grid.yaml:2: limits.max_runs: got 100 points before where, times 1 seeds = 100 runs; allowed: 3 runs")
 
 
 # the arithmetic
@@ -1074,13 +1079,12 @@ def test_huge_numbers(refused):
         Point(V=64, N=10**5000, d=32, L=8)
 
 
-def test_lists_from_python_are_bounded(monkeypatch):
+def test_lists_from_python_are_bounded():
     point = Point(V=64, N=4, d=32, L=8)
     assert as_grid(point, range(3)).seeds == range(3)
     with pytest.raises(GridError, match="2000000000 seeds = 2000000000 runs; allowed: 1000000 runs"):
         as_grid(point, range(2_000_000_000))
-    monkeypatch.setattr("jaxrecall.sweep.grid.MAX_LIST", 5)
-    with pytest.raises(GridError, match="got count of more than 5 values"):
+    with pytest.raises(GridError, match=r"got count\(.*\), more than 1000000 values; allowed: lists of up to 1000000"):
         as_grid(point, itertools.count())
     endless = {"name": "endless"}
     endless["base"] = endless

@@ -11,7 +11,7 @@ from helpers import ROOT
 NO_CODE = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
 
 MOST = {
-    "jaxrecall": 534,
+    "jaxrecall": 512,
     "jaxrecall/analysis/figures": 1036,
     "jaxrecall/analysis/fit": 982,
     "jaxrecall/analysis/report": 162,
@@ -20,11 +20,11 @@ MOST = {
     "jaxrecall/model/laws": 757,
     "jaxrecall/model/reference": 453,
     "jaxrecall/simulator": 2036,
-    "jaxrecall/sweep": 1019,
-    "jaxrecall/sweep/grid": 1115,
-    "jaxrecall/sweep/running": 1180,
-    "jaxrecall/sweep/simulators": 725,
-    "jaxrecall/sweep/store": 497,
+    "jaxrecall/sweep": 1018,
+    "jaxrecall/sweep/grid": 1104,
+    "jaxrecall/sweep/running": 1130,
+    "jaxrecall/sweep/simulators": 711,
+    "jaxrecall/sweep/store": 495,
     "jaxrecall/theory": 831,
 }
 """Lines of code of each folder, without blank lines, comments and docstrings. This file, run as a script, prints them as they are."""

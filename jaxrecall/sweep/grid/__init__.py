@@ -17,7 +17,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
 
 from ...errors import MAX_LIST, GridError, UsageError, as_list, refusal, shown
@@ -259,10 +258,7 @@ def _as_yaml(value: Plain) -> Plain:
             raise GridError(f"grid: got {shown(wrong[0])} as a key; allowed: names")
         return {key: _as_yaml(item) for key, item in value.items()}
     if isinstance(value, Iterable) and not isinstance(value, str):
-        items = [_as_yaml(item) for item in islice(value, MAX_LIST + 1)]
-        if len(items) > MAX_LIST:
-            raise GridError(f"grid: got {type(value).__name__} of more than {MAX_LIST} values; allowed: lists of up to {MAX_LIST}")
-        return items
+        return [_as_yaml(item) for item in as_list("grid", value, f"lists of up to {MAX_LIST}", GridError)]
     return value
 
 

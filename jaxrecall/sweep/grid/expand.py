@@ -13,13 +13,12 @@ from contextlib import suppress
 from functools import cache
 from typing import NamedTuple, TypedDict
 
-from ...errors import GridError, PointError, Problem
+from ...errors import GridError, PointError, Problem, plural
 from .axes import AnyPoint, Names
 from .document import Document, Location, Plain, show
 from .expr import Expression
 from .file import Block, GridFile
 
-MAX_KEPT = 200_000  # points that are kept only to report how far a grid is past max_runs
 BETWEEN = 10_000  # points from one report of progress to the next
 
 OnProgress = Callable[[int, int], None]
@@ -94,7 +93,7 @@ def expand(document: Document, file: GridFile, names: Names, on_progress: OnProg
     blocks = [_Expanded(names, file, i, block, kept) for i, block in enumerate(file.blocks or [Block()])]
     n_raw, most = sum(block.n_raw for block in blocks), file.limits.max_runs // file.runs_each
     if most == 0 or n_raw > 20 * max(file.limits.max_runs, 1_000_000):
-        raise _too_many(document, file, n_raw, " before where,")
+        raise _too_many(document, file, n_raw)
     found: dict[Plain, AnyPoint] = {}  # points, or lines of a search
     n_found, faults = 0, _Faults()
     for n_done, (block, row) in enumerate((each, row) for each in blocks for row in each.rows()):
@@ -109,15 +108,13 @@ def expand(document: Document, file: GridFile, names: Names, on_progress: OnProg
         if one is not None:
             found.setdefault(one.identity if file.search else one.point_id, one)
             n_found += 1
-        if len(found) > max(MAX_KEPT, most):
-            raise _too_many(document, file, len(found), f" so far, of {n_raw},")
+        if len(found) > most:
+            raise _too_many(document, file, n_raw)
     if faults:
         raise GridError([document.line(place, message) for place, message in faults.lines(n_raw)])
     if not found:
         empty = "excludes all of {}, no block has any left; allowed: conditions that some meet"
-        raise GridError([document.line((*block.location, "where"), empty.format(_points(block.n_raw))) for block in blocks])
-    if len(found) > most:
-        raise _too_many(document, file, len(found))
+        raise GridError([document.line((*block.location, "where"), empty.format(plural(block.n_raw, "point"))) for block in blocks])
     lines = tuple(found.values()) if file.search else ()
     absent = {name: None for line in lines for name in line.names}
     lines = tuple(line._replace(names=absent | line.names) for line in lines)
@@ -139,12 +136,13 @@ class _Faults(dict[tuple[Location, str, str], list[Plain]]):
 
     def lines(self, n_raw: int) -> Iterator[tuple[Location, str]]:
         for (place, *_), (count, about) in self.items():
-            yield place, f"{count} of {_points(n_raw)} cannot be simulated{about}"
+            yield place, f"{count} of {plural(n_raw, 'point')} cannot be simulated{about}"
 
 
-def _too_many(document: Document, file: GridFile, n_points: int, about: str = "") -> GridError:
+def _too_many(document: Document, file: GridFile, n_raw: int) -> GridError:
+    about = " before where," if any(block.where for block in file.blocks) else ""
     each = f"{file.runs_each} " + ("runs that a search may take" if file.search else "seeds")
-    got = f"got {_points(n_points)}{about} times {each} = {n_points * file.runs_each} runs"
+    got = f"got {plural(n_raw, 'point')}{about} times {each} = {n_raw * file.runs_each} runs"
     allowed = f"allowed: {file.limits.max_runs} runs; raise limits.max_runs or make the grid smaller"
     return GridError(document.line(("limits", "max_runs"), f"{got}; {allowed}"))
 
@@ -303,7 +301,3 @@ def _evaluated(expression: Expression, values: Values, name: str, problems: list
         return expression.evaluate(values)
     except ValueError as error:
         problems.append(Problem(name, str(error)))
-
-
-def _points(count: int) -> str:
-    return f"{count} point" + ("" if count == 1 else "s")

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ...cli.command import commit, versions, xla_flags
 from ...cli.process import INTERRUPTED, Interrupts
-from ...errors import GridError, StoreError, UsageError
+from ...errors import GridError, StoreError, UsageError, plural
 from ...model.point import TRAINING, Run, RunId
 from ..files import Json
 from ..grid import Grid
@@ -24,7 +24,7 @@ from ..plan import make as make_plan
 from ..rounds import Rounds, as_known
 from ..simulators import Facts
 from ..store import PART_ROWS, Done, Store
-from .progress import Display, duration, plural
+from .progress import Display, duration
 from .record import Record
 
 Executor = Callable[[Plan, Record], None]

@@ -12,13 +12,12 @@ from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 
 from ...cli.process import Interrupts
-from ...errors import UsageError, in_one_line
+from ...errors import UsageError, in_one_line, plural
 from ..grid import Grid
 from ..machine import cores
 from ..simulators.custom import x64
 from .job import Executor, Job
 from .pool import LocalPool, Pool, Setup, accelerators
-from .progress import plural
 from .record import execute
 
 MAX_WORKERS = 1000

@@ -31,14 +31,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ...cli.process import SIGNALS
-from ...errors import UsageError
+from ...errors import UsageError, plural
 from ...model.columns import CODE_VERSION
 from ...model.point import Run, RunId
 from ..machine import cores
-from ..plan import Chunk, Plan
+from ..plan import Chunk, Plan, pieces
 from ..simulators import Program
 from ..simulators.custom import add_to_path
-from .progress import Event, Failure, plural
+from .progress import Event, Failure
 from .record import Record, Runner
 
 TRIES = 3
@@ -219,17 +219,14 @@ class Spread:
 
     def _next(self, program: Program, seconds: float) -> Chunk:
         """Waiting runs of a program that take about `seconds` on all cores of this machine."""
-        runs, taken, total = self.waiting[program], [], 0.0
-        while runs and len(taken) < MOST_RUNS:
-            cost = self.plan.seconds_of(runs[0], program) / cores()
-            if taken and total + cost > seconds:
-                break
-            taken.append(runs.popleft())
-            total += cost
+        runs = self.waiting[program]
+        taken, total = next(pieces(((run, self.plan.seconds_of(run, program) / cores()) for run in runs), MOST_RUNS, seconds))
+        for _ in taken:
+            runs.popleft()
         self.seconds_left -= total
         if not runs:
             del self.waiting[program]
-        return Chunk(program, tuple(taken), total)
+        return Chunk(program, taken, total)
 
     def take(self, place: Place, event: Event) -> None:
         """Takes an event of a worker. One that is to stop is ended with its batch."""
@@ -302,8 +299,8 @@ class LocalPool(Pool):
         super().__init__(size, cores() / size)
 
     def share(self, plan: Plan) -> Plan:
-        """Each has a share of the memory, and all of the cores that it sees."""
-        return replace(plan, chunks=(), limit=plan.limit // len(self.places), workers=1)
+        """Each has a share of the memory, too."""
+        return replace(super().share(plan), limit=plan.limit // len(self.places))
 
     def start(self, place: Place) -> None:
         """A new process that leaves every signal to this one, and ends with it.

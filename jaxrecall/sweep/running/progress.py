@@ -115,11 +115,7 @@ class Events:
             self.emit(shown.event, **shown.facts)
 
     def emit(self, event: str, **facts: object) -> None:
-        _print(json.dumps({"event": event, "at": self.elapsed, **facts}), self.out)
-
-    @property
-    def elapsed(self) -> float:
-        return round(time.monotonic() - self.start, 3)
+        _print(json.dumps({"event": event, "at": round(time.monotonic() - self.start, 3), **facts}), self.out)
 
 
 def display(announce: bool) -> Display | None:
@@ -143,18 +139,15 @@ def _print(line: str, out: TextIO | None, end: str = "\n") -> None:
         out.flush()
 
 
-def now_and_then(seconds: float, line: Callable[..., str], out: TextIO | None = None) -> Callable[..., None]:
-    """A function that prints `line` of its arguments on `out` (stderr) now and then.
-
-    That is `seconds` after the last time at the earliest.
-    """
+def now_and_then(seconds: float, line: Callable[..., str]) -> Callable[..., None]:
+    """A function that prints `line` of its arguments on stderr, but not for `seconds` after it did."""
     last = time.monotonic()
 
     def show(*arguments: object) -> None:
         nonlocal last
         if time.monotonic() - last >= seconds:
             last = time.monotonic()
-            _print(line(*arguments), out or sys.stderr)
+            _print(line(*arguments), sys.stderr)
 
     return show
 
@@ -162,11 +155,6 @@ def now_and_then(seconds: float, line: Callable[..., str], out: TextIO | None = 
 def counter(what: str) -> Callable[[int, int], None]:
     """A function of the parts done and all parts, which prints a line on stderr every few seconds."""
     return now_and_then(COUNT_EVERY_SECONDS, lambda done, of: f"{what}: {done} of {of}")
-
-
-def plural(n: int, noun: str) -> str:
-    """A number of things, as 1 run or 2 runs."""
-    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
 
 
 def duration(seconds: float) -> str:

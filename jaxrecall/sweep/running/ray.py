@@ -13,11 +13,8 @@ import math
 import os
 import signal
 import socket
-import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 from ...cli.process import SIGNALS
@@ -51,7 +48,7 @@ class RayPool(Pool):
         special = {name: amount for name, amount in resources.items() if name not in ("CPU", "GPU")}
         options = {"num_cpus": resources["CPU"], "num_gpus": resources.get("GPU", 0), "resources": special, "max_retries": 0}
         self.task = self.ray.remote(run_chunk).options(**options, num_returns="streaming")
-        self.arguments = setup._replace(cores=resources["CPU"]), resources.get("GPU", 1.0), address is not None
+        self.arguments = setup._replace(cores=resources["CPU"]), resources.get("GPU", 1.0)
         self.tasks: dict[int, Any] = {}
         super().__init__(size or max(1, min(fitting, most)), resources["CPU"])
 
@@ -116,12 +113,11 @@ _events: list[Event] = []
 """Of a process of Ray, which runs many tasks: it compiles a program once."""
 
 
-def run_chunk(setup: Setup, devices: float, own_cache: bool, message: bytes) -> Iterator[list[Event]]:
+def run_chunk(setup: Setup, devices: float, message: bytes) -> Iterator[list[Event]]:
     """A task: the events of a pickled chunk, batch by batch."""
     try:
         if setup not in _workers:
-            cache = {"JAXRECALL_CACHE": node_cache()} if own_cache else {}
-            os.environ.update({**share_of_memory(devices), **cache, **os.environ})
+            os.environ.update({**share_of_memory(devices), **os.environ})
             _workers[setup] = Worker(setup, _events.append)
         for event in _workers[setup].rows(message):
             yield [*_events, event]
@@ -130,19 +126,6 @@ def run_chunk(setup: Setup, devices: float, own_cache: bool, message: bytes) -> 
         yield [*_events, last_event(error)]
         time.sleep(SENT_SECONDS)
         os._exit(1)
-
-
-def node_cache() -> str:
-    """A cache folder on this node's own disk, for workers whose home may be on the network.
-
-    None if another user holds its name.
-    """
-    folder = Path(tempfile.gettempdir(), f"jaxrecall-{os.getuid()}")
-    with suppress(OSError):
-        folder.mkdir(mode=0o700, exist_ok=True)
-        if folder.stat().st_uid == os.getuid():
-            return str(folder)
-    return ""
 
 
 def _listed(amounts: Mapping[str, float], names: Mapping[str, float] | None = None) -> str:

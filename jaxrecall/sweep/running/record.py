@@ -17,16 +17,16 @@ from multiprocessing.pool import AsyncResult, ThreadPool
 from threadpoolctl import threadpool_limits
 
 from ...cli.process import FAILED, INTERRUPTED, OK, Interrupts
-from ...errors import OutOfMemory, StoreError, printable
+from ...errors import OutOfMemory, StoreError, plural, printable
 from ...model.point import Run, RunId
 from ..files import Json
 from ..grid.file import Settings
 from ..machine import cores
-from ..plan import Chunk, Plan
+from ..plan import Chunk, Plan, pieces
 from ..rounds import Rounds, as_known
 from ..simulators import Loaded, Program, Rows
 from ..store import Store
-from .progress import Display, Event, Failure, Shown, Traces, duration, plural
+from .progress import Display, Event, Failure, Shown, Traces, duration
 
 WAITS = (1.0, 2.0, 5.0, 10.0, 20.0, 40.0)
 """Seconds from one refused write to the next try; the last refusal gives up."""
@@ -329,14 +329,9 @@ class Runner:
         time. Batches that run together are of similar length.
         """
         most = min(loaded.most, max(1, len(runs) // (4 * loaded.threads))) if loaded.in_turn else loaded.most
-        batch: Costs = {}
         costs = {run: self.plan.seconds_of(run, program) for run in runs}
-        for run, seconds in sorted(costs.items(), key=lambda item: -item[1]):
-            if batch and (len(batch) == most or sum(batch.values()) + seconds > self.batch_seconds):
-                yield batch
-                batch = {}
-            batch[run] = seconds
-        yield batch
+        largest_first = sorted(costs.items(), key=lambda item: -item[1])
+        return ({run: costs[run] for run in batch} for batch, _ in pieces(largest_first, most, self.batch_seconds))
 
 
 @contextmanager

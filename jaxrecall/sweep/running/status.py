@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import re
-import shlex
-import time
-from collections.abc import Container, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Container, Mapping
 from pathlib import Path
 from typing import Any
 
 from ...errors import StoreError
 from ...model.columns import CODE_VERSION, STATUSES
 from ...model.point import RunId
-from ..files import Json, Unreadable, holds_results, is_file, read_json
+from ..files import Json, Unreadable, entries, holds_results, is_file, read_json
 from ..store import LastValues, Store, Version
 from ..store.table import older, seen
 
@@ -45,10 +40,6 @@ def survey(folder: str | Path) -> Json:
     n_runs = None if runs is None else sum(map(len, runs.values()))
     todo = None if n_runs is None else n_runs - len(done)
     failures, no_record = _failures(store, mine.keys())
-    for failure in failures:
-        failure["repeat"] = _resuming(failure["repeat"], store.folder, plan["grid"])["command"]
-    files = dict(_files(store.folder))
-    ages = [time.time() - stat.st_mtime for path, stat in files.items() if path.parent == store.parts and path.suffix == ".parquet"]
     return {
         "folder": str(store.folder),
         **plan,
@@ -63,23 +54,9 @@ def survey(folder: str | Path) -> Json:
         "failures": failures,
         "unreadable": [{"path": str(path), "reason": reason} for path, reason in [*unreadable, *no_record]],
         "older": older(store.folder, seen(tables)),
-        "bytes": sum(stat.st_size for stat in files.values()),
         "seconds": sum(seconds for _, seconds in done if seconds is not None and 0 <= seconds <= MAX_SECONDS),
-        "newest_part_age": max(0.0, min(ages)) if ages else None,
-        **_resuming(None if todo == 0 else manifest.get("command"), store.folder, plan["grid"]),
+        "command": None if todo == 0 else manifest.get("command"),
     }
-
-
-def _resuming(command: Any, folder: Path, name: str | None) -> dict[str, Any]:
-    """The command that resumes a sweep into this folder, and where it wrote if the folder was moved or copied."""
-    text = command if isinstance(command, str) else ""
-    text += f" --out results/{name}" * (" --grid" in text and " --out" not in text)
-    given = re.search(r"(?:( --out[ =])|, out=)('[^']*'|[^\s)]+)", text)
-    old, places = os.path.normpath(given[2].strip("'") if given else ""), (os.path.abspath(folder), os.path.realpath(folder))
-    if not given or os.path.realpath(old) in places or any(place.endswith(f"/{old}") for place in places):
-        return {"command": command, "moved_from": None}
-    now = shlex.quote(str(folder)) if given[1] else repr(str(folder))
-    return {"command": text[: given.start(2)] + now + text[given.end(2) :], "moved_from": old}
 
 
 def _version(manifest: Mapping[str, Any], found: LastValues) -> Version:
@@ -119,7 +96,7 @@ def _manifest(store: Store) -> tuple[Json, Json]:
 def _failures(store: Store, done: Container[RunId]) -> tuple[list[Json], Unreadable]:
     """Failed chunks with the command that repeats each, and files in failures/ that are not such records."""
     records, others = [], Unreadable()
-    for path in sorted(path for path, _ in _files(store.failures)):
+    for path in entries(store.failures):
         try:
             record = read_json(path)
             runs = [RunId(point_id, seed) for point_id, seed in record["runs"]]
@@ -130,11 +107,3 @@ def _failures(store: Store, done: Container[RunId]) -> tuple[list[Json], Unreada
         else:
             records.append({"path": str(path), "runs": len(runs), "missing": missing, **named})
     return records, others
-
-
-def _files(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
-    """The files below a folder, without those that disappear meanwhile."""
-    for root, _, names in os.walk(folder):
-        for name in names:
-            with suppress(OSError):
-                yield (path := Path(root, name)), path.stat()

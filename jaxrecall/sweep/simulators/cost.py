@@ -23,15 +23,14 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import lru_cache
-from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
 
-from ...errors import TheoryError, UsageError
+from ...errors import UsageError
 from ...model.laws import find_law
 from ...model.point import BLOCK, REDRAWS, TRAINS, Point
-from ...simulator.forms import may_group_steps, polynomial_products
+from ...simulator.forms import polynomial_products
 from ...simulator.shape import LABELS, LIGHT_RUN, STORED_TOKENS, Shape
 from ..machine import cores
 from . import Sizes, grouped
@@ -101,8 +100,7 @@ def work(point: Point) -> Work:
     n_test = n_rows * _whole(point.n_test, BLOCK)
     evaluated = n_test + n_rows * _whole(min(point.N, point.n_test), BLOCK)
     labels = evaluated * _whole(point.V, LABELS)
-    grouped = point.trains_on and (point.is_memory or expected_grouped(point))
-    further = _further_work(point, n_rows, grouped) if point.trains_on else ()
+    further = _further_work(point, n_rows) if point.trains_on else ()
     if point.pool is None:
         samples, gaussian = (0, point.V) if point.in_the_limit else (samples, 0)
         return Work(1, samples, samples * point.L, evaluated, evaluated * point.L, labels, gaussian, *further)
@@ -117,31 +115,13 @@ def work(point: Point) -> Work:
     return Work(1, pairs, noise, evaluated, test, labels, gaussian, *further)
 
 
-GROUPED_NATS = 64.0
-"""How far attention has to be ahead, about, for further steps to read tokens with weights."""
+def _further_work(point: Point, n_rows: int) -> tuple[int, int, int, int, int]:
+    """The fields of Work from `stepped` to `grouped`, of a run that trains on.
 
-
-def expected_grouped(point: Point) -> bool:
-    """Whether the further steps of a point are expected to read tokens with weights.
-
-    By theory the trigger is ahead of the range of the tokens' scores, by enough, and
-    embeddings that are trained move neither.
+    With L above 1 the steps are expected to read all samples: whether attention will be
+    locked is not known before the run.
     """
-    if not may_group_steps(point) or TRAINS[point.trains or ""] or point.start == "zero" or point.V > (point.batch or point.N):
-        return False
-    from ...theory import Model, score_noise
-
-    try:
-        noise = 1 / score_noise(Model.from_point(point, any_training=True), point.N).snr
-    except (TheoryError, ArithmeticError):
-        return False
-    spread = 2 * NormalDist().inv_cdf((point.V - 0.375) / (point.V + 0.25))  # of V normal numbers, largest less smallest
-    return point.kappa * (1 - spread * noise) > GROUPED_NATS
-
-
-def _further_work(point: Point, n_rows: int, grouped: bool) -> tuple[int, int, int, int, int]:
-    """The fields of Work from `stepped` to `grouped`, of a run that trains on."""
-    if grouped:
+    if point.is_memory:
         drawn = point.batch or (point.N if point.fresh_batches and not point.in_the_limit else 0)
         return 0, 0, 2 * point.further_steps * _whole(drawn, BLOCK), n_rows, point.further_steps
     if point.pool:
@@ -176,7 +156,7 @@ def _recipe(shape: Shape, work: Work) -> Amount:
     samples, tokens, exact = work.samples, work.tokens, shape.trained_by.exact
     if shape.pool:
         draws = Amount(0, NORMAL * work.gaussian + 3 * samples + 2 * tokens)
-        return draws + _pairs(shape, work, 3) + (_softmax(shape, runs * V * shape.pool, 4) if exact else _error_bounds(shape, work))
+        return draws + _pairs(shape, work) + (_softmax(shape, runs * V * shape.pool, 4) if exact else _error_bounds(shape, work))
     if shape.form == "memory":
         return Amount(0, NORMAL * work.gaussian + 6 * tokens) + _softmax(shape, runs * V, 1)
     if shape.form == "counts":
@@ -205,15 +185,14 @@ def _error_bounds(shape: Shape, work: Work) -> Amount:
     return Amount(work.runs * side**2 * (22 * side + 2 * (max(V, d) + (shape.m or max(V, d)))))
 
 
-def _pairs(shape: Shape, work: Work, steps: int) -> Amount:
-    """Some of the three steps over all pairs of a token and a noise sequence."""
+def _pairs(shape: Shape, work: Work) -> Amount:
+    """The three steps over all pairs of a token and a noise sequence."""
     V, d, m, K, runs = shape.V, shape.d, shape.m, shape.pool, work.runs
-    flops = steps * 2 * (V * K * d + K * V * d + 2 * K * d * m + V * K * m)
+    flops = 6 * (V * K * d + K * V * d + 2 * K * d * m + V * K * m)
     coefficients = find_law("activation", shape.activation).coefficients(np) if m else None
     if coefficients:  # steps 1 and 2 are matrix products
         flops += 2 * V * K * m * sum(polynomial_products(len(coefficients) - 1))
-    by_pair = steps - 2 if coefficients else steps
-    return Amount(runs * flops, runs * V * K * (EXPONENTIAL * steps * 3 + UNIT * by_pair * m))
+    return Amount(runs * flops, runs * V * K * (EXPONENTIAL * 9 + UNIT * (1 if coefficients else 3) * m))
 
 
 def _further_steps(shape: Shape, work: Work) -> Amount:

@@ -196,8 +196,6 @@ class Store:
         done. The name hashes which rows it holds, so the same rows written twice
         replace their own file.
         """
-        if not rows:
-            raise StoreError("rows: got none; a part holds at least one")
         table = with_about(of_rows([row | self._kept(row["point_id"]) for row in rows], self.columns), self.about)
         table = conformed(table, self.of_parts)
         names = json.dumps(table.select([*ROW, *VERSION]).to_pylist(), sort_keys=True)
