@@ -63,19 +63,21 @@ def test_every_figure_has_the_size_and_the_formats_that_were_asked_for(size, tmp
     assert {path.suffix for path in files} == {".svg", ".png"}
 
 
-@pytest.mark.parametrize("make", [plot.accuracy, plot.critical_n, plot.collapse, plot.figure, lambda df, **how: plot.phase(df, "d", **how)])
-def test_single_figures_take_a_size_and_a_style(make):
-    drawn = make(table({"d": [32, 64]}, law), size="text", style={"font.size": 5, "axes.labelsize": 5})
-    figure = drawn if make is plot.figure else drawn.figure
+@pytest.mark.parametrize("make", [plot.accuracy, plot.critical_n, plot.collapse, lambda df: plot.phase(df, "d")])
+def test_single_figures_follow_the_settings_of_matplotlib(make):
+    with plt.rc_context({"figure.figsize": (5.5, 4), "axes.labelsize": 5}):
+        figure = make(table({"d": [32, 64]}, law)).figure
     assert figure.get_figwidth() == 5.5
-    labels = [ax.xaxis.label for ax in figure.axes]
-    assert labels[0].get_fontsize() == 5
+    assert figure.axes[0].xaxis.label.get_fontsize() == 5
+
+
+def test_a_figure_of_any_column_takes_a_size_and_a_style():
+    figure = plot.figure(table({"d": [32, 64]}, law), size="text", style={"font.size": 5, "axes.labelsize": 5})
+    assert figure.get_figwidth() == 5.5
+    assert figure.axes[0].xaxis.label.get_fontsize() == 5
     assert matplotlib.rcParams["axes.labelsize"] != 5
-
-
-def test_a_size_does_not_go_with_axes_of_ones_own():
-    with pytest.raises(UsageError, match="size: got 'text' with ax, whose figure has a size"):
-        plot.accuracy(table({"d": [32, 64]}, law), plt.subplots()[1], size="text")
+    with pytest.raises(UsageError, match="size: got 'huge'; allowed: column, text"):
+        plot.figure(table({"d": [32, 64]}, law), size="huge")
 
 
 @pytest.mark.parametrize("layout", [None, "constrained"])

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .axis import Axis, Table, column, log_axis
-from .style import COLUMN, DASH, GREY, HIGHEST, KINDS, LETTER, MARKERS, PAGE, paper, settings, shades, spread, symbol, text
+from .style import COLUMN, DASH, GREY, HIGHEST, KINDS, LETTER, MARKERS, PAGE, Size, settings, shades, spread, symbol, text
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -266,7 +266,8 @@ class Contour(Layer):
 class Chart:
     """Layers over one x. The first layer says which lines and panels there are.
 
-    `y` is an Axis (a map), or None: then `scale` is "fraction", "log" or "linear".
+    `y` is an Axis (a map), or None: then `scale` is "fraction", "log" or "linear". `size`
+    is that of the figure; what suits the panels if None.
     """
 
     layers: Sequence[Layer]
@@ -276,6 +277,7 @@ class Chart:
     lines: Sequence[str] = ()
     panels: Sequence[str] = ()
     scale: str = "fraction"
+    size: Size | None = None
 
     @property
     def table(self) -> Table:
@@ -292,7 +294,7 @@ class Chart:
     @cached_property
     def parts(self) -> list[Values]:
         """The values that select each panel that is drawn, as many as have room, evenly from the first to the last."""
-        width, height = paper.get() or (PAGE, None)
+        width, height = self.size or (PAGE, None)
         room = _across(width) * max(1, int((height or HIGHEST) / LOW))
         return spread(values_of(self.table, self.panels), min(MAX_PANELS, room))
 
@@ -307,7 +309,7 @@ class Chart:
         from matplotlib.figure import Figure
 
         n = len(self.parts)
-        width, height = paper.get() or (COLUMN if n == 1 else PAGE, None)
+        width, height = self.size or (COLUMN if n == 1 else PAGE, None)
         columns = 2 if n in (2, 4) and _across(width) > 1 else min(n, _across(width))
         rows = -(-n // columns)
         handles, heading = self.entries(named=True), "\n".join(textwrap.fill(line, int(width / LETTER)) for line in title.split("\n"))

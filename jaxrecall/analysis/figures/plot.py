@@ -25,7 +25,7 @@ from . import charts
 from .axis import Axis, columns_in
 from .grammar import Chart, Pixels, Points, Table
 from .runs import BANDS, Runs, arranged, averaged, rows_of, scale_of, unknown, with_states
-from .style import accuracy_label, label, look, paper, sized
+from .style import accuracy_label, label, look, sized
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -113,8 +113,8 @@ def figure(
             by = [*first, *(axis for axis in more if axis not in panels)]
         named = accuracy_label(ys[0]) if ys == ["accuracy"] else ""
         chart = _with_few_lines(charts.means(rows, ys, x, by, panels, named, scale, band))
-    with look(size, style):
-        return chart.figure(make=plt.figure)
+    with look(style):
+        return replace(chart, size=sized(size)).figure(make=plt.figure)
 
 
 def accuracy(
@@ -126,8 +126,6 @@ def accuracy(
     theta: float | None = None,
     theory: bool = False,
     of: str | None = None,
-    size: str | None = None,
-    style: str | Path | None = None,
 ) -> Axes:
     """Mean accuracy against an axis, with a band of one standard deviation over seeds.
 
@@ -140,8 +138,6 @@ def accuracy(
             where x is N, d, m, V or L.
         theory: whether to draw theory too, along N and of accuracy alone.
         of: the column of fractions that is drawn, and crosses theta; the accuracy if None.
-        size: of a new figure, as for `figure`; matplotlib's own if None.
-        style: as for `figure`, over your own settings.
 
     Example:
         >>> import jaxrecall
@@ -161,7 +157,7 @@ def accuracy(
     _one_value(runs.rows, left, "lines")
     marks = runs.thresholds(runs.fitted([theta]), theta) if theta is not None and x == runs.along else None
     chart = charts.accuracy(runs, x, by, [], marks, theory and of is None, of or df.attrs.get("accuracy"))
-    return _on(_with_few_lines(chart), ax, size, style)
+    return _on(_with_few_lines(chart), ax)
 
 
 def critical_n(
@@ -174,8 +170,6 @@ def critical_n(
     theory: bool = True,
     along: str | None = None,
     of: str | None = None,
-    size: str | None = None,
-    style: str | Path | None = None,
 ) -> Axes:
     """Critical N*, or that of another axis, against an axis, log-log, with 95 % intervals, the fitted law, and theory.
 
@@ -192,8 +186,6 @@ def critical_n(
         theory: whether to draw theory too, which takes a second or two; along N and of accuracy alone.
         along: the axis along which accuracy crosses; that of a search, else N, if None.
         of: the column of fractions that is drawn, and crosses theta; the accuracy if None.
-        size: of a new figure, as for `figure`; matplotlib's own if None.
-        style: as for `figure`, over your own settings.
 
     Example:
         >>> import jaxrecall
@@ -212,7 +204,7 @@ def critical_n(
     if x is None:
         raise UsageError(f"x: no axis but {along} varies; needed: two values of an axis such as {'d' if along != 'd' else 'V'}")
     _one_value(runs.rows, left)
-    return _on(charts.critical(runs, runs.fitted([theta]), theta, x, by, [], theory and of is None), ax, size, style)
+    return _on(charts.critical(runs, runs.fitted([theta]), theta, x, by, [], theory and of is None), ax)
 
 
 def phase(
@@ -224,8 +216,6 @@ def phase(
     theta: float = 0.5,
     theory: bool = True,
     of: str | None = None,
-    size: str | None = None,
-    style: str | Path | None = None,
 ) -> Axes:
     """Mean accuracy over two axes, with the fitted critical values and theory's; what was not tested is hatched.
 
@@ -239,8 +229,6 @@ def phase(
         theta: the accuracy (fraction) whose crossing is drawn.
         theory: whether to draw theory too, which takes a second or two; of accuracy alone.
         of: the column of fractions that is drawn, and crosses theta; the accuracy if None.
-        size: of a new figure, as for `figure`; matplotlib's own if None.
-        style: as for `figure`, over your own settings.
 
     Example:
         >>> import jaxrecall
@@ -259,7 +247,7 @@ def phase(
         raise UsageError(f"phase: {x!r} twice; allowed: two axes")
     chart = charts.phase(runs, runs.fitted([theta]), theta, x, y, theory and of is None, of)
     _one_value(runs.rows, chart.panels)
-    return _on(chart, ax, size, style)
+    return _on(chart, ax)
 
 
 def collapse(
@@ -269,8 +257,6 @@ def collapse(
     lines: str | None = None,
     theta: float = 0.5,
     of: str | None = None,
-    size: str | None = None,
-    style: str | Path | None = None,
 ) -> Axes:
     """Accuracy against N, or what a search varies, in units of each cell's own crossing.
 
@@ -282,8 +268,6 @@ def collapse(
         lines: the axis that colours stand for; the first of d, L, V, m that varies if None.
         theta: the accuracy (fraction) that N* is for. Cells that do not cross it are left out.
         of: the column of fractions that is drawn, and crosses theta; the accuracy if None.
-        size: of a new figure, as for `figure`; matplotlib's own if None.
-        style: as for `figure`, over your own settings.
 
     Example:
         >>> import jaxrecall
@@ -300,7 +284,7 @@ def collapse(
     known = runs.thresholds(found, theta)["critical"].notna()
     if known.sum() < 2:
         raise UsageError(f"theta: {known.sum()} of {len(known)} cells cross accuracy {theta:g}; needed: 2, choose another theta")
-    return _on(charts.collapse(runs, found, theta, by, of), ax, size, style)
+    return _on(charts.collapse(runs, found, theta, by, of), ax)
 
 
 def _expect(df: object, ax: object = None, theta: float | None = None, of: object = None, **names: object) -> Table:
@@ -386,14 +370,9 @@ def _example(df: Table, axes: Sequence[str]) -> str:
     return f"df[df[{axes[0]!r}] == {value.item() if isinstance(value, np.generic) else value!r}]"
 
 
-def _on(chart: Chart, ax: Axes | None, size: str | None, style: str | Path | None) -> Axes:
+def _on(chart: Chart, ax: Axes | None) -> Axes:
     """The chart on these Axes, or on those of a new figure of pyplot, which notebooks show."""
     import matplotlib.pyplot as plt
 
-    if ax is not None and sized(size):
-        raise UsageError(f"size: got {size!r} with ax, whose figure has a size; allowed: one of them")
-    with look(size, style, ours=False):
-        if ax is None:
-            width, height = paper.get() or (None, None)
-            _, ax = plt.subplots(figsize=width and (width, height or 0.75 * width), layout="constrained")
-        return chart.on(ax)
+    with look(ours=False):
+        return chart.on(ax or plt.subplots(layout="constrained")[1])

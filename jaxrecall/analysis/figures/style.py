@@ -11,7 +11,6 @@ import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -50,8 +49,6 @@ Size = tuple[float, float | None]
 """Width and height, inches; a height of None leaves it to the panels."""
 
 SIZES: dict[str, Size] = {"column": (COLUMN, None), "text": (PAGE, None)}
-paper: ContextVar[Size | None] = ContextVar("paper", default=None)
-"""The size that was asked for."""
 
 MAX_TEXT = 60
 """Characters of a value in a figure, at most."""
@@ -70,19 +67,18 @@ def sized(asked: str | None) -> Size | None:
 
 
 @contextmanager
-def look(size: str | None = None, style: str | Path | None = None, ours: bool = True) -> Iterator[None]:
-    """The settings of a report for drawing and saving, with those of a style over them, and a size.
+def look(style: str | Path | None = None, ours: bool = True) -> Iterator[None]:
+    """The settings of a report for drawing and saving, with those of a style over them.
 
     Letters that the font in use lacks are taken from that of matplotlib.
 
     Args:
-        size: as for `sized`.
         style: a style file of matplotlib, or the name of one of its styles.
         ours: whether the look of a report stands beneath, instead of the user's
             settings.
 
-    Raises UsageError for a size or a style that there is not, and for settings that
-    matplotlib cannot use.
+    Raises UsageError for a style that there is not, and for settings that matplotlib
+    cannot use.
     """
     try:
         from matplotlib import rcParams
@@ -90,7 +86,7 @@ def look(size: str | None = None, style: str | Path | None = None, ours: bool = 
     except Exception as error:  # it reads its settings as it is imported
         allowed = "an MPLBACKEND and a matplotlibrc that it can use"
         raise UsageError(f"matplotlib: cannot be imported ({in_one_line(error)}); allowed: {allowed}") from error
-    found, given = sized(size), [style] if style else []
+    given = [style] if style else []
     with ExitStack() as stack:
         try:
             stack.enter_context(styles.context([OURS, *given, FIXED] if ours else given))
@@ -99,11 +95,7 @@ def look(size: str | None = None, style: str | Path | None = None, ours: bool = 
             allowed = "a .mplstyle file, or a name such as ggplot"
             raise UsageError(f"style: got {str(style)!r}; {why}; allowed: {allowed}") from error
         rcParams["font.family"] = [*rcParams["font.family"], "DejaVu Sans"]
-        token = paper.set(found)
-        try:
-            yield
-        finally:
-            paper.reset(token)
+        yield
 
 
 def shades(n: int) -> list[tuple[float, ...]]:

@@ -11,7 +11,7 @@ import os
 import re
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from html import escape
 from pathlib import Path
@@ -31,7 +31,7 @@ from ..figures import charts
 from ..figures.axis import columns_in
 from ..figures.grammar import Chart
 from ..figures.runs import Runs, arranged, in_one_panel, unknown
-from ..figures.style import FORMATS, PAGE, interval, label, look, rounded, save, text
+from ..figures.style import FORMATS, PAGE, interval, label, look, rounded, save, sized, text
 from ..fit import Fit
 from ..fit.runs import along_of, at_steps, is_own, parsed, read
 from ..fit.write import beside, check_folder
@@ -68,7 +68,8 @@ def write(asked: Namespace, command: str, on_progress: Callable[[str, int, int],
     check_folder(folder := out.with_name(f"{out.stem}-figures"))
     for module in asked.trust:
         trusted(module)
-    with look(asked.size, asked.style):
+    size = sized(asked.size)
+    with look(asked.style):
         pass  # refuses before the fit what cannot be drawn
     every, remarks = read(table)
     frame = at_steps(every, step)
@@ -83,9 +84,10 @@ def write(asked: Namespace, command: str, on_progress: Callable[[str, int, int],
         for old in (path for name in OURS for kind in FORMATS for path in folder.glob(f"{name}*.{kind}")):
             old.unlink()
         drawn = []
-        with look(asked.size, asked.style):
+        with look(asked.style):
             for name, heading, chart in figures(runs, found, asked):
                 on_progress(f"drawing {name}", 0, 0)
+                chart = replace(chart, size=size)
                 drawn.append((name, heading, chart.remark, save(chart.figure(), name, folder, asked.format)))
         sections = {"Laws and warnings": laws(found, remarks), "Thresholds": thresholds(runs, found)}
         sections["Provenance"] = provenance(runs, facts, manifest, command)
