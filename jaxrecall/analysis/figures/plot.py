@@ -24,7 +24,7 @@ from ..fit.runs import ALL, LAST, LAW, along_of, at_steps, crossing, plain_table
 from . import charts
 from .axis import Axis, columns_in
 from .grammar import Chart, Pixels, Points, Table
-from .runs import BANDS, Runs, arranged, averaged, rows_of, scale_of, unknown, with_states
+from .runs import BANDS, Runs, arranged, averaged, check_maps, rows_of, scale_of, with_states
 from .style import accuracy_label, label, look, sized
 
 if TYPE_CHECKING:
@@ -241,10 +241,7 @@ def phase(
     df = _expect(df, ax, theta, of, x=expect("x", x, str, "the name of a column"), y=y)
     along = along_of(df, None)
     runs, y = Runs.of(_at_steps(df, x, y), along), y or along
-    if problems := [problem for axis in (x, y) if axis not in runs.sizes for problem in unknown("phase", axis, runs.sizes)]:
-        raise UsageError(problems)
-    if x == y:
-        raise UsageError(f"phase: {x!r} twice; allowed: two axes")
+    check_maps([(x, y)], runs.sizes)
     chart = charts.phase(runs, runs.fitted([theta]), theta, x, y, theory and of is None, of)
     _one_value(runs.rows, chart.panels)
     return _on(chart, ax)

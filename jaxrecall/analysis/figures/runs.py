@@ -287,6 +287,15 @@ def in_one_panel(table: Table, lines: Sequence[str], panels: Sequence[str]) -> t
     return [*lines], [*panels]
 
 
+def check_maps(pairs: Sequence[tuple[str, str]], table: Table) -> None:
+    """Raises UsageError for axes of maps that are one twice, or neither columns of a table nor arithmetic on them."""
+    axes = dict.fromkeys(axis for pair in pairs for axis in pair if axis not in table)
+    problems = [problem for axis in axes for problem in unknown("phase", axis, table)]
+    problems += [f"phase: {x!r} twice; allowed: two axes" for x, y in pairs if x == y]
+    if problems:
+        raise UsageError(problems)
+
+
 def unknown(place: str, axis: str, table: Table) -> list[str]:
     """What is wrong with an axis that is no column of a table: it is no arithmetic on those either."""
     try:

@@ -30,7 +30,7 @@ from ...sweep.store.table import comment, older, seen
 from ..figures import charts
 from ..figures.axis import columns_in
 from ..figures.grammar import Chart
-from ..figures.runs import Runs, arranged, in_one_panel, unknown
+from ..figures.runs import Runs, arranged, check_maps, in_one_panel
 from ..figures.style import FORMATS, PAGE, interval, label, look, rounded, save, sized, text
 from ..fit import Fit
 from ..fit.runs import along_of, at_steps, is_own, parsed, read
@@ -100,11 +100,7 @@ def write(asked: Namespace, command: str, on_progress: Callable[[str, int, int],
 
 def _places(runs: Runs, asked: Namespace) -> tuple[str | None, list[str], list[str]]:
     """What stands along x, what makes lines, and what panels; raises UsageError."""
-    axes = dict.fromkeys(axis for pair in asked.phase for axis in pair if axis not in runs.sizes)
-    problems = [problem for axis in axes for problem in unknown("phase", axis, runs.sizes)]
-    problems += [f"phase: {a!r} twice; allowed: two axes" for a, b in asked.phase if a == b]
-    if problems:
-        raise UsageError(problems)
+    check_maps(asked.phase, runs.sizes)
     has_along = bool(asked.x) and runs.along in columns_in(asked.x)
     return arranged(runs.sizes, runs.every if has_along else runs.axes, asked.x, [asked.lines] if asked.lines else None, asked.panels)
 
