@@ -14,7 +14,7 @@ from ...model.point import LAW_FIELDS
 from ...sweep.files import atomic_write
 from ..fit import Fit
 from ..fit.runs import fixed
-from .axis import Axis, column, columns_in
+from .axis import Axis, columns_in, with_columns
 from .grammar import THEORY, Chart, Contour, Layer, Line, Pixels, Points, Style, Table, Values
 from .runs import Runs, averaged, in_one_panel, scale_of
 from .style import accuracy_label, label, look, settings
@@ -29,11 +29,6 @@ DOTTED = {"color": "black", "marker": "none", "linewidth": 0.6, "linestyle": ":"
 
 LONGEST_LAW = 30
 """Letters of a law in a heading; of a longer one the name alone."""
-
-
-def with_columns(table: Table, *axes: str) -> Table:
-    """The table with a column for each axis that is arithmetic."""
-    return table.assign(**{axis: column(axis, table) for axis in axes if axis not in table})
 
 
 def theory_line(table: Table, x: Axis) -> list[Layer]:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .axis import Axis, Table, column, log_axis
+from .axis import Axis, Table, log_axis
 from .style import COLUMN, DASH, GREY, HIGHEST, KINDS, LETTER, MARKERS, PAGE, Size, settings, shades, spread, symbol, text
 
 if TYPE_CHECKING:
@@ -72,11 +72,11 @@ class Panel:
 
     def at(self, rows: Table) -> np.ndarray:
         """Where rows stand along x."""
-        return self.x.place(column(self.x.name, rows))
+        return self.x.place(rows[self.x.name].tolist())
 
     def up(self, rows: Table, y: str) -> np.ndarray:
         """Where rows stand along y."""
-        values = column(y, rows)
+        values = rows[y].tolist()
         return self.y.place(values) if self.y else np.array(values, dtype=float)
 
     def over(self, rows: Table, values: Any) -> np.ma.MaskedArray:

@@ -22,7 +22,7 @@ from ...errors import UsageError, as_list, expect
 from ..fit import fractions
 from ..fit.runs import ALL, LAST, LAW, along_of, at_steps, crossing, plain_table
 from . import charts
-from .axis import Axis, columns_in
+from .axis import Axis, columns_in, with_columns
 from .grammar import Chart, Pixels, Points, Table
 from .runs import BANDS, Runs, arranged, averaged, check_maps, rows_of, scale_of, with_states
 from .style import accuracy_label, label, look, sized
@@ -339,7 +339,7 @@ def _with_axes(df: Table, axes: Sequence[str], others: Sequence[str]) -> Table:
     """The table with columns for what is arithmetic. Raises UsageError for columns that there are not."""
     has = ", ".join(map(str, df))
     try:
-        df = charts.with_columns(df, *axes)
+        df = with_columns(df, *axes)
     except (KeyError, ValueError) as error:
         raise UsageError(f"df: no column {', '.join(map(repr, axes))}, nor arithmetic on its columns; it has {has}") from error
     if missing := [name for name in others if name not in df]:
