@@ -293,8 +293,10 @@ def test_axes_and_accuracy_come_from_the_metadata_of_the_table():
         ({"y": "snr"}, "df: no column snr; it has V, d"),
         ({"x": "width * 2"}, r"df: no column 'width \* 2', nor arithmetic on its columns; it has V, d"),
         ({"panels": "colour"}, "df: no column colour"),
+        ({"y": "kind"}, r"df: kind holds 'a' \(str\); allowed: numbers"),
+        ({"y": "d", "colour": "kind"}, r"df: kind holds 'a' \(str\); allowed: numbers"),
     ],
 )
-def test_a_figure_of_a_column_that_is_not_there_is_refused(choice, said, frame):
+def test_a_figure_of_a_column_that_is_not_there_or_holds_no_numbers_is_refused(choice, said, frame):
     with pytest.raises(UsageError, match=said):
-        plot.figure(frame, **choice)
+        plot.figure(frame.assign(kind="a"), **choice)

@@ -20,7 +20,7 @@ import numpy as np
 
 from ...errors import UsageError, as_list, expect
 from ..fit import fractions
-from ..fit.runs import ALL, LAST, LAW, along_of, at_steps, crossing, plain_table
+from ..fit.runs import ALL, LAST, LAW, along_of, at_steps, crossing, no_numbers, plain_table
 from . import charts
 from .axis import Axis, columns_in, with_columns
 from .grammar import Chart, Pixels, Points, Table
@@ -67,8 +67,8 @@ def figure(
         lines: the column, or columns, that the lines differ in; every axis of runs that has no
             other place if None.
         panels: the column, or columns, that the panels differ in.
-        colour: the column that is shown as colours over `x` and `y`, numbers or names; what was not
-            tested is hatched.
+        colour: the column of numbers that is shown as colours over `x` and `y`; what was not tested is
+            hatched.
         contour: "theory" draws the line in a map of runs where theory's accuracy is one half, as far
             as theory covers the runs.
         band: "sd", one standard deviation around the mean, or "quartiles" around the median.
@@ -102,6 +102,9 @@ def figure(
     df = _at_steps(df, x, *ys, *(by or []), *panels, colour) if is_runs else df
     others = [*(by or []), *panels, *([colour] if colour else ys)]
     rows = _with_axes(rows_of(df) if is_runs else df, [x, *(ys if colour else [])], others)
+    for name in [colour] if colour else ys:
+        if problem := no_numbers(rows[name]):
+            raise UsageError(f"df: {name} {problem}")
     if colour:
         chart = _map(df, rows, colour, x, ys[0], panels, contour, scale)
     elif not is_runs:
@@ -323,8 +326,7 @@ def _marks(rows: Table, x: str, y: str, lines: list[str], panels: list[str], sca
 def _map(df: Table, rows: Table, colour: str, x: str, y: str, panels: list[str], contour: str | None, scale: str | None) -> Chart:
     """A column as colours over two axes."""
     table = averaged(rows, [x, y, *panels], colour) if "seed" in rows else rows
-    numbers = table[colour].dtype.kind in "iuf"
-    ends = (0.0, 1.0) if numbers and (scale or scale_of(table[colour])) == "fraction" else None
+    ends = (0.0, 1.0) if (scale or scale_of(table[colour])) == "fraction" else None
     chart = charts.over(Pixels(table, colour, label(colour), ends=ends), x, y, panels)
     if contour is None:
         return chart

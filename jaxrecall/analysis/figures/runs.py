@@ -199,12 +199,10 @@ def averaged(rows: Table, by: Sequence[str], y: str, band: str = "sd") -> Table:
     """A column over rows alike in `by`, with n_seeds and the ends `low` and `high` of a band.
 
     The band is one standard deviation around the mean, or the quartiles around the
-    median. Of names the most frequent stands, without a band.
+    median.
     """
     by = list(dict.fromkeys(by))
     values = _groups(rows.dropna(subset=[y]), by)[y]
-    if rows[y].dtype.kind not in "biuf":
-        return values.agg(lambda names: names.mode().iloc[0]).reset_index()
     if band == "quartiles":
         found = values.quantile([0.25, 0.5, 0.75]).unstack().set_axis(["low", y, "high"], axis=1)
         return found.assign(n_seeds=values.count()).reset_index()

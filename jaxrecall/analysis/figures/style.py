@@ -26,9 +26,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 FORMATS = ("png", "pdf", "svg")
 MARKERS = "osD^vP*Xd<>"
-KINDS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#F0E442", "0.4")
-"""Colours of names in a map (Okabe and Ito)."""
-
 GREY = "0.35"
 DASH = (0, (3, 1.5))
 """Linestyle of theory."""

@@ -176,7 +176,7 @@ def _measured(frame: Table, argument: str, name: str, allowed: str, high: float)
         raise FitError(
             f"{argument}: got {shown(name)}, which {'was not measured' if name in frame else 'is no column of the table'}; {allowed}"
         )
-    if problem := _no_numbers(frame[name]):
+    if problem := no_numbers(frame[name]):
         raise FitError(f"{name}: {problem}")
     found = frame[name].dropna()
     if (bad := ~found.between(0, high)).any():
@@ -230,7 +230,7 @@ def _problems(frame: Table, needed: Sequence[str], of: str | None) -> list[str]:
     if of is None:
         bad = frame["n_correct"] > frame["n_test"]
         return [f"n_correct: more than n_test in {bad.sum()} rows; allowed: 0 to n_test"] if bad.any() else []
-    if problem := _no_numbers(frame[of]):
+    if problem := no_numbers(frame[of]):
         return [f"{of}: {problem}"]
     bad = ~frame[of].between(0, 1)
     return [f"{of}: {frame[of][bad].iloc[0]:g} in {bad.sum()} rows; allowed: fractions from 0 to 1"] if bad.any() else []
@@ -253,12 +253,12 @@ def _not_of_field(frame: Table, name: str) -> str | None:
     """What is wrong with a column of a field of the point that holds values of another type."""
     kind = str(FIELDS[name].type).removesuffix(" | None")
     if kind not in TYPES:
-        return _no_numbers(frame[name])
+        return no_numbers(frame[name])
     values, (types, allowed) = frame[name].dropna(), TYPES[kind]
     return None if all(isinstance(value, types) for value in values) else _holds(values, allowed)
 
 
-def _no_numbers(column: Table) -> str | None:
+def no_numbers(column: Table) -> str | None:
     """What is wrong with a column that should hold numbers."""
     from pandas.api.types import is_numeric_dtype
 
