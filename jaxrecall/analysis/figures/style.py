@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 import re
-import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -46,6 +45,9 @@ Size = tuple[float, float | None]
 """Width and height, inches; a height of None leaves it to the panels."""
 
 SIZES: dict[str, Size] = {"column": (COLUMN, None), "text": (PAGE, None)}
+
+GREEK = {"alpha": "α", "rho": "ρ"}
+"""Parameters of laws that go by their letters."""
 
 MAX_TEXT = 60
 """Characters of a value in a figure, at most."""
@@ -108,13 +110,9 @@ def spread(items: Sequence[T], most: int) -> list[T]:
 
 
 def symbol(name: str) -> str:
-    """The Greek letter of a parameter of a law, as rho of embedding.rho, where it has one; else the name."""
-    if is_parameter(name) and name.partition(".")[0] not in SAME_AS:
-        try:
-            return unicodedata.lookup(f"GREEK SMALL LETTER {name.partition('.')[2]}")
-        except KeyError:
-            pass
-    return name
+    """The letter of a parameter of a law, as that of embedding.rho, where it has one; else the name."""
+    law, _, parameter = name.partition(".")
+    return GREEK.get(parameter, name) if is_parameter(name) and law not in SAME_AS else name
 
 
 def label(name: str) -> str:
