@@ -210,11 +210,6 @@ def curve(cell: Cell, edge: float) -> Curve:
         return Curve(np.log(cell.N), (cell.k / cell.n).T, edge)
 
 
-def crossings(family: Family, theta: float, curves: Sequence[Curve]) -> Estimates:
-    """Where the curves of a family's cells cross theta (fraction)."""
-    return Estimates(family, theta, curves, [one.crossing(theta) for one in curves])
-
-
 def of_means(family: Family, column: str) -> Estimates:
     """The mean of a column over seeds in place of N*: each level of each cell is a cell of its own."""
     cells, found = [], []
