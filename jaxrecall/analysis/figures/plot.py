@@ -316,8 +316,7 @@ def _at_steps(df: Table, *axes: str | None) -> Table:
 
 
 def _marks(rows: Table, x: str, y: str, lines: list[str], panels: list[str], scale: str | None) -> Chart:
-    """The rows of a table of estimates as marks, those reported alone if it says which."""
-    rows = rows[rows["record"]] if "record" in rows else rows
+    """The rows of a table of estimates as marks."""
     rows = with_states(rows) if {"censored", "warning"} <= {*rows} else rows.drop(columns="state", errors="ignore")
     usual = "log" if {"lo", "hi"} <= {*rows} and (rows[y].dropna() > 0).all() else scale_of(rows[y])
     return Chart([Points(rows, y)], Axis.make(x, rows), label(y), lines=lines, panels=panels, scale=scale or usual)

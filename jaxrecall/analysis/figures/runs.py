@@ -116,14 +116,13 @@ class Runs:
         return fit(self.given, thetas, step=ALL, along=self.along, on_progress=on_progress)
 
     def thresholds(self, found: Fit, theta: float, with_theory: bool = False) -> Table:
-        """The reported thresholds, with what they come to, the law's, and along N theory's if that is asked for.
+        """The thresholds, with what they come to, the law's, and along N theory's if that is asked for.
 
         `state`: crosses, levels off, not reached, above; `tried`: the level beyond which
         a censored one lies; `law`: the critical value by the law, null where the fit
         rejects it.
         """
-        rows = found.thresholds[found.thresholds["record"] & (found.thresholds["theta"] == theta)].reset_index(drop=True)
-        exponents = found.exponents[found.exponents["record"] & (found.exponents["theta"] == theta)]
+        rows, exponents = (table[table["theta"] == theta].reset_index(drop=True) for table in (found.thresholds, found.exponents))
         rows = with_law(with_states(rows), exponents, self.axes)
         if self.along != "N" or not with_theory:
             return rows.assign(theory=np.nan, assumes=False)
