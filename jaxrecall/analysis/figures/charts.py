@@ -43,14 +43,7 @@ def theory_name(table: Table) -> str:
 
 
 def means(
-    rows: Table,
-    columns: Sequence[str],
-    x: str,
-    lines: Sequence[str],
-    panels: Sequence[str],
-    named: str = "",
-    scale: str | None = None,
-    band: str = "sd",
+    rows: Table, columns: Sequence[str], x: str, lines: Sequence[str], panels: Sequence[str], named: str = "", band: str = "sd"
 ) -> Chart:
     """Means of columns of runs along x, with their band; of several columns each is a line."""
     y, rows = columns[0], with_columns(rows, x)
@@ -58,7 +51,7 @@ def means(
         rows = rows.melt([*dict.fromkeys([x, *lines, *panels])], [*columns], "_column", "value")
         y, lines = "value", [*lines, "_column"]
     table = averaged(rows, [*lines, *panels, x], y, band)
-    return Chart([Line(table, y)], Axis.make(x, table), named or label(y), lines=lines, panels=panels, scale=scale or scale_of(table[y]))
+    return Chart([Line(table, y)], Axis.make(x, table), named or label(y), lines=lines, panels=panels, scale=scale_of(table[y]))
 
 
 def accuracy(
@@ -172,7 +165,7 @@ def draw_sweep(
     drawn = frame.dropna(subset=[y])
     x, line, panels = places(axes, searched)
     lines, panels = in_one_panel(drawn, [line] if line else [], panels)
-    chart = means(drawn, [y], x, lines, panels, accuracy_label(y), "fraction")
+    chart = means(drawn, [y], x, lines, panels, accuracy_label(y))
     if thresholds:
         chart = replace(chart, layers=[*chart.layers, *crossings(pd.DataFrame(thresholds), x)])
     shared = {name: value for name, value in _fixed(frame).items() if name not in (*axes, x)}

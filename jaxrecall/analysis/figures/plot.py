@@ -108,16 +108,16 @@ def figure(
     if colour:
         chart = _map(df, rows, colour, x, ys[0], panels, contour, scale)
     elif not is_runs:
-        chart = _marks(rows, x, ys[0], by or [], panels, scale)
+        chart = _marks(rows, x, ys[0], by or [], panels)
     else:
         if by is None:
             runs = Runs.of(df, along_of(df, None))
             _, first, more = arranged(runs.sizes, runs.every, x, None, panels)
             by = [*first, *(axis for axis in more if axis not in panels)]
         named = accuracy_label(ys[0]) if ys == ["accuracy"] else ""
-        chart = _with_few_lines(charts.means(rows, ys, x, by, panels, named, scale, band))
+        chart = _with_few_lines(charts.means(rows, ys, x, by, panels, named, band))
     with look(style):
-        return replace(chart, size=sized(size)).figure(make=plt.figure)
+        return replace(chart, scale=scale or chart.scale, size=sized(size)).figure(make=plt.figure)
 
 
 def accuracy(
@@ -315,11 +315,11 @@ def _at_steps(df: Table, *axes: str | None) -> Table:
     return at_steps(df, ALL if any(re.search(r"\bstep\b", axis) for axis in axes if axis) else LAST)
 
 
-def _marks(rows: Table, x: str, y: str, lines: list[str], panels: list[str], scale: str | None) -> Chart:
+def _marks(rows: Table, x: str, y: str, lines: list[str], panels: list[str]) -> Chart:
     """The rows of a table of estimates as marks."""
     rows = with_states(rows) if {"censored", "warning"} <= {*rows} else rows.drop(columns="state", errors="ignore")
-    usual = "log" if {"lo", "hi"} <= {*rows} and (rows[y].dropna() > 0).all() else scale_of(rows[y])
-    return Chart([Points(rows, y)], Axis.make(x, rows), label(y), lines=lines, panels=panels, scale=scale or usual)
+    scale = "log" if {"lo", "hi"} <= {*rows} and (rows[y].dropna() > 0).all() else scale_of(rows[y])
+    return Chart([Points(rows, y)], Axis.make(x, rows), label(y), lines=lines, panels=panels, scale=scale)
 
 
 def _map(df: Table, rows: Table, colour: str, x: str, y: str, panels: list[str], contour: str | None, scale: str | None) -> Chart:
