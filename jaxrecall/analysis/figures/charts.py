@@ -158,8 +158,6 @@ def draw_sweep(
         searched: the field that it varies.
     """
     y = frame.attrs.get("accuracy", "accuracy")
-    if thresholds:
-        axes = [axis for axis in axes if axis != searched]
     for name in {"pool", "batch"} & {*axes}:
         frame = frame.assign(**{name: frame[name].fillna(0).astype(int)})  # 0 is no pool, as m = 0 is no MLP
     drawn = frame.dropna(subset=[y])

@@ -175,7 +175,6 @@ def interval(value: float, low: float, high: float) -> str:
 
 def save(figure: Figure, name: str, folder: Path, formats: Sequence[str] = FORMATS[:2]) -> str:
     """Writes `<name>.<format>` for each format; returns the figure as SVG to stand in a page, its ids its own."""
-    undated = {"pdf": {"CreationDate": None}}
     figure.draw_without_rendering()
     figure.set_layout_engine(None)  # it is laid out; with "none" each format would be drawn twice
     file = io.StringIO()
@@ -186,6 +185,6 @@ def save(figure: Figure, name: str, folder: Path, formats: Sequence[str] = FORMA
         if kind == "svg":
             path.write_text(svg, "utf-8")
         else:
-            figure.savefig(path, metadata=undated.get(kind))
+            figure.savefig(path, metadata={"CreationDate": None} if kind == "pdf" else None)
     svg = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{name}-", svg[svg.index("<svg") :])
     return re.sub(r' width="[^"]*" height="[^"]*"| height="[^"]*" width="[^"]*"', "", svg, count=1)

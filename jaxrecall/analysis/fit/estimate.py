@@ -293,7 +293,5 @@ def _chosen_anew(found: Crossing, change: np.ndarray) -> Crossing:
     open_ends = (found.is_open[0] or bool((change == -np.inf).any()), found.is_open[1] or bool((change == np.inf).any()))
     change = np.where(np.isfinite(change), change, 0.0)
     found = found._replace(without=change, is_open=open_ends)
-    if found.n_seeds < MIN_SEEDS:
-        return found
     lo, hi = interval(found.log_x + np.append(0.0, change), found.n_seeds, found.shape_error)
     return found._replace(lo=lo, hi=hi)
