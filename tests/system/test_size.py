@@ -14,7 +14,7 @@ MOST = {
     "jaxrecall": 534,
     "jaxrecall/analysis/figures": 989,
     "jaxrecall/analysis/fit": 972,
-    "jaxrecall/analysis/report": 160,
+    "jaxrecall/analysis/report": 159,
     "jaxrecall/cli": 272,
     "jaxrecall/model": 1040,
     "jaxrecall/model/laws": 757,

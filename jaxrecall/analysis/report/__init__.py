@@ -89,7 +89,8 @@ def write(asked: Namespace, command: str, on_progress: Callable[[str, int, int],
                 on_progress(f"drawing {name}", 0, 0)
                 chart = replace(chart, size=size)
                 drawn.append((name, heading, chart.remark, save(chart.figure(), name, folder, asked.format)))
-        sections = {"Laws and warnings": laws(found, remarks), "Thresholds": thresholds(runs, found)}
+        told = "\n".join([*(f"note: {remark}" for remark in remarks), str(found)])
+        sections = {"Laws and warnings": f"<pre>{escape(told)}</pre>", "Thresholds": thresholds(runs, found)}
         sections["Provenance"] = provenance(runs, facts, manifest, command)
         html = page(title, summary(runs), drawn, sections, folder.name, asked.format)
         atomic_write(out, html.replace("<head>", f"<head><!-- {comment(rows)} -->", 1).encode(errors="backslashreplace"))
@@ -161,11 +162,6 @@ def _figure(name: str, title: str, remark: str, svg: str, folder: str, formats: 
     drawn = svg.replace("<svg", f'<svg role="img" aria-label="{escape(title)}" style="width:{points / 72 / PAGE * 56:.0f}rem"', 1)
     caption = f'{escape(remark)} <span class="file">{escape(folder)}/{name}.{", .".join(formats)}</span>'
     return f'<h2 id="{name}">{escape(title)}</h2>\n<figure>{drawn}<figcaption>{caption}</figcaption></figure>\n'
-
-
-def laws(found: Fit, remarks: Sequence[str]) -> str:
-    """What the command fit prints: remarks on the rows, exponents with their intervals, and warnings."""
-    return f"<pre>{escape(chr(10).join([*(f'note: {remark}' for remark in remarks), str(found)]))}</pre>"
 
 
 def thresholds(runs: Runs, found: Fit) -> str:
