@@ -83,10 +83,9 @@ class Runs:
         found = _groups(self.rows, by)[names].first()
         unknown = unknown_settings(self.rows, [*self.axes, self.along])
         found["foreign"] = f"{unknown[0]}: got {self.rows[unknown[0]].dropna().tolist()[0]!r}" if unknown else ""
-        for name in ("attention_mass", "attention_top1"):
-            if name in self.rows and "mass" not in found:
-                means = _groups(self.rows, [*self.axes, self.along])[name].mean()
-                found["mass"] = _groups(means.reset_index(), by)[name].min()
+        if "attention_mass" in self.rows:
+            means = _groups(self.rows, [*self.axes, self.along])["attention_mass"].mean()
+            found["mass"] = _groups(means.reset_index(), by)["attention_mass"].min()
         return found.reset_index(drop=not by)
 
     @cached_property
