@@ -138,7 +138,7 @@ def test_the_example_of_each_function_runs(frame, tmp_path, monkeypatch):
 
 REFUSED = {
     "an axis has no place": (lambda df: plot.critical_n(df), r"df: several values of V; choose one, as in df\[df\['V'\] == 64\]"),
-    "a pixel would hold two cells": (lambda df: plot.phase(df, "m * d", "N"), "df: several values of L, V, d; choose one"),
+    "a pixel would hold two cells": (lambda df: plot.phase(df, "m * d", "N", theory=False), "df: several values of L, V, d; choose one"),
     "it does not vary": (lambda df: plot.critical_n(df, x="m"), "x: 'm'; allowed, as these vary: d, L, V"),
     "twice": (lambda df: plot.critical_n(df, x="d", lines="d"), "d more than once"),
     "too many lines": (lambda df: plot.accuracy(df, x="d"), "lines: 36 lines of one L, V, N each; allowed: at most 20"),
