@@ -126,7 +126,7 @@ MUTANTS = [
     Mutant(
         "search",
         f"{FIT}/runs.py",
-        'frame["step"] == _by_point(frame)["step"].transform("max")',
+        'frame["step"] == frame.groupby(point, dropna=False)["step"].transform("max")',
         'frame["step"] == frame["step"].max()',
         "tests/analysis/test_fit.py",
     ),

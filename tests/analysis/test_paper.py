@@ -12,7 +12,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
-from test_fit import law, table
+from test_fit import law, table, uncovered
 
 from jaxrecall.analysis.figures import plot
 from jaxrecall.analysis.figures.style import grouped, interval, rounded
@@ -41,7 +41,7 @@ def fonts(path):
 def test_a_pdf_has_the_font_that_was_asked_for_as_true_type(family, name, tmp_path):
     file = tmp_path / "mine.mplstyle"
     file.write_text(f"font.family: {family}\ntext.usetex: True\nsavefig.bbox: tight\npdf.fonttype: 3\n")
-    table({"d": [32, 64, 16384]}, law).to_parquet(tmp_path / "t.parquet")
+    uncovered(table({"d": [32, 64, 16384]}, law)).to_parquet(tmp_path / "t.parquet")
     assert cli.main([str(tmp_path / "t.parquet"), "--format", "pdf", *(["--style", str(file)] if family else [])]) == 0
     paths = sorted(tmp_path.glob("*/*.pdf"))
     assert len(paths) == 4
@@ -52,7 +52,7 @@ def test_a_pdf_has_the_font_that_was_asked_for_as_true_type(family, name, tmp_pa
 
 @pytest.mark.parametrize("size", SIZES)
 def test_every_figure_has_the_size_and_the_formats_that_were_asked_for(size, tmp_path):
-    table({"d": [32, 64], "L": [8, 16, 32]}, law).to_parquet(tmp_path / "t.parquet")
+    uncovered(table({"d": [32, 64], "L": [8, 16, 32]}, law)).to_parquet(tmp_path / "t.parquet")
     assert cli.main([str(tmp_path / "t.parquet"), "--format", "svg", "png", "--size", size]) == 0
     files = [*(tmp_path / "t-report-figures").iterdir()]
     assert len(files) == 8
@@ -63,19 +63,21 @@ def test_every_figure_has_the_size_and_the_formats_that_were_asked_for(size, tmp
     assert {path.suffix for path in files} == {".svg", ".png"}
 
 
-@pytest.mark.parametrize("make", [plot.accuracy, plot.critical_n, plot.collapse, plot.figure, lambda df, **how: plot.phase(df, "d", **how)])
-def test_single_figures_take_a_size_and_a_style(make):
-    drawn = make(table({"d": [32, 64]}, law), size="text", style={"font.size": 5, "axes.labelsize": 5})
-    figure = drawn if make is plot.figure else drawn.figure
+@pytest.mark.parametrize("make", [plot.accuracy, plot.critical_n, plot.collapse, lambda df: plot.phase(df, "d")])
+def test_single_figures_follow_the_settings_of_matplotlib(make):
+    with plt.rc_context({"figure.figsize": (5.5, 4), "axes.labelsize": 5}):
+        figure = make(table({"d": [32, 64]}, law)).figure
     assert figure.get_figwidth() == 5.5
-    labels = [ax.xaxis.label for ax in figure.axes]
-    assert labels[0].get_fontsize() == 5
+    assert figure.axes[0].xaxis.label.get_fontsize() == 5
+
+
+def test_a_figure_of_any_column_takes_a_size_and_a_style():
+    figure = plot.figure(table({"d": [32, 64]}, law), size="text", style={"font.size": 5, "axes.labelsize": 5})
+    assert figure.get_figwidth() == 5.5
+    assert figure.axes[0].xaxis.label.get_fontsize() == 5
     assert matplotlib.rcParams["axes.labelsize"] != 5
-
-
-def test_a_size_does_not_go_with_axes_of_ones_own():
-    with pytest.raises(UsageError, match="size: got 'text' with ax, whose figure has a size"):
-        plot.accuracy(table({"d": [32, 64]}, law), plt.subplots()[1], size="text")
+    with pytest.raises(UsageError, match="size: got 'huge'; allowed: column, text"):
+        plot.figure(table({"d": [32, 64]}, law), size="huge")
 
 
 @pytest.mark.parametrize("layout", [None, "constrained"])

@@ -138,7 +138,7 @@ def test_the_example_of_each_function_runs(frame, tmp_path, monkeypatch):
 
 REFUSED = {
     "an axis has no place": (lambda df: plot.critical_n(df), r"df: several values of V; choose one, as in df\[df\['V'\] == 64\]"),
-    "a pixel would hold two cells": (lambda df: plot.phase(df, "m * d", "N"), "df: several values of L, V, d; choose one"),
+    "a pixel would hold two cells": (lambda df: plot.phase(df, "m * d", "N", theory=False), "df: several values of L, V, d; choose one"),
     "it does not vary": (lambda df: plot.critical_n(df, x="m"), "x: 'm'; allowed, as these vary: d, L, V"),
     "twice": (lambda df: plot.critical_n(df, x="d", lines="d"), "d more than once"),
     "too many lines": (lambda df: plot.accuracy(df, x="d"), "lines: 36 lines of one L, V, N each; allowed: at most 20"),
@@ -293,8 +293,10 @@ def test_axes_and_accuracy_come_from_the_metadata_of_the_table():
         ({"y": "snr"}, "df: no column snr; it has V, d"),
         ({"x": "width * 2"}, r"df: no column 'width \* 2', nor arithmetic on its columns; it has V, d"),
         ({"panels": "colour"}, "df: no column colour"),
+        ({"y": "kind"}, r"df: kind holds 'a' \(str\); allowed: numbers"),
+        ({"y": "d", "colour": "kind"}, r"df: kind holds 'a' \(str\); allowed: numbers"),
     ],
 )
-def test_a_figure_of_a_column_that_is_not_there_is_refused(choice, said, frame):
+def test_a_figure_of_a_column_that_is_not_there_or_holds_no_numbers_is_refused(choice, said, frame):
     with pytest.raises(UsageError, match=said):
-        plot.figure(frame, **choice)
+        plot.figure(frame.assign(kind="a"), **choice)

@@ -12,9 +12,9 @@ NO_CODE = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tok
 
 MOST = {
     "jaxrecall": 525,
-    "jaxrecall/analysis/figures": 1036,
-    "jaxrecall/analysis/fit": 982,
-    "jaxrecall/analysis/report": 162,
+    "jaxrecall/analysis/figures": 989,
+    "jaxrecall/analysis/fit": 972,
+    "jaxrecall/analysis/report": 159,
     "jaxrecall/cli": 272,
     "jaxrecall/model": 1040,
     "jaxrecall/model/laws": 757,

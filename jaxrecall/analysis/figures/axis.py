@@ -30,7 +30,7 @@ SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 @dataclass(frozen=True)
 class Axis:
-    """A column, or arithmetic on columns such as m * d, with the values that were tested, sorted.
+    """A column, which may be arithmetic such as m * d, with the values that were tested, sorted.
 
     Positive numbers stand on a log axis, on whose linear end 0 stands if it is among
     them; others on a linear axis, and names evenly. `ticks` says whether the values are
@@ -44,10 +44,10 @@ class Axis:
 
     @classmethod
     def make(cls, name: str, table: Table, ticks: bool = True) -> Axis:
-        """The axis of a column of the table, or of an expression over its columns."""
-        found = {value for value in column(name, table) if value == value and value is not None}
+        """The axis of a column of the table."""
+        found = {value for value in table[name].tolist() if value == value and value is not None}
         values = sorted(found, key=lambda v: (isinstance(v, str), v))
-        return cls(name, tuple(values), label(name), ticks and name != "N" and name in table)
+        return cls(name, tuple(values), label(name), ticks and name != "N")
 
     @cached_property
     def kind(self) -> str:
@@ -117,12 +117,12 @@ def columns_in(name: str) -> frozenset[str]:
         return frozenset([name])
 
 
-def column(name: str, table: Table) -> list[Any]:
-    """The values of an axis, row by row, as plain Python."""
-    if name in table:
-        return table[name].tolist()
-    found = parse(name, calls=False)
-    return [found.evaluate(row) for row in table[sorted(found.names)].to_dict("records")]
+def with_columns(table: Table, *axes: str) -> Table:
+    """The table with a column for each axis that is arithmetic."""
+    for axis in (axis for axis in axes if axis not in table):
+        found = parse(axis, calls=False)
+        table = table.assign(**{axis: [found.evaluate(row) for row in table[sorted(found.names)].to_dict("records")]})
+    return table
 
 
 def log_axis(axis: Ruler) -> None:

@@ -14,7 +14,7 @@ from ...model.point import LAW_FIELDS
 from ...sweep.files import atomic_write
 from ..fit import Fit
 from ..fit.runs import fixed
-from .axis import Axis, column, columns_in
+from .axis import Axis, columns_in, with_columns
 from .grammar import THEORY, Chart, Contour, Layer, Line, Pixels, Points, Style, Table, Values
 from .runs import Runs, averaged, in_one_panel, scale_of
 from .style import accuracy_label, label, look, settings
@@ -31,11 +31,6 @@ LONGEST_LAW = 30
 """Letters of a law in a heading; of a longer one the name alone."""
 
 
-def with_columns(table: Table, *axes: str) -> Table:
-    """The table with a column for each axis that is arithmetic."""
-    return table.assign(**{axis: column(axis, table) for axis in axes if axis not in table})
-
-
 def theory_line(table: Table, x: Axis) -> list[Layer]:
     """Theory along x; none where it covers nothing."""
     shown = table.drop(columns=["n_seeds", "low", "high", "lo", "hi", "state"], errors="ignore")
@@ -48,14 +43,7 @@ def theory_name(table: Table) -> str:
 
 
 def means(
-    rows: Table,
-    columns: Sequence[str],
-    x: str,
-    lines: Sequence[str],
-    panels: Sequence[str],
-    named: str = "",
-    scale: str | None = None,
-    band: str = "sd",
+    rows: Table, columns: Sequence[str], x: str, lines: Sequence[str], panels: Sequence[str], named: str = "", band: str = "sd"
 ) -> Chart:
     """Means of columns of runs along x, with their band; of several columns each is a line."""
     y, rows = columns[0], with_columns(rows, x)
@@ -63,7 +51,7 @@ def means(
         rows = rows.melt([*dict.fromkeys([x, *lines, *panels])], [*columns], "_column", "value")
         y, lines = "value", [*lines, "_column"]
     table = averaged(rows, [*lines, *panels, x], y, band)
-    return Chart([Line(table, y)], Axis.make(x, table), named or label(y), lines=lines, panels=panels, scale=scale or scale_of(table[y]))
+    return Chart([Line(table, y)], Axis.make(x, table), named or label(y), lines=lines, panels=panels, scale=scale_of(table[y]))
 
 
 def accuracy(
@@ -170,14 +158,12 @@ def draw_sweep(
         searched: the field that it varies.
     """
     y = frame.attrs.get("accuracy", "accuracy")
-    if thresholds:
-        axes = [axis for axis in axes if axis != searched]
     for name in {"pool", "batch"} & {*axes}:
         frame = frame.assign(**{name: frame[name].fillna(0).astype(int)})  # 0 is no pool, as m = 0 is no MLP
     drawn = frame.dropna(subset=[y])
     x, line, panels = places(axes, searched)
     lines, panels = in_one_panel(drawn, [line] if line else [], panels)
-    chart = means(drawn, [y], x, lines, panels, accuracy_label(y), "fraction")
+    chart = means(drawn, [y], x, lines, panels, accuracy_label(y))
     if thresholds:
         chart = replace(chart, layers=[*chart.layers, *crossings(pd.DataFrame(thresholds), x)])
     shared = {name: value for name, value in _fixed(frame).items() if name not in (*axes, x)}

@@ -19,12 +19,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .axis import Axis, Table, column, log_axis
-from .style import COLUMN, DASH, GREY, HIGHEST, KINDS, LETTER, MARKERS, PAGE, paper, settings, shades, spread, symbol, text
+from .axis import Axis, Table, log_axis
+from .style import COLUMN, DASH, GREY, HIGHEST, LETTER, MARKERS, PAGE, Size, settings, shades, spread, symbol, text
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
+    from matplotlib.colors import Normalize
     from matplotlib.figure import Figure
 
 Values = dict[str, Any]
@@ -72,18 +73,18 @@ class Panel:
 
     def at(self, rows: Table) -> np.ndarray:
         """Where rows stand along x."""
-        return self.x.place(column(self.x.name, rows))
+        return self.x.place(rows[self.x.name].tolist())
 
     def up(self, rows: Table, y: str) -> np.ndarray:
         """Where rows stand along y."""
-        values = column(y, rows)
+        values = rows[y].tolist()
         return self.y.place(values) if self.y else np.array(values, dtype=float)
 
-    def over(self, rows: Table, values: Any) -> np.ma.MaskedArray:
-        """Numbers of rows over all places of both axes; masked where there is none."""
+    def over(self, rows: Table, name: str) -> np.ma.MaskedArray:
+        """A column of rows over all places of both axes; masked where there is none."""
         x, y = self.x, self.y or self.x
-        z = rows.assign(_x=self.at(rows), _y=self.up(rows, y.name), _z=values.astype(float)).pivot(index="_y", columns="_x", values="_z")
-        return np.ma.masked_invalid(z.reindex(index=y.place(y.values), columns=x.place(x.values)).to_numpy(float))
+        z = rows.assign(_x=self.at(rows), _y=self.up(rows, y.name)).pivot(index="_y", columns="_x", values=name)
+        return np.ma.masked_invalid(z.reindex(index=y.place(y.values), columns=x.place(x.values)).to_numpy(float, na_value=np.nan))
 
 
 @dataclass(frozen=True)
@@ -196,56 +197,40 @@ def _bars(values: np.ndarray, rows: Table) -> np.ndarray | None:
 class Pixels(Layer):
     """A coloured pixel for each place over the two axes of the chart; what was not tested is hatched.
 
-    Numbers have a scale of colours between `ends`, those of the values if None, names a
-    colour each.
+    The scale of the colours lies between `ends`, those of the values if None.
     """
 
     ends: tuple[float, float] | None = None
 
     @cached_property
-    def names(self) -> list[str]:
-        """The names that colours stand for; none of numbers."""
-        values = self.table[self.y]
-        return sorted(map(str, values.dropna().unique())) if values.dtype.kind not in "iuf" else []
+    def norm(self) -> Normalize:
+        from matplotlib.colors import Normalize
 
-    @cached_property
-    def _scale(self) -> Style:
-        from matplotlib.colors import ListedColormap
-
-        if self.names:
-            return {"cmap": ListedColormap(KINDS), "vmin": -0.5, "vmax": len(KINDS) - 0.5}
         values = self.table[self.y].to_numpy(float, na_value=np.nan)
         known = values[np.isfinite(values)]
-        low, high = self.ends or ((known.min(), known.max()) if len(known) else (0.0, 1.0))
-        return {"cmap": "viridis", "vmin": low, "vmax": high}
+        return Normalize(*(self.ends or ((known.min(), known.max()) if len(known) else (0.0, 1.0))))
 
     def draw(self, panel: Panel) -> None:
         ax, rows, x, y = panel.ax, panel.rows(self.table), panel.x, panel.y or panel.x
         ax.patch.set(facecolor="white", hatch="////", edgecolor="0.8")
-        values = rows[self.y].map({name: i % len(KINDS) for i, name in enumerate(self.names)}) if self.names else rows[self.y]
         edges = x.edges(ax, "x"), y.edges(ax, "y")
-        ax.pcolormesh(*edges, panel.over(rows, values), **self._scale, linewidth=0.2, edgecolors="face", zorder=1)
+        ax.pcolormesh(*edges, panel.over(rows, self.y), norm=self.norm, cmap="viridis", linewidth=0.2, edgecolors="face", zorder=1)
         for name, ends in zip("xy", edges, strict=True):
             getattr(ax, f"set_{name}lim")(ends[0], ends[-1])
 
     def finish(self, figure: Figure, axes: Axes | Sequence[Axes]) -> None:
         """The scale of the colours."""
         from matplotlib.cm import ScalarMappable
-        from matplotlib.colors import Normalize
 
-        if not self.names:
-            mapped = ScalarMappable(Normalize(self._scale["vmin"], self._scale["vmax"]), "viridis")
-            figure.colorbar(mapped, ax=axes, label=self.legend or self.y, fraction=0.05, pad=0.02)
+        figure.colorbar(ScalarMappable(self.norm, "viridis"), ax=axes, label=self.legend or self.y, fraction=0.05, pad=0.02)
 
     def entries(self, chart: Chart) -> list[Artist]:
         from matplotlib.patches import Patch
 
-        found: list[Artist] = [Patch(color=KINDS[i % len(KINDS)], label=text(name)) for i, name in enumerate(self.names)]
         y = chart.y or chart.x
         n_places = len(chart.x.values) * len(y.values) * len(values_of(self.table, chart.panels))
-        if self.table[self.y].notna().sum() < n_places:
-            found.append(Patch(facecolor="white", edgecolor="0.7", hatch="////", linewidth=0, label="not tested"))
-        return found
+        hatched = Patch(facecolor="white", edgecolor="0.7", hatch="////", linewidth=0, label="not tested")
+        return [hatched] if self.table[self.y].notna().sum() < n_places else []
 
 
 @dataclass(frozen=True)
@@ -256,7 +241,7 @@ class Contour(Layer):
 
     def draw(self, panel: Panel) -> None:
         rows, x, y = panel.rows(self.table), panel.x, panel.y or panel.x
-        z, style = panel.over(rows, rows[self.y]), {"color": "black", "linestyle": "-", "linewidth": 1.2} | self.style
+        z, style = panel.over(rows, self.y), {"color": "black", "linestyle": "-", "linewidth": 1.2} | self.style
         if min(z.shape) > 1 and z.min() < self.level < z.max():
             lines: Style = {"colors": style["color"], "linestyles": [style["linestyle"]], "linewidths": style["linewidth"]}
             panel.ax.contour(x.place(x.values), y.place(y.values), z, levels=[self.level], zorder=3, **lines)
@@ -266,7 +251,8 @@ class Contour(Layer):
 class Chart:
     """Layers over one x. The first layer says which lines and panels there are.
 
-    `y` is an Axis (a map), or None: then `scale` is "fraction", "log" or "linear".
+    `y` is an Axis (a map), or None: then `scale` is "fraction", "log" or "linear". `size`
+    is that of the figure; what suits the panels if None.
     """
 
     layers: Sequence[Layer]
@@ -276,6 +262,7 @@ class Chart:
     lines: Sequence[str] = ()
     panels: Sequence[str] = ()
     scale: str = "fraction"
+    size: Size | None = None
 
     @property
     def table(self) -> Table:
@@ -292,7 +279,7 @@ class Chart:
     @cached_property
     def parts(self) -> list[Values]:
         """The values that select each panel that is drawn, as many as have room, evenly from the first to the last."""
-        width, height = paper.get() or (PAGE, None)
+        width, height = self.size or (PAGE, None)
         room = _across(width) * max(1, int((height or HIGHEST) / LOW))
         return spread(values_of(self.table, self.panels), min(MAX_PANELS, room))
 
@@ -307,7 +294,7 @@ class Chart:
         from matplotlib.figure import Figure
 
         n = len(self.parts)
-        width, height = paper.get() or (COLUMN if n == 1 else PAGE, None)
+        width, height = self.size or (COLUMN if n == 1 else PAGE, None)
         columns = 2 if n in (2, 4) and _across(width) > 1 else min(n, _across(width))
         rows = -(-n // columns)
         handles, heading = self.entries(named=True), "\n".join(textwrap.fill(line, int(width / LETTER)) for line in title.split("\n"))

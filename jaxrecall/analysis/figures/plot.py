@@ -20,12 +20,12 @@ import numpy as np
 
 from ...errors import UsageError, as_list, expect
 from ..fit import fractions
-from ..fit.runs import ALL, LAST, LAW, along_of, at_steps, crossing, plain_table
+from ..fit.runs import ALL, LAST, LAW, along_of, at_steps, crossing, no_numbers, plain_table
 from . import charts
-from .axis import Axis, columns_in
+from .axis import Axis, columns_in, with_columns
 from .grammar import Chart, Pixels, Points, Table
-from .runs import BANDS, Runs, arranged, averaged, rows_of, scale_of, unknown, with_states
-from .style import accuracy_label, label, look, paper, sized
+from .runs import BANDS, Runs, arranged, averaged, check_maps, rows_of, scale_of, with_states
+from .style import accuracy_label, label, look, sized
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -67,8 +67,8 @@ def figure(
         lines: the column, or columns, that the lines differ in; every axis of runs that has no
             other place if None.
         panels: the column, or columns, that the panels differ in.
-        colour: the column that is shown as colours over `x` and `y`, numbers or names; what was not
-            tested is hatched.
+        colour: the column of numbers that is shown as colours over `x` and `y`; what was not tested is
+            hatched.
         contour: "theory" draws the line in a map of runs where theory's accuracy is one half, as far
             as theory covers the runs.
         band: "sd", one standard deviation around the mean, or "quartiles" around the median.
@@ -102,19 +102,22 @@ def figure(
     df = _at_steps(df, x, *ys, *(by or []), *panels, colour) if is_runs else df
     others = [*(by or []), *panels, *([colour] if colour else ys)]
     rows = _with_axes(rows_of(df) if is_runs else df, [x, *(ys if colour else [])], others)
+    for name in [colour] if colour else ys:
+        if problem := no_numbers(rows[name]):
+            raise UsageError(f"df: {name} {problem}")
     if colour:
         chart = _map(df, rows, colour, x, ys[0], panels, contour, scale)
     elif not is_runs:
-        chart = _marks(rows, x, ys[0], by or [], panels, scale)
+        chart = _marks(rows, x, ys[0], by or [], panels)
     else:
         if by is None:
             runs = Runs.of(df, along_of(df, None))
             _, first, more = arranged(runs.sizes, runs.every, x, None, panels)
             by = [*first, *(axis for axis in more if axis not in panels)]
         named = accuracy_label(ys[0]) if ys == ["accuracy"] else ""
-        chart = _with_few_lines(charts.means(rows, ys, x, by, panels, named, scale, band))
-    with look(size, style):
-        return chart.figure(make=plt.figure)
+        chart = _with_few_lines(charts.means(rows, ys, x, by, panels, named, band))
+    with look(style):
+        return replace(chart, scale=scale or chart.scale, size=sized(size)).figure(make=plt.figure)
 
 
 def accuracy(
@@ -126,8 +129,6 @@ def accuracy(
     theta: float | None = None,
     theory: bool = False,
     of: str | None = None,
-    size: str | None = None,
-    style: str | Path | None = None,
 ) -> Axes:
     """Mean accuracy against an axis, with a band of one standard deviation over seeds.
 
@@ -140,8 +141,6 @@ def accuracy(
             where x is N, d, m, V or L.
         theory: whether to draw theory too, along N and of accuracy alone.
         of: the column of fractions that is drawn, and crosses theta; the accuracy if None.
-        size: of a new figure, as for `figure`; matplotlib's own if None.
-        style: as for `figure`, over your own settings.
 
     Example:
         >>> import jaxrecall
@@ -161,7 +160,7 @@ def accuracy(
     _one_value(runs.rows, left, "lines")
     marks = runs.thresholds(runs.fitted([theta]), theta) if theta is not None and x == runs.along else None
     chart = charts.accuracy(runs, x, by, [], marks, theory and of is None, of or df.attrs.get("accuracy"))
-    return _on(_with_few_lines(chart), ax, size, style)
+    return _on(_with_few_lines(chart), ax)
 
 
 def critical_n(
@@ -174,8 +173,6 @@ def critical_n(
     theory: bool = True,
     along: str | None = None,
     of: str | None = None,
-    size: str | None = None,
-    style: str | Path | None = None,
 ) -> Axes:
     """Critical N*, or that of another axis, against an axis, log-log, with 95 % intervals, the fitted law, and theory.
 
@@ -192,8 +189,6 @@ def critical_n(
         theory: whether to draw theory too, which takes a second or two; along N and of accuracy alone.
         along: the axis along which accuracy crosses; that of a search, else N, if None.
         of: the column of fractions that is drawn, and crosses theta; the accuracy if None.
-        size: of a new figure, as for `figure`; matplotlib's own if None.
-        style: as for `figure`, over your own settings.
 
     Example:
         >>> import jaxrecall
@@ -212,7 +207,7 @@ def critical_n(
     if x is None:
         raise UsageError(f"x: no axis but {along} varies; needed: two values of an axis such as {'d' if along != 'd' else 'V'}")
     _one_value(runs.rows, left)
-    return _on(charts.critical(runs, runs.fitted([theta]), theta, x, by, [], theory and of is None), ax, size, style)
+    return _on(charts.critical(runs, runs.fitted([theta]), theta, x, by, [], theory and of is None), ax)
 
 
 def phase(
@@ -224,8 +219,6 @@ def phase(
     theta: float = 0.5,
     theory: bool = True,
     of: str | None = None,
-    size: str | None = None,
-    style: str | Path | None = None,
 ) -> Axes:
     """Mean accuracy over two axes, with the fitted critical values and theory's; what was not tested is hatched.
 
@@ -239,8 +232,6 @@ def phase(
         theta: the accuracy (fraction) whose crossing is drawn.
         theory: whether to draw theory too, which takes a second or two; of accuracy alone.
         of: the column of fractions that is drawn, and crosses theta; the accuracy if None.
-        size: of a new figure, as for `figure`; matplotlib's own if None.
-        style: as for `figure`, over your own settings.
 
     Example:
         >>> import jaxrecall
@@ -253,13 +244,10 @@ def phase(
     df = _expect(df, ax, theta, of, x=expect("x", x, str, "the name of a column"), y=y)
     along = along_of(df, None)
     runs, y = Runs.of(_at_steps(df, x, y), along), y or along
-    if problems := [problem for axis in (x, y) if axis not in runs.sizes for problem in unknown("phase", axis, runs.sizes)]:
-        raise UsageError(problems)
-    if x == y:
-        raise UsageError(f"phase: {x!r} twice; allowed: two axes")
+    check_maps([(x, y)], runs.sizes)
     chart = charts.phase(runs, runs.fitted([theta]), theta, x, y, theory and of is None, of)
     _one_value(runs.rows, chart.panels)
-    return _on(chart, ax, size, style)
+    return _on(chart, ax)
 
 
 def collapse(
@@ -269,8 +257,6 @@ def collapse(
     lines: str | None = None,
     theta: float = 0.5,
     of: str | None = None,
-    size: str | None = None,
-    style: str | Path | None = None,
 ) -> Axes:
     """Accuracy against N, or what a search varies, in units of each cell's own crossing.
 
@@ -282,8 +268,6 @@ def collapse(
         lines: the axis that colours stand for; the first of d, L, V, m that varies if None.
         theta: the accuracy (fraction) that N* is for. Cells that do not cross it are left out.
         of: the column of fractions that is drawn, and crosses theta; the accuracy if None.
-        size: of a new figure, as for `figure`; matplotlib's own if None.
-        style: as for `figure`, over your own settings.
 
     Example:
         >>> import jaxrecall
@@ -300,7 +284,7 @@ def collapse(
     known = runs.thresholds(found, theta)["critical"].notna()
     if known.sum() < 2:
         raise UsageError(f"theta: {known.sum()} of {len(known)} cells cross accuracy {theta:g}; needed: 2, choose another theta")
-    return _on(charts.collapse(runs, found, theta, by, of), ax, size, style)
+    return _on(charts.collapse(runs, found, theta, by, of), ax)
 
 
 def _expect(df: object, ax: object = None, theta: float | None = None, of: object = None, **names: object) -> Table:
@@ -331,19 +315,17 @@ def _at_steps(df: Table, *axes: str | None) -> Table:
     return at_steps(df, ALL if any(re.search(r"\bstep\b", axis) for axis in axes if axis) else LAST)
 
 
-def _marks(rows: Table, x: str, y: str, lines: list[str], panels: list[str], scale: str | None) -> Chart:
-    """The rows of a table of estimates as marks, those reported alone if it says which."""
-    rows = rows[rows["record"]] if "record" in rows else rows
+def _marks(rows: Table, x: str, y: str, lines: list[str], panels: list[str]) -> Chart:
+    """The rows of a table of estimates as marks."""
     rows = with_states(rows) if {"censored", "warning"} <= {*rows} else rows.drop(columns="state", errors="ignore")
-    usual = "log" if {"lo", "hi"} <= {*rows} and (rows[y].dropna() > 0).all() else scale_of(rows[y])
-    return Chart([Points(rows, y)], Axis.make(x, rows), label(y), lines=lines, panels=panels, scale=scale or usual)
+    scale = "log" if {"lo", "hi"} <= {*rows} and (rows[y].dropna() > 0).all() else scale_of(rows[y])
+    return Chart([Points(rows, y)], Axis.make(x, rows), label(y), lines=lines, panels=panels, scale=scale)
 
 
 def _map(df: Table, rows: Table, colour: str, x: str, y: str, panels: list[str], contour: str | None, scale: str | None) -> Chart:
     """A column as colours over two axes."""
     table = averaged(rows, [x, y, *panels], colour) if "seed" in rows else rows
-    numbers = table[colour].dtype.kind in "iuf"
-    ends = (0.0, 1.0) if numbers and (scale or scale_of(table[colour])) == "fraction" else None
+    ends = (0.0, 1.0) if (scale or scale_of(table[colour])) == "fraction" else None
     chart = charts.over(Pixels(table, colour, label(colour), ends=ends), x, y, panels)
     if contour is None:
         return chart
@@ -358,7 +340,7 @@ def _with_axes(df: Table, axes: Sequence[str], others: Sequence[str]) -> Table:
     """The table with columns for what is arithmetic. Raises UsageError for columns that there are not."""
     has = ", ".join(map(str, df))
     try:
-        df = charts.with_columns(df, *axes)
+        df = with_columns(df, *axes)
     except (KeyError, ValueError) as error:
         raise UsageError(f"df: no column {', '.join(map(repr, axes))}, nor arithmetic on its columns; it has {has}") from error
     if missing := [name for name in others if name not in df]:
@@ -386,14 +368,9 @@ def _example(df: Table, axes: Sequence[str]) -> str:
     return f"df[df[{axes[0]!r}] == {value.item() if isinstance(value, np.generic) else value!r}]"
 
 
-def _on(chart: Chart, ax: Axes | None, size: str | None, style: str | Path | None) -> Axes:
+def _on(chart: Chart, ax: Axes | None) -> Axes:
     """The chart on these Axes, or on those of a new figure of pyplot, which notebooks show."""
     import matplotlib.pyplot as plt
 
-    if ax is not None and sized(size):
-        raise UsageError(f"size: got {size!r} with ax, whose figure has a size; allowed: one of them")
-    with look(size, style, ours=False):
-        if ax is None:
-            width, height = paper.get() or (None, None)
-            _, ax = plt.subplots(figsize=width and (width, height or 0.75 * width), layout="constrained")
-        return chart.on(ax)
+    with look(ours=False):
+        return chart.on(ax or plt.subplots(layout="constrained")[1])

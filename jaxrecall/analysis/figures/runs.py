@@ -83,10 +83,9 @@ class Runs:
         found = _groups(self.rows, by)[names].first()
         unknown = unknown_settings(self.rows, [*self.axes, self.along])
         found["foreign"] = f"{unknown[0]}: got {self.rows[unknown[0]].dropna().tolist()[0]!r}" if unknown else ""
-        for name in ("attention_mass", "attention_top1"):
-            if name in self.rows and "mass" not in found:
-                means = _groups(self.rows, [*self.axes, self.along])[name].mean()
-                found["mass"] = _groups(means.reset_index(), by)[name].min()
+        if "attention_mass" in self.rows:
+            means = _groups(self.rows, [*self.axes, self.along])["attention_mass"].mean()
+            found["mass"] = _groups(means.reset_index(), by)["attention_mass"].min()
         return found.reset_index(drop=not by)
 
     @cached_property
@@ -116,14 +115,13 @@ class Runs:
         return fit(self.given, thetas, step=ALL, along=self.along, on_progress=on_progress)
 
     def thresholds(self, found: Fit, theta: float, with_theory: bool = False) -> Table:
-        """The reported thresholds, with what they come to, the law's, and along N theory's if that is asked for.
+        """The thresholds, with what they come to, the law's, and along N theory's if that is asked for.
 
         `state`: crosses, levels off, not reached, above; `tried`: the level beyond which
         a censored one lies; `law`: the critical value by the law, null where the fit
         rejects it.
         """
-        rows = found.thresholds[found.thresholds["record"] & (found.thresholds["theta"] == theta)].reset_index(drop=True)
-        exponents = found.exponents[found.exponents["record"] & (found.exponents["theta"] == theta)]
+        rows, exponents = (table[table["theta"] == theta].reset_index(drop=True) for table in (found.thresholds, found.exponents))
         rows = with_law(with_states(rows), exponents, self.axes)
         if self.along != "N" or not with_theory:
             return rows.assign(theory=np.nan, assumes=False)
@@ -199,12 +197,10 @@ def averaged(rows: Table, by: Sequence[str], y: str, band: str = "sd") -> Table:
     """A column over rows alike in `by`, with n_seeds and the ends `low` and `high` of a band.
 
     The band is one standard deviation around the mean, or the quartiles around the
-    median. Of names the most frequent stands, without a band.
+    median.
     """
     by = list(dict.fromkeys(by))
     values = _groups(rows.dropna(subset=[y]), by)[y]
-    if rows[y].dtype.kind not in "biuf":
-        return values.agg(lambda names: names.mode().iloc[0]).reset_index()
     if band == "quartiles":
         found = values.quantile([0.25, 0.5, 0.75]).unstack().set_axis(["low", y, "high"], axis=1)
         return found.assign(n_seeds=values.count()).reset_index()
@@ -285,6 +281,15 @@ def in_one_panel(table: Table, lines: Sequence[str], panels: Sequence[str]) -> t
     if n_panels > 2 and n_lines < 1.5 * n_panels and n_lines <= MAX_NAMED:
         return [*lines, *(axis for axis in panels if _varies(table, axis))], []
     return [*lines], [*panels]
+
+
+def check_maps(pairs: Sequence[tuple[str, str]], table: Table) -> None:
+    """Raises UsageError for axes of maps that are one twice, or neither columns of a table nor arithmetic on them."""
+    axes = dict.fromkeys(axis for pair in pairs for axis in pair if axis not in table)
+    problems = [problem for axis in axes for problem in unknown("phase", axis, table)]
+    problems += [f"phase: {x!r} twice; allowed: two axes" for x, y in pairs if x == y]
+    if problems:
+        raise UsageError(problems)
 
 
 def unknown(place: str, axis: str, table: Table) -> list[str]:

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import io
 import re
-import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -27,9 +25,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 FORMATS = ("png", "pdf", "svg")
 MARKERS = "osD^vP*Xd<>"
-KINDS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#F0E442", "0.4")
-"""Colours of names in a map (Okabe and Ito)."""
-
 GREY = "0.35"
 DASH = (0, (3, 1.5))
 """Linestyle of theory."""
@@ -50,8 +45,9 @@ Size = tuple[float, float | None]
 """Width and height, inches; a height of None leaves it to the panels."""
 
 SIZES: dict[str, Size] = {"column": (COLUMN, None), "text": (PAGE, None)}
-paper: ContextVar[Size | None] = ContextVar("paper", default=None)
-"""The size that was asked for."""
+
+GREEK = {"alpha": "α", "rho": "ρ"}
+"""Parameters of laws that go by their letters."""
 
 MAX_TEXT = 60
 """Characters of a value in a figure, at most."""
@@ -70,19 +66,18 @@ def sized(asked: str | None) -> Size | None:
 
 
 @contextmanager
-def look(size: str | None = None, style: str | Path | None = None, ours: bool = True) -> Iterator[None]:
-    """The settings of a report for drawing and saving, with those of a style over them, and a size.
+def look(style: str | Path | None = None, ours: bool = True) -> Iterator[None]:
+    """The settings of a report for drawing and saving, with those of a style over them.
 
     Letters that the font in use lacks are taken from that of matplotlib.
 
     Args:
-        size: as for `sized`.
         style: a style file of matplotlib, or the name of one of its styles.
         ours: whether the look of a report stands beneath, instead of the user's
             settings.
 
-    Raises UsageError for a size or a style that there is not, and for settings that
-    matplotlib cannot use.
+    Raises UsageError for a style that there is not, and for settings that matplotlib
+    cannot use.
     """
     try:
         from matplotlib import rcParams
@@ -90,7 +85,7 @@ def look(size: str | None = None, style: str | Path | None = None, ours: bool = 
     except Exception as error:  # it reads its settings as it is imported
         allowed = "an MPLBACKEND and a matplotlibrc that it can use"
         raise UsageError(f"matplotlib: cannot be imported ({in_one_line(error)}); allowed: {allowed}") from error
-    found, given = sized(size), [style] if style else []
+    given = [style] if style else []
     with ExitStack() as stack:
         try:
             stack.enter_context(styles.context([OURS, *given, FIXED] if ours else given))
@@ -99,11 +94,7 @@ def look(size: str | None = None, style: str | Path | None = None, ours: bool = 
             allowed = "a .mplstyle file, or a name such as ggplot"
             raise UsageError(f"style: got {str(style)!r}; {why}; allowed: {allowed}") from error
         rcParams["font.family"] = [*rcParams["font.family"], "DejaVu Sans"]
-        token = paper.set(found)
-        try:
-            yield
-        finally:
-            paper.reset(token)
+        yield
 
 
 def shades(n: int) -> list[tuple[float, ...]]:
@@ -119,13 +110,9 @@ def spread(items: Sequence[T], most: int) -> list[T]:
 
 
 def symbol(name: str) -> str:
-    """The Greek letter of a parameter of a law, as rho of embedding.rho, where it has one; else the name."""
-    if is_parameter(name) and name.partition(".")[0] not in SAME_AS:
-        try:
-            return unicodedata.lookup(f"GREEK SMALL LETTER {name.partition('.')[2]}")
-        except KeyError:
-            pass
-    return name
+    """The letter of a parameter of a law, as that of embedding.rho, where it has one; else the name."""
+    law, _, parameter = name.partition(".")
+    return GREEK.get(parameter, name) if is_parameter(name) and law not in SAME_AS else name
 
 
 def label(name: str) -> str:
@@ -188,7 +175,6 @@ def interval(value: float, low: float, high: float) -> str:
 
 def save(figure: Figure, name: str, folder: Path, formats: Sequence[str] = FORMATS[:2]) -> str:
     """Writes `<name>.<format>` for each format; returns the figure as SVG to stand in a page, its ids its own."""
-    undated = {"pdf": {"CreationDate": None}}
     figure.draw_without_rendering()
     figure.set_layout_engine(None)  # it is laid out; with "none" each format would be drawn twice
     file = io.StringIO()
@@ -199,6 +185,6 @@ def save(figure: Figure, name: str, folder: Path, formats: Sequence[str] = FORMA
         if kind == "svg":
             path.write_text(svg, "utf-8")
         else:
-            figure.savefig(path, metadata=undated.get(kind))
+            figure.savefig(path, metadata={"CreationDate": None} if kind == "pdf" else None)
     svg = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{name}-", svg[svg.index("<svg") :])
     return re.sub(r' width="[^"]*" height="[^"]*"| height="[^"]*" width="[^"]*"', "", svg, count=1)

@@ -18,7 +18,7 @@ from ...sweep.crossing import edge_of
 from ...sweep.grid.expr import Expression, parse
 from . import cells, tables
 from .cells import Family
-from .estimate import Estimates, crossings, curve, of_best, of_means, without_axis
+from .estimate import Estimates, curve, of_best, of_means, without_axis
 from .runs import LAST, Steps, Table, Value, along_of, at_steps, crossing, measured, plain_table
 from .write import summary
 
@@ -113,7 +113,8 @@ def fit(
         family = families[i]
         curves = [] if best else [curve(cell, edge) for cell in family.cells]
         for theta in map(family.mirrored, thetas):
-            yield of_best(family, theta, edge, best) if best else crossings(family, theta, curves)
+            found = [one.crossing(theta) for one in curves]
+            yield of_best(family, theta, edge, best) if best else Estimates(family, theta, curves, found)
 
     thresholds, exponents, diagnostics = list[tables.Row](), list[tables.Row](), list[tables.Row]()
     done, total = 0, len(thetas) * sum(len(family.cells) for family in families)

@@ -210,11 +210,6 @@ def curve(cell: Cell, edge: float) -> Curve:
         return Curve(np.log(cell.N), (cell.k / cell.n).T, edge)
 
 
-def crossings(family: Family, theta: float, curves: Sequence[Curve]) -> Estimates:
-    """Where the curves of a family's cells cross theta (fraction)."""
-    return Estimates(family, theta, curves, [one.crossing(theta) for one in curves])
-
-
 def of_means(family: Family, column: str) -> Estimates:
     """The mean of a column over seeds in place of N*: each level of each cell is a cell of its own."""
     cells, found = [], []
@@ -298,7 +293,5 @@ def _chosen_anew(found: Crossing, change: np.ndarray) -> Crossing:
     open_ends = (found.is_open[0] or bool((change == -np.inf).any()), found.is_open[1] or bool((change == np.inf).any()))
     change = np.where(np.isfinite(change), change, 0.0)
     found = found._replace(without=change, is_open=open_ends)
-    if found.n_seeds < MIN_SEEDS:
-        return found
     lo, hi = interval(found.log_x + np.append(0.0, change), found.n_seeds, found.shape_error)
     return found._replace(lo=lo, hi=hi)

@@ -70,12 +70,11 @@ def plain_table(argument: str, frame: Table) -> Table:
     import pandas as pd
 
     expect(argument, frame, pd.DataFrame, "a table as jaxrecall.load and jaxrecall.run return it", FitError)
-    if twice := sorted(set(frame.columns[frame.columns.duplicated()])):
+    named = [name for name in frame.index.names if name is not None and name not in frame]
+    names = pd.Index([*named, *frame])
+    if twice := sorted(set(names[names.duplicated()])):
         raise FitError(f"columns: {', '.join(twice)} more than once; rename or drop one")
-    index = {name: frame.index.get_level_values(i) for i, name in enumerate(frame.index.names) if name is not None}
-    frame = frame.reset_index(drop=True)
-    for i, name in enumerate(name for name in index if name not in frame):
-        frame.insert(i, name, index[name])
+    frame = frame.reset_index(named).reset_index(drop=True)
     loose = frame.dtypes.astype(str).str.contains("^object|^category|^dictionary")
     frame = frame.astype(dict.fromkeys(frame.columns[loose], object))
     for name in frame.columns[loose]:
@@ -127,17 +126,13 @@ def at_steps(frame: Table, step: Steps) -> Table:
     if wanted == [LAST]:
         if len(found) < 2:
             return frame
-        ends = frame["step"] == _by_point(frame)["step"].transform("max")
+        point = ["point_id"] if "point_id" in frame else [name for name in FIELDS if name in frame]
+        ends = frame["step"] == frame.groupby(point, dropna=False)["step"].transform("max")
         return frame[ends].drop(columns="step").reset_index(drop=True)
     if not wanted or not all(one in found for one in wanted):
         allowed = ", ".join(map(str, found)) or "the table has no column step"
         raise FitError(f"step: got {shown(step)}; allowed: {LAST!r}, {ALL!r}, or steps of the table ({allowed})")
     return frame[frame["step"].isin(wanted)].reset_index(drop=True)
-
-
-def _by_point(frame: Table) -> Table:
-    point = ["point_id"] if "point_id" in frame else [name for name in FIELDS if name in frame]
-    return frame.groupby(point, dropna=False)
 
 
 def parsed(words: Sequence[str]) -> Steps:
@@ -176,7 +171,7 @@ def _measured(frame: Table, argument: str, name: str, allowed: str, high: float)
         raise FitError(
             f"{argument}: got {shown(name)}, which {'was not measured' if name in frame else 'is no column of the table'}; {allowed}"
         )
-    if problem := _no_numbers(frame[name]):
+    if problem := no_numbers(frame[name]):
         raise FitError(f"{name}: {problem}")
     found = frame[name].dropna()
     if (bad := ~found.between(0, high)).any():
@@ -230,7 +225,7 @@ def _problems(frame: Table, needed: Sequence[str], of: str | None) -> list[str]:
     if of is None:
         bad = frame["n_correct"] > frame["n_test"]
         return [f"n_correct: more than n_test in {bad.sum()} rows; allowed: 0 to n_test"] if bad.any() else []
-    if problem := _no_numbers(frame[of]):
+    if problem := no_numbers(frame[of]):
         return [f"{of}: {problem}"]
     bad = ~frame[of].between(0, 1)
     return [f"{of}: {frame[of][bad].iloc[0]:g} in {bad.sum()} rows; allowed: fractions from 0 to 1"] if bad.any() else []
@@ -253,12 +248,12 @@ def _not_of_field(frame: Table, name: str) -> str | None:
     """What is wrong with a column of a field of the point that holds values of another type."""
     kind = str(FIELDS[name].type).removesuffix(" | None")
     if kind not in TYPES:
-        return _no_numbers(frame[name])
+        return no_numbers(frame[name])
     values, (types, allowed) = frame[name].dropna(), TYPES[kind]
     return None if all(isinstance(value, types) for value in values) else _holds(values, allowed)
 
 
-def _no_numbers(column: Table) -> str | None:
+def no_numbers(column: Table) -> str | None:
     """What is wrong with a column that should hold numbers."""
     from pandas.api.types import is_numeric_dtype
 

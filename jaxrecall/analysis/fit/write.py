@@ -131,8 +131,7 @@ def latex(table: Table, *, caption: str | None = None, label: str | None = None)
     [8520, 35\,600]. Columns of one value are left out.
 
     Args:
-        table: thresholds or exponents of a fit, the thresholds of a search, or what `fit` returned,
-            which gives both tables.
+        table: thresholds or exponents of a fit, or the thresholds of a search.
         caption: as LaTeX, in place of what crosses theta and what the marks mean.
         label: in place of tab:thresholds or tab:exponents.
 
@@ -147,10 +146,6 @@ def latex(table: Table, *, caption: str | None = None, label: str | None = None)
         >>> found = jaxrecall.fit.fit(jaxrecall.load("results/quickstart"), [0.5])
         >>> print(jaxrecall.latex(found.exponents))
     """
-    if hasattr(table, "exponents"):
-        if caption is not None or label is not None:
-            raise UsageError("caption, label: got one for two tables; allowed with found.thresholds or found.exponents")
-        return f"{latex(table.thresholds)}\n{latex(table.exponents)}"
     table = plain_table("table", table) if hasattr(table, "reset_index") else table
     names = [*getattr(table, "columns", ())]
     if not {"theta", "lo", "hi"} <= {*names} or not {"critical", "exponent"} & {*names}:

@@ -11,7 +11,7 @@ import os
 import re
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from html import escape
 from pathlib import Path
@@ -30,8 +30,8 @@ from ...sweep.store.table import comment, older, seen
 from ..figures import charts
 from ..figures.axis import columns_in
 from ..figures.grammar import Chart
-from ..figures.runs import Runs, arranged, in_one_panel, unknown
-from ..figures.style import FORMATS, PAGE, interval, label, look, rounded, save, text
+from ..figures.runs import Runs, arranged, check_maps, in_one_panel
+from ..figures.style import FORMATS, PAGE, interval, label, look, rounded, save, sized, text
 from ..fit import Fit
 from ..fit.runs import along_of, at_steps, is_own, parsed, read
 from ..fit.write import beside, check_folder
@@ -68,7 +68,8 @@ def write(asked: Namespace, command: str, on_progress: Callable[[str, int, int],
     check_folder(folder := out.with_name(f"{out.stem}-figures"))
     for module in asked.trust:
         trusted(module)
-    with look(asked.size, asked.style):
+    size = sized(asked.size)
+    with look(asked.style):
         pass  # refuses before the fit what cannot be drawn
     every, remarks = read(table)
     frame = at_steps(every, step)
@@ -83,11 +84,13 @@ def write(asked: Namespace, command: str, on_progress: Callable[[str, int, int],
         for old in (path for name in OURS for kind in FORMATS for path in folder.glob(f"{name}*.{kind}")):
             old.unlink()
         drawn = []
-        with look(asked.size, asked.style):
+        with look(asked.style):
             for name, heading, chart in figures(runs, found, asked):
                 on_progress(f"drawing {name}", 0, 0)
+                chart = replace(chart, size=size)
                 drawn.append((name, heading, chart.remark, save(chart.figure(), name, folder, asked.format)))
-        sections = {"Laws and warnings": laws(found, remarks), "Thresholds": thresholds(runs, found)}
+        told = "\n".join([*(f"note: {remark}" for remark in remarks), str(found)])
+        sections = {"Laws and warnings": f"<pre>{escape(told)}</pre>", "Thresholds": thresholds(runs, found)}
         sections["Provenance"] = provenance(runs, facts, manifest, command)
         html = page(title, summary(runs), drawn, sections, folder.name, asked.format)
         atomic_write(out, html.replace("<head>", f"<head><!-- {comment(rows)} -->", 1).encode(errors="backslashreplace"))
@@ -98,11 +101,7 @@ def write(asked: Namespace, command: str, on_progress: Callable[[str, int, int],
 
 def _places(runs: Runs, asked: Namespace) -> tuple[str | None, list[str], list[str]]:
     """What stands along x, what makes lines, and what panels; raises UsageError."""
-    axes = dict.fromkeys(axis for pair in asked.phase for axis in pair if axis not in runs.sizes)
-    problems = [problem for axis in axes for problem in unknown("phase", axis, runs.sizes)]
-    problems += [f"phase: {a!r} twice; allowed: two axes" for a, b in asked.phase if a == b]
-    if problems:
-        raise UsageError(problems)
+    check_maps(asked.phase, runs.sizes)
     has_along = bool(asked.x) and runs.along in columns_in(asked.x)
     return arranged(runs.sizes, runs.every if has_along else runs.axes, asked.x, [asked.lines] if asked.lines else None, asked.panels)
 
@@ -163,11 +162,6 @@ def _figure(name: str, title: str, remark: str, svg: str, folder: str, formats: 
     drawn = svg.replace("<svg", f'<svg role="img" aria-label="{escape(title)}" style="width:{points / 72 / PAGE * 56:.0f}rem"', 1)
     caption = f'{escape(remark)} <span class="file">{escape(folder)}/{name}.{", .".join(formats)}</span>'
     return f'<h2 id="{name}">{escape(title)}</h2>\n<figure>{drawn}<figcaption>{caption}</figcaption></figure>\n'
-
-
-def laws(found: Fit, remarks: Sequence[str]) -> str:
-    """What the command fit prints: remarks on the rows, exponents with their intervals, and warnings."""
-    return f"<pre>{escape(chr(10).join([*(f'note: {remark}' for remark in remarks), str(found)]))}</pre>"
 
 
 def thresholds(runs: Runs, found: Fit) -> str:
