@@ -25,11 +25,11 @@ MOST = {
     "jaxrecall/sweep/running": 1180,
     "jaxrecall/sweep/simulators": 725,
     "jaxrecall/sweep/store": 497,
-    "jaxrecall/theory": 831,
+    "jaxrecall/theory": 753,
 }
 """Lines of code of each folder, without blank lines, comments and docstrings. This file, run as a script, prints them as they are."""
 
-MOST_FILES = 103
+MOST_FILES = 102
 
 
 def lines_of_code(text: str) -> int:
