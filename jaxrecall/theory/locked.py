@@ -309,8 +309,14 @@ def upper_tail(z: np.ndarray, mean: np.ndarray, d: int, moments: Moments) -> np.
         return ndtr(-z)
     reached, sine = (np.clip(logit / np.sqrt(d), -0.999, 0.999) for logit in (mean + z, mean))
     tangents = reached / np.sqrt(1 - reached**2) - sine / np.sqrt(1 - sine**2)
+    return np.interp(tangents * np.sqrt(d - 1), *student_tail(d))
+
+
+@lru_cache(maxsize=64)
+def student_tail(d: int) -> tuple[np.ndarray, np.ndarray]:
+    """Values, and the probability that a variable of Student's law with d - 1 degrees of freedom is above each."""
     at = np.linspace(-40, 40, 16001)
-    return np.interp(tangents * np.sqrt(d - 1), at, stdtr(d - 1, -at))
+    return at, stdtr(d - 1, -at)
 
 
 def normal_from_skewed(z: np.ndarray, skewness: np.ndarray) -> np.ndarray:
