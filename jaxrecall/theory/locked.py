@@ -129,20 +129,22 @@ def recall(model: Model, N: float, k: KeyOverlaps, at: Reading) -> float:
     skewness = (b**3 * k.third)[:, None] * r**3 / total**1.5
     mean = (b * k.shared)[:, None] * (r - kept) / np.sqrt(total)
     z = normal_from_skewed(own[:, None] / np.sqrt(total) - mean, skewness)
-    wrong = upper_tail(z, mean, d, moments) @ p
-    log_right = (stored * V - 1) * np.log1p(-np.minimum(wrong, 1 - 1e-15))
+
+    def log_not_above(z: np.ndarray, mean: np.ndarray) -> np.ndarray:
+        """Log of the chance that a wrong logit does not exceed its mean by z."""
+        return np.log1p(-np.minimum(upper_tail(z, mean, d, moments) @ p, 1 - 1e-15))
+
+    log_right = (stored * V - 1) * log_not_above(z, mean)
     if stored < 1:
         deviation = np.sqrt(np.maximum(variance, 1e-30))
         mean = (b * k.shared)[:, None] * (phi * r - kept) / deviation[:, None]
-        wrong = upper_tail((own / deviation)[:, None] - mean, mean, d, moments) @ p
-        log_right += (1 - stored) * V * np.log1p(-np.minimum(wrong, 1 - 1e-15))
+        log_right += (1 - stored) * V * log_not_above((own / deviation)[:, None] - mean, mean)
     if at.rival:  # the labels of the noise tokens of a test sequence
         distinct = -V * np.expm1((model.L - 1) * np.log1p(-1 / V))
         for z in ndtri((np.arange(8) + 0.5) / 8):
             above = at.rival * (math.exp(at.spread * z - at.spread**2 / 2) / distinct - 1 / V)
             theirs = mean + above * b[:, None] * r / np.sqrt(total)
-            wrong = upper_tail(own[:, None] / np.sqrt(total) - theirs, mean, d, moments) @ p
-            log_right += distinct / 8 * np.log1p(-np.minimum(wrong, 1 - 1e-15))
+            log_right += distinct / 8 * log_not_above(own[:, None] / np.sqrt(total) - theirs, mean)
     return float(np.exp(np.minimum(log_right, 0)).mean())
 
 
