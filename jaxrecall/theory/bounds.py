@@ -89,8 +89,7 @@ def matched_filter_accuracy(model: Model, N: float) -> float:
     formula = "the matched filter's formula"
     model.require(formula, m=0)
     model.require_law(formula, lambda moments: moments.overlap)
-    V, d, L = model.V, model.d, model.L
-    q = quantiles(d, model.moments)
+    V, d, L, q = model.V, model.d, model.L, quantiles(model.d, model.moments)
     A = q.key_length
     tokens = (L - 1) ** 2 / V  # mean squared length of L - 1 times the mean embedding
     shared = A * (L - 1) / V + np.sqrt(A * (tokens + model.trigger_in_value)) * q.cosine

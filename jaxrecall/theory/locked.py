@@ -282,10 +282,9 @@ def quantiles(d: int, moments: Moments) -> Nodes:
     `rest_length` is over its mean, and `own_count` stays uniform.
     """
     u = nodes()
-    lengths = u.key_length, u.trigger_length, u.label_length
-    key, trigger, label = (chi_square(x, d) if moments.random_length else np.ones(NODES) for x in lengths)
-    on_sphere = moments.overlap and not moments.random_length
-    own_logit = np.sqrt(d) * cosine(u.own_logit, d) if on_sphere else ndtri(u.own_logit)
+    rows = u.key_length, u.trigger_length, u.label_length
+    key, trigger, label = (chi_square(row, d) if moments.random_length else np.ones(NODES) for row in rows)
+    own_logit = ndtri(u.own_logit) if moments.random_length or not moments.overlap else np.sqrt(d) * cosine(u.own_logit, d)
     rest, noise = chi_square(u.rest_length, d), cosine(u.noise_cosine, d)
     return Nodes(key, trigger, cosine(u.cosine, d), label, rest, own_logit, u.own_count, noise)
 
