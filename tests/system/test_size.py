@@ -19,13 +19,13 @@ MOST = {
     "jaxrecall/model": 1040,
     "jaxrecall/model/laws": 756,
     "jaxrecall/model/reference": 453,
-    "jaxrecall/simulator": 2036,
+    "jaxrecall/simulator": 2029,
     "jaxrecall/sweep": 1019,
     "jaxrecall/sweep/grid": 1115,
     "jaxrecall/sweep/running": 1180,
     "jaxrecall/sweep/simulators": 725,
     "jaxrecall/sweep/store": 497,
-    "jaxrecall/theory": 751,
+    "jaxrecall/theory": 752,
 }
 """Lines of code of each folder, without blank lines, comments and docstrings. This file, run as a script, prints them as they are."""
 
