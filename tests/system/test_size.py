@@ -19,7 +19,7 @@ MOST = {
     "jaxrecall/model": 1040,
     "jaxrecall/model/laws": 756,
     "jaxrecall/model/reference": 453,
-    "jaxrecall/simulator": 2029,
+    "jaxrecall/simulator": 2001,
     "jaxrecall/sweep": 1019,
     "jaxrecall/sweep/grid": 1115,
     "jaxrecall/sweep/running": 1180,
