@@ -14,7 +14,7 @@ from scipy.special import stdtrit
 
 from jaxrecall import load
 from jaxrecall.fit import fit
-from jaxrecall.theory import Model, critical_N, fano_ceiling, recall_ceiling, surrogate
+from jaxrecall.theory import Model, critical_N, fano_ceiling, recall_ceiling
 
 V = 1024
 DECODERS = {
@@ -37,6 +37,11 @@ def least(name, model):
     return np.exp(brentq(lambda x: LIMITS[name](model, np.exp(x)) - 0.5, 0, 40))
 
 
+def gradient(counts, L, Z_in, Z_out, z_trig):
+    """(d, d) minus the gradient of V_mat at initialization, of (V, V) counts of tokens (columns) with each label (rows)."""
+    return (Z_out - Z_out.mean(0)).T @ (counts @ Z_in + counts.sum(1)[:, None] / L * z_trig) / counts.sum()
+
+
 def best_decoder(V, L, N, d=2):
     """Expected fraction of pi that the best decoder of the initial gradient recovers, exactly: over all samples and permutations."""
     labels, sequences = np.array([*permutations(range(V))]), [*product(range(V), repeat=L)]
@@ -47,7 +52,7 @@ def best_decoder(V, L, N, d=2):
     rng = np.random.default_rng(0)
     Z_in, Z_out, z_trig = rng.normal(size=(V, d)), rng.normal(size=(V, d)), rng.normal(size=d)
     counts = [[np.bincount(tokens, minlength=V) * (label == y) for label in range(V)] for *tokens, y in samples]
-    of_one = [surrogate.gradient_from_counts(np.array(table), L, Z_in, Z_out, z_trig, np.arange(V)).ravel() for table in counts]
+    of_one = [gradient(np.array(table), L, Z_in, Z_out, z_trig).ravel() for table in counts]
     chosen = np.array([*combinations_with_replacement(range(len(samples)), N)])
     orders = [factorial(N) / prod(map(factorial, Counter(one).values())) for one in chosen.tolist()]
     chances = np.array(orders)[:, None] * np.array([*samples.values()])[chosen].prod(axis=1)

@@ -20,7 +20,10 @@ from .loops import gather, repeat, token_counts, unless_zero, whole
 from .shape import LABELS
 from .world import Trained, World, batch_of_step, centred, f32, i32, in_value, values
 
-TEST, TRAIN = range(2)
+TEST, TRAIN, MEMORY, STEP1 = range(4)
+"""Sets of items that are recalled: test and train sequences,
+every token through V2, and through V1 without the trigger.
+"""
 
 
 def labels(world: World, which: Array, blocks: keys.Blocks, x: Array) -> Array:
@@ -88,16 +91,6 @@ def _with_pool(world: World, scores: Scores, unread: Array) -> Reader:
         return lax.cond(which == TRAIN, train, test)
 
     return Reader(informative, attended)
-
-
-MEMORY, STEP1 = 2, 3
-"""Sets of items that are recalled: test and train sequences,
-every token through V2, and through V1 without the trigger.
-"""
-
-
-LEAST_WIDTH = 16
-"""Columns below which a product takes no less time."""
 
 
 class Comparison(NamedTuple):
@@ -262,7 +255,7 @@ def compare(world: World, out: Array, answers: Array, y: Array) -> Comparison:
         start = jnp.minimum(c * width, world.shape.V - width)
         item = start + jnp.arange(width, dtype=i32)[None]
         new = (item >= c * width) & (item < world.run.V)
-        logits = narrow_product(world, out, lax.dynamic_slice_in_dim(answers, start, width))
+        logits = out @ lax.dynamic_slice_in_dim(answers, start, width).T
         masked = jnp.where(new, logits, f32(-jnp.inf))
         is_label = y[:, None] == item
         top = jnp.maximum(seen.top, jnp.max(masked, axis=1))
@@ -282,18 +275,6 @@ def compare(world: World, out: Array, answers: Array, y: Array) -> Comparison:
     std = jnp.sqrt(seen.square / world.run.V.astype(f32))
     margin = jnp.where(std > 0, (seen.own - seen.other) / unless_zero(std), f32(0))
     return Comparison(seen.first == y, seen.n_top > 1, margin)
-
-
-def narrow_product(world: World, a: Array, b: Array) -> Array:
-    """a @ b^T of rows (n, d) and (k, d), over a quarter of the columns where the run has no more.
-
-    A narrow run in a wide program would multiply padding most of the time. Vmapped runs
-    would make both products.
-    """
-    narrow = world.shape.d // 4
-    if world.vmapped or narrow < LEAST_WIDTH:
-        return a @ b.T
-    return lax.cond(world.run.d <= narrow, lambda: a[:, :narrow] @ b[:, :narrow].T, lambda: a @ b.T)
 
 
 def draw_check(world: World) -> Array:

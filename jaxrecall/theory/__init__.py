@@ -5,7 +5,6 @@ Ours, not the paper's: docs/theory.md.
 Every formula takes a `Model` and raises TheoryError for what it does not cover.
 """
 
-from . import surrogate
 from .bounds import fano_ceiling, information, matched_filter_accuracy, parameters_per_bit, recall_ceiling, sample_information, seen, seen_N
 from .critical import critical, critical_N, limiting_noise
 from .locked import locked_accuracy
@@ -31,5 +30,4 @@ __all__ = [
     "score_noise",
     "seen",
     "seen_N",
-    "surrogate",
 ]

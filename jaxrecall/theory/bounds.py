@@ -10,7 +10,7 @@ import numpy as np
 from scipy.special import betainc, gammaln, lambertw
 from scipy.stats import binom
 
-from .locked import KeyOverlaps, Reading, cosine, nodes, recall, squared_length
+from .locked import KeyOverlaps, Reading, quantiles, recall
 from .model import Model, check_model, check_N, check_theta
 
 
@@ -89,10 +89,10 @@ def matched_filter_accuracy(model: Model, N: float) -> float:
     formula = "the matched filter's formula"
     model.require(formula, m=0)
     model.require_law(formula, lambda moments: moments.overlap)
-    V, d, L, u = model.V, model.d, model.L, nodes()
-    A = squared_length(u.key_length, d, model.moments)
+    V, d, L, q = model.V, model.d, model.L, quantiles(model.d, model.moments)
+    A = q.key_length
     tokens = (L - 1) ** 2 / V  # mean squared length of L - 1 times the mean embedding
-    shared = A * (L - 1) / V + np.sqrt(A * (tokens + model.trigger_in_value)) * cosine(u.cosine, d)
+    shared = A * (L - 1) / V + np.sqrt(A * (tokens + model.trigger_in_value)) * q.cosine
     return recall(model, N, KeyOverlaps(A, shared, A / d), Reading(stray=L - 1))
 
 

@@ -19,8 +19,6 @@ from .model import Model, check_N, check_theta
 from .noise import score_noise
 from .open_attention import accuracy, has_score_noise, locked_fraction
 
-LARGEST_N = 2.0**50
-
 RANGES = {"N": (1, 2**50), "d": (2, 2**14), "m": (1, 2**16), "V": (2, 2**14), "L": (2, 2**24)}
 """Smallest and largest size that `critical` looks at."""
 
@@ -41,9 +39,10 @@ def critical_N(model: Model, theta: float = 0.5) -> float:
     def excess(log_N: float) -> float:
         return accuracy(model, math.exp(log_N)) - theta
 
-    if excess(math.log(LARGEST_N)) < 0:
+    largest = math.log(RANGES["N"][1])
+    if excess(largest) < 0:
         return math.inf
-    return math.exp(brentq(excess, 0, math.log(LARGEST_N), xtol=1e-3)) if excess(0) < 0 else 1.0  # type: ignore[arg-type]
+    return math.exp(brentq(excess, 0, largest, xtol=1e-3)) if excess(0) < 0 else 1.0  # type: ignore[arg-type]
 
 
 def critical(model: Model, axis: str, theta: float = 0.5, N: float | None = None) -> float:

@@ -33,7 +33,7 @@ LEVELS = 40
 
 
 class Nodes(NamedTuple):
-    """Quasi-random uniforms, (NODES,) each: what they are quantiles of."""
+    """What is averaged over, (NODES,) each: quasi-random uniforms, or the quantiles that they are."""
 
     key_length: np.ndarray  # |z_in(v)|^2
     trigger_length: np.ndarray  # |z_trig|^2
@@ -100,9 +100,10 @@ def recall(model: Model, N: float, k: KeyOverlaps, at: Reading) -> float:
     others count as labels without samples. Raises TheoryError where d is so small that
     the variance of a logit comes out negative.
     """
-    V, d, moments, u = model.V, model.d, model.moments, nodes()
+    V, d, moments = model.V, model.d, model.moments
+    q = quantiles(d, moments)
     r, p = counts(N / V)
-    r_v = r[np.minimum(np.searchsorted(np.cumsum(p), u.own_count), len(r) - 1)]
+    r_v = r[np.minimum(np.searchsorted(np.cumsum(p), q.own_count), len(r) - 1)]
     of, stored = lengths(model, at), at.stored
     phi = 1 - of.trigger / of.shared if of.shared else 0.0  # of what is shared, the part that every sample writes
     marked = k.shared * (1 - phi)
@@ -111,16 +112,16 @@ def recall(model: Model, N: float, k: KeyOverlaps, at: Reading) -> float:
     a_v = at.weight * r_v * k.own + k.shared * (((1 - phi) * at.weight + phi) * r_v - kept)
     lost = at.stray / N * (1 + V / d * moments.overlap) * (k.own**2 + V * k.spread)
     if moments.overlap:
-        o, xi, chi2 = output_embeddings(d, moments)
+        o, xi = q.label_length, q.own_logit
         counted = k.shared**2 * (stored * (V / N + (1 - kept) ** 2) + (1 - stored) * (phi**2 * V / N + (phi - kept) ** 2))
         rest = (V - 2) * (counted + k.spread * stored * (1 + V / N)) + d * lost + of.noise * k.own**2
-        R2 = chi2 * rest / d
+        R2 = q.rest_length * rest / d
         noise = np.sqrt(o * R2) * xi
         own, variance = o * a_v + noise, (o * a_v**2 + 2 * a_v * noise) / d + R2
         Q2 = a_v**2 + rest  # 0 for a label without samples, if no other label has any part in Q
         b = np.divide(variance * d, Q2, out=np.zeros(NODES), where=Q2 > 0)
     else:
-        own, variance, b = a_v + np.sqrt(lost) * ndtri(u.own_logit), lost + 1e-30, np.ones(NODES)
+        own, variance, b = a_v + np.sqrt(lost) * q.own_logit, lost + 1e-30, np.ones(NODES)
     total = variance[:, None] + (b**2 * k.spread)[:, None] * r**2
     if not (total >= 0).all():
         raise TheoryError(f"d: got {d} with V={V} and N={N:g}; allowed: larger d or V, the variance of a wrong logit is not positive here")
@@ -128,32 +129,23 @@ def recall(model: Model, N: float, k: KeyOverlaps, at: Reading) -> float:
     skewness = (b**3 * k.third)[:, None] * r**3 / total**1.5
     mean = (b * k.shared)[:, None] * (r - kept) / np.sqrt(total)
     z = normal_from_skewed(own[:, None] / np.sqrt(total) - mean, skewness)
-    wrong = upper_tail(z, mean, d, moments) @ p
-    log_right = (stored * V - 1) * np.log1p(-np.minimum(wrong, 1 - 1e-15))
+
+    def log_not_above(z: np.ndarray, mean: np.ndarray) -> np.ndarray:
+        """Log of the chance that a wrong logit does not exceed its mean by z."""
+        return np.log1p(-np.minimum(upper_tail(z, mean, d, moments) @ p, 1 - 1e-15))
+
+    log_right = (stored * V - 1) * log_not_above(z, mean)
     if stored < 1:
         deviation = np.sqrt(np.maximum(variance, 1e-30))
         mean = (b * k.shared)[:, None] * (phi * r - kept) / deviation[:, None]
-        wrong = upper_tail((own / deviation)[:, None] - mean, mean, d, moments) @ p
-        log_right += (1 - stored) * V * np.log1p(-np.minimum(wrong, 1 - 1e-15))
+        log_right += (1 - stored) * V * log_not_above((own / deviation)[:, None] - mean, mean)
     if at.rival:  # the labels of the noise tokens of a test sequence
         distinct = -V * np.expm1((model.L - 1) * np.log1p(-1 / V))
         for z in ndtri((np.arange(8) + 0.5) / 8):
             above = at.rival * (math.exp(at.spread * z - at.spread**2 / 2) / distinct - 1 / V)
             theirs = mean + above * b[:, None] * r / np.sqrt(total)
-            wrong = upper_tail(own[:, None] / np.sqrt(total) - theirs, mean, d, moments) @ p
-            log_right += distinct / 8 * np.log1p(-np.minimum(wrong, 1 - 1e-15))
+            log_right += distinct / 8 * log_not_above(own[:, None] / np.sqrt(total) - theirs, mean)
     return float(np.exp(np.minimum(log_right, 0)).mean())
-
-
-@lru_cache(maxsize=64)
-def output_embeddings(d: int, moments: Moments) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """|z_out(v)|^2, the own logit's standard normal, and |Q|^2 over its mean, at the nodes.
-
-    They are (NODES,) each. |Q|^2 is but for the own label.
-    """
-    u = nodes()
-    xi = ndtri(u.own_logit) if moments.random_length else np.sqrt(d) * cosine(u.own_logit, d)
-    return squared_length(u.label_length, d, moments), xi, chi_square(u.rest_length, d)
 
 
 def orthogonal_accuracy(model: Model, N: float) -> float:
@@ -196,11 +188,11 @@ def lengths(model: Model, at: Reading) -> Lengths:
 
 def open_overlaps(model: Model, at: Reading) -> KeyOverlaps:
     """Overlaps without an MLP, of a value that holds more than the informative token."""
-    d, u, moments, of = model.d, nodes(), model.moments, lengths(model, at)
-    A = squared_length(u.key_length, d, moments)
-    B = squared_length(u.trigger_length, d, moments) * of.shared
-    X = np.sqrt(A * B) * cosine(u.cosine, d) * moments.overlap + A * at.rival / model.V
-    own = A + X + np.sqrt(A * of.noise) * cosine(u.noise_cosine, d) * moments.overlap
+    d, moments, of = model.d, model.moments, lengths(model, at)
+    q = quantiles(d, moments)
+    A, B = q.key_length, q.trigger_length * of.shared
+    X = np.sqrt(A * B) * q.cosine * moments.overlap + A * at.rival / model.V
+    own = A + X + np.sqrt(A * of.noise) * q.noise_cosine * moments.overlap
     return KeyOverlaps(own, B + X, moments.overlap * (A + B + 2 * X + of.noise) / d)
 
 
@@ -213,11 +205,11 @@ def feature_overlaps(d: int, m: int, moments: Moments, trigger_in_value: bool, a
     A few neurons are drawn one by one: their sum is far from normal. Of more than
     NEURONS, the deviation of those from the mean counts.
     """
-    u = nodes()
-    A = squared_length(u.key_length, d, moments)
-    B = squared_length(u.trigger_length, d, moments) * trigger_in_value
-    X = np.sqrt(A * B) * cosine(u.cosine, d) * moments.overlap
+    q = quantiles(d, moments)
+    A, B = q.key_length, q.trigger_length * trigger_in_value
+    X = np.sqrt(A * B) * q.cosine * moments.overlap
     tilt = np.divide(X, np.sqrt(B), out=np.zeros(NODES), where=B > 0)[:, None]
+    at, of_others = other_tokens(activation)
     to_trigger, to_key = np.sqrt(B)[:, None], np.sqrt(np.maximum(A[:, None] - tilt**2, 0))
 
     def means(along: np.ndarray, across: np.ndarray, weight: np.ndarray) -> np.ndarray:
@@ -226,7 +218,7 @@ def feature_overlaps(d: int, m: int, moments: Moments, trigger_in_value: bool, a
         W_in is given along z_trig and along the rest of the key.
         """
         v = value_and_slope(activation, (to_trigger + tilt) * along + to_key * across, np, erf)[0]
-        e, variance, third = other_tokens(activation, to_trigger * along)
+        *e, variance, third = (np.interp(to_trigger * along, at, moment) for moment in of_others)
         x, y = ([1, g, g * g - 1, g**3 - 3 * g] for g in (along, across))
         F = [v * e[j + k] * x[j] * y[k] for j, k in HERMITE]
         return np.stack([(f * weight).sum(1) for f in (v * (v - e[0]), v * e[0], v**2 * variance, v**3 * third, *F, v * e[2])])
@@ -263,20 +255,13 @@ def drawn_neurons() -> np.ndarray:
     return ndtri((strata + rng.random(strata.shape)) / NODES).reshape(NODES, 2, NEURONS).swapaxes(0, 1)
 
 
-def other_tokens(activation: str, y: np.ndarray) -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:
-    """E He_k(g) act(y + g) for k = 0 to 3, and the moments of act(y + g), with g ~ N(0, 1).
-
-    The moments are the second and the third central one.
-
-    This is what a neuron does on other tokens.
-    """
-    at, table = _other_tokens(activation)
-    *e, variance, third = (np.interp(y, at, column) for column in table)
-    return e, variance, third
-
-
 @cache
-def _other_tokens(activation: str) -> tuple[np.ndarray, np.ndarray]:
+def other_tokens(activation: str) -> tuple[np.ndarray, np.ndarray]:
+    """Values of y, and a table (6, values) of what a neuron does on other tokens at each.
+
+    It holds E He_k(g) act(y + g) for k = 0 to 3, and the second and the third central moment
+    of act(y + g), with g ~ N(0, 1).
+    """
     g, weight = np.polynomial.hermite_e.hermegauss(60)
     weight, at = weight / weight.sum(), np.linspace(-12, 12, 4801)
     act = value_and_slope(activation, at[:, None] + g, np, erf)[0]
@@ -286,13 +271,22 @@ def _other_tokens(activation: str) -> tuple[np.ndarray, np.ndarray]:
 
 @cache
 def nodes() -> Nodes:
-    """The quasi-random nodes."""
+    """The quasi-random nodes, as uniforms."""
     return Nodes(*(qmc.Sobol(len(Nodes._fields), scramble=False).random(NODES) + 0.5 / NODES).T)
 
 
-def squared_length(u: np.ndarray, d: int, moments: Moments) -> np.ndarray:
-    """Quantiles of the squared length of an embedding."""
-    return chi_square(u, d) if moments.random_length else np.ones_like(u)
+@lru_cache(maxsize=64)
+def quantiles(d: int, moments: Moments) -> Nodes:
+    """The nodes in d dimensions: squared lengths, cosines, and the own logit less its mean over its standard deviation.
+
+    `rest_length` is over its mean, and `own_count` stays uniform.
+    """
+    u = nodes()
+    rows = u.key_length, u.trigger_length, u.label_length
+    key, trigger, label = (chi_square(row, d) if moments.random_length else np.ones(NODES) for row in rows)
+    own_logit = ndtri(u.own_logit) if moments.random_length or not moments.overlap else np.sqrt(d) * cosine(u.own_logit, d)
+    rest, noise = chi_square(u.rest_length, d), cosine(u.noise_cosine, d)
+    return Nodes(key, trigger, cosine(u.cosine, d), label, rest, own_logit, u.own_count, noise)
 
 
 def chi_square(u: np.ndarray, d: int) -> np.ndarray:
@@ -316,8 +310,14 @@ def upper_tail(z: np.ndarray, mean: np.ndarray, d: int, moments: Moments) -> np.
         return ndtr(-z)
     reached, sine = (np.clip(logit / np.sqrt(d), -0.999, 0.999) for logit in (mean + z, mean))
     tangents = reached / np.sqrt(1 - reached**2) - sine / np.sqrt(1 - sine**2)
+    return np.interp(tangents * np.sqrt(d - 1), *student_tail(d))
+
+
+@lru_cache(maxsize=64)
+def student_tail(d: int) -> tuple[np.ndarray, np.ndarray]:
+    """Values, and the probability that a variable of Student's law with d - 1 degrees of freedom is above each."""
     at = np.linspace(-40, 40, 16001)
-    return np.interp(tangents * np.sqrt(d - 1), at, stdtr(d - 1, -at))
+    return at, stdtr(d - 1, -at)
 
 
 def normal_from_skewed(z: np.ndarray, skewness: np.ndarray) -> np.ndarray:

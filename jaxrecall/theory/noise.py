@@ -125,7 +125,8 @@ def gradient(model: Model, s: Terms) -> float:
     L, k, rate, gain = model.L, s.k, s.rate, gains(model)
     variance = k**2 * label_counts(model, s) + rate**3 * (L - 1) / L**2
     both = fourth_moment(s.c) * model.V * s.R**3 / rate  # counts of labels times those of tokens
-    variance += gain.linear**2 * (token_counts(model, s) + s.c * overlapped_counts(model, s) + both)
+    of_tokens = token_counts(model, s)
+    variance += gain.linear**2 * (of_tokens * (1 if model.fresh_batches else 2) + s.c * of_tokens + both)
     variance += through_the_mean(model, s)
     variance += model.common_length / model.d * (1 + s.c) * L**2 * rate * (k**2 * rate**2 + model.V * s.R)
     if s.c:
@@ -144,12 +145,10 @@ def label_counts(model: Model, s: Terms) -> float:
 
 
 def token_counts(model: Model, s: Terms) -> float:
-    """Variance of a token's part in w from how often tokens occur with a label."""
-    return overlapped_counts(model, s) * (1 if model.fresh_batches else 2)
+    """Variance of a token's part in w from how often tokens occur with a label, in other batches.
 
-
-def overlapped_counts(model: Model, s: Terms) -> float:
-    """The same counts read through overlaps, for overlaps whose variance sums to 1."""
+    Read through overlaps whose variance sums to 1 it is the same; in one batch, twice that.
+    """
     return (1 + s.c) * (2 * s.rate**2 * s.R + model.V * s.R**2)
 
 
@@ -184,7 +183,7 @@ def mlp(model: Model, s: Terms) -> float:
     unit = L * act.slope_square / (model.m * gain.total**2)
     h = L * act.slope * (again * (act.mean + act.bend / L) + act.bend * rate / L**2) / gain.total
     along = (L / rate * h) ** 2 + (again * gain.itself * L**2 / rate + gain.bend) ** 2 / V + s.a**2
-    counts = V * overlapped_counts(model, s) + again * L**2 * rate * (1 + 2 * rate) + s.k**2 * rate**4 * (2 + s.c)
+    counts = V * token_counts(model, s) + again * L**2 * rate * (1 + 2 * rate) + s.k**2 * rate**4 * (2 + s.c)
     variance = unit * (act.square - act.mean**2) * counts
     variance += again * unit * act.mean**2 * rate * (1 + rate * (1 + s.c)) * (L**2 + 2 * rate)
     return np.sqrt(along * model.d / model.m * s.M3 + (1 + s.c) * variance / (s.signal * V) ** 2)

@@ -9,6 +9,7 @@ import sys
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+import surrogate
 from helpers import ROOT, assert_same_metrics, combinations, streamed, traced
 
 import jaxrecall
@@ -23,7 +24,7 @@ from jaxrecall.simulator.shape import Shape
 from jaxrecall.simulator.world import arguments
 from jaxrecall.sweep.grid import read_grid
 from jaxrecall.sweep.store.table import of_rows, read_file
-from jaxrecall.theory import Model, surrogate
+from jaxrecall.theory import Model
 
 SMALL = {"V": 12, "N": 90, "d": 16, "L": 4, "n_test": 300, "eta": 0.1}
 LAWS = ["low_rank(rank=3, noise=0.1)", "clustered(clusters=4, spread=0.2)", "power_law(alpha=1.2)"]

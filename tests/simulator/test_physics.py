@@ -2,13 +2,14 @@
 
 import numpy as np
 import pytest
+import surrogate
 from helpers import executed
 
 from jaxrecall import realize, theory, three_step
 from jaxrecall.model.point import Point
 from jaxrecall.simulator import program
 from jaxrecall.simulator.shape import Shape
-from jaxrecall.theory import Model, surrogate
+from jaxrecall.theory import Model
 
 pytestmark = pytest.mark.slow
 

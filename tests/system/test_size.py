@@ -17,19 +17,19 @@ MOST = {
     "jaxrecall/analysis/report": 159,
     "jaxrecall/cli": 272,
     "jaxrecall/model": 1040,
-    "jaxrecall/model/laws": 757,
+    "jaxrecall/model/laws": 756,
     "jaxrecall/model/reference": 453,
-    "jaxrecall/simulator": 2036,
+    "jaxrecall/simulator": 2001,
     "jaxrecall/sweep": 1018,
     "jaxrecall/sweep/grid": 1104,
     "jaxrecall/sweep/running": 1130,
     "jaxrecall/sweep/simulators": 711,
     "jaxrecall/sweep/store": 495,
-    "jaxrecall/theory": 831,
+    "jaxrecall/theory": 752,
 }
 """Lines of code of each folder, without blank lines, comments and docstrings. This file, run as a script, prints them as they are."""
 
-MOST_FILES = 103
+MOST_FILES = 102
 
 
 def lines_of_code(text: str) -> int:

@@ -9,6 +9,7 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
+import surrogate
 from helpers import ROOT
 from scipy.stats import kurtosis, poisson, skew
 
@@ -19,7 +20,7 @@ from jaxrecall.model.laws import EmbeddingLaw
 from jaxrecall.model.point import FIELDS, Point
 from jaxrecall.model.reference.steps import attend, features
 from jaxrecall.sweep.grid import read_grid
-from jaxrecall.theory import Model, surrogate
+from jaxrecall.theory import Model
 from jaxrecall.theory.locked import Reading, key_overlaps, orthogonal_accuracy
 from jaxrecall.theory.model import FIELDS_OF_MODEL
 from jaxrecall.theory.noise import score_noise, shared_terms
@@ -420,7 +421,7 @@ def is_refused_for_its_law(model):
     return False
 
 
-@pytest.mark.parametrize("name", [name for name in theory.__all__ if name not in ("Model", "ScoreNoise", "surrogate")])
+@pytest.mark.parametrize("name", [name for name in theory.__all__ if name not in ("Model", "ScoreNoise")])
 def test_a_point_in_place_of_a_model_is_refused(name):
     others = {"critical": ["d", 0.5, 100], "critical_N": [], "seen_N": [], "parameters_per_bit": [], "sample_information": []}
     with pytest.raises(TheoryError, match=r"^model: got Point\(.*allowed: a theory\.Model, of a point that of Model\.from_point"):
@@ -474,8 +475,6 @@ def test_an_argument_of_a_wrong_type_is_refused_in_one_line_that_names_it(argume
         (lambda: theory.critical(model(), "L", N=0), "N: got 0"),
         (lambda: theory.critical(model(), "V", 0.0, N=10), "theta: got 0.0"),
         (lambda: theory.critical(model(d=12, embedding="orthogonal"), "d", N=10), "covered by critical along d: gaussian, sphere$"),
-        (lambda: surrogate.locked(model(), 0.5, 2), "N: got 0.5"),
-        (lambda: surrogate.locked(model(fresh_batches=True), 10, 2), "fresh_batches: got True; covered by the surrogate: False"),
         (lambda: theory.information(model(embedding="sphere"), 10), "embedding: got 'sphere'; covered by .*: gaussian$"),
         (lambda: theory.information(model(trigger_in_value=False), 10), "trigger_in_value: got False; covered by .*: True"),
         (lambda: theory.fano_ceiling(model(m=4), 10), "m: got 4; covered by the information formula: 0"),

@@ -70,7 +70,8 @@ contents: dict[str, Content] = {}
 
 _folder: ContextVar[Path | None] = ContextVar("folder", default=None)
 
-HASH = re.compile(r"(.*)#([0-9a-f]{16})", re.DOTALL)
+HASHED = re.compile(r".*#[0-9a-f]{16}", re.DOTALL)
+"""A path with the hash of the content."""
 
 
 @register
@@ -84,7 +85,7 @@ class Array(EmbeddingLaw):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.path and not HASH.fullmatch(self.path):
+        if self.path and not self.hash:
             try:
                 found = _hash_of(_place(self.path), self.tensor)
             except ValueError as error:
@@ -94,8 +95,7 @@ class Array(EmbeddingLaw):
     @property
     def hash(self) -> str:
         """16 hex digits that name the content."""
-        found = HASH.fullmatch(self.path)
-        return found[2] if found else ""
+        return self.path[-16:] if HASHED.fullmatch(self.path) else ""
 
     def identity(self) -> str:
         """The hash of the content in place of the path."""
@@ -122,7 +122,7 @@ class Array(EmbeddingLaw):
     def content(self) -> Content:
         """The numbers; raises ValueError where no file that can be found has them."""
         if self.hash not in contents:
-            path = (HASH.fullmatch(self.path) or [""] * 3)[1]
+            path = self.path.removesuffix(f"#{self.hash}")
             for folder in dict.fromkeys((_folder.get() or Path(), *map(Path, sys.path))):
                 with suppress(ValueError):
                     if path and _hash_of(folder / path, self.tensor) == self.hash:

@@ -95,9 +95,7 @@ class EmbeddingLaw(Law):
     """
 
     moments: ClassVar[Moments | None] = None
-    """What theory needs to know; the formulas refuse a law that
-    leaves it out, the locked-attention surrogate does not.
-    """
+    """What theory needs to know; the formulas refuse a law that leaves it out."""
 
     @abstractmethod
     def rows(self, draws: Draws, xp: ModuleType) -> Numbers:

@@ -8,7 +8,7 @@ centred output embeddings:
     g        (1 - 1/L) mean of z_in + z_trig / L (where the trigger is in the values): what every sample of a label adds alike
 
 A decoder knows the embeddings and the sizes, but neither permutation nor samples. It is
-ours, not the paper's. `decoder_columns` takes G1 from a run, `theory.surrogate` draws it.
+ours, not the paper's.
 """
 
 from __future__ import annotations
