@@ -51,7 +51,7 @@ MUTANTS = [
     Mutant("simulator", f"{SIMULATOR}/gradient.py", "p @ table - gather(table, y)", "p @ table + gather(table, y)", "test_descent"),
     Mutant("simulator", f"{SIMULATOR}/record.py", "dict(zip(NORMS, map(", "dict(zip(NORMS[::-1], map(", "test_traces"),
     Mutant("simulator", f"{SIMULATOR}/pool_draws.py", "jnp.sqrt(mean) * (x - jnp.sum(", "jnp.sqrt(mean) * (x + jnp.sum(", "test_pool"),
-    Mutant("simulator", f"{SIMULATOR}/forward.py", "h * keep[:, None])", "h)", "test_forms"),
+    Mutant("simulator", f"{SIMULATOR}/forward.py", "gather(self.rows, row + first)", "gather(self.rows, row)", "test_forms"),
     Mutant("simulator", f"{SIMULATOR}/world.py", "table - mean[None], f32(0))", "table + mean[None], f32(0))", "test_diagnosis"),
     Mutant(
         "simulator",

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from ..model import keys, task
-from .loops import gather, longest, norm, over_positions, unless_zero, with_padding_row
+from .loops import gather, longest, norm, over_positions, unless_zero, whole, with_padding_row
 from .world import World, f32, i32, in_value
 
 
@@ -149,9 +149,10 @@ def attend(world: World, blocks: keys.Addresses, x0: Array, scores: Scores, valu
     Values are those of the model unless given.
     """
     of_token, of_trigger = values or Values(world.e.Z_in, world.e.z_trig)
-    rows, token = with_padding_row(of_token), with_padding_row(scores.token, -jnp.inf)
+    token = with_padding_row(scores.token, -jnp.inf)
     own = gather(token, x0) + scores.trigger
     start = (own, jnp.ones_like(own), jnp.full_like(own, -jnp.inf))
+    rows = ColumnBlocks.split(world, of_token)
 
     def positions(x: Array, carry: tuple[tuple[Array, Array, Array], Array]) -> tuple[tuple[Array, Array, Array], Array]:
         (top, total, rest), h = carry
@@ -160,12 +161,62 @@ def attend(world: World, blocks: keys.Addresses, x0: Array, scores: Scores, valu
         new = jnp.maximum(top, highest)
         keep, weight = jnp.exp(top - new), jnp.exp(score - new[None])
         sums = new, total * keep + jnp.sum(weight, axis=0), jnp.maximum(rest, highest)
-        return sums, sum((w[:, None] * gather(rows, row) for w, row in zip(weight, x, strict=True)), h * keep[:, None])
+        return sums, rows.add(x, weight, h, keep)
 
-    (top, total, rest), h = over_positions(world, blocks, 1, positions, (start, gather(rows, x0)))
+    (top, total, rest), h = over_positions(world, blocks, 1, positions, (start, rows.at(x0)))
     mass = jnp.exp(own - top) / total
-    h = h / total[:, None] + in_value(world) * mass[:, None] * of_trigger[None]
+    h = rows.joined(h) / total[:, None] + in_value(world) * mass[:, None] * of_trigger[None]
     return Attended(h, mass, own > rest, top, jnp.log(total))
+
+
+COLUMNS = 32
+"""Columns of a table that are read at a time: a narrow run in a wide program reads few that are padding."""
+
+
+class ColumnBlocks(NamedTuple):
+    """A table (V, k) with a padding row, whole or in blocks of columns.
+
+    Sums of its rows have the shape (n, k) or (blocks, n, COLUMNS).
+    """
+
+    rows: Array  # (blocks (V + 1), COLUMNS), or (V + 1, k)
+    n_rows: int
+    n_read: Array | None  # blocks that the run has; None: the table is whole
+
+    @staticmethod
+    def split(world: World, table: Array) -> ColumnBlocks:
+        """In blocks where sequences are measured alone; whole where all samples are read.
+
+        They are measured alone in programs that train from counts.
+        """
+        V, k = table.shape
+        rows = with_padding_row(table)
+        measured_alone = world.shape.form == "counts" and not world.shape.optimizer and not world.vmapped
+        if not measured_alone or k <= COLUMNS or k % COLUMNS:
+            return ColumnBlocks(rows, V + 1, None)
+        blocks = jnp.swapaxes(rows.reshape(V + 1, -1, COLUMNS), 0, 1)
+        return ColumnBlocks(blocks.reshape(-1, COLUMNS), V + 1, whole(world.run.d, COLUMNS))
+
+    def at(self, x: Array) -> Array:
+        """The rows of tokens x (n,)."""
+        if self.n_read is None:
+            return gather(self.rows, x)
+        first = jnp.arange(0, len(self.rows), self.n_rows, dtype=i32)
+        return gather(self.rows, first[:, None] + x[None])
+
+    def add(self, x: Array, weight: Array, sums: Array, keep: Array) -> Array:
+        """keep (n,) times the sums, and the rows of tokens x (j, n) times their weights."""
+
+        def added(part: Array, first: Array | int) -> Array:
+            return sum((w[:, None] * gather(self.rows, row + first) for w, row in zip(weight, x, strict=True)), part * keep[:, None])
+
+        if self.n_read is None:
+            return added(sums, 0)
+        return lax.fori_loop(0, self.n_read, lambda c, sums: sums.at[c].set(added(sums[c], c * self.n_rows)), sums)
+
+    def joined(self, sums: Array) -> Array:
+        """(n, k): sums of all columns."""
+        return sums if self.n_read is None else jnp.swapaxes(sums, 0, 1).reshape(sums.shape[1], -1)
 
 
 def attend_evenly(world: World, blocks: keys.Addresses) -> Attended:
