@@ -93,6 +93,10 @@ def _with_pool(world: World, scores: Scores, unread: Array) -> Reader:
     return Reader(informative, attended)
 
 
+LEAST_WIDTH = 16
+"""Columns below which a product takes no less time."""
+
+
 class Comparison(NamedTuple):
     """Predictions compared with their labels, one entry each, or sums of them."""
 
@@ -255,7 +259,7 @@ def compare(world: World, out: Array, answers: Array, y: Array) -> Comparison:
         start = jnp.minimum(c * width, world.shape.V - width)
         item = start + jnp.arange(width, dtype=i32)[None]
         new = (item >= c * width) & (item < world.run.V)
-        logits = out @ lax.dynamic_slice_in_dim(answers, start, width).T
+        logits = narrow_product(world, out, lax.dynamic_slice_in_dim(answers, start, width))
         masked = jnp.where(new, logits, f32(-jnp.inf))
         is_label = y[:, None] == item
         top = jnp.maximum(seen.top, jnp.max(masked, axis=1))
@@ -275,6 +279,18 @@ def compare(world: World, out: Array, answers: Array, y: Array) -> Comparison:
     std = jnp.sqrt(seen.square / world.run.V.astype(f32))
     margin = jnp.where(std > 0, (seen.own - seen.other) / unless_zero(std), f32(0))
     return Comparison(seen.first == y, seen.n_top > 1, margin)
+
+
+def narrow_product(world: World, a: Array, b: Array) -> Array:
+    """a @ b^T of rows (n, d) and (k, d), over a quarter of the columns where the run has no more.
+
+    A narrow run in a wide program would multiply padding most of the time. Vmapped runs
+    would make both products.
+    """
+    narrow = world.shape.d // 4
+    if world.vmapped or narrow < LEAST_WIDTH:
+        return a @ b.T
+    return lax.cond(world.run.d <= narrow, lambda: a[:, :narrow] @ b[:, :narrow].T, lambda: a @ b.T)
 
 
 def draw_check(world: World) -> Array:
