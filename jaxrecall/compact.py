@@ -1,4 +1,4 @@
-"""python -m jaxrecall.compact: the parts of results folders merged into one sorted table."""
+"""python -m jaxrecall.compact: the parts of a results folder merged into one sorted table."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ if __name__ == "__main__":  # before the imports below, which take long
 
     start("jaxrecall.compact")
 
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,43 +23,31 @@ from .sweep.store.table import ROW, VERSION, best, in_table_order, joined, read
 class Compacted:
     """What a compaction did.
 
-    It counts rows in the table, duplicates dropped, parts merged and parts removed, and
-    names files left alone as unreadable.
+    It counts rows in the table, duplicates dropped and parts merged, and names files
+    left alone as unreadable.
     """
 
     table: Path
     n_rows: int
     n_dropped: int
     n_parts: int
-    n_pruned: int
     unreadable: Unreadable
 
 
-def compact(folder: str | Path, prune: bool = False, others: Sequence[str | Path] = ()) -> Compacted:
+def compact(folder: str | Path, prune: bool = False) -> Compacted:
     """Merges table and parts into `table.parquet`, sorted.
 
     It has one row per run, step and version, ok before others.
 
-    Those of `others`, results folders too, go into it as well; the folder is made if it
-    is not there, and has the manifest of the first of them unless it has its own.
-    `prune` removes the parts of this folder that went into the table, once it is safe
-    on disk. Unreadable files stay. Raises StoreError.
+    `prune` removes the parts that went into the table, once it is safe on disk.
+    Unreadable files stay. Raises StoreError.
     """
     target = Store(folder)
     target.check()
-    stores = [target, *map(Store, others)]
-    for store in stores[bool(others) :]:
-        if not holds_results(store.folder):
-            raise no_rows([store.folder], [])
-    if others:
-        with storage_errors(target.folder):
-            target.folder.mkdir(parents=True, exist_ok=True)
+    if not holds_results(target.folder):
+        raise no_rows([target.folder], [])
     with compaction_lock(target):
-        manifests = [manifest for store in stores if (manifest := store.read_manifest())]
-        if manifests and not os.path.exists(target.manifest):
-            target.note("manifest", manifests[0])
-        files = [file for store in stores for file in result_files(store.folder)]
-        tables, unreadable = read(files)
+        tables, unreadable = read(result_files(target.folder))
         if why := dict(unreadable).get(target.table):
             raise StoreError(f"{target.table}: cannot be read ({why}) and would be overwritten; move it away and run again")
         if not any(map(len, tables.values())):
@@ -69,11 +56,10 @@ def compact(folder: str | Path, prune: bool = False, others: Sequence[str | Path
         table = in_table_order(best(rows, [*ROW, *VERSION]))
         target.put_table(target.table, table)
         merged = [path for path in tables if path != target.table]
-        pruned = [path for path in merged if prune and path.parent == target.parts]
         with storage_errors(target.parts):
-            for path in pruned:
+            for path in merged if prune else ():
                 path.unlink(missing_ok=True)
-    return Compacted(target.table, len(table), len(rows) - len(table), len(merged), len(pruned), unreadable)
+    return Compacted(target.table, len(table), len(rows) - len(table), len(merged), unreadable)
 
 
 @contextmanager
@@ -102,12 +88,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Parses, merges, prints; returns the exit code: 0 done, 2 refused."""
     parser = Parser("compact", "Merge the parts of a results folder into DIR/table.parquet, sorted, each row once.")
     parser.add_argument("folder", metavar="DIR", help="results folder")
-    parser.add_argument("--from", dest="others", metavar="DIR", nargs="+", default=[], help="also merge these results folders into it")
     parser.add_argument("--prune", action="store_true", help="then remove the parts whose rows are in the table")
     args = parser.parse_args(argv)
-    result = compact(args.folder, args.prune, args.others)
+    result = compact(args.folder, args.prune)
     size = result.table.stat().st_size / 1e6
-    removed = f"{result.n_pruned} removed" if args.prune else "kept; --prune removes them"
+    removed = f"{result.n_parts} removed" if args.prune else "kept; --prune removes them"
     answer(f"{result.table}: {result.n_rows} rows, {size:.2f} MB")
     left = (f"cannot be read, left unchanged: {path} ({why})" for path, why in result.unreadable)
     return answer(f"{result.n_parts} parts merged ({removed}), {result.n_dropped} duplicates dropped", *left)

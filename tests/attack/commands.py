@@ -34,7 +34,7 @@ OPTIONS = {
     "status": "--json",
     "fit": "--theta --resamples --where --of --along --step --out --drop",
     "report": "--theta --resamples --where --of --along --step --out --surrogate --x --lines --panels --phase",
-    "compact": "--from --prune",
+    "compact": "--prune",
     "embeddings": "--tensor --json",
     "examples": "--to",
 }
