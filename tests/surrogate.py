@@ -1,4 +1,4 @@
-"""Recall with locked attention, drawn from counts: what the formulas of `theory.locked` are held to; docs/theory.md, section 6.
+"""Recall with locked attention, drawn from counts: judges the formulas of theory/locked.py; docs/theory.md, section 6.
 
 Exact for eta -> 0: step 3 then sees the samples through their label counts alone, so that a draw
 costs V^2 (d + m) at any N and L. The draws are NumPy's own, independent of the simulator's.
