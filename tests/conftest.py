@@ -45,7 +45,7 @@ ON_REQUEST = {
 
 REFERENCE = [
     (descent, "_loss", ("activation", "trigger_in_value")),
-    (descent, "_train", ("optimizer", "activation", "trigger_in_value")),
+    (descent, "_train", ("law", "activation", "trigger_in_value")),
 ]
 """What the reference compiles, by module, name and static arguments; not what draws, as bits of embeddings are compared."""
 

@@ -178,6 +178,20 @@ def _draw(run: Arguments, shape: Shape) -> World:
         return draw(run, shape)
 
 
+def of_embeddings(run: Arguments, shape: Shape) -> tuple[Arguments, Shape]:
+    """What the draw of embeddings and labels reads of them: shapes that differ in training share its program."""
+    laws = {name: getattr(shape, name) for name in ("embedding", "embedding_out")}
+    parameters = {name: value for name, value in run.parameters.items() if name.startswith("embedding")}
+    return replace(run, parameters=parameters, token_laws=None), Shape(shape.V, shape.d, shape.m, "relu" if shape.m else "none", **laws)
+
+
+def without_embeddings(world: World) -> World:
+    """The world without what made its embeddings, which training does not read: laws of embeddings share its program."""
+    parameters = {name: value for name, value in world.run.parameters.items() if not name.startswith("embedding")}
+    shape = replace(world.shape, embedding="", embedding_out="")
+    return replace(world, run=replace(world.run, parameters=parameters, given={}), shape=shape)
+
+
 @quickly
 def _train(world: World) -> Any:
     with jax.default_matmul_precision("highest"):
@@ -199,14 +213,14 @@ def drawn(point: Point, seed: int, shape: Shape, tile: int = 512, **changes: Any
     """What the compiled program draws for a run; `changes` replace its arguments."""
     run = jax.tree.map(lambda a: a[0, ...], arguments([Run(point, seed)], shape))
     run = replace(run, **{name: np.asarray(value) for name, value in changes.items()})
-    return _draw(run, replace(shape, tile=tile))
+    return replace(_draw(*of_embeddings(run, shape)), run=run, shape=replace(shape, tile=tile))
 
 
 def streamed(
     point: Point, seed: int, shape: Shape, change: Callable[[World], World] = lambda w: w, tile: int = 512
 ) -> tuple[ThreeStep, dict[str, Any]]:
     """V1, w, V2 and the metrics of the float32 program; `change` may alter what was drawn before it trains."""
-    trained, raw = _train(change(drawn(point, seed, shape, tile)))
+    trained, raw = _train(without_embeddings(change(drawn(point, seed, shape, tile))))
     V1, w, V2 = (np.asarray(a, np.float64) for a in (trained.V1, trained.w, trained.V2))
     d, p = point.d, point.p
     scale = point.eta, point.gamma * point.eta, max(point.eta, point.gamma2)
@@ -220,7 +234,7 @@ def streamed(
 
 def traced(point: Point, seed: int, shape: Shape, change: Callable[[World], World] = lambda w: w, tile: int = 512) -> list[dict[str, Any]]:
     """Raw records of the float32 program at each recorded step, with what it trained under `params`, padding cut off."""
-    records = jax.device_get(_trace(change(drawn(point, seed, shape, tile))))
+    records = jax.device_get(_trace(without_embeddings(change(drawn(point, seed, shape, tile)))))
     V, d, p = point.V, point.d, point.p
     sizes = {"V_mat": (d, p), "w": (d,), "W_KQ": (d, d), "Z_in": (V, d), "Z_out": (V, d), "z_trig": (d,), "W_in": (p, d)}
     params = {name: a[(slice(None), *map(slice, sizes[name]))] for name, a in records.pop("params").items()}

@@ -7,8 +7,8 @@ too. All of this is ours.
 
 from __future__ import annotations
 
-from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -21,9 +21,6 @@ from ..point import TRAINS, Point, first_step
 from ..task import Embeddings
 from .realization import Realization, expect_both
 from .steps import EMBEDDINGS, three_step
-
-if TYPE_CHECKING:
-    import optax
 
 Parameters = dict[str, Any]
 
@@ -74,8 +71,8 @@ def descend(realization: Realization, point: Point) -> list[Descended]:
         moved = {name: held.pop(name) for name in trained}
         first = first_step(point.start)
         recorded = np.array(point.recorded_steps) - first
-        optimizer = _optimizer(point.optimizer_law, point.lr, point.lr_attention, point.trains, point.further_steps)
-        kept = _train(moved, held, realization, recorded, first, optimizer=optimizer, **model_of)
+        rates = {name: point.lr_attention if name == "W_KQ" else point.lr for name in trained}
+        kept = _train(moved, held, rates, realization, recorded, first, law=point.optimizer_law, **model_of)
         for i, step in enumerate(point.recorded_steps):
             now = held | {name: np.asarray(values[i]) for name, values in kept.items()}
             sets = realization.samples(max(step - 1, 0)), realization.test
@@ -97,12 +94,6 @@ def start(realization: Realization, point: Point) -> tuple[np.ndarray | None, Pa
     return V1, {"V_mat": V_mat, "W_KQ": W_KQ} | {name: getattr(r, name) for name in EMBEDDINGS}
 
 
-@lru_cache(64)
-def _optimizer(law: OptimizerLaw, lr: Any, lr_attention: Any, trains: Any, steps: int) -> optax.GradientTransformation:
-    """The transformation of parameters by name with the rates of a point. Equal settings give the same object, compiled once."""
-    return law.descent({"V_mat": lr, "W_KQ": lr_attention} | dict.fromkeys(TRAINS[trains], lr), steps)
-
-
 @partial(jax.jit, static_argnames=("activation", "trigger_in_value"))
 def _loss(moved: Parameters, held: Parameters, batch: tuple[Array, ...], activation: str, trigger_in_value: bool) -> Array:
     """The plain loss, as a function of what moves."""
@@ -111,11 +102,11 @@ def _loss(moved: Parameters, held: Parameters, batch: tuple[Array, ...], activat
     return model.loss(model.Recall(theta["V_mat"], theta["W_KQ"], embeddings, activation, trigger_in_value), *batch)
 
 
-@partial(jax.jit, static_argnames=("optimizer", "activation", "trigger_in_value"))
+@partial(jax.jit, static_argnames=("law", "activation", "trigger_in_value"))
 def _train(
-    moved: Parameters, held: Parameters, r: Realization, recorded: Array, first: Array, optimizer: Any, **model_of: Any
+    moved: Parameters, held: Parameters, rates: Parameters, r: Realization, recorded: Array, first: int, law: OptimizerLaw, **model_of: Any
 ) -> Parameters:
-    """What moves, after each of the numbers of further steps in `recorded`.
+    """What moves, after each of the numbers of further steps in `recorded`, the last of which is all.
 
     `first` steps were made before.
     """
@@ -127,4 +118,4 @@ def _train(
     def loss(moved: Parameters, batch: tuple[Array, ...]) -> Array:
         return _loss(moved, held, batch, **model_of)
 
-    return functional.train(loss, moved, batch_of, optimizer, recorded[-1], recorded)[1]
+    return functional.train(loss, moved, batch_of, law.descent(rates, recorded[-1]), recorded[-1], recorded)[1]
