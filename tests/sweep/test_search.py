@@ -382,11 +382,11 @@ def test_rows_that_are_there_save_runs_and_change_nothing(grid, searched):
 
 
 def test_several_thetas_share_their_rows(grid, searched):
-    search("search.theta=[0.4, 0.5]", "blocks.0.axes={d: [12, 15], L: [3]}", out="both")
+    search("search.theta=[0.45, 0.5]", "blocks.0.axes={d: [2, 12], L: [3]}", out="both")
     cells = report("both")
-    assert [cell["theta"] for cell in cells] == [0.4, 0.5] * 2
-    assert cells[0]["N_star"] < cells[1]["N_star"]
-    assert [cell | {"L": 3} for cell in cells[1::2]] == [cell for cell in report(searched.folder) if cell["L"] == 3][1:]
+    assert [cell["theta"] for cell in cells] == [0.45, 0.5] * 2
+    assert cells[2]["N_star"] < cells[3]["N_star"]
+    assert [cell | {"L": 3} for cell in cells[1::2]] == [cell for cell in report(searched.folder) if cell["L"] == 3][:2]
     assert len(load("both")) < sum(cell["runs"] for cell in cells)
 
 
