@@ -6,7 +6,7 @@ import math
 import jax
 import numpy as np
 import pytest
-from helpers import ROOT, assert_same_metrics, python, streamed
+from helpers import ROOT, assert_same_metrics, combinations, python, streamed
 from own_laws import Signs, Softplus, Tables
 
 from jaxrecall import Point, realize, simulate, theory, three_step
@@ -130,8 +130,11 @@ def test_rows_have_the_mean_inner_product_rho_and_tables_directions_of_their_own
     np.testing.assert_allclose(smaller.Z_in, 2 * r.Z_in[:20, :1000], rtol=1e-5, atol=1e-7)
 
 
-@pytest.mark.parametrize("law", ["equicorrelated(rho=0.6)", "own_laws:Signs(common=0.4)"])
-@pytest.mark.parametrize("mlp", [{}, {"m": 24, "activation": "own_laws:Softplus(beta=2)"}], ids=["attention", "mlp"])
+MODELS = [{}, {"m": 24, "activation": "own_laws:Softplus(beta=2)"}]
+EMBEDDINGS = ["equicorrelated(rho=0.6)", "own_laws:Signs(common=0.4)"]
+
+
+@pytest.mark.parametrize(("mlp", "law"), combinations(MODELS, EMBEDDINGS, often=lambda *case: case in zip(MODELS, EMBEDDINGS, strict=True)))
 def test_the_simulator_agrees_with_the_reference(law, mlp):
     point = Point(**SMALL, **mlp, embedding=law)
     r = realize(point, 0)
@@ -243,15 +246,16 @@ def test_a_class_that_is_defined_again_takes_the_place_of_the_first():
         @dataclasses.dataclass(frozen=True)
         class Again(EmbeddingLaw):
             def rows(self, draws, xp):
-                return xp.full_like(draws.normals, value)
+                return value * draws.normals
 
         return Point(**SMALL, embedding=Again())
 
     for value in (0.25, 0.5):
         point = defined(value)
-        assert (realize(point, 0).Z_in == value).all()
-        logits = simulate(point, 0)["trigger_score"]
-        assert logits == pytest.approx(streamed(point, 0, Shape.rounded(point))[1]["trigger_score"], rel=1e-5)
+        r = realize(point, 0)
+        np.testing.assert_allclose(r.Z_in, value * 4 * realize(Point(**SMALL), 0).Z_in, rtol=1e-6)  # d = 16
+        row, expected = simulate(point, 0), measure(r, point, three_step(r, point))
+        assert row["trigger_score"] == pytest.approx(expected["trigger_score"], rel=1e-4)
 
 
 def test_what_other_processes_cannot_import_is_told():

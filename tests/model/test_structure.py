@@ -73,7 +73,9 @@ SWITCHES = {
 
 
 @pytest.mark.parametrize(
-    ("law", "kw"), combinations(ALL, SWITCHES, often=lambda law, kw: kw == "attention" or law == ALL[0]), indirect=["law"]
+    ("law", "kw"),
+    combinations(ALL, SWITCHES, often=lambda law, kw: kw == "attention" or (law == ALL[0] and kw != "mlp")),
+    indirect=["law"],
 )
 def test_rows_agree_with_the_reference(law, kw):
     point = Point(**SMALL | {"embedding": law} | SWITCHES[kw])
@@ -89,7 +91,7 @@ LATER = {"exact": {"exact": "full", "trains": "VWZ"}, "guarded": {"eta": 1e-9, "
 
 
 @pytest.mark.parametrize(
-    ("law", "kw"), combinations(ALL, LATER, often=lambda law, kw: law == ALL[-1] or (law, kw) == (ALL[0], "exact")), indirect=["law"]
+    ("law", "kw"), combinations(ALL, LATER, often=lambda *case: case in ((ALL[0], "exact"), (ALL[-1], "guarded"))), indirect=["law"]
 )
 def test_further_steps_agree_with_the_reference(law, kw):
     point = Point(**SMALL | {"gamma2": 10.0, "kappa": 20.0} | LATER[kw], embedding=law, steps=8, lr=0.3)
