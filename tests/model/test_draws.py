@@ -191,9 +191,13 @@ def test_points_of_many_sizes_share_programs():
 
 
 def test_draws_are_vmapped_over_keys():
-    seeds = jnp.arange(3, dtype=jnp.uint32)
-    keys_of = jax.vmap(lambda seed: jax.random.fold_in(jax.random.key(0), seed))(seeds)
-    found = jax.vmap(lambda key: tuple(draws(POINT, key)[5:12]))(keys_of)
+
+    @quickly
+    @jax.vmap
+    def found_of(seed):
+        return tuple(draws(POINT, jax.random.fold_in(jax.random.key(0), seed))[5:12])
+
+    found = found_of(jnp.arange(3, dtype=jnp.uint32))
     for seed in range(3):
         for a, b in zip(found, realize(POINT, seed)[5:12], strict=True):
             assert np.array_equal(a[seed], b)
