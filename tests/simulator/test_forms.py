@@ -144,7 +144,7 @@ def test_bounds_are_the_same_from_either_side(point):
         world = drawn(point.replace(kappa=3), SEED, Shape.sized(point.replace(eta=1e-12), V, d, point.m))
         return np.array(jax.device_get(helpers._train(world)[1]["errors"]))
 
-    assert np.max(np.abs(np.log(errors(32, 64) / errors(64, 32)))) < np.log(64) / 32
+    assert np.max(np.abs(np.log(errors(32, 64) / errors(32, 32)))) < np.log(64) / 32
 
 
 def test_the_radius_bound_is_above_the_largest_eigenvalue():

@@ -13,7 +13,7 @@ import pytest
 from helpers import assert_same_metrics, combinations, diagnose, drawn, executed, quickly, redraws, streamed
 from test_exactness import EMBEDDINGS, MODELS, RATES, check_point, sized
 
-from jaxrecall import Point, load, realize, simulate, three_step
+from jaxrecall import Point, load, realize, run, simulate, three_step
 from jaxrecall.analysis.fit import fit
 from jaxrecall.errors import PointError
 from jaxrecall.model import point as law
@@ -362,7 +362,7 @@ def swept(tmp_path_factory):
     """The folder of a sweep over pools."""
     folder = tmp_path_factory.mktemp("pools")
     (folder / "grid.yaml").write_text(GRID)
-    assert main(["--grid", str(folder / "grid.yaml"), "--out", str(folder / "out")]) == 0
+    run(folder / "grid.yaml", out=folder / "out", progress=False)
     return folder
 
 
