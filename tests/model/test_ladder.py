@@ -42,6 +42,7 @@ def test_one_sample_of_two_tokens_moves_attention_along_their_keys():
     assert relative(streamed(point, 2, Shape(32, 32, 0, "none", "counts"))[0].w, w) < 1e-5
 
 
+@pytest.mark.slow  # tests of memories see the same in their programs
 def test_a_lone_token_leaves_attention_untrained():
     row = simulate(Point(V=20, N=900, d=20, L=1, n_test=300), 0)
     assert row["status"] == "ok"

@@ -157,9 +157,7 @@ EMBEDDINGS = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("law", "embedding"), combinations(LAWS, EMBEDDINGS, often=lambda *case: case in zip(LAWS, EMBEDDINGS, strict=False))
-)
+@pytest.mark.parametrize(("law", "embedding"), combinations(LAWS, EMBEDDINGS, often=lambda *case: case == (LAWS[0], EMBEDDINGS[0])))
 def test_rows_agree_with_the_reference_with_structured_embeddings(law, embedding, tmp_path):
     table = tmp_path / "table.npy"
     np.save(table, np.random.default_rng(0).normal(size=(40, 20)) * np.arange(1, 21) ** -0.5)
