@@ -11,7 +11,7 @@ from helpers import python, quickly
 from jax.extend.random import threefry_2x32
 
 from jaxrecall import draws, simulate
-from jaxrecall.errors import PointError
+from jaxrecall.errors import PointError, UsageError
 from jaxrecall.model import keys
 from jaxrecall.model.point import BLOCK, Point
 from jaxrecall.model.reference import realization
@@ -144,9 +144,8 @@ def test_rows_do_not_depend_on_x64():
 
 
 def test_threefry_must_be_partitionable():
-    out = python("from jaxrecall import Point, realize; realize(Point(V=5, N=7, d=8, L=5), 4)", JAX_THREEFRY_PARTITIONABLE="0")
-    assert out.returncode == 1
-    assert "jax_threefry_partitionable: got False; allowed: True" in out.stderr
+    with jax.threefry_partitionable(False), pytest.raises(UsageError, match="jax_threefry_partitionable: got False; allowed: True"):
+        realize(Point(V=5, N=7, d=8, L=5), 4)
 
 
 @pytest.mark.parametrize("seed", [-1, 2**32, 1.5, "0", True])
@@ -191,9 +190,13 @@ def test_points_of_many_sizes_share_programs():
 
 
 def test_draws_are_vmapped_over_keys():
-    seeds = jnp.arange(3, dtype=jnp.uint32)
-    keys_of = jax.vmap(lambda seed: jax.random.fold_in(jax.random.key(0), seed))(seeds)
-    found = jax.vmap(lambda key: tuple(draws(POINT, key)[5:12]))(keys_of)
+
+    @quickly
+    @jax.vmap
+    def found_of(seed):
+        return tuple(draws(POINT, jax.random.fold_in(jax.random.key(0), seed))[5:12])
+
+    found = found_of(jnp.arange(3, dtype=jnp.uint32))
     for seed in range(3):
         for a, b in zip(found, realize(POINT, seed)[5:12], strict=True):
             assert np.array_equal(a[seed], b)

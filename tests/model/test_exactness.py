@@ -68,7 +68,11 @@ def near_ties(r, point, learned) -> int:
     return int((logits[:, -1] - logits[:, -2] < 1e-5 * np.abs(logits).max(1)).sum())
 
 
-@pytest.mark.parametrize("case", SOME, ids=str)
+OFTEN = ("none", "relu", "gelu", "quadratic")
+"""The others differ from these in elementwise operations alone, and train in tests of pools, of further steps and of the ladder."""
+
+
+@pytest.mark.parametrize("case", [pytest.param(case, marks=() if case[0] in OFTEN else pytest.mark.slow) for case in SOME], ids=str)
 def test_some_combinations(case):
     """Which activation a form trains makes no difference to it, so the guarded forms run for two of them."""
     check(case, RATES if case[0] in ("none", "gelu") else RATES[:1])

@@ -88,7 +88,7 @@ def test_the_metrics_do_see_a_rotation_of_the_keys_alone():
     assert abs(metrics(POINTS[0], moved)["trigger_score"] / metrics(POINTS[0], r)["trigger_score"] - 1) > 1e-3
 
 
-@pytest.mark.parametrize("point", POINTS, ids=["attention", "mlp"])
+@pytest.mark.parametrize("point", [POINTS[0], pytest.param(POINTS[1], marks=pytest.mark.slow)], ids=["attention", "mlp"])
 def test_a_row_in_programs_of_other_padded_sizes(point):
     """Counts are equal, and float columns agree to about 1e-6 relative, as docs/table.md says."""
     point, sizes = point.replace(exact="full"), [(32, 16), (64, 64)]

@@ -42,6 +42,7 @@ def test_one_sample_of_two_tokens_moves_attention_along_their_keys():
     assert relative(streamed(point, 2, Shape(32, 32, 0, "none", "counts"))[0].w, w) < 1e-5
 
 
+@pytest.mark.slow  # tests of memories see the same in their programs
 def test_a_lone_token_leaves_attention_untrained():
     row = simulate(Point(V=20, N=900, d=20, L=1, n_test=300), 0)
     assert row["status"] == "ok"
@@ -55,7 +56,10 @@ def test_gamma_zero_leaves_attention_uniform():
     assert row["attention_top1"] == 0
 
 
-@pytest.mark.parametrize("kw", [{"exact": "full"}, {}, {"m": 6, "activation": "tanh"}, {"m": 6, "exact": "full"}], ids=str)
+SELDOM = pytest.param({"m": 6, "exact": "full"}, marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize("kw", [{"exact": "full"}, {}, {"m": 6, "activation": "tanh"}, SELDOM], ids=str)
 def test_equal_tokens_leave_attention_to_rounding_which_is_degenerate(kw):
     """Seen before: status ok with a trigger score of 1e-6, where all tokens of the only sample are equal and w is zero."""
     point = Point(V=2, N=1, d=5, L=3, n_test=20, trigger_in_value=False, **{"eta": 1e-9, **kw})
@@ -92,7 +96,9 @@ def test_attention_that_is_small_but_not_rounding_is_ok(kw):
     assert row["trigger_score"] == pytest.approx(r.z_trig.astype(float) @ three_step(r, point).w, rel=0.02)
 
 
-@pytest.mark.parametrize(("optimizer", "trains"), [("sgd", "VWZ"), pytest.param("sgd", "VW", marks=pytest.mark.slow), ("adam", "VW")])
+@pytest.mark.parametrize(
+    ("optimizer", "trains"), [("adam", "VW"), *(pytest.param("sgd", trains, marks=pytest.mark.slow) for trains in ("VWZ", "VW"))]
+)
 def test_training_from_zero_leaves_attention_to_rounding_which_is_degenerate(optimizer, trains):
     """Seen before: status ok with attention_top1 0.762, where the gradient of W_KQ is zero in every step."""
     point = Point(V=2, N=1, d=17, L=2, m=7, embedding="orthogonal", trigger_in_value=False, pool=5, n_test=513, root_seed=2**32 - 1)

@@ -67,15 +67,18 @@ ALL = [*LAWS, "array(path='{table}')", "array(path='{table}', mean=1)"]
 SWITCHES = {
     "attention": {},
     "mlp": {"m": 24, "activation": "tanh"},
-    "pool": {"pool": 8},
+    "pool": {"exact": "full", "pool": 8},
     "out": {"exact": "full", "embedding_out": "power_law(alpha=0.5)"},
 }
 
 
 @pytest.mark.parametrize(
-    ("law", "kw"), combinations(ALL, SWITCHES, often=lambda law, kw: kw == "attention" or law == ALL[0]), indirect=["law"]
+    ("law", "kw"),
+    combinations(ALL, SWITCHES, often=lambda law, kw: law == ALL[0] and kw != "mlp"),
+    indirect=["law"],
 )
 def test_rows_agree_with_the_reference(law, kw):
+    """One law in the fast run: what programs draw by the others, test_padding_changes_no_draw_and_smaller_tables_are_prefixes compares."""
     point = Point(**SMALL | {"embedding": law} | SWITCHES[kw])
     r = realize(point, 0)
     learned, metrics = streamed(point, 0, Shape.sized(point, 16, 32, 32 if point.m else 0))
@@ -89,7 +92,7 @@ LATER = {"exact": {"exact": "full", "trains": "VWZ"}, "guarded": {"eta": 1e-9, "
 
 
 @pytest.mark.parametrize(
-    ("law", "kw"), combinations(ALL, LATER, often=lambda law, kw: law == ALL[-1] or (law, kw) == (ALL[0], "exact")), indirect=["law"]
+    ("law", "kw"), combinations(ALL, LATER, often=lambda *case: case in ((ALL[0], "exact"), (ALL[-1], "guarded"))), indirect=["law"]
 )
 def test_further_steps_agree_with_the_reference(law, kw):
     point = Point(**SMALL | {"gamma2": 10.0, "kappa": 20.0} | LATER[kw], embedding=law, steps=8, lr=0.3)
@@ -226,10 +229,10 @@ def test_the_same_rows_from_every_format(table, tmp_path):
     np.save(tmp_path / "fortran.npy", np.asfortranarray(x.astype(">f8")))
     texts = [f"array(path='{tmp_path / name}')" for name in ("x.npz", "x.safetensors", "fortran.npy")]
     texts.append(f"array(path='{tmp_path / 'two.npz'}', tensor='wte')")
-    first = Point(**SMALL, embedding=f"array(path='{table}')")
+    first = Point(**SMALL, exact="full", embedding=f"array(path='{table}')")
     row = simulate(first, 0)
     for text in texts:
-        point = Point(**SMALL, embedding=text)
+        point = first.replace(embedding=text)
         assert point.point_id == first.point_id
         np.testing.assert_array_equal(realize(point, 0).Z_in, realize(first, 0).Z_in)
         again = simulate(point, 0)
@@ -295,7 +298,7 @@ def test_a_moved_file_keeps_ids_and_a_changed_one_changes_them(table, tmp_path, 
     array_law._hash.cache_clear()
     with pytest.raises(PointError, match=r"embedding\.path: got 'other name\.npy#.*', no file with this content .*; allowed: the file"):
         relative.replace(N=91)
-    simulate(before, 0)
+    simulate(before.replace(exact="full"), 0)
     assert Point(**SMALL, embedding=f"array(path='{table}', mean=0.5)").point_id != before.point_id
 
 
@@ -397,7 +400,7 @@ def test_the_output_side_may_have_another_law():
     r, plain, other = realize(point, 0), realize(Point(**SMALL), 0), realize(Point(**SMALL, embedding="power_law"), 0)
     np.testing.assert_array_equal(r.Z_in, plain.Z_in)
     np.testing.assert_array_equal(r.Z_out, other.Z_out)
-    row = simulate(point, 0)
+    row = simulate(point.replace(exact="full"), 0)
     assert (row["embedding"], row["embedding_out"], row["embedding_out.alpha"]) == ("gaussian", "power_law", 1.0)
     assert "embedding.alpha" not in row
     sphere = Point(**SMALL, embedding="sphere", embedding_out="gaussian")

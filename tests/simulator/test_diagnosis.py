@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 from helpers import METRICS, _train, assert_same_metrics, diagnose, drawn, redraws, relative, split, streamed
 
-from jaxrecall import Point, load, realize, simulate, three_step
+from jaxrecall import Point, load, realize, run, simulate, three_step
 from jaxrecall.analysis.fit.cells import families
 from jaxrecall.compact import main as compact
 from jaxrecall.model.columns import EXTRA_COLUMNS, NOISES
@@ -215,7 +215,7 @@ blocks:
 def test_parts_from_before_the_columns_go_together_with_new_ones(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mixed.yaml").write_text(GRID)
-    assert sweep(["--grid", "mixed.yaml"]) == 0
+    run("mixed.yaml", out="results/mixed", progress=False)
     for part in (tmp_path / "results/mixed/parts").iterdir():
         pq.write_table(pq.read_table(part).drop_columns([*EXTRAS, *EXTRA_COLUMNS]), part, write_page_checksum=True)
     asking = ["--set", "blocks.0.axes.diagnose=true", "--set", "base.decoders=true"]

@@ -76,7 +76,7 @@ def test_ids_of_points_without_noise_stay():
 
 
 def test_rows_of_before_have_no_noise(tmp_path):
-    older = of_rows([dict.fromkeys(COLUMNS) | simulate(Point(**SMALL | {"label_noise": 0}), 0)]).drop_columns("label_noise")
+    older = of_rows([dict.fromkeys(COLUMNS) | simulate(Point(**SMALL), 0)]).drop_columns("label_noise")
     pq.write_table(older, tmp_path / "older.parquet")
     assert read_file(tmp_path / "older.parquet")["label_noise"].to_pylist() == [0.0]
 
@@ -96,7 +96,7 @@ def test_a_memory_of_noisy_labels_by_hand():
 OFTEN = [
     {},
     {"fresh_batches": True, "label_noise": 1.0, "eta": 1e-6},
-    {"kappa": 1e5, "eta": 1e-6, "d": 20},  # locked attention
+    {"kappa": 1e5, "eta": 1e-6, "d": 16},  # locked attention
     {"tokens": "zipf", "trigger_in_value": False},
     {"steps": 20, "lr": 3.0, "fresh_batches": True},  # through the logits of the vocabulary
     {"steps": 20, "lr": 0.5, "optimizer": "momentum", "batch": 40},
@@ -178,7 +178,7 @@ def test_points_share_programs_with_or_without_noise_as_far_as_they_did():
 
 
 def test_shortcuts_step_aside():
-    locked = {"eta": 1e-6, "kappa": 1e5, "d": 20}
+    locked = {"eta": 1e-6, "kappa": 1e5, "d": 16}
     point = Point(**SMALL | locked, steps=9, lr=1.0)
     rows = simulate(point, 0), simulate(point.replace(label_noise=0), 0)
     assert [row["form"] for row in rows] == ["full, descent", "counts+locked, locked descent"]

@@ -97,8 +97,8 @@ def test_the_most_frequent_that_are_recalled(often):
     logits = np.eye(40)[np.where(recalled, r.perm, (r.perm + 1) % 40)]
     top = [recalled[np.sort(-p)[k - 1] >= -p] for k in range(1, 41)]
     expected = max([k for k in range(1, 41) if len(top[k - 1]) == k and 10 * top[k - 1].sum() >= 9 * k], default=0)
-    for xp in (np, jnp):
-        found = over_vocabulary(r, point, xp.asarray(logits), xp)
+    in_jax = quickly(lambda logits: over_vocabulary(r, point, logits, jnp))(logits)
+    for found in (over_vocabulary(r, point, logits, np), in_jax):
         assert (found["recalled"], found["recalled_top"]) == (recalled.sum(), expected)
 
 
@@ -107,11 +107,16 @@ def test_the_most_frequent_that_are_recalled(often):
 N_KEYS = 300
 
 
+@quickly
+def token_parts(world, keys):
+    return jax.vmap(lambda key: pool_draws.token_parts(world, key))(keys)
+
+
 def parts(point: Point, seed: int = 0) -> np.ndarray:
     """(N_KEYS, V): the parts of as many batches."""
     world = drawn(point, seed, Shape.sized(point, point.V, 16, 0))
     keys = jax.random.bits(jax.random.key(seed), (N_KEYS, 2), jnp.uint32)
-    return np.asarray(quickly(jax.vmap(lambda key: pool_draws.token_parts(world, key)))(keys), np.float64)
+    return np.asarray(token_parts(world, keys), np.float64)
 
 
 @pytest.mark.parametrize("N", [MAX_DRAWS + 1, 10**12])
@@ -171,8 +176,8 @@ def test_samples_without_end():
 
 
 def test_rows_of_the_limit_meet_those_drawn_one_by_one(monkeypatch):
-    point = Point(V=48, N=3000, d=16, L=1, n_test=512, eta=10.0, gamma2=10.0, **ZIPF)
-    compiled, found = program.compiled(Shape.sized(point, 48, 16, 0)), []
+    point = Point(V=48, N=3000, d=17, L=1, n_test=512, eta=10.0, gamma2=10.0, **ZIPF)
+    compiled, found = program.compiled(Shape.rounded(point)), []  # that of the test above
     for most in (MAX_DRAWS, 0):
         monkeypatch.setattr(law, "MAX_DRAWS", most)
         one = point.replace(n_test=512)

@@ -58,6 +58,7 @@ def test_in_a_batch(alone):
     assert_same(rows(Shape(32, 32, 0, "none", "counts"), 5), alone)
 
 
+@pytest.mark.slow  # other tests compile with the options of light programs, and more
 def test_in_a_light_program(alone):
     assert_same(rows(Shape(32, 32, 0, "none", "counts", light=True), 5), alone)
 

@@ -13,7 +13,7 @@ import pytest
 from helpers import assert_same_metrics, combinations, diagnose, drawn, executed, quickly, redraws, streamed
 from test_exactness import EMBEDDINGS, MODELS, RATES, check_point, sized
 
-from jaxrecall import Point, load, realize, simulate, three_step
+from jaxrecall import Point, load, realize, run, simulate, three_step
 from jaxrecall.analysis.fit import fit
 from jaxrecall.errors import PointError
 from jaxrecall.model import point as law
@@ -30,6 +30,7 @@ from jaxrecall.sweep.__main__ import main
 from jaxrecall.sweep.simulators.cost import TOKENS_A_SECOND, amount, peak_bytes, work
 
 SMALL = {"V": 11, "N": 700, "d": 14, "L": 6, "n_test": 600, "pool": 20}
+MLP = {"m": 20, "activation": "gelu"}
 SWITCHES = [
     {},
     {"fresh_batches": True},
@@ -55,7 +56,7 @@ def test_the_simulation_agrees_with_the_reference(changes):
 
 @pytest.mark.parametrize("changes", [{}, {"fresh_batches": True, "trigger_in_value": False, "kappa": 2.0}], ids=str)
 def test_the_simulation_agrees_with_the_reference_with_an_mlp(changes):
-    forms = {check_point(Point(**{**SMALL, "m": 20, "activation": "gelu", "eta": eta, "exact": exact, **changes})) for eta, exact in RATES}
+    forms = {check_point(Point(**{**SMALL, **MLP, "eta": eta, "exact": exact, **changes})) for eta, exact in RATES}
     assert forms >= {"pool-full"}
     assert forms & {"pool+pool", "pool+locked"}
 
@@ -133,7 +134,7 @@ def test_noise_scores_agree_with_the_reference():
 
 @pytest.mark.slow
 def test_noise_scores_agree_with_the_reference_with_an_mlp():
-    point = Point(**{**SMALL, "m": 20, "activation": "gelu", "eta": 1e-5, "diagnose": True})
+    point = Point(**{**SMALL, **MLP, "eta": 1e-5, "diagnose": True})
     r = realize(point, 3)
     expected = diagnose(r, point, three_step(r, point), redraws(point, 3))
     for exact in ("guarded", "full"):
@@ -270,11 +271,11 @@ def test_cost_and_memory_are_bounded_in_samples_and_length():
 
 def test_no_step_scatters():
     """What an accelerator runs is matrix products: neither form adds to scattered places, batched or not."""
-    for m in (0, 20):
-        point = Point(**{**SMALL, "m": m})
+    for mlp in ({}, MLP):
+        point = Point(**{**SMALL, **mlp})
         for one in (point.replace(eta=1e-9), point.replace(exact="full")):
-            world = pool_draws.with_pools(drawn(one, 0, sized(one)))
-            worlds = jax.tree.map(lambda a: jnp.stack([a, a]), world)
+            world = jax.eval_shape(pool_draws.with_pools, drawn(one, 0, sized(one)))
+            worlds = jax.tree.map(lambda a: jax.ShapeDtypeStruct((2, *a.shape), a.dtype), world)
             traced = str(jax.make_jaxpr(jax.vmap(recipe))(worlds))
             assert "dot_general" in traced
             assert "scatter" not in traced
@@ -282,7 +283,7 @@ def test_no_step_scatters():
 
 def test_vmapped_runs_and_runs_one_after_the_other_are_the_same(monkeypatch):
     """As on an accelerator: points in the limit and points that are not, in one batch."""
-    points = [Point(**{**SMALL, "eta": 1e-5, **kw}) for kw in ({}, {"N": 10**7, "L": 40000}, {"N": 60, "fresh_batches": True})]
+    points = [Point(**{**SMALL, "eta": 1e-5, **kw}) for kw in ({}, {"N": 10**7, "L": 4000}, {"N": 60, "fresh_batches": True})]
     runs = [Run(point, seed) for point in points for seed in range(2)]
     shape = sized(points[0])
     looped = executed(program.compiled(shape), runs)
@@ -300,7 +301,7 @@ def test_vmapped_runs_and_runs_one_after_the_other_are_the_same(monkeypatch):
 
 
 def test_padding_is_invisible():
-    point = Point(**{**SMALL, "N": 10**7, "L": 40000, "eta": 1e-5})
+    point = Point(**{**SMALL, "N": 10**7, "L": 4000, "eta": 1e-5})
     tight, wide = (streamed(point, 1, Shape.sized(point, *sizes))[1] for sizes in ((16, 16, 0), (32, 32, 0)))
     assert_same_metrics(tight, wide, rtol=2e-4)
     assert tight["draw_check"] == wide["draw_check"]
@@ -361,7 +362,7 @@ def swept(tmp_path_factory):
     """The folder of a sweep over pools."""
     folder = tmp_path_factory.mktemp("pools")
     (folder / "grid.yaml").write_text(GRID)
-    assert main(["--grid", str(folder / "grid.yaml"), "--out", str(folder / "out")]) == 0
+    run(folder / "grid.yaml", out=folder / "out", progress=False)
     return folder
 
 

@@ -57,12 +57,12 @@ def assert_same_rows(a: pd.DataFrame, b: pd.DataFrame) -> None:
 
 def rows_of_the_command_line(grid: dict) -> pd.DataFrame:
     Path("grid.yaml").write_text(yaml.safe_dump(grid))
-    assert main(["--grid", "grid.yaml", "--out", "by-command"]) == 0
+    assert main(["--grid", "grid.yaml", "--out", "by-command", "--shard", "0/1"]) == 0  # which draws no figure
     return jaxrecall.load("by-command")
 
 
 def test_40_runs_give_the_rows_of_the_command_line(folder, capsys):
-    grid = GRID | {"seeds": {"count": 8}, "blocks": [{"axes": {"N": [*range(100, 200, 20)]}}]}
+    grid = GRID | {"seeds": {"count": 8}, "blocks": [{"axes": {"N": [*range(100, 200, 20)]}}], "run": {}}
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     found = jaxrecall.run(grid, progress=False)
     assert [*folder.iterdir()] == []
@@ -175,9 +175,15 @@ def test_load_returns_the_rows_of_a_grid():
         jaxrecall.load("out", point.replace(V=9))
 
 
+@pytest.fixture(scope="module")
+def searched() -> pd.DataFrame:
+    """The rows of the search, kept in memory."""
+    return jaxrecall.run(SEARCH, progress=False)
+
+
 @pytest.mark.parametrize("out", [None, "out"])
-def test_a_search_returns_its_thresholds(out):
-    rows = jaxrecall.run(SEARCH, out=out, progress=False)
+def test_a_search_returns_its_thresholds(searched, out):
+    rows = jaxrecall.run(SEARCH, out=out, progress=False) if out else searched
     found = jaxrecall.thresholds(rows)
     assert list(found.columns) == [
         *("d", "theta", "axis", "critical", "lo", "hi", "N_star", "outcome", "seeds", "runs", "samples", "warning"),
@@ -190,7 +196,7 @@ def test_a_search_returns_its_thresholds(out):
     if out:
         assert_frame_equal(jaxrecall.thresholds(out), found)
         assert_frame_equal(jaxrecall.load(out, grid=SEARCH), rows)
-        assert_same_rows(jaxrecall.run(SEARCH, progress=False), rows)
+        assert_same_rows(searched, rows)
         from_there = SEARCH | {"search": {"axis": "N", "from": 2**18}}
         assert_frame_equal(jaxrecall.load(out, grid=from_there), rows[rows["N"] >= 2**18].reset_index(drop=True))
 

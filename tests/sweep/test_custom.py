@@ -1,12 +1,10 @@
 """Simulators of one's own: swept, resumed, searched, fitted and drawn as ours, by this process and by others; and what is refused."""
 
-import functools
 import inspect
 import json
 import math
-import os
 import re
-import subprocess
+import runpy
 import sys
 from pathlib import Path
 
@@ -214,7 +212,7 @@ def test_a_grid_is_checked_by_the_fields(base, message):
         run(grid={"base": base})
 
 
-def test_what_other_processes_cannot_import_is_refused_before_the_start(folder):
+def test_what_other_processes_cannot_import_is_refused_before_the_start(folder, capsys):
     local = jaxrecall.Simulator(curve, FIELDS, COLUMNS, accuracy="accuracy")
     with pytest.raises(UsageError, match=r"is no variable of its module, so other processes cannot import it; .* one process"):
         run(local, out="out", workers=2)
@@ -222,9 +220,11 @@ def test_what_other_processes_cannot_import_is_refused_before_the_start(folder):
     made = "sim = jaxrecall.Simulator(lambda p, k: {'a': p.x}, {'x': (float, 1.0, 0, 1, 'traced')}, {'a': (float, '')}, accuracy='a')\n"
     calls = "for workers in (1, 2):\n    print(len(jaxrecall.run({'base': {'x': 1}}, simulator=sim, progress=False, workers=workers)))\n"
     script.write_text(f"import jaxrecall\n{made}{calls}")
-    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False)
-    assert done.stdout == "1\n"
-    assert "simulator: own:sim is made in __main__, which other processes cannot import; put it into a module" in done.stderr
+    with pytest.raises(
+        UsageError, match="simulator: own:sim is made in __main__, which other processes cannot import; put it into a module"
+    ):
+        runpy.run_path(str(script), run_name="__main__")
+    assert capsys.readouterr().out == "1\n"
     assert not (folder / "out").exists()
 
 
@@ -247,17 +247,19 @@ def test_a_grid_file_names_it_and_the_command_line_sweeps_it(folder, capsys):
     assert "nothing:here" in capsys.readouterr().err
 
 
-def test_status_counts_without_the_module_of_the_simulator(folder):
+def test_status_counts_without_the_module_of_the_simulator(folder, monkeypatch, capsys):
     there = folder / "there"
     there.mkdir()
-    (there / "mine.py").write_text(EXAMPLE.read_text())
-    grid = {"name": "mine", "simulator": "mine:simulator", "seeds": 2, "blocks": [{"axes": {"d": [8], "N": [16, 64]}}]}
+    (there / "gone.py").write_text(EXAMPLE.read_text())
+    grid = {"name": "mine", "simulator": "gone:simulator", "seeds": 2, "blocks": [{"axes": {"d": [8], "N": [16, 64]}}]}
     (there / "grid.yaml").write_text(yaml.safe_dump(grid))
-    call = functools.partial(subprocess.run, capture_output=True, text=True, check=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
-    call([sys.executable, "-m", "jaxrecall.sweep", "--grid", "there/grid.yaml", "--out", "out"])
-    (there / "mine.py").unlink()
-    told = call([sys.executable, "-m", "jaxrecall.status", "out"]).stdout
-    assert told.startswith("mine: 2 points, 4 runs in out\n4 done, 0 to do\n")
+    assert main(["--grid", "there/grid.yaml", "--out", "out"]) == 0
+    (there / "gone.py").unlink()
+    monkeypatch.delitem(sys.modules, "gone")
+    capsys.readouterr()
+    assert status(["out"]) == 0
+    assert capsys.readouterr().out.startswith("mine: 2 points, 4 runs in out\n4 done, 0 to do\n")
+    assert "gone" not in sys.modules
 
 
 @pytest.mark.system  # starts two processes
@@ -289,9 +291,8 @@ def test_search_fit_and_figure_of_the_example():
 def test_the_code_of_the_page_runs(folder):
     section = (ROOT / "docs/extending.md").read_text().split("\n## A simulator of your own\n")[1]
     [block] = re.findall(r"```python\n(.*?)```", section, re.S)
-    (folder / "page.py").write_text(f"{block}\nassert len(df) == 48")
-    done = subprocess.run([sys.executable, "page.py"], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    (folder / "page.py").write_text(block)
+    assert len(runpy.run_path("page.py", run_name="__main__")["df"]) == 48
 
 
 def test_shards_of_a_grid_are_all_of_it():

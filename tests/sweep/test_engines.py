@@ -77,12 +77,22 @@ def with_own_cache(home) -> Sweeps:
     return sweeps
 
 
+NO_FIGURE = ("--shard", "0/1")
+"""All runs. The figure is left to the call without --shard."""
+
+
+def by_one_process(home: Path, out: Path, *more: str) -> Path:
+    """The folder of the grid's runs by this process."""
+    assert main(["--grid", str(home / "small.yaml"), "--bucket", "20x12", "--out", str(out), *NO_FIGURE, *more]) == 0
+    return out
+
+
 @pytest.fixture(scope="module")
 def alone(home) -> Path:
-    """The folder of 500 runs by one process, this one."""
-    assert main(["--grid", str(home / "small.yaml"), "--bucket", "20x12", "--out", str(home / "alone"), *ALL]) == 0
-    assert len(load(home / "alone")) == 500
-    return home / "alone"
+    """Of 500 runs."""
+    folder = by_one_process(home, home / "alone", *ALL)
+    assert len(load(folder)) == 500
+    return folder
 
 
 def programs(home: Path) -> set[str]:
@@ -318,16 +328,17 @@ def test_a_signal_stops_the_workers_and_a_second_one_drops_their_batches(tmp_pat
     assert [line.partition(";")[0] for line in messages] == ["stopping when the running batch is finished"]
 
 
-def test_a_killed_worker_loses_nothing(sweeps, alone, tmp_path):
+def test_a_killed_worker_loses_nothing(sweeps, home, tmp_path):
     def kill(sweep: subprocess.Popen[str], n: int) -> None:
         if n == 1:
             os.kill(children(sweep.pid)[0], signal.SIGKILL)
 
-    done = sweeps.run(tmp_path, "--set", "seeds.count=25", "--workers", "2", act=kill)
-    assert (done["exit_code"], done["runs_executed"], done["failed"]) == (0, 100, 0), done["err"]
+    seeds = ("--set", "seeds.count=16")
+    done = sweeps.run(tmp_path / "killed", *seeds, *NO_FIGURE, "--workers", "2", act=kill)
+    assert (done["exit_code"], done["runs_executed"], done["failed"]) == (0, 64, 0), done["err"]
     told = [event["text"] for event in done["events"] if event["event"] == "message"]
     assert [text.startswith("worker 0: killed by SIGKILL; another one takes its ") for text in told] == [True], told
-    assert_same_rows(tmp_path, alone, seeds=25)
+    assert_same_rows(tmp_path / "killed", by_one_process(home, tmp_path / "alone", *seeds), seeds=16)
 
 
 @pytest.mark.system
@@ -751,12 +762,18 @@ def test_importing_what_carries_plans_out_starts_no_jax():
     modules = [path for path in (ROOT / "jaxrecall/sweep/running").rglob("*.py") if path.stem != "__init__"]
     names = [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in modules]
     assert len(names) >= 7
-    code = "import importlib, sys\nfor name in {}: importlib.import_module(name)\nassert not {{'jax', 'ray'}} & set(sys.modules)"
-    done = python(code.format(names))
-    assert done.returncode == 0, done.stderr
     workers = {f"jaxrecall.sweep.running.{name}" for name in ("options", "pool", "ray")}
     assert workers < {*names}
-    done = python(code.format([*{*names} - workers]) + f"\nassert not {workers!r} & set(sys.modules)")
+    code = f"""
+import importlib, sys
+for name in {[*{*names} - workers]}:
+    importlib.import_module(name)
+assert not {workers} & {{*sys.modules}}
+for name in {[*workers]}:
+    importlib.import_module(name)
+assert not {{'jax', 'ray'}} & {{*sys.modules}}
+"""
+    done = python(code)
     assert done.returncode == 0, done.stderr
 
 

@@ -1,7 +1,9 @@
 """Columns and laws of the user's own on our simulator: as in float64, in workers, on resume, and what is refused."""
 
+import contextlib
 import importlib
 import linecache
+import shutil
 import sys
 from pathlib import Path
 
@@ -35,7 +37,14 @@ def part(draws, learned):
 NAME = "columns_of_mine"
 BASE = {"V": 20, "L": 3, "n_test": 200}
 OWN = f"columns: {{strongest: {NAME}:strongest, recalled_here: {NAME}:recalled}}\n"
-GRID = "name: tiny\nbase: {V: 20, L: 3, n_test: 200}\nseeds: 3\nblocks: [{axes: {d: [8, 12], N: [100, 600]}}]\n"
+GRID = "name: tiny\nbase: {V: 20, L: 3, n_test: 200}\nseeds: 3\nblocks: [{axes: {zip: {d: [8, 12], N: [100, 600]}}}]\n"
+
+
+def write_files(folder: Path) -> None:
+    """The module with the columns, and the grid with and without them."""
+    (folder / f"{NAME}.py").write_text(MODULE)
+    (folder / "with.yaml").write_text(GRID + OWN)
+    (folder / "without.yaml").write_text(GRID)
 
 
 @pytest.fixture(autouse=True)
@@ -43,14 +52,30 @@ def folder(tmp_path, monkeypatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     sys.modules.pop(NAME, None)
-    Path(f"{NAME}.py").write_text(MODULE)
-    Path("with.yaml").write_text(GRID + OWN)
-    Path("without.yaml").write_text(GRID)
+    write_files(tmp_path)
     return tmp_path
 
 
 def sweep(name: str, *options: str) -> int:
     return main(["--grid", name, "--out", "out", *options])
+
+
+@pytest.fixture(scope="module")
+def once(tmp_path_factory) -> Path:
+    """The results of the grid with the columns."""
+    there = tmp_path_factory.mktemp("once")
+    write_files(there)
+    with contextlib.chdir(there), pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(there))
+        assert sweep("with.yaml", "--shard", "0/1") == 0  # all of it, without a figure
+    sys.modules.pop(NAME)
+    return there / "out"
+
+
+@pytest.fixture
+def swept(once, folder) -> Path:
+    """A copy of them."""
+    return shutil.copytree(once, folder / "out")
 
 
 def assert_as_in_float64(rows) -> None:
@@ -64,10 +89,9 @@ def assert_as_in_float64(rows) -> None:
         assert int(mine.recalled(draws, learned)) == row.recalled_here == round(measure(draws, point, learned)["memory_accuracy"] * 20)
 
 
-def test_a_column_of_ones_own_is_that_of_float64():
-    assert sweep("with.yaml") == 0
+def test_a_column_of_ones_own_is_that_of_float64(swept):
     rows = jaxrecall.load("out")
-    assert len(rows) == 12
+    assert len(rows) == 6
     assert_as_in_float64(rows)
     assert str(rows["recalled_here"].dtype) == "int64"
 
@@ -78,25 +102,22 @@ def test_workers_compute_it_too():
     assert_as_in_float64(jaxrecall.load("out"))
 
 
-def test_a_folder_has_the_same_columns_of_ones_own_in_all_rows(capsys):
-    assert sweep("with.yaml") == 0
+def test_a_folder_has_the_same_columns_of_ones_own_in_all_rows(swept, capsys):
     assert sweep("without.yaml") == 2
     assert "would add rows with none. Choose another --out" in capsys.readouterr().err
     Path(f"{NAME}.py").write_text(MODULE.replace("jnp.max", "1.0 * jnp.max"))
-    sys.modules.pop(NAME)
+    sys.modules.pop(NAME, None)
     assert sweep("with.yaml") == 2
     told = capsys.readouterr().err
     assert len(told.splitlines()) == 1
     assert f"{NAME}:strongest#" in told
 
 
-def test_status_imports_nothing_that_a_folder_names(capsys):
-    assert sweep("with.yaml") == 0
-    sys.modules.pop(NAME)
+def test_status_imports_nothing_that_a_folder_names(swept, capsys):
     Path(f"{NAME}.py").write_text("raise SystemExit(7)")
     assert status(["out"]) == 0
-    assert "12 done, 0 to do" in capsys.readouterr().out
-    assert len(jaxrecall.load("out")) == 12
+    assert "6 done, 0 to do" in capsys.readouterr().out
+    assert len(jaxrecall.load("out")) == 6
 
 
 def test_wrong_columns_are_refused_before_any_run():
@@ -147,37 +168,35 @@ from jaxrecall.model.laws import EmbeddingLaw
 @dataclass(frozen=True)
 class Mine(EmbeddingLaw):
     def rows(self, draws, xp):
-        return {factor} * draws.normals / xp.sqrt(xp.asarray(draws.d, draws.normals.dtype))
+        return {scale} * draws.normals / xp.sqrt(xp.asarray(draws.d, draws.normals.dtype))
 
 def mine(rate):
-    return optax.sgd({factor} * rate)
+    return optax.sgd({speed} * rate)
 """
 
 
-TRAINED = {"optimizer": "mine", "start": "zero", "steps": 1, "lr": 1.0}
+def test_rows_of_a_law_with_other_source_are_not_added_to(folder):
+    """A law that is a class, and one that is a function."""
+    trained = {"start": "zero", "steps": 1, "lr": 1.0, "exact": "full"}
 
-
-@pytest.mark.parametrize("given", [{"embedding": "Mine"}, TRAINED], ids=["class", "function"])
-def test_rows_of_a_law_with_other_source_are_not_added_to(given, folder):
     def seeds_in(out, text, seeds):
         (folder / "laws_of_mine.py").write_text(text)
         sys.modules.pop("laws_of_mine", None)
         linecache.checkcache()
         importlib.invalidate_caches()
         module = importlib.import_module("laws_of_mine")
-        own = given | {name: getattr(module, given[name]) for name in {"embedding", "optimizer"} & given.keys()}
-        jaxrecall.run(Point(**BASE, d=8, N=64, **own), seeds=seeds, out=out)
+        point = Point(**BASE, d=8, N=64, embedding=module.Mine, optimizer=module.mine, **trained)
+        jaxrecall.run(point, seeds=seeds, out=out)
         return jaxrecall.load(out)["seed"].nunique()
 
-    first = LAWS.format(factor="1.0")
+    first = LAWS.format(scale="1.0", speed="1.0")
     assert seeds_in("out", first, 1) == 1
     assert seeds_in("out", f"# a comment\n{first}", 2) == 2
     assert compact(["out", "--prune"]) == 0
-    changed = LAWS.format(factor="1.001")
-    name = "mine" if "optimizer" in given else "Mine"
-    with pytest.raises(
-        StoreError, match=f"out: holds rows of laws_of_mine:{name} from other source than it has now. Give a changed law a new"
-    ):
-        seeds_in("out", changed, 3)
+    for name, changed in (("Mine", LAWS.format(scale="1.001", speed="1.0")), ("mine", LAWS.format(scale="1.0", speed="1.001"))):
+        with pytest.raises(
+            StoreError, match=f"out: holds rows of laws_of_mine:{name} from other source than it has now. Give a changed law a new"
+        ):
+            seeds_in("out", changed, 3)
     assert seeds_in("other", changed, 1) == 1
     assert seeds_in("out", first, 3) == 3

@@ -22,11 +22,14 @@ from jaxrecall.sweep.store import Store
 
 TWO_LAWS = """
 name: laws
-base: {V: 16, L: 4, d: 8, n_test: 64, N: 64}
+base: {V: 16, L: 4, d: 8, n_test: 64, N: 64, exact: full}
 seeds: 2
 keep: [per]
 blocks: [{axes: {per: [1, 2], embedding: ["equicorrelated(rho=0.2)", "power_law(alpha=1)"]}, derive: {N: 32 * per}}]
 """
+NO_FIGURE = ("--shard", "0/1")
+"""All runs. The figure is left to the call without --shard."""
+
 READERS = re.findall(r"^df = (.*?)(?:  #.*)?$", (ROOT / "docs/table.md").read_text(), re.M)
 """The lines of docs/table.md that read a folder."""
 
@@ -82,23 +85,24 @@ def test_parts_of_a_grid_with_two_laws_have_the_same_columns(grid, capsys):
 
 def test_a_grid_that_adds_columns_gives_them_to_older_parts(grid, capsys):
     first = ["--grid", "first.yaml", "--out", "out"]
-    assert sweep(first) == 0
+    assert sweep([*first, *NO_FIGURE]) == 0
     before = quiet_load("out")
     assert "embedding.alpha" not in before
     facts = {path.name: jaxrecall.sweep.store.table.about(pq.read_schema(path)) for path in Path("out/parts").iterdir()}
-    assert sweep(["--grid", grid, "--out", "out", "--set", "blocks.0.axes.tokens=[zipf]"]) == 0
+    other = ("--set", "blocks.0.axes.tokens=[zipf]", "--set", 'blocks.0.axes.embedding=["power_law(alpha=1)"]')
+    assert sweep(["--grid", grid, "--out", "out", *other, *NO_FIGURE]) == 0
     assert f"{len(facts)} files lack columns of other grids in the folder, and get them" in capsys.readouterr().err
-    whole = check(Path("out"), 12, "embedding.rho", "embedding.alpha", "tokens.s", "per")
+    whole = check(Path("out"), 8, "embedding.rho", "embedding.alpha", "tokens.s", "per")
     again = whole[whole["tokens.s"].isna()][list(before)].reset_index(drop=True)
     order = ["point_id", "seed"]
     pd.testing.assert_frame_equal(again, before.sort_values(order).reset_index(drop=True).astype(object), check_dtype=False)
     for name, about in facts.items():  # age and axes of a part are those of its sweep
         assert jaxrecall.sweep.store.table.about(pq.read_schema(Path("out/parts", name))) == about
     stamps = {path: path.stat().st_mtime_ns for path in Path("out/parts").iterdir()}
-    assert sweep(first) == 0  # a grid with fewer columns has nothing to rewrite
+    assert sweep([*first, *NO_FIGURE]) == 0  # a grid with fewer columns has nothing to rewrite
     assert {path: path.stat().st_mtime_ns for path in Path("out/parts").iterdir()} == stamps
     assert compact(["out", "--prune"]) == 0
-    assert len(quiet_load("out")) == 12
+    assert len(quiet_load("out")) == 8
     assert sweep([*first, "--set", "seeds=3"]) == 0
     assert "table:   out/parts and out/table.parquet (6 runs" in capsys.readouterr().out
     assert (
@@ -124,7 +128,7 @@ def test_a_folder_of_an_older_version_is_read_resumed_and_rewritten(tmp_path, mo
 
 def test_parameters_say_what_they_mean_and_count(grid):
     laws = ("--set", 'blocks.0.axes.embedding=["equicorrelated(rho=0.2)"]', "--set", "blocks.0.axes.embedding_out=[low_rank]")
-    assert sweep(["--grid", grid, "--out", "out", *laws]) == 0
+    assert sweep(["--grid", grid, "--out", "out", *laws, *NO_FIGURE]) == 0
     schema = pq.read_schema(next(Path("out/parts").iterdir()))
     told = {name: [schema.field(name).metadata.get(key) for key in (b"description", b"unit")] for name in schema.names}
     assert told["embedding.rho"] == [b"mean inner product of two rows of one table", b"1"]

@@ -1,14 +1,18 @@
 """Threshold search: how a cell spends its runs, and whole searches that are killed, resumed and given odd folders."""
 
+import contextlib
+import io
 import json
 import math
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -28,6 +32,7 @@ from jaxrecall.sweep.grid.axes import Names
 from jaxrecall.sweep.grid.file import PER_OCTAVE, Search
 from jaxrecall.sweep.rounds import Rounds
 from jaxrecall.sweep.running.job import carry_out, prepare
+from jaxrecall.sweep.running.record import execute
 from jaxrecall.sweep.search import CellSearch, Target, farthest
 
 
@@ -70,7 +75,7 @@ class Cell:
 @pytest.mark.parametrize(("theta", "width"), [(0.5, 0.6), (0.5, 0.3), (0.9, 0.5)])
 def test_the_search_finds_the_crossing_and_its_intervals_hold(theta, width):
     truth = Cell().truth(theta)
-    found = [Cell(key).search(theta, width=width).result for key in range(150)]
+    found = [Cell(key).search(theta, width=width).result for key in range(100)]
     assert {result.outcome for result in found} == {"found"}
     intervals = [result.threshold for result in found]
     assert all(t.width <= width for t in intervals)
@@ -267,11 +272,40 @@ blocks:
 MANY = "blocks: [{axes: {V: [20, 200, 300], d: [32], L: [2]}}, {axes: {V: [2000], d: [256], m: [512], L: [4]}}]"
 
 
+ONE_PROGRAM = ("--bucket", "32x16")
+"""For all tests, here and elsewhere."""
+
+
 @pytest.fixture
 def grid(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("tiny.yaml").write_text(GRID)
-    return ("--grid", "tiny.yaml", "--bucket", "32x16")  # one program for all tests, here and elsewhere
+    return ("--grid", "tiny.yaml", *ONE_PROGRAM)
+
+
+def search(*sets, out):
+    """The search of the grid with these settings, as the command runs it, without its table and figure."""
+    job = prepare(read_grid("tiny.yaml", sets), out, pad_to=(32, 16, 0))
+    assert carry_out(job, execute, None, Interrupts()).exit_code == 0
+
+
+class Searched(NamedTuple):
+    """A search that ran once: its folder, what it printed and how many programs it compiled."""
+
+    folder: Path
+    out: str
+    programs: int
+
+
+@pytest.fixture(scope="module")
+def searched(tmp_path_factory):
+    """Of the whole grid, by the command."""
+    there, printed = tmp_path_factory.mktemp("searched"), io.StringIO()
+    (there / "tiny.yaml").write_text(GRID)
+    programs = program._compiled.cache_info().misses
+    with contextlib.chdir(there), contextlib.redirect_stdout(printed):
+        assert main(["--grid", "tiny.yaml", *ONE_PROGRAM]) == 0
+    return Searched(there / "results/tiny", printed.getvalue(), program._compiled.cache_info().misses - programs)
 
 
 def facts(capsys, *argv):
@@ -284,12 +318,12 @@ def report(folder):
     return json.loads((Path(folder) / "search.json").read_text())["cells"]
 
 
-def ran(folder):
-    frame = load(folder)
+def ran(folder, where="seed >= 0"):
+    frame = load(folder).query(where)
     return {*zip(frame.point_id, frame.seed, frame.N, frame.n_correct, strict=True)}
 
 
-def test_from_grid_to_thresholds_and_again(grid, capsys):
+def test_from_grid_to_thresholds_and_again(grid, searched, capsys):
     before = facts(capsys, *grid)
     assert [before[k] for k in ("points", "searches", "finished", "runs", "done", "todo", "programs")] == [6, 6, 0, 900, 0, 900, 1]
     assert main([*grid, "--dry-run"]) == 0
@@ -299,12 +333,10 @@ def test_from_grid_to_thresholds_and_again(grid, capsys):
     for axes, cells in (("{d: [2, 12], L: [3]}", "2 cells"), ("{d: [2], L: [3]}", "1 cell")):
         assert main([*grid, "--dry-run", "--set", f"blocks.0.axes={axes}"]) == 0
         assert f"in {cells}, 0 of" in capsys.readouterr().out
-    programs = program._compiled.cache_info().misses
-    assert main([*grid]) == 0
-    assert program._compiled.cache_info().misses - programs <= 2  # guarded and full
-    out = capsys.readouterr().out
-    assert "N at which the mean accuracy over seeds crosses theta" in out
-    assert "\nplateau: accuracy levels off before theta\n" in out
+    assert searched.programs <= 2  # guarded and full
+    assert "N at which the mean accuracy over seeds crosses theta" in searched.out
+    assert "\nplateau: accuracy levels off before theta\n" in searched.out
+    shutil.copytree(searched.folder, "results/tiny")
     assert Path("results/tiny/accuracy.png").exists()
     cells = report("results/tiny")
     assert [(cell["d"], cell["L"]) for cell in cells] == [(d, L) for d in (2, 12, 15) for L in (2, 3)]
@@ -337,25 +369,24 @@ def test_every_outcome_of_a_table_is_explained(grid):
     assert "unfinished" in rounds.report()["outcomes"]
 
 
-def test_rows_that_are_there_save_runs_and_change_nothing(grid):
-    assert main([*grid]) == 0
-    levels = "blocks: [{axes: {d: [2, 12, 15], L: [2, 3], N: [16, 23, 64, 100, 128, 181, 1024]}}]"
-    Path("dense.yaml").write_text(GRID.split("search:")[0].replace("60", "5") + levels)
-    assert main(["--grid", "dense.yaml", *grid[2:], "--out", "other"]) == 0
+def test_rows_that_are_there_save_runs_and_change_nothing(grid, searched):
+    levels = "blocks: [{axes: {d: [2, 12], L: [3], N: [16, 23, 64, 100, 128, 181, 1024]}}]"
+    Path("dense.yaml").write_text(GRID.split("search:")[0].replace("60", "3") + levels)
+    assert main(["--grid", "dense.yaml", *ONE_PROGRAM, "--out", "other", "--shard", "0/1"]) == 0
     there = ran("other")
-    assert main([*grid, "--out", "other"]) == 0
-    assert report("other") == report("results/tiny")
-    assert ran("other") - there == ran("results/tiny") - there
-    assert ran("results/tiny") & there
+    search("blocks.0.axes={d: [2, 12], L: [3]}", out="other")
+    assert [cell | {"L": 3} for cell in report("other")] == [cell for cell in report(searched.folder) if cell["L"] == 3][:2]
+    alone = ran(searched.folder, "d < 15 and L == 3")
+    assert ran("other") - there == alone - there
+    assert alone & there
 
 
-def test_several_thetas_share_their_rows(grid, capsys):
-    assert main([*grid, "--set", "search.theta=[0.4, 0.5]", "--set", "blocks.0.axes.d=12", "--out", "both"]) == 0
-    assert main([*grid, "--set", "blocks.0.axes.d=12", "--out", "one"]) == 0
+def test_several_thetas_share_their_rows(grid, searched):
+    search("search.theta=[0.45, 0.5]", "blocks.0.axes={d: [2, 12], L: [3]}", out="both")
     cells = report("both")
-    assert [cell["theta"] for cell in cells] == [0.4, 0.5] * 2
-    assert cells[0]["N_star"] < cells[1]["N_star"]
-    assert [{**cell, "d": 12} for cell in cells[1::2]] == [{**cell, "d": 12} for cell in report("one")]
+    assert [cell["theta"] for cell in cells] == [0.45, 0.5] * 2
+    assert cells[2]["N_star"] < cells[3]["N_star"]
+    assert [cell | {"L": 3} for cell in cells[1::2]] == [cell for cell in report(searched.folder) if cell["L"] == 3][:2]
     assert len(load("both")) < sum(cell["runs"] for cell in cells)
 
 
@@ -638,11 +669,10 @@ def test_bad_searches_are_refused_in_one_line(grid, capsys, setting, told):
 ENDS = ("critical", "lo", "hi")
 
 
-def test_fit_and_search_read_the_same_crossing_from_the_same_rows(grid):
-    assert main([*grid, "--set", "blocks.0.axes.d=[12, 15]"]) == 0
-    rows = load("results/tiny")
-    fitted = fit(rows, [0.5]).thresholds.set_index(["d", "L"])
-    cells = report("results/tiny")
+def test_fit_and_search_read_the_same_crossing_from_the_same_rows(searched):
+    rows = load(searched.folder)
+    fitted = fit(rows[rows["d"] > 2], [0.5]).thresholds.set_index(["d", "L"])
+    cells = [cell for cell in report(searched.folder) if cell["d"] > 2]
     assert len(cells) == 4
     for cell in cells:
         again = fitted.loc[(cell["d"], cell["L"])]

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -29,7 +30,8 @@ NAMES = ["heads", "subject_relation"]
 
 @pytest.fixture(autouse=True)
 def fewer_samples(monkeypatch):
-    monkeypatch.setattr(heads, "N_MAX", 1024)
+    for module in (heads, subject_relation):
+        monkeypatch.setattr(module, "N_MAX", 1024)
     with jax.numpy_dtype_promotion("standard"):  # optax mixes types
         yield
 
@@ -92,15 +94,16 @@ def test_positions_and_value_maps_are_their_definitions():
     point = point_of(heads.simulator, N=1, d=6, L=5, positions="sinusoidal")
     angles = np.array([[j / 10000 ** (2 * i / 6) for i in range(3)] for j in range(5)])
     expected = np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
-    np.testing.assert_allclose(heads.positions(point, None), expected / 3**0.5, atol=1e-6)
-    assert not heads.positions(point.replace(positions="none"), None).any()
-    random = heads.positions(point.replace(positions="random", d=400), jax.random.key(0))
+    key = jax.random.key(0)
+    np.testing.assert_allclose(quickly(partial(heads.positions, point))(key), expected / 3**0.5, atol=1e-6)
+    assert not quickly(partial(heads.positions, point.replace(positions="none")))(key).any()
+    random = quickly(partial(heads.positions, point.replace(positions="random", d=400)))(key)
     np.testing.assert_allclose(np.linalg.norm(random, axis=1), 1, atol=0.2)
 
-    parts = heads.value_maps(point.replace(H=3), None)
+    parts = quickly(partial(heads.value_maps, point.replace(H=3)))(key)
     assert parts.shape == (3, 2, 6)
     assert np.array_equal(parts.reshape(6, 6), np.eye(6))
-    turned = heads.value_maps(point.replace(H=3, d_head=4), jax.random.key(0))
+    turned = np.asarray(quickly(partial(heads.value_maps, point.replace(H=3, d_head=4)))(key))
     np.testing.assert_allclose(turned @ turned.transpose(0, 2, 1), np.stack([np.eye(4)] * 3), atol=1e-6)
     assert abs(turned[0] - turned[1]).max() > 0.1
 
@@ -109,7 +112,7 @@ def test_a_sequence_holds_one_subject_one_relation_and_their_answer():
     point = point_of(subject_relation.simulator, S=5, R=3, D=4, noise=7, L=6)
     answers = jnp.arange(15, dtype=jnp.int32).reshape(5, 3)
     words = jax.random.bits(jax.random.key(0), (3000, 10))
-    tokens, r, right = jax.vmap(subject_relation.sample, (None, None, 0))(point, answers, words)
+    tokens, r, right = quickly(jax.vmap(partial(subject_relation.sample, point, answers)))(words)
     subject, relation = tokens < 5, (tokens >= 5) & (tokens < 8)
     assert (subject.sum(1) == 1).all()
     assert (relation.sum(1) == 1).all()

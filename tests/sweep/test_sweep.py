@@ -1,8 +1,11 @@
 """The command line as a user meets it: from a grid to a table and a picture, again and again, and all that can go wrong."""
 
+import contextlib
+import functools
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -33,12 +36,32 @@ blocks:
 """
 
 
+NO_FIGURE = ("--shard", "0/1")
+"""All runs. The figure is left to the call without --shard."""
+
+
 @pytest.fixture
 def grid(tmp_path: Path, monkeypatch) -> Path:
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "tiny.yaml"
     path.write_text(GRID)
     return path
+
+
+@pytest.fixture(scope="module")
+def once(tmp_path_factory) -> Path:
+    """A folder where the grid has run."""
+    there = tmp_path_factory.mktemp("once")
+    (there / "tiny.yaml").write_text(GRID)
+    with contextlib.chdir(there):
+        assert main(["--grid", "tiny.yaml", *NO_FIGURE]) == 0
+    return there
+
+
+@pytest.fixture
+def swept(grid, once) -> Path:
+    """Its results, in the current folder."""
+    return shutil.copytree(once / "results", "results")
 
 
 def facts(capsys, *argv: str) -> dict:
@@ -92,9 +115,8 @@ def test_the_second_call_runs_nothing_and_a_grown_grid_runs_what_is_missing(grid
     assert after.loc[before.index].equals(before)
 
 
-def test_another_experiment_in_the_same_folder_is_noted(grid, capsys):
-    assert main(["--grid", "tiny.yaml"]) == 0
-    assert main(["--grid", "tiny.yaml", "--set", "seeds=3"]) == 0
+def test_another_experiment_in_the_same_folder_is_noted(swept, capsys):
+    assert main(["--grid", "tiny.yaml", *NO_FIGURE, "--set", "seeds=3"]) == 0
     assert main(["--grid", "tiny.yaml", "--shard", "0/2"]) == 0
     assert "note" not in capsys.readouterr().err
     assert main(["--grid", "tiny.yaml", "--set", "base.kappa=5", "--set", "seeds=1", "--dry-run"]) == 0
@@ -115,7 +137,7 @@ def test_settings_of_further_steps_that_have_no_effect_are_noted(grid, capsys):
 def test_runs_that_take_no_shortcut_are_announced_where_they_take_long(grid, capsys, monkeypatch):
     monkeypatch.setattr("jaxrecall.sweep.running.record.ANNOUNCED_SECONDS", 0.0)
     # errors with this activation are not foreseen
-    assert main(["--grid", "tiny.yaml", "--set", "base.m=8", "--set", "base.activation=identity", "--json-log"]) == 0
+    assert main(["--grid", "tiny.yaml", *NO_FIGURE, "--set", "base.m=8", "--set", "base.activation=identity", "--json-log"]) == 0
     events = map(json.loads, capsys.readouterr().out.splitlines())
     (said,) = (event["text"] for event in events if event["event"] == "message")
     n_full = (load("results/tiny").form == "full").sum()
@@ -137,7 +159,7 @@ def test_a_grown_or_reordered_grid_runs_exactly_what_is_missing(grid, capsys):
         told = facts(capsys, "--grid", "tiny.yaml", "--out", "all", *(part for one in sets for part in ("--set", one)))
         return [told[key] for key in ("runs", "done", "todo")]
 
-    few = ("--set", "blocks.0.axes.N=100", "--set", "seeds.count=64", "--json-log")
+    few = (*NO_FIGURE, "--set", "blocks.0.axes.N=100", "--set", "seeds.count=64", "--json-log")
     assert main(["--grid", "tiny.yaml", "--out", "all", *few]) == 0
     parts = set(Path("all/parts").iterdir())
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["runs_executed"] == 128
@@ -154,7 +176,7 @@ def test_a_grown_or_reordered_grid_runs_exactly_what_is_missing(grid, capsys):
 
 
 def test_damaged_and_foreign_files_are_told_and_their_runs_run_again(grid, capsys):
-    assert main(["--grid", "tiny.yaml", "--set", "run.part_seconds=0"]) == 0
+    assert main(["--grid", "tiny.yaml", *NO_FIGURE, "--set", "run.part_seconds=0"]) == 0
     before = load("results/tiny").set_index(["point_id", "seed"])
     parts = sorted(Path("results/tiny/parts").iterdir())
     assert len(parts) == 8
@@ -184,9 +206,7 @@ def test_dry_run_json_is_one_object_with_the_promised_keys(grid, capsys):
     assert "4 points x 2 seeds = 8 runs" in capsys.readouterr().out
 
 
-def test_a_dry_run_with_nothing_to_do_says_so_and_names_no_worker(grid, capsys):
-    assert main(["--grid", "tiny.yaml"]) == 0
-    capsys.readouterr()
+def test_a_dry_run_with_nothing_to_do_says_so_and_names_no_worker(swept, capsys):
     for more in ([], ["--workers", "2"]):
         assert main(["--grid", "tiny.yaml", "--dry-run", *more]) == 0
         assert capsys.readouterr().out == "tiny: 4 points x 2 seeds = 8 runs\nnothing to do: all 8 runs are in results/tiny\n"
@@ -239,8 +259,8 @@ def test_programs_traced_are_programs_planned_and_traced_once(grid, capsys, monk
     traced = []
     draw = program.draw
     monkeypatch.setattr(program, "draw", lambda run, shape, axis: traced.append(shape) or draw(run, shape, axis))
-    program._compiled.cache_clear()
-    call = ["--grid", "tiny.yaml", "--set", "base.eta=1e-6", "--set", "blocks.0.axes.m=[0, 32]"]
+    monkeypatch.setattr(program, "_compiled", functools.lru_cache(program._compiled.__wrapped__))  # empty
+    call = ["--grid", "tiny.yaml", *NO_FIGURE, "--set", "base.eta=1e-6", "--set", "blocks.0.axes.m=[0, 32]"]
     planned = facts(capsys, *call)["programs"]
     assert main(call) == 0
     assert len(traced) == planned == 2
@@ -248,8 +268,7 @@ def test_programs_traced_are_programs_planned_and_traced_once(grid, capsys, monk
     assert len(traced) == planned
 
 
-def test_resume_reads_the_compacted_table(grid, capsys):
-    assert main(["--grid", "tiny.yaml"]) == 0
+def test_resume_reads_the_compacted_table(swept, capsys):
     assert compact(["results/tiny", "--prune"]) == 0
     assert not list(Path("results/tiny/parts").iterdir())
     assert facts(capsys, "--grid", "tiny.yaml")["todo"] == 0
@@ -272,7 +291,7 @@ def test_resume_reads_the_compacted_table(grid, capsys):
     ],
 )
 def test_a_forced_bucket_changes_no_row(grid, flag, shape, eta):
-    call = ["--grid", "tiny.yaml", "--set", f"base.eta={eta}"]
+    call = ["--grid", "tiny.yaml", *NO_FIGURE, "--set", f"base.eta={eta}"]
     assert main(call) == 0
     assert main([*call, flag, shape, "--out", "forced"]) == 0
     a, b = load("results/tiny"), load("forced")
@@ -314,8 +333,7 @@ def test_a_point_that_overflows_is_a_row_not_a_crash(grid, capsys):
     assert "8 non-finite runs are not drawn" in capsys.readouterr().out
 
 
-def test_rows_of_another_version_do_not_mix(grid, capsys):
-    assert main(["--grid", "tiny.yaml"]) == 0
+def test_rows_of_another_version_do_not_mix(swept, capsys):
     assert main(["--grid", "tiny.yaml", "--set", "run.precision=high"]) == 2
     err = capsys.readouterr().err
     version = f"code_version {CODE_VERSION}, precision"
@@ -422,7 +440,7 @@ sys.exit(main(sys.argv[1:]))
 """
 FAILING = """
 limits: {max_bytes: 1TiB}
-base: {V: 20, N: 100, L: 2, n_test: 10}
+base: {V: 20, N: 100, L: 2, n_test: 10, exact: full}
 blocks:
   - axes: {d: [8, 12]}
   - axes: {d: [4000], V: [65000]}
@@ -432,7 +450,7 @@ blocks:
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs RLIMIT_AS and /proc, which this system lacks")
 def test_a_chunk_that_fails_is_told_and_the_rest_goes_on(grid, capsys):
     Path("fails.yaml").write_text(FAILING)
-    command, environment = [sys.executable, "-c", FAILS, "--grid", "fails.yaml"], {**os.environ, "PYTHONPATH": str(ROOT)}
+    command, environment = [sys.executable, "-c", FAILS, "--grid", "fails.yaml", *NO_FIGURE], {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
     assert done.returncode == 3, done.stderr
     assert "failed: 1 run of program 65536x4096" in done.stderr
@@ -505,14 +523,13 @@ assert "jax" not in sys.modules
 """
 
 
-def test_what_needs_no_jax_does_not_start_it(grid):
-    assert main(["--grid", "tiny.yaml"]) == 0  # so that the last call above has nothing to do
+def test_what_needs_no_jax_does_not_start_it(swept):
+    """Where the last call above has nothing to do."""
     done = python(f"import os, sys; sys.path.insert(0, {str(ROOT)!r}); os.chdir({str(Path.cwd())!r})\n" + JAX_FREE)
     assert done.returncode == 0, done.stderr
 
 
-def test_the_parts_carry_their_provenance(grid):
-    assert main(["--grid", "tiny.yaml"]) == 0
+def test_the_parts_carry_their_provenance(swept):
     part = next(Path("results/tiny/parts").iterdir())
     about = json.loads(pq.read_schema(part).metadata[b"jaxrecall"])
     assert (about["code_version"], about["precision"]) == (CODE_VERSION, "highest")
