@@ -725,7 +725,7 @@ def test_the_axes_are_those_that_the_table_names():
 
 def test_a_table_in_which_no_axis_of_a_law_varies_says_so():
     frame = pd.concat([table().assign(embedding="equicorrelated", **{"embedding.rho": rho}) for rho in (0.1, 0.3)], ignore_index=True)
-    line = "no exponents: what varies is embedding.rho, and only V, d, L, m get one; the thresholds have N* at each value"
+    line = "no exponents of N*: what varies is embedding.rho, and only V, d, L, m get one; thresholds have it at each value"
     found = fit(frame)
     assert found.remarks == [line]
     assert f"note: {line}" in str(found)
