@@ -26,13 +26,13 @@ def test_a_kept_helper_names_the_cells_of_a_search(tmp_path, capsys):
 
 def test_a_text_that_is_kept_names_the_cells_of_a_fit(tmp_path):
     """A label of one's own: it moves no id."""
-    blocks = [{"axes": {"label": [f"width {d}"], "d": [d], "N": [64, 256, 1024, 4096]}} for d in (8, 16, 32)]
+    blocks = [{"axes": {"label": [f"width {d}"], "d": [d], "N": [64, 256, 1024, 4096]}} for d in (8, 12, 16)]
     grid = {"base": {**BASE, "V": 16}, "seeds": 6, "keep": ["label"], "blocks": blocks}
     run(grid, progress=False, out=tmp_path / "out")
     df = load(tmp_path / "out")
     assert df.attrs["kept"] == ["label"]
     found = fit.fit(df)
-    assert names(found.thresholds, "d", "label") == [(8, "width 8"), (16, "width 16"), (32, "width 32")]
+    assert names(found.thresholds, "d", "label") == [(8, "width 8"), (12, "width 12"), (16, "width 16")]
     assert [*found.exponents["axis"]] == ["d"]
     plain = run({**grid, "keep": ["label"], "blocks": [{"axes": {"label": ["other"], "d": [8], "N": [64]}}]}, progress=False)
     assert {*plain["point_id"]} <= {*df["point_id"]}

@@ -148,7 +148,7 @@ def test_its_grid_is_read_and_is_small(name):
     ("simulator", "base", "theta"),
     [
         pytest.param(heads.simulator, SMALL | {"trigger_in_value": False}, 0.5, marks=pytest.mark.slow),
-        (subject_relation.simulator, {"S": 8, "R": 2, "D": 2, "d": 16, "updates": 100}, 0.75),
+        (subject_relation.simulator, {"S": 8, "R": 2, "D": 2, "d": 16, "updates": 50, "batch": 32, "n_test": 128}, 0.75),
     ],
     ids=NAMES,
 )

@@ -139,9 +139,9 @@ def test_a_report_draws_the_theory_of_a_law_whose_module_is_named_with_trust(the
     assert not page.exists()
     assert report(words) == 0
     assert refused in page.read_text()
-    code = "import sys; from jaxrecall.report import main; sys.exit(main())"
-    done = run_here(code, *words, "--trust", str(theirs / "payload.py"), cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    assert report([*words, "--trust", str(theirs / "payload.py")]) == 0
+    monkeypatch.delitem(sys.modules, "payload")
     assert refused not in page.read_text()
 
 

@@ -310,7 +310,7 @@ def test_a_grid_is_run_from_python_without_a_word(grid, capsys):
     from jaxrecall.sweep.running.job import carry_out, prepare
     from jaxrecall.sweep.running.record import execute
 
-    the_grid = read_grid("tiny.yaml")
+    the_grid = read_grid("tiny.yaml", ["base.eta=1e-6"])
     job = prepare(the_grid, "out", pad_to=(20, 12, 0))
     assert not Path("out").exists()
     outcome = carry_out(job, execute, None, Interrupts())

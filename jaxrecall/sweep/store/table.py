@@ -248,8 +248,8 @@ def _standard(schema: pa.Schema, own: bool) -> pa.Schema:
 
 def conformed(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """The table with the columns of a schema, null where it has none; its other columns stay."""
-    wide = pa.unify_schemas([schema, table.schema.remove_metadata()], promote_options="permissive")
-    columns = [table[f.name].cast(f.type) if f.name in table.column_names else pa.nulls(len(table), f.type) for f in wide]
+    has, wide = {*table.column_names}, pa.unify_schemas([schema, table.schema.remove_metadata()], promote_options="permissive")
+    columns = [table[f.name].cast(f.type) if f.name in has else pa.nulls(len(table), f.type) for f in wide]
     return with_about(pa.table(columns, wide), about(table))
 
 
