@@ -387,7 +387,7 @@ def test_a_report_has_pools_as_an_axis(swept):
 def test_a_search_goes_beyond_what_runs_without_a_pool_can(tmp_path, capsys):
     search = {"axis": "N", "theta": 0.5, "from": 10**6, "to": 10**11, "width": 2, "max_runs": 60}
     grid = {"base": {"V": 20, "d": 30, "n_test": 100}, "seeds": {"count": 12}, "search": search}
-    found = thresholds(run(grid | {"blocks": [{"axes": {"L": [8000], "pool": [32]}}]}, progress=False))
+    found = thresholds(run(grid | {"blocks": [{"axes": {"L": [4000], "pool": [32]}}]}, progress=False))
     assert found["N_star"][0] > 10**6
     beyond = grid | {"search": search | {"from": 2 * 10**9}, "blocks": [{"axes": {"L": [2000], "pool": [None, 32]}}]}
     (tmp_path / "search.yaml").write_text(json.dumps(beyond))
