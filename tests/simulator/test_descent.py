@@ -236,6 +236,7 @@ def cases():
 
 EVERY = list(cases())
 SOME = EVERY[26::24]
+"""Of four optimizers. Other tests train by sgd."""
 
 
 def check(case: dict, d: int = 32) -> None:
