@@ -236,6 +236,7 @@ def cases():
 
 EVERY = list(cases())
 SOME = EVERY[26::24]
+"""Of four optimizers. Other tests train by sgd."""
 
 
 def check(case: dict, d: int = 32) -> None:
@@ -374,8 +375,8 @@ def test_padding_changes_nothing(case):
 
 
 def test_tokens_kept_for_later_steps_are_those_drawn_in_each(monkeypatch):
-    """N 600 and L 6 take two tiles of two groups of positions each: 4 x 2048 tokens."""
-    found, point = [], TRACED.replace(steps=20)
+    """N 1024 and L 6 take two tiles of two groups of positions each: 4 x 2048 tokens."""
+    found, point = [], TRACED.replace(start="zero", steps=20, N=1024)
     for most in (8192, 8191):
         monkeypatch.setattr(loops, "STORED_TOKENS", most)
         shape = Shape.rounded(point)

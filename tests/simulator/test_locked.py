@@ -1,6 +1,7 @@
 """Further steps from weighted tokens: against the reference, where their bound ends, and what the bound bounds."""
 
 import functools
+import itertools
 import math
 
 import helpers
@@ -44,19 +45,11 @@ def errors(point: Point, seed: int = 3, steps: int | None = None) -> tuple[list[
     return [int(now["n_read"]) for now in found], off
 
 
+OFTEN = [("sgd", "VW"), ("adam", "VW"), ("adamw", "V")]
 CASES = [
     *(
-        pytest.param({"optimizer": optimizer, "trains": trains}, marks=() if often else pytest.mark.slow)
-        for optimizer, trains, often in (
-            ("sgd", "VW", True),
-            ("adam", "VW", True),
-            ("adamw", "V", True),
-            ("momentum", "VW", False),
-            ("sgd", "V", False),
-            ("momentum", "V", False),
-            ("adam", "V", False),
-            ("adamw", "VW", False),
-        )
+        pytest.param({"optimizer": optimizer, "trains": trains}, marks=() if (optimizer, trains) in OFTEN else pytest.mark.slow)
+        for optimizer, trains in itertools.product(RATES, ("V", "VW"))
     ),
     pytest.param({"optimizer": "adam", **MLP, "kappa": 1e5}, marks=pytest.mark.slow),  # the next test has an MLP
     {"optimizer": "adam", "pool": 20},

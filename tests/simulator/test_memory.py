@@ -27,7 +27,9 @@ ROWS = ("recalled", "recalled_top", "rare_memory_accuracy", "frequent_memory_acc
 
 
 def sized(point: Point) -> Shape:
-    return Shape.sized(point, 32 if point.V <= 32 else 704, 16 if point.d <= 16 else 32, 32 if point.m else 0)
+    """One program for all laws of tokens: wide enough for more than a block of tokens."""
+    V, d = (32, 16) if point.tokens == "uniform" else (704, 32)
+    return Shape.sized(point, V, d, 32 if point.m else 0)
 
 
 # --- rows against the reference
