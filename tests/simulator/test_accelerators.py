@@ -1,6 +1,5 @@
 """Programs for accelerators: they lower for all platforms, they were compiled for real ones, and what they reserve bounds their width."""
 
-import functools
 import json
 import re
 from dataclasses import replace
@@ -69,15 +68,9 @@ def test_the_formula_that_the_planner_starts_from_is_no_less_than_most_of_what_c
 
 
 def test_a_program_that_reserves_more_than_half_of_the_device_is_compiled_for_fewer_runs(monkeypatch):
-    """As on an accelerator, and with memory for two batches of four runs but not for two of eight; a run is the double of its numbers."""
-
-    def unlowered(shape, per_device, mesh, vmapped):
-        return jax.jit(lambda runs: 2 * runs), (jax.ShapeDtypeStruct((per_device, 2**16), np.float32),)
-
+    """As on an accelerator, and with memory for two batches of four runs but not for two of eight."""
     monkeypatch.setattr(program, "on_cpu", lambda: False)
-    monkeypatch.setattr(program, "unlowered", unlowered)
-    monkeypatch.setattr(program, "_compiled", functools.lru_cache(program._compiled.__wrapped__))
-    shape = Shape(16, 16, 0, "none", "counts")
+    shape = Shape(16, 16, 0, "none", "counts", tile=512)
     four = program.compiled(shape, 4)
     monkeypatch.setattr(program, "memory_of_device", lambda: 2 * program.reserved_bytes(four.run))
     assert program.compiled(shape, 8).batch == 4
