@@ -6,6 +6,7 @@ Ours, not the paper's.
 from __future__ import annotations
 
 import math
+from functools import cache, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -59,12 +60,12 @@ def accuracy(model: Model, N: float) -> float:
     """
     if model.L == 1 or not has_score_noise(model):
         return locked_accuracy(model, N)
-    at = attention(model, N)
+    at, locked = attention(model, N), cache(partial(locked_accuracy, model, N))  # groups are alike where attention is locked
     recalled = []
     for group in np.lexsort([at.read, np.broadcast_to(-at.of.rival, SEEDS)]).reshape(GROUPS, -1):
         read, of = at.read[group].mean(), Reading(*(float(np.median(np.broadcast_to(part, SEEDS)[group])) for part in at.of))
         of = of._replace(stored=1.0 if read > 1 - 1e-3 else float(read))
-        recalled.append(read * locked_accuracy(model, N, of) if read * model.V >= 1 else 0.0)
+        recalled.append(read * locked(of) if read * model.V >= 1 else 0.0)
     return float(np.mean(recalled))
 
 
@@ -113,8 +114,7 @@ def variation(c: float, V: int) -> float:
 
     It is the standard deviation of its logarithm.
     """
-    orders = range(1, 9)
-    narayana = [sum(math.comb(n, k) * math.comb(n, k - 1) * c ** (k - 1) for k in range(1, n + 1)) / n for n in orders]
+    narayana = [sum(math.comb(n, k) * math.comb(n, k - 1) * c ** (k - 1) for k in range(1, n + 1)) / n for n in range(1, 9)]
     moments = np.array([1, *narayana])  # tr K^n / V by the law of Marchenko and Pastur
     of_bias = np.array([0, -2 * c * c, 1 - 2 * c, -2, 1])
     square = np.convolve(of_bias, of_bias) @ moments - (of_bias @ moments[:5]) ** 2

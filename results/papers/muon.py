@@ -69,8 +69,10 @@ def few_samples(alpha):
     return at(rows("muon"), alpha=alpha).query("N < @MANY")
 
 
-def long(table):
-    """A row for each step of each run: t, recalled, spread, and whether the prediction is at most V / 4, so that it counts."""
+@cache
+def long(study):
+    """A row for each step of each run of a study: t, recalled, spread, and whether the prediction is at most V / 4, so that it counts."""
+    table = rows(study)
     steps = [table.assign(t=t, recalled=table[f"recalled_{t}"], spread=table[f"spread_{t}"]) for t in STEPS]
     table = pd.concat(steps).dropna(subset="recalled")
     table["recalled"] = table["recalled"].astype(float)
@@ -80,7 +82,7 @@ def long(table):
 def iterates(schedule, alpha, **values):
     """Rows of the iterates of a schedule, with these values."""
     gradient, c_eta, decay = SCHEDULES[schedule]
-    return at(long(rows("muon-iterates")), gradient=gradient, c_eta=c_eta, decay=decay, alpha=alpha, **values)
+    return at(long("muon-iterates"), gradient=gradient, c_eta=c_eta, decay=decay, alpha=alpha, **values)
 
 
 def exponent(table, x="d"):

@@ -71,7 +71,11 @@ def plain_lines():
     return drawn(PLAIN)
 
 
-@pytest.mark.parametrize("name", MADE)
+ALIKE = {"hive partitions of Arrow", "decimals", "an index that repeats columns", "an index with a name"}
+"""Tables that differ from others only in what the test of their fit sees."""
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow) if name in ALIKE else name for name in MADE])
 def test_it_is_drawn_as_the_plain_one(name, plain_lines, tmp_path):
     for lines, plain in zip(drawn(MADE[name](tmp_path)), plain_lines, strict=True):
         for mine, theirs in zip(lines, plain, strict=True):

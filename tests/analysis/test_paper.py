@@ -50,7 +50,7 @@ def test_a_pdf_has_the_font_that_was_asked_for_as_true_type(family, name, tmp_pa
     assert found <= {(name, "TrueType"), ("DejaVuSans", "TrueType")}  # for letters that the other lacks
 
 
-@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("size", ["column", pytest.param("text", marks=pytest.mark.slow), "4.2x3.1"])
 def test_every_figure_has_the_size_and_the_formats_that_were_asked_for(size, tmp_path):
     uncovered(table({"d": [32, 64], "L": [8, 16, 32]}, law)).to_parquet(tmp_path / "t.parquet")
     assert cli.main([str(tmp_path / "t.parquet"), "--format", "svg", "png", "--size", size]) == 0
@@ -81,7 +81,7 @@ def test_a_figure_of_any_column_takes_a_size_and_a_style():
 
 
 @pytest.mark.parametrize("layout", [None, "constrained"])
-@pytest.mark.parametrize("n", [2, 9, 18])
+@pytest.mark.parametrize("n", [2, pytest.param(9, marks=pytest.mark.slow), 18])
 def test_the_legend_of_a_single_figure_stands_off_the_data_and_inside_the_figure(n, layout):
     frame = table({"d": [16 * (1 + i) for i in range(n)]}, law)
     figure, axes = plt.subplots(1, 2, figsize=(9, 4), layout=layout)

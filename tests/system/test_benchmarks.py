@@ -310,7 +310,7 @@ def test_crossings_print_their_figures(capsys):
 @pytest.mark.parametrize("family", crossings.FAMILIES)
 def test_the_mean_of_very_many_seeds_crosses_at_the_truth(family):
     cell = crossings.draw(family, np.random.default_rng(1), 0)
-    of_seed = np.random.default_rng(2).normal(size=(2, 10**5))
-    assert cell.accuracy(cell.truth(), of_seed).mean() == pytest.approx(cell.theta, abs=0.01)
-    runs = [cell.run(np.exp(cell.truth()), seed) for seed in range(1000)]
+    truth, of_seed = cell.truth(), np.random.default_rng(2).normal(size=(2, 10**5))
+    assert cell.accuracy(truth, of_seed).mean() == pytest.approx(cell.theta, abs=0.01)
+    runs = [cell.run(np.exp(truth), seed) for seed in range(1000)]
     assert np.mean(runs) == pytest.approx(cell.theta, abs=5 * np.std(runs) / 1000**0.5)

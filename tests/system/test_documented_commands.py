@@ -128,27 +128,35 @@ def run(line: str) -> None:
         subprocess.run(["bash", "-c", line], check=True, timeout=120, env=env)
 
 
-def with_quickstart(page: str) -> None:
+@pytest.fixture(scope="module")
+def quickstart(cloned, tmp_path_factory):
+    """The folder that `make sweep` leaves."""
+    folder = tmp_path_factory.mktemp("swept") / "quickstart"
+    assert main(smaller(["sweep", "--grid", str(cloned / "sweeps/quickstart.yaml"), "--out", str(folder)])) == 0
+    return folder
+
+
+def with_quickstart(page: str, quickstart: Path) -> None:
     """What `make sweep` leaves, for pages that ask for it."""
     if "make sweep" in ALL[page]:
-        run("jaxrecall sweep --grid sweeps/quickstart.yaml")
+        shutil.copytree(quickstart, "results/quickstart")
 
 
 @pytest.mark.parametrize("page", [page for page, text in ALL.items() if blocks(text)])
 @pytest.mark.parametrize("drawn", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_commands_run_in_a_fresh_clone(page, drawn, clone):
+def test_commands_run_in_a_fresh_clone(page, drawn, clone, quickstart):
     lines = [line for line in itertools.chain(*blocks(ALL[page])) if drawn or not line.startswith(DRAWN)]
     if drawn and not any(line.startswith(DRAWN) for line in lines):
         pytest.skip("draws no figures")
-    with_quickstart(page)
+    with_quickstart(page, quickstart)
     for line in lines:
         run(line)
 
 
 @pytest.mark.parametrize("page", [page for page, text in ALL.items() if inline(text)])
-def test_commands_in_the_text_run_too(page, clone, monkeypatch):
+def test_commands_in_the_text_run_too(page, clone, quickstart, monkeypatch):
     monkeypatch.setattr("shutil.which", lambda name: name)  # as on a machine of a Slurm cluster
-    with_quickstart(page)
+    with_quickstart(page, quickstart)
     for line in inline(ALL[page]):
         run(f"{line} --dry-run" if line.startswith("jaxrecall sweep --grid") and "--dry-run" not in line else line)
 

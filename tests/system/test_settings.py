@@ -86,7 +86,7 @@ def rows() -> pd.DataFrame:
     return run(GRID, progress=False).drop(columns="seconds")
 
 
-@pytest.mark.parametrize("axis", ["x", "run"])
+@pytest.mark.parametrize("axis", [pytest.param("x", marks=pytest.mark.slow), "run"])  # "run" is what programs call their own
 def test_a_mesh_that_a_program_has_set_changes_nothing(axis, rows):
     program._compiled.cache_clear()
     with jax.set_mesh(jax.make_mesh((1,), (axis,))):

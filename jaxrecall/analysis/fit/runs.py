@@ -75,9 +75,9 @@ def plain_table(argument: str, frame: Table) -> Table:
     if twice := sorted(set(names[names.duplicated()])):
         raise FitError(f"columns: {', '.join(twice)} more than once; rename or drop one")
     frame = frame.reset_index(named).reset_index(drop=True)
-    loose = frame.dtypes.astype(str).str.contains("^object|^category|^dictionary")
-    frame = frame.astype(dict.fromkeys(frame.columns[loose], object))
-    for name in frame.columns[loose]:
+    loose = frame.columns[frame.dtypes.astype(str).str.contains("^object|^category|^dictionary")]
+    frame = frame.astype(dict.fromkeys(loose, object)) if len(loose) else frame  # each column would be copied
+    for name in loose:
         if pd.api.types.infer_dtype(frame[name]) in ("integer", "floating", "mixed-integer-float", "decimal"):
             frame[name] = pd.to_numeric(frame[name])
     return frame
@@ -296,7 +296,7 @@ def as_given(frame: Table) -> Table:
     """
     from pandas.api.types import infer_dtype, is_numeric_dtype
 
-    frame = frame.astype({name: np.float64 for name, kind in frame.dtypes.items() if kind == np.float16})
+    frame = frame.astype(dict.fromkeys(halves, float)) if len(halves := frame.columns[frame.dtypes == np.float16]) else frame.copy()
     if is_own(frame):
         accuracy = frame.attrs["accuracy"]
         counted = {"n_correct", "n_test"} <= {*frame} or accuracy not in frame
@@ -405,7 +405,7 @@ def without_switches(frame: Table) -> tuple[Table, list[str]]:
 
     switches = [name for name in EXTRAS if name in frame]
     names = {*FIELDS, "seed", "n_correct", "code_version", "precision", *_foreign(frame)} - {*switches}
-    same = [name for name in frame if name in names and all(map(is_hashable, frame[name]))]
+    same = [name for name in frame if name in names and (frame[name].dtype.kind != "O" or all(map(is_hashable, frame[name].tolist())))]
     again = frame.duplicated(same) & ~frame.duplicated([*same, *switches])
     remarks = [f"{again.sum()} runs differ from others in {', '.join(switches)} alone and were left out"] if again.any() else []
     return frame[~again].drop(columns=switches), remarks

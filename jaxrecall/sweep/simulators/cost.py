@@ -306,25 +306,26 @@ def _of_variant(groups: dict[Shape, list[Point]], asked: Mapping[Point, Work]) -
     def seconds(shape: Shape, of: Work) -> float:
         return amount(shape, of).seconds / cores() + shape.compile_seconds
 
-    total = {shape: sum((asked[point] for point in of), Work()) for shape, of in groups.items()}
-    takes = {shape: seconds(shape, of) for shape, of in total.items()}
+    # below, a shape goes by its place in `shapes`: pairs of shapes take long to hash
+    shapes, found = [*groups], dict(enumerate(groups.values()))
+    total = {i: sum((asked[point] for point in of), Work()) for i, of in found.items()}
+    takes = {i: seconds(shapes[i], of) for i, of in total.items()}
 
-    def saved(a: Shape, b: Shape) -> float:
-        return takes[a] + takes[b] - seconds(larger(a, b), total[a] + total[b])
+    def saved(a: int, b: int) -> float:
+        return takes[a] + takes[b] - seconds(larger(shapes[a], shapes[b]), total[a] + total[b])
 
-    savings = {pair: saved(*pair) for pair in itertools.combinations(sorted(groups), 2)}
-    while savings:
+    savings = {pair: saved(*pair) for pair in itertools.combinations(sorted(found, key=shapes.__getitem__), 2)}
+    while savings and max(savings.values()) > 0:
         a, b = max(savings, key=lambda pair: savings[pair])
-        if savings[a, b] <= 0:
-            break
-        both = larger(a, b)
-        group, of = groups.pop(a) + groups.pop(b), total.pop(a) + total.pop(b)
-        groups[both], total[both] = groups.get(both, []) + group, total.get(both, Work()) + of
-        takes[both] = seconds(both, total[both])
+        shapes += {larger(shapes[a], shapes[b])}.difference(shapes)
+        both = shapes.index(larger(shapes[a], shapes[b]))
+        group, of = found.pop(a) + found.pop(b), total.pop(a) + total.pop(b)
+        found[both], total[both] = found.get(both, []) + group, total.get(both, Work()) + of
+        takes[both] = seconds(shapes[both], total[both])
         gone = {a, b, both}
         savings = {pair: s for pair, s in savings.items() if gone.isdisjoint(pair)}
-        savings |= {(other, both): saved(other, both) for other in groups if other != both}
-    return groups
+        savings |= {(other, both): saved(other, both) for other in found if other != both}
+    return {shapes[i]: of for i, of in found.items()}
 
 
 def larger(a: Shape, b: Shape) -> Shape:
