@@ -18,7 +18,7 @@ MOST = {
     "jaxrecall/cli": 272,
     "jaxrecall/model": 1040,
     "jaxrecall/model/laws": 756,
-    "jaxrecall/model/reference": 453,
+    "jaxrecall/model/reference": 448,
     "jaxrecall/simulator": 2035,
     "jaxrecall/sweep": 1018,
     "jaxrecall/sweep/grid": 1104,

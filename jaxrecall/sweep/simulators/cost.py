@@ -306,7 +306,7 @@ def _of_variant(groups: dict[Shape, list[Point]], asked: Mapping[Point, Work]) -
     def seconds(shape: Shape, of: Work) -> float:
         return amount(shape, of).seconds / cores() + shape.compile_seconds
 
-    # below, a shape goes by its place in `shapes`: pairs of shapes take long to hash
+    # a shape goes by its place in `shapes`, as pairs of shapes take long to hash
     shapes, found = [*groups], dict(enumerate(groups.values()))
     total = {i: sum((asked[point] for point in of), Work()) for i, of in found.items()}
     takes = {i: seconds(shapes[i], of) for i, of in total.items()}
@@ -317,13 +317,13 @@ def _of_variant(groups: dict[Shape, list[Point]], asked: Mapping[Point, Work]) -
     savings = {pair: saved(*pair) for pair in itertools.combinations(sorted(found, key=shapes.__getitem__), 2)}
     while savings and max(savings.values()) > 0:
         a, b = max(savings, key=lambda pair: savings[pair])
-        shapes += {larger(shapes[a], shapes[b])}.difference(shapes)
-        both = shapes.index(larger(shapes[a], shapes[b]))
+        merged = larger(shapes[a], shapes[b])
+        shapes += [] if merged in shapes else [merged]
+        both = shapes.index(merged)
         group, of = found.pop(a) + found.pop(b), total.pop(a) + total.pop(b)
         found[both], total[both] = found.get(both, []) + group, total.get(both, Work()) + of
         takes[both] = seconds(shapes[both], total[both])
-        gone = {a, b, both}
-        savings = {pair: s for pair, s in savings.items() if gone.isdisjoint(pair)}
+        savings = {pair: s for pair, s in savings.items() if not {a, b, both} & {*pair}}
         savings |= {(other, both): saved(other, both) for other in found if other != both}
     return {shapes[i]: of for i, of in found.items()}
 
