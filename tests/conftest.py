@@ -86,7 +86,7 @@ def optimised(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(program, "compile", COMPILE)
 
 
-MAX_MAPS = 20_000
+MAX_MAPS = 35_000
 """Memory maps of a test process beyond which its programs are forgotten. Each takes tens; Linux allows 65,530, and then JAX crashes."""
 
 
