@@ -213,7 +213,7 @@ def drawn(point: Point, seed: int, shape: Shape, tile: int = 512, **changes: Any
     """What the compiled program draws for a run; `changes` replace its arguments."""
     run = jax.tree.map(lambda a: a[0, ...], arguments([Run(point, seed)], shape))
     run = replace(run, **{name: np.asarray(value) for name, value in changes.items()})
-    return replace(_draw(*of_embeddings(run, shape)), run=run, shape=replace(shape, tile=tile))
+    return replace(_draw(*of_embeddings(run, shape)), run=jax.tree.map(jnp.asarray, run), shape=replace(shape, tile=tile))
 
 
 def streamed(
