@@ -26,7 +26,7 @@ def lines(facts: dict[str, Any]) -> Iterator[str]:
     bad = [f"{facts[status]} {status}" for status in STATUSES if facts.get(status)]
     yield f"{facts['done']} done" + (f" ({', '.join(bad)})" if bad else "") + (f", {facts['todo']} to do" if facts["grid"] else "")
     if facts["other_grids"]:
-        yield f"{facts['other_grids']} runs of other grids"
+        yield f"{facts['other_grids']} runs that the grid does not ask for"
     for other in facts["other_versions"]:
         mine = f"this is code_version {facts['code_version']}, precision {facts['precision']}: a sweep into this folder is refused"
         yield f"{other['rows']} runs of code_version {other['code_version']}, precision {other['precision']} ({mine})"

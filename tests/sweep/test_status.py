@@ -96,7 +96,7 @@ def test_a_half_done_folder(grid, store, capsys):
     for line in (
         "small: 4 points, 8 runs in results/small\n",
         "6 done (1 nonfinite, 1 degenerate), 2 to do\n",
-        "1 runs of other grids\n",
+        "1 runs that the grid does not ask for\n",
         f"1 runs of code_version 0, precision highest (this is code_version {CODE_VERSION}, precision highest: a sweep into this folder",
         "failed: 2 runs of program 32x16 on here, 1 of them missing: RuntimeError: no\n",
         f"to try again: {COMMAND} --bucket 32x16\n",

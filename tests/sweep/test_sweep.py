@@ -121,7 +121,8 @@ def test_another_experiment_in_the_same_folder_is_noted(swept, capsys):
     assert "note" not in capsys.readouterr().err
     assert main(["--grid", "tiny.yaml", "--set", "base.kappa=5", "--set", "seeds=1", "--dry-run"]) == 0
     assert capsys.readouterr().err == (
-        "note: results/tiny also holds 12 runs that are not of this grid; load, fit and report read them too. --out DIR keeps grids apart\n"
+        "note: results/tiny also holds 12 runs of points not in this grid; load, fit and report read them too. "
+        "--out DIR keeps grids apart\n"
     )
 
 

@@ -254,7 +254,7 @@ def _remarks(grid: Grid, store: Store, done: Done) -> Iterator[str]:
     n_others = 0 if grid.search else sum(run.point_id not in points for run in done.runs)
     if n_others:
         yield (
-            f"note: {store.folder} also holds {n_others} runs that are not of this grid; load, fit and report read them too. "
+            f"note: {store.folder} also holds {n_others} runs of points not in this grid; load, fit and report read them too. "
             "--out DIR keeps grids apart"
         )
 
