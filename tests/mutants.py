@@ -162,7 +162,7 @@ def tests_of(mutant: Mutant, tree: Path) -> list[str]:
 
 def outcome(mutant: Mutant, python: str) -> tuple[str, str]:
     """What became of the fault, and the test that saw it."""
-    if (ROOT / mutant.file).read_text().count(mutant.old) != 1:
+    if not (ROOT / mutant.file).exists() or (ROOT / mutant.file).read_text().count(mutant.old) != 1:
         return "gone", ""
     with tempfile.TemporaryDirectory() as folder:
         tree = Path(folder) / "tree"
