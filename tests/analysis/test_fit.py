@@ -723,6 +723,17 @@ def test_the_axes_are_those_that_the_table_names():
         families(with_attrs(pd.concat([frame, frame]), axes=["d", "N"]))
 
 
+def test_no_law_of_sizes_holds_across_the_values_of_an_axis_of_text():
+    """Seen before: an exponent of V that compared the embeddings of one V with those of the other."""
+    blocks = [table({"V": [V], "d": GRID["d"]}, law).assign(embedding=name) for V, name in ((64, "gaussian"), (128, "sphere"))]
+    frame = with_attrs(pd.concat(blocks, ignore_index=True), axes=["embedding", "V", "d", "N"])
+    (family,), remarks = families(frame)
+    assert (family.factors, remarks) == (("embedding",), [])
+    found = fit(frame)
+    assert found.exponents.set_index("axis")["exponent"].dropna().round(1).to_dict() == {"d": -1.3}
+    assert "the cells do not determine how N* depends on V" in str(found)
+
+
 def test_a_table_in_which_no_axis_of_a_law_varies_says_so():
     frame = pd.concat([table().assign(embedding="equicorrelated", **{"embedding.rho": rho}) for rho in (0.1, 0.3)], ignore_index=True)
     line = "no exponents of N*: what varies is embedding.rho, and only V, d, L, m get one; thresholds have it at each value"
