@@ -179,7 +179,7 @@ def test_commands_are_found():
 def test_flags_exist(capsys):
     """Every --flag in a page is one of the package, of its tests or benchmarks, or of another program that the page names."""
     known = {"--slow", "--only", "--exclude", "--version", "--generate", "--head", "--port", "--address", "--local-dir", "--replicates"}
-    known |= {"--array", "--time"}  # of sbatch
+    known |= {"--array", "--time", "--coalesce-streams"}  # of sbatch and nbconvert
     for module in COMMANDS.values():
         with pytest.raises(SystemExit):
             importlib.import_module(f"jaxrecall.{module}").main(["--help"])
