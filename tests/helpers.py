@@ -37,6 +37,9 @@ from jaxrecall.simulator.shape import Shape
 from jaxrecall.simulator.world import Arguments, World, arguments, draw
 
 ROOT = Path(__file__).parent.parent
+NO_FIGURE = ("--shard", "0/1")
+"""Words of a sweep that computes all runs and draws no figure, which is left to the call without --shard."""
+
 METRICS = ("n_correct", "accuracy", "memory_accuracy", "step1_memory_accuracy", "train_accuracy", "attention_mass", "attention_top1")
 METRICS += ("trigger_score", "score_std", "snr", "trigger_cosine", "test_margin", "n_tied")
 

@@ -6,11 +6,13 @@ import shutil
 import warnings
 from pathlib import Path
 
+import attack
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from attack import Calls, examples, mutated, odd, texts, trees
+from helpers import NO_FIGURE
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -26,9 +28,6 @@ base: {V: 16, L: 4, d: 4, n_test: 256, exact: full}
 seeds: 2
 blocks: [{axes: {N: [16, 64]}}]
 """
-NO_FIGURE = ("--shard", "0/1")
-"""All runs. The figure is left to the call without --shard."""
-
 CALLS = Calls("folders")
 OTHERS = [
     "manifest.json",
@@ -44,9 +43,9 @@ OTHERS = [
 
 def make_results(folder: Path) -> Path:
     """A results folder of two parts with every kind of file."""
-    for seeds in ("1", "2"):
+    for seeds, figure in (("1", NO_FIGURE), ("2", ())):
         (folder / "tiny.yaml").write_text(GRID.replace("seeds: 2", f"seeds: {seeds}"))
-        assert sweep.main(["--grid", str(folder / "tiny.yaml"), "--out", str(folder / "tiny"), *NO_FIGURE]) == 0
+        assert sweep.main(["--grid", str(folder / "tiny.yaml"), "--out", str(folder / "tiny"), *figure]) == 0
     run = load(folder / "tiny").iloc[0]
     (folder / "tiny/failures").mkdir()
     record = {"runs": [[run["point_id"], int(run["seed"])]], "error": "e", "host": "h", "bucket": "16x4", "repeat": "r"}
@@ -232,8 +231,8 @@ def damage_folder(draw, folder: Path) -> bool:
     return False
 
 
-def run_all(folder: Path) -> dict[str, int]:
-    """The exit code of each command, each one of those allowed."""
+def run_all(folder: Path, figures: bool = True) -> dict[str, int]:
+    """The exit code of each command, each one of those allowed; without figures, a report draws SVG alone, and a sweep nothing."""
 
     def loaded():
         return load(folder)
@@ -245,9 +244,9 @@ def run_all(folder: Path) -> dict[str, int]:
         "status --json": (status, [str(folder), "--json"]),
         "dry run": (sweep, ["--grid", grid, "--out", str(folder), "--dry-run"]),
         "fit": (fit, [str(folder), "--resamples", "100"]),
-        "report": (report, [str(folder), "--format", "svg"]),
+        "report": (report, [str(folder), "--resamples", "100", "--surrogate", "0", *(() if figures else ("--format", "svg"))]),
         "compact": (compact, [str(folder)]),
-        "sweep": (sweep, ["--grid", grid, "--out", str(folder), *NO_FIGURE]),
+        "sweep": (sweep, ["--grid", grid, "--out", str(folder), *(() if figures else NO_FIGURE)]),
     }
     codes = {name: CALLS(name, command.main, arguments) for name, (command, arguments) in commands.items()}
     assert set(codes.values()) <= {0, 2, 3}, codes
@@ -270,7 +269,7 @@ def test_any_damage(results, tmp_path, damage, few, full):
         if damage is not damage_folder and data.draw(st.booleans()):
             compact.main([str(folder)])
         changed = [damage(data.draw, folder) for _ in range(data.draw(st.integers(1, 2)))]
-        codes = run_all(folder)
+        codes = run_all(folder, figures=attack.full_counts)
         if codes["sweep"] == 0 and not any(changed):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", UserWarning)

@@ -20,7 +20,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from helpers import ROOT, python
+from helpers import NO_FIGURE, ROOT, python
 from pandas.testing import assert_frame_equal
 
 import jaxrecall
@@ -57,7 +57,7 @@ def assert_same_rows(a: pd.DataFrame, b: pd.DataFrame) -> None:
 
 def rows_of_the_command_line(grid: dict) -> pd.DataFrame:
     Path("grid.yaml").write_text(yaml.safe_dump(grid))
-    assert main(["--grid", "grid.yaml", "--out", "by-command", "--shard", "0/1"]) == 0  # which draws no figure
+    assert main(["--grid", "grid.yaml", "--out", "by-command", *NO_FIGURE]) == 0
     return jaxrecall.load("by-command")
 
 

@@ -23,7 +23,7 @@ from typing import Any
 
 import jax
 import pytest
-from helpers import ROOT, assert_same_metrics, python
+from helpers import NO_FIGURE, ROOT, assert_same_metrics, python
 from test_crash import SMALL, Sweeps, quiet, same
 from test_store import rows
 
@@ -75,10 +75,6 @@ def with_own_cache(home) -> Sweeps:
     sweeps = in_cache(Sweeps(home, "small"), str(home / "programs"))
     assert sweeps.run(home / "compile", "--set", "seeds.count=1")["exit_code"] == 0
     return sweeps
-
-
-NO_FIGURE = ("--shard", "0/1")
-"""All runs. The figure is left to the call without --shard."""
 
 
 def by_one_process(home: Path, out: Path, *more: str) -> Path:

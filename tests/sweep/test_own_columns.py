@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers import NO_FIGURE
 
 import jaxrecall
 from jaxrecall import Point, measure, realize, three_step
@@ -67,7 +68,7 @@ def once(tmp_path_factory) -> Path:
     write_files(there)
     with contextlib.chdir(there), pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(there))
-        assert sweep("with.yaml", "--shard", "0/1") == 0  # all of it, without a figure
+        assert sweep("with.yaml", *NO_FIGURE) == 0
     sys.modules.pop(NAME)
     return there / "out"
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
-from helpers import ROOT
+from helpers import NO_FIGURE, ROOT
 from test_store import environment, quiet_load, row, rows, script
 
 import jaxrecall
@@ -27,9 +27,6 @@ seeds: 2
 keep: [per]
 blocks: [{axes: {per: [1, 2], embedding: ["equicorrelated(rho=0.2)", "power_law(alpha=1)"]}, derive: {N: 32 * per}}]
 """
-NO_FIGURE = ("--shard", "0/1")
-"""All runs. The figure is left to the call without --shard."""
-
 READERS = re.findall(r"^df = (.*?)(?:  #.*)?$", (ROOT / "docs/table.md").read_text(), re.M)
 """The lines of docs/table.md that read a folder."""
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from helpers import ROOT
+from helpers import NO_FIGURE, ROOT
 from scipy.special import expit, logit
 
 from jaxrecall import Simulator, load, run, thresholds
@@ -372,7 +372,7 @@ def test_every_outcome_of_a_table_is_explained(grid):
 def test_rows_that_are_there_save_runs_and_change_nothing(grid, searched):
     levels = "blocks: [{axes: {d: [2, 12], L: [3], N: [16, 23, 64, 100, 128, 181, 1024]}}]"
     Path("dense.yaml").write_text(GRID.split("search:")[0].replace("60", "3") + levels)
-    assert main(["--grid", "dense.yaml", *ONE_PROGRAM, "--out", "other", "--shard", "0/1"]) == 0
+    assert main(["--grid", "dense.yaml", *ONE_PROGRAM, "--out", "other", *NO_FIGURE]) == 0
     there = ran("other")
     search("blocks.0.axes={d: [2, 12], L: [3]}", out="other")
     assert [cell | {"L": 3} for cell in report("other")] == [cell for cell in report(searched.folder) if cell["L"] == 3][:2]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from helpers import python
+from helpers import NO_FIGURE, python
 from test_store import row as any_row
 
 from jaxrecall import status
@@ -176,9 +176,6 @@ def test_it_starts_no_jax_and_no_pandas(store):
 
 # --- how old derived files are
 
-
-NO_FIGURE = ("--shard", "0/1")
-"""All runs. The figure is left to the call without --shard."""
 
 STALE = "diagnostics.parquet, exponents.parquet, exponents.tex, report.html, thresholds.parquet, thresholds.tex"
 

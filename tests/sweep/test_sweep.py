@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from helpers import METRICS, ROOT, assert_same_metrics, python
+from helpers import METRICS, NO_FIGURE, ROOT, assert_same_metrics, python
 
 from jaxrecall import Point, load, simulate
 from jaxrecall.compact import main as compact
@@ -34,10 +34,6 @@ seeds: {count: 2}
 blocks:
   - axes: {d: [8, 12], N: [100, 600]}
 """
-
-
-NO_FIGURE = ("--shard", "0/1")
-"""All runs. The figure is left to the call without --shard."""
 
 
 @pytest.fixture
