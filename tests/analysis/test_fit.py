@@ -729,6 +729,8 @@ def test_no_law_of_sizes_holds_across_the_values_of_an_axis_of_text():
     frame = with_attrs(pd.concat(blocks, ignore_index=True), axes=["embedding", "V", "d", "N"])
     (family,), remarks = families(frame)
     assert (family.factors, remarks) == (("embedding",), [])
+    named = with_attrs(frame.assign(case=lambda f: "V" + f["V"].astype(str)), axes=["embedding", "V", "d", "N"], kept=["case"])
+    assert families(named)[0][0].factors == ("embedding",)  # a helper that the grid keeps is a name for the cells
     found = fit(frame)
     assert found.exponents.set_index("axis")["exponent"].dropna().round(1).to_dict() == {"d": -1.3}
     assert "the cells do not determine how N* depends on V" in str(found)

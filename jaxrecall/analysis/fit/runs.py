@@ -381,8 +381,8 @@ def _distinguishing(
 ) -> tuple[list[str], list[str]]:
     """`axes` and each further column that tells more runs apart, and the fields that vary but do not.
 
-    A column that a grid names tells cells apart whose levels of `along` differ, too. One of text
-    stays an axis where its values follow from sizes: a law of these would compare its values.
+    A column that a grid names tells cells apart whose levels of `along` differ, too. A field of
+    text stays an axis where its values follow from sizes: a law of these would compare its values.
     """
     axes, followers = list(axes), []
     names = [name for name in fields if name not in (*axes, along)]
@@ -393,7 +393,7 @@ def _distinguishing(
         n_alike = frame.groupby(alike, dropna=False, observed=True).ngroups if alike else 1
         by_value = frame.groupby([*alike, name], dropna=False, observed=True)
         shared = name in names or by_value["seed"].nunique().min() > 1
-        if shared and (by_value.ngroups > n_alike or (name in known and frame[name].dtype.kind == "O")):
+        if shared and (by_value.ngroups > n_alike or (name in (frame.attrs.get("axes") or ()) and frame[name].dtype.kind == "O")):
             axes.append(name)
         elif name in names:
             followers.append(name)
