@@ -738,7 +738,7 @@ def test_no_law_of_sizes_holds_across_the_values_of_an_axis_of_text():
 
 def test_a_table_in_which_no_axis_of_a_law_varies_says_so():
     frame = pd.concat([table().assign(embedding="equicorrelated", **{"embedding.rho": rho}) for rho in (0.1, 0.3)], ignore_index=True)
-    line = "no exponents of N*: what varies is embedding.rho, and only V, d, L, m get one; thresholds have it at each value"
+    line = "no exponents of N*: what varies is embedding.rho, and only V, d, L, m get one; see N* in the thresholds"
     found = fit(frame)
     assert found.remarks == [line]
     assert f"note: {line}" in str(found)

@@ -136,7 +136,7 @@ def families(frame: Table, along: str = "N") -> tuple[list[Family], list[str]]:
     if factors and not any(family.law for family in found):
         scaled = "axes of numbers greater than 0" if own else ", ".join(powers)
         remarks.append(
-            f"no exponents of {along}*: what varies is {', '.join(factors)}, and only {scaled} get one; thresholds have it at each value"
+            f"no exponents of {along}*: what varies is {', '.join(factors)}, and only {scaled} get one; see {along}* in the thresholds"
         )
     return found, remarks
 

@@ -382,7 +382,7 @@ def _distinguishing(
     """`axes` and each further column that tells more runs apart, and the fields that vary but do not.
 
     A column that a grid names tells cells apart whose levels of `along` differ, too. A field of
-    text stays an axis where its values follow from sizes: a law of these would compare its values.
+    text stays an axis even where its values follow from sizes. A law of the sizes would mix them.
     """
     axes, followers = list(axes), []
     names = [name for name in fields if name not in (*axes, along)]

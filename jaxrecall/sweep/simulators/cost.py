@@ -315,8 +315,8 @@ def _of_variant(groups: dict[Shape, list[Point]], asked: Mapping[Point, Work]) -
         return takes[a] + takes[b] - seconds(larger(shapes[a], shapes[b]), total[a] + total[b])
 
     savings = {pair: saved(*pair) for pair in itertools.combinations(sorted(found, key=shapes.__getitem__), 2)}
-    while savings and max(savings.values()) > 0:
-        a, b = max(savings, key=lambda pair: savings[pair])
+    while (best := max(savings, key=savings.__getitem__, default=None)) and savings[best] > 0:
+        a, b = best
         merged = larger(shapes[a], shapes[b])
         shapes += [] if merged in shapes else [merged]
         both = shapes.index(merged)
