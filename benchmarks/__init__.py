@@ -1,4 +1,5 @@
-"""jaxrecall, a torch loop, a jax loop and the floor side by side on the reference work: `python -m benchmarks`, or `make bench`.
+"""jaxrecall, a torch loop, a jax loop and the floor side by side on the reference work:
+`python -m benchmarks`, or `make bench`.
 
 In import order:
 
@@ -10,18 +11,23 @@ In import order:
     floor.py       what the primitives of a run reach on this machine
     child.py       what fresh processes run
     bench.py       what every group of measurements needs
-    runs.py engines.py gpu.py guard.py estimates.py pool.py scale.py search.py    the measurements
+    runs.py engines.py gpu.py guard.py estimates.py pool.py scale.py search.py    the
+        measurements
     groups.py      which function measures which group
 
-Beside it, compiled and not run: `python -m benchmarks.accelerators`, or `make accelerators`.
+Beside it, compiled and not run: `python -m benchmarks.accelerators`, or `make
+accelerators`.
 
     variants.py            every variant of the programs
     accelerators_table.py  results/accelerators.md, from the record
     accelerators.py        compiles the variants for accelerators that are not here
     h100.textproto         one of them, as its compiler wants it described
 
-With known truths: `python -m benchmarks.crossings` and `python -m benchmarks.fit_coverage`.
+With known truths: `python -m benchmarks.crossings` and `python -m
+benchmarks.fit_coverage`.
 
-    crossings.py           how good crossings and their intervals are, of searches and of tables
-    fit_coverage.py        how often 95 % intervals of exponents and thresholds hold the truth
+    crossings.py           how good crossings and their intervals are, of searches and
+        of tables
+    fit_coverage.py        how often 95 % intervals of exponents and thresholds hold the
+        truth
 """

@@ -1,4 +1,6 @@
-"""python -m benchmarks: measures, prints the table, saves it. Half an hour in full; --only for parts."""
+"""python -m benchmarks: measures, prints the table, saves it. Half an hour in full;
+--only for parts.
+"""
 
 from __future__ import annotations
 
@@ -20,21 +22,54 @@ QUIET_LOAD = 0.5
 
 
 def parser() -> argparse.ArgumentParser:
-    p = argparse.ArgumentParser(prog="python -m benchmarks", description="jaxrecall, a torch loop, a jax loop and the floor side by side.")
-    p.add_argument("--only", nargs="+", choices=GROUPS, default=list(GROUPS), metavar="GROUP", help=f"some of {', '.join(GROUPS)}")
-    p.add_argument("--repeats", type=int, default=3, metavar="K", help="rounds of interleaved calls (default 3)")
-    p.add_argument("--tiny", action="store_true", help="tiny sizes: tries the benchmarks out, measures nothing")
-    p.add_argument("--out", type=Path, metavar="FILE", help="default results/benchmarks.md; the record lies beside it as .json")
+    p = argparse.ArgumentParser(
+        prog="python -m benchmarks",
+        description="jaxrecall, a torch loop, a jax loop and the floor side by side.",
+    )
+    p.add_argument(
+        "--only",
+        nargs="+",
+        choices=GROUPS,
+        default=list(GROUPS),
+        metavar="GROUP",
+        help=f"some of {', '.join(GROUPS)}",
+    )
+    p.add_argument(
+        "--repeats",
+        type=int,
+        default=3,
+        metavar="K",
+        help="rounds of interleaved calls (default 3)",
+    )
+    p.add_argument(
+        "--tiny",
+        action="store_true",
+        help="tiny sizes: tries the benchmarks out, measures nothing",
+    )
+    p.add_argument(
+        "--out",
+        type=Path,
+        metavar="FILE",
+        help="default results/benchmarks.md; the record lies beside it as .json",
+    )
     return p
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     args = parser().parse_args(argv)
     if args.repeats < 1:
-        print(f"--repeats: got {args.repeats}; allowed: whole numbers from 1", file=sys.stderr)
+        print(
+            f"--repeats: got {args.repeats}; allowed: whole numbers from 1",
+            file=sys.stderr,
+        )
         return 2
     try:
-        record = Record(args.out or Path("results") / ("tiny/benchmarks.md" if args.tiny else "benchmarks.md"), args.tiny)
+        record = Record(
+            args.out
+            or Path("results")
+            / ("tiny/benchmarks.md" if args.tiny else "benchmarks.md"),
+            args.tiny,
+        )
     except ValueError as error:
         print(error, file=sys.stderr)
         return 2
@@ -46,14 +81,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     about = clock.circumstances()
     log(f"{about['machine']}, load {about['load']}")
     if about["load"] > QUIET_LOAD:
-        log(f"warning: something else is running (load above {QUIET_LOAD}); figures will be off")
+        log(
+            f"warning: something else is running (load above {QUIET_LOAD}); figures"
+            " will be off"
+        )
     failed = 0
     with tempfile.TemporaryDirectory() as folder:
         os.environ["JAXRECALL_CACHE"] = ""  # what is measured here is compiled here
         os.environ.pop("JAX_COMPILATION_CACHE_DIR", None)
         from .groups import MEASURE  # starts JAX
 
-        bench = Bench(TINY if args.tiny else FULL, args.tiny, args.repeats, log, Path(folder))
+        bench = Bench(
+            TINY if args.tiny else FULL, args.tiny, args.repeats, log, Path(folder)
+        )
         for group in dict.fromkeys(args.only):
             log(f"== {group}")
             try:
@@ -61,9 +101,24 @@ def main(argv: Sequence[str] | None = None) -> int:
             except Exception as error:
                 traceback.print_exc()
                 failed += 1
-                rows = {asked.key: Measured(note=f"not run: {type(error).__name__}: {error}") for asked in ASKED if asked.group == group}
+                rows = {
+                    asked.key: Measured(
+                        note=f"not run: {type(error).__name__}: {error}"
+                    )
+                    for asked in ASKED
+                    if asked.group == group
+                }
             record.merge(rows, about)
-    print("", *record.table(), "", *record.floor(), *record.tables(), *record.places(), f"\nsaved: {record.path}, {record.json}", sep="\n")
+    print(
+        "",
+        *record.table(),
+        "",
+        *record.floor(),
+        *record.tables(),
+        *record.places(),
+        f"\nsaved: {record.path}, {record.json}",
+        sep="\n",
+    )
     return 3 if failed else 0
 
 

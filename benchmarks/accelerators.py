@@ -1,7 +1,9 @@
-"""Compiles every variant of the programs for accelerators that are not here: `python -m benchmarks.accelerators tpu`, or `cuda`.
+"""Compiles every variant of the programs for accelerators that are not here: `python -m
+benchmarks.accelerators tpu`, or `cuda`.
 
-`make accelerators` calls it in two environments, whose wheels carry the compilers. Figures are kept in results/accelerators.json, and
-results/accelerators.md is written from it. A program is compiled again only if its code or the version of JAX has changed.
+`make accelerators` calls it in two environments, whose wheels carry the compilers.
+Figures are kept in results/accelerators.json, and results/accelerators.md is written
+from it. A program is compiled again only if its code or the version of JAX has changed.
 Nothing is run.
 """
 
@@ -27,16 +29,29 @@ ROOT = Path(__file__).parent.parent
 RECORD = ROOT / "results/accelerators.json"
 
 TARGETS = {
-    "tpu": {"TPU v5e": {"topology_name": "v5e:2x2"}, "TPU v4": {"topology_name": "v4:2x2x1"}, "TPU v6e": {"topology_name": "v6e:2x2"}},
-    "cuda": {"H100": {"target_config": Path(__file__).with_name("h100.textproto").read_text(), "topology": "1x1x1"}},
+    "tpu": {
+        "TPU v5e": {"topology_name": "v5e:2x2"},
+        "TPU v4": {"topology_name": "v4:2x2x1"},
+        "TPU v6e": {"topology_name": "v6e:2x2"},
+    },
+    "cuda": {
+        "H100": {
+            "target_config": Path(__file__).with_name("h100.textproto").read_text(),
+            "topology": "1x1x1",
+        }
+    },
 }
 """Platform -> accelerator -> how JAX describes it."""
 
 SIZE, WIDTH = 128, 16
-"""V, d, m and pool of the programs, and vmapped runs on each device. 128 fills the lanes of a TPU, which pads smaller sizes to it."""
+"""V, d, m and pool of the programs, and vmapped runs on each device. 128 fills the
+lanes of a TPU, which pads smaller sizes to it.
+"""
 
 COMMON = [Shape(256, 128, 0, "none", "counts"), Shape(256, 128, 256, "relu", "uniform")]
-"""Programs of a usual size, also compiled for COMMON_WIDTH runs side by side where that is quick."""
+"""Programs of a usual size, also compiled for COMMON_WIDTH runs side by side where that
+is quick.
+"""
 COMMON_WIDTH = 64
 
 COUNTED = {
@@ -46,7 +61,9 @@ COUNTED = {
     "scatters": "scatter",
     "gathers": "gather",
     "products": "dot|convolution",
-    "collectives": "(?:all|ragged)-[a-z-]+|collective-[a-z-]+|reduce-scatter(?:-[a-z]+)?|send|recv",
+    "collectives": (
+        "(?:all|ragged)-[a-z-]+|collective-[a-z-]+|reduce-scatter(?:-[a-z]+)?|send|recv"
+    ),
 }
 """What is counted in an optimised program, by the names of its operations."""
 
@@ -54,7 +71,9 @@ COUNTED = {
 def main(platform: str) -> None:
     os.environ.setdefault("JAX_PLATFORMS", "cpu")  # nothing runs on the accelerator
     os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
-    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_gpu_autotune_level=0"  # which would time kernels on the GPU
+    os.environ["XLA_FLAGS"] = (  # which would time kernels on the GPU
+        f"{os.environ.get('XLA_FLAGS', '')} --xla_gpu_autotune_level=0"
+    )
     from jax.experimental import topologies
 
     for target, about in TARGETS[platform].items():
@@ -63,27 +82,61 @@ def main(platform: str) -> None:
             known = recorded().get(key, {})
             entry = compiled(shape, width, devices, known)
             if entry["collectives"]:
-                sys.exit(f"{key}: {entry['collectives']} collectives; allowed: none, because no run depends on another")
+                sys.exit(
+                    f"{key}: {entry['collectives']} collectives; allowed: none, because"
+                    " no run depends on another"
+                )
             if entry is not known:
-                atomic_write(RECORD, (json.dumps({**recorded(), key: {"target": target, **entry}}, indent=1) + "\n").encode())
-                print(key, *(f"{what} {entry[what]}" for what in ("cpu_seconds", "temp_bytes")), flush=True)
-            table.write(RECORD, [key for targets in TARGETS.values() for target in targets for key in asked(target)])
+                atomic_write(
+                    RECORD,
+                    (
+                        json.dumps(
+                            {**recorded(), key: {"target": target, **entry}}, indent=1
+                        )
+                        + "\n"
+                    ).encode(),
+                )
+                print(
+                    key,
+                    *(
+                        f"{what} {entry[what]}"
+                        for what in ("cpu_seconds", "temp_bytes")
+                    ),
+                    flush=True,
+                )
+            table.write(
+                RECORD,
+                [
+                    key
+                    for targets in TARGETS.values()
+                    for target in targets
+                    for key in asked(target)
+                ],
+            )
 
 
 def asked(target: str) -> dict[str, tuple[Shape, int]]:
-    """The programs to compile for an accelerator, by their keys in the record, and how many runs go side by side."""
+    """The programs to compile for an accelerator, by their keys in the record, and how
+    many runs go side by side.
+    """
     todo = [(shape, WIDTH) for shape in (*variants(SIZE), *further(SIZE))]
     if target in TARGETS["cuda"]:
         todo += [(shape, COMMON_WIDTH) for shape in COMMON]
-    return {f"{target}, {name(shape)}, {shape}, {width}": (shape, width) for shape, width in todo}
+    return {
+        f"{target}, {name(shape)}, {shape}, {width}": (shape, width)
+        for shape, width in todo
+    }
 
 
 def recorded() -> dict[str, dict[str, Any]]:
     return json.loads(RECORD.read_text()) if RECORD.exists() else {}
 
 
-def compiled(shape: Shape, width: int, devices: Any, known: dict[str, Any]) -> dict[str, Any]:
-    """What the compiler says of a program for `width` vmapped runs on each device; bytes are those of one run.
+def compiled(
+    shape: Shape, width: int, devices: Any, known: dict[str, Any]
+) -> dict[str, Any]:
+    """What the compiler says of a program for `width` vmapped runs on each device;
+    bytes are those of one run.
 
     It is `known` if that was of the same code and the same version of JAX.
     """
@@ -93,10 +146,15 @@ def compiled(shape: Shape, width: int, devices: Any, known: dict[str, Any]) -> d
 
     from jaxrecall.simulator import program
 
-    run, arguments = program.unlowered(shape, width, Mesh(np.array(devices), ("run",)), vmapped=True)
+    run, arguments = program.unlowered(
+        shape, width, Mesh(np.array(devices), ("run",)), vmapped=True
+    )
     with jax.default_matmul_precision("highest"):
         lowered = run.lower(*arguments)
-    made_of = {"jax": jax.__version__, "code": hashlib.sha256(lowered.as_text().encode()).hexdigest()[:16]}
+    made_of = {
+        "jax": jax.__version__,
+        "code": hashlib.sha256(lowered.as_text().encode()).hexdigest()[:16],
+    }
     if known.items() >= made_of.items():
         return known
     start, start_cpu = time.perf_counter(), time.process_time()
@@ -104,7 +162,11 @@ def compiled(shape: Shape, width: int, devices: Any, known: dict[str, Any]) -> d
     seconds, cpu_seconds = time.perf_counter() - start, time.process_time() - start_cpu
     memory, text = done.memory_analysis(), done.as_text()
     return {
-        "shape": {field.name: getattr(shape, field.name) for field in fields(shape) if field.name != "tile"},
+        "shape": {
+            field.name: getattr(shape, field.name)
+            for field in fields(shape)
+            if field.name != "tile"
+        },
         "width": width,
         "device_kind": devices[0].device_kind,
         "seconds": round(seconds, 1),
@@ -112,7 +174,10 @@ def compiled(shape: Shape, width: int, devices: Any, known: dict[str, Any]) -> d
         "temp_bytes": memory.temp_size_in_bytes // width,
         "argument_bytes": memory.argument_size_in_bytes // width,
         "output_bytes": memory.output_size_in_bytes // width,
-        **{what: len(re.findall(rf"\s(?:{operations})\(", text)) for what, operations in COUNTED.items()},
+        **{
+            what: len(re.findall(rf"\s(?:{operations})\(", text))
+            for what, operations in COUNTED.items()
+        },
         **made_of,
     }
 

@@ -1,4 +1,6 @@
-"""results/accelerators.md from the figures of `accelerators`: what the compilers reserve for a run, and the planner's formula."""
+"""results/accelerators.md from the figures of `accelerators`: what the compilers
+reserve for a run, and the planner's formula.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,15 @@ from jaxrecall.sweep.simulators.cost import peak_bytes
 
 from .variants import name
 
-COUNTS = ("fusions", "loops", "branches", "scatters", "gathers", "products", "collectives")
+COUNTS = (
+    "fusions",
+    "loops",
+    "branches",
+    "scatters",
+    "gathers",
+    "products",
+    "collectives",
+)
 
 HEAD = """# Compiled for accelerators
 
@@ -52,37 +62,79 @@ In the attention-only program for 64 runs on an H100 (V 256, d 128), for one til
 
 What is left: a TPU adds to scattered places one after the other, and the programs of the attention-only form have six scatters. Where
 draws are Gaussian for some runs of a batch and counted one by one for others, both are computed for all.
-"""
+"""  # noqa: E501
 
 
 def write(record: Path, asked: Sequence[str]) -> None:
     """Writes the tables beside the record; `asked` are the keys that it is to hold."""
-    atomic_write(record.with_suffix(".md"), page(json.loads(record.read_text()), asked).encode())
+    atomic_write(
+        record.with_suffix(".md"), page(json.loads(record.read_text()), asked).encode()
+    )
 
 
 def page(record: Mapping[str, Any], asked: Sequence[str]) -> str:
     """The tables in Markdown, and what is missing."""
     entries = record.values()
-    all_of, left_of = (Counter(key.partition(",")[0] for key in keys) for keys in (asked, set(asked) - set(record)))
+    all_of, left_of = (
+        Counter(key.partition(",")[0] for key in keys)
+        for keys in (asked, set(asked) - set(record))
+    )
     parts = [HEAD]
     if left_of:
-        left = (f"{target} ({left_of[target]} of {all_of[target]})" for target in all_of if left_of[target])
+        left = (
+            f"{target} ({left_of[target]} of {all_of[target]})"
+            for target in all_of
+            if left_of[target]
+        )
         parts.append(f"Not compiled yet: programs for {', '.join(left)}.")
     for target in dict.fromkeys(entry["target"] for entry in entries):
         mine = [entry for entry in entries if entry["target"] == target]
         versions = ", ".join(dict.fromkeys(f"jax {entry['jax']}" for entry in mine))
-        parts += [f"## {target}", f"{mine[0]['device_kind']}; {versions}", "\n".join(table(mine))]
+        parts += [
+            f"## {target}",
+            f"{mine[0]['device_kind']}; {versions}",
+            "\n".join(table(mine)),
+        ]
     return "\n\n".join(part.strip() for part in parts) + "\n"
 
 
 def table(entries: list[dict[str, Any]]) -> list[str]:
-    columns = ("variant", "size", "vmapped", "CPU s", "arguments", "temporaries", "planned", "planned / temporaries", *COUNTS)
-    lines = ["| " + " | ".join(columns) + " |", "| --- | --- " + "| ---: " * (len(columns) - 2) + "|"]
+    columns = (
+        "variant",
+        "size",
+        "vmapped",
+        "CPU s",
+        "arguments",
+        "temporaries",
+        "planned",
+        "planned / temporaries",
+        *COUNTS,
+    )
+    lines = [
+        "| " + " | ".join(columns) + " |",
+        "| --- | --- " + "| ---: " * (len(columns) - 2) + "|",
+    ]
     for entry in entries:
         shape, of = shape_of(entry), planned(entry)
-        cells = (name(shape), str(shape), entry["width"], f"{entry['cpu_seconds']:.0f}", f"{entry['argument_bytes']} B")
-        memory = f"{entry['temp_bytes'] / 2**20:.2f} MiB", f"{of / 2**20:.2f} MiB", f"{of / entry['temp_bytes']:.2f}"
-        lines.append("| " + " | ".join(map(str, (*cells, *memory, *(entry[count] for count in COUNTS)))) + " |")
+        cells = (
+            name(shape),
+            str(shape),
+            entry["width"],
+            f"{entry['cpu_seconds']:.0f}",
+            f"{entry['argument_bytes']} B",
+        )
+        memory = (
+            f"{entry['temp_bytes'] / 2**20:.2f} MiB",
+            f"{of / 2**20:.2f} MiB",
+            f"{of / entry['temp_bytes']:.2f}",
+        )
+        lines.append(
+            "| "
+            + " | ".join(
+                map(str, (*cells, *memory, *(entry[count] for count in COUNTS)))
+            )
+            + " |"
+        )
     return lines
 
 
@@ -93,5 +145,8 @@ def planned(entry: Mapping[str, Any]) -> int:
 
 def shape_of(entry: Mapping[str, Any]) -> Shape:
     """The shape of the entry; JSON has lists in place of tuples."""
-    values: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in entry["shape"].items()}
+    values: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in entry["shape"].items()
+    }
     return Shape(**values)

@@ -1,4 +1,6 @@
-"""What every group of measurements needs: the work, a temporary folder, progress messages, and the engines under test."""
+"""What every group of measurements needs: the work, a temporary folder, progress
+messages, and the engines under test.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,12 @@ from .clock import Engine, medians, timed
 from .record import Measured
 from .work import Work
 
-TORCH, BAG, OURS, FULL = "torch loop", "torch loop, embedding_bag", "jaxrecall", "jaxrecall, exact: full"
+TORCH, BAG, OURS, FULL = (
+    "torch loop",
+    "torch loop, embedding_bag",
+    "jaxrecall",
+    "jaxrecall, exact: full",
+)
 NO_TORCH = "torch is not installed: pip install '.[bench]'"
 
 
@@ -33,31 +40,53 @@ class Bench:
     def new_folder(self) -> Path:
         return self.folder / str(next(self.numbers))
 
-    def interleaved(self, engines: Mapping[str, Engine], rounds: int | None = None) -> dict[str, list[float]]:
+    def interleaved(
+        self, engines: Mapping[str, Engine], rounds: int | None = None
+    ) -> dict[str, list[float]]:
         return clock.interleaved(engines, rounds or self.rounds, self.log)
 
 
-def torch_engines(runs: Callable[[int], Sequence[tuple[Point, int]]]) -> dict[str, Engine]:
-    """Both forms of the torch loop over the runs of a call, warmed up; none where torch is missing."""
+def torch_engines(
+    runs: Callable[[int], Sequence[tuple[Point, int]]],
+) -> dict[str, Engine]:
+    """Both forms of the torch loop over the runs of a call, warmed up; none where torch
+    is missing.
+    """
     try:
         from . import torch_loop
     except ModuleNotFoundError:
         return {}
 
     def engine(form: str) -> Engine:
-        torch_loop.run(Point(V=16, N=64, d=16, L=4, n_test=64), 0, form)  # starts its threads
-        return timed(lambda call: [torch_loop.run(point, seed, form) for point, seed in runs(call)])
+        torch_loop.run(
+            Point(V=16, N=64, d=16, L=4, n_test=64), 0, form
+        )  # starts its threads
+        return timed(
+            lambda call: [
+                torch_loop.run(point, seed, form) for point, seed in runs(call)
+            ]
+        )
 
     return {TORCH: engine("keys"), BAG: engine("bag")}
 
 
-def against_torch(seconds: Mapping[str, list[float]], ours: str = OURS, scale: float = 1.0, note: str = "") -> Measured:
+def against_torch(
+    seconds: Mapping[str, list[float]],
+    ours: str = OURS,
+    scale: float = 1.0,
+    note: str = "",
+) -> Measured:
     """The row torch loop / ours; not run without torch. `scale` is for unequal work."""
     at = medians(seconds)
     if TORCH not in at:
         return Measured(note=f"not run: {NO_TORCH}", seconds={ours: seconds[ours]})
     shown = {name: seconds[name] for name in (TORCH, BAG, ours)}
-    return Measured([scale * at[TORCH] / at[ours]], f"{scale * at[BAG] / at[ours]:.3g}x", note, shown)
+    return Measured(
+        [scale * at[TORCH] / at[ours]],
+        f"{scale * at[BAG] / at[ours]:.3g}x",
+        note,
+        shown,
+    )
 
 
 def simulator(point: Point) -> Engine:

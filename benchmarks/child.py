@@ -1,4 +1,6 @@
-"""What fresh processes run: `python -m benchmarks.child TASK JSON` prints one JSON object. The clock starts after the imports."""
+"""What fresh processes run: `python -m benchmarks.child TASK JSON` prints one JSON
+object. The clock starts after the imports.
+"""
 
 from __future__ import annotations
 
@@ -23,11 +25,17 @@ from . import clock
 from .work import FULL, TINY
 
 SLOW_COMPILE_SECONDS = 0.3
-"""Simulator programs take seconds to compile, helpers hundredths of one. The compile cache draws the same line."""
+"""Simulator programs take seconds to compile, helpers hundredths of one. The compile
+cache draws the same line.
+"""
 
 
-def cold_jaxrecall(tiny: bool, threshold: float = SLOW_COMPILE_SECONDS) -> dict[str, Any]:
-    """S1 by `jaxrecall.sweep`: seconds to the last row, and which programs were compiled rather than found in the cache."""
+def cold_jaxrecall(
+    tiny: bool, threshold: float = SLOW_COMPILE_SECONDS
+) -> dict[str, Any]:
+    """S1 by `jaxrecall.sweep`: seconds to the last row, and which programs were
+    compiled rather than found in the cache.
+    """
     import jaxrecall
 
     import_all()
@@ -36,23 +44,35 @@ def cold_jaxrecall(tiny: bool, threshold: float = SLOW_COMPILE_SECONDS) -> dict[
         out = Path(folder) / "S1"
         seconds, whole = clock.sweep((TINY if tiny else FULL).S1.grid(), out)
         rows: Any = jaxrecall.load(out)
-    return {"seconds": seconds, "whole": whole, "rows": len(rows), "accuracy": float(rows["accuracy"].mean()), "programs": programs}
+    return {
+        "seconds": seconds,
+        "whole": whole,
+        "rows": len(rows),
+        "accuracy": float(rows["accuracy"].mean()),
+        "programs": programs,
+    }
 
 
 def import_all() -> None:
-    """Imports all that a sweep may need, as its command does, so that importing is not counted."""
+    """Imports all that a sweep may need, as its command does, so that importing is not
+    counted.
+    """
     import jaxrecall
     from jaxrecall.cli.process import collect_rarely
 
     collect_rarely()
     ours = [module.name for module in walk_packages(jaxrecall.__path__, "jaxrecall.")]
-    needed = [name for name in ours if not name.endswith((".__main__", ".slurm", ".ray"))]  # Ray and Slurm take no part
+    needed = [
+        name for name in ours if not name.endswith((".__main__", ".slurm", ".ray"))
+    ]  # Ray and Slurm take no part
     for name in ("matplotlib.pyplot", "pyarrow.parquet", *needed):
         import_module(name)
 
 
 def estimated(grid: str, arguments: list[str]) -> dict[str, Any]:
-    """What a dry run estimates for a grid, seconds, and what its sweep takes to the last row."""
+    """What a dry run estimates for a grid, seconds, and what its sweep takes to the
+    last row.
+    """
     import_all()
     from jaxrecall.sweep.grid import read_grid
     from jaxrecall.sweep.running.job import prepare
@@ -68,7 +88,9 @@ def estimated(grid: str, arguments: list[str]) -> dict[str, Any]:
 
 
 def compiled_programs(threshold: float) -> list[str]:
-    """A list that grows by the name of each program that takes `threshold` seconds or more to compile."""
+    """A list that grows by the name of each program that takes `threshold` seconds or
+    more to compile.
+    """
     import jax
 
     names: list[str] = []
@@ -90,12 +112,16 @@ def compiled_programs(threshold: float) -> list[str]:
 
 
 def compiling(tiny: bool, light: bool) -> dict[str, Any]:
-    """The program of S1 from nothing: processor seconds, of all threads, to trace and compile it."""
+    """The program of S1 from nothing: processor seconds, of all threads, to trace and
+    compile it.
+    """
     from jaxrecall.simulator import program
     from jaxrecall.simulator.shape import Shape
 
     points = (TINY if tiny else FULL).S1.points()
-    shape = Shape.sized(points[0], max(p.V for p in points), max(p.d for p in points), 0)
+    shape = Shape.sized(
+        points[0], max(p.V for p in points), max(p.d for p in points), 0
+    )
     program.start()
     start = time.process_time()
     program.compiled(replace(shape, light=light))
@@ -107,12 +133,23 @@ def cold_torch(tiny: bool, form: str) -> dict[str, Any]:
     from . import torch_loop
 
     start = time.perf_counter()
-    accuracies = [torch_loop.run(point, seed, form) for point, seed in (TINY if tiny else FULL).S1.runs()]
-    return {"seconds": time.perf_counter() - start, "rows": len(accuracies), "accuracy": mean(accuracies)}
+    accuracies = [
+        torch_loop.run(point, seed, form)
+        for point, seed in (TINY if tiny else FULL).S1.runs()
+    ]
+    return {
+        "seconds": time.perf_counter() - start,
+        "rows": len(accuracies),
+        "accuracy": mean(accuracies),
+    }
 
 
-def later_torch(tiny: bool, form: str, threads: int, which: Sequence[int]) -> dict[str, Any]:
-    """Some of the runs beyond the recipe by the torch loop, on so many threads; a short one comes before."""
+def later_torch(
+    tiny: bool, form: str, threads: int, which: Sequence[int]
+) -> dict[str, Any]:
+    """Some of the runs beyond the recipe by the torch loop, on so many threads; a short
+    one comes before.
+    """
     import torch  # pyright: ignore[reportMissingImports]
 
     from . import torch_loop
@@ -130,12 +167,20 @@ def cold_jax(tiny: bool) -> dict[str, Any]:
     from . import jax_loop
 
     start = time.perf_counter()
-    accuracies = [jax_loop.run(point, seed) for point, seed in (TINY if tiny else FULL).S1.runs()]
-    return {"seconds": time.perf_counter() - start, "rows": len(accuracies), "accuracy": mean(accuracies)}
+    accuracies = [
+        jax_loop.run(point, seed) for point, seed in (TINY if tiny else FULL).S1.runs()
+    ]
+    return {
+        "seconds": time.perf_counter() - start,
+        "rows": len(accuracies),
+        "accuracy": mean(accuracies),
+    }
 
 
 def size(tiny: bool, N: int, cache: str) -> dict[str, Any]:
-    """Two runs of N samples: peak memory of the process in bytes. Programs are found in `cache` or left there."""
+    """Two runs of N samples: peak memory of the process in bytes. Programs are found in
+    `cache` or left there.
+    """
     return _size((TINY if tiny else FULL).memory.replace(N=N), cache)
 
 
@@ -145,46 +190,87 @@ def _size(point: Point, cache: str) -> dict[str, Any]:
     from jaxrecall import simulate
 
     jax.config.update("jax_compilation_cache_dir", cache)
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", SLOW_COMPILE_SECONDS)
+    jax.config.update(
+        "jax_persistent_cache_min_compile_time_secs", SLOW_COMPILE_SECONDS
+    )
     for seed in range(2):
         simulate(point, seed)
     return {"peak_bytes": peak_bytes()}
 
 
 def pool_size(tiny: bool, N: int, L: int, cache: str) -> dict[str, Any]:
-    """Two runs with a pool: peak memory of the process in bytes. Programs are found in `cache` or left there."""
+    """Two runs with a pool: peak memory of the process in bytes. Programs are found in
+    `cache` or left there.
+    """
     return _size((TINY if tiny else FULL).pool.replace(N=N, L=L), cache)
 
 
 def fit(seeds: int) -> dict[str, Any]:
-    """`jaxrecall.fit.fit` of a table that follows a law: 120 cells, 16 levels, `seeds` seeds."""
+    """`jaxrecall.fit.fit` of a table that follows a law: 120 cells, 16 levels, `seeds`
+    seeds.
+    """
     import numpy as np
     import pandas as pd
 
     from jaxrecall.analysis.fit import fit
 
     rng = np.random.default_rng(0)
-    axes = {"V": [64, 91, 128, 181, 256], "d": [32, 64, 91, 128, 181, 256, 362, 512], "L": [8, 64, 512]}
+    axes = {
+        "V": [64, 91, 128, 181, 256],
+        "d": [32, 64, 91, 128, 181, 256, 362, 512],
+        "L": [8, 64, 512],
+    }
     levels = np.round(2 ** (8 + np.arange(16) / 2)).astype(int)
-    frame = pd.MultiIndex.from_product([*axes.values(), levels, range(seeds)], names=[*axes, "N", "seed"]).to_frame(index=False)
-    star = np.log(2 * frame["V"] ** 2 / frame["d"] * frame["L"] ** 0.5) + rng.normal(0, 0.2, seeds)[frame["seed"]]
+    frame = pd.MultiIndex.from_product(
+        [*axes.values(), levels, range(seeds)], names=[*axes, "N", "seed"]
+    ).to_frame(index=False)
+    star = (
+        np.log(2 * frame["V"] ** 2 / frame["d"] * frame["L"] ** 0.5)
+        + rng.normal(0, 0.2, seeds)[frame["seed"]]
+    )
     right = rng.binomial(2048, 1 / (1 + np.exp(-1.5 * (np.log(frame["N"]) - star))))
     frame = frame.assign(m=0, n_test=2048, n_correct=right)
     start = time.perf_counter()
     fit(frame, [0.5])
-    return {"rows": len(frame), "seconds": time.perf_counter() - start, "peak_bytes": peak_bytes()}
+    return {
+        "rows": len(frame),
+        "seconds": time.perf_counter() - start,
+        "peak_bytes": peak_bytes(),
+    }
 
 
 def peak_bytes() -> int:
-    """Largest resident size of this process. Linux's getrusage would count what the parent held when it forked."""
+    """Largest resident size of this process. Linux's getrusage would count what the
+    parent held when it forked.
+    """
     try:
-        line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
+        line = next(
+            line
+            for line in Path("/proc/self/status").read_text().splitlines()
+            if line.startswith("VmHWM")
+        )
         return int(line.split()[1]) * 1024
     except (OSError, StopIteration):
-        return math.ceil(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024))
+        return math.ceil(
+            resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+            * (1 if sys.platform == "darwin" else 1024)
+        )
 
 
-TASKS = {task.__name__: task for task in (cold_jaxrecall, compiling, cold_torch, later_torch, cold_jax, estimated, size, pool_size, fit)}
+TASKS = {
+    task.__name__: task
+    for task in (
+        cold_jaxrecall,
+        compiling,
+        cold_torch,
+        later_torch,
+        cold_jax,
+        estimated,
+        size,
+        pool_size,
+        fit,
+    )
+}
 
 if __name__ == "__main__":
     print(json.dumps(TASKS[sys.argv[1]](**json.loads(sys.argv[2]))))

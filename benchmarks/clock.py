@@ -1,4 +1,6 @@
-"""How things are timed, and on what: interleaved repeats, sweeps in this process, fresh processes, the machine."""
+"""How things are timed, and on what: interleaved repeats, sweeps in this process, fresh
+processes, the machine.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ from statistics import median
 from typing import Any
 
 Engine = Callable[[int], float]
-"""Runs the work once, with the random numbers of that call, and says how many seconds it took."""
+"""Runs the work once, with the random numbers of that call, and says how many seconds
+it took.
+"""
 
 ROUND_SECONDS, ROUND_CALLS, PAUSE_SECONDS = 1.0, 5, 0.2
 
@@ -32,8 +36,11 @@ def timed(work: Callable[[int], Any]) -> Engine:
     return engine
 
 
-def interleaved(engines: Mapping[str, Engine], rounds: int, log: Callable[[str], None]) -> dict[str, list[float]]:
-    """Seconds of every call. In each round every engine has its turn: up to five calls, until a second has gone by.
+def interleaved(
+    engines: Mapping[str, Engine], rounds: int, log: Callable[[str], None]
+) -> dict[str, list[float]]:
+    """Seconds of every call. In each round every engine has its turn: up to five calls,
+    until a second has gone by.
 
     The first call of an engine should be behind it: here nothing is left out.
     """
@@ -45,7 +52,10 @@ def interleaved(engines: Mapping[str, Engine], rounds: int, log: Callable[[str],
             while len(here) < ROUND_CALLS and sum(here) < ROUND_SECONDS:
                 here.append(engine(1 + turn * ROUND_CALLS + len(here)))
             seconds[name] += here
-            log(f"round {turn + 1} of {rounds}, {name}: {', '.join(f'{s:.3g}' for s in here)} s")
+            log(
+                f"round {turn + 1} of {rounds}, {name}:"
+                f" {', '.join(f'{s:.3g}' for s in here)} s"
+            )
     return seconds
 
 
@@ -54,9 +64,11 @@ def medians(seconds: Mapping[str, list[float]]) -> dict[str, float]:
 
 
 def sweep(grid: str, folder: Path, *arguments: str) -> tuple[float, float]:
-    """`jaxrecall.sweep` on a grid in this process, rows to `folder`: seconds to the last row, and to the end.
+    """`jaxrecall.sweep` on a grid in this process, rows to `folder`: seconds to the
+    last row, and to the end.
 
-    The last row is there when its part file is renamed into place; after that come the table and the picture.
+    The last row is there when its part file is renamed into place; after that come the
+    table and the picture.
     """
     from jaxrecall.sweep.__main__ import main
 
@@ -88,12 +100,16 @@ def dry_run(grid: str, folder: Path, *arguments: str) -> dict[str, Any]:
         "--json",
         *arguments,
     ]
-    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    return json.loads(
+        subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    )
 
 
 @contextlib.contextmanager
 def quiet() -> Iterator[Callable[[], str]]:
-    """Nothing that is written meanwhile reaches the terminal, not even a progress bar; gives what was written."""
+    """Nothing that is written meanwhile reaches the terminal, not even a progress bar;
+    gives what was written.
+    """
     sys.stdout.flush()
     sys.stderr.flush()
     with tempfile.TemporaryFile("w+") as file:
@@ -116,20 +132,37 @@ def quiet() -> Iterator[Callable[[], str]]:
 
 
 def fresh(task: str, sweep_cache: str = "", **arguments: Any) -> dict[str, Any]:
-    """What `benchmarks.child` answers to a task, in a process of its own; sweeps there keep programs in that folder (none if empty)."""
+    """What `benchmarks.child` answers to a task, in a process of its own; sweeps there
+    keep programs in that folder (none if empty).
+    """
     environment = {**os.environ, "JAXRECALL_CACHE": sweep_cache}
     environment.pop("JAX_COMPILATION_CACHE_DIR", None)
     command = [sys.executable, "-m", "benchmarks.child", task, json.dumps(arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=Path(__file__).parent.parent)
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        env=environment,
+        cwd=Path(__file__).parent.parent,
+    )
     if done.returncode:
-        raise RuntimeError(f"{' '.join(command[2:])} ended with exit code {done.returncode}: {done.stderr[-2000:]}")
+        raise RuntimeError(
+            f"{' '.join(command[2:])} ended with exit code {done.returncode}:"
+            f" {done.stderr[-2000:]}"
+        )
     return json.loads(done.stdout.splitlines()[-1])
 
 
 def machine() -> str:
     """Processor, cores and memory."""
     with contextlib.suppress(OSError, IndexError):
-        cpu = Path("/proc/cpuinfo").read_text().split("model name")[1].split("\n")[0].strip(" \t:")
+        cpu = (
+            Path("/proc/cpuinfo")
+            .read_text()
+            .split("model name")[1]
+            .split("\n")[0]
+            .strip(" \t:")
+        )
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
         return f"{cpu}, {os.cpu_count()} cores, {memory:.0f} GiB"
     return f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores"
@@ -144,11 +177,18 @@ def versions() -> dict[str, str]:
     here = Path(__file__).parent
     with contextlib.suppress(OSError, subprocess.CalledProcessError):
         git = ["git", "describe", "--always", "--dirty", "--exclude", "*"]
-        found["commit"] = subprocess.run(git, check=True, capture_output=True, text=True, cwd=here).stdout.strip()
+        found["commit"] = subprocess.run(
+            git, check=True, capture_output=True, text=True, cwd=here
+        ).stdout.strip()
     return found
 
 
 def circumstances() -> dict[str, Any]:
     """What a row remembers of where and when it was measured."""
     now = datetime.datetime.now().astimezone().isoformat(timespec="minutes")
-    return {"date": now, "machine": machine(), "load": round(os.getloadavg()[0], 2), "versions": versions()}
+    return {
+        "date": now,
+        "machine": machine(),
+        "load": round(os.getloadavg()[0], 2),
+        "versions": versions(),
+    }

@@ -1,8 +1,10 @@
-"""python -m benchmarks.crossings: do crossings and their intervals hold what they say? Searches and tables whose truth is known.
+"""python -m benchmarks.crossings: do crossings and their intervals hold what they say?
+Searches and tables whose truth is known.
 
-Each replicate draws a cell of a family anew. A seed shifts its curve, and in some cells its ceiling; answers are overdispersed
-besides. The truth is where the mean over all seeds crosses theta. A search runs as the package runs it; a table has levels around
-the truth, often with the crossing near an end. Both are read by the same estimator.
+Each replicate draws a cell of a family anew. A seed shifts its curve, and in some cells
+its ceiling; answers are overdispersed besides. The truth is where the mean over all
+seeds crosses theta. A search runs as the package runs it; a table has levels around the
+truth, often with the crossing near an end. Both are read by the same estimator.
 """
 
 from __future__ import annotations
@@ -38,7 +40,9 @@ WIDTH, MAX_RUNS, MANY_SEEDS = 0.3, 400, 200
 
 @dataclass(frozen=True)
 class Cell:
-    """Accuracy against ln of the level; everything that a run depends on besides level and seed."""
+    """Accuracy against ln of the level; everything that a run depends on besides level
+    and seed.
+    """
 
     key: int
     theta: float
@@ -53,13 +57,21 @@ class Cell:
     falls: bool = False
 
     def accuracy(self, x: float, of_seed: np.ndarray) -> np.ndarray:
-        """The expected accuracy of seeds, given the two normal numbers of each, (2, ...) -> (...)."""
+        """The expected accuracy of seeds, given the two normal numbers of each, (2,
+        ...) -> (...).
+        """
         top = (self.ceiling + self.ceiling_spread * of_seed[1]).clip(0.02, 1)
-        rising = 0.01 + (top - 0.01) * SHAPES[self.shape][0](self.slope * (x - self.middle - self.spread * of_seed[0]))
+        rising = 0.01 + (top - 0.01) * SHAPES[self.shape][0](
+            self.slope * (x - self.middle - self.spread * of_seed[0])
+        )
         return 1 - rising if self.falls else rising
 
     def run(self, level: float, seed: int) -> float:
-        p = float(self.accuracy(math.log(level), np.random.default_rng((self.key, seed)).normal(size=2)))
+        p = float(
+            self.accuracy(
+                math.log(level), np.random.default_rng((self.key, seed)).normal(size=2)
+            )
+        )
         rng = np.random.default_rng((self.key, seed, round(1e4 * math.log(level))))
         if self.correlation:
             one = 1 / self.correlation - 1
@@ -67,27 +79,45 @@ class Cell:
         return rng.binomial(self.n_test, p) / self.n_test
 
     def truth(self) -> float:
-        """Where the mean over all seeds crosses theta, in ln of the level, by bisection."""
+        """Where the mean over all seeds crosses theta, in ln of the level, by
+        bisection.
+        """
         nodes, weights = np.polynomial.hermite_e.hermegauss(41)
-        of_seed, weight = np.array(np.meshgrid(nodes, nodes)), np.outer(weights, weights) / weights.sum() ** 2
+        of_seed, weight = (
+            np.array(np.meshgrid(nodes, nodes)),
+            np.outer(weights, weights) / weights.sum() ** 2,
+        )
         low, high = self.middle - 30, self.middle + 30
         for _ in range(50):
             x = (low + high) / 2
-            beyond = ((self.accuracy(x, of_seed) * weight).sum() >= self.theta) != self.falls
+            beyond = (
+                (self.accuracy(x, of_seed) * weight).sum() >= self.theta
+            ) != self.falls
             low, high = (low, x) if beyond else (x, high)
         return x
 
 
 def draw(family: str, rng: np.random.Generator, key: int) -> Cell:
-    slope = {"steep": (5, 20), "slow": (0.4, 0.9), "ceiling": (1, 4), "integer": (3, 12)}.get(family, (1, 3))
-    spread = {"steep": (0.02, 0.3), "slow": (0.2, 1.0), "integer": (0.02, 0.15)}.get(family, (0.1, 0.5))
+    slope = {
+        "steep": (5, 20),
+        "slow": (0.4, 0.9),
+        "ceiling": (1, 4),
+        "integer": (3, 12),
+    }.get(family, (1, 3))
+    spread = {"steep": (0.02, 0.3), "slow": (0.2, 1.0), "integer": (0.02, 0.15)}.get(
+        family, (0.1, 0.5)
+    )
     flat = family == "ceiling"
     return Cell(
         key=key,
         theta=0.5 if flat else float(rng.choice([0.25, 0.5, 0.5, 0.8])),
         shape=str(rng.choice(list(SHAPES))),
         slope=rng.uniform(*slope),
-        middle=rng.uniform(math.log(4), math.log(24)) if family == "integer" else rng.uniform(6.5, 10),
+        middle=(
+            rng.uniform(math.log(4), math.log(24))
+            if family == "integer"
+            else rng.uniform(6.5, 10)
+        ),
         spread=rng.uniform(*spread),
         ceiling=rng.uniform(0.55, 1) if flat else 1.0,
         ceiling_spread=float(rng.choice([0, 0.03])) if flat else 0.0,
@@ -98,7 +128,9 @@ def draw(family: str, rng: np.random.Generator, key: int) -> Cell:
 
 
 class Read(NamedTuple):
-    """What was read off one search or table, and the truth; `found` is None if nothing crosses."""
+    """What was read off one search or table, and the truth; `found` is None if nothing
+    crosses.
+    """
 
     truth: float
     found: Crossing | None
@@ -112,9 +144,21 @@ def searched(family: str, replicates: int) -> Iterator[Read]:
     axis, low, high = ("d", 2, 256) if family == "integer" else ("N", 64, 2**20)
     for key in range(replicates):
         cell = draw(family, rng, key)
-        levels = Search(axis, (cell.theta,), low, high, WIDTH, MAX_RUNS).lattice(Names())
+        levels = Search(axis, (cell.theta,), low, high, WIDTH, MAX_RUNS).lattice(
+            Names()
+        )
         seeds = range(int(rng.integers(6, 9)) if family == "few seeds" else MANY_SEEDS)
-        search = CellSearch(Target(cell.theta, levels, WIDTH, MAX_RUNS, seeds, not cell.falls, farthest=farthest(axis, WIDTH)))
+        search = CellSearch(
+            Target(
+                cell.theta,
+                levels,
+                WIDTH,
+                MAX_RUNS,
+                seeds,
+                not cell.falls,
+                farthest=farthest(axis, WIDTH),
+            )
+        )
         while search.result is None:
             search.update([cell.run(level, seed) for level, seed in search.pending])
         yield Read(cell.truth(), search.result.threshold, len(search.accuracy))
@@ -125,36 +169,77 @@ def tabled(family: str, replicates: int) -> Iterator[Read]:
     rng = np.random.default_rng(sum(map(ord, family)) + 1)
     for key in range(replicates):
         cell = draw(family, rng, 10**6 + key)
-        truth, n, seeds = cell.truth(), int(rng.choice(list(STEP))), 6 if family == "few seeds" else int(rng.choice([8, 12, 16, 24]))
+        truth, n, seeds = (
+            cell.truth(),
+            int(rng.choice(list(STEP))),
+            6 if family == "few seeds" else int(rng.choice([8, 12, 16, 24])),
+        )
         step = math.log(STEP[n])
         x = truth + (rng.normal(0, 0.18) * n + np.arange(n) - (n - 1) / 2) * step
         levels = np.unique(np.exp(x).round().clip(2))
-        accuracy = np.array([[cell.run(level, seed) for level in levels] for seed in range(seeds)])
-        found = Curve(np.log(levels), 1 - accuracy if cell.falls else accuracy).crossing(1 - cell.theta if cell.falls else cell.theta)
+        accuracy = np.array(
+            [[cell.run(level, seed) for level in levels] for seed in range(seeds)]
+        )
+        found = Curve(
+            np.log(levels), 1 - accuracy if cell.falls else accuracy
+        ).crossing(1 - cell.theta if cell.falls else cell.theta)
         sure = found.side == 0 and not any(found.is_open)
-        yield Read(truth, found if sure else None, accuracy.size, np.diff(np.log(levels)).max())
+        yield Read(
+            truth, found if sure else None, accuracy.size, np.diff(np.log(levels)).max()
+        )
 
 
-def best_rates(curvature: tuple[float, float], replicates: int, of_search: bool) -> Iterator[Read]:
-    """The best of 5 rates by `fit --best`, 8 seeds: N* is least at a rate between them, and rises with ln of the rate squared."""
+def best_rates(
+    curvature: tuple[float, float], replicates: int, of_search: bool
+) -> Iterator[Read]:
+    """The best of 5 rates by `fit --best`, 8 seeds: N* is least at a rate between them,
+    and rises with ln of the rate squared.
+    """
     rng, rates, S = np.random.default_rng(1), np.array([0.01, 0.03, 0.1, 0.3, 1.0]), 8
     for key in range(replicates):
         cell = replace(draw("", rng, 2 * 10**6 + key), theta=0.5)
-        off = rng.uniform(*curvature) * (np.log(rates / 0.1) / 1.15 - rng.uniform(-1.5, 1.5)) ** 2
-        cells = [replace(cell, key=10 * cell.key + i, middle=cell.middle + one) for i, one in enumerate(off)]
-        shift, steps = rng.uniform(-0.35, 0.35), np.array([-1.5, -0.35, 0.35, 1.0]) if of_search else np.arange(-4, 5) * math.log(2)
+        off = (
+            rng.uniform(*curvature)
+            * (np.log(rates / 0.1) / 1.15 - rng.uniform(-1.5, 1.5)) ** 2
+        )
+        cells = [
+            replace(cell, key=10 * cell.key + i, middle=cell.middle + one)
+            for i, one in enumerate(off)
+        ]
+        shift, steps = (
+            rng.uniform(-0.35, 0.35),
+            (
+                np.array([-1.5, -0.35, 0.35, 1.0])
+                if of_search
+                else np.arange(-4, 5) * math.log(2)
+            ),
+        )
         made = []
         for rate, one in zip(rates, cells, strict=True):
-            levels = np.unique(np.exp((one.truth() if of_search else cell.middle + shift) + steps).round())
-            k = one.n_test * np.array([[one.run(level, seed) for seed in range(S)] for level in levels])
-            made.append(Runs({"lr": float(rate)}, levels, k, np.full_like(k, one.n_test)))
+            levels = np.unique(
+                np.exp(
+                    (one.truth() if of_search else cell.middle + shift) + steps
+                ).round()
+            )
+            k = one.n_test * np.array(
+                [[one.run(level, seed) for seed in range(S)] for level in levels]
+            )
+            made.append(
+                Runs({"lr": float(rate)}, levels, k, np.full_like(k, one.n_test))
+            )
         (found,) = of_best(Family("", made), 0.5, EDGE, "lr").found
-        yield Read(min(one.truth() for one in cells), found if found.side == 0 and not any(found.is_open) else None, 0)
+        yield Read(
+            min(one.truth() for one in cells),
+            found if found.side == 0 and not any(found.is_open) else None,
+            0,
+        )
 
 
 def line(read: Sequence[Read]) -> str:
     """How well the crossings that come with an interval, and these, hold the truth."""
-    known = [(one, one.found) for one in read if one.found and math.isfinite(one.found.width)]
+    known = [
+        (one, one.found) for one in read if one.found and math.isfinite(one.found.width)
+    ]
     if not known:
         return f"{len(read):5} replicates, none with an interval"
     held = np.array([found.lo <= one.truth <= found.hi for one, found in known])
@@ -162,20 +247,41 @@ def line(read: Sequence[Read]) -> str:
     width, gap = np.array([(found.width, one.gap) for one, found in known]).T
     inside = [found.lo <= found.log_x <= found.hi for _, found in known]
     wide = width > 3 * gap
-    shares = {"truth in": held, "point in": inside, "off by 3 half widths": abs(error) > 1.5 * width}
+    shares = {
+        "truth in": held,
+        "point in": inside,
+        "off by 3 half widths": abs(error) > 1.5 * width,
+    }
     shares |= {f"of {wide.sum()} wider than 3 steps": held[wide]} if wide.any() else {}
-    listed = ", ".join(f"{name} {100 * np.mean(share):.1f} %" for name, share in shares.items())
+    listed = ", ".join(
+        f"{name} {100 * np.mean(share):.1f} %" for name, share in shares.items()
+    )
     bias = f"bias {error.mean():+.3f} ({error.std() / math.sqrt(len(error)):.3f})"
     runs = np.median([one.runs for one in read])
     share = f"{100 * len(known) / len(read):.0f} % with an interval"
-    return f"{len(read):5} replicates, {share}: {listed}, {bias}, median width {np.median(width):.2f}, {runs:.0f} runs"
+    return (
+        f"{len(read):5} replicates, {share}: {listed}, {bias}, median width"
+        f" {np.median(width):.2f}, {runs:.0f} runs"
+    )
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    p = argparse.ArgumentParser(prog="python -m benchmarks.crossings", description="How good crossings and their intervals are.")
-    p.add_argument("--replicates", type=int, default=300, metavar="R", help="searches and tables per family (default: 300)")
+    p = argparse.ArgumentParser(
+        prog="python -m benchmarks.crossings",
+        description="How good crossings and their intervals are.",
+    )
+    p.add_argument(
+        "--replicates",
+        type=int,
+        default=300,
+        metavar="R",
+        help="searches and tables per family (default: 300)",
+    )
     args = p.parse_args(argv)
-    print(f"crossings against known truths; searches for a width of {WIDTH}; bias of ln N* with its standard error")
+    print(
+        f"crossings against known truths; searches for a width of {WIDTH}; bias of ln"
+        " N* with its standard error"
+    )
     for family, meaning in FAMILIES.items():
         print(f"{family}: {meaning}")
         for kind, read in (("searches", searched), ("tables  ", tabled)):
@@ -183,7 +289,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     for what, curvature in (("hardly differ", (0.005, 0.04)), ("differ", (0.05, 0.4))):
         print(f"best of 5 rates that {what}, 8 seeds")
         for of_search, kind in ((False, "tables  "), (True, "searches")):
-            print(f"  {kind} {line([*best_rates(curvature, args.replicates, of_search)])}", flush=True)
+            print(
+                f"  {kind}"
+                f" {line([*best_rates(curvature, args.replicates, of_search)])}",
+                flush=True,
+            )
     return 0
 
 

@@ -1,4 +1,6 @@
-"""The tables of docs/scaling.md and CONTRIBUTING.md, from the saved figures: python -m benchmarks.documented"""
+"""The tables of docs/scaling.md and CONTRIBUTING.md, from the saved figures: python -m
+benchmarks.documented
+"""
 
 from __future__ import annotations
 
@@ -10,13 +12,30 @@ from typing import Any
 
 from .record import ASKED, NOT_RUN, Asked, reached
 
-WORK = {"R1": "large run", "R2": "large run with an MLP", "S1": "small sweep", "S2": "large sweep"}
+WORK = {
+    "R1": "large run",
+    "R2": "large run with an MLP",
+    "S1": "small sweep",
+    "S2": "large sweep",
+}
 """What readers call the work of work.py."""
 
 REACHED = {"neither": "neither", "bar": "requirement", "aim": "goal", "": "not run"}
 
 SHOWN = (
-    *("R1", "R1-full", "R2", "S1-warm", "S1-cold-torch", "S1-cold-jax", "S2-warm", "memory", "search", "pool", "later"),
+    *(
+        "R1",
+        "R1-full",
+        "R2",
+        "S1-warm",
+        "S1-cold-torch",
+        "S1-cold-jax",
+        "S2-warm",
+        "memory",
+        "search",
+        "pool",
+        "later",
+    ),
     *("two-workers", "fit"),
 )
 """Keys of the figures that docs/scaling.md shows; results/benchmarks.md has all."""
@@ -30,7 +49,9 @@ def speed(rows: Rows) -> list[str]:
     for asked, name, row in _saved(rows):
         if asked.key not in SHOWN:
             continue
-        shown = [unit(value) for unit, value in zip(asked.units, row["values"], strict=False)]
+        shown = [
+            unit(value) for unit, value in zip(asked.units, row["values"], strict=False)
+        ]
         measured = ("; " if ";" in asked.bar else ", ").join(shown) or NOT_RUN
         lines.append(f"| {name} | {measured} | {row['beside']} |")
     return lines
@@ -40,7 +61,9 @@ def asked_for(rows: Rows) -> list[str]:
     """What the project asked of the same figures, and which of it was reached."""
     lines = ["| figure | requirement | goal | reached |", "| --- | --- | --- | --- |"]
     return lines + [
-        f"| {name} | {asked.bar} | {asked.aim} | {REACHED[reached(asked, row['values'])]} |" for asked, name, row in _saved(rows)
+        f"| {name} | {asked.bar} | {asked.aim} |"
+        f" {REACHED[reached(asked, row['values'])]} |"
+        for asked, name, row in _saved(rows)
     ]
 
 
@@ -48,7 +71,11 @@ def _saved(rows: Rows) -> Iterator[tuple[Asked, str, Mapping[str, Any]]]:
     """The saved figures that something was asked of, as readers call them."""
     for asked in ASKED:
         if asked.bar and asked.key in rows:
-            yield asked, re.sub("|".join(WORK), lambda found: WORK[found[0]], asked.figure), rows[asked.key]
+            yield (
+                asked,
+                re.sub("|".join(WORK), lambda found: WORK[found[0]], asked.figure),
+                rows[asked.key],
+            )
 
 
 if __name__ == "__main__":

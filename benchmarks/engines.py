@@ -1,9 +1,10 @@
-"""What a second core and Ray bring and cost: S1 with so many times the seeds that it takes more than a minute of one core.
+"""What a second core and Ray bring and cost: S1 with so many times the seeds that it
+takes more than a minute of one core.
 
 Each engine runs in turn in a process of its own.
 
-Timed is the steady state, from the first finished batch to the last; programs come from the compile cache, which a first sweep
-that is not counted leaves behind.
+Timed is the steady state, from the first finished batch to the last; programs come from
+the compile cache, which a first sweep that is not counted leaves behind.
 """
 
 from __future__ import annotations
@@ -22,19 +23,50 @@ from .clock import medians
 from .record import Measured
 
 SEEDS = 120
-ONE, TWO, RAY = "one worker, one core", "two workers, two cores", "two Ray tasks, two cores"
+ONE, TWO, RAY = (
+    "one worker, one core",
+    "two workers, two cores",
+    "two Ray tasks, two cores",
+)
 
 
-def steady_seconds(grid: Path, out: Path, cache: Path, cores: list[int], *arguments: str) -> tuple[float, int]:
-    """Seconds from the first finished batch of a sweep on these cores to the last, and how many runs it computed."""
+def steady_seconds(
+    grid: Path, out: Path, cache: Path, cores: list[int], *arguments: str
+) -> tuple[float, int]:
+    """Seconds from the first finished batch of a sweep on these cores to the last, and
+    how many runs it computed.
+    """
     environment = {**os.environ, "JAXRECALL_CACHE": str(cache), "JAX_PLATFORMS": "cpu"}
-    command = [sys.executable, "-m", "jaxrecall.sweep", "--grid", str(grid), "--out", str(out), "--json-log", *arguments]
-    pin = f"import os, sys; os.sched_setaffinity(0, {cores}); os.execv(sys.argv[1], sys.argv[1:])"
-    done = subprocess.run([sys.executable, "-c", pin, *command], env=environment, capture_output=True, text=True)
+    command = [
+        sys.executable,
+        "-m",
+        "jaxrecall.sweep",
+        "--grid",
+        str(grid),
+        "--out",
+        str(out),
+        "--json-log",
+        *arguments,
+    ]
+    pin = (
+        f"import os, sys; os.sched_setaffinity(0, {cores}); os.execv(sys.argv[1],"
+        " sys.argv[1:])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", pin, *command],
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
     if done.returncode:
-        raise RuntimeError(f"{' '.join(command)} ended with exit code {done.returncode}: {done.stderr[-2000:]}")
+        raise RuntimeError(
+            f"{' '.join(command)} ended with exit code {done.returncode}:"
+            f" {done.stderr[-2000:]}"
+        )
     events = [json.loads(line) for line in done.stdout.splitlines()]
-    times = [event["at"] for event in events if event["event"] == "batch" and event["rows"]]
+    times = [
+        event["at"] for event in events if event["event"] == "batch" and event["rows"]
+    ]
     return times[-1] - times[0], events[-1]["runs_executed"]
 
 
@@ -42,11 +74,19 @@ def side_by_side(bench: Bench) -> dict[str, Measured]:
     """One worker against two, and two of Ray's against those."""
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     if len(cores) < 2:
-        return {key: Measured(note="not run: needs two cores that a process can be bound to") for key in ("two-workers", "ray")}
+        return {
+            key: Measured(
+                note="not run: needs two cores that a process can be bound to"
+            )
+            for key in ("two-workers", "ray")
+        }
     sweep = replace(bench.work.S1, seeds=SEEDS * bench.work.S1.seeds)
     grid = bench.folder / "engines.yaml"
     grid.write_text(sweep.grid())
-    engines: dict[str, tuple[Any, ...]] = {ONE: (cores[:1], "--workers", "1"), TWO: (cores[:2], "--workers", "2")}
+    engines: dict[str, tuple[Any, ...]] = {
+        ONE: (cores[:1], "--workers", "1"),
+        TWO: (cores[:2], "--workers", "2"),
+    }
     if find_spec("ray"):
         engines[RAY] = (cores[:2], "--engine", "ray", "--workers", "2")
     cache = bench.new_folder()
@@ -63,9 +103,22 @@ def side_by_side(bench: Bench) -> dict[str, Measured]:
         for name in engines:
             seconds[name].append(run(name))
     at = medians(seconds)
-    note = f"{sweep.name} with {SEEDS} times the seeds, from the first finished batch to the last"
-    rows = {"two-workers": Measured([at[ONE] / at[TWO]], note=note, seconds={name: seconds[name] for name in (ONE, TWO)})}
+    note = (
+        f"{sweep.name} with {SEEDS} times the seeds, from the first finished batch to"
+        " the last"
+    )
+    rows = {
+        "two-workers": Measured(
+            [at[ONE] / at[TWO]],
+            note=note,
+            seconds={name: seconds[name] for name in (ONE, TWO)},
+        )
+    }
     if RAY in at:
         both = {name: seconds[name] for name in (RAY, TWO)}
-        return rows | {"ray": Measured([100 * (at[RAY] / at[TWO] - 1)], note=note, seconds=both)}
-    return rows | {"ray": Measured(note="not run: ray is not installed: pip install '.[ray]'")}
+        return rows | {
+            "ray": Measured([100 * (at[RAY] / at[TWO] - 1)], note=note, seconds=both)
+        }
+    return rows | {
+        "ray": Measured(note="not run: ray is not installed: pip install '.[ray]'")
+    }

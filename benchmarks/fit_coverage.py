@@ -1,8 +1,11 @@
-"""python -m benchmarks.fit_coverage: do 95 % intervals hold what they say? Tables with known N* and exponents, fitted.
+"""python -m benchmarks.fit_coverage: do 95 % intervals hold what they say? Tables with
+known N* and exponents, fitted.
 
-Each replicate draws exponents, levels, slopes, ceilings and seeds anew, then counts. A seed shifts all curves and each of its
-own; answers are overdispersed besides. Some cells level off below theta, some have too small or too large N, some rise within
-one step; in some tables, some cells are copies of others. Curves differ in slope and ceiling, and all have one of three shapes.
+Each replicate draws exponents, levels, slopes, ceilings and seeds anew, then counts. A
+seed shifts all curves and each of its own; answers are overdispersed besides. Some
+cells level off below theta, some have too small or too large N, some rise within one
+step; in some tables, some cells are copies of others. Curves differ in slope and
+ceiling, and all have one of three shapes.
 """
 
 from __future__ import annotations
@@ -33,28 +36,41 @@ STEP = {4: 3.0, 6: 2.5, 8: 2.0, 12: 1.6}
 
 @dataclass(frozen=True)
 class Setting:
-    """What tables are drawn: seeds and levels (drawn from those given), slopes of logit p in ln N, shares of odd cells."""
+    """What tables are drawn: seeds and levels (drawn from those given), slopes of logit
+    p in ln N, shares of odd cells.
+    """
 
     seeds: tuple[int, ...] = (8, 16)
     levels: tuple[int, ...] = tuple(STEP)
     theta: float = 0.5
     slope: tuple[float, float] = (1.0, 3.0)
     one_step: float = 0.1  # share of cells that rise at once
-    plateau: float = 0.7  # share of the cells at the smallest d that level off below theta
-    ceiling: float = 0.75  # the others level off between this and 1, half of them below 1
-    censored: float = 0.25  # spread of the levels around N*, as a share of half their range
-    seed_shift: float = 0.2  # standard deviations of ln N* between seeds, of all curves and of each
+    plateau: float = (
+        0.7  # share of the cells at the smallest d that level off below theta
+    )
+    ceiling: float = (
+        0.75  # the others level off between this and 1, half of them below 1
+    )
+    censored: float = (
+        0.25  # spread of the levels around N*, as a share of half their range
+    )
+    seed_shift: float = (
+        0.2  # standard deviations of ln N* between seeds, of all curves and of each
+    )
     own_shift: float = 0.15
     correlation: float = 0.01  # of the answers of one seed, beta-binomial
     n_test: int = 2048
-    copies: float = 0.0  # share of the cells at the larger L that are copies; the exponent of L is 0 then
+    # share of the cells at the larger L that are copies; the exponent of L is 0 then
+    copies: float = 0.0
 
 
 @dataclass(frozen=True)
 class Truth:
     family: Family
     exponents: np.ndarray
-    N_star: np.ndarray  # where the mean over seeds crosses theta; infinite where it never does
+    N_star: (
+        np.ndarray
+    )  # where the mean over seeds crosses theta; infinite where it never does
 
     def frame(self) -> Any:
         """The same table as a DataFrame of runs."""
@@ -63,14 +79,27 @@ class Truth:
         rows = []
         for cell in self.family.cells:
             for (level, seed), k in np.ndenumerate(cell.k):
-                rows.append(cell.at | {"N": cell.N[level], "seed": seed, "n_test": int(cell.n[level, seed]), "n_correct": int(k)})
+                rows.append(
+                    cell.at
+                    | {
+                        "N": cell.N[level],
+                        "seed": seed,
+                        "n_test": int(cell.n[level, seed]),
+                        "n_correct": int(k),
+                    }
+                )
         return pd.DataFrame(rows)
 
 
 def draw(rng: np.random.Generator, setting: Setting) -> Truth:
     """A table and what is true of it."""
     S, T = int(rng.choice(setting.seeds)), int(rng.choice(setting.levels))
-    at = [{"V": V, "d": d, "L": L, "m": 0} for V in AXES["V"] for d in AXES["d"] for L in AXES["L"]]
+    at = [
+        {"V": V, "d": d, "L": L, "m": 0}
+        for V in AXES["V"]
+        for d in AXES["d"]
+        for L in AXES["L"]
+    ]
     logs = np.log([[cell[axis] for axis in AXES] for cell in at])
     law = np.array([rng.uniform(1.5, 2.5), rng.uniform(-2, -0.5), rng.uniform(0, 1)])
     if setting.copies:
@@ -78,13 +107,19 @@ def draw(rng: np.random.Generator, setting: Setting) -> Truth:
     middle = 9 + (logs - logs.mean(axis=0)) @ law
     C, step, theta = len(at), np.log(STEP[T]), setting.theta
     off = rng.normal(0, setting.censored * step * T / 2, C)
-    start = np.round((middle + off) / step) + rng.uniform()  # one grid of N for all cells, from another level on
+    start = (
+        np.round((middle + off) / step) + rng.uniform()
+    )  # one grid of N for all cells, from another level on
     x = (start[:, None] + np.arange(T) - (T - 1) / 2) * step
     levels = np.round(np.exp(x)).astype(np.int64)
     ceiling = np.where(rng.random(C) < 0.5, 1.0, rng.uniform(setting.ceiling, 1, C))
     flat = (logs[:, 1] == logs[:, 1].min()) & (rng.random(C) < setting.plateau)
     ceiling = np.where(flat, rng.uniform(0.2, 0.8, C) * theta, ceiling)
-    slope = rng.uniform(*setting.slope) * np.exp(rng.normal(0, 0.2, C)) * np.where(rng.random(C) < setting.one_step, 20.0, 1.0)
+    slope = (
+        rng.uniform(*setting.slope)
+        * np.exp(rng.normal(0, 0.2, C))
+        * np.where(rng.random(C) < setting.one_step, 20.0, 1.0)
+    )
     up, link = SHAPES[str(rng.choice(list(SHAPES)))]
     at_middle = link(np.where(flat, 0.5, np.minimum(theta / ceiling, 0.999)))[:, None]
 
@@ -93,34 +128,60 @@ def draw(rng: np.random.Generator, setting: Setting) -> Truth:
         z = slope[:, None] * beyond.reshape(C, -1) + at_middle
         return (ceiling[:, None] * up(z)).clip(1e-12, 1 - 1e-12).reshape(beyond.shape)
 
-    spread = np.hypot(setting.seed_shift, setting.own_shift) * np.where(slope > 10, 0.1, 1.0)  # else seeds would smear the step
+    spread = np.hypot(setting.seed_shift, setting.own_shift) * np.where(
+        slope > 10, 0.1, 1.0
+    )  # else seeds would smear the step
     shift = spread[:, None] / np.hypot(setting.seed_shift, setting.own_shift)
-    shift = shift * (setting.seed_shift * rng.normal(size=S) + setting.own_shift * rng.normal(size=(C, S)))
+    shift = shift * (
+        setting.seed_shift * rng.normal(size=S)
+        + setting.own_shift * rng.normal(size=(C, S))
+    )
     p = accuracy(np.log(levels)[:, :, None] - middle[:, None, None] - shift[:, None, :])
     one = 1 / setting.correlation - 1
     k = rng.binomial(setting.n_test, rng.beta(p * one, (1 - p) * one)).astype(float)
-    star = np.where(flat, np.inf, np.exp(middle + _mean_crossing(accuracy, spread, theta)))
-    of = np.arange(C)  # the cell whose runs each cell has; L is the last axis, so even cells have the smaller L
+    star = np.where(
+        flat, np.inf, np.exp(middle + _mean_crossing(accuracy, spread, theta))
+    )
+    # the cell whose runs each cell has; L is the last axis, so even cells have the
+    # smaller L
+    of = np.arange(C)
     if setting.copies:
         of = np.where((of % 2 == 1) & (rng.random(C) < setting.copies), of - 1, of)
-    cells = [Cell(at[i], levels[j], k[j], np.full_like(k[j], setting.n_test), at[j] if j < i else None) for i, j in enumerate(of)]
+    cells = [
+        Cell(
+            at[i],
+            levels[j],
+            k[j],
+            np.full_like(k[j], setting.n_test),
+            at[j] if j < i else None,
+        )
+        for i, j in enumerate(of)
+    ]
     return Truth(Family("m = 0", cells), law, star[of])
 
 
 def _mean_crossing(accuracy: Any, spread: np.ndarray, theta: float) -> np.ndarray:
-    """Where the mean over normal shifts of the seeds crosses theta, by bisection: (C,)"""
+    """Where the mean over normal shifts of the seeds crosses theta, by bisection:
+    (C,)
+    """
     nodes, weights = np.polynomial.hermite_e.hermegauss(41)
     low, high = np.full(len(spread), -5.0), np.full(len(spread), 5.0)
     for _ in range(45):
         middle = (low + high) / 2
-        above = accuracy(middle[:, None] - spread[:, None] * nodes) @ (weights / weights.sum()) >= theta
+        above = (
+            accuracy(middle[:, None] - spread[:, None] * nodes)
+            @ (weights / weights.sum())
+            >= theta
+        )
         low, high = np.where(above, low, middle), np.where(above, middle, high)
     return middle
 
 
 @dataclass(frozen=True)
 class Checked:
-    """Of each replicate: seeds, levels; per axis: interval holds the truth, error, width; share of thresholds that hold theirs."""
+    """Of each replicate: seeds, levels; per axis: interval holds the truth, error,
+    width; share of thresholds that hold theirs.
+    """
 
     seeds: np.ndarray
     levels: np.ndarray
@@ -130,13 +191,25 @@ class Checked:
     thresholds: np.ndarray
 
     def __getitem__(self, which: Any) -> Checked:
-        return Checked(*(getattr(self, name)[which] for name in self.__dataclass_fields__))
+        return Checked(
+            *(getattr(self, name)[which] for name in self.__dataclass_fields__)
+        )
 
     def line(self) -> str:
-        cover, bias, width = 100 * self.held.mean(axis=0), self.error.mean(axis=0), self.width.mean(axis=0)
-        axes = ", ".join(f"{axis} {c:.1f} % ({b:+.3f}, {w:.2f})" for axis, c, b, w in zip(AXES, cover, bias, width, strict=True))
+        cover, bias, width = (
+            100 * self.held.mean(axis=0),
+            self.error.mean(axis=0),
+            self.width.mean(axis=0),
+        )
+        axes = ", ".join(
+            f"{axis} {c:.1f} % ({b:+.3f}, {w:.2f})"
+            for axis, c, b, w in zip(AXES, cover, bias, width, strict=True)
+        )
         thresholds = 100 * np.nanmean(self.thresholds)
-        return f"{len(self.held):5} replicates: exponents {cover.mean():.1f} % [{axes}], thresholds {thresholds:.1f} %"
+        return (
+            f"{len(self.held):5} replicates: exponents {cover.mean():.1f} % [{axes}],"
+            f" thresholds {thresholds:.1f} %"
+        )
 
 
 def estimates(family: Family, theta: float) -> Estimates:
@@ -146,21 +219,33 @@ def estimates(family: Family, theta: float) -> Estimates:
 
 
 def check(setting: Setting, replicates: int, seed: int = 0) -> Checked:
-    """Draws and fits `replicates` tables. Every one must determine the law: a null exponent raises ValueError."""
+    """Draws and fits `replicates` tables. Every one must determine the law: a null
+    exponent raises ValueError.
+    """
     found = []
     for replicate in range(replicates):
         truth = draw(np.random.default_rng((seed, replicate)), setting)
         e = estimates(truth.family, setting.theta)
         rows = exponents(e)
-        lo, hi, value = (np.array([row[name] for row in rows]) for name in ("lo", "hi", "exponent"))
+        lo, hi, value = (
+            np.array([row[name] for row in rows]) for name in ("lo", "hi", "exponent")
+        )
         if np.isnan(lo).any():
-            raise ValueError(f"replicate {replicate}: no interval ({rows[0]['warning']})")
-        crossed = [(row, star) for row, star in zip(thresholds(e), truth.N_star, strict=True) if row["censored"] == "no"]
+            raise ValueError(
+                f"replicate {replicate}: no interval ({rows[0]['warning']})"
+            )
+        crossed = [
+            (row, star)
+            for row, star in zip(thresholds(e), truth.N_star, strict=True)
+            if row["censored"] == "no"
+        ]
         held = [row["lo"] <= star <= row["hi"] for row, star in crossed]
         inside = (lo <= truth.exponents) & (truth.exponents <= hi)
         S, T = truth.family.cells[0].k.T.shape
         found.append((S, T, inside, value - truth.exponents, hi - lo, np.mean(held)))
-    return Checked(*(np.array(column, dtype=float) for column in zip(*found, strict=True)))
+    return Checked(
+        *(np.array(column, dtype=float) for column in zip(*found, strict=True))
+    )
 
 
 SETTINGS = {
@@ -168,17 +253,35 @@ SETTINGS = {
     "theta = 0.9": Setting(theta=0.9, ceiling=0.95),
     "nearly all cells rise within one step": Setting(one_step=0.9),
     "half of the cells at the larger L are copies, theta = 0.5": Setting(copies=0.5),
-    "half of the cells at the larger L are copies, theta = 0.9": Setting(copies=0.5, theta=0.9, ceiling=0.95),
-    "one logistic slope, no ceilings": replace(Setting(), one_step=0.0, plateau=0.0, ceiling=1.0, censored=0.0),
+    "half of the cells at the larger L are copies, theta = 0.9": Setting(
+        copies=0.5, theta=0.9, ceiling=0.95
+    ),
+    "one logistic slope, no ceilings": replace(
+        Setting(), one_step=0.0, plateau=0.0, ceiling=1.0, censored=0.0
+    ),
 }
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    p = argparse.ArgumentParser(prog="python -m benchmarks.fit_coverage", description="How often 95 % intervals hold the truth.")
-    p.add_argument("--replicates", type=int, default=1000, metavar="R", help="tables per setting (default: 1000)")
+    p = argparse.ArgumentParser(
+        prog="python -m benchmarks.fit_coverage",
+        description="How often 95 % intervals hold the truth.",
+    )
+    p.add_argument(
+        "--replicates",
+        type=int,
+        default=1000,
+        metavar="R",
+        help="tables per setting (default: 1000)",
+    )
     args = p.parse_args(argv)
-    warnings.simplefilter("ignore", RuntimeWarning)  # exp of nan where a cell has no interval
-    print("coverage of 95 % intervals of the reported estimate; in brackets: coverage (bias, width) per axis")
+    warnings.simplefilter(
+        "ignore", RuntimeWarning
+    )  # exp of nan where a cell has no interval
+    print(
+        "coverage of 95 % intervals of the reported estimate; in brackets: coverage"
+        " (bias, width) per axis"
+    )
     for name, setting in SETTINGS.items():
         checked = check(setting, args.replicates)
         print(f"{name}\n  all       {checked.line()}", flush=True)

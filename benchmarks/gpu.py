@@ -1,4 +1,6 @@
-"""What a GPU gains from runs side by side, and how much of its own float32-grade matmul rate a full run reaches."""
+"""What a GPU gains from runs side by side, and how much of its own float32-grade matmul
+rate a full run reaches.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +15,15 @@ from .record import Measured
 
 
 def batched_and_matmul(bench: Bench) -> dict[str, Measured]:
-    """S1 by the sweep against S1 by one `simulate` a run; R1 in full, its matmul operations a second over a plain matmul's."""
+    """S1 by the sweep against S1 by one `simulate` a run; R1 in full, its matmul
+    operations a second over a plain matmul's.
+    """
     if jax.default_backend() != "gpu":
-        return {"gpu": Measured(note=f"not run: jax sees {jax.devices()[0].device_kind}, no GPU")}
+        return {
+            "gpu": Measured(
+                note=f"not run: jax sees {jax.devices()[0].device_kind}, no GPU"
+            )
+        }
     grid, runs = bench.work.S1.grid(), list(bench.work.S1.runs())
 
     def sweep(call: int) -> float:
@@ -29,11 +37,24 @@ def batched_and_matmul(bench: Bench) -> dict[str, Measured]:
     one_by_one(0)
     full = bench.work.R1.replace(exact="full")
     jaxrecall.simulate(full, 0)
-    engines = {"batched": sweep, "one run a call": timed(one_by_one), "R1 full": timed(lambda call: jaxrecall.simulate(full, call))}
+    engines = {
+        "batched": sweep,
+        "one run a call": timed(one_by_one),
+        "R1 full": timed(lambda call: jaxrecall.simulate(full, call)),
+    }
     seconds = bench.interleaved(engines)
     at = medians(seconds)
     shapes = [(size, size, size) for size in ((256,) if bench.tiny else (4096, 8192))]
     rate = floor.best([floor.rate(*floor.matmul(*shape)) for shape in shapes]).one_call
     reached = floor.counts(full)["full"]["flops"] / at["R1 full"]
-    note = f"{jax.devices()[0].device_kind}: matmul {rate / 1e12:.3g} TFLOP/s at precision highest, R1 {reached / 1e12:.3g}"
-    return {"gpu": Measured([at["one run a call"] / at["batched"], 100 * reached / rate], note=note, seconds=seconds)}
+    note = (
+        f"{jax.devices()[0].device_kind}: matmul {rate / 1e12:.3g} TFLOP/s at precision"
+        f" highest, R1 {reached / 1e12:.3g}"
+    )
+    return {
+        "gpu": Measured(
+            [at["one run a call"] / at["batched"], 100 * reached / rate],
+            note=note,
+            seconds=seconds,
+        )
+    }

@@ -1,4 +1,6 @@
-"""What the guard costs: a guarded run over the same run in the full form, over a design of sizes."""
+"""What the guard costs: a guarded run over the same run in the full form, over a design
+of sizes.
+"""
 
 from __future__ import annotations
 
@@ -19,18 +21,34 @@ DESIGN: tuple[tuple[dict[str, Any], tuple[tuple[int, int, int], ...]], ...] = (
     (
         {},
         (
-            (16, 16, 2), (16, 256, 512), (16, 2048, 32), (64, 16, 512), (64, 64, 8), (64, 256, 512), (64, 1024, 8),
-            (256, 16, 2), (256, 64, 32), (256, 1024, 8), (1024, 16, 512), (1024, 256, 8), (1024, 2048, 2),
+            (16, 16, 2),
+            (16, 256, 512),
+            (16, 2048, 32),
+            (64, 16, 512),
+            (64, 64, 8),
+            (64, 256, 512),
+            (64, 1024, 8),
+            (256, 16, 2),
+            (256, 64, 32),
+            (256, 1024, 8),
+            (1024, 16, 512),
+            (1024, 256, 8),
+            (1024, 2048, 2),
         ),
     ),
-    ({"m": 512}, ((16, 16, 2), (64, 64, 32), (64, 1024, 32), (256, 16, 512), (1024, 128, 8))),
+    (
+        {"m": 512},
+        ((16, 16, 2), (64, 64, 32), (64, 1024, 32), (256, 16, 512), (1024, 128, 8)),
+    ),
     ({"pool": 64}, ((16, 16, 2), (64, 64, 512), (256, 256, 32), (1024, 64, 8))),
     ({"pool": 64, "m": 512}, ((64, 64, 32),)),
     ({"diagnose": True}, ((64, 64, 8), (256, 1024, 8))),
     ({"diagnose": True, "m": 512}, ((64, 64, 32),)),
     ({"decoders": True}, ((64, 64, 8), (64, 512, 32), (256, 32, 512))),
-)  # fmt: skip
-"""Extras, and (V, d, L) with them: every size from its least to its largest, few samples, where the guard weighs most."""
+)
+"""Extras, and (V, d, L) with them: every size from its least to its largest, few
+samples, where the guard weighs most.
+"""
 
 TINY = (({}, ((16, 16, 4), (64, 16, 64))),)
 N = 256
@@ -43,20 +61,45 @@ def points(tiny: bool) -> Iterator[Point]:
 
 
 def worst(bench: Bench) -> dict[str, Measured]:
-    """The largest ratio, and a table of all. A run that its guard turns away counts with the full form that follows."""
+    """The largest ratio, and a table of all. A run that its guard turns away counts
+    with the full form that follows.
+    """
     table = [against_full(bench, point) for point in points(bench.tiny)]
     largest = max(table, key=lambda entry: entry["guarded / full"])
-    where = ", ".join(f"{name} {largest[name]}" for name in ("V", "d", "L", "m", "with"))
-    return {"guard": Measured([largest["guarded / full"]], note=f"worst of {len(table)} points: {where}", table=table)}
+    where = ", ".join(
+        f"{name} {largest[name]}" for name in ("V", "d", "L", "m", "with")
+    )
+    return {
+        "guard": Measured(
+            [largest["guarded / full"]],
+            note=f"worst of {len(table)} points: {where}",
+            table=table,
+        )
+    }
 
 
 def against_full(bench: Bench, point: Point) -> dict[str, Any]:
     """One line of the table."""
     extras = [name for name in ("pool", "diagnose", "decoders") if getattr(point, name)]
-    about = {"V": point.V, "d": point.d, "L": point.L, "m": point.m, "with": ", ".join(extras)}
+    about = {
+        "V": point.V,
+        "d": point.d,
+        "L": point.L,
+        "m": point.m,
+        "with": ", ".join(extras),
+    }
     shape = Shape.tight(point)
-    if shape.fallback is None:  # nothing to measure: the point is expected to be turned away, and runs in full
-        return {**about, "form": shape.form, "guarded / full": 1.0, "turned away": "", "guarded, s": "", "full, s": ""}
+    if (
+        shape.fallback is None
+    ):  # nothing to measure: the point is expected to be turned away, and runs in full
+        return {
+            **about,
+            "form": shape.form,
+            "guarded / full": 1.0,
+            "turned away": "",
+            "guarded, s": "",
+            "full, s": "",
+        }
     attempts = itertools.count(1)
     turned_away = []
 
@@ -67,11 +110,19 @@ def against_full(bench: Bench, point: Point) -> dict[str, Any]:
     guarded, full = program.compiled(shape), program.compiled(shape.fallback)
     engines = {
         "guarded": timed(attempt),
-        "full": timed(lambda call: program.execute(full, [Run(point.replace(exact="full"), call)])),
+        "full": timed(
+            lambda call: program.execute(full, [Run(point.replace(exact="full"), call)])
+        ),
     }
     for engine in engines.values():
         engine(0)
     at = medians(bench.interleaved(engines))
     share = sum(turned_away) / len(turned_away)
     times = {"guarded, s": at["guarded"], "full, s": at["full"]}
-    return {**about, "form": shape.form, "guarded / full": at["guarded"] / at["full"] + share, "turned away": share, **times}
+    return {
+        **about,
+        "form": shape.form,
+        "guarded / full": at["guarded"] / at["full"] + share,
+        "turned away": share,
+        **times,
+    }

@@ -1,7 +1,9 @@
-"""The jax loop: what a careful user writes in JAX. Each run is one `jax.jit` of its shape (V, N, d, L, m), in a Python loop.
+"""The jax loop: what a careful user writes in JAX. Each run is one `jax.jit` of its
+shape (V, N, d, L, m), in a Python loop.
 
-Nothing is padded, so every new shape compiles. The three steps take `jax.grad` of the plain loss, scanned over chunks of
-4096 samples. Random numbers are `jax.random`'s. Defaults of a point only, as in `torch_loop.py`.
+Nothing is padded, so every new shape compiles. The three steps take `jax.grad` of the
+plain loss, scanned over chunks of 4096 samples. Random numbers are `jax.random`'s.
+Defaults of a point only, as in `torch_loop.py`.
 """
 
 from __future__ import annotations
@@ -68,12 +70,25 @@ def draw(key: Array, s: Sizes) -> Draws:
 
     W_in = jax.random.normal(of[2], (s.m, s.d), jnp.float32) if s.m else None
     train, test = samples(of[3], of[4], s.N), samples(of[5], of[6], s.n_test)
-    return Draws(normal[: s.V], normal[s.V : 2 * s.V], normal[-2], normal[-1], W_in, perm, *train, *test)
+    return Draws(
+        normal[: s.V],
+        normal[s.V : 2 * s.V],
+        normal[-2],
+        normal[-1],
+        W_in,
+        perm,
+        *train,
+        *test,
+    )
 
 
 def logits(r: Draws, V_mat: Array, W_KQ: Array, x: Array, ell: Array) -> Array:
     """(n, V)"""
-    k = r.Z_in[x] + jax.nn.one_hot(ell, x.shape[1], dtype=jnp.float32)[:, :, None] * r.z_trig[None, None]
+    k = (
+        r.Z_in[x]
+        + jax.nn.one_hot(ell, x.shape[1], dtype=jnp.float32)[:, :, None]
+        * r.z_trig[None, None]
+    )
     a = jax.nn.softmax(k @ (W_KQ @ r.z_eos), axis=1)
     h = jnp.einsum("nl,nld->nd", a, k)
     phi = h if r.W_in is None else jax.nn.relu(h @ r.W_in.T) * r.W_in.shape[0] ** -0.5
@@ -114,13 +129,21 @@ def accuracy(r: Draws, learned: Learned) -> Array:
     return jnp.mean((jnp.argmax(answers, axis=1) == r.test_labels).astype(jnp.float32))
 
 
-def descend(r: Draws, rates: tuple[Any, Any, Any], lr: Array, recorded: tuple[int, ...]) -> tuple[Array, Array, Array]:
-    """V_mat and W_KQ after all steps, and (loss, test loss, accuracy) at each recorded step; gradient descent from the recipe."""
+def descend(
+    r: Draws, rates: tuple[Any, Any, Any], lr: Array, recorded: tuple[int, ...]
+) -> tuple[Array, Array, Array]:
+    """V_mat and W_KQ after all steps, and (loss, test loss, accuracy) at each recorded
+    step; gradient descent from the recipe.
+    """
 
-    def loss(theta: tuple[Array, Array], x: Array, ell: Array, y: Array) -> tuple[Array, Array]:
+    def loss(
+        theta: tuple[Array, Array], x: Array, ell: Array, y: Array
+    ) -> tuple[Array, Array]:
         answers = logits(r, *theta, x, ell)
         own = jnp.take_along_axis(jax.nn.log_softmax(answers), y[:, None], axis=1)
-        return -jnp.mean(own), jnp.mean((jnp.argmax(answers, axis=1) == y).astype(jnp.float32))
+        return -jnp.mean(own), jnp.mean(
+            (jnp.argmax(answers, axis=1) == y).astype(jnp.float32)
+        )
 
     train = r.train_tokens, r.train_positions, r.train_labels
 
@@ -129,7 +152,12 @@ def descend(r: Draws, rates: tuple[Any, Any, Any], lr: Array, recorded: tuple[in
         return (theta[0] - lr * slopes[0], theta[1] - lr * slopes[1]), None
 
     def record(theta: tuple[Array, Array]) -> Array:
-        return jnp.stack([loss(theta, *train)[0], *loss(theta, r.test_tokens, r.test_positions, r.test_labels)])
+        return jnp.stack(
+            [
+                loss(theta, *train)[0],
+                *loss(theta, r.test_tokens, r.test_positions, r.test_labels),
+            ]
+        )
 
     learned = learn(r, rates)
     theta = learned.V2, learned.W1
@@ -141,14 +169,28 @@ def descend(r: Draws, rates: tuple[Any, Any, Any], lr: Array, recorded: tuple[in
 
 
 @partial(jax.jit, static_argnames=("s", "recorded"))
-def _descend(seed: Array, rates: tuple[Array, Array, Array], lr: Array, s: Sizes, recorded: tuple[int, ...]) -> Array:
+def _descend(
+    seed: Array,
+    rates: tuple[Array, Array, Array],
+    lr: Array,
+    s: Sizes,
+    recorded: tuple[int, ...],
+) -> Array:
     return descend(draw(jax.random.key(seed), s), rates, lr, recorded)[2]
 
 
 def run_on(point: Point, seed: int) -> Array:
-    """The recorded losses and accuracies of one run beyond the recipe; compiles when the shape or the number of steps is new."""
+    """The recorded losses and accuracies of one run beyond the recipe; compiles when
+    the shape or the number of steps is new.
+    """
     rates = tuple(jnp.float32(rate) for rate in (point.eta, point.gamma, point.gamma2))
-    return _descend(jnp.uint32(seed), rates, jnp.float32(point.lr), sizes(point), point.recorded_steps).block_until_ready()  # type: ignore[arg-type]
+    return _descend(
+        jnp.uint32(seed),
+        rates,
+        jnp.float32(point.lr),
+        sizes(point),
+        point.recorded_steps,
+    ).block_until_ready()
 
 
 @partial(jax.jit, static_argnames="s")
@@ -160,4 +202,4 @@ def _run(seed: Array, rates: tuple[Array, Array, Array], s: Sizes) -> Array:
 def run(point: Point, seed: int) -> float:
     """Accuracy of one run: draws, trains and tests; compiles when the shape is new."""
     rates = tuple(jnp.float32(rate) for rate in (point.eta, point.gamma, point.gamma2))
-    return float(_run(jnp.uint32(seed), rates, sizes(point)))  # type: ignore[arg-type]
+    return float(_run(jnp.uint32(seed), rates, sizes(point)))

@@ -1,5 +1,6 @@
-"""Runs beyond the recipe: many rates and seeds against the torch loop on two cores and the jax loop, and steps from tokens against steps
-from samples."""
+"""Runs beyond the recipe: many rates and seeds against the torch loop on two cores and
+the jax loop, and steps from tokens against steps from samples.
+"""
 
 from __future__ import annotations
 
@@ -26,28 +27,68 @@ LOCKED: tuple[dict[str, Any], ...] = (
     {"V": 128, "d": 128, "L": 8, "kappa": 1e3, "optimizer": "sgd", "lr": 4},
     {"V": 128, "d": 128, "L": 32, "kappa": 1e4, "optimizer": "sgd", "lr": 4},
     {"V": 256, "d": 128, "L": 16, "kappa": 1e3, "optimizer": "sgd", "lr": 4},
-    {"V": 128, "d": 64, "L": 8, "kappa": 1e6, "optimizer": "sgd", "lr": 4, "m": 256, "activation": "quadratic", "trigger_in_value": False},
+    {
+        "V": 128,
+        "d": 64,
+        "L": 8,
+        "kappa": 1e6,
+        "optimizer": "sgd",
+        "lr": 4,
+        "m": 256,
+        "activation": "quadratic",
+        "trigger_in_value": False,
+    },
 )
-"""Runs with locked attention, where a further step may read V tokens in place of N = 16 V samples."""
+"""Runs with locked attention, where a further step may read V tokens in place of N = 16
+V samples.
+"""
 
 
 def from_tokens(bench: Bench) -> dict[str, Measured]:
-    """The time of runs of many steps that read samples over that of the same runs that read tokens, least and median of all."""
+    """The time of runs of many steps that read samples over that of the same runs that
+    read tokens, least and median of all.
+    """
     table, times = [], []
     for sizes in LOCKED[: 1 if bench.tiny else None]:
-        point = Point(**sizes, N=16 * sizes["V"], eta=1e-6, gamma2=64, steps=20 if bench.tiny else 500)
-        forms = {row["form"] for row in jaxrecall.simulate(point, range(bench.rounds * clock.ROUND_CALLS + 1))}
-        assert all(form.endswith("locked descent") for form in forms), f"{point}: ran as {forms}"
-        engines = {"tokens": simulator(point), "samples": simulator(point.replace(exact="full"))}
+        point = Point(
+            **sizes,
+            N=16 * sizes["V"],
+            eta=1e-6,
+            gamma2=64,
+            steps=20 if bench.tiny else 500,
+        )
+        forms = {
+            row["form"]
+            for row in jaxrecall.simulate(
+                point, range(bench.rounds * clock.ROUND_CALLS + 1)
+            )
+        }
+        assert all(form.endswith("locked descent") for form in forms), (
+            f"{point}: ran as {forms}"
+        )
+        engines = {
+            "tokens": simulator(point),
+            "samples": simulator(point.replace(exact="full")),
+        }
         at = medians(bench.interleaved(engines))
         times.append(at["samples"] / at["tokens"])
-        about = {name: getattr(point, name) for name in ("V", "d", "L", "m", "optimizer")}
-        table.append({**about, "tokens, us a step": 1e6 * at["tokens"] / point.steps, "samples / tokens": times[-1]})
+        about = {
+            name: getattr(point, name) for name in ("V", "d", "L", "m", "optimizer")
+        }
+        table.append(
+            {
+                **about,
+                "tokens, us a step": 1e6 * at["tokens"] / point.steps,
+                "samples / tokens": times[-1],
+            }
+        )
     return {"from-tokens": Measured([min(times), median(times)], table=table)}
 
 
 def against_peers(bench: Bench) -> dict[str, Measured]:
-    """All runs by a sweep, and a few by each peer, whose seconds are scaled to all. The torch loop has the faster of its ways."""
+    """All runs by a sweep, and a few by each peer, whose seconds are scaled to all. The
+    torch loop has the faster of its ways.
+    """
     sweep = bench.work.later
     runs = list(sweep.runs())
     n = bench.work.later_peers
@@ -67,29 +108,49 @@ def against_peers(bench: Bench) -> dict[str, Measured]:
     engines = {OURS: ours, JAX: timed(lambda call: by_jax(chosen))}
     if torch_engines(lambda call: []):
         forms = {TORCH: "keys", BAG: "bag"}
-        engines |= {f"{name}, {way}": by_torch(bench, form, chosen, of) for name, form in forms.items() for way, of in WAYS.items()}
+        engines |= {
+            f"{name}, {way}": by_torch(bench, form, chosen, of)
+            for name, form in forms.items()
+            for way, of in WAYS.items()
+        }
     seconds = bench.interleaved(engines)
     scale = len(runs) / n
-    at = {name: median * (1 if name == OURS else scale) for name, median in medians(seconds).items()}
+    at = {
+        name: median * (1 if name == OURS else scale)
+        for name, median in medians(seconds).items()
+    }
     rows = jaxrecall.load(folder, last=True)
     note = (
-        f"{len(runs)} runs; the peers made {n} of them a call, spread over rates and seeds, and their medians count {scale:.3g} times; "
-        f"{JAX} / jaxrecall {at[JAX] / at[OURS]:.3g}; first time, compilation included: jaxrecall {cold[0]:.3g} s, {JAX} {cold[1]:.3g} s "
-        f"for one run; accuracy {mean(rows['accuracy']):.3g}"
+        f"{len(runs)} runs; the peers made {n} of them a call, spread over rates and"
+        f" seeds, and their medians count {scale:.3g} times; {JAX} / jaxrecall"
+        f" {at[JAX] / at[OURS]:.3g}; first time, compilation included: jaxrecall"
+        f" {cold[0]:.3g} s, {JAX} {cold[1]:.3g} s for one run; accuracy"
+        f" {mean(rows['accuracy']):.3g}"
     )
     if not any(name.startswith(TORCH) for name in at):
         return {"later": Measured(note=f"not run: {NO_TORCH}; {note}", seconds=seconds)}
-    times = {form: min(at[f"{form}, {way}"] for way in WAYS) / at[OURS] for form in (TORCH, BAG)}
+    times = {
+        form: min(at[f"{form}, {way}"] for way in WAYS) / at[OURS]
+        for form in (TORCH, BAG)
+    }
     return {"later": Measured([times[TORCH]], f"{times[BAG]:.3g}x", note, seconds)}
 
 
 def by_torch(bench: Bench, form: str, chosen: Sequence[int], processes: int) -> Engine:
-    """The torch loop on two cores, in so many processes at once: seconds of the slowest, after the imports."""
+    """The torch loop on two cores, in so many processes at once: seconds of the
+    slowest, after the imports.
+    """
     shares = [chosen[i::processes] for i in range(processes)]
 
     def engine(call: int) -> float:
         def ask(share: Sequence[int]) -> float:
-            return clock.fresh("later_torch", tiny=bench.tiny, form=form, threads=2 // processes, which=list(share))["seconds"]
+            return clock.fresh(
+                "later_torch",
+                tiny=bench.tiny,
+                form=form,
+                threads=2 // processes,
+                which=list(share),
+            )["seconds"]
 
         with ThreadPoolExecutor(processes) as pool:
             return max(pool.map(ask, shares))

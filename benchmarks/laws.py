@@ -1,4 +1,6 @@
-"""What laws of tokens and embeddings cost: their runs over the same runs with uniform tokens and gaussian embeddings."""
+"""What laws of tokens and embeddings cost: their runs over the same runs with uniform
+tokens and gaussian embeddings.
+"""
 
 from __future__ import annotations
 
@@ -11,24 +13,46 @@ from .clock import Engine, medians
 from .record import Measured
 from .work import Sweep
 
-EMBEDDINGS = ("equicorrelated(rho=0.3)", "power_law(alpha=0.5)", "clustered(clusters=8)", "low_rank(rank=16)")
-WHERE: dict[str, dict[str, float]] = {"": {}, " at eta 1e-4": {"eta": 1e-4}, " at eta 1e-4, kappa 1": {"eta": 1e-4, "kappa": 1}}
-"""The small sweep as it is; with predictions before step 3 that are near enough to uniform for any law; and with open attention too."""
+EMBEDDINGS = (
+    "equicorrelated(rho=0.3)",
+    "power_law(alpha=0.5)",
+    "clustered(clusters=8)",
+    "low_rank(rank=16)",
+)
+WHERE: dict[str, dict[str, float]] = {
+    "": {},
+    " at eta 1e-4": {"eta": 1e-4},
+    " at eta 1e-4, kappa 1": {"eta": 1e-4, "kappa": 1},
+}
+"""The small sweep as it is; with predictions before step 3 that are near enough to
+uniform for any law; and with open attention too.
+"""
 
 
 def figures(bench: Bench) -> dict[str, Measured]:
-    """Zipf tokens on the large run and the small sweep, and four structured laws on both."""
+    """Zipf tokens on the large run and the small sweep, and four structured laws on
+    both.
+    """
     R1, S1 = bench.work.R1, bench.work.S1
     full = R1.replace(exact="full")
-    runs: dict[str, Engine] = {"gaussian, uniform": simulator(R1), "uniform, full": simulator(full)}
-    runs |= {"zipf": simulator(R1.replace(tokens="zipf")), "zipf, full": simulator(full.replace(tokens="zipf"))}
+    runs: dict[str, Engine] = {
+        "gaussian, uniform": simulator(R1),
+        "uniform, full": simulator(full),
+    }
+    runs |= {
+        "zipf": simulator(R1.replace(tokens="zipf")),
+        "zipf, full": simulator(full.replace(tokens="zipf")),
+    }
     runs |= {law: simulator(R1.replace(embedding=law)) for law in EMBEDDINGS}
     run_seconds = bench.interleaved(runs)
-    laws: dict[str, dict[str, Any]] = {"gaussian, uniform": {}, "zipf": {"tokens": "zipf"}} | {
-        law: {"embedding": law} for law in EMBEDDINGS
-    }
+    laws: dict[str, dict[str, Any]] = {
+        "gaussian, uniform": {},
+        "zipf": {"tokens": "zipf"},
+    } | {law: {"embedding": law} for law in EMBEDDINGS}
     sweeps = {
-        f"{name}{where}": sweep(bench, replace(S1, fixed={**S1.fixed, **fields, **also}))
+        f"{name}{where}": sweep(
+            bench, replace(S1, fixed={**S1.fixed, **fields, **also})
+        )
         for where, also in WHERE.items()
         for name, fields in laws.items()
     }
@@ -38,17 +62,34 @@ def figures(bench: Bench) -> dict[str, Measured]:
     run, small = medians(run_seconds), medians(sweep_seconds)
     table = [
         {"law": law, "large run / gaussian": run[law] / run["gaussian, uniform"]}
-        | {f"small sweep{where} / gaussian": small[f"{law}{where}"] / small[f"gaussian, uniform{where}"] for where in WHERE}
+        | {
+            f"small sweep{where} / gaussian": (
+                small[f"{law}{where}"] / small[f"gaussian, uniform{where}"]
+            )
+            for where in WHERE
+        }
         for law in EMBEDDINGS
     ]
     worst = max(table, key=lambda entry: entry["large run / gaussian"])
     zipf = {name: run_seconds[name] for name in ("uniform, full", "zipf, full", "zipf")}
-    tokens = {f"{name}{where}": sweep_seconds[f"{name}{where}"] for where in WHERE for name in ("gaussian, uniform", "zipf")}
+    tokens = {
+        f"{name}{where}": sweep_seconds[f"{name}{where}"]
+        for where in WHERE
+        for name in ("gaussian, uniform", "zipf")
+    }
     return {
         "zipf-full": Measured([run["zipf, full"] / run["uniform, full"]], seconds=zipf),
         "zipf-guarded": Measured([run["zipf"] / run["zipf, full"]], seconds=zipf),
-        "zipf-S1": Measured([small[f"zipf{where}"] / small[f"gaussian, uniform{where}"] for where in WHERE], seconds=tokens),
-        "structured": Measured([worst["large run / gaussian"]], note=f"worst: {worst['law']}", table=table),
+        "zipf-S1": Measured(
+            [
+                small[f"zipf{where}"] / small[f"gaussian, uniform{where}"]
+                for where in WHERE
+            ],
+            seconds=tokens,
+        ),
+        "structured": Measured(
+            [worst["large run / gaussian"]], note=f"worst: {worst['law']}", table=table
+        ),
     }
 
 

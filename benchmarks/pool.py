@@ -1,4 +1,6 @@
-"""Runs with a pool: against the exact run, against N and L, against the floor of their products and draws."""
+"""Runs with a pool: against the exact run, against N and L, against the floor of their
+products and draws.
+"""
 
 from __future__ import annotations
 
@@ -30,53 +32,103 @@ def against_exact(bench: Bench) -> dict[str, Measured]:
     exact = point.replace(pool=None, N=N)
     seconds = bench.interleaved({"exact": simulator(exact), "pool": simulator(point)})
     at = medians(seconds)
-    note = f"the exact run measured at N = {N} and scaled by {point.N / N:.0f}: {at['exact'] * point.N / N:.3g} s"
-    return {"pool": Measured([at["exact"] * point.N / N / at["pool"]], note=note, seconds=seconds)}
+    note = (
+        f"the exact run measured at N = {N} and scaled by {point.N / N:.0f}:"
+        f" {at['exact'] * point.N / N:.3g} s"
+    )
+    return {
+        "pool": Measured(
+            [at["exact"] * point.N / N / at["pool"]], note=note, seconds=seconds
+        )
+    }
 
 
 def slopes(bench: Bench) -> dict[str, Measured]:
     """Time of a run against N and against L, log-log."""
     found = {}
-    for key, name, values in (("pool-N", "N", bench.work.pool_N), ("pool-L", "L", bench.work.pool_L)):
-        seconds = bench.interleaved({f"{name} = {v:.0e}": simulator(bench.work.pool.replace(**{name: v})) for v in values})
+    for key, name, values in (
+        ("pool-N", "N", bench.work.pool_N),
+        ("pool-L", "L", bench.work.pool_L),
+    ):
+        seconds = bench.interleaved(
+            {
+                f"{name} = {v:.0e}": simulator(bench.work.pool.replace(**{name: v}))
+                for v in values
+            }
+        )
         times = list(medians(seconds).values())
         note = f"slowest over fastest {max(times) / min(times):.2g}"
-        found[key] = Measured([float(np.polyfit(np.log(values), np.log(times), 1)[0])], note=note, seconds=seconds)
+        found[key] = Measured(
+            [float(np.polyfit(np.log(values), np.log(times), 1)[0])],
+            note=note,
+            seconds=seconds,
+        )
     return found
 
 
 def memory(bench: Bench) -> dict[str, Measured]:
-    """Peak memory at large N and L over that at small, each in a fresh process with its program from the compile cache."""
+    """Peak memory at large N and L over that at small, each in a fresh process with its
+    program from the compile cache.
+    """
     cache = tempfile.mkdtemp(dir=bench.folder)
-    ends: list[dict[str, Any]] = [{"N": bench.work.pool_N[0], "L": bench.work.pool_L[0]}, {"N": 10**15, "L": 10**9}]
+    ends: list[dict[str, Any]] = [
+        {"N": bench.work.pool_N[0], "L": bench.work.pool_L[0]},
+        {"N": 10**15, "L": 10**9},
+    ]
     clock.fresh("pool_size", tiny=bench.tiny, cache=cache, **ends[0])
-    peaks = [clock.fresh("pool_size", tiny=bench.tiny, cache=cache, **end)["peak_bytes"] / 2**20 for end in ends]
-    note = "; ".join(f"{peak:.1f} MiB at N = {end['N']:.0e}, L = {end['L']:.0e}" for peak, end in zip(peaks, ends, strict=True))
+    peaks = [
+        clock.fresh("pool_size", tiny=bench.tiny, cache=cache, **end)["peak_bytes"]
+        / 2**20
+        for end in ends
+    ]
+    note = "; ".join(
+        f"{peak:.1f} MiB at N = {end['N']:.0e}, L = {end['L']:.0e}"
+        for peak, end in zip(peaks, ends, strict=True)
+    )
     return {"pool-memory": Measured([peaks[1] / peaks[0]], note=note)}
 
 
 def against_floor(bench: Bench) -> dict[str, Measured]:
-    """Many seeds of a point as a sweep, over what their products and draws take at the least on all cores."""
+    """Many seeds of a point as a sweep, over what their products and draws take at the
+    least on all cores.
+    """
     point, n = bench.work.pool_many, bench.work.pool_seeds
     fixed = {"pool": point.pool, "n_test": point.n_test}
-    grid = Sweep("pool", n, {name: [getattr(point, name)] for name in ("V", "d", "L", "N")}, fixed=fixed).grid()
+    grid = Sweep(
+        "pool",
+        n,
+        {name: [getattr(point, name)] for name in ("V", "d", "L", "N")},
+        fixed=fixed,
+    ).grid()
     clock.sweep(grid, bench.new_folder())
     bench.log("rates of the primitives")
     rates = floor.rates(point.replace(L=min(point.L, 64), pool=None, N=2), bench.tiny)
-    rates["normals"] = floor.best([floor.rate(*normals(rows, point.V)) for rows in (128, 512, 2048)])
+    rates["normals"] = floor.best(
+        [floor.rate(*normals(rows, point.V)) for rows in (128, 512, 2048)]
+    )
     counts = least(point)
-    seconds = bench.interleaved({"sweep": clock.timed(lambda call: clock.sweep(grid, bench.new_folder()))})
+    seconds = bench.interleaved(
+        {"sweep": clock.timed(lambda call: clock.sweep(grid, bench.new_folder()))}
+    )
     of_run = {name: count / rates[name].all_cores for name, count in counts.items()}
     total = n * sum(of_run.values())
     terms = ", ".join(f"{name} {1e3 * s:.2g}" for name, s in of_run.items())
-    note = f"{n} runs of N = {point.N:.0e}, L = {point.L}; floor {total:.3g} s on all cores, ms a run: {terms}"
-    return {"pool-floor": Measured([medians(seconds)["sweep"] / total], note=note, seconds=seconds)}
+    note = (
+        f"{n} runs of N = {point.N:.0e}, L = {point.L}; floor {total:.3g} s on all"
+        f" cores, ms a run: {terms}"
+    )
+    return {
+        "pool-floor": Measured(
+            [medians(seconds)["sweep"] / total], note=note, seconds=seconds
+        )
+    }
 
 
 def least(point: Point) -> dict[str, float]:
     """What a run with a pool and open attention must draw, count and multiply, m = 0.
 
-    Steps 1 to 3: seven products of V x K by d. Sequences: their mean values, answers and logits.
+    Steps 1 to 3: seven products of V x K by d. Sequences: their mean values, answers
+    and logits.
     """
     V, N, d, L, K, n = point.V, point.N, point.d, point.L, point.pool, point.n_test
     assert K
@@ -85,7 +137,10 @@ def least(point: Point) -> dict[str, float]:
     return {
         "words": sum(one_by_one) + 2 * n + (N if N in one_by_one else 0),
         "sums": sum(one_by_one),
-        "normals": 2 * (V + 1) * d + sum(cells for draws, cells in drawn if in_the_limit(draws, cells)),
+        "normals": (
+            2 * (V + 1) * d
+            + sum(cells for draws, cells in drawn if in_the_limit(draws, cells))
+        ),
         "exps": 2 * K * V + n * V,
         "flops": 2 * d * (7 * V * K + n * V + 2 * n * V + 4 * V * d),
     }

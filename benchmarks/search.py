@@ -1,4 +1,6 @@
-"""Threshold search against a dense grid: samples simulated for the same width of the same estimator's interval."""
+"""Threshold search against a dense grid: samples simulated for the same width of the
+same estimator's interval.
+"""
 
 from __future__ import annotations
 
@@ -26,18 +28,36 @@ WINDOW = np.log(2.0)
 
 
 def search_grid(dense: Sweep, width: float) -> str:
-    """The cells of a dense grid as a search over the same N: the one place that knows how a grid asks for it."""
+    """The cells of a dense grid as a search over the same N: the one place that knows
+    how a grid asks for it.
+    """
     grid = yaml.safe_load(dense.grid())
     N = grid["blocks"][0]["axes"].pop("N")
     grid |= {"name": "search", "seeds": {"count": SEEDS}}
     return yaml.safe_dump(
-        {**grid, "search": {"axis": "N", "theta": THETA, "from": min(N), "to": max(N), "width": min(round(width, 3), 5.0)}}
+        {
+            **grid,
+            "search": {
+                "axis": "N",
+                "theta": THETA,
+                "from": min(N),
+                "to": max(N),
+                "width": min(round(width, 3), 5.0),
+            },
+        }
     )
 
 
 def against_dense(bench: Bench) -> dict[str, Measured]:
-    """Both designs on the same cells, by the sweep; the search is asked for the median width that the dense grid reached."""
-    schema = subprocess.run([sys.executable, "-m", "jaxrecall.sweep", "--print-schema"], check=True, capture_output=True, text=True)
+    """Both designs on the same cells, by the sweep; the search is asked for the median
+    width that the dense grid reached.
+    """
+    schema = subprocess.run(
+        [sys.executable, "-m", "jaxrecall.sweep", "--print-schema"],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
     if "search" not in json.loads(schema.stdout)["properties"]:
         return {"search": Measured(note="not run: this version's grids know no search")}
 
@@ -45,22 +65,32 @@ def against_dense(bench: Bench) -> dict[str, Measured]:
         folder = bench.new_folder()
         took = clock.sweep(grid, folder)[0]
         frame: Any = jaxrecall.load(folder)
-        bench.log(f"{name}: {len(frame)} runs, {frame['N'].sum():.3g} samples, {took:.3g} s with compilation")
+        bench.log(
+            f"{name}: {len(frame)} runs, {frame['N'].sum():.3g} samples, {took:.3g} s"
+            " with compilation"
+        )
         return frame
 
     dense = rows("dense grid", bench.work.search.grid())
-    width = float(np.median([interval(cell, THETA).width for _, cell in dense.groupby(CELL)]))
+    width = float(
+        np.median([interval(cell, THETA).width for _, cell in dense.groupby(CELL)])
+    )
     search = rows("search", search_grid(bench.work.search, width))
     ratio, remarks = samples_ratio(dense, search, THETA)
-    design = f"{bench.work.search.seeds} seeds and {len(bench.work.search.axes['N'])} N a dense cell"
+    design = (
+        f"{bench.work.search.seeds} seeds and {len(bench.work.search.axes['N'])} N a"
+        " dense cell"
+    )
     note = f"N for accuracy {THETA} in {', '.join(remarks)}; {design}"
     return {"search": Measured([ratio], note=note)}
 
 
 def samples_ratio(dense: Any, search: Any, theta: float) -> tuple[float, list[str]]:
-    """Samples that the dense design would take for the search's widths, over those that the search took; remarks by cell.
+    """Samples that the dense design would take for the search's widths, over those that
+    the search took; remarks by cell.
 
-    More seeds narrow an interval as their number's root, so a design's samples go as width^-2.
+    More seeds narrow an interval as their number's root, so a design's samples go as
+    width^-2.
     """
     needed, remarks = 0.0, []
     for (V, d, L), cell in search.groupby(CELL):
@@ -68,14 +98,17 @@ def samples_ratio(dense: Any, search: Any, theta: float) -> tuple[float, list[st
         wide, narrow = interval(there, theta), interval(cell, theta)
         needed += float(there["N"].sum()) * (wide.width / narrow.width) ** 2
         remarks.append(
-            f"V {V} d {d} L {L}: {np.exp(wide.ln_N):.0f} dense ({there['N'].sum():.3g} samples, width {wide.width:.2f}), "
-            f"{np.exp(narrow.ln_N):.0f} search ({cell['N'].sum():.3g}, {narrow.width:.2f})"
+            f"V {V} d {d} L {L}: {np.exp(wide.ln_N):.0f} dense ({there['N'].sum():.3g}"
+            f" samples, width {wide.width:.2f}), {np.exp(narrow.ln_N):.0f} search"
+            f" ({cell['N'].sum():.3g}, {narrow.width:.2f})"
         )
     return needed / float(search["N"].sum()), remarks
 
 
 class Interval(NamedTuple):
-    """ln N at which accuracy crosses theta: the mean over seeds and its 95 % t interval."""
+    """ln N at which accuracy crosses theta: the mean over seeds and its 95 % t
+    interval.
+    """
 
     ln_N: float
     lo: float
@@ -88,26 +121,48 @@ class Interval(NamedTuple):
 
 
 def interval(frame: pd.DataFrame, theta: float) -> Interval:
-    """Where accuracy crosses theta, in ln N, from the rows of one cell; seeds are the independent units.
+    """Where accuracy crosses theta, in ln N, from the rows of one cell; seeds are the
+    independent units.
 
-    The mean curve over seeds, made monotone, says about where. From the rows within an octave of it, each seed gets its own
-    crossing by a line in ln N; the slope is shared (within seeds), since a search need not bracket theta in every seed.
-    Raises ValueError when theta is not crossed, or by fewer than two seeds.
+    The mean curve over seeds, made monotone, says about where. From the rows within an
+    octave of it, each seed gets its own crossing by a line in ln N; the slope is shared
+    (within seeds), since a search need not bracket theta in every seed. Raises
+    ValueError when theta is not crossed, or by fewer than two seeds.
     """
     curve = frame.groupby("N")["accuracy"].agg(["mean", "size"]).sort_index()
-    x, y = np.log(curve.index.to_numpy(float)), optimize.isotonic_regression(curve["mean"], weights=curve["size"]).x
+    x, y = (
+        np.log(curve.index.to_numpy(float)),
+        optimize.isotonic_regression(curve["mean"], weights=curve["size"]).x,
+    )
     above = int(np.searchsorted(y, theta))
     if not 0 < above < len(y):
-        raise ValueError(f"theta: the mean accuracy goes from {y[0]:.3f} to {y[-1]:.3f} and does not cross {theta}")
-    centre = x[above - 1] + (theta - y[above - 1]) / (y[above] - y[above - 1]) * (x[above] - x[above - 1])
+        raise ValueError(
+            f"theta: the mean accuracy goes from {y[0]:.3f} to {y[-1]:.3f} and does not"
+            f" cross {theta}"
+        )
+    centre = x[above - 1] + (theta - y[above - 1]) / (y[above] - y[above - 1]) * (
+        x[above] - x[above - 1]
+    )
 
-    near = pd.DataFrame({"seed": frame["seed"], "x": np.log(frame["N"].astype(float)) - centre, "y": frame["accuracy"] - theta})
+    near = pd.DataFrame(
+        {
+            "seed": frame["seed"],
+            "x": np.log(frame["N"].astype(float)) - centre,
+            "y": frame["accuracy"] - theta,
+        }
+    )
     near = near[near["x"].abs() <= WINDOW]
     of_seed: Any = near.groupby("seed")[["x", "y"]]
     within, means = near[["x", "y"]] - of_seed.transform("mean"), of_seed.mean()
     slope = (within["x"] * within["y"]).sum() / (within["x"] ** 2).sum()
     crossings = centre + means["x"] - means["y"] / slope
     if len(crossings) < 2 or not slope > 0:
-        raise ValueError(f"theta: {len(crossings)} seeds and slope {slope:.3g} near {theta}; allowed: two seeds or more, a rising curve")
-    mean, half = float(crossings.mean()), float(stats.sem(crossings) * stats.t.ppf(0.975, len(crossings) - 1))
+        raise ValueError(
+            f"theta: {len(crossings)} seeds and slope {slope:.3g} near {theta};"
+            " allowed: two seeds or more, a rising curve"
+        )
+    mean, half = (
+        float(crossings.mean()),
+        float(stats.sem(crossings) * stats.t.ppf(0.975, len(crossings) - 1)),
+    )
     return Interval(mean, mean - half, mean + half, len(crossings))

@@ -1,4 +1,6 @@
-"""Searches along d, m, V and L against dense grids of the same cells with other seeds: python -m benchmarks.search_axes."""
+"""Searches along d, m, V and L against dense grids of the same cells with other seeds:
+python -m benchmarks.search_axes.
+"""
 
 from __future__ import annotations
 
@@ -14,55 +16,150 @@ from jaxrecall.model.point import FIELDS, make_point
 from jaxrecall.sweep.simulators import SimulatorLike, program_of
 from jaxrecall.sweep.simulators.recall import RECALL
 
-BASE = {"pool": 64, "n_test": 512, "embedding": "sphere", "trigger_in_value": False, "streams": "independent"}
+BASE = {
+    "pool": 64,
+    "n_test": 512,
+    "embedding": "sphere",
+    "trigger_in_value": False,
+    "streams": "independent",
+}
 LATER = {"steps": 10, "optimizer": "adam", "lr": 0.03, "gamma2": 64}
 WIDTH, MAX_RUNS = 0.15, 1000
 DENSE_SEEDS = 64
 OURS: SimulatorLike = RECALL
 STUDIES: dict[str, tuple[tuple[int, int], list[dict[str, Any]]]] = {
-    "d": ((2, 128), [{"V": V, "L": 8, "N": 16 * V} for V in (16, 32, 64)] + [
-        {"V": 32, "L": 64, "N": 4096}, {"V": 64, "L": 4, "N": 512}, {"V": 32, "L": 8, "N": 256, **LATER}]),
-    "m": ((4, 256), [{"V": 64, "L": 8, "N": 4096, "kappa": 3000, "activation": "quadratic", "d": d} for d in (16, 24, 32)] + [
-        {"V": 64, "L": 8, "N": 4096, "kappa": 3000, "activation": "tanh", "d": d} for d in (28, 32)] + [
-        {"V": 64, "L": 8, "N": 4096, "kappa": 3000, "activation": "quadratic", "d": 16, **LATER}]),
-    "V": ((8, 512), [{"d": d, "L": 8, "N": N} for d, N in ((16, 1024), (16, 4096), (24, 1024), (24, 4096), (32, 1024))] + [
-        {"d": 8, "L": 8, "N": 1024, **LATER}]),
-    "L": ((8, 512), [{"V": 32, "d": d, "N": N} for d, N in ((32, 1024), (48, 512), (48, 1024), (64, 512), (64, 1024))] + [
-        {"V": 32, "d": 48, "N": 512, **LATER}]),
-}  # fmt: skip
+    "d": (
+        (2, 128),
+        [{"V": V, "L": 8, "N": 16 * V} for V in (16, 32, 64)]
+        + [
+            {"V": 32, "L": 64, "N": 4096},
+            {"V": 64, "L": 4, "N": 512},
+            {"V": 32, "L": 8, "N": 256, **LATER},
+        ],
+    ),
+    "m": (
+        (4, 256),
+        [
+            {
+                "V": 64,
+                "L": 8,
+                "N": 4096,
+                "kappa": 3000,
+                "activation": "quadratic",
+                "d": d,
+            }
+            for d in (16, 24, 32)
+        ]
+        + [
+            {"V": 64, "L": 8, "N": 4096, "kappa": 3000, "activation": "tanh", "d": d}
+            for d in (28, 32)
+        ]
+        + [
+            {
+                "V": 64,
+                "L": 8,
+                "N": 4096,
+                "kappa": 3000,
+                "activation": "quadratic",
+                "d": 16,
+                **LATER,
+            }
+        ],
+    ),
+    "V": (
+        (8, 512),
+        [
+            {"d": d, "L": 8, "N": N}
+            for d, N in ((16, 1024), (16, 4096), (24, 1024), (24, 4096), (32, 1024))
+        ]
+        + [{"d": 8, "L": 8, "N": 1024, **LATER}],
+    ),
+    "L": (
+        (8, 512),
+        [
+            {"V": 32, "d": d, "N": N}
+            for d, N in ((32, 1024), (48, 512), (48, 1024), (64, 512), (64, 1024))
+        ]
+        + [{"V": 32, "d": 48, "N": 512, **LATER}],
+    ),
+}
 """Axis -> its range, and the cells: six each, the last with further steps."""
 
 
 def compared(axis: str, low: int, high: int, cell: dict[str, Any]) -> dict[str, Any]:
-    """The crossing of one cell by a search and by a dense grid over the same range, in ln of the axis, and what both cost.
+    """The crossing of one cell by a search and by a dense grid over the same range, in
+    ln of the axis, and what both cost.
 
-    `dense_flops` are those that the dense grid takes for an interval as wide as the search's: more seeds narrow it as their number's root.
+    `dense_flops` are those that the dense grid takes for an interval as wide as the
+    search's: more seeds narrow it as their number's root.
     """
     grid = {"base": BASE | cell}
     found = jaxrecall.run(
-        grid | {"seeds": 500, "search": {"axis": axis, "from": low, "to": high, "width": WIDTH, "max_runs": MAX_RUNS}}, progress=False
+        grid
+        | {
+            "seeds": 500,
+            "search": {
+                "axis": axis,
+                "from": low,
+                "to": high,
+                "width": WIDTH,
+                "max_runs": MAX_RUNS,
+            },
+        },
+        progress=False,
     )
     one = jaxrecall.thresholds(found).iloc[0]
-    levels = sorted({round(low * 2 ** (i / 2)) for i in range(int(2 * math.log2(high / low)) + 1)})
-    dense = jaxrecall.run(grid | {"seeds": {"start": 1000, "count": DENSE_SEEDS}, "blocks": [{"axes": {axis: levels}}]}, progress=False)
-    other = jaxrecall.fit.fit(dense[dense["step"] == dense["steps"]], [0.5], along=axis).thresholds.iloc[0]
+    levels = sorted(
+        {round(low * 2 ** (i / 2)) for i in range(int(2 * math.log2(high / low)) + 1)}
+    )
+    dense = jaxrecall.run(
+        grid
+        | {
+            "seeds": {"start": 1000, "count": DENSE_SEEDS},
+            "blocks": [{"axes": {axis: levels}}],
+        },
+        progress=False,
+    )
+    other = jaxrecall.fit.fit(
+        dense[dense["step"] == dense["steps"]], [0.5], along=axis
+    ).thresholds.iloc[0]
     halves = [math.log(row["hi"] / row["lo"]) / 2 for row in (one, other)]
-    errors = [half / student.ppf(0.975, n - 1) for half, n in zip(halves, (one["seeds"], other["n_seeds"]), strict=True)]
+    errors = [
+        half / student.ppf(0.975, n - 1)
+        for half, n in zip(halves, (one["seeds"], other["n_seeds"]), strict=True)
+    ]
     off = math.log(one["critical"] / other["critical"])
     costs = [flops(frame) for frame in (found, dense)]
-    programs = found.assign(trained=found["form"].str.split("[+,]").str[0])[["bucket", "trained"]].drop_duplicates()
+    programs = found.assign(trained=found["form"].str.split("[+,]").str[0])[
+        ["bucket", "trained"]
+    ].drop_duplicates()
     return {
-        "axis": axis, **{name: cell.get(name) for name in ("V", "d", "L", "N", "activation", "steps")},
-        "search": one["critical"], "outcome": one["outcome"], "runs": one["runs"], "grid": other["critical"],
-        "off": off, "standard_errors": off / math.hypot(*errors), "inside": abs(off) <= math.hypot(*halves),
-        "flops": costs[0], "dense_flops": costs[1] * (halves[1] / halves[0]) ** 2, "programs": len(programs), **seconds(found),
-    }  # fmt: skip
+        "axis": axis,
+        **{
+            name: cell.get(name) for name in ("V", "d", "L", "N", "activation", "steps")
+        },
+        "search": one["critical"],
+        "outcome": one["outcome"],
+        "runs": one["runs"],
+        "grid": other["critical"],
+        "off": off,
+        "standard_errors": off / math.hypot(*errors),
+        "inside": abs(off) <= math.hypot(*halves),
+        "flops": costs[0],
+        "dense_flops": costs[1] * (halves[1] / halves[0]) ** 2,
+        "programs": len(programs),
+        **seconds(found),
+    }
 
 
 def points(frame: Any) -> list[Any]:
     """The point of each run."""
     last = frame[frame["step"] == frame["steps"]]
-    names = [name for name in FIELDS if name in last and name not in ("kappa", "lr_attention")]
+    names = [
+        name
+        for name in FIELDS
+        if name in last and name not in ("kappa", "lr_attention")
+    ]
     return [
         make_point({name: value for name, value in row.items() if not pd.isna(value)})
         for row in last[names].astype(object).to_dict("records")
@@ -71,11 +168,15 @@ def points(frame: Any) -> list[Any]:
 
 def flops(frame: Any) -> float:
     """Estimated flops of the runs of a table, each at its own sizes."""
-    return sum(OURS.cost(program_of(OURS, point), point).flops for point in points(frame))
+    return sum(
+        OURS.cost(program_of(OURS, point), point).flops for point in points(frame)
+    )
 
 
 def seconds(frame: Any) -> dict[str, float]:
-    """Estimated time of the runs in the programs that they ran in, without compiling, and at their own sizes."""
+    """Estimated time of the runs in the programs that they ran in, without compiling,
+    and at their own sizes.
+    """
     buckets = frame[frame["step"] == frame["steps"]]["bucket"]
     padded = exact = 0.0
     for point, bucket in zip(points(frame), buckets, strict=True):
@@ -94,16 +195,34 @@ def main(axes: list[str]) -> None:
             print(rows[-1], flush=True)
     table = pd.DataFrame(rows)
     print(table.round(3).to_string())
-    print(f"largest |search - grid|: {table['standard_errors'].abs().max():.2f} combined standard errors")
+    print(
+        f"largest |search - grid|: {table['standard_errors'].abs().max():.2f} combined"
+        " standard errors"
+    )
     print(f"within the 95 % interval: {table['inside'].sum()} of {len(table)}")
-    ratios, padding = table["dense_flops"] / table["flops"], table["seconds"] / table["exact_seconds"]
+    ratios, padding = (
+        table["dense_flops"] / table["flops"],
+        table["seconds"] / table["exact_seconds"],
+    )
     in_all = table["dense_flops"].sum() / table["flops"].sum()
-    print(f"flops, dense over search at equal width: {in_all:.1f} in all, median {ratios.median():.1f}, least {ratios.min():.1f}")
+    print(
+        f"flops, dense over search at equal width: {in_all:.1f} in all, median"
+        f" {ratios.median():.1f}, least {ratios.min():.1f}"
+    )
     total = table["seconds"].sum() / table["exact_seconds"].sum()
     worst = table.loc[padding.idxmax()]
-    print(f"programs of a search, those for runs that are rejected included: at most {table['programs'].max()}")
-    print(f"computation over that at exact sizes: {total:.2f} in all, {padding.median():.2f} in the median, {padding.max():.2f} at most")
-    print(f"the search with most padding: {worst['seconds']:.2f} s instead of {worst['exact_seconds']:.2f} s, along {worst['axis']}")
+    print(
+        "programs of a search, those for runs that are rejected included: at most"
+        f" {table['programs'].max()}"
+    )
+    print(
+        f"computation over that at exact sizes: {total:.2f} in all,"
+        f" {padding.median():.2f} in the median, {padding.max():.2f} at most"
+    )
+    print(
+        f"the search with most padding: {worst['seconds']:.2f} s instead of"
+        f" {worst['exact_seconds']:.2f} s, along {worst['axis']}"
+    )
 
 
 if __name__ == "__main__":

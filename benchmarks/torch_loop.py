@@ -1,10 +1,13 @@
-"""The torch loop: what a careful user writes today. PyTorch eager, float32, autograd, chunks of 4096 samples, one run at a time.
+"""The torch loop: what a careful user writes today. PyTorch eager, float32, autograd,
+chunks of 4096 samples, one run at a time.
 
-The three steps take gradients of the plain loss, with respect to what the step changes and nothing else. Two forms of the
-attention, which autograd differentiates alike: `keys` holds the keys of a chunk as one (n, L, d) array, as the formula
-reads; `bag` never does: attention logits come from a table over the vocabulary and `embedding_bag` sums the values. Random
-numbers are torch's own. Defaults of a point only (gaussian embeddings, trigger in the value, one batch, relu; further steps by
-gradient descent from the recipe, without an MLP).
+The three steps take gradients of the plain loss, with respect to what the step changes
+and nothing else. Two forms of the attention, which autograd differentiates alike:
+`keys` holds the keys of a chunk as one (n, L, d) array, as the formula reads; `bag`
+never does: attention logits come from a table over the vocabulary and `embedding_bag`
+sums the values. Random numbers are torch's own. Defaults of a point only (gaussian
+embeddings, trigger in the value, one batch, relu; further steps by gradient descent
+from the recipe, without an MLP).
 """
 
 # torch comes with the extra [bench] alone
@@ -61,7 +64,16 @@ def draw(point: Point, seed: int) -> Draws:
         return x, ell, perm[x[torch.arange(n), ell]]
 
     W_in = torch.randn(m, d, generator=g) if m else None
-    return Draws(normal[:V], normal[V : 2 * V], normal[-2], normal[-1], W_in, perm, *samples(point.N), *samples(point.n_test))
+    return Draws(
+        normal[:V],
+        normal[V : 2 * V],
+        normal[-2],
+        normal[-1],
+        W_in,
+        perm,
+        *samples(point.N),
+        *samples(point.n_test),
+    )
 
 
 def keys(r: Draws, x: Tensor, ell: Tensor) -> Tensor:
@@ -87,13 +99,21 @@ def attend_bag(r: Draws, w: Tensor, x: Tensor, ell: Tensor) -> Tensor:
     ell = ell.unsqueeze(1)
     logits = (r.Z_in @ w)[x].scatter_add(1, ell, (r.z_trig @ w).expand(len(x), 1))
     a = torch.softmax(logits, dim=1)
-    return F.embedding_bag(x, r.Z_in, per_sample_weights=a, mode="sum") + a.gather(1, ell) * r.z_trig
+    return (
+        F.embedding_bag(x, r.Z_in, per_sample_weights=a, mode="sum")
+        + a.gather(1, ell) * r.z_trig
+    )
 
 
-FORMS: dict[str, Callable[[Draws, Tensor, Tensor, Tensor], Tensor]] = {"keys": attend_keys, "bag": attend_bag}
+FORMS: dict[str, Callable[[Draws, Tensor, Tensor, Tensor], Tensor]] = {
+    "keys": attend_keys,
+    "bag": attend_bag,
+}
 
 
-def logits(r: Draws, V_mat: Tensor, W_KQ: Tensor, x: Tensor, ell: Tensor, form: str) -> Tensor:
+def logits(
+    r: Draws, V_mat: Tensor, W_KQ: Tensor, x: Tensor, ell: Tensor, form: str
+) -> Tensor:
     """(n, V)"""
     h = FORMS[form](r, W_KQ @ r.z_eos, x, ell)
     phi = h if r.W_in is None else torch.relu(h @ r.W_in.T) * len(r.W_in) ** -0.5
@@ -106,7 +126,12 @@ def learn(r: Draws, point: Point, form: str = "keys") -> Learned:
     def gradient(of: Tensor, V_mat: Tensor, W_KQ: Tensor) -> Tensor:
         of.requires_grad_(True)
         for x, ell, y in chunks(r.train_tokens, r.train_positions, r.train_labels):
-            loss = F.cross_entropy(logits(r, V_mat, W_KQ, x, ell, form), y, reduction="sum") / point.N
+            loss = (
+                F.cross_entropy(
+                    logits(r, V_mat, W_KQ, x, ell, form), y, reduction="sum"
+                )
+                / point.N
+            )
             loss.backward()
         of.requires_grad_(False)
         assert of.grad is not None
@@ -123,7 +148,10 @@ def learn(r: Draws, point: Point, form: str = "keys") -> Learned:
 def accuracy(r: Draws, learned: Learned, form: str = "keys") -> float:
     """Fraction of the test sequences whose label has the largest logit."""
     batches = chunks(r.test_tokens, r.test_positions, r.test_labels)
-    correct = sum(int((logits(r, learned.V2, learned.W1, x, ell, form).argmax(1) == y).sum()) for x, ell, y in batches)
+    correct = sum(
+        int((logits(r, learned.V2, learned.W1, x, ell, form).argmax(1) == y).sum())
+        for x, ell, y in batches
+    )
     return correct / len(r.test_labels)
 
 
@@ -142,15 +170,25 @@ class Record(NamedTuple):
     accuracy: float
 
 
-def descend(r: Draws, point: Point, form: str = "keys") -> tuple[Tensor, Tensor, list[Record]]:
-    """V_mat and W_KQ after all steps, and what was recorded. Each step reads all samples at once; their keys are formed once."""
+def descend(
+    r: Draws, point: Point, form: str = "keys"
+) -> tuple[Tensor, Tensor, list[Record]]:
+    """V_mat and W_KQ after all steps, and what was recorded. Each step reads all
+    samples at once; their keys are formed once.
+    """
     learned = learn(r, point, form)
     V_mat, W_KQ = learned.V2.requires_grad_(), learned.W1.requires_grad_()
     attention, test_attention = (
-        attention_of(r, *of, form) for of in ((r.train_tokens, r.train_positions), (r.test_tokens, r.test_positions))
+        attention_of(r, *of, form)
+        for of in (
+            (r.train_tokens, r.train_positions),
+            (r.test_tokens, r.test_positions),
+        )
     )
 
-    def loss_of(attention: Callable[[Tensor], Tensor], labels: Tensor) -> tuple[Tensor, Tensor]:
+    def loss_of(
+        attention: Callable[[Tensor], Tensor], labels: Tensor
+    ) -> tuple[Tensor, Tensor]:
         answers = attention(W_KQ @ r.z_eos) @ (r.Z_out @ V_mat).T
         return F.cross_entropy(answers, labels), answers
 
@@ -158,11 +196,16 @@ def descend(r: Draws, point: Point, form: str = "keys") -> tuple[Tensor, Tensor,
     for step in range(RECIPE_STEPS, point.steps + 1):
         if step in point.recorded_steps:
             with torch.no_grad():
-                loss, (test_loss, answers) = loss_of(attention, r.train_labels)[0], loss_of(test_attention, r.test_labels)
+                loss, (test_loss, answers) = (
+                    loss_of(attention, r.train_labels)[0],
+                    loss_of(test_attention, r.test_labels),
+                )
                 correct = (answers.argmax(1) == r.test_labels).float().mean()
             records.append(Record(step, float(loss), float(test_loss), float(correct)))
         if step < point.steps:
-            slopes = torch.autograd.grad(loss_of(attention, r.train_labels)[0], (V_mat, W_KQ))
+            slopes = torch.autograd.grad(
+                loss_of(attention, r.train_labels)[0], (V_mat, W_KQ)
+            )
             with torch.no_grad():
                 V_mat.sub_(slopes[0], alpha=point.lr)
                 W_KQ.sub_(slopes[1], alpha=point.lr_attention)
@@ -170,11 +213,15 @@ def descend(r: Draws, point: Point, form: str = "keys") -> tuple[Tensor, Tensor,
 
 
 def run_on(point: Point, seed: int, form: str = "keys") -> float:
-    """Accuracy of one run beyond the recipe: draws, trains, tests at every recorded step."""
+    """Accuracy of one run beyond the recipe: draws, trains, tests at every recorded
+    step.
+    """
     return descend(draw(point, seed), point, form)[2][-1].accuracy
 
 
-def attention_of(r: Draws, x: Tensor, ell: Tensor, form: str) -> Callable[[Tensor], Tensor]:
+def attention_of(
+    r: Draws, x: Tensor, ell: Tensor, form: str
+) -> Callable[[Tensor], Tensor]:
     """Attention outputs h (n, d) as a function of w = W_KQ z_eos."""
     if form == "bag":
         return lambda w: attend_bag(r, w, x, ell)

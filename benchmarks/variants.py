@@ -1,4 +1,6 @@
-"""Every variant of the compiled programs, at one size: what an accelerator is compiled for, and what lowering is tested on."""
+"""Every variant of the compiled programs, at one size: what an accelerator is compiled
+for, and what lowering is tested on.
+"""
 
 from __future__ import annotations
 
@@ -9,36 +11,90 @@ from jaxrecall.simulator.shape import Shape
 
 
 def variants(size: int) -> list[Shape]:
-    """Each form without and with an MLP, plain and with all columns that a point may ask for; V = d = m = pool = `size`.
+    """Each form without and with an MLP, plain and with all columns that a point may
+    ask for; V = d = m = pool = `size`.
 
     Some activations take turns: they differ in elementwise operations alone.
     """
     shapes: list[Shape] = []
     activations = ("relu", "gelu", "tanh", "quadratic", "identity")
-    without_pool_first = sorted(FORMS.values(), key=lambda form: form.samples == "pairs")
-    others = [form for form in without_pool_first if form.name != "memory"]  # last, so that the others keep their turns
-    for extras, form, mlp in chain(*(product((False, True), forms, (False, True)) for forms in (others, [FORMS["memory"]]))):
+    without_pool_first = sorted(
+        FORMS.values(), key=lambda form: form.samples == "pairs"
+    )
+    others = [
+        form for form in without_pool_first if form.name != "memory"
+    ]  # last, so that the others keep their turns
+    for extras, form, mlp in chain(
+        *(
+            product((False, True), forms, (False, True))
+            for forms in (others, [FORMS["memory"]])
+        )
+    ):
         if mlp and form.samples == "counts":
             continue  # counts of tokens do not suffice for an MLP
-        activation = activations[sum(shape.m > 0 for shape in shapes) % len(activations)] if mlp else "none"
+        activation = (
+            activations[sum(shape.m > 0 for shape in shapes) % len(activations)]
+            if mlp
+            else "none"
+        )
         m, pool = size if mlp else 0, size if form.samples == "pairs" else 0
         decoders = extras and not mlp and not pool
-        shapes.append(Shape(size, size, m, activation, form.name, diagnose=extras, decoders=decoders, pool=pool))
+        shapes.append(
+            Shape(
+                size,
+                size,
+                m,
+                activation,
+                form.name,
+                diagnose=extras,
+                decoders=decoders,
+                pool=pool,
+            )
+        )
     return shapes
 
 
 def further(size: int) -> list[Shape]:
     """Programs of runs that train beyond the recipe, some of each kind."""
     return [
-        Shape(size, size, 0, "none", "full", start="zero", optimizer="adam", trains="VWZ"),
-        Shape(size, size, size, "relu", "uniform", optimizer="sgd", trains="VWZM", batched=True),
-        Shape(size, size, 0, "none", "pool", pool=size, optimizer="momentum", trains="VW"),
-        Shape(size, size, 0, "none", "memory", start="zero", optimizer="polar", trains="V", tokens="tables", groups=True),
+        Shape(
+            size, size, 0, "none", "full", start="zero", optimizer="adam", trains="VWZ"
+        ),
+        Shape(
+            size,
+            size,
+            size,
+            "relu",
+            "uniform",
+            optimizer="sgd",
+            trains="VWZM",
+            batched=True,
+        ),
+        Shape(
+            size, size, 0, "none", "pool", pool=size, optimizer="momentum", trains="VW"
+        ),
+        Shape(
+            size,
+            size,
+            0,
+            "none",
+            "memory",
+            start="zero",
+            optimizer="polar",
+            trains="V",
+            tokens="tables",
+            groups=True,
+        ),
     ]
 
 
 def name(shape: Shape) -> str:
     """The variant in words."""
-    words = [shape.form, f"with {shape.activation} MLP" if shape.m else "", "diagnose" * shape.diagnose, "decoders" * shape.decoders]
+    words = [
+        shape.form,
+        f"with {shape.activation} MLP" if shape.m else "",
+        "diagnose" * shape.diagnose,
+        "decoders" * shape.decoders,
+    ]
     words.append(f"{shape.optimizer} on {shape.trains}" if shape.optimizer else "")
     return " ".join(filter(None, words))

@@ -1,4 +1,6 @@
-"""What bounds a wide layer with a pool: time of a run, and of its hidden units alone, on one core: python -m benchmarks.wide."""
+"""What bounds a wide layer with a pool: time of a run, and of its hidden units alone,
+on one core: python -m benchmarks.wide.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,13 @@ from jaxrecall.simulator.forms import polynomial_products
 from jaxrecall.simulator.shape import Shape
 
 SIZES = {"V": 512, "d": 64, "L": 8, "m": 1024, "pool": 256, "N": 2**24}
-REST = {"n_test": 1024, "eta": 1e-6, "kappa": 1e6, "embedding": "sphere", "trigger_in_value": False}
+REST = {
+    "n_test": 1024,
+    "eta": 1e-6,
+    "kappa": 1e6,
+    "embedding": "sphere",
+    "trigger_in_value": False,
+}
 TRIES = 5
 
 
@@ -41,21 +49,30 @@ def seconds_of_run(activation: str) -> float:
 
 
 def seconds_of_units(activation: str, V: int, K: int, m: int) -> float:
-    """Of steps 1 and 2 over V K pairs with m units each, reduced to what their hidden units cost at least: as many matrix products, or
-    two passes that form the units of each token, activate them and sum over the pool."""
+    """Of steps 1 and 2 over V K pairs with m units each, reduced to what their hidden
+    units cost at least: as many matrix products, or two passes that form the units of
+    each token, activate them and sum over the pool.
+    """
     law = find_law("activation", activation)
     coefficients = law.coefficients(jnp)
-    weights, own, noise = (jax.random.normal(jax.random.key(i), shape) for i, shape in enumerate([(V, K), (V, m), (K, m)]))
+    weights, own, noise = (
+        jax.random.normal(jax.random.key(i), shape)
+        for i, shape in enumerate([(V, K), (V, m), (K, m)])
+    )
     if coefficients:
         product = jax.jit(lambda a, b: a @ b)
-        return sum(polynomial_products(len(coefficients) - 1)) * fastest(lambda: product(weights, noise))
+        return sum(polynomial_products(len(coefficients) - 1)) * fastest(
+            lambda: product(weights, noise)
+        )
 
     def token(noise: jax.Array, rows: Any) -> tuple[jax.Array, jax.Array]:
         u, weight = rows
         act, _ = law.value_and_slope(u[None] / 8 + noise, jnp, jax.scipy.special.erf)
         return noise, weight @ act
 
-    one_pass = jax.jit(lambda own, noise, weights: jax.lax.scan(token, noise, (own, weights))[1])
+    one_pass = jax.jit(
+        lambda own, noise, weights: jax.lax.scan(token, noise, (own, weights))[1]
+    )
     return 2 * fastest(lambda: one_pass(own, noise, weights))
 
 
@@ -64,7 +81,10 @@ def main() -> None:
     print("| activation | run, s | its hidden units alone, s |\n| --- | --- | --- |")
     for activation in activations():
         units = seconds_of_units(activation, SIZES["V"], SIZES["pool"], SIZES["m"])
-        print(f"| {activation} | {seconds_of_run(activation):.3f} | {units:.3f} |", flush=True)
+        print(
+            f"| {activation} | {seconds_of_run(activation):.3f} | {units:.3f} |",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """The reference work, and the same in small so that a test can run all of it.
 
 R1  one attention-only run           S1  144 small runs
-R2  one run with an MLP              S2  a lab's sweep: 15,360 runs, of which a sample is run
+R2  one run with an MLP              S2  a lab's sweep: 15,360 runs, of which a sample
+    is run
 """
 
 from __future__ import annotations
@@ -36,20 +37,36 @@ class Sweep:
             V, d, L = (list(column) for column in zip(*self.cells, strict=True))
             blocks = [{"axes": {"zip": {"V": V, "d": d, "L": L}, "N": self.axes["N"]}}]
         base = {"m": 0, **self.fixed}
-        return yaml.safe_dump({"schema": 1, "name": self.name, "base": base, "seeds": {"count": self.seeds}, "blocks": blocks})
+        return yaml.safe_dump(
+            {
+                "schema": 1,
+                "name": self.name,
+                "base": base,
+                "seeds": {"count": self.seeds},
+                "blocks": blocks,
+            }
+        )
 
     def points(self) -> list[Point]:
         """The points of the grid file, written out for the peers."""
         if self.cells:
-            return [Point(V=V, d=d, L=L, N=N, **self.fixed) for (V, d, L), N in itertools.product(self.cells, self.axes["N"])]
-        return [Point(**dict(zip(self.axes, values, strict=True)), **self.fixed) for values in itertools.product(*self.axes.values())]
+            return [
+                Point(V=V, d=d, L=L, N=N, **self.fixed)
+                for (V, d, L), N in itertools.product(self.cells, self.axes["N"])
+            ]
+        return [
+            Point(**dict(zip(self.axes, values, strict=True)), **self.fixed)
+            for values in itertools.product(*self.axes.values())
+        ]
 
     def runs(self) -> Iterator[tuple[Point, int]]:
         return itertools.product(self.points(), range(self.seeds))
 
     def sample(self, cells: Sequence[Cell]) -> Sweep:
         """The sweep restricted to some cells (V, d, L), each with every N."""
-        return Sweep(f"{self.name}-sample", self.seeds, {"N": self.axes["N"]}, cells, self.fixed)
+        return Sweep(
+            f"{self.name}-sample", self.seeds, {"N": self.axes["N"]}, cells, self.fixed
+        )
 
 
 @dataclass(frozen=True)
@@ -61,7 +78,9 @@ class Work:
     S2_cells: Sequence[Cell]
     memory: Point
     memory_N: Sequence[int]
-    search: Sweep  # the dense grid that a threshold search over the same N is held against
+    search: (
+        Sweep  # the dense grid that a threshold search over the same N is held against
+    )
     pool: Point  # one run with a pool
     pool_exact_N: int  # at which it is measured without
     pool_N: Sequence[int]
@@ -82,14 +101,36 @@ _S2 = {
 FULL = Work(
     R1=Point(V=1000, N=131072, d=128, L=64),
     R2=Point(V=1000, N=65536, d=64, L=32, m=1024),
-    S1=Sweep("S1", 2, {"V": [64, 128, 256], "d": [16, 32, 64, 128], "L": [8, 32], "N": [1024, 4096, 16384]}),
+    S1=Sweep(
+        "S1",
+        2,
+        {
+            "V": [64, 128, 256],
+            "d": [16, 32, 64, 128],
+            "L": [8, 32],
+            "N": [1024, 4096, 16384],
+        },
+    ),
     S2=Sweep("S2", 8, _S2),
-    # each d once, each V twice, every L; the means of L d, V d and L are within 2 % of the whole sweep's
-    S2_cells=[(512, 16, 16), (64, 24, 8), (256, 32, 8), (64, 48, 64), (128, 64, 32), (256, 96, 4), (512, 128, 64), (128, 192, 4)],
+    # each d once, each V twice, every L; the means of L d, V d and L are within 2 % of
+    # the whole sweep's
+    S2_cells=[
+        (512, 16, 16),
+        (64, 24, 8),
+        (256, 32, 8),
+        (64, 48, 64),
+        (128, 64, 32),
+        (256, 96, 4),
+        (512, 128, 64),
+        (128, 192, 4),
+    ],
     memory=Point(V=256, N=1, d=64, L=16),
     memory_N=(100_000, 1_000_000, 10_000_000),
     search=Sweep(
-        "dense", 16, {"N": [round(2 ** (6 + k / 2)) for k in range(19)]}, [(32, 64, 8), (64, 64, 8), (64, 128, 32), (128, 128, 8)]
+        "dense",
+        16,
+        {"N": [round(2 ** (6 + k / 2)) for k in range(19)]},
+        [(32, 64, 8), (64, 64, 8), (64, 128, 32), (128, 128, 8)],
     ),
     pool=Point(V=256, N=10**6, d=128, L=4096, pool=512),
     pool_exact_N=8192,
@@ -98,7 +139,10 @@ FULL = Work(
     pool_many=Point(V=128, N=2 * 10**6, d=64, L=4096, pool=256),
     pool_seeds=1000,
     later=Sweep(
-        "later", 8, {"lr": [0.5 * 2**k for k in range(8)]}, fixed={"V": 64, "N": 1024, "d": 32, "L": 8, "steps": 1000, "gamma2": 64}
+        "later",
+        8,
+        {"lr": [0.5 * 2**k for k in range(8)]},
+        fixed={"V": 64, "N": 1024, "d": 32, "L": 8, "steps": 1000, "gamma2": 64},
     ),
     later_peers=8,
 )
@@ -107,8 +151,15 @@ _SMALL: dict[str, Any] = {"n_test": 128}
 TINY = Work(
     R1=Point(V=16, N=1024, d=16, L=4, **_SMALL),
     R2=Point(V=16, N=512, d=16, L=4, m=16, **_SMALL),
-    S1=Sweep("S1-tiny", 2, {"V": [16], "d": [16], "L": [4, 6], "N": [512]}, fixed=_SMALL),
-    S2=Sweep("S2-tiny", 2, {"V": [12, 16], "d": [8, 16], "L": [4], "N": [512, 1024]}, fixed=_SMALL),
+    S1=Sweep(
+        "S1-tiny", 2, {"V": [16], "d": [16], "L": [4, 6], "N": [512]}, fixed=_SMALL
+    ),
+    S2=Sweep(
+        "S2-tiny",
+        2,
+        {"V": [12, 16], "d": [8, 16], "L": [4], "N": [512, 1024]},
+        fixed=_SMALL,
+    ),
     S2_cells=[(12, 16, 4), (16, 8, 4)],
     memory=Point(V=16, N=1, d=16, L=4, **_SMALL),
     memory_N=(512, 2048),
@@ -119,6 +170,11 @@ TINY = Work(
     pool_L=(8, 4096),
     pool_many=Point(V=16, N=1024, d=16, L=64, pool=32, **_SMALL),
     pool_seeds=4,
-    later=Sweep("later-tiny", 2, {"lr": [1.0, 2.0]}, fixed={"V": 16, "N": 512, "d": 16, "L": 4, "steps": 20, "gamma2": 16, **_SMALL}),
+    later=Sweep(
+        "later-tiny",
+        2,
+        {"lr": [1.0, 2.0]},
+        fixed={"V": 16, "N": 512, "d": 16, "L": 4, "steps": 20, "gamma2": 16, **_SMALL},
+    ),
     later_peers=2,
 )

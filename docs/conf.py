@@ -1,4 +1,6 @@
-"""How Sphinx makes the documentation site: `make docs`. Its source is the whole repository, so that links of pages hold as they are."""
+"""How Sphinx makes the documentation site: `make docs`. Its source is the whole
+repository, so that links of pages hold as they are.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,10 @@ SECTIONS = {
     "Find critical N": "thresholds table theory papers ../results/README",
     "Write code": "python extending api",
     "Scale up": "scaling",
-    "Records": "../results/benchmarks ../results/accelerators ../results/attack ../CONTRIBUTING ../CHANGELOG",
+    "Records": (
+        "../results/benchmarks ../results/accelerators ../results/attack"
+        " ../CONTRIBUTING ../CHANGELOG"
+    ),
 }
 """Heading of the sidebar -> its pages, as seen from docs/."""
 
@@ -57,11 +62,19 @@ UNKNOWN = re.compile(r"\\[a-zA-Z]+|&(?!#|[a-z]+;)")
 
 
 def contents() -> str:
-    """The tree of all pages, which Sphinx wants in one of them: the README, where GitHub would show it as text."""
+    """The tree of all pages, which Sphinx wants in one of them: the README, where
+    GitHub would show it as text.
+    """
     trees = []
     for heading, pages in SECTIONS.items():
-        names = [str(Path("docs", page)).replace("docs/../", "") for page in pages.split()]
-        trees.append("\n".join(["```{toctree}", ":hidden:", f":caption: {heading}", "", *names, "```"]))
+        names = [
+            str(Path("docs", page)).replace("docs/../", "") for page in pages.split()
+        ]
+        trees.append(
+            "\n".join(
+                ["```{toctree}", ":hidden:", f":caption: {heading}", "", *names, "```"]
+            )
+        )
     return "\n\n".join(["", *trees, ""])
 
 
@@ -70,41 +83,60 @@ def complete(app: Sphinx, docname: str, source: list[str]) -> None:
         source[0] += contents()
 
 
-def plain(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
-    """Docstrings are plain text with `code`: no character in them is markup of Sphinx. This runs before napoleon finds their sections."""
+def plain(
+    app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]
+) -> None:
+    """Docstrings are plain text with `code`: no character in them is markup of Sphinx.
+    This runs before napoleon finds their sections.
+    """
     for i, line in enumerate(lines):
         parts = line.split("`")
         for j in range(0, len(parts), 2):
             parts[j] = re.sub(r"([*|\\])|(?<=\w)(_)(?!\w)", r"\\\1\2", parts[j])
         lines[i] = "``".join(parts) if len(parts) % 2 else line
     if what == "property" and lines:
-        lines[0] = lines[0].replace(":", "\\:")  # napoleon would take what stands before it as a type
+        lines[0] = lines[0].replace(
+            ":", "\\:"
+        )  # napoleon would take what stands before it as a type
 
 
 def show_reports(app: Sphinx, doctree: nodes.document) -> None:
     """Links to HTML files open them, where Sphinx would offer a download."""
     for node in [*doctree.findall(addnodes.download_reference)]:
         if node["reftarget"].endswith(".html"):
-            node.replace_self(nodes.reference("", "", *node.children, refuri=node["reftarget"], internal=False))
+            node.replace_self(
+                nodes.reference(
+                    "", "", *node.children, refuri=node["reftarget"], internal=False
+                )
+            )
 
 
 def finish(app: Sphinx, error: Exception | None) -> None:
-    """Copies the reports of the studies beside the page that links them, and leads from index.html to the README."""
+    """Copies the reports of the studies beside the page that links them, and leads from
+    index.html to the README.
+    """
     if error or app.builder.name != "html":
         return
     for report in (ROOT / "results/study").glob("*/report.html"):
         target = Path(app.outdir, report.relative_to(ROOT))
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(report, target)
-    start = '<!doctype html><html lang="en"><title>jaxrecall</title><meta http-equiv="refresh" content="0; url=README.html"></html>\n'
+    start = (
+        '<!doctype html><html lang="en"><title>jaxrecall</title><meta'
+        ' http-equiv="refresh" content="0; url=README.html"></html>\n'
+    )
     Path(app.outdir, "index.html").write_text(start)
 
 
 def mathml(latex: str, display: str) -> str:
-    """A formula as MathML. Browsers need letters of other alphabets as characters of their own, which the converter gives in braces."""
+    """A formula as MathML. Browsers need letters of other alphabets as characters of
+    their own, which the converter gives in braces.
+    """
     latex = latex.replace("{aligned}", "{align*}")
     latex = re.sub(r"(\\math(?:bb|cal)) ?([A-Z])", r"\1{\2}", latex)
-    return convert(latex, display=display).replace("<mi>&#x0007E;</mi>", "<mo>&#x0223C;</mo>")
+    return convert(latex, display=display).replace(
+        "<mi>&#x0007E;</mi>", "<mo>&#x0223C;</mo>"
+    )
 
 
 def rendered(self: Any, node: nodes.Element, display: str) -> None:
@@ -116,7 +148,9 @@ def rendered(self: Any, node: nodes.Element, display: str) -> None:
     except Exception as error:  # of many kinds
         text, problem = "", repr(error)
     if problem:
-        logging.getLogger(__name__).warning("formula %r is not rendered: %s", node.astext(), problem, location=node)
+        logging.getLogger(__name__).warning(
+            "formula %r is not rendered: %s", node.astext(), problem, location=node
+        )
     tag = "div" if display == "block" else "span"
     self.body.append(f'<{tag} class="math">{text}</{tag}>')
     raise nodes.SkipNode
@@ -127,5 +161,8 @@ def setup(app: Sphinx) -> None:
     app.connect("autodoc-process-docstring", plain, priority=100)
     app.connect("doctree-read", show_reports)
     app.connect("build-finished", finish)
-    visit = [lambda self, node, display=display: rendered(self, node, display) for display in ("inline", "block")]
+    visit = [
+        lambda self, node, display=display: rendered(self, node, display)
+        for display in ("inline", "block")
+    ]
     app.add_html_math_renderer("mathml", (visit[0], None), (visit[1], None))

@@ -1,4 +1,6 @@
-"""python docs/gallery.py [NAME ...]: runs the grids of docs/gallery.md and draws its figures again."""
+"""python docs/gallery.py [NAME ...]: runs the grids of docs/gallery.md and draws its
+figures again.
+"""
 
 import re
 import shutil
@@ -18,8 +20,13 @@ def grids() -> dict[str, str]:
 
 
 def codes() -> dict[str, str]:
-    """Name -> the Python that draws the figure, of questions whose sweep does not end with it."""
-    return {name: "".join(re.findall(r"```python\n(.*?)```", rest, re.S)) for _, name, rest in QUESTION.findall(PAGE)}
+    """Name -> the Python that draws the figure, of questions whose sweep does not end
+    with it.
+    """
+    return {
+        name: "".join(re.findall(r"```python\n(.*?)```", rest, re.S))
+        for _, name, rest in QUESTION.findall(PAGE)
+    }
 
 
 def main(names: list[str]) -> None:
@@ -28,11 +35,19 @@ def main(names: list[str]) -> None:
             continue
         with tempfile.TemporaryDirectory() as folder:
             Path(folder, f"{name}.yaml").write_text(text)
-            subprocess.run([sys.executable, "-m", "jaxrecall", "sweep", "--grid", f"{name}.yaml"], cwd=folder, check=True)
+            subprocess.run(
+                [sys.executable, "-m", "jaxrecall", "sweep", "--grid", f"{name}.yaml"],
+                cwd=folder,
+                check=True,
+            )
             if codes()[name]:
-                subprocess.run([sys.executable, "-c", codes()[name]], cwd=folder, check=True)
+                subprocess.run(
+                    [sys.executable, "-c", codes()[name]], cwd=folder, check=True
+                )
             figure = f"{name}.png" if codes()[name] else f"results/{name}/accuracy.png"
-            shutil.copy(Path(folder, figure), DOCS / "images" / "gallery" / f"{name}.png")
+            shutil.copy(
+                Path(folder, figure), DOCS / "images" / "gallery" / f"{name}.png"
+            )
 
 
 if __name__ == "__main__":

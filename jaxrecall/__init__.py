@@ -1,10 +1,12 @@
-"""Simulates how a one-layer transformer learns to recall with random embeddings, over whole grids of parameters.
+"""Simulates how a one-layer transformer learns to recall with random embeddings, over
+whole grids of parameters.
 
     import jaxrecall
     from jaxrecall import Point
 
     row = jaxrecall.simulate(Point(V=64, N=1024, d=32, L=8), seed=0)
-    df = jaxrecall.run({"base": {"V": 64, "L": 8}, "blocks": [{"axes": {"d": [16, 32], "N": [256, 1024]}}]}, seeds=4)
+    df = jaxrecall.run({"base": {"V": 64, "L": 8}, "blocks": [{"axes": {"d": [16, 32],
+        "N": [256, 1024]}}]}, seeds=4)
     ax = jaxrecall.plot.accuracy(df)
 
 Modules: `plot` draws a table, `fit` finds thresholds and exponents, `model` is the
@@ -23,7 +25,15 @@ if TYPE_CHECKING:
     from .analysis.fit.write import latex
     from .errors import Interrupted, RunFailed
     from .model import recall as model
-    from .model.functional import Rates, predict, rates, recipe, soft_accuracy, three_step, train
+    from .model.functional import (
+        Rates,
+        predict,
+        rates,
+        recipe,
+        soft_accuracy,
+        three_step,
+        train,
+    )
     from .model.point import Point
     from .model.reference.descent import Descended, descend
     from .model.reference.metrics import measure
@@ -67,12 +77,25 @@ __all__ = [
     "train",
 ]
 
-_MODULES = {"fit": "fit", "model": "model", "plot": "analysis.figures.plot", "theory": "theory"}
+_MODULES = {
+    "fit": "fit",
+    "model": "model",
+    "plot": "analysis.figures.plot",
+    "theory": "theory",
+}
 
 _HOME = {
     "analysis.fit.write": ("latex",),
     "errors": ("Interrupted", "RunFailed"),
-    "model.functional": ("Rates", "predict", "rates", "recipe", "soft_accuracy", "three_step", "train"),
+    "model.functional": (
+        "Rates",
+        "predict",
+        "rates",
+        "recipe",
+        "soft_accuracy",
+        "three_step",
+        "train",
+    ),
     "model.point": ("Point",),
     "model.reference.descent": ("Descended", "descend"),
     "model.reference.metrics": ("measure",),
@@ -94,7 +117,9 @@ if not TYPE_CHECKING:  # with it, type checkers would accept any name
         for module, names in _HOME.items():
             if name in names:
                 return getattr(import_module(f".{module}", __name__), name)
-        raise AttributeError(f"module 'jaxrecall' has no attribute {name!r}; it has {', '.join(__all__)}")
+        raise AttributeError(
+            f"module 'jaxrecall' has no attribute {name!r}; it has {', '.join(__all__)}"
+        )
 
 
 def __dir__() -> list[str]:

@@ -1,19 +1,27 @@
 """usage: jaxrecall COMMAND ...
 
-How a one-layer transformer learns to recall: simulations over grids of points and seeds.
+How a one-layer transformer learns to recall: simulations over grids of points and
+seeds.
 
-  jaxrecall examples [NAME]      list the grids that come with the package, or copy one to the current folder
-  jaxrecall sweep --grid FILE    run a grid: a table and a figure (--dry-run shows what it would cost)
-  jaxrecall status DIR           what a results folder holds, what failed, what is left to do
+  jaxrecall examples [NAME]      list the grids that come with the package, or copy one
+      to the current folder
+  jaxrecall sweep --grid FILE    run a grid: a table and a figure (--dry-run shows what
+      it would cost)
+  jaxrecall status DIR           what a results folder holds, what failed, what is left
+      to do
   jaxrecall compact DIR          merge the part files of a results folder into one table
-  jaxrecall fit DIR              find the thresholds N* of a table and their exponents over its axes
+  jaxrecall fit DIR              find the thresholds N* of a table and their exponents
+      over its axes
   jaxrecall report DIR           one HTML page with figures, laws, theory and provenance
-  jaxrecall embeddings FILE      what a table of embeddings is like, and the law that comes closest
+  jaxrecall embeddings FILE      what a table of embeddings is like, and the law that
+      comes closest
 
-  jaxrecall --version            the version of the package, and that of the numbers it computes
+  jaxrecall --version            the version of the package, and that of the numbers it
+      computes
 
-Each command takes --help. All but examples are also modules: python -m jaxrecall.sweep --grid FILE.
-From Python: import jaxrecall; help(jaxrecall)"""
+Each command takes --help. All but examples are also modules: python -m jaxrecall.sweep
+--grid FILE. From Python: import jaxrecall; help(jaxrecall)
+"""
 
 from __future__ import annotations
 
@@ -56,7 +64,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         return answer(f"jaxrecall {__version__} (code_version {CODE_VERSION})")
     allowed = [*MODULES, "--help", "--version"]
-    print(f"COMMAND: got {shortened(first)}{suggest(first, allowed)}; allowed: {', '.join(allowed)}", file=sys.stderr)
+    print(
+        f"COMMAND: got {shortened(first)}{suggest(first, allowed)}; allowed:"
+        f" {', '.join(allowed)}",
+        file=sys.stderr,
+    )
     return USAGE
 
 

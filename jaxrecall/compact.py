@@ -1,4 +1,6 @@
-"""python -m jaxrecall.compact: the parts of a results folder merged into one sorted table."""
+"""python -m jaxrecall.compact: the parts of a results folder merged into one sorted
+table.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,13 @@ from pathlib import Path
 
 from .cli.command import Parser, answer, command
 from .errors import StoreError
-from .sweep.files import Unreadable, holds_results, no_rows, result_files, storage_errors
+from .sweep.files import (
+    Unreadable,
+    holds_results,
+    no_rows,
+    result_files,
+    storage_errors,
+)
 from .sweep.store import Store
 from .sweep.store.table import ROW, VERSION, best, in_table_order, joined, read
 
@@ -49,7 +57,10 @@ def compact(folder: str | Path, prune: bool = False) -> Compacted:
     with compaction_lock(target):
         tables, unreadable = read(result_files(target.folder))
         if why := dict(unreadable).get(target.table):
-            raise StoreError(f"{target.table}: cannot be read ({why}) and would be overwritten; move it away and run again")
+            raise StoreError(
+                f"{target.table}: cannot be read ({why}) and would be overwritten; move"
+                " it away and run again"
+            )
         if not any(map(len, tables.values())):
             raise no_rows([target.folder], unreadable)
         rows = joined(tables.values())
@@ -59,7 +70,9 @@ def compact(folder: str | Path, prune: bool = False) -> Compacted:
         with storage_errors(target.parts):
             for path in merged if prune else ():
                 path.unlink(missing_ok=True)
-    return Compacted(target.table, len(table), len(rows) - len(table), len(merged), unreadable)
+    return Compacted(
+        target.table, len(table), len(rows) - len(table), len(merged), unreadable
+    )
 
 
 @contextmanager
@@ -77,7 +90,10 @@ def compaction_lock(store: Store) -> Iterator[None]:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
-                raise StoreError(f"{store.folder}: another compact is running on it; wait until it has finished") from error
+                raise StoreError(
+                    f"{store.folder}: another compact is running on it; wait until it"
+                    " has finished"
+                ) from error
             except OSError:
                 pass  # a file system without locks
             yield
@@ -86,13 +102,30 @@ def compaction_lock(store: Store) -> Iterator[None]:
 @command()
 def main(argv: Sequence[str] | None = None) -> int:
     """Parses, merges, prints; returns the exit code: 0 done, 2 refused."""
-    parser = Parser("compact", "Merge the parts of a results folder into DIR/table.parquet, sorted, each row once.")
+    parser = Parser(
+        "compact",
+        "Merge the parts of a results folder into DIR/table.parquet, sorted, each row"
+        " once.",
+    )
     parser.add_argument("folder", metavar="DIR", help="results folder")
-    parser.add_argument("--prune", action="store_true", help="then remove the parts whose rows are in the table")
+    parser.add_argument(
+        "--prune",
+        action="store_true",
+        help="then remove the parts whose rows are in the table",
+    )
     args = parser.parse_args(argv)
     result = compact(args.folder, args.prune)
     size = result.table.stat().st_size / 1e6
-    removed = f"{result.n_parts} removed" if args.prune else "kept; --prune removes them"
+    removed = (
+        f"{result.n_parts} removed" if args.prune else "kept; --prune removes them"
+    )
     answer(f"{result.table}: {result.n_rows} rows, {size:.2f} MB")
-    left = (f"cannot be read, left unchanged: {path} ({why})" for path, why in result.unreadable)
-    return answer(f"{result.n_parts} parts merged ({removed}), {result.n_dropped} duplicates dropped", *left)
+    left = (
+        f"cannot be read, left unchanged: {path} ({why})"
+        for path, why in result.unreadable
+    )
+    return answer(
+        f"{result.n_parts} parts merged ({removed}), {result.n_dropped} duplicates"
+        " dropped",
+        *left,
+    )

@@ -1,4 +1,6 @@
-"""python -m jaxrecall.embeddings: what a table of embeddings is like, and the law of this package that comes closest."""
+"""python -m jaxrecall.embeddings: what a table of embeddings is like, and the law of
+this package that comes closest.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ from .errors import UsageError, shown
 from .model.laws.array import read
 
 BETTER = 0.05
-"""By how much, in ln d_eff, a law with a parameter must come closer than one without, beyond the noise of few rows."""
+"""By how much, in ln d_eff, a law with a parameter must come closer than one without,
+beyond the noise of few rows.
+"""
 
 
 def facts(rows: np.ndarray) -> dict[str, Any]:
@@ -29,14 +33,14 @@ def facts(rows: np.ndarray) -> dict[str, Any]:
       rows less their mean.
     - common: part of the mean squared length that the rows share, the mean of z_v . z_w
       over v != w; `cosine` is the same mean of unit rows.
-    - length: mean length; `spread` their standard deviation over it.
-    - spectrum: eigenvalues of the centred S over their mean, in falling order.
-    - alpha: exponent of the power law i^-alpha with their d_eff, and `off_power` the rms
+    - length: mean length; `spread` their standard deviation over it. - spectrum:
+    eigenvalues of the centred S over their mean, in falling order. - alpha: exponent of
+    the power law i^-alpha with their d_eff, and `off_power` the rms
       of ln(eigenvalue / power law).
     - law: the law of this package that comes closest, and `law_d_eff` its two d_eff.
 
-    For alpha and law only products of different rows count in tr S^2, so that V does not
-    matter. Raises ValueError where all rows are the same.
+    For alpha and law only products of different rows count in tr S^2, so that V does
+    not matter. Raises ValueError where all rows are the same.
     """
     x = np.array(rows, np.float64)
     V, d = x.shape
@@ -44,22 +48,35 @@ def facts(rows: np.ndarray) -> dict[str, Any]:
     unit = np.sum(x / np.where(length, length, 1)[:, None], axis=0)
     square = float(np.mean(length**2))
     if not x.var(0).sum() > 1e-10 * square:  # what rounding leaves
-        raise ValueError("a table whose rows are all the same; allowed: rows that differ")
+        raise ValueError(
+            "a table whose rows are all the same; allowed: rows that differ"
+        )
     raw, overlap, _ = _spectrum(x)
     x -= mean
     centred, overlap_centred, values = _spectrum(x)
     common = float(V * (mean @ mean) / square - 1) / (V - 1)
     alpha = _alpha(overlap_centred, d)
-    off = np.log(values[: min(V - 1, d)]) + alpha * np.log(np.arange(1, min(V - 1, d) + 1))
+    off = np.log(values[: min(V - 1, d)]) + alpha * np.log(
+        np.arange(1, min(V - 1, d) + 1)
+    )
     spread = float(length.std() / length.mean())
-    even = "orthogonal" if overlap * d < 0.1 else "sphere" if spread < 0.5 / np.sqrt(2 * d) else "gaussian"
+    even = (
+        "orthogonal"
+        if overlap * d < 0.1
+        else "sphere"
+        if spread < 0.5 / np.sqrt(2 * d)
+        else "gaussian"
+    )
     rho, power = max(common, 0), 1 / _overlap(alpha, d)
     laws: dict[str, tuple[float, float]] = {
         even: (d, d),
         f"equicorrelated(rho={rho:.3g})": (1 / (rho**2 + (1 - rho**2) / d), d),
         f"power_law(alpha={alpha:.3g})": (power, power),
     }
-    away = {name: np.abs(np.log(np.multiply(both, (overlap, overlap_centred)))).sum() for name, both in laws.items()}
+    away = {
+        name: np.abs(np.log(np.multiply(both, (overlap, overlap_centred)))).sum()
+        for name, both in laws.items()
+    }
     law = min(laws, key=lambda name: away[name] - (BETTER + 10 / V) * (name == even))
     return {
         "V": V,
@@ -79,13 +96,19 @@ def facts(rows: np.ndarray) -> dict[str, Any]:
 
 
 def _spectrum(x: np.ndarray) -> tuple[float, float, np.ndarray]:
-    """Of rows (V, d): (tr S)^2 / tr S^2, its inverse by different rows alone, eigenvalues of S over their mean."""
+    """Of rows (V, d): (tr S)^2 / tr S^2, its inverse by different rows alone,
+    eigenvalues of S over their mean.
+    """
     V, d = x.shape
     values = np.linalg.eigvalsh(x.T @ x if d < V else x @ x.T)[::-1]
     values = np.maximum(values, 1e-12 * values[0])
     total, squares = values.sum(), np.sum(x * x, axis=1)
     different = (values @ values - squares @ squares) / total**2 * V / (V - 1)
-    return float(total**2 / (values @ values)), max(float(different), 1e-12), values / total * d
+    return (
+        float(total**2 / (values @ values)),
+        max(float(different), 1e-12),
+        values / total * d,
+    )
 
 
 def _overlap(alpha: float, d: int) -> float:
@@ -101,7 +124,9 @@ def _alpha(overlap: float, d: int) -> float:
     def excess(alpha: float) -> float:
         return _overlap(alpha, d) - overlap
 
-    return brentq(excess, 0, 10) if excess(0) < 0 < excess(10) else 10.0 * (excess(0) < 0)  # type: ignore[return-value]
+    return (
+        brentq(excess, 0, 10) if excess(0) < 0 < excess(10) else 10.0 * (excess(0) < 0)
+    )  # type: ignore[return-value]
 
 
 def lines(about: dict[str, Any]) -> Iterator[str]:
@@ -110,12 +135,26 @@ def lines(about: dict[str, Any]) -> Iterator[str]:
     low, middle, high = np.quantile(values, (0.1, 0.5, 0.9))
     first, centred = about["law_d_eff"]
     yield f"V, d       {about['V']} rows, {about['d']} columns"
-    yield f"d_eff      {about['d_eff']:.4g}, of centred rows {about['d_eff_centred']:.4g}"
-    yield f"mean row   {100 * about['common']:.3g} % of the mean squared length; mean cosine {about['cosine']:.3g}"
-    yield f"lengths    mean {about['length']:.4g}, standard deviation over it {about['spread']:.3g}"
-    yield f"spectrum   centred, over its mean: largest {values[0]:.3g}; quantiles 0.9, 0.5, 0.1: {high:.3g}, {middle:.3g}, {low:.3g}"
+    yield (
+        f"d_eff      {about['d_eff']:.4g}, of centred rows {about['d_eff_centred']:.4g}"
+    )
+    yield (
+        f"mean row   {100 * about['common']:.3g} % of the mean squared length; mean"
+        f" cosine {about['cosine']:.3g}"
+    )
+    yield (
+        f"lengths    mean {about['length']:.4g}, standard deviation over it"
+        f" {about['spread']:.3g}"
+    )
+    yield (
+        f"spectrum   centred, over its mean: largest {values[0]:.3g}; quantiles 0.9,"
+        f" 0.5, 0.1: {high:.3g}, {middle:.3g}, {low:.3g}"
+    )
     off = np.exp(about["off_power"])
-    yield f"power law  i^-{about['alpha']:.3g} has its d_eff; the eigenvalues are off it by a factor of {off:.3g} (rms)"
+    yield (
+        f"power law  i^-{about['alpha']:.3g} has its d_eff; the eigenvalues are off it"
+        f" by a factor of {off:.3g} (rms)"
+    )
     yield f"closest    {about['law']}, with d_eff {first:.4g}, centred {centred:.4g}"
 
 
@@ -123,11 +162,24 @@ def lines(about: dict[str, Any]) -> Iterator[str]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Parses, reads, prints; returns the exit code: 0 done, 2 refused."""
     parser = Parser(
-        "embeddings", "Show what a table of embeddings is like, and the law of this package that comes closest, as a grid names it."
+        "embeddings",
+        "Show what a table of embeddings is like, and the law of this package that"
+        " comes closest, as a grid names it.",
     )
-    parser.add_argument("file", metavar="FILE", help="a .npy, .npz or .safetensors file with a row for each token")
-    parser.add_argument("--tensor", metavar="NAME", default="", help="the matrix in a file that holds more than one")
-    parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+    parser.add_argument(
+        "file",
+        metavar="FILE",
+        help="a .npy, .npz or .safetensors file with a row for each token",
+    )
+    parser.add_argument(
+        "--tensor",
+        metavar="NAME",
+        default="",
+        help="the matrix in a file that holds more than one",
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="print one JSON object and nothing else"
+    )
     args = parser.parse_args(argv)
     try:
         about = facts(read(Path(args.file), args.tensor))

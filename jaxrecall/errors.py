@@ -1,4 +1,6 @@
-"""The exceptions of the package: messages name the argument, its value and what is allowed."""
+"""The exceptions of the package: messages name the argument, its value and what is
+allowed.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ class Problem:
 
 
 class PointError(ValueError):
-    """A point that cannot be simulated; `problems` holds everything that is wrong with it."""
+    """A point that cannot be simulated; `problems` holds everything that is wrong with
+    it.
+    """
 
     def __init__(self, problems: list[Problem]):
         self.problems = problems
@@ -48,7 +52,11 @@ class Refused(ValueError):
 
     def __init__(self, lines: list[str] | str):
         lines = [lines] if isinstance(lines, str) else lines
-        more = [f"and {len(lines) - MAX_LINES} more errors"] if len(lines) > MAX_LINES else []
+        more = (
+            [f"and {len(lines) - MAX_LINES} more errors"]
+            if len(lines) > MAX_LINES
+            else []
+        )
         self.lines = [shortened(line) for line in lines[:MAX_LINES]] + more
         super().__init__("\n".join(self.lines))
 
@@ -58,7 +66,9 @@ class GridError(Refused):
 
 
 class UsageError(Refused):
-    """Command-line options, or environment variables in their place, that are refused."""
+    """Command-line options, or environment variables in their place, that are
+    refused.
+    """
 
 
 class StoreError(Refused):
@@ -82,7 +92,9 @@ class RunFailed(RuntimeError):
 
 
 class OutOfMemory(RuntimeError):
-    """A program, or its compilation, asked for more memory than there is, or than it may take."""
+    """A program, or its compilation, asked for more memory than there is, or than it
+    may take.
+    """
 
 
 class FitError(Refused):
@@ -97,13 +109,20 @@ def shown(value: object, most: int = 200) -> str:
     """`value` as Python writes it, cut after `most` characters."""
     try:
         text = repr(value)
-    except (ValueError, RecursionError):  # Python writes no whole number of more than 4300 digits
+    except (
+        ValueError,
+        RecursionError,
+    ):  # Python writes no whole number of more than 4300 digits
         return f"a value of type {type(value).__name__} that is too long to show"
     return text if len(text) <= most else text[: most - 3] + "..."
 
 
 def expect(
-    argument: str, value: Any, types: type | tuple[type, ...], allowed: str, error: type[PointError] | type[Refused] = UsageError
+    argument: str,
+    value: Any,
+    types: type | tuple[type, ...],
+    allowed: str,
+    error: type[PointError] | type[Refused] = UsageError,
 ) -> Any:
     """`value` if it is of one of the types; int alone leaves out bool.
 
@@ -123,7 +142,11 @@ def expect(
 
 
 def as_list(
-    argument: str, values: Any, allowed: str, error: type[PointError] | type[Refused] = UsageError, most: int = MAX_LIST
+    argument: str,
+    values: Any,
+    allowed: str,
+    error: type[PointError] | type[Refused] = UsageError,
+    most: int = MAX_LIST,
 ) -> list[Any]:
     """The values of a list or of anything like it, such as a range.
 
@@ -139,7 +162,11 @@ def as_list(
         A new list.
     """
     try:
-        items = None if isinstance(values, (str, bytes, Mapping)) else list(islice(values, most + 1))
+        items = (
+            None
+            if isinstance(values, (str, bytes, Mapping))
+            else list(islice(values, most + 1))
+        )
     except TypeError:  # NumPy's arrays of no dimension, too
         items = None
     if items is None or len(items) > most:
@@ -148,14 +175,22 @@ def as_list(
     return items
 
 
-def refusal(argument: str, got: str, allowed: str, error: type[PointError] | type[Refused]) -> PointError | Refused:
+def refusal(
+    argument: str, got: str, allowed: str, error: type[PointError] | type[Refused]
+) -> PointError | Refused:
     """The error for a value that is not allowed, to be raised."""
     message = f"got {got}; allowed: {allowed}"
-    return PointError([Problem(argument, message)]) if issubclass(error, PointError) else error(f"{argument}: {message}")
+    return (
+        PointError([Problem(argument, message)])
+        if issubclass(error, PointError)
+        else error(f"{argument}: {message}")
+    )
 
 
 UNPRINTED = re.compile(r"[\x00-\x1f\x80-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
-"""Control characters, and those that change the direction of text: a terminal obeys them. JSON holds none of them."""
+"""Control characters, and those that change the direction of text: a terminal obeys
+them. JSON holds none of them.
+"""
 
 
 def printable(line: str) -> str:
@@ -167,10 +202,16 @@ def printable(line: str) -> str:
 
 
 def shortened(line: str) -> str:
-    """The line with long words cut, and without its middle: what is allowed stands at the end."""
+    """The line with long words cut, and without its middle: what is allowed stands at
+    the end.
+    """
     line = "\n".join(map(printable, line.split("\n")))
-    line = re.sub(rf"\S{{{MAX_WORD},}}", lambda word: f"{word[0][: MAX_WORD - 100]}...", line)
-    return line if len(line) <= MAX_LINE else f"{line[: MAX_LINE - 505]} ... {line[-500:]}"
+    line = re.sub(
+        rf"\S{{{MAX_WORD},}}", lambda word: f"{word[0][: MAX_WORD - 100]}...", line
+    )
+    return (
+        line if len(line) <= MAX_LINE else f"{line[: MAX_LINE - 505]} ... {line[-500:]}"
+    )
 
 
 def plural(n: int, noun: str) -> str:
@@ -187,15 +228,28 @@ def in_one_line(error: BaseException, most: int = 200) -> str:
 
 
 def where_to_run(module: str, error: BaseException) -> str:
-    """How to have a module found, after an exception of importing it; nothing if it was found."""
+    """How to have a module found, after an exception of importing it; nothing if it was
+    found.
+    """
     if module.endswith(".py"):
         return f"; a module is named without .py: {module.removesuffix('.py')}"
-    missing = isinstance(error, ModuleNotFoundError) and error.name and f"{module}.".startswith(f"{error.name}.")
-    return f"; run in the folder that holds {module.replace('.', '/')}.py, or put it on PYTHONPATH" if missing else ""
+    missing = (
+        isinstance(error, ModuleNotFoundError)
+        and error.name
+        and f"{module}.".startswith(f"{error.name}.")
+    )
+    return (
+        f"; run in the folder that holds {module.replace('.', '/')}.py, or put it on"
+        " PYTHONPATH"
+        if missing
+        else ""
+    )
 
 
 def imported(argument: str, path: str, allowed: str) -> Any:
-    """What is at `module:name`; raises UsageError, whatever the module of a user raises."""
+    """What is at `module:name`; raises UsageError, whatever the module of a user
+    raises.
+    """
     module, _, name = path.partition(":")
     if not all(part.isidentifier() for part in (*module.split("."), name)):
         raise UsageError(f"{argument}: got {path!r}; {allowed}")
@@ -203,7 +257,10 @@ def imported(argument: str, path: str, allowed: str) -> Any:
         return getattr(import_module(module), name)
     except Exception as error:
         why = f"{type(error).__name__}: {error}"
-        raise UsageError(f"{argument}: {path} cannot be imported ({why}){where_to_run(module, error)}; {allowed}") from error
+        raise UsageError(
+            f"{argument}: {path} cannot be imported"
+            f" ({why}){where_to_run(module, error)}; {allowed}"
+        ) from error
 
 
 def suggest(name: str, allowed: Iterable[str]) -> str:

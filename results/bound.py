@@ -1,4 +1,6 @@
-"""The three steps and decoders of the initial gradient beside what bounds them: the studies results/study/bound, decoders and law-long."""
+"""The three steps and decoders of the initial gradient beside what bounds them: the
+studies results/study/bound, decoders and law-long.
+"""
 
 from collections import Counter
 from functools import cache
@@ -23,13 +25,20 @@ DECODERS = {
     "matched_accuracy": "matched filter",
     "accuracy": "three steps",
 }
-BENCHMARK, HIDDEN, SHOWN = "Gaussian channel", "bound, position hidden", "bound, position seen"
+BENCHMARK, HIDDEN, SHOWN = (
+    "Gaussian channel",
+    "bound, position hidden",
+    "bound, position seen",
+)
 LIMITS = {
     BENCHMARK: fano_ceiling,
     HIDDEN: lambda model, N: recall_ceiling(model, N, sees_position=False),
     SHOWN: lambda model, N: recall_ceiling(model, N, sees_position=True),
 }
-STEPS = {True: "three steps, trigger in the value", False: "three steps, trigger out of it"}
+STEPS = {
+    True: "three steps, trigger in the value",
+    False: "three steps, trigger out of it",
+}
 
 
 def least(name, model):
@@ -38,33 +47,67 @@ def least(name, model):
 
 
 def gradient(counts, L, Z_in, Z_out, z_trig):
-    """(d, d) minus the gradient of V_mat at initialization, of (V, V) counts of tokens (columns) with each label (rows)."""
-    return (Z_out - Z_out.mean(0)).T @ (counts @ Z_in + counts.sum(1)[:, None] / L * z_trig) / counts.sum()
+    """(d, d) minus the gradient of V_mat at initialization, of (V, V) counts of tokens
+    (columns) with each label (rows).
+    """
+    return (
+        (Z_out - Z_out.mean(0)).T
+        @ (counts @ Z_in + counts.sum(1)[:, None] / L * z_trig)
+        / counts.sum()
+    )
 
 
 def best_decoder(V, L, N, d=2):
-    """Expected fraction of pi that the best decoder of the initial gradient recovers, exactly: over all samples and permutations."""
-    labels, sequences = np.array([*permutations(range(V))]), [*product(range(V), repeat=L)]
-    samples: dict[tuple, np.ndarray] = {}  # the tokens of a sample, sorted, and its label: the chance under each permutation
+    """Expected fraction of pi that the best decoder of the initial gradient recovers,
+    exactly: over all samples and permutations.
+    """
+    labels, sequences = (
+        np.array([*permutations(range(V))]),
+        [*product(range(V), repeat=L)],
+    )
+    # the tokens of a sample, sorted, and its label: the chance under each permutation
+    samples: dict[tuple, np.ndarray] = {}
     for tokens, x, y in product(sequences, range(L), range(V)):
         sample = *sorted(tokens), y
-        samples[sample] = samples.get(sample, 0) + (labels[:, tokens[x]] == y) / len(sequences) / L
+        samples[sample] = (
+            samples.get(sample, 0) + (labels[:, tokens[x]] == y) / len(sequences) / L
+        )
     rng = np.random.default_rng(0)
-    Z_in, Z_out, z_trig = rng.normal(size=(V, d)), rng.normal(size=(V, d)), rng.normal(size=d)
-    counts = [[np.bincount(tokens, minlength=V) * (label == y) for label in range(V)] for *tokens, y in samples]
-    of_one = [gradient(np.array(table), L, Z_in, Z_out, z_trig).ravel() for table in counts]
+    Z_in, Z_out, z_trig = (
+        rng.normal(size=(V, d)),
+        rng.normal(size=(V, d)),
+        rng.normal(size=d),
+    )
+    counts = [
+        [np.bincount(tokens, minlength=V) * (label == y) for label in range(V)]
+        for *tokens, y in samples
+    ]
+    of_one = [
+        gradient(np.array(table), L, Z_in, Z_out, z_trig).ravel() for table in counts
+    ]
     chosen = np.array([*combinations_with_replacement(range(len(samples)), N)])
-    orders = [factorial(N) / prod(map(factorial, Counter(one).values())) for one in chosen.tolist()]
-    chances = np.array(orders)[:, None] * np.array([*samples.values()])[chosen].prod(axis=1)
-    _, which = np.unique(np.array(of_one)[chosen].sum(axis=1).round(9), axis=0, return_inverse=True)
+    orders = [
+        factorial(N) / prod(map(factorial, Counter(one).values()))
+        for one in chosen.tolist()
+    ]
+    chances = np.array(orders)[:, None] * np.array([*samples.values()])[chosen].prod(
+        axis=1
+    )
+    _, which = np.unique(
+        np.array(of_one)[chosen].sum(axis=1).round(9), axis=0, return_inverse=True
+    )
     seen = np.zeros((which.max() + 1, len(labels)))  # gradients that can be told apart
     np.add.at(seen, which, chances)
-    joint = np.stack([seen @ (labels == y) for y in range(V)])  # label, gradient, token: the chance of all three
+    joint = np.stack(
+        [seen @ (labels == y) for y in range(V)]
+    )  # label, gradient, token: the chance of all three
     return joint.max(axis=0).sum() / V / len(labels)
 
 
 def exhaustive():
-    """Expected fraction of pi that the best decoder of the initial gradient recovers at V = 4, L = 2, d = 2; what limits say."""
+    """Expected fraction of pi that the best decoder of the initial gradient recovers at
+    V = 4, L = 2, d = 2; what limits say.
+    """
     model, body = Model(V=4, d=2, L=2), []
     for N in (1, 2, 3, 4):
         allowed = [f"{limit(model, N):.3f}" for limit in LIMITS.values()]
@@ -74,31 +117,53 @@ def exhaustive():
 
 @cache
 def ceilings():
-    """Thresholds of the bound study with the least N of each limit: a row for each cell and column."""
+    """Thresholds of the bound study with the least N of each limit: a row for each cell
+    and column.
+    """
     rows = load(STUDY / "bound")
-    tables = [fit(rows, [0.5], 200, of=of).thresholds.query("record").assign(of=name) for of, name in DECODERS.items()]
+    tables = [
+        fit(rows, [0.5], 200, of=of).thresholds.query("record").assign(of=name)
+        for of, name in DECODERS.items()
+    ]
     found = pd.concat(tables, ignore_index=True)
-    models = {cell: Model(**dict(zip(SIZES, cell, strict=True))) for cell in found[SIZES].itertuples(index=False, name=None)}
-    allowed = {name: {cell: least(name, model) for cell, model in models.items()} for name in LIMITS}
+    models = {
+        cell: Model(**dict(zip(SIZES, cell, strict=True)))
+        for cell in found[SIZES].itertuples(index=False, name=None)
+    }
+    allowed = {
+        name: {cell: least(name, model) for cell, model in models.items()}
+        for name in LIMITS
+    }
     cells = [*found[SIZES].itertuples(index=False, name=None)]
-    found = found.assign(c=found["V"] // found["d"], **{name: [of[cell] for cell in cells] for name, of in allowed.items()})
+    found = found.assign(
+        c=found["V"] // found["d"],
+        **{name: [of[cell] for cell in cells] for name, of in allowed.items()},
+    )
     return found.assign(least=found[[BENCHMARK, HIDDEN]].max(axis=1))
 
 
 def bound():
-    """N at which half of pi is known: as the limits allow, by each decoder, by the three steps."""
+    """N at which half of pi is known: as the limits allow, by each decoder, by the
+    three steps.
+    """
     found, body = ceilings(), []
     for (_, L, size, d), mine in found.groupby(["c", "L", "V", "d"]):
         mine = mine.set_index("of")
         cells = [with_interval(mine.loc[name]) for name in DECODERS.values()]
-        body.append([size, d, L, *(short(mine[name].iloc[0]) for name in LIMITS), *cells])
+        body.append(
+            [size, d, L, *(short(mine[name].iloc[0]) for name in LIMITS), *cells]
+        )
     return markdown(["V", "d", "L", *LIMITS, *DECODERS.values()], body)
 
 
 def bound_slopes():
-    """Slope in ln V, at fixed V / d and L, of N* over the larger of benchmark and bound, position hidden; how many times it is."""
+    """Slope in ln V, at fixed V / d and L, of N* over the larger of benchmark and
+    bound, position hidden; how many times it is.
+    """
     found, body = ceilings(), []
-    found = found[found["censored"] == "no"].assign(over=lambda t: t["N_star"] / t["least"])
+    found = found[found["censored"] == "no"].assign(
+        over=lambda t: t["N_star"] / t["least"]
+    )
     for (c, L), mine in found.groupby(["c", "L"]):
         cells = [c, L]
         for name in DECODERS.values():
@@ -108,31 +173,52 @@ def bound_slopes():
                 continue
             slope, half, _ = regression(those, "over", ["V"])
             low, high = those["over"].min(), those["over"].max()
-            cells.append(f"{slope[0]:+.2f} [{slope[0] - half[0]:+.2f}, {slope[0] + half[0]:+.2f}], {low:.3g} to {high:.3g} times")
+            cells.append(
+                f"{slope[0]:+.2f} [{slope[0] - half[0]:+.2f},"
+                f" {slope[0] + half[0]:+.2f}], {low:.3g} to {high:.3g} times"
+            )
         body.append(cells)
     return markdown(["V / d", "L", *DECODERS.values()], body)
 
 
 @cache
 def measured():
-    """N* at V = 1024 of the three steps and of decoders, by name, d and L, with the standard error of its logarithm."""
+    """N* at V = 1024 of the three steps and of decoders, by name, d and L, with the
+    standard error of its logarithm.
+    """
     steps = searched("law-long").query("V == @V and d >= V / 4")
     steps = steps.assign(name=steps["trigger_in_value"].map(STEPS))
     cells = load(STUDY / "decoders").groupby(["d", "L"])
     tables = [
-        fit(rows, [0.5], 200, of=of).thresholds.query("record").assign(name=name, d=d, L=L)
+        fit(rows, [0.5], 200, of=of)
+        .thresholds.query("record")
+        .assign(name=name, d=d, L=L)
         for (d, L), rows in cells
         for of, name in [*DECODERS.items()][:3]
     ]
     decoders = pd.concat(tables, ignore_index=True).query("censored == 'no'")
-    decoders = decoders.assign(error=np.log(decoders["hi"] / decoders["lo"]) / 2 / stdtrit(decoders["n_seeds"] - 1, 0.975))
-    return pd.concat([steps, decoders], ignore_index=True)[["name", "d", "L", "N_star", "lo", "hi", "error"]].dropna()
+    decoders = decoders.assign(
+        error=np.log(decoders["hi"] / decoders["lo"])
+        / 2
+        / stdtrit(decoders["n_seeds"] - 1, 0.975)
+    )
+    return pd.concat([steps, decoders], ignore_index=True)[
+        ["name", "d", "L", "N_star", "lo", "hi", "error"]
+    ].dropna()
 
 
 def limits(name, d_values, lengths):
-    """N at which a limit, or theory of the three steps, has half of pi, at V = 1024, for every d and L."""
-    models = [Model(V=V, d=int(d), L=int(L), trigger_in_value=name != STEPS[False]) for d in d_values for L in lengths]
-    found = [least(name, model) if name in LIMITS else critical_N(model) for model in models]
+    """N at which a limit, or theory of the three steps, has half of pi, at V = 1024,
+    for every d and L.
+    """
+    models = [
+        Model(V=V, d=int(d), L=int(L), trigger_in_value=name != STEPS[False])
+        for d in d_values
+        for L in lengths
+    ]
+    found = [
+        least(name, model) if name in LIMITS else critical_N(model) for model in models
+    ]
     return np.reshape(found, (len(d_values), len(lengths)))
 
 
@@ -141,33 +227,66 @@ D_VALUES, LENGTHS = (256, 512, 1024, 2048), (4, 64, 256, 1024, 4096, 16384)
 
 
 def bound_numbers():
-    """N* at V = 1024 of the three steps and of decoders [95 %], and the N that benchmark and bounds allow, by d and L."""
+    """N* at V = 1024 of the three steps and of decoders [95 %], and the N that
+    benchmark and bounds allow, by d and L.
+    """
     found, body = measured().set_index(["name", "d", "L"]), []
     allowed = {name: limits(name, D_VALUES, LENGTHS) for name in LIMITS}
     for i, d in enumerate(D_VALUES):
         for j, L in enumerate(LENGTHS):
-            here = [found.loc[name, d, L] if (name, d, L) in found.index else None for name in NAMES[:4]]
+            here = [
+                found.loc[name, d, L] if (name, d, L) in found.index else None
+                for name in NAMES[:4]
+            ]
             if any(row is not None for row in here):
-                cells = ["" if row is None else f"{short(row.N_star)} [{short(row.lo)}, {short(row.hi)}]" for row in here]
-                body.append([d, L, *cells, *(short(allowed[name][i, j]) for name in LIMITS)])
+                cells = [
+                    (
+                        ""
+                        if row is None
+                        else f"{short(row.N_star)} [{short(row.lo)}, {short(row.hi)}]"
+                    )
+                    for row in here
+                ]
+                body.append(
+                    [d, L, *cells, *(short(allowed[name][i, j]) for name in LIMITS)]
+                )
     return markdown(["d", "L", *NAMES], body)
 
 
 def bound_exponents():
-    """Exponents at V = 1024: of L with long sequences, at two d, and of d with short and with long ones [95 %]."""
+    """Exponents at V = 1024: of L with long sequences, at two d, and of d with short
+    and with long ones [95 %].
+    """
     found, body = measured(), []
     for name in NAMES:
         if name == "matched filter":  # not found at every L
             continue
         if name in LIMITS:
             N = limits(name, D_VALUES, LENGTHS)
-            mine = pd.DataFrame([[d, L, N[i, j], 0.0] for i, d in enumerate(D_VALUES) for j, L in enumerate(LENGTHS)], columns=COLUMNS)
+            mine = pd.DataFrame(
+                [
+                    [d, L, N[i, j], 0.0]
+                    for i, d in enumerate(D_VALUES)
+                    for j, L in enumerate(LENGTHS)
+                ],
+                columns=COLUMNS,
+            )
         else:
             mine = found[found["name"] == name][COLUMNS]
-        along_L = [slope(mine[(mine["d"] == d) & mine["L"].between(4096, 16384)], "L") for d in (256, 1024)]
-        along_d = [slope(mine[(mine["L"] == L) & (mine["d"] <= V)], "d") for L in (4, 16384)]
+        along_L = [
+            slope(mine[(mine["d"] == d) & mine["L"].between(4096, 16384)], "L")
+            for d in (256, 1024)
+        ]
+        along_d = [
+            slope(mine[(mine["L"] == L) & (mine["d"] <= V)], "d") for L in (4, 16384)
+        ]
         body.append([name, *along_L, *along_d])
-    heads = ["L, 4096 to 16384, d = 256", "L, 4096 to 16384, d = 1024", "d, 256 to 1024, L = 4", "d, 256 to 1024, L = 16384"]
+    heads = [
+        "L, 4096 to 16384, d = 256",
+        "L, 4096 to 16384, d = 1024",
+        "d, 256 to 1024, L = 4",
+        "d, 256 to 1024, L = 16384",
+    ]
     return markdown(["", *heads], body)
 
 
@@ -175,11 +294,18 @@ COLUMNS = ["d", "L", "N_star", "error"]
 
 
 def slope(mine, axis):
-    """Least squares of ln N* on the logarithm of an axis, with the interval that the errors of N* give it."""
+    """Least squares of ln N* on the logarithm of an axis, with the interval that the
+    errors of N* give it.
+    """
     x = np.log(mine[axis]) - np.log(mine[axis]).mean()
     weights = x / (x @ x)
-    value, half = weights @ np.log(mine["N_star"]), 1.96 * np.sqrt(weights**2 @ mine["error"] ** 2)
-    return f"{round(value, 2) + 0:+.2f}" + (f" [{value - half:+.2f}, {value + half:+.2f}]" if half else "")
+    value, half = (
+        weights @ np.log(mine["N_star"]),
+        1.96 * np.sqrt(weights**2 @ mine["error"] ** 2),
+    )
+    return f"{round(value, 2) + 0:+.2f}" + (
+        f" [{value - half:+.2f}, {value + half:+.2f}]" if half else ""
+    )
 
 
 LINES = {
@@ -198,19 +324,43 @@ MARKS = {
 
 
 def against():
-    """N* of the three steps and of decoders beside benchmark and bounds, V = 1024: along L at V / d = 1 and 4, along d at two L."""
+    """N* of the three steps and of decoders beside benchmark and bounds, V = 1024:
+    along L at V / d = 1 and 4, along d at two L.
+    """
     found = measured()
-    lengths, widths = np.geomspace(4, 16384, 13).round().astype(int), np.geomspace(230, 2300, 9).round().astype(int)
+    lengths, widths = (
+        np.geomspace(4, 16384, 13).round().astype(int),
+        np.geomspace(230, 2300, 9).round().astype(int),
+    )
     figure, panels = canvas(2, 2, 5.0, sharey=True)
-    for ax, (axis, other, value) in zip(panels.flat, (("L", "d", V), ("L", "d", V // 4), ("d", "L", 4), ("d", "L", 16384)), strict=True):
-        x, sizes = (lengths, ([value], lengths)) if axis == "L" else (widths, (widths, [value]))
+    for ax, (axis, other, value) in zip(
+        panels.flat,
+        (("L", "d", V), ("L", "d", V // 4), ("d", "L", 4), ("d", "L", 16384)),
+        strict=True,
+    ):
+        x, sizes = (
+            (lengths, ([value], lengths))
+            if axis == "L"
+            else (widths, (widths, [value]))
+        )
         for name, style in LINES.items():
             ax.plot(x, limits(name, *sizes).ravel(), **style)
         for name, style in MARKS.items():
             mine = found[(found["name"] == name) & (found[other] == value)]
             ends = [mine["N_star"] - mine["lo"], mine["hi"] - mine["N_star"]]
-            ax.errorbar(mine[axis], mine["N_star"], yerr=ends, linestyle="none", elinewidth=0.7, **style)
-        title, name = (f"V / d = {V // value}", "L: sequence length, tokens") if axis == "L" else (f"L = {value}", "d: embedding width")
+            ax.errorbar(
+                mine[axis],
+                mine["N_star"],
+                yerr=ends,
+                linestyle="none",
+                elinewidth=0.7,
+                **style,
+            )
+        title, name = (
+            (f"V / d = {V // value}", "L: sequence length, tokens")
+            if axis == "L"
+            else (f"L = {value}", "d: embedding width")
+        )
         ax.set(xscale="log", yscale="log", ylim=(10, 5e7), title=title, xlabel=name)
         ax.grid(True)
         log_axis(ax.xaxis)
@@ -220,7 +370,16 @@ def against():
         ax.minorticks_off()
     figure.supylabel("N*: samples for an accuracy of 1/2", fontsize=8)
     names = [*MARKS, *LIMITS]
-    above(figure, [line(name, **{"linestyle": "none"} | LINES.get(name, {}) | MARKS.get(name, {})) for name in names])
+    above(
+        figure,
+        [
+            line(
+                name,
+                **{"linestyle": "none"} | LINES.get(name, {}) | MARKS.get(name, {}),
+            )
+            for name in names
+        ],
+    )
     return "bound", figure
 
 
@@ -233,26 +392,52 @@ LOOKS = {
 
 
 def decoders():
-    """Decoders of the first gradient beside the three steps, benchmark and bound, at twelve of the sizes."""
+    """Decoders of the first gradient beside the three steps, benchmark and bound, at
+    twelve of the sizes.
+    """
     rows = load(STUDY / "bound")
-    every = sorted(rows[["d", "L", "V"]].drop_duplicates().itertuples(index=False, name=None))
+    every = sorted(
+        rows[["d", "L", "V"]].drop_duplicates().itertuples(index=False, name=None)
+    )
     figure, panels = canvas(4, 3, 7.2, sharex=True, sharey=True)
-    for ax, (d, L, size) in zip(panels.flat, [every[i] for i in np.linspace(0, len(every) - 1, 12).round().astype(int)], strict=True):
-        means = rows[(rows["d"] == d) & (rows["L"] == L) & (rows["V"] == size)].groupby("N")[[*LOOKS]].agg(["mean", "std"])
+    for ax, (d, L, size) in zip(
+        panels.flat,
+        [every[i] for i in np.linspace(0, len(every) - 1, 12).round().astype(int)],
+        strict=True,
+    ):
+        means = (
+            rows[(rows["d"] == d) & (rows["L"] == L) & (rows["V"] == size)]
+            .groupby("N")[[*LOOKS]]
+            .agg(["mean", "std"])
+        )
         for column, (_, marker, colour) in LOOKS.items():
             mean, sd = means[column, "mean"], means[column, "std"]
             ax.plot(mean.index, mean, color=colour, marker=marker)
-            ax.fill_between(mean.index, (mean - sd).clip(0, 1), (mean + sd).clip(0, 1), color=colour, alpha=0.2, linewidth=0)
+            ax.fill_between(
+                mean.index,
+                (mean - sd).clip(0, 1),
+                (mean + sd).clip(0, 1),
+                color=colour,
+                alpha=0.2,
+                linewidth=0,
+            )
         N = np.geomspace(means.index.min(), means.index.max(), 65)
         for name in (BENCHMARK, HIDDEN):
-            ax.plot(N, [LIMITS[name](Model(V=size, d=d, L=L), n) for n in N], **LINES[name])
+            ax.plot(
+                N, [LIMITS[name](Model(V=size, d=d, L=L), n) for n in N], **LINES[name]
+            )
         ax.set(xscale="log", ylim=(-0.02, 1.02), title=f"d = {d}, L = {L}, V = {size}")
         ax.grid(True)
     log_axis(panels[0, 0].xaxis)
     figure.supxlabel("N: samples", fontsize=8)
     figure.supylabel("accuracy (fraction)", fontsize=8)
-    entries = [line(name, marker=marker, color=colour) for name, marker, colour in LOOKS.values()]
-    above(figure, [*entries, *(line(name, **LINES[name]) for name in (BENCHMARK, HIDDEN))])
+    entries = [
+        line(name, marker=marker, color=colour)
+        for name, marker, colour in LOOKS.values()
+    ]
+    above(
+        figure, [*entries, *(line(name, **LINES[name]) for name in (BENCHMARK, HIDDEN))]
+    )
     return "decoders", figure
 
 

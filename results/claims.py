@@ -1,4 +1,6 @@
-"""Predicted against observed N* at accuracy 1/2: by width and length, and in cells that were predicted before they were run."""
+"""Predicted against observed N* at accuracy 1/2: by width and length, and in cells that
+were predicted before they were run.
+"""
 
 import numpy as np
 from law import SIZES, STUDY, crossed, markdown, on_all_cores, regression, searched
@@ -13,7 +15,9 @@ FIELDS = [*SIZES, "embedding", "trigger_in_value"]
 
 
 def with_theory(cells):
-    """Cells of a search with the predicted N*, and whether it matches: within the interval, or within a factor of 1.25 of N*."""
+    """Cells of a search with the predicted N*, and whether it matches: within the
+    interval, or within a factor of 1.25 of N*.
+    """
     models = [Model(**cell) for cell in cells[FIELDS].to_dict("records")]
     return matched(cells.assign(predicted=on_all_cores(critical_N, models)))
 
@@ -21,12 +25,18 @@ def with_theory(cells):
 def matched(cells):
     off = np.log(cells["predicted"] / cells["N_star"])
     inside = cells["predicted"].between(cells["lo"], cells["hi"])
-    return cells.assign(off=off, inside=inside, match=inside | (off.abs() <= np.log(FACTOR)))
+    return cells.assign(
+        off=off, inside=inside, match=inside | (off.abs() <= np.log(FACTOR))
+    )
 
 
 def short(number):
     """Three digits."""
-    return f"{float(f'{number:.3g}'):,.0f}" if number < 1e6 else f"{number:.2e}".replace("e+0", "e")
+    return (
+        f"{float(f'{number:.3g}'):,.0f}"
+        if number < 1e6
+        else f"{number:.2e}".replace("e+0", "e")
+    )
 
 
 def interval(row):
@@ -34,60 +44,154 @@ def interval(row):
 
 
 def dimension_by_length():
-    """N* by width and length at V = 256: predicted, observed, and whether they match, within the interval or a factor of 1.25."""
+    """N* by width and length at V = 256: predicted, observed, and whether they match,
+    within the interval or a factor of 1.25.
+    """
     found, body = with_theory(searched("law").query(CELLS)), []
     for (d, L), mine in found.groupby(["d", "L"]):
         rows = mine.sort_values("trigger_in_value", ascending=False).to_dict("records")
-        cells = [cell for row in rows for cell in (short(row["predicted"]), interval(row), "yes" if row["match"] else "no")]
+        cells = [
+            cell
+            for row in rows
+            for cell in (
+                short(row["predicted"]),
+                interval(row),
+                "yes" if row["match"] else "no",
+            )
+        ]
         body.append([d, f"{L:,}", *cells, *["not run"] * (6 - len(cells))])
-    heads = [f"trigger {where}: {what}" for where in ("in", "out") for what in ("predicted", "observed [95 %]", "match")]
+    heads = [
+        f"trigger {where}: {what}"
+        for where in ("in", "out")
+        for what in ("predicted", "observed [95 %]", "match")
+    ]
     return markdown(["d", "L", *heads], body)
 
 
 def matching():
-    """The same over all cells of the law: how many match, how many lie within the interval, and which do not match."""
+    """The same over all cells of the law: how many match, how many lie within the
+    interval, and which do not match.
+    """
     body = []
     for inside in (True, False):
         cells = matched(crossed(0.5, inside=inside))
-        rest = "; ".join(f"{V}, {d}, {L}" for V, d, L in cells.loc[~cells["match"], SIZES].itertuples(index=False))
-        body.append(["in" if inside else "out", len(cells), cells["match"].sum(), cells["inside"].sum(), rest])
-    return markdown(["trigger", "cells", "match", "within the interval", "V, d, L of the others"], body)
+        rest = "; ".join(
+            f"{V}, {d}, {L}"
+            for V, d, L in cells.loc[~cells["match"], SIZES].itertuples(index=False)
+        )
+        body.append(
+            [
+                "in" if inside else "out",
+                len(cells),
+                cells["match"].sum(),
+                cells["inside"].sum(),
+                rest,
+            ]
+        )
+    return markdown(
+        ["trigger", "cells", "match", "within the interval", "V, d, L of the others"],
+        body,
+    )
 
 
 def twelve_cells():
-    """Cells predicted before they were run, without a pool: theory, a search, and a fit of other seeds at fixed N."""
+    """Cells predicted before they were run, without a pool: theory, a search, and a fit
+    of other seeds at fixed N.
+    """
     body, rows = [], load(STUDY / "held-out-levels")
-    levels = {inside: fit(mine, [0.5]).thresholds.query("record").set_index(SIZES) for inside, mine in rows.groupby("trigger_in_value")}
+    levels = {
+        inside: fit(mine, [0.5]).thresholds.query("record").set_index(SIZES)
+        for inside, mine in rows.groupby("trigger_in_value")
+    }
     for row in with_theory(searched("held-out")).to_dict("records"):
         other = levels[row["trigger_in_value"]].loc[tuple(row[name] for name in SIZES)]
         overlap = max(row["lo"], other["lo"]) <= min(row["hi"], other["hi"])
-        cell = f"{row['V']}, {row['d']}, {row['L']}", row["embedding"], "in" if row["trigger_in_value"] else "out"
-        judged = f"{row['off']:+.2f}", "yes" if abs(row["off"]) <= np.log(FACTOR) else "no", "yes" if overlap else "no"
-        body.append([*cell, short(row["predicted"]), interval(row), interval(other), *judged])
-    heads = ["V, d, L", "embedding", "trigger", "theory", "search [95 %]", "fixed N [95 %]", "ln(theory / search)"]
+        cell = (
+            f"{row['V']}, {row['d']}, {row['L']}",
+            row["embedding"],
+            "in" if row["trigger_in_value"] else "out",
+        )
+        judged = (
+            f"{row['off']:+.2f}",
+            "yes" if abs(row["off"]) <= np.log(FACTOR) else "no",
+            "yes" if overlap else "no",
+        )
+        body.append(
+            [*cell, short(row["predicted"]), interval(row), interval(other), *judged]
+        )
+    heads = [
+        "V, d, L",
+        "embedding",
+        "trigger",
+        "theory",
+        "search [95 %]",
+        "fixed N [95 %]",
+        "ln(theory / search)",
+    ]
     return markdown([*heads, "within a factor of 1.25", "intervals overlap"], body)
 
 
 def label_counts():
-    """N* of orthogonal rows at L = 8, how many times V ln 2 it is, and its exponent of V."""
+    """N* of orthogonal rows at L = 8, how many times V ln 2 it is, and its exponent of
+    V.
+    """
     body = []
     for inside, mine in searched("orthogonal").groupby("trigger_in_value", sort=False):
         (slope,), (half,), _ = regression(mine, "N_star", ["V"])
-        cells = [f"{interval(row)}, {row['N_star'] / row['V'] / np.log(2):.1f}" for row in mine.sort_values("V").to_dict("records")]
-        body.append(["in" if inside else "out", *cells, f"{slope:.2f} [{slope - half:.2f}, {slope + half:.2f}]"])
-    return markdown(["trigger", *(f"V = {V}" for V in sorted(searched("orthogonal")["V"].unique())), "exponent of V [95 %]"], body)
+        cells = [
+            f"{interval(row)}, {row['N_star'] / row['V'] / np.log(2):.1f}"
+            for row in mine.sort_values("V").to_dict("records")
+        ]
+        body.append(
+            [
+                "in" if inside else "out",
+                *cells,
+                f"{slope:.2f} [{slope - half:.2f}, {slope + half:.2f}]",
+            ]
+        )
+    return markdown(
+        [
+            "trigger",
+            *(f"V = {V}" for V in sorted(searched("orthogonal")["V"].unique())),
+            "exponent of V [95 %]",
+        ],
+        body,
+    )
 
 
 def gaussian_widths():
-    """Required m d over V ln V with Gaussian rows and with rows of unit length, trigger out of the value path, and how many times more."""
-    sphere = searched("width").query("not diagnose and not trigger_in_value").set_index(["activation", "V", "d"])
+    """Required m d over V ln V with Gaussian rows and with rows of unit length, trigger
+    out of the value path, and how many times more.
+    """
+    sphere = (
+        searched("width")
+        .query("not diagnose and not trigger_in_value")
+        .set_index(["activation", "V", "d"])
+    )
     body = []
     for row in searched("width-gaussian").to_dict("records"):
-        at, unit = (row["activation"], row["V"], row["d"]), row["V"] * np.log(row["V"]) / row["d"]
-        numbers = (row["critical"] / unit, row["lo"] / unit, row["hi"] / unit, sphere.loc[at, "critical"] / unit)
+        at, unit = (
+            (row["activation"], row["V"], row["d"]),
+            row["V"] * np.log(row["V"]) / row["d"],
+        )
+        numbers = (
+            row["critical"] / unit,
+            row["lo"] / unit,
+            row["hi"] / unit,
+            sphere.loc[at, "critical"] / unit,
+        )
         times = row["critical"] / sphere.loc[at, "critical"]
-        body.append([*at, "{:.2f} [{:.2f}, {:.2f}]".format(*numbers[:3]), f"{numbers[3]:.2f}", f"{times:.2f}"])
-    return markdown(["activation", "V", "d", "Gaussian rows [95 %]", "unit length", "times"], body)
+        body.append(
+            [
+                *at,
+                "{:.2f} [{:.2f}, {:.2f}]".format(*numbers[:3]),
+                f"{numbers[3]:.2f}",
+                f"{times:.2f}",
+            ]
+        )
+    return markdown(
+        ["activation", "V", "d", "Gaussian rows [95 %]", "unit length", "times"], body
+    )
 
 
 TABLES = (dimension_by_length, matching, twelve_cells, label_counts, gaussian_widths)

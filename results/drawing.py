@@ -1,4 +1,6 @@
-"""What the figures of the studies share: their look, legends above the panels, ticks, and files."""
+"""What the figures of the studies share: their look, legends above the panels, ticks,
+and files.
+"""
 
 from contextlib import contextmanager
 
@@ -58,18 +60,34 @@ def line(named, **style):
 def above(figure, handles):
     """A legend over the panels, in as few lines as fit."""
     names = [handle.get_label() for handle in handles]
-    widths = {n: sum(LETTER * (max(map(len, names[i::n])) + 5.5) for i in range(n)) for n in range(1, len(names) + 1)}
+    widths = {
+        n: sum(LETTER * (max(map(len, names[i::n])) + 5.5) for i in range(n))
+        for n in range(1, len(names) + 1)
+    }
     ncols = max((n for n, width in widths.items() if width < WIDTH), default=1)
-    figure.legend(handles=handles, loc="outside upper center", ncols=ncols, frameon=False, handlelength=2.2, columnspacing=1.2)
+    figure.legend(
+        handles=handles,
+        loc="outside upper center",
+        ncols=ncols,
+        frameon=False,
+        handlelength=2.2,
+        columnspacing=1.2,
+    )
 
 
 def log_axis(axis):
-    """Powers of ten as ticks, and numbers between them where there are few; after the limits are set."""
+    """Powers of ten as ticks, and numbers between them where there are few; after the
+    limits are set.
+    """
     low, high = axis.get_view_interval()
     decades = np.log10(high / low)
     few = decades < 1.7
-    axis.set_major_locator(LogLocator(10, subs=(1, 2, 5) if decades < 0.9 else (1, 3) if few else (1,)))
-    axis.set_minor_locator(LogLocator(10, subs=range(2, 10), numticks=99) if few else NullLocator())
+    axis.set_major_locator(
+        LogLocator(10, subs=(1, 2, 5) if decades < 0.9 else (1, 3) if few else (1,))
+    )
+    axis.set_minor_locator(
+        LogLocator(10, subs=range(2, 10), numticks=99) if few else NullLocator()
+    )
     if few:
         axis.set_major_formatter(lambda value, _: f"{value:.4g}")
     axis.set_minor_formatter(NullFormatter())

@@ -1,6 +1,8 @@
-"""The scaling law in both regimes, from the tables of results/study/law, law-long and law-exact: exponents, errors of theory, exact cells.
+"""The scaling law in both regimes, from the tables of results/study/law, law-long and
+law-exact: exponents, errors of theory, exact cells.
 
-Tables and figures are about the trigger in the value path, unless they say that it is out of it.
+Tables and figures are about the trigger in the value path, unless they say that it is
+out of it.
 """
 
 import json
@@ -23,12 +25,22 @@ REGIMES = ("short sequences", "between", "long sequences")
 
 def markdown(heads, body):
     lines = ["| " + " | ".join(str(cell) for cell in row) + " |" for row in body]
-    return "\n".join(["| " + " | ".join(heads) + " |", "| " + " | ".join(["---"] * len(heads)) + " |", *lines])
+    return "\n".join(
+        [
+            "| " + " | ".join(heads) + " |",
+            "| " + " | ".join(["---"] * len(heads)) + " |",
+            *lines,
+        ]
+    )
 
 
 def with_interval(row):
     if row["censored"] != "no":
-        return f"none to {row['N_below']}" if row["censored"] == "right" else f"under {row['N_above']}"
+        return (
+            f"none to {row['N_below']}"
+            if row["censored"] == "right"
+            else f"under {row['N_above']}"
+        )
     return f"{short(row['N_star'])} [{short(row['lo'])}, {short(row['hi'])}]"
 
 
@@ -39,19 +51,36 @@ def short(number):
 
 @cache
 def searched(study):
-    """What the search of a study found: a row for each cell and theta, with the fields of its point and the standard error of ln N*."""
+    """What the search of a study found: a row for each cell and theta, with the fields
+    of its point and the standard error of ln N*.
+    """
     cells = json.loads((STUDY / study / "search.json").read_text())["cells"]
-    found = pd.DataFrame([cell["point"] | {name: value for name, value in cell.items() if name != "point"} for cell in cells])
+    found = pd.DataFrame(
+        [
+            cell["point"]
+            | {name: value for name, value in cell.items() if name != "point"}
+            for cell in cells
+        ]
+    )
     found = found.astype({"N_star": float, "lo": float, "hi": float})
-    return found.assign(error=np.log(found["hi"] / found["lo"]) / 2 / stdtrit(found["seeds"] - 1, 0.975))
+    return found.assign(
+        error=np.log(found["hi"] / found["lo"]) / 2 / stdtrit(found["seeds"] - 1, 0.975)
+    )
 
 
 @cache
 def predicted(study):
-    """The same of a study of V, d and L, trigger in the value path or out of it, with the predicted N* and the regime."""
+    """The same of a study of V, d and L, trigger in the value path or out of it, with
+    the predicted N* and the regime.
+    """
     found = searched(study)
-    models = [Model(V=V, d=d, L=L, trigger_in_value=t) for V, d, L, t in found[[*SIZES, "trigger_in_value"]].itertuples(index=False)]
-    return found.assign(predicted=on_all_cores(critical_N, models, found["theta"]), regime=regime(found))
+    models = [
+        Model(V=V, d=d, L=L, trigger_in_value=t)
+        for V, d, L, t in found[[*SIZES, "trigger_in_value"]].itertuples(index=False)
+    ]
+    return found.assign(
+        predicted=on_all_cores(critical_N, models, found["theta"]), regime=regime(found)
+    )
 
 
 def on_all_cores(function, *arguments):
@@ -67,7 +96,9 @@ def regime(table):
 
 
 def crossed(theta, name=None, inside=True, study="law"):
-    """Cells whose N* was found, and predicted, with the trigger in the value path or out of it."""
+    """Cells whose N* was found, and predicted, with the trigger in the value path or
+    out of it.
+    """
     found = predicted(study)
     found = found[(found["theta"] == theta) & (found["trigger_in_value"] == inside)]
     found = found[found["N_star"].notna() & np.isfinite(found["predicted"])]
@@ -75,8 +106,12 @@ def crossed(theta, name=None, inside=True, study="law"):
 
 
 def regression(table, column, axes=SIZES, extra=()):
-    """Least squares of ln(column) on the logarithms of the axes: slopes, half widths of their 95 % intervals, rms residual."""
-    X = np.column_stack([np.ones(len(table)), *(np.log(table[axis]) for axis in axes), *extra])
+    """Least squares of ln(column) on the logarithms of the axes: slopes, half widths of
+    their 95 % intervals, rms residual.
+    """
+    X = np.column_stack(
+        [np.ones(len(table)), *(np.log(table[axis]) for axis in axes), *extra]
+    )
     y, inverse = np.log(table[column].to_numpy()), np.linalg.inv(X.T @ X)
     slope = inverse @ X.T @ y
     rest = y - X @ slope
@@ -86,7 +121,9 @@ def regression(table, column, axes=SIZES, extra=()):
 
 
 def law_exponents():
-    """Exponents of N* within each regime, least squares through the logarithms of its cells, and those of theory on the same cells."""
+    """Exponents of N* within each regime, least squares through the logarithms of its
+    cells, and those of theory on the same cells.
+    """
     body = []
     for theta in (0.25, 0.5, 0.9):
         long = crossed(theta, REGIMES[2])
@@ -99,67 +136,113 @@ def law_exponents():
         for name, mine in parts.items():
             slope, half, rms = regression(mine, "N_star")
             theirs, _, _ = regression(mine, "predicted")
-            cells = [f"{s:.2f} [{s - h:.2f}, {s + h:.2f}]; {t:.2f}" for s, h, t in zip(slope, half, theirs, strict=True)]
+            cells = [
+                f"{s:.2f} [{s - h:.2f}, {s + h:.2f}]; {t:.2f}"
+                for s, h, t in zip(slope, half, theirs, strict=True)
+            ]
             body.append([theta, name, len(mine), *cells, f"{rms:.2f}"])
-    heads = ["theta", "regime", "cells", *(f"{axis}: measured [95 %]; theory" for axis in SIZES), "rms residual of ln N*"]
+    heads = [
+        "theta",
+        "regime",
+        "cells",
+        *(f"{axis}: measured [95 %]; theory" for axis in SIZES),
+        "rms residual of ln N*",
+    ]
     return markdown(heads, body)
 
 
 def law_lengths():
-    """Exponent of L within each regime, with a constant for each V and d instead of a power law in them."""
+    """Exponent of L within each regime, with a constant for each V and d instead of a
+    power law in them.
+    """
     body = []
     for theta in (0.25, 0.5, 0.9):
         line = [theta]
         for name in (REGIMES[0], REGIMES[2]):
             logs = np.log(crossed(theta, name)[[*SIZES, "N_star"]])
             groups = logs.groupby(["V", "d"])
-            x, y = (logs[column] - groups[column].transform("mean") for column in ("L", "N_star"))
+            x, y = (
+                logs[column] - groups[column].transform("mean")
+                for column in ("L", "N_star")
+            )
             slope, free = (x @ y) / (x @ x), len(logs) - groups.ngroups - 1
-            half = np.sqrt((y - slope * x) @ (y - slope * x) / free / (x @ x)) * stdtrit(free, 0.975)
+            half = np.sqrt(
+                (y - slope * x) @ (y - slope * x) / free / (x @ x)
+            ) * stdtrit(free, 0.975)
             line.append(f"{slope:.3f} [{slope - half:.3f}, {slope + half:.3f}]")
         body.append(line)
-    return markdown(["theta", f"L, {REGIMES[0]} [95 %]", f"L, {REGIMES[2]} [95 %]"], body)
+    return markdown(
+        ["theta", f"L, {REGIMES[0]} [95 %]", f"L, {REGIMES[2]} [95 %]"], body
+    )
 
 
 def local_slopes(name, axis, theta=0.5):
-    """Of ln N* between neighbouring values of an axis, all else equal: mean over the pairs, its standard error, their number; of theory."""
+    """Of ln N* between neighbouring values of an axis, all else equal: mean over the
+    pairs, its standard error, their number; of theory.
+    """
     others = [other for other in SIZES if other != axis]
     steps = {}
     for _, line in crossed(theta, name).groupby(others):
         line = line.sort_values(axis)
         for a, b in pairwise(line.itertuples()):
             low, high = getattr(a, axis), getattr(b, axis)
-            slopes = [np.log(y / x) / np.log(high / low) for x, y in ((a.N_star, b.N_star), (a.predicted, b.predicted))]
+            slopes = [
+                np.log(y / x) / np.log(high / low)
+                for x, y in ((a.N_star, b.N_star), (a.predicted, b.predicted))
+            ]
             steps.setdefault((low, high), []).append(slopes)
     return {step: np.array(found) for step, found in sorted(steps.items())}
 
 
 def law_slopes():
-    """Local slopes of ln N* between neighbouring sizes, all else equal, at theta 0.5: mean over the pairs of cells; theory in brackets."""
+    """Local slopes of ln N* between neighbouring sizes, all else equal, at theta 0.5:
+    mean over the pairs of cells; theory in brackets.
+    """
     body = []
     for name in (REGIMES[0], REGIMES[2]):
         for axis in SIZES:
             cells = []
             for (low, high), slopes in local_slopes(name, axis).items():
                 measured, theirs = slopes.mean(axis=0)
-                cells.append(f"{low} to {high}: {measured:.2f} ({theirs:.2f}), {len(slopes)} pairs")
+                cells.append(
+                    f"{low} to {high}: {measured:.2f} ({theirs:.2f}), {len(slopes)}"
+                    " pairs"
+                )
             body.append([name, axis, "; ".join(cells)])
     return markdown(["regime", "axis", "slope"], body)
 
 
 def law_logarithms():
-    """What a factor of log V, or of log L, does to the law at theta 0.5: its exponent when it is fitted beside the powers."""
+    """What a factor of log V, or of log L, does to the law at theta 0.5: its exponent
+    when it is fitted beside the powers.
+    """
     body = []
     for name in (REGIMES[0], REGIMES[2]):
         mine = crossed(0.5, name)
         for axis in ("V", "L"):
-            slope, half, rms = regression(mine, "N_star", extra=[np.log(np.log(mine[axis]))])
-            body.append([name, f"log {axis}", f"{slope[-1]:+.2f} [{slope[-1] - half[-1]:+.2f}, {slope[-1] + half[-1]:+.2f}]", f"{rms:.2f}"])
-    return markdown(["regime", "factor", "its exponent [95 %]", "rms residual of ln N*"], body)
+            slope, half, rms = regression(
+                mine, "N_star", extra=[np.log(np.log(mine[axis]))]
+            )
+            body.append(
+                [
+                    name,
+                    f"log {axis}",
+                    (
+                        f"{slope[-1]:+.2f} [{slope[-1] - half[-1]:+.2f},"
+                        f" {slope[-1] + half[-1]:+.2f}]"
+                    ),
+                    f"{rms:.2f}",
+                ]
+            )
+    return markdown(
+        ["regime", "factor", "its exponent [95 %]", "rms residual of ln N*"], body
+    )
 
 
 def law_errors():
-    """Predicted against observed N*, no constant fitted; the noise is the median standard error of the observed ln N*."""
+    """Predicted against observed N*, no constant fitted; the noise is the median
+    standard error of the observed ln N*.
+    """
     body = []
     for theta in (0.25, 0.5, 0.9):
         for name in (*REGIMES, "all"):
@@ -167,26 +250,67 @@ def law_errors():
             off = np.log(mine["predicted"] / mine["N_star"])
             worst = off.abs().idxmax()
             at = ", ".join(f"{axis} {mine.loc[worst][axis]}" for axis in SIZES)
-            numbers = f"{off.abs().median():.3f}", f"{off.mean():+.3f}", f"{off[worst]:+.2f} ({at})", f"{mine['error'].median():.2f}"
+            numbers = (
+                f"{off.abs().median():.3f}",
+                f"{off.mean():+.3f}",
+                f"{off[worst]:+.2f} ({at})",
+                f"{mine['error'].median():.2f}",
+            )
             body.append([theta, name, len(off), *numbers])
-    return markdown(["theta", "regime", "cells", "median abs ln ratio", "mean ln ratio", "largest", "noise"], body)
+    return markdown(
+        [
+            "theta",
+            "regime",
+            "cells",
+            "median abs ln ratio",
+            "mean ln ratio",
+            "largest",
+            "noise",
+        ],
+        body,
+    )
 
 
 def law_check():
-    """N* of exact runs, without a pool, beside those with one, at theta 0.5; their difference in standard errors."""
+    """N* of exact runs, without a pool, beside those with one, at theta 0.5; their
+    difference in standard errors.
+    """
     exact, pooled = (predicted(study) for study in ("law-exact", "law"))
-    exact, pooled = (table[(table["theta"] == 0.5) & table["trigger_in_value"]].set_index(SIZES) for table in (exact, pooled))
+    exact, pooled = (
+        table[(table["theta"] == 0.5) & table["trigger_in_value"]].set_index(SIZES)
+        for table in (exact, pooled)
+    )
     body = []
     for at, row in exact.iterrows():
         both = row, pooled.loc[at]
-        z = np.log(both[1]["N_star"] / both[0]["N_star"]) / np.hypot(*(one["error"] for one in both))
-        cells = [f"{one['N_star']:.0f} [{one['lo']:.0f}, {one['hi']:.0f}]" if one["N_star"] > 0 else one["outcome"] for one in both]
-        body.append([*at, *cells, f"{z:+.1f}" if np.isfinite(z) else "", f"{row['predicted']:.0f}"])
-    return markdown([*SIZES, "exact N* [95 %]", "with a pool", "difference", "theory"], body)
+        z = np.log(both[1]["N_star"] / both[0]["N_star"]) / np.hypot(
+            *(one["error"] for one in both)
+        )
+        cells = [
+            (
+                f"{one['N_star']:.0f} [{one['lo']:.0f}, {one['hi']:.0f}]"
+                if one["N_star"] > 0
+                else one["outcome"]
+            )
+            for one in both
+        ]
+        body.append(
+            [
+                *at,
+                *cells,
+                f"{z:+.1f}" if np.isfinite(z) else "",
+                f"{row['predicted']:.0f}",
+            ]
+        )
+    return markdown(
+        [*SIZES, "exact N* [95 %]", "with a pool", "difference", "theory"], body
+    )
 
 
 def law_without():
-    """N* at theta 0.5 with the trigger out of the value path, by L; in brackets how many times more with it in the value path."""
+    """N* at theta 0.5 with the trigger out of the value path, by L; in brackets how
+    many times more with it in the value path.
+    """
     out, inside = crossed(0.5, inside=False), crossed(0.5).set_index(SIZES)["N_star"]
     lengths, body = sorted(out["L"].unique()), []
     for (V, d), mine in out.groupby(["V", "d"]):
@@ -194,22 +318,42 @@ def law_without():
         for L in lengths:
             here = mine[mine["L"] == L]["N_star"]
             other = inside.get((V, d, L), np.nan)
-            cells.append(f"{here.iloc[0]:.3g}" + (f" ({other / here.iloc[0]:.2g})" if other > 0 else "") if len(here) else "none")
+            cells.append(
+                f"{here.iloc[0]:.3g}"
+                + (f" ({other / here.iloc[0]:.2g})" if other > 0 else "")
+                if len(here)
+                else "none"
+            )
         body.append([V, d, f"{V * np.log(2):.0f}", *cells])
     return markdown(["V", "d", "V ln 2", *(f"L = {L}" for L in lengths)], body)
 
 
 def law_without_errors():
-    """The trigger out of the value path: error of theory by regime, and exponents of long sequences, theory in the same cells."""
+    """The trigger out of the value path: error of theory by regime, and exponents of
+    long sequences, theory in the same cells.
+    """
     body = []
     for theta in (0.25, 0.5, 0.9):
         for name in (*REGIMES, "all"):
             mine = crossed(theta, None if name == "all" else name, inside=False)
             off = np.log(mine["predicted"] / mine["N_star"])
-            cells = [theta, name, len(mine), f"{off.abs().median():.3f}", f"{off.mean():+.3f}", f"{off.abs().max():.2f}"]
+            cells = [
+                theta,
+                name,
+                len(mine),
+                f"{off.abs().median():.3f}",
+                f"{off.mean():+.3f}",
+                f"{off.abs().max():.2f}",
+            ]
             if name == REGIMES[2]:
-                (slope, half, _), (theirs, _, _) = regression(mine, "N_star"), regression(mine, "predicted")
-                cells += [f"{s:.2f} [{s - h:.2f}, {s + h:.2f}]; {t:.2f}" for s, h, t in zip(slope, half, theirs, strict=True)]
+                (slope, half, _), (theirs, _, _) = (
+                    regression(mine, "N_star"),
+                    regression(mine, "predicted"),
+                )
+                cells += [
+                    f"{s:.2f} [{s - h:.2f}, {s + h:.2f}]; {t:.2f}"
+                    for s, h, t in zip(slope, half, theirs, strict=True)
+                ]
             body.append([*cells, *[""] * (9 - len(cells))])
     heads = [
         "theta",
@@ -227,7 +371,9 @@ WAYS = {True: "in", False: "out"}
 
 
 def law_wide_exponents():
-    """V / d of 4 to 13: exponents of N* within each regime at theta 0.5, least squares, and those of theory on the same cells."""
+    """V / d of 4 to 13: exponents of N* within each regime at theta 0.5, least squares,
+    and those of theory on the same cells.
+    """
     body = []
     for inside, way in WAYS.items():
         for name in (REGIMES[0], REGIMES[2]):
@@ -236,40 +382,140 @@ def law_wide_exponents():
             if len(mine) < len(axes) + 3:
                 body.append([way, name, len(mine), *["too few cells"] * 3, ""])
                 continue
-            (slope, half, rms), (theirs, _, _) = regression(mine, "N_star", axes), regression(mine, "predicted", axes)
-            cells = {axis: f"{s:.2f} [{s - h:.2f}, {s + h:.2f}]; {t:.2f}" for axis, s, h, t in zip(axes, slope, half, theirs, strict=True)}
-            body.append([way, name, len(mine), *(cells.get(axis, "one value") for axis in SIZES), f"{rms:.2f}"])
-    heads = ["trigger", "regime", "cells", *(f"{axis}: measured [95 %]; theory" for axis in SIZES), "rms residual of ln N*"]
+            (slope, half, rms), (theirs, _, _) = (
+                regression(mine, "N_star", axes),
+                regression(mine, "predicted", axes),
+            )
+            cells = {
+                axis: f"{s:.2f} [{s - h:.2f}, {s + h:.2f}]; {t:.2f}"
+                for axis, s, h, t in zip(axes, slope, half, theirs, strict=True)
+            }
+            body.append(
+                [
+                    way,
+                    name,
+                    len(mine),
+                    *(cells.get(axis, "one value") for axis in SIZES),
+                    f"{rms:.2f}",
+                ]
+            )
+    heads = [
+        "trigger",
+        "regime",
+        "cells",
+        *(f"{axis}: measured [95 %]; theory" for axis in SIZES),
+        "rms residual of ln N*",
+    ]
     return markdown(heads, body)
 
 
 def law_wide():
-    """V / d of 4 to 13: every cell, its width over the least one, N* [95 %], theory and its error in ln N*."""
+    """V / d of 4 to 13: every cell, its width over the least one, N* [95 %], theory and
+    its error in ln N*.
+    """
     order, body = ["trigger_in_value", *SIZES], []
-    found = predicted("law-long").query("V >= 4 * d").sort_values(order, ascending=[False, True, True, True])
+    found = (
+        predicted("law-long")
+        .query("V >= 4 * d")
+        .sort_values(order, ascending=[False, True, True, True])
+    )
     for _, row in found.iterrows():
-        least = (2 if row["trigger_in_value"] else np.sqrt(2)) * np.sqrt(row["V"] * np.log(row["V"]))
-        N = f"{row['N_star']:.3g} [{row['lo']:.3g}, {row['hi']:.3g}]" if row["N_star"] > 0 else row["outcome"]
-        off = f"{np.log(row['predicted'] / row['N_star']):+.2f}" if row["N_star"] > 0 else ""
-        cells = [WAYS[row["trigger_in_value"]], row["V"], row["d"], f"{row['V'] / row['d']:.1f}", f"{row['d'] / least:.2f}", row["L"]]
-        body.append([*cells, N.replace("e+0", "e"), f"{row['predicted']:.3g}".replace("e+0", "e"), off])
-    return markdown(["trigger", *SIZES[:2], "V / d", "d / edge", "L", "N* [95 %]", "theory", "ln ratio"], body)
+        least = (2 if row["trigger_in_value"] else np.sqrt(2)) * np.sqrt(
+            row["V"] * np.log(row["V"])
+        )
+        N = (
+            f"{row['N_star']:.3g} [{row['lo']:.3g}, {row['hi']:.3g}]"
+            if row["N_star"] > 0
+            else row["outcome"]
+        )
+        off = (
+            f"{np.log(row['predicted'] / row['N_star']):+.2f}"
+            if row["N_star"] > 0
+            else ""
+        )
+        cells = [
+            WAYS[row["trigger_in_value"]],
+            row["V"],
+            row["d"],
+            f"{row['V'] / row['d']:.1f}",
+            f"{row['d'] / least:.2f}",
+            row["L"],
+        ]
+        body.append(
+            [
+                *cells,
+                N.replace("e+0", "e"),
+                f"{row['predicted']:.3g}".replace("e+0", "e"),
+                off,
+            ]
+        )
+    return markdown(
+        [
+            "trigger",
+            *SIZES[:2],
+            "V / d",
+            "d / edge",
+            "L",
+            "N* [95 %]",
+            "theory",
+            "ln ratio",
+        ],
+        body,
+    )
 
 
 def law_wide_errors():
-    """V / d of 4 to 13: error of theory at theta 0.5, by the width over the least one."""
+    """V / d of 4 to 13: error of theory at theta 0.5, by the width over the least
+    one.
+    """
     body = []
     for inside, way in WAYS.items():
         every = crossed(0.5, None, inside, "law-long").query("V >= 4 * d")
-        edges = every["d"] / ((2 if inside else np.sqrt(2)) * np.sqrt(every["V"] * np.log(every["V"])))
-        for name, mine in (("under 1.4", every[edges < 1.4]), ("1.4 to 3.2", every[edges >= 1.4]), ("all", every)):
+        edges = every["d"] / (
+            (2 if inside else np.sqrt(2)) * np.sqrt(every["V"] * np.log(every["V"]))
+        )
+        for name, mine in (
+            ("under 1.4", every[edges < 1.4]),
+            ("1.4 to 3.2", every[edges >= 1.4]),
+            ("all", every),
+        ):
             off = np.log(mine["predicted"] / mine["N_star"])
             worst = mine.loc[off.abs().idxmax()]
             at = ", ".join(f"{axis} {worst[axis]}" for axis in SIZES)
             noise = f"{mine['error'].median():.2f}"
-            body.append([way, name, len(mine), f"{off.abs().median():.3f}", f"{off.mean():+.3f}", f"{off[worst.name]:+.2f} ({at})", noise])
-    return markdown(["trigger", "d / edge", "cells", "median abs ln ratio", "mean ln ratio", "largest", "noise"], body)
+            body.append(
+                [
+                    way,
+                    name,
+                    len(mine),
+                    f"{off.abs().median():.3f}",
+                    f"{off.mean():+.3f}",
+                    f"{off[worst.name]:+.2f} ({at})",
+                    noise,
+                ]
+            )
+    return markdown(
+        [
+            "trigger",
+            "d / edge",
+            "cells",
+            "median abs ln ratio",
+            "mean ln ratio",
+            "largest",
+            "noise",
+        ],
+        body,
+    )
 
 
-LAW = (law_exponents, law_lengths, law_slopes, law_logarithms, law_errors, law_check, law_without, law_without_errors)
+LAW = (
+    law_exponents,
+    law_lengths,
+    law_slopes,
+    law_logarithms,
+    law_errors,
+    law_check,
+    law_without,
+    law_without_errors,
+)
 LAW += (law_wide_exponents, law_wide_errors, law_wide)

@@ -1,4 +1,6 @@
-"""Accuracy as a heat map over N and d, and over N and L, with theory's line of accuracy one half, from results/study/map."""
+"""Accuracy as a heat map over N and d, and over N and L, with theory's line of accuracy
+one half, from results/study/map.
+"""
 
 from law import STUDY
 
@@ -18,4 +20,6 @@ def over_lengths():
 def drawn(condition, y):
     """Accuracy over N and another axis."""
     rows = load(STUDY / "map").query(condition)
-    return plot.figure(rows, y, x="N", colour="accuracy", contour="theory", panels="trigger_in_value")
+    return plot.figure(
+        rows, y, x="N", colour="accuracy", contour="theory", panels="trigger_in_value"
+    )

@@ -1,4 +1,6 @@
-"""The phase planes of an MLP: what keeps accuracy below one half over (m d, N) and (m d, L), from results/study/phase-mlp."""
+"""The phase planes of an MLP: what keeps accuracy below one half over (m d, N) and (m
+d, L), from results/study/phase-mlp.
+"""
 
 from functools import cache
 
@@ -17,13 +19,26 @@ V, D, L, N = 96, 64, 64, 65536
 """Sizes of both planes, L of the first and N of the second."""
 
 SETTINGS = (("relu", "gaussian"), ("quadratic", "sphere"), ("cubic", "sphere"))
-ROWS = tuple((*plane, inside) for plane in (("N", f"L == {L}"), ("L", f"N == {N}")) for inside in (False, True))
-"""Of panels: what stands upwards, which cells of the study these are, and the path of the trigger."""
+ROWS = tuple(
+    (*plane, inside)
+    for plane in (("N", f"L == {L}"), ("L", f"N == {N}"))
+    for inside in (False, True)
+)
+"""Of panels: what stands upwards, which cells of the study these are, and the path of
+the trigger.
+"""
 
 WORKS = 0.9
-"""Attention works where the informative token has the largest score in so many test sequences."""
+"""Attention works where the informative token has the largest score in so many test
+sequences.
+"""
 
-PARTS = {"mlp": "noise_mlp", "bias": "noise_bias", "gradient": "noise_gradient", "leakage": "noise_leakage"}
+PARTS = {
+    "mlp": "noise_mlp",
+    "bias": "noise_bias",
+    "gradient": "noise_gradient",
+    "leakage": "noise_leakage",
+}
 STATES = {
     "mlp": ("attention fails: MLP noise", "#D55E00"),
     "bias": ("attention fails: mean bias", "#0072B2"),
@@ -32,7 +47,13 @@ STATES = {
     "memory": ("attention works, recall < 1/2", "0.8"),
     "recall": ("recall > 1/2", "#FBF4C9"),
 }
-UNDECIDED = {"marker": "x", "color": "black", "linestyle": "none", "markersize": 2.4, "markeredgewidth": 0.6}
+UNDECIDED = {
+    "marker": "x",
+    "color": "black",
+    "linestyle": "none",
+    "markersize": 2.4,
+    "markeredgewidth": 0.6,
+}
 """Where the 95 % interval of the mean accuracy holds one half."""
 
 KEY = ["activation", "embedding", "trigger_in_value", "L", "N", "m"]
@@ -40,7 +61,9 @@ KEY = ["activation", "embedding", "trigger_in_value", "L", "N", "m"]
 
 @cache
 def cells():
-    """Every cell: mean accuracy, whether its 95 % interval holds one half, and what keeps it below."""
+    """Every cell: mean accuracy, whether its 95 % interval holds one half, and what
+    keeps it below.
+    """
     rows = load(STUDY / "phase-mlp")
     found = rows.groupby(KEY).agg(
         accuracy=("accuracy", "mean"),
@@ -51,17 +74,34 @@ def cells():
     )
     leads = found[[*PARTS]].idxmax(axis=1)
     fails, above_half = found["top1"] < WORKS, found["accuracy"] > 0.5
-    undecided = (found["accuracy"] - 0.5).abs() < found["error"] * stdtrit(found["seeds"] - 1, 0.975)
+    undecided = (found["accuracy"] - 0.5).abs() < found["error"] * stdtrit(
+        found["seeds"] - 1, 0.975
+    )
     state = leads.where(fails, "memory").where(~above_half, "recall")
-    return found.assign(leads=leads, fails=fails, undecided=undecided, state=state).reset_index()
+    return found.assign(
+        leads=leads, fails=fails, undecided=undecided, state=state
+    ).reset_index()
 
 
 @cache
 def predicted():
     """Predicted accuracy of every cell."""
-    settings = [dict(zip(KEY, at, strict=True)) for at in cells()[KEY].itertuples(index=False, name=None)]
-    models = [Model(V=V, d=D, kappa=1e6, **{name: value for name, value in at.items() if name != "N"}) for at in settings]
-    return cells()[KEY].assign(theory=on_all_cores(accuracy, models, [at["N"] for at in settings]))
+    settings = [
+        dict(zip(KEY, at, strict=True))
+        for at in cells()[KEY].itertuples(index=False, name=None)
+    ]
+    models = [
+        Model(
+            V=V,
+            d=D,
+            kappa=1e6,
+            **{name: value for name, value in at.items() if name != "N"},
+        )
+        for at in settings
+    ]
+    return cells()[KEY].assign(
+        theory=on_all_cores(accuracy, models, [at["N"] for at in settings])
+    )
 
 
 def planes():
@@ -70,40 +110,102 @@ def planes():
     table = cells().merge(predicted(), on=KEY)
     for across, (up, condition, inside) in zip(panels, ROWS, strict=True):
         for ax, (activation, _) in zip(across, SETTINGS, strict=True):
-            draw(ax, table.query(f"{condition} and activation == '{activation}' and trigger_in_value == {inside}"), up)
-        across[0].set(ylabel=f"trigger {'in' if inside else 'out'}\n{up}: {'samples' if up == 'N' else 'tokens'}")
+            draw(
+                ax,
+                table.query(
+                    f"{condition} and activation == '{activation}' and trigger_in_value"
+                    f" == {inside}"
+                ),
+                up,
+            )
+        across[0].set(
+            ylabel=(
+                f"trigger {'in' if inside else 'out'}\n{up}:"
+                f" {'samples' if up == 'N' else 'tokens'}"
+            )
+        )
     for ax, setting in zip(panels[0], SETTINGS, strict=True):
         ax.set_title("{}, {} rows".format(*setting))
     figure.supxlabel(f"m d: entries of V_mat, d = {D}", fontsize=8)
-    named = [(colour, label) for state, (label, colour) in STATES.items() if (table["state"] == state).any()]
-    entries = [Patch(facecolor=colour, label=label, edgecolor="0.6", linewidth=0.4) for colour, label in named]
-    entries += [line("accuracy 1/2", color="black"), line("theory", color="black", linestyle=DASH), line("undecided", **UNDECIDED)]
+    named = [
+        (colour, label)
+        for state, (label, colour) in STATES.items()
+        if (table["state"] == state).any()
+    ]
+    entries = [
+        Patch(facecolor=colour, label=label, edgecolor="0.6", linewidth=0.4)
+        for colour, label in named
+    ]
+    entries += [
+        line("accuracy 1/2", color="black"),
+        line("theory", color="black", linestyle=DASH),
+        line("undecided", **UNDECIDED),
+    ]
     above(figure, entries)
     return "planes", figure
 
 
 def draw(ax, mine, up):
-    """One panel: the state of every cell, the lines of accuracy one half, and crosses where the state is not decided."""
+    """One panel: the state of every cell, the lines of accuracy one half, and crosses
+    where the state is not decided.
+    """
 
     def grid(column):
         return mine.pivot(index=up, columns="m", values=column)
 
     states = grid("state").map([*STATES].index)
-    x, y = np.log2(states.columns.to_numpy(float) * D), np.log2(states.index.to_numpy(float))
+    x, y = (
+        np.log2(states.columns.to_numpy(float) * D),
+        np.log2(states.index.to_numpy(float)),
+    )
     colours = ListedColormap([colour for _, colour in STATES.values()])
-    ax.pcolormesh(x, y, states, cmap=colours, vmin=-0.5, vmax=colours.N - 0.5, shading="nearest", edgecolors="white", linewidth=0.3)
+    ax.pcolormesh(
+        x,
+        y,
+        states,
+        cmap=colours,
+        vmin=-0.5,
+        vmax=colours.N - 0.5,
+        shading="nearest",
+        edgecolors="white",
+        linewidth=0.3,
+    )
     for column, style in (("accuracy", "solid"), ("theory", DASH)):
         if grid(column).min(axis=None) < 0.5 < grid(column).max(axis=None):
-            ax.contour(x, y, grid(column), levels=[0.5], colors="black", linewidths=1.1, linestyles=[style])
+            ax.contour(
+                x,
+                y,
+                grid(column),
+                levels=[0.5],
+                colors="black",
+                linewidths=1.1,
+                linestyles=[style],
+            )
     unsure = mine[mine["undecided"]]
     ax.plot(np.log2(unsure["m"] * D), np.log2(unsure[up]), **UNDECIDED)
-    ax.set_xticks(x[1::2], [f"{2**v:.0f}" if v < 10 else f"{2 ** (v - 10):.0f}k" for v in x[1::2]])
+    ax.set_xticks(
+        x[1::2], [f"{2**v:.0f}" if v < 10 else f"{2 ** (v - 10):.0f}k" for v in x[1::2]]
+    )
     shown = y[1::4] if up == "N" else y[::3]
-    ax.set_yticks(shown, [f"{2**v:.0f}" if v < 10 else f"{2 ** (v - 10):.0f}k" if v < 20 else f"{2 ** (v - 20):.0f}M" for v in shown])
+    ax.set_yticks(
+        shown,
+        [
+            (
+                f"{2**v:.0f}"
+                if v < 10
+                else f"{2 ** (v - 10):.0f}k"
+                if v < 20
+                else f"{2 ** (v - 20):.0f}M"
+            )
+            for v in shown
+        ],
+    )
 
 
 def widths(up):
-    """m* at one half, with its 95 % interval, by activation, path of the trigger and N or L."""
+    """m* at one half, with its 95 % interval, by activation, path of the trigger and N
+    or L.
+    """
     condition = next(condition for axis, condition, _ in ROWS if axis == up)
     found = fit(load(STUDY / "phase-mlp").query(condition), [0.5], along="m").thresholds
     return found[found["record"]]
@@ -115,51 +217,104 @@ def plane_table(up, shown):
     found = found[found[up].isin(shown)]
     for activation, _ in SETTINGS:
         for inside in (False, True):
-            mine = found[(found["activation"] == activation) & (found["trigger_in_value"] == inside)].sort_values(up)
-            body.append([activation, "in" if inside else "out", *(required(cell) for cell in mine.to_dict("records"))])
-    return markdown(["activation", "trigger", *(f"{up} = {value}" for value in shown)], body)
+            mine = found[
+                (found["activation"] == activation)
+                & (found["trigger_in_value"] == inside)
+            ].sort_values(up)
+            body.append(
+                [
+                    activation,
+                    "in" if inside else "out",
+                    *(required(cell) for cell in mine.to_dict("records")),
+                ]
+            )
+    return markdown(
+        ["activation", "trigger", *(f"{up} = {value}" for value in shown)], body
+    )
 
 
 def required(cell):
-    """m* d in thousands with its interval; "none" where accuracy levels off below one half."""
+    """m* d in thousands with its interval; "none" where accuracy levels off below one
+    half.
+    """
     if cell["censored"] == "right":
-        return "none" if "plateau" in cell["warning"] or "hardly" in cell["warning"] else f"beyond {D * cell['N_below'] / 1000:.0f}"
+        return (
+            "none"
+            if "plateau" in cell["warning"] or "hardly" in cell["warning"]
+            else f"beyond {D * cell['N_below'] / 1000:.0f}"
+        )
     md, low, high = (D * cell[name] / 1000 for name in ("critical", "lo", "hi"))
     return f"{md:.1f} [{low:.1f}, {high:.1f}]" if low > 0 else f"{md:.1f}, no interval"
 
 
 def widths_by_samples():
-    """m* d in thousands, by N at L = 64 (V = 96, d = 64); "none" where accuracy levels off below one half as m grows."""
-    return plane_table("N", (512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 262144, 1048576))
+    """m* d in thousands, by N at L = 64 (V = 96, d = 64); "none" where accuracy levels
+    off below one half as m grows.
+    """
+    return plane_table(
+        "N", (512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 262144, 1048576)
+    )
 
 
 def widths_by_lengths():
-    """m* d in thousands, by L at N = 65536 (V = 96, d = 64); "none" where accuracy levels off below one half as m grows."""
+    """m* d in thousands, by L at N = 65536 (V = 96, d = 64); "none" where accuracy
+    levels off below one half as m grows.
+    """
     return plane_table("L", (8, 32, 64, 128, 256, 512, 1024, 4096))
 
 
 def leading():
     """Cells by what keeps accuracy below one half, of both planes."""
-    counts = cells().groupby(["activation", "trigger_in_value"])["state"].value_counts().unstack(fill_value=0)
+    counts = (
+        cells()
+        .groupby(["activation", "trigger_in_value"])["state"]
+        .value_counts()
+        .unstack(fill_value=0)
+    )
     counts = counts.reindex(columns=[*STATES], fill_value=0)
-    body = [[name, "in" if inside else "out", *mine] for (name, inside), mine in zip(counts.index, counts.to_numpy(), strict=True)]
-    return markdown(["activation", "trigger", *(label for label, _ in STATES.values())], body)
+    body = [
+        [name, "in" if inside else "out", *mine]
+        for (name, inside), mine in zip(counts.index, counts.to_numpy(), strict=True)
+    ]
+    return markdown(
+        ["activation", "trigger", *(label for label, _ in STATES.values())], body
+    )
 
 
 def attention_borders():
-    """Where attention begins to work at each m: the least N at L = 64, in thousands, and the largest L at N = 65536 in brackets."""
+    """Where attention begins to work at each m: the least N at L = 64, in thousands,
+    and the largest L at N = 65536 in brackets.
+    """
     body = []
     for activation, _ in SETTINGS:
         for inside in (False, True):
-            mine = cells().query(f"activation == '{activation}' and trigger_in_value == {inside}")
-            borders = [(border(one.query(f"L == {L}"), "N"), border(one.query(f"N == {N}"), "L")) for _, one in mine.groupby("m")]
-            shown = [f"{float(f'{samples / 1000:.2g}'):g} ({length:.0f})".replace("nan", "none") for samples, length in borders]
+            mine = cells().query(
+                f"activation == '{activation}' and trigger_in_value == {inside}"
+            )
+            borders = [
+                (
+                    border(one.query(f"L == {L}"), "N"),
+                    border(one.query(f"N == {N}"), "L"),
+                )
+                for _, one in mine.groupby("m")
+            ]
+            shown = [
+                f"{float(f'{samples / 1000:.2g}'):g} ({length:.0f})".replace(
+                    "nan", "none"
+                )
+                for samples, length in borders
+            ]
             body.append([activation, "in" if inside else "out", *shown])
-    return markdown(["activation", "trigger", *(f"m = {m}" for m in sorted(cells()["m"].unique()))], body)
+    return markdown(
+        ["activation", "trigger", *(f"m = {m}" for m in sorted(cells()["m"].unique()))],
+        body,
+    )
 
 
 def border(mine, axis):
-    """Where attention crosses the share at which it works, between neighbouring values of an axis; none where it does not."""
+    """Where attention crosses the share at which it works, between neighbouring values
+    of an axis; none where it does not.
+    """
     mine = mine.sort_values(axis)
     above = (mine["top1"] - WORKS).to_numpy()
     crossed = np.flatnonzero(above[:-1] * above[1:] <= 0)

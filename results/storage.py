@@ -1,4 +1,6 @@
-"""How many bits a parameter stores: the largest V that is recalled, from the search of results/study/storage."""
+"""How many bits a parameter stores: the largest V that is recalled, from the search of
+results/study/storage.
+"""
 
 from functools import cache
 
@@ -11,10 +13,14 @@ from scipy.special import entr, logit
 from jaxrecall import load
 
 EDGE = 1 / (2 * np.log(2))
-"""Theory's bits per entry of V_mat after three steps: V ln V = d^2 / 2, trigger out of the value path."""
+"""Theory's bits per entry of V_mat after three steps: V ln V = d^2 / 2, trigger out of
+the value path.
+"""
 
 LANGUAGE_MODELS = 2.0
-"""Bits per parameter that language models are reported to hold (Allen-Zhu and Li, arXiv:2404.05405)."""
+"""Bits per parameter that language models are reported to hold (Allen-Zhu and Li,
+arXiv:2404.05405).
+"""
 
 STUDIES = ("storage", "storage-long")
 LEAST_SQUARES_SEEDS = 16
@@ -27,25 +33,47 @@ def bits(V):
 
 
 def recalled(V, accuracy):
-    """V (p log2 V - h(p)): bits that V guesses of accuracy p carry if nothing tells which of them are right (Fano)."""
-    return V * (accuracy * np.log2(V) - (entr(accuracy) + entr(1 - accuracy)) / np.log(2))
+    """V (p log2 V - h(p)): bits that V guesses of accuracy p carry if nothing tells
+    which of them are right (Fano).
+    """
+    return V * (
+        accuracy * np.log2(V) - (entr(accuracy) + entr(1 - accuracy)) / np.log(2)
+    )
 
 
 @cache
 def stored():
-    """A row for each cell: V* at each theta, entries of V_mat, and the most bits that are recalled at any V, with that V."""
+    """A row for each cell: V* at each theta, entries of V_mat, and the most bits that
+    are recalled at any V, with that V.
+    """
     fields = ["setting", "d", "m"]
     found = named(pd.concat([searched(study) for study in STUDIES], ignore_index=True))
-    rows = named(pd.concat([load(STUDY / study, last=True) for study in STUDIES], ignore_index=True).query("status == 'ok'"))
+    rows = named(
+        pd.concat(
+            [load(STUDY / study, last=True) for study in STUDIES], ignore_index=True
+        ).query("status == 'ok'")
+    )
     means = rows.groupby([*fields, "V"])["accuracy"].mean().reset_index()
     means["recalled"] = recalled(means["V"], means["accuracy"])
     table = []
     for at, mine in found.groupby(fields, sort=False):
         name, d, m = at
-        levels = means[(means["setting"] == name) & (means["d"] == d) & (means["m"] == m)]
+        levels = means[
+            (means["setting"] == name) & (means["d"] == d) & (means["m"] == m)
+        ]
         peak = levels.loc[levels["recalled"].idxmax()]
-        cell = mine.iloc[0][[*fields, "trains", "activation"]].to_dict() | {"entries": d * (m or d), "cells": mine.set_index("theta")}
-        table.append(cell | {"recalled": peak["recalled"], "peak": int(peak["V"]), "beyond": peak["V"] == levels["V"].max()})
+        cell = mine.iloc[0][[*fields, "trains", "activation"]].to_dict() | {
+            "entries": d * (m or d),
+            "cells": mine.set_index("theta"),
+        }
+        table.append(
+            cell
+            | {
+                "recalled": peak["recalled"],
+                "peak": int(peak["V"]),
+                "beyond": peak["V"] == levels["V"].max(),
+            }
+        )
     return pd.DataFrame(table)
 
 
@@ -55,22 +83,37 @@ def named(table):
 
 
 def trained(cell, V):
-    """All trained entries: V_mat, W_KQ, and Z_in, Z_out, z_trig where they are trained."""
+    """All trained entries: V_mat, W_KQ, and Z_in, Z_out, z_trig where they are
+    trained.
+    """
     d = cell["d"]
     return cell["entries"] + d * d + ("Z" in str(cell["trains"])) * (2 * V * d + d)
 
 
 @cache
 def least_squares(d):
-    """Mean accuracy by V > d of the V_mat that minimises |Z_in V_mat^T Z_out^T - 1|^2, an associative memory that is solved for."""
-    levels = sorted({round(2 ** (k / 4)) for k in range(8, 4 * 10 + 1) if d < 2 ** (k / 4) <= 2 * d * d})
+    """Mean accuracy by V > d of the V_mat that minimises |Z_in V_mat^T Z_out^T - 1|^2,
+    an associative memory that is solved for.
+    """
+    levels = sorted(
+        {
+            round(2 ** (k / 4))
+            for k in range(8, 4 * 10 + 1)
+            if d < 2 ** (k / 4) <= 2 * d * d
+        }
+    )
     found = {}
     for V in levels:
         right = []
         for seed in range(LEAST_SQUARES_SEEDS):
             rng = np.random.default_rng([V, d, seed])
-            Z_in, Z_out = (z / np.linalg.norm(z, axis=1, keepdims=True) for z in rng.normal(size=(2, V, d)))
-            M_in, M_out = (np.linalg.solve(z.T @ z, z.T) for z in (Z_in, Z_out))  # V > d
+            Z_in, Z_out = (
+                z / np.linalg.norm(z, axis=1, keepdims=True)
+                for z in rng.normal(size=(2, V, d))
+            )
+            M_in, M_out = (
+                np.linalg.solve(z.T @ z, z.T) for z in (Z_in, Z_out)
+            )  # V > d
             logits = Z_in @ (M_in @ M_out.T) @ Z_out.T
             right.append((logits.argmax(axis=1) == np.arange(V)).mean())
         found[V] = np.mean(right)
@@ -78,8 +121,12 @@ def least_squares(d):
 
 
 def solved(d, theta):
-    """V* of the least-squares memory: where accuracy crosses theta, by interpolation in logit accuracy over log V."""
-    V, accuracy = (np.array(values) for values in zip(*least_squares(d).items(), strict=True))
+    """V* of the least-squares memory: where accuracy crosses theta, by interpolation in
+    logit accuracy over log V.
+    """
+    V, accuracy = (
+        np.array(values) for values in zip(*least_squares(d).items(), strict=True)
+    )
     height = logit(accuracy.clip(1e-3, 1 - 1e-3)) - logit(theta)
     if height.min() > 0 or height[0] < 0:
         return np.nan
@@ -96,17 +143,28 @@ def setting(row):
     """What a cell varies besides d, in words."""
     trains = row.get("trains")
     embeddings = "trained" if isinstance(trains, str) and "Z" in trains else "fixed"
-    after = "three steps" if row["steps"] == 3 else f"{row['steps']} steps, {row['optimizer']}, {embeddings} embeddings"
+    after = (
+        "three steps"
+        if row["steps"] == 3
+        else f"{row['steps']} steps, {row['optimizer']}, {embeddings} embeddings"
+    )
     layer = f", {row['activation']}" if row["m"] else ""
     trigger = ", trigger in" if row["trigger_in_value"] else ""
     return f"{after}, {row['embedding']}{layer}{trigger}"
 
 
-TOLD = {"right": "beyond 512", "left": "below 4", "plateau": "above it to 512", "undecided": "undecided"}
+TOLD = {
+    "right": "beyond 512",
+    "left": "below 4",
+    "plateau": "above it to 512",
+    "undecided": "undecided",
+}
 
 
 def storage():
-    """Bits per parameter: V log2 V at V* over the entries of V_mat, over all trained entries; and the most bits recalled at any V."""
+    """Bits per parameter: V log2 V at V* over the entries of V_mat, over all trained
+    entries; and the most bits recalled at any V.
+    """
     body = []
     for cell in stored().to_dict("records"):
         line = [cell["setting"], cell["d"], cell["m"] or "none"]
@@ -119,16 +177,51 @@ def storage():
                 line += [TOLD[one["outcome"]], ""]
                 continue
             V = float(one["critical"])
-            interval = f" [{one['lo']:.0f}, {one['hi']:.0f}]" if one["lo"] > 0 else ", no interval"
-            line += [f"{V:.0f}{interval}", f"{bits(V) / cell['entries']:.2f}, {bits(V) / trained(cell, V):.2f}"]
-        most = cell["recalled"] / cell["entries"], cell["recalled"] / trained(cell, cell["peak"])
+            interval = (
+                f" [{one['lo']:.0f}, {one['hi']:.0f}]"
+                if one["lo"] > 0
+                else ", no interval"
+            )
+            line += [
+                f"{V:.0f}{interval}",
+                f"{bits(V) / cell['entries']:.2f}, {bits(V) / trained(cell, V):.2f}",
+            ]
+        most = (
+            cell["recalled"] / cell["entries"],
+            cell["recalled"] / trained(cell, cell["peak"]),
+        )
         more = "at least " if cell["beyond"] else ""
         body.append([*line, f"{more}{most[0]:.2f}, {most[1]:.2f} (V = {cell['peak']})"])
     for d in (8, 16, 32, 64):
-        cells = [[f"{V:.0f}", f"{bits(V) / d**2:.2f}"] if (V := solved(d, theta)) > 0 else ["none", ""] for theta in (0.5, 0.99)]
+        cells = [
+            (
+                [f"{V:.0f}", f"{bits(V) / d**2:.2f}"]
+                if (V := solved(d, theta)) > 0
+                else ["none", ""]
+            )
+            for theta in (0.5, 0.99)
+        ]
         most, V = solved_most(d)
-        body.append([LEAST_SQUARES, d, "none", *cells[0], *cells[1], f"{most / d**2:.2f} (V = {V})"])
-    heads = ["setting", "d", "m", "V* at 0.5", "bits per entry", "V* at 0.99", "bits per entry", "recalled bits per entry"]
+        body.append(
+            [
+                LEAST_SQUARES,
+                d,
+                "none",
+                *cells[0],
+                *cells[1],
+                f"{most / d**2:.2f} (V = {V})",
+            ]
+        )
+    heads = [
+        "setting",
+        "d",
+        "m",
+        "V* at 0.5",
+        "bits per entry",
+        "V* at 0.99",
+        "bits per entry",
+        "recalled bits per entry",
+    ]
     return markdown(heads, body)
 
 
@@ -144,21 +237,38 @@ CURVES = {
 
 
 def storing():
-    """Bits per entry against the size of V_mat: V* at accuracy 1/2 and 0.99, and the most bits that are recalled."""
+    """Bits per entry against the size of V_mat: V* at accuracy 1/2 and 0.99, and the
+    most bits that are recalled.
+    """
     table = stored()
     table = table[table["setting"].isin(CURVES) | (table["activation"] == "quadratic")]
     figure, panels = canvas(2, 2, 5, sharex=True)
     views = {
-        "V log2 V at accuracy 1/2,\nper entry of V_mat": lambda cell: bits(starred(cell, 0.5)) / cell["entries"],
-        "V log2 V at accuracy 0.99,\nper entry of V_mat": lambda cell: bits(starred(cell, 0.99)) / cell["entries"],
-        "recalled: largest V (p log2 V - h(p)),\nper entry of V_mat": lambda cell: cell["recalled"] / cell["entries"],
-        "recalled: largest V (p log2 V - h(p)),\nper trained entry": lambda cell: cell["recalled"] / trained(cell, cell["peak"]),
+        "V log2 V at accuracy 1/2,\nper entry of V_mat": lambda cell: (
+            bits(starred(cell, 0.5)) / cell["entries"]
+        ),
+        "V log2 V at accuracy 0.99,\nper entry of V_mat": lambda cell: (
+            bits(starred(cell, 0.99)) / cell["entries"]
+        ),
+        "recalled: largest V (p log2 V - h(p)),\nper entry of V_mat": lambda cell: (
+            cell["recalled"] / cell["entries"]
+        ),
+        "recalled: largest V (p log2 V - h(p)),\nper trained entry": lambda cell: (
+            cell["recalled"] / trained(cell, cell["peak"])
+        ),
     }
     for ax, (title, value) in zip(panels.flat, views.items(), strict=True):
         y = table.apply(value, axis=1)
         for curve, (marker, colour) in CURVES.items():
             mine = table[table["setting"] == curve].sort_values("entries").index
-            ax.plot(table["entries"][mine], y[mine], marker=marker, color=colour, markersize=4, linewidth=0.9)
+            ax.plot(
+                table["entries"][mine],
+                y[mine],
+                marker=marker,
+                color=colour,
+                markersize=4,
+                linewidth=0.9,
+            )
         layers = table["m"] > 0
         ax.plot(table["entries"][layers], y[layers], **LAYERS)
         ax.set(xscale="log", title=title, ylim=(0, 2.2))
@@ -175,9 +285,16 @@ def storing():
     figure.supxlabel("entries of V_mat: d^2, or d m with an MLP", fontsize=8)
     figure.supylabel("bits", fontsize=8)
     entries = [
-        line(name.replace(", fixed embeddings, sphere", ""), marker=marker, color=colour) for name, (marker, colour) in CURVES.items()
+        line(
+            name.replace(", fixed embeddings, sphere", ""), marker=marker, color=colour
+        )
+        for name, (marker, colour) in CURVES.items()
     ]
-    entries += [line("three steps, quadratic MLP", **LAYERS), line("least squares", **SOLVED), line("theory of three steps", **THEORY)]
+    entries += [
+        line("three steps, quadratic MLP", **LAYERS),
+        line("least squares", **SOLVED),
+        line("theory of three steps", **THEORY),
+    ]
     above(figure, [*entries, line("reported for language models", **REPORTED)])
     return "storage", figure
 

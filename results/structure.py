@@ -1,6 +1,8 @@
-"""What replaces V/d where embeddings have structure: critical N of results/study/structure against the effective dimension of the rows.
+"""What replaces V/d where embeddings have structure: critical N of
+results/study/structure against the effective dimension of the rows.
 
-python results/structure.py writes sweeps/structure.npy, the table of the laws `array` of the study.
+python results/structure.py writes sweeps/structure.npy, the table of the laws `array`
+of the study.
 """
 
 import re
@@ -19,13 +21,19 @@ from jaxrecall.theory import Model, critical_N
 
 TABLE = Path(__file__).parent.parent / "sweeps/structure.npy"
 SEEDS = 4
-"""The effective dimension is the mean over the tables of so many seeds; they differ by a few percent."""
+"""The effective dimension is the mean over the tables of so many seeds; they differ by
+a few percent.
+"""
 
 WHERE = [*product((8, 1024), (True, False))]
 LOOKS = dict(
     zip(
         ("gaussian", "equicorrelated", "low_rank", "clustered", "power_law", "array"),
-        zip(MARKERS, ("black", "#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00"), strict=False),
+        zip(
+            MARKERS,
+            ("black", "#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00"),
+            strict=False,
+        ),
         strict=True,
     )
 )
@@ -41,20 +49,25 @@ MEASURES = {"d": "V / d", "effective": "V / d_eff", "centred": "V / d_eff, centr
 def learned_table(R=512, D=256, seed=0):
     """(R, D) float16: a table with the features of a learned one.
 
-    A row is e^(0.3 n) times the sum of a centre, one of 32, and of its own normals, both with variances i^-0.7 along the axes, and of a
-    direction that all rows share, of half the squared length of the rest. n is standard normal.
+    A row is e^(0.3 n) times the sum of a centre, one of 32, and of its own normals,
+    both with variances i^-0.7 along the axes, and of a direction that all rows share,
+    of half the squared length of the rest. n is standard normal.
     """
     rng = np.random.default_rng(seed)
     spectrum = np.arange(1, D + 1) ** -0.35
     centres = rng.standard_normal((32, D))[rng.integers(32, size=R)]
-    rows = (np.sqrt(0.3) * centres + np.sqrt(0.7) * rng.standard_normal((R, D))) * spectrum
+    rows = (
+        np.sqrt(0.3) * centres + np.sqrt(0.7) * rng.standard_normal((R, D))
+    ) * spectrum
     common = rng.standard_normal(D)
     rows += common * np.sqrt(0.5 * np.sum(spectrum**2)) / np.linalg.norm(common)
     return (rows * np.exp(0.3 * rng.standard_normal((R, 1)))).astype(np.float16)
 
 
 def effective_dimension(Z, centred=False):
-    """(tr S)^2 / tr S^2 of S = mean of z z^T over the rows of Z (V, d); of the rows less their mean if `centred`."""
+    """(tr S)^2 / tr S^2 of S = mean of z z^T over the rows of Z (V, d); of the rows
+    less their mean if `centred`.
+    """
     Z = Z - Z.mean(axis=0) if centred else Z
     gram = Z @ Z.T if len(Z) < Z.shape[1] else Z.T @ Z
     return np.trace(gram) ** 2 / np.sum(gram**2)
@@ -62,11 +75,19 @@ def effective_dimension(Z, centred=False):
 
 @cache
 def dimensions(law, V, d):
-    """The effective dimensions of Z_in of a law, as it is and centred: (sum of 1/d_eff over seeds / seeds)^-1, the harmonic mean."""
+    """The effective dimensions of Z_in of a law, as it is and centred: (sum of 1/d_eff
+    over seeds / seeds)^-1, the harmonic mean.
+    """
     with chdir(TABLE.parent):  # the law names the table by its path from there
         point = jaxrecall.Point(V=V, d=d, L=2, N=1, n_test=1, embedding=law)
-        tables = [np.asarray(jaxrecall.realize(point, seed).Z_in, np.float64) for seed in range(SEEDS)]
-    return [1 / np.mean([1 / effective_dimension(Z, centred) for Z in tables]) for centred in (False, True)]
+        tables = [
+            np.asarray(jaxrecall.realize(point, seed).Z_in, np.float64)
+            for seed in range(SEEDS)
+        ]
+    return [
+        1 / np.mean([1 / effective_dimension(Z, centred) for Z in tables])
+        for centred in (False, True)
+    ]
 
 
 def both_sides():
@@ -78,24 +99,34 @@ def both_sides():
 
 @cache
 def cells():
-    """The cells with the same law on both sides: N*, effective dimensions, and the predicted N*.
+    """The cells with the same law on both sides: N*, effective dimensions, and the
+    predicted N*.
 
-    It is predicted with d, with what replaces it, and by the formula of the law where there is one (gaussian, equicorrelated).
+    It is predicted with d, with what replaces it, and by the formula of the law where
+    there is one (gaussian, equicorrelated).
     """
     found = both_sides()
-    about = [dimensions(*at) for at in found[["embedding", "V", "d"]].itertuples(index=False)]
+    about = [
+        dimensions(*at) for at in found[["embedding", "V", "d"]].itertuples(index=False)
+    ]
     found[["effective", "centred"]] = np.array(about)
     for name in MEASURES:
         found[f"x_{name}"] = found["V"] / found[name]
-    # V / d_eff of independent rows in d isotropic dimensions is V / d + 1: a row is its own neighbour
+    # V / d_eff of independent rows in d isotropic dimensions is V / d + 1: a row is its
+    # own neighbour
     found["isotropic"] = found["V"] / np.maximum(found["x_effective"] - 1, 1e-3)
     for name, by in (("with_d", "d"), ("predicted", "isotropic")):
         sizes = found[["V", by, "L", "trigger_in_value"]].itertuples(index=False)
-        found[name] = predicted(Model(V=V, d=max(2, round(d)), L=L, trigger_in_value=inside) for V, d, L, inside in sizes)
+        found[name] = predicted(
+            Model(V=V, d=max(2, round(d)), L=L, trigger_in_value=inside)
+            for V, d, L, inside in sizes
+        )
     derived = found["law"].isin(DERIVED)
     fields = ["V", "d", "L", "trigger_in_value", "embedding"]
     found["derived"] = np.nan
-    found.loc[derived, "derived"] = predicted(Model(**row) for row in found.loc[derived, fields].to_dict("records"))
+    found.loc[derived, "derived"] = predicted(
+        Model(**row) for row in found.loc[derived, fields].to_dict("records")
+    )
     return found
 
 
@@ -118,13 +149,25 @@ def critical_or_nan(model):
 def crossed(L, inside):
     """Cells of one panel whose N* was found."""
     found = cells()
-    return found[(found["L"] == L) & (found["trigger_in_value"] == inside) & found["N_star"].notna()]
+    return found[
+        (found["L"] == L)
+        & (found["trigger_in_value"] == inside)
+        & found["N_star"].notna()
+    ]
 
 
 def residual(mine, by):
-    """What a curve leaves of ln N*: a constant, ln V, and a cubic in ln(V / by), least squares."""
+    """What a curve leaves of ln N*: a constant, ln V, and a cubic in ln(V / by), least
+    squares.
+    """
     x = np.log(mine[f"x_{by}"].to_numpy(float))
-    X = np.column_stack([np.ones(len(mine)), np.log(mine["V"]), *(x**k for k in ((1, 2) if by == "d" else (1, 2, 3)))])
+    X = np.column_stack(
+        [
+            np.ones(len(mine)),
+            np.log(mine["V"]),
+            *(x**k for k in ((1, 2) if by == "d" else (1, 2, 3))),
+        ]
+    )
     y = np.log(mine["N_star"].to_numpy())
     return y - X @ np.linalg.lstsq(X, y, rcond=None)[0]
 
@@ -139,15 +182,43 @@ def name_of(L, inside):
 
 
 def structure_collapse():
-    """Rms of ln N* around one curve in V/d, in V/d_eff, and in V/d_eff of centred rows; and the rms of ln(predicted / measured)."""
+    """Rms of ln N* around one curve in V/d, in V/d_eff, and in V/d_eff of centred rows;
+    and the rms of ln(predicted / measured).
+    """
     body = []
     for L, inside in WHERE:
         every = crossed(L, inside)
-        for laws, mine in (("all", every), ("without equicorrelated", every[every["law"] != "equicorrelated"])):
+        for laws, mine in (
+            ("all", every),
+            ("without equicorrelated", every[every["law"] != "equicorrelated"]),
+        ):
             numbers = [f"{rms(residual(mine, by)):.2f}" for by in MEASURES]
-            theory = [f"{rms(errors(mine, name)):.2f}, {len(errors(mine, name))}" for name in ("with_d", "predicted")]
-            body.append([name_of(L, inside), laws, len(mine), *numbers, *theory, f"{mine['error'].median():.2f}"])
-    return markdown(["", "laws", "cells", *MEASURES.values(), "theory of V / d, cells", "theory of V / d_eff, cells", "noise"], body)
+            theory = [
+                f"{rms(errors(mine, name)):.2f}, {len(errors(mine, name))}"
+                for name in ("with_d", "predicted")
+            ]
+            body.append(
+                [
+                    name_of(L, inside),
+                    laws,
+                    len(mine),
+                    *numbers,
+                    *theory,
+                    f"{mine['error'].median():.2f}",
+                ]
+            )
+    return markdown(
+        [
+            "",
+            "laws",
+            "cells",
+            *MEASURES.values(),
+            "theory of V / d, cells",
+            "theory of V / d_eff, cells",
+            "noise",
+        ],
+        body,
+    )
 
 
 def errors(mine, name):
@@ -157,23 +228,43 @@ def errors(mine, name):
 
 
 def structure_derived():
-    """|ln(measured / predicted)| where the law has a formula: median, largest, infinite ones, beside those with V/d and with V/d_eff."""
+    """|ln(measured / predicted)| where the law has a formula: median, largest, infinite
+    ones, beside those with V/d and with V/d_eff.
+    """
     body = []
     for L, inside in WHERE:
         for law in DERIVED:
             mine = crossed(L, inside)
             mine = mine[mine["law"] == law]
-            for V_d, part in ((" V = d", mine[mine["V"] == mine["d"]]), (" V < d", mine[mine["V"] < mine["d"]])):
+            for V_d, part in (
+                (" V = d", mine[mine["V"] == mine["d"]]),
+                (" V < d", mine[mine["V"] < mine["d"]]),
+            ):
                 cells = []
                 for name in ("derived", "predicted", "with_d"):
-                    off, none = errors(part, name).abs(), (~np.isfinite(part[name])).sum()
+                    off, none = (
+                        errors(part, name).abs(),
+                        (~np.isfinite(part[name])).sum(),
+                    )
                     cells.append(f"{off.median():.3f}, {off.max():.2f}, {none}")
                 body.append([name_of(L, inside), law + "," + V_d, len(part), *cells])
-    return markdown(["", "law", "cells", "formula of the law", "theory of V / d_eff", "theory of V / d"], body)
+    return markdown(
+        [
+            "",
+            "law",
+            "cells",
+            "formula of the law",
+            "theory of V / d_eff",
+            "theory of V / d",
+        ],
+        body,
+    )
 
 
 def structure_laws():
-    """Mean of ln(measured / predicted from V/d_eff), by law, with its 95 % interval and the number of cells."""
+    """Mean of ln(measured / predicted from V/d_eff), by law, with its 95 % interval and
+    the number of cells.
+    """
     body = []
     for law in LOOKS:
         line = [law]
@@ -184,7 +275,10 @@ def structure_laws():
                 line.append("too few cells")
                 continue
             half = off.std() / len(off) ** 0.5 * stdtrit(len(off) - 1, 0.975)
-            line.append(f"{off.mean():+.2f} [{off.mean() - half:+.2f}, {off.mean() + half:+.2f}], {len(off)}")
+            line.append(
+                f"{off.mean():+.2f} [{off.mean() - half:+.2f},"
+                f" {off.mean() + half:+.2f}], {len(off)}"
+            )
         body.append(line)
     return markdown(["law", *(name_of(*at) for at in WHERE)], body)
 
@@ -192,34 +286,71 @@ def structure_laws():
 def found_or(cell):
     """N* to three digits, or why there is none."""
     if not cell["N_star"] > 0:
-        return {"right": "none to 1e9", "plateau": "levels off"}.get(cell["outcome"], cell["outcome"])
+        return {"right": "none to 1e9", "plateau": "levels off"}.get(
+            cell["outcome"], cell["outcome"]
+        )
     return f"{cell['N_star']:.3g}".replace("e+0", "e")
 
 
 def structure_critical(V=128, d=128):
-    """N* and the effective dimension at V 128, d 128 by law; N* has an interval of about +-20 %."""
+    """N* and the effective dimension at V 128, d 128 by law; N* has an interval of
+    about +-20 %.
+    """
     found = cells()
     found, body = found[(found["V"] == V) & (found["d"] == d)], []
     for law, mine in found.groupby("embedding", sort=False):
         at = mine.set_index(["L", "trigger_in_value"])
         ratios = f"{mine['effective'].iloc[0]:.1f}", f"{mine['centred'].iloc[0]:.1f}"
-        body.append([re.sub(r'path="([^#"]*)[^"]*"', r"\1", law), *ratios, *(found_or(at.loc[where]) for where in WHERE)])
+        body.append(
+            [
+                re.sub(r'path="([^#"]*)[^"]*"', r"\1", law),
+                *ratios,
+                *(found_or(at.loc[where]) for where in WHERE),
+            ]
+        )
     return markdown(["law", "d_eff", "centred", *(name_of(*at) for at in WHERE)], body)
 
 
 def structure_sides():
-    """N* at V 128, d 128 with structure on both sides, on the input side alone, and on the output side alone."""
+    """N* at V 128, d 128 with structure on both sides, on the input side alone, and on
+    the output side alone.
+    """
     found, body = searched("structure"), []
-    found = found[(found["V"] == 128) & (found["d"] == 128)].set_index(["embedding", "embedding_out", "L", "trigger_in_value"]).sort_index()
-    for law in ("equicorrelated(rho=0.3)", "low_rank(rank=32)", "clustered(clusters=8)", "power_law(alpha=0.75)"):
+    found = (
+        found[(found["V"] == 128) & (found["d"] == 128)]
+        .set_index(["embedding", "embedding_out", "L", "trigger_in_value"])
+        .sort_index()
+    )
+    for law in (
+        "equicorrelated(rho=0.3)",
+        "low_rank(rank=32)",
+        "clustered(clusters=8)",
+        "power_law(alpha=0.75)",
+    ):
         for L, inside in WHERE:
-            sides = [("gaussian", "gaussian"), (law, law), (law, "gaussian"), ("gaussian", law)]
-            body.append([law, name_of(L, inside), *(found_or(found.loc[(*side, L, inside)].squeeze()) for side in sides)])
+            sides = [
+                ("gaussian", "gaussian"),
+                (law, law),
+                (law, "gaussian"),
+                ("gaussian", law),
+            ]
+            body.append(
+                [
+                    law,
+                    name_of(L, inside),
+                    *(
+                        found_or(found.loc[(*side, L, inside)].squeeze())
+                        for side in sides
+                    ),
+                ]
+            )
     return markdown(["law", "", "neither", "both", "input", "output"], body)
 
 
 def collapsed():
-    """N* against V/d and against V/d_eff, by law, for each length and trigger path; theory of isotropic rows as a line."""
+    """N* against V/d and against V/d_eff, by law, for each length and trigger path;
+    theory of isotropic rows as a line.
+    """
     figure, panels = canvas(2, 4, 4.6, sharex="row", sharey="col")
     for column, (L, inside) in enumerate(WHERE):
         mine = crossed(L, inside)
@@ -228,22 +359,45 @@ def collapsed():
             for law, (marker, colour) in LOOKS.items():
                 for V, face in ((64, "none"), (128, colour)):
                     one = mine[(mine["law"] == law) & (mine["V"] == V)]
-                    how = {"color": colour, "marker": marker, "markerfacecolor": face, "linestyle": "none", "markersize": 3}
+                    how = {
+                        "color": colour,
+                        "marker": marker,
+                        "markerfacecolor": face,
+                        "linestyle": "none",
+                        "markersize": 3,
+                    }
                     ax.plot(one[f"x_{by}"], one["N_star"], **how)
             ax.set(xscale="log", yscale="log", xlabel=MEASURES[by])
             ax.grid(True)
             log_axis(ax.xaxis)
             log_axis(ax.yaxis)
         panels[1, column].set_xticks([2, 5, 20, 60], ["2", "5", "20", "60"])
-        ratios = np.geomspace(max(mine["x_effective"].min() - 1, 0.1), mine["x_effective"].max() - 1, 25)
+        ratios = np.geomspace(
+            max(mine["x_effective"].min() - 1, 0.1), mine["x_effective"].max() - 1, 25
+        )
         for V, shade in zip((64, 128), shades(2), strict=True):
-            models = [Model(V=V, d=max(2, round(V / ratio)), L=L, trigger_in_value=inside) for ratio in ratios]
-            panels[1, column].plot(ratios + 1, predicted(models), color=shade, linestyle=DASH, linewidth=0.9)
+            models = [
+                Model(V=V, d=max(2, round(V / ratio)), L=L, trigger_in_value=inside)
+                for ratio in ratios
+            ]
+            panels[1, column].plot(
+                ratios + 1,
+                predicted(models),
+                color=shade,
+                linestyle=DASH,
+                linewidth=0.9,
+            )
         panels[0, column].set(title=f"L = {L},\ntrigger {'in' if inside else 'out'}")
     figure.supylabel("N*: samples for a test accuracy of 1/2", fontsize=8)
-    entries = [line(name, marker=marker, color=colour, linestyle="none") for name, (marker, colour) in LOOKS.items()]
+    entries = [
+        line(name, marker=marker, color=colour, linestyle="none")
+        for name, (marker, colour) in LOOKS.items()
+    ]
     entries += [line("V = 64: open", linestyle="none")]
-    entries += [line(f"theory, V = {V}", color=shade, linestyle=DASH) for V, shade in zip((64, 128), shades(2), strict=True)]
+    entries += [
+        line(f"theory, V = {V}", color=shade, linestyle=DASH)
+        for V, shade in zip((64, 128), shades(2), strict=True)
+    ]
     above(figure, entries)
     return "collapse", figure
 
@@ -261,22 +415,49 @@ DEFAULTS = {"rho": 0.0, "rank": 16.0, "clusters": 16.0, "alpha": 1.0}
 
 def parameter(laws, name):
     """A parameter of the law in each text, which leaves out defaults."""
-    return laws.str.extract(rf"\b{name}=([0-9.e+-]+)")[0].astype(float).fillna(DEFAULTS.get(name))
+    return (
+        laws.str.extract(rf"\b{name}=([0-9.e+-]+)")[0]
+        .astype(float)
+        .fillna(DEFAULTS.get(name))
+    )
 
 
 def along():
     """N* over that of gaussian rows against each parameter, at V 128, d 128."""
     found = both_sides()
     found = found[(found["V"] == 128) & (found["d"] == 128)]
-    plain = found[found["law"] == "gaussian"].set_index(["L", "trigger_in_value"])["N_star"]
+    plain = found[found["law"] == "gaussian"].set_index(["L", "trigger_in_value"])[
+        "N_star"
+    ]
     figure, panels = canvas(1, 4, 2.7, sharey=True)
     for ax, (dotted, (label, law)) in zip(panels[0], AXES.items(), strict=True):
-        mine = found[(found["law"] == law) & ~found["embedding"].str.contains("noise|spread")]
-        mine = mine.assign(x=parameter(mine["embedding"], dotted.partition(".")[2])).sort_values("x")
-        for row, ((L, inside), marker, colour) in enumerate(zip(WHERE, MARKERS, shades(4), strict=False)):
-            one, base = mine[(mine["L"] == L) & (mine["trigger_in_value"] == inside)], plain[L, inside]
-            ends = [(one["N_star"] - one["lo"]) / base, (one["hi"] - one["N_star"]) / base]
-            ax.errorbar(one["x"], one["N_star"] / base, yerr=ends, color=colour, marker=marker, markersize=3, linewidth=0.8, elinewidth=0.7)
+        mine = found[
+            (found["law"] == law) & ~found["embedding"].str.contains("noise|spread")
+        ]
+        mine = mine.assign(
+            x=parameter(mine["embedding"], dotted.partition(".")[2])
+        ).sort_values("x")
+        for row, ((L, inside), marker, colour) in enumerate(
+            zip(WHERE, MARKERS, shades(4), strict=False)
+        ):
+            one, base = (
+                mine[(mine["L"] == L) & (mine["trigger_in_value"] == inside)],
+                plain[L, inside],
+            )
+            ends = [
+                (one["N_star"] - one["lo"]) / base,
+                (one["hi"] - one["N_star"]) / base,
+            ]
+            ax.errorbar(
+                one["x"],
+                one["N_star"] / base,
+                yerr=ends,
+                color=colour,
+                marker=marker,
+                markersize=3,
+                linewidth=0.8,
+                elinewidth=0.7,
+            )
             none = one[one["N_star"].isna()]
             ax.plot(
                 none["x"],
@@ -294,12 +475,24 @@ def along():
         ax.grid(True)
         log_axis(ax.yaxis)
     panels[0, 0].set(ylabel="N* over that of gaussian rows")
-    entries = [line(name_of(*at), marker=m, color=c) for at, m, c in zip(WHERE, MARKERS, shades(4), strict=False)]
-    above(figure, [*entries, line("no N* found", marker="x", color=GREY, linestyle="none")])
+    entries = [
+        line(name_of(*at), marker=m, color=c)
+        for at, m, c in zip(WHERE, MARKERS, shades(4), strict=False)
+    ]
+    above(
+        figure,
+        [*entries, line("no N* found", marker="x", color=GREY, linestyle="none")],
+    )
     return "along", figure
 
 
-TABLES = (structure_collapse, structure_derived, structure_laws, structure_critical, structure_sides)
+TABLES = (
+    structure_collapse,
+    structure_derived,
+    structure_laws,
+    structure_critical,
+    structure_sides,
+)
 
 if __name__ == "__main__":
     np.save(TABLE, learned_table())

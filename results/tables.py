@@ -28,7 +28,14 @@ def capacity(V=128):
     observed, body = thresholds("capacity"), []
     for d in (64, 256):
         for L in (8, 256):
-            body.append([d, L, f"{critical_N(Model(V=V, d=d, L=L)):.0f}", with_interval(observed.loc[(V, d, L)])])
+            body.append(
+                [
+                    d,
+                    L,
+                    f"{critical_N(Model(V=V, d=d, L=L)):.0f}",
+                    with_interval(observed.loc[(V, d, L)]),
+                ]
+            )
     return markdown(["d", "L", "theory", "observed N* [95 %]"], body)
 
 
@@ -36,22 +43,38 @@ def embeddings():
     """N* of each embedding against the length of the sequences, by d."""
     found, body = searched("embeddings"), []
     for (name, d), mine in found.groupby(["embedding", "d"], sort=False):
-        body.append([name, d, *(found_interval(row) for _, row in mine.sort_values("L").iterrows())])
-    return markdown(["embedding", "d", *(f"L = {L}" for L in sorted(found["L"].unique()))], body)
+        body.append(
+            [
+                name,
+                d,
+                *(found_interval(row) for _, row in mine.sort_values("L").iterrows()),
+            ]
+        )
+    return markdown(
+        ["embedding", "d", *(f"L = {L}" for L in sorted(found["L"].unique()))], body
+    )
 
 
 def found_interval(row):
     """What a search found in a cell."""
     if not row["N_star"] > 0:
-        return {"right": "none to 1e12", "plateau": "levels off"}.get(row["outcome"], row["outcome"])
-    return short(row["N_star"]) + (f" [{short(row['lo'])}, {short(row['hi'])}]" if row["lo"] > 0 else ", no interval")
+        return {"right": "none to 1e12", "plateau": "levels off"}.get(
+            row["outcome"], row["outcome"]
+        )
+    return short(row["N_star"]) + (
+        f" [{short(row['lo'])}, {short(row['hi'])}]"
+        if row["lo"] > 0
+        else ", no interval"
+    )
 
 
 NOISES = ("leakage", "bias", "mlp", "gradient")
 
 
 def noise_map():
-    """The leading part of the noise of the attention scores without an MLP, at 5 levels of N from 64 to 16384."""
+    """The leading part of the noise of the attention scores without an MLP, at 5 levels
+    of N from 64 to 16384.
+    """
     means = noises().query("m == 0")
     body = []
     for (V, L), mine in means.groupby(["V", "L"]):
@@ -59,32 +82,48 @@ def noise_map():
         for _, at_d in mine.groupby("d"):
             line.append(" ".join(at_d.sort_values("N")["leads"].str[0]))
         body.append(line)
-    return markdown(["V", "L", *(f"d = {d}" for d in sorted(means["d"].unique()))], body)
+    return markdown(
+        ["V", "L", *(f"d = {d}" for d in sorted(means["d"].unique()))], body
+    )
 
 
 def noises():
     """Mean parts of the noise of the phase study, by point, and which one leads."""
     rows = load(STUDY / "phase")
     names = [f"noise_{name}" for name in NOISES]
-    means = rows.groupby([*SIZES, "m", "N"])[names].mean().rename(columns=dict(zip(names, NOISES, strict=True)))
-    return means.assign(leads=means.idxmax(axis=1), snr=rows.groupby([*SIZES, "m", "N"])["snr"].mean()).reset_index()
+    means = (
+        rows.groupby([*SIZES, "m", "N"])[names]
+        .mean()
+        .rename(columns=dict(zip(names, NOISES, strict=True)))
+    )
+    return means.assign(
+        leads=means.idxmax(axis=1), snr=rows.groupby([*SIZES, "m", "N"])["snr"].mean()
+    ).reset_index()
 
 
 def noise_of_gradient():
-    """Points where gradient noise leads by most: the parts in units of the trigger's score."""
+    """Points where gradient noise leads by most: the parts in units of the trigger's
+    score.
+    """
     means = noises()
     mine = means[means["leads"] == "gradient"]
     rest = mine[[name for name in NOISES if name != "gradient"]].max(axis=1)
     mine = mine.assign(by=mine["gradient"] / rest).nlargest(6, "by")
     body = [
-        [*(row[name] for name in (*SIZES, "m", "N")), *(f"{row[name]:.3f}" for name in NOISES), f"{row['snr']:.1f}"]
+        [
+            *(row[name] for name in (*SIZES, "m", "N")),
+            *(f"{row[name]:.3f}" for name in NOISES),
+            f"{row['snr']:.1f}",
+        ]
         for _, row in mine.iterrows()
     ]
     return markdown([*SIZES, "m", "N", *NOISES, "snr"], body)
 
 
 def sensitivity():
-    """N* at V 64, d 128 for changes of the recipe, by L; the first line is the recipe as it is elsewhere."""
+    """N* at V 64, d 128 for changes of the recipe, by L; the first line is the recipe
+    as it is elsewhere.
+    """
     found = searched("sensitivity")
     lengths, body = sorted(found["L"].unique()), []
     for name, mine in found.groupby(found.apply(changed, axis=1), sort=False):
@@ -109,49 +148,103 @@ def agreement():
     for theta in (0.5, 0.9):
         observed = thresholds("capacity", theta=theta)
         observed = observed[observed["censored"] == "no"]
-        locked = [np.interp(np.log(row.N_star), np.log(mass.loc[at].index), mass.loc[at]) > 0.95 for at, row in observed.iterrows()]
+        locked = [
+            np.interp(np.log(row.N_star), np.log(mass.loc[at].index), mass.loc[at])
+            > 0.95
+            for at, row in observed.iterrows()
+        ]
         mine = observed[locked]
         models = [Model(**dict(zip(SIZES, at, strict=True))) for at in mine.index]
-        off = np.abs(np.log([critical_N(model, theta) for model in models] / mine["N_star"]))
+        off = np.abs(
+            np.log([critical_N(model, theta) for model in models] / mine["N_star"])
+        )
         worst = ", ".join(f"{k} {v}" for k, v in zip(SIZES, off.idxmax(), strict=True))
-        body.append([theta, len(mine), len({at[:2] for at in mine.index}), f"{off.median():.3f}", f"{off.max():.2f} ({worst})"])
-    return markdown(["theta", "cells", "of them distinct (V, d)", "median abs ln ratio", "largest"], body)
+        body.append(
+            [
+                theta,
+                len(mine),
+                len({at[:2] for at in mine.index}),
+                f"{off.median():.3f}",
+                f"{off.max():.2f} ({worst})",
+            ]
+        )
+    return markdown(
+        ["theta", "cells", "of them distinct (V, d)", "median abs ln ratio", "largest"],
+        body,
+    )
 
 
 POOLS = (16, 64, 256, 1024)
-PAIRED = ("snr", "accuracy", "memory_accuracy", "step1_memory_accuracy", "train_accuracy", "attention_mass")
+PAIRED = (
+    "snr",
+    "accuracy",
+    "memory_accuracy",
+    "step1_memory_accuracy",
+    "train_accuracy",
+    "attention_mass",
+)
 PAIRED += ("attention_top1", "test_margin")
 
 
 def paired():
-    """For each point of sweeps/pool.yaml: its name, the rows without a pool, and for each K the differences from them by seed."""
+    """For each point of sweeps/pool.yaml: its name, the rows without a pool, and for
+    each K the differences from them by seed.
+    """
     rows = load(STUDY / "pool")
     rows["pool"] = rows["pool"].fillna(0).astype(int)
     names = [*SIZES, "N", "m", "embedding", "activation", "trigger_in_value", "kappa"]
     for at, mine in rows.groupby(names, sort=False):
-        by_pool = {K: table.set_index("seed")[list(PAIRED)].astype(float) for K, table in mine.groupby("pool")}
+        by_pool = {
+            K: table.set_index("seed")[list(PAIRED)].astype(float)
+            for K, table in mine.groupby("pool")
+        }
         V, d, L, N, m, embedding, activation, trigger_in_value, kappa = at
-        name = f"V {V}, d {d}, L {L}, N {N}" + (f", m {m} {activation}" if m else "") + ("" if trigger_in_value else ", trigger in the key")
-        name += (f", {embedding}" if embedding != "gaussian" else "") + (f", kappa {kappa:g}" if abs(kappa - 100) > 1 else "")
-        yield name, dict(zip(names, at, strict=True)), by_pool[0], {K: by_pool[K] - by_pool[0] for K in POOLS}
+        name = (
+            f"V {V}, d {d}, L {L}, N {N}"
+            + (f", m {m} {activation}" if m else "")
+            + ("" if trigger_in_value else ", trigger in the key")
+        )
+        name += (f", {embedding}" if embedding != "gaussian" else "") + (
+            f", kappa {kappa:g}" if abs(kappa - 100) > 1 else ""
+        )
+        yield (
+            name,
+            dict(zip(names, at, strict=True)),
+            by_pool[0],
+            {K: by_pool[K] - by_pool[0] for K in POOLS},
+        )
 
 
 def in_errors(off):
-    """The mean over seeds in units of its standard error; nothing where all seeds agree."""
+    """The mean over seeds in units of its standard error; nothing where all seeds
+    agree.
+    """
     error = off.std() / len(off) ** 0.5
     return off.mean() / error if error > 0 else 0.0
 
 
 def pool_differences():
-    """Differences from runs without a pool, in standard errors over 48 paired seeds, for K = 16, 64, 256, 1024."""
+    """Differences from runs without a pool, in standard errors over 48 paired seeds,
+    for K = 16, 64, 256, 1024.
+    """
     body = []
     for name, _, _, off in paired():
-        body.append([name, *(", ".join(f"{in_errors(off[K][metric]):+.1f}" for K in POOLS) for metric in PAIRED)])
+        body.append(
+            [
+                name,
+                *(
+                    ", ".join(f"{in_errors(off[K][metric]):+.1f}" for K in POOLS)
+                    for metric in PAIRED
+                ),
+            ]
+        )
     return markdown(["point", *PAIRED], body)
 
 
 def pool_noise():
-    """What a pool adds to the noise of the attention scores: 1/snr^2 over that without a pool, less one: the median over seeds."""
+    """What a pool adds to the noise of the attention scores: 1/snr^2 over that without
+    a pool, less one: the median over seeds.
+    """
     body = []
     for name, at, without, off in paired():
         V, d = at["V"], at["d"]
@@ -166,16 +259,36 @@ def pool_noise():
 
 def pool_summary():
     """How many of the differences exceed two and three standard errors."""
-    off = {K: [in_errors(differences[K][metric]) for _, _, _, differences in paired() for metric in PAIRED] for K in POOLS}
-    body = [[K, len(z), *(sum(abs(value) > limit for value in z) for limit in (2, 3)), f"{max(map(abs, z)):.1f}"] for K, z in off.items()]
+    off = {
+        K: [
+            in_errors(differences[K][metric])
+            for _, _, _, differences in paired()
+            for metric in PAIRED
+        ]
+        for K in POOLS
+    }
+    body = [
+        [
+            K,
+            len(z),
+            *(sum(abs(value) > limit for value in z) for limit in (2, 3)),
+            f"{max(map(abs, z)):.1f}",
+        ]
+        for K, z in off.items()
+    ]
     return markdown(["K", "differences", "above 2", "above 3", "largest"], body)
 
 
 def late_rows():
-    """The runs of the late study that start from the recipe at kappa = 100, and the name of each setting."""
+    """The runs of the late study that start from the recipe at kappa = 100, and the
+    name of each setting.
+    """
     rows = load(STUDY / "late")
     rows = rows[rows["kappa"].between(99, 101) & (rows["start"] == "three_step")]
-    return rows.assign(setting=rows["optimizer"] + rows["trains"].map({"VW": ", fixed", "VWZ": ", trained"}))
+    return rows.assign(
+        setting=rows["optimizer"]
+        + rows["trains"].map({"VW": ", fixed", "VWZ": ", trained"})
+    )
 
 
 def late():
@@ -183,38 +296,86 @@ def late():
     rows, body = late_rows(), []
     steps = (3, 50, 500, 3000)
     for setting, mine in rows.groupby("setting"):
-        found = fit(mine, [0.5], 200, step=list(steps)).thresholds.query("record").set_index(["step", "d"])
+        found = (
+            fit(mine, [0.5], 200, step=list(steps))
+            .thresholds.query("record")
+            .set_index(["step", "d"])
+        )
         for d in sorted(mine["d"].unique()):
             body.append(
-                [setting, d, *(short(one["N_star"]) if (one := found.loc[(step, d)])["censored"] == "no" else "none" for step in steps)]
+                [
+                    setting,
+                    d,
+                    *(
+                        (
+                            short(one["N_star"])
+                            if (one := found.loc[(step, d)])["censored"] == "no"
+                            else "none"
+                        )
+                        for step in steps
+                    ),
+                ]
             )
-    return markdown(["optimiser, embeddings", "d", *(f"step {step}" for step in steps)], body)
+    return markdown(
+        ["optimiser, embeddings", "d", *(f"step {step}" for step in steps)], body
+    )
 
 
 def late_embeddings():
-    """Embeddings that are trained, at N = 512: accuracy, norm of the rows and overlap over that of random rows, first and last."""
+    """Embeddings that are trained, at N = 512: accuracy, norm of the rows and overlap
+    over that of random rows, first and last.
+    """
     rows, body = late_rows().query("N == 512 and trains == 'VWZ'"), []
     for (setting, d), mine in rows.groupby(["setting", "d"]):
-        means = mine.groupby("step")[["accuracy", "Z_in_norm", "Z_in_overlap", "Z_out_overlap"]].mean()
+        means = mine.groupby("step")[
+            ["accuracy", "Z_in_norm", "Z_in_overlap", "Z_out_overlap"]
+        ].mean()
         first, last = means.loc[3], means.loc[3000]
         numbers = [
             f"{first[name] * scale:.2f} to {last[name] * scale:.2f}"
-            for name, scale in (("accuracy", 1), ("Z_in_norm", 1), ("Z_in_overlap", d**0.5), ("Z_out_overlap", d**0.5))
+            for name, scale in (
+                ("accuracy", 1),
+                ("Z_in_norm", 1),
+                ("Z_in_overlap", d**0.5),
+                ("Z_out_overlap", d**0.5),
+            )
         ]
         body.append([setting, d, *numbers])
-    heads = ["optimiser, embeddings", "d", "accuracy", "norm of the rows of Z_in", "sqrt(d) overlap of Z_in", "sqrt(d) overlap of Z_out"]
+    heads = [
+        "optimiser, embeddings",
+        "d",
+        "accuracy",
+        "norm of the rows of Z_in",
+        "sqrt(d) overlap of Z_in",
+        "sqrt(d) overlap of Z_out",
+    ]
     return markdown(heads, body)
 
 
 def late_attention():
-    """Attention on the informative token and accuracy by the push of the early phase: V_mat and W_KQ by sgd, N = 512."""
-    rows = load(STUDY / "late").query("optimizer == 'sgd' and trains == 'VW' and N == 512 and d in (16, 32)")
-    rows, body = rows.assign(kappa=rows["kappa"].where(rows["start"] == "three_step", 0.0).round(6)), []
+    """Attention on the informative token and accuracy by the push of the early phase:
+    V_mat and W_KQ by sgd, N = 512.
+    """
+    rows = load(STUDY / "late").query(
+        "optimizer == 'sgd' and trains == 'VW' and N == 512 and d in (16, 32)"
+    )
+    rows, body = (
+        rows.assign(
+            kappa=rows["kappa"].where(rows["start"] == "three_step", 0.0).round(6)
+        ),
+        [],
+    )
     for (d, kappa), mine in rows.groupby(["d", "kappa"]):
         means = mine.groupby("step")[["attention_mass", "accuracy"]].mean()
-        shown = [f"{means.loc[step, 'attention_mass']:.2f}, {means.loc[step, 'accuracy']:.2f}" for step in (5, 20, 100, 1000, 3000)]
+        shown = [
+            f"{means.loc[step, 'attention_mass']:.2f},"
+            f" {means.loc[step, 'accuracy']:.2f}"
+            for step in (5, 20, 100, 1000, 3000)
+        ]
         body.append([d, f"{kappa:g}" if kappa else "from zero", *shown])
-    return markdown(["d", "kappa", *(f"step {step}" for step in (5, 20, 100, 1000, 3000))], body)
+    return markdown(
+        ["d", "kappa", *(f"step {step}" for step in (5, 20, 100, 1000, 3000))], body
+    )
 
 
 CLAIMS = (

@@ -1,5 +1,6 @@
-"""How far theory is from simulations, nothing fitted, from the tables of the studies law, embeddings, width, mlp, noise and of
-theory-held-out, whose cells were written down before the formulas were tried on them.
+"""How far theory is from simulations, nothing fitted, from the tables of the studies
+law, embeddings, width, mlp, noise and of theory-held-out, whose cells were written down
+before the formulas were tried on them.
 """
 
 import numpy as np
@@ -14,13 +15,21 @@ from jaxrecall.theory import Model, accuracy, critical_N, score_noise
 def critical_sizes():
     """N* and m* at accuracy 1/2: ln(predicted / observed)."""
     body = [*critical_samples(), *critical_embeddings(), *critical_widths()]
-    return markdown(["", "cells", "median abs ln ratio", "mean ln ratio", "largest"], body)
+    return markdown(
+        ["", "cells", "median abs ln ratio", "mean ln ratio", "largest"], body
+    )
 
 
 def summary(name, ratios):
     """A line: how far ln(predicted / observed) is from 0."""
     off = np.abs(ratios)
-    return [name, len(off), f"{np.median(off):.3f}", f"{np.mean(ratios):+.3f}", f"{np.max(off):.2f}"]
+    return [
+        name,
+        len(off),
+        f"{np.median(off):.3f}",
+        f"{np.mean(ratios):+.3f}",
+        f"{np.max(off):.2f}",
+    ]
 
 
 def critical_samples():
@@ -29,17 +38,36 @@ def critical_samples():
     for name, inside in TRIGGER.items():
         rows = crossed(0.5, inside=inside)
         ratios, L = np.log(rows["predicted"] / rows["N_star"]), rows["L"]
-        parts = {"L 4 and 16": L <= 16, "L 64 and 256": L.between(64, 256), "L from 1024": L >= 1024, "all": L > 0}
-        body += [summary(f"N*, {name}, {part}", ratios[of]) for part, of in parts.items()]
+        parts = {
+            "L 4 and 16": L <= 16,
+            "L 64 and 256": L.between(64, 256),
+            "L from 1024": L >= 1024,
+            "all": L > 0,
+        }
+        body += [
+            summary(f"N*, {name}, {part}", ratios[of]) for part, of in parts.items()
+        ]
     return body
 
 
 def critical_embeddings():
     """N* of the study of embeddings, trigger in the value path."""
     rows = searched("embeddings").dropna(subset="N_star")
-    models = [Model(V=V, d=d, L=L, embedding=name) for name, V, d, L in rows[["embedding", "V", "d", "L"]].itertuples(index=False)]
-    ratios = np.log([critical_N(model, theta) for model, theta in zip(models, rows["theta"], strict=True)] / rows["N_star"])
-    return [summary(f"N*, study of embeddings, {name}", ratios[part.index]) for name, part in rows.groupby("embedding")]
+    models = [
+        Model(V=V, d=d, L=L, embedding=name)
+        for name, V, d, L in rows[["embedding", "V", "d", "L"]].itertuples(index=False)
+    ]
+    ratios = np.log(
+        [
+            critical_N(model, theta)
+            for model, theta in zip(models, rows["theta"], strict=True)
+        ]
+        / rows["N_star"]
+    )
+    return [
+        summary(f"N*, study of embeddings, {name}", ratios[part.index])
+        for name, part in rows.groupby("embedding")
+    ]
 
 
 def critical_widths():
@@ -47,7 +75,10 @@ def critical_widths():
     body, found = [], width.compared()
     for name, inside in TRIGGER.items():
         mine = found[found["trigger_in_value"] == inside]
-        body += [summary(f"m*, {name}, {activation}", part["off"]) for activation, part in mine.groupby("activation")]
+        body += [
+            summary(f"m*, {name}, {activation}", part["off"])
+            for activation, part in mine.groupby("activation")
+        ]
         body.append(summary(f"m*, {name}, both", mine["off"]))
     return body
 
@@ -60,53 +91,111 @@ INFINITE = 3.0
 
 
 def held_out():
-    """N* of the study theory-held-out: |ln(predicted / measured)|, infinite predictions counted as 3."""
+    """N* of the study theory-held-out: |ln(predicted / measured)|, infinite predictions
+    counted as 3.
+    """
     found = searched("theory-held-out")
-    found = found[found["embedding"].str.match("gaussian|equicorrelated") & found["N_star"].notna()].fillna({"kappa": 100.0})
+    found = found[
+        found["embedding"].str.match("gaussian|equicorrelated")
+        & found["N_star"].notna()
+    ].fillna({"kappa": 100.0})
     fields = ["V", "d", "L", "trigger_in_value", "embedding", "kappa"]
-    found["predicted"] = on_all_cores(critical_N, [Model(**row) for row in found[fields].to_dict("records")])
-    found["off"] = np.log(found["predicted"] / found["N_star"]).clip(-INFINITE, INFINITE)
-    name = np.where(found["embedding"] == "gaussian", "kappa = " + found["kappa"].map("{:g}".format), found["embedding"])
+    found["predicted"] = on_all_cores(
+        critical_N, [Model(**row) for row in found[fields].to_dict("records")]
+    )
+    found["off"] = np.log(found["predicted"] / found["N_star"]).clip(
+        -INFINITE, INFINITE
+    )
+    name = np.where(
+        found["embedding"] == "gaussian",
+        "kappa = " + found["kappa"].map("{:g}".format),
+        found["embedding"],
+    )
     body = []
     for part, mine in found.groupby(name, sort=False):
         off = mine["off"]
-        numbers = f"{off.abs().median():.3f}", f"{off.mean():+.3f}", f"{off.abs().max():.2f}", (~np.isfinite(mine["predicted"])).sum()
+        numbers = (
+            f"{off.abs().median():.3f}",
+            f"{off.mean():+.3f}",
+            f"{off.abs().max():.2f}",
+            (~np.isfinite(mine["predicted"])).sum(),
+        )
         body.append([part, len(mine), *numbers])
-    return markdown(["", "cells", "median abs ln ratio", "mean ln ratio", "largest", "infinite"], body)
+    return markdown(
+        ["", "cells", "median abs ln ratio", "mean ln ratio", "largest", "infinite"],
+        body,
+    )
 
 
 def layer_accuracy():
     """Accuracy of layers with plenty of samples, predicted less observed."""
     rows = load(STUDY / "mlp").query("m > 0")
-    fields = ["activation", "trigger_in_value", "V", "d", "m", "L", "kappa", "embedding"]
+    fields = [
+        "activation",
+        "trigger_in_value",
+        "V",
+        "d",
+        "m",
+        "L",
+        "kappa",
+        "embedding",
+    ]
     rows = rows.groupby([*fields, "N"], as_index=False)["accuracy"].mean()
     models = [Model(**row) for row in rows[fields].to_dict("records")]
-    rows = rows.assign(off=np.array(on_all_cores(accuracy, models, rows["N"])) - rows["accuracy"])
+    rows = rows.assign(
+        off=np.array(on_all_cores(accuracy, models, rows["N"])) - rows["accuracy"]
+    )
     body = []
     for name, inside in TRIGGER.items():
-        for activation, mine in rows[rows["trigger_in_value"] == inside].groupby("activation"):
+        for activation, mine in rows[rows["trigger_in_value"] == inside].groupby(
+            "activation"
+        ):
             off = mine["off"]
-            body.append([f"{name}, {activation}", len(off), f"{off.abs().mean():.3f}", f"{off.mean():+.3f}", f"{off.abs().max():.2f}"])
-    return markdown(["", "layers", "mean absolute error", "mean error", "largest"], body)
+            body.append(
+                [
+                    f"{name}, {activation}",
+                    len(off),
+                    f"{off.abs().mean():.3f}",
+                    f"{off.mean():+.3f}",
+                    f"{off.abs().max():.2f}",
+                ]
+            )
+    return markdown(
+        ["", "layers", "mean absolute error", "mean error", "largest"], body
+    )
 
 
 def snr_errors():
-    """Observed over predicted snr: orthogonal embeddings where it is below 20, layers where it is below 0.9 sqrt(d)."""
+    """Observed over predicted snr: orthogonal embeddings where it is below 20, layers
+    where it is below 0.9 sqrt(d).
+    """
     rows = noise()
     orthogonal = rows[(rows["embedding"] == "orthogonal") & rows["snr"].between(0, 20)]
     body = quotients(orthogonal, orthogonal["L"], "snr", "orthogonal, L = ")
     body += quotients(orthogonal, orthogonal["embedding"], "snr", "all ")
     layers = rows[(rows["m"] > 0) & rows["snr"].between(0, 0.9 * rows["d"] ** 0.5)]
-    trigger = pd.Series(np.where(layers["trigger_in_value"], ", trigger in", ", trigger out"), layers.index)
+    trigger = pd.Series(
+        np.where(layers["trigger_in_value"], ", trigger in", ", trigger out"),
+        layers.index,
+    )
     body += quotients(layers, layers["activation"] + trigger, "snr")
     return markdown(["", "points", "median", "quartile", "quartile"], body)
 
 
 def gradient_noise():
-    """Gradient noise without an MLP, observed over predicted, where counts of labels times counts of tokens make most of it."""
+    """Gradient noise without an MLP, observed over predicted, where counts of labels
+    times counts of tokens make most of it.
+    """
     rows = noise()
-    rows = rows[rows["noise_gradient"].notna() & (rows["snr"] > 1) & (rows["N"] * rows["V"] < rows["L"] ** 3)]
-    return markdown(["V / d", "points", "median", "quartile", "quartile"], quotients(rows, rows["V"] / rows["d"], "noise_gradient"))
+    rows = rows[
+        rows["noise_gradient"].notna()
+        & (rows["snr"] > 1)
+        & (rows["N"] * rows["V"] < rows["L"] ** 3)
+    ]
+    return markdown(
+        ["V / d", "points", "median", "quartile", "quartile"],
+        quotients(rows, rows["V"] / rows["d"], "noise_gradient"),
+    )
 
 
 FIELDS = ["activation", "trigger_in_value", "V", "d", "L", "m", "embedding", "kappa"]
@@ -114,14 +203,32 @@ FIELDS = ["activation", "trigger_in_value", "V", "d", "L", "m", "embedding", "ka
 
 def noise():
     """Medians over the seeds of each point of the study of noise."""
-    return load(STUDY / "noise").groupby([*FIELDS, "N"])[["snr", "noise_gradient"]].median().reset_index()
+    return (
+        load(STUDY / "noise")
+        .groupby([*FIELDS, "N"])[["snr", "noise_gradient"]]
+        .median()
+        .reset_index()
+    )
 
 
 def quotients(rows, by, column, name=""):
     """Lines: median and quartiles of a column over its prediction, for each group."""
-    noises = [score_noise(Model(**row), N) for row, N in zip(rows[FIELDS].to_dict("records"), rows["N"], strict=True)]
-    groups = (rows[column] / [getattr(noise, column.removeprefix("noise_")) for noise in noises]).groupby(by)
-    return [[f"{name}{group}", len(mine), *(f"{q:.2f}" for q in mine.quantile([0.5, 0.25, 0.75]))] for group, mine in groups]
+    noises = [
+        score_noise(Model(**row), N)
+        for row, N in zip(rows[FIELDS].to_dict("records"), rows["N"], strict=True)
+    ]
+    groups = (
+        rows[column]
+        / [getattr(noise, column.removeprefix("noise_")) for noise in noises]
+    ).groupby(by)
+    return [
+        [
+            f"{name}{group}",
+            len(mine),
+            *(f"{q:.2f}" for q in mine.quantile([0.5, 0.25, 0.75])),
+        ]
+        for group, mine in groups
+    ]
 
 
 TABLES = (critical_sizes, held_out, layer_accuracy, snr_errors, gradient_noise)

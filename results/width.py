@@ -1,4 +1,6 @@
-"""Required width: m* against V and d, against N and L, and accuracy against m d, from results/study/width and results/study/mlp."""
+"""Required width: m* against V and d, against N and L, and accuracy against m d, from
+results/study/width and results/study/mlp.
+"""
 
 from functools import cache
 
@@ -19,7 +21,10 @@ def edge(V):
 
 def model_of(cell, m=None):
     """The theory's model of a cell."""
-    fields = {name: cell[name] for name in ("embedding", "activation", "trigger_in_value", "kappa")}
+    fields = {
+        name: cell[name]
+        for name in ("embedding", "activation", "trigger_in_value", "kappa")
+    }
     sizes = {name: int(cell[name]) for name in ("V", "d", "L")}
     return Model(**sizes, **fields, m=LARGEST_M if m is None else m)
 
@@ -31,35 +36,68 @@ def widths():
     found = found[~found["diagnose"]].reset_index(drop=True)
     models = [model_of(cell) for cell in found.to_dict("records")]
     n = len(found)
-    return found.assign(predicted=on_all_cores(critical, models, ["m"] * n, [0.5] * n, found["N"]))
+    return found.assign(
+        predicted=on_all_cores(critical, models, ["m"] * n, [0.5] * n, found["N"])
+    )
 
 
 def compared():
     """Cells whose m* was found, with ln(predicted / measured)."""
     found = widths()
     found = found[found["critical"].notna() & np.isfinite(found["predicted"])]
-    return found.assign(off=np.log(found["predicted"] / found["critical"].astype(float)))
+    return found.assign(
+        off=np.log(found["predicted"] / found["critical"].astype(float))
+    )
 
 
 def required_width():
-    """m* at theta 0.5, N = 16777216, L = 8: measured [95 %], in units of V ln V / d, and predicted."""
+    """m* at theta 0.5, N = 16777216, L = 8: measured [95 %], in units of V ln V / d,
+    and predicted.
+    """
     body = []
-    for cell in widths().sort_values(["trigger_in_value", "activation", "V", "d"]).to_dict("records"):
-        where = ["in the value" if cell["trigger_in_value"] else "out of it", cell["activation"], cell["V"], cell["d"]]
+    for cell in (
+        widths()
+        .sort_values(["trigger_in_value", "activation", "V", "d"])
+        .to_dict("records")
+    ):
+        where = [
+            "in the value" if cell["trigger_in_value"] else "out of it",
+            cell["activation"],
+            cell["V"],
+            cell["d"],
+        ]
         where.append(f"{cell['d'] / edge(cell['V']):.1f}")
         if cell["critical"] is None or not cell["critical"] > 0:
             body.append(
                 [
                     *where,
-                    {"right": "beyond 1024", "plateau": "levels off"}.get(cell["outcome"], cell["outcome"]),
+                    {"right": "beyond 1024", "plateau": "levels off"}.get(
+                        cell["outcome"], cell["outcome"]
+                    ),
                     "",
                     f"{cell['predicted']:.0f}",
                 ]
             )
             continue
         x = cell["critical"] * cell["d"] / (cell["V"] * np.log(cell["V"]))
-        body.append([*where, f"{cell['critical']:.0f} [{cell['lo']:.0f}, {cell['hi']:.0f}]", f"{x:.2f}", f"{cell['predicted']:.0f}"])
-    heads = ["trigger", "activation", "V", "d", "d / (4 V ln V)^(1/3)", "m* [95 %]", "m* d / (V ln V)", "theory"]
+        body.append(
+            [
+                *where,
+                f"{cell['critical']:.0f} [{cell['lo']:.0f}, {cell['hi']:.0f}]",
+                f"{x:.2f}",
+                f"{cell['predicted']:.0f}",
+            ]
+        )
+    heads = [
+        "trigger",
+        "activation",
+        "V",
+        "d",
+        "d / (4 V ln V)^(1/3)",
+        "m* [95 %]",
+        "m* d / (V ln V)",
+        "theory",
+    ]
     return markdown(heads, body)
 
 
@@ -79,31 +117,60 @@ def width_errors():
             ]
         )
     out = compared().query("not trigger_in_value")["off"].abs()
-    body.append(["out of it", "both", len(out), f"{out.median():.3f}", "", f"{out.max():.2f}"])
-    return markdown(["trigger", "activation", "cells", "median", "mean ln ratio", "worst"], body)
+    body.append(
+        ["out of it", "both", len(out), f"{out.median():.3f}", "", f"{out.max():.2f}"]
+    )
+    return markdown(
+        ["trigger", "activation", "cells", "median", "mean ln ratio", "worst"], body
+    )
 
 
 def width_exponents():
-    """Exponents of m*, trigger out of the value path, where d is from 2 (4 V ln V)^(1/3) to V; theory in the same cells."""
+    """Exponents of m*, trigger out of the value path, where d is from 2 (4 V ln
+    V)^(1/3) to V; theory in the same cells.
+    """
     found, body = compared().query("not trigger_in_value"), []
     found = found[(found["d"] >= 2 * edge(found["V"])) & (found["d"] <= found["V"])]
     for name, mine in found.groupby("activation"):
-        slope, half, rms = regression(mine.astype({"critical": float}), "critical", ["V", "d"])
+        slope, half, rms = regression(
+            mine.astype({"critical": float}), "critical", ["V", "d"]
+        )
         theirs, _, _ = regression(mine, "predicted", ["V", "d"])
-        cells = [f"{s:.2f} [{s - h:.2f}, {s + h:.2f}]; {t:.2f}" for s, h, t in zip(slope, half, theirs, strict=True)]
+        cells = [
+            f"{s:.2f} [{s - h:.2f}, {s + h:.2f}]; {t:.2f}"
+            for s, h, t in zip(slope, half, theirs, strict=True)
+        ]
         body.append([name, len(mine), *cells, f"{rms:.2f}"])
-    return markdown(["activation", "cells", "V: measured [95 %]; theory", "d: measured [95 %]; theory", "rms residual of ln m*"], body)
+    return markdown(
+        [
+            "activation",
+            "cells",
+            "V: measured [95 %]; theory",
+            "d: measured [95 %]; theory",
+            "rms residual of ln m*",
+        ],
+        body,
+    )
 
 
 def means(select, by):
     """Mean accuracy of rows of the study of the MLP."""
     rows = load(STUDY / "mlp").query(select)
-    rows = rows.assign(x=rows["m"] * rows["d"] / (rows["V"] * np.log(rows["V"])), activation=rows["activation"].str.partition("(")[0])
-    return rows.groupby([*by, "m"]).agg(x=("x", "mean"), accuracy=("accuracy", "mean"), sem=("accuracy", "sem")).reset_index()
+    rows = rows.assign(
+        x=rows["m"] * rows["d"] / (rows["V"] * np.log(rows["V"])),
+        activation=rows["activation"].str.partition("(")[0],
+    )
+    return (
+        rows.groupby([*by, "m"])
+        .agg(x=("x", "mean"), accuracy=("accuracy", "mean"), sem=("accuracy", "sem"))
+        .reset_index()
+    )
 
 
 def activations():
-    """Accuracy at V = 256, N = 16777216 for m = 0, and along x = m d / (V ln V) for each activation."""
+    """Accuracy at V = 256, N = 16777216 for m = 0, and along x = m d / (V ln V) for
+    each activation.
+    """
     table, body = means("V == 256", ["trigger_in_value", "d", "activation"]), []
     for (inside, d), mine in table.groupby(["trigger_in_value", "d"]):
         cells = []
@@ -115,11 +182,23 @@ def activations():
 
 
 ORDER = ("quadratic", "cubic", "mixed", "relu", "gelu", "tanh")
-LOOKS = dict(zip(ORDER, zip(MARKERS, ("#0072B2", "#D55E00", "#CC79A7", "#009E73", "#56B4E9", "0.45"), strict=False), strict=True))
+LOOKS = dict(
+    zip(
+        ORDER,
+        zip(
+            MARKERS,
+            ("#0072B2", "#D55E00", "#CC79A7", "#009E73", "#56B4E9", "0.45"),
+            strict=False,
+        ),
+        strict=True,
+    )
+)
 
 
 def mlp():
-    """Accuracy against x: both activations without a linear part over V and d, and all activations at V = 256, trigger out and in."""
+    """Accuracy against x: both activations without a linear part over V and d, and all
+    activations at V = 256, trigger out and in.
+    """
     figure, panels = canvas(2, 3, 5.2, sharex=True, sharey=True)
     for ax, name in zip(panels[:, 0], ("quadratic", "cubic"), strict=True):
         table = means(f"activation == '{name}' and not trigger_in_value", ["V", "d"])
@@ -136,7 +215,9 @@ def mlp():
                     linestyle="-" if wide else ":",
                     linewidth=0.8,
                 )
-        ax.set(title=f"{name}, V = {sizes[0]} to {sizes[-1]}", xscale="log", ylim=(0, 1.03))
+        ax.set(
+            title=f"{name}, V = {sizes[0]} to {sizes[-1]}", xscale="log", ylim=(0, 1.03)
+        )
     for row, inside in zip(panels, (False, True), strict=True):
         table = means(f"V == 256 and trigger_in_value == {inside}", ["d", "activation"])
         for ax, d in zip(row[1:], (36, 96), strict=True):
@@ -146,38 +227,82 @@ def mlp():
             for name, (marker, colour) in LOOKS.items():
                 one = mine[mine["activation"] == name]
                 ax.errorbar(
-                    one["x"], one["accuracy"], yerr=2 * one["sem"], color=colour, marker=marker, markersize=3, linewidth=0.8, elinewidth=0.7
+                    one["x"],
+                    one["accuracy"],
+                    yerr=2 * one["sem"],
+                    color=colour,
+                    marker=marker,
+                    markersize=3,
+                    linewidth=0.8,
+                    elinewidth=0.7,
                 )
-            ax.set(title=f"V = 256, d = {d}, trigger {'in' if inside else 'out'}", xscale="log", ylim=(0, 1.03))
+            ax.set(
+                title=f"V = 256, d = {d}, trigger {'in' if inside else 'out'}",
+                xscale="log",
+                ylim=(0, 1.03),
+            )
     for ax in panels.flat:
         ax.grid(True)
     log_axis(panels[0, 0].xaxis)
     figure.supxlabel("x = m d / (V ln V)", fontsize=8)
     figure.supylabel("test accuracy, N = 16777216", fontsize=8)
-    V_values = sorted(means("activation == 'quadratic' and not trigger_in_value", ["V"])["V"].unique())
-    entries = [line(f"V = {V}", color=colour) for V, colour in zip(V_values, shades(len(V_values)), strict=True)]
-    entries += [line("d from 2 (4 V ln V)^(1/3) to V/2", marker="o", color="0.4"), line("other d", marker="x", linestyle=":", color="0.4")]
-    entries += [line(name, marker=marker, color=colour) for name, (marker, colour) in LOOKS.items()]
+    V_values = sorted(
+        means("activation == 'quadratic' and not trigger_in_value", ["V"])["V"].unique()
+    )
+    entries = [
+        line(f"V = {V}", color=colour)
+        for V, colour in zip(V_values, shades(len(V_values)), strict=True)
+    ]
+    entries += [
+        line("d from 2 (4 V ln V)^(1/3) to V/2", marker="o", color="0.4"),
+        line("other d", marker="x", linestyle=":", color="0.4"),
+    ]
+    entries += [
+        line(name, marker=marker, color=colour)
+        for name, (marker, colour) in LOOKS.items()
+    ]
     above(figure, [*entries, line("m = 0", color="black", linestyle=DASH)])
     return "activations", figure
 
 
 def required_plane():
-    """m* d in thousands, over N and L at V = 256, d = 64, trigger out; "none" where accuracy levels off below one half as m grows."""
+    """m* d in thousands, over N and L at V = 256, d = 64, trigger out; "none" where
+    accuracy levels off below one half as m grows.
+    """
     table, body = searched("width"), []
     table = table[table["diagnose"]]
     for (activation, length), mine in table.groupby(["activation", "L"]):
-        body.append([activation, length, *(required(cell) for cell in mine.sort_values("N").to_dict("records"))])
-    return markdown(["activation", "L", *(f"N = {int(N)}" for N in sorted(table["N"].unique()))], body)
+        body.append(
+            [
+                activation,
+                length,
+                *(required(cell) for cell in mine.sort_values("N").to_dict("records")),
+            ]
+        )
+    return markdown(
+        ["activation", "L", *(f"N = {int(N)}" for N in sorted(table["N"].unique()))],
+        body,
+    )
 
 
 def required(cell):
     """m* d of a cell with its interval, or what its search ended with."""
     if cell["critical"] is None or not cell["critical"] > 0:
-        ends = {"plateau": "none", "right": f"beyond {cell['d'] * LARGEST_M / 1000:.0f}", "nonfinite": "overflow"}
+        ends = {
+            "plateau": "none",
+            "right": f"beyond {cell['d'] * LARGEST_M / 1000:.0f}",
+            "nonfinite": "overflow",
+        }
         return ends.get(cell["outcome"], "undecided")
-    md, *ends = (cell["d"] * (np.nan if cell[name] is None else cell[name]) / 1000 for name in ("critical", "lo", "hi"))
-    return f"{md:.1f} [{ends[0]:.1f}, {ends[1]:.1f}]" if ends[0] > 0 else f"{md:.1f}, no interval"
+    md, *ends = (
+        cell["d"] * (np.nan if cell[name] is None else cell[name]) / 1000
+        for name in ("critical", "lo", "hi")
+    )
+    return (
+        f"{md:.1f} [{ends[0]:.1f}, {ends[1]:.1f}]"
+        if ends[0] > 0
+        else f"{md:.1f}, no interval"
+    )
 
 
 TABLES = (required_width, width_errors, width_exponents, activations, required_plane)

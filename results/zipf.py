@@ -1,5 +1,5 @@
-"""Why recall suffers where tokens have Zipf frequencies, and what mends it: the study results/study/zipf, and the gradient of infinitely
-many samples beside it.
+"""Why recall suffers where tokens have Zipf frequencies, and what mends it: the study
+results/study/zipf, and the gradient of infinitely many samples beside it.
 """
 
 from functools import cache
@@ -26,15 +26,26 @@ KINDS = {BOTH: "#D55E00", TOKENS: "#0072B2", NOISE: "#009E73"}
 
 @cache
 def rows():
-    """The rows of the study, with the exponents of informative and of noise tokens; 0 where they are uniform."""
+    """The rows of the study, with the exponents of informative and of noise tokens; 0
+    where they are uniform.
+    """
     table = jaxrecall.load(STUDY / "zipf")
     s, noise_s = exponent(table["tokens"]), exponent(table["noise_tokens"])
-    return table.assign(s=s, noise_s=noise_s, largest=np.maximum(s, noise_s), kappa=table["kappa"].round(6))
+    return table.assign(
+        s=s,
+        noise_s=noise_s,
+        largest=np.maximum(s, noise_s),
+        kappa=table["kappa"].round(6),
+    )
 
 
 def exponent(laws):
     """s of each law of tokens in text."""
-    return laws.str.extract(r"s=([0-9.]+)")[0].astype(float).fillna(laws.str.startswith("zipf").astype(float))
+    return (
+        laws.str.extract(r"s=([0-9.]+)")[0]
+        .astype(float)
+        .fillna(laws.str.startswith("zipf").astype(float))
+    )
 
 
 def at(table, **values):
@@ -51,16 +62,21 @@ def recipe():
 
 def plain():
     """Rows of the recipe with the defaults."""
-    return at(recipe(), kappa=100.0, eta=1e-3, fresh_batches=False).query("gamma2 == gamma")
+    return at(recipe(), kappa=100.0, eta=1e-3, fresh_batches=False).query(
+        "gamma2 == gamma"
+    )
 
 
 def population_w(tables, p, q, L, inside, errors):
-    """(d,) W_KQ z_eos after step 2 of infinitely many samples, up to kappa L^2 V |z_eos|^2.
+    """(d,) W_KQ z_eos after step 2 of infinitely many samples, up to kappa L^2 V
+    |z_eos|^2.
 
-    With c_v the value and k_v the key of an informative token v, mu = sum_v q_v z_v, and rows of Z_out in the order of the labels,
-    -grad_V = sum_v p_v (z_out(v) - mean z_out) h_v^T, h_v = c_v / L + (1 - 1/L) mu. b_v pulls the gradient of step 2 back along the error
-    of a sample: e_v - 1/V in the recipe (`errors` "uniform"), where all labels are predicted alike, and e_v - p (`errors` "frequencies")
-    where they are predicted with their frequencies.
+    With c_v the value and k_v the key of an informative token v, mu = sum_v q_v z_v,
+    and rows of Z_out in the order of the labels, -grad_V = sum_v p_v (z_out(v) - mean
+    z_out) h_v^T, h_v = c_v / L + (1 - 1/L) mu. b_v pulls the gradient of step 2 back
+    along the error of a sample: e_v - 1/V in the recipe (`errors` "uniform"), where all
+    labels are predicted alike, and e_v - p (`errors` "frequencies") where they are
+    predicted with their frequencies.
     """
     Z_in, Z_out, z_trig, _ = tables
     values, mu = Z_in + inside * z_trig, q @ Z_in
@@ -68,7 +84,12 @@ def population_w(tables, p, q, L, inside, errors):
     gradient = centred.T @ (p[:, None] * (values / L + (1 - 1 / L) * mu))
     b = (centred if errors == "uniform" else Z_out - p @ Z_out) @ gradient
     own, mean_b = np.sum(b * values, axis=1), p @ b
-    of_noise = (L - 1) / L * q * (Z_in @ mean_b * (1 - 1 / L) - p @ own / L - (L - 2) / L * (mean_b @ mu))
+    of_noise = (
+        (L - 1)
+        / L
+        * q
+        * (Z_in @ mean_b * (1 - 1 / L) - p @ own / L - (L - 2) / L * (mean_b @ mu))
+    )
     of_informative = p / L * (own * (1 - 1 / L) - (1 - 1 / L) * (b @ mu))
     return of_noise @ Z_in + of_informative @ (Z_in + z_trig)
 
@@ -77,19 +98,33 @@ def population_w(tables, p, q, L, inside, errors):
 def tables_of(V, d, seed):
     """Z_in, Z_out in the order of the labels, z_trig and z_eos of a seed, float64."""
     drawn = jaxrecall.realize(jaxrecall.Point(V=V, d=d, L=2, N=1, n_test=1), seed)
-    Z_in, Z_out, z_trig, z_eos = (np.asarray(table, np.float64) for table in (drawn.Z_in, drawn.Z_out, drawn.z_trig, drawn.z_eos))
+    Z_in, Z_out, z_trig, z_eos = (
+        np.asarray(table, np.float64)
+        for table in (drawn.Z_in, drawn.Z_out, drawn.z_trig, drawn.z_eos)
+    )
     return Z_in, Z_out[np.asarray(drawn.perm)], z_trig, z_eos
 
 
 @cache
 def population_mass(V, d, L, inside, s, noise_s, errors="uniform", kappa=100.0):
-    """Attention on the informative token by W_KQ of infinitely many samples, mean over seeds."""
-    p, q = (shares / shares.sum() for shares in ((np.arange(V) + 1.0) ** -exponent for exponent in (s, noise_s)))
+    """Attention on the informative token by W_KQ of infinitely many samples, mean over
+    seeds.
+    """
+    p, q = (
+        shares / shares.sum()
+        for shares in ((np.arange(V) + 1.0) ** -exponent for exponent in (s, noise_s))
+    )
     found = []
     for seed in range(SEEDS):
         tables = tables_of(V, d, seed)
         Z_in, _, z_trig, z_eos = tables
-        w = population_w(tables, p, q, L, inside, errors) * kappa * L**2 * V * (z_eos @ z_eos)
+        w = (
+            population_w(tables, p, q, L, inside, errors)
+            * kappa
+            * L**2
+            * V
+            * (z_eos @ z_eos)
+        )
         rng = np.random.default_rng(seed)
         score = Z_in @ w
         first = score[rng.choice(V, TESTED, p=p)] + z_trig @ w
@@ -117,14 +152,22 @@ def zipf_critical():
                     mine = at(found, V=V, d=d, L=L, trigger_in_value=inside, s=s)
                     record = fit(mine, [0.5], 200).thresholds.query("record").iloc[0]
                     if record["censored"] == "no":
-                        cells.append(f"{record['N_star']:.3g} [{record['lo']:.3g}, {record['hi']:.3g}]".replace("e+0", "e"))
+                        cells.append(
+                            f"{record['N_star']:.3g} [{record['lo']:.3g},"
+                            f" {record['hi']:.3g}]".replace("e+0", "e")
+                        )
                     elif record["censored"] == "left":
                         cells.append(f"under {record['N_above']}")
                     else:
                         means = at(mine, N=last)[["attention_mass", "accuracy"]].mean()
-                        cells.append(f"none; {means['attention_mass']:.2f}, {means['accuracy']:.2f}")
+                        cells.append(
+                            f"none; {means['attention_mass']:.2f},"
+                            f" {means['accuracy']:.2f}"
+                        )
                 body.append([V, d, L, way, *cells])
-    return markdown(["V", "d", "L", "trigger", *(f"s = {s:g}" for s in EXPONENTS)], body)
+    return markdown(
+        ["V", "d", "L", "trigger", *(f"s = {s:g}" for s in EXPONENTS)], body
+    )
 
 
 def kind(table):
@@ -146,7 +189,9 @@ def s_of(name, s):
 
 
 def zipf_cause():
-    """Attention and accuracy by which tokens have Zipf frequencies, N = 2048; attention of infinitely many samples in brackets."""
+    """Attention and accuracy by which tokens have Zipf frequencies, N = 2048; attention
+    of infinitely many samples in brackets.
+    """
     body = []
     for inside, way in WAYS.items():
         for s in EXPONENTS[1:]:
@@ -156,21 +201,57 @@ def zipf_cause():
                 for L in (8, 32, 64):
                     means = at(mine, L=L)[["attention_mass", "accuracy"]].mean()
                     endless = population_mass(64, 128, L, inside, *s_of(name, s))
-                    cells.append(f"{means['attention_mass']:.2f} ({endless:.2f}), {means['accuracy']:.2f}")
+                    cells.append(
+                        f"{means['attention_mass']:.2f} ({endless:.2f}),"
+                        f" {means['accuracy']:.2f}"
+                    )
                 body.append([way, f"{s:g}", name, *cells])
     return markdown(["trigger", "s", "Zipf", *(f"L = {L}" for L in (8, 32, 64))], body)
 
 
 def zipf_errors():
-    """Measured attention less that of infinitely many samples, by which tokens have Zipf frequencies: rms and largest, over s and L."""
+    """Measured attention less that of infinitely many samples, by which tokens have
+    Zipf frequencies: rms and largest, over s and L.
+    """
     body = []
     for inside, way in WAYS.items():
         for name in KINDS:
-            cells = at(kind(name), trigger_in_value=inside).groupby(["largest", "L"])["attention_mass"].mean()
-            off = [mass - population_mass(64, 128, L, inside, *s_of(name, s)) for (s, L), mass in cells.items() if L in LENGTHS]
-            known = [population_mass(64, 128, L, inside, *s_of(name, s), "frequencies") for s in EXPONENTS[1:] for L in LENGTHS]
-            body.append([way, name, len(off), f"{np.sqrt(np.mean(np.square(off))):.2f}", f"{max(off, key=abs):+.2f}", f"{min(known):.3f}"])
-    return markdown(["trigger", "Zipf", "cells", "rms", "largest", "least attention, label frequencies known"], body)
+            cells = (
+                at(kind(name), trigger_in_value=inside)
+                .groupby(["largest", "L"])["attention_mass"]
+                .mean()
+            )
+            off = [
+                mass - population_mass(64, 128, L, inside, *s_of(name, s))
+                for (s, L), mass in cells.items()
+                if L in LENGTHS
+            ]
+            known = [
+                population_mass(64, 128, L, inside, *s_of(name, s), "frequencies")
+                for s in EXPONENTS[1:]
+                for L in LENGTHS
+            ]
+            body.append(
+                [
+                    way,
+                    name,
+                    len(off),
+                    f"{np.sqrt(np.mean(np.square(off))):.2f}",
+                    f"{max(off, key=abs):+.2f}",
+                    f"{min(known):.3f}",
+                ]
+            )
+    return markdown(
+        [
+            "trigger",
+            "Zipf",
+            "cells",
+            "rms",
+            "largest",
+            "least attention, label frequencies known",
+        ],
+        body,
+    )
 
 
 def choices():
@@ -180,9 +261,17 @@ def choices():
     usual = at(found, kappa=100.0, eta=1e-3, fresh_batches=False)
     full = usual["gamma2"] == usual["gamma"]
     named = {"as given": usual[full]}
-    named |= {f"kappa = {kappa:g}": at(found, kappa=kappa) for kappa in (0.1, 1, 10, 1000)}
-    named |= {f"eta = {eta:g}": at(found, eta=float(eta)) for eta in (10, 30, 100, 200, 300, 1000)}
-    named |= {f"gamma2 = {rate:g} eta": usual[np.isclose(usual["gamma2"], rate * 1e-3)] for rate in (0.01, 1, 1000)}
+    named |= {
+        f"kappa = {kappa:g}": at(found, kappa=kappa) for kappa in (0.1, 1, 10, 1000)
+    }
+    named |= {
+        f"eta = {eta:g}": at(found, eta=float(eta))
+        for eta in (10, 30, 100, 200, 300, 1000)
+    }
+    named |= {
+        f"gamma2 = {rate:g} eta": usual[np.isclose(usual["gamma2"], rate * 1e-3)]
+        for rate in (0.01, 1, 1000)
+    }
     return named | {"fresh samples": at(found, fresh_batches=True)}
 
 
@@ -192,60 +281,126 @@ def trained():
     for optimizer in ("sgd", "adam"):
         yield f"{optimizer} from zero", at(found, optimizer=optimizer, start="zero")
         for kappa in (0.01, 100.0):
-            yield f"{optimizer} after the recipe, kappa = {kappa:g}", at(found, optimizer=optimizer, start="three_step", kappa=kappa)
+            yield (
+                f"{optimizer} after the recipe, kappa = {kappa:g}",
+                at(found, optimizer=optimizer, start="three_step", kappa=kappa),
+            )
 
 
 def zipf_mends():
-    """Attention, accuracy and accuracy over the rarer half of the vocabulary at s = 1, by choice of the recipe; and after 200 steps."""
+    """Attention, accuracy and accuracy over the rarer half of the vocabulary at s = 1,
+    by choice of the recipe; and after 200 steps.
+    """
     body = []
-    everything = [*choices().items(), *((f"{name}, step 200", at(mine, step=200)) for name, mine in trained())]
+    everything = [
+        *choices().items(),
+        *((f"{name}, step 200", at(mine, step=200)) for name, mine in trained()),
+    ]
     for name, mine in everything:
         cells = []
         for L in (8, 64):
             for inside in WAYS:
-                one = at(mine, L=L, trigger_in_value=inside)[["attention_mass", "accuracy", "rare_memory_accuracy"]].mean()
-                cells.append(", ".join(f"{value:.2f}" for value in one) if one.notna().all() else "not run")
+                one = at(mine, L=L, trigger_in_value=inside)[
+                    ["attention_mass", "accuracy", "rare_memory_accuracy"]
+                ].mean()
+                cells.append(
+                    ", ".join(f"{value:.2f}" for value in one)
+                    if one.notna().all()
+                    else "not run"
+                )
         body.append([name, *cells])
-    return markdown(["", *(f"L = {L}, trigger {way}" for L in (8, 64) for way in WAYS.values())], body)
+    return markdown(
+        ["", *(f"L = {L}, trigger {way}" for L in (8, 64) for way in WAYS.values())],
+        body,
+    )
 
 
 def crossing(lengths, shares):
-    """The length at which a share falls through one half, by a straight line in its logarithm; infinite or 0 where it does not."""
+    """The length at which a share falls through one half, by a straight line in its
+    logarithm; infinite or 0 where it does not.
+    """
     below = np.flatnonzero(np.asarray(shares) < 0.5)
     if not len(below) or below[0] == 0:
         return np.inf if not len(below) else 0.0
-    (x, y), (a, b) = np.log(lengths[below[0] - 1 : below[0] + 1]), shares[below[0] - 1 : below[0] + 1]
+    (x, y), (a, b) = (
+        np.log(lengths[below[0] - 1 : below[0] + 1]),
+        shares[below[0] - 1 : below[0] + 1],
+    )
     return float(np.exp(x + (a - 0.5) / (a - b) * (y - x)))
 
 
 def zipf_breaks():
-    """L at which attention falls below one half, N = 2048, V = 64, d = 128: measured mean; theory (share of tokens above one half)."""
+    """L at which attention falls below one half, N = 2048, V = 64, d = 128: measured
+    mean; theory (share of tokens above one half).
+    """
     body, off = [], []
     for name in KINDS:
         for inside, way in WAYS.items():
             for s in EXPONENTS[1:]:
                 mine = at(kind(name), trigger_in_value=inside, largest=s)
-                measured = mine[mine["L"].isin(LENGTHS)].groupby("L")["attention_mass"].mean()
+                measured = (
+                    mine[mine["L"].isin(LENGTHS)].groupby("L")["attention_mass"].mean()
+                )
                 p, q = (f"zipf(s={exponent})" for exponent in s_of(name, s))
-                models = [Model(V=64, d=128, L=L, trigger_in_value=inside, tokens=p, noise_tokens=q) for L in LENGTHS]
-                ends = [crossing(np.array(LENGTHS), shares) for shares in (measured.to_numpy(), [locked_fraction(m, 2048) for m in models])]
-                body.append([name, way, f"{s:g}", *(f"{end:.1f}" if end < np.inf else "beyond 64" for end in ends)])
+                models = [
+                    Model(
+                        V=64,
+                        d=128,
+                        L=L,
+                        trigger_in_value=inside,
+                        tokens=p,
+                        noise_tokens=q,
+                    )
+                    for L in LENGTHS
+                ]
+                ends = [
+                    crossing(np.array(LENGTHS), shares)
+                    for shares in (
+                        measured.to_numpy(),
+                        [locked_fraction(m, 2048) for m in models],
+                    )
+                ]
+                body.append(
+                    [
+                        name,
+                        way,
+                        f"{s:g}",
+                        *(
+                            f"{end:.1f}" if end < np.inf else "beyond 64"
+                            for end in ends
+                        ),
+                    ]
+                )
                 off += [abs(np.log(ends[1] / ends[0]))] if np.isfinite(ends[0]) else []
-    body.append(["largest abs ln ratio", f"{len(off)} cells", "", "", f"{max(off):.2f}"])
+    body.append(
+        ["largest abs ln ratio", f"{len(off)} cells", "", "", f"{max(off):.2f}"]
+    )
     return markdown(["Zipf", "trigger", "s", "measured L", "theory"], body)
 
 
 def breaking():
-    """Accuracy and attention against N by s, at short and long sequences, V = 64, d = 128."""
+    """Accuracy and attention against N by s, at short and long sequences, V = 64, d =
+    128.
+    """
     found = at(along_N(), V=64, d=128)
     figure, panels = canvas(2, 4, 4.0, sharex=True, sharey=True)
     where = [(L, inside) for L in (8, 256) for inside in WAYS]
     for column, (L, inside) in enumerate(where):
-        for ax, measure in zip(panels[:, column], ("accuracy", "attention_mass"), strict=True):
+        for ax, measure in zip(
+            panels[:, column], ("accuracy", "attention_mass"), strict=True
+        ):
             for s, colour, marker in zip(EXPONENTS, shades(4), MARKERS, strict=False):
                 mine = at(found, L=L, trigger_in_value=inside, s=s)
                 means = mine.groupby("N")[measure].agg(["mean", "sem"])
-                ax.errorbar(means.index, means["mean"], yerr=2 * means["sem"], color=colour, marker=marker, markersize=3, elinewidth=0.7)
+                ax.errorbar(
+                    means.index,
+                    means["mean"],
+                    yerr=2 * means["sem"],
+                    color=colour,
+                    marker=marker,
+                    markersize=3,
+                    elinewidth=0.7,
+                )
             ax.set(xscale="log", ylim=(0, 1.03))
             ax.grid(True)
             log_axis(ax.xaxis)
@@ -253,23 +408,51 @@ def breaking():
         panels[1, column].set(xlabel="N: samples")
     panels[0, 0].set(ylabel=ACCURACY)
     panels[1, 0].set(ylabel="attention on the\ninformative token")
-    above(figure, [line(f"s = {s:g}", color=c, marker=m) for s, c, m in zip(EXPONENTS, shades(4), MARKERS, strict=False)])
+    above(
+        figure,
+        [
+            line(f"s = {s:g}", color=c, marker=m)
+            for s, c, m in zip(EXPONENTS, shades(4), MARKERS, strict=False)
+        ],
+    )
     return "critical", figure
 
 
 def causing():
-    """Attention against L by which tokens have Zipf frequencies; that of infinitely many samples as lines."""
+    """Attention against L by which tokens have Zipf frequencies; that of infinitely
+    many samples as lines.
+    """
     figure, panels = canvas(2, 3, 4.2, sharex=True, sharey=True)
     for row, inside in zip(panels, WAYS, strict=True):
         for ax, s in zip(row, EXPONENTS[1:], strict=True):
             for (name, colour), marker in zip(KINDS.items(), MARKERS, strict=False):
                 mine = at(kind(name), trigger_in_value=inside, largest=s)
-                means = mine.groupby("L")["attention_mass"].agg(["mean", "sem"]).loc[list(LENGTHS)]
-                bars = {"linestyle": "none", "marker": marker, "markersize": 3.5, "elinewidth": 0.7}
-                ax.errorbar(means.index, means["mean"], yerr=2 * means["sem"], color=colour, **bars)
-                endless = [population_mass(64, 128, L, inside, *s_of(name, s)) for L in LENGTHS]
+                means = (
+                    mine.groupby("L")["attention_mass"]
+                    .agg(["mean", "sem"])
+                    .loc[list(LENGTHS)]
+                )
+                bars = {
+                    "linestyle": "none",
+                    "marker": marker,
+                    "markersize": 3.5,
+                    "elinewidth": 0.7,
+                }
+                ax.errorbar(
+                    means.index,
+                    means["mean"],
+                    yerr=2 * means["sem"],
+                    color=colour,
+                    **bars,
+                )
+                endless = [
+                    population_mass(64, 128, L, inside, *s_of(name, s)) for L in LENGTHS
+                ]
                 ax.plot(LENGTHS, endless, color=colour, linestyle=DASH, linewidth=0.9)
-            known = [population_mass(64, 128, L, inside, s, s, "frequencies") for L in LENGTHS]
+            known = [
+                population_mass(64, 128, L, inside, s, s, "frequencies")
+                for L in LENGTHS
+            ]
             ax.plot(LENGTHS, known, color="black", linestyle=":", linewidth=0.9)
             ax.set(xscale="log", ylim=(0, 1.05))
             ax.grid(True)
@@ -279,29 +462,79 @@ def causing():
         ax.set(title=f"s = {s:g}")
     figure.supxlabel("L: sequence length, tokens", fontsize=8)
     figure.supylabel(ATTENTION, fontsize=8)
-    entries = [line(f"Zipf: {name}", color=c, marker=m, linestyle="none") for (name, c), m in zip(KINDS.items(), MARKERS, strict=False)]
-    entries += [line("infinitely many samples", linestyle=DASH), line("the same, label frequencies known", color="black", linestyle=":")]
+    entries = [
+        line(f"Zipf: {name}", color=c, marker=m, linestyle="none")
+        for (name, c), m in zip(KINDS.items(), MARKERS, strict=False)
+    ]
+    entries += [
+        line("infinitely many samples", linestyle=DASH),
+        line("the same, label frequencies known", color="black", linestyle=":"),
+    ]
     above(figure, entries)
     return "cause", figure
 
 
 def mending():
-    """Attention and accuracy against eta, and against the step from zero and after the recipe, s = 1."""
+    """Attention and accuracy against eta, and against the step from zero and after the
+    recipe, s = 1.
+    """
     figure, panels = canvas(2, 3, 4.2, sharey=True)
-    measures = (("attention_mass", "attention on the\ninformative token"), ("accuracy", ACCURACY))
-    of_eta = at(recipe(), V=64, d=128, N=2048, s=1.0, noise_s=1.0, kappa=100.0, fresh_batches=False).query("gamma2 == gamma")
+    measures = (
+        ("attention_mass", "attention on the\ninformative token"),
+        ("accuracy", ACCURACY),
+    )
+    of_eta = at(
+        recipe(),
+        V=64,
+        d=128,
+        N=2048,
+        s=1.0,
+        noise_s=1.0,
+        kappa=100.0,
+        fresh_batches=False,
+    ).query("gamma2 == gamma")
     where = [(L, inside) for L in (8, 64) for inside in WAYS]
     looks = dict(zip(where, zip(MARKERS, shades(4), strict=False), strict=True))
-    steps = dict(zip((name for name, _ in trained()), zip(MARKERS, ("#D55E00", "#0072B2", "0.55") * 2, strict=False), strict=False))
+    steps = dict(
+        zip(
+            (name for name, _ in trained()),
+            zip(MARKERS, ("#D55E00", "#0072B2", "0.55") * 2, strict=False),
+            strict=False,
+        )
+    )
     for row, (measure, label) in zip(panels, measures, strict=True):
         for (L, inside), (marker, colour) in looks.items():
-            means = at(of_eta, L=L, trigger_in_value=inside).groupby("eta")[measure].agg(["mean", "sem"])
-            row[0].errorbar(means.index, means["mean"], yerr=2 * means["sem"], color=colour, marker=marker, markersize=3, elinewidth=0.7)
+            means = (
+                at(of_eta, L=L, trigger_in_value=inside)
+                .groupby("eta")[measure]
+                .agg(["mean", "sem"])
+            )
+            row[0].errorbar(
+                means.index,
+                means["mean"],
+                yerr=2 * means["sem"],
+                color=colour,
+                marker=marker,
+                markersize=3,
+                elinewidth=0.7,
+            )
         for ax, L in zip(row[1:], (8, 64), strict=True):
             for name, mine in trained():
                 marker, colour = steps[name]
-                means = at(mine, L=L, trigger_in_value=False).query("step > 0").groupby("step")[measure].mean()
-                ax.plot(means.index, means, color=colour, marker=marker, markersize=2.5, linestyle="-" if "adam" in name else DASH)
+                means = (
+                    at(mine, L=L, trigger_in_value=False)
+                    .query("step > 0")
+                    .groupby("step")[measure]
+                    .mean()
+                )
+                ax.plot(
+                    means.index,
+                    means,
+                    color=colour,
+                    marker=marker,
+                    markersize=2.5,
+                    linestyle="-" if "adam" in name else DASH,
+                )
         row[0].set(ylabel=label, xlabel="eta")
         for ax, L in zip(row[1:], (8, 64), strict=True):
             ax.set(xlabel=f"step, L = {L}, trigger out")
@@ -309,8 +542,14 @@ def mending():
             ax.set(xscale="log", ylim=(0, 1.03))
             ax.grid(True)
             log_axis(ax.xaxis)
-    entries = [line(f"L = {L}, trigger {'in' if inside else 'out'}", color=c, marker=m) for (L, inside), (m, c) in looks.items()]
-    entries += [line(name, color=c, marker=m, linestyle="-" if "adam" in name else DASH) for name, (m, c) in steps.items()]
+    entries = [
+        line(f"L = {L}, trigger {'in' if inside else 'out'}", color=c, marker=m)
+        for (L, inside), (m, c) in looks.items()
+    ]
+    entries += [
+        line(name, color=c, marker=m, linestyle="-" if "adam" in name else DASH)
+        for name, (m, c) in steps.items()
+    ]
     above(figure, entries)
     return "mend", figure
 

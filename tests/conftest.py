@@ -1,6 +1,7 @@
 """Strict types and ranks, arrays held to their annotations, and which tests run.
 
-Compiled programs are kept from one session of tests to the next, for all processes that they start.
+Compiled programs are kept from one session of tests to the next, for all processes that
+they start.
 """
 
 import os
@@ -11,8 +12,12 @@ from typing import Literal
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ["JAXRECALL_CACHE"] = ""  # leaves the user's cache alone
-os.environ["PYTHONDONTWRITEBYTECODE"] = ""  # a hundred processes start, and each would compile every module that it imports
-os.environ["OPENBLAS_NUM_THREADS"] = "1"  # it counts cores when it is loaded, before a worker keeps to one
+os.environ["PYTHONDONTWRITEBYTECODE"] = (
+    ""  # a hundred processes start, and each would compile every module that it imports
+)
+os.environ["OPENBLAS_NUM_THREADS"] = (
+    "1"  # it counts cores when it is loaded, before a worker keeps to one
+)
 
 import attack
 import jax
@@ -28,8 +33,13 @@ from jaxrecall.simulator.world import Arguments, Trained, World
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
-for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
-    if signal.getsignal(number) is signal.SIG_IGN:  # under nohup or in the background; the processes under test would inherit it
+for number, usual in (
+    (signal.SIGINT, signal.default_int_handler),
+    (signal.SIGHUP, signal.SIG_DFL),
+):
+    if (
+        signal.getsignal(number) is signal.SIG_IGN
+    ):  # under nohup or in the background; the processes under test would inherit it
         signal.signal(number, usual)
 
 for record in (Realization, Embeddings, Arguments, World, Trained):
@@ -47,17 +57,33 @@ REFERENCE = [
     (descent, "_loss", ("activation", "trigger_in_value")),
     (descent, "_train", ("law", "activation", "trigger_in_value")),
 ]
-"""What the reference compiles, by module, name and static arguments; not what draws, as bits of embeddings are compared."""
+"""What the reference compiles, by module, name and static arguments; not what draws, as
+bits of embeddings are compared.
+"""
 
-PROGRAMS = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "jaxrecall-tests"
-"""Programs that tests compiled. JAX finds one again by its code, its options and the version of JAX."""
+PROGRAMS = (
+    Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "jaxrecall-tests"
+)
+"""Programs that tests compiled. JAX finds one again by its code, its options and the
+version of JAX.
+"""
 
 MAX_BYTES = 2**29  # some five thousand programs
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--slow", action="store_true", help="run everything: also the tests marked slow or system")
-    parser.addoption("--kills", type=int, default=4, metavar="N", help="kills of each test of test_kills.py (default: 4)")
+    parser.addoption(
+        "--slow",
+        action="store_true",
+        help="run everything: also the tests marked slow or system",
+    )
+    parser.addoption(
+        "--kills",
+        type=int,
+        default=4,
+        metavar="N",
+        help="kills of each test of test_kills.py (default: 4)",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -68,13 +94,22 @@ def pytest_configure(config: pytest.Config) -> None:
     else:
         forget_oldest(PROGRAMS)
     attack.full_counts = config.getoption("--slow")
-    settings = {"jax_compilation_cache_dir": PROGRAMS, "jax_persistent_cache_min_compile_time_secs": 0.1}
+    settings = {
+        "jax_compilation_cache_dir": PROGRAMS,
+        "jax_persistent_cache_min_compile_time_secs": 0.1,
+    }
     if not attack.full_counts:
-        program.compile = vmapped.compile = lambda lowered, light: lowered.compile(compiler_options=UNOPTIMISED)
+        program.compile = vmapped.compile = lambda lowered, light: lowered.compile(
+            compiler_options=UNOPTIMISED
+        )
         for module, name, static in REFERENCE:
             setattr(module, name, quickly_outside(getattr(module, name), static))
-        os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "true"  # in the processes that tests start
-        jax.config.update("jax_disable_most_optimizations", False)  # and not here, which may be a worker of pytest
+        os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = (
+            "true"  # in the processes that tests start
+        )
+        jax.config.update(
+            "jax_disable_most_optimizations", False
+        )  # and not here, which may be a worker of pytest
     for name, value in settings.items():
         os.environ[name.upper()] = str(value)
         jax.config.update(name, str(value) if isinstance(value, Path) else value)
@@ -87,10 +122,14 @@ def optimised(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 MAX_MAPS = 35_000
-"""Memory maps of a test process beyond which its programs are forgotten. Each takes tens; Linux allows 65,530, and then JAX crashes."""
+"""Memory maps of a test process beyond which its programs are forgotten. Each takes
+tens; Linux allows 65,530, and then JAX crashes.
+"""
 
 
-def _how_often(fixture_name: str, config: pytest.Config) -> Literal["function", "module"]:
+def _how_often(
+    fixture_name: str, config: pytest.Config
+) -> Literal["function", "module"]:
     """Slow tests of one file compile more than a process may hold."""
     return "function" if config.getoption("--slow") else "module"
 
@@ -105,7 +144,9 @@ def _forget_programs():
 
 
 def keep_to_a_core(worker: int) -> None:
-    """A worker of pytest has a core of its own: the threads of two that share two cores wait for each other."""
+    """A worker of pytest has a core of its own: the threads of two that share two cores
+    wait for each other.
+    """
     if hasattr(os, "sched_setaffinity"):
         cores = sorted(os.sched_getaffinity(0))
         os.sched_setaffinity(0, {cores[worker % len(cores)]})
@@ -113,7 +154,13 @@ def keep_to_a_core(worker: int) -> None:
 
 def forget_oldest(folder: Path) -> None:
     """Removes what was read last the longest ago, if the folder is too large."""
-    files = sorted(((path.stat().st_atime, path.stat().st_size, path) for path in folder.glob("*")), reverse=True)
+    files = sorted(
+        (
+            (path.stat().st_atime, path.stat().st_size, path)
+            for path in folder.glob("*")
+        ),
+        reverse=True,
+    )
     kept = list(accumulate(size for _, size, _ in files))
     if kept and kept[-1] > MAX_BYTES:
         for total, (_, _, path) in zip(kept, files, strict=True):
@@ -121,10 +168,14 @@ def forget_oldest(folder: Path) -> None:
                 path.unlink(missing_ok=True)
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> None:
     if config.getoption("--slow"):
         return
     for item in items:
         for marker, reason in ON_REQUEST.items():
-            if item.get_closest_marker(marker):  # not item.keywords, which hold the names of folders too
+            if item.get_closest_marker(
+                marker
+            ):  # not item.keywords, which hold the names of folders too
                 item.add_marker(pytest.mark.skip(reason=f"{marker}: {reason}"))

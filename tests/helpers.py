@@ -1,4 +1,6 @@
-"""The float64 oracle, and the streamed program opened up so that tests can look inside and change what was drawn."""
+"""The float64 oracle, and the streamed program opened up so that tests can look inside
+and change what was drawn.
+"""
 
 from __future__ import annotations
 
@@ -38,16 +40,35 @@ from jaxrecall.simulator.world import Arguments, World, arguments, draw
 
 ROOT = Path(__file__).parent.parent
 NO_FIGURE = ("--shard", "0/1")
-"""Words of a sweep that computes all runs and draws no figure, which is left to the call without --shard."""
+"""Words of a sweep that computes all runs and draws no figure, which is left to the
+call without --shard.
+"""
 
-METRICS = ("n_correct", "accuracy", "memory_accuracy", "step1_memory_accuracy", "train_accuracy", "attention_mass", "attention_top1")
-METRICS += ("trigger_score", "score_std", "snr", "trigger_cosine", "test_margin", "n_tied")
+METRICS = (
+    "n_correct",
+    "accuracy",
+    "memory_accuracy",
+    "step1_memory_accuracy",
+    "train_accuracy",
+    "attention_mass",
+    "attention_top1",
+)
+METRICS += (
+    "trigger_score",
+    "score_std",
+    "snr",
+    "trigger_cosine",
+    "test_margin",
+    "n_tied",
+)
 
 
 def hold_to_annotations(record: Any) -> None:
-    """From now on every array of this NamedTuple, dataclass or eqx.Module has the shape and dtype of its annotation when one is made.
+    """From now on every array of this NamedTuple, dataclass or eqx.Module has the shape
+    and dtype of its annotation when one is made.
 
-    A NamedTuple is held to them by _replace too, and so must not be a pytree that JAX maps to other leaves; the others may.
+    A NamedTuple is held to them by _replace too, and so must not be a pytree that JAX
+    maps to other leaves; the others may.
     """
     if dataclasses.is_dataclass(record):
         jaxtyped(record, typechecker=beartype)
@@ -58,9 +79,15 @@ def hold_to_annotations(record: Any) -> None:
 
 
 def combinations(*values: Iterable[Any], often: Callable[..., bool]) -> list[Any]:
-    """Parameters of a test: all combinations of values; those that are not `often` run with --slow alone."""
+    """Parameters of a test: all combinations of values; those that are not `often` run
+    with --slow alone.
+    """
     return [
-        pytest.param(*each, id="-".join(map(str, each)), marks=() if often(*each) else pytest.mark.slow)
+        pytest.param(
+            *each,
+            id="-".join(map(str, each)),
+            marks=() if often(*each) else pytest.mark.slow,
+        )
         for each in itertools.product(*values)
     ]
 
@@ -76,7 +103,9 @@ def known(options: dict[str, Any]) -> dict[str, Any]:
 
     def is_known(name: str) -> bool:
         try:
-            jax.jit(lambda x: x, compiler_options={name: options[name]}).lower(0.0).compile()
+            jax.jit(lambda x: x, compiler_options={name: options[name]}).lower(
+                0.0
+            ).compile()
         except jax.errors.JaxRuntimeError:
             return False
         return True
@@ -86,90 +115,156 @@ def known(options: dict[str, Any]) -> dict[str, Any]:
 
 UNOPTIMISED = known(
     program.LIGHT
-    | {"xla_llvm_disable_expensive_passes": True, "xla_backend_optimization_level": 0, "xla_cpu_parallel_codegen_split_count": 1}
+    | {
+        "xla_llvm_disable_expensive_passes": True,
+        "xla_backend_optimization_level": 0,
+        "xla_cpu_parallel_codegen_split_count": 1,
+    }
 )
-"""Options of light programs, no optimisation of machine code, and one unit of it: a test runs a program for moments and waits
-long for its compilation."""
+"""Options of light programs, no optimisation of machine code, and one unit of it: a
+test runs a program for moments and waits long for its compilation.
+"""
 
 quickly = functools.partial(jax.jit, compiler_options=UNOPTIMISED)
 
 
 @functools.partial(quickly, static_argnames=("activation", "trigger_in_value"))
-def _gradients(V_mat: Any, W_KQ: Any, e: Embeddings, batch: tuple[Any, Any, Any], activation: str, trigger_in_value: bool) -> Any:
+def _gradients(
+    V_mat: Any,
+    W_KQ: Any,
+    e: Embeddings,
+    batch: tuple[Any, Any, Any],
+    activation: str,
+    trigger_in_value: bool,
+) -> Any:
     def loss(V_mat: Any, W_KQ: Any) -> Any:
-        return model.loss(model.Recall(V_mat, W_KQ, e, activation, trigger_in_value), *batch)
+        return model.loss(
+            model.Recall(V_mat, W_KQ, e, activation, trigger_in_value), *batch
+        )
 
     return jax.grad(loss, (0, 1))(V_mat, W_KQ)
 
 
 def autodiff_three_step(r: Realization, point: Point) -> ThreeStep:
-    """The three steps by float64 automatic differentiation of the whole loss: the judge of every closed form."""
+    """The three steps by float64 automatic differentiation of the whole loss: the judge
+    of every closed form.
+    """
     with jax.enable_x64(True):
-        e = Embeddings(*(None if a is None else jnp.asarray(a, jnp.float64) for a in r[:5]))
+        e = Embeddings(
+            *(None if a is None else jnp.asarray(a, jnp.float64) for a in r[:5])
+        )
 
         def gradients(step: int, V_mat: Any, W_KQ: Any) -> Any:
             train = (r.train_tokens, r.train_positions, r.train_labels)
-            batch = tuple(jnp.asarray(a[step] if point.fresh_batches else a) for a in train)
-            return _gradients(V_mat, W_KQ, e, batch, point.activation, point.trigger_in_value)
+            batch = tuple(
+                jnp.asarray(a[step] if point.fresh_batches else a) for a in train
+            )
+            return _gradients(
+                V_mat, W_KQ, e, batch, point.activation, point.trigger_in_value
+            )
 
         def descend(parameters: Any, gradient: Any, rate: float) -> Any:
             sgd = optax.sgd(rate)
-            return optax.apply_updates(parameters, sgd.update(gradient, sgd.init(parameters))[0])
+            return optax.apply_updates(
+                parameters, sgd.update(gradient, sgd.init(parameters))[0]
+            )
 
-        V0, W0 = jnp.zeros((point.d, point.p), jnp.float64), jnp.zeros((point.d, point.d), jnp.float64)
+        V0, W0 = (
+            jnp.zeros((point.d, point.p), jnp.float64),
+            jnp.zeros((point.d, point.d), jnp.float64),
+        )
         V1 = descend(V0, gradients(0, V0, W0)[0], point.eta)
         W1 = descend(W0, gradients(1, V1, W0)[1], point.gamma)
         V2 = descend(V1, gradients(2, V1, W1)[0], point.gamma2)
         return ThreeStep(np.asarray(V1), np.asarray(W1 @ e.z_eos), np.asarray(V2))
 
 
-def diagnose(realization: Realization, point: Point, learned: ThreeStep, redraws: np.ndarray) -> dict[str, float | None]:
-    """The columns that `diagnose` adds to the row of a run: float64, in NumPy, from `three_step` and redraws of W_in (n, m, d).
+def diagnose(
+    realization: Realization, point: Point, learned: ThreeStep, redraws: np.ndarray
+) -> dict[str, float | None]:
+    """The columns that `diagnose` adds to the row of a run: float64, in NumPy, from
+    `three_step` and redraws of W_in (n, m, d).
 
-    The score of token v is s(v) = z_in(v)^T w, w = W_KQ z_eos; what it varies over the vocabulary competes with the trigger's score
-    z_trig^T w. By Gram-Schmidt, w is the sum of four vectors, so s is the sum of four noises:
+    The score of token v is s(v) = z_in(v)^T w, w = W_KQ z_eos; what it varies over the
+    vocabulary competes with the trigger's score z_trig^T w. By Gram-Schmidt, w is the
+    sum of four vectors, so s is the sum of four noises:
 
         leakage    along z_trig, which the token embeddings are not orthogonal to
-        bias       of the rest, along Sigma_c zbar: the mean embedding zbar as the covariance Sigma_c of the rows of Z_in passes it on
-        mlp        of the rest, what differs from its mean over redraws of W_in with data and embeddings held; 0 without an MLP
+        bias       of the rest, along Sigma_c zbar: the mean embedding zbar as the
+            covariance Sigma_c of the rows of Z_in passes it on
+        mlp        of the rest, what differs from its mean over redraws of W_in with
+            data and embeddings held; 0 without an MLP
         gradient   what is left: that mean
     """
     r, mean_w = realization.astype(np.float64), learned.w
     if point.m:
-        mean_w = np.mean([three_step(realization._replace(W_in=W_in), point).w for W_in in redraws], axis=0)
+        mean_w = np.mean(
+            [three_step(realization._replace(W_in=W_in), point).w for W_in in redraws],
+            axis=0,
+        )
     scale = np.abs(learned.w).max() or 1.0
     scores = r.Z_in @ split(r, learned.w / scale, mean_w / scale).T
-    return noise_columns(np.cov(scores, rowvar=False, ddof=0), float(r.z_trig @ learned.w / scale))
+    return noise_columns(
+        np.cov(scores, rowvar=False, ddof=0), float(r.z_trig @ learned.w / scale)
+    )
 
 
 def split(r: Realization, w: np.ndarray, mean_w: np.ndarray) -> np.ndarray:
-    """(4, d): w as the sum of its parts, in the order of NOISES; `mean_w` is its mean over redraws of W_in."""
+    """(4, d): w as the sum of its parts, in the order of NOISES; `mean_w` is its mean
+    over redraws of W_in.
+    """
     zbar = r.Z_in.mean(0)
     Sigma_c = np.cov(r.Z_in, rowvar=False, ddof=0).reshape(len(zbar), -1)
     drift = Sigma_c @ zbar
     trigger = r.z_trig / np.linalg.norm(r.z_trig)
     own = drift - (drift @ trigger) * trigger
-    rounding = np.linalg.norm(drift) + np.trace(Sigma_c) * np.linalg.norm(zbar) / len(r.Z_in)
-    bias = own / np.linalg.norm(own) if np.linalg.norm(own) > 1e-5 * rounding else np.zeros_like(own)
+    rounding = np.linalg.norm(drift) + np.trace(Sigma_c) * np.linalg.norm(zbar) / len(
+        r.Z_in
+    )
+    bias = (
+        own / np.linalg.norm(own)
+        if np.linalg.norm(own) > 1e-5 * rounding
+        else np.zeros_like(own)
+    )
 
     def rest(x: np.ndarray) -> np.ndarray:
         return x - (x @ trigger) * trigger - (x @ bias) * bias
 
-    return np.stack([(w @ trigger) * trigger, (w @ bias) * bias, rest(w) - rest(mean_w), rest(mean_w)])
+    return np.stack(
+        [
+            (w @ trigger) * trigger,
+            (w @ bias) * bias,
+            rest(w) - rest(mean_w),
+            rest(mean_w),
+        ]
+    )
 
 
 def redraws(point: Point, seed: int) -> np.ndarray:
-    """(REDRAWS, m, d) float32: the independent copies of W_in that `diagnose` puts in its place."""
+    """(REDRAWS, m, d) float32: the independent copies of W_in that `diagnose` puts in
+    its place.
+    """
     streams, _ = run_keys([Run(point, seed)])
-    return np.stack([task.redrawn_first_layer(streams[0], r, point.d, point.m, (point.m, point.d)) for r in range(REDRAWS)])
+    return np.stack(
+        [
+            task.redrawn_first_layer(
+                streams[0], r, point.d, point.m, (point.m, point.d)
+            )
+            for r in range(REDRAWS)
+        ]
+    )
 
 
 def quickly_outside(jitted: Any, static: Sequence[str]) -> Callable[..., Any]:
-    """The same function, not optimised where it is a program of its own and no part of one."""
+    """The same function, not optimised where it is a program of its own and no part of
+    one.
+    """
     quick = quickly(jitted.__wrapped__, static_argnames=static)
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        traced = any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((args, kwargs)))
+        traced = any(
+            isinstance(leaf, Tracer) for leaf in jax.tree.leaves((args, kwargs))
+        )
         return (jitted if traced else quick)(*args, **kwargs)
 
     return call
@@ -182,17 +277,33 @@ def _draw(run: Arguments, shape: Shape) -> World:
 
 
 def of_embeddings(run: Arguments, shape: Shape) -> tuple[Arguments, Shape]:
-    """What the draw of embeddings and labels reads of them: shapes that differ in training share its program."""
+    """What the draw of embeddings and labels reads of them: shapes that differ in
+    training share its program.
+    """
     laws = {name: getattr(shape, name) for name in ("embedding", "embedding_out")}
-    parameters = {name: value for name, value in run.parameters.items() if name.startswith("embedding")}
-    return replace(run, parameters=parameters, token_laws=None), Shape(shape.V, shape.d, shape.m, "relu" if shape.m else "none", **laws)
+    parameters = {
+        name: value
+        for name, value in run.parameters.items()
+        if name.startswith("embedding")
+    }
+    return replace(run, parameters=parameters, token_laws=None), Shape(
+        shape.V, shape.d, shape.m, "relu" if shape.m else "none", **laws
+    )
 
 
 def without_embeddings(world: World) -> World:
-    """The world without what made its embeddings, which training does not read: laws of embeddings share its program."""
-    parameters = {name: value for name, value in world.run.parameters.items() if not name.startswith("embedding")}
+    """The world without what made its embeddings, which training does not read: laws of
+    embeddings share its program.
+    """
+    parameters = {
+        name: value
+        for name, value in world.run.parameters.items()
+        if not name.startswith("embedding")
+    }
     shape = replace(world.shape, embedding="", embedding_out="")
-    return replace(world, run=replace(world.run, parameters=parameters, given={}), shape=shape)
+    return replace(
+        world, run=replace(world.run, parameters=parameters, given={}), shape=shape
+    )
 
 
 @quickly
@@ -208,21 +319,36 @@ def _trace(world: World) -> Any:
     def and_parameters(world: World, params: Any, w: Any, *rest: Any) -> Any:
         return measured(world, params, w, *rest) | {"params": {"w": w, **params}}
 
-    with jax.default_matmul_precision("highest"), patch.object(record, "at_step", and_parameters):
+    with (
+        jax.default_matmul_precision("highest"),
+        patch.object(record, "at_step", and_parameters),
+    ):
         return training.run(world)[1]["trace"]
 
 
-def drawn(point: Point, seed: int, shape: Shape, tile: int = 512, **changes: Any) -> World:
+def drawn(
+    point: Point, seed: int, shape: Shape, tile: int = 512, **changes: Any
+) -> World:
     """What the compiled program draws for a run; `changes` replace its arguments."""
     run = jax.tree.map(lambda a: a[0, ...], arguments([Run(point, seed)], shape))
     run = replace(run, **{name: np.asarray(value) for name, value in changes.items()})
-    return replace(_draw(*of_embeddings(run, shape)), run=jax.tree.map(jnp.asarray, run), shape=replace(shape, tile=tile))
+    return replace(
+        _draw(*of_embeddings(run, shape)),
+        run=jax.tree.map(jnp.asarray, run),
+        shape=replace(shape, tile=tile),
+    )
 
 
 def streamed(
-    point: Point, seed: int, shape: Shape, change: Callable[[World], World] = lambda w: w, tile: int = 512
+    point: Point,
+    seed: int,
+    shape: Shape,
+    change: Callable[[World], World] = lambda w: w,
+    tile: int = 512,
 ) -> tuple[ThreeStep, dict[str, Any]]:
-    """V1, w, V2 and the metrics of the float32 program; `change` may alter what was drawn before it trains."""
+    """V1, w, V2 and the metrics of the float32 program; `change` may alter what was
+    drawn before it trains.
+    """
     trained, raw = _train(without_embeddings(change(drawn(point, seed, shape, tile))))
     V1, w, V2 = (np.asarray(a, np.float64) for a in (trained.V1, trained.w, trained.V2))
     d, p = point.d, point.p
@@ -235,40 +361,88 @@ def streamed(
     return streamed(point, seed, shape.fallback, change, tile)
 
 
-def traced(point: Point, seed: int, shape: Shape, change: Callable[[World], World] = lambda w: w, tile: int = 512) -> list[dict[str, Any]]:
-    """Raw records of the float32 program at each recorded step, with what it trained under `params`, padding cut off."""
-    records = jax.device_get(_trace(without_embeddings(change(drawn(point, seed, shape, tile)))))
+def traced(
+    point: Point,
+    seed: int,
+    shape: Shape,
+    change: Callable[[World], World] = lambda w: w,
+    tile: int = 512,
+) -> list[dict[str, Any]]:
+    """Raw records of the float32 program at each recorded step, with what it trained
+    under `params`, padding cut off.
+    """
+    records = jax.device_get(
+        _trace(without_embeddings(change(drawn(point, seed, shape, tile))))
+    )
     V, d, p = point.V, point.d, point.p
-    sizes = {"V_mat": (d, p), "w": (d,), "W_KQ": (d, d), "Z_in": (V, d), "Z_out": (V, d), "z_trig": (d,), "W_in": (p, d)}
-    params = {name: a[(slice(None), *map(slice, sizes[name]))] for name, a in records.pop("params").items()}
+    sizes = {
+        "V_mat": (d, p),
+        "w": (d,),
+        "W_KQ": (d, d),
+        "Z_in": (V, d),
+        "Z_out": (V, d),
+        "z_trig": (d,),
+        "W_in": (p, d),
+    }
+    params = {
+        name: a[(slice(None), *map(slice, sizes[name]))]
+        for name, a in records.pop("params").items()
+    }
     both = records | {"params": params}
-    return [jax.tree.map(lambda a, i=i: a[i], both) for i in range(len(point.recorded_steps))]
+    return [
+        jax.tree.map(lambda a, i=i: a[i], both)
+        for i in range(len(point.recorded_steps))
+    ]
 
 
-def executed(compiled: program.Program, runs: Sequence[tuple[Point, int]]) -> list[dict[str, Any] | None]:
-    """The metrics of runs of the recipe alone, a row each; None where a guard turns a run away."""
-    return [metrics and metrics[0] for metrics in program.execute(compiled, [Run(*run) for run in runs])[0]]
+def executed(
+    compiled: program.Program, runs: Sequence[tuple[Point, int]]
+) -> list[dict[str, Any] | None]:
+    """The metrics of runs of the recipe alone, a row each; None where a guard turns a
+    run away.
+    """
+    return [
+        metrics and metrics[0]
+        for metrics in program.execute(compiled, [Run(*run) for run in runs])[0]
+    ]
 
 
-def assert_same_metrics(a: dict[str, Any], b: dict[str, Any], rtol: float = 1e-4, but: tuple[str, ...] = ()) -> None:
+def assert_same_metrics(
+    a: dict[str, Any], b: dict[str, Any], rtol: float = 1e-4, but: tuple[str, ...] = ()
+) -> None:
     """Counts equal, other metrics within float tolerance."""
     for name in METRICS:
         if name not in but:
-            same = a[name] is b[name] if None in (a[name], b[name]) else np.isclose(a[name], b[name], rtol=rtol, atol=1e-6)
+            same = (
+                a[name] is b[name]
+                if None in (a[name], b[name])
+                else np.isclose(a[name], b[name], rtol=rtol, atol=1e-6)
+            )
             assert same, (name, a[name], b[name])
 
 
-def python(code: str, timeout: float = 300, **environment: str) -> subprocess.CompletedProcess[str]:
+def python(
+    code: str, timeout: float = 300, **environment: str
+) -> subprocess.CompletedProcess[str]:
     """Runs code in a fresh interpreter; output captured."""
     return subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=timeout, cwd=ROOT, env={**os.environ, **environment}
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        cwd=ROOT,
+        env={**os.environ, **environment},
     )
 
 
 def papers_script(name: str) -> Any:
-    """The module results/papers/NAME.py, under a name that the module of the same name beside the grids does not have."""
+    """The module results/papers/NAME.py, under a name that the module of the same name
+    beside the grids does not have.
+    """
     folder = ROOT / "results/papers"
-    spec = importlib.util.spec_from_file_location(f"papers_{name}", folder / f"{name}.py")
+    spec = importlib.util.spec_from_file_location(
+        f"papers_{name}", folder / f"{name}.py"
+    )
     assert spec
     assert spec.loader
     made = importlib.util.module_from_spec(spec)

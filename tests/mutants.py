@@ -1,13 +1,16 @@
-"""How much the fast tests see: forty small faults, each planted alone, and whether a test of its room fails.
+"""How much the fast tests see: forty small faults, each planted alone, and whether a
+test of its room fails.
 
     nice python tests/mutants.py [room ...] [--only 3 17] [--minutes 90]
 
-The package is copied, one fault is planted, and the fast tests of its room run, the closest first,
-up to the first that fails and for 5 minutes at most. A fault whose line is no longer there is "gone".
+The package is copied, one fault is planted, and the fast tests of its room run, the
+closest first, up to the first that fails and for 5 minutes at most. A fault whose line
+is no longer there is "gone".
 
-Where the faults stand was drawn: of every room the lines of code with a comparison, a sum, a sign or a
-condition, shuffled by `random.Random(43)`; on the first ten of these that can be wrong without being a
-mere matter of speed, a fault was written that somebody could make.
+Where the faults stand was drawn: of every room the lines of code with a comparison, a
+sum, a sign or a condition, shuffled by `random.Random(43)`; on the first ten of these
+that can be wrong without being a mere matter of speed, a fault was written that
+somebody could make.
 """
 
 from __future__ import annotations
@@ -26,11 +29,24 @@ ROOT = Path(__file__).parent.parent
 SECONDS = 300
 
 ROOMS = {
-    "simulator": "tests/simulator tests/sweep/test_shipped_simulators.py tests/sweep/test_custom.py",
-    "store": "test_store test_readers test_names test_damage test_any_folder test_shard test_status test_api test_sweep",
-    "search": "test_crossing test_search tests/analysis/test_fit.py tests/analysis/test_best.py tests/analysis/test_latex.py "
-    "tests/analysis/test_any_table.py tests/analysis/test_pandas_tables.py tests/analysis/test_report.py",
-    "grid": "test_grid test_names test_any_document test_plan test_search test_api test_custom",
+    "simulator": (
+        "tests/simulator tests/sweep/test_shipped_simulators.py"
+        " tests/sweep/test_custom.py"
+    ),
+    "store": (
+        "test_store test_readers test_names test_damage test_any_folder test_shard"
+        " test_status test_api test_sweep"
+    ),
+    "search": (
+        "test_crossing test_search tests/analysis/test_fit.py"
+        " tests/analysis/test_best.py tests/analysis/test_latex.py"
+        " tests/analysis/test_any_table.py tests/analysis/test_pandas_tables.py"
+        " tests/analysis/test_report.py"
+    ),
+    "grid": (
+        "test_grid test_names test_any_document test_plan test_search test_api"
+        " test_custom"
+    ),
 }
 """The tests of each room; a bare name is a file of tests/sweep."""
 
@@ -43,16 +59,61 @@ class Mutant(NamedTuple):
     first: str = ""  # tests of its room that run before the others
 
 
-SIMULATOR, STORE, FIT, SWEEP, GRID = (f"jaxrecall/{room}" for room in ("simulator", "sweep/store", "analysis/fit", "sweep", "sweep/grid"))
+SIMULATOR, STORE, FIT, SWEEP, GRID = (
+    f"jaxrecall/{room}"
+    for room in ("simulator", "sweep/store", "analysis/fit", "sweep", "sweep/grid")
+)
 
 MUTANTS = [
-    Mutant("simulator", f"{SIMULATOR}/forms.py", "if point.is_memory:", "if not point.is_memory:", "test_memory"),
-    Mutant("simulator", f"{SIMULATOR}/metrics.py", "else run.L - 1  #", "else run.L - 2  #", "test_packaging"),
-    Mutant("simulator", f"{SIMULATOR}/gradient.py", "p @ table - gather(table, y)", "p @ table + gather(table, y)", "test_descent"),
-    Mutant("simulator", f"{SIMULATOR}/record.py", "dict(zip(NORMS, map(", "dict(zip(NORMS[::-1], map(", "test_traces"),
-    Mutant("simulator", f"{SIMULATOR}/pool_draws.py", "jnp.sqrt(mean) * (x - jnp.sum(", "jnp.sqrt(mean) * (x + jnp.sum(", "test_pool"),
-    Mutant("simulator", f"{SIMULATOR}/forward.py", "gather(self.rows, row + first)", "gather(self.rows, row)", "test_forms"),
-    Mutant("simulator", f"{SIMULATOR}/world.py", "table - mean[None], f32(0))", "table + mean[None], f32(0))", "test_diagnosis"),
+    Mutant(
+        "simulator",
+        f"{SIMULATOR}/forms.py",
+        "if point.is_memory:",
+        "if not point.is_memory:",
+        "test_memory",
+    ),
+    Mutant(
+        "simulator",
+        f"{SIMULATOR}/metrics.py",
+        "else run.L - 1  #",
+        "else run.L - 2  #",
+        "test_packaging",
+    ),
+    Mutant(
+        "simulator",
+        f"{SIMULATOR}/gradient.py",
+        "p @ table - gather(table, y)",
+        "p @ table + gather(table, y)",
+        "test_descent",
+    ),
+    Mutant(
+        "simulator",
+        f"{SIMULATOR}/record.py",
+        "dict(zip(NORMS, map(",
+        "dict(zip(NORMS[::-1], map(",
+        "test_traces",
+    ),
+    Mutant(
+        "simulator",
+        f"{SIMULATOR}/pool_draws.py",
+        "jnp.sqrt(mean) * (x - jnp.sum(",
+        "jnp.sqrt(mean) * (x + jnp.sum(",
+        "test_pool",
+    ),
+    Mutant(
+        "simulator",
+        f"{SIMULATOR}/forward.py",
+        "gather(self.rows, row + first)",
+        "gather(self.rows, row)",
+        "test_forms",
+    ),
+    Mutant(
+        "simulator",
+        f"{SIMULATOR}/world.py",
+        "table - mean[None], f32(0))",
+        "table + mean[None], f32(0))",
+        "test_diagnosis",
+    ),
     Mutant(
         "simulator",
         f"{SIMULATOR}/counts.py",
@@ -60,7 +121,13 @@ MUTANTS = [
         "zip(token_shares(world), (1 - 1 / L, 1 / L)",
         "test_forms",
     ),
-    Mutant("simulator", f"{SIMULATOR}/record.py", "features(world, seen.h)[0], y)", "features(world, seen.h)[-1], y)", "test_traces"),
+    Mutant(
+        "simulator",
+        f"{SIMULATOR}/record.py",
+        "features(world, seen.h)[0], y)",
+        "features(world, seen.h)[-1], y)",
+        "test_traces",
+    ),
     Mutant(
         "simulator",
         f"{SIMULATOR}/vmapped.py",
@@ -68,17 +135,62 @@ MUTANTS = [
         "stream != 0, common,",
         "tests/sweep/test_shipped_simulators.py tests/sweep/test_custom.py",
     ),
-    Mutant("store", f"{STORE}/table.py", 'rows["rows"] - n)', 'n - rows["rows"])', "test_status"),
     Mutant(
-        "store", f"{STORE}/load.py", '{"long_name": legend} if legend else {}', '{"long_name": name} if legend else {}', "test_labelled"
+        "store",
+        f"{STORE}/table.py",
+        'rows["rows"] - n)',
+        'n - rows["rows"])',
+        "test_status",
     ),
-    Mutant("store", f"{STORE}/table.py", "[table for table in tables if len(table)]", "[table for table in tables if len(table) > 1]"),
-    Mutant("store", f"{STORE}/load.py", "point_id in ids and seed in seeds", "point_id in ids or seed in seeds", "test_api"),
-    Mutant("store", f"{STORE}/table.py", "(() if own else (*OURS, *MEASURED))", "(() if not own else (*OURS, *MEASURED))", "test_readers"),
-    Mutant("store", f"{STORE}/load.py", "if not is_numeric_dtype(column):", "if is_numeric_dtype(column):", "test_labelled"),
+    Mutant(
+        "store",
+        f"{STORE}/load.py",
+        '{"long_name": legend} if legend else {}',
+        '{"long_name": name} if legend else {}',
+        "test_labelled",
+    ),
+    Mutant(
+        "store",
+        f"{STORE}/table.py",
+        "[table for table in tables if len(table)]",
+        "[table for table in tables if len(table) > 1]",
+    ),
+    Mutant(
+        "store",
+        f"{STORE}/load.py",
+        "point_id in ids and seed in seeds",
+        "point_id in ids or seed in seeds",
+        "test_api",
+    ),
+    Mutant(
+        "store",
+        f"{STORE}/table.py",
+        "(() if own else (*OURS, *MEASURED))",
+        "(() if not own else (*OURS, *MEASURED))",
+        "test_readers",
+    ),
+    Mutant(
+        "store",
+        f"{STORE}/load.py",
+        "if not is_numeric_dtype(column):",
+        "if is_numeric_dtype(column):",
+        "test_labelled",
+    ),
     Mutant("store", f"{STORE}/__init__.py", "if failed <= runs:", "if failed & runs:"),
-    Mutant("store", f"{STORE}/table.py", "nullable.get(kind, kind) if column.null_count else kind", "kind", "test_readers"),
-    Mutant("store", f"{STORE}/load.py", "if frame.duplicated(dims).any():", "if frame.duplicated(dims).all():", "test_labelled"),
+    Mutant(
+        "store",
+        f"{STORE}/table.py",
+        "nullable.get(kind, kind) if column.null_count else kind",
+        "kind",
+        "test_readers",
+    ),
+    Mutant(
+        "store",
+        f"{STORE}/load.py",
+        "if frame.duplicated(dims).any():",
+        "if frame.duplicated(dims).all():",
+        "test_labelled",
+    ),
     Mutant(
         "store",
         f"{STORE}/table.py",
@@ -86,7 +198,13 @@ MUTANTS = [
         "len(written) != len(names) and written != names",
         "test_damage",
     ),
-    Mutant("search", f"{SWEEP}/search.py", "if target.checks:", "if not target.checks:", "test_search"),
+    Mutant(
+        "search",
+        f"{SWEEP}/search.py",
+        "if target.checks:",
+        "if not target.checks:",
+        "test_search",
+    ),
     Mutant(
         "search",
         f"{FIT}/estimate.py",
@@ -109,10 +227,18 @@ MUTANTS = [
         "tests/analysis/test_best.py",
     ),
     Mutant(
-        "search", f"{FIT}/runs.py", "counts if len(counts) == 2 else", "counts if len(counts) >= 1 else", "tests/analysis/test_any_table.py"
+        "search",
+        f"{FIT}/runs.py",
+        "counts if len(counts) == 2 else",
+        "counts if len(counts) >= 1 else",
+        "tests/analysis/test_any_table.py",
     ),
     Mutant(
-        "search", f"{FIT}/tables.py", "c.mean[top] - c.mean[-1] > 0.1:", "c.mean[top] - c.mean[-1] < 0.1:", "tests/analysis/test_fit.py"
+        "search",
+        f"{FIT}/tables.py",
+        "c.mean[top] - c.mean[-1] > 0.1:",
+        "c.mean[top] - c.mean[-1] < 0.1:",
+        "tests/analysis/test_fit.py",
     ),
     Mutant(
         "search",
@@ -121,8 +247,20 @@ MUTANTS = [
         "best.argmax(axis=0) if falls else best.argmin(axis=0)",
         "tests/analysis/test_best.py",
     ),
-    Mutant("search", f"{SWEEP}/crossing.py", "without = -self._between(", "without = self._between(", "test_crossing"),
-    Mutant("search", f"{FIT}/cells.py", "return bool(first > last)", "return bool(first < last)", "tests/analysis/test_fit.py"),
+    Mutant(
+        "search",
+        f"{SWEEP}/crossing.py",
+        "without = -self._between(",
+        "without = self._between(",
+        "test_crossing",
+    ),
+    Mutant(
+        "search",
+        f"{FIT}/cells.py",
+        "return bool(first > last)",
+        "return bool(first < last)",
+        "tests/analysis/test_fit.py",
+    ),
     Mutant(
         "search",
         f"{FIT}/runs.py",
@@ -130,8 +268,18 @@ MUTANTS = [
         'frame["step"] == frame["step"].max()',
         "tests/analysis/test_fit.py",
     ),
-    Mutant("grid", f"{GRID}/axes.py", "any(end != int(end) for end in ends)", "all(end != int(end) for end in ends)"),
-    Mutant("grid", f"{GRID}/file.py", "sorted(line.strings - texts)", "sorted(line.strings & texts)"),
+    Mutant(
+        "grid",
+        f"{GRID}/axes.py",
+        "any(end != int(end) for end in ends)",
+        "all(end != int(end) for end in ends)",
+    ),
+    Mutant(
+        "grid",
+        f"{GRID}/file.py",
+        "sorted(line.strings - texts)",
+        "sorted(line.strings & texts)",
+    ),
     Mutant(
         "grid",
         f"{GRID}/file.py",
@@ -140,12 +288,43 @@ MUTANTS = [
         "test_search",
     ),
     Mutant("grid", f"{GRID}/file.py", "if not low < high:", "if not low <= high:"),
-    Mutant("grid", f"{GRID}/document.py", "len(self.mistakes) == n_before:", "len(self.mistakes) > n_before:"),
-    Mutant("grid", f"{GRID}/__init__.py", "if name in names and name not in following}", "if name in names}"),
-    Mutant("grid", f"{GRID}/axes.py", "tuple(value) if isinstance(value, list) else (value,)", "(value,)"),
-    Mutant("grid", f"{GRID}/__init__.py", 'if all({*names.values()} <= {None, ""}', 'if any({*names.values()} <= {None, ""}', "test_names"),
-    Mutant("grid", f"{GRID}/axes.py", "return self.checked(name, text) == text", "return self.checked(name, text) != text"),
-    Mutant("grid", f"{GRID}/axes.py", "if value is None and name not in self.required:", "if value is None and name in self.required:"),
+    Mutant(
+        "grid",
+        f"{GRID}/document.py",
+        "len(self.mistakes) == n_before:",
+        "len(self.mistakes) > n_before:",
+    ),
+    Mutant(
+        "grid",
+        f"{GRID}/__init__.py",
+        "if name in names and name not in following}",
+        "if name in names}",
+    ),
+    Mutant(
+        "grid",
+        f"{GRID}/axes.py",
+        "tuple(value) if isinstance(value, list) else (value,)",
+        "(value,)",
+    ),
+    Mutant(
+        "grid",
+        f"{GRID}/__init__.py",
+        'if all({*names.values()} <= {None, ""}',
+        'if any({*names.values()} <= {None, ""}',
+        "test_names",
+    ),
+    Mutant(
+        "grid",
+        f"{GRID}/axes.py",
+        "return self.checked(name, text) == text",
+        "return self.checked(name, text) != text",
+    ),
+    Mutant(
+        "grid",
+        f"{GRID}/axes.py",
+        "if value is None and name not in self.required:",
+        "if value is None and name in self.required:",
+    ),
 ]
 
 
@@ -153,50 +332,114 @@ def tests_of(mutant: Mutant, tree: Path) -> list[str]:
     """The files of tests of its room that are there, the closest first, each once."""
 
     def files(names: str, folder: str) -> list[str]:
-        paths = [tree / (name if "/" in name else f"{folder}/{name}.py") for name in names.split()]
-        return [str(file.relative_to(tree)) for path in paths for file in (sorted(path.glob("test_*.py")) if path.is_dir() else [path])]
+        paths = [
+            tree / (name if "/" in name else f"{folder}/{name}.py")
+            for name in names.split()
+        ]
+        return [
+            str(file.relative_to(tree))
+            for path in paths
+            for file in (sorted(path.glob("test_*.py")) if path.is_dir() else [path])
+        ]
 
     folder = "tests/simulator" if mutant.room == "simulator" else "tests/sweep"
-    return [*dict.fromkeys(name for name in files(mutant.first, folder) + files(ROOMS[mutant.room], folder) if (tree / name).exists())]
+    return [
+        *dict.fromkeys(
+            name
+            for name in files(mutant.first, folder) + files(ROOMS[mutant.room], folder)
+            if (tree / name).exists()
+        )
+    ]
 
 
 def outcome(mutant: Mutant, python: str) -> tuple[str, str]:
     """What became of the fault, and the test that saw it."""
-    if not (ROOT / mutant.file).exists() or (ROOT / mutant.file).read_text().count(mutant.old) != 1:
+    if (
+        not (ROOT / mutant.file).exists()
+        or (ROOT / mutant.file).read_text().count(mutant.old) != 1
+    ):
         return "gone", ""
     with tempfile.TemporaryDirectory() as folder:
         tree = Path(folder) / "tree"
-        shutil.copytree(ROOT, tree, symlinks=True, ignore=shutil.ignore_patterns(".git", ".venv*", "__pycache__", "_build"))
+        shutil.copytree(
+            ROOT,
+            tree,
+            symlinks=True,
+            ignore=shutil.ignore_patterns(".git", ".venv*", "__pycache__", "_build"),
+        )
         path = tree / mutant.file
         path.write_text(path.read_text().replace(mutant.old, mutant.new))
-        command = [python, "-m", "pytest", "-x", "-q", "--tb=no", "-p", "no:cacheprovider", *tests_of(mutant, tree)]
-        environment = {**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
-        process = subprocess.Popen(command, cwd=tree, env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True)
+        command = [
+            python,
+            "-m",
+            "pytest",
+            "-x",
+            "-q",
+            "--tb=no",
+            "-p",
+            "no:cacheprovider",
+            *tests_of(mutant, tree),
+        ]
+        environment = {
+            **os.environ,
+            "PYTHONPATH": str(tree),
+            "PYTHONDONTWRITEBYTECODE": "1",
+        }
+        process = subprocess.Popen(
+            command,
+            cwd=tree,
+            env=environment,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
         try:
             said, _ = process.communicate(timeout=SECONDS)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, 9)
             process.communicate()
             return "survived", f"after {SECONDS} s"
-    failed = [line for line in said.splitlines() if line.startswith(("FAILED", "ERROR"))]
-    return ("survived", "") if process.returncode == 0 else ("killed", (failed or [f"exit {process.returncode}"])[0].split(" - ")[0])
+    failed = [
+        line for line in said.splitlines() if line.startswith(("FAILED", "ERROR"))
+    ]
+    return (
+        ("survived", "")
+        if process.returncode == 0
+        else ("killed", (failed or [f"exit {process.returncode}"])[0].split(" - ")[0])
+    )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("rooms", nargs="*", choices=[[], *ROOMS], help="default: all")
-    parser.add_argument("--only", nargs="+", type=int, default=range(1, len(MUTANTS) + 1), help="numbers of faults")
-    parser.add_argument("--minutes", type=float, default=float("inf"), help="start none after so long")
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        type=int,
+        default=range(1, len(MUTANTS) + 1),
+        help="numbers of faults",
+    )
+    parser.add_argument(
+        "--minutes", type=float, default=float("inf"), help="start none after so long"
+    )
     parser.add_argument("--python", default=sys.executable)
     asked = parser.parse_args()
     begun, counts = time.monotonic(), {}
     for number, mutant in enumerate(MUTANTS, 1):
-        if number not in asked.only or (asked.rooms and mutant.room not in asked.rooms) or time.monotonic() > begun + 60 * asked.minutes:
+        if (
+            number not in asked.only
+            or (asked.rooms and mutant.room not in asked.rooms)
+            or time.monotonic() > begun + 60 * asked.minutes
+        ):
             continue
         start = time.monotonic()
         what, test = outcome(mutant, asked.python)
         counts[mutant.room, what] = counts.get((mutant.room, what), 0) + 1
-        print(f"{number:2d} {mutant.room:9s} {mutant.file:36s} {what:8s} {time.monotonic() - start:4.0f} s  {test}", flush=True)
+        print(
+            f"{number:2d} {mutant.room:9s} {mutant.file:36s} {what:8s}"
+            f" {time.monotonic() - start:4.0f} s  {test}",
+            flush=True,
+        )
     print(", ".join(f"{room}: {n} {what}" for (room, what), n in counts.items()))
 
 

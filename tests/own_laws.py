@@ -1,4 +1,6 @@
-"""Laws from outside the package, as a user would write them in a module of their own."""
+"""Laws from outside the package, as a user would write them in a module of their
+own.
+"""
 
 from dataclasses import dataclass
 
@@ -16,7 +18,9 @@ class Signs(EmbeddingLaw):
 
     def rows(self, draws, xp):
         mixed = (1 - self.common) * draws.normals + self.common * draws.shared
-        return xp.where(mixed < 0, -1.0, 1.0).astype(draws.normals.dtype) / xp.sqrt(xp.asarray(draws.d, draws.normals.dtype))
+        return xp.where(mixed < 0, -1.0, 1.0).astype(draws.normals.dtype) / xp.sqrt(
+            xp.asarray(draws.d, draws.normals.dtype)
+        )
 
 
 @dataclass(frozen=True)
@@ -24,7 +28,9 @@ class Tables(EmbeddingLaw):
     """Rows that tell which table and which row they are of."""
 
     def rows(self, draws, xp):
-        number = xp.asarray(draws.row, draws.normals.dtype) + (1 if draws.table == "Z_in" else 2)
+        number = xp.asarray(draws.row, draws.normals.dtype) + (
+            1 if draws.table == "Z_in" else 2
+        )
         return xp.broadcast_to(number, draws.normals.shape)
 
 
@@ -36,7 +42,9 @@ class Softplus(Activation):
 
     def value_and_slope(self, u, xp, erf):
         v = self.beta * u
-        return (xp.log1p(xp.exp(-abs(v))) + xp.maximum(v, 0)) / self.beta, 1 / (1 + xp.exp(-v))
+        return (xp.log1p(xp.exp(-abs(v))) + xp.maximum(v, 0)) / self.beta, 1 / (
+            1 + xp.exp(-v)
+        )
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,6 @@
-"""The commands of the package: how one is called, reads its options and gives its answer."""
+"""The commands of the package: how one is called, reads its options and gives its
+answer.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ from .process import FAILED, INTERRUPTED, OK, USAGE, output_error
 
 SCRIPT = "jaxrecall"
 WORDS = ("examples",)
-"""Commands that are not modules: they are called as words of `jaxrecall` and of `python -m jaxrecall`."""
+"""Commands that are not modules: they are called as words of `jaxrecall` and of `python
+-m jaxrecall`.
+"""
 
 ROOT = Path(__file__).parents[2]
 """The clone, if the package runs from one."""
@@ -39,7 +43,11 @@ def called(name: str, argv: Sequence[str] = ()) -> str:
     if Path(sys.argv[0]).stem == SCRIPT:
         words = [_program(Path(sys.argv[0])), name]
     else:
-        words = [_program(Path(sys.executable)), "-m", *([SCRIPT, name] if name in WORDS else [f"{SCRIPT}.{name}"])]
+        words = [
+            _program(Path(sys.executable)),
+            "-m",
+            *([SCRIPT, name] if name in WORDS else [f"{SCRIPT}.{name}"]),
+        ]
     return shlex.join([*words, *argv])
 
 
@@ -61,27 +69,42 @@ def absolute(path: str | os.PathLike[str] = "") -> Path:
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser of the options of a command, which refuses in one line, whatever it is given."""
+    """A parser of the options of a command, which refuses in one line, whatever it is
+    given.
+    """
 
     def __init__(self, name: str, description: str, epilog: str | None = None):
         super().__init__(prog=called(name), description=description, epilog=epilog)
 
-    def parse_known_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:
+    def parse_known_args(
+        self, args: Sequence[str] | None = None, namespace: Any = None
+    ) -> Any:
         words = sys.argv[1:] if args is None else list(args)
-        for flag in (word.removesuffix("=--") for word in words if re.fullmatch(r"--[^=]+=--", word)):
-            self.error(f"{flag}: got --; allowed: a value, as in {flag}=VALUE")  # argparse would take it for an empty list
+        for flag in (
+            word.removesuffix("=--")
+            for word in words
+            if re.fullmatch(r"--[^=]+=--", word)
+        ):
+            self.error(
+                f"{flag}: got --; allowed: a value, as in {flag}=VALUE"
+            )  # argparse would take it for an empty list
         return super().parse_known_args(words, namespace)
 
     def error(self, message: str) -> NoReturn:
         line = " ".join(message.removeprefix("argument ").split())
-        self.exit(USAGE, f"{shortened(line)}; {self.prog} --help lists what is allowed\n")
+        self.exit(
+            USAGE, f"{shortened(line)}; {self.prog} --help lists what is allowed\n"
+        )
 
 
 Arguments = ParamSpec("Arguments")
 
 
-def command(interrupted: str = "interrupted") -> Callable[[Callable[Arguments, int]], Callable[Arguments, int]]:
-    """Decorates the `main` of a command: what is refused ends in a message and an exit code.
+def command(
+    interrupted: str = "interrupted",
+) -> Callable[[Callable[Arguments, int]], Callable[Arguments, int]]:
+    """Decorates the `main` of a command: what is refused ends in a message and an exit
+    code.
 
     So does an interrupt.
     """
@@ -126,12 +149,18 @@ def cache_folder() -> Path | None:
 @cache
 def versions() -> dict[str, str]:
     """Package -> version, of jaxrecall and all that it requires."""
-    required = (re.split(r"[^\w.-]", line)[0] for line in requires("jaxrecall") or () if "extra ==" not in line)
+    required = (
+        re.split(r"[^\w.-]", line)[0]
+        for line in requires("jaxrecall") or ()
+        if "extra ==" not in line
+    )
     return {name: version(name) for name in ("jaxrecall", *sorted(required))}
 
 
 def xla_flags() -> list[str]:
-    """The options in XLA_FLAGS, sorted: some of them change the last digits of a row."""
+    """The options in XLA_FLAGS, sorted: some of them change the last digits of a
+    row.
+    """
     return sorted(os.environ.get("XLA_FLAGS", "").split())
 
 
@@ -143,7 +172,16 @@ def commit(root: Path = ROOT) -> str | None:
     """
     if not (root / ".git").exists():
         return None
-    command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    command = [
+        "git",
+        "-C",
+        str(root),
+        "describe",
+        "--always",
+        "--dirty",
+        "--abbrev=40",
+        "--exclude=*",
+    ]
     try:
         done = subprocess.run(command, capture_output=True, encoding="utf-8", timeout=5)
     except (OSError, subprocess.SubprocessError):

@@ -23,20 +23,33 @@ def folders() -> tuple[Path, ...]:
 
     Those of a clone are `sweeps/` and `examples/`.
     """
-    installed, clone = Path(__file__).parents[1] / "_examples", Path(__file__).parents[2]
-    return (installed,) if installed.is_dir() else (clone / "sweeps", clone / "examples")
+    installed, clone = (
+        Path(__file__).parents[1] / "_examples",
+        Path(__file__).parents[2],
+    )
+    return (
+        (installed,) if installed.is_dir() else (clone / "sweeps", clone / "examples")
+    )
 
 
 def grids() -> dict[str, Path]:
     """The files of the grids by name, the quickstart first."""
     paths = {path.stem: path for folder in folders() for path in folder.glob("*.yaml")}
-    return dict(sorted(paths.items(), key=lambda named: (named[0] != "quickstart", named[0])))
+    return dict(
+        sorted(paths.items(), key=lambda named: (named[0] != "quickstart", named[0]))
+    )
 
 
 def about(path: Path) -> str:
     """The first sentence of the first comment in a grid."""
-    comment = re.search(r"(?:^# (?!yaml-language-server).*\n)+", path.read_text(encoding="utf-8"), re.M)
-    text = " ".join(line.lstrip("# ") for line in comment[0].splitlines()) if comment else ""
+    comment = re.search(
+        r"(?:^# (?!yaml-language-server).*\n)+", path.read_text(encoding="utf-8"), re.M
+    )
+    text = (
+        " ".join(line.lstrip("# ") for line in comment[0].splitlines())
+        if comment
+        else ""
+    )
     return re.split(r"(?<=[.?])\s", text)[0]
 
 
@@ -54,13 +67,26 @@ def copy(name: str, to: Path) -> list[Path]:
     """
     known = grids()
     if name.removesuffix(".yaml") not in known:
-        raise UsageError(f"NAME: got {shortened(name)}{suggest(name, known)}; allowed: {', '.join(known)}")
+        raise UsageError(
+            f"NAME: got {shortened(name)}{suggest(name, known)}; allowed:"
+            f" {', '.join(known)}"
+        )
     source = known[name.removesuffix(".yaml")]
-    sources = [source, *(path for suffix in (".py", ".npy") if (path := source.with_suffix(suffix)).exists())]
+    sources = [
+        source,
+        *(
+            path
+            for suffix in (".py", ".npy")
+            if (path := source.with_suffix(suffix)).exists()
+        ),
+    ]
     for path in sources:
         if (to / path.name).exists():
             call = _run(to / source.name)
-            raise UsageError(f"{to / path.name}: exists already and is not overwritten; move it away, or run it: {call}")
+            raise UsageError(
+                f"{to / path.name}: exists already and is not overwritten; move it"
+                f" away, or run it: {call}"
+            )
     if not source.with_suffix(".py").exists() and not (to / SCHEMA).exists():
         sources.append(folders()[0] / SCHEMA)
     targets = [to / path.name for path in sources]
@@ -69,7 +95,9 @@ def copy(name: str, to: Path) -> list[Path]:
             with open(target, "xb") as file:
                 file.write(path.read_bytes())
     except OSError as error:
-        raise UsageError(f"{error.filename or to}: cannot be written: {error.strerror}") from None
+        raise UsageError(
+            f"{error.filename or to}: cannot be written: {error.strerror}"
+        ) from None
     return targets
 
 
@@ -80,12 +108,26 @@ def _run(grid: Path) -> str:
 @command()
 def main(argv: Sequence[str] | None = None) -> int:
     """Parses, lists or copies, prints; returns the exit code: 0 done, 2 refused."""
-    parser = Parser("examples", "List the grids that come with the package, or copy one to the current folder.")
-    parser.add_argument("name", metavar="NAME", nargs="?", help="the grid to copy; without it, all are listed")
+    parser = Parser(
+        "examples",
+        "List the grids that come with the package, or copy one to the current folder.",
+    )
+    parser.add_argument(
+        "name",
+        metavar="NAME",
+        nargs="?",
+        help="the grid to copy; without it, all are listed",
+    )
     args = parser.parse_args(argv)
     if args.name is None:
         width = max(map(len, grids()))
         listed = [f"{name:<{width}}  {about(path)}" for name, path in grids().items()]
-        return answer(*listed, "", f"To copy one to the current folder: {called('examples')} quickstart")
+        return answer(
+            *listed,
+            "",
+            f"To copy one to the current folder: {called('examples')} quickstart",
+        )
     targets = copy(args.name, Path())
-    return answer(f"copied {', '.join(map(str, targets))}. To run it: {_run(targets[0])}")
+    return answer(
+        f"copied {', '.join(map(str, targets))}. To run it: {_run(targets[0])}"
+    )

@@ -1,4 +1,5 @@
-"""How the process of a command starts and ends, and what signals and broken streams do to it.
+"""How the process of a command starts and ends, and what signals and broken streams do
+to it.
 
 It imports nothing that takes long: a signal that comes before `start` has set its
 handlers ends Python with a traceback.
@@ -26,10 +27,17 @@ if TYPE_CHECKING:
 OK, USAGE, FAILED, INTERRUPTED = 0, 2, 3, 130
 """Exit codes of every command."""
 
-SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+SIGNALS = tuple(
+    getattr(signal, name)
+    for name in ("SIGINT", "SIGTERM", "SIGHUP")
+    if hasattr(signal, name)
+)
 """Signals that end a command in order, as Ctrl-C does."""
 
-STOPPING = "stopping when the running batch is finished; its rows are kept. A second signal drops it"
+STOPPING = (
+    "stopping when the running batch is finished; its rows are kept. A second signal"
+    " drops it"
+)
 
 PR_SET_PDEATHSIG = 1  # of linux/prctl.h
 
@@ -54,17 +62,24 @@ def start(module: str) -> NoReturn:
             exit_code = main()
             sys.stdout.flush()
             if error := output_error():
-                print(f"some output could not be written: {error.strerror}", file=sys.stderr)
+                print(
+                    f"some output could not be written: {error.strerror}",
+                    file=sys.stderr,
+                )
             _ignore_signals()
         except KeyboardInterrupt:
             _ignore_signals()
             print("interrupted", file=sys.stderr)
             exit_code = INTERRUPTED
-        if exit_code != INTERRUPTED:  # which ends at once: everything is saved, and some exit functions wait for the batch in flight
+        # which ends at once: everything is saved, and some exit functions wait for the
+        # batch in flight
+        if exit_code != INTERRUPTED:
             atexit._run_exitfuncs()
         sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(exit_code)  # as threads of Arrow abort now and then while Python takes its modules down (apache/arrow#34314)
+        # as threads of Arrow abort now and then while Python takes its modules down
+        # (apache/arrow#34314)
+        os._exit(exit_code)
 
 
 def output_error() -> OSError | None:
@@ -79,8 +94,8 @@ def output_error() -> OSError | None:
 def collect_rarely() -> None:
     """Makes Python look for cycles of objects less often.
 
-    Imports and tracing leave many objects that live on, and looking through them again and
-    again takes a tenth of the time of a short command.
+    Imports and tracing leave many objects that live on, and looking through them again
+    and again takes a tenth of the time of a short command.
     """
     gc.set_threshold(50_000, 20, 20)
 
@@ -108,13 +123,19 @@ class Interrupts:
 
     def __init__(self) -> None:
         self.requested = False
-        self.message: Callable[[str], None] = lambda line: print(line, file=sys.stderr, flush=True)
+        self.message: Callable[[str], None] = lambda line: print(
+            line, file=sys.stderr, flush=True
+        )
         self._patient = self._droppable = self._drop = False
 
     def __enter__(self) -> Interrupts:
         main = threading.current_thread() is threading.main_thread()
         # None is a handler that Python does not know, and could not be put back
-        ours = [number for number in SIGNALS if main and signal.getsignal(number) not in (signal.SIG_IGN, None)]
+        ours = [
+            number
+            for number in SIGNALS
+            if main and signal.getsignal(number) not in (signal.SIG_IGN, None)
+        ]
         self._before = {number: signal.signal(number, self._handle) for number in ours}
         self._hook = sys.unraisablehook
         if main:
@@ -128,7 +149,8 @@ class Interrupts:
 
     @contextmanager
     def patient(self, message: str = STOPPING) -> Iterator[None]:
-        """Inside it the first signal sets `requested` and is reported, but interrupts nothing.
+        """Inside it the first signal sets `requested` and is reported, but interrupts
+        nothing.
 
         So finished rows can be saved.
         """
@@ -174,7 +196,8 @@ class Interrupts:
 
 
 def start_child() -> None:
-    """The start of a process that serves another, whose arguments are PARENT MODULE FD CORES.
+    """The start of a process that serves another, whose arguments are PARENT MODULE FD
+    CORES.
 
     Before anything is imported that takes long or starts threads, it is bound to the
     life of its parent and to its cores. Then `main` of the module gets the connection.
@@ -232,10 +255,20 @@ def _protect_streams() -> None:
     for number, name in ((1, "stdout"), (2, "stderr")):
         old = getattr(sys, name)
         if old is None:
-            new: TextIO = open(os.devnull, "w", encoding="utf-8", errors="backslashreplace")  # noqa: SIM115  lives as long as the process
+            # it lives as long as the process
+            new: TextIO = open(  # noqa: SIM115
+                os.devnull, "w", encoding="utf-8", errors="backslashreplace"
+            )
         else:
             raw = _Stream(number, "w", closefd=False)
-            buffer = raw if old.write_through else io.BufferedWriter(raw)  # with PYTHONUNBUFFERED there is no buffer
-            buffering = {"line_buffering": old.line_buffering, "write_through": old.write_through}
-            new = io.TextIOWrapper(buffer, encoding=old.encoding, errors="backslashreplace", **buffering)
+            buffer = (
+                raw if old.write_through else io.BufferedWriter(raw)
+            )  # with PYTHONUNBUFFERED there is no buffer
+            buffering = {
+                "line_buffering": old.line_buffering,
+                "write_through": old.write_through,
+            }
+            new = io.TextIOWrapper(
+                buffer, encoding=old.encoding, errors="backslashreplace", **buffering
+            )
         setattr(sys, name, new)

@@ -1,4 +1,5 @@
-"""The model: a point, the task, the embeddings, and the plain transformer with its loss.
+"""The model: a point, the task, the embeddings, and the plain transformer with its
+loss.
 
 `point` holds the symbols and their checks, `recall` the model, `reference/` the three
 steps in float64. `jaxrecall.model` has `Recall` and `loss`.

@@ -23,8 +23,12 @@ class Activation(Law):
     field: ClassVar[str] = "activation"
 
     @abstractmethod
-    def value_and_slope(self, u: Numbers, xp: ModuleType, erf: Erf) -> tuple[Numbers, Numbers]:
-        """act(u) and act'(u), elementwise; `xp` is numpy or jax.numpy, `erf` its error function."""
+    def value_and_slope(
+        self, u: Numbers, xp: ModuleType, erf: Erf
+    ) -> tuple[Numbers, Numbers]:
+        """act(u) and act'(u), elementwise; `xp` is numpy or jax.numpy, `erf` its error
+        function.
+        """
 
     def coefficients(self, xp: ModuleType) -> Sequence[Numbers] | None:
         """c with act(u) = c[0] + c[1] u + c[2] u^2 + ...; None if it is no polynomial.
@@ -43,21 +47,29 @@ class NoActivation(Activation):
 
     name = "none"
 
-    def value_and_slope(self, u: Numbers, xp: ModuleType, erf: Erf) -> tuple[Numbers, Numbers]:
-        raise ValueError(f"activation: got 'none'; allowed with an MLP: {', '.join(activations())}")
+    def value_and_slope(
+        self, u: Numbers, xp: ModuleType, erf: Erf
+    ) -> tuple[Numbers, Numbers]:
+        raise ValueError(
+            f"activation: got 'none'; allowed with an MLP: {', '.join(activations())}"
+        )
 
 
 @register
 @dataclass(frozen=True)
 class Relu(Activation):
-    def value_and_slope(self, u: Numbers, xp: ModuleType, erf: Erf) -> tuple[Numbers, Numbers]:
+    def value_and_slope(
+        self, u: Numbers, xp: ModuleType, erf: Erf
+    ) -> tuple[Numbers, Numbers]:
         return xp.maximum(u, 0), (u > 0).astype(u.dtype)
 
 
 @register
 @dataclass(frozen=True)
 class Gelu(Activation):
-    def value_and_slope(self, u: Numbers, xp: ModuleType, erf: Erf) -> tuple[Numbers, Numbers]:
+    def value_and_slope(
+        self, u: Numbers, xp: ModuleType, erf: Erf
+    ) -> tuple[Numbers, Numbers]:
         below_u = (1 + erf(u * 2**-0.5)) / 2  # the normal distribution function
         return u * below_u, below_u + u * xp.exp(-u * u / 2) * (2 * xp.pi) ** -0.5
 
@@ -65,7 +77,9 @@ class Gelu(Activation):
 @register
 @dataclass(frozen=True)
 class Tanh(Activation):
-    def value_and_slope(self, u: Numbers, xp: ModuleType, erf: Erf) -> tuple[Numbers, Numbers]:
+    def value_and_slope(
+        self, u: Numbers, xp: ModuleType, erf: Erf
+    ) -> tuple[Numbers, Numbers]:
         t = xp.tanh(u)
         return t, 1 - t * t
 
@@ -73,7 +87,9 @@ class Tanh(Activation):
 @register
 @dataclass(frozen=True)
 class Quadratic(Activation):
-    def value_and_slope(self, u: Numbers, xp: ModuleType, erf: Erf) -> tuple[Numbers, Numbers]:
+    def value_and_slope(
+        self, u: Numbers, xp: ModuleType, erf: Erf
+    ) -> tuple[Numbers, Numbers]:
         return (u * u - 1) * 2**-0.5, u * 2**0.5
 
     def coefficients(self, xp: ModuleType) -> Sequence[Numbers]:
@@ -83,9 +99,13 @@ class Quadratic(Activation):
 @register
 @dataclass(frozen=True)
 class Cubic(Activation):
-    """(u^3 - 3u) / sqrt 6: linear at small inputs, without a linear part where u ~ N(0, 1)."""
+    """(u^3 - 3u) / sqrt 6: linear at small inputs, without a linear part where u ~ N(0,
+    1).
+    """
 
-    def value_and_slope(self, u: Numbers, xp: ModuleType, erf: Erf) -> tuple[Numbers, Numbers]:
+    def value_and_slope(
+        self, u: Numbers, xp: ModuleType, erf: Erf
+    ) -> tuple[Numbers, Numbers]:
         return (u * u - 3) * u * 6**-0.5, (u * u - 1) * 1.5**0.5
 
     def coefficients(self, xp: ModuleType) -> Sequence[Numbers]:
@@ -102,7 +122,9 @@ class Mixed(Activation):
 
     linear: float = parameter(0.3, "linear part of the activation", low=-1.0, high=1.0)
 
-    def value_and_slope(self, u: Numbers, xp: ModuleType, erf: Erf) -> tuple[Numbers, Numbers]:
+    def value_and_slope(
+        self, u: Numbers, xp: ModuleType, erf: Erf
+    ) -> tuple[Numbers, Numbers]:
         linear = xp.asarray(self.linear, u.dtype)
         rest = xp.sqrt((1 - linear * linear) / 2)
         return rest * (u * u - 1) + linear * u, 2 * rest * u + linear
@@ -116,7 +138,9 @@ class Mixed(Activation):
 @register
 @dataclass(frozen=True)
 class Identity(Activation):
-    def value_and_slope(self, u: Numbers, xp: ModuleType, erf: Erf) -> tuple[Numbers, Numbers]:
+    def value_and_slope(
+        self, u: Numbers, xp: ModuleType, erf: Erf
+    ) -> tuple[Numbers, Numbers]:
         return u, xp.ones_like(u)
 
     def coefficients(self, xp: ModuleType) -> Sequence[Numbers]:
@@ -128,7 +152,9 @@ def activations() -> tuple[str, ...]:
     return tuple(name for name in LAWS["activation"] if name != "none")
 
 
-def value_and_slope(activation: str | Activation, u: Numbers, xp: ModuleType, erf: Erf) -> tuple[Numbers, Numbers]:
+def value_and_slope(
+    activation: str | Activation, u: Numbers, xp: ModuleType, erf: Erf
+) -> tuple[Numbers, Numbers]:
     """act(u) and act'(u), elementwise, for arrays of NumPy or JAX; raises PointError.
 
     For NumPy `xp` is numpy and `erf` that of scipy.special.

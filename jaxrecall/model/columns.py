@@ -1,8 +1,9 @@
-"""The columns of the result table: names, types and meaning, in the order that users rely on.
+"""The columns of the result table: names, types and meaning, in the order that users
+rely on.
 
 One row per (point, seed, step), scalars only. The order is fixed and a new column goes
-to the end. A column of a user's own is a function of what a run drew and learned, computed in its
-compiled program.
+to the end. A column of a user's own is a function of what a run drew and learned,
+computed in its compiled program.
 """
 
 from __future__ import annotations
@@ -24,14 +25,18 @@ Row = dict[str, Any]
 """The columns of a row by name."""
 
 CODE_VERSION = 2
-"""Raised by hand whenever a number in a row changes; rows of different versions never mix silently."""
+"""Raised by hand whenever a number in a row changes; rows of different versions never
+mix silently.
+"""
 
 DTYPE = "float32"
 
 STATUSES = ("ok", "nonfinite", "degenerate")
 
 NOISES = ("leakage", "bias", "mlp", "gradient")
-"""Sources of the noise of the attention scores, in the order in which they are split off."""
+"""Sources of the noise of the attention scores, in the order in which they are split
+off.
+"""
 
 _SOURCE = {
     "leakage": "of the part of w along z_trig",
@@ -39,22 +44,67 @@ _SOURCE = {
     "mlp": "of the part of what is left that changes when W_in is redrawn",
     "gradient": "of the part that remains",
 }
-_DIAGNOSED = {f"noise_{a}": ("float64", f"standard deviation of the scores {_SOURCE[a]}, over |trigger_score|") for a in NOISES}
+_DIAGNOSED = {
+    f"noise_{a}": (
+        "float64",
+        f"standard deviation of the scores {_SOURCE[a]}, over |trigger_score|",
+    )
+    for a in NOISES
+}
 _DIAGNOSED |= {
-    f"cov_{a}_{b}": ("float64", f"covariance of the {a} and {b} noises over the vocabulary, over trigger_score^2")
+    f"cov_{a}_{b}": (
+        "float64",
+        (
+            f"covariance of the {a} and {b} noises over the vocabulary, over"
+            " trigger_score^2"
+        ),
+    )
     for a, b in combinations(NOISES, 2)
 }
 _DECODED = {
-    "matched_accuracy": ("float64", "fraction of the vocabulary recovered from the gradient of step 1 by its matched filter"),
-    "whitened_accuracy": ("float64", "the same fraction by least squares that discounts what all samples have in common"),
-    "assignment_accuracy": ("float64", "the same fraction by the one-to-one assignment with the largest total score"),
+    "matched_accuracy": (
+        "float64",
+        (
+            "fraction of the vocabulary recovered from the gradient of step 1 by its"
+            " matched filter"
+        ),
+    ),
+    "whitened_accuracy": (
+        "float64",
+        (
+            "the same fraction by least squares that discounts what all samples have in"
+            " common"
+        ),
+    ),
+    "assignment_accuracy": (
+        "float64",
+        "the same fraction by the one-to-one assignment with the largest total score",
+    ),
 }
 
 _TRACED = {
-    "step": ("int64", "gradient steps made when this row was measured; a run beyond the recipe has a row for each recorded step"),
-    "loss": ("float64", "mean cross-entropy of the N samples (nats); null for the recipe alone"),
-    "test_loss": ("float64", "mean cross-entropy of the test sequences (nats); null for the recipe alone"),
-    "V_norm": ("float64", "Frobenius norm of V_mat; this and the columns below are null for the recipe alone"),
+    "step": (
+        "int64",
+        (
+            "gradient steps made when this row was measured; a run beyond the recipe"
+            " has a row for each recorded step"
+        ),
+    ),
+    "loss": (
+        "float64",
+        "mean cross-entropy of the N samples (nats); null for the recipe alone",
+    ),
+    "test_loss": (
+        "float64",
+        "mean cross-entropy of the test sequences (nats); null for the recipe alone",
+    ),
+    "V_norm": (
+        "float64",
+        (
+            "Frobenius norm of V_mat; this and the columns below are null for the"
+            " recipe alone"
+        ),
+    ),
     "W_norm": ("float64", "Frobenius norm of W_KQ"),
     "Z_in_norm": ("float64", "root mean square norm of the rows of Z_in"),
     "Z_out_norm": ("float64", "root mean square norm of the rows of Z_out"),
@@ -68,13 +118,26 @@ ARROW_TYPES = {"float": "float64", "int": "int64", "bool": "bool"}
 
 def _fields(*names: str) -> dict[str, tuple[str, str]]:
     declared = {name: FIELDS[name] for name in names}
-    return {name: (ARROW_TYPES.get(str(f.type).removesuffix(" | None"), "string"), f.metadata["legend"]) for name, f in declared.items()}
+    return {
+        name: (
+            ARROW_TYPES.get(str(f.type).removesuffix(" | None"), "string"),
+            f.metadata["legend"],
+        )
+        for name, f in declared.items()
+    }
 
 
 EXTRA_COLUMNS = (*_DIAGNOSED, *_DECODED)
 """Columns that are null unless the point asks for them."""
 
-ATTENTION_COLUMNS = ("attention_mass", "attention_top1", "trigger_score", "score_std", "snr", "trigger_cosine")
+ATTENTION_COLUMNS = (
+    "attention_mass",
+    "attention_top1",
+    "trigger_score",
+    "score_std",
+    "snr",
+    "trigger_cosine",
+)
 """Columns that are null at L = 1, where there is nothing to attend to."""
 
 TRACE_COLUMNS = tuple(name for name in _TRACED if name != "step")
@@ -83,29 +146,94 @@ TRACE_COLUMNS = tuple(name for name in _TRACED if name != "step")
 COLUMNS: dict[str, tuple[str, str]] = {
     "point_id": ("string", "hash of the point: equal ids mean equal science"),
     "seed": ("int64", "seed of the run; the independent unit of any statistics"),
-    **_fields("root_seed", "V", "N", "d", "L", "m", "embedding", "activation", "trigger_in_value", "fresh_batches"),
+    **_fields(
+        "root_seed",
+        "V",
+        "N",
+        "d",
+        "L",
+        "m",
+        "embedding",
+        "activation",
+        "trigger_in_value",
+        "fresh_batches",
+    ),
     **_fields("eta", "gamma", "gamma2", "kappa", "n_test"),
     "n_correct": ("int64", "test sequences whose label has the largest logit"),
     "accuracy": ("float64", "n_correct / n_test"),
-    "memory_accuracy": ("float64", "fraction of the vocabulary recalled with attention exactly on the token"),
-    "step1_memory_accuracy": ("float64", "memory_accuracy after step 1 alone, without the trigger: argmax_u z_out(u)^T V1 phi(z_in(v))"),
-    "train_accuracy": ("float64", "accuracy on the first min(N, n_test) samples of the last step's batch"),
-    "attention_mass": ("float64", "mean softmax weight on the informative token in test sequences"),
-    "attention_top1": ("float64", "fraction of test sequences where that weight is strictly the largest"),
-    "trigger_score": ("float64", "z_trig^T w with w = W_KQ z_eos: what the trigger adds to an attention logit (nats)"),
-    "score_std": ("float64", "population standard deviation of the scores z_in(v)^T w over the vocabulary (nats)"),
+    "memory_accuracy": (
+        "float64",
+        "fraction of the vocabulary recalled with attention exactly on the token",
+    ),
+    "step1_memory_accuracy": (
+        "float64",
+        (
+            "memory_accuracy after step 1 alone, without the trigger: argmax_u"
+            " z_out(u)^T V1 phi(z_in(v))"
+        ),
+    ),
+    "train_accuracy": (
+        "float64",
+        "accuracy on the first min(N, n_test) samples of the last step's batch",
+    ),
+    "attention_mass": (
+        "float64",
+        "mean softmax weight on the informative token in test sequences",
+    ),
+    "attention_top1": (
+        "float64",
+        "fraction of test sequences where that weight is strictly the largest",
+    ),
+    "trigger_score": (
+        "float64",
+        (
+            "z_trig^T w with w = W_KQ z_eos: what the trigger adds to an attention"
+            " logit (nats)"
+        ),
+    ),
+    "score_std": (
+        "float64",
+        (
+            "population standard deviation of the scores z_in(v)^T w over the"
+            " vocabulary (nats)"
+        ),
+    ),
     "snr": ("float64", "trigger_score / score_std"),
     "trigger_cosine": ("float64", "cosine between w and z_trig"),
-    "test_margin": ("float64", "mean of (logit of the label - best other) / standard deviation of the logits"),
-    "n_tied": ("int64", "test sequences whose largest logit is shared exactly; the first label wins"),
+    "test_margin": (
+        "float64",
+        "mean of (logit of the label - best other) / standard deviation of the logits",
+    ),
+    "n_tied": (
+        "int64",
+        "test sequences whose largest logit is shared exactly; the first label wins",
+    ),
     "status": (
         "string",
-        "ok; nonfinite: a number overflowed, metrics are null; degenerate: w = 0 at L > 1, snr and trigger_cosine are null",
+        (
+            "ok; nonfinite: a number overflowed, metrics are null; degenerate: w = 0 at"
+            " L > 1, snr and trigger_cosine are null"
+        ),
     ),
     "form": ("string", "which form of the computation ran"),
-    "draw_check": ("int64", "32-bit hash of the first random draws of the run; equal draws have equal hashes"),
-    "seconds": ("float64", "wall time of the run without compilation; the time of a batch is divided by estimated cost"),
-    "code_version": ("int64", "version of the numbers; it rises whenever a change alters any of them"),
+    "draw_check": (
+        "int64",
+        (
+            "32-bit hash of the first random draws of the run; equal draws have equal"
+            " hashes"
+        ),
+    ),
+    "seconds": (
+        "float64",
+        (
+            "wall time of the run without compilation; the time of a batch is divided"
+            " by estimated cost"
+        ),
+    ),
+    "code_version": (
+        "int64",
+        "version of the numbers; it rises whenever a change alters any of them",
+    ),
     "jax_version": ("string", "version of JAX"),
     "device_kind": ("string", "device that it ran on, as JAX names it"),
     "dtype": ("string", "floating-point type of the simulation"),
@@ -117,11 +245,32 @@ COLUMNS: dict[str, tuple[str, str]] = {
     **_fields("pool", *TRAINING),
     **_TRACED,
     **_fields("tokens", "embedding_out", "noise_tokens"),
-    "rare_memory_accuracy": ("float64", "memory_accuracy over the rarer half of the vocabulary; null for uniform tokens"),
-    "frequent_memory_accuracy": ("float64", "memory_accuracy over the most frequent tenth of the vocabulary; null for uniform tokens"),
+    "rare_memory_accuracy": (
+        "float64",
+        (
+            "memory_accuracy over the rarer half of the vocabulary; null for uniform"
+            " tokens"
+        ),
+    ),
+    "frequent_memory_accuracy": (
+        "float64",
+        (
+            "memory_accuracy over the most frequent tenth of the vocabulary; null for"
+            " uniform tokens"
+        ),
+    ),
     **_fields("label_noise"),
-    "recalled": ("int64", "tokens of the vocabulary that are recalled: memory_accuracy V"),
-    "recalled_top": ("int64", "largest k such that 90 % of the k most frequent tokens are recalled; null for uniform tokens"),
+    "recalled": (
+        "int64",
+        "tokens of the vocabulary that are recalled: memory_accuracy V",
+    ),
+    "recalled_top": (
+        "int64",
+        (
+            "largest k such that 90 % of the k most frequent tokens are recalled; null"
+            " for uniform tokens"
+        ),
+    ),
 }
 """name -> (Arrow type name, meaning), in table order. A new column goes to the end.
 
@@ -146,10 +295,15 @@ def in_order(row: Row, columns: Mapping[str, object] = COLUMNS) -> Row:
     parameters = {name: value for name, value in row.items() if is_parameter(name)}
     if unknown := row.keys() - columns.keys() - parameters.keys():
         raise ValueError(f"row: no such columns: {', '.join(sorted(unknown))}")
-    return {name: row.get(name) if is_parameter(name) else row[name] for name in columns} | parameters
+    return {
+        name: row.get(name) if is_parameter(name) else row[name] for name in columns
+    } | parameters
 
 
-ALLOWED = f"allowed: module:function of a function of (draws, learned) that returns {', '.join(ARROW_TYPES)}"
+ALLOWED = (
+    "allowed: module:function of a function of (draws, learned) that returns"
+    f" {', '.join(ARROW_TYPES)}"
+)
 
 
 class Drawn(NamedTuple):
@@ -172,7 +326,9 @@ class Learned(NamedTuple):
 
 
 class OwnColumn(NamedTuple):
-    """A column that a function returns: plain data, from which every process finds the function."""
+    """A column that a function returns: plain data, from which every process finds the
+    function.
+    """
 
     name: str
     path: str
@@ -181,16 +337,25 @@ class OwnColumn(NamedTuple):
 
     @property
     def fn(self) -> Callable[[Drawn, Learned], Array]:
-        """The function; raises UsageError where it has other source than when the column was made."""
+        """The function; raises UsageError where it has other source than when the
+        column was made.
+        """
         found = function_at(self.name, self.path)
         if source_digest(found) != self.digest:
-            raise UsageError(f"columns.{self.name}: {self.path} has other source here than where the sweep was called")
+            raise UsageError(
+                f"columns.{self.name}: {self.path} has other source here than where the"
+                " sweep was called"
+            )
         return found
 
     @property
     def declared(self) -> tuple[str, str]:
-        """Its Arrow type, float64 unless the function says otherwise, and its meaning."""
-        return _arrow_type(self.fn), (inspect.getdoc(self.fn) or self.path).partition("\n")[0].rstrip(".")
+        """Its Arrow type, float64 unless the function says otherwise, and its
+        meaning.
+        """
+        return _arrow_type(self.fn), (inspect.getdoc(self.fn) or self.path).partition(
+            "\n"
+        )[0].rstrip(".")
 
 
 def own_columns(given: Mapping[str, object]) -> tuple[OwnColumn, ...]:
@@ -210,11 +375,20 @@ def own_columns(given: Mapping[str, object]) -> tuple[OwnColumn, ...]:
 
 
 def _own_column(name: str, given: object) -> OwnColumn:
-    if not str(name).isidentifier() or name.startswith("_") or name in {*COLUMNS, *FIELDS}:
-        raise UsageError(f"columns.{name}: is no name for a column; allowed: letters, digits and _, and no column or field that there is")
+    if (
+        not str(name).isidentifier()
+        or name.startswith("_")
+        or name in {*COLUMNS, *FIELDS}
+    ):
+        raise UsageError(
+            f"columns.{name}: is no name for a column; allowed: letters, digits and _,"
+            " and no column or field that there is"
+        )
     if not isinstance(given, str) and not inspect.isfunction(given):
         raise UsageError(f"columns.{name}: got {shown(given)}; {ALLOWED}")
-    path = given if isinstance(given, str) else f"{given.__module__}:{given.__qualname__}"
+    path = (
+        given if isinstance(given, str) else f"{given.__module__}:{given.__qualname__}"
+    )
     return OwnColumn(name, path, source_digest(function_at(name, path)))
 
 
@@ -222,7 +396,9 @@ def function_at(name: str, path: str) -> FunctionType:
     """The function at module:name; raises UsageError."""
     found = imported(f"columns.{name}", path, f"{ALLOWED}, at the top of its module")
     if not inspect.isfunction(found) or not _arrow_type(found):
-        raise UsageError(f"columns.{name}: got {path}, which is {shown(found)}; {ALLOWED}")
+        raise UsageError(
+            f"columns.{name}: got {path}, which is {shown(found)}; {ALLOWED}"
+        )
     return found
 
 

@@ -4,10 +4,10 @@
     W1 = W_KQ  - gamma  grad_W loss(V1,    W_KQ, batch 2)
     V2 = V1    - gamma2 grad_V loss(V1,    W1,   batch 3)
 
-Everything here is pure, and nothing is compiled: jit, vmap and grad are the caller's. A `Point` is
-static; rates, draws and what is learned are arrays, in whose dtype all is computed.
-`reference/steps.py` is an independent judge in NumPy, and `simulator/` takes the same steps
-streamed and faster.
+Everything here is pure, and nothing is compiled: jit, vmap and grad are the caller's. A
+`Point` is static; rates, draws and what is learned are arrays, in whose dtype all is
+computed. `reference/steps.py` is an independent judge in NumPy, and `simulator/` takes
+the same steps streamed and faster.
 """
 
 from __future__ import annotations
@@ -47,25 +47,35 @@ class Rates(NamedTuple):
 
 
 def rates(
-    point: Point, *, eta: Rate | None = None, gamma: Rate | None = None, gamma2: Rate | None = None, kappa: Rate | None = None
+    point: Point,
+    *,
+    eta: Rate | None = None,
+    gamma: Rate | None = None,
+    gamma2: Rate | None = None,
+    kappa: Rate | None = None,
 ) -> Rates:
     """The rates of a point, or those that follow from others, which JAX may trace.
 
-    They follow as in `Point.replace`: gamma = kappa L^2 V / eta unless gamma was given, here, or to
-    the point while kappa is not given here. gamma2 = gamma unless gamma2 was given. Numbers are not
-    checked, as those of a point are.
+    They follow as in `Point.replace`: gamma = kappa L^2 V / eta unless gamma was given,
+    here, or to the point while kappa is not given here. gamma2 = gamma unless gamma2
+    was given. Numbers are not checked, as those of a point are.
 
-        >>> jax.grad(lambda kappa: rates(point, kappa=kappa).gamma)(100.0)  # L^2 V / eta
+        >>> jax.grad(lambda kappa: rates(point, kappa=kappa).gamma)(100.0)  # L^2 V /
+            eta
     """
     expect("point", point, Point, "a jaxrecall.Point", PointError)
     if not (kappa is None or gamma is None):
-        raise PointError([Problem("kappa", "got both kappa and gamma; give one, the other follows")])
+        raise PointError(
+            [Problem("kappa", "got both kappa and gamma; give one, the other follows")]
+        )
     given = point.as_given()
     eta = point.eta if eta is None else eta
     if gamma is None and kappa is None:
         gamma = given.get("gamma")
     if gamma is None:
-        gamma = (point.kappa if kappa is None else kappa) * (float(point.L**2 * point.V) / eta)
+        gamma = (point.kappa if kappa is None else kappa) * (
+            float(point.L**2 * point.V) / eta
+        )
     return Rates(eta, gamma, given.get("gamma2", gamma) if gamma2 is None else gamma2)
 
 
@@ -73,18 +83,26 @@ Loss = Callable[..., Array]
 
 
 def recipe(
-    loss: Loss, V_mat: PyTree, W_KQ: PyTree, batches: Sequence[PyTree], rates: Rates, chunk: int | None = None
+    loss: Loss,
+    V_mat: PyTree,
+    W_KQ: PyTree,
+    batches: Sequence[PyTree],
+    rates: Rates,
+    chunk: int | None = None,
 ) -> tuple[PyTree, ...]:
     """The three steps over any loss of any parameters: V1, W1 and V2.
 
     Args:
         loss: a scalar function loss(V_mat, W_KQ, batch).
         V_mat, W_KQ: pytrees of arrays, where the steps start.
-        batches: what each of the three steps reads, as `Realization.batches`: pytrees of arrays,
+        batches: what each of the three steps reads, as `Realization.batches`: pytrees
+            of arrays,
             samples first.
         rates: of the steps; cast to the dtype of what they scale.
-        chunk: samples whose gradient is taken at a time, where the loss is a mean over samples.
-            Memory, also that of a derivative of the whole, is then that of one chunk. None takes
+        chunk: samples whose gradient is taken at a time, where the loss is a mean over
+            samples.
+            Memory, also that of a derivative of the whole, is then that of one chunk.
+                None takes
             the batch at once, and allows any loss.
 
         >>> V1, W1, V2 = recipe(loss, V_mat, W_KQ, r.batches, rates(point))
@@ -92,7 +110,9 @@ def recipe(
 
     def step(params: PyTree, rate: Rate, loss: Loss, batch: PyTree) -> PyTree:
         slopes = gradient(loss, params, batch, chunk)
-        return jax.tree.map(lambda p, slope: p - jnp.asarray(rate, p.dtype) * slope, params, slopes)
+        return jax.tree.map(
+            lambda p, slope: p - jnp.asarray(rate, p.dtype) * slope, params, slopes
+        )
 
     first, second, third = batches
     V1 = step(V_mat, rates.eta, lambda V, batch: loss(V, W_KQ, batch), first)
@@ -101,7 +121,9 @@ def recipe(
     return V1, W1, V2
 
 
-def gradient(loss: Loss, params: PyTree, batch: PyTree, chunk: int | None = None) -> PyTree:
+def gradient(
+    loss: Loss, params: PyTree, batch: PyTree, chunk: int | None = None
+) -> PyTree:
     """The gradient of loss(params, batch) by `params`.
 
     With a chunk, the sum over chunks weighted by their samples.
@@ -110,22 +132,39 @@ def gradient(loss: Loss, params: PyTree, batch: PyTree, chunk: int | None = None
     if chunk is None or chunk >= n:
         return jax.grad(loss)(params, batch)
 
-    @partial(jax.checkpoint, static_argnums=2, prevent_cse=False)  # in a derivative, a chunk is computed again
+    @partial(
+        jax.checkpoint, static_argnums=2, prevent_cse=False
+    )  # in a derivative, a chunk is computed again
     def add(total: PyTree, first: Array | int, size: int) -> PyTree:
-        samples = jax.tree.map(lambda a: lax.dynamic_slice_in_dim(a, first, size), batch)
-        return jax.tree.map(lambda sum, slope: sum + size / n * slope, total, jax.grad(loss)(params, samples))
+        samples = jax.tree.map(
+            lambda a: lax.dynamic_slice_in_dim(a, first, size), batch
+        )
+        return jax.tree.map(
+            lambda sum, slope: sum + size / n * slope,
+            total,
+            jax.grad(loss)(params, samples),
+        )
 
     starts = jnp.arange(n // chunk, dtype=jnp.int32) * chunk
-    total, _ = lax.scan(lambda total, first: (add(total, first, chunk), None), jax.tree.map(jnp.zeros_like, params), starts)
+    total, _ = lax.scan(
+        lambda total, first: (add(total, first, chunk), None),
+        jax.tree.map(jnp.zeros_like, params),
+        starts,
+    )
     return add(total, n - n % chunk, n % chunk) if n % chunk else total
 
 
-def three_step(realization: Realization, point: Point, rates: Rates | None = None, chunk: int | None = 1024) -> ThreeStep:
+def three_step(
+    realization: Realization,
+    point: Point,
+    rates: Rates | None = None,
+    chunk: int | None = 1024,
+) -> ThreeStep:
     """What the three steps of the recipe learn from V_mat = 0, W_KQ = 0.
 
     Where draws or rates are arrays of JAX, by `recipe` along the gradient of
-    `jaxrecall.model.loss`, in the dtype of the embeddings. Else in NumPy and float64, by the closed
-    form of `reference/steps.py`.
+    `jaxrecall.model.loss`, in the dtype of the embeddings. Else in NumPy and float64,
+    by the closed form of `reference/steps.py`.
 
     Args:
         realization: the draws of `realize` or `draws`, or your own.
@@ -137,7 +176,8 @@ def three_step(realization: Realization, point: Point, rates: Rates | None = Non
         >>> point = Point(V=64, N=1024, d=32, L=8)
         >>> V1, w, V2 = three_step(realize(point, seed=0), point)
         >>> key = jax.random.key(0)
-        >>> jax.vmap(lambda kappa: three_step(draws(point, key), point, rates(point, kappa=kappa)).V2)(jnp.array([20.0, 50.0]))
+        >>> jax.vmap(lambda kappa: three_step(draws(point, key), point, rates(point,
+            kappa=kappa)).V2)(jnp.array([20.0, 50.0]))
     """
     expect_both(realization, point)
     rates = Rates(point.eta, point.gamma, point.gamma2) if rates is None else rates
@@ -147,9 +187,15 @@ def three_step(realization: Realization, point: Point, rates: Rates | None = Non
     e = realization.embeddings
 
     def loss(V_mat: Array, W_KQ: Array, batch: Sequence[Array]) -> Array:
-        return model.loss(model.Recall(V_mat, W_KQ, e, point.activation, point.trigger_in_value), *batch)
+        return model.loss(
+            model.Recall(V_mat, W_KQ, e, point.activation, point.trigger_in_value),
+            *batch,
+        )
 
-    V0, W0 = jnp.zeros((point.d, point.p), e.Z_in.dtype), jnp.zeros((point.d, point.d), e.Z_in.dtype)
+    V0, W0 = (
+        jnp.zeros((point.d, point.p), e.Z_in.dtype),
+        jnp.zeros((point.d, point.d), e.Z_in.dtype),
+    )
     with jax.default_matmul_precision("highest"):
         V1, W1, V2 = recipe(loss, V0, W0, realization.batches, rates, chunk)
         return ThreeStep(V1, W1 @ e.z_eos, V2)
@@ -161,9 +207,15 @@ def in_jax(*trees: PyTree) -> bool:
 
 
 def predict(
-    realization: Realization, point: Point, V_mat: Numbers, w: Numbers, tokens: Numbers, positions: Numbers
+    realization: Realization,
+    point: Point,
+    V_mat: Numbers,
+    w: Numbers,
+    tokens: Numbers,
+    positions: Numbers,
 ) -> tuple[Numbers, Numbers]:
-    """Logits (n, V) and attention (n, L) of sequences by a model; in JAX as `three_step` is.
+    """Logits (n, V) and attention (n, L) of sequences by a model; in JAX as
+    `three_step` is.
 
     Args:
         realization: the draws, of which the embeddings are used.
@@ -181,25 +233,40 @@ def predict(
     with jax.default_matmul_precision("highest"):
         W_KQ = jnp.outer(w, e.z_eos) / (e.z_eos @ e.z_eos)
         recall = model.Recall(V_mat, W_KQ, e, point.activation, point.trigger_in_value)
-        return jax.vmap(recall)(tokens, positions), jax.vmap(recall.attention)(tokens, positions)
+        return jax.vmap(recall)(tokens, positions), jax.vmap(recall.attention)(
+            tokens, positions
+        )
 
 
-def soft_accuracy(realization: Realization, point: Point, learned: ThreeStep, temperature: Rate = 0.1) -> Array:
-    """Test accuracy with a gradient: mean of softmax(logits / (temperature s)) at the label.
+def soft_accuracy(
+    realization: Realization, point: Point, learned: ThreeStep, temperature: Rate = 0.1
+) -> Array:
+    """Test accuracy with a gradient: mean of softmax(logits / (temperature s)) at the
+    label.
 
     The mean is over test sequences.
 
-    s is the standard deviation of the logits of a sequence, so the scale of V_mat does not matter.
-    It is `accuracy` where the temperature goes to 0. Always in JAX.
+    s is the standard deviation of the logits of a sequence, so the scale of V_mat does
+    not matter. It is `accuracy` where the temperature goes to 0. Always in JAX.
 
-        >>> jax.grad(lambda kappa: soft_accuracy(r, point, three_step(r, point, rates(point, kappa=kappa))))(50.0)
+        >>> jax.grad(lambda kappa: soft_accuracy(r, point, three_step(r, point,
+            rates(point, kappa=kappa))))(50.0)
     """
     expect_both(realization, point)
     tokens, positions, labels = realization.test
-    logits, _ = predict(realization, point, learned.V2 / jnp.max(jnp.abs(learned.V2)), learned.w, tokens, positions)
+    logits, _ = predict(
+        realization,
+        point,
+        learned.V2 / jnp.max(jnp.abs(learned.V2)),
+        learned.w,
+        tokens,
+        positions,
+    )
     variance = jnp.var(logits, axis=1, keepdims=True)
     scale = temperature * jnp.sqrt(jnp.where(variance > 0, variance, 1))
-    return jnp.mean(jnp.take_along_axis(jax.nn.softmax(logits / scale), labels[:, None], axis=1))
+    return jnp.mean(
+        jnp.take_along_axis(jax.nn.softmax(logits / scale), labels[:, None], axis=1)
+    )
 
 
 def train(
@@ -210,7 +277,8 @@ def train(
     steps: int | Array,
     record: Sequence[int] | Array = (),
 ) -> tuple[PyTree, PyTree]:
-    """Descends any loss by any optimiser of optax; returns the parameters, also at some steps.
+    """Descends any loss by any optimiser of optax; returns the parameters, also at some
+    steps.
 
     Args:
         loss: a scalar function loss(params, batch).
@@ -221,10 +289,12 @@ def train(
         record: numbers of steps made, from 0 on, after which the parameters are kept.
 
     Returns:
-        The parameters, and the kept ones: the same pytree with a leading axis, one entry for each
+        The parameters, and the kept ones: the same pytree with a leading axis, one
+            entry for each
         of `record`.
 
-        >>> params, kept = train(loss, params, lambda t: batch, optax.adam(0.01), steps=100, record=[0, 100])
+        >>> params, kept = train(loss, params, lambda t: batch, optax.adam(0.01),
+            steps=100, record=[0, 100])
     """
     import optax
 
@@ -234,7 +304,9 @@ def train(
         if not len(marks):
             return kept
         place = jnp.where(jnp.any(marks == made), jnp.argmax(marks == made), len(marks))
-        return jax.tree.map(lambda all, one: all.at[place].set(one, mode="drop"), kept, params)
+        return jax.tree.map(
+            lambda all, one: all.at[place].set(one, mode="drop"), kept, params
+        )
 
     @jax.checkpoint
     def step(t: Array, state: PyTree) -> PyTree:
@@ -245,6 +317,12 @@ def train(
             params = optax.apply_updates(params, updates)
         return params, memory, keep(kept, params, t + 1)
 
-    kept = keep(jax.tree.map(lambda p: jnp.zeros((len(marks), *p.shape), p.dtype), params), params, 0)
-    params, _, kept = lax.fori_loop(0, steps, step, (params, optimizer.init(params), kept))
+    kept = keep(
+        jax.tree.map(lambda p: jnp.zeros((len(marks), *p.shape), p.dtype), params),
+        params,
+        0,
+    )
+    params, _, kept = lax.fori_loop(
+        0, steps, step, (params, optimizer.init(params), kept)
+    )
     return params, kept

@@ -1,4 +1,5 @@
-"""Addressed random numbers: root seed -> seed -> stream -> (block of 512 samples, position).
+"""Addressed random numbers: root seed -> seed -> stream -> (block of 512 samples,
+position).
 
 Rows of tables have their index for an address, instead of a block and a position.
 
@@ -38,7 +39,9 @@ STREAMS = {
 """Addresses of the named streams; the numbers are part of the contract."""
 
 
-def run_streams(root_seed: ArrayLike, seed: ArrayLike, tag: ArrayLike, independent: ArrayLike) -> np.ndarray:
+def run_streams(
+    root_seed: ArrayLike, seed: ArrayLike, tag: ArrayLike, independent: ArrayLike
+) -> np.ndarray:
     """(n, 10, 2) uint32: key data of the named streams of n runs, by address.
 
     Arguments are (n,), `tag` is (n, 2), uint32 and bool.
@@ -48,7 +51,9 @@ def run_streams(root_seed: ArrayLike, seed: ArrayLike, tag: ArrayLike, independe
     """
     check_partitionable()
     tag = np.asarray(tag, np.uint32)
-    root = np.stack([np.zeros(len(tag), np.uint32), np.asarray(root_seed, np.uint32)], axis=-1)  # jax.random.key
+    root = np.stack(
+        [np.zeros(len(tag), np.uint32), np.asarray(root_seed, np.uint32)], axis=-1
+    )  # jax.random.key
     common = fold_on_host(root, np.asarray(seed, np.uint32))
     own = fold_on_host(fold_on_host(common, tag[:, 0]), tag[:, 1])
     run = np.where(np.asarray(independent)[:, None], own, common)
@@ -67,7 +72,10 @@ def streams(run: Array) -> Array:
 def check_partitionable() -> None:
     """Raises UsageError if JAX would draw numbers that depend on array sizes."""
     if not jax.config.jax_threefry_partitionable:  # type: ignore[attr-defined]
-        why = "Without it a draw would depend on array sizes. To set it, unset JAX_THREEFRY_PARTITIONABLE or update jax.config"
+        why = (
+            "Without it a draw would depend on array sizes. To set it, unset"
+            " JAX_THREEFRY_PARTITIONABLE or update jax.config"
+        )
         raise UsageError(f"jax_threefry_partitionable: got False; allowed: True. {why}")
 
 
@@ -92,7 +100,12 @@ for Gaussian counts, and noise of labels; test sequences have the second.
 
 def fold_on_host(key: np.ndarray, address: np.ndarray) -> np.ndarray:
     """`fold` in NumPy."""
-    return np.stack(np.broadcast_arrays(*threefry2x32(key[..., 0], key[..., 1], np.zeros_like(address), address)), axis=-1)
+    return np.stack(
+        np.broadcast_arrays(
+            *threefry2x32(key[..., 0], key[..., 1], np.zeros_like(address), address)
+        ),
+        axis=-1,
+    )
 
 
 def fold(key: Array, address: Array) -> Array:
@@ -100,8 +113,13 @@ def fold(key: Array, address: Array) -> Array:
 
     The key data are (2,) or (..., 2).
     """
-    folded = jnp.stack(threefry2x32(key[..., 0], key[..., 1], jnp.zeros_like(address), address), axis=-1)
-    return lax.optimization_barrier(folded)  # else XLA derives the keys again inside everything that uses them
+    folded = jnp.stack(
+        threefry2x32(key[..., 0], key[..., 1], jnp.zeros_like(address), address),
+        axis=-1,
+    )
+    return lax.optimization_barrier(
+        folded
+    )  # else XLA derives the keys again inside everything that uses them
 
 
 def normals(key: Array, width: int) -> Array:
@@ -111,7 +129,12 @@ def normals(key: Array, width: int) -> Array:
     """
     lane = jnp.arange(width, dtype=jnp.uint32)[None]
     x0, x1 = threefry2x32(key[:, :1], key[:, 1:], jnp.zeros_like(lane), lane)
-    parts = lax.bitcast_convert_type((x0 ^ x1) >> jnp.uint32(9) | jnp.uint32(0x3F800000), jnp.float32) - 1
+    parts = (
+        lax.bitcast_convert_type(
+            (x0 ^ x1) >> jnp.uint32(9) | jnp.uint32(0x3F800000), jnp.float32
+        )
+        - 1
+    )
     uniform = jnp.maximum(LOWEST, parts * (np.float32(1) - LOWEST) + LOWEST)
     return np.float32(np.sqrt(2)) * lax.erf_inv(uniform)
 
@@ -148,7 +171,8 @@ Addresses = Blocks | Items
 
 
 def words(blocks: Addresses, position: Array | int) -> Array:
-    """(..., count * 512) uint32: the random words of samples at each `position` below 2^24.
+    """(..., count * 512) uint32: the random words of samples at each `position` below
+    2^24.
 
     Of single items it is (..., n), and takes twice the work.
 
@@ -156,21 +180,35 @@ def words(blocks: Addresses, position: Array | int) -> Array:
     threefry-2x32 (Salmon et al., SC 2011) under the stream's key at the counter (256
     position + i, block).
     """
-    # else XLA moves what does not depend on the position out of loops, as a dozen small kernels
-    key, index, at = lax.optimization_barrier((blocks.key, blocks.index, jnp.asarray(position, jnp.uint32)))
+    # else XLA moves what does not depend on the position out of loops, as a dozen small
+    # kernels
+    key, index, at = lax.optimization_barrier(
+        (blocks.key, blocks.index, jnp.asarray(position, jnp.uint32))
+    )
     ones = (1,) * at.ndim
     if isinstance(blocks, Items):
         half, index = jnp.uint32(BLOCK // 2), index.reshape(*ones, -1)
         lane = at[..., None] * half + index % half
-        pair = threefry2x32(key[0], key[1], lane, jnp.broadcast_to(index // jnp.uint32(BLOCK), lane.shape))
+        pair = threefry2x32(
+            key[0],
+            key[1],
+            lane,
+            jnp.broadcast_to(index // jnp.uint32(BLOCK), lane.shape),
+        )
         return jnp.where(jnp.broadcast_to(index // half % 2 == 0, lane.shape), *pair)
-    lane = at[..., None, None] * jnp.uint32(BLOCK // 2) + jnp.arange(BLOCK // 2, dtype=jnp.uint32).reshape(*ones, 1, -1)
-    k0, k1 = (jnp.broadcast_to(key[..., i], index.shape).reshape(*ones, -1, 1) for i in (0, 1))
+    lane = at[..., None, None] * jnp.uint32(BLOCK // 2) + jnp.arange(
+        BLOCK // 2, dtype=jnp.uint32
+    ).reshape(*ones, 1, -1)
+    k0, k1 = (
+        jnp.broadcast_to(key[..., i], index.shape).reshape(*ones, -1, 1) for i in (0, 1)
+    )
     pair = threefry2x32(k0, k1, lane, index.reshape(*ones, -1, 1))
     return jnp.stack(pair, axis=-2).reshape(*at.shape, -1)
 
 
-def threefry2x32(k0: Numbers, k1: Numbers, x0: Numbers, x1: Numbers) -> tuple[Numbers, Numbers]:
+def threefry2x32(
+    k0: Numbers, k1: Numbers, x0: Numbers, x1: Numbers
+) -> tuple[Numbers, Numbers]:
     """The two output words of threefry-2x32 with 20 rounds.
 
     Arguments are uint32 arrays, of NumPy or JAX, and broadcast.
@@ -178,7 +216,9 @@ def threefry2x32(k0: Numbers, k1: Numbers, x0: Numbers, x1: Numbers) -> tuple[Nu
     return (_traced_once if isinstance(x0, Array) else _rounds)(k0, k1, x0, x1)
 
 
-def _rounds(k0: Numbers, k1: Numbers, x0: Numbers, x1: Numbers) -> tuple[Numbers, Numbers]:
+def _rounds(
+    k0: Numbers, k1: Numbers, x0: Numbers, x1: Numbers
+) -> tuple[Numbers, Numbers]:
     schedule = (k0, k1, k0 ^ k1 ^ np.uint32(0x1BD11BDA))
     x0, x1 = x0 + schedule[0], x1 + schedule[1]
     for group in range(5):
@@ -191,19 +231,26 @@ def _rounds(k0: Numbers, k1: Numbers, x0: Numbers, x1: Numbers) -> tuple[Numbers
 
 
 _traced_once = jax.jit(_rounds)
-"""A program holds a dozen ciphers: tracing each takes a third of the time to trace it all."""
+"""A program holds a dozen ciphers: tracing each takes a third of the time to trace it
+all.
+"""
 
 
 def below_many(word: Array, n: Array | int) -> Array:
-    """floor(word n / 2^32) as int32, for 1 <= n <= 2^31 - 1: relative bias up to n / 2^32.
+    """floor(word n / 2^32) as int32, for 1 <= n <= 2^31 - 1: relative bias up to n /
+    2^32.
 
     It is formed in 16-bit halves.
     """
     n = jnp.uint32(n)
-    (a1, a0), (b1, b0) = ((x >> jnp.uint32(16), x & jnp.uint32(0xFFFF)) for x in (word, n))
+    (a1, a0), (b1, b0) = (
+        (x >> jnp.uint32(16), x & jnp.uint32(0xFFFF)) for x in (word, n)
+    )
     low, mid, other = a0 * b0, a1 * b0, a0 * b1
     carry = ((low >> 16) + (mid & 0xFFFF) + (other & 0xFFFF)) >> 16
-    return lax.convert_element_type(a1 * b1 + (mid >> 16) + (other >> 16) + carry, jnp.int32)
+    return lax.convert_element_type(
+        a1 * b1 + (mid >> 16) + (other >> 16) + carry, jnp.int32
+    )
 
 
 def below(word: Array, n: Array | int) -> Array:
@@ -215,4 +262,6 @@ def below(word: Array, n: Array | int) -> Array:
     """
     n = jnp.uint32(n)
     high, low = word >> jnp.uint32(16), word & jnp.uint32(0xFFFF)
-    return lax.convert_element_type((high * n + ((low * n) >> jnp.uint32(16))) >> jnp.uint32(16), jnp.int32)
+    return lax.convert_element_type(
+        (high * n + ((low * n) >> jnp.uint32(16))) >> jnp.uint32(16), jnp.int32
+    )

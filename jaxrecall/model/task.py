@@ -1,4 +1,5 @@
-"""What a run draws: the permutation, samples, the embeddings, and the MLP's first layer.
+"""What a run draws: the permutation, samples, the embeddings, and the MLP's first
+layer.
 
 The model has no positions, so token 0 of a stream is the informative one and the
 simulator never moves it; only `realize` swaps it to position ell. Embeddings are drawn
@@ -32,12 +33,16 @@ def permutation(streams: Array, V: Array | int, V_pad: int) -> Array:
     """
     items = jnp.arange(V_pad, dtype=jnp.int32)
     key = keys.stream(streams, "permutation")
-    words = keys.threefry2x32(key[0], key[1], jnp.zeros(V_pad, jnp.uint32), items.astype(jnp.uint32))
+    words = keys.threefry2x32(
+        key[0], key[1], jnp.zeros(V_pad, jnp.uint32), items.astype(jnp.uint32)
+    )
     padding = (items >= V).astype(jnp.int32)
     return lax.sort((padding, *words, items), num_keys=3)[3]
 
 
-def batch_items(streams: Array, step: Array | int, blocks: tuple[Array | int, int], N: Array | int) -> Array:
+def batch_items(
+    streams: Array, step: Array | int, blocks: tuple[Array | int, int], N: Array | int
+) -> Array:
     """(512 * count,) uint32: which of N samples the batch of a gradient step holds.
 
     They are drawn evenly with replacement.
@@ -45,11 +50,19 @@ def batch_items(streams: Array, step: Array | int, blocks: tuple[Array | int, in
     `blocks` is (first, count): the places of the batch, 512 a block.
     """
     key = keys.further(keys.stream(streams, "train"), step)
-    return keys.below_many(keys.words(keys.blocks(key, *blocks), 0), N).astype(jnp.uint32)
+    return keys.below_many(keys.words(keys.blocks(key, *blocks), 0), N).astype(
+        jnp.uint32
+    )
 
 
-def tokens(blocks: keys.Addresses, position: Array | int, V: Array | int, tables: Array | None = None) -> Array:
-    """(..., 512 * count) int32: tokens at each `position` (...,) of the samples of `blocks`.
+def tokens(
+    blocks: keys.Addresses,
+    position: Array | int,
+    V: Array | int,
+    tables: Array | None = None,
+) -> Array:
+    """(..., 512 * count) int32: tokens at each `position` (...,) of the samples of
+    `blocks`.
 
     0 is informative.
 
@@ -63,18 +76,31 @@ def tokens(blocks: keys.Addresses, position: Array | int, V: Array | int, tables
     n, _, V_pad = tables.shape
     place = cell.astype(jnp.uint32)
     if n > 1:
-        place = place + jnp.uint32(V_pad) * (jnp.asarray(position) > 0).astype(jnp.uint32)[..., None]
-    first, other = (tables[:, i].reshape(-1).at[place].get(mode="promise_in_bounds") for i in range(2))
+        place = (
+            place
+            + jnp.uint32(V_pad)
+            * (jnp.asarray(position) > 0).astype(jnp.uint32)[..., None]
+        )
+    first, other = (
+        tables[:, i].reshape(-1).at[place].get(mode="promise_in_bounds")
+        for i in range(2)
+    )
     return jnp.where(word < first, cell, other.astype(jnp.int32))
 
 
-def noisy_labels(blocks: keys.Addresses, labels: Array, V: Array | int, label_noise: Array | float) -> Array:
-    """`labels` (n,) of samples, each drawn anew with probability `label_noise`, uniformly.
+def noisy_labels(
+    blocks: keys.Addresses, labels: Array, V: Array | int, label_noise: Array | float
+) -> Array:
+    """`labels` (n,) of samples, each drawn anew with probability `label_noise`,
+    uniformly.
 
-    They have a stream of their own, so the noise moves no other draw; samples that are noisy stay
-    so where there is more.
+    They have a stream of their own, so the noise moves no other draw; samples that are
+    noisy stay so where there is more.
     """
-    chosen, drawn = keys.words(blocks._replace(key=keys.further(blocks.key, keys.LABELS)), jnp.arange(2, dtype=jnp.uint32))
+    chosen, drawn = keys.words(
+        blocks._replace(key=keys.further(blocks.key, keys.LABELS)),
+        jnp.arange(2, dtype=jnp.uint32),
+    )
     uniform = (chosen >> jnp.uint32(8)).astype(jnp.float32) * jnp.float32(2**-24)
     return jnp.where(uniform < jnp.float32(label_noise), keys.below(drawn, V), labels)
 
@@ -90,13 +116,17 @@ class Embeddings(eqx.Module):
     """None is attention-only."""
 
 
-def redrawn_first_layer(streams: Array, r: Array | int, d: Array | int, m: Array | int, pad: tuple[int, int]) -> Array:
+def redrawn_first_layer(
+    streams: Array, r: Array | int, d: Array | int, m: Array | int, pad: tuple[int, int]
+) -> Array:
     """The r-th independent copy of W_in, padded to `pad` = (m_pad, d_pad).
 
     A prefix in m and in d, as W_in is.
     """
     m_pad, d_pad = pad
-    real = (jnp.arange(m_pad, dtype=jnp.int32)[:, None] < m) & (jnp.arange(d_pad, dtype=jnp.int32)[None] < d)
+    real = (jnp.arange(m_pad, dtype=jnp.int32)[:, None] < m) & (
+        jnp.arange(d_pad, dtype=jnp.int32)[None] < d
+    )
     key = keys.further(keys.stream(streams, "w_in"), r)
     return jnp.where(real, keys.normals(keys.rows(key, m_pad), d_pad), jnp.float32(0))
 
@@ -125,12 +155,19 @@ def draw_embeddings(
     counts = V_pad, V_pad, 1, 1, m_pad
     table = np.repeat(np.arange(len(TABLES)), counts)
     row = np.concatenate([np.arange(count, dtype=np.int32) for count in counts])
-    true, first_unit = (jnp.array(of_table, jnp.int32) for of_table in ([V, V, 1, 1, m], [0, 0, V, V + 1, 0]))
+    true, first_unit = (
+        jnp.array(of_table, jnp.int32)
+        for of_table in ([V, V, 1, 1, m], [0, 0, V, V + 1, 0])
+    )
     key = streams[np.array([keys.STREAMS[name] for name in TABLES])]
 
     real = (row < true[table])[:, None] & (jnp.arange(d_pad, dtype=jnp.int32)[None] < d)
     # all tables are drawn together, which compiles faster than table by table
-    normal = jnp.where(real, keys.normals(keys.fold(key[table], jnp.asarray(row, jnp.uint32)), d_pad), jnp.float32(0))
+    normal = jnp.where(
+        real,
+        keys.normals(keys.fold(key[table], jnp.asarray(row, jnp.uint32)), d_pad),
+        jnp.float32(0),
+    )
     unit = (row + first_unit[table])[:, None]
     places = np.cumsum(counts)[:-1]
     if own is None:
@@ -138,19 +175,34 @@ def draw_embeddings(
         tables = jnp.split(z, places)[:-1]
     else:
         laws = (own[0], own[1], own[0], own[0])
-        parts = zip(TABLES, laws, jnp.split(normal, places), jnp.split(real, places), strict=False)
-        tables = [_table(of, name, streams, rows, mask, (V, d), given.get(name)) for name, of, rows, mask in parts]
+        parts = zip(
+            TABLES,
+            laws,
+            jnp.split(normal, places),
+            jnp.split(real, places),
+            strict=False,
+        )
+        tables = [
+            _table(of, name, streams, rows, mask, (V, d), given.get(name))
+            for name, of, rows, mask in parts
+        ]
     Z_in, Z_out, z_trig, z_eos = tables
-    return Embeddings(Z_in, Z_out, z_trig[0], z_eos[0], normal[-m_pad:] if m_pad else None)
+    return Embeddings(
+        Z_in, Z_out, z_trig[0], z_eos[0], normal[-m_pad:] if m_pad else None
+    )
 
 
-def on_host(laws: tuple[EmbeddingLaw, EmbeddingLaw], streams: np.ndarray, V: int, d: int) -> dict[str, np.ndarray]:
+def on_host(
+    laws: tuple[EmbeddingLaw, EmbeddingLaw], streams: np.ndarray, V: int, d: int
+) -> dict[str, np.ndarray]:
     """(V, d) float32 rows of the tables that laws make on the host, by stream.
 
     They are those of Z_in and of Z_out; nothing for other laws.
     """
     return {
-        name: law.from_host(partial(_order, tuple(map(int, keys.stream(streams, name)))), V, d)
+        name: law.from_host(
+            partial(_order, tuple(map(int, keys.stream(streams, name)))), V, d
+        )
         for name, law in zip(TABLES, laws, strict=False)
         if law.on_host
     }
@@ -179,21 +231,35 @@ def _together(law: Array | int, draws: Draws, real: Array | np.ndarray) -> Array
         length = jnp.float32(1)
         for place, one in enumerate(TOGETHER):
             if isinstance(one, Rescaled):
-                length = jnp.where(real[:, :1] & (law == place), one.length(draws, jnp), length)
+                length = jnp.where(
+                    real[:, :1] & (law == place), one.length(draws, jnp), length
+                )
         return draws.normals / length
 
     def by(other: EmbeddingLaw) -> Callable[[], Array]:
         return lambda: jnp.where(real, other.rows(draws, jnp), jnp.float32(0))
 
-    others = [(place, one) for place, one in enumerate(TOGETHER) if not isinstance(one, Rescaled)]
-    # branches rather than a select: XLA would compute a select again inside everything that reads the rows
+    others = [
+        (place, one)
+        for place, one in enumerate(TOGETHER)
+        if not isinstance(one, Rescaled)
+    ]
+    # branches rather than a select: XLA would compute a select again inside everything
+    # that reads the rows
     return lax.switch(
-        sum(jnp.where(law == place, i, 0) for i, (place, _) in enumerate(others, 1)), [rescaled, *(by(one) for _, one in others)]
+        sum(jnp.where(law == place, i, 0) for i, (place, _) in enumerate(others, 1)),
+        [rescaled, *(by(one) for _, one in others)],
     )
 
 
 def _table(
-    law: EmbeddingLaw, stream: str, streams: Array, normals: Array, real: Array, sizes: tuple[Array | int, Array | int], given: Array | None
+    law: EmbeddingLaw,
+    stream: str,
+    streams: Array,
+    normals: Array,
+    real: Array,
+    sizes: tuple[Array | int, Array | int],
+    given: Array | None,
 ) -> Array:
     """(n, d_pad) rows of one table by a law of its own program; `sizes` are V and d."""
     name = {"z_in": "Z_in", "z_out": "Z_out"}.get(stream, stream)
@@ -201,16 +267,31 @@ def _table(
     key = keys.stream(streams, stream)
     shared = keys.normals(keys.rows(keys.further(key, SHARED), law.n_shared), width)
     own = keys.normals(keys.rows(keys.further(key, OWN), n), law.n_own)
-    in_float64 = any(isinstance(value, Array) and value.dtype == jnp.float64 and not value.weak_type for value in vars(law).values())
-    normals, shared, own = (a.astype(jnp.float64) if in_float64 else a for a in (normals, shared, own))
-    draws = Draws(name, jnp.arange(n, dtype=jnp.int32)[:, None], normals, shared, *sizes, own, given)
+    in_float64 = any(
+        isinstance(value, Array) and value.dtype == jnp.float64 and not value.weak_type
+        for value in vars(law).values()
+    )
+    normals, shared, own = (
+        a.astype(jnp.float64) if in_float64 else a for a in (normals, shared, own)
+    )
+    draws = Draws(
+        name,
+        jnp.arange(n, dtype=jnp.int32)[:, None],
+        normals,
+        shared,
+        *sizes,
+        own,
+        given,
+    )
     with jax.default_matmul_precision("highest"):  # draws depend on no setting
         rows = law.make(draws, jnp)
     return jnp.where(real, rows, 0)
 
 
 SHARED, OWN = range(2)
-"""Further streams of a table: normals that all its rows share, and further ones of each row."""
+"""Further streams of a table: normals that all its rows share, and further ones of each
+row.
+"""
 
 
 TABLES = "z_in", "z_out", "z_trig", "z_eos", "w_in"

@@ -1,1 +1,3 @@
-"""The fast implementation: float32, padded, streamed; the only place with jit, vmap and devices."""
+"""The fast implementation: float32, padded, streamed; the only place with jit, vmap and
+devices.
+"""

@@ -14,8 +14,28 @@ from jax import Array, lax
 
 from ..model.keys import Blocks
 from .forward import Scores, attention_gradient
-from .loops import add_tokens, gather, over_positions, over_samples, repeat, scatter_add, sum_tokens, transposed_product, with_padding_row
-from .world import World, batch_of_step, centred, f32, i32, in_value, token_shares, values, zeros_dp
+from .loops import (
+    add_tokens,
+    gather,
+    over_positions,
+    over_samples,
+    repeat,
+    scatter_add,
+    sum_tokens,
+    transposed_product,
+    with_padding_row,
+)
+from .world import (
+    World,
+    batch_of_step,
+    centred,
+    f32,
+    i32,
+    in_value,
+    token_shares,
+    values,
+    zeros_dp,
+)
 
 
 def step1(world: World) -> tuple[Array, Array]:
@@ -39,7 +59,9 @@ def co_occurrences(world: World, key: Array) -> Array:
 
     def tile(blocks: Blocks, real: Array, C: Array) -> Array:
         row = world.tokens(blocks, 0) * V
-        return add_tokens(world, blocks, 0, run.L, lambda x: (row + x, real.astype(i32)), C)
+        return add_tokens(
+            world, blocks, 0, run.L, lambda x: (row + x, real.astype(i32)), C
+        )
 
     return over_samples(world, key, run.N, tile, jnp.zeros(V * V, i32)).reshape(V, V)
 
@@ -50,13 +72,17 @@ def informative(world: World, C: Array) -> Array:
 
 
 def step1_from_counts(world: World, C: Array) -> Array:
-    """G1 = 1/(N L) sum_x (z_out(pi x) - mean z_out) (sum_u C[x, u] z_in(u) + n_x z_trig)^T.
+    """G1 = 1/(N L) sum_x (z_out(pi x) - mean z_out) (sum_u C[x, u] z_in(u) + n_x
+    z_trig)^T.
 
     Exact, in another order.
     """
     run, e = world.run, world.e
     table = gather(centred(world, e.Z_out), world.perm)
-    sums = C.astype(f32) @ e.Z_in + (in_value(world) * informative(world, C))[:, None] * e.z_trig[None]
+    sums = (
+        C.astype(f32) @ e.Z_in
+        + (in_value(world) * informative(world, C))[:, None] * e.z_trig[None]
+    )
     return transposed_product(table, sums) / run.N.astype(f32) / run.L.astype(f32)
 
 
@@ -79,13 +105,26 @@ def step2(world: World, A: Array, C: Array) -> tuple[Array, Array]:
 
     def tile(blocks: Blocks, real: Array, S: Array) -> Array:
         x0 = world.tokens(blocks, 0)
-        along = sum_tokens(world, blocks, 0, run.L, lambda x: gather(table, x0 * V + x), t * gather(to_trigger, x0))
+        along = sum_tokens(
+            world,
+            blocks,
+            0,
+            run.L,
+            lambda x: gather(table, x0 * V + x),
+            t * gather(to_trigger, x0),
+        )
         along = jnp.where(real, along, f32(0))
-        return S + add_tokens(world, blocks, 0, run.L, lambda x: (x, along), jnp.zeros(V, f32))
+        return S + add_tokens(
+            world, blocks, 0, run.L, lambda x: (x, along), jnp.zeros(V, f32)
+        )
 
-    S = over_samples(world, batch_of_step(world, 1), run.N, tile, jnp.zeros(V, f32)) / run.L.astype(f32)
+    S = over_samples(
+        world, batch_of_step(world, 1), run.N, tile, jnp.zeros(V, f32)
+    ) / run.L.astype(f32)
     # z_trig is in the key sum of every sample once, wherever it is in the values
-    keys_sum = (weight - S) @ e.Z_in + (trigger - jnp.sum(S) / run.L.astype(f32)) * e.z_trig
+    keys_sum = (weight - S) @ e.Z_in + (
+        trigger - jnp.sum(S) / run.L.astype(f32)
+    ) * e.z_trig
     return attention_gradient(world, keys_sum), mean_square_bound(world)
 
 
@@ -107,13 +146,20 @@ def mean_square_bound(world: World) -> Array:
         mean = mean + times * mean_row
         cov = cov + times / L * transposed_product(rows, p[:, None] * rows)
         fourth = fourth + times / L**3 * (p @ jnp.sum(rows * rows, axis=1) ** 2)
-    linear = jnp.maximum(4 * mean @ cov @ mean, f32(0))  # with orthogonal rows it is zero, and rounding may be negative
+    linear = jnp.maximum(
+        4 * mean @ cov @ mean, f32(0)
+    )  # with orthogonal rows it is zero, and rounding may be negative
     quadratic = 2 * jnp.sum(cov * cov) + fourth
-    return mean @ mean + jnp.trace(cov) + 6 * (jnp.sqrt(linear) + jnp.sqrt(quadratic)) / jnp.sqrt(N)
+    return (
+        mean @ mean
+        + jnp.trace(cov)
+        + 6 * (jnp.sqrt(linear) + jnp.sqrt(quadratic)) / jnp.sqrt(N)
+    )
 
 
 def step3(world: World, scores: Scores, T: Array, n: Array) -> tuple[Array, Array]:
-    """G2 from the attention that informative tokens pay to others, and a bound on mean |h|^2.
+    """G2 from the attention that informative tokens pay to others, and a bound on mean
+    |h|^2.
 
     G2 = 1/N sum_x (z_out(pi x) - mean z_out) (sum_u W[x, u] z_in(u) + W_x z_trig)^T.
 
@@ -124,7 +170,9 @@ def step3(world: World, scores: Scores, T: Array, n: Array) -> tuple[Array, Arra
     run, e, V = world.run, world.e, world.shape.V
     token = with_padding_row(scores.token, -math.inf)
 
-    def tile(blocks: Blocks, real: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
+    def tile(
+        blocks: Blocks, real: Array, carry: tuple[Array, Array]
+    ) -> tuple[Array, Array]:
         W, own = carry
         x0 = world.tokens(blocks, 0)
         first = gather(token, x0) + scores.trigger
@@ -133,15 +181,36 @@ def step3(world: World, scores: Scores, T: Array, n: Array) -> tuple[Array, Arra
             top, total = sums
             score = gather(token, x)
             new = jnp.maximum(top, jnp.max(score, axis=0))
-            return new, total * jnp.exp(top - new) + jnp.sum(jnp.exp(score - new[None]), axis=0)
+            return new, total * jnp.exp(top - new) + jnp.sum(
+                jnp.exp(score - new[None]), axis=0
+            )
 
-        top, total = over_positions(world, blocks, 1, normaliser, (first, jnp.ones_like(first)))
+        top, total = over_positions(
+            world, blocks, 1, normaliser, (first, jnp.ones_like(first))
+        )
         scale = jnp.where(real, 1 / total, f32(0))
-        W = add_tokens(world, blocks, 1, run.L, lambda x: (x0 * V + x, jnp.exp(gather(token, x) - top) * scale), W)
+        W = add_tokens(
+            world,
+            blocks,
+            1,
+            run.L,
+            lambda x: (x0 * V + x, jnp.exp(gather(token, x) - top) * scale),
+            W,
+        )
         return W, scatter_add(own, x0, jnp.exp(first - top) * scale)
 
-    W, own = over_samples(world, batch_of_step(world, 2), n, tile, (jnp.zeros(V * V, f32), jnp.zeros(V, f32)))
+    W, own = over_samples(
+        world,
+        batch_of_step(world, 2),
+        n,
+        tile,
+        (jnp.zeros(V * V, f32), jnp.zeros(V, f32)),
+    )
     W = W.reshape(V, V)
     sums = W @ e.Z_in + own[:, None] * values(world)
-    h2 = jnp.sum(W @ jnp.sum(e.Z_in * e.Z_in, axis=1)) + own @ jnp.sum(values(world) ** 2, axis=1)
-    return transposed_product(gather(T, world.perm), sums) / run.N.astype(f32), h2 / run.N.astype(f32)
+    h2 = jnp.sum(W @ jnp.sum(e.Z_in * e.Z_in, axis=1)) + own @ jnp.sum(
+        values(world) ** 2, axis=1
+    )
+    return transposed_product(gather(T, world.perm), sums) / run.N.astype(
+        f32
+    ), h2 / run.N.astype(f32)

@@ -1,14 +1,18 @@
-"""The forms of the simulation: ways of training a run that give the same numbers at different cost.
+"""The forms of the simulation: ways of training a run that give the same numbers at
+different cost.
 
 A form is how sums over samples are formed, and which predictions its gradients take:
 
     name       samples   predictions
-    counts     counts    uniform      attention-only: a step needs how often tokens meet in a sample, not the samples themselves
+    counts     counts    uniform      attention-only: a step needs how often tokens meet
+        in a sample, not the samples themselves
     uniform    stream    uniform      no sample needs V logits
     full       stream    exact        every sample with its softmax
-    pool       pairs     uniform      with a pool: samples enter through counts of (token, noise sequence) pairs
+    pool       pairs     uniform      with a pool: samples enter through counts of
+        (token, noise sequence) pairs
     pool-full  pairs     exact        every pair with its softmax, weighted
-    memory     tokens    exact        L = 1: every token of the vocabulary with its softmax, weighted
+    memory     tokens    exact        L = 1: every token of the vocabulary with its
+        softmax, weighted
 
 Uniform predictions are p = 1/V in all three steps, but for the softmax in step 3 where
 attention is locked. Forms with them are shortcuts: they compute a bound on their own
@@ -34,7 +38,9 @@ from ..model.point import EVALUATION, Point, unknown_fields
 from ..model.values import Numbers
 
 MAX_COUNTED_V = 2048
-"""Widest padded vocabulary for which a program keeps a V x V table of token counts (16 MiB)."""
+"""Widest padded vocabulary for which a program keeps a V x V table of token counts (16
+MiB).
+"""
 
 TOLERANCE = (2.0**-20, 2.0**-19)
 """Largest relative error of the samples' residuals, averaged over samples, that uniform
@@ -43,15 +49,38 @@ their norms, V2 by up to 1e-5 (open attention, V = 30), where rounding alone mov
 by 1e-7 to 8e-7 and a float32 run is held to 2e-5 of the float64 reference. No metric
 was seen to move."""
 
-BOUNDED = frozenset({"V", "N", "d", "L", "m", "tokens", "noise_tokens", "eta", "gamma", "gamma2", "kappa", "pool", "fresh_batches"})
+BOUNDED = frozenset(
+    {
+        "V",
+        "N",
+        "d",
+        "L",
+        "m",
+        "tokens",
+        "noise_tokens",
+        "eta",
+        "gamma",
+        "gamma2",
+        "kappa",
+        "pool",
+        "fresh_batches",
+    }
+)
 """The fields that shortcuts and their bounds depend on, with the embeddings and
 activations of the run itself. The tokens may have any law: labels are predicted evenly
 whatever their frequency, and bounds take means over samples by it."""
 
-OF_ANY_VALUE = EVALUATION | {"embedding", "embedding_out", "activation", "trigger_in_value"}
+OF_ANY_VALUE = EVALUATION | {
+    "embedding",
+    "embedding_out",
+    "activation",
+    "trigger_in_value",
+}
 """Fields that do not matter to them: bounds are computed from what was drawn."""
 
-AFTER_RECIPE = frozenset({"steps", "start", "optimizer", "lr", "lr_attention", "trains", "batch"})
+AFTER_RECIPE = frozenset(
+    {"steps", "start", "optimizer", "lr", "lr_attention", "trains", "batch"}
+)
 """Fields of further steps. Their shortcut, `locked`,
 bounds its own error at every step, whatever these are.
 """
@@ -73,15 +102,24 @@ class Form(NamedTuple):
 
         One that is not a number does not.
         """
-        return errors is None or bool(errors[0] <= TOLERANCE[0] and errors[1] <= TOLERANCE[1])
+        return errors is None or bool(
+            errors[0] <= TOLERANCE[0] and errors[1] <= TOLERANCE[1]
+        )
 
     def label(self, point: Point, locked: Numbers | None) -> str:
-        """The column `form`: what trained, whether attention was locked, which counts are Gaussian.
+        """The column `form`: what trained, whether attention was locked, which counts
+        are Gaussian.
 
         `locked` is None where it was not asked.
         """
-        trained = self.name if locked is None else f"{self.name}+{'locked' if locked else self.name}"
-        return trained + (f", gaussian {' '.join(point.in_the_limit)}" if point.in_the_limit else "")
+        trained = (
+            self.name
+            if locked is None
+            else f"{self.name}+{'locked' if locked else self.name}"
+        )
+        return trained + (
+            f", gaussian {' '.join(point.in_the_limit)}" if point.in_the_limit else ""
+        )
 
 
 FORMS: dict[str, Form] = {
@@ -111,15 +149,23 @@ def form_for(point: Point, V: int) -> Form:
         return FORMS["memory"]
     if point.pool is not None:
         return FORMS["pool" if _shortcut_may_pay(point) else "pool-full"]
-    if not _shortcut_may_pay(point) or point.N * point.L >= 2**31:  # tokens are counted in 32 bits
+    if (
+        not _shortcut_may_pay(point) or point.N * point.L >= 2**31
+    ):  # tokens are counted in 32 bits
         return FORMS["full"]
     return FORMS["counts" if point.m == 0 and V <= MAX_COUNTED_V else "uniform"]
 
 
 def _shortcut_may_pay(point: Point) -> bool:
-    """Whether shortcuts are allowed, cover the point, and most runs should meet their bound."""
+    """Whether shortcuts are allowed, cover the point, and most runs should meet their
+    bound.
+    """
     asked = point.start != "zero" and point.exact == "guarded"
-    return asked and not unknown_fields(point, KNOWN) and step2_error(point) <= TOLERANCE[0]
+    return (
+        asked
+        and not unknown_fields(point, KNOWN)
+        and step2_error(point) <= TOLERANCE[0]
+    )
 
 
 def may_group_steps(point: Point) -> bool:
@@ -127,8 +173,14 @@ def may_group_steps(point: Point) -> bool:
 
     They do where attention is locked, as it is at L = 1.
     """
-    guarded = point.trains_on and point.exact == "guarded" and not unknown_fields(point, KNOWN)
-    return (point.trains_on and point.is_memory) or (guarded and point.optimizer_law.gain < inf)
+    guarded = (
+        point.trains_on
+        and point.exact == "guarded"
+        and not unknown_fields(point, KNOWN)
+    )
+    return (point.trains_on and point.is_memory) or (
+        guarded and point.optimizer_law.gain < inf
+    )
 
 
 GAIN = {"none": 0.64, "relu": 0.4, "tanh": 0.55, "gelu": 0.25}
@@ -136,7 +188,8 @@ GAIN = {"none": 0.64, "relu": 0.4, "tanh": 0.55, "gelu": 0.25}
 
 
 def step2_error(point: Point) -> float:
-    """The expected bound of `shortcut.softmax_errors` on step 2; 0 where nothing is known.
+    """The expected bound of `shortcut.softmax_errors` on step 2; 0 where nothing is
+    known.
 
     With c = V/d and q = 1 + sqrt(c), the centred answers A = Z_out G1 have three parts:
     of the permutation, of the counts of noise tokens, and of the counts of labels. q is
@@ -154,10 +207,16 @@ def step2_error(point: Point) -> float:
     up to 1.5 times the tolerance about two thirds of the runs were rejected, from twice
     on 97 % or more, and at half of it under 1 %.
     """
-    if point.activation not in GAIN or not {point.embedding, point.embedding_out} <= {"gaussian", "sphere"}:
+    if point.activation not in GAIN or not {point.embedding, point.embedding_out} <= {
+        "gaussian",
+        "sphere",
+    }:
         return 0.0
     N, L, d, eta = float(point.N), float(point.L), float(point.d), point.eta
-    alike, of_noise = (1 / point.V if law == Uniform() else float(np.sum(shares(law, point.V) ** 2)) for law in point.token_laws)
+    alike, of_noise = (
+        1 / point.V if law == Uniform() else float(np.sum(shares(law, point.V) ** 2))
+        for law in point.token_laws
+    )
     q, q_labels = (1 + sqrt(V / d) for V in (1 / alike, point.V))
     trigger = point.trigger_in_value / L**2
     mean2 = (1 - 1 / L) ** 2 * of_noise + trigger  # of the mean value

@@ -1,4 +1,6 @@
-"""The forward pass of a tile of samples: attention, features of the MLP, and predictions."""
+"""The forward pass of a tile of samples: attention, features of the MLP, and
+predictions.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,15 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from ..model import keys, task
-from .loops import gather, longest, norm, over_positions, unless_zero, whole, with_padding_row
+from .loops import (
+    gather,
+    longest,
+    norm,
+    over_positions,
+    unless_zero,
+    whole,
+    with_padding_row,
+)
 from .world import World, f32, i32, in_value
 
 
@@ -18,15 +28,18 @@ def mean_value(world: World, blocks: keys.Addresses) -> Array:
     run, e = world.run, world.e
     Z_in = with_padding_row(e.Z_in)
     zero = jnp.zeros((world.shape.tile, world.shape.d), f32)
-    total = over_positions(world, blocks, 0, lambda x, h: sum((gather(Z_in, row) for row in x), h), zero)
+    total = over_positions(
+        world, blocks, 0, lambda x, h: sum((gather(Z_in, row) for row in x), h), zero
+    )
     return (total + in_value(world) * e.z_trig[None]) / run.L.astype(f32)
 
 
 class Scores(NamedTuple):
-    """What attention logits (nats) are made of: the score of every token, and of the trigger.
+    """What attention logits (nats) are made of: the score of every token, and of the
+    trigger.
 
-    z_in(v)^T w is (V,), z_trig^T w is added for the informative token. The columns `score_std`
-    and `trigger_score` are of these.
+    z_in(v)^T w is (V,), z_trig^T w is added for the informative token. The columns
+    `score_std` and `trigger_score` are of these.
     """
 
     token: Array
@@ -68,7 +81,9 @@ class NoiseAttention(NamedTuple):
 
 def attend_to_counts(world: World, counts: Array, scores: Scores) -> NoiseAttention:
     """Attention among noise tokens that occur `counts` (n, V) times."""
-    top = lax.stop_gradient(jnp.max(jnp.where(counts > 0, scores.token[None], f32(-jnp.inf)), axis=1))
+    top = lax.stop_gradient(
+        jnp.max(jnp.where(counts > 0, scores.token[None], f32(-jnp.inf)), axis=1)
+    )
     ahead = jnp.where(top > -jnp.inf, top, f32(0))
     behind = jnp.where(counts > 0, scores.token[None] - ahead[:, None], f32(0))
     return NoiseAttention(*weighted_mean(behind, counts, world.e.Z_in), top)
@@ -76,7 +91,8 @@ def attend_to_counts(world: World, counts: Array, scores: Scores) -> NoiseAttent
 
 @jax.custom_jvp
 def weighted_mean(logits: Array, counts: Array, Z: Array) -> tuple[Array, Array]:
-    """Mean (n, d) of the rows of Z (V, d) under counts exp(logits) (n, V), and their sum (n,).
+    """Mean (n, d) of the rows of Z (V, d) under counts exp(logits) (n, V), and their
+    sum (n,).
 
     The sum is that of these weights.
 
@@ -89,13 +105,18 @@ def weighted_mean(logits: Array, counts: Array, Z: Array) -> tuple[Array, Array]
 
 
 @weighted_mean.defjvp
-def _(at: tuple[Array, ...], by: tuple[Array, ...]) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+def _(
+    at: tuple[Array, ...], by: tuple[Array, ...]
+) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
     (logits, counts, Z), (d_logits, _, dZ) = at, by
     value, total = weighted_mean(logits, counts, Z)
     weight = _weights(logits, counts)
     share = weight / unless_zero(total)[:, None]
     less_mean = share * (d_logits - jnp.sum(share * d_logits, axis=1)[:, None])
-    return (value, total), (less_mean @ Z + share @ dZ, jnp.sum(weight * d_logits, axis=1))
+    return (value, total), (
+        less_mean @ Z + share @ dZ,
+        jnp.sum(weight * d_logits, axis=1),
+    )
 
 
 def _weights(logits: Array, counts: Array) -> Array:
@@ -116,7 +137,9 @@ def shares_of(own: Array, total: Array, top: Array) -> tuple[Array, Array]:
 
 
 @shares_of.defjvp
-def _(at: tuple[Array, ...], by: tuple[Array, ...]) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+def _(
+    at: tuple[Array, ...], by: tuple[Array, ...]
+) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
     (own, total, top), (d_own, d_total, _) = at, by
     mine, others = shares_of(own, total, top)
     moved = mine * others * (d_own - d_total / unless_zero(total))
@@ -138,11 +161,20 @@ class Attended(NamedTuple):
     mass: Array  # (tile,) softmax weight on the informative token
     is_top: Array  # (tile,) that weight is strictly the largest
     top: Array | None = None  # (tile,) largest attention logit (nats)
-    log_total: Array | None = None  # (tile,) log of the sum of exponentials of the logits less `top`
+    log_total: Array | None = (
+        None  # (tile,) log of the sum of exponentials of the logits less `top`
+    )
 
 
-def attend(world: World, blocks: keys.Addresses, x0: Array, scores: Scores, values: Values | None = None) -> Attended:
-    """Softmax attention in one pass over positions: a running maximum; x0 is position 0.
+def attend(
+    world: World,
+    blocks: keys.Addresses,
+    x0: Array,
+    scores: Scores,
+    values: Values | None = None,
+) -> Attended:
+    """Softmax attention in one pass over positions: a running maximum; x0 is position
+    0.
 
     Every sum is rescaled when the maximum grows.
 
@@ -154,7 +186,9 @@ def attend(world: World, blocks: keys.Addresses, x0: Array, scores: Scores, valu
     start = (own, jnp.ones_like(own), jnp.full_like(own, -jnp.inf))
     rows = ColumnBlocks.split(world, of_token)
 
-    def positions(x: Array, carry: tuple[tuple[Array, Array, Array], Array]) -> tuple[tuple[Array, Array, Array], Array]:
+    def positions(
+        x: Array, carry: tuple[tuple[Array, Array, Array], Array]
+    ) -> tuple[tuple[Array, Array, Array], Array]:
         (top, total, rest), h = carry
         score = gather(token, x)
         highest = jnp.max(score, axis=0)
@@ -163,14 +197,21 @@ def attend(world: World, blocks: keys.Addresses, x0: Array, scores: Scores, valu
         sums = new, total * keep + jnp.sum(weight, axis=0), jnp.maximum(rest, highest)
         return sums, rows.add(x, weight, h, keep)
 
-    (top, total, rest), h = over_positions(world, blocks, 1, positions, (start, rows.at(x0)))
+    (top, total, rest), h = over_positions(
+        world, blocks, 1, positions, (start, rows.at(x0))
+    )
     mass = jnp.exp(own - top) / total
-    h = rows.joined(h) / total[:, None] + in_value(world) * mass[:, None] * of_trigger[None]
+    h = (
+        rows.joined(h) / total[:, None]
+        + in_value(world) * mass[:, None] * of_trigger[None]
+    )
     return Attended(h, mass, own > rest, top, jnp.log(total))
 
 
 COLUMNS = 32
-"""Columns of a table that are read at a time: a narrow run in a wide program reads few that are padding."""
+"""Columns of a table that are read at a time: a narrow run in a wide program reads few
+that are padding.
+"""
 
 
 class ColumnBlocks(NamedTuple):
@@ -185,17 +226,24 @@ class ColumnBlocks(NamedTuple):
 
     @staticmethod
     def split(world: World, table: Array) -> ColumnBlocks:
-        """In blocks where sequences are measured alone; whole where all samples are read.
+        """In blocks where sequences are measured alone; whole where all samples are
+        read.
 
         They are measured alone in programs that train from counts.
         """
         V, k = table.shape
         rows = with_padding_row(table)
-        measured_alone = world.shape.form == "counts" and not world.shape.optimizer and not world.vmapped
+        measured_alone = (
+            world.shape.form == "counts"
+            and not world.shape.optimizer
+            and not world.vmapped
+        )
         if not measured_alone or k <= COLUMNS or k % COLUMNS:
             return ColumnBlocks(rows, V + 1, None)
         blocks = jnp.swapaxes(rows.reshape(V + 1, -1, COLUMNS), 0, 1)
-        return ColumnBlocks(blocks.reshape(-1, COLUMNS), V + 1, whole(world.run.d, COLUMNS))
+        return ColumnBlocks(
+            blocks.reshape(-1, COLUMNS), V + 1, whole(world.run.d, COLUMNS)
+        )
 
     def at(self, x: Array) -> Array:
         """The rows of tokens x (n,)."""
@@ -205,27 +253,50 @@ class ColumnBlocks(NamedTuple):
         return gather(self.rows, first[:, None] + x[None])
 
     def add(self, x: Array, weight: Array, sums: Array, keep: Array) -> Array:
-        """keep (n,) times the sums, and the rows of tokens x (j, n) times their weights."""
+        """keep (n,) times the sums, and the rows of tokens x (j, n) times their
+        weights.
+        """
 
         def added(part: Array, first: Array | int) -> Array:
-            return sum((w[:, None] * gather(self.rows, row + first) for w, row in zip(weight, x, strict=True)), part * keep[:, None])
+            return sum(
+                (
+                    w[:, None] * gather(self.rows, row + first)
+                    for w, row in zip(weight, x, strict=True)
+                ),
+                part * keep[:, None],
+            )
 
         if self.n_read is None:
             return added(sums, 0)
-        return lax.fori_loop(0, self.n_read, lambda c, sums: sums.at[c].set(added(sums[c], c * self.n_rows)), sums)
+        return lax.fori_loop(
+            0,
+            self.n_read,
+            lambda c, sums: sums.at[c].set(added(sums[c], c * self.n_rows)),
+            sums,
+        )
 
     def joined(self, sums: Array) -> Array:
         """(n, k): sums of all columns."""
-        return sums if self.n_read is None else jnp.swapaxes(sums, 0, 1).reshape(sums.shape[1], -1)
+        return (
+            sums
+            if self.n_read is None
+            else jnp.swapaxes(sums, 0, 1).reshape(sums.shape[1], -1)
+        )
 
 
 def attend_evenly(world: World, blocks: keys.Addresses) -> Attended:
     """Uniform attention, as of w = 0."""
     h = mean_value(world, blocks)
-    return Attended(h, jnp.broadcast_to(1 / world.run.L.astype(f32), h.shape[:1]), jnp.zeros(h.shape[:1], bool))
+    return Attended(
+        h,
+        jnp.broadcast_to(1 / world.run.L.astype(f32), h.shape[:1]),
+        jnp.zeros(h.shape[:1], bool),
+    )
 
 
-def attention_gradient(world: World, keys_sum: Array, total: Array | None = None) -> Array:
+def attention_gradient(
+    world: World, keys_sum: Array, total: Array | None = None
+) -> Array:
     """w_hat from the sum over samples and positions of b^T (v - h) k.
 
     Samples have weights that sum to `total`, N unless given.
@@ -233,7 +304,9 @@ def attention_gradient(world: World, keys_sum: Array, total: Array | None = None
     run, e = world.run, world.e
     mean = keys_sum / (run.N.astype(f32) if total is None else total)
     w_hat = jnp.sum(e.z_eos * e.z_eos) * (mean / run.L.astype(f32))
-    return jnp.where(run.L > 1, w_hat, f32(0))  # a lone token has all the attention: zero, not rounding
+    return jnp.where(
+        run.L > 1, w_hat, f32(0)
+    )  # a lone token has all the attention: zero, not rounding
 
 
 ROUNDING = 2.0**-21
@@ -270,7 +343,9 @@ def features_of(world: World, u: Array) -> tuple[Array, Array]:
 
 
 def activations(world: World, u: Array) -> tuple[Array, Array]:
-    """phi (n, m) and its slope from the hidden units u = W_in h (n, m); zero on padded units."""
+    """phi (n, m) and its slope from the hidden units u = W_in h (n, m); zero on padded
+    units.
+    """
     phi, slope = world.law("activation").value_and_slope(u, jnp, jax.scipy.special.erf)
     scale = unit_scale(world)
     return phi * scale, slope * scale
@@ -293,7 +368,9 @@ def is_label(world: World, y: Array) -> Array:
 
 
 def label_of(world: World, x: Array, train: keys.Addresses | None = None) -> Array:
-    """(n,) int32: the label pi(x) of informative tokens x, or that of the samples `train`."""
+    """(n,) int32: the label pi(x) of informative tokens x, or that of the samples
+    `train`.
+    """
     labels = gather(world.perm, x)
     if train is None or not world.shape.noisy:
         return labels

@@ -1,4 +1,5 @@
-"""Loops over what a run draws, a tile of samples at a time, and the gathers and sums inside them.
+"""Loops over what a run draws, a tile of samples at a time, and the gathers and sums
+inside them.
 
 Samples are drawn from their addresses whenever they are needed, so memory does not grow
 with N or L.
@@ -49,32 +50,52 @@ RUNS = "runs"
 """Name of the axis of vmapped runs."""
 
 
-def repeat(world: World, first: int, end: Array, body: Callable[[Array, Carry], Carry], start: Carry) -> Carry:
+def repeat(
+    world: World,
+    first: int,
+    end: Array,
+    body: Callable[[Array, Carry], Carry],
+    start: Carry,
+) -> Carry:
     """Folds `body(i, carry)` over i from `first` to `end` - 1.
 
     Of vmapped runs, to the largest `end` of all.
     """
-    return lax.fori_loop(first, lax.pmax(end, RUNS) if world.vmapped else end, body, start)
+    return lax.fori_loop(
+        first, lax.pmax(end, RUNS) if world.vmapped else end, body, start
+    )
 
 
-def over_samples(world: World, key: Array, n: Array, body: Body[keys.Blocks, Carry], start: Carry) -> Carry:
+def over_samples(
+    world: World, key: Array, n: Array, body: Body[keys.Blocks, Carry], start: Carry
+) -> Carry:
     """Folds `body(blocks, real, carry)` over the first n samples of a stream.
 
     `real` (tile,) masks those past n.
     """
-    return _over_tiles(world, n, lambda first, count: keys.blocks(key, first, count), body, start)
+    return _over_tiles(
+        world, n, lambda first, count: keys.blocks(key, first, count), body, start
+    )
 
 
-def over_step(world: World, step: Array, body: Body[keys.Addresses, Carry], start: Carry) -> Carry:
-    """`over_samples` of the samples of further step `step`: those of its batch, or all N.
+def over_step(
+    world: World, step: Array, body: Body[keys.Addresses, Carry], start: Carry
+) -> Carry:
+    """`over_samples` of the samples of further step `step`: those of its batch, or all
+    N.
 
     Those of a batch are chosen among the N of the first step.
     """
     if not world.shape.batched:
-        return over_samples(world, stream_of_step(world, step), world.run.N, body, start)
+        return over_samples(
+            world, stream_of_step(world, step), world.run.N, body, start
+        )
 
     def items(first: Array, count: int) -> keys.Items:
-        return keys.Items(world.run.batches[0], task.batch_items(world.run.streams, step, (first, count), world.run.N))
+        return keys.Items(
+            world.run.batches[0],
+            task.batch_items(world.run.streams, step, (first, count), world.run.N),
+        )
 
     return _over_tiles(world, world.run.batch, items, body, start)
 
@@ -84,7 +105,13 @@ def n_of_step(world: World) -> Array:
     return world.run.batch if world.shape.batched else world.run.N
 
 
-def _over_tiles(world: World, n: Array, addresses: Callable[[Array, int], Of], body: Body[Of, Carry], start: Carry) -> Carry:
+def _over_tiles(
+    world: World,
+    n: Array,
+    addresses: Callable[[Array, int], Of],
+    body: Body[Of, Carry],
+    start: Carry,
+) -> Carry:
     """Folds `body(addresses, real, carry)` over n samples.
 
     `addresses(first, count)` gives those of some blocks of samples.
@@ -99,8 +126,15 @@ def _over_tiles(world: World, n: Array, addresses: Callable[[Array, int], Of], b
     return repeat(world, 0, whole(n, tile), step, start)
 
 
-def over_positions(world: World, blocks: keys.Addresses, first: int, body: Callable[[Array, Carry], Carry], start: Carry) -> Carry:
-    """Folds `body(x, carry)` over the tokens x (POSITIONS, tile) of a few positions at a time.
+def over_positions(
+    world: World,
+    blocks: keys.Addresses,
+    first: int,
+    body: Callable[[Array, Carry], Carry],
+    start: Carry,
+) -> Carry:
+    """Folds `body(x, carry)` over the tokens x (POSITIONS, tile) of a few positions at
+    a time.
 
     It starts from `first`.
 
@@ -108,22 +142,35 @@ def over_positions(world: World, blocks: keys.Addresses, first: int, body: Calla
     """
 
     def step(g: Array, carry: Carry) -> Carry:
-        stored, drawn = world.noise_tokens, functools.partial(_tokens, world, blocks, first + g * POSITIONS)
+        stored, drawn = (
+            world.noise_tokens,
+            functools.partial(_tokens, world, blocks, first + g * POSITIONS),
+        )
         if stored is None or first == 0 or isinstance(blocks, keys.Items):
             return body(drawn(), carry)
-        return body(lax.cond(stored.complete, functools.partial(_stored_tokens, world, stored, blocks, g), drawn), carry)
+        return body(
+            lax.cond(
+                stored.complete,
+                functools.partial(_stored_tokens, world, stored, blocks, g),
+                drawn,
+            ),
+            carry,
+        )
 
     return repeat(world, 0, whole(world.run.L - first, POSITIONS), step, start)
 
 
 def _tokens(world: World, blocks: keys.Addresses, first: Array) -> Array:
-    """(POSITIONS, tile) int32: tokens from position `first` on, the padding row past L."""
+    """(POSITIONS, tile) int32: tokens from position `first` on, the padding row
+    past L.
+    """
     j = first + jnp.arange(POSITIONS, dtype=i32)
     return jnp.where((j < world.run.L)[:, None], world.tokens(blocks, j), world.shape.V)
 
 
 def with_noise_tokens(world: World) -> World:
-    """The world with the noise tokens of the first batch, for loops that read them many times.
+    """The world with the noise tokens of the first batch, for loops that read them many
+    times.
 
     None if they are too many.
 
@@ -137,15 +184,28 @@ def with_noise_tokens(world: World) -> World:
 
     def draw(i: Array, tokens: Array) -> Array:
         per_tile = world.shape.tile // BLOCK
-        x = _tokens(world, keys.blocks(run.batches[0], i // n_groups * per_tile, per_tile), 1 + i % n_groups * POSITIONS)
+        x = _tokens(
+            world,
+            keys.blocks(run.batches[0], i // n_groups * per_tile, per_tile),
+            1 + i % n_groups * POSITIONS,
+        )
         return lax.dynamic_update_slice(tokens, x.reshape(-1), (i * size,))
 
     n = jnp.where(complete, n_tiles * n_groups, 0)
-    return replace(world, noise_tokens=NoiseTokens(repeat(world, 0, n, draw, jnp.zeros(STORED_TOKENS, i32)), complete))
+    return replace(
+        world,
+        noise_tokens=NoiseTokens(
+            repeat(world, 0, n, draw, jnp.zeros(STORED_TOKENS, i32)), complete
+        ),
+    )
 
 
-def _stored_tokens(world: World, stored: NoiseTokens, blocks: keys.Blocks, g: Array) -> Array:
-    """`_tokens` of the g-th group of noise positions, where `with_noise_tokens` put them."""
+def _stored_tokens(
+    world: World, stored: NoiseTokens, blocks: keys.Blocks, g: Array
+) -> Array:
+    """`_tokens` of the g-th group of noise positions, where `with_noise_tokens` put
+    them.
+    """
     size = POSITIONS * world.shape.tile
     tile = blocks.index[0].astype(i32) // (world.shape.tile // BLOCK)
     start = (tile * whole(world.run.L - 1, POSITIONS) + g) * size
@@ -153,7 +213,12 @@ def _stored_tokens(world: World, stored: NoiseTokens, blocks: keys.Blocks, g: Ar
 
 
 def add_tokens(
-    world: World, blocks: keys.Blocks, first: int, end: Array, what: Callable[[Array], tuple[Array, Array]], table: Array
+    world: World,
+    blocks: keys.Blocks,
+    first: int,
+    end: Array,
+    what: Callable[[Array], tuple[Array, Array]],
+    table: Array,
 ) -> Array:
     """`table` with the amounts that `what` gives for tokens x (tile,) of each position.
 
@@ -166,13 +231,25 @@ def add_tokens(
         if here is None:
             return scatter_add(table, *what(x))
         place, amount = jax.vmap(what)(x)
-        return scatter_add(table, place.reshape(-1), jnp.where(here, amount, jnp.zeros((), amount.dtype)).reshape(-1))
+        return scatter_add(
+            table,
+            place.reshape(-1),
+            jnp.where(here, amount, jnp.zeros((), amount.dtype)).reshape(-1),
+        )
 
     return _over_tokens(world, blocks, first, end, add, table)
 
 
-def sum_tokens(world: World, blocks: keys.Blocks, first: int, end: Array, what: Callable[[Array], Array], start: Array) -> Array:
-    """`start` (tile,) and the sum of what `what` gives for tokens x (tile,) of each position.
+def sum_tokens(
+    world: World,
+    blocks: keys.Blocks,
+    first: int,
+    end: Array,
+    what: Callable[[Array], Array],
+    start: Array,
+) -> Array:
+    """`start` (tile,) and the sum of what `what` gives for tokens x (tile,) of each
+    position.
 
     Positions are `first` to `end` - 1.
     """
@@ -185,15 +262,28 @@ def sum_tokens(world: World, blocks: keys.Blocks, first: int, end: Array, what: 
     return _over_tokens(world, blocks, first, end, add, start)
 
 
-def _over_tokens(world: World, blocks: keys.Blocks, first: int, end: Array, body: Add[Carry], start: Carry) -> Carry:
-    """Folds `body(x, here, carry)` over the tokens x (tile,) of a position; `here` is None.
+def _over_tokens(
+    world: World,
+    blocks: keys.Blocks,
+    first: int,
+    end: Array,
+    body: Add[Carry],
+    start: Carry,
+) -> Carry:
+    """Folds `body(x, here, carry)` over the tokens x (tile,) of a position; `here` is
+    None.
 
-    Of vmapped runs x is (n, tile), n = VMAPPED_POSITIONS, and `here` (n, 1) masks positions
-    from `end` on.
+    Of vmapped runs x is (n, tile), n = VMAPPED_POSITIONS, and `here` (n, 1) masks
+    positions from `end` on.
     """
     size = VMAPPED_POSITIONS
     if not world.vmapped:
-        return lax.fori_loop(first, end, lambda j, carry: body(world.tokens(blocks, j), None, carry), start)
+        return lax.fori_loop(
+            first,
+            end,
+            lambda j, carry: body(world.tokens(blocks, j), None, carry),
+            start,
+        )
 
     def step(g: Array, carry: Carry) -> Carry:
         j = first + g * size + jnp.arange(size, dtype=i32)
@@ -221,8 +311,14 @@ def with_padding_row(table: Array, fill: float = 0.0) -> Array:
     return jnp.concatenate([table, jnp.full((1, *table.shape[1:]), fill, table.dtype)])
 
 
-def token_counts(world: World, key: Array, n: Array, informative: Callable[[keys.Blocks], Array] | None = None) -> Array:
-    """(V,) int32: how often each token is the informative one in the first n samples of a stream.
+def token_counts(
+    world: World,
+    key: Array,
+    n: Array,
+    informative: Callable[[keys.Blocks], Array] | None = None,
+) -> Array:
+    """(V,) int32: how often each token is the informative one in the first n samples of
+    a stream.
 
     `informative` gives those of blocks; it is token 0 unless given.
     """
@@ -254,7 +350,9 @@ def masked(real: Array, rows: Array) -> Array:
 
 def transposed_product(a: Array, b: Array) -> Array:
     """a^T b, summed over samples."""
-    return lax.optimization_barrier(a.T) @ b  # XLA's own product with a transposed left side is two times slower on a CPU
+    return (
+        lax.optimization_barrier(a.T) @ b
+    )  # XLA's own product with a transposed left side is two times slower on a CPU
 
 
 def whole(n: Array, size: int) -> Array:
@@ -262,7 +360,9 @@ def whole(n: Array, size: int) -> Array:
 
     Unsigned, because a division that looks at signs compiles to several kernels.
     """
-    return ((n.astype(jnp.uint32) + jnp.uint32(size - 1)) // jnp.uint32(size)).astype(i32)
+    return ((n.astype(jnp.uint32) + jnp.uint32(size - 1)) // jnp.uint32(size)).astype(
+        i32
+    )
 
 
 def unless_zero(x: Array) -> Array:

@@ -1,4 +1,5 @@
-"""What is static in a compiled program, as plain data: padded sizes, and choices of code.
+"""What is static in a compiled program, as plain data: padded sizes, and choices of
+code.
 
 One program serves every point that fits.
 """
@@ -20,16 +21,24 @@ LAWS = ("embedding", "embedding_out", "activation", "optimizer")
 """Fields of a program that hold the text of a law."""
 
 COMPILE_SECONDS, TRAINING_COMPILE_SECONDS = 3.5, 6.0
-"""To compile a program on a core of a usual machine, without further steps and with them."""
+"""To compile a program on a core of a usual machine, without further steps and with
+them.
+"""
 
 LABELS = 64
-"""Labels per block when logits are compared with labels: small, so that padding past V costs little."""
+"""Labels per block when logits are compared with labels: small, so that padding past V
+costs little.
+"""
 
 STORED_TOKENS = 2**20
-"""Most noise tokens that a run keeps for further steps, where it would draw them again in each: 4 MiB."""
+"""Most noise tokens that a run keeps for further steps, where it would draw them again
+in each: 4 MiB.
+"""
 
 LIGHT_COMPILE, LIGHT_RUN = 0.65, 1.35
-"""Time to compile a light program, and to run it apart from matrix products, over those of another."""
+"""Time to compile a light program, and to run it apart from matrix products, over those
+of another.
+"""
 
 VMAPPED_SAMPLES = 2**17
 """Samples that an accelerator reads at a time, of all vmapped
@@ -65,13 +74,17 @@ class Shape:
 
     trains: str = ""
     embedding: str = ""
-    """Text of the embedding law, its float parameters left out; empty for laws that share a program."""
+    """Text of the embedding law, its float parameters left out; empty for laws that
+    share a program.
+    """
 
     embedding_out: str = ""
     """The same of Z_out, where its law is another one."""
 
     tokens: str = "uniform"
-    """`tables` where some tokens are not uniform: they are arguments, so one program serves all laws."""
+    """`tables` where some tokens are not uniform: they are arguments, so one program
+    serves all laws.
+    """
 
     noise_tokens: str = ""
     """`tables` where noise tokens have a law of their own."""
@@ -80,7 +93,9 @@ class Shape:
     """Whether further steps read batches of samples."""
 
     groups: bool = False
-    """Whether further steps may take the samples of a token together where attention is locked."""
+    """Whether further steps may take the samples of a token together where attention is
+    locked.
+    """
 
     noisy: bool = False
     """Whether some labels of the samples are drawn anew."""
@@ -118,18 +133,26 @@ class Shape:
     def laws(self) -> dict[str, Any]:
         """The laws of the program by field, their float parameters at the defaults.
 
-        None of the embeddings for those that share a program, one where Z_in and Z_out have the same.
+        None of the embeddings for those that share a program, one where Z_in and Z_out
+        have the same.
         """
-        return {name: find_law(name, text) for name in LAWS if (text := getattr(self, name))}
+        return {
+            name: find_law(name, text) for name in LAWS if (text := getattr(self, name))
+        }
 
     @property
     def given_tables(self) -> tuple[str, ...]:
-        """Streams of the tables that are made on the host, which the program takes as arguments.
+        """Streams of the tables that are made on the host, which the program takes as
+        arguments.
 
         They are z_in and z_out.
         """
         laws = [law for name, law in self.laws.items() if name.startswith("embedding")]
-        return tuple(name for name, law in zip(("z_in", "z_out"), laws[:1] + laws[-1:], strict=False) if law.on_host)
+        return tuple(
+            name
+            for name, law in zip(("z_in", "z_out"), laws[:1] + laws[-1:], strict=False)
+            if law.on_host
+        )
 
     @property
     def trained_by(self) -> Form:
@@ -147,27 +170,49 @@ class Shape:
 
         None for an exact form.
         """
-        return None if self.trained_by.exact else replace(self, form="pool-full" if self.pool else "full")
+        return (
+            None
+            if self.trained_by.exact
+            else replace(self, form="pool-full" if self.pool else "full")
+        )
 
     @property
     def variant(self) -> tuple[object, ...]:
-        """What two programs must share, besides sizes, for one to hold the other's points.
+        """What two programs must share, besides sizes, for one to hold the other's
+        points.
 
         Sizes too where they are exact.
         """
         sizes = (self.V, self.d, self.m) if self.exact_sizes else ()
-        return self.form, self.m > 0, *(getattr(self, name) for name in (*_STATIC, "embedding", "batched", "groups", "noisy")), sizes
+        return (
+            self.form,
+            self.m > 0,
+            *(
+                getattr(self, name)
+                for name in (*_STATIC, "embedding", "batched", "groups", "noisy")
+            ),
+            sizes,
+        )
 
     def fits(self, point: Point) -> bool:
         """Whether the program can run the point."""
         sizes = point.V <= self.V and point.d <= self.d and point.m <= self.m
-        return sizes and replace(Shape.sized(point, self.V, self.d, self.m), tile=self.tile, light=self.light) == self
+        return (
+            sizes
+            and replace(
+                Shape.sized(point, self.V, self.d, self.m),
+                tile=self.tile,
+                light=self.light,
+            )
+            == self
+        )
 
     def vmapped(self, width: int) -> Shape:
         """The shape with the tile for `width` vmapped runs on an accelerator.
 
-        Every iteration of a loop starts kernels there: the fewer the runs, the more samples
-        of each at a time, as long as a (tile, widest) float32 array stays within 16 MiB.
+        Every iteration of a loop starts kernels there: the fewer the runs, the more
+        samples of each at a time, as long as a (tile, widest) float32 array stays
+        within 16 MiB.
         """
         tile = min(VMAPPED_SAMPLES // width, 2**22 // max(self.V, self.d, self.m))
         return replace(self, tile=max(self.tile, tile // BLOCK * BLOCK))
@@ -178,7 +223,9 @@ class Shape:
     @property
     def compile_seconds(self) -> float:
         """On a core of a usual machine."""
-        return (TRAINING_COMPILE_SECONDS if self.optimizer else COMPILE_SECONDS) * (LIGHT_COMPILE if self.light else 1.0)
+        return (TRAINING_COMPILE_SECONDS if self.optimizer else COMPILE_SECONDS) * (
+            LIGHT_COMPILE if self.light else 1.0
+        )
 
     @property
     def kin(self) -> tuple[Any, ...]:
@@ -188,16 +235,41 @@ class Shape:
     @property
     def choices(self) -> dict[str, str | int | None]:
         """What a dry run says of it, besides its sizes."""
-        said = {"activation": self.activation, "pool": self.pool, "optimizer": self.optimizer or None, "trains": self.trains or None}
+        said = {
+            "activation": self.activation,
+            "pool": self.pool,
+            "optimizer": self.optimizer or None,
+            "trains": self.trains or None,
+        }
         return said | {"exact": "full" if self.trained_by.exact else "guarded"}
 
     @property
     def label(self) -> str:
         """Sizes, and every choice that is not the usual one: 64x32x128 relu pool 64."""
-        usual = {f.name: f.default for f in fields(self) if f.name not in ("V", "d", "m", "tile")} | {"activation": "none"}
-        said = [(name, getattr(self, name)) for name in usual if name not in ("columns", "light") and getattr(self, name) != usual[name]]
+        usual = {
+            f.name: f.default
+            for f in fields(self)
+            if f.name not in ("V", "d", "m", "tile")
+        } | {"activation": "none"}
+        said = [
+            (name, getattr(self, name))
+            for name in usual
+            if name not in ("columns", "light") and getattr(self, name) != usual[name]
+        ]
         return " ".join(
-            [str(self), *(name if value is True else value if isinstance(value, str) else f"{name} {value}" for name, value in said)]
+            [
+                str(self),
+                *(
+                    (
+                        name
+                        if value is True
+                        else value
+                        if isinstance(value, str)
+                        else f"{name} {value}"
+                    )
+                    for name, value in said
+                ),
+            ]
         )
 
     @staticmethod
@@ -213,22 +285,42 @@ class Shape:
 
     @staticmethod
     def with_columns(point: Point, columns: tuple[OwnColumn, ...]) -> Shape:
-        """The shape of a point with columns of the user's own, which must not see any padding."""
-        return replace(Shape.sized(point, point.V, point.d, point.m), exact_sizes=True, columns=columns)
+        """The shape of a point with columns of the user's own, which must not see any
+        padding.
+        """
+        return replace(
+            Shape.sized(point, point.V, point.d, point.m),
+            exact_sizes=True,
+            columns=columns,
+        )
 
     @staticmethod
     def rounded(point: Point) -> Shape:
-        """The shape of a point on its own: each size padded to a power of two, at least 16."""
-        return Shape.sized(point, *(max(16, 1 << (size - 1).bit_length()) if size else 0 for size in (point.V, point.d, point.m)))
+        """The shape of a point on its own: each size padded to a power of two, at least
+        16.
+        """
+        return Shape.sized(
+            point,
+            *(
+                max(16, 1 << (size - 1).bit_length()) if size else 0
+                for size in (point.V, point.d, point.m)
+            ),
+        )
 
     @staticmethod
     def tight(point: Point) -> Shape:
-        """The shape of a point with little padding: four sizes to the octave, multiples of 16."""
-        return Shape.sized(point, padded(point.V, 16), padded(point.d, 16), padded(point.m, 16))
+        """The shape of a point with little padding: four sizes to the octave, multiples
+        of 16.
+        """
+        return Shape.sized(
+            point, padded(point.V, 16), padded(point.d, 16), padded(point.m, 16)
+        )
 
 
 def _static_fields(point: Point) -> dict[str, Any]:
-    """The static fields of a point's program; one that the point leaves out is empty or 0."""
+    """The static fields of a point's program; one that the point leaves out is empty or
+    0.
+    """
     tokens, noise = point.token_laws
     law, out = point.embedding_laws
     return {name: getattr(point, name) for name in _STATIC} | {

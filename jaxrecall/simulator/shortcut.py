@@ -1,4 +1,5 @@
-"""The three steps with p = 1/V instead of the softmax over labels, and a bound on the error.
+"""The three steps with p = 1/V instead of the softmax over labels, and a bound on the
+error.
 
 In step 1 p = 1/V exactly, as V_mat is 0. In step 2, and in step 3 where attention is
 open, it is an approximation: the logits of V1, of order eta / (L V), are small. So no
@@ -19,7 +20,17 @@ from jax import Array, lax
 from . import pairs
 from .forward import Scores, attention_scores, features
 from .loops import gather, masked, over_vocabulary, token_counts, transposed_product
-from .world import Trained, World, batch_of_step, centred, f32, token_shares, trained, values, zeros_dp
+from .world import (
+    Trained,
+    World,
+    batch_of_step,
+    centred,
+    f32,
+    token_shares,
+    trained,
+    values,
+    zeros_dp,
+)
 
 LOCKED_NATS = 17.0
 """Required lead in attention logit, beyond ln L: all other
@@ -32,7 +43,8 @@ Known: TypeAlias = Any
 
 
 class Samples(Protocol):
-    """How sums over samples are formed, with p = 1/V in all steps: `stream`, `counts` or `pairs`.
+    """How sums over samples are formed, with p = 1/V in all steps: `stream`, `counts`
+    or `pairs`.
 
     A (V, p) is Z_out G1 and T (V, d) is Z_out, both centred; phi2 is the mean of
     |phi|^2, or a bound on it.
@@ -46,7 +58,9 @@ class Samples(Protocol):
         """w_hat and phi2."""
         ...
 
-    def step3(self, world: World, scores: Scores, T: Array, n: Array, /) -> tuple[Array, Array]:
+    def step3(
+        self, world: World, scores: Scores, T: Array, n: Array, /
+    ) -> tuple[Array, Array]:
         """G2 from the first n samples under open attention, with p = 1/V, and phi2."""
         ...
 
@@ -74,15 +88,29 @@ def step3(world: World, samples: Samples, first: FirstSteps) -> Trained:
 
     def open_attention() -> tuple[Array, Array]:
         scores = attention_scores(world, w_hat, world.run.attention_rate)
-        n = jnp.where(locked, 0, world.run.N)  # an accelerator runs both branches for all runs of a batch
+        n = jnp.where(
+            locked, 0, world.run.N
+        )  # an accelerator runs both branches for all runs of a batch
         return samples.step3(world, scores, T, n)
 
-    G2, phi2_step3 = lax.cond(locked, lambda: (step3_locked(world, A, T, shares), f32(0)), open_attention)
-    return trained(world, G1, w_hat, G2, softmax_errors(world, G1, A, T, phi2_step2, phi2_step3), locked)
+    G2, phi2_step3 = lax.cond(
+        locked, lambda: (step3_locked(world, A, T, shares), f32(0)), open_attention
+    )
+    return trained(
+        world,
+        G1,
+        w_hat,
+        G2,
+        softmax_errors(world, G1, A, T, phi2_step2, phi2_step3),
+        locked,
+    )
 
 
-def softmax_errors(world: World, G1: Array, A: Array, T: Array, phi2_step2: Array, phi2_step3: Array) -> tuple[Array, Array]:
-    """Bounds on |A^T (p - 1/V)| in step 2 and |T^T (p - 1/V)| in step 3, relative means.
+def softmax_errors(
+    world: World, G1: Array, A: Array, T: Array, phi2_step2: Array, phi2_step3: Array
+) -> tuple[Array, Array]:
+    """Bounds on |A^T (p - 1/V)| in step 2 and |T^T (p - 1/V)| in step 3, relative
+    means.
 
     They are means over samples, relative to the r.m.s. norm of A[y], of T[y].
 
@@ -94,17 +122,23 @@ def softmax_errors(world: World, G1: Array, A: Array, T: Array, phi2_step2: Arra
     r.m.s. norm over equally likely labels; the factor 2 allows for unequal ones.
     """
     V, eta = world.run.V.astype(f32), world.run.eta
-    if world.shape.V < world.shape.d:  # the same eigenvalues but for zeros, from the smaller side
+    if (
+        world.shape.V < world.shape.d
+    ):  # the same eigenvalues but for zeros, from the smaller side
         AA = A @ A.T
         op_AA, op_TA = radius_bound(AA), jnp.sqrt(radius_bound(T @ T.T @ AA))
     else:
         gram, GG = T.T @ T, G1 @ G1.T
-        op_AA = radius_bound(GG @ gram)  # GG gram has the eigenvalues of A^T A, and gram GG gram is T^T A (T^T A)^T
+        op_AA = radius_bound(
+            GG @ gram
+        )  # GG gram has the eigenvalues of A^T A, and gram GG gram is T^T A (T^T A)^T
         op_TA = jnp.sqrt(radius_bound(gram @ GG @ gram))
     largest_A2 = jnp.max(jnp.sum(A * A, axis=1))
 
     def error(op: Array, table: Array, phi2: Array) -> Array:
-        rms = jnp.sqrt(gather(jnp.sum(table * table, axis=1), world.perm) @ token_shares(world)[0])
+        rms = jnp.sqrt(
+            gather(jnp.sum(table * table, axis=1), world.perm) @ token_shares(world)[0]
+        )
         return eta / V * op * jnp.sqrt(phi2) / rms + 2 * eta**2 * largest_A2 * phi2
 
     return error(op_AA, A, phi2_step2), error(op_TA, T, phi2_step3)
@@ -119,19 +153,24 @@ def radius_bound(M: Array) -> Array:
     are not symmetric. No eigenvalue of M^16 is above its Frobenius norm.
     """
     scale = jnp.sqrt(jnp.sum(M * M))
-    # written out, all products but the first take ten times as long on a CPU (jax 0.10.2)
+    # written out, all products but the first take ten times as long on a CPU (jax
+    # 0.10.2)
     P = lax.fori_loop(0, 4, lambda _, P: P @ P, M / scale)
     return scale * jnp.sum(P * P) ** f32(1 / 32)
 
 
 def is_locked(world: World, w_hat: Array) -> Array:
-    """Whether the informative token is ahead by LOCKED_NATS + ln L, whatever the tokens are."""
+    """Whether the informative token is ahead by LOCKED_NATS + ln L, whatever the tokens
+    are.
+    """
     scores = attention_scores(world, w_hat, world.run.attention_rate)
     return nats_ahead(world, scores) >= LOCKED_NATS + jnp.log(world.run.L.astype(f32))
 
 
 def nats_ahead(world: World, scores: Scores) -> Array:
-    """The least lead (nats) of an informative token's logit over any other, for all tokens."""
+    """The least lead (nats) of an informative token's logit over any other, for all
+    tokens.
+    """
     real = world.no_label == 0
     lowest = jnp.min(jnp.where(real, scores.token, f32(math.inf)))
     highest = jnp.max(jnp.where(real, scores.token, f32(-math.inf)))
@@ -148,12 +187,22 @@ def step3_locked(world: World, A: Array, T: Array, shares: Array | None) -> Arra
     their largest is not taken off.
     """
     run, perm = world.run, world.perm
-    n = token_counts(world, batch_of_step(world, 2), run.N).astype(f32) if shares is None else shares
+    n = (
+        token_counts(world, batch_of_step(world, 2), run.N).astype(f32)
+        if shares is None
+        else shares
+    )
 
     def rows(v: Array, real: Array, G: Array) -> Array:
         phi, _ = features(world, values(world).at[v].get(mode="clip"))
         p = jnp.exp(run.eta * (phi @ A.T) + world.no_label[None])
-        toward = T.at[perm.at[v].get(mode="clip")].get(mode="clip") - p @ T / jnp.sum(p, axis=1, keepdims=True)
-        return G + transposed_product(masked(real, toward) * n.at[v].get(mode="clip")[:, None], phi)
+        toward = T.at[perm.at[v].get(mode="clip")].get(mode="clip") - p @ T / jnp.sum(
+            p, axis=1, keepdims=True
+        )
+        return G + transposed_product(
+            masked(real, toward) * n.at[v].get(mode="clip")[:, None], phi
+        )
 
-    return over_vocabulary(world, rows, zeros_dp(world)) / (run.N.astype(f32) if shares is None else f32(1))
+    return over_vocabulary(world, rows, zeros_dp(world)) / (
+        run.N.astype(f32) if shares is None else f32(1)
+    )

@@ -13,7 +13,15 @@ from jax import Array
 
 from ..model import keys
 from .forward import Scores, attend, attention_gradient, features, label_of, mean_value
-from .loops import gather, masked, over_positions, over_samples, scatter_add, transposed_product, with_padding_row
+from .loops import (
+    gather,
+    masked,
+    over_positions,
+    over_samples,
+    scatter_add,
+    transposed_product,
+    with_padding_row,
+)
 from .world import World, batch_of_step, centred, f32, in_value, zeros_dp
 
 
@@ -28,9 +36,13 @@ def step1(world: World) -> tuple[Array, None]:
     def tile(blocks: keys.Blocks, real: Array, G: Array) -> Array:
         x0 = world.tokens(blocks, 0)
         phi, _ = features(world, mean_value(world, blocks))
-        return G + transposed_product(masked(real, gather(table, label_of(world, x0, blocks))), phi)
+        return G + transposed_product(
+            masked(real, gather(table, label_of(world, x0, blocks))), phi
+        )
 
-    return over_samples(world, batch_of_step(world, 0), run.N, tile, zeros_dp(world)) / run.N.astype(f32), None
+    return over_samples(
+        world, batch_of_step(world, 0), run.N, tile, zeros_dp(world)
+    ) / run.N.astype(f32), None
 
 
 def step2(world: World, A: Array, counts: None) -> tuple[Array, Array]:
@@ -43,7 +55,9 @@ def step2(world: World, A: Array, counts: None) -> tuple[Array, Array]:
     """
     run, e, shape = world.run, world.e, world.shape
 
-    def tile(blocks: keys.Blocks, real: Array, carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+    def tile(
+        blocks: keys.Blocks, real: Array, carry: tuple[Array, Array, Array]
+    ) -> tuple[Array, Array, Array]:
         S, trigger, phi2 = carry
         x0 = world.tokens(blocks, 0)
         h = mean_value(world, blocks)
@@ -66,7 +80,9 @@ def step2(world: World, A: Array, counts: None) -> tuple[Array, Array]:
     Z_in = with_padding_row(e.Z_in)
     start = jnp.zeros(shape.V + 1, f32), f32(0), f32(0)
     S, trigger, phi2 = over_samples(world, batch_of_step(world, 1), run.N, tile, start)
-    return attention_gradient(world, S @ Z_in + trigger * e.z_trig), phi2 / run.N.astype(f32)
+    return attention_gradient(
+        world, S @ Z_in + trigger * e.z_trig
+    ), phi2 / run.N.astype(f32)
 
 
 def step3(world: World, scores: Scores, T: Array, n: Array) -> tuple[Array, Array]:
@@ -78,11 +94,17 @@ def step3(world: World, scores: Scores, T: Array, n: Array) -> tuple[Array, Arra
     """
     run = world.run
 
-    def tile(blocks: keys.Blocks, real: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
+    def tile(
+        blocks: keys.Blocks, real: Array, carry: tuple[Array, Array]
+    ) -> tuple[Array, Array]:
         G, phi2 = carry
         x0 = world.tokens(blocks, 0)
         phi, _ = features(world, attend(world, blocks, x0, scores).h)
-        return G + transposed_product(masked(real, gather(T, label_of(world, x0, blocks))), phi), phi2 + jnp.sum(masked(real, phi * phi))
+        return G + transposed_product(
+            masked(real, gather(T, label_of(world, x0, blocks))), phi
+        ), phi2 + jnp.sum(masked(real, phi * phi))
 
-    G, phi2 = over_samples(world, batch_of_step(world, 2), n, tile, (zeros_dp(world), f32(0)))
+    G, phi2 = over_samples(
+        world, batch_of_step(world, 2), n, tile, (zeros_dp(world), f32(0))
+    )
     return G / run.N.astype(f32), phi2 / run.N.astype(f32)

@@ -14,7 +14,14 @@ from jax.stages import Compiled
 
 from ..errors import OutOfMemory
 from ..model.columns import Row
-from .program import MAX_PROGRAMS, compile, memory_errors, provenance, reserved_bytes, start
+from .program import (
+    MAX_PROGRAMS,
+    compile,
+    memory_errors,
+    provenance,
+    reserved_bytes,
+    start,
+)
 
 __all__ = ["called", "compiled", "provenance", "start"]
 
@@ -43,12 +50,18 @@ def arguments(traced: Mapping[str, tuple[str, Sequence[float]]], words: Words) -
 
     `traced` has the type and the values of each field.
     """
-    types = {kind: jax.dtypes.canonicalize_dtype(dtype) for kind, dtype in DTYPES.items()}
-    return {name: np.array(values, types[kind]) for name, (kind, values) in traced.items()}, np.array(words, np.uint32)
+    types = {
+        kind: jax.dtypes.canonicalize_dtype(dtype) for kind, dtype in DTYPES.items()
+    }
+    return {
+        name: np.array(values, types[kind]) for name, (kind, values) in traced.items()
+    }, np.array(words, np.uint32)
 
 
 class Simulator(Protocol):
-    """What is asked of a simulator of a user: its function, its traced fields with their types, and its columns."""
+    """What is asked of a simulator of a user: its function, its traced fields with
+    their types, and its columns.
+    """
 
     fn: Callable[..., object]
     traced: dict[str, str]
@@ -57,7 +70,12 @@ class Simulator(Protocol):
 
 @functools.lru_cache(MAX_PROGRAMS)
 def compiled(
-    simulator: Simulator, static: tuple[tuple[str, object], ...], width: int, precision: str, limit: int, x64: bool
+    simulator: Simulator,
+    static: tuple[tuple[str, object], ...],
+    width: int,
+    precision: str,
+    limit: int,
+    x64: bool,
 ) -> Callable[..., dict[str, np.ndarray]]:
     """The compiled function of a simulator for `width` runs, compiled once a process.
 
@@ -70,23 +88,36 @@ def compiled(
         x64: whether jax_enable_x64 is on.
 
     Returns:
-        A function of what `arguments` returns for so many runs. It returns the columns by
+        A function of what `arguments` returns for so many runs. It returns the columns
+            by
         name, each (width,) or (width, steps).
 
     Raises:
         OutOfMemory: if it takes more.
     """
-    given = arguments({name: (kind, [0] * width) for name, kind in simulator.traced.items()}, [(0, 0, 0)] * width)
+    given = arguments(
+        {name: (kind, [0] * width) for name, kind in simulator.traced.items()},
+        [(0, 0, 0)] * width,
+    )
 
     def one(traced: dict[str, jax.Array], words: jax.Array) -> dict[str, jax.Array]:
-        found = checked(simulator.fn(SimpleNamespace(**dict(static), **traced), run_key(words)), list(simulator.own_columns))
-        return {name: jnp.asarray(jnp.nan if value is None else value) for name, value in found.items()}
+        found = checked(
+            simulator.fn(SimpleNamespace(**dict(static), **traced), run_key(words)),
+            list(simulator.own_columns),
+        )
+        return {
+            name: jnp.asarray(jnp.nan if value is None else value)
+            for name, value in found.items()
+        }
 
     with jax.default_matmul_precision(precision), memory_errors():
         program = compile(jax.jit(jax.vmap(one)).lower(*given), light=False)
     if (need := reserved_bytes(program)) > limit:
         needs, allowed = (f"{size / 2**20:.3g} MiB" for size in (need, limit))
-        raise OutOfMemory(f"{width} vmapped at a time need {needs} of memory; allowed: {allowed} (limits.max_bytes)")
+        raise OutOfMemory(
+            f"{width} vmapped at a time need {needs} of memory; allowed: {allowed}"
+            " (limits.max_bytes)"
+        )
     return functools.partial(_fetched, program)
 
 
@@ -95,7 +126,13 @@ def _fetched(program: Compiled, *given: Given) -> dict[str, np.ndarray]:
         return jax.device_get(program(*given))
 
 
-def called(fn: Callable[..., object], point: object, columns: Sequence[str], words: tuple[int, int, int], precision: str) -> Row:
+def called(
+    fn: Callable[..., object],
+    point: object,
+    columns: Sequence[str],
+    words: tuple[int, int, int],
+    precision: str,
+) -> Row:
     """The columns of one run, by a function that is plain Python."""
     with jax.default_matmul_precision(precision):
         return checked(fn(point, run_key(jnp.array(words, jnp.uint32))), columns)
@@ -104,6 +141,13 @@ def called(fn: Callable[..., object], point: object, columns: Sequence[str], wor
 def checked(found: object, columns: Sequence[str]) -> Row:
     """What a function returned, if it has the columns; raises ValueError."""
     if not isinstance(found, Mapping) or set(found) != set(columns):
-        got = f"the columns {', '.join(map(str, found))}" if isinstance(found, Mapping) else type(found).__name__
-        raise ValueError(f"the simulator returned {got}; allowed: a dict with the columns {', '.join(columns)}")
+        got = (
+            f"the columns {', '.join(map(str, found))}"
+            if isinstance(found, Mapping)
+            else type(found).__name__
+        )
+        raise ValueError(
+            f"the simulator returned {got}; allowed: a dict with the columns"
+            f" {', '.join(columns)}"
+        )
     return dict(found)

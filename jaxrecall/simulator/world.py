@@ -1,4 +1,5 @@
-"""One run on the device: its arguments, what it draws from them, what training makes of it.
+"""One run on the device: its arguments, what it draws from them, what training makes of
+it.
 
 All is float32, padded to a shape.
 """
@@ -29,11 +30,17 @@ if TYPE_CHECKING:
     Numbers = Whole = Real = Flag = Array  # as a program sees them
 else:
     Numbers = np.ndarray | Array
-    Whole, Real, Flag = Int32[Numbers, "*runs"], Float32[Numbers, "*runs"], Bool[Numbers, "*runs"]
+    Whole, Real, Flag = (
+        Int32[Numbers, "*runs"],
+        Float32[Numbers, "*runs"],
+        Bool[Numbers, "*runs"],
+    )
 
 
 class TokenLaws(eqx.Module):
-    """The laws of the informative tokens of a run, and of the noise where it is another one."""
+    """The laws of the informative tokens of a run, and of the noise where it is another
+    one.
+    """
 
     tables: UInt32[Numbers, "*runs laws 2 V"]
     """`laws.tokens.alias_table` of each."""
@@ -48,7 +55,8 @@ class TokenLaws(eqx.Module):
 
 
 class Arguments(eqx.Module):
-    """One run as the arguments of a program: keys, fields of the point, what rates give.
+    """One run as the arguments of a program: keys, fields of the point, what rates
+    give.
 
     Every one is traced.
 
@@ -88,8 +96,9 @@ class Arguments(eqx.Module):
     lr: Real
     lr_attention: Real
     drawn_samples: Whole
-    """With a pool, how many pairs of a token and a noise sequence are drawn one by one; -1
-    if their counts are Gaussian. Of an associative memory, how many tokens."""
+    """With a pool, how many pairs of a token and a noise sequence are drawn one by one;
+    -1 if their counts are Gaussian. Of an associative memory, how many tokens.
+    """
     drawn_noise: Whole
     """The same of the tokens of a noise sequence."""
     drawn_test: Whole
@@ -118,12 +127,19 @@ def arguments(runs: Sequence[Run], shape: Shape) -> Arguments:
             return every.astype(TYPES[every.dtype.kind])
 
     numbers = [_numbers(point) for point in points]
-    usual: dict[str, float] = {name: value for field, law in shape.laws.items() for name, value in law.traced(field).items()}
+    usual: dict[str, float] = {
+        name: value
+        for field, law in shape.laws.items()
+        for name, value in law.traced(field).items()
+    }
     return Arguments(
         streams,  # type: ignore[arg-type]
         batches,  # type: ignore[arg-type]
         **{name: of_each(of[name] for of in numbers) for name in numbers[0]},
-        parameters={name: of_each(law_parameters(p).get(name, value) for p in points) for name, value in usual.items()},
+        parameters={
+            name: of_each(law_parameters(p).get(name, value) for p in points)
+            for name, value in usual.items()
+        },
         token_laws=token_laws(points, shape),
         given=given_tables(points, streams, shape),
     )
@@ -133,11 +149,27 @@ def _numbers(point: Point) -> dict[str, float]:
     """The numbers of a run; the type of each is that of the argument."""
     scale, limit, noise = max(point.eta, point.gamma2), point.in_the_limit, point.L - 1
     return {
-        **{name: getattr(point, name) for name in ("V", "d", "m", "L", "n_test", "steps", "fresh_batches", "trigger_in_value")},
+        **{
+            name: getattr(point, name)
+            for name in (
+                "V",
+                "d",
+                "m",
+                "L",
+                "n_test",
+                "steps",
+                "fresh_batches",
+                "trigger_in_value",
+            )
+        },
         "N": min(point.N, MAX_INT),
         "samples": float(point.N),
         "batch": point.batch or 0,
-        "embedding": TOGETHER.index(point.embedding_law) if point.embedding_law in TOGETHER else 0,
+        "embedding": (
+            TOGETHER.index(point.embedding_law)
+            if point.embedding_law in TOGETHER
+            else 0
+        ),
         "label_noise": point.label_noise,
         "eta": point.eta,
         "attention_rate": min(point.gamma * point.eta, MAX_RATE),
@@ -152,30 +184,53 @@ def _numbers(point: Point) -> dict[str, float]:
     }
 
 
-def given_tables(points: Sequence[Point], streams: np.ndarray, shape: Shape) -> dict[str, Any]:
-    """(n, V, d) float32 tables that the laws of each point make on the host, padded, by stream."""
-    tables = {name: np.zeros((len(points), shape.V, shape.d), np.float32) for name in shape.given_tables}
+def given_tables(
+    points: Sequence[Point], streams: np.ndarray, shape: Shape
+) -> dict[str, Any]:
+    """(n, V, d) float32 tables that the laws of each point make on the host, padded, by
+    stream.
+    """
+    tables = {
+        name: np.zeros((len(points), shape.V, shape.d), np.float32)
+        for name in shape.given_tables
+    }
     for i, point in enumerate(points) if tables else ():
-        for name, rows in task.on_host(point.embedding_laws, streams[i], point.V, point.d).items():
+        for name, rows in task.on_host(
+            point.embedding_laws, streams[i], point.V, point.d
+        ).items():
             tables[name][i, : point.V, : point.d] = rows
     return tables
 
 
 def token_laws(points: Sequence[Point], shape: Shape) -> TokenLaws | None:
-    """The laws of the tokens of each point, padded; None for a program of uniform tokens."""
+    """The laws of the tokens of each point, padded; None for a program of uniform
+    tokens.
+    """
     if shape.tokens == "uniform":
         return None
     n_laws, V = 2 if shape.noise_tokens else 1, shape.V
 
-    def padded(of: Callable[[Point], np.ndarray], rows: tuple[int, ...], dtype: DTypeLike) -> Any:
+    def padded(
+        of: Callable[[Point], np.ndarray], rows: tuple[int, ...], dtype: DTypeLike
+    ) -> Any:
         every = np.zeros((len(points), *rows, V), dtype)
         for one, point in zip(every, points, strict=True):
             one[..., : point.V] = of(point)
         return every
 
     return TokenLaws(
-        padded(lambda p: np.stack([alias_table(law, p.V) for law in p.token_laws[:n_laws]]), (n_laws, 2), np.uint32),
-        padded(lambda p: np.stack([shares(law, p.V) for law in p.token_laws[:n_laws]]), (n_laws,), np.float32),
+        padded(
+            lambda p: np.stack(
+                [alias_table(law, p.V) for law in p.token_laws[:n_laws]]
+            ),
+            (n_laws, 2),
+            np.uint32,
+        ),
+        padded(
+            lambda p: np.stack([shares(law, p.V) for law in p.token_laws[:n_laws]]),
+            (n_laws,),
+            np.float32,
+        ),
         padded(lambda p: rare_and_frequent(p.token_laws[0], p.V), (2,), np.int32),
         padded(lambda p: by_frequency(p.token_laws[0], p.V), (), np.int32),
     )
@@ -194,7 +249,9 @@ class Pools(eqx.Module):
     noise: Float32[Array, "3 K V"]
     """How often each token occurs in each sequence of the pool."""
     deviations: Float32[Array, "3 V K"]
-    """The part of the samples that have informative token x and noise sequence k, less its mean 1 / (V K)."""
+    """The part of the samples that have informative token x and noise sequence k, less
+    its mean 1 / (V K).
+    """
 
 
 class NoiseTokens(eqx.Module):
@@ -207,7 +264,9 @@ class NoiseTokens(eqx.Module):
 
 
 class World(eqx.Module):
-    """The drawn but untrained part of a run: embeddings, permutation, mask of the padding."""
+    """The drawn but untrained part of a run: embeddings, permutation, mask of the
+    padding.
+    """
 
     run: Arguments
     e: Embeddings
@@ -227,11 +286,17 @@ class World(eqx.Module):
         return self.shape.laws[name].with_traced(self.run.parameters)
 
     def tokens(self, blocks: keys.Addresses, position: Array | int) -> Array:
-        """(..., 512 * count) int32: tokens at each `position` of samples; 0 is informative.
+        """(..., 512 * count) int32: tokens at each `position` of samples; 0 is
+        informative.
 
         They are drawn by the law of the run.
         """
-        return task.tokens(blocks, position, self.run.V, self.run.token_laws and self.run.token_laws.tables)
+        return task.tokens(
+            blocks,
+            position,
+            self.run.V,
+            self.run.token_laws and self.run.token_laws.tables,
+        )
 
 
 class Trained(eqx.Module):
@@ -248,29 +313,66 @@ class Trained(eqx.Module):
     V2: Float32[Array, "d p"]
     """V_mat at the end, up to a positive factor."""
     errors: tuple[Float32[Array, ""], Float32[Array, ""]] | None = None
-    """Bounds on the relative error of the residuals of steps 2 and 3; None if the form is exact."""
+    """Bounds on the relative error of the residuals of steps 2 and 3; None if the form
+    is exact.
+    """
     locked: Bool[Array, ""] | None = None
-    """Whether attention rests on the informative token to rounding; None if that was not asked."""
+    """Whether attention rests on the informative token to rounding; None if that was
+    not asked.
+    """
 
 
 def draw(run: Arguments, shape: Shape, vmapped: bool = False) -> World:
     """The frozen part of the run."""
-    laws = [law.with_traced(run.parameters, name) for name, law in shape.laws.items() if name.startswith("embedding")]
+    laws = [
+        law.with_traced(run.parameters, name)
+        for name, law in shape.laws.items()
+        if name.startswith("embedding")
+    ]
     own = (laws[0], laws[-1]) if laws else None
-    e = task.draw_embeddings(run.streams, run.embedding, run.V, run.d, run.m, (shape.V, shape.d, shape.m), own, run.given)
+    e = task.draw_embeddings(
+        run.streams,
+        run.embedding,
+        run.V,
+        run.d,
+        run.m,
+        (shape.V, shape.d, shape.m),
+        own,
+        run.given,
+    )
     no_label = jnp.where(jnp.arange(shape.V, dtype=i32) < run.V, f32(0), f32(-jnp.inf))
-    return World(run, e, task.permutation(run.streams, run.V, shape.V), no_label, shape, vmapped=vmapped)
+    return World(
+        run,
+        e,
+        task.permutation(run.streams, run.V, shape.V),
+        no_label,
+        shape,
+        vmapped=vmapped,
+    )
 
 
 def trained(
-    world: World, G1: Array, w_hat: Array, G2: Array, errors: tuple[Array, Array] | None = None, locked: Array | None = None
+    world: World,
+    G1: Array,
+    w_hat: Array,
+    G2: Array,
+    errors: tuple[Array, Array] | None = None,
+    locked: Array | None = None,
 ) -> Trained:
-    """The model after three steps, V1 = eta G1, w = gamma eta w_hat, V2 = eta G1 + gamma2 G2.
+    """The model after three steps, V1 = eta G1, w = gamma eta w_hat, V2 = eta G1 +
+    gamma2 G2.
 
     V2 is kept up to a positive factor, which changes no prediction.
     """
     run = world.run
-    return Trained(G1, w_hat, run.attention_rate, run.step1_weight * G1 + run.step3_weight * G2, errors, locked)
+    return Trained(
+        G1,
+        w_hat,
+        run.attention_rate,
+        run.step1_weight * G1 + run.step3_weight * G2,
+        errors,
+        locked,
+    )
 
 
 def batch_of_step(world: World, step: int | Array) -> Array:
@@ -291,7 +393,9 @@ def centred(world: World, table: Array) -> Array:
 
 
 def token_shares(world: World) -> tuple[Array, Array]:
-    """(V,) each: the probability of every informative token, and of every noise token."""
+    """(V,) each: the probability of every informative token, and of every noise
+    token.
+    """
     if laws := world.run.token_laws:
         return laws.shares[0], laws.shares[-1]
     even = jnp.where(world.no_label == 0, 1 / world.run.V.astype(f32), f32(0))

@@ -1,4 +1,6 @@
-"""A grid run from Python: the job of the command line, with rows in a folder or in memory."""
+"""A grid run from Python: the job of the command line, with rows in a folder or in
+memory.
+"""
 
 from __future__ import annotations
 
@@ -59,8 +61,10 @@ def run(
             without it that of the grid, or else that of this package. With `workers` it
             must be in a module that can be imported from this folder, or that of the
             grid file.
-        columns: columns of your own, functions of (draws, learned) or their import paths
-            by name, in place of those of the grid. With `workers` the same holds for them.
+        columns: columns of your own, functions of (draws, learned) or their import
+            paths
+            by name, in place of those of the grid. With `workers` the same holds for
+                them.
 
     Returns:
         The rows of this grid in table order; rows of other grids in `out` are left out.
@@ -77,11 +81,13 @@ def run(
 
     Examples:
         >>> import jaxrecall
-        >>> grid = {"base": {"V": 64, "L": 8}, "blocks": [{"axes": {"d": [16, 32], "N": [256, 1024, 4096]}}]}
+        >>> grid = {"base": {"V": 64, "L": 8}, "blocks": [{"axes": {"d": [16, 32], "N":
+            [256, 1024, 4096]}}]}
         >>> df = jaxrecall.run(grid, seeds=4)
         >>> df.groupby(["d", "N"])["accuracy"].mean().unstack("d")
         >>> df = jaxrecall.run("sweeps/quickstart.yaml", out="results/quickstart")
-        >>> df = jaxrecall.run(jaxrecall.Point(V=64, N=1024, d=32, L=8), seeds=[0, 5, 7])
+        >>> df = jaxrecall.run(jaxrecall.Point(V=64, N=1024, d=32, L=8), seeds=[0, 5,
+            7])
     """
     _check(workers, simulator, out, columns)
     by = Engine(workers=workers if workers > 1 else None)
@@ -93,17 +99,30 @@ def run(
     with Interrupts() as interrupts:
         try:
             job = prepare(
-                expanded, store, resume_command="the same call" if out is None else f"jaxrecall.run(grid, out={os.fspath(out)!r})"
+                expanded,
+                store,
+                resume_command=(
+                    "the same call"
+                    if out is None
+                    else f"jaxrecall.run(grid, out={os.fspath(out)!r})"
+                ),
             )
             by.share(job)
             for remark in job.remarks:
                 warnings.warn(remark, UserWarning, stacklevel=2)
             with by.opened(job, interrupts, paths) as execute:
-                carry_out(job, execute, display(announce=False) if progress else None, interrupts)
+                carry_out(
+                    job,
+                    execute,
+                    display(announce=False) if progress else None,
+                    interrupts,
+                )
         except KeyboardInterrupt:
             interrupts.requested = True
         rows = _rows(job) if job else frame_of([], (), ())
-    n_runs, record = (len(job.runs), job.record) if job else (expanded.n_runs, Record(store))
+    n_runs, record = (
+        (len(job.runs), job.record) if job else (expanded.n_runs, Record(store))
+    )
     if problem := _problem(rows, n_runs, record, interrupts.requested, store):
         raise problem
     for message in not_finite(rows, expanded.simulator.facts):
@@ -111,30 +130,60 @@ def run(
     return rows
 
 
-def _problem(rows: pd.DataFrame, n_runs: int, record: Record, interrupted: bool, store: Store) -> Interrupted | RunFailed | None:
+def _problem(
+    rows: pd.DataFrame, n_runs: int, record: Record, interrupted: bool, store: Store
+) -> Interrupted | RunFailed | None:
     """The exception of a call of which not all runs are finished."""
     kept = not isinstance(store, MemoryStore)
-    finished = f"{(rows['step'] == rows['steps']).sum()} of {n_runs} runs are finished; their rows are in `rows` of this exception"
+    finished = (
+        f"{(rows['step'] == rows['steps']).sum()} of {n_runs} runs are finished; their"
+        " rows are in `rows` of this exception"
+    )
     finished += f" and in {store.folder}" if kept else ""
-    again = "The same call " + ("computes the others" if kept else "starts from the beginning; with out= it would resume")
+    again = "The same call " + (
+        "computes the others"
+        if kept
+        else "starts from the beginning; with out= it would resume"
+    )
     if interrupted:
-        return Interrupted(f"{finished} (in a notebook: sys.last_value.rows). {again}", rows)
-    lost = [f"{record.unsaved} finished runs could not be saved and are lost"] if record.unsaved else []
+        return Interrupted(
+            f"{finished} (in a notebook: sys.last_value.rows). {again}", rows
+        )
+    lost = (
+        [f"{record.unsaved} finished runs could not be saved and are lost"]
+        if record.unsaved
+        else []
+    )
     lines = [*lost, *record.failures]
-    return RunFailed("\n".join([f"{finished}. {again}", *lines]), rows) if lines else None
+    return (
+        RunFailed("\n".join([f"{finished}. {again}", *lines]), rows) if lines else None
+    )
 
 
 def _check(workers: Any, simulator: Any, out: Any, columns: Any) -> None:
     """Raises UsageError for arguments of `run` of a wrong type."""
     if not 1 <= expect("workers", workers, int, WORKERS) <= MAX_WORKERS:
         raise UsageError(f"workers: got {shown(workers)}; allowed: {WORKERS}")
-    expect("simulator", simulator, (Simulator, str, NoneType), "a jaxrecall.Simulator, or module:name of one")
-    expect("columns", columns, (Mapping, NoneType), "functions or their import paths by name, or None for those of the grid")
-    expect("out", out, (str, os.PathLike, NoneType), "a results folder, or None for none")
+    expect(
+        "simulator",
+        simulator,
+        (Simulator, str, NoneType),
+        "a jaxrecall.Simulator, or module:name of one",
+    )
+    expect(
+        "columns",
+        columns,
+        (Mapping, NoneType),
+        "functions or their import paths by name, or None for those of the grid",
+    )
+    expect(
+        "out", out, (str, os.PathLike, NoneType), "a results folder, or None for none"
+    )
 
 
 def thresholds(source: pd.DataFrame | str | os.PathLike[str]) -> pd.DataFrame:
-    """What a search found: for each cell and theta the critical value and its 95 % interval.
+    """What a search found: for each cell and theta the critical value and its 95 %
+    interval.
 
     And how the search of that cell ended.
 
@@ -154,7 +203,8 @@ def thresholds(source: pd.DataFrame | str | os.PathLike[str]) -> pd.DataFrame:
 
     Examples:
         >>> import jaxrecall
-        >>> grid = {"base": {"V": 64, "L": 8, "pool": 64}, "blocks": [{"axes": {"d": [16, 32]}}], "search": {"axis": "N"}}
+        >>> grid = {"base": {"V": 64, "L": 8, "pool": 64}, "blocks": [{"axes": {"d":
+            [16, 32]}}], "search": {"axis": "N"}}
         >>> df = jaxrecall.run(grid, seeds=100)
         >>> jaxrecall.thresholds(df)
     """
@@ -162,20 +212,44 @@ def thresholds(source: pd.DataFrame | str | os.PathLike[str]) -> pd.DataFrame:
     if isinstance(source, pd.DataFrame):
         cells = source.attrs.get(THRESHOLDS)
         if cells is None:
-            raise UsageError(f"source: got a table without thresholds; allowed: what `run` returned for a grid with a search. {advice}")
+            raise UsageError(
+                "source: got a table without thresholds; allowed: what `run` returned"
+                f" for a grid with a search. {advice}"
+            )
         return _table_of(cells)
-    expect("source", source, (str, os.PathLike), "what `run` returned for a grid with a search, or the results folder of a search")
+    expect(
+        "source",
+        source,
+        (str, os.PathLike),
+        "what `run` returned for a grid with a search, or the results folder of a"
+        " search",
+    )
     path = local_path(os.fspath(source)) / "search.json"
     try:
         found = read_json(path)
         return _table_of(found["cells"])
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
-        raise StoreError(f"{path}: is no result of a search ({type(error).__name__}); allowed: its results folder. {advice}") from None
+    except (
+        OSError,
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        OverflowError,
+    ) as error:
+        raise StoreError(
+            f"{path}: is no result of a search ({type(error).__name__}); allowed: its"
+            f" results folder. {advice}"
+        ) from None
 
 
 def _table_of(cells: list[Json]) -> pd.DataFrame:
     """One row per cell and theta."""
-    table = pd.DataFrame([{name: value for name, value in cell.items() if name != "point"} for cell in cells])
+    table = pd.DataFrame(
+        [
+            {name: value for name, value in cell.items() if name != "point"}
+            for cell in cells
+        ]
+    )
     return table.astype(dict.fromkeys(("critical", "lo", "hi", "N_star"), "float64"))
 
 
@@ -192,6 +266,10 @@ def import_paths(grid: str | os.PathLike[str] | None = None) -> tuple[str, ...]:
 
     Returns all folders that this process imports from, which workers are given.
     """
-    folders = [absolute()] + ([absolute(local_path(os.fspath(grid))).parent] if grid is not None else [])
-    add_to_path(str(folder) for folder in folders if folder.is_absolute())  # Python cannot import from a folder that was deleted
+    folders = [absolute()] + (
+        [absolute(local_path(os.fspath(grid))).parent] if grid is not None else []
+    )
+    add_to_path(
+        str(folder) for folder in folders if folder.is_absolute()
+    )  # Python cannot import from a folder that was deleted
     return tuple(filter(None, sys.path))

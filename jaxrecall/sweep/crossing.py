@@ -1,14 +1,16 @@
-r"""Where accuracy crosses theta: the curve of one cell, the crossing and its interval, all from the same runs.
+r"""Where accuracy crosses theta: the curve of one cell, the crossing and its interval,
+all from the same runs.
 
 The curve is a local logistic regression of the mean accuracy over seeds (Zychaluk and
 Foster, "Model-free estimation of the psychometric function", Attention, Perception &
 Psychophysics 71, 2009; Loader, "Local Regression and Likelihood", 1999). At each level
 x, in ln of the axis, it solves
 
-    sum_i n_i K((x_i - x) / h) (a_i - p_i) (1, u_i, u_i^2) = penalty      logit p_i = b_0 + b_1 u_i + b_2 u_i^2,  u_i = (x_i - x) / h
+    sum_i n_i K((x_i - x) / h) (a_i - p_i) (1, u_i, u_i^2) = penalty      logit p_i =
+        b_0 + b_1 u_i + b_2 u_i^2,  u_i = (x_i - x) / h
 
-over the levels x_i with n_i runs of mean accuracy a_i, K(u) = (1 - u^2)^2 up to |u| = 1.
-The width h is an octave, or half again the distance within which as many runs lie as
+over the levels x_i with n_i runs of mean accuracy a_i, K(u) = (1 - u^2)^2 up to |u| =
+1. The width h is an octave, or half again the distance within which as many runs lie as
 there are seeds. A small ridge shrinks the curvature b_2, and the slope b_1 where one
 level is alone. The curve at x is b_0; between levels it is a monotone cubic (PCHIP)
 through these logits. No formula for the whole curve is assumed: it may level off
@@ -43,7 +45,8 @@ EDGE = 1e-4
 """Mean accuracies nearer to 0 or 1 than this count as so near."""
 
 MIN_SEEDS = 6
-"""With fewer seeds no interval is given: a standard error over so few is not reliable."""
+"""With fewer seeds no interval is given: a standard error over so few is not reliable.
+"""
 
 TAIL = 0.975
 PER_OCTAVE = 16  # of the curve, where it is compared with theta
@@ -75,9 +78,12 @@ class Crossing(NamedTuple):
     slope: float | None = None  # of logit accuracy
     without: Array = 0.0  # change of log_x where a seed is left out, (seeds,)
     shapes: Array = ()  # log_x by each shape that the curve may have between two levels
-    step: float = 0.0  # distance of these levels if all of the rise lies between them, 0 if little does
+    # distance of these levels if all of the rise lies between them, 0 if little does
+    step: float = 0.0
     is_open: tuple[bool, bool] = (False, False)
-    """Whether no level shows that the curve is below theta on the left, or above it on the right."""
+    """Whether no level shows that the curve is below theta on the left, or above it on
+    the right.
+    """
 
     @property
     def width(self) -> float:
@@ -85,21 +91,29 @@ class Crossing(NamedTuple):
 
     @property
     def side(self) -> int:
-        """0 if it crosses, 1 if all of the curve lies below theta or falls below it at the end, -1 if above."""
+        """0 if it crosses, 1 if all of the curve lies below theta or falls below it at
+        the end, -1 if above.
+        """
         return 0 if math.isfinite(self.log_x) else 1 if self.log_x > 0 else -1
 
     @property
     def shape_error(self) -> float:
-        """Standard deviation of log_x from the unknown shape of the curve between two levels.
+        """Standard deviation of log_x from the unknown shape of the curve between two
+        levels.
 
-        It is taken as uniform over the range of `shapes`, range / sqrt(12); the crossing often
-        lies at an end of it, so its distance from the middle is added in squares. With a step,
-        it may be anywhere between the levels: their distance / sqrt(12) at least.
+        It is taken as uniform over the range of `shapes`, range / sqrt(12); the
+        crossing often lies at an end of it, so its distance from the middle is added in
+        squares. With a step, it may be anywhere between the levels: their distance /
+        sqrt(12) at least.
         """
         if not len(self.shapes):
             return 0.0
         off_centre = self.log_x - (np.min(self.shapes) + np.max(self.shapes)) / 2
-        return float(max(np.hypot(np.ptp(self.shapes) / 12**0.5, off_centre), self.step / 12**0.5))
+        return float(
+            max(
+                np.hypot(np.ptp(self.shapes) / 12**0.5, off_centre), self.step / 12**0.5
+            )
+        )
 
 
 class Curve:
@@ -124,18 +138,30 @@ class Curve:
         apart = np.abs(self.x - self.x[:, None])
         order = np.argsort(apart, axis=1, kind="stable")
         enough = np.cumsum(count[order], axis=1) >= self.has.any(axis=1).sum()
-        reach = np.take_along_axis(np.take_along_axis(apart, order, 1), enough.argmax(axis=1)[:, None], 1)
+        reach = np.take_along_axis(
+            np.take_along_axis(apart, order, 1), enough.argmax(axis=1)[:, None], 1
+        )
         u = (self.x - self.x[:, None]) / np.maximum(OCTAVE, 1.5 * reach)
-        self._kernel, self._powers = (1 - u**2).clip(0) ** 2, u[..., None] ** np.arange(3)
+        self._kernel, self._powers = (
+            (1 - u**2).clip(0) ** 2,
+            u[..., None] ** np.arange(3),
+        )
         weights, mean = self._kernel * count, self.mean.clip(edge, 1 - edge)
         total, b = weights.sum(axis=1), np.zeros((len(u), 3))
         middle = weights @ mean / total
-        penalty, b[:, 0] = RIDGE * (4 * total * middle * (1 - middle))[:, None], logit(middle)
+        penalty, b[:, 0] = (
+            RIDGE * (4 * total * middle * (1 - middle))[:, None],
+            logit(middle),
+        )
         for _ in range(30):  # Newton's method, at all levels at once
             self._p = expit((self._powers @ b[..., None])[..., 0])
-            score = ((weights * (mean - self._p))[:, None] @ self._powers)[:, 0] - penalty * b
+            score = ((weights * (mean - self._p))[:, None] @ self._powers)[
+                :, 0
+            ] - penalty * b
             curved = self._powers * (weights * self._p * (1 - self._p))[..., None]
-            self._information = curved.transpose(0, 2, 1) @ self._powers + penalty[:, None] * np.eye(3)
+            self._information = curved.transpose(0, 2, 1) @ self._powers + penalty[
+                :, None
+            ] * np.eye(3)
             step = np.linalg.solve(self._information, score[..., None])[..., 0]
             b += step / np.maximum(1, np.abs(step).max(axis=1, keepdims=True) / 2)
             if np.abs(step).max() < 1e-6:
@@ -144,9 +170,13 @@ class Curve:
 
     @cached_property
     def _links(self) -> Any:
-        """The curve as functions of x: its logits, and the same curve through cloglog and loglog of it."""
+        """The curve as functions of x: its logits, and the same curve through cloglog
+        and loglog of it.
+        """
         p = expit(self.logits).clip(self._edge / 2, 1 - self._edge / 2)
-        return PchipInterpolator(self.x, np.stack([self.logits, cloglog(p), loglog(p)], axis=1))
+        return PchipInterpolator(
+            self.x, np.stack([self.logits, cloglog(p), loglog(p)], axis=1)
+        )
 
     def smooth(self, x: Array) -> Array:
         """The logits of the curve at any x."""
@@ -156,9 +186,15 @@ class Curve:
     def without(self) -> Array:
         """Change of the logits where a seed is left out, (seeds, levels)."""
         moments = self._powers * self._kernel[..., None]
-        off = np.tensordot(np.nan_to_num(self.accuracy), moments, (1, 1)) - np.tensordot(self.has, moments * self._p[..., None], (1, 1))
-        curved = (moments * (self._p * (1 - self._p))[..., None])[..., None] * self._powers[:, :, None]
-        rest = self._information * (1 + 1e-3 * np.eye(3)) - np.tensordot(self.has, curved, (1, 1))
+        off = np.tensordot(
+            np.nan_to_num(self.accuracy), moments, (1, 1)
+        ) - np.tensordot(self.has, moments * self._p[..., None], (1, 1))
+        curved = (moments * (self._p * (1 - self._p))[..., None])[
+            ..., None
+        ] * self._powers[:, :, None]
+        rest = self._information * (1 + 1e-3 * np.eye(3)) - np.tensordot(
+            self.has, curved, (1, 1)
+        )
         return -np.linalg.solve(rest, off[..., None])[..., 0, 0]
 
     def crossing(self, theta: float) -> Crossing:
@@ -168,7 +204,11 @@ class Curve:
         through it crosses, which weighs a level by its runs.
         """
         x, z = self.x, self.logits - logit(theta)
-        parting = int(np.cumsum([0.0, *(self.has.sum(axis=0) * (expit(self.logits) - theta))]).argmin())
+        parting = int(
+            np.cumsum(
+                [0.0, *(self.has.sum(axis=0) * (expit(self.logits) - theta))]
+            ).argmin()
+        )
         upwards = np.flatnonzero((z[:-1] < 0) & (z[1:] >= 0))
         if z[-1] < 0 and (parting == len(x) or not len(upwards)):
             return Crossing(np.inf)
@@ -180,7 +220,16 @@ class Curve:
         slope = max(float(self._links(log_x, 1)[0]), 1e-9)
         without = -self._between(np.array([log_x]))[0][:, 0] / slope
         n_seeds = int((self._weight[:, j : j + 2] > 0).any(axis=1).sum())
-        return self._with_interval(Crossing(log_x, n_seeds=n_seeds, slope=slope, without=without, **self._shapes(theta, j, log_x)), theta)
+        return self._with_interval(
+            Crossing(
+                log_x,
+                n_seeds=n_seeds,
+                slope=slope,
+                without=without,
+                **self._shapes(theta, j, log_x),
+            ),
+            theta,
+        )
 
     @cached_property
     def _weight(self) -> Array:
@@ -188,7 +237,8 @@ class Curve:
         return self.has @ self._kernel.T
 
     def _between(self, x: Array) -> tuple[Array, Array]:
-        """The change of the curve where a seed is left out, (seeds, x), and its seeds, (x,), at any x.
+        """The change of the curve where a seed is left out, (seeds, x), and its seeds,
+        (x,), at any x.
 
         The change is linear between levels. The seeds are of equal weight, those of the
         level with fewer of the two.
@@ -196,48 +246,85 @@ class Curve:
         j = (np.searchsorted(self.x, x, side="right") - 1).clip(0, len(self.x) - 2)
         part = (x - self.x[j]) / (self.x[j + 1] - self.x[j])
         seeds = self._weight.sum(axis=0) ** 2 / (self._weight**2).sum(axis=0)
-        return self.without[:, j] * (1 - part) + self.without[:, j + 1] * part, np.minimum(seeds[j], seeds[j + 1])
+        return self.without[:, j] * (1 - part) + self.without[
+            :, j + 1
+        ] * part, np.minimum(seeds[j], seeds[j + 1])
 
     def _with_interval(self, found: Crossing, theta: float) -> Crossing:
         """The crossing with its 95 % interval.
 
-        On a side where the levels leave it open, it ends beyond them, where a straight line
-        through the crossing would, or nowhere.
+        On a side where the levels leave it open, it ends beyond them, where a straight
+        line through the crossing would, or nowhere.
         """
         if found.n_seeds < MIN_SEEDS:
             return found
         x, log_x = self.x, found.log_x
-        grid = np.unique(np.concatenate([np.arange(x[0], x[-1], OCTAVE / PER_OCTAVE), x, [log_x]]))
+        grid = np.unique(
+            np.concatenate([np.arange(x[0], x[-1], OCTAVE / PER_OCTAVE), x, [log_x]])
+        )
         change, seeds = self._between(grid)
         p, at = expit(self.smooth(grid)), int(np.searchsorted(grid, log_x))
         z = 2 * np.arcsin(np.sqrt(p)) - 2 * np.arcsin(np.sqrt(theta))
         one = np.sqrt((seeds - 1) / seeds * (change**2).sum(axis=0) * p * (1 - p))
         error, sure = stdtrit((seeds - 2).clip(1), TAIL) * one, np.abs(z) > NORMAL * one
-        below, above = np.flatnonzero(z[: at + 1] < -error[: at + 1]), at + np.flatnonzero(z[at:] > error[at:])
+        below, above = (
+            np.flatnonzero(z[: at + 1] < -error[: at + 1]),
+            at + np.flatnonzero(z[at:] > error[at:]),
+        )
         line = error[at] / (found.slope * np.sqrt(theta * (1 - theta)))
-        lo = _zero(grid, z + error, below[-1]) if len(below) else log_x - line if log_x - line < x[0] else -np.inf
-        hi = _zero(grid, z - error, above[0] - 1) if len(above) else log_x + line if log_x + line > x[-1] else np.inf
+        lo = (
+            _zero(grid, z + error, below[-1])
+            if len(below)
+            else log_x - line
+            if log_x - line < x[0]
+            else -np.inf
+        )
+        hi = (
+            _zero(grid, z - error, above[0] - 1)
+            if len(above)
+            else log_x + line
+            if log_x + line > x[-1]
+            else np.inf
+        )
         shape = NORMAL * found.shape_error
-        lo, hi = log_x - float(np.hypot(log_x - lo, shape)), log_x + float(np.hypot(hi - log_x, shape))
-        return found._replace(lo=lo, hi=hi, is_open=(not sure[: at + 1].any(), not sure[at:].any()))
+        lo, hi = (
+            log_x - float(np.hypot(log_x - lo, shape)),
+            log_x + float(np.hypot(hi - log_x, shape)),
+        )
+        return found._replace(
+            lo=lo, hi=hi, is_open=(not sure[: at + 1].any(), not sure[at:].any())
+        )
 
     def _shapes(self, theta: float, j: int, log_x: float) -> dict[str, Any]:
-        """The crossing between levels j and j + 1 by each shape that the curve may have; and the step.
+        """The crossing between levels j and j + 1 by each shape that the curve may
+        have; and the step.
 
         The shapes are a monotone cubic in three links, of which logit is the estimate,
         and a straight line in the accuracy.
 
-        The curve blurs a jump between levels much nearer than an octave. What was measured
-        shows it, pooled within an eighth of an octave.
+        The curve blurs a jump between levels much nearer than an octave. What was
+        measured shows it, pooled within an eighth of an octave.
         """
-        p, levels = expit(self.logits), [cloglog(np.asarray(theta)), loglog(np.asarray(theta))]
+        p, levels = (
+            expit(self.logits),
+            [cloglog(np.asarray(theta)), loglog(np.asarray(theta))],
+        )
         other = [_root(self._links, j, i + 1, level) for i, level in enumerate(levels)]
         (low, high), (x0, x1) = p[j : j + 2], self.x[j : j + 2]
-        beside = (1 - 8 / OCTAVE * np.abs(self.x - self.x[j : j + 2, None])).clip(0) * self.has.sum(axis=0)
+        beside = (1 - 8 / OCTAVE * np.abs(self.x - self.x[j : j + 2, None])).clip(
+            0
+        ) * self.has.sum(axis=0)
         jump = np.diff(beside @ self.mean / beside.sum(axis=1))[0]
         share = max(high - low, jump) / np.ptp(p) if len(p) > 2 else high - low
-        step = ((share - ONE_STEP) / (1 - ONE_STEP)).clip(0, 1) * np.hypot(x1 - x0, (2 * log_x - x0 - x1) * 3**0.5)
-        return {"shapes": np.array([log_x, *other, x0 + (theta - low) / (high - low) * (x1 - x0)]), "step": float(step)}
+        step = ((share - ONE_STEP) / (1 - ONE_STEP)).clip(0, 1) * np.hypot(
+            x1 - x0, (2 * log_x - x0 - x1) * 3**0.5
+        )
+        return {
+            "shapes": np.array(
+                [log_x, *other, x0 + (theta - low) / (high - low) * (x1 - x0)]
+            ),
+            "step": float(step),
+        }
 
     def reach(self, theta: float) -> float:
         """How far beyond the last level, in ln of it, the curve would cross theta.
@@ -249,7 +336,11 @@ class Curve:
             return 0.0
         before = max(self.x[0], self.x[-1] - 2 * OCTAVE)
         rise = self.logits[-1] - self.smooth(before)
-        return float((logit(theta) - self.logits[-1]) * (self.x[-1] - before) / rise) if rise > 0 else np.inf
+        return (
+            float((logit(theta) - self.logits[-1]) * (self.x[-1] - before) / rise)
+            if rise > 0
+            else np.inf
+        )
 
 
 def edge_of(*thetas: float) -> float:
@@ -270,7 +361,9 @@ def of_runs(log_x: Array, seed: Array, accuracy: Array, edge: float = EDGE) -> C
 
 
 def _root(curves: Any, j: int, i: int, level: float) -> float:
-    """Where the i-th of some cubic splines, which rises between its points j and j + 1, has this value, by bisection."""
+    """Where the i-th of some cubic splines, which rises between its points j and j + 1,
+    has this value, by bisection.
+    """
     a, b, c, d = map(float, curves.c[:, j, i])
     low, high = 0.0, float(curves.x[j + 1] - curves.x[j])
     for _ in range(50):

@@ -1,4 +1,5 @@
-"""Files of a results folder: where they lie, how they are written, what can go wrong with them.
+"""Files of a results folder: where they lie, how they are written, what can go wrong
+with them.
 
 They are written whole or not at all.
 """
@@ -39,7 +40,11 @@ lists its runs, which may be hundreds of thousands.
 
 
 def atomic_write(
-    path: Path, data: Any, staging: Path | None = None, sync: bool = False, check: Callable[[Path], None] = lambda temporary: None
+    path: Path,
+    data: Any,
+    staging: Path | None = None,
+    sync: bool = False,
+    check: Callable[[Path], None] = lambda temporary: None,
 ) -> None:
     """Writes `data`, bytes or a buffer, to a temporary file and renames that to `path`.
 
@@ -78,7 +83,9 @@ def read_json(path: Path) -> Any:
     MAX_DEPTH.
     """
     found = path.stat()
-    if not stat.S_ISREG(found.st_mode):  # a pipe would wait forever, a device may have no end
+    if not stat.S_ISREG(
+        found.st_mode
+    ):  # a pipe would wait forever, a device may have no end
         raise ValueError("not a regular file")
     if found.st_size > MAX_BYTES:
         raise ValueError(f"more than {MAX_BYTES} bytes")
@@ -95,21 +102,37 @@ def read_json(path: Path) -> Any:
 
 
 def _items(value: Any) -> Iterable[Any]:
-    return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return (
+        value.values()
+        if isinstance(value, dict)
+        else value
+        if isinstance(value, list)
+        else ()
+    )
 
 
 def local_path(path: str | Path) -> Path:
     """The path; raises StoreError for a URL, and for a null character."""
     if "\0" in str(path):
-        raise StoreError(f"{shown(str(path))}: holds a null character; allowed: a path without one")
+        raise StoreError(
+            f"{shown(str(path))}: holds a null character; allowed: a path without one"
+        )
     if "://" in str(path):
-        copied = "To keep results in an object store, copy the folder there (its parts never change, so any sync tool will do)"
-        raise StoreError(f"{path}: is not on this machine's file systems; allowed: a folder, on a network file system too. {copied}")
+        copied = (
+            "To keep results in an object store, copy the folder there (its parts never"
+            " change, so any sync tool will do)"
+        )
+        raise StoreError(
+            f"{path}: is not on this machine's file systems; allowed: a folder, on a"
+            f" network file system too. {copied}"
+        )
     return Path(path)
 
 
 def holds_results(folder: Path) -> bool:
-    """Whether this is a results folder: it has a parts folder or a table, if only an empty one."""
+    """Whether this is a results folder: it has a parts folder or a table, if only an
+    empty one.
+    """
     return is_folder(folder / PARTS) or bool(_mode(folder / TABLE))
 
 
@@ -119,7 +142,9 @@ def is_folder(path: Path) -> bool:
 
 
 def is_file(path: Path) -> bool:
-    """Whether there is such a regular file; raises StoreError where permissions hide that."""
+    """Whether there is such a regular file; raises StoreError where permissions hide
+    that.
+    """
     return stat.S_ISREG(_mode(path))
 
 
@@ -135,7 +160,9 @@ def _mode(path: Path) -> int:
 
 
 def result_files(folder: Path) -> list[Path]:
-    """Parts first, the table last: a prune meanwhile moves rows that way, so none is missed."""
+    """Parts first, the table last: a prune meanwhile moves rows that way, so none is
+    missed.
+    """
     return [*entries(folder / PARTS), folder / TABLE]
 
 
@@ -148,24 +175,40 @@ def entries(folder: Path) -> list[Path]:
 def listed(unreadable: Unreadable) -> str:
     """The first three unreadable files, each with the reason."""
     shown = [printable(f"{path.name} ({why})") for path, why in unreadable[:3]]
-    return ", ".join(shown + [f"and {len(unreadable) - 3} more"] * (len(unreadable) > 3))
+    return ", ".join(
+        shown + [f"and {len(unreadable) - 3} more"] * (len(unreadable) > 3)
+    )
 
 
 def no_rows(paths: list[Path], unreadable: Unreadable) -> StoreError:
     """The error for paths that hold no row."""
     where = ", ".join(map(str, paths)) or "an empty list of paths"
-    if split := next((path for path, _ in unreadable if "=" in path.name and path.is_dir()), None):
-        use = f"pandas.read_parquet({str(split.parent)!r}), as fit.fit and plot take it; with .to_parquet('one.parquet') for jaxrecall fit"
-        return StoreError(f"no rows in {where}: is split by a column into folders such as {split.name}; allowed: {use}")
+    if split := next(
+        (path for path, _ in unreadable if "=" in path.name and path.is_dir()), None
+    ):
+        use = (
+            f"pandas.read_parquet({str(split.parent)!r}), as fit.fit and plot take it;"
+            " with .to_parquet('one.parquet') for jaxrecall fit"
+        )
+        return StoreError(
+            f"no rows in {where}: is split by a column into folders such as"
+            f" {split.name}; allowed: {use}"
+        )
     why = f"; unreadable: {listed(unreadable)}" if unreadable else ""
     return StoreError(
-        f"no rows in {where}: looked for a .parquet file, or a folder with {TABLE} or {PARTS}/*.parquet{why}; has the sweep run?"
+        f"no rows in {where}: looked for a .parquet file, or a folder with {TABLE} or"
+        f" {PARTS}/*.parquet{why}; has the sweep run?"
     )
 
 
 @contextmanager
-def storage_errors(path: Path, so_far: str = "finished parts are kept, the same command resumes from there") -> Iterator[None]:
-    """Turns an OSError into a StoreError that names the path, the error, and what there is so far."""
+def storage_errors(
+    path: Path,
+    so_far: str = "finished parts are kept, the same command resumes from there",
+) -> Iterator[None]:
+    """Turns an OSError into a StoreError that names the path, the error, and what there
+    is so far.
+    """
     try:
         yield
     except OSError as error:

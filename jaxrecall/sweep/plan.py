@@ -38,12 +38,16 @@ class Chunk:
 
     def part(self, runs: Sequence[Run]) -> Chunk:
         """Some of its runs."""
-        return Chunk(self.program, tuple(runs), self.seconds * len(runs) / len(self.runs))
+        return Chunk(
+            self.program, tuple(runs), self.seconds * len(runs) / len(self.runs)
+        )
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The chunks of a set of runs, their estimated cost, and how they are carried out."""
+    """The chunks of a set of runs, their estimated cost, and how they are carried
+    out.
+    """
 
     chunks: tuple[Chunk, ...]
     flops: float
@@ -60,14 +64,28 @@ class Plan:
     def room(self) -> Room:
         """What each of the workers may use."""
         cores_each = -(-cores() // self.workers)
-        return Room(self.settings.precision, self.limit // self.workers, cores_each, self.n_runs, self.batch)
+        return Room(
+            self.settings.precision,
+            self.limit // self.workers,
+            cores_each,
+            self.n_runs,
+            self.batch,
+        )
 
     @property
     def peak_bytes(self) -> int:
-        """Of the largest program, with as many runs at a time as there will be, in all workers."""
+        """Of the largest program, with as many runs at a time as there will be, in all
+        workers.
+        """
         at_a_time = min(self.room.cores, self.n_runs)
         return max(
-            (each * max(1, min(at_a_time, self.room.limit // (each or 1))) * self.workers for each in self.peaks.values()), default=0
+            (
+                each
+                * max(1, min(at_a_time, self.room.limit // (each or 1)))
+                * self.workers
+                for each in self.peaks.values()
+            ),
+            default=0,
         )
 
     @property
@@ -87,13 +105,19 @@ class Plan:
                 "bucket": str(program),
                 "program": program.label,
                 **program.choices,
-                "points": len({run.point.point_id for chunk in chunks for run in chunk.runs}),
+                "points": len(
+                    {run.point.point_id for chunk in chunks for run in chunk.runs}
+                ),
                 "runs": sum(len(chunk.runs) for chunk in chunks),
                 "chunks": len(chunks),
-                "est_seconds": sum(chunk.seconds for chunk in chunks) if known else None,
+                "est_seconds": (
+                    sum(chunk.seconds for chunk in chunks) if known else None
+                ),
                 "est_peak_bytes": self.peaks[program] if known else None,
             }
-            for program, chunks in grouped(self.chunks, lambda chunk: chunk.program).items()
+            for program, chunks in grouped(
+                self.chunks, lambda chunk: chunk.program
+            ).items()
         ]
 
 
@@ -107,7 +131,8 @@ def make(
     batch: int | None = None,
     simulator: SimulatorLike = RECALL,
 ) -> Plan:
-    """The plan for runs: points share programs where that saves time, unless their programs are given.
+    """The plan for runs: points share programs where that saves time, unless their
+    programs are given.
 
     Args:
         runs: what is to be computed.
@@ -127,21 +152,44 @@ def make(
     for point, seed in runs:
         seeds.setdefault(point, []).append(seed)
     n = {point: len(of) for point, of in seeds.items()}
-    groups = dict(sorted((grouped(n, program) if program else simulator.programs(n, pad_to)).items()))
+    groups = dict(
+        sorted(
+            (grouped(n, program) if program else simulator.programs(n, pad_to)).items()
+        )
+    )
     chunks, peaks, flops = [], {}, 0.0
     for each, points in groups.items():
         costs = {point: simulator.cost(each, point) for point in points}
         takes = {point: cost.seconds / cores() for point, cost in costs.items()}
-        costed = ((Run(point, seed), each_takes) for point, each_takes in takes.items() for seed in seeds[point])
+        costed = (
+            (Run(point, seed), each_takes)
+            for point, each_takes in takes.items()
+            for seed in seeds[point]
+        )
         chunks += [Chunk(each, *of) for of in pieces(costed, CHUNK_RUNS, CHUNK_SECONDS)]
         peaks[each] = max(cost.bytes for cost in costs.values())
         flops += sum(n[point] * cost.flops for point, cost in costs.items())
-    seconds = sum(chunk.seconds for chunk in chunks) + sum(each.compile_seconds for each in groups)
-    return Plan(tuple(chunks), flops, seconds, peaks, settings or Settings(), limit or memory_limit(), batch, sum(n.values()), simulator)
+    seconds = sum(chunk.seconds for chunk in chunks) + sum(
+        each.compile_seconds for each in groups
+    )
+    return Plan(
+        tuple(chunks),
+        flops,
+        seconds,
+        peaks,
+        settings or Settings(),
+        limit or memory_limit(),
+        batch,
+        sum(n.values()),
+        simulator,
+    )
 
 
-def pieces(costs: Iterable[tuple[Run, float]], most: int, seconds: float) -> Iterator[tuple[tuple[Run, ...], float]]:
-    """Runs with their costs in order, cut into pieces of at most `most` runs and `seconds`.
+def pieces(
+    costs: Iterable[tuple[Run, float]], most: int, seconds: float
+) -> Iterator[tuple[tuple[Run, ...], float]]:
+    """Runs with their costs in order, cut into pieces of at most `most` runs and
+    `seconds`.
 
     A run that takes longer is a piece of its own. The sum of costs comes with each.
     """
@@ -170,30 +218,52 @@ class Shard(NamedTuple):
     def __str__(self) -> str:
         return f"shard {self.index}/{self.count} ({self.source})"
 
-    def of(self, points: Sequence[AnyPoint], seeds: Sequence[int], simulator: SimulatorLike) -> list[Run]:
+    def of(
+        self, points: Sequence[AnyPoint], seeds: Sequence[int], simulator: SimulatorLike
+    ) -> list[Run]:
         """The runs of this share, of all (point, seed)."""
-        return [run for index, run in shares(points, seeds, self.count, simulator) if index == self.index]
+        return [
+            run
+            for index, run in shares(points, seeds, self.count, simulator)
+            if index == self.index
+        ]
 
 
-def shares(points: Sequence[AnyPoint], seeds: Sequence[int], count: int, simulator: SimulatorLike) -> Iterator[tuple[int, Run]]:
+def shares(
+    points: Sequence[AnyPoint],
+    seeds: Sequence[int],
+    count: int,
+    simulator: SimulatorLike,
+) -> Iterator[tuple[int, Run]]:
     """Every run with the index of its share, of `count`.
 
     All runs are put in a row, with similar sizes side by side, and the row is cut into
     pieces of equal estimated cost. So a share is off by less than one run, and compiles
     few programs. A run belongs to the piece that holds its middle.
     """
-    programs = {point: program for program, of in simulator.programs(dict.fromkeys(points, 1), "own").items() for point in of}
+    programs = {
+        point: program
+        for program, of in simulator.programs(dict.fromkeys(points, 1), "own").items()
+        for point in of
+    }
     row = sorted(points, key=lambda point: programs[point].kin)
     costs = [simulator.cost(programs[point], point).seconds for point in row]
     total, before = len(seeds) * sum(costs), 0.0
     for point, cost in zip(row, costs, strict=True):
         for seed in seeds:
-            yield min(int(count * (before + cost / 2) / total), count - 1), Run(point, seed)
+            yield (
+                min(int(count * (before + cost / 2) / total), count - 1),
+                Run(point, seed),
+            )
             before += cost
 
 
-def chosen_shard(given: str | None, environment: Mapping[str, str] = os.environ) -> Shard | None:
-    """The share given by the flag, else by the environment; None for everything. Raises UsageError."""
+def chosen_shard(
+    given: str | None, environment: Mapping[str, str] = os.environ
+) -> Shard | None:
+    """The share given by the flag, else by the environment; None for everything. Raises
+    UsageError.
+    """
     if given is None:
         return _of_slurm(environment)
     match = re.fullmatch(r"(\d{1,9})/(\d{1,9})", given)
@@ -216,7 +286,10 @@ def _of_slurm(environment: Mapping[str, str]) -> Shard | None:
 
     Its step must be 1, or shares would be missing.
     """
-    task, count, first, last = (environment.get(f"SLURM_ARRAY_TASK_{name}") for name in ("ID", "COUNT", "MIN", "MAX"))
+    task, count, first, last = (
+        environment.get(f"SLURM_ARRAY_TASK_{name}")
+        for name in ("ID", "COUNT", "MIN", "MAX")
+    )
     if task is None or count is None:
         return None
     try:
@@ -225,6 +298,12 @@ def _of_slurm(environment: Mapping[str, str]) -> Shard | None:
     except ValueError:
         index = n = dense = 0
     if not dense or not 0 <= index < n:
-        allowed = "allowed: an array without gaps, as in --array=0-7, or a --shard i/n of your own (0/1 is everything)"
-        raise UsageError(f"SLURM_ARRAY_TASK_ID: got {task} of {count} tasks from {first} to {last}; {allowed}")
+        allowed = (
+            "allowed: an array without gaps, as in --array=0-7, or a --shard i/n of"
+            " your own (0/1 is everything)"
+        )
+        raise UsageError(
+            f"SLURM_ARRAY_TASK_ID: got {task} of {count} tasks from {first} to {last};"
+            f" {allowed}"
+        )
     return Shard(index, n, f"SLURM_ARRAY_TASK_ID {task}")

@@ -1,4 +1,5 @@
-"""The search for the crossing in one cell: from the results so far to the runs it requests next.
+"""The search for the crossing in one cell: from the results so far to the runs it
+requests next.
 
 A cell is a point without its value of the searched axis. First one run a level, the
 value doubling from below, finds roughly where accuracy crosses; then every seed runs at
@@ -27,10 +28,19 @@ from .crossing import OCTAVE, Crossing, Curve, edge_of, of_runs
 from .grid.file import PER_OCTAVE, SEARCH_MIN_SEEDS
 
 FIRST_SEEDS = 4  # in a round; later a sixth of those there are
-HALF = PER_OCTAVE // 2  # half an octave: how far beyond what has been tried a round reaches
-END_SEEDS = (4, 12, 36)  # at an end of the range, as far as needed before a crossing is said to lie beyond it
-END_STEPS = 2 * PER_OCTAVE  # how far from an end the curve is compared, to decide whether it still rises
-FAR_OFF = 64  # times the last level: a crossing further away counts as none, the curve levels off
+HALF = (
+    PER_OCTAVE // 2
+)  # half an octave: how far beyond what has been tried a round reaches
+END_SEEDS = (
+    4,
+    12,
+    36,
+)  # at an end of the range, as far as needed before a crossing is said to lie beyond it
+END_STEPS = (
+    2 * PER_OCTAVE
+)  # how far from an end the curve is compared, to decide whether it still rises
+# times the last level: a crossing further away counts as none, the curve levels off
+FAR_OFF = 64
 
 HALF_OCTAVE = OCTAVE / 2
 STRAIGHT = 0.25
@@ -45,15 +55,27 @@ Step = tuple[int, int]
 """k of a level, and seed."""
 
 OUTCOMES = {
-    "found": "the interval is as narrow as `width` requires, or lies between neighbouring whole numbers",
+    "found": (
+        "the interval is as narrow as `width` requires, or lies between neighbouring"
+        " whole numbers"
+    ),
     "budget": "`max_runs` were used before the interval was narrow enough",
     "seeds": "all seeds were used before the interval was narrow enough",
-    "undecided": "`max_runs` or all seeds were used, and accuracy does not cross theta in the runs so far",
+    "undecided": (
+        "`max_runs` or all seeds were used, and accuracy does not cross theta in the"
+        " runs so far"
+    ),
     "left": "the crossing lies below the smallest level",
-    "right": "the crossing lies beyond the largest level: accuracy has not reached theta there, and still moves towards it",
+    "right": (
+        "the crossing lies beyond the largest level: accuracy has not reached theta"
+        " there, and still moves towards it"
+    ),
     "plateau": "accuracy levels off before theta",
     "nonfinite": "a run overflowed, so its accuracy is unknown",
-    "unfinished": "the search of this cell was interrupted or a run of it failed; the same command resumes it",
+    "unfinished": (
+        "the search of this cell was interrupted or a run of it failed; the same"
+        " command resumes it"
+    ),
 }
 """How the search of a cell ended."""
 
@@ -96,7 +118,9 @@ class CellSearch:
         self.ks = sorted(target.levels)
         self.first, self.last = self.ks[0], self.ks[-1]
         self.theta = target.theta if target.rises else 1 - target.theta
-        self.accuracy: dict[Step, float | None] = {}  # 1 - accuracy along a falling axis
+        self.accuracy: dict[
+            Step, float | None
+        ] = {}  # 1 - accuracy along a falling axis
         self.result: Result | None = None
         self.against = False
         self._steps = self._climb_and_close_in()
@@ -104,7 +128,11 @@ class CellSearch:
 
     @property
     def pending(self) -> list[Request]:
-        return [(self.target.levels[k], seed) for k, seed in self._new] if self.result is None else []
+        return (
+            [(self.target.levels[k], seed) for k, seed in self._new]
+            if self.result is None
+            else []
+        )
 
     @property
     def completed(self) -> list[Request]:
@@ -112,8 +140,13 @@ class CellSearch:
         return [(self.target.levels[k], seed) for k, seed in self.accuracy]
 
     def update(self, accuracies: Sequence[float | None]) -> None:
-        """Takes the accuracies (fraction; None: nonfinite) of the pending runs, in their order."""
-        rising = [accuracy if accuracy is None or self.target.rises else 1 - accuracy for accuracy in accuracies]
+        """Takes the accuracies (fraction; None: nonfinite) of the pending runs, in
+        their order.
+        """
+        rising = [
+            accuracy if accuracy is None or self.target.rises else 1 - accuracy
+            for accuracy in accuracies
+        ]
         self.accuracy |= dict(zip(self._new, rising, strict=True))
         if any(accuracy is None for accuracy in accuracies):
             self._end("nonfinite")
@@ -122,7 +155,13 @@ class CellSearch:
 
     def _advance(self) -> None:
         try:
-            while not (new := [step for step in dict.fromkeys(next(self._steps)) if step not in self.accuracy]):
+            while not (
+                new := [
+                    step
+                    for step in dict.fromkeys(next(self._steps))
+                    if step not in self.accuracy
+                ]
+            ):
                 pass
         except StopIteration as stop:
             return self._end(stop.value)
@@ -141,14 +180,24 @@ class CellSearch:
 
     def _curve(self) -> Curve:
         levels, seeds = zip(*self.completed, strict=True)
-        return of_runs([math.log(level) for level in levels], seeds, list(self.accuracy.values()), edge_of(self.theta))
+        return of_runs(
+            [math.log(level) for level in levels],
+            seeds,
+            list(self.accuracy.values()),
+            edge_of(self.theta),
+        )
 
     def _climb_and_close_in(self) -> Generator[list[Step], None, str]:
         """Yields the steps whose accuracy it needs to continue; returns the outcome."""
         target, first, last = self.target, self.first, self.last
-        octaves = dict.fromkeys(self._nearest(k) for k in [*range(first, last, PER_OCTAVE), last])
+        octaves = dict.fromkeys(
+            self._nearest(k) for k in [*range(first, last, PER_OCTAVE), last]
+        )
         for i, k in enumerate(octaves):
-            step = (k, target.seeds[i % len(target.seeds)])  # each level its own seed: one that never crosses must not lead the climb
+            step = (
+                k,
+                target.seeds[i % len(target.seeds)],
+            )  # each level its own seed: one that never crosses must not lead the climb
             yield [step]
             if self.accuracy[step] >= self.theta:  # type: ignore[operator]
                 break
@@ -156,16 +205,32 @@ class CellSearch:
         while True:
             now = self._estimate()
             lowest, highest = (end(k for k, _ in self.accuracy) for end in (min, max))
-            centre = min(max(now.log_x / OCTAVE * PER_OCTAVE, lowest - HALF), highest + HALF)
+            centre = min(
+                max(now.log_x / OCTAVE * PER_OCTAVE, lowest - HALF), highest + HALF
+            )
             sure = used >= SEARCH_MIN_SEEDS
-            if sure and (now.width <= target.width or self._between_neighbours(now)) and first <= centre <= last:
+            if (
+                sure
+                and (now.width <= target.width or self._between_neighbours(now))
+                and first <= centre <= last
+            ):
                 return "found"
-            if centre < first and (sure or lowest == first) and (yield from self._side_at(first)) < 0:
+            if (
+                centre < first
+                and (sure or lowest == first)
+                and (yield from self._side_at(first)) < 0
+            ):
                 if target.checks:
                     yield from self._compare(first, self._nearest(first + END_STEPS))
                 return "left"
-            if centre > last and (sure or highest == last) and (yield from self._side_at(last)) > 0:
-                yield from self._compare(self._nearest(max(first, last - END_STEPS)), last)
+            if (
+                centre > last
+                and (sure or highest == last)
+                and (yield from self._side_at(last)) > 0
+            ):
+                yield from self._compare(
+                    self._nearest(max(first, last - END_STEPS)), last
+                )
                 if self._curve().reach(self.theta) < math.log(FAR_OFF):
                     return "right"
                 if target.checks and not self.against:
@@ -174,16 +239,27 @@ class CellSearch:
             if used == len(target.seeds):
                 return "seeds"
             used = min(used + max(FIRST_SEEDS, used // 6), len(target.seeds))
-            yield self._lacking(min(max(centre, first), last), now.slope, target.seeds[:used])
+            yield self._lacking(
+                min(max(centre, first), last), now.slope, target.seeds[:used]
+            )
 
     def _nearest(self, k: int) -> int:
-        return k if k in self.target.levels else min(self.ks, key=lambda other: abs(other - k))
+        return (
+            k
+            if k in self.target.levels
+            else min(self.ks, key=lambda other: abs(other - k))
+        )
 
     def _between_neighbours(self, now: Crossing) -> bool:
-        """Whether the interval lies between neighbouring whole numbers, both of which are levels."""
+        """Whether the interval lies between neighbouring whole numbers, both of which
+        are levels.
+        """
         if not math.isfinite(now.width):
             return False
-        below, above = math.floor(math.exp(now.lo) + 1e-9), math.ceil(math.exp(now.hi) - 1e-9)
+        below, above = (
+            math.floor(math.exp(now.lo) + 1e-9),
+            math.ceil(math.exp(now.hi) - 1e-9),
+        )
         return above - below == 1 and {below, above} <= {*self.target.levels.values()}
 
     def _side_at(self, k: int) -> Generator[list[Step], None, int]:
@@ -194,35 +270,66 @@ class CellSearch:
         """
         for n in END_SEEDS:
             yield [(k, seed) for seed in self.target.seeds[:n]]
-            there = [accuracy for (level, _), accuracy in self.accuracy.items() if level == k]
-            if abs(np.mean(there) - self.theta) > 3 * np.std(there, ddof=1) / math.sqrt(len(there)):  # type: ignore[arg-type]
+            there = [
+                accuracy for (level, _), accuracy in self.accuracy.items() if level == k
+            ]
+            if abs(np.mean(there) - self.theta) > 3 * np.std(there, ddof=1) / math.sqrt(  # type: ignore
+                len(there)
+            ):
                 break
         return self._estimate().side
 
     def _compare(self, k: int, other: int) -> Generator[list[Step], None, None]:
-        """Runs a few seeds at two levels, and notes where accuracy falls from one to the other for sure."""
+        """Runs a few seeds at two levels, and notes where accuracy falls from one to
+        the other for sure.
+        """
         if k != other:
-            before, after = ([(i, seed) for seed in self.target.seeds[:FIRST_SEEDS]] for i in (k, other))
+            before, after = (
+                [(i, seed) for seed in self.target.seeds[:FIRST_SEEDS]]
+                for i in (k, other)
+            )
             yield before + after
-            gains = [self.accuracy[b] - self.accuracy[a] for a, b in zip(before, after, strict=True)]  # type: ignore[operator]
-            self.against = bool(np.mean(gains) < -max(0.02, 3 * np.std(gains, ddof=1) / math.sqrt(len(gains))))
+            gains = [
+                self.accuracy[b] - self.accuracy[a]  # type: ignore
+                for a, b in zip(before, after, strict=True)
+            ]
+            self.against = bool(
+                np.mean(gains)
+                < -max(0.02, 3 * np.std(gains, ddof=1) / math.sqrt(len(gains)))
+            )
 
-    def _lacking(self, centre: float, slope: float | None, seeds: Sequence[int]) -> list[Step]:
+    def _lacking(
+        self, centre: float, slope: float | None, seeds: Sequence[int]
+    ) -> list[Step]:
         """The steps that the seeds lack.
 
         One level on either side of the centre, near the most informative distance.
         """
-        away = max(round(distance(slope, self.target.farthest) / OCTAVE * PER_OCTAVE), 1)
-        above = min([k for k in self.ks[1:] if k >= centre] or self.ks[-1:], key=lambda k: (abs(k - centre - away), k))
-        below = min([k for k in self.ks[:-1] if k < min(centre, above)] or self.ks[:1], key=lambda k: (abs(k - centre + away), -k))
-        far = max(2 * away + 1, above - below)  # what is near enough stays near enough when the centre moves a little
+        away = max(
+            round(distance(slope, self.target.farthest) / OCTAVE * PER_OCTAVE), 1
+        )
+        above = min(
+            [k for k in self.ks[1:] if k >= centre] or self.ks[-1:],
+            key=lambda k: (abs(k - centre - away), k),
+        )
+        below = min(
+            [k for k in self.ks[:-1] if k < min(centre, above)] or self.ks[:1],
+            key=lambda k: (abs(k - centre + away), -k),
+        )
+        far = max(
+            2 * away + 1, above - below
+        )  # what is near enough stays near enough when the centre moves a little
         has: dict[int, list[int]] = {}
         for k, seed in self.accuracy:
             has.setdefault(seed, []).append(k)
         lacking = []
         for seed in seeds:
-            lacking += [(below, seed)] * (not any(centre - far <= k < centre for k in has.get(seed, ())))
-            lacking += [(above, seed)] * (not any(centre <= k <= centre + far for k in has.get(seed, ())))
+            lacking += [(below, seed)] * (
+                not any(centre - far <= k < centre for k in has.get(seed, ()))
+            )
+            lacking += [(above, seed)] * (
+                not any(centre <= k <= centre + far for k in has.get(seed, ()))
+            )
         return lacking
 
 

@@ -1,11 +1,21 @@
-"""Closed formulas for what the three steps learn, limits of any training, locked recall.
+"""Closed formulas for what the three steps learn, limits of any training, locked
+recall.
 
 Ours, not the paper's: docs/theory.md.
 
 Every formula takes a `Model` and raises TheoryError for what it does not cover.
 """
 
-from .bounds import fano_ceiling, information, matched_filter_accuracy, parameters_per_bit, recall_ceiling, sample_information, seen, seen_N
+from .bounds import (
+    fano_ceiling,
+    information,
+    matched_filter_accuracy,
+    parameters_per_bit,
+    recall_ceiling,
+    sample_information,
+    seen,
+    seen_N,
+)
 from .critical import critical, critical_N, limiting_noise
 from .locked import locked_accuracy
 from .model import Model

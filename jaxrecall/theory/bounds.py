@@ -1,7 +1,9 @@
-"""What the gradient at initialization tells about pi, and what bounds recall at any time.
+"""What the gradient at initialization tells about pi, and what bounds recall at any
+time.
 
-Ours, not the paper's: docs/theory.md, sections 7 and 8. `information` and `fano_ceiling`
-are a benchmark, those of a Gaussian channel; `recall_ceiling` is a bound.
+Ours, not the paper's: docs/theory.md, sections 7 and 8. `information` and
+`fano_ceiling` are a benchmark, those of a Gaussian channel; `recall_ceiling` is a
+bound.
 """
 
 from __future__ import annotations
@@ -15,10 +17,11 @@ from .model import Model, check_model, check_N, check_theta
 
 
 def information(model: Model, N: float) -> float:
-    """Information (nats) of a Gaussian channel like the initial gradient; docs/theory.md, section 7.1.
+    """Information (nats) of a Gaussian channel like the initial gradient;
+    docs/theory.md, section 7.1.
 
-    It is no bound: embeddings are real numbers, so the gradient tells the counts of tokens,
-    which can hold more.
+    It is no bound: embeddings are real numbers, so the gradient tells the counts of
+    tokens, which can hold more.
 
     Raises TheoryError but for gaussian embeddings, m = 0, one batch and the trigger in
     the value path.
@@ -26,12 +29,15 @@ def information(model: Model, N: float) -> float:
     check_N(model, N)
     formula = "the information formula"
     model.require(formula, m=0, trigger_in_value=True, fresh_batches=False)
-    model.require_law(formula, lambda moments: moments.overlap and moments.random_length)
+    model.require_law(
+        formula, lambda moments: moments.overlap and moments.random_length
+    )
     return model.d * model.d / 2 * float(np.log1p(N / (model.L * model.V)))
 
 
 def fano_ceiling(model: Model, N: float) -> float:
-    """Fraction of pi that the nats of the Gaussian channel allow; docs/theory.md, section 7.2.
+    """Fraction of pi that the nats of the Gaussian channel allow; docs/theory.md,
+    section 7.2.
 
     A benchmark, and no ceiling: a decoder of the gradient may recover more.
     `recall_ceiling` is one. Raises TheoryError as `information` does.
@@ -40,29 +46,36 @@ def fano_ceiling(model: Model, N: float) -> float:
 
 
 def fraction_known(model: Model, nats: float) -> float:
-    """The largest expected fraction of pi that so many nats about it allow; docs/theory.md, section 7.2."""
+    """The largest expected fraction of pi that so many nats about it allow;
+    docs/theory.md, section 7.2.
+    """
     E = np.exp(1 + lambertw((nats - 1) / np.e).real) if nats > 1e-12 else 1.0
     return min(1.0, float(E) / model.V)
 
 
 def sample_information(model: Model) -> float:
-    """Nats that a sample tells about pi to who is not shown the informative position; docs/theory.md, section 8.
+    """Nats that a sample tells about pi to who is not shown the informative position;
+    docs/theory.md, section 8.
 
-    log V - E[entropy of the L tokens of the sample] = E log((1 + n) V / L), n ~ binomial(L - 1, 1/V).
+    log V - E[entropy of the L tokens of the sample] = E log((1 + n) V / L), n ~
+    binomial(L - 1, 1/V).
     """
     check_model(model)
     low, high = binom.interval(1 - 1e-15, model.L - 1, 1 / model.V)
     n = np.arange(low, high + 1)
-    return float(binom.pmf(n, model.L - 1, 1 / model.V) @ np.log((1 + n) * model.V / model.L))
+    return float(
+        binom.pmf(n, model.L - 1, 1 / model.V) @ np.log((1 + n) * model.V / model.L)
+    )
 
 
 def recall_ceiling(model: Model, N: float, *, sees_position: bool = True) -> float:
-    """Largest expected fraction of pi that anything learns from N samples; docs/theory.md, section 8.
+    """Largest expected fraction of pi that anything learns from N samples;
+    docs/theory.md, section 8.
 
     To who sees which position is informative, as the three steps do by the trigger, a
-    label that occurs tells all: `seen`, and one guess. To who does not, as any decoder of
-    the initial gradient, a label that occurs n times tells at most n `sample_information`
-    nats and at most log V. Raises TheoryError with fresh batches.
+    label that occurs tells all: `seen`, and one guess. To who does not, as any decoder
+    of the initial gradient, a label that occurs n times tells at most n
+    `sample_information` nats and at most log V. Raises TheoryError with fresh batches.
     """
     ceiling = min(1.0, seen(model, N) + 1 / model.V)
     if sees_position:
@@ -74,7 +87,9 @@ def recall_ceiling(model: Model, N: float, *, sees_position: bool = True) -> flo
         """The chance that a label occurs n times in N samples."""
         return float(betainc(n, N - n + 1, 1 / V)) if 0 < n <= N else float(n <= 0)
 
-    nats = each * N * (1 - at_least(full - 1, N - 1)) + V * np.log(V) * at_least(full, N)
+    nats = each * N * (1 - at_least(full - 1, N - 1)) + V * np.log(V) * at_least(
+        full, N
+    )
     return min(ceiling, fraction_known(model, nats))
 
 

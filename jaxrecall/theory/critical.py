@@ -19,7 +19,13 @@ from .model import Model, check_N, check_theta
 from .noise import score_noise
 from .open_attention import accuracy, has_score_noise, locked_fraction
 
-RANGES = {"N": (1, 2**50), "d": (2, 2**14), "m": (1, 2**16), "V": (2, 2**14), "L": (2, 2**24)}
+RANGES = {
+    "N": (1, 2**50),
+    "d": (2, 2**14),
+    "m": (1, 2**16),
+    "V": (2, 2**14),
+    "L": (2, 2**24),
+}
 """Smallest and largest size that `critical` looks at."""
 
 FALLING = ("V", "L")
@@ -27,7 +33,8 @@ FALLING = ("V", "L")
 
 
 def critical_N(model: Model, theta: float = 0.5) -> float:
-    """Smallest N (samples) at which `accuracy` reaches theta; docs/theory.md, section 5.1.
+    """Smallest N (samples) at which `accuracy` reaches theta; docs/theory.md, section
+    5.1.
 
     theta is a fraction. It is inf if accuracy never does.
 
@@ -45,8 +52,11 @@ def critical_N(model: Model, theta: float = 0.5) -> float:
     return math.exp(brentq(excess, 0, largest, xtol=1e-3)) if excess(0) < 0 else 1.0  # type: ignore[arg-type]
 
 
-def critical(model: Model, axis: str, theta: float = 0.5, N: float | None = None) -> float:
-    """The size along `axis` at which `accuracy` crosses theta; docs/theory.md, section 5.2.
+def critical(
+    model: Model, axis: str, theta: float = 0.5, N: float | None = None
+) -> float:
+    """The size along `axis` at which `accuracy` crosses theta; docs/theory.md, section
+    5.2.
 
     All else is equal.
 
@@ -92,7 +102,11 @@ def _crossing(excess: Callable[[int], float], axis: str) -> float:
     while high - low > 1 and high / low > 1.02:
         middle = min(max(round(math.sqrt(low * high)), low + 1), high - 1)
         at = excess(middle)
-        low, high, ends = (middle, high, (at, ends[1])) if (at < 0) == (ends[0] < 0) else (low, middle, (ends[0], at))
+        low, high, ends = (
+            (middle, high, (at, ends[1]))
+            if (at < 0) == (ends[0] < 0)
+            else (low, middle, (ends[0], at))
+        )
     return low * (high / low) ** (ends[0] / (ends[0] - ends[1]))
 
 

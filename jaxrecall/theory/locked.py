@@ -23,17 +23,23 @@ from ..model.laws import Moments
 from .model import Model, check_N
 
 NODES = 1024
-"""Quasi-random nodes of the average over embeddings, W_in, the own label's count and logit."""
+"""Quasi-random nodes of the average over embeddings, W_in, the own label's count and
+logit.
+"""
 
 NEURONS = 256
 """Neurons of an MLP that are drawn at each node."""
 
 LEVELS = 40
-"""Counts of a wrong label that are summed over; neighbours are lumped where there are more."""
+"""Counts of a wrong label that are summed over; neighbours are lumped where there are
+more.
+"""
 
 
 class Nodes(NamedTuple):
-    """What is averaged over, (NODES,) each: quasi-random uniforms, or the quantiles that they are."""
+    """What is averaged over, (NODES,) each: quasi-random uniforms, or the quantiles
+    that they are.
+    """
 
     key_length: np.ndarray  # |z_in(v)|^2
     trigger_length: np.ndarray  # |z_trig|^2
@@ -69,7 +75,9 @@ class Reading(NamedTuple):
     aligned: float = 0.0  # how that changes with the overlap of token and trigger
     rival: float = 0.0  # attention on all noise tokens over that on the informative one
     spread: float = 0.0  # standard deviation of the scores of noise tokens, nats
-    stray: float = 0.0  # summed square weight of noise tokens over that of the informative one
+    stray: float = (
+        0.0  # summed square weight of noise tokens over that of the informative one
+    )
 
 
 LOCKED = Reading()
@@ -90,7 +98,8 @@ def locked_accuracy(model: Model, N: float, at: Reading = LOCKED) -> float:
 
 
 def recall(model: Model, N: float, k: KeyOverlaps, at: Reading) -> float:
-    """Fraction of the stored vocabulary that a model recalls whose key overlaps are `k`.
+    """Fraction of the stored vocabulary that a model recalls whose key overlaps are
+    `k`.
 
     Label counts and random embeddings let it.
 
@@ -105,26 +114,50 @@ def recall(model: Model, N: float, k: KeyOverlaps, at: Reading) -> float:
     r, p = counts(N / V)
     r_v = r[np.minimum(np.searchsorted(np.cumsum(p), q.own_count), len(r) - 1)]
     of, stored = lengths(model, at), at.stored
-    phi = 1 - of.trigger / of.shared if of.shared else 0.0  # of what is shared, the part that every sample writes
+    phi = (
+        1 - of.trigger / of.shared if of.shared else 0.0
+    )  # of what is shared, the part that every sample writes
     marked = k.shared * (1 - phi)
-    spread = k.spread * (1 + at.uneven) + marked**2 * at.uneven + 2 * marked * at.aligned * model.trigger_in_value / d
+    spread = (
+        k.spread * (1 + at.uneven)
+        + marked**2 * at.uneven
+        + 2 * marked * at.aligned * model.trigger_in_value / d
+    )
     k, kept = k._replace(spread=spread), phi + (1 - phi) * stored
-    a_v = at.weight * r_v * k.own + k.shared * (((1 - phi) * at.weight + phi) * r_v - kept)
+    a_v = at.weight * r_v * k.own + k.shared * (
+        ((1 - phi) * at.weight + phi) * r_v - kept
+    )
     lost = at.stray / N * (1 + V / d * moments.overlap) * (k.own**2 + V * k.spread)
     if moments.overlap:
         o, xi = q.label_length, q.own_logit
-        counted = k.shared**2 * (stored * (V / N + (1 - kept) ** 2) + (1 - stored) * (phi**2 * V / N + (phi - kept) ** 2))
-        rest = (V - 2) * (counted + k.spread * stored * (1 + V / N)) + d * lost + of.noise * k.own**2
+        counted = k.shared**2 * (
+            stored * (V / N + (1 - kept) ** 2)
+            + (1 - stored) * (phi**2 * V / N + (phi - kept) ** 2)
+        )
+        rest = (
+            (V - 2) * (counted + k.spread * stored * (1 + V / N))
+            + d * lost
+            + of.noise * k.own**2
+        )
         R2 = q.rest_length * rest / d
         noise = np.sqrt(o * R2) * xi
         own, variance = o * a_v + noise, (o * a_v**2 + 2 * a_v * noise) / d + R2
-        Q2 = a_v**2 + rest  # 0 for a label without samples, if no other label has any part in Q
+        Q2 = (
+            a_v**2 + rest
+        )  # 0 for a label without samples, if no other label has any part in Q
         b = np.divide(variance * d, Q2, out=np.zeros(NODES), where=Q2 > 0)
     else:
-        own, variance, b = a_v + np.sqrt(lost) * q.own_logit, lost + 1e-30, np.ones(NODES)
+        own, variance, b = (
+            a_v + np.sqrt(lost) * q.own_logit,
+            lost + 1e-30,
+            np.ones(NODES),
+        )
     total = variance[:, None] + (b**2 * k.spread)[:, None] * r**2
     if not (total >= 0).all():
-        raise TheoryError(f"d: got {d} with V={V} and N={N:g}; allowed: larger d or V, the variance of a wrong logit is not positive here")
+        raise TheoryError(
+            f"d: got {d} with V={V} and N={N:g}; allowed: larger d or V, the variance"
+            " of a wrong logit is not positive here"
+        )
     total = np.maximum(total, 1e-30)  # all neurons of a narrow layer may be silent
     skewness = (b**3 * k.third)[:, None] * r**3 / total**1.5
     mean = (b * k.shared)[:, None] * (r - kept) / np.sqrt(total)
@@ -138,13 +171,21 @@ def recall(model: Model, N: float, k: KeyOverlaps, at: Reading) -> float:
     if stored < 1:
         deviation = np.sqrt(np.maximum(variance, 1e-30))
         mean = (b * k.shared)[:, None] * (phi * r - kept) / deviation[:, None]
-        log_right += (1 - stored) * V * log_not_above((own / deviation)[:, None] - mean, mean)
+        log_right += (
+            (1 - stored) * V * log_not_above((own / deviation)[:, None] - mean, mean)
+        )
     if at.rival:  # the labels of the noise tokens of a test sequence
         distinct = -V * np.expm1((model.L - 1) * np.log1p(-1 / V))
         for z in ndtri((np.arange(8) + 0.5) / 8):
-            above = at.rival * (math.exp(at.spread * z - at.spread**2 / 2) / distinct - 1 / V)
+            above = at.rival * (
+                math.exp(at.spread * z - at.spread**2 / 2) / distinct - 1 / V
+            )
             theirs = mean + above * b[:, None] * r / np.sqrt(total)
-            log_right += distinct / 8 * log_not_above(own[:, None] / np.sqrt(total) - theirs, mean)
+            log_right += (
+                distinct
+                / 8
+                * log_not_above(own[:, None] / np.sqrt(total) - theirs, mean)
+            )
     return float(np.exp(np.minimum(log_right, 0)).mean())
 
 
@@ -156,22 +197,36 @@ def orthogonal_accuracy(model: Model, N: float) -> float:
     V = model.V
     if not model.trigger_in_value:
         return -float(np.expm1((N + 1) * np.log1p(-1 / V)))
-    mean = min(N / V, 1000)  # there twice the count of one label is above all others already
+    mean = min(
+        N / V, 1000
+    )  # there twice the count of one label is above all others already
     n = np.arange(np.ceil(mean + 7 * mean**0.5 + 15))
-    below, upto, tie = poisson.cdf(2 * n - 1, mean), poisson.cdf(2 * n, mean), poisson.pmf(2 * n, mean)
-    won = np.where(tie > 1e-9, (upto**V - below**V) / (V * np.maximum(tie, 1e-9)), below ** (V - 1))
+    below, upto, tie = (
+        poisson.cdf(2 * n - 1, mean),
+        poisson.cdf(2 * n, mean),
+        poisson.pmf(2 * n, mean),
+    )
+    won = np.where(
+        tie > 1e-9, (upto**V - below**V) / (V * np.maximum(tie, 1e-9)), below ** (V - 1)
+    )
     return float(poisson.pmf(n, mean) @ won)
 
 
 def key_overlaps(model: Model, at: Reading = LOCKED) -> KeyOverlaps:
-    """Overlaps of attention keys over tokens and embeddings; docs/theory.md, section 3.2."""
+    """Overlaps of attention keys over tokens and embeddings; docs/theory.md, section
+    3.2.
+    """
     if not model.m:
         return open_overlaps(model, at)
-    return feature_overlaps(model.d, model.m, model.moments, model.trigger_in_value, model.activation)
+    return feature_overlaps(
+        model.d, model.m, model.moments, model.trigger_in_value, model.activation
+    )
 
 
 class Lengths(NamedTuple):
-    """Squared lengths in the value that attention hands on, over that of the informative token's row without what all share."""
+    """Squared lengths in the value that attention hands on, over that of the
+    informative token's row without what all share.
+    """
 
     trigger: float
     shared: float  # trigger, what all rows share, and the mean of the noise tokens
@@ -187,7 +242,9 @@ def lengths(model: Model, at: Reading) -> Lengths:
 
 
 def open_overlaps(model: Model, at: Reading) -> KeyOverlaps:
-    """Overlaps without an MLP, of a value that holds more than the informative token."""
+    """Overlaps without an MLP, of a value that holds more than the informative
+    token.
+    """
     d, moments, of = model.d, model.moments, lengths(model, at)
     q = quantiles(d, moments)
     A, B = q.key_length, q.trigger_length * of.shared
@@ -197,8 +254,11 @@ def open_overlaps(model: Model, at: Reading) -> KeyOverlaps:
 
 
 @lru_cache(maxsize=64)
-def feature_overlaps(d: int, m: int, moments: Moments, trigger_in_value: bool, activation: str) -> KeyOverlaps:
-    """The same behind an MLP, from A = |z_in(v)|^2, B = |z_trig|^2 and X = z_in(v) . z_trig.
+def feature_overlaps(
+    d: int, m: int, moments: Moments, trigger_in_value: bool, activation: str
+) -> KeyOverlaps:
+    """The same behind an MLP, from A = |z_in(v)|^2, B = |z_trig|^2 and X = z_in(v) .
+    z_trig.
 
     B is 0 with the trigger out of the value path.
 
@@ -210,18 +270,37 @@ def feature_overlaps(d: int, m: int, moments: Moments, trigger_in_value: bool, a
     X = np.sqrt(A * B) * q.cosine * moments.overlap
     tilt = np.divide(X, np.sqrt(B), out=np.zeros(NODES), where=B > 0)[:, None]
     at, of_others = other_tokens(activation)
-    to_trigger, to_key = np.sqrt(B)[:, None], np.sqrt(np.maximum(A[:, None] - tilt**2, 0))
+    to_trigger, to_key = (
+        np.sqrt(B)[:, None],
+        np.sqrt(np.maximum(A[:, None] - tilt**2, 0)),
+    )
 
     def means(along: np.ndarray, across: np.ndarray, weight: np.ndarray) -> np.ndarray:
         """Means over neurons: own, shared, finite-width spread, F_jk.
 
         W_in is given along z_trig and along the rest of the key.
         """
-        v = value_and_slope(activation, (to_trigger + tilt) * along + to_key * across, np, erf)[0]
-        *e, variance, third = (np.interp(to_trigger * along, at, moment) for moment in of_others)
+        v = value_and_slope(
+            activation, (to_trigger + tilt) * along + to_key * across, np, erf
+        )[0]
+        *e, variance, third = (
+            np.interp(to_trigger * along, at, moment) for moment in of_others
+        )
         x, y = ([1, g, g * g - 1, g**3 - 3 * g] for g in (along, across))
         F = [v * e[j + k] * x[j] * y[k] for j, k in HERMITE]
-        return np.stack([(f * weight).sum(1) for f in (v * (v - e[0]), v * e[0], v**2 * variance, v**3 * third, *F, v * e[2])])
+        return np.stack(
+            [
+                (f * weight).sum(1)
+                for f in (
+                    v * (v - e[0]),
+                    v * e[0],
+                    v**2 * variance,
+                    v**3 * third,
+                    *F,
+                    v * e[2],
+                )
+            ]
+        )
 
     drawn = drawn_neurons()[..., : min(m, NEURONS)]
     found = means(drawn[0], drawn[1], np.asarray(1 / drawn.shape[-1]))
@@ -233,15 +312,23 @@ def feature_overlaps(d: int, m: int, moments: Moments, trigger_in_value: bool, a
     own, shared, finite, third, a1, b1, a2, ab, b2, a3, a2b, ab2, b3, trace = found
     if not moments.overlap:
         return KeyOverlaps(own, shared, finite / m, third / m**2)
-    spread = (a1**2 + b1**2) / d + (a2**2 + 2 * ab**2 + b2**2 + d * moments.random_length * trace**2) / (2 * d * d)
+    spread = (a1**2 + b1**2) / d + (
+        a2**2 + 2 * ab**2 + b2**2 + d * moments.random_length * trace**2
+    ) / (2 * d * d)
     spread += (a1 * (a3 + ab2) + b1 * (b3 + a2b)) / (d * d)
-    spread += (5 * (a3**2 + b3**2) + 9 * (a2b**2 + ab2**2) + 6 * (a3 * ab2 + a2b * b3)) / (12 * d**3)
+    spread += (
+        5 * (a3**2 + b3**2) + 9 * (a2b**2 + ab2**2) + 6 * (a3 * ab2 + a2b * b3)
+    ) / (12 * d**3)
     mean = (a2 + b2) / (2 * d)
-    return KeyOverlaps(own - mean, shared + mean, np.maximum(spread, 0) + finite / m, third / m**2)
+    return KeyOverlaps(
+        own - mean, shared + mean, np.maximum(spread, 0) + finite / m, third / m**2
+    )
 
 
 HERMITE = ((1, 0), (0, 1), (2, 0), (1, 1), (0, 2), (3, 0), (2, 1), (1, 2), (0, 3))
-"""Orders (j, k) of F_jk = mean over neurons of act(u_v) E[act^(j+k)(u_w)] He_j(along) He_k(across)."""
+"""Orders (j, k) of F_jk = mean over neurons of act(u_v) E[act^(j+k)(u_w)] He_j(along)
+He_k(across).
+"""
 
 
 @cache
@@ -252,15 +339,20 @@ def drawn_neurons() -> np.ndarray:
     """
     rng = np.random.default_rng(0)
     strata = rng.permuted(np.tile(np.arange(NODES)[:, None], 2 * NEURONS), axis=0)
-    return ndtri((strata + rng.random(strata.shape)) / NODES).reshape(NODES, 2, NEURONS).swapaxes(0, 1)
+    return (
+        ndtri((strata + rng.random(strata.shape)) / NODES)
+        .reshape(NODES, 2, NEURONS)
+        .swapaxes(0, 1)
+    )
 
 
 @cache
 def other_tokens(activation: str) -> tuple[np.ndarray, np.ndarray]:
-    """Values of y, and a table (6, values) of what a neuron does on other tokens at each.
+    """Values of y, and a table (6, values) of what a neuron does on other tokens at
+    each.
 
-    It holds E He_k(g) act(y + g) for k = 0 to 3, and the second and the third central moment
-    of act(y + g), with g ~ N(0, 1).
+    It holds E He_k(g) act(y + g) for k = 0 to 3, and the second and the third central
+    moment of act(y + g), with g ~ N(0, 1).
     """
     g, weight = np.polynomial.hermite_e.hermegauss(60)
     weight, at = weight / weight.sum(), np.linspace(-12, 12, 4801)
@@ -272,21 +364,32 @@ def other_tokens(activation: str) -> tuple[np.ndarray, np.ndarray]:
 @cache
 def nodes() -> Nodes:
     """The quasi-random nodes, as uniforms."""
-    return Nodes(*(qmc.Sobol(len(Nodes._fields), scramble=False).random(NODES) + 0.5 / NODES).T)
+    return Nodes(
+        *(qmc.Sobol(len(Nodes._fields), scramble=False).random(NODES) + 0.5 / NODES).T
+    )
 
 
 @lru_cache(maxsize=64)
 def quantiles(d: int, moments: Moments) -> Nodes:
-    """The nodes in d dimensions: squared lengths, cosines, and the own logit less its mean over its standard deviation.
+    """The nodes in d dimensions: squared lengths, cosines, and the own logit less its
+    mean over its standard deviation.
 
     `rest_length` is over its mean, and `own_count` stays uniform.
     """
     u = nodes()
     rows = u.key_length, u.trigger_length, u.label_length
-    key, trigger, label = (chi_square(row, d) if moments.random_length else np.ones(NODES) for row in rows)
-    own_logit = ndtri(u.own_logit) if moments.random_length or not moments.overlap else np.sqrt(d) * cosine(u.own_logit, d)
+    key, trigger, label = (
+        chi_square(row, d) if moments.random_length else np.ones(NODES) for row in rows
+    )
+    own_logit = (
+        ndtri(u.own_logit)
+        if moments.random_length or not moments.overlap
+        else np.sqrt(d) * cosine(u.own_logit, d)
+    )
     rest, noise = chi_square(u.rest_length, d), cosine(u.noise_cosine, d)
-    return Nodes(key, trigger, cosine(u.cosine, d), label, rest, own_logit, u.own_count, noise)
+    return Nodes(
+        key, trigger, cosine(u.cosine, d), label, rest, own_logit, u.own_count, noise
+    )
 
 
 def chi_square(u: np.ndarray, d: int) -> np.ndarray:
@@ -301,21 +404,26 @@ def cosine(u: np.ndarray, d: int) -> np.ndarray:
 
 
 def upper_tail(z: np.ndarray, mean: np.ndarray, d: int, moments: Moments) -> np.ndarray:
-    """Probability that a wrong logit exceeds its mean by z; both are in its standard deviations.
+    """Probability that a wrong logit exceeds its mean by z; both are in its standard
+    deviations.
 
     On the sphere a logit over sqrt(d) is a cosine, spread around a direction;
     docs/theory.md, section 3.1.
     """
     if not moments.overlap or moments.random_length:
         return ndtr(-z)
-    reached, sine = (np.clip(logit / np.sqrt(d), -0.999, 0.999) for logit in (mean + z, mean))
+    reached, sine = (
+        np.clip(logit / np.sqrt(d), -0.999, 0.999) for logit in (mean + z, mean)
+    )
     tangents = reached / np.sqrt(1 - reached**2) - sine / np.sqrt(1 - sine**2)
     return np.interp(tangents * np.sqrt(d - 1), *student_tail(d))
 
 
 @lru_cache(maxsize=64)
 def student_tail(d: int) -> tuple[np.ndarray, np.ndarray]:
-    """Values, and the probability that a variable of Student's law with d - 1 degrees of freedom is above each."""
+    """Values, and the probability that a variable of Student's law with d - 1 degrees
+    of freedom is above each.
+    """
     at = np.linspace(-40, 40, 16001)
     return at, stdtr(d - 1, -at)
 
@@ -338,8 +446,16 @@ def counts(mean: float) -> tuple[np.ndarray, np.ndarray]:
     """
     if mean == np.inf:
         return np.ones(1), np.ones(1)
-    low, high = np.floor(max(0, mean - 7 * mean**0.5)), np.ceil(mean + 7 * mean**0.5 + 15)
-    last = np.round(np.linspace(low - 1, high, min(int(high - low) + 1, LEVELS) + 1))  # the last count of each level
-    p, part_of_mean = np.diff(poisson.cdf(last, mean)), np.diff(poisson.cdf(last - 1, mean))
+    low, high = (
+        np.floor(max(0, mean - 7 * mean**0.5)),
+        np.ceil(mean + 7 * mean**0.5 + 15),
+    )
+    last = np.round(
+        np.linspace(low - 1, high, min(int(high - low) + 1, LEVELS) + 1)
+    )  # the last count of each level
+    p, part_of_mean = (
+        np.diff(poisson.cdf(last, mean)),
+        np.diff(poisson.cdf(last - 1, mean)),
+    )
     p, part_of_mean = p[p > 0], part_of_mean[p > 0]
     return part_of_mean / p, p / p.sum()

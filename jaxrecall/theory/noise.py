@@ -44,13 +44,15 @@ class ScoreNoise(NamedTuple):
 class Terms(NamedTuple):
     """What the terms of the noise share.
 
-    `signal` is the trigger's score without noise, in the units of the counts' variances.
+    `signal` is the trigger's score without noise, in the units of the counts'
+    variances.
     """
 
     c: float  # V / d, or 0 if embeddings do not overlap
     rate: float  # lambda = N / V: samples per label
     k: float  # 1 - 1/L
-    R: float  # (L - 1) lambda / V: how often a token is expected to occur as noise with a label
+    # (L - 1) lambda / V: how often a token is expected to occur as noise with a label
+    R: float
     M1: float  # M_j = tr Sigma_c^j / d, with Sigma_c = Z_in^T Z_in / V
     M2: float
     M3: float
@@ -63,24 +65,37 @@ class Terms(NamedTuple):
 
 
 def score_noise(model: Model, N: float) -> ScoreNoise:
-    """Noise of the attention scores with N samples, by source; docs/theory.md, section 2.
+    """Noise of the attention scores with N samples, by source; docs/theory.md, section
+    2.
 
     Raises TheoryError for L = 1 and for an MLP that the formula does not cover.
     """
     check_N(model, N)
     if model.L < 2:
-        raise TheoryError(f"L: got {model.L}; allowed: from 2, a single token has no rival")
+        raise TheoryError(
+            f"L: got {model.L}; allowed: from 2, a single token has no rival"
+        )
     if not has_score_noise(model):
         covered = "m = 0, or embeddings that overlap"
-        raise TheoryError(f"m: got {model.m} with {model.embedding} embeddings and {model.activation}; covered: {covered}")
+        raise TheoryError(
+            f"m: got {model.m} with {model.embedding} embeddings and"
+            f" {model.activation}; covered: {covered}"
+        )
     s = shared_terms(model, N)
-    terms = mean_bias(model, s), gradient(model, s), leakage(s) * model.trigger_length**0.5, mlp(model, s)
+    terms = (
+        mean_bias(model, s),
+        gradient(model, s),
+        leakage(s) * model.trigger_length**0.5,
+        mlp(model, s),
+    )
     unit = (s.T + s.a * s.M1) * model.trigger_length
     return ScoreNoise(*(float(term / unit) for term in terms))
 
 
 def has_score_noise(model: Model) -> bool:
-    """Whether `score_noise` covers the model: without an MLP, or with embeddings that overlap and have no direction in common."""
+    """Whether `score_noise` covers the model: without an MLP, or with embeddings that
+    overlap and have no direction in common.
+    """
     return not model.m or (model.moments.overlap and not model.moments.common)
 
 
@@ -90,9 +105,17 @@ def overlap(model: Model) -> float:
 
 
 def trigger(model: Model, N: float) -> tuple[float, float]:
-    """T and a of w = T z_trig + a Sigma_c z_trig + noise, over a trigger's score without noise."""
-    t, again = int(model.trigger_in_value), 0 if model.fresh_batches else model.V / N * gains(model).itself
-    return 1 + t * model.trigger_length * again, t * (1 + (model.L + 1) * again) * model.moments.overlap
+    """T and a of w = T z_trig + a Sigma_c z_trig + noise, over a trigger's score
+    without noise.
+    """
+    t, again = (
+        int(model.trigger_in_value),
+        0 if model.fresh_batches else model.V / N * gains(model).itself,
+    )
+    return (
+        1 + t * model.trigger_length * again,
+        t * (1 + (model.L + 1) * again) * model.moments.overlap,
+    )
 
 
 def shared_terms(model: Model, N: float) -> Terms:
@@ -107,11 +130,15 @@ def shared_terms(model: Model, N: float) -> Terms:
 
 
 def mean_bias(model: Model, s: Terms) -> float:
-    """Along Sigma_c times the mean embedding, which is in the mean value of every sample."""
+    """Along Sigma_c times the mean embedding, which is in the mean value of every
+    sample.
+    """
     V, L, gain = model.V, model.L, gains(model)
     itself = gain.itself * L * (L - 1) / s.rate
     if model.fresh_batches:
-        return np.hypot(itself * np.sqrt((1 + s.c) / V), gain.bend) * np.sqrt(s.M3 * (1 / V + model.common_length))
+        return np.hypot(itself * np.sqrt((1 + s.c) / V), gain.bend) * np.sqrt(
+            s.M3 * (1 / V + model.common_length)
+        )
     return abs(itself + gain.bend) * np.sqrt(s.M3 * (1 / V + model.common_length))
 
 
@@ -124,11 +151,22 @@ def gradient(model: Model, s: Terms) -> float:
     """Counts of labels, and of the tokens that occur with them."""
     L, k, rate, gain = model.L, s.k, s.rate, gains(model)
     variance = k**2 * label_counts(model, s) + rate**3 * (L - 1) / L**2
-    both = fourth_moment(s.c) * model.V * s.R**3 / rate  # counts of labels times those of tokens
+    both = (
+        fourth_moment(s.c) * model.V * s.R**3 / rate
+    )  # counts of labels times those of tokens
     of_tokens = token_counts(model, s)
-    variance += gain.linear**2 * (of_tokens * (1 if model.fresh_batches else 2) + s.c * of_tokens + both)
+    variance += gain.linear**2 * (
+        of_tokens * (1 if model.fresh_batches else 2) + s.c * of_tokens + both
+    )
     variance += through_the_mean(model, s)
-    variance += model.common_length / model.d * (1 + s.c) * L**2 * rate * (k**2 * rate**2 + model.V * s.R)
+    variance += (
+        model.common_length
+        / model.d
+        * (1 + s.c)
+        * L**2
+        * rate
+        * (k**2 * rate**2 + model.V * s.R)
+    )
     if s.c:
         variance += k**2 * rate**4 * (s.c + 4) / model.d
     return np.sqrt((1 + s.c) * variance) / (s.signal * model.V)
@@ -145,15 +183,18 @@ def label_counts(model: Model, s: Terms) -> float:
 
 
 def token_counts(model: Model, s: Terms) -> float:
-    """Variance of a token's part in w from how often tokens occur with a label, in other batches.
+    """Variance of a token's part in w from how often tokens occur with a label, in
+    other batches.
 
-    Read through overlaps whose variance sums to 1 it is the same; in one batch, twice that.
+    Read through overlaps whose variance sums to 1 it is the same; in one batch, twice
+    that.
     """
     return (1 + s.c) * (2 * s.rate**2 * s.R + model.V * s.R**2)
 
 
 def fourth_moment(c: float) -> float:
-    """tr K^4 / V of K = Z_in Z_in^T: how noise along Sigma_c z_u spreads over the scores.
+    """tr K^4 / V of K = Z_in Z_in^T: how noise along Sigma_c z_u spreads over the
+    scores.
 
     It is summed over tokens u.
     """
@@ -161,16 +202,29 @@ def fourth_moment(c: float) -> float:
 
 
 def through_the_mean(model: Model, s: Terms) -> float:
-    """What a sample writes by itself, and label counts through the mean of the activation.
+    """What a sample writes by itself, and label counts through the mean of the
+    activation.
 
     All samples share that mean.
     """
     if model.fresh_batches:
         return 0.0
-    t, V, L, rate, gain = int(model.trigger_in_value), model.V, model.L, s.rate, gains(model)
+    t, V, L, rate, gain = (
+        int(model.trigger_in_value),
+        model.V,
+        model.L,
+        s.rate,
+        gains(model),
+    )
     of_noise = (2 + s.c) * L**2 * rate / V
-    of_labels = rate**2 * (t + 2 * model.moments.random_length / model.d + L**2 / V**2 * fourth_moment(s.c) / (1 + s.c))
-    return gain.itself**2 * of_noise + gain.mean**2 * (1 + s.c) * rate * (of_noise + of_labels)
+    of_labels = rate**2 * (
+        t
+        + 2 * model.moments.random_length / model.d
+        + L**2 / V**2 * fourth_moment(s.c) / (1 + s.c)
+    )
+    return gain.itself**2 * of_noise + gain.mean**2 * (1 + s.c) * rate * (
+        of_noise + of_labels
+    )
 
 
 def mlp(model: Model, s: Terms) -> float:
@@ -181,22 +235,41 @@ def mlp(model: Model, s: Terms) -> float:
     act, gain = moments_of(model), gains(model)
     again = 0 if model.fresh_batches else 1
     unit = L * act.slope_square / (model.m * gain.total**2)
-    h = L * act.slope * (again * (act.mean + act.bend / L) + act.bend * rate / L**2) / gain.total
-    along = (L / rate * h) ** 2 + (again * gain.itself * L**2 / rate + gain.bend) ** 2 / V + s.a**2
-    counts = V * token_counts(model, s) + again * L**2 * rate * (1 + 2 * rate) + s.k**2 * rate**4 * (2 + s.c)
+    h = (
+        L
+        * act.slope
+        * (again * (act.mean + act.bend / L) + act.bend * rate / L**2)
+        / gain.total
+    )
+    along = (
+        (L / rate * h) ** 2
+        + (again * gain.itself * L**2 / rate + gain.bend) ** 2 / V
+        + s.a**2
+    )
+    counts = (
+        V * token_counts(model, s)
+        + again * L**2 * rate * (1 + 2 * rate)
+        + s.k**2 * rate**4 * (2 + s.c)
+    )
     variance = unit * (act.square - act.mean**2) * counts
-    variance += again * unit * act.mean**2 * rate * (1 + rate * (1 + s.c)) * (L**2 + 2 * rate)
-    return np.sqrt(along * model.d / model.m * s.M3 + (1 + s.c) * variance / (s.signal * V) ** 2)
+    variance += (
+        again * unit * act.mean**2 * rate * (1 + rate * (1 + s.c)) * (L**2 + 2 * rate)
+    )
+    return np.sqrt(
+        along * model.d / model.m * s.M3 + (1 + s.c) * variance / (s.signal * V) ** 2
+    )
 
 
 class Gains(NamedTuple):
     """How strongly pairs of samples couple in step 2, over what carries the signal."""
 
-    total: float  # of two samples of a label: the trigger's score is kappa (1 - 1/L) times it
+    # of two samples of a label: the trigger's score is kappa (1 - 1/L) times it
+    total: float
     linear: float  # of two samples whatever their labels
     bend: float  # of two samples, through the mean embedding alone
     itself: float  # of a sample with itself
-    mean: float  # of counts of labels, through the part of the activation that all samples share
+    # of counts of labels, through the part of the activation that all samples share
+    mean: float
 
 
 @lru_cache(maxsize=256)
@@ -207,7 +280,13 @@ def gains(model: Model) -> Gains:
     act, V, t = moments_of(model), model.V, int(model.trigger_in_value)
     linear, bend = act.slope**2, act.bend**2
     total = linear + bend * (1 / V + (1 + 3 * t) / model.L**2)
-    return Gains(total, (linear + bend / V) / total, bend / total, act.itself / total, act.mean * act.bend / total)
+    return Gains(
+        total,
+        (linear + bend / V) / total,
+        bend / total,
+        act.itself / total,
+        act.mean * act.bend / total,
+    )
 
 
 class ActivationMoments(NamedTuple):
@@ -227,12 +306,17 @@ def moments_of(model: Model) -> ActivationMoments:
     That is the mean squared length of a mean value.
     """
     L = model.L
-    return activation_moments(model.activation, (1 / L + (1 - 1 / L) / model.V + model.trigger_in_value / L**2) ** 0.5)
+    return activation_moments(
+        model.activation,
+        (1 / L + (1 - 1 / L) / model.V + model.trigger_in_value / L**2) ** 0.5,
+    )
 
 
 @lru_cache(maxsize=256)
 def activation_moments(activation: str, s: float) -> ActivationMoments:
-    """Means of an activation over inputs of standard deviation s, by Gauss-Hermite quadrature."""
+    """Means of an activation over inputs of standard deviation s, by Gauss-Hermite
+    quadrature.
+    """
     u, weight = np.polynomial.hermite_e.hermegauss(100)
     value, slope = value_and_slope(activation, s * u, np, erf)
     of = value, value**2, slope, slope**2, slope * u / s, value * slope * u / s

@@ -1,8 +1,10 @@
-"""How many items Muon and SGD recall: the table and the figure of docs/papers.md, from results/papers/muon*.
+"""How many items Muon and SGD recall: the table and the figure of docs/papers.md, from
+results/papers/muon*.
 
 python results/papers/muon.py            # prints the tables
 python results/papers/muon.py --draw     # and saves the figure, muon.png
-python results/papers/muon.py --time     # times one step with the polar factor by SVD and by Newton-Schulz on this machine
+python results/papers/muon.py --time     # times one step with the polar factor by SVD
+    and by Newton-Schulz on this machine
 """
 
 import sys
@@ -53,12 +55,16 @@ def rows(study):
 
 
 def one_step(optimizer, alpha):
-    """Rows of one step of the shipped simulator along the gradient of as many samples as one could want."""
+    """Rows of one step of the shipped simulator along the gradient of as many samples
+    as one could want.
+    """
     return at(rows("muon"), optimizer=optimizer, alpha=alpha, N=MANY)
 
 
 def in_float64(alpha, V=None):
-    """Rows of one step of Muon with singular values in float64, at V = min(d^2, 16384) or at one V."""
+    """Rows of one step of Muon with singular values in float64, at V = min(d^2, 16384)
+    or at one V.
+    """
     table = at(rows("muon-float64"), alpha=alpha)
     table = table.assign(recalled=table["recalled_1"])
     return table[table["V"] == (np.minimum(table["d"] ** 2, 16384) if V is None else V)]
@@ -71,31 +77,57 @@ def few_samples(alpha):
 
 @cache
 def long(study):
-    """A row for each step of each run of a study: t, recalled, spread, and whether the prediction is at most V / 4, so that it counts."""
+    """A row for each step of each run of a study: t, recalled, spread, and whether the
+    prediction is at most V / 4, so that it counts.
+    """
     table = rows(study)
-    steps = [table.assign(t=t, recalled=table[f"recalled_{t}"], spread=table[f"spread_{t}"]) for t in STEPS]
+    steps = [
+        table.assign(t=t, recalled=table[f"recalled_{t}"], spread=table[f"spread_{t}"])
+        for t in STEPS
+    ]
     table = pd.concat(steps).dropna(subset="recalled")
     table["recalled"] = table["recalled"].astype(float)
-    return table.assign(counts=table["d"] ** predicted(table["alpha"], table["t"]) <= table["V"] / 4)
+    return table.assign(
+        counts=table["d"] ** predicted(table["alpha"], table["t"]) <= table["V"] / 4
+    )
 
 
 def iterates(schedule, alpha, **values):
     """Rows of the iterates of a schedule, with these values."""
     gradient, c_eta, decay = SCHEDULES[schedule]
-    return at(long("muon-iterates"), gradient=gradient, c_eta=c_eta, decay=decay, alpha=alpha, **values)
+    return at(
+        long("muon-iterates"),
+        gradient=gradient,
+        c_eta=c_eta,
+        decay=decay,
+        alpha=alpha,
+        **values,
+    )
 
 
 def exponent(table, x="d"):
-    """Slope of ln recalled over ln x: mean over seeds and the 95 % interval by Student's t."""
-    slopes = [linregress(np.log(mine[x]), np.log(mine["recalled"])).slope for _, mine in table.groupby("seed")]
+    """Slope of ln recalled over ln x: mean over seeds and the 95 % interval by
+    Student's t.
+    """
+    slopes = [
+        linregress(np.log(mine[x]), np.log(mine["recalled"])).slope
+        for _, mine in table.groupby("seed")
+    ]
     return interval(slopes)
 
 
 def compared(name, claims, tables, x="d"):
-    """A line of a table: for each alpha the claim in brackets, and the exponent; then how far off the claim they are."""
+    """A line of a table: for each alpha the claim in brackets, and the exponent; then
+    how far off the claim they are.
+    """
     found = [exponent(table, x) if len(table) else None for table in tables]
-    cells = [f"({c:.2f}) {f[0]:.2f} [{f[1]:.2f}, {f[2]:.2f}]" if f else "" for c, f in zip(claims, found, strict=True)]
-    off = max((abs(f[0] - c) for c, f in zip(claims, found, strict=True) if f), default=np.nan)
+    cells = [
+        f"({c:.2f}) {f[0]:.2f} [{f[1]:.2f}, {f[2]:.2f}]" if f else ""
+        for c, f in zip(claims, found, strict=True)
+    ]
+    off = max(
+        (abs(f[0] - c) for c, f in zip(claims, found, strict=True) if f), default=np.nan
+    )
     return [name, *cells, f"{off:.2f}"]
 
 
@@ -104,12 +136,22 @@ def between(table, low, high, x="d"):
 
 
 ONE_STEP = {"V = min(d^2, 16384)": None, "V = 8192": 8192}
-HEADS = ["recalled items along", *(f"alpha = {alpha:g}" for alpha in ALPHAS), "off by at most"]
+HEADS = [
+    "recalled items along",
+    *(f"alpha = {alpha:g}" for alpha in ALPHAS),
+    "off by at most",
+]
 
 
 def page():
-    """The table of docs/papers.md: exponents by alpha with 95 % intervals over seeds, the claimed ones in brackets before them."""
-    gains = [line for line in by_steps(STEPS[1:4]) if "over" not in line[0] or "/ t" in line[0]]
+    """The table of docs/papers.md: exponents by alpha with 95 % intervals over seeds,
+    the claimed ones in brackets before them.
+    """
+    gains = [
+        line
+        for line in by_steps(STEPS[1:4])
+        if "over" not in line[0] or "/ t" in line[0]
+    ]
     return markdown(HEADS, [*by_width(), *gains])
 
 
@@ -119,13 +161,32 @@ def by_width():
     for size, V in ONE_STEP.items():
         for low, high in ((64, 256), (256, 512)):
             tables = [between(in_float64(alpha, V), low, high) for alpha in ALPHAS]
-            body.append(compared(f"one step of Muon, {size}, d {low} to {high}", [predicted(alpha, 1) for alpha in ALPHAS], tables))
+            body.append(
+                compared(
+                    f"one step of Muon, {size}, d {low} to {high}",
+                    [predicted(alpha, 1) for alpha in ALPHAS],
+                    tables,
+                )
+            )
     for low, high in ((16, 64), (64, 256), (256, 2048)):
         tables = [between(one_step("sgd", alpha), low, high) for alpha in ALPHAS]
-        body.append(compared(f"one step of SGD, d {low} to {high}", [1 / (2 * alpha) for alpha in ALPHAS], tables))
+        body.append(
+            compared(
+                f"one step of SGD, d {low} to {high}",
+                [1 / (2 * alpha) for alpha in ALPHAS],
+                tables,
+            )
+        )
     for low, high in ((16, 1024), (256, 1024)):
         tables = [between(few_samples(alpha), low, high, "N") for alpha in ALPHAS]
-        body.append(compared(f"one step of Muon, B {low} to {high}", [1 / alpha for alpha in ALPHAS], tables, "N"))
+        body.append(
+            compared(
+                f"one step of Muon, B {low} to {high}",
+                [1 / alpha for alpha in ALPHAS],
+                tables,
+                "N",
+            )
+        )
     return body
 
 
@@ -135,34 +196,58 @@ def later():
 
 
 def by_steps(steps):
-    """Lines of several steps over the widths that count, and of their gain over the first step."""
+    """Lines of several steps over the widths that count, and of their gain over the
+    first step.
+    """
     body = []
     for schedule in SCHEDULES:
         for t in steps:
             tables = [counted(schedule, alpha, t) for alpha in ALPHAS]
             if any(map(len, tables)):
-                gains = [table.assign(recalled=table["recalled"] / table["recalled_1"]) for table in tables]
+                gains = [
+                    table.assign(recalled=table["recalled"] / table["recalled_1"])
+                    for table in tables
+                ]
                 claims = [predicted(alpha, t) for alpha in ALPHAS]
                 body.append(compared(f"{schedule}: step {t}", claims, tables))
-                more = [claim - predicted(alpha, 1) for claim, alpha in zip(claims, ALPHAS, strict=True)]
+                more = [
+                    claim - predicted(alpha, 1)
+                    for claim, alpha in zip(claims, ALPHAS, strict=True)
+                ]
                 body.append(compared(f"{schedule}: step {t} over step 1", more, gains))
     return body
 
 
 def counted(schedule, alpha, t):
-    """Rows of a step at the widths that count; none where these are fewer than WIDTHS."""
+    """Rows of a step at the widths that count; none where these are fewer than
+    WIDTHS.
+    """
     table = iterates(schedule, alpha, t=t, counts=True)
     return table if table["d"].nunique() >= WIDTHS else table.iloc[:0]
 
 
 def recalled():
-    """Items recalled after each step at d = 32, 64, 128 and 256, as many as were run; means over seeds."""
+    """Items recalled after each step at d = 32, 64, 128 and 256, as many as were run;
+    means over seeds.
+    """
     body = []
     for schedule in SCHEDULES:
         for d in (32, 64, 128, 256):
-            means = [iterates(schedule, alpha, d=d).groupby("t")["recalled"].mean() for alpha in ALPHAS]
+            means = [
+                iterates(schedule, alpha, d=d).groupby("t")["recalled"].mean()
+                for alpha in ALPHAS
+            ]
             if len(means[0]):
-                body.append([schedule, d, *(", ".join(f"{value:.0f}" for value in mine) for mine in means)])
+                body.append(
+                    [
+                        schedule,
+                        d,
+                        *(
+                            ", ".join(f"{value:.0f}" for value in mine)
+                            for mine in means
+                        ),
+                    ]
+                )
     return markdown(["", "d", *(f"alpha = {a:g}" for a in ALPHAS)], body)
 
 
@@ -170,117 +255,242 @@ def widths_that_count():
     """The widths at which the prediction is at most V / 4, by alpha and step."""
     body = []
     for t in STEPS:
-        counted = [iterates("thresholded, rate sqrt(d)", alpha, t=t, counts=True)["d"].unique() for alpha in ALPHAS]
-        body.append([t, *(", ".join(map(str, sorted(widths))) or "none" for widths in counted)])
+        counted = [
+            iterates("thresholded, rate sqrt(d)", alpha, t=t, counts=True)["d"].unique()
+            for alpha in ALPHAS
+        ]
+        body.append(
+            [t, *(", ".join(map(str, sorted(widths))) or "none" for widths in counted)]
+        )
     return markdown(["step", *(f"alpha = {a:g}" for a in ALPHAS)], body)
 
 
 def spreads():
-    """Smallest singular value of the gradient over the largest: medians over seeds, for the exact gradient at the falling rate."""
+    """Smallest singular value of the gradient over the largest: medians over seeds, for
+    the exact gradient at the falling rate.
+    """
     body = []
     for d in (32, 64, 128, 256):
-        mine = [iterates("exact, rate 4 sqrt(d) / t", alpha, d=d).groupby("t")["spread"].median() for alpha in ALPHAS]
-        body.append([d, *(", ".join(f"{value:.0e}" for value in medians) for medians in mine)])
+        mine = [
+            iterates("exact, rate 4 sqrt(d) / t", alpha, d=d)
+            .groupby("t")["spread"]
+            .median()
+            for alpha in ALPHAS
+        ]
+        body.append(
+            [d, *(", ".join(f"{value:.0e}" for value in medians) for medians in mine)]
+        )
     return markdown(["d", *(f"alpha = {a:g}" for a in ALPHAS)], body)
 
 
 def constants():
-    """Items recalled after 1 to 6 steps at d = 64, alpha = 1.5: means over seeds, for each choice of constants."""
-    table = rows("muon-constants").query("d == 64 and alpha == 1.5 and dtype == 'float32'")
+    """Items recalled after 1 to 6 steps at d = 64, alpha = 1.5: means over seeds, for
+    each choice of constants.
+    """
+    table = rows("muon-constants").query(
+        "d == 64 and alpha == 1.5 and dtype == 'float32'"
+    )
     body = []
-    for (gradient, decay, c_eta, c_lam), mine in table.groupby(["gradient", "decay", "c_eta", "c_lam"]):
-        body.append([gradient, decay, f"{c_eta:g}", f"{c_lam:g}", *(f"{mine[f'recalled_{t}'].mean():.0f}" for t in STEPS)])
+    for (gradient, decay, c_eta, c_lam), mine in table.groupby(
+        ["gradient", "decay", "c_eta", "c_lam"]
+    ):
+        body.append(
+            [
+                gradient,
+                decay,
+                f"{c_eta:g}",
+                f"{c_lam:g}",
+                *(f"{mine[f'recalled_{t}'].mean():.0f}" for t in STEPS),
+            ]
+        )
     return markdown(["gradient", "decay", "c_eta", "c_lam", *map(str, STEPS)], body)
 
 
 def best():
-    """The most items recalled after 1 to 6 steps at d = 64, of all c_eta and c_lam (means over seeds), by gradient and decay."""
+    """The most items recalled after 1 to 6 steps at d = 64, of all c_eta and c_lam
+    (means over seeds), by gradient and decay.
+    """
     table = at(rows("muon-constants"), d=64, dtype="float32")
-    means = table.groupby(["gradient", "decay", "alpha", "c_eta", "c_lam"])[[f"recalled_{t}" for t in STEPS]].mean()
+    means = table.groupby(["gradient", "decay", "alpha", "c_eta", "c_lam"])[
+        [f"recalled_{t}" for t in STEPS]
+    ].mean()
     most = means.groupby(["gradient", "decay", "alpha"]).max()
     kinds = most.index.droplevel("alpha").unique()
-    body = [[*kind, *(", ".join(f"{value:.0f}" for value in most.loc[(*kind, a)]) for a in ALPHAS)] for kind in kinds]
+    body = [
+        [
+            *kind,
+            *(
+                ", ".join(f"{value:.0f}" for value in most.loc[(*kind, a)])
+                for a in ALPHAS
+            ),
+        ]
+        for kind in kinds
+    ]
     return markdown(["gradient", "decay", *(f"alpha = {a:g}" for a in ALPHAS)], body)
 
 
 def precision():
-    """The largest difference in recalled items between logits in float32 and in float64, of all runs that have both."""
+    """The largest difference in recalled items between logits in float32 and in
+    float64, of all runs that have both.
+    """
     table = rows("muon-constants")
     names = [f"recalled_{t}" for t in STEPS]
     at = ["gradient", "decay", "c_eta", "c_lam", "alpha", "d", "V", "seed"]
-    both = table[table["dtype"] == "float64"].merge(table[table["dtype"] == "float32"], on=at)
+    both = table[table["dtype"] == "float64"].merge(
+        table[table["dtype"] == "float32"], on=at
+    )
     off = max((both[f"{name}_x"] - both[f"{name}_y"]).abs().max() for name in names)
     return f"{len(both)} runs, {off} items"
 
 
 def single_precision():
-    """Items recalled after one step at V = 8192, means over seeds: singular values in float64, and the shipped float32."""
+    """Items recalled after one step at V = 8192, means over seeds: singular values in
+    float64, and the shipped float32.
+    """
     body = []
     for d in (64, 128, 256, 512):
-        pairs = [(at(in_float64(a, 8192), d=d)["recalled"].mean(), at(one_step("polar", a), d=d)["recalled"].mean()) for a in ALPHAS]
+        pairs = [
+            (
+                at(in_float64(a, 8192), d=d)["recalled"].mean(),
+                at(one_step("polar", a), d=d)["recalled"].mean(),
+            )
+            for a in ALPHAS
+        ]
         body.append([d, *(f"{double:.0f}, {single:.0f}" for double, single in pairs)])
     return markdown(["d", *(f"alpha = {a:g}" for a in ALPHAS)], body)
 
 
 def newton_schulz():
-    """Items recalled after one step at d = 256, V = 8192: the exact polar factor, and optax's Newton-Schulz steps; means over seeds."""
+    """Items recalled after one step at d = 256, V = 8192: the exact polar factor, and
+    optax's Newton-Schulz steps; means over seeds.
+    """
     table = rows("muon").query("d == 256 and V == 8192")
     means = table.groupby(["optimizer", "alpha"])["recalled"].mean()
     return markdown(
-        ["optimizer", *(f"alpha = {a:g}" for a in ALPHAS)], [[name, *(f"{v:.0f}" for v in mine)] for name, mine in means.groupby(level=0)]
+        ["optimizer", *(f"alpha = {a:g}" for a in ALPHAS)],
+        [[name, *(f"{v:.0f}" for v in mine)] for name, mine in means.groupby(level=0)],
     )
 
 
-LOOKS = dict(zip(STEPS, zip(("black", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00"), "osD^vP", strict=True), strict=True))
+LOOKS = dict(
+    zip(
+        STEPS,
+        zip(
+            ("black", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00"),
+            "osD^vP",
+            strict=True,
+        ),
+        strict=True,
+    )
+)
 """Colour and marker of each step."""
 
 
 def draw():
-    """Items recalled per width against d, after each step, and the predicted slopes through the points that count."""
-    look = {"font.size": 8, "axes.titlesize": 8, "xtick.labelsize": 7, "ytick.labelsize": 7, "legend.fontsize": 7, "lines.linewidth": 1}
+    """Items recalled per width against d, after each step, and the predicted slopes
+    through the points that count.
+    """
+    look = {
+        "font.size": 8,
+        "axes.titlesize": 8,
+        "xtick.labelsize": 7,
+        "ytick.labelsize": 7,
+        "legend.fontsize": 7,
+        "lines.linewidth": 1,
+    }
     with matplotlib.rc_context(look):
         figure = Figure(figsize=(5.5, 6), dpi=200, layout="constrained")
         panels = figure.subplots(len(SCHEDULES), len(ALPHAS), sharex=True, sharey=True)
         for line, schedule in zip(panels, SCHEDULES, strict=True):
             for ax, alpha in zip(line, ALPHAS, strict=True):
                 for t, look in LOOKS.items():
-                    panel(ax, iterates(schedule, alpha, t=t), predicted(alpha, t), *look)
+                    panel(
+                        ax, iterates(schedule, alpha, t=t), predicted(alpha, t), *look
+                    )
                 ax.set(xscale="log", yscale="log", title=f"alpha = {alpha:g}")
                 ax.grid(True, linewidth=0.4, alpha=0.5)
             line[0].set(ylabel=f"{schedule}\nrecalled items / d")
         for ax in panels[-1]:
             ax.set(xlabel="d")
-        for axis, ticks in ((panels[0, 0].xaxis, [32, 64, 128, 256]), (panels[0, 0].yaxis, [0.5, 1, 2, 3])):
+        for axis, ticks in (
+            (panels[0, 0].xaxis, [32, 64, 128, 256]),
+            (panels[0, 0].yaxis, [0.5, 1, 2, 3]),
+        ):
             axis.set_ticks(ticks, [f"{tick:g}" for tick in ticks])
             axis.set_ticks([], minor=True)
-        entries = [Line2D([], [], color=c, marker=m, markersize=3, label=f"step {t}") for t, (c, m) in LOOKS.items()]
-        entries += [Line2D([], [], color="0.35", linestyle="--", linewidth=0.7, label="predicted slope")]
-        entries += [Line2D([], [], color="0.35", marker="o", markersize=3, markerfacecolor="white", label="predicted above V / 4")]
-        figure.legend(handles=entries, loc="outside upper center", ncols=4, frameon=False)
+        entries = [
+            Line2D([], [], color=c, marker=m, markersize=3, label=f"step {t}")
+            for t, (c, m) in LOOKS.items()
+        ]
+        entries += [
+            Line2D(
+                [],
+                [],
+                color="0.35",
+                linestyle="--",
+                linewidth=0.7,
+                label="predicted slope",
+            )
+        ]
+        entries += [
+            Line2D(
+                [],
+                [],
+                color="0.35",
+                marker="o",
+                markersize=3,
+                markerfacecolor="white",
+                label="predicted above V / 4",
+            )
+        ]
+        figure.legend(
+            handles=entries, loc="outside upper center", ncols=4, frameon=False
+        )
         figure.savefig(HERE / "muon.png")
 
 
 def panel(ax, table, slope, colour, marker):
     """The points of one step: filled where the prediction is at most V / 4."""
-    means = table.groupby("d").agg(recalled=("recalled", "mean"), counts=("counts", "first")).reset_index()
+    means = (
+        table.groupby("d")
+        .agg(recalled=("recalled", "mean"), counts=("counts", "first"))
+        .reset_index()
+    )
     means["part"] = means["recalled"] / means["d"]
     ax.plot(means["d"], means["part"], color=colour)
     for counts, mine in means.groupby("counts"):
-        ax.plot(mine["d"], mine["part"], marker, markersize=3, color=colour, markerfacecolor=colour if counts else "white")
+        ax.plot(
+            mine["d"],
+            mine["part"],
+            marker,
+            markersize=3,
+            color=colour,
+            markerfacecolor=colour if counts else "white",
+        )
     mine = means[means["counts"]]
     if len(mine) >= WIDTHS:
         middle = np.log(mine[["d", "part"]]).mean()
-        ax.plot(mine["d"], np.exp(middle["part"] + (slope - 1) * (np.log(mine["d"]) - middle["d"])), "--", color=colour, linewidth=0.7)
+        ax.plot(
+            mine["d"],
+            np.exp(middle["part"] + (slope - 1) * (np.log(mine["d"]) - middle["d"])),
+            "--",
+            color=colour,
+            linewidth=0.7,
+        )
 
 
 def speed(V=8192, d=256, alpha=1.5, repeats=3):
-    """One step on this machine, best of some calls: seconds of the gradient, of its polar factor by SVD and by Newton-Schulz."""
+    """One step on this machine, best of some calls: seconds of the gradient, of its
+    polar factor by SVD and by Newton-Schulz.
+    """
     Z_in, Z_out = jax.random.normal(jax.random.key(0), (2, V, d)) / d**0.5
     p = jnp.arange(1.0, V + 1) ** -alpha
     p = p / p.sum()
 
     def loss(W):
-        return p @ optax.softmax_cross_entropy_with_integer_labels(Z_in @ W.T @ Z_out.T, jnp.arange(V))
+        return p @ optax.softmax_cross_entropy_with_integer_labels(
+            Z_in @ W.T @ Z_out.T, jnp.arange(V)
+        )
 
     gradient = jax.jit(jax.grad(loss))
     G = -gradient(jnp.zeros((d, d)))
@@ -288,7 +498,12 @@ def speed(V=8192, d=256, alpha=1.5, repeats=3):
     ways = {
         "gradient": (gradient, jnp.zeros((d, d))),
         "SVD": (jax.jit(polar), G),
-        "Newton-Schulz": (jax.jit(lambda G: -muon.update({"W": G}, muon.init({"W": G}), {"W": G})[0]["W"]), G),
+        "Newton-Schulz": (
+            jax.jit(
+                lambda G: -muon.update({"W": G}, muon.init({"W": G}), {"W": G})[0]["W"]
+            ),
+            G,
+        ),
     }
     moves = {name: np.asarray(way(of), float) for name, (way, of) in ways.items()}
     best = dict.fromkeys(ways, np.inf)
@@ -297,8 +512,13 @@ def speed(V=8192, d=256, alpha=1.5, repeats=3):
             start = time.perf_counter()
             way(of).block_until_ready()
             best[name] = min(best[name], time.perf_counter() - start)
-    off = np.linalg.norm(moves["Newton-Schulz"] - moves["SVD"]) / np.linalg.norm(moves["SVD"])
-    lines = [f"{name}: {seconds:.3f} s, {seconds / best['gradient']:.3f} of the gradient" for name, seconds in best.items()]
+    off = np.linalg.norm(moves["Newton-Schulz"] - moves["SVD"]) / np.linalg.norm(
+        moves["SVD"]
+    )
+    lines = [
+        f"{name}: {seconds:.3f} s, {seconds / best['gradient']:.3f} of the gradient"
+        for name, seconds in best.items()
+    ]
     values = np.linalg.svd(moves["Newton-Schulz"], compute_uv=False)
     return "\n\n".join(
         [
@@ -315,7 +535,18 @@ def polar(G):
     return U @ Vt
 
 
-TABLES = (page, later, recalled, widths_that_count, spreads, best, constants, precision, single_precision, newton_schulz)
+TABLES = (
+    page,
+    later,
+    recalled,
+    widths_that_count,
+    spreads,
+    best,
+    constants,
+    precision,
+    single_precision,
+    newton_schulz,
+)
 
 if __name__ == "__main__":
     if "--time" in sys.argv:

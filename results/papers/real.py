@@ -1,8 +1,10 @@
-"""What rows of two real tables cost: N* over that of gaussian rows, from results/papers/real, as Markdown.
+"""What rows of two real tables cost: N* over that of gaussian rows, from
+results/papers/real, as Markdown.
 
 --draw makes the figure real.png.
 
-An interval of a ratio joins those of the two N*, which share no runs, in quadrature on the logarithm, each side with its own.
+An interval of a ratio joins those of the two N*, which share no runs, in quadrature on
+the logarithm, each side with its own.
 """
 
 import json
@@ -44,7 +46,11 @@ def kind(embedding):
     name, _, rest = embedding.partition("(")
     if name == "array":
         file, kept = rest.split("tables/")[1].split(".npy")[0], "mean=1" in rest
-        table = next(table for table in ("jieba-all", "jieba", "minilm") if file.startswith(table))
+        table = next(
+            table
+            for table in ("jieba-all", "jieba", "minilm")
+            if file.startswith(table)
+        )
         return table, file[len(table) + 1 :] or ("raw" if kept else "centred")
     if name == "real:Learned":
         return ("jieba-all" if "spread=1.99" in rest else ""), "learned"
@@ -53,25 +59,42 @@ def kind(embedding):
 
 @cache
 def ratios():
-    """The cells, with N* over that of gaussian rows and its 95 % interval; `what` is compared, on the side `side`."""
+    """The cells, with N* over that of gaussian rows and its 95 % interval; `what` is
+    compared, on the side `side`.
+    """
     found = jaxrecall.thresholds(STUDY).copy()
-    named = [[kind(one) for one in found[side]] for side in ("embedding", "embedding_out")]
+    named = [
+        [kind(one) for one in found[side]] for side in ("embedding", "embedding_out")
+    ]
     inputs, outputs = [[what for _, what in side] for side in named]
-    found["what"] = [b if a == "gaussian" else a for a, b in zip(inputs, outputs, strict=True)]
-    found["side"] = ["both" if a == b else "output" if a == "gaussian" else "input" for a, b in zip(inputs, outputs, strict=True)]
+    found["what"] = [
+        b if a == "gaussian" else a for a, b in zip(inputs, outputs, strict=True)
+    ]
+    found["side"] = [
+        "both" if a == b else "output" if a == "gaussian" else "input"
+        for a, b in zip(inputs, outputs, strict=True)
+    ]
     found["table"] = ["minilm" if d == 384 else "jieba" for d in found["d"]]
     whole = ["jieba-all" in (a[0], b[0]) for a, b in zip(*named, strict=True)]
     found.loc[whole, "table"] = "jieba-all"
     at = ["V", "d", "L", "tokens", "trigger_in_value"]
     plain = found[found["what"] == "gaussian"].set_index(at)[["critical", "lo", "hi"]]
-    found = found.merge(plain, left_on=at, right_index=True, suffixes=("", "_gaussian")).sort_index()
+    found = found.merge(
+        plain, left_on=at, right_index=True, suffixes=("", "_gaussian")
+    ).sort_index()
     return found.assign(**quotient(found, "", "_gaussian"))
 
 
 def quotient(found, above, below):
     """N* over N* with its interval, as columns ratio, low, high."""
-    N, lo, hi = (np.log(found[f"{name}{above}"].astype(float)) for name in ("critical", "lo", "hi"))
-    M, down, up = (np.log(found[f"{name}{below}"].astype(float)) for name in ("critical", "lo", "hi"))
+    N, lo, hi = (
+        np.log(found[f"{name}{above}"].astype(float))
+        for name in ("critical", "lo", "hi")
+    )
+    M, down, up = (
+        np.log(found[f"{name}{below}"].astype(float))
+        for name in ("critical", "lo", "hi")
+    )
     return {
         "ratio": np.exp(N - M),
         "low": np.exp(N - M - np.hypot(N - lo, up - M)),
@@ -88,10 +111,14 @@ def at(**values):
 
 
 def explained():
-    """The cells of a table with, beside each, the law of three numbers: `ratio` is N* of the law over that of the table."""
+    """The cells of a table with, beside each, the law of three numbers: `ratio` is N*
+    of the law over that of the table.
+    """
     on = ["table", "V", "L", "tokens", "side", "trigger_in_value"]
     found = ratios()
-    pair = found[found["what"] == "raw"].merge(found[found["what"] == "learned"], on=on, suffixes=("_table", "_law"))
+    pair = found[found["what"] == "raw"].merge(
+        found[found["what"] == "learned"], on=on, suffixes=("_table", "_law")
+    )
     return pair.assign(**quotient(pair, "_law", "_table"))
 
 
@@ -99,7 +126,11 @@ def text(cell):
     """A ratio with its interval, or why there is none."""
     if not cell["ratio"] > 0:
         return str(cell["outcome"]).replace("plateau", "levels off")
-    ends = f"[{cell['low']:.2f}, {cell['high']:.2f}]" if cell["low"] > 0 else "(no interval)"
+    ends = (
+        f"[{cell['low']:.2f}, {cell['high']:.2f}]"
+        if cell["low"] > 0
+        else "(no interval)"
+    )
     return f"{cell['ratio']:.2f} {ends}"
 
 
@@ -108,14 +139,29 @@ def way(inside):
 
 
 def beside():
-    """The table of the page: N* of each table, and of the law of three numbers, over that of gaussian rows."""
+    """The table of the page: N* of each table, and of the law of three numbers, over
+    that of gaussian rows.
+    """
     body = []
     for table, name in TABLES.items():
         for inside in (True, False):
             for V, mine in at(table=table, trigger_in_value=inside).groupby("V"):
                 cells = mine.set_index("what")
-                body.append([f"{name}, V {V}, {way(inside)}", text(cells.loc["raw"]), text(cells.loc["learned"])])
-    return markdown(["table, trigger", "N* real / gaussian [95 %]", "law of three numbers / gaussian"], body)
+                body.append(
+                    [
+                        f"{name}, V {V}, {way(inside)}",
+                        text(cells.loc["raw"]),
+                        text(cells.loc["learned"]),
+                    ]
+                )
+    return markdown(
+        [
+            "table, trigger",
+            "N* real / gaussian [95 %]",
+            "law of three numbers / gaussian",
+        ],
+        body,
+    )
 
 
 def costs():
@@ -125,19 +171,54 @@ def costs():
         for inside in (True, False):
             for V, mine in at(table=table, trigger_in_value=inside).groupby("V"):
                 cells = mine.set_index("what")
-                body.append([table, V, way(inside), *(text(cells.loc[what]) if what in cells.index else "" for what in FEATURES)])
+                body.append(
+                    [
+                        table,
+                        V,
+                        way(inside),
+                        *(
+                            text(cells.loc[what]) if what in cells.index else ""
+                            for what in FEATURES
+                        ),
+                    ]
+                )
     return markdown(["table", "V", "trigger", *FEATURES.values()], body)
 
 
 def slices():
-    """Ratios of tables and law with one side alone, Zipf tokens and longer sequences, and of all characters of jieba."""
+    """Ratios of tables and law with one side alone, Zipf tokens and longer sequences,
+    and of all characters of jieba.
+    """
     body = []
-    for (table, V, L, tokens, side), mine in ratios().groupby(["table", "V", "L", "tokens", "side"], sort=False):
-        if ((L, tokens, side) == (8, "uniform", "both") and table != "jieba-all") or not (mine["what"] == "raw").any():
+    for (table, V, L, tokens, side), mine in ratios().groupby(
+        ["table", "V", "L", "tokens", "side"], sort=False
+    ):
+        if (
+            (L, tokens, side) == (8, "uniform", "both") and table != "jieba-all"
+        ) or not (mine["what"] == "raw").any():
             continue
-        cells = {(cell["what"], cell["trigger_in_value"]): cell for _, cell in mine.iterrows()}
-        order = [(what, inside) for inside in (True, False) for what in ("raw", "centred", "learned")]
-        body.append([table, V, L, tokens, side, *(text(cells[where]) if where in cells else "not run" for where in order)])
+        cells = {
+            (cell["what"], cell["trigger_in_value"]): cell
+            for _, cell in mine.iterrows()
+        }
+        order = [
+            (what, inside)
+            for inside in (True, False)
+            for what in ("raw", "centred", "learned")
+        ]
+        body.append(
+            [
+                table,
+                V,
+                L,
+                tokens,
+                side,
+                *(
+                    text(cells[where]) if where in cells else "not run"
+                    for where in order
+                ),
+            ]
+        )
     return markdown(
         [
             "table",
@@ -145,7 +226,11 @@ def slices():
             "L",
             "tokens",
             "side",
-            *(f"{way(inside)}: {what}" for inside in (True, False) for what in ("table", "centred", "law")),
+            *(
+                f"{way(inside)}: {what}"
+                for inside in (True, False)
+                for what in ("table", "centred", "law")
+            ),
         ],
         body,
     )
@@ -158,15 +243,27 @@ def verdicts():
         raw = at(table=table, what="raw")
         for inside in (True, False):
             mine = raw[raw["trigger_in_value"] == inside].sort_values("V")
-            shown = "; ".join(f"V {cell['V']}: {text(cell)}" for _, cell in mine.iterrows())
-            body.append([f"{TABLES[table]}, trigger {way(inside)}", "N* real / gaussian", shown])
+            shown = "; ".join(
+                f"V {cell['V']}: {text(cell)}" for _, cell in mine.iterrows()
+            )
+            body.append(
+                [f"{TABLES[table]}, trigger {way(inside)}", "N* real / gaussian", shown]
+            )
     pairs = explained()
-    usual = pairs[(pairs["L"] == 8) & (pairs["side"] == "both") & (pairs["tokens"] == "uniform")]
-    for name, mine in (("L = 8, uniform tokens, both sides", usual), ("Zipf tokens (s = 0.5), L = 256", pairs.drop(usual.index))):
+    usual = pairs[
+        (pairs["L"] == 8) & (pairs["side"] == "both") & (pairs["tokens"] == "uniform")
+    ]
+    for name, mine in (
+        ("L = 8, uniform tokens, both sides", usual),
+        ("Zipf tokens (s = 0.5), L = 256", pairs.drop(usual.index)),
+    ):
         mine = mine[mine["ratio"] > 0]
         off = np.exp(np.abs(np.log(mine["ratio"])))
         surely = ((mine["low"] > FACTOR) | (mine["high"] < 1 / FACTOR)).sum()
-        said = f"{(off <= FACTOR).sum()} of {len(mine)} cells within a factor of {FACTOR}, largest {off.max():.2f}; {surely} surely outside"
+        said = (
+            f"{(off <= FACTOR).sum()} of {len(mine)} cells within a factor of {FACTOR},"
+            f" largest {off.max():.2f}; {surely} surely outside"
+        )
         body.append([name, "law of three numbers / real", said])
     return markdown(["where", "what", "measured [95 %]"], body)
 
@@ -175,34 +272,93 @@ def tables():
     """What the tables are like, and the three numbers of their law."""
     body = []
     for name, about in json.loads((STUDY / "tables.json").read_text()).items():
-        numbers = ", ".join(f"{key} {value:.3g}" for key, value in about.get("fitted", {}).items())
-        shown = [f"{about[key]:.3g}" for key in ("d_eff", "d_eff_centred", "common", "cosine", "spread")]
+        numbers = ", ".join(
+            f"{key} {value:.3g}" for key, value in about.get("fitted", {}).items()
+        )
+        shown = [
+            f"{about[key]:.3g}"
+            for key in ("d_eff", "d_eff_centred", "common", "cosine", "spread")
+        ]
         body.append([name, about["V"], about["d"], *shown, about["law"], numbers])
     return markdown(
-        ["table", "V", "d", "d_eff", "centred", "mean row", "mean cosine", "spread of lengths", "closest law", "law of three numbers"], body
+        [
+            "table",
+            "V",
+            "d",
+            "d_eff",
+            "centred",
+            "mean row",
+            "mean cosine",
+            "spread of lengths",
+            "closest law",
+            "law of three numbers",
+        ],
+        body,
     )
 
 
 def draw():
-    plt.rcParams.update({"font.size": 8, "axes.titlesize": 8, "axes.linewidth": 0.6, "xtick.labelsize": 7, "ytick.labelsize": 7})
-    figure, panels = plt.subplots(1, 2, figsize=(5.5, 2.7), dpi=200, sharex=True, sharey=True, layout="constrained")
+    plt.rcParams.update(
+        {
+            "font.size": 8,
+            "axes.titlesize": 8,
+            "axes.linewidth": 0.6,
+            "xtick.labelsize": 7,
+            "ytick.labelsize": 7,
+        }
+    )
+    figure, panels = plt.subplots(
+        1,
+        2,
+        figsize=(5.5, 2.7),
+        dpi=200,
+        sharex=True,
+        sharey=True,
+        layout="constrained",
+    )
     looks = {True: ("o", "#D55E00"), False: ("s", "#0072B2")}
     for ax, (table, title) in zip(panels, TABLES.items(), strict=True):
         V = at(table=table)["V"].max()
         for inside, (marker, colour) in looks.items():
-            mine = at(table=table, V=V, trigger_in_value=inside).set_index("what").loc[[*FEATURES]]
+            mine = (
+                at(table=table, V=V, trigger_in_value=inside)
+                .set_index("what")
+                .loc[[*FEATURES]]
+            )
             ends = [mine["ratio"] - mine["low"], mine["high"] - mine["ratio"]]
-            how = {"fmt": marker, "color": colour, "markersize": 3.5, "elinewidth": 0.8, "label": f"trigger {way(inside)}"}
-            ax.errorbar(mine["ratio"], np.arange(len(FEATURES)) + 0.12 * (1 - 2 * inside), xerr=ends, **how)
+            how = {
+                "fmt": marker,
+                "color": colour,
+                "markersize": 3.5,
+                "elinewidth": 0.8,
+                "label": f"trigger {way(inside)}",
+            }
+            ax.errorbar(
+                mine["ratio"],
+                np.arange(len(FEATURES)) + 0.12 * (1 - 2 * inside),
+                xerr=ends,
+                **how,
+            )
         ax.axvline(1, color="0.35", linewidth=0.8)
         ax.axhline(4.5, color="0.35", linewidth=0.5, linestyle=(0, (3, 2)))
-        ax.set(xscale="log", xlim=(0.7, 13), title=f"{title}, V {V}", xlabel="N* over that of gaussian rows")
+        ax.set(
+            xscale="log",
+            xlim=(0.7, 13),
+            title=f"{title}, V {V}",
+            xlabel="N* over that of gaussian rows",
+        )
         ax.set_xticks([1, 2, 3, 5, 10], ["1", "2", "3", "5", "10"])
         ax.minorticks_off()
         ax.grid(axis="x", linewidth=0.4, alpha=0.5)
     panels[0].set_yticks(range(len(FEATURES)), FEATURES.values())
     panels[0].invert_yaxis()
-    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper center", ncols=2, frameon=False, fontsize=7)
+    figure.legend(
+        *panels[0].get_legend_handles_labels(),
+        loc="outside upper center",
+        ncols=2,
+        frameon=False,
+        fontsize=7,
+    )
     figure.savefig(HERE / "real.png")
     print(HERE / "real.png")
 

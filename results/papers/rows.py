@@ -1,4 +1,6 @@
-"""Five claims of neighbouring papers beside what the tables in this folder hold: python results/papers/rows.py [--draw]"""
+"""Five claims of neighbouring papers beside what the tables in this folder hold: python
+results/papers/rows.py [--draw]
+"""
 
 import sys
 from functools import cache
@@ -30,7 +32,9 @@ def rows(name):
 
 @cache
 def traces(name):
-    """All recorded steps of the runs of a grid, in their order, with the exponent of the tokens."""
+    """All recorded steps of the runs of a grid, in their order, with the exponent of
+    the tokens.
+    """
     table = jaxrecall.load(HERE / name).query("status == 'ok'")
     return table.sort_values("step", kind="stable") if "step" in table else table
 
@@ -55,9 +59,17 @@ def shown(values, digits=2):
 
 
 def judged(claim, values, near=0.1):
-    """`holds` if the interval holds the claim, `near` if the mean is within `near` of it, else `differs`."""
+    """`holds` if the interval holds the claim, `near` if the mean is within `near` of
+    it, else `differs`.
+    """
     mean, lo, hi = interval(values)
-    return "holds" if lo <= claim <= hi else "near" if abs(mean - claim) <= near else "differs"
+    return (
+        "holds"
+        if lo <= claim <= hi
+        else "near"
+        if abs(mean - claim) <= near
+        else "differs"
+    )
 
 
 def verdicts(found):
@@ -71,7 +83,11 @@ def spans(table, *names):
     found = []
     for name in names:
         values = sorted(table[name].unique())
-        found.append(f"{name} {values[0]:g} to {values[-1]:g}" if len(values) > 1 else f"{name} {values[0]:g}")
+        found.append(
+            f"{name} {values[0]:g} to {values[-1]:g}"
+            if len(values) > 1
+            else f"{name} {values[0]:g}"
+        )
     return ", ".join(found)
 
 
@@ -85,57 +101,99 @@ def weights(labels, alpha):
 def cabannes(optimizer, alpha):
     """Errors along d of a trained memory on infinitely many samples.
 
-    Of the polar factor where its d singular values, down to about d^-alpha, are above rounding, d eps, below which they count as 0.
+    Of the polar factor where its d singular values, down to about d^-alpha, are above
+    rounding, d eps, below which they count as 0.
     """
     table = at(rows("cabannes"), optimizer=optimizer)
-    table = table[(table["N"] == table["N"].max()) & np.isclose(table["tokens.s"], alpha)].assign(error=lambda rows: rows[ALPHAS[alpha]])
-    return table[table["d"] ** (1 + alpha) < 1 / np.finfo(np.float32).eps] if optimizer == "polar" else table
+    table = table[
+        (table["N"] == table["N"].max()) & np.isclose(table["tokens.s"], alpha)
+    ].assign(error=lambda rows: rows[ALPHAS[alpha]])
+    return (
+        table[table["d"] ** (1 + alpha) < 1 / np.finfo(np.float32).eps]
+        if optimizer == "polar"
+        else table
+    )
 
 
 def infinite_width(alpha):
     """Errors along N with one-hot rows."""
     table = at(rows("cabannes"), embedding="orthogonal")
-    return table[np.isclose(table["tokens.s"], alpha)].assign(error=lambda rows: rows[ALPHAS[alpha]])
+    return table[np.isclose(table["tokens.s"], alpha)].assign(
+        error=lambda rows: rows[ALPHAS[alpha]]
+    )
 
 
 def cabannes_rows():
-    paper, few, both = "Cabannes et al. 2310.02984", weights(8, 2.0), " and ".join(f"{alpha:g}" for alpha in ALPHAS)
+    paper, few, both = (
+        "Cabannes et al. 2310.02984",
+        weights(8, 2.0),
+        " and ".join(f"{alpha:g}" for alpha in ALPHAS),
+    )
     found = {alpha: last_slopes(weights(8, alpha), "d", "equal") for alpha in ALPHAS}
     yield [
         paper,
-        f"error ~ d^-(alpha - 1), alpha {both}: {', '.join(f'{1 - alpha:g}' for alpha in ALPHAS)}",
-        "; ".join(f"{shown(slopes(weights(8, alpha), 'd', 'equal'))}, last octave {shown(found[alpha])}" for alpha in ALPHAS),
+        (
+            f"error ~ d^-(alpha - 1), alpha {both}:"
+            f" {', '.join(f'{1 - alpha:g}' for alpha in ALPHAS)}"
+        ),
+        "; ".join(
+            f"{shown(slopes(weights(8, alpha), 'd', 'equal'))}, last octave"
+            f" {shown(found[alpha])}"
+            for alpha in ALPHAS
+        ),
         f"equal weights, 8 labels, {spans(few, 'd', 'V')}",
         verdicts(judged(1 - alpha, found[alpha]) for alpha in ALPHAS),
     ]
     found = {alpha: slopes(infinite_width(alpha), "N", "error") for alpha in ALPHAS}
     yield [
         paper,
-        f"error ~ N^(1/alpha - 1): {', '.join(f'{1 / alpha - 1:.2f}' for alpha in ALPHAS)}",
+        (
+            "error ~ N^(1/alpha - 1):"
+            f" {', '.join(f'{1 / alpha - 1:.2f}' for alpha in ALPHAS)}"
+        ),
         "; ".join(shown(values) for values in found.values()),
         f"one-hot rows, {spans(infinite_width(2.0), 'N', 'V')}",
         verdicts(judged(1 / alpha - 1, found[alpha]) for alpha in ALPHAS),
     ]
-    at_largest = {alpha: at(weights(8, alpha), d=int(few["d"].max())) for alpha in ALPHAS}
-    ratios = {alpha: np.exp(interval(np.log(table["frequencies"] / table["equal"]))) for alpha, table in at_largest.items()}
+    at_largest = {
+        alpha: at(weights(8, alpha), d=int(few["d"].max())) for alpha in ALPHAS
+    }
+    ratios = {
+        alpha: np.exp(interval(np.log(table["frequencies"] / table["equal"])))
+        for alpha, table in at_largest.items()
+    }
     yield [
         paper,
         "worse with weights equal to frequencies",
-        "; ".join(f"{triple(ratios[alpha], 1)} times, d^{shown(slopes(weights(8, alpha), 'd', 'frequencies'))}" for alpha in ALPHAS),
+        "; ".join(
+            f"{triple(ratios[alpha], 1)} times,"
+            f" d^{shown(slopes(weights(8, alpha), 'd', 'frequencies'))}"
+            for alpha in ALPHAS
+        ),
         f"8 labels, {spans(few, 'd', 'V')}; times at d {few['d'].max()}",
         verdicts("holds" if lo > 1 else "differs" for _, lo, _ in ratios.values()),
     ]
     found = {alpha: slopes(weights(4096, alpha), "d", "equal") for alpha in ALPHAS}
     trained = ("sgd", "polar", "adam")
     parts = [f"equal {'; '.join(map(shown, found.values()))}"]
-    parts += [f"{NAMES[of]} {'; '.join(shown(slopes(cabannes(of, alpha), 'd', 'error')) for alpha in ALPHAS)}" for of in trained]
-    ends = ", ".join(f"polar to {cabannes('polar', alpha)['d'].max()} at alpha {alpha:g}" for alpha in ALPHAS)
+    parts += [
+        f"{NAMES[of]}"
+        f" {'; '.join(shown(slopes(cabannes(of, alpha), 'd', 'error')) for alpha in ALPHAS)}"  # noqa: E501
+        for of in trained
+    ]
+    ends = ", ".join(
+        f"polar to {cabannes('polar', alpha)['d'].max()} at alpha {alpha:g}"
+        for alpha in ALPHAS
+    )
     yield [
         paper,
         "the same along d where each item has a label of its own",
         " / ".join(parts),
-        f"equal {spans(weights(4096, 2.0), 'd', 'V')}; one step {spans(cabannes('sgd', 2.0), 'd', 'V')}, {ends}; "
-        f"Adam {spans(cabannes('adam', 2.0), 'd', 'V', 'step')}",
+        (
+            f"equal {spans(weights(4096, 2.0), 'd', 'V')}; one step"
+            f" {spans(cabannes('sgd', 2.0), 'd', 'V')}, {ends}; Adam"
+            f" {spans(cabannes('adam', 2.0), 'd', 'V', 'step')}"
+        ),
         verdicts(judged(1 - alpha, found[alpha]) for alpha in ALPHAS),
     ]
 
@@ -149,33 +207,67 @@ STORED = 0.99
 
 @cache
 def facts():
-    """V* of each seed, in the middle of the two levels of V between which its recall falls through STORED, and V* ln V*."""
+    """V* of each seed, in the middle of the two levels of V between which its recall
+    falls through STORED, and V* ln V*.
+    """
     found = []
-    for (d, m, seed), mine in rows("nichani").sort_values("V").groupby(["d", "m", "seed"]):
+    for (d, m, seed), mine in (
+        rows("nichani").sort_values("V").groupby(["d", "m", "seed"])
+    ):
         V, recalled = mine["V"].to_numpy(float), mine["memory_accuracy"].to_numpy()
         after = int(np.argmax(recalled < STORED))
         if recalled[after] >= STORED or after == 0:
             raise ValueError(
-                f"nichani: got recall from {recalled[0]:g} to {recalled[-1]:g} at d {d}, m {m}; allowed: one that crosses {STORED}"
+                f"nichani: got recall from {recalled[0]:g} to {recalled[-1]:g} at d"
+                f" {d}, m {m}; allowed: one that crosses {STORED}"
             )
         crossing = np.log(V[[after - 1, after]]).mean()
-        found.append({"d": d, "m": m, "seed": seed, "entries": d * (m or d), "V": np.exp(crossing), "V ln V": np.exp(crossing) * crossing})
+        found.append(
+            {
+                "d": d,
+                "m": m,
+                "seed": seed,
+                "entries": d * (m or d),
+                "V": np.exp(crossing),
+                "V ln V": np.exp(crossing) * crossing,
+            }
+        )
     return pd.DataFrame(found)
 
 
 def nichani_rows():
     found = facts()
-    for claim, cells, x in ((2, found[found["m"] == 0], "d"), (1, found[found["m"] > 0], "m")):
-        bits_of = (cells["V ln V"] / cells["entries"] / np.log(2)).groupby(cells[x]).mean()
-        parts = [f"{name.replace('V', 'V*')} ~ {x}^{shown(slopes(cells, x, name))}" for name in ("V", "V ln V")]
+    for claim, cells, x in (
+        (2, found[found["m"] == 0], "d"),
+        (1, found[found["m"] > 0], "m"),
+    ):
+        bits_of = (
+            (cells["V ln V"] / cells["entries"] / np.log(2)).groupby(cells[x]).mean()
+        )
+        parts = [
+            f"{name.replace('V', 'V*')} ~ {x}^{shown(slopes(cells, x, name))}"
+            for name in ("V", "V ln V")
+        ]
         wide = slopes(cells[cells[x] >= WIDER], x, "V ln V")
         parts += [f"from {x} {WIDER} {shown(wide)}"]
         yield [
             "Nichani et al. 2412.06538",
-            f"facts at 99 % ~ {'d^2 without an MLP' if x == 'd' else 'm d with an MLP'}",
-            f"{', '.join(parts)}; V* log2 V* {bits_of.min():.2f} to {bits_of.max():.2f} bits an entry",
-            f"{spans(cells, 'd', 'm')}, V* {cells['V'].min():.0f} to {cells['V'].max():.0f}, 3000 steps of Adam",
-            f"V*: {judged(claim, slopes(cells, x, 'V'))}; V* ln V* from {x} {WIDER}: {judged(claim, wide)}",
+            (
+                "facts at 99 % ~"
+                f" {'d^2 without an MLP' if x == 'd' else 'm d with an MLP'}"
+            ),
+            (
+                f"{', '.join(parts)}; V* log2 V* {bits_of.min():.2f} to"
+                f" {bits_of.max():.2f} bits an entry"
+            ),
+            (
+                f"{spans(cells, 'd', 'm')}, V* {cells['V'].min():.0f} to"
+                f" {cells['V'].max():.0f}, 3000 steps of Adam"
+            ),
+            (
+                f"V*: {judged(claim, slopes(cells, x, 'V'))}; V* ln V* from {x}"
+                f" {WIDER}: {judged(claim, wide)}"
+            ),
         ]
 
 
@@ -187,14 +279,23 @@ LAWS = {"orthogonal": "one-hot", "rows:Rotated": "rotated", "sphere": "sphere"}
 
 @cache
 def rare():
-    """Rare confidence where the frequent one first reaches SURE_OF_FREQUENT, by optimiser, law, rate and seed."""
+    """Rare confidence where the frequent one first reaches SURE_OF_FREQUENT, by
+    optimiser, law, rate and seed.
+    """
     found = []
-    for (optimizer, law, d, rate, seed), run in traces("wang").groupby(["optimizer", "embedding", "d", "lr", "seed"]):
-        frequent, of_rare = run["frequent_confidence"].to_numpy(), run["rare_confidence"].to_numpy()
+    for (optimizer, law, d, rate, seed), run in traces("wang").groupby(
+        ["optimizer", "embedding", "d", "lr", "seed"]
+    ):
+        frequent, of_rare = (
+            run["frequent_confidence"].to_numpy(),
+            run["rare_confidence"].to_numpy(),
+        )
         after = int(np.argmax(frequent >= SURE_OF_FREQUENT))
         if frequent[after] < SURE_OF_FREQUENT:
             continue
-        part = (SURE_OF_FREQUENT - frequent[after - 1]) / (frequent[after] - frequent[after - 1])
+        part = (SURE_OF_FREQUENT - frequent[after - 1]) / (
+            frequent[after] - frequent[after - 1]
+        )
         between = of_rare[after - 1] + part * (of_rare[after] - of_rare[after - 1])
         found.append(
             {
@@ -210,7 +311,9 @@ def rare():
 
 
 def at_rates(optimizer, law):
-    """(rates, seeds) rare confidence at equal progress, of rates that take at least 5 steps to it in every seed."""
+    """(rates, seeds) rare confidence at equal progress, of rates that take at least 5
+    steps to it in every seed.
+    """
     mine = rare().query("optimizer == @optimizer and law == @law")
     wide = mine.pivot_table("rare", "lr", "seed").dropna()
     slow = mine.groupby("lr")["after"].min() >= 5
@@ -224,29 +327,47 @@ def best_at(optimizer, law):
 
 
 def laws(optimizer):
-    """Names of the laws of rows with which an optimiser was run, those of all optimisers first."""
+    """Names of the laws of rows with which an optimiser was run, those of all
+    optimisers first.
+    """
     ran = set(rare().query("optimizer == @optimizer")["law"])
     return [*LAWS.values(), *sorted(ran - {*LAWS.values()})]
 
 
 def over_rates(optimizer):
-    """Rare confidence of each law: at the best rate with its interval, and the range over rates."""
+    """Rare confidence of each law: at the best rate with its interval, and the range
+    over rates.
+    """
     parts = []
     for law in laws(optimizer):
         means = at_rates(optimizer, law).mean(axis=1)
-        parts.append(f"{law} {shown(best_at(optimizer, law))}, rates {means.min():.2f} to {means.max():.2f}")
+        parts.append(
+            f"{law} {shown(best_at(optimizer, law))}, rates {means.min():.2f} to"
+            f" {means.max():.2f}"
+        )
     return "; ".join(parts)
 
 
 def wang_rows():
-    paper, sizes = "Wang et al. 2509.26030", "V 64, d 66 unless given, alpha 1.5, 5 steps or more"
-    good = {law: interval(best_at("muon", law))[1] >= SURE_OF_FREQUENT - 0.1 for law in laws("muon")}
+    paper, sizes = (
+        "Wang et al. 2509.26030",
+        "V 64, d 66 unless given, alpha 1.5, 5 steps or more",
+    )
+    good = {
+        law: interval(best_at("muon", law))[1] >= SURE_OF_FREQUENT - 0.1
+        for law in laws("muon")
+    }
     yield [
         paper,
-        f"Muon learns rare items as well as frequent ones, whatever the rows: {SURE_OF_FREQUENT}",
+        (
+            "Muon learns rare items as well as frequent ones, whatever the rows:"
+            f" {SURE_OF_FREQUENT}"
+        ),
         " / ".join(f"{NAMES[of]}: {over_rates(of)}" for of in ("polar", "muon", "sgd")),
         sizes,
-        "; ".join(f"{law}: {'holds' if holds else 'differs'}" for law, holds in good.items()),
+        "; ".join(
+            f"{law}: {'holds' if holds else 'differs'}" for law, holds in good.items()
+        ),
     ]
     apart = best_at("adam", "one-hot") - best_at("adam", "rotated")
     yield [
@@ -259,18 +380,29 @@ def wang_rows():
 
 
 def trained_entries(table):
-    """V_mat, and Z_in and Z_out where they are trained; at L = 1 nothing depends on W_KQ and z_trig."""
-    return table["d"] ** 2 + np.where(table["trains"] == "V", 0, 2 * table["V"] * table["d"])
+    """V_mat, and Z_in and Z_out where they are trained; at L = 1 nothing depends on
+    W_KQ and z_trig.
+    """
+    return table["d"] ** 2 + np.where(
+        table["trains"] == "V", 0, 2 * table["V"] * table["d"]
+    )
 
 
 @cache
 def bits():
-    """Bits by trained entry of each run, (V log2 V - V loss / ln 2) / entries, at the rate with the largest mean of each cell."""
+    """Bits by trained entry of each run, (V log2 V - V loss / ln 2) / entries, at the
+    rate with the largest mean of each cell.
+    """
     table = rows("bits")
     stored = table["V"] * (np.log2(table["V"]) - table["loss"] / np.log(2))
-    table = table.assign(stored=stored / trained_entries(table), ceiling=table["V"] * np.log2(table["V"]) / trained_entries(table))
+    table = table.assign(
+        stored=stored / trained_entries(table),
+        ceiling=table["V"] * np.log2(table["V"]) / trained_entries(table),
+    )
     means = table.groupby(["trains", "d", "V", "lr"])["stored"].mean().reset_index()
-    best = means.loc[means.groupby(["trains", "d", "V"])["stored"].idxmax()].drop(columns="stored")
+    best = means.loc[means.groupby(["trains", "d", "V"])["stored"].idxmax()].drop(
+        columns="stored"
+    )
     return table.merge(best, on=["trains", "d", "V", "lr"])
 
 
@@ -286,41 +418,69 @@ def bits_rows():
         for d in sizes:
             most = most_bits(trains, d)
             first = most.iloc[0]
-            parts.append(f"d {d}: {shown(most['stored'])} (V {first['V']}, all facts {first['ceiling']:.2f})")
+            parts.append(
+                f"d {d}: {shown(most['stored'])} (V {first['V']}, all facts"
+                f" {first['ceiling']:.2f})"
+            )
         largest = max((most_bits(trains, d)["stored"] for d in sizes), key=np.mean)
         yield [
             "Allen-Zhu and Li 2404.05405",
             f"2 bits a parameter at 1000 exposures; counted: {counted}",
             "; ".join(parts),
-            f"{spans(at(bits(), trains=trains), 'd', 'V')}, 1000 steps of Adam, {spans(at(rows('bits'), trains=trains), 'lr')}",
+            (
+                f"{spans(at(bits(), trains=trains), 'd', 'V')}, 1000 steps of Adam,"
+                f" {spans(at(rows('bits'), trains=trains), 'lr')}"
+            ),
             judged(2.0, largest),
         ]
 
 
 def noisy(optimizer, label_noise, x, **values):
     """Errors along x at the rate that is best in the mean at each x."""
-    table = at(traces("noise"), optimizer=optimizer, label_noise=label_noise, **values).query("step > 0")
+    table = at(
+        traces("noise"), optimizer=optimizer, label_noise=label_noise, **values
+    ).query("step > 0")
     means = table.groupby([x, "lr"])["error_1_5"].mean().reset_index()
     best = means.loc[means.groupby(x)["error_1_5"].idxmin(), [x, "lr"]]
     return table.merge(best, on=[x, "lr"])
 
 
 def noise_rows():
-    """Along steps at the largest N, and along N after the last step, where labels are noisy."""
-    level, N, steps = float(rows("noise")["label_noise"].max()), int(rows("noise")["N"].max()), int(rows("noise")["step"].max())
+    """Along steps at the largest N, and along N after the last step, where labels are
+    noisy.
+    """
+    level, N, steps = (
+        float(rows("noise")["label_noise"].max()),
+        int(rows("noise")["N"].max()),
+        int(rows("noise")["step"].max()),
+    )
     for x, values in (("step", {"N": N}), ("N", {"step": steps})):
         sgd, polar = (noisy(of, level, x, **values) for of in ("sgd", "polar"))
         slower, faster = slopes(sgd, x, "error_1_5"), slopes(polar, x, "error_1_5")
         wide = [table.pivot_table("error_1_5", x, "seed") for table in (sgd, polar)]
         last = [shown(table.iloc[-1], 3) for table in wide]
-        lower = all(interval(difference)[1] > 0 for difference in (wide[0] - wide[1]).to_numpy())
+        lower = all(
+            interval(difference)[1] > 0 for difference in (wide[0] - wide[1]).to_numpy()
+        )
         steeper = interval(slower - faster)[1] > 0
         yield [
             "Muon in associative memory learning 2602.05725",
             f"with label noise Muon scales better than SGD; here error along {x}",
-            f"SGD {x}^{shown(slower)}, polar {x}^{shown(faster)}; at the last {x} {last[0]} and {last[1]}",
-            f"label noise {level:g}, {spans(sgd, 'step', 'N', 'V', 'd')}, alpha 1.5, rates {rates_of('sgd')} and {rates_of('polar')}",
-            "holds" if lower and steeper else "lower at each, but no steeper" if lower else "differs",
+            (
+                f"SGD {x}^{shown(slower)}, polar {x}^{shown(faster)}; at the last {x}"
+                f" {last[0]} and {last[1]}"
+            ),
+            (
+                f"label noise {level:g}, {spans(sgd, 'step', 'N', 'V', 'd')}, alpha"
+                f" 1.5, rates {rates_of('sgd')} and {rates_of('polar')}"
+            ),
+            (
+                "holds"
+                if lower and steeper
+                else "lower at each, but no steeper"
+                if lower
+                else "differs"
+            ),
         ]
 
 
@@ -331,8 +491,20 @@ def rates_of(optimizer):
 ROWS = (cabannes_rows, nichani_rows, wang_rows, bits_rows, noise_rows)
 
 
-LOOK = {"font.size": 8, "axes.titlesize": 8, "legend.fontsize": 6, "xtick.labelsize": 7, "ytick.labelsize": 7, "lines.linewidth": 1.1}
-LOOK |= {"axes.linewidth": 0.6, "lines.markersize": 3.5, "grid.linewidth": 0.4, "grid.alpha": 0.5}
+LOOK = {
+    "font.size": 8,
+    "axes.titlesize": 8,
+    "legend.fontsize": 6,
+    "xtick.labelsize": 7,
+    "ytick.labelsize": 7,
+    "lines.linewidth": 1.1,
+}
+LOOK |= {
+    "axes.linewidth": 0.6,
+    "lines.markersize": 3.5,
+    "grid.linewidth": 0.4,
+    "grid.alpha": 0.5,
+}
 OPTIMIZERS = {"sgd": BLUE, "adam": PINK, "polar": ORANGE, "muon": GREEN}
 
 
@@ -340,7 +512,14 @@ def curve(ax, table, x, y, **style):
     """Mean over seeds with its 95 % interval."""
     found = table.groupby(x)[y].agg(interval)
     mean, lo, hi = (np.array(part) for part in zip(*found, strict=True))
-    ax.errorbar(found.index, mean, [mean - lo, hi - mean], elinewidth=0.7, capsize=0, **{"marker": "o"} | style)
+    ax.errorbar(
+        found.index,
+        mean,
+        [mean - lo, hi - mean],
+        elinewidth=0.7,
+        capsize=0,
+        **{"marker": "o"} | style,
+    )
     return found.index.to_numpy(float), mean
 
 
@@ -355,26 +534,100 @@ def log_ticks(axis):
 def along_d(ax):
     few, all_labels = weights(8, 2.0), weights(4096, 2.0)
     d, mean = curve(ax, few, "d", "equal", color=GREEN, label="equal weights, 8 labels")
-    ax.plot(d, mean[0] * d[0] / d, color=GREY, linestyle="--", linewidth=0.8, label="claim: 1/d")
-    curve(ax, few, "d", "frequencies", color=PINK, marker="s", label="frequencies, 8 labels")
-    curve(ax, all_labels, "d", "equal", color="black", marker="^", label="equal, a label each")
-    curve(ax, cabannes("sgd", 2.0), "d", "error", color=BLUE, marker="v", label="SGD, a label each")
-    curve(ax, cabannes("polar", 2.0), "d", "error", color=ORANGE, marker="D", label="polar, a label each")
-    ax.set(xscale="log", yscale="log", xlabel="d", ylabel="error", title="Cabannes: width (alpha 2)", ylim=(2e-4, 0.5))
+    ax.plot(
+        d,
+        mean[0] * d[0] / d,
+        color=GREY,
+        linestyle="--",
+        linewidth=0.8,
+        label="claim: 1/d",
+    )
+    curve(
+        ax,
+        few,
+        "d",
+        "frequencies",
+        color=PINK,
+        marker="s",
+        label="frequencies, 8 labels",
+    )
+    curve(
+        ax,
+        all_labels,
+        "d",
+        "equal",
+        color="black",
+        marker="^",
+        label="equal, a label each",
+    )
+    curve(
+        ax,
+        cabannes("sgd", 2.0),
+        "d",
+        "error",
+        color=BLUE,
+        marker="v",
+        label="SGD, a label each",
+    )
+    curve(
+        ax,
+        cabannes("polar", 2.0),
+        "d",
+        "error",
+        color=ORANGE,
+        marker="D",
+        label="polar, a label each",
+    )
+    ax.set(
+        xscale="log",
+        yscale="log",
+        xlabel="d",
+        ylabel="error",
+        title="Cabannes: width (alpha 2)",
+        ylim=(2e-4, 0.5),
+    )
 
 
 def along_N(ax):
     for alpha, colour in ((1.5, BLUE), (2.0, ORANGE)):
-        N, mean = curve(ax, infinite_width(alpha), "N", "error", color=colour, label=f"one-hot rows, alpha {alpha:g}")
-        ax.plot(N, mean[-1] * (N / N[-1]) ** (1 / alpha - 1), color=GREY, linestyle="--", linewidth=0.8)
+        N, mean = curve(
+            ax,
+            infinite_width(alpha),
+            "N",
+            "error",
+            color=colour,
+            label=f"one-hot rows, alpha {alpha:g}",
+        )
+        ax.plot(
+            N,
+            mean[-1] * (N / N[-1]) ** (1 / alpha - 1),
+            color=GREY,
+            linestyle="--",
+            linewidth=0.8,
+        )
         table = at(rows("cabannes"), optimizer="polar", V=1024)
         for d, marker in ((64, "v"), (256, "s")):
             mine = at(table, d=d)
             mine = mine[np.isclose(mine["tokens.s"], alpha)]
             curve(
-                ax, mine, "N", ALPHAS[alpha], color=colour, marker=marker, linestyle=":", alpha=0.6, label=f"polar, d {d}, alpha {alpha:g}"
+                ax,
+                mine,
+                "N",
+                ALPHAS[alpha],
+                color=colour,
+                marker=marker,
+                linestyle=":",
+                alpha=0.6,
+                label=f"polar, d {d}, alpha {alpha:g}",
             )
-    ax.set(xscale="log", yscale="log", xlabel="N", ylabel="error", title="Cabannes: samples (dashed: claim)", ylim=(1e-3, 0.4))
+    ax.set(
+        xscale="log",
+        yscale="log",
+        xlabel="N",
+        ylabel="error",
+        title="Cabannes: samples (dashed: claim)",
+        ylim=(1e-3, 0.4),
+    )
 
 
 def capacities(ax):
@@ -384,9 +637,30 @@ def capacities(ax):
         (found[found["m"] > 0], ORANGE, "relu MLP, d 16, m 16 to 128"),
     ):
         curve(ax, cells, "entries", "V", color=colour, label=f"{label}: V*")
-        entries, mean = curve(ax, cells, "entries", "V ln V", color=colour, marker="s", linestyle=":", label=f"{label}: V* ln V*")
-        ax.plot(entries, mean[-1] * entries / entries[-1], color=GREY, linestyle="--", linewidth=0.8)
-    ax.set(xscale="log", yscale="log", xlabel="trained entries, d^2 or m d", ylabel="facts at 99 %", title="Nichani (dashed: slope 1)")
+        entries, mean = curve(
+            ax,
+            cells,
+            "entries",
+            "V ln V",
+            color=colour,
+            marker="s",
+            linestyle=":",
+            label=f"{label}: V* ln V*",
+        )
+        ax.plot(
+            entries,
+            mean[-1] * entries / entries[-1],
+            color=GREY,
+            linestyle="--",
+            linewidth=0.8,
+        )
+    ax.set(
+        xscale="log",
+        yscale="log",
+        xlabel="trained entries, d^2 or m d",
+        ylabel="facts at 99 %",
+        title="Nichani (dashed: slope 1)",
+    )
     ax.set(ylim=(5, 3000))
 
 
@@ -395,23 +669,57 @@ def rare_and_frequent(ax):
         for j, (optimizer, colour) in enumerate(OPTIMIZERS.items()):
             wide = at_rates(optimizer, law)
             x = k + (j - 1.5) * 0.18
-            ax.plot(np.full(len(wide), x), wide.mean(axis=1), "_", color=colour, markersize=6)
+            ax.plot(
+                np.full(len(wide), x),
+                wide.mean(axis=1),
+                "_",
+                color=colour,
+                markersize=6,
+            )
             mean, lo, hi = interval(best_at(optimizer, law))
-            ax.errorbar(x, mean, [[mean - lo], [hi - mean]], color=colour, marker="o", label=NAMES[optimizer] if k == 0 else None)
+            ax.errorbar(
+                x,
+                mean,
+                [[mean - lo], [hi - mean]],
+                color=colour,
+                marker="o",
+                label=NAMES[optimizer] if k == 0 else None,
+            )
     ax.axhline(SURE_OF_FREQUENT, color=GREY, linestyle="--", linewidth=0.8)
     ax.set_xticks(range(len(LAWS)), LAWS.values())
-    ax.set(ylim=(0, 1), ylabel="probability of rare labels", title="Wang: where frequent reach 0.9\n(dots: best rate, bars: others)")
+    ax.set(
+        ylim=(0, 1),
+        ylabel="probability of rare labels",
+        title="Wang: where frequent reach 0.9\n(dots: best rate, bars: others)",
+    )
 
 
 def by_vocabulary(ax):
-    colours = dict(zip((2, 4, 8, 16, 32), ("black", PINK, BLUE, GREEN, ORANGE), strict=True))
+    colours = dict(
+        zip((2, 4, 8, 16, 32), ("black", PINK, BLUE, GREEN, ORANGE), strict=True)
+    )
     for trains, style, marker in (("V", "-", "o"), ("VWZ", ":", "s")):
         table = at(bits(), trains=trains)
         for d in sorted(table["d"].unique()):
             label = f"d {d}, {'fixed' if trains == 'V' else 'trained'} rows"
-            curve(ax, at(table, d=d), "V", "stored", color=colours[d], linestyle=style, marker=marker, label=label)
+            curve(
+                ax,
+                at(table, d=d),
+                "V",
+                "stored",
+                color=colours[d],
+                linestyle=style,
+                marker=marker,
+                label=label,
+            )
     ax.axhline(2, color=GREY, linestyle="--", linewidth=0.8)
-    ax.set(xscale="log", xlabel="V", ylabel="bits a trained entry", title="Allen-Zhu (dashed: claim)", ylim=(0, 3))
+    ax.set(
+        xscale="log",
+        xlabel="V",
+        ylabel="bits a trained entry",
+        title="Allen-Zhu (dashed: claim)",
+        ylim=(0, 3),
+    )
 
 
 def over_steps(ax):
@@ -420,8 +728,22 @@ def over_steps(ax):
         for optimizer in ("sgd", "polar"):
             table = noisy(optimizer, label_noise, "step", N=N)
             label = f"{NAMES[optimizer]}, label noise {label_noise:g}"
-            curve(ax, table, "step", "error_1_5", color=OPTIMIZERS[optimizer], linestyle=style, label=label)
-    ax.set(xscale="log", yscale="log", xlabel="step", ylabel="error", title=f"label noise (N {N}, best rate)")
+            curve(
+                ax,
+                table,
+                "step",
+                "error_1_5",
+                color=OPTIMIZERS[optimizer],
+                linestyle=style,
+                label=label,
+            )
+    ax.set(
+        xscale="log",
+        yscale="log",
+        xlabel="step",
+        ylabel="error",
+        title=f"label noise (N {N}, best rate)",
+    )
 
 
 PANELS = (along_d, along_N, capacities, rare_and_frequent, by_vocabulary, over_steps)
@@ -433,7 +755,10 @@ def draw():
         for ax, panel in zip(figure.subplots(2, 3).flat, PANELS, strict=True):
             panel(ax)
             ax.grid(True)
-            for axis, scale in ((ax.xaxis, ax.get_xscale()), (ax.yaxis, ax.get_yscale())):
+            for axis, scale in (
+                (ax.xaxis, ax.get_xscale()),
+                (ax.yaxis, ax.get_yscale()),
+            ):
                 if scale == "log":
                     log_ticks(axis)
             ax.legend(frameon=False, handlelength=1.8, labelspacing=0.25)

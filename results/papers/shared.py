@@ -1,4 +1,6 @@
-"""What the scripts of this folder share: rows with given values, intervals over seeds, and tables in Markdown."""
+"""What the scripts of this folder share: rows with given values, intervals over seeds,
+and tables in Markdown.
+"""
 
 import numpy as np
 from scipy.stats import t
@@ -7,7 +9,13 @@ from scipy.stats import t
 def at(table, **values):
     """The rows with these values; floats up to rounding."""
     for name, value in values.items():
-        table = table[np.isclose(table[name], value) if isinstance(value, float) else table[name] == value]
+        table = table[
+            (
+                np.isclose(table[name], value)
+                if isinstance(value, float)
+                else table[name] == value
+            )
+        ]
     return table
 
 
@@ -19,4 +27,7 @@ def interval(values):
 
 
 def markdown(heads, body):
-    return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in [heads, ["---"] * len(heads), *body])
+    return "\n".join(
+        "| " + " | ".join(map(str, line)) + " |"
+        for line in [heads, ["---"] * len(heads), *body]
+    )

@@ -1,4 +1,5 @@
-"""The spectral recipe: what attention learns and how many samples it takes where gradients are made polar, from the committed tables.
+"""The spectral recipe: what attention learns and how many samples it takes where
+gradients are made polar, from the committed tables.
 
 python results/papers/spectral.py            # the rows of the tables, in Markdown
 python results/papers/spectral.py --draw     # and the figure beside this file
@@ -19,13 +20,31 @@ from jaxrecall.theory import Model, critical_N
 
 HERE = Path(__file__).parent
 PLAIN = 1e6
-RECIPES = {"plain": (PLAIN, PLAIN), "step 1": (0.0, PLAIN), "step 3": (PLAIN, 0.0), "steps 1 and 3": (0.0, 0.0)}
+RECIPES = {
+    "plain": (PLAIN, PLAIN),
+    "step 1": (0.0, PLAIN),
+    "step 3": (PLAIN, 0.0),
+    "steps 1 and 3": (0.0, 0.0),
+}
 LENGTH = "L: sequence length, tokens"
-COLOURS = {"plain": "#D55E00", "step 1": "#0072B2", "step 3": "#CC79A7", "steps 1 and 3": "#009E73"}
+COLOURS = {
+    "plain": "#D55E00",
+    "step 1": "#0072B2",
+    "step 3": "#CC79A7",
+    "steps 1 and 3": "#009E73",
+}
 COMPARED = ("plain", "steps 1 and 3")
 SHADES = ("#440154", "#31688E", "#35B779", "#D4A017")
 LOOK = {"markersize": 3, "linewidth": 1, "elinewidth": 0.7}
-BASE = {"V": 64, "d": 128, "N": 2048, "sequences": 256, "pool": True, "push": 100.0, "eta": 1e-4}
+BASE = {
+    "V": 64,
+    "d": 128,
+    "N": 2048,
+    "sequences": 256,
+    "pool": True,
+    "push": 100.0,
+    "eta": 1e-4,
+}
 LENGTHS = (8, 16, 32, 64)
 LONG = 256
 """Least length of the laws of long sequences."""
@@ -48,31 +67,49 @@ def shares(s, V=64):
 
 
 def break_length(s):
-    """L at which the pull on the most frequent noise token reaches that on the trigger, steps polar, N infinite, rows orthogonal."""
+    """L at which the pull on the most frequent noise token reaches that on the trigger,
+    steps polar, N infinite, rows orthogonal.
+    """
     p = shares(s)
     return 1 / (p[0] * (p[0] - p @ p))
 
 
 def moment(c):
-    """Mean fourth power of the eigenvalues of Z_in Z_in^T, c = V / d (Marchenko and Pastur)."""
+    """Mean fourth power of the eigenvalues of Z_in Z_in^T, c = V / d (Marchenko and
+    Pastur).
+    """
     return 1 + 6 * c + 6 * c**2 + c**3
 
 
 def crossings(rows):
-    """L at which attention falls through one half, of each seed, by a straight line in ln L; NaN where it does not."""
+    """L at which attention falls through one half, of each seed, by a straight line in
+    ln L; NaN where it does not.
+    """
     found = []
     for _, mine in rows.groupby("seed"):
         mine = mine.sort_values("L")
         x, y = np.log(mine["L"].to_numpy(float)), mine["attention_mass"].to_numpy()
         below = np.flatnonzero(y < 0.5)
         i = below[0] if len(below) else 0
-        found.append(x[i - 1] + (y[i - 1] - 0.5) / (y[i - 1] - y[i]) * (x[i] - x[i - 1]) if i else np.nan)
+        found.append(
+            x[i - 1] + (y[i - 1] - 0.5) / (y[i - 1] - y[i]) * (x[i] - x[i - 1])
+            if i
+            else np.nan
+        )
     return np.array(found)
 
 
 def breaks():
-    """L at which attention falls below one half, geometric mean [95 %] over seeds, by s and recipe; theory of infinitely many samples."""
-    rows, body = at(jaxrecall.load(HERE / "spectral"), **{name: value for name, value in BASE.items() if name != "N"}), []
+    """L at which attention falls below one half, geometric mean [95 %] over seeds, by s
+    and recipe; theory of infinitely many samples.
+    """
+    rows, body = (
+        at(
+            jaxrecall.load(HERE / "spectral"),
+            **{name: value for name, value in BASE.items() if name != "N"},
+        ),
+        [],
+    )
     for s, N, inside in [
         (0.5, 2048, True),
         (0.5, 2048, False),
@@ -83,8 +120,28 @@ def breaks():
         for recipe in COMPARED:
             found = crossings(of(at(rows, s=s, N=N, trigger_in_value=inside), recipe))
             cells.append("{:.1f} [{:.1f}, {:.1f}]".format(*np.exp(interval(found))))
-        body.append([f"{s:g}", N, "in" if inside else "out", *cells, f"{break_length(s):.1f}", f"{break_length(s) ** 0.5:.1f}"])
-    return markdown(["s", "N", "trigger", "plain", "steps 1 and 3 polar", "1 / p_1 (p_1 - sum p^2)", "its root"], body)
+        body.append(
+            [
+                f"{s:g}",
+                N,
+                "in" if inside else "out",
+                *cells,
+                f"{break_length(s):.1f}",
+                f"{break_length(s) ** 0.5:.1f}",
+            ]
+        )
+    return markdown(
+        [
+            "s",
+            "N",
+            "trigger",
+            "plain",
+            "steps 1 and 3 polar",
+            "1 / p_1 (p_1 - sum p^2)",
+            "its root",
+        ],
+        body,
+    )
 
 
 def decomposition():
@@ -95,22 +152,39 @@ def decomposition():
             for inside in (False, True):
                 cells = []
                 for recipe in RECIPES:
-                    means = of(at(rows, s=s, L=L, trigger_in_value=inside), recipe)[["attention_mass", "accuracy"]].mean()
+                    means = of(at(rows, s=s, L=L, trigger_in_value=inside), recipe)[
+                        ["attention_mass", "accuracy"]
+                    ].mean()
                     cells.append("{:.2f}, {:.2f}".format(*means))
                 body.append([f"{s:g}", L, "in" if inside else "out", *cells])
     return markdown(["s", "L", "trigger", *RECIPES], body)
 
 
 def along(field):
-    """Attention at s = 1, trigger out, along another choice, step 3 polar or as step 1."""
-    rows, body = at(jaxrecall.load(HERE / "spectral"), s=1.0, trigger_in_value=False), []
+    """Attention at s = 1, trigger out, along another choice, step 3 polar or as
+    step 1.
+    """
+    rows, body = (
+        at(jaxrecall.load(HERE / "spectral"), s=1.0, trigger_in_value=False),
+        [],
+    )
     rows = at(rows, **{name: value for name, value in BASE.items() if name != field})
     rows = rows[(rows["lam3"] == 0) | (rows["lam1"] == PLAIN)]
     if field != "lam1":
         rows = rows[rows["lam1"].isin([0.0, PLAIN])]
-    means = rows.pivot_table("attention_mass", ["lam1", field] if field != "lam1" else "lam1", "L")
+    means = rows.pivot_table(
+        "attention_mass", ["lam1", field] if field != "lam1" else "lam1", "L"
+    )
     for value, masses in means.iterrows():
-        body.append([str(value), *(f"{masses[L]:.2f}" if L in masses and masses[L] == masses[L] else "" for L in LENGTHS)])
+        body.append(
+            [
+                str(value),
+                *(
+                    f"{masses[L]:.2f}" if L in masses and masses[L] == masses[L] else ""
+                    for L in LENGTHS
+                ),
+            ]
+        )
     return markdown([f"lam1, {field}", *(f"L = {L}" for L in LENGTHS)], body)
 
 
@@ -123,31 +197,59 @@ def critical():
             for recipe in ("plain", "step 1", "steps 1 and 3"):
                 one = of(mine, recipe).iloc[0]
                 ends = [short(one[name]) for name in ("critical", "lo", "hi")]
-                cells.append("{} [{}, {}]".format(*ends) if pd.notna(one["critical"]) else one["outcome"])
+                cells.append(
+                    "{} [{}, {}]".format(*ends)
+                    if pd.notna(one["critical"])
+                    else one["outcome"]
+                )
             body.append(["in" if inside else "out", L, *cells])
     return markdown(["trigger", "L", "plain", "step 1", "steps 1 and 3"], body)
 
 
 def all_sizes():
     """The rows at L = 512, trigger out, of all V and d."""
-    rows, found = jaxrecall.load(HERE / "spectral-critical"), jaxrecall.load(HERE / "spectral-sizes")
-    both = pd.concat([found, at(rows, L=512, trigger_in_value=False)[found.columns]], ignore_index=True)
+    rows, found = (
+        jaxrecall.load(HERE / "spectral-critical"),
+        jaxrecall.load(HERE / "spectral-sizes"),
+    )
+    both = pd.concat(
+        [found, at(rows, L=512, trigger_in_value=False)[found.columns]],
+        ignore_index=True,
+    )
     both.attrs = found.attrs
     return both
 
 
 def exponents():
-    """Exponents of N* along L, and at L = 512 along d and V, with their intervals over seeds."""
+    """Exponents of N* along L, and at L = 512 along d and V, with their intervals over
+    seeds.
+    """
     rows, both, body = jaxrecall.load(HERE / "spectral-critical"), all_sizes(), []
     for inside in (False, True):
         for recipe in ("plain", "step 1", "steps 1 and 3"):
             mine = of(at(rows, trigger_in_value=inside), recipe)
-            body.append(["in" if inside else "out", recipe, "L", f"{LONG} to {mine['L'].max()}", exponent(mine[mine["L"] >= LONG], "L")])
+            body.append(
+                [
+                    "in" if inside else "out",
+                    recipe,
+                    "L",
+                    f"{LONG} to {mine['L'].max()}",
+                    exponent(mine[mine["L"] >= LONG], "L"),
+                ]
+            )
     for recipe in COMPARED:
         mine = of(both, recipe)
         for axis, fixed in (("d", "V"), ("V", "d")):
             line = mine[mine[fixed] == 64]
-            body.append(["out", recipe, axis, f"{line[axis].min()} to {line[axis].max()}", exponent(line, axis)])
+            body.append(
+                [
+                    "out",
+                    recipe,
+                    axis,
+                    f"{line[axis].min()} to {line[axis].max()}",
+                    exponent(line, axis),
+                ]
+            )
     return markdown(["trigger", "recipe", "along", "range", "exponent of N*"], body)
 
 
@@ -164,43 +266,95 @@ def predicted(V, d, L):
 
 
 def sizes():
-    """N* at L = 512, trigger out; that of both steps polar over the prediction, whose constant is the geometric mean."""
-    searched = pd.concat([jaxrecall.thresholds(HERE / f"spectral-{name}") for name in ("sizes", "critical")], ignore_index=True)
-    searched = searched.assign(V=searched["V"].fillna(64), d=searched["d"].fillna(64), L=searched["L"].fillna(512))
-    found = searched[(searched["L"] == 512) & searched["trigger_in_value"].isin([False, np.nan])].sort_values(["V", "d"])
+    """N* at L = 512, trigger out; that of both steps polar over the prediction, whose
+    constant is the geometric mean.
+    """
+    searched = pd.concat(
+        [
+            jaxrecall.thresholds(HERE / f"spectral-{name}")
+            for name in ("sizes", "critical")
+        ],
+        ignore_index=True,
+    )
+    searched = searched.assign(
+        V=searched["V"].fillna(64),
+        d=searched["d"].fillna(64),
+        L=searched["L"].fillna(512),
+    )
+    found = searched[
+        (searched["L"] == 512) & searched["trigger_in_value"].isin([False, np.nan])
+    ].sort_values(["V", "d"])
     plain, polar = (of(found, recipe).set_index(["V", "d"]) for recipe in COMPARED)
     ratio = polar["critical"] / [predicted(V, d, 512) for V, d in polar.index]
     constant, body = np.exp(np.log(ratio).mean()), []
     for size, one in polar.iterrows():
-        cells = ["{} [{}, {}]".format(*(short(each[name]) for name in ("critical", "lo", "hi"))) for each in (plain.loc[size], one)]
-        body.append([*map(int, size), *cells, f"{plain.loc[size, 'critical'] / one['critical']:.1f}", f"{ratio[size] / constant:.2f}"])
-    return f"constant {constant:.2f}\n\n" + markdown(["V", "d", "plain", "steps 1 and 3", "ratio", "over prediction"], body)
+        cells = [
+            "{} [{}, {}]".format(
+                *(short(each[name]) for name in ("critical", "lo", "hi"))
+            )
+            for each in (plain.loc[size], one)
+        ]
+        body.append(
+            [
+                *map(int, size),
+                *cells,
+                f"{plain.loc[size, 'critical'] / one['critical']:.1f}",
+                f"{ratio[size] / constant:.2f}",
+            ]
+        )
+    return f"constant {constant:.2f}\n\n" + markdown(
+        ["V", "d", "plain", "steps 1 and 3", "ratio", "over prediction"], body
+    )
 
 
 def exact():
     """N* where every sample has noise of its own, beside a pool of 256."""
     body = []
-    pooled = at(jaxrecall.thresholds(HERE / "spectral-critical"), trigger_in_value=False)
+    pooled = at(
+        jaxrecall.thresholds(HERE / "spectral-critical"), trigger_in_value=False
+    )
     for _, one in jaxrecall.thresholds(HERE / "spectral-exact").iterrows():
-        other = at(pooled, **{name: one[name] for name in ("L", "lam1", "lam3")}).iloc[0]
-        cells = ["{} [{}, {}]".format(*(short(each[name]) for name in ("critical", "lo", "hi"))) for each in (one, other)]
+        other = at(pooled, **{name: one[name] for name in ("L", "lam1", "lam3")}).iloc[
+            0
+        ]
+        cells = [
+            "{} [{}, {}]".format(
+                *(short(each[name]) for name in ("critical", "lo", "hi"))
+            )
+            for each in (one, other)
+        ]
         body.append([one["L"], "plain" if one["lam1"] else "steps 1 and 3", *cells])
     return markdown(["L", "recipe", "own noise", "pool"], body)
 
 
 def order():
-    """Uniform tokens, trigger out, N = 2048: share of |V1|^2 along the mean embedding, recall by V1, noise of scores over the trigger's."""
-    rows = at(jaxrecall.load(HERE / "spectral"), **BASE, s=0.0, trigger_in_value=False, lam3=0.0)
+    """Uniform tokens, trigger out, N = 2048: share of |V1|^2 along the mean embedding,
+    recall by V1, noise of scores over the trigger's.
+    """
+    rows = at(
+        jaxrecall.load(HERE / "spectral"),
+        **BASE,
+        s=0.0,
+        trigger_in_value=False,
+        lam3=0.0,
+    )
     rows = rows.assign(noise=rows["score_std"] / rows["trigger_score"])
-    means = rows.groupby(["L", "lam1"])[["mean_share", "effective_rank", "step1_memory_accuracy", "noise"]].mean()
-    body = [[L, "plain" if lam1 else "polar", *(f"{value:.3f}" for value in row)] for (L, lam1), row in means.iterrows()]
+    means = rows.groupby(["L", "lam1"])[
+        ["mean_share", "effective_rank", "step1_memory_accuracy", "noise"]
+    ].mean()
+    body = [
+        [L, "plain" if lam1 else "polar", *(f"{value:.3f}" for value in row)]
+        for (L, lam1), row in means.iterrows()
+    ]
     return markdown(["L", "step 1", *means.columns], body)
 
 
 def slope(axis, values, critical_of):
-    """The least-squares exponent of a predicted N* along an axis, the other sizes as in `exponents`."""
+    """The least-squares exponent of a predicted N* along an axis, the other sizes as in
+    `exponents`.
+    """
     sizes = [{"V": 64, "d": 64, "L": 512} | {axis: int(value)} for value in values]
-    return f"{np.polyfit(np.log(values), np.log([critical_of(**size) for size in sizes]), 1)[0]:.2f}"
+    return f"{np.polyfit(np.log(values), np.log([critical_of(**size) for size in sizes]), 1)[0]:.2f}"  # noqa: E501
 
 
 def plain_theory(inside):
@@ -210,39 +364,111 @@ def plain_theory(inside):
 
 def verdict():
     """What plain and polar gradients do, measured [95 % over seeds] and by theory."""
-    rows, both = at(jaxrecall.load(HERE / "spectral"), **{n: v for n, v in BASE.items() if n != "N"}, trigger_in_value=False), all_sizes()
+    rows, both = (
+        at(
+            jaxrecall.load(HERE / "spectral"),
+            **{n: v for n, v in BASE.items() if n != "N"},
+            trigger_in_value=False,
+        ),
+        all_sizes(),
+    )
     searched, body = jaxrecall.load(HERE / "spectral-critical"), []
     for s, N in ((0.5, 65536), (1.0, 2048), (1.5, 2048)):
-        found = ["{:.1f} [{:.1f}, {:.1f}]".format(*np.exp(interval(crossings(of(at(rows, s=s, N=N), recipe))))) for recipe in COMPARED]
-        body.append([f"L at which attention is 1/2, s = {s:g}, N = {N}", *found, f"{break_length(s) ** 0.5:.1f}", f"{break_length(s):.1f}"])
-    lines = [(way, "L", at(searched, trigger_in_value=inside).query("L >= @LONG")) for way, inside in (("out", False), ("in", True))]
+        found = [
+            "{:.1f} [{:.1f}, {:.1f}]".format(
+                *np.exp(interval(crossings(of(at(rows, s=s, N=N), recipe))))
+            )
+            for recipe in COMPARED
+        ]
+        body.append(
+            [
+                f"L at which attention is 1/2, s = {s:g}, N = {N}",
+                *found,
+                f"{break_length(s) ** 0.5:.1f}",
+                f"{break_length(s):.1f}",
+            ]
+        )
+    lines = [
+        (way, "L", at(searched, trigger_in_value=inside).query("L >= @LONG"))
+        for way, inside in (("out", False), ("in", True))
+    ]
     lines += [("out", "d", both[both["V"] == 64]), ("out", "V", both[both["d"] == 64])]
     for way, axis, mine in lines:
         values = np.unique(mine[axis])
-        theories = slope(axis, values, plain_theory(way == "in")), slope(axis, values, predicted)
-        body.append([f"exponent of {axis}, trigger {way}", *(exponent(of(mine, recipe), axis) for recipe in COMPARED), *theories])
-    shortest = at(jaxrecall.thresholds(HERE / "spectral-critical"), L=4, trigger_in_value=True)
-    found = ["{} [{}, {}]".format(*(short(of(shortest, r).iloc[0][name]) for name in ("critical", "lo", "hi"))) for r in COMPARED]
-    body.append(["N* at L = 4, trigger in", *found, short(plain_theory(True)(V=64, d=64, L=4)), f"{64 * np.log(2):.0f}"])
-    return markdown(["", "plain", "steps 1 and 3 polar", "theory, plain", "theory, polar"], body)
+        theories = (
+            slope(axis, values, plain_theory(way == "in")),
+            slope(axis, values, predicted),
+        )
+        body.append(
+            [
+                f"exponent of {axis}, trigger {way}",
+                *(exponent(of(mine, recipe), axis) for recipe in COMPARED),
+                *theories,
+            ]
+        )
+    shortest = at(
+        jaxrecall.thresholds(HERE / "spectral-critical"), L=4, trigger_in_value=True
+    )
+    found = [
+        "{} [{}, {}]".format(
+            *(short(of(shortest, r).iloc[0][name]) for name in ("critical", "lo", "hi"))
+        )
+        for r in COMPARED
+    ]
+    body.append(
+        [
+            "N* at L = 4, trigger in",
+            *found,
+            short(plain_theory(True)(V=64, d=64, L=4)),
+            f"{64 * np.log(2):.0f}",
+        ]
+    )
+    return markdown(
+        ["", "plain", "steps 1 and 3 polar", "theory, plain", "theory, polar"], body
+    )
 
 
 TABLES = (verdict, breaks, decomposition, critical, exponents, sizes, exact, order)
 
 
 def draw():
-    """Attention against L by s, plain and polar; and N* against L with the trigger out and in."""
+    """Attention against L by s, plain and polar; and N* against L with the trigger out
+    and in.
+    """
     figure = Figure(figsize=(5.5, 4.8), dpi=200, layout="constrained")
     above, below = figure.subplots(2, 2)
     rows = at(jaxrecall.load(HERE / "spectral"), **BASE, trigger_in_value=False)
     for ax, recipe in zip(above, COMPARED, strict=True):
         for s, marker, colour in zip((0.0, 0.5, 1.0, 1.5), "osD^", SHADES, strict=True):
-            mine = of(at(rows, s=s), recipe).groupby("L")["attention_mass"].agg(["mean", "sem"])
+            mine = (
+                of(at(rows, s=s), recipe)
+                .groupby("L")["attention_mass"]
+                .agg(["mean", "sem"])
+            )
             named = f"s = {s:g}" if s else "uniform"
-            ax.errorbar(mine.index, mine["mean"], yerr=2 * mine["sem"], color=colour, marker=marker, label=named, **LOOK)
+            ax.errorbar(
+                mine.index,
+                mine["mean"],
+                yerr=2 * mine["sem"],
+                color=colour,
+                marker=marker,
+                label=named,
+                **LOOK,
+            )
             if s:
-                ax.axvline(break_length(s) ** (0.5 if recipe == "plain" else 1), color=colour, linestyle=":", linewidth=0.9)
-        ax.set(xscale="log", xlim=(1.7, 620), ylim=(0, 1.05), xlabel=LENGTH, title="plain" if recipe == "plain" else f"{recipe} polar")
+                ax.axvline(
+                    break_length(s) ** (0.5 if recipe == "plain" else 1),
+                    color=colour,
+                    linestyle=":",
+                    linewidth=0.9,
+                )
+        ax.set(
+            xscale="log",
+            xlim=(1.7, 620),
+            ylim=(0, 1.05),
+            xlabel=LENGTH,
+            title="plain" if recipe == "plain" else f"{recipe} polar",
+        )
     above[0].set_ylabel("attention on the\ninformative token")
     above[1].legend(frameon=False, loc="lower left", handlelength=1.2, fontsize=6.5)
     found = jaxrecall.thresholds(HERE / "spectral-critical")
@@ -252,11 +478,32 @@ def draw():
             mine = of(at(found, trigger_in_value=inside), recipe).sort_values("L")
             error = [mine["critical"] - mine["lo"], mine["hi"] - mine["critical"]]
             named = recipe if recipe == "plain" else f"{recipe} polar"
-            ax.errorbar(mine["L"], mine["critical"], yerr=error, color=COLOURS[recipe], marker="o", label=named, **LOOK)
+            ax.errorbar(
+                mine["L"],
+                mine["critical"],
+                yerr=error,
+                color=COLOURS[recipe],
+                marker="o",
+                label=named,
+                **LOOK,
+            )
         for recipe, power in (("plain", 2), ("steps 1 and 3", 1.5)):
-            longest = of(at(found, trigger_in_value=inside, L=2048), recipe)["critical"].iloc[0]
-            ax.plot(lengths, 0.6 * longest * (lengths / 2048) ** power, color=COLOURS[recipe], linestyle="--", linewidth=0.8)
-            ax.text(700, 0.22 * longest * (700 / 2048) ** power, f"$L^{{{power:g}}}$", color=COLOURS[recipe])
+            longest = of(at(found, trigger_in_value=inside, L=2048), recipe)[
+                "critical"
+            ].iloc[0]
+            ax.plot(
+                lengths,
+                0.6 * longest * (lengths / 2048) ** power,
+                color=COLOURS[recipe],
+                linestyle="--",
+                linewidth=0.8,
+            )
+            ax.text(
+                700,
+                0.22 * longest * (700 / 2048) ** power,
+                f"$L^{{{power:g}}}$",
+                color=COLOURS[recipe],
+            )
         ax.axhline(64 * np.log(2), color="0.6", linestyle=":", linewidth=0.9)
         title = f"uniform tokens, trigger {'in' if inside else 'out'}"
         ax.set(xscale="log", yscale="log", ylim=(20, 1.5e6), xlabel=LENGTH, title=title)
@@ -271,5 +518,7 @@ if __name__ == "__main__":
     for field in ("lam1", "push", "eta", "N", "d"):
         print(f"Attention at s = 1, trigger out, along {field}\n\n{along(field)}\n")
     if "--draw" in sys.argv:
-        with matplotlib.rc_context({"font.size": 7.5, "axes.linewidth": 0.6, "axes.titlesize": 7.5}):
+        with matplotlib.rc_context(
+            {"font.size": 7.5, "axes.linewidth": 0.6, "axes.titlesize": 7.5}
+        ):
             draw()

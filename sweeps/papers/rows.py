@@ -1,4 +1,5 @@
-"""What the grids of the neighbouring papers need beside this package: columns of the associative memory, a law, and memories by weights.
+"""What the grids of the neighbouring papers need beside this package: columns of the
+associative memory, a law, and memories by weights.
 
 All is at L = 1. Tokens are in the order of their frequency.
 """
@@ -23,17 +24,23 @@ class Rotated(EmbeddingLaw):
 
     def rows(self, draws, xp):
         basis, triangle = xp.linalg.qr(draws.normals.T)
-        return (basis * xp.where(xp.diagonal(triangle) < 0, -1.0, 1.0)[None]).T.astype(draws.normals.dtype)
+        return (basis * xp.where(xp.diagonal(triangle) < 0, -1.0, 1.0)[None]).T.astype(
+            draws.normals.dtype
+        )
 
 
 def answers(draws):
-    """(V, d) rows of Z_out in the order of the tokens that they answer, of mean zero."""
+    """(V, d) rows of Z_out in the order of the tokens that they answer, of mean
+    zero.
+    """
     Z_out = draws.Z_out[draws.perm]
     return Z_out - Z_out.mean(axis=0, keepdims=True)
 
 
 def error(alpha, recalled):
-    """1 - sum_i i^-alpha / zeta(alpha) over recalled items i: an infinite power law, of which all items beyond V are lost."""
+    """1 - sum_i i^-alpha / zeta(alpha) over recalled items i: an infinite power law, of
+    which all items beyond V are lost.
+    """
     ranks = jnp.arange(1.0, len(recalled) + 1)
     return 1 - jnp.sum(jnp.where(recalled, ranks**-alpha, 0.0)) / float(zeta(alpha))
 
@@ -56,7 +63,9 @@ def error_2(draws, learned):
 
 def confidence(draws, learned):
     """(V,) softmax probability of the label of each token."""
-    return jnp.diagonal(jax.nn.softmax(draws.Z_in @ learned.V2.T @ answers(draws).T, axis=1))
+    return jnp.diagonal(
+        jax.nn.softmax(draws.Z_in @ learned.V2.T @ answers(draws).T, axis=1)
+    )
 
 
 def frequent_confidence(draws, learned):
@@ -72,7 +81,8 @@ def rare_confidence(draws, learned):
 
 
 def memories(point, key):
-    """Errors of W = sum_i q_i u_(y_i) z_i^T with q_i = i^-alpha, and with q_i = 1 up to the best of several largest ranks.
+    """Errors of W = sum_i q_i u_(y_i) z_i^T with q_i = i^-alpha, and with q_i = 1 up to
+    the best of several largest ranks.
 
     Label y_i = i mod `labels`; z_i and u_y are unit vectors in d dimensions.
     """
@@ -87,7 +97,9 @@ def memories(point, key):
 
     def error_of(found):
         ranks = jnp.arange(1.0, len(found) + 1)
-        return 1 - jnp.sum(jnp.where(found, ranks**-point.alpha, 0.0)) / jax.scipy.special.zeta(point.alpha, 1.0)
+        return 1 - jnp.sum(
+            jnp.where(found, ranks**-point.alpha, 0.0)
+        ) / jax.scipy.special.zeta(point.alpha, 1.0)
 
     weights = jnp.arange(1.0, point.V + 1)[:, None] ** -point.alpha
     starts = [round(2 ** (k / 2)) for k in range(4, 64) if 2 ** (k / 2) <= point.V]
@@ -113,7 +125,13 @@ simulator = Simulator(
     },
     columns={
         "frequencies": (float, "error with weights equal to frequencies, fraction"),
-        "equal": (float, "error with equal weights up to the best largest rank, beyond which no item counts as recalled, fraction"),
+        "equal": (
+            float,
+            (
+                "error with equal weights up to the best largest rank, beyond which no"
+                " item counts as recalled, fraction"
+            ),
+        ),
         "largest_rank": (int, "that rank"),
         "accuracy": (float, "1 - equal"),
     },

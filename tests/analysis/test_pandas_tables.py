@@ -1,4 +1,6 @@
-"""Tables as pandas makes them of a good one: fitted, drawn and set as the plain table."""
+"""Tables as pandas makes them of a good one: fitted, drawn and set as the plain
+table.
+"""
 
 import decimal
 
@@ -26,8 +28,17 @@ def partitioned(folder, **kwargs):
 
 MADE = {
     "hive partitions": partitioned,
-    "hive partitions of Arrow": lambda folder: partitioned(folder, dtype_backend="pyarrow"),
-    "categories": lambda _: PLAIN.astype({"d": "category", "N": "category", "n_correct": "category", "embedding": "category"}),
+    "hive partitions of Arrow": lambda folder: partitioned(
+        folder, dtype_backend="pyarrow"
+    ),
+    "categories": lambda _: PLAIN.astype(
+        {
+            "d": "category",
+            "N": "category",
+            "n_correct": "category",
+            "embedding": "category",
+        }
+    ),
     "objects": lambda _: PLAIN.astype({"d": object, "N": object, "n_test": object}),
     "decimals": lambda _: PLAIN.assign(N=[decimal.Decimal(int(N)) for N in PLAIN["N"]]),
     "an index that repeats columns": lambda _: PLAIN.set_index(["d", "N"], drop=False),
@@ -47,7 +58,9 @@ def close():
 def test_a_table_of_pandas_is_fitted_as_the_plain_one(name, tmp_path):
     frame = MADE[name](tmp_path)
     before = frame.copy()
-    expected, found = (jaxrecall.fit.fit(each, [0.5], resamples=100) for each in (PLAIN, frame))
+    expected, found = (
+        jaxrecall.fit.fit(each, [0.5], resamples=100) for each in (PLAIN, frame)
+    )
     for mine, theirs in zip(found, expected, strict=True):
         pd.testing.assert_frame_equal(mine, theirs[list(mine)], check_dtype=False)
         assert {*mine} == {*theirs}
@@ -60,7 +73,9 @@ def drawn(df):
         jaxrecall.plot.accuracy(df, lines=["d", "embedding"], theta=0.5),
         jaxrecall.plot.critical_n(df, theory=False),
         jaxrecall.plot.collapse(df),
-        jaxrecall.plot.phase(df[df["embedding"].to_numpy() == "sphere"], "d", "N", theory=False),
+        jaxrecall.plot.phase(
+            df[df["embedding"].to_numpy() == "sphere"], "d", "N", theory=False
+        ),
         jaxrecall.plot.figure(df, "n_correct", lines="d", panels="embedding").axes[0],
     )
     return [[line.get_xydata() for line in ax.lines] for ax in figures]
@@ -71,11 +86,22 @@ def plain_lines():
     return drawn(PLAIN)
 
 
-ALIKE = {"hive partitions of Arrow", "decimals", "an index that repeats columns", "an index with a name"}
+ALIKE = {
+    "hive partitions of Arrow",
+    "decimals",
+    "an index that repeats columns",
+    "an index with a name",
+}
 """Tables that differ from others only in what the test of their fit sees."""
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow) if name in ALIKE else name for name in MADE])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow) if name in ALIKE else name
+        for name in MADE
+    ],
+)
 def test_it_is_drawn_as_the_plain_one(name, plain_lines, tmp_path):
     for lines, plain in zip(drawn(MADE[name](tmp_path)), plain_lines, strict=True):
         for mine, theirs in zip(lines, plain, strict=True):
@@ -86,27 +112,47 @@ def test_thresholds_with_an_index_are_set_as_the_plain_ones():
     found = jaxrecall.fit.fit(PLAIN, 0.5, resamples=100)
     for plain in (found.thresholds, found.exponents):
         axes = list(plain)[:2]
-        assert jaxrecall.latex(plain.set_index(axes)) == jaxrecall.latex(plain.set_index(axes, drop=False)) == jaxrecall.latex(plain)
-    assert jaxrecall.latex(found.thresholds.astype({"d": "category"})) == jaxrecall.latex(found.thresholds)
+        assert (
+            jaxrecall.latex(plain.set_index(axes))
+            == jaxrecall.latex(plain.set_index(axes, drop=False))
+            == jaxrecall.latex(plain)
+        )
+    assert jaxrecall.latex(
+        found.thresholds.astype({"d": "category"})
+    ) == jaxrecall.latex(found.thresholds)
 
 
 def test_theta_may_be_one_number():
-    one, listed = (jaxrecall.fit.fit(PLAIN, theta, resamples=100).thresholds for theta in (0.5, [0.5]))
+    one, listed = (
+        jaxrecall.fit.fit(PLAIN, theta, resamples=100).thresholds
+        for theta in (0.5, [0.5])
+    )
     pd.testing.assert_frame_equal(one, listed)
     for wrong in (0, 1.5, True, "0.5", float("nan")):
-        with pytest.raises(FitError, match=r"theta: got .*; allowed: fractions between 0 and 1"):
+        with pytest.raises(
+            FitError, match=r"theta: got .*; allowed: fractions between 0 and 1"
+        ):
             jaxrecall.fit.fit(PLAIN, wrong)
 
 
 def test_objects_that_are_no_numbers_are_still_refused():
-    with pytest.raises(FitError, match=r"d: holds 'a' \(str\); allowed: whole numbers from 1"):
-        jaxrecall.fit.fit(PLAIN.assign(d=pd.Series(["a", 32] * (len(PLAIN) // 2), dtype=object)))
+    with pytest.raises(
+        FitError, match=r"d: holds 'a' \(str\); allowed: whole numbers from 1"
+    ):
+        jaxrecall.fit.fit(
+            PLAIN.assign(d=pd.Series(["a", 32] * (len(PLAIN) // 2), dtype=object))
+        )
 
 
-def test_a_folder_that_is_split_by_a_column_says_how_it_is_read(tmp_path, monkeypatch, capsys):
+def test_a_folder_that_is_split_by_a_column_says_how_it_is_read(
+    tmp_path, monkeypatch, capsys
+):
     monkeypatch.chdir(tmp_path)
     partitioned(tmp_path)
-    line = r"no rows in hive: is split by a column into folders such as d=32; allowed: pandas.read_parquet\('hive'\)"
+    line = (
+        r"no rows in hive: is split by a column into folders such as d=32; allowed:"
+        r" pandas.read_parquet\('hive'\)"
+    )
     with pytest.raises(StoreError, match=line):
         jaxrecall.load("hive")
     assert cli.main(["hive"]) == 2
@@ -118,10 +164,27 @@ def test_a_folder_that_is_split_by_a_column_says_how_it_is_read(tmp_path, monkey
 
 def test_text_in_where_chooses_the_cells(tmp_path, capsys):
     frame = pd.concat(
-        [table({"d": [32, 64, 128]}, lambda c, k=k: 32000 * c["d"] ** -k).assign(optimizer=o) for o, k in (("sgd", 1), ("muon", 0.5))]
+        [
+            table({"d": [32, 64, 128]}, lambda c, k=k: 32000 * c["d"] ** -k).assign(
+                optimizer=o
+            )
+            for o, k in (("sgd", 1), ("muon", 0.5))
+        ]
     )
     frame.to_parquet(tmp_path / "t.parquet")
-    assert cli.main([str(tmp_path / "t.parquet"), "--resamples", "100", "--where", "optimizer == 'muon'", "optimizer == 'sgd'"]) == 0
+    assert (
+        cli.main(
+            [
+                str(tmp_path / "t.parquet"),
+                "--resamples",
+                "100",
+                "--where",
+                "optimizer == 'muon'",
+                "optimizer == 'sgd'",
+            ]
+        )
+        == 0
+    )
     told = capsys.readouterr().out
     assert "m = 0, optimizer == 'muon': N* ~ d^-0.50" in told
     assert "m = 0, optimizer == 'sgd': N* ~ d^-1.00" in told

@@ -1,4 +1,6 @@
-"""The page on neighbouring papers: its tables are those that scripts print from the committed tables of rows."""
+"""The page on neighbouring papers: its tables are those that scripts print from the
+committed tables of rows.
+"""
 
 import runpy
 import sys
@@ -23,6 +25,10 @@ def test_the_table_of_a_section_is_printed_by_its_script(heading, monkeypatch, c
     monkeypatch.setattr(sys, "argv", [str(script)])
     runpy.run_path(str(script), run_name="__main__")
     printed = {line.strip() for line in capsys.readouterr().out.splitlines()}
-    rows = [line for line in SECTIONS[heading].splitlines() if line.startswith("| ") and "---" not in line]
+    rows = [
+        line
+        for line in SECTIONS[heading].splitlines()
+        if line.startswith("| ") and "---" not in line
+    ]
     assert len(rows) > 5
     assert [row for row in rows[1:] if row not in printed] == []

@@ -1,4 +1,6 @@
-"""The report: what it draws is what the table holds, its tables are those of the fit, and bad input is refused in a line."""
+"""The report: what it draws is what the table holds, its tables are those of the fit,
+and bad input is refused in a line.
+"""
 
 import importlib
 import json
@@ -32,13 +34,22 @@ GRID = {"d": [32, 64, 128], "L": [8, 16]}
 
 
 def drawn(frame, *names, thetas=(0.5,), render=False, **choices):
-    """The figures of a report whose names begin so, or all of them, by name; nothing saved."""
-    asked = Namespace(**{"x": None, "lines": None, "panels": [], "phase": [], "theta": [*thetas]} | choices)
+    """The figures of a report whose names begin so, or all of them, by name; nothing
+    saved.
+    """
+    asked = Namespace(
+        **{"x": None, "lines": None, "panels": [], "phase": [], "theta": [*thetas]}
+        | choices
+    )
     last = at_steps(frame, LAST)
     runs = Runs.of(last, along_of(last, None))
     with look():
         every = figures(runs, runs.fitted(asked.theta), asked)
-        found = {name: chart.figure() for name, _, chart in every if not names or name.startswith(names)}
+        found = {
+            name: chart.figure()
+            for name, _, chart in every
+            if not names or name.startswith(names)
+        }
         for figure in found.values() if render else ():
             figure.draw_without_rendering()
     return found
@@ -50,7 +61,12 @@ def labels(figure):
 
 def marks(ax, marker):
     """The points of the lines of a panel that have this marker."""
-    return [xy for line in ax.lines if line.get_marker() == marker for xy in np.asarray(line.get_xydata(), float).tolist()]
+    return [
+        xy
+        for line in ax.lines
+        if line.get_marker() == marker
+        for xy in np.asarray(line.get_xydata(), float).tolist()
+    ]
 
 
 REPORT = ["--theta", "0.3", "0.9"]
@@ -60,8 +76,14 @@ REPORT = ["--theta", "0.3", "0.9"]
 def swept(tmp_path_factory):
     """A results folder; its runs fit the program that other tests compile."""
     grid = tmp_path_factory.mktemp("grid") / "grid.yaml"
-    base, axes = "{V: 17, L: 2, n_test: 500}", "{d: [10, 13, 16], N: [8, 40, 200, 1000, 8000]}"
-    grid.write_text(f"schema: 1\nname: small\nbase: {base}\nseeds: {{count: 6}}\nblocks:\n  - axes: {axes}\n")
+    base, axes = (
+        "{V: 17, L: 2, n_test: 500}",
+        "{d: [10, 13, 16], N: [8, 40, 200, 1000, 8000]}",
+    )
+    grid.write_text(
+        f"schema: 1\nname: small\nbase: {base}\nseeds: {{count: 6}}\nblocks:\n  - axes:"
+        f" {axes}\n"
+    )
     out = tmp_path_factory.mktemp("small")
     assert sweep(["--grid", str(grid), "--out", str(out)]) == 0
     return out
@@ -71,7 +93,10 @@ def swept(tmp_path_factory):
 def folder(swept, tmp_path_factory):
     """The same with its report, made by the command in an interpreter of its own."""
     out = shutil.copytree(swept, tmp_path_factory.mktemp("report") / "small")
-    call = f"import sys; import jaxrecall.report as report; report.COUNT_EVERY_SECONDS = 0.0; code = report.main({[str(out), *REPORT]!r})"
+    call = (
+        "import sys; import jaxrecall.report as report; report.COUNT_EVERY_SECONDS ="
+        f" 0.0; code = report.main({[str(out), *REPORT]!r})"
+    )
     ran = python(f"{call}; assert 'jax' not in sys.modules; sys.exit(code)")
     assert ran.returncode == 0, ran.stderr
     (out / "told.txt").write_text(ran.stdout)
@@ -95,7 +120,9 @@ class Tags(HTMLParser):
         self.open += [tag] * (tag not in self.VOID)
         for name, value in attrs:
             self.ids += [value] * (name == "id")
-            self.references += [value] * (name in ("src", "href", "xlink:href", "data", "action"))
+            self.references += [value] * (
+                name in ("src", "href", "xlink:href", "data", "action")
+            )
             self.references += re.findall(r"url\((.*?)\)", value or "")
 
     def handle_startendtag(self, tag, attrs):
@@ -111,10 +138,16 @@ def test_the_page_is_whole_and_needs_nothing_from_outside(folder):
     page = Tags(text)
     assert page.open == []
     assert not {"script", "link", "img", "iframe", "object"} & set(page.tags)
-    assert [reference for reference in page.references if not reference.startswith(("#", "data:image/png"))] == []
+    assert [
+        reference
+        for reference in page.references
+        if not reference.startswith(("#", "data:image/png"))
+    ] == []
     assert "@import" not in text
     assert len(page.ids) == len(set(page.ids))
-    assert {reference[1:] for reference in page.references if reference[0] == "#"} <= set(page.ids)
+    assert {
+        reference[1:] for reference in page.references if reference[0] == "#"
+    } <= set(page.ids)
     assert len(text) < 2e6
 
 
@@ -122,7 +155,11 @@ def test_every_picture_is_on_the_page_and_in_both_files(folder):
     page = Tags((folder / "report.html").read_text())
     figures = folder / "report-figures"
     names = {path.stem for path in figures.iterdir()}
-    assert {"accuracy", "critical-n", "critical-n-0.9", "phase", "collapse"} == names <= set(page.ids)
+    assert (
+        {"accuracy", "critical-n", "critical-n-0.9", "phase", "collapse"}
+        == names
+        <= set(page.ids)
+    )
     for name in names:
         assert (figures / f"{name}.pdf").read_bytes().startswith(b"%PDF")
         assert (figures / f"{name}.png").read_bytes().startswith(b"\x89PNG")
@@ -139,10 +176,20 @@ def test_the_page_has_the_tables_and_where_they_come_from(folder):
         assert f"^{value:.2f}  95 % interval" in text
     assert "<th>N*</th>" in text
     assert "3 cells (d vary), 90 rows, 6 seeds." in text
-    for fact in ("ok (90 rows)", "6, from 0 to 5", "jaxlib", "python -m jaxrecall.report", "--grid", "name: small"):
+    for fact in (
+        "ok (90 rows)",
+        "6, from 0 to 5",
+        "jaxlib",
+        "python -m jaxrecall.report",
+        "--grid",
+        "name: small",
+    ):
         assert fact in text
     assert "failed chunks" not in text
-    assert "critical-n-0.9: Critical N at accuracy 0.9" in (folder / "told.txt").read_text()
+    assert (
+        "critical-n-0.9: Critical N at accuracy 0.9"
+        in (folder / "told.txt").read_text()
+    )
 
 
 @pytest.mark.system  # a process of its own draws the report again
@@ -152,7 +199,10 @@ def test_the_same_rows_make_the_same_bytes(swept, folder, tmp_path):
 
     def made(out):
         files = [out / "report.html", *sorted((out / "report-figures").iterdir())]
-        return {path.name: path.read_bytes().replace(str(out).encode(), b"") for path in files}
+        return {
+            path.name: path.read_bytes().replace(str(out).encode(), b"")
+            for path in files
+        }
 
     assert "accuracy.pdf" in made(again)
     assert made(again) == made(folder)
@@ -163,7 +213,9 @@ def test_a_results_folder_is_fitted_in_place_and_stays_one(swept, tmp_path, caps
     for name in ("once", "again"):
         out = shutil.copytree(swept, tmp_path / name)
         capsys.readouterr()
-        assert fit_cli.main([str(out), "--theta", "0.3", "0.4", "--resamples", "100"]) == 0
+        assert (
+            fit_cli.main([str(out), "--theta", "0.3", "0.4", "--resamples", "100"]) == 0
+        )
         told = capsys.readouterr().out
         assert "theta = 0.4:" in told
         assert "theta = 0.3: 3 cells: 3 cross" in told
@@ -180,13 +232,28 @@ def test_failures_and_old_pictures(folder, tmp_path):
     out = tmp_path / "copy"
     shutil.copytree(folder, out)
     Store(out).note(
-        "failures/x", {"runs": [["0" * 16, 7]], "error": "Boom\nat line 3", "host": "box7", "bucket": "16x8", "repeat": "python -m again"}
+        "failures/x",
+        {
+            "runs": [["0" * 16, 7]],
+            "error": "Boom\nat line 3",
+            "host": "box7",
+            "bucket": "16x8",
+            "repeat": "python -m again",
+        },
     )
     figures = out / "report-figures"
     (figures / "decoders.pdf").write_text("of an earlier call")
     (figures / "mine.txt").write_text("of the user")
-    assert cli.main([str(out), "--resamples", "100", "--surrogate", "0", "--format", "svg"]) == 0
-    assert "<td>failed chunks</td><td>1, which the command status lists</td>" in (out / "report.html").read_text()
+    assert (
+        cli.main(
+            [str(out), "--resamples", "100", "--surrogate", "0", "--format", "svg"]
+        )
+        == 0
+    )
+    assert (
+        "<td>failed chunks</td><td>1, which the command status lists</td>"
+        in (out / "report.html").read_text()
+    )
     assert not (figures / "decoders.pdf").exists()
     assert not (figures / "critical-n-0.9.pdf").exists()
     assert (figures / "mine.txt").exists()
@@ -194,29 +261,58 @@ def test_failures_and_old_pictures(folder, tmp_path):
 
 def test_points_are_thresholds_and_lines_the_law_unless_the_fit_rejects_it():
     straight = uncovered(table({"d": [32, 64, 128, 256]}, law))
-    bent = uncovered(table({"d": [32, 64, 128, 256]}, lambda c: law(c) * (4 if c["d"] in (32, 256) else 1)))
+    bent = uncovered(
+        table(
+            {"d": [32, 64, 128, 256]},
+            lambda c: law(c) * (4 if c["d"] in (32, 256) else 1),
+        )
+    )
     for frame, rejected in ((straight, False), (bent, True)):
         figure = drawn(frame, "critical")["critical-n"]
         found = fit(frame, [0.5])
         stars = found.thresholds.query("record")["N_star"]
-        np.testing.assert_allclose(marks(figure.axes[0], "o"), np.column_stack([[32, 64, 128, 256], stars]))
-        ends = {tuple(path.vertices[:, 1]) for bars in figure.axes[0].collections for path in bars.get_paths()}
-        assert {(row.lo, row.hi) for row in found.thresholds.itertuples() if 0 < row.lo < row.hi < np.inf} <= ends
+        np.testing.assert_allclose(
+            marks(figure.axes[0], "o"), np.column_stack([[32, 64, 128, 256], stars])
+        )
+        ends = {
+            tuple(path.vertices[:, 1])
+            for bars in figure.axes[0].collections
+            for path in bars.get_paths()
+        }
+        assert {
+            (row.lo, row.hi)
+            for row in found.thresholds.itertuples()
+            if 0 < row.lo < row.hi < np.inf
+        } <= ends
         assert ("law, fitted" in labels(figure)) != rejected
         assert figure.axes[0].get_ylabel() == "N* at accuracy 0.5 (samples)"
-    (line,) = [line.get_ydata() for line in drawn(straight, "critical")["critical-n"].axes[0].lines if line.get_linestyle() == "-"]
+    (line,) = [
+        line.get_ydata()
+        for line in drawn(straight, "critical")["critical-n"].axes[0].lines
+        if line.get_linestyle() == "-"
+    ]
     exponent = fit(straight, [0.5]).exponents["exponent"].iloc[0]
     np.testing.assert_allclose(np.diff(np.log(line)), exponent * np.log(2))
 
 
 def test_cells_without_a_threshold_are_marked_where_they_were_tried():
     frame = table(
-        {"d": [16, 32, 64, 128]}, lambda c: {16: 1000, 32: 1e7, 64: 1000, 128: 5}[c["d"]], ceiling=lambda c: 0.3 if c["d"] == 16 else 1.0
+        {"d": [16, 32, 64, 128]},
+        lambda c: {16: 1000, 32: 1e7, 64: 1000, 128: 5}[c["d"]],
+        ceiling=lambda c: 0.3 if c["d"] == 16 else 1.0,
     )
     for name, figure in drawn(frame, "critical", "phase").items():
-        assert {"levels off before", "not reached, crosses above", "crosses below"} <= set(labels(figure)), name
+        assert {
+            "levels off before",
+            "not reached, crosses above",
+            "crosses below",
+        } <= set(labels(figure)), name
         ax = figure.axes[0]
-        assert [marks(ax, marker) for marker in "X^v"] == [[[16, LEVELS[-1]]], [[32, LEVELS[-1]]], [[128, LEVELS[0]]]]
+        assert [marks(ax, marker) for marker in "X^v"] == [
+            [[16, LEVELS[-1]]],
+            [[32, LEVELS[-1]]],
+            [[128, LEVELS[0]]],
+        ]
         low, high = ax.get_ylim()
         assert low < LEVELS[0] < LEVELS[-1] < high
 
@@ -224,12 +320,20 @@ def test_cells_without_a_threshold_are_marked_where_they_were_tried():
 def test_what_was_not_tested_is_hatched_and_not_filled_in():
     frame = uncovered(table(GRID, law))
     assert "not tested" not in labels(drawn(frame, "phase")["phase"])
-    gap = frame[~((frame["d"] == 64) & (frame["L"] == 8) & frame["N"].isin(LEVELS[3:5]))]
+    gap = frame[
+        ~((frame["d"] == 64) & (frame["L"] == 8) & frame["N"].isin(LEVELS[3:5]))
+    ]
     figure = drawn(gap, "phase")["phase"]
     assert "not tested" in labels(figure)
     ax = figure.axes[0]
     assert ax.patch.get_hatch()
-    means = gap[gap["L"] == 8].assign(p=lambda f: f["n_correct"] / f["n_test"]).groupby(["N", "d"])["p"].mean().unstack()
+    means = (
+        gap[gap["L"] == 8]
+        .assign(p=lambda f: f["n_correct"] / f["n_test"])
+        .groupby(["N", "d"])["p"]
+        .mean()
+        .unstack()
+    )
     shown = ax.collections[0].get_array()
     assert shown.mask.tolist() == means.isna().to_numpy().tolist()
     np.testing.assert_allclose(shown.compressed(), means.to_numpy()[means.notna()])
@@ -238,36 +342,71 @@ def test_what_was_not_tested_is_hatched_and_not_filled_in():
 
 def test_a_map_has_the_thresholds_and_theory_along_N_and_else_a_contour():
     frame = table({"d": [32, 64], "V": [64, 128]}, law, LEVELS[::2])
-    figures = drawn(frame, "phase", phase=[("d", "N"), ("N", "d"), ("N / d", "d"), ("d", "V")], render=True)
+    figures = drawn(
+        frame,
+        "phase",
+        phase=[("d", "N"), ("N", "d"), ("N / d", "d"), ("d", "V")],
+        render=True,
+    )
     assert [*figures] == ["phase", "phase-N-d", "phase-N-by-d-d", "phase-d-V"]
     stars = fit(frame, [0.5]).thresholds.query("record and V == 64")
-    np.testing.assert_allclose(marks(figures["phase"].axes[0], "o"), stars[["d", "N_star"]])
-    np.testing.assert_allclose(sorted(marks(figures["phase-N-d"].axes[0], "o")), sorted(stars[["N_star", "d"]].to_numpy().tolist()))
+    np.testing.assert_allclose(
+        marks(figures["phase"].axes[0], "o"), stars[["d", "N_star"]]
+    )
+    np.testing.assert_allclose(
+        sorted(marks(figures["phase-N-d"].axes[0], "o")),
+        sorted(stars[["N_star", "d"]].to_numpy().tolist()),
+    )
     assert all("theory" in labels(figures[name]) for name in figures)
     shown = [ax for ax in figures["phase-d-V"].axes if ax.get_visible()]
-    assert len(shown) == len(LEVELS[::2]) + 1  # a panel for each N, and the scale of the colours
-    assert any(hasattr(shown, "levels") for ax in figures["phase-d-V"].axes for shown in ax.collections)
+    assert (
+        len(shown) == len(LEVELS[::2]) + 1
+    )  # a panel for each N, and the scale of the colours
+    assert any(
+        hasattr(shown, "levels")
+        for ax in figures["phase-d-V"].axes
+        for shown in ax.collections
+    )
 
 
 def test_a_pixel_never_holds_two_cells():
-    same = uncovered(table({"d": [32, 64], "m": [0, 32, 64]}, law, LEVELS[::3]))  # m * d = 2048 twice, 0 twice
+    same = uncovered(
+        table({"d": [32, 64], "m": [0, 32, 64]}, law, LEVELS[::3])
+    )  # m * d = 2048 twice, 0 twice
     figure = drawn(same, "phase", phase=[("m * d", "N")], render=True)["phase-mxd-N"]
     panels = [ax for ax in figure.axes if ax.get_title()]
     assert [ax.get_title() for ax in panels] == ["d = 32", "d = 64"]
-    assert sum((~np.ma.getmaskarray(ax.collections[0].get_array())).sum() for ax in panels) == 6 * 3
+    assert (
+        sum((~np.ma.getmaskarray(ax.collections[0].get_array())).sum() for ax in panels)
+        == 6 * 3
+    )
 
 
 def traced(axes, steps=(3, 10, 100), levels=LEVELS[3:5]):
     """Rows of runs that train on: N* falls as 1 / sqrt(step), the loss too."""
-    each = [table(axes, lambda c, less=step**-0.5: 4 * law(c) * less, levels).assign(step=step, loss=step**-0.5) for step in steps]
-    return pd.concat(each, ignore_index=True).assign(steps=steps[-1], start="three_step", trains="VW")
+    each = [
+        table(axes, lambda c, less=step**-0.5: 4 * law(c) * less, levels).assign(
+            step=step, loss=step**-0.5
+        )
+        for step in steps
+    ]
+    return pd.concat(each, ignore_index=True).assign(
+        steps=steps[-1], start="three_step", trains="VW"
+    )
 
 
 def test_runs_that_train_on_are_drawn_at_the_last_step():
     frame = traced({"d": [32, 64]})
     figures = drawn(frame, render=True)
-    mean = frame.assign(p=frame["n_correct"] / frame["n_test"]).groupby(["N", "d", "step"])["p"].mean()
-    np.testing.assert_allclose(figures["accuracy"].axes[0].lines[0].get_ydata(), mean.unstack("N").loc[(32, 100)])
+    mean = (
+        frame.assign(p=frame["n_correct"] / frame["n_test"])
+        .groupby(["N", "d", "step"])["p"]
+        .mean()
+    )
+    np.testing.assert_allclose(
+        figures["accuracy"].axes[0].lines[0].get_ydata(),
+        mean.unstack("N").loc[(32, 100)],
+    )
     assert "theory" not in labels(figures["accuracy"])
 
 
@@ -275,21 +414,43 @@ def test_theory_is_drawn_where_it_holds_and_says_what_it_assumes():
     frame = table({"d": [32, 64]}, law)
     known = drawn(frame, "accuracy")["accuracy"]
     assert "theory" in labels(known)
-    dashed = [np.asarray(line.get_xydata()) for line in known.axes[0].lines if line.is_dashed()]
+    dashed = [
+        np.asarray(line.get_xydata())
+        for line in known.axes[0].lines
+        if line.is_dashed()
+    ]
     for N, p in dashed[0]:
-        assert p == predicted(theory.accuracy, {"V": 64, "d": 32, "L": 8, "m": 0, "N": N}, N)
-    assert not any("theory" in label for figure in drawn(uncovered(frame)).values() for label in labels(figure))
-    assert "Theory does not cover 2 of 2 cells (s: got 1.0; " in summary(Runs.of(uncovered(frame), "N"))
+        assert p == predicted(
+            theory.accuracy, {"V": 64, "d": 32, "L": 8, "m": 0, "N": N}, N
+        )
+    assert not any(
+        "theory" in label
+        for figure in drawn(uncovered(frame)).values()
+        for label in labels(figure)
+    )
+    assert "Theory does not cover 2 of 2 cells (s: got 1.0; " in summary(
+        Runs.of(uncovered(frame), "N")
+    )
 
 
 def test_theory_that_assumes_locked_attention_is_not_drawn_where_it_was_measured_open():
-    frame = table({"d": [128, 256], "m": [32]}, lambda c: 1000.0, (64, 256, 1024, 4096), seeds=2)
+    frame = table(
+        {"d": [128, 256], "m": [32]}, lambda c: 1000.0, (64, 256, 1024, 4096), seeds=2
+    )
     frame = frame.assign(activation="relu", embedding="orthogonal")
     name = "theory, assumes locked attention"
-    assert all(name in labels(figure) for figure in drawn(frame, "accuracy", "critical", "phase").values())
-    frame["attention_mass"] = np.where((frame["d"] == 256) & (frame["N"] > 256), 0.99, 0.4)
+    assert all(
+        name in labels(figure)
+        for figure in drawn(frame, "accuracy", "critical", "phase").values()
+    )
+    frame["attention_mass"] = np.where(
+        (frame["d"] == 256) & (frame["N"] > 256), 0.99, 0.4
+    )
     ax = drawn(frame, "accuracy")["accuracy"].axes[0]
-    assert [xy[np.isfinite(xy[:, 1]), 0].tolist() for xy in (line.get_xydata() for line in ax.lines if line.is_dashed())] == [
+    assert [
+        xy[np.isfinite(xy[:, 1]), 0].tolist()
+        for xy in (line.get_xydata() for line in ax.lines if line.is_dashed())
+    ] == [
         [],
         [1024, 4096],
     ]
@@ -298,19 +459,44 @@ def test_theory_that_assumes_locked_attention_is_not_drawn_where_it_was_measured
 
 def test_a_law_is_predicted_with_its_numbers(monkeypatch):
     asked = []
-    monkeypatch.setattr(theory.Model, "from_fields", lambda values: asked.append(values))
-    at = {"V": 64, "d": 32, "L": 8, "embedding": "toy", "embedding.rho": 0.3, "embedding.s": 2.0, "tokens.s": np.nan, "N": 77}
+    monkeypatch.setattr(
+        theory.Model, "from_fields", lambda values: asked.append(values)
+    )
+    at = {
+        "V": 64,
+        "d": 32,
+        "L": 8,
+        "embedding": "toy",
+        "embedding.rho": 0.3,
+        "embedding.s": 2.0,
+        "tokens.s": np.nan,
+        "N": 77,
+    }
     predicted(lambda model: 0.5, at)
-    assert {"V": 64, "d": 32, "L": 8, "embedding": "toy(rho=0.3, s=2.0)", "N": 77} in asked
+    assert {
+        "V": 64,
+        "d": 32,
+        "L": 8,
+        "embedding": "toy(rho=0.3, s=2.0)",
+        "N": 77,
+    } in asked
 
 
 def along_V():
-    """A results table of a search along V, for which N follows V; what it knows of its search comes with the file."""
+    """A results table of a search along V, for which N follows V; what it knows of its
+    search comes with the file.
+    """
     rows = [
         {"V": V, "N": 8 * V, "d": d, "L": 8, "m": 0, "seed": seed, "n_test": 1000}
-        | {"n_correct": round(1000 / (1 + (V / (3 * d)) ** 2 * np.exp(0.1 * (seed - 3.5))))}
-        for d in (16, 32, 64) for V in (16, 23, 32, 45, 64, 91, 128, 181, 256, 362) for seed in range(8)
-    ]  # fmt: skip
+        | {
+            "n_correct": round(
+                1000 / (1 + (V / (3 * d)) ** 2 * np.exp(0.1 * (seed - 3.5)))
+            )
+        }
+        for d in (16, 32, 64)
+        for V in (16, 23, 32, 45, 64, 91, 128, 181, 256, 362)
+        for seed in range(8)
+    ]
     frame = pd.DataFrame(rows)
     frame.attrs.update(axes=["d", "V"], searched="V")
     return frame
@@ -319,7 +505,10 @@ def along_V():
 def test_a_report_of_a_search_along_another_axis_shows_its_crossings(tmp_path):
     frame = along_V()
     meta = {b"jaxrecall": json.dumps(frame.attrs).encode()}
-    pq.write_table(pa.Table.from_pandas(frame).replace_schema_metadata(meta), tmp_path / "t.parquet")
+    pq.write_table(
+        pa.Table.from_pandas(frame).replace_schema_metadata(meta),
+        tmp_path / "t.parquet",
+    )
     assert cli.main([str(tmp_path / "t.parquet"), "--format", "svg"]) == 0
     assert {path.name for path in (tmp_path / "t-report-figures").iterdir()} == {
         "accuracy.svg",
@@ -336,16 +525,33 @@ def test_a_report_of_a_search_along_another_axis_shows_its_crossings(tmp_path):
 
 
 def test_a_report_takes_panels_and_arithmetic_along_x():
-    frame = table({"d": [32, 64], "m": [0, 16, 64]}, lambda c: 1000 * c["d"] / 32 / max(1, c["m"] / 8))
+    frame = table(
+        {"d": [32, 64], "m": [0, 16, 64]},
+        lambda c: 1000 * c["d"] / 32 / max(1, c["m"] / 8),
+    )
     both = [frame[frame["m"] > 0].assign(activation=name) for name in ("gelu", "relu")]
-    frame = uncovered(pd.concat([frame[frame["m"] == 0].assign(activation="none"), *both], ignore_index=True))
-    figures = drawn(frame, "critical", "accuracy-against", x="m * d", lines="d", panels=["activation"], render=True)
+    frame = uncovered(
+        pd.concat(
+            [frame[frame["m"] == 0].assign(activation="none"), *both], ignore_index=True
+        )
+    )
+    figures = drawn(
+        frame,
+        "critical",
+        "accuracy-against",
+        x="m * d",
+        lines="d",
+        panels=["activation"],
+        render=True,
+    )
     for name in ("critical-n", "accuracy-against"):
-        assert [ax.get_title() for ax in figures[name].axes if ax.get_visible()][:3] != []
+        assert [ax.get_title() for ax in figures[name].axes if ax.get_visible()][
+            :3
+        ] != []
         assert figures[name].get_supxlabel() == "m * d"
-    assert [ax.get_title() for ax in figures["critical-n"].axes if ax.get_visible()] == [
-        f"activation = {name}" for name in ("gelu", "none", "relu")
-    ]
+    assert [
+        ax.get_title() for ax in figures["critical-n"].axes if ax.get_visible()
+    ] == [f"activation = {name}" for name in ("gelu", "none", "relu")]
 
 
 def test_the_page_has_contents_and_a_dark_mode(folder):
@@ -365,18 +571,45 @@ def test_the_command_tells_how_far_it_is(folder):
 
 
 REFUSED = {
-    "no such axis": (["--x", "foo"], "x: 'foo' has no foo; allowed: N, V, d, L, m and arithmetic"),
+    "no such axis": (
+        ["--x", "foo"],
+        "x: 'foo' has no foo; allowed: N, V, d, L, m and arithmetic",
+    ),
     "it does not vary": (["--lines", "V"], "lines: 'V'; allowed, as these vary: d, L"),
     "twice": (["--x", "d", "--panels", "d"], "x, lines, panels: d more than once"),
-    "unknown in a phase": (["--phase", "m * width", "N"], "phase: 'm * width' has no width; allowed: N, V, d, L, m and arithmetic"),
-    "unknown along x": (["--x", "m * width"], "x: 'm * width' has no width; allowed: N, V, d, L, m and arithmetic, as in 'm * d'"),
-    "size": (["--size", "3"], "size: got '3'; allowed: column, text, or inches as in 3.4x2.6, each 1.5 to 20"),
+    "unknown in a phase": (
+        ["--phase", "m * width", "N"],
+        "phase: 'm * width' has no width; allowed: N, V, d, L, m and arithmetic",
+    ),
+    "unknown along x": (
+        ["--x", "m * width"],
+        (
+            "x: 'm * width' has no width; allowed: N, V, d, L, m and arithmetic, as in"
+            " 'm * d'"
+        ),
+    ),
+    "size": (
+        ["--size", "3"],
+        "size: got '3'; allowed: column, text, or inches as in 3.4x2.6, each 1.5 to 20",
+    ),
     "too large": (["--size", "900x2"], "size: got '900x2'"),
-    "style": (["--style", "no.mplstyle"], "style: got 'no.mplstyle'; no such file, nor a style of matplotlib; allowed: a .mplstyle file"),
+    "style": (
+        ["--style", "no.mplstyle"],
+        (
+            "style: got 'no.mplstyle'; no such file, nor a style of matplotlib;"
+            " allowed: a .mplstyle file"
+        ),
+    ),
     "no expression": (["--phase", "m *", "N"], "phase: 'm *': is no expression"),
-    "no number": (["--phase", "d / m", "N"], "phase: 'd / m': division by zero, at d=32, m=0"),
+    "no number": (
+        ["--phase", "d / m", "N"],
+        "phase: 'd / m': division by zero, at d=32, m=0",
+    ),
     "same axis": (["--phase", "d", "d"], "phase: 'd' twice; allowed: two axes"),
-    "theta": (["--theta", "1.5"], "theta: got 1.5; allowed: fractions between 0 and 1, up to 1000 of them"),
+    "theta": (
+        ["--theta", "1.5"],
+        "theta: got 1.5; allowed: fractions between 0 and 1, up to 1000 of them",
+    ),
     "a folder for a page": (["--out", "."], "--out: . is a folder; allowed: a file"),
 }
 

@@ -19,17 +19,46 @@ from jaxrecall.model.point import FIELDS
 from jaxrecall.sweep.grid import read_grid
 from jaxrecall.sweep.search import OUTCOMES
 
-README, FRONT = ((ROOT / f"{folder}README.md").read_text() for folder in ("results/", ""))
+README, FRONT = (
+    (ROOT / f"{folder}README.md").read_text() for folder in ("results/", "")
+)
 POOL, THEORY = ((ROOT / f"docs/{page}.md").read_text() for page in ("laws", "theory"))
 REPORTED = ["capacity", "mlp", "bound", "phase"]
 UNREPORTED = ["pool", "noise", "zipf", "phase-mlp", "map", "held-out-levels"]
-SEARCHED = ["law", "law-exact", "law-long", "embeddings", "sensitivity", "width", "storage", "storage-long"]
-QUICK = ["embeddings", "activations", "sensitivity", "storage", "structure_sides", "zipf_mends"]
+SEARCHED = [
+    "law",
+    "law-exact",
+    "law-long",
+    "embeddings",
+    "sensitivity",
+    "width",
+    "storage",
+    "storage-long",
+]
+QUICK = [
+    "embeddings",
+    "activations",
+    "sensitivity",
+    "storage",
+    "structure_sides",
+    "zipf_mends",
+]
 QUICK += ["required_plane", "widths_by_samples", "widths_by_lengths"]
 WITH_THEORY = ["capacity", "bound", "bound_slopes", "bound_exponents"]
 WITH_THEORY += ["law_exponents", "law_lengths", "law_errors", "law_check"]
-WITH_THEORY += ["law_without", "law_without_errors", "law_wide_exponents", "law_wide_errors"]
-WITH_THEORY += ["required_width", "structure_collapse", "structure_critical", "zipf_critical", "zipf_cause"]
+WITH_THEORY += [
+    "law_without",
+    "law_without_errors",
+    "law_wide_exponents",
+    "law_wide_errors",
+]
+WITH_THEORY += [
+    "required_width",
+    "structure_collapse",
+    "structure_critical",
+    "zipf_critical",
+    "zipf_cause",
+]
 ERRORS = ["exhaustive", "critical_sizes", "held_out"]
 OF_POOLS = ["pool_summary"]
 SEARCHED += ["held-out", "orthogonal", "width-gaussian"]
@@ -39,9 +68,14 @@ WITH_THEORY += ["twelve_cells", "dimension_by_length"]
 
 @pytest.mark.parametrize("name", [*REPORTED, *UNREPORTED])
 def test_a_study_holds_the_runs_of_its_grid(name):
-    grid, folder = read_grid(ROOT / f"sweeps/{name}.yaml"), ROOT / "results/study" / name
+    grid, folder = (
+        read_grid(ROOT / f"sweeps/{name}.yaml"),
+        ROOT / "results/study" / name,
+    )
     rows = jaxrecall.load(folder)
-    assert runs_of(rows) == {(p.point_id, seed) for p in grid.points for seed in grid.seeds}
+    assert runs_of(rows) == {
+        (p.point_id, seed) for p in grid.points for seed in grid.seeds
+    }
     assert set(rows["code_version"]) == {CODE_VERSION}
     assert json.loads((folder / "manifest.json").read_text())["grid"]["name"] == name
     assert name in UNREPORTED or "<svg" in (folder / "report.html").read_text()
@@ -53,26 +87,54 @@ def runs_of(rows):
 
 def test_the_decoders_of_the_study_are_those_of_the_example(monkeypatch):
     monkeypatch.syspath_prepend(ROOT / "examples")
-    grid, rows = read_grid(ROOT / "examples/decoders.yaml"), jaxrecall.load(ROOT / "results/study/decoders")
-    assert runs_of(rows) == {(p.point_id, seed) for p in grid.points for seed in grid.seeds}
+    grid, rows = (
+        read_grid(ROOT / "examples/decoders.yaml"),
+        jaxrecall.load(ROOT / "results/study/decoders"),
+    )
+    assert runs_of(rows) == {
+        (p.point_id, seed) for p in grid.points for seed in grid.seeds
+    }
     first = rows[(rows["seed"] == 0) & (rows["d"] == 256)].nsmallest(1, "N").iloc[0]
-    small = {"base": {name: int(first[name]) for name in ("V", "d", "L", "N")}, "blocks": [{"axes": {"trigger_in_value": [True]}}]}
-    again = jaxrecall.run(small, seeds=1, progress=False, simulator=importlib.import_module("decoders").simulator).iloc[0]
+    small = {
+        "base": {name: int(first[name]) for name in ("V", "d", "L", "N")},
+        "blocks": [{"axes": {"trigger_in_value": [True]}}],
+    }
+    again = jaxrecall.run(
+        small,
+        seeds=1,
+        progress=False,
+        simulator=importlib.import_module("decoders").simulator,
+    ).iloc[0]
     for name in ("matched_accuracy", "whitened_accuracy", "assignment_accuracy"):
-        assert again[name] == pytest.approx(first[name], abs=0.005)  # scores that are almost equal may round either way
+        assert again[name] == pytest.approx(
+            first[name], abs=0.005
+        )  # scores that are almost equal may round either way
 
 
-@pytest.mark.parametrize("name", [*REPORTED, "late", "pool", "noise", "phase-mlp", "map", *SEARCHED])
+@pytest.mark.parametrize(
+    "name", [*REPORTED, "late", "pool", "noise", "phase-mlp", "map", *SEARCHED]
+)
 def test_theory_covers_every_point_of_a_study_that_ends_with_the_recipe(name):
     rows = jaxrecall.load(ROOT / "results/study" / name, last=True)
-    rows = rows.drop_duplicates([column for column in rows if column != "N" and (column in FIELDS or "." in column)])
-    refused = [predicted(lambda model: model, row) is None for row in rows.to_dict("records")]
+    rows = rows.drop_duplicates(
+        [
+            column
+            for column in rows
+            if column != "N" and (column in FIELDS or "." in column)
+        ]
+    )
+    refused = [
+        predicted(lambda model: model, row) is None for row in rows.to_dict("records")
+    ]
     assert refused == ((rows["steps"] > 3) | (rows["start"] == "zero")).tolist()
 
 
 @pytest.mark.parametrize("name", [*SEARCHED, "structure"])
 def test_a_search_has_finished_every_cell_of_its_grid(name):
-    grid, folder = read_grid(ROOT / f"sweeps/{name}.yaml"), ROOT / "results/study" / name
+    grid, folder = (
+        read_grid(ROOT / f"sweeps/{name}.yaml"),
+        ROOT / "results/study" / name,
+    )
     found = json.loads((folder / "search.json").read_text())
     assert len(found["cells"]) == len(grid.points) * len(grid.search.theta)
     assert {cell["outcome"] for cell in found["cells"]} <= {*OUTCOMES} - {"unfinished"}
@@ -86,16 +148,42 @@ def test_figures_are_there_and_the_results_take_little_room():
     assert len(figures) > 5
     for path in figures:
         assert (ROOT / "results" / path).exists(), path
-    shipped = [*(ROOT / "results").glob("*"), *(ROOT / "results/study").rglob("*")]  # other folders there are of whoever runs a sweep
+    shipped = [
+        *(ROOT / "results").glob("*"),
+        *(ROOT / "results/study").rglob("*"),
+    ]  # other folders there are of whoever runs a sweep
     assert sum(path.stat().st_size for path in shipped if path.is_file()) < 25e6
 
 
-@pytest.mark.parametrize("table", [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in (*WITH_THEORY, *OF_POOLS, *ERRORS))])
+@pytest.mark.parametrize(
+    "table",
+    [
+        *QUICK,
+        *(
+            pytest.param(name, marks=pytest.mark.slow)
+            for name in (*WITH_THEORY, *OF_POOLS, *ERRORS)
+        ),
+    ],
+)
 def test_the_tables_are_printed_by_the_script(monkeypatch, table):
     monkeypatch.syspath_prepend(ROOT / "results")
     tables = importlib.import_module("tables")
-    print_table = next(found for found in (*tables.LAW, *tables.CLAIMS, *tables.POOL, *tables.theory.TABLES) if found.__name__ == table)
-    page = POOL if table in OF_POOLS else THEORY if table in ERRORS else FRONT if table == "dimension_by_length" else README
+    print_table = next(
+        found
+        for found in (*tables.LAW, *tables.CLAIMS, *tables.POOL, *tables.theory.TABLES)
+        if found.__name__ == table
+    )
+    page = (
+        POOL
+        if table in OF_POOLS
+        else (
+            THEORY
+            if table in ERRORS
+            else FRONT
+            if table == "dimension_by_length"
+            else README
+        )
+    )
     printed = print_table()
     heading, _, *rows = printed.splitlines()
     shown = page.split(f"{heading}\n")[1].split("\n\n")[0].splitlines()[1:]
@@ -108,10 +196,16 @@ def test_a_cell_of_the_planes_says_what_keeps_accuracy_below_one_half(monkeypatc
     planes = importlib.import_module("planes")
     table = planes.cells()
     assert {"mlp", "bias", "gradient", "memory", "recall"} <= {*table["state"]}
-    rows = jaxrecall.load(ROOT / "results/study/phase-mlp").set_index(planes.KEY).sort_index()
+    rows = (
+        jaxrecall.load(ROOT / "results/study/phase-mlp")
+        .set_index(planes.KEY)
+        .sort_index()
+    )
     for cell in table.sample(60, random_state=0).to_dict("records"):
         mine = rows.loc[tuple(cell[name] for name in planes.KEY)]
-        parts = mine[["noise_mlp", "noise_bias", "noise_gradient", "noise_leakage"]].median()
+        parts = mine[
+            ["noise_mlp", "noise_bias", "noise_gradient", "noise_leakage"]
+        ].median()
         fails = mine["attention_top1"].mean() < 0.9
         below = parts.idxmax().removeprefix("noise_") if fails else "memory"
         assert cell["state"] == ("recall" if mine["accuracy"].mean() > 0.5 else below)
@@ -132,45 +226,90 @@ def test_the_effective_dimension_is_that_of_the_eigenvalues(structure, V, centre
     Z = np.random.default_rng(V).normal(size=(V, 20)) * np.arange(1, 21) ** -0.7 + 0.3
     S = np.cov(Z.T, bias=True) if centred else Z.T @ Z / V
     eigenvalues = np.linalg.eigvalsh(S)
-    assert structure.effective_dimension(Z, centred) == pytest.approx(eigenvalues.sum() ** 2 / (eigenvalues**2).sum())
+    assert structure.effective_dimension(Z, centred) == pytest.approx(
+        eigenvalues.sum() ** 2 / (eigenvalues**2).sum()
+    )
 
 
 def test_the_effective_dimension_of_independent_rows(structure):
     Z = np.random.default_rng(0).normal(size=(300, 200))
-    assert 1 / structure.effective_dimension(Z) == pytest.approx(1 / 300 + 1 / 200, rel=0.02)
+    assert 1 / structure.effective_dimension(Z) == pytest.approx(
+        1 / 300 + 1 / 200, rel=0.02
+    )
 
 
 def test_the_given_table_of_the_study_is_what_its_script_writes(structure):
     kept = np.load(ROOT / "sweeps/structure.npy")
-    np.testing.assert_allclose(kept.astype(np.float32), structure.learned_table().astype(np.float32), rtol=2e-3)
+    np.testing.assert_allclose(
+        kept.astype(np.float32), structure.learned_table().astype(np.float32), rtol=2e-3
+    )
 
 
 @pytest.mark.parametrize("inside", [True, False])
 def test_the_gradient_of_infinitely_many_samples_is_that_of_many(monkeypatch, inside):
     monkeypatch.syspath_prepend(ROOT / "results")
     zipf = importlib.import_module("zipf")
-    point = Point(V=6, N=200000, d=8, L=3, n_test=1, eta=1e-9, tokens="zipf", noise_tokens="zipf(s=0.5)", trigger_in_value=inside)
+    point = Point(
+        V=6,
+        N=200000,
+        d=8,
+        L=3,
+        n_test=1,
+        eta=1e-9,
+        tokens="zipf",
+        noise_tokens="zipf(s=0.5)",
+        trigger_in_value=inside,
+    )
     r = jaxrecall.realize(point, 0)
     many = jaxrecall.three_step(r, point).w
-    tables = tuple(np.asarray(table, np.float64) for table in (r.Z_in, r.Z_out[r.perm], r.z_trig, r.z_eos))
+    tables = tuple(
+        np.asarray(table, np.float64)
+        for table in (r.Z_in, r.Z_out[r.perm], r.z_trig, r.z_eos)
+    )
     p, q = (shares(law, 6) for law in point.token_laws)
-    endless = zipf.population_w(tables, p, q, 3, inside, "uniform") * point.kappa * 9 * 6 * (tables[3] @ tables[3])
+    endless = (
+        zipf.population_w(tables, p, q, 3, inside, "uniform")
+        * point.kappa
+        * 9
+        * 6
+        * (tables[3] @ tables[3])
+    )
     np.testing.assert_allclose(many, endless, atol=0.02 * np.linalg.norm(endless))
     known = zipf.population_w(tables, p, q, 3, inside, "frequencies")
     assert abs(known @ endless) < 0.99 * np.linalg.norm(known) * np.linalg.norm(endless)
 
 
 def test_scripts_of_results_use_the_public_interface_alone_and_import_in_no_circle():
-    """A script may import the package, its modules that `jaxrecall.__all__` names, and scripts that do not lead back to it."""
-    scripts = {path.stem: ast.parse(path.read_text()) for path in (ROOT / "results").glob("*.py")}
+    """A script may import the package, its modules that `jaxrecall.__all__` names, and
+    scripts that do not lead back to it.
+    """
+    scripts = {
+        path.stem: ast.parse(path.read_text())
+        for path in (ROOT / "results").glob("*.py")
+    }
     modules = {
-        name: {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
-        | {str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+        name: (
+            {
+                alias.name
+                for node in ast.walk(tree)
+                if isinstance(node, ast.Import)
+                for alias in node.names
+            }
+            | {
+                str(node.module)
+                for node in ast.walk(tree)
+                if isinstance(node, ast.ImportFrom)
+            }
+        )
         for name, tree in scripts.items()
     }
     public = {"jaxrecall", *(f"jaxrecall.{name}" for name in jaxrecall.__all__)}
     for name in scripts:
-        assert {module for module in modules[name] if module.partition(".")[0] == "jaxrecall"} <= public, name
+        assert {
+            module
+            for module in modules[name]
+            if module.partition(".")[0] == "jaxrecall"
+        } <= public, name
         reached, todo = set(), [*modules[name] & {*scripts}]
         while todo:
             if (other := todo.pop()) not in reached:

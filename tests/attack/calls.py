@@ -1,4 +1,6 @@
-"""Values of any type in the functions of the package: a result, or a ValueError that says what is wrong."""
+"""Values of any type in the functions of the package: a result, or a ValueError that
+says what is wrong.
+"""
 
 from __future__ import annotations
 
@@ -19,22 +21,44 @@ from jaxrecall import Point, fit, plot, theory
 CALLS = Calls("calls")
 POINT = Point(V=8, N=16, d=4, L=2, n_test=16)
 FRAME = pd.DataFrame([row | MORE for row in RUNS])
-FIELDS = ["V", "N", "d", "L", "m", "pool", "eta", "kappa", "embedding", "activation", "steps", "lr", "exact", "n_test", "tokens"]
+FIELDS = [
+    "V",
+    "N",
+    "d",
+    "L",
+    "m",
+    "pool",
+    "eta",
+    "kappa",
+    "embedding",
+    "activation",
+    "steps",
+    "lr",
+    "exact",
+    "n_test",
+    "tokens",
+]
 MODEL = theory.Model.from_point(POINT)
 
 FUNCTIONS = {
-    "Point": lambda name, value: Point(**{"V": 8, "N": 16, "d": 4, "L": 2, name: value}),
+    "Point": lambda name, value: Point(
+        **{"V": 8, "N": 16, "d": 4, "L": 2, name: value}
+    ),
     "simulate(value)": lambda name, value: jaxrecall.simulate(value, 0),
     "simulate(seed)": lambda name, value: jaxrecall.simulate(POINT, value),
     "realize(value)": lambda name, value: jaxrecall.realize(value, 0),
     "realize(seed)": lambda name, value: jaxrecall.realize(POINT, value),
     "three_step(value)": lambda name, value: jaxrecall.three_step(value, POINT),
-    "three_step(point)": lambda name, value: jaxrecall.three_step(jaxrecall.realize(POINT, 0), value),
+    "three_step(point)": lambda name, value: jaxrecall.three_step(
+        jaxrecall.realize(POINT, 0), value
+    ),
     "load": lambda name, value: jaxrecall.load(value),
     "thresholds": lambda name, value: jaxrecall.thresholds(value),
     "run": lambda name, value: jaxrecall.run(value, progress=False),
     "run(seeds)": lambda name, value: jaxrecall.run(POINT, seeds=value, progress=False),
-    "run(workers)": lambda name, value: jaxrecall.run(POINT, workers=value, progress=False),
+    "run(workers)": lambda name, value: jaxrecall.run(
+        POINT, workers=value, progress=False
+    ),
     "fit(frame)": lambda name, value: fit.fit(value),
     "fit(thetas)": lambda name, value: fit.fit(FRAME, value, resamples=100),
     "fit(resamples)": lambda name, value: fit.fit(FRAME, resamples=value),
@@ -45,11 +69,15 @@ FUNCTIONS = {
     "plot.accuracy(x)": lambda name, value: plot.accuracy(FRAME, x=value),
     "plot.critical_n": lambda name, value: plot.critical_n(value),
     "plot.phase(x)": lambda name, value: plot.phase(FRAME, value),
-    "theory.Model": lambda name, value: theory.Model.from_fields({"V": 8, "d": 4, "L": 2, name: value}),
+    "theory.Model": lambda name, value: theory.Model.from_fields(
+        {"V": 8, "d": 4, "L": 2, name: value}
+    ),
     "theory.critical_N": lambda name, value: theory.critical_N(MODEL, value),
     "theory.accuracy": lambda name, value: theory.accuracy(MODEL, value),
 }
-"""The functions whose arguments are checked, each with any value in the place of one of them."""
+"""The functions whose arguments are checked, each with any value in the place of one of
+them.
+"""
 
 LONG = ("simulate(seed)", "run", "run(seeds)", "run(workers)", "fit(resamples)")
 """Calls that do what they are asked, for long if the number is large."""
@@ -66,11 +94,17 @@ def values(tries: Tries) -> None:
         plt.close("all")
 
     names = st.sampled_from(sorted(FUNCTIONS))
-    drawn(tries, lambda draw: (draw(names), draw(st.sampled_from(FIELDS)), draw(objects())), attempt)
+    drawn(
+        tries,
+        lambda draw: (draw(names), draw(st.sampled_from(FIELDS)), draw(objects())),
+        attempt,
+    )
 
 
 def refused(name: str, field: str, value: Any) -> bool:
-    """Whether a function of the package refuses a value, by an error of the package that says why."""
+    """Whether a function of the package refuses a value, by an error of the package
+    that says why.
+    """
     try:
         CALLS(name, FUNCTIONS[name], field, value)
     except ValueError as error:

@@ -1,4 +1,6 @@
-"""The process of an attack: it tells each try on its standard output, of which the attack itself sees nothing."""
+"""The process of an attack: it tells each try on its standard output, of which the
+attack itself sees nothing.
+"""
 
 import json
 import os
@@ -25,7 +27,9 @@ def main() -> None:
 
     tell({"starts": call})
     module, _, name = call["function"].partition(":")
-    getattr(import_module(module), name)(Tries(call["seed"], call["seconds"], call["most"], tell))
+    getattr(import_module(module), name)(
+        Tries(call["seed"], call["seconds"], call["most"], tell)
+    )
 
 
 if __name__ == "__main__":

@@ -29,19 +29,83 @@ COMMANDS = {
     "examples": examples,
 }
 OPTIONS = {
-    "sweep": "--grid --out --set --json --bucket --json-log --fail-fast --print-schema --workers --shard --engine --worker-resource "
-    "--ray-address --no-such",
+    "sweep": (
+        "--grid --out --set --json --bucket --json-log --fail-fast --print-schema"
+        " --workers --shard --engine --worker-resource --ray-address --no-such"
+    ),
     "status": "--json",
     "fit": "--theta --resamples --where --of --along --step --out --drop",
-    "report": "--theta --resamples --where --of --along --step --out --surrogate --x --lines --panels --phase",
+    "report": (
+        "--theta --resamples --where --of --along --step --out --surrogate --x --lines"
+        " --panels --phase"
+    ),
     "compact": "--prune",
     "embeddings": "--tensor --json",
     "examples": "--to",
 }
-ODD = ["", " ", "-", "--", "-1", "0", "1", "2", "3/2", "1/0", "1/2", "1e3", "nan", "inf", "-inf", "1e400", "N", "d", "V", "d=", "=", "x"]
-ODD += ["9" * 30, "9" * 5000, "a" * 300, "a" * 10_000, "base.V=3", "seeds=2", "base.V=[1,", "local", "ray", "cpu=1", "time=x"]
-ODD += ["16x4", "0x0", "9" * 20 + "x4", "$x_{", "é𝟙\u202e", "\udcff", "\x1b[31m", "a\nb", "\x00", "V > 3", "__import__('os')", "**", "last"]
-ODD += ["array-parallelism=x", "timeout-min=5", "additional-parameters=x", "job-name=a", "GPU=1", "CPU=" + "9" * 20, "all", "3", "file:///"]
+ODD = [
+    "",
+    " ",
+    "-",
+    "--",
+    "-1",
+    "0",
+    "1",
+    "2",
+    "3/2",
+    "1/0",
+    "1/2",
+    "1e3",
+    "nan",
+    "inf",
+    "-inf",
+    "1e400",
+    "N",
+    "d",
+    "V",
+    "d=",
+    "=",
+    "x",
+]
+ODD += [
+    "9" * 30,
+    "9" * 5000,
+    "a" * 300,
+    "a" * 10_000,
+    "base.V=3",
+    "seeds=2",
+    "base.V=[1,",
+    "local",
+    "ray",
+    "cpu=1",
+    "time=x",
+]
+ODD += [
+    "16x4",
+    "0x0",
+    "9" * 20 + "x4",
+    "$x_{",
+    "é𝟙\u202e",
+    "\udcff",
+    "\x1b[31m",
+    "a\nb",
+    "\x00",
+    "V > 3",
+    "__import__('os')",
+    "**",
+    "last",
+]
+ODD += [
+    "array-parallelism=x",
+    "timeout-min=5",
+    "additional-parameters=x",
+    "job-name=a",
+    "GPU=1",
+    "CPU=" + "9" * 20,
+    "all",
+    "3",
+    "file:///",
+]
 PATHS = [
     "tiny",
     "tiny/parts",
@@ -58,7 +122,17 @@ PATHS = [
     "/",
     "~",
 ]
-PATHS += ["/proc", "/dev/null", "/dev/zero", "/proc/self/mem", "file:///tmp/%00x", "file://host/x", "s3://bucket/x", "~nobody/x", "tiny/"]
+PATHS += [
+    "/proc",
+    "/dev/null",
+    "/dev/zero",
+    "/proc/self/mem",
+    "file:///tmp/%00x",
+    "file://host/x",
+    "s3://bucket/x",
+    "~nobody/x",
+    "tiny/",
+]
 
 
 def lines(tries: Tries) -> None:
@@ -89,22 +163,41 @@ def furnish(home: Path) -> None:
 
 
 def line(chance: Any) -> tuple[str, list[str]]:
-    """A command with some arguments. A sweep is only planned, and rows are removed nowhere but here."""
+    """A command with some arguments. A sweep is only planned, and rows are removed
+    nowhere but here.
+    """
     name = chance.choice([*COMMANDS, "sweep", "fit", "report"])
-    words = ["--dry-run", "--grid", chance.choice(["tiny.yaml"] * 6 + PATHS)] if name == "sweep" else []
+    words = (
+        ["--dry-run", "--grid", chance.choice(["tiny.yaml"] * 6 + PATHS)]
+        if name == "sweep"
+        else []
+    )
     reads = name in ("status", "fit", "report", "compact", "embeddings")
-    words += [chance.choice(["tiny"] * 3 + PATHS + ODD)] if reads or chance.random() < 0.3 else []
-    for option in chance.choices(OPTIONS[name].split(), k=chance.choice([0, 1, 1, 2, 3])):
+    words += (
+        [chance.choice(["tiny"] * 3 + PATHS + ODD)]
+        if reads or chance.random() < 0.3
+        else []
+    )
+    for option in chance.choices(
+        OPTIONS[name].split(), k=chance.choice([0, 1, 1, 2, 3])
+    ):
         value = chance.choice(PATHS + ODD)
-        words += [[option, value], [f"{option}={value}"], [option], [value]][chance.choice([0, 0, 1, 1, 1, 2, 3])]
+        words += [[option, value], [f"{option}={value}"], [option], [value]][
+            chance.choice([0, 0, 1, 1, 1, 2, 3])
+        ]
     if name == "fit":
         words += ["--resamples", "100"]
-    return name, words + (["--resamples", "100", "--surrogate", "0"] if name == "report" else [])
+    return name, words + (
+        ["--resamples", "100", "--surrogate", "0"] if name == "report" else []
+    )
 
 
 def called(name: str, words: list[str]) -> tuple[int, str]:
     """The exit code of a command in this process, and what it wrote on stderr."""
-    err, out = io.StringIO(), io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors="backslashreplace")
+    err, out = (
+        io.StringIO(),
+        io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors="backslashreplace"),
+    )
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         try:
             code = CALLS(name, COMMANDS[name].main, words)

@@ -1,4 +1,6 @@
-"""Results folders that are damaged as in tests/sweep/test_any_folder.py, read by every command and then resumed."""
+"""Results folders that are damaged as in tests/sweep/test_any_folder.py, read by every
+command and then resumed.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,14 @@ from typing import Any
 
 import pandas as pd
 from hypothesis import strategies as st
-from test_any_folder import GRID, damage_folder, damage_other, damage_part, make_results, run_all
+from test_any_folder import (
+    GRID,
+    damage_folder,
+    damage_other,
+    damage_part,
+    make_results,
+    run_all,
+)
 
 from attack.inputs import drawn
 from attack.tries import Tries, Try
@@ -40,12 +49,20 @@ def damaged(tries: Tries, ways: list[Callable[[Any, Path], bool]]) -> None:
             compacted = draw(st.booleans())
             if compacted:
                 compact.main([str(folder)])
-            done = [(way.__name__, way(draw, folder)) for way in [draw(st.sampled_from(ways)) for _ in range(draw(st.integers(1, 2)))]]
+            done = [
+                (way.__name__, way(draw, folder))
+                for way in [
+                    draw(st.sampled_from(ways)) for _ in range(draw(st.integers(1, 2)))
+                ]
+            ]
             return compacted, done
 
         def attempt(made: Any) -> None:
             compacted, done = made
-            files = {str(path.relative_to(folder)): path.lstat().st_size for path in sorted(folder.rglob("*"))}
+            files = {
+                str(path.relative_to(folder)): path.lstat().st_size
+                for path in sorted(folder.rglob("*"))
+            }
             with tries.one(f"{done} after compact: {compacted}; {files}") as one:
                 codes = run_all(folder)
                 if codes["sweep"] == 0 and not any(changed for _, changed in done):
@@ -57,7 +74,9 @@ def damaged(tries: Tries, ways: list[Callable[[Any, Path], bool]]) -> None:
 
 
 def compare(one: Try, rows: pd.DataFrame, whole: pd.DataFrame) -> None:
-    """Counts the rows that are missing and those there twice; any other difference is an AssertionError."""
+    """Counts the rows that are missing and those there twice; any other difference is
+    an AssertionError.
+    """
     one.doubled += int(rows.duplicated(RUN).sum())
     one.lost += len(whole) - len(whole.merge(rows[RUN].drop_duplicates(), on=RUN))
     if not one.doubled and not one.lost:

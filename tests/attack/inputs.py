@@ -1,4 +1,6 @@
-"""Hostile grids and tables, as tests/sweep/test_any_document.py and tests/analysis/test_any_table.py make them."""
+"""Hostile grids and tables, as tests/sweep/test_any_document.py and
+tests/analysis/test_any_table.py make them.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
-from test_any_document import SETS, VALID, check_grid, check_message, files, keys, objects, read
+from test_any_document import (
+    SETS,
+    VALID,
+    check_grid,
+    check_message,
+    files,
+    keys,
+    objects,
+    read,
+)
 from test_any_table import arrow_tables
 
 from attack import Calls, mutated, texts
@@ -30,18 +41,28 @@ class Ended(Exception):
     """There is nothing more to do."""
 
 
-def drawn(tries: Tries, make: Callable[[Any], Any], attempt: Callable[[Any], None]) -> None:
+def drawn(
+    tries: Tries, make: Callable[[Any], Any], attempt: Callable[[Any], None]
+) -> None:
     """Attempts what `make` makes with hypothesis's draw, while there is more to do."""
     while tries.more():
         chosen = seed(tries.chance.getrandbits(32))
-        few = settings(max_examples=BATCH, deadline=None, database=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+        few = settings(
+            max_examples=BATCH,
+            deadline=None,
+            database=None,
+            phases=[Phase.generate],
+            suppress_health_check=list(HealthCheck),
+        )
 
         @chosen
         @few
         @given(st.data())
         def batch(data: Any) -> None:
             made = make(data.draw)
-            if not tries.more():  # not before it is made: hypothesis wants the same draws each time
+            if (
+                not tries.more()
+            ):  # not before it is made: hypothesis wants the same draws each time
                 raise Ended
             attempt(made)
 
@@ -59,19 +80,36 @@ def grid_files(tries: Tries) -> None:
             with tries.one(f"grid file {data!r} with --set {sets!r}") as one:
                 grid = CALLS("read", read, path, sets)
                 options = [word for text in sets for word in ("--set", text)]
-                code = CALLS("dry run", sweep, ["--grid", str(path), "--out", str(path.with_name("none")), "--dry-run", *options])
+                code = CALLS(
+                    "dry run",
+                    sweep,
+                    [
+                        "--grid",
+                        str(path),
+                        "--out",
+                        str(path.with_name("none")),
+                        "--dry-run",
+                        *options,
+                    ],
+                )
                 assert code in ((0, 2) if grid else (2,))
                 if grid:
                     check_grid(grid)
                 if code:
                     one.refused()
 
-        sets = st.just([]) | st.just([]) | st.lists(st.builds(str.__add__, st.sampled_from(SETS), texts), max_size=2)
+        sets = (
+            st.just([])
+            | st.just([])
+            | st.lists(st.builds(str.__add__, st.sampled_from(SETS), texts), max_size=2)
+        )
         drawn(tries, lambda draw: (draw(files()), draw(sets)), attempt)
 
 
 def grid_dicts(tries: Tries) -> None:
-    blocks = st.dictionaries(st.sampled_from(["base", "seeds", "blocks", "name"]) | keys, objects())
+    blocks = st.dictionaries(
+        st.sampled_from(["base", "seeds", "blocks", "name"]) | keys, objects()
+    )
 
     def attempt(made: Any) -> None:
         document, seeds = made
@@ -84,11 +122,25 @@ def grid_dicts(tries: Tries) -> None:
             else:
                 check_grid(grid)
 
-    drawn(tries, lambda draw: (draw(blocks | mutated(VALID, objects())), draw(st.none() | objects())), attempt)
+    drawn(
+        tries,
+        lambda draw: (
+            draw(blocks | mutated(VALID, objects())),
+            draw(st.none() | objects()),
+        ),
+        attempt,
+    )
 
 
 def tables(tries: Tries) -> None:
-    options = st.sampled_from([[], ["--theta", "0.3", "0.9"], ["--where", "L * d > V"], ["--of", "step1_memory_accuracy"]])
+    options = st.sampled_from(
+        [
+            [],
+            ["--theta", "0.3", "0.9"],
+            ["--where", "L * d > V"],
+            ["--of", "step1_memory_accuracy"],
+        ]
+    )
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "table.parquet"
 
@@ -103,7 +155,10 @@ def tables(tries: Tries) -> None:
                 fitted = CALLS("fit", fit.main, arguments)
                 assert fitted in (0, 2)
                 if not {"--where", "--of"} & {*more}:
-                    assert CALLS("report", report.main, [*arguments, "--surrogate", "0"]) == fitted
+                    assert (
+                        CALLS("report", report.main, [*arguments, "--surrogate", "0"])
+                        == fitted
+                    )
                 if fitted:
                     one.refused()
 

@@ -18,16 +18,22 @@ be 0: *wrong* results or exit codes, rows *lost* or *doubled*, *tracebacks* and 
     make attack                                        # about 30 minutes on 2 cores
     make attack ARGS="--hours 3"                       # the full counts
     make attack ARGS="--seed 7 --only parts browser"   # the same tries as in a run with this seed, of some attacks
-"""
+"""  # noqa: E501
 
 
 def table(results: Mapping[Attack, Result]) -> list[str]:
     """One line per attack."""
-    lines = [f"| area | what | {' | '.join(COUNTED)} | seconds |", "| --- | --- |" + " ---: |" * (len(COUNTED) + 1)]
+    lines = [
+        f"| area | what | {' | '.join(COUNTED)} | seconds |",
+        "| --- | --- |" + " ---: |" * (len(COUNTED) + 1),
+    ]
     for attack, result in results.items():
         what = f"{attack.what} (`{attack.name}`)"
         if result.skipped and not result.counts["tried"]:
-            lines.append(f"| {attack.area} | {what}: not run, {result.skipped} |" + " |" * (len(COUNTED) + 1))
+            lines.append(
+                f"| {attack.area} | {what}: not run, {result.skipped} |"
+                + " |" * (len(COUNTED) + 1)
+            )
             continue
         counts = " | ".join(f"{result.counts[name]:,}" for name in COUNTED)
         lines.append(f"| {attack.area} | {what} | {counts} | {result.seconds:.0f} |")
@@ -39,4 +45,16 @@ def page(results: Mapping[Attack, Result], seed: int, hours: float) -> str:
     n_faults = sum(result.n_faults for result in results.values())
     where = f"Seed {seed}, {hours:g} hours, {machine()}; {used}. Faults: {n_faults}."
     missing = [f"- {line}" for line in NOT_COVERED]
-    return "\n".join([INTRODUCTION, where, "", *table(results), "", "## Not covered", "", *missing, ""])
+    return "\n".join(
+        [
+            INTRODUCTION,
+            where,
+            "",
+            *table(results),
+            "",
+            "## Not covered",
+            "",
+            *missing,
+            "",
+        ]
+    )

@@ -1,4 +1,6 @@
-"""Results folders in which something may not be read, written, listed or entered, for a process that has no way around it."""
+"""Results folders in which something may not be read, written, listed or entered, for a
+process that has no way around it.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,21 @@ from attack.tries import Tries
 from jaxrecall import compact, load
 from jaxrecall.sweep.__main__ import main as sweep
 
-LEVELS = ["above", "above/tiny", "above/tiny/parts", "above/tiny/failures", "above/tiny/_staging", "above/tiny/manifest.json"]
-LEVELS += ["above/tiny/failures/a.json", "above/tiny/search.json", "above/tiny/table.parquet", "above/tiny/parts/*.parquet", "tiny.yaml"]
+LEVELS = [
+    "above",
+    "above/tiny",
+    "above/tiny/parts",
+    "above/tiny/failures",
+    "above/tiny/_staging",
+    "above/tiny/manifest.json",
+]
+LEVELS += [
+    "above/tiny/failures/a.json",
+    "above/tiny/search.json",
+    "above/tiny/table.parquet",
+    "above/tiny/parts/*.parquet",
+    "tiny.yaml",
+]
 MODES = [0o000, 0o111, 0o222, 0o333, 0o444, 0o555]
 COMMANDS = {
     "status": ["status", "above/tiny"],
@@ -40,21 +55,34 @@ for capability in ({CAP_DAC_OVERRIDE}, {CAP_DAC_READ_SEARCH}):
     ctypes.CDLL(None).prctl({PR_CAPBSET_DROP}, capability, 0, 0, 0)
 os.execv(sys.argv[1], sys.argv[1:])
 """
-"""Makes permissions count for root too, in the program that it becomes. A fork of a process with JAX's threads could not."""
+"""Makes permissions count for root too, in the program that it becomes. A fork of a
+process with JAX's threads could not.
+"""
 
 
 def called(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "JAXRECALL_CACHE": str(home / "cache")}
+    env = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "JAXRECALL_CACHE": str(home / "cache"),
+    }
     heeding = [sys.executable, "-c", HEED, sys.executable, *words]
-    return subprocess.run(heeding, cwd=home, env=env, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        heeding, cwd=home, env=env, capture_output=True, text=True, check=False
+    )
 
 
 def obstacle(home: Path) -> str | None:
-    """Why `called` shows nothing of permissions on this machine, or None; makes a folder in `home`."""
+    """Why `called` shows nothing of permissions on this machine, or None; makes a
+    folder in `home`.
+    """
     (home / "shut").mkdir(mode=0)
     reached = called(home, "-c", "import jaxrecall.sweep.api")
     if reached.returncode:
-        return f"a process without the rights of root cannot import the package: {reached.stderr.strip().rpartition(chr(10))[2]}"
+        return (
+            "a process without the rights of root cannot import the package:"
+            f" {reached.stderr.strip().rpartition(chr(10))[2]}"
+        )
     if called(home, "-c", "import os; os.listdir('shut')").returncode == 0:
         return "permissions do not apply to processes here"
     return None
@@ -69,13 +97,21 @@ def every_level(tries: Tries) -> None:
         compact.main([str(home / "tiny")])
         if why := obstacle(home):
             tries.skip(why)
-        ways = [*itertools.product(COMMANDS, LEVELS, [*MODES, None] if os.geteuid() == 0 else MODES)]
+        ways = [
+            *itertools.product(
+                COMMANDS, LEVELS, [*MODES, None] if os.geteuid() == 0 else MODES
+            )
+        ]
         while tries.more():
             attempt(tries, home, *tries.chance.choice(ways))
 
 
-def attempt(tries: Tries, home: Path, command: str, level: str, mode: int | None) -> None:
-    """A command with one level shut, by its mode or by its owner; then everything is open again, and the sweep is finished."""
+def attempt(
+    tries: Tries, home: Path, command: str, level: str, mode: int | None
+) -> None:
+    """A command with one level shut, by its mode or by its owner; then everything is
+    open again, and the sweep is finished.
+    """
     shutil.rmtree(home / "above", ignore_errors=True)
     shutil.copytree(home / "tiny", home / "above" / "tiny")
     whole = load(home / "tiny").drop(columns="seconds")
@@ -83,13 +119,18 @@ def attempt(tries: Tries, home: Path, command: str, level: str, mode: int | None
     if not paths:
         return
     before = {path: path.stat().st_mode for path in paths}
-    with tries.one(f"{command} with {level} {'of another owner' if mode is None else f'{mode:03o}'}") as one:
+    with tries.one(
+        f"{command} with {level}"
+        f" {'of another owner' if mode is None else f'{mode:03o}'}"
+    ) as one:
         for path in paths:
             path.chmod(0o700 if mode is None else mode)
             if mode is None:
                 os.chown(path, ANOTHER, ANOTHER)
         try:
-            told = called(home, "-m", f"jaxrecall.{COMMANDS[command][0]}", *COMMANDS[command][1:])
+            told = called(
+                home, "-m", f"jaxrecall.{COMMANDS[command][0]}", *COMMANDS[command][1:]
+            )
         finally:
             for path in filter(Path.exists, paths):  # the command may have removed it
                 path.chmod(before[path])
@@ -97,7 +138,12 @@ def attempt(tries: Tries, home: Path, command: str, level: str, mode: int | None
         assert "Traceback" not in told.stderr, told.stderr
         assert told.returncode in (0, 2, 3), (told.returncode, told.stderr)
         assert told.returncode == 0 or told.stderr, "no message"
-        assert sweep(["--grid", str(home / "tiny.yaml"), "--out", str(home / "above/tiny")]) == 0
+        assert (
+            sweep(
+                ["--grid", str(home / "tiny.yaml"), "--out", str(home / "above/tiny")]
+            )
+            == 0
+        )
         rows = load(home / "above/tiny").drop(columns="seconds")
         compare(one, rows[rows["seed"] < 2].reset_index(drop=True), whole)
         if told.returncode:

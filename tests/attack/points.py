@@ -1,4 +1,6 @@
-"""Points of all switches, small ones and ones at the limits, against the float64 reference."""
+"""Points of all switches, small ones and ones at the limits, against the float64
+reference.
+"""
 
 from __future__ import annotations
 
@@ -27,13 +29,22 @@ RTOL, ATOL = 2e-4, 1e-6
 """As in the tests of the metrics against the reference."""
 
 ROUNDING, DRAWS = 1e-5, 4
-"""Relative changes of the embeddings that stand for rounding in float32, and how many: what they change is not held against a row.
+"""Relative changes of the embeddings that stand for rounding in float32, and how many:
+what they change is not held against a row.
 
-Training beyond the recipe is float32 in them: an optimizer that divides by the size of the gradient makes a step of what rounding leaves
-of a gradient that is 0, and Adam corrects its bias by 1 - 0.999^t, which float32 has to four or five digits.
+Training beyond the recipe is float32 in them: an optimizer that divides by the size of
+the gradient makes a step of what rounding leaves of a gradient that is 0, and Adam
+corrects its bias by 1 - 0.999^t, which float32 has to four or five digits.
 """
 
-EMBEDDINGS = ("gaussian", "sphere", "orthogonal", "equicorrelated(rho=0.3)", "power_law(alpha=1)", "low_rank(rank=3, noise=0.1)")
+EMBEDDINGS = (
+    "gaussian",
+    "sphere",
+    "orthogonal",
+    "equicorrelated(rho=0.3)",
+    "power_law(alpha=1)",
+    "low_rank(rank=3, noise=0.1)",
+)
 ACTIVATIONS = ("relu", "gelu", "tanh", "quadratic", "cubic", "mixed", "identity")
 MAX_SECONDS, MAX_BYTES = 60, 2**31
 NOT_COMPARED = ("n_tied",)
@@ -70,13 +81,24 @@ LIMITS: dict[str, list[Any]] = {
 
 
 def small(tries: Tries) -> None:
-    """Each choice of switches with a few values of the rest, which share a program; it is compiled fast, as in the tests."""
-    program.compile = lambda lowered, light: lowered.compile(compiler_options=UNOPTIMISED)
+    """Each choice of switches with a few values of the rest, which share a program; it
+    is compiled fast, as in the tests.
+    """
+    program.compile = lambda lowered, light: lowered.compile(
+        compiler_options=UNOPTIMISED
+    )
     while tries.more():
         fixed = switches(tries.chance)
         for _ in range(4):
-            changes, seed = numbers(tries.chance), tries.chance.choice([0, 1, tries.chance.randrange(2**32), 2**32 - 1])
-            fields = {name: value for name, value in (fixed | changes).items() if name != "batch" or value <= changes["N"]}
+            changes, seed = (
+                numbers(tries.chance),
+                tries.chance.choice([0, 1, tries.chance.randrange(2**32), 2**32 - 1]),
+            )
+            fields = {
+                name: value
+                for name, value in (fixed | changes).items()
+                if name != "batch" or value <= changes["N"]
+            }
             if "steps" not in fixed:
                 del fields["steps"], fields["lr"]
             if tries.more():
@@ -91,30 +113,45 @@ def small(tries: Tries) -> None:
 
 def extreme(tries: Tries) -> None:
     """1 everywhere, then small points with one to four fields at a limit."""
-    given: dict[str, Any] = {**dict.fromkeys(("N", "d", "L", "n_test", "m", "eta", "kappa", "gamma2"), 1), "V": 2}
+    given: dict[str, Any] = {
+        **dict.fromkeys(("N", "d", "L", "n_test", "m", "eta", "kappa", "gamma2"), 1),
+        "V": 2,
+    }
     while tries.more():
         planned = plan(given)
-        if planned is None or (planned["est_seconds"] < MAX_SECONDS and planned["est_peak_bytes"] < MAX_BYTES):
+        if planned is None or (
+            planned["est_seconds"] < MAX_SECONDS
+            and planned["est_peak_bytes"] < MAX_BYTES
+        ):
             with tries.one(f"simulate(Point({_text(given)}), 0)") as one:
                 try:
                     row = simulate(Point(**given), 0)
                 except PointError:
                     one.refused()
                 else:
-                    assert planned is not None, "it runs, though as a grid it is refused"
+                    assert planned is not None, (
+                        "it runs, though as a grid it is refused"
+                    )
                     check(row, Point(**given), 0)
-        names = tries.chance.sample(sorted(LIMITS), tries.chance.choice([1, 2, 2, 3, 4]))
+        names = tries.chance.sample(
+            sorted(LIMITS), tries.chance.choice([1, 2, 2, 3, 4])
+        )
         given = SMALL | {name: tries.chance.choice(LIMITS[name]) for name in names}
 
 
 def planned(tries: Tries) -> None:
-    """Points with most fields at limits: what they would cost is a finite number, or they are refused."""
+    """Points with most fields at limits: what they would cost is a finite number, or
+    they are refused.
+    """
     while tries.more():
         names = tries.chance.sample(sorted(LIMITS), tries.chance.randint(3, 9))
         given = SMALL | {name: tries.chance.choice(LIMITS[name]) for name in names}
         with tries.one(f"plan of Point({_text(given)})") as one:
             if facts := plan(given):
-                assert all(math.isfinite(facts[name]) and facts[name] > 0 for name in ("est_seconds", "est_peak_bytes", "est_flops")), facts
+                assert all(
+                    math.isfinite(facts[name]) and facts[name] > 0
+                    for name in ("est_seconds", "est_peak_bytes", "est_flops")
+                ), facts
             else:
                 one.refused()
 
@@ -123,29 +160,61 @@ def plan(given: dict[str, Any]) -> dict[str, Any] | None:
     """What the command line says a point would cost; None if it refuses it."""
     with tempfile.TemporaryDirectory() as folder:
         path, told = Path(folder) / "grid.yaml", io.StringIO()
-        entries = ", ".join(f"{name}: {_yaml(value)}" for name, value in given.items() if name != "root_seed")
-        path.write_text(f"name: planned\nroot_seed: {given.get('root_seed', 0)}\nbase: {{{entries}}}\n")
-        with contextlib.redirect_stdout(told), contextlib.redirect_stderr(io.StringIO()):
-            code = sweep(["--grid", str(path), "--out", str(path.with_name("out")), "--dry-run", "--json"])
+        entries = ", ".join(
+            f"{name}: {_yaml(value)}"
+            for name, value in given.items()
+            if name != "root_seed"
+        )
+        path.write_text(
+            f"name: planned\nroot_seed: {given.get('root_seed', 0)}\nbase:"
+            f" {{{entries}}}\n"
+        )
+        with (
+            contextlib.redirect_stdout(told),
+            contextlib.redirect_stderr(io.StringIO()),
+        ):
+            code = sweep(
+                [
+                    "--grid",
+                    str(path),
+                    "--out",
+                    str(path.with_name("out")),
+                    "--dry-run",
+                    "--json",
+                ]
+            )
         assert code in (0, 2), code
         facts = json.loads(told.getvalue()) if code == 0 else None
         if facts:
-            facts["est_peak_bytes"] = max(program["est_peak_bytes"] for program in facts["program_list"])
+            facts["est_peak_bytes"] = max(
+                program["est_peak_bytes"] for program in facts["program_list"]
+            )
         return facts
 
 
 def switches(chance: Any) -> dict[str, Any]:
     """Sizes, and what selects a program."""
-    fields: dict[str, Any] = {"V": chance.randint(2, 40), "d": chance.choice([1, 2, *range(3, 48)]), "embedding": chance.choice(EMBEDDINGS)}
+    fields: dict[str, Any] = {
+        "V": chance.randint(2, 40),
+        "d": chance.choice([1, 2, *range(3, 48)]),
+        "embedding": chance.choice(EMBEDDINGS),
+    }
     fields["exact"] = chance.choice(["guarded", "full"])
     if chance.random() < 0.5:
-        fields |= {"m": chance.choice([1, 2, 7, 32]), "activation": chance.choice(ACTIVATIONS)}
+        fields |= {
+            "m": chance.choice([1, 2, 7, 32]),
+            "activation": chance.choice(ACTIVATIONS),
+        }
     if chance.random() < 0.3:
         fields["embedding_out"] = chance.choice(EMBEDDINGS)
     if chance.random() < 0.35:
         fields["pool"] = chance.choice([1, 2, 5, 16, 64])
     if chance.random() < 0.4:
-        fields |= {"steps": 0, "optimizer": chance.choice(LIMITS["optimizer"]), "start": chance.choice(LIMITS["start"])}
+        fields |= {
+            "steps": 0,
+            "optimizer": chance.choice(LIMITS["optimizer"]),
+            "start": chance.choice(LIMITS["start"]),
+        }
         fields["trains"] = chance.choice(LIMITS["trains"][: 4 if "m" in fields else 3])
         if chance.random() < 0.3 and "pool" not in fields:
             fields["batch"] = chance.choice([1, 7, 40])
@@ -175,55 +244,99 @@ def numbers(chance: Any) -> dict[str, Any]:
 
 
 def check(row: dict[str, Any], point: Point, seed: int) -> None:
-    """The row is finite, and as the reference says wherever that can be computed in moments."""
-    bad = {name: value for name, value in row.items() if isinstance(value, float) and not math.isfinite(value)}
+    """The row is finite, and as the reference says wherever that can be computed in
+    moments.
+    """
+    bad = {
+        name: value
+        for name, value in row.items()
+        if isinstance(value, float) and not math.isfinite(value)
+    }
     assert not bad, (row["status"], bad)
     if row["status"] == "nonfinite" or not comparable(point):
         return
     r = realize(point, seed)
     expected = reference(r, point)
-    with mock.patch.object(descent, "start", start_in_float32), mock.patch.object(jax, "enable_x64", contextlib.nullcontext):
+    with (
+        mock.patch.object(descent, "start", start_in_float32),
+        mock.patch.object(jax, "enable_x64", contextlib.nullcontext),
+    ):
         others = [reference(rounded(r, i), point) for i in range(DRAWS)]
     for name, value in expected.items():
         if name not in NOT_COMPARED:
-            assert agrees(row[name], value, [other[name] for other in others], row["status"]), (name, row[name], value, row["status"])
+            assert agrees(
+                row[name], value, [other[name] for other in others], row["status"]
+            ), (name, row[name], value, row["status"])
 
 
 def agrees(found: Any, expected: Any, others: list[Any], status: str) -> bool:
     """Whether a value is that of the reference, as far as rounding lets it be known."""
-    known = [value for value in (expected, *others) if value is not None and math.isfinite(value)]
+    known = [
+        value
+        for value in (expected, *others)
+        if value is not None and math.isfinite(value)
+    ]
     if len(known) <= DRAWS:  # the reference itself has none, or overflows
-        return found is None or not known or expected is None or not math.isfinite(expected) or bool(set(others) - {*known})
+        return (
+            found is None
+            or not known
+            or expected is None
+            or not math.isfinite(expected)
+            or bool(set(others) - {*known})
+        )
     spread = max(abs(value - expected) for value in known)
     if found is None:
-        return status == "degenerate" and (spread > 0.1 * abs(expected) or expected == 0)
+        return status == "degenerate" and (
+            spread > 0.1 * abs(expected) or expected == 0
+        )
     return abs(found - expected) <= RTOL * abs(expected) + ATOL + 4 * spread
 
 
 def comparable(point: Point) -> bool:
     n_steps = max(3, point.steps) if point.fresh_batches or point.trains_on else 3
-    tables = max(point.V, point.d, point.m) * max(point.d, point.n_test, min(point.V, 4096))
-    return point.N * (point.L + point.V) * n_steps < 2e7 and tables < 4e6 and point.n_test * point.L < 2e6 and not point.in_the_limit
+    tables = max(point.V, point.d, point.m) * max(
+        point.d, point.n_test, min(point.V, 4096)
+    )
+    return (
+        point.N * (point.L + point.V) * n_steps < 2e7
+        and tables < 4e6
+        and point.n_test * point.L < 2e6
+        and not point.in_the_limit
+    )
 
 
 def reference(r: Any, point: Point) -> dict[str, Any]:
     with np.errstate(all="ignore"):
-        found = measure(r, point, descend(r, point)[-1] if point.trains_on else three_step(r, point))
+        found = measure(
+            r, point, descend(r, point)[-1] if point.trains_on else three_step(r, point)
+        )
     return found
 
 
 def start_in_float32(r: Any, point: Point) -> Any:
     """What a further step starts from, in the precision that it then keeps."""
     V1, held = start(r, point)
-    return V1, {name: None if table is None else np.float32(table) for name, table in held.items()}
+    return V1, {
+        name: None if table is None else np.float32(table)
+        for name, table in held.items()
+    }
 
 
 def rounded(r: Any, i: int) -> Any:
     """The draws with embeddings that are changed by about ROUNDING."""
     noise = np.random.default_rng(i)
-    names = [name for name in ("Z_in", "Z_out", "z_trig", "z_eos", "W_in") if getattr(r, name) is not None]
+    names = [
+        name
+        for name in ("Z_in", "Z_out", "z_trig", "z_eos", "W_in")
+        if getattr(r, name) is not None
+    ]
     tables = {name: getattr(r, name).astype(float) for name in names}
-    return r._replace(**{name: table * (1 + ROUNDING * noise.standard_normal(table.shape)) for name, table in tables.items()})
+    return r._replace(
+        **{
+            name: table * (1 + ROUNDING * noise.standard_normal(table.shape))
+            for name, table in tables.items()
+        }
+    )
 
 
 def _text(fields: dict[str, Any]) -> str:

@@ -1,4 +1,6 @@
-"""Python under stress: threads, a running loop, other processes, broken streams, Ctrl-C, and a notebook's kernel."""
+"""Python under stress: threads, a running loop, other processes, broken streams,
+Ctrl-C, and a notebook's kernel.
+"""
 
 from __future__ import annotations
 
@@ -16,36 +18,60 @@ from typing import Any
 import pandas as pd
 
 from attack.tries import Tries, Try
-from attack.victims import GRID, INTERRUPTED, PLACES, REFUSED, REFUSING, SETTINGS, SIGNALLED
+from attack.victims import (
+    GRID,
+    INTERRUPTED,
+    PLACES,
+    REFUSED,
+    REFUSING,
+    SETTINGS,
+    SIGNALLED,
+)
 from jaxrecall import load, run
 
 RUN = ["point_id", "seed", "step"]
 IMPORTS = "import jax, jaxrecall, pandas; jaxrecall.run, jaxrecall.load"
-"""Before anything is interrupted: modules of pandas that are interrupted while they are imported raise SystemError."""
+"""Before anything is interrupted: modules of pandas that are interrupted while they are
+imported raise SystemError.
+"""
 
 SECONDS = 240
 """A process that takes longer hangs."""
 
 
-def prepared(attack: Callable[[Tries, Path, pd.DataFrame], None]) -> Callable[[Tries], None]:
-    """The attack with a folder of its own and the table that an undisturbed call gives."""
+def prepared(
+    attack: Callable[[Tries, Path, pd.DataFrame], None],
+) -> Callable[[Tries], None]:
+    """The attack with a folder of its own and the table that an undisturbed call
+    gives.
+    """
 
     def with_table(tries: Tries) -> None:
         with tempfile.TemporaryDirectory() as folder:
             os.environ["JAXRECALL_CACHE"] = str(Path(folder) / "cache")
-            attack(tries, Path(folder), run(GRID, progress=False).drop(columns="seconds"))
+            attack(
+                tries, Path(folder), run(GRID, progress=False).drop(columns="seconds")
+            )
 
     return with_table
 
 
-def check(one: Try, rows: pd.DataFrame, whole: pd.DataFrame, part: bool = False) -> None:
+def check(
+    one: Try, rows: pd.DataFrame, whole: pd.DataFrame, part: bool = False
+) -> None:
     """Counts what is lost or doubled; the rest must be as in the undisturbed table."""
     one.doubled += int(rows.duplicated(RUN).sum())
     if not part:
         one.lost += len(whole) - len(whole.merge(rows[RUN].drop_duplicates(), on=RUN))
     if not one.lost and not one.doubled:
         found = rows.drop(columns="seconds").reset_index(drop=True)
-        pd.testing.assert_frame_equal(found, whole.merge(rows[RUN], on=RUN), check_exact=False, rtol=1e-5, check_dtype=False)
+        pd.testing.assert_frame_equal(
+            found,
+            whole.merge(rows[RUN], on=RUN),
+            check_exact=False,
+            rtol=1e-5,
+            check_dtype=False,
+        )
 
 
 @prepared
@@ -69,11 +95,20 @@ def in_turn(tries: Tries, home: Path, whole: pd.DataFrame, names: list[str]) -> 
         with tries.one(f"run in {name}") as one:
             code = f"from attack import victims; victims.main({name!r}, {str(out)!r})"
             try:
-                told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=SECONDS, check=False)
+                told = subprocess.run(
+                    [sys.executable, "-c", code],
+                    capture_output=True,
+                    text=True,
+                    timeout=SECONDS,
+                    check=False,
+                )
             except subprocess.TimeoutExpired:
                 one.hangs(f"no end after {SECONDS} s")
                 continue
-            assert told.returncode == (REFUSED if name in REFUSING else 0), (told.returncode, told.stderr[-1500:])
+            assert told.returncode == (REFUSED if name in REFUSING else 0), (
+                told.returncode,
+                told.stderr[-1500:],
+            )
             if name in REFUSING:
                 one.refused()
                 continue
@@ -98,10 +133,16 @@ def interrupts(tries: Tries, home: Path, whole: pd.DataFrame) -> None:
             out.mkdir()
             before = whole[:0]
         delay = tries.chance.uniform(0, span)
-        with tries.one(f"SIGINT after {delay:.3f} s with {len(before)} of {len(whole)} rows") as one:
+        with tries.one(
+            f"SIGINT after {delay:.3f} s with {len(before)} of {len(whole)} rows"
+        ) as one:
             code, err = signalled(out, delay)
             assert code in (0, INTERRUPTED, SIGNALLED), (code, err)
-            rows = load(out / "results") if list(out.glob("results/parts/*.parquet")) else whole[:0].assign(seconds=0.0)
+            rows = (
+                load(out / "results")
+                if list(out.glob("results/parts/*.parquet"))
+                else whole[:0].assign(seconds=0.0)
+            )
             one.lost += len(before) - len(before.merge(rows[RUN], on=RUN))
             check(one, rows, whole, part=code != 0)
             if (path := out / "interrupted.parquet").exists():
@@ -112,11 +153,21 @@ def interrupts(tries: Tries, home: Path, whole: pd.DataFrame) -> None:
 
 
 def signalled(out: Path, delay: float) -> tuple[int, str]:
-    """The exit code of a call that gets a signal so many seconds after its start, and what it wrote."""
+    """The exit code of a call that gets a signal so many seconds after its start, and
+    what it wrote.
+    """
     for name in ("ready", "interrupted.parquet"):
         (out / name).unlink(missing_ok=True)
-    code = f"from pathlib import Path; from attack import victims; victims.interrupted(Path({str(out)!r}))"
-    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    code = (
+        "from pathlib import Path; from attack import victims;"
+        f" victims.interrupted(Path({str(out)!r}))"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     while not (out / "ready").exists() and process.poll() is None:
         time.sleep(0.005)
     try:
@@ -128,7 +179,9 @@ def signalled(out: Path, delay: float) -> tuple[int, str]:
 
 @prepared
 def notebook(tries: Tries, home: Path, whole: pd.DataFrame) -> None:
-    """A kernel that is interrupted or restarted at a random moment of `run`; the cell is run again, and its table is whole."""
+    """A kernel that is interrupted or restarted at a random moment of `run`; the cell
+    is run again, and its table is whole.
+    """
     try:
         from jupyter_client.manager import start_new_kernel
     except ImportError:
@@ -142,8 +195,14 @@ def notebook(tries: Tries, home: Path, whole: pd.DataFrame) -> None:
             n += 1
             restarts, delay = tries.chance.random() < 0.3, tries.chance.uniform(0, 4)
             out = home / str(n)
-            with tries.one(f"the kernel is {'restarted' if restarts else 'interrupted'} after {delay:.3f} s") as one:
-                cell = f"import jaxrecall\nn = len(jaxrecall.run({GRID!r}, out={str(out)!r}))"
+            with tries.one(
+                f"the kernel is {'restarted' if restarts else 'interrupted'} after"
+                f" {delay:.3f} s"
+            ) as one:
+                cell = (
+                    f"import jaxrecall\nn = len(jaxrecall.run({GRID!r},"
+                    f" out={str(out)!r}))"
+                )
                 told = client.execute(cell)
                 time.sleep(delay)
                 if restarts:
@@ -153,7 +212,10 @@ def notebook(tries: Tries, home: Path, whole: pd.DataFrame) -> None:
                 else:
                     manager.interrupt_kernel()
                     found = answer(client, told)
-                    assert found.get("ename", "Interrupted") in ("Interrupted", "KeyboardInterrupt"), found
+                    assert found.get("ename", "Interrupted") in (
+                        "Interrupted",
+                        "KeyboardInterrupt",
+                    ), found
                 found = answer(client, client.execute(cell))
                 assert found["status"] == "ok", found
                 check(one, load(out), whole)

@@ -1,4 +1,6 @@
-"""An attack tries something again and again. Here is what a try comes to, and the process of its own in which an attack runs."""
+"""An attack tries something again and again. Here is what a try comes to, and the
+process of its own in which an attack runs.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 TESTS = Path(__file__).parent.parent
-FOLDERS = [TESTS.parent, TESTS, *(TESTS / name for name in ("model", "simulator", "sweep", "analysis", "system"))]
+FOLDERS = [
+    TESTS.parent,
+    TESTS,
+    *(TESTS / name for name in ("model", "simulator", "sweep", "analysis", "system")),
+]
 """Where attacks import from."""
 
 HANG_SECONDS = 300
@@ -33,7 +39,9 @@ MAX_TEXT = 2000
 
 
 class Attack(NamedTuple):
-    """Something to try: `function` is module:function, `share` its part of the time, `full` the tries after which it ends."""
+    """Something to try: `function` is module:function, `share` its part of the time,
+    `full` the tries after which it ends.
+    """
 
     area: str
     name: str
@@ -45,7 +53,9 @@ class Attack(NamedTuple):
 
 @dataclass
 class Try:
-    """What one try came to: right unless it is refused, or rows are lost, doubled or wrong."""
+    """What one try came to: right unless it is refused, or rows are lost, doubled or
+    wrong.
+    """
 
     lost: int = 0
     doubled: int = 0
@@ -60,9 +70,17 @@ class Try:
 
 
 class Tries:
-    """What an attack is given: chance, and `one`, in which it makes each try while there is `more` to do."""
+    """What an attack is given: chance, and `one`, in which it makes each try while
+    there is `more` to do.
+    """
 
-    def __init__(self, seed: str, seconds: float, most: int, tell: Callable[[dict[str, Any]], None]):
+    def __init__(
+        self,
+        seed: str,
+        seconds: float,
+        most: int,
+        tell: Callable[[dict[str, Any]], None],
+    ):
         self.chance, self.left, self.tell = random.Random(seed), most, tell
         self.end = time.monotonic() + seconds
 
@@ -76,7 +94,9 @@ class Tries:
 
     @contextmanager
     def one(self, what: str) -> Iterator[Try]:
-        """A try: an AssertionError is a wrong result, any other exception a traceback."""
+        """A try: an AssertionError is a wrong result, any other exception a
+        traceback.
+        """
         self.left -= 1
         self.tell({"try": what[:MAX_TEXT]})
         found = Try()
@@ -125,25 +145,67 @@ class Result:
         return sum(self.counts[name] for name in FAULTS)
 
 
-def carried_out(attack: Attack, seed: str, seconds: float, hang_seconds: float = HANG_SECONDS) -> Result:
-    """Runs the attack for so many seconds. Where its process dies or hangs, that is counted and another goes on."""
+def carried_out(
+    attack: Attack, seed: str, seconds: float, hang_seconds: float = HANG_SECONDS
+) -> Result:
+    """Runs the attack for so many seconds. Where its process dies or hangs, that is
+    counted and another goes on.
+    """
     start, result = time.monotonic(), Result()
     for again in itertools.count():
-        left, most = start + seconds - time.monotonic(), attack.full - result.counts["tried"]
-        if left <= 0 or most <= 0 or _ended(attack, f"{seed} {attack.name} {again}", left, most, hang_seconds, result):
+        left, most = (
+            start + seconds - time.monotonic(),
+            attack.full - result.counts["tried"],
+        )
+        if (
+            left <= 0
+            or most <= 0
+            or _ended(
+                attack,
+                f"{seed} {attack.name} {again}",
+                left,
+                most,
+                hang_seconds,
+                result,
+            )
+        ):
             break
     result.seconds = time.monotonic() - start
     return result
 
 
-def _ended(attack: Attack, seed: str, seconds: float, most: int, hang_seconds: float, result: Result) -> bool:
+def _ended(
+    attack: Attack,
+    seed: str,
+    seconds: float,
+    most: int,
+    hang_seconds: float,
+    result: Result,
+) -> bool:
     """Runs a process of the attack; whether it came to its end."""
-    path = os.pathsep.join(map(str, [*FOLDERS, *filter(None, [os.environ.get("PYTHONPATH")])]))
-    env = {**os.environ, "PYTHONPATH": path, "JAX_PLATFORMS": "cpu", "MPLBACKEND": "agg"}
+    path = os.pathsep.join(
+        map(str, [*FOLDERS, *filter(None, [os.environ.get("PYTHONPATH")])])
+    )
+    env = {
+        **os.environ,
+        "PYTHONPATH": path,
+        "JAX_PLATFORMS": "cpu",
+        "MPLBACKEND": "agg",
+    }
     call = {"function": attack.function, "seed": seed, "seconds": seconds, "most": most}
-    with tempfile.TemporaryDirectory() as folder, open(Path(folder) / "err", "w+") as err:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        open(Path(folder) / "err", "w+") as err,
+    ):
         command = [sys.executable, "-m", "attack.child", json.dumps(call)]
-        process = subprocess.Popen(command, env=env, cwd=folder, stdout=subprocess.PIPE, stderr=err, start_new_session=True)
+        process = subprocess.Popen(
+            command,
+            env=env,
+            cwd=folder,
+            stdout=subprocess.PIPE,
+            stderr=err,
+            start_new_session=True,
+        )
         assert process.stdout
         try:
             silent = _listen(process.stdout.fileno(), hang_seconds, result)
@@ -158,7 +220,11 @@ def _ended(attack: Attack, seed: str, seconds: float, most: int, hang_seconds: f
         if silent or code:
             kind = "hangs" if silent else "tracebacks"
             result.counts[kind] += 1
-            result.fault(kind, f"its process {'says nothing' if silent else f'ended with {code}'}\n{err.read()[-MAX_TEXT:]}")
+            result.fault(
+                kind,
+                "its process"
+                f" {'says nothing' if silent else f'ended with {code}'}\n{err.read()[-MAX_TEXT:]}",  # noqa: E501
+            )
             result.doing = ""
     return not silent and not code
 

@@ -1,4 +1,6 @@
-"""What programs do with `run` while tests/attack/stress.py attacks them: each function is the whole work of a process of its own."""
+"""What programs do with `run` while tests/attack/stress.py attacks them: each function
+is the whole work of a process of its own.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ GRID = {
     "run": {"part_seconds": 0},
 }
 INTERRUPTED, SIGNALLED, REFUSED = 7, 8, 9
-"""Exit codes for jaxrecall.Interrupted, for the KeyboardInterrupt that Python raises outside of `run`, and for a refused call."""
+"""Exit codes for jaxrecall.Interrupted, for the KeyboardInterrupt that Python raises
+outside of `run`, and for a refused call.
+"""
 
 
 def rows(_: object = None) -> pd.DataFrame:
@@ -38,7 +42,10 @@ def threads(out: Path) -> list[pd.DataFrame]:
 
 def loop(out: Path) -> list[pd.DataFrame]:
     async def both() -> list[pd.DataFrame]:
-        return [rows(), *await asyncio.gather(asyncio.to_thread(rows), asyncio.to_thread(rows))]
+        return [
+            rows(),
+            *await asyncio.gather(asyncio.to_thread(rows), asyncio.to_thread(rows)),
+        ]
 
     return asyncio.run(both())
 
@@ -64,7 +71,12 @@ def folders(out: Path) -> list[pd.DataFrame]:
     import jaxrecall
 
     with ThreadPoolExecutor(2) as pool:
-        return [*pool.map(lambda _: jaxrecall.run(GRID, out=out / "results", progress=False), range(2))]
+        return [
+            *pool.map(
+                lambda _: jaxrecall.run(GRID, out=out / "results", progress=False),
+                range(2),
+            )
+        ]
 
 
 def closed(out: Path) -> list[pd.DataFrame]:
@@ -74,7 +86,11 @@ def closed(out: Path) -> list[pd.DataFrame]:
     first = rows()
     sys.stdout.close()
     sys.stderr.close()
-    return [first, jaxrecall.run(GRID), jaxrecall.run(GRID, out=out / "results", workers=2)]
+    return [
+        first,
+        jaxrecall.run(GRID),
+        jaxrecall.run(GRID, out=out / "results", workers=2),
+    ]
 
 
 def no_files(out: Path) -> list[pd.DataFrame]:
@@ -99,14 +115,34 @@ def test_rows(i):
 def xdist(out: Path) -> list[pd.DataFrame]:
     """Two workers of pytest, with warnings as errors."""
     (out / "test_rows.py").write_text(TEST)
-    command = [sys.executable, "-m", "pytest", "-q", "-n", "2", "-W", "error", "-p", "no:cacheprovider", "test_rows.py"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-n",
+        "2",
+        "-W",
+        "error",
+        "-p",
+        "no:cacheprovider",
+        "test_rows.py",
+    ]
     subprocess.run(command, cwd=out, check=True, stdout=sys.stderr)
     return [pd.read_parquet(out / f"{i}.parquet") for i in range(2)]
 
 
 def ipython(out: Path) -> list[pd.DataFrame]:
-    (out / "script.py").write_text("from attack.victims import rows\nfor i in range(2): rows().to_parquet(f'{i}.parquet')\n")
-    subprocess.run([sys.executable, "-m", "IPython", "-c", "%run script.py"], cwd=out, check=True, stdout=sys.stderr)
+    (out / "script.py").write_text(
+        "from attack.victims import rows\nfor i in range(2):"
+        " rows().to_parquet(f'{i}.parquet')\n"
+    )
+    subprocess.run(
+        [sys.executable, "-m", "IPython", "-c", "%run script.py"],
+        cwd=out,
+        check=True,
+        stdout=sys.stderr,
+    )
     return [pd.read_parquet(out / f"{i}.parquet") for i in range(2)]
 
 
@@ -132,9 +168,15 @@ def interrupted(out: Path) -> None:
     os._exit(code)
 
 
-PLACES = {f.__name__: f for f in (threads, loop, spawn, fork, folders, closed, no_files, xdist, ipython)}
+PLACES = {
+    f.__name__: f
+    for f in (threads, loop, spawn, fork, folders, closed, no_files, xdist, ipython)
+}
 if find_spec("joblib"):
-    PLACES |= {f"joblib {backend}": partial(joblib, backend) for backend in ("loky", "threading", "multiprocessing")}
+    PLACES |= {
+        f"joblib {backend}": partial(joblib, backend)
+        for backend in ("loky", "threading", "multiprocessing")
+    }
 
 UPDATES = {
     "jax_enable_x64": True,
@@ -152,11 +194,17 @@ UPDATES = {
     "jax_disable_jit": True,
     "jax_threefry_partitionable": False,
 }
-SETTINGS = {f"{name} = {value}": f"jax.config.update({name!r}, {value!r})" for name, value in UPDATES.items()} | {
+SETTINGS = {
+    f"{name} = {value}": f"jax.config.update({name!r}, {value!r})"
+    for name, value in UPDATES.items()
+} | {
     "jax_enable_x64 between": "rows(); jax.config.update('jax_enable_x64', True)",
     "caches cleared": "rows(); jax.clear_caches()",
     "arrays of one's own": "jax.kept = jax.numpy.ones((256, 256))",
-    "jax.distributed": "jax.distributed.initialize('localhost:%d' % (20000 + os.getpid() % 20000), 1, 0)",
+    "jax.distributed": (
+        "jax.distributed.initialize('localhost:%d' % (20000 + os.getpid() % 20000),"
+        " 1, 0)"
+    ),
     "a device": "jax.config.update('jax_default_device', jax.devices()[0])",
     "a mesh of one axis": "jax.set_mesh(jax.make_mesh((1,), ('x',)))",
     "a mesh of the axis run": "jax.set_mesh(jax.make_mesh((1,), ('run',)))",
@@ -167,15 +215,24 @@ SETTINGS = {f"{name} = {value}": f"jax.config.update({name!r}, {value!r})" for n
     "no garbage collection": "gc.disable()",
     "text as objects": "pd.set_option('future.infer_string', False)",
     "warnings raise": "warnings.simplefilter('error')",
-    "the folder is gone": "folder = tempfile.mkdtemp(); os.chdir(folder); os.rmdir(folder)",
+    "the folder is gone": (
+        "folder = tempfile.mkdtemp(); os.chdir(folder); os.rmdir(folder)"
+    ),
     "no home": "os.environ['HOME'] = ''",
     "signals ignored": "signal.signal(signal.SIGINT, signal.SIG_IGN)",
     "spawn by default": "multiprocessing.set_start_method('spawn')",
 }
 """What a program does before it calls `run`, twice."""
 
-REFUSING = ("jax_disable_jit = True", "jax_threefry_partitionable = False", "inside jit")
-IMPORTED = "import gc, jax, jaxrecall, multiprocessing, os, signal, sys, tempfile, warnings, numpy as np, pandas as pd"
+REFUSING = (
+    "jax_disable_jit = True",
+    "jax_threefry_partitionable = False",
+    "inside jit",
+)
+IMPORTED = (
+    "import gc, jax, jaxrecall, multiprocessing, os, signal, sys, tempfile, warnings,"
+    " numpy as np, pandas as pd"
+)
 
 
 def after(setting: str, out: Path) -> list[pd.DataFrame]:

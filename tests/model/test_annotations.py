@@ -1,4 +1,6 @@
-"""Shapes and dtypes that the records are annotated with hold wherever the tests make one."""
+"""Shapes and dtypes that the records are annotated with hold wherever the tests make
+one.
+"""
 
 from dataclasses import replace
 
@@ -28,7 +30,10 @@ def r():
         ("z_trig", lambda a: a[None]),
         ("W_in", lambda _: np.zeros((5, 3), np.float32)),
         ("perm", lambda a: a.astype(np.float32)),
-        ("train_tokens", lambda a: np.stack([a] * 3)),  # fresh batches for one of three arrays
+        (
+            "train_tokens",
+            lambda a: np.stack([a] * 3),
+        ),  # fresh batches for one of three arrays
         ("train_labels", lambda a: a[1:]),
         ("test_positions", lambda a: list(a)),
     ],

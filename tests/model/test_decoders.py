@@ -1,4 +1,6 @@
-"""Decoders of the first gradient: cases solved by hand, the column that one of them must equal, and why these were chosen."""
+"""Decoders of the first gradient: cases solved by hand, the column that one of them
+must equal, and why these were chosen.
+"""
 
 import itertools
 import tracemalloc
@@ -19,7 +21,9 @@ POINT = Point(V=30, N=900, d=12, L=7, n_test=100, eta=1e-6, decoders=True)
 
 
 def by_hand(point: Point, seed: int):
-    """What decoders are told, in float64: point, permutation, G1, Z_in, Z_out, z_trig."""
+    """What decoders are told, in float64: point, permutation, G1, Z_in, Z_out,
+    z_trig.
+    """
     r = realize(point, seed).astype(np.float64)
     return point, r.perm, three_step(r, point).V1 / point.eta, r.Z_in, r.Z_out, r.z_trig
 
@@ -47,23 +51,36 @@ def test_the_row_is_that_of_the_reference_gradient(changes):
 
 @pytest.mark.parametrize("trigger_in_value", [True, False])
 def test_orthogonal_embeddings_and_many_samples_tell_everything(trigger_in_value):
-    point = Point(V=20, N=16384, d=22, L=4, embedding="orthogonal", trigger_in_value=trigger_in_value, decoders=True)
+    point = Point(
+        V=20,
+        N=16384,
+        d=22,
+        L=4,
+        embedding="orthogonal",
+        trigger_in_value=trigger_in_value,
+        decoders=True,
+    )
     row = simulate(point, 1)
     assert [row[name] for name in NAMES] == [1, 1, 1]
 
 
 def test_one_to_one_mends_what_is_best_one_by_one():
-    """Unit vectors, L = 1: scores are the entries of G1 less their mean over labels. Token 0 looks like label 1, but so does
-    token 1, and more."""
+    """Unit vectors, L = 1: scores are the entries of G1 less their mean over labels.
+    Token 0 looks like label 1, but so does token 1, and more.
+    """
     point = Point(V=3, N=300, d=3, L=1, trigger_in_value=False, decoders=True)
     labels_by_tokens = np.array([[0.9, 0.2, 0.0], [1.0, 2.0, 0.0], [0.1, 0.0, 2.0]]) / 3
     eye = np.eye(3)
-    found = decoders.decoder_columns(point, np.arange(3), labels_by_tokens, eye, eye, np.zeros(3))
+    found = decoders.decoder_columns(
+        point, np.arange(3), labels_by_tokens, eye, eye, np.zeros(3)
+    )
     assert list(found.values()) == [2 / 3, 2 / 3, 1]
 
 
 def test_where_d_exceeds_V_the_gradient_tells_what_the_counts_tell():
-    """Gaussian embeddings are then independent, and least squares reads off the counts of (label, token) themselves."""
+    """Gaussian embeddings are then independent, and least squares reads off the counts
+    of (label, token) themselves.
+    """
     point = Point(V=20, N=200, d=40, L=6, decoders=True)
     found = []
     for seed in range(8):
@@ -71,14 +88,23 @@ def test_where_d_exceeds_V_the_gradient_tells_what_the_counts_tell():
         counts = np.zeros((20, 20))
         np.add.at(counts, (r.train_labels[:, None], r.train_tokens), 1)
         counted = (counts / counts.sum(1, keepdims=True)).argmax(0)
-        decoded = decoders.matched(*told[2:5]).argmax(1), decoders.whitened(*told[:1], *told[2:]).argmax(1), counted
+        decoded = (
+            decoders.matched(*told[2:5]).argmax(1),
+            decoders.whitened(*told[:1], *told[2:]).argmax(1),
+            counted,
+        )
         found.append([(labels == r.perm).mean() for labels in decoded])
     matched, whitened, counted = np.mean(found, axis=0)
     assert matched + 0.1 < counted
     assert whitened == pytest.approx(counted, abs=0.02)
 
 
-CHOSEN = [Point(V=64, d=32, L=8, N=512), Point(V=64, d=64, L=8, N=256), Point(V=64, d=64, L=2, N=128), Point(V=96, d=32, L=8, N=4096)]
+CHOSEN = [
+    Point(V=64, d=32, L=8, N=512),
+    Point(V=64, d=64, L=8, N=256),
+    Point(V=64, d=64, L=2, N=128),
+    Point(V=96, d=32, L=8, N=4096),
+]
 
 
 def least_squares(G1, Z_in, Z_c, ridge):
@@ -88,7 +114,9 @@ def least_squares(G1, Z_in, Z_c, ridge):
 
 
 def test_no_other_ridge_recovers_more():
-    """Over points on both sides of d = V / 2 and N = L V: a ridge along g alone, against one along all directions and none."""
+    """Over points on both sides of d = V / 2 and N = L V: a ridge along g alone,
+    against one along all directions and none.
+    """
     recovered: dict[str, list[float]] = {}
     for point, seed in itertools.product(CHOSEN, range(3)):
         _, perm, G1, Z_in, Z_out, z_trig = by_hand(point, seed)
@@ -102,8 +130,12 @@ def test_no_other_ridge_recovers_more():
             "all": least_squares(G1, Z_in, Z_c, ridge),
         }
         for name, table in scores.items():
-            recovered.setdefault(name, []).append(float((table.argmax(1) == perm).mean()))
-            recovered.setdefault(name + ", assigned", []).append(float((linear_sum_assignment(table, maximize=True)[1] == perm).mean()))
+            recovered.setdefault(name, []).append(
+                float((table.argmax(1) == perm).mean())
+            )
+            recovered.setdefault(name + ", assigned", []).append(
+                float((linear_sum_assignment(table, maximize=True)[1] == perm).mean())
+            )
     mean = {name: float(np.mean(values)) for name, values in recovered.items()}
     print({name: round(value, 3) for name, value in mean.items()})
     for other in ("matched", "none", "some", "all"):
@@ -113,20 +145,36 @@ def test_no_other_ridge_recovers_more():
 
 
 def test_long_embeddings_are_not_favoured():
-    """With endless samples G1 = Z_c^T permutation Z_in / (L V): least squares then errs towards tokens and labels it knows well."""
+    """With endless samples G1 = Z_c^T permutation Z_in / (L V): least squares then errs
+    towards tokens and labels it knows well.
+    """
     point, found = Point(V=128, d=32, L=16, N=2**30, trigger_in_value=False), []
     for seed in range(8):
         rng = np.random.default_rng(seed)
         Z_in, Z_out = rng.normal(size=(2, point.V, point.d)) / np.sqrt(point.d)
         perm, Z_c = rng.permutation(point.V), Z_out - Z_out.mean(0)
         G1 = Z_c[perm].T @ Z_in / (point.L * point.V)
-        scores = least_squares(G1, Z_in, Z_c, 1e-6), decoders.whitened(point, G1, Z_in, Z_out, np.zeros(point.d))
+        scores = (
+            least_squares(G1, Z_in, Z_c, 1e-6),
+            decoders.whitened(point, G1, Z_in, Z_out, np.zeros(point.d)),
+        )
         found.append([(table.argmax(1) == perm).mean() for table in scores])
     print(np.mean(found, axis=0))
     assert np.diff(np.mean(found, axis=0)) > 0.03
 
 
-@pytest.mark.parametrize("changes", [{"V": 2}, {"d": 1}, {"L": 1}, {"N": 1}, {"V": 2, "d": 1, "L": 1, "N": 1}, {"d": 200}], ids=str)
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"V": 2},
+        {"d": 1},
+        {"L": 1},
+        {"N": 1},
+        {"V": 2, "d": 1, "L": 1, "N": 1},
+        {"d": 200},
+    ],
+    ids=str,
+)
 def test_small_sizes_have_an_answer(changes):
     found = decoders.decoder_columns(*by_hand(POINT.replace(**changes), 0))
     assert all(0 <= value <= 1 for value in found.values())
@@ -142,17 +190,23 @@ def test_a_gradient_that_overflowed_tells_nothing():
 def test_the_plan_counts_what_the_host_takes(sizes):
     V, d = sizes
     rng = np.random.default_rng(0)
-    G1, Z_in, Z_out = (rng.normal(size=shape).astype(np.float32) for shape in ((d, d), (V, d), (V, d)))
+    G1, Z_in, Z_out = (
+        rng.normal(size=shape).astype(np.float32) for shape in ((d, d), (V, d), (V, d))
+    )
     point = Point(V=V, N=1000, d=d, L=4, decoders=True)
     tracemalloc.start()
     decoders.decoder_columns(point, rng.permutation(V), G1, Z_in, Z_out, Z_in[0])
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    told = peak_bytes(Shape(V, d, 0, "none", "counts", decoders=True)) - peak_bytes(Shape(V, d, 0, "none", "counts"))
+    told = peak_bytes(Shape(V, d, 0, "none", "counts", decoders=True)) - peak_bytes(
+        Shape(V, d, 0, "none", "counts")
+    )
     assert peak <= told <= 3 * peak
 
 
 def test_an_mlp_is_refused():
-    with pytest.raises(PointError, match=r"decoders: got true with m=4; allowed where m == 0") as error:
+    with pytest.raises(
+        PointError, match=r"decoders: got true with m=4; allowed where m == 0"
+    ) as error:
         POINT.replace(m=4)
     assert error.value.problems[0].where == "m == 0 or not decoders"

@@ -26,16 +26,24 @@ def test_words_are_threefry_of_the_stream_at_position_and_block():
     for p, position in enumerate((11, 0)):
         for i in range(2):
             lanes = 256 * position + jnp.arange(256, dtype=jnp.uint32)
-            theirs = threefry_2x32(key, jnp.concatenate([lanes, jnp.full(256, 3 + i, jnp.uint32)]))
+            theirs = threefry_2x32(
+                key, jnp.concatenate([lanes, jnp.full(256, 3 + i, jnp.uint32)])
+            )
             assert np.array_equal(ours[p, i * BLOCK : (i + 1) * BLOCK], theirs)
 
 
 def test_fold_is_fold_in():
     key = jax.random.key(5)
     address = np.array([0, 1, 2**32 - 1], np.uint32)
-    theirs = np.stack([jax.random.key_data(jax.random.fold_in(key, a)) for a in address])
-    assert np.array_equal(keys.fold(jax.random.key_data(key), jnp.asarray(address)), theirs)
-    assert np.array_equal(keys.fold_on_host(np.asarray(jax.random.key_data(key))[None], address), theirs)
+    theirs = np.stack(
+        [jax.random.key_data(jax.random.fold_in(key, a)) for a in address]
+    )
+    assert np.array_equal(
+        keys.fold(jax.random.key_data(key), jnp.asarray(address)), theirs
+    )
+    assert np.array_equal(
+        keys.fold_on_host(np.asarray(jax.random.key_data(key))[None], address), theirs
+    )
 
 
 def test_stream_keys_are_folded_from_root_seed_and_seed_and_point_id():
@@ -45,23 +53,36 @@ def test_stream_keys_are_folded_from_root_seed_and_seed_and_point_id():
         for address in addresses:
             key = jax.random.fold_in(key, address)
         for name, number in keys.STREAMS.items():
-            assert np.array_equal(keys.stream(ours[i], name), jax.random.key_data(jax.random.fold_in(key, number)))
+            assert np.array_equal(
+                keys.stream(ours[i], name),
+                jax.random.key_data(jax.random.fold_in(key, number)),
+            )
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 1000, 65535, 65536])
 def test_below_is_the_floor_of_the_exact_product(n):
     edges = np.arange(n + 1, dtype=np.uint64) * 2**32 // n
-    word = np.unique(np.concatenate([edges, edges + 1, edges - 1, [0, 2**32 - 1]]) % 2**32).astype(np.uint32)
-    assert np.array_equal(keys.below(jnp.asarray(word), n), word.astype(np.uint64) * np.uint64(n) >> np.uint64(32))
+    word = np.unique(
+        np.concatenate([edges, edges + 1, edges - 1, [0, 2**32 - 1]]) % 2**32
+    ).astype(np.uint32)
+    assert np.array_equal(
+        keys.below(jnp.asarray(word), n),
+        word.astype(np.uint64) * np.uint64(n) >> np.uint64(32),
+    )
 
 
 def test_tokens_and_permutations_are_uniform():
     r = realize(Point(V=16, N=40960, d=2, L=4, n_test=1), 1)
     counts = np.bincount(r.train_tokens.ravel(), minlength=16)
-    assert ((counts - 10240) ** 2 / 10240).sum() < 37.7  # chi-squared, 15 degrees of freedom, 0.1 %
+    assert (
+        (counts - 10240) ** 2 / 10240
+    ).sum() < 37.7  # chi-squared, 15 degrees of freedom, 0.1 %
     positions = np.bincount(r.train_positions, minlength=4)
     assert ((positions - 10240) ** 2 / 10240).sum() < 16.3
-    firsts = [realize(Point(V=4, N=1, d=2, L=1, n_test=1), seed).perm[0] for seed in range(200)]
+    firsts = [
+        realize(Point(V=4, N=1, d=2, L=1, n_test=1), seed).perm[0]
+        for seed in range(200)
+    ]
     assert ((np.bincount(firsts, minlength=4) - 50) ** 2 / 50).sum() < 16.3
 
 
@@ -74,19 +95,29 @@ def test_labels_follow_the_permutation_and_the_position():
 
 
 def test_common_streams_share_prefixes():
-    r, more = realize(POINT, 4), realize(POINT.replace(N=1500, d=13, m=9, n_test=300), 4)
+    r, more = (
+        realize(POINT, 4),
+        realize(POINT.replace(N=1500, d=13, m=9, n_test=300), 4),
+    )
     longer = realize(POINT.replace(L=9), 4)
     assert np.array_equal(r.perm, more.perm)
     assert np.array_equal(r.train_tokens, more.train_tokens[:700])
     assert np.array_equal(r.test_labels, more.test_labels[:100])
-    assert np.array_equal(r.train_labels, longer.train_labels)  # the informative token is token 0 of the stream
+    assert np.array_equal(
+        r.train_labels, longer.train_labels
+    )  # the informative token is token 0 of the stream
     np.testing.assert_allclose(r.Z_in * np.sqrt(8 / 13), more.Z_in[:, :8], rtol=1e-6)
     np.testing.assert_allclose(r.W_in, more.W_in[:6, :8], rtol=1e-6)
 
 
 def test_independent_streams_share_nothing_and_seeds_neither():
     base = POINT.replace(streams="independent")
-    for other, seed in ((base.replace(N=701), 4), (base, 5), (POINT, 4), (base.replace(root_seed=1), 4)):
+    for other, seed in (
+        (base.replace(N=701), 4),
+        (base, 5),
+        (POINT, 4),
+        (base.replace(root_seed=1), 4),
+    ):
         r, s = realize(base, 4), realize(other, seed)
         assert not np.array_equal(r.perm, s.perm)
         assert np.mean(r.train_tokens == s.train_tokens[:700]) < 0.05
@@ -96,7 +127,9 @@ def test_independent_streams_share_nothing_and_seeds_neither():
 def test_both_halves_of_the_point_id_count():
     streams = keys.run_streams([0] * 3, [1] * 3, [(1, 2), (3, 2), (1, 4)], [True] * 3)
     assert len({s.tobytes() for s in streams}) == 3
-    assert np.array_equal(*keys.run_streams([0] * 2, [1] * 2, [(1, 2), (3, 2)], [False] * 2))
+    assert np.array_equal(
+        *keys.run_streams([0] * 2, [1] * 2, [(1, 2), (3, 2)], [False] * 2)
+    )
 
 
 def test_fresh_batches_differ_and_the_first_is_the_shared_one():
@@ -110,7 +143,12 @@ def test_fresh_batches_differ_and_the_first_is_the_shared_one():
 def test_embedding_laws():
     gaussian, sphere = realize(POINT, 0), realize(POINT.replace(embedding="sphere"), 0)
     np.testing.assert_allclose(np.linalg.norm(sphere.Z_in, axis=1), 1, rtol=1e-6)
-    np.testing.assert_allclose(sphere.Z_in * np.linalg.norm(gaussian.Z_in, axis=1)[:, None], gaussian.Z_in, rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(
+        sphere.Z_in * np.linalg.norm(gaussian.Z_in, axis=1)[:, None],
+        gaussian.Z_in,
+        rtol=1e-5,
+        atol=1e-7,
+    )
     wide = realize(Point(V=400, N=1, d=100, L=1, n_test=1), 0)
     assert abs(wide.Z_in.std() * 10 - 1) < 0.02
     o = realize(Point(V=6, N=1, d=9, L=1, n_test=1, embedding="orthogonal"), 0)
@@ -124,33 +162,53 @@ import hashlib, json
 from jaxrecall import Point, realize
 r = realize(Point(V=50, N=700, d=8, L=5, m=6, n_test=100, fresh_batches=True), 4)
 print(json.dumps([(a.dtype.name, a.shape, hashlib.sha256(a.tobytes()).hexdigest()) for a in r if a is not None]))
-"""
+"""  # noqa: E501
 
 
 def test_realize_does_not_depend_on_x64():
     r = realize(POINT.replace(fresh_batches=True), 4)
-    here = [[a.dtype.name, list(a.shape), hashlib.sha256(a.tobytes()).hexdigest()] for a in r if a is not None]
-    there = python(DIGEST, JAX_ENABLE_X64="1", JAX_DISABLE_MOST_OPTIMIZATIONS="false")  # as here, for the last bit
+    here = [
+        [a.dtype.name, list(a.shape), hashlib.sha256(a.tobytes()).hexdigest()]
+        for a in r
+        if a is not None
+    ]
+    there = python(
+        DIGEST, JAX_ENABLE_X64="1", JAX_DISABLE_MOST_OPTIMIZATIONS="false"
+    )  # as here, for the last bit
     assert json.loads(there.stdout) == here, there.stderr
 
 
 @pytest.mark.system  # a process of its own compiles the full form with 64-bit types
 def test_rows_do_not_depend_on_x64():
-    """Of the form that a point so small needs; the form whose guard it fails is not compiled."""
+    """Of the form that a point so small needs; the form whose guard it fails is not
+    compiled.
+    """
     sizes = {"V": 20, "N": 700, "d": 8, "L": 5, "n_test": 100, "exact": "full"}
-    code = f"import json; from jaxrecall import Point, simulate; print(json.dumps(simulate(Point(**{sizes}), 4)))"
+    code = (
+        "import json; from jaxrecall import Point, simulate;"
+        f" print(json.dumps(simulate(Point(**{sizes}), 4)))"
+    )
     there = python(code, JAX_ENABLE_X64="1")
-    assert json.loads(there.stdout) == json.loads(json.dumps(simulate(Point(**sizes), 4))), there.stderr
+    assert json.loads(there.stdout) == json.loads(
+        json.dumps(simulate(Point(**sizes), 4))
+    ), there.stderr
 
 
 def test_threefry_must_be_partitionable():
-    with jax.threefry_partitionable(False), pytest.raises(UsageError, match="jax_threefry_partitionable: got False; allowed: True"):
+    with (
+        jax.threefry_partitionable(False),
+        pytest.raises(
+            UsageError, match="jax_threefry_partitionable: got False; allowed: True"
+        ),
+    ):
         realize(Point(V=5, N=7, d=8, L=5), 4)
 
 
 @pytest.mark.parametrize("seed", [-1, 2**32, 1.5, "0", True])
 def test_seed_is_checked(seed):
-    with pytest.raises(PointError, match=r"seed: got .*; allowed: whole numbers from 0 to 4294967295"):
+    with pytest.raises(
+        PointError, match=r"seed: got .*; allowed: whole numbers from 0 to 4294967295"
+    ):
         realize(POINT, seed)
 
 
@@ -160,14 +218,21 @@ DRAWN = [
     POINT.replace(fresh_batches=True, streams="independent"),
     POINT.replace(pool=16, root_seed=3),
     POINT.replace(steps=9, lr=0.1, batch=600, embedding="equicorrelated(rho=0.3)"),
-    POINT.replace(V=70, N=4700, L=37, tokens="zipf", label_noise=0.1),  # more than are drawn at once
+    POINT.replace(
+        V=70, N=4700, L=37, tokens="zipf", label_noise=0.1
+    ),  # more than are drawn at once
 ]
 
 
-@pytest.mark.parametrize("point", DRAWN, ids=["mlp", "orthogonal", "independent", "pool", "batches", "large"])
+@pytest.mark.parametrize(
+    "point", DRAWN, ids=["mlp", "orthogonal", "independent", "pool", "batches", "large"]
+)
 def test_draws_in_a_compiled_function_are_those_of_realize(point):
     key = jax.random.fold_in(jax.random.key(point.root_seed), 4)
-    found, expected = quickly(lambda key: tuple(draws(point, key)))(key), realize(point, 4)
+    found, expected = (
+        quickly(lambda key: tuple(draws(point, key)))(key),
+        realize(point, 4),
+    )
     for name, a, b in zip(expected._fields, found, expected, strict=True):
         if b is None:
             assert a is None, name
@@ -181,7 +246,14 @@ def test_draws_in_a_compiled_function_are_those_of_realize(point):
 
 def test_points_of_many_sizes_share_programs():
     def n_programs():
-        return [f._cache_size() for f in (realization._some_tokens, realization._gaussian, realization._permutation)]  # type: ignore[attr-defined]
+        return [
+            f._cache_size()
+            for f in (
+                realization._some_tokens,
+                realization._gaussian,
+                realization._permutation,
+            )
+        ]  # type: ignore[attr-defined]
 
     realize(Point(V=20, N=100, d=12, L=4, m=3), 0)
     before = n_programs()
@@ -203,5 +275,7 @@ def test_draws_are_vmapped_over_keys():
 
 
 def test_draws_refuse_what_realize_refuses():
-    with pytest.raises(ValueError, match=r"N, L: got .* tokens to write out; allowed: up to 67108864"):
+    with pytest.raises(
+        ValueError, match=r"N, L: got .* tokens to write out; allowed: up to 67108864"
+    ):
         draws(Point(V=8, N=2**10, d=4, L=2**24, pool=16), jax.random.key(0))

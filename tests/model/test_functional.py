@@ -1,4 +1,6 @@
-"""The model as functions of JAX: against the NumPy oracle, vmapped, differentiated, and over losses of one's own."""
+"""The model as functions of JAX: against the NumPy oracle, vmapped, differentiated, and
+over losses of one's own.
+"""
 
 import itertools
 from functools import partial
@@ -10,7 +12,21 @@ import optax
 import pytest
 from helpers import quickly
 
-from jaxrecall import Point, Rates, Realization, draws, measure, model, rates, realize, recipe, simulate, soft_accuracy, three_step, train
+from jaxrecall import (
+    Point,
+    Rates,
+    Realization,
+    draws,
+    measure,
+    model,
+    rates,
+    realize,
+    recipe,
+    simulate,
+    soft_accuracy,
+    three_step,
+    train,
+)
 from jaxrecall.errors import PointError
 from jaxrecall.model.columns import COLUMNS, EXTRA_COLUMNS
 from jaxrecall.model.point import FIELDS
@@ -29,7 +45,14 @@ DATA = [
 NAMES = ("gelu", "cubic", "relu", "tanh", "quadratic", "mixed(linear=0.3)", "identity")
 LAYERS = [{"m": 20, "activation": name, "kappa": 200} for name in NAMES]
 OFTEN = [*DATA, LAYERS[0]]
-POINTS = [*OFTEN, *(pytest.param(a | b, marks=pytest.mark.slow) for a, b in itertools.product(DATA, LAYERS) if a | b not in OFTEN)]
+POINTS = [
+    *OFTEN,
+    *(
+        pytest.param(a | b, marks=pytest.mark.slow)
+        for a, b in itertools.product(DATA, LAYERS)
+        if a | b not in OFTEN
+    ),
+]
 
 
 def in_jax(point: Point, seed: int, dtype: type) -> object:
@@ -45,13 +68,21 @@ def compiled(r, rates, model_of):
 def test_the_three_steps_of_jax_are_those_of_the_oracle(change):
     point = POINT.replace(**change)
     expected = three_step(realize(point, 1), point)
-    model_of = POINT.replace(m=point.m, activation=point.activation, trigger_in_value=point.trigger_in_value)  # what is compiled for
+    model_of = POINT.replace(
+        m=point.m, activation=point.activation, trigger_in_value=point.trigger_in_value
+    )  # what is compiled for
     for dtype, error in ((np.float64, 1e-12), (np.float32, 2e-5)):
         with jax.enable_x64(dtype is np.float64):
-            found = compiled(in_jax(point, 1, dtype), Rates(*map(jnp.asarray, rates(point))), model_of)
+            found = compiled(
+                in_jax(point, 1, dtype),
+                Rates(*map(jnp.asarray, rates(point))),
+                model_of,
+            )
         for ours, theirs in zip(found, expected, strict=True):
             assert ours.dtype == dtype
-            np.testing.assert_allclose(ours, theirs, rtol=0, atol=error * np.abs(theirs).max())
+            np.testing.assert_allclose(
+                ours, theirs, rtol=0, atol=error * np.abs(theirs).max()
+            )
 
 
 def test_seeds_are_vmapped_and_agree_with_the_simulator():
@@ -65,7 +96,9 @@ def test_seeds_are_vmapped_and_agree_with_the_simulator():
     learned, found = quickly(jax.vmap(run))(seeds)
     assert found.tolist() == [row["n_correct"] for row in simulate(POINT, range(4))]
     for of_all, of_one in zip(learned, quickly(run)(3)[0], strict=True):
-        np.testing.assert_allclose(of_all[3], of_one, rtol=0, atol=2e-6 * float(jnp.abs(of_one).max()))
+        np.testing.assert_allclose(
+            of_all[3], of_one, rtol=0, atol=2e-6 * float(jnp.abs(of_one).max())
+        )
 
 
 def test_gradients_are_those_of_finite_differences():
@@ -76,13 +109,21 @@ def test_gradients_are_those_of_finite_differences():
         def score(x):
             eta, kappa, gamma2, rho = x
             r = draws(point, key, {"embedding.rho": rho}).astype(x.dtype)
-            return soft_accuracy(r, point, three_step(r, point, rates(point, eta=eta, kappa=kappa, gamma2=gamma2)))
+            return soft_accuracy(
+                r,
+                point,
+                three_step(r, point, rates(point, eta=eta, kappa=kappa, gamma2=gamma2)),
+            )
 
         value, found = quickly(jax.value_and_grad(score))(at)
         steps = 1e-4 * jnp.diag(at)
-        up, down = quickly(jax.vmap(score))(jnp.concatenate([at[None] + steps, at[None] - steps])).reshape(2, 4)
+        up, down = quickly(jax.vmap(score))(
+            jnp.concatenate([at[None] + steps, at[None] - steps])
+        ).reshape(2, 4)
         expected = (up - down) / (2e-4 * at)
-        scale = jnp.abs(expected).at[0].set(value)  # at fixed kappa w hardly moves with eta
+        scale = (
+            jnp.abs(expected).at[0].set(value)
+        )  # at fixed kappa w hardly moves with eta
         assert jnp.all(scale > 1e-4)
         assert jnp.all(jnp.abs(found - expected) <= 1e-4 * scale)
 
@@ -94,7 +135,11 @@ def test_rates_follow_as_those_of_a_point():
         for change in ({"eta": 0.01}, {"kappa": 3.0}, {"gamma": 2.0}):
             if not {*given, *change} >= {"gamma", "kappa"}:
                 other = point.replace(**change)
-                np.testing.assert_allclose(rates(point, **change), (other.eta, other.gamma, other.gamma2), rtol=1e-12)
+                np.testing.assert_allclose(
+                    rates(point, **change),
+                    (other.eta, other.gamma, other.gamma2),
+                    rtol=1e-12,
+                )
     with pytest.raises(PointError, match="kappa: got both kappa and gamma"):
         rates(POINT, kappa=1.0, gamma=1.0)
 
@@ -104,20 +149,34 @@ def test_a_loss_of_ones_own_in_chunks_is_that_of_the_whole_batch():
 
     def loss(V_mat, W_KQ, batch):
         tokens, positions, labels = batch
-        logits = jax.vmap(model.Recall(V_mat, W_KQ, r.embeddings, POINT.activation, POINT.trigger_in_value))(tokens, positions)
+        logits = jax.vmap(
+            model.Recall(
+                V_mat, W_KQ, r.embeddings, POINT.activation, POINT.trigger_in_value
+            )
+        )(tokens, positions)
         smooth = 0.9 * jax.nn.one_hot(labels, POINT.V) + 0.1 / POINT.V
         return optax.softmax_cross_entropy(logits, smooth).mean()
 
     def learned(kappa, chunk):
         zero = jnp.zeros((POINT.d, POINT.d))
-        V1, W1, V2 = recipe(loss, zero, zero, r.batches, rates(POINT, kappa=kappa), chunk)
+        V1, W1, V2 = recipe(
+            loss, zero, zero, r.batches, rates(POINT, kappa=kappa), chunk
+        )
         return loss(V2, W1, r.test), (V1, W1, V2)
 
     chunks = None, 77  # the last chunk is smaller
-    both = quickly(lambda kappa: [jax.value_and_grad(learned, has_aux=True)(kappa, chunk) for chunk in chunks])(20.0)
+    both = quickly(
+        lambda kappa: [
+            jax.value_and_grad(learned, has_aux=True)(kappa, chunk) for chunk in chunks
+        ]
+    )(20.0)
     (whole, slope), (chunked, slope_in_chunks) = both
-    for one, other in zip(jax.tree.leaves(whole), jax.tree.leaves(chunked), strict=True):
-        np.testing.assert_allclose(one, other, rtol=0, atol=1e-5 * float(jnp.abs(one).max()))
+    for one, other in zip(
+        jax.tree.leaves(whole), jax.tree.leaves(chunked), strict=True
+    ):
+        np.testing.assert_allclose(
+            one, other, rtol=0, atol=1e-5 * float(jnp.abs(one).max())
+        )
     np.testing.assert_allclose(slope_in_chunks, slope, rtol=1e-4)
     assert abs(slope) > 1e-3
 
@@ -129,10 +188,20 @@ def test_memory_does_not_grow_with_the_samples():
 
         def score(kappa, *arrays):
             r = Realization(*arrays)
-            return soft_accuracy(r, point, three_step(r, point, rates(point, kappa=kappa)))
+            return soft_accuracy(
+                r, point, three_step(r, point, rates(point, kappa=kappa))
+            )
 
-        samples = jax.eval_shape(lambda key: tuple(draws(point, key)), jax.random.key(0))
-        return jax.jit(jax.value_and_grad(score)).lower(1.0, *samples).compile().memory_analysis().temp_size_in_bytes
+        samples = jax.eval_shape(
+            lambda key: tuple(draws(point, key)), jax.random.key(0)
+        )
+        return (
+            jax.jit(jax.value_and_grad(score))
+            .lower(1.0, *samples)
+            .compile()
+            .memory_analysis()
+            .temp_size_in_bytes
+        )
 
     few, many = bytes_beside_samples(2**14), bytes_beside_samples(2**18)
     assert 0 < many < 1.2 * few
@@ -140,7 +209,14 @@ def test_memory_does_not_grow_with_the_samples():
 
 def test_any_optimiser_of_optax_trains_and_steps_are_recorded():
     target = jnp.arange(3.0)
-    params, kept = train(lambda p, batch: ((p - batch) ** 2).sum(), jnp.zeros(3), lambda t: target, optax.adam(0.1), 50, record=[0, 1, 50])
+    params, kept = train(
+        lambda p, batch: ((p - batch) ** 2).sum(),
+        jnp.zeros(3),
+        lambda t: target,
+        optax.adam(0.1),
+        50,
+        record=[0, 1, 50],
+    )
     assert kept.shape == (3, 3)
     assert jnp.array_equal(kept[0], jnp.zeros(3))
     assert jnp.array_equal(kept[2], params)
@@ -159,23 +235,36 @@ def test_any_optimiser_of_optax_trains_and_steps_are_recorded():
 
 
 OF_THE_RUN = ("point_id", "seed", "status", "form", "draw_check", "seconds")
-OF_THE_RUN += ("code_version", "jax_version", "device_kind", "dtype", "precision", "bucket")
+OF_THE_RUN += (
+    "code_version",
+    "jax_version",
+    "device_kind",
+    "dtype",
+    "precision",
+    "bucket",
+)
 """Columns that say which run a row is, and how it was computed."""
 
 
-@pytest.mark.parametrize("changes", [{}, {"L": 1, "tokens": "zipf", "gamma2": 20.0}], ids=str)
+@pytest.mark.parametrize(
+    "changes", [{}, {"L": 1, "tokens": "zipf", "gamma2": 20.0}], ids=str
+)
 def test_measure_gives_every_column_or_names_it(changes):
     point = POINT.replace(**changes)
     r = in_jax(point, 0, np.float32)
     traced = quickly(lambda r: measure(r, point, three_step(r, point)))(r)
     plain = measure(realize(point, 0), point, three_step(realize(point, 0), point))
     assert {*traced} == {*plain}  # a compiled function sorts them
-    assert [*plain] == [name for name in COLUMNS if name not in {*OF_THE_RUN, *FIELDS, *EXTRA_COLUMNS}]
+    assert [*plain] == [
+        name for name in COLUMNS if name not in {*OF_THE_RUN, *FIELDS, *EXTRA_COLUMNS}
+    ]
     row = simulate(point, 0)
     for name, value in plain.items():
         assert (traced[name] is None) == (value is None) == (row[name] is None), name
         if value is not None:
-            np.testing.assert_allclose([float(traced[name]), row[name]], value, rtol=2e-4, err_msg=name)
+            np.testing.assert_allclose(
+                [float(traced[name]), row[name]], value, rtol=2e-4, err_msg=name
+            )
 
 
 def test_draws_of_numpy_are_constants_of_what_is_traced():
@@ -190,7 +279,9 @@ def test_draws_of_numpy_are_constants_of_what_is_traced():
         assert type(a) is type(b), name
         assert b is None or np.array_equal(a, b), name
     oracle = three_step(expected, POINT.replace(kappa=10)).V2
-    np.testing.assert_allclose(found[0], oracle, rtol=0, atol=2e-5 * np.abs(oracle).max())
+    np.testing.assert_allclose(
+        found[0], oracle, rtol=0, atol=2e-5 * np.abs(oracle).max()
+    )
     assert float(jnp.abs(found[1] - found[0]).max()) > 1e-3 * np.abs(oracle).max()
 
 
@@ -212,24 +303,47 @@ def test_a_static_point_says_which_rates_follow():
 
 
 def test_parameters_of_laws_may_be_of_float64():
-    point, key = POINT.replace(embedding="equicorrelated(rho=0.2)"), jax.random.fold_in(jax.random.key(POINT.root_seed), 0)
+    point, key = (
+        POINT.replace(embedding="equicorrelated(rho=0.2)"),
+        jax.random.fold_in(jax.random.key(POINT.root_seed), 0),
+    )
     with jax.enable_x64(True):
-        found, other = (draws(point, key, {"embedding.rho": jnp.float64(rho)}) for rho in (0.2, 0.2 + 1e-12))
+        found, other = (
+            draws(point, key, {"embedding.rho": jnp.float64(rho)})
+            for rho in (0.2, 0.2 + 1e-12)
+        )
     expected = realize(point, 0)
     for name in ("Z_in", "Z_out"):
         assert getattr(found, name).dtype == np.float64
-        np.testing.assert_allclose(getattr(found, name), getattr(expected, name), atol=1e-6)
+        np.testing.assert_allclose(
+            getattr(found, name), getattr(expected, name), atol=1e-6
+        )
         assert 0 < np.abs(getattr(found, name) - getattr(other, name)).max() < 1e-11
-    one_side = draws(point.replace(embedding_out="gaussian"), key, {"embedding.rho": jnp.float32(0.9)})
+    one_side = draws(
+        point.replace(embedding_out="gaussian"),
+        key,
+        {"embedding.rho": jnp.float32(0.9)},
+    )
     assert np.abs(one_side.Z_in - expected.Z_in).max() > 0.1
 
 
 @pytest.mark.parametrize(
     ("law", "parameter"),
-    [("equicorrelated", "embedding.roh"), ("gaussian", "embedding.rho"), ("low_rank(rank=4)", "embedding.rank"), ("gaussian", "kappa")],
+    [
+        ("equicorrelated", "embedding.roh"),
+        ("gaussian", "embedding.rho"),
+        ("low_rank(rank=4)", "embedding.rank"),
+        ("gaussian", "kappa"),
+    ],
 )
 def test_what_no_law_of_the_embeddings_has_is_refused(law, parameter):
-    with pytest.raises(PointError, match=rf"{parameter}: got 2; allowed: float parameters of the laws of embeddings, here .* sizes"):
+    with pytest.raises(
+        PointError,
+        match=(
+            rf"{parameter}: got 2; allowed: float parameters of the laws of embeddings,"
+            r" here .* sizes"
+        ),
+    ):
         draws(POINT.replace(embedding=law), jax.random.key(0), {parameter: 2})
 
 
@@ -237,5 +351,7 @@ def test_arguments_of_another_kind_are_refused():
     r = realize(POINT, 0)
     with pytest.raises(PointError, match=r"point: got 3; allowed: a jaxrecall.Point"):
         rates(3)
-    with pytest.raises(PointError, match=r"rates: got .* allowed: what jaxrecall.rates returns"):
+    with pytest.raises(
+        PointError, match=r"rates: got .* allowed: what jaxrecall.rates returns"
+    ):
         three_step(r, POINT, (1.0, 2.0, 3.0))

@@ -18,7 +18,11 @@ FROZEN = {
 
 def test_resolution():
     point = Point(**SMALL)
-    assert (point.kappa, point.gamma, point.gamma2) == (100, 100 * 64 * 64 / 1e-3, 100 * 64 * 64 / 1e-3)
+    assert (point.kappa, point.gamma, point.gamma2) == (
+        100,
+        100 * 64 * 64 / 1e-3,
+        100 * 64 * 64 / 1e-3,
+    )
     assert (point.activation, point.p, Point(**SMALL, m=5).p) == ("none", 32, 5)
     given = Point(**SMALL, gamma=5, gamma2=0, eta=0.5)
     assert (given.gamma, given.gamma2, given.kappa) == (5, 0, 5 * 0.5 / 64 / 64)
@@ -49,10 +53,28 @@ def test_the_id_is_the_science():
         Point(**SMALL, activation="tanh"),  # no MLP, no activation
     ]
     assert {p.point_id for p in same} == {point.point_id}
-    changes = [{"V": 65}, {"N": 1001}, {"d": 33}, {"L": 9}, {"m": 1}, {"embedding": "sphere"}, {"trigger_in_value": False}]
-    changes += [{"fresh_batches": True}, {"eta": 2e-3}, {"kappa": 101}, {"gamma2": 1.0}, {"streams": "independent"}, {"root_seed": 1}]
+    changes = [
+        {"V": 65},
+        {"N": 1001},
+        {"d": 33},
+        {"L": 9},
+        {"m": 1},
+        {"embedding": "sphere"},
+        {"trigger_in_value": False},
+    ]
+    changes += [
+        {"fresh_batches": True},
+        {"eta": 2e-3},
+        {"kappa": 101},
+        {"gamma2": 1.0},
+        {"streams": "independent"},
+        {"root_seed": 1},
+    ]
     changes += [{"n_test": 1}, {"exact": "full"}]
-    assert len({point.replace(**change).point_id for change in changes} | {point.point_id}) == len(changes) + 1
+    assert (
+        len({point.replace(**change).point_id for change in changes} | {point.point_id})
+        == len(changes) + 1
+    )
 
 
 @pytest.mark.parametrize(
@@ -68,13 +90,28 @@ def test_the_id_is_the_science():
         ({"eta": 0}, "eta: got 0; allowed: finite numbers greater than 0"),
         ({"eta": float("nan")}, "eta: got nan; allowed: finite numbers greater than 0"),
         ({"kappa": -1.0}, "kappa: got -1.0; allowed: finite numbers from 0"),
-        ({"kappa": 1e-45}, "kappa: resolves to 1e-45; allowed: 0, and numbers from 1.2e-38"),
+        (
+            {"kappa": 1e-45},
+            "kappa: resolves to 1e-45; allowed: 0, and numbers from 1.2e-38",
+        ),
         ({"gamma2": float("inf")}, "gamma2: got inf; allowed: finite numbers from 0"),
         ({"kappa": 1, "gamma": 2}, "kappa: got kappa=1.0 and gamma=2.0; give one"),
         ({"kappa": 1e300, "eta": 1e-300}, "gamma: resolves to inf"),
-        ({"embedding": "gauss"}, "embedding: got 'gauss'; did you mean gaussian?; allowed: gaussian, sphere, orthogonal"),
-        ({"embedding": "orthogonal"}, "d: got 32 with orthogonal embeddings and V=64; allowed: d >= V + 2 = 66"),
-        ({"activation": "none", "m": 4}, "activation: got 'none' with m=4; allowed with an MLP: relu, gelu"),
+        (
+            {"embedding": "gauss"},
+            (
+                "embedding: got 'gauss'; did you mean gaussian?; allowed: gaussian,"
+                " sphere, orthogonal"
+            ),
+        ),
+        (
+            {"embedding": "orthogonal"},
+            "d: got 32 with orthogonal embeddings and V=64; allowed: d >= V + 2 = 66",
+        ),
+        (
+            {"activation": "none", "m": 4},
+            "activation: got 'none' with m=4; allowed with an MLP: relu, gelu",
+        ),
         ({"trigger_in_value": 1}, "trigger_in_value: got 1; allowed: true, false"),
         ({"exact": "yes"}, "exact: got 'yes'; allowed: guarded, full"),
     ],
@@ -88,22 +125,39 @@ def test_bad_arguments(changes, message):
 def test_all_that_is_wrong_is_told_at_once():
     with pytest.raises(PointError) as error:
         Point(V=0, N=0, d=0, L=0, m=-1, n_test=0)
-    assert [problem.argument for problem in error.value.problems] == ["V", "N", "L", "d", "m", "n_test"]
+    assert [problem.argument for problem in error.value.problems] == [
+        "V",
+        "N",
+        "L",
+        "d",
+        "m",
+        "n_test",
+    ]
     assert error.value.problems[0].where == "V >= 2"
 
 
 def another(name, value):
     """An allowed value of the field other than `value`."""
-    if names := [one for one in FIELDS[name].metadata.get("choices", tuple)() if one not in (value, "none", "orthogonal", "array", "VWZM")]:
+    if names := [
+        one
+        for one in FIELDS[name].metadata.get("choices", tuple)()
+        if one not in (value, "none", "orthogonal", "array", "VWZM")
+    ]:
         return names[-1]
     if str(FIELDS[name].type) == "bool":
         return not value
     return 7 if value is None else value + 1
 
 
-@pytest.mark.parametrize("name", [name for name in FIELDS if name not in ("kappa", "optimizer", "tokens")])
-def test_every_field_enters_the_id_of_a_run_beyond_the_recipe_or_of_the_recipe_alone(name):
-    """kappa enters as gamma; an optimizer is there beyond the recipe alone; there is one law of tokens."""
+@pytest.mark.parametrize(
+    "name", [name for name in FIELDS if name not in ("kappa", "optimizer", "tokens")]
+)
+def test_every_field_enters_the_id_of_a_run_beyond_the_recipe_or_of_the_recipe_alone(
+    name,
+):
+    """kappa enters as gamma; an optimizer is there beyond the recipe alone; there is
+    one law of tokens.
+    """
     recipe = Point(**SMALL, m=3)
     on = recipe.replace(steps=9, lr=0.1)
     bases = [on] if name in TRAINING else [recipe, on]
@@ -116,8 +170,19 @@ def test_every_field_enters_the_id_of_a_run_beyond_the_recipe_or_of_the_recipe_a
 
 
 def test_settings_of_an_optimizer_that_does_nothing_are_not_kept():
-    """What the id leaves out, the row leaves out too: two rows that differ never have one id."""
+    """What the id leaves out, the row leaves out too: two rows that differ never have
+    one id.
+    """
     recipe = Point(**SMALL)
-    idle = recipe.replace(lr=0.3, lr_attention=0.1, optimizer="adam", trains="V", batch=4, start="three_step")
+    idle = recipe.replace(
+        lr=0.3,
+        lr_attention=0.1,
+        optimizer="adam",
+        trains="V",
+        batch=4,
+        start="three_step",
+    )
     assert idle.point_id == recipe.point_id
-    assert {name: getattr(idle, name) for name in FIELDS} == {name: getattr(recipe, name) for name in FIELDS}
+    assert {name: getattr(idle, name) for name in FIELDS} == {
+        name: getattr(recipe, name) for name in FIELDS
+    }

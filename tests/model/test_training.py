@@ -1,4 +1,6 @@
-"""Optimisers as laws: what they say of themselves, those of one's own, sizes of their programs, and ids that stay."""
+"""Optimisers as laws: what they say of themselves, those of one's own, sizes of their
+programs, and ids that stay.
+"""
 
 import types
 
@@ -15,8 +17,19 @@ from jaxrecall.sweep.simulators.recall import RECALL
 SMALL = {"V": 12, "N": 300, "d": 10, "L": 4, "steps": 20, "lr": 0.1}
 
 
-def test_an_optimiser_of_which_nothing_is_said_trains_w_kq_in_full_and_reads_its_samples():
-    point = Point(V=8, N=40, d=12, L=3, n_test=50, gamma2=10.0, kappa=300.0, steps=5, lr=0.02, optimizer="optax:rmsprop")
+def test_an_optimiser_of_which_nothing_is_said_trains_w_kq_in_full_and_reads_its_samples():  # noqa: E501
+    point = Point(
+        V=8,
+        N=40,
+        d=12,
+        L=3,
+        n_test=50,
+        gamma2=10.0,
+        kappa=300.0,
+        steps=5,
+        lr=0.02,
+        optimizer="optax:rmsprop",
+    )
     row = simulate(point, 0)
     draws = realize(point, 0)
     judge = measure(draws, point, descend(draws, point)[-1])
@@ -34,17 +47,36 @@ def test_the_id_of_an_optimiser_is_that_from_before_it_was_a_law():
 
 def test_a_row_has_columns_of_parameters_off_their_defaults_or_named_by_a_grid():
     assert law_parameters(Point(**SMALL, optimizer="adam")) == {}
-    assert law_parameters(Point(**SMALL, optimizer="adam(b1=0.95)")) == {"optimizer.b1": 0.95}
-    assert law_parameters(make_point({**SMALL, "optimizer": "adam", "optimizer.b1": 0.9})) == {"optimizer.b1": 0.9}
+    assert law_parameters(Point(**SMALL, optimizer="adam(b1=0.95)")) == {
+        "optimizer.b1": 0.95
+    }
+    assert law_parameters(
+        make_point({**SMALL, "optimizer": "adam", "optimizer.b1": 0.9})
+    ) == {"optimizer.b1": 0.9}
 
 
 @pytest.mark.parametrize(
     ("optimizer", "message"),
     [
-        ("adam(b1=2)", r"optimizer\.b1: got 2; allowed: finite numbers from 0 to below 1"),
-        ("adam(schedule='cosin')", r"optimizer\.schedule: got 'cosin'; did you mean cosine\?; allowed: constant, linear, cosine"),
+        (
+            "adam(b1=2)",
+            r"optimizer\.b1: got 2; allowed: finite numbers from 0 to below 1",
+        ),
+        (
+            "adam(schedule='cosin')",
+            (
+                r"optimizer\.schedule: got 'cosin'; did you mean cosine\?; allowed:"
+                r" constant, linear, cosine"
+            ),
+        ),
         ("optax:chain", "optimizer: got 'optax:chain.*; allowed: a function of a rate"),
-        ("lino", r"did you mean lion\?; allowed: sgd, .*, or your own as module:Class or module:function"),
+        (
+            "lino",
+            (
+                r"did you mean lion\?; allowed: sgd, .*, or your own as module:Class or"
+                r" module:function"
+            ),
+        ),
     ],
 )
 def test_what_is_no_optimiser_is_refused(optimizer, message):
@@ -53,10 +85,30 @@ def test_what_is_no_optimiser_is_refused(optimizer, message):
 
 
 def test_an_optimiser_that_padding_changes_runs_in_a_program_of_its_own_sizes():
-    narrow, wide = (Point(V=48, N=512, d=20, L=8, m=m, activation="gelu", steps=30, lr=0.03, optimizer="muon") for m in (36, 96))
-    assert [(shape.V, shape.d, shape.m) for shape in plan.make([(narrow, 0), (wide, 0)]).peaks] == [(48, 20, 36), (48, 20, 96)]
+    narrow, wide = (
+        Point(
+            V=48,
+            N=512,
+            d=20,
+            L=8,
+            m=m,
+            activation="gelu",
+            steps=30,
+            lr=0.03,
+            optimizer="muon",
+        )
+        for m in (36, 96)
+    )
+    assert [
+        (shape.V, shape.d, shape.m)
+        for shape in plan.make([(narrow, 0), (wide, 0)]).peaks
+    ] == [(48, 20, 36), (48, 20, 96)]
     own = Shape.tight(narrow)
-    for program in (Shape.rounded(narrow), program_of(RECALL, narrow, Shape.tight(wide)), *plan.make([(narrow, 0)], (64, 32, 128)).peaks):
+    for program in (
+        Shape.rounded(narrow),
+        program_of(RECALL, narrow, Shape.tight(wide)),
+        *plan.make([(narrow, 0)], (64, 32, 128)).peaks,
+    ):
         assert program == own
     assert own.fits(narrow)
     assert not Shape.tight(wide).fits(narrow)
@@ -91,6 +143,7 @@ def test_other_processes_cannot_import_an_optimiser_of_a_function():
 
         return optax.sgd(rate)
 
-    assert "other processes need a function or a class at the top of a module of its own" in (
-        problem_in_workers(Point(**SMALL, optimizer=mine)) or ""
+    assert (
+        "other processes need a function or a class at the top of a module of its own"
+        in (problem_in_workers(Point(**SMALL, optimizer=mine)) or "")
     )

@@ -1,4 +1,6 @@
-"""Programs for accelerators: they lower for all platforms, they were compiled for real ones, and what they reserve bounds their width."""
+"""Programs for accelerators: they lower for all platforms, they were compiled for real
+ones, and what they reserve bounds their width.
+"""
 
 import json
 import re
@@ -22,15 +24,25 @@ ENTRIES = json.loads(RECORD.read_text())
 COLLECTIVE = re.compile(r"stablehlo\.(?:all_|collective_|reduce_scatter|send|recv)")
 
 
-# what a point may ask for on top is added to the plain program, so that lowering the larger one lowers both
-LARGER = [shape for shape in variants(16) + further(16) if shape.diagnose or shape.optimizer]
-OFTEN = [LARGER[i] for i in (0, 6, 9, 12)]  # counts, pairs, tokens and samples, with and without an MLP
-SHAPES = [pytest.param(shape, marks=() if shape in OFTEN else pytest.mark.slow) for shape in variants(16) + further(16)]
+# what a point may ask for on top is added to the plain program, so that lowering the
+# larger one lowers both
+LARGER = [
+    shape for shape in variants(16) + further(16) if shape.diagnose or shape.optimizer
+]
+OFTEN = [
+    LARGER[i] for i in (0, 6, 9, 12)
+]  # counts, pairs, tokens and samples, with and without an MLP
+SHAPES = [
+    pytest.param(shape, marks=() if shape in OFTEN else pytest.mark.slow)
+    for shape in variants(16) + further(16)
+]
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=name)
 def test_every_variant_lowers_for_cpu_cuda_and_tpu(shape):
-    run, arguments = program.unlowered(shape, 2, Mesh(np.array(jax.local_devices()[:1]), ("run",)), vmapped=True)
+    run, arguments = program.unlowered(
+        shape, 2, Mesh(np.array(jax.local_devices()[:1]), ("run",)), vmapped=True
+    )
     lowered = jax.export.export(run, platforms=["cpu", "cuda", "tpu"])(*arguments)
     assert lowered.platforms == ("cpu", "cuda", "tpu")
     assert not COLLECTIVE.search(lowered.mlir_module())
@@ -42,7 +54,13 @@ def test_the_variants_have_every_form_activation_and_extra():
     assert len({shape.activation for shape in shapes}) > 4
     assert len(set(shapes)) == len(shapes) == 22
     made = {replace(shape, activation="any").variant for shape in shapes}
-    for kw in ({}, {"m": 16}, {"pool": 16}, {"m": 16, "exact": "full"}, {"pool": 16, "exact": "full", "diagnose": True}):
+    for kw in (
+        {},
+        {"m": 16},
+        {"pool": 16},
+        {"m": 16, "exact": "full"},
+        {"pool": 16, "exact": "full", "diagnose": True},
+    ):
         shape = Shape.sized(Point(V=16, N=64, d=16, L=4, **kw), 16, 16, kw.get("m", 0))
         assert replace(shape, activation="any").variant in made, shape
 
@@ -53,25 +71,47 @@ def test_no_program_has_a_collective():
 
 
 def test_the_page_is_that_of_the_record_and_says_what_is_missing():
-    asked = [key for targets in TARGETS.values() for target in targets for key in accelerators.asked(target)]
+    asked = [
+        key
+        for targets in TARGETS.values()
+        for target in targets
+        for key in accelerators.asked(target)
+    ]
     assert set(ENTRIES) <= set(asked)
     text = RECORD.with_suffix(".md").read_text()
     assert text == page(ENTRIES, asked), "run: make accelerators"
-    assert "Not compiled yet: programs for TPU v5e (26 of 26), TPU v4 (26 of 26), TPU v6e (26 of 26), H100 (28 of 28)." in page({}, asked)
+    assert (
+        "Not compiled yet: programs for TPU v5e (26 of 26), TPU v4 (26 of 26), TPU v6e"
+        " (26 of 26), H100 (28 of 28)." in page({}, asked)
+    )
 
 
 @pytest.mark.parametrize("key", ENTRIES)
-def test_the_formula_that_the_planner_starts_from_is_no_less_than_most_of_what_compilers_reserve(key):
-    """The number of vmapped runs is then reduced by what the compiler says; a formula far too low would compile many times."""
+def test_the_formula_that_the_planner_starts_from_is_no_less_than_most_of_what_compilers_reserve(  # noqa: E501
+    key,
+):
+    """The number of vmapped runs is then reduced by what the compiler says; a formula
+    far too low would compile many times.
+    """
     entry = ENTRIES[key]
-    assert 0.8 * (entry["temp_bytes"] + entry["argument_bytes"]) <= planned(entry) <= 40 * entry["temp_bytes"]
+    assert (
+        0.8 * (entry["temp_bytes"] + entry["argument_bytes"])
+        <= planned(entry)
+        <= 40 * entry["temp_bytes"]
+    )
 
 
-def test_a_program_that_reserves_more_than_half_of_the_device_is_compiled_for_fewer_runs(monkeypatch):
-    """As on an accelerator, and with memory for two batches of four runs but not for two of eight."""
+def test_a_program_that_reserves_more_than_half_of_the_device_is_compiled_for_fewer_runs(  # noqa: E501
+    monkeypatch,
+):
+    """As on an accelerator, and with memory for two batches of four runs but not for
+    two of eight.
+    """
     monkeypatch.setattr(program, "on_cpu", lambda: False)
     shape = Shape(16, 16, 0, "none", "counts", tile=512)
     four = program.compiled(shape, 4)
-    monkeypatch.setattr(program, "memory_of_device", lambda: 2 * program.reserved_bytes(four.run))
+    monkeypatch.setattr(
+        program, "memory_of_device", lambda: 2 * program.reserved_bytes(four.run)
+    )
     assert program.compiled(shape, 8).batch == 4
     assert program.compiled(shape, 4) is four

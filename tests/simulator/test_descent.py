@@ -1,4 +1,6 @@
-"""Training beyond the recipe: `descend` by cases solved by hand, the simulator against `descend`, and what changes nothing."""
+"""Training beyond the recipe: `descend` by cases solved by hand, the simulator against
+`descend`, and what changes nothing.
+"""
 
 import functools
 import itertools
@@ -23,19 +25,43 @@ from jaxrecall.simulator.world import arguments
 
 OPTIMIZERS = tuple(LAWS["optimizer"])
 
-RATES = {"sgd": 3.0, "momentum": 0.5, "adam": 0.02, "adamw": 0.02, "signsgd": 0.02, "lion": 0.02, "muon": 0.1, "polar": 0.1}
+RATES = {
+    "sgd": 3.0,
+    "momentum": 0.5,
+    "adam": 0.02,
+    "adamw": 0.02,
+    "signsgd": 0.02,
+    "lion": 0.02,
+    "muon": 0.1,
+    "polar": 0.1,
+}
 """At which the loss of these small points falls visibly within 20 steps."""
 
-RATES_OF_EMBEDDINGS = RATES | {"sgd": 0.4, "momentum": 0.1} | dict.fromkeys(OPTIMIZERS[2:6], 0.005) | {"muon": 0.05, "polar": 0.05}
+RATES_OF_EMBEDDINGS = (
+    RATES
+    | {"sgd": 0.4, "momentum": 0.1}
+    | dict.fromkeys(OPTIMIZERS[2:6], 0.005)
+    | {"muon": 0.05, "polar": 0.05}
+)
 """The same where embeddings are trained too."""
 
-SMALL = {"V": 12, "N": 300, "d": 10, "L": 4, "n_test": 200, "kappa": 20.0, "gamma2": 10.0}
+SMALL = {
+    "V": 12,
+    "N": 300,
+    "d": 10,
+    "L": 4,
+    "n_test": 200,
+    "kappa": 20.0,
+    "gamma2": 10.0,
+}
 MLP = {"m": 16, "activation": "tanh"}
 
 
 def later(optimizer: str = "sgd", **kw) -> Point:
     rates = RATES_OF_EMBEDDINGS if kw.get("trains", "V") in ("VWZ", "VWZM") else RATES
-    return Point(**{**SMALL, "steps": 20, "optimizer": optimizer, "lr": rates[optimizer], **kw})
+    return Point(
+        **{**SMALL, "steps": 20, "optimizer": optimizer, "lr": rates[optimizer], **kw}
+    )
 
 
 def last(point: Point, seed: int = 0):
@@ -48,7 +74,9 @@ def last(point: Point, seed: int = 0):
 @pytest.mark.parametrize("kw", [{}, MLP], ids=["attention", "mlp"])
 def test_one_step_of_sgd_from_zero_is_step_1_of_the_recipe(kw):
     point = later(**kw, steps=1, start="zero", lr=1e-3)
-    assert relative(last(point).V_mat, three_step(realize(point, 0), point).V1) < 1e-13  # eta is 1e-3
+    assert (
+        relative(last(point).V_mat, three_step(realize(point, 0), point).V1) < 1e-13
+    )  # eta is 1e-3
     assert not last(point).W_KQ.any()
 
 
@@ -63,18 +91,31 @@ def test_the_start_is_what_three_step_learned(kw):
     expected, found = measure(r, point, recipe), measure(r, point, first)
     numbers = {name: value for name, value in expected.items() if value is not None}
     assert {name: found[name] for name in numbers} == pytest.approx(numbers, rel=1e-12)
-    assert all(found[name] is None for name in expected.keys() - {*numbers, *TRACE_COLUMNS})  # which the recipe alone lacks
+    assert all(
+        found[name] is None for name in expected.keys() - {*numbers, *TRACE_COLUMNS}
+    )  # which the recipe alone lacks
     z = r.astype(np.float64)
     for x, ell, y, loss in ((*r[6:9], first.loss), (*r[9:12], first.test_loss)):
-        logits = features(z, point, attend(z, point, x, ell, recipe.w)[0])[0] @ recipe.V2.T @ z.Z_out.T
-        assert loss == pytest.approx(np.mean(np.logaddexp.reduce(logits, axis=1) - logits[np.arange(len(y)), y]), rel=1e-12)
+        logits = (
+            features(z, point, attend(z, point, x, ell, recipe.w)[0])[0]
+            @ recipe.V2.T
+            @ z.Z_out.T
+        )
+        assert loss == pytest.approx(
+            np.mean(np.logaddexp.reduce(logits, axis=1) - logits[np.arange(len(y)), y]),
+            rel=1e-12,
+        )
 
 
 def test_optimizers_make_their_first_steps_as_by_hand():
-    """V alone from zero, so that the two gradients are those of sgd at V = 0 and at what each made of it."""
+    """V alone from zero, so that the two gradients are those of sgd at V = 0 and at
+    what each made of it.
+    """
     kw = {"start": "zero", "trains": "V", "lr": 0.01}
     G0 = last(later("sgd", **kw, steps=1)).V_mat / -0.01
-    sgd, momentum = (last(later(optimizer, **kw, steps=2)).V_mat for optimizer in ("sgd", "momentum"))
+    sgd, momentum = (
+        last(later(optimizer, **kw, steps=2)).V_mat for optimizer in ("sgd", "momentum")
+    )
     G1 = (sgd + 0.01 * G0) / -0.01
     assert relative(momentum, -0.01 * (1.9 * G0 + G1)) < 1e-13
     adam = last(later("adam", **kw, steps=1)).V_mat
@@ -90,13 +131,17 @@ def by_turns(trains: str, optimizer: str) -> bool:
     return OPTIMIZERS.index(optimizer) % len(TRAINS) == [*TRAINS].index(trains)
 
 
-@pytest.mark.parametrize(("trains", "optimizer"), combinations(TRAINS, OPTIMIZERS, often=by_turns))
+@pytest.mark.parametrize(
+    ("trains", "optimizer"), combinations(TRAINS, OPTIMIZERS, often=by_turns)
+)
 def test_only_what_is_trained_moves_and_the_loss_falls(optimizer, trains):
     point = later(optimizer, **MLP, trains=trains)
     first, *_, end = descend(realize(point, 0), point)
     moved = {"V_mat", *(() if trains == "V" else ("W_KQ",)), *TRAINS[trains]}
     for name in ("V_mat", "W_KQ", *EMBEDDINGS):
-        assert np.array_equal(getattr(first, name), getattr(end, name)) == (name not in moved), name
+        assert np.array_equal(getattr(first, name), getattr(end, name)) == (
+            name not in moved
+        ), name
         assert getattr(end, name).dtype == np.float64
     assert end.loss < 0.9 * first.loss
     assert end.test_loss < first.test_loss
@@ -115,8 +160,15 @@ STARTS = ["three_step", "zero"]
 ALONE = ["momentum", "adam", "sgd", "adamw"]
 
 
-@pytest.mark.parametrize(("start", "optimizer"), combinations(STARTS, ALONE, often=lambda *case: case in zip(STARTS, ALONE, strict=False)))
-def test_w_alone_stands_for_the_whole_matrix_unless_entries_have_rates_of_their_own(optimizer, start):
+@pytest.mark.parametrize(
+    ("start", "optimizer"),
+    combinations(
+        STARTS, ALONE, often=lambda *case: case in zip(STARTS, ALONE, strict=False)
+    ),
+)
+def test_w_alone_stands_for_the_whole_matrix_unless_entries_have_rates_of_their_own(
+    optimizer, start
+):
     """w moves at |z_eos|^2 times the rate of W_KQ; adam and adamw divide that out."""
     point = later(optimizer, start=start, steps=10)
     r = realize(point, 0)
@@ -141,12 +193,20 @@ def by_w_alone(r, point, first):
         def step(moved, state):
             def loss(moved):
                 W_KQ = jnp.outer(moved["w"], z_eos) / (z_eos @ z_eos)
-                recall = model.Recall(moved["V_mat"], W_KQ, z.embeddings, point.activation, point.trigger_in_value)
+                recall = model.Recall(
+                    moved["V_mat"],
+                    W_KQ,
+                    z.embeddings,
+                    point.activation,
+                    point.trigger_in_value,
+                )
                 return model.loss(recall, *r[6:9])
 
             moves, state = optimizer.update(jax.grad(loss)(moved), state, moved)
             rates = {"V_mat": point.lr, "w": point.lr * (z_eos @ z_eos)}
-            return {name: moved[name] + rates[name] * moves[name] for name in moved}, state
+            return {
+                name: moved[name] + rates[name] * moves[name] for name in moved
+            }, state
 
         moved = {"V_mat": jnp.asarray(first.V_mat), "w": jnp.asarray(first.w)}
         state = optimizer.init(moved)
@@ -158,13 +218,27 @@ def by_w_alone(r, point, first):
 def test_norms_and_overlaps_are_those_of_the_trained_arrays():
     point = later(**MLP, trains="VWZ", embedding="orthogonal", V=8)
     r = realize(point, 0)
-    first, end = (measure(r, point, learned) for learned in (descend(r, point)[i] for i in (0, -1)))
-    assert (first["Z_in_norm"], first["Z_out_norm"], first["Z_in_overlap"], first["Z_out_overlap"]) == (1, 1, 0, 0)
+    first, end = (
+        measure(r, point, learned)
+        for learned in (descend(r, point)[i] for i in (0, -1))
+    )
+    assert (
+        first["Z_in_norm"],
+        first["Z_out_norm"],
+        first["Z_in_overlap"],
+        first["Z_out_overlap"],
+    ) == (1, 1, 0, 0)
     Z = last(point).Z_in
-    cosines = [Z[i] @ Z[j] / np.sqrt((Z[i] @ Z[i]) * (Z[j] @ Z[j])) for i in range(8) for j in range(i)]
+    cosines = [
+        Z[i] @ Z[j] / np.sqrt((Z[i] @ Z[i]) * (Z[j] @ Z[j]))
+        for i in range(8)
+        for j in range(i)
+    ]
     assert end["Z_in_overlap"] == pytest.approx(np.mean(np.square(cosines)) ** 0.5)
     assert end["Z_in_overlap"] > 0.01
-    assert end["Z_in_norm"] == pytest.approx(np.mean(np.linalg.norm(Z, axis=1) ** 2) ** 0.5)
+    assert end["Z_in_norm"] == pytest.approx(
+        np.mean(np.linalg.norm(Z, axis=1) ** 2) ** 0.5
+    )
     assert end["V_norm"] == pytest.approx(np.sqrt((last(point).V_mat ** 2).sum()))
     assert end["accuracy"] > first["accuracy"] + 0.05
 
@@ -173,20 +247,34 @@ def test_fresh_batches_are_read_one_a_step():
     point = later(fresh_batches=True, steps=5, start="zero")
     r = realize(point, 0)
     assert r.train_tokens.shape == (5, 300, 4)
-    assert np.array_equal(r.train_tokens[:3], realize(Point(**SMALL, fresh_batches=True), 0).train_tokens)
+    assert np.array_equal(
+        r.train_tokens[:3], realize(Point(**SMALL, fresh_batches=True), 0).train_tokens
+    )
     assert len({batch.tobytes() for batch in r.train_tokens}) == 5
     shuffled = r.train_labels.copy()
     shuffled[3] = shuffled[3, ::-1]
     other = descend(r._replace(train_labels=shuffled), point)
     for one, two in zip(descend(r, point), other, strict=True):  # 0, 1, 2, 5
         assert np.array_equal(one.V_mat, two.V_mat) == (one.step < 4)
-    with pytest.raises(ValueError, match=r"steps=1000000 with fresh_batches, 12000\d+ tokens to write out; allowed: up to 67108864"):
+    with pytest.raises(
+        ValueError,
+        match=(
+            r"steps=1000000 with fresh_batches, 12000\d+ tokens to write out; allowed:"
+            r" up to 67108864"
+        ),
+    ):
         realize(point.replace(steps=10**6), 0)
 
 
 def test_the_recipe_alone_has_nothing_to_descend():
     point = Point(**SMALL)
-    with pytest.raises(ValueError, match="point: got steps=3, start='three_step', the recipe alone; allowed: steps > 3"):
+    with pytest.raises(
+        ValueError,
+        match=(
+            "point: got steps=3, start='three_step', the recipe alone; allowed:"
+            " steps > 3"
+        ),
+    ):
         descend(realize(point, 0), point)
 
 
@@ -194,12 +282,23 @@ def test_batches_are_even_draws_with_replacement_that_share_prefixes():
     point = later(batch=250, steps=103)
     items = realize(point, 0).train_items
     assert items.shape == (100, 250)
-    assert ((np.bincount(items.ravel(), minlength=300) - 25000 / 300) ** 2).sum() / (25000 / 300) < 381  # chi-squared, 299 degrees, 0.1 %
+    assert ((np.bincount(items.ravel(), minlength=300) - 25000 / 300) ** 2).sum() / (
+        25000 / 300
+    ) < 381  # chi-squared, 299 degrees, 0.1 %
     assert len({step.tobytes() for step in items}) == 100
-    assert np.array_equal(realize(point.replace(batch=40, steps=8), 0).train_items, items[:5, :40])
-    assert np.array_equal(realize(point.replace(batch=40, steps=8, start="zero"), 0).train_items[3:], items[:5, :40])
+    assert np.array_equal(
+        realize(point.replace(batch=40, steps=8), 0).train_items, items[:5, :40]
+    )
+    assert np.array_equal(
+        realize(point.replace(batch=40, steps=8, start="zero"), 0).train_items[3:],
+        items[:5, :40],
+    )
     with pytest.raises(
-        ValueError, match="batch, steps: got batch=250, steps=1000000, 249999250 samples to write out; allowed: up to 67108864"
+        ValueError,
+        match=(
+            "batch, steps: got batch=250, steps=1000000, 249999250 samples to write"
+            " out; allowed: up to 67108864"
+        ),
     ):
         realize(point.replace(steps=10**6), 0)
 
@@ -209,29 +308,46 @@ def test_a_step_reads_the_samples_of_its_batch():
     r = realize(point, 0)
     first, once, twice = descend(r, point)
     for step, (before, after) in enumerate(itertools.pairwise((first, once, twice))):
-        tokens, positions, labels = (a[r.train_items[step]] for a in (r.train_tokens, r.train_positions, r.train_labels))
-        phi = features(r.astype(np.float64), point, attend(r.astype(np.float64), point, tokens, positions, before.w)[0])[0]
+        tokens, positions, labels = (
+            a[r.train_items[step]]
+            for a in (r.train_tokens, r.train_positions, r.train_labels)
+        )
+        phi = features(
+            r.astype(np.float64),
+            point,
+            attend(r.astype(np.float64), point, tokens, positions, before.w)[0],
+        )[0]
         p = softmax(phi @ before.V_mat.T @ before.Z_out.T, axis=1)
         slope = (p - np.eye(12)[labels]).T @ phi / 40
-        assert relative(after.V_mat, before.V_mat - point.lr * before.Z_out.T @ slope) < 1e-12
+        assert (
+            relative(after.V_mat, before.V_mat - point.lr * before.Z_out.T @ slope)
+            < 1e-12
+        )
 
 
 # --- the simulator against the reference
 
 
 def cases():
-    """Every optimizer with all that it may train, with and without MLP and pool; starts and activations in turn.
+    """Every optimizer with all that it may train, with and without MLP and pool; starts
+    and activations in turn.
 
-    The activations are smooth: where a unit of a relu is off or on by rounding alone, two runs part.
+    The activations are smooth: where a unit of a relu is off or on by rounding alone,
+    two runs part.
     """
     numbers = itertools.count()
-    for optimizer, trains, mlp, pool in itertools.product(OPTIMIZERS, TRAINS, (False, True), (False, True)):
+    for optimizer, trains, mlp, pool in itertools.product(
+        OPTIMIZERS, TRAINS, (False, True), (False, True)
+    ):
         if trains != "VWZM" or mlp:
             i = next(numbers)
             more = {"m": 16, "activation": ("gelu", "tanh")[i // 2 % 2]} if mlp else {}
-            yield {"optimizer": optimizer, "trains": trains, "start": ("three_step", "zero")[i % 2], **more} | (
-                {"pool": 24} if pool else {}
-            )
+            yield {
+                "optimizer": optimizer,
+                "trains": trains,
+                "start": ("three_step", "zero")[i % 2],
+                **more,
+            } | ({"pool": 24} if pool else {})
 
 
 EVERY = list(cases())
@@ -240,11 +356,17 @@ SOME = EVERY[26::24]
 
 
 def check(case: dict, d: int = 32) -> None:
-    """Losses within 1e-4 after 5, 20 and 100 steps, parameters within 1e-3 of their norm after 20, in a program of V 32 and this d."""
-    point = later(**{"V": 11, "N": 700, "d": 14, "L": 5, "n_test": 600, **case}, steps=100)
+    """Losses within 1e-4 after 5, 20 and 100 steps, parameters within 1e-3 of their
+    norm after 20, in a program of V 32 and this d.
+    """
+    point = later(
+        **{"V": 11, "N": 700, "d": 14, "L": 5, "n_test": 600, **case}, steps=100
+    )
     expected = descend(realize(point, 3), point)
     shape = Shape.sized(point, 32, d, 32 if point.m else 0)
-    assert shape.through_logits == (d >= 16 and not point.m and not TRAINS[point.trains])
+    assert shape.through_logits == (
+        d >= 16 and not point.m and not TRAINS[point.trains]
+    )
     found = traced(point, 3, shape)
     first, last = expected[0], expected[-1]
     assert last.loss < 0.95 * first.loss
@@ -254,10 +376,16 @@ def check(case: dict, d: int = 32) -> None:
         if judge.step == 20:
             for name, parameter in now["params"].items():
                 exact = getattr(judge, name)  # zero where nothing trains it
-                if name == "W_KQ" and point.optimizer_law.attention == "column":  # all that it has, in the basis that starts with z_eos
+                if (
+                    name == "W_KQ" and point.optimizer_law.attention == "column"
+                ):  # all that it has, in the basis that starts with z_eos
                     exact = (judge.w / np.linalg.norm(judge.z_eos))[:, None]
-                    assert np.linalg.norm(judge.W_KQ - exact * judge.z_eos / np.linalg.norm(judge.z_eos)) <= 1e-6 * np.linalg.norm(exact)
-                assert np.linalg.norm(parameter - exact) <= 1e-3 * np.linalg.norm(exact), name
+                    assert np.linalg.norm(
+                        judge.W_KQ - exact * judge.z_eos / np.linalg.norm(judge.z_eos)
+                    ) <= 1e-6 * np.linalg.norm(exact)
+                assert np.linalg.norm(parameter - exact) <= 1e-3 * np.linalg.norm(
+                    exact
+                ), name
 
 
 @pytest.mark.parametrize("case", SOME, ids=str)
@@ -274,8 +402,15 @@ def test_every_combination_agrees(case):
 @pytest.mark.parametrize(
     "case",
     [
-        {"trains": "VW", "batch": 600},  # more than a block of samples, and a last block that is not full
-        *(pytest.param({"trains": trains}, marks=pytest.mark.slow) for trains in TRAINS if trains != "VWZM"),
+        {
+            "trains": "VW",
+            "batch": 600,
+        },  # more than a block of samples, and a last block that is not full
+        *(
+            pytest.param({"trains": trains}, marks=pytest.mark.slow)
+            for trains in TRAINS
+            if trains != "VWZM"
+        ),
     ],
     ids=str,
 )
@@ -289,8 +424,20 @@ def test_an_activation_with_a_kink_agrees():
     check({"optimizer": "adam", "trains": "VWZM", "m": 16, "activation": "relu"})
 
 
-SATURATED = {"V": 28, "d": 13, "L": 9, "eta": 2e-5, "gamma2": 5.0, "steps": 5, "n_test": 200, "trigger_in_value": False, "exact": "full"}
-"""Attention is all on one token, not always the informative one. Trained keys get slopes by its logits times w, of 1e5 and more."""
+SATURATED = {
+    "V": 28,
+    "d": 13,
+    "L": 9,
+    "eta": 2e-5,
+    "gamma2": 5.0,
+    "steps": 5,
+    "n_test": 200,
+    "trigger_in_value": False,
+    "exact": "full",
+}
+"""Attention is all on one token, not always the informative one. Trained keys get
+slopes by its logits times w, of 1e5 and more.
+"""
 
 
 @pytest.mark.parametrize(
@@ -298,10 +445,31 @@ SATURATED = {"V": 28, "d": 13, "L": 9, "eta": 2e-5, "gamma2": 5.0, "steps": 5, "
     [
         {"N": 6, "kappa": 1e7, "trains": "VWZ"},
         pytest.param({"N": 6, "kappa": 1e5, "trains": "V"}, marks=pytest.mark.slow),
-        pytest.param({"N": 6, "kappa": 1e5, "trains": "VWZ", "pool": 5, "m": 32, "activation": "quadratic"}, marks=pytest.mark.slow),
+        pytest.param(
+            {
+                "N": 6,
+                "kappa": 1e5,
+                "trains": "VWZ",
+                "pool": 5,
+                "m": 32,
+                "activation": "quadratic",
+            },
+            marks=pytest.mark.slow,
+        ),
         pytest.param({"N": 100, "kappa": 1e5, "trains": "VWZ"}, marks=pytest.mark.slow),
-        pytest.param({"N": 100, "kappa": 1e5, "trains": "VWZ", "m": 32, "activation": "quadratic"}, marks=pytest.mark.slow),
-        pytest.param({"N": 6, "kappa": 1e7, "trains": "VWZ", "pool": 5}, marks=pytest.mark.slow),
+        pytest.param(
+            {
+                "N": 100,
+                "kappa": 1e5,
+                "trains": "VWZ",
+                "m": 32,
+                "activation": "quadratic",
+            },
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            {"N": 6, "kappa": 1e7, "trains": "VWZ", "pool": 5}, marks=pytest.mark.slow
+        ),
     ],
     ids=str,
 )
@@ -313,20 +481,47 @@ def test_rounding_is_no_slope_of_saturated_attention(kw):
 
 
 def test_rounding_is_no_slope_of_saturated_attention_where_logits_are_large():
-    """Each seed would have another loss: rounding of logits of 1e7, times the rate, is what attention would follow."""
-    point = Point(V=29, d=21, N=34, L=12, embedding="power_law(alpha=1)", fresh_batches=True, steps=20, optimizer="momentum", lr=0.91)
+    """Each seed would have another loss: rounding of logits of 1e7, times the rate, is
+    what attention would follow.
+    """
+    point = Point(
+        V=29,
+        d=21,
+        N=34,
+        L=12,
+        embedding="power_law(alpha=1)",
+        fresh_batches=True,
+        steps=20,
+        optimizer="momentum",
+        lr=0.91,
+    )
     seeds = [3, 5, 8, 10]
     exact = [last(point, seed).loss for seed in seeds]
-    np.testing.assert_allclose([row["loss"] for row in simulate(point.replace(exact="full"), seeds)], exact, rtol=2e-5)
+    np.testing.assert_allclose(
+        [row["loss"] for row in simulate(point.replace(exact="full"), seeds)],
+        exact,
+        rtol=2e-5,
+    )
 
 
-@pytest.mark.parametrize("kw", [{"fresh_batches": True, "start": "zero"}, pytest.param({"batch": 600}, marks=pytest.mark.slow)], ids=str)
+@pytest.mark.parametrize(
+    "kw",
+    [
+        {"fresh_batches": True, "start": "zero"},
+        pytest.param({"batch": 600}, marks=pytest.mark.slow),
+    ],
+    ids=str,
+)
 def test_batches_agree(kw):
-    """Of their own for each step, or drawn from one; tests above and of locked attention have the second in the fast run."""
+    """Of their own for each step, or drawn from one; tests above and of locked
+    attention have the second in the fast run.
+    """
     check({"optimizer": "sgd", "trains": "VW", **kw})
 
 
-TRACED = later(V=30, N=600, d=12, L=6, n_test=600, steps=50, optimizer="momentum", exact="full")
+TRACED = later(
+    V=30, N=600, d=12, L=6, n_test=600, steps=50, optimizer="momentum", exact="full"
+)
 """A point whose program the tests below share."""
 
 
@@ -350,7 +545,10 @@ def test_rows_of_a_trace_have_the_metrics_of_the_reference():
 def test_rates_and_seeds_share_one_program_and_do_not_mix():
     """Four rates and two seeds in a batch: every row is the one of its run alone."""
     before = program._compiled.cache_info().currsize
-    points = [TRACED.replace(lr=0.5 * rate, steps=50 if rate % 2 else 20) for rate in range(1, 5)]
+    points = [
+        TRACED.replace(lr=0.5 * rate, steps=50 if rate % 2 else 20)
+        for rate in range(1, 5)
+    ]
     runs = [Run(point, seed) for point in points for seed in (5, 6)]
     compiled = program.compiled(Shape.rounded(TRACED))
     together = program.execute(compiled, runs)[0]
@@ -361,13 +559,19 @@ def test_rates_and_seeds_share_one_program_and_do_not_mix():
     assert len({rows[-1]["loss"] for rows in together}) == 8
 
 
-@pytest.mark.parametrize("case", [{"optimizer": "momentum", "trains": "VWZM", **MLP}], ids=str)
+@pytest.mark.parametrize(
+    "case", [{"optimizer": "momentum", "trains": "VWZM", **MLP}], ids=str
+)
 def test_padding_changes_nothing(case):
-    """Inside a program that one of the combinations above has, and alone with another tile."""
+    """Inside a program that one of the combinations above has, and alone with another
+    tile.
+    """
     assert {**case, "start": "three_step"} in SOME
     point = later(**case, steps=10)
     wide = traced(point, 2, Shape.sized(point, 32, 32, 32))
-    for one, other in zip(traced(point, 2, Shape.sized(point, 12, 10, 16), tile=1024), wide, strict=True):
+    for one, other in zip(
+        traced(point, 2, Shape.sized(point, 12, 10, 16), tile=1024), wide, strict=True
+    ):
         assert other["loss"] == pytest.approx(one["loss"], rel=1e-6)
         assert other["test_loss"] == pytest.approx(one["test_loss"], rel=1e-6)
         for name, parameter in one["params"].items():
@@ -375,19 +579,25 @@ def test_padding_changes_nothing(case):
 
 
 def test_tokens_kept_for_later_steps_are_those_drawn_in_each(monkeypatch):
-    """N 1024 and L 6 take two tiles of two groups of positions each: 4 x 2048 tokens."""
+    """N 1024 and L 6 take two tiles of two groups of positions each: 4 x 2048
+    tokens.
+    """
     found, point = [], TRACED.replace(start="zero", steps=20, N=1024)
     for most in (8192, 8191):
         monkeypatch.setattr(loops, "STORED_TOKENS", most)
         shape = Shape.rounded(point)
         run = quickly(functools.partial(program.simulate_run, shape=shape))
-        found.append(run(jax.tree.map(lambda a: a[0], arguments([Run(point, 5)], shape))))
+        found.append(
+            run(jax.tree.map(lambda a: a[0], arguments([Run(point, 5)], shape)))
+        )
     jax.tree.map(np.testing.assert_array_equal, *found)
 
 
 @pytest.mark.parametrize("lr", [0, -1.0, float("nan")])
 def test_a_rate_of_nothing_is_refused(lr):
-    with pytest.raises(PointError, match=f"lr: got {lr}; allowed: finite numbers greater than 0"):
+    with pytest.raises(
+        PointError, match=f"lr: got {lr}; allowed: finite numbers greater than 0"
+    ):
         later(lr=lr)
 
 
@@ -395,7 +605,16 @@ def test_a_rate_that_overflows_gives_nonfinite_rows_from_there_on():
     rows = simulate(TRACED.replace(lr=1e30), 5, trace=True)
     assert [row["status"] for row in rows] == ["ok", *["nonfinite"] * 4]
     assert [row["step"] for row in rows] == [3, 5, 10, 20, 50]
-    assert {row["loss"] for row in rows[1:]} == {row["accuracy"] for row in rows[1:]} == {None}
-    assert rows[0] == {**simulate(TRACED, 5, trace=True)[0], "lr": 1e30, "lr_attention": 1e30, "point_id": rows[0]["point_id"]}
+    assert (
+        {row["loss"] for row in rows[1:]}
+        == {row["accuracy"] for row in rows[1:]}
+        == {None}
+    )
+    assert rows[0] == {
+        **simulate(TRACED, 5, trace=True)[0],
+        "lr": 1e30,
+        "lr_attention": 1e30,
+        "point_id": rows[0]["point_id"],
+    }
     r = realize(TRACED, 5)
     assert not np.isfinite(descend(r, TRACED.replace(lr=1e200))[-1].loss)

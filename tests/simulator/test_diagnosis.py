@@ -1,4 +1,6 @@
-"""The noise of the scores, split: the parts add up, two implementations agree, and who does not ask sees nothing of it."""
+"""The noise of the scores, split: the parts add up, two implementations agree, and who
+does not ask sees nothing of it.
+"""
 
 import itertools
 
@@ -6,7 +8,17 @@ import jax
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from helpers import METRICS, _train, assert_same_metrics, diagnose, drawn, redraws, relative, split, streamed
+from helpers import (
+    METRICS,
+    _train,
+    assert_same_metrics,
+    diagnose,
+    drawn,
+    redraws,
+    relative,
+    split,
+    streamed,
+)
 
 from jaxrecall import Point, load, realize, run, simulate, three_step
 from jaxrecall.analysis.fit.cells import families
@@ -47,29 +59,49 @@ def assert_same_noise(a: dict, b: dict, rtol: float = 2e-4) -> None:
 
 @pytest.mark.parametrize(
     "point",
-    [POINT, MLP, POINT.replace(embedding="orthogonal", d=36), MLP.replace(embedding="sphere", trigger_in_value=False), POINT.replace(d=1)],
+    [
+        POINT,
+        MLP,
+        POINT.replace(embedding="orthogonal", d=36),
+        MLP.replace(embedding="sphere", trigger_in_value=False),
+        POINT.replace(d=1),
+    ],
     ids=["attention", "mlp", "orthogonal", "sphere", "one dimension"],
 )
 def test_the_vectors_and_the_variances_add_up_exactly(point):
     r = realize(point, SEED)
     learned = three_step(r, point)
-    again = [three_step(r._replace(W_in=W_in), point).w for W_in in redraws(point, SEED)] if point.m else [learned.w]
+    again = (
+        [three_step(r._replace(W_in=W_in), point).w for W_in in redraws(point, SEED)]
+        if point.m
+        else [learned.w]
+    )
     w, z = learned.w, r.astype(np.float64)
     four = split(z, w, np.mean(again, axis=0))
     assert relative(four.sum(0), w) < 1e-14
     leakage, bias, mlp, gradient = four
-    for a, b in ((leakage, bias), (leakage, mlp), (leakage, gradient), (bias, mlp), (bias, gradient)):
+    for a, b in (
+        (leakage, bias),
+        (leakage, mlp),
+        (leakage, gradient),
+        (bias, mlp),
+        (bias, gradient),
+    ):
         assert abs(a @ b) < 1e-12 * (w @ w)
     assert leakage @ z.z_trig == pytest.approx(w @ z.z_trig, rel=1e-12)
     assert (np.abs(mlp).max() > 0) == (point.m > 0)
     if point.embedding == "orthogonal":
         assert not bias.any()  # Sigma_c zbar = 0
     row = diagnose(r, point, learned, redraws(point, SEED))
-    assert total(row) == pytest.approx(measure(r, point, learned)["snr"] ** -2, rel=1e-12)
+    assert total(row) == pytest.approx(
+        measure(r, point, learned)["snr"] ** -2, rel=1e-12
+    )
 
 
 def test_the_parts_of_a_known_vector():
-    """w = 3 z_trig + 2 u + x, with u and x orthogonal to z_trig and u along Sigma_c zbar; W_in redrawn moves x to y."""
+    """w = 3 z_trig + 2 u + x, with u and x orthogonal to z_trig and u along Sigma_c
+    zbar; W_in redrawn moves x to y.
+    """
     z = realize(POINT, SEED).astype(np.float64)
     zbar = z.Z_in.mean(0)
     drift = sum(np.outer(row - zbar, row - zbar) for row in z.Z_in) @ zbar
@@ -78,7 +110,10 @@ def test_the_parts_of_a_known_vector():
         return a - (a @ b) / (b @ b) * b
 
     u = without(drift, z.z_trig)
-    x, y = (without(without(v, z.z_trig), u) for v in np.random.default_rng(0).normal(size=(2, POINT.d)))
+    x, y = (
+        without(without(v, z.z_trig), u)
+        for v in np.random.default_rng(0).normal(size=(2, POINT.d))
+    )
     four = split(z, 3 * z.z_trig + 2 * u + x, 5 * z.z_trig - u + y)
     for found, known in zip(four, (3 * z.z_trig, 2 * u, x - y, y), strict=True):
         assert np.allclose(found, known, rtol=1e-12, atol=1e-12)
@@ -90,7 +125,14 @@ def test_the_parts_of_a_known_vector():
         POINT.replace(exact="full"),
         POINT.replace(exact="full", embedding="sphere", trigger_in_value=False),
         POINT.replace(exact="guarded", eta=1e-6),
-        POINT.replace(exact="guarded", eta=1e-6, V=13, embedding="orthogonal", d=15, fresh_batches=True),
+        POINT.replace(
+            exact="guarded",
+            eta=1e-6,
+            V=13,
+            embedding="orthogonal",
+            d=15,
+            fresh_batches=True,
+        ),
         MLP.replace(exact="full", eta=0.5),
         MLP.replace(eta=1e-6),
         MLP.replace(eta=1e-6, embedding="sphere", trigger_in_value=False),
@@ -108,7 +150,12 @@ def test_the_program_agrees_with_the_reference(point):
 
 
 @pytest.mark.parametrize(
-    "point", [POINT.replace(eta=1e-6), pytest.param(MLP.replace(eta=1e-6), marks=pytest.mark.slow)], ids=["attention", "mlp"]
+    "point",
+    [
+        POINT.replace(eta=1e-6),
+        pytest.param(MLP.replace(eta=1e-6), marks=pytest.mark.slow),
+    ],
+    ids=["attention", "mlp"],
 )
 def test_padding_is_invisible(point):
     wide = streamed(point, SEED, shape_of(point, 80, 48, 64), tile=1024)[1]
@@ -117,12 +164,17 @@ def test_padding_is_invisible(point):
 
 def test_the_streamed_vectors_add_up_to_rounding():
     world = drawn(MLP, SEED, shape_of(MLP))
-    w, mean_w = (np.where(np.arange(32) < MLP.d, v, 0).astype(np.float32) for v in np.random.default_rng(0).normal(size=(2, 32)))
+    w, mean_w = (
+        np.where(np.arange(32) < MLP.d, v, 0).astype(np.float32)
+        for v in np.random.default_rng(0).normal(size=(2, 32))
+    )
     assert relative(np.asarray(record.split(world, w, mean_w)).sum(0), w) < 3e-7
 
 
 def test_redraws_are_addressed_and_change_no_other_draw():
-    """Redraw r of row i of W_in: the key of W_in, folded with 2^31 + r, then with i; so a prefix in m and d."""
+    """Redraw r of row i of W_in: the key of W_in, folded with 2^31 + r, then with i; so
+    a prefix in m and d.
+    """
     again = redraws(MLP, SEED)
     assert (again.shape, again.dtype) == ((REDRAWS, 20, 12), np.float32)
     key = jax.random.fold_in(jax.random.fold_in(jax.random.key(MLP.root_seed), SEED), 5)
@@ -135,20 +187,46 @@ def test_redraws_are_addressed_and_change_no_other_draw():
     assert abs(np.corrcoef([a.ravel() for a in [W_in, *again]]) - np.eye(9)).max() < 0.3
 
 
-@pytest.mark.parametrize("point", [POINT.replace(streams="independent", exact="full"), MLP.replace(eta=1e-6)], ids=["attention", "mlp"])
+@pytest.mark.parametrize(
+    "point",
+    [POINT.replace(streams="independent", exact="full"), MLP.replace(eta=1e-6)],
+    ids=["attention", "mlp"],
+)
 def test_who_asks_gets_the_same_run(point):
     plain = point.replace(diagnose=False)
-    (a, with_noise), (b, without) = (streamed(asked, SEED, shape_of(asked)) for asked in (point, plain))
+    (a, with_noise), (b, without) = (
+        streamed(asked, SEED, shape_of(asked)) for asked in (point, plain)
+    )
     assert max(relative(x, y) for x, y in zip(a, b, strict=True)) < 1e-6
     assert_same_metrics(with_noise, without)
     assert {without[name] for name in EXTRA_COLUMNS} == {None}
-    assert not {name for name in without if with_noise[name] != without[name]} - {*METRICS, *STD, *COV}
+    assert not {name for name in without if with_noise[name] != without[name]} - {
+        *METRICS,
+        *STD,
+        *COV,
+    }
 
 
 def test_ids_name_what_is_asked_for_only_where_it_is():
     plain = POINT.replace(diagnose=False)
-    assert Point(V=64, N=1000, d=32, L=8, diagnose=False, decoders=False).point_id == "74ce457887505b25"
-    assert len({p.point_id for p in (plain, POINT, plain.replace(decoders=True), POINT.replace(decoders=True))}) == 4
+    assert (
+        Point(V=64, N=1000, d=32, L=8, diagnose=False, decoders=False).point_id
+        == "74ce457887505b25"
+    )
+    assert (
+        len(
+            {
+                p.point_id
+                for p in (
+                    plain,
+                    POINT,
+                    plain.replace(decoders=True),
+                    POINT.replace(decoders=True),
+                )
+            }
+        )
+        == 4
+    )
     assert POINT.draws_id == plain.draws_id == plain.point_id
 
 
@@ -157,7 +235,9 @@ def test_where_there_is_no_score_there_is_no_noise():
     assert lone["status"] == "ok"
     assert {lone[name] for name in (*STD, *COV)} == {None}
     assert lone["matched_accuracy"] is not None
-    lost = simulate(POINT.replace(eta=1e300, gamma=1.0, decoders=True, exact="full"), SEED)
+    lost = simulate(
+        POINT.replace(eta=1e300, gamma=1.0, decoders=True, exact="full"), SEED
+    )
     assert lost["status"] == "nonfinite"
     assert {lost[name] for name in EXTRA_COLUMNS} == {None}
     for bad in (np.full((4, 4), np.nan), np.full((4, 4), np.inf), np.eye(4) * 0):
@@ -165,7 +245,9 @@ def test_where_there_is_no_score_there_is_no_noise():
 
 
 def test_a_redraw_that_no_shortcut_may_serve_rejects_the_run(monkeypatch):
-    """The bound of the redraws counts as that of the run does: made infinite, it sends the run to the full form."""
+    """The bound of the redraws counts as that of the run does: made infinite, it sends
+    the run to the full form.
+    """
     bounds = shortcut.softmax_errors
     calls = []
 
@@ -175,24 +257,37 @@ def test_a_redraw_that_no_shortcut_may_serve_rejects_the_run(monkeypatch):
         return found if len(calls) == 1 else (found[0] * np.float32(np.inf), found[1])
 
     monkeypatch.setattr(shortcut, "softmax_errors", broken)
-    shape = shape_of(MLP.replace(eta=1e-6), 36)  # of its own, so that it is traced with the bound changed
+    shape = shape_of(
+        MLP.replace(eta=1e-6), 36
+    )  # of its own, so that it is traced with the bound changed
     _, raw = _train(drawn(MLP.replace(eta=1e-6), SEED, shape))
     assert not shape.trained_by.accepts(raw["errors"])
     assert len(calls) == 2
 
 
 def test_asking_takes_a_program_of_its_own_that_is_told_to_cost_more():
-    asked = [POINT, POINT.replace(decoders=True), POINT.replace(diagnose=False, decoders=True), POINT.replace(diagnose=False)]
+    asked = [
+        POINT,
+        POINT.replace(decoders=True),
+        POINT.replace(diagnose=False, decoders=True),
+        POINT.replace(diagnose=False),
+    ]
     made = plan.make([(point, 0) for point in asked])
     assert len(made.peaks) == 4
     assert plan.make([(point, 0) for point in asked], (64, 64, 0)).n_runs == 4
-    dear, cheap = (amount(Shape.rounded(p), work(p)).seconds for p in (MLP.replace(N=10**5), MLP.replace(N=10**5, diagnose=False)))
+    dear, cheap = (
+        amount(Shape.rounded(p), work(p)).seconds
+        for p in (MLP.replace(N=10**5), MLP.replace(N=10**5, diagnose=False))
+    )
     assert 4 < dear / cheap < 9
 
 
 @pytest.mark.parametrize(
     "shape",
-    [Shape(64, 32, 512, "relu", "uniform", diagnose=True), Shape(512, 64, 0, "none", "full", diagnose=True, decoders=True)],
+    [
+        Shape(64, 32, 512, "relu", "uniform", diagnose=True),
+        Shape(512, 64, 0, "none", "full", diagnose=True, decoders=True),
+    ],
     ids=["mlp", "attention"],
 )
 @pytest.mark.slow
@@ -212,12 +307,18 @@ blocks:
 """
 
 
-def test_parts_from_before_the_columns_go_together_with_new_ones(tmp_path, monkeypatch, capsys):
+def test_parts_from_before_the_columns_go_together_with_new_ones(
+    tmp_path, monkeypatch, capsys
+):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mixed.yaml").write_text(GRID)
     run("mixed.yaml", out="results/mixed", progress=False)
     for part in (tmp_path / "results/mixed/parts").iterdir():
-        pq.write_table(pq.read_table(part).drop_columns([*EXTRAS, *EXTRA_COLUMNS]), part, write_page_checksum=True)
+        pq.write_table(
+            pq.read_table(part).drop_columns([*EXTRAS, *EXTRA_COLUMNS]),
+            part,
+            write_page_checksum=True,
+        )
     asking = ["--set", "blocks.0.axes.diagnose=true", "--set", "base.decoders=true"]
     assert sweep(["--grid", "mixed.yaml", "--set", "seeds.count=3"]) == 0
     assert "mixed: 4 of 6 runs done" in capsys.readouterr().out
@@ -234,4 +335,7 @@ def test_parts_from_before_the_columns_go_together_with_new_ones(tmp_path, monke
     found, remarks = families(frame)
     (cell,) = found[0].cells
     assert (list(cell.N), cell.n_seeds) == ([100, 600], 3)
-    assert "4 runs differ from others in diagnose, decoders alone and were left out" in remarks
+    assert (
+        "4 runs differ from others in diagnose, decoders alone and were left out"
+        in remarks
+    )

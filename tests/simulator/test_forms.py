@@ -1,4 +1,6 @@
-"""The cheap form against the full one: on both sides of its guards, at the guards, and where a guard is removed."""
+"""The cheap form against the full one: on both sides of its guards, at the guards, and
+where a guard is removed.
+"""
 
 import helpers
 import jax
@@ -30,19 +32,26 @@ def shape_of(point: Point) -> Shape:
 
 
 def difference(point: Point) -> tuple[float, str]:
-    """Largest relative difference of V1, w, V2 between the guarded and the full form, and the form taken; metrics must agree."""
+    """Largest relative difference of V1, w, V2 between the guarded and the full form,
+    and the form taken; metrics must agree.
+    """
     learned, metrics = streamed(point, SEED, shape_of(point))
     full, full_metrics = streamed(point, SEED, shape_of(point).fallback)
     assert full_metrics["form"] == "full"
     assert_same_metrics(metrics, full_metrics)
-    return max(relative(a, b) for a, b in zip(learned, full, strict=True)), metrics["form"]
+    return (
+        max(relative(a, b) for a, b in zip(learned, full, strict=True)),
+        metrics["form"],
+    )
 
 
 def crossing(point: Point, axis: str, low: float, high: float) -> tuple[float, float]:
     """Two values of `axis`, 0.1 % apart, between which the form changes."""
 
     def form(value: float) -> str:
-        return streamed(point.replace(**{axis: value}), SEED, shape_of(point))[1]["form"]
+        return streamed(point.replace(**{axis: value}), SEED, shape_of(point))[1][
+            "form"
+        ]
 
     first = form(low)
     assert form(high) != first
@@ -54,7 +63,11 @@ def crossing(point: Point, axis: str, low: float, high: float) -> tuple[float, f
 
 # kappa: attention open, and locked
 @pytest.mark.parametrize("kappa", [10, 3000])
-@pytest.mark.parametrize("point", [ATTENTION, MLP, ATTENTION.replace(fresh_batches=True), ZIPF], ids=["attention", "mlp", "fresh", "zipf"])
+@pytest.mark.parametrize(
+    "point",
+    [ATTENTION, MLP, ATTENTION.replace(fresh_batches=True), ZIPF],
+    ids=["attention", "mlp", "fresh", "zipf"],
+)
 def test_uniform_predictions_agree_with_the_full_form_up_to_their_guard(point, kappa):
     point = point.replace(kappa=kappa)
     below, above = crossing(point, "eta", 1e-8, 1.0)
@@ -78,32 +91,57 @@ def test_locked_attention_agrees_with_the_full_form_at_its_guard():
 
 
 @pytest.mark.parametrize(
-    ("changes", "V"), [({"eta": 30}, 32), pytest.param({"eta": 1e-6, "kappa": 5}, 33, marks=pytest.mark.slow)], ids=["softmax", "locked"]
+    ("changes", "V"),
+    [
+        ({"eta": 30}, 32),
+        pytest.param({"eta": 1e-6, "kappa": 5}, 33, marks=pytest.mark.slow),
+    ],
+    ids=["softmax", "locked"],
 )
 def test_without_its_guard_the_cheap_form_shows(monkeypatch, changes, V):
-    """The red side: a guard that lets everything through gives other numbers, so the tests above can fail."""
+    """The red side: a guard that lets everything through gives other numbers, so the
+    tests above can fail.
+    """
     if V == 32:
         monkeypatch.setattr(forms.Form, "accepts", lambda *_: True)
     else:
         monkeypatch.setattr(shortcut, "LOCKED_NATS", -100.0)
-    shape = Shape(V, 32, 0, "none", "counts")  # V = 33 is of its own, so that it is traced with the constant changed
+    shape = Shape(
+        V, 32, 0, "none", "counts"
+    )  # V = 33 is of its own, so that it is traced with the constant changed
     learned, metrics = streamed(ATTENTION.replace(**changes), SEED, shape)
     assert metrics["form"] != "full"
     full, _ = streamed(ATTENTION.replace(**changes), SEED, shape.fallback)
     assert max(relative(a, b) for a, b in zip(learned, full, strict=True)) > 1e-3
 
 
-@pytest.mark.parametrize("point", [ATTENTION, MLP, ATTENTION.replace(trigger_in_value=False)], ids=["attention", "mlp", "no trigger"])
+@pytest.mark.parametrize(
+    "point",
+    [ATTENTION, MLP, ATTENTION.replace(trigger_in_value=False)],
+    ids=["attention", "mlp", "no trigger"],
+)
 def test_points_expected_beyond_the_guard_run_in_full_at_once(point):
-    """Far beyond the expected error no run would have passed its guard, far below it all do, and they are guarded."""
-    expected = 2.0**-20 / step2_error(point.replace(eta=1e-6)) * 1e-6  # eta at which the tolerance is expected, to leading order
+    """Far beyond the expected error no run would have passed its guard, far below it
+    all do, and they are guarded.
+    """
+    expected = (
+        2.0**-20 / step2_error(point.replace(eta=1e-6)) * 1e-6
+    )  # eta at which the tolerance is expected, to leading order
     for factor, passes in ((0.3, True), (3.0, False)):
         asked = point.replace(eta=factor * expected)
         own = Shape.sized(asked, 32, 32, point.m)
         assert own.trained_by.exact is not passes
-        forms_taken = {streamed(asked, seed, shape_of(asked))[1]["form"] == "full" for seed in range(4)}
+        forms_taken = {
+            streamed(asked, seed, shape_of(asked))[1]["form"] == "full"
+            for seed in range(4)
+        }
         assert forms_taken == {not passes}
-    assert Shape.rounded(point.replace(eta=3 * expected, embedding="orthogonal", d=40)).form != "full"  # nothing is foreseen: it is tried
+    assert (
+        Shape.rounded(
+            point.replace(eta=3 * expected, embedding="orthogonal", d=40)
+        ).form
+        != "full"
+    )  # nothing is foreseen: it is tried
 
 
 @pytest.mark.parametrize("eta", [1e-4, 1e-2, 0.3])
@@ -120,7 +158,9 @@ def test_points_expected_beyond_the_guard_run_in_full_at_once(point):
     ],
 )
 def test_bounds_bound(point, eta, kappa):
-    """The guard's bounds against the residuals of the samples themselves, in float64; mean over samples, as the guard says it."""
+    """The guard's bounds against the residuals of the samples themselves, in float64;
+    mean over samples, as the guard says it.
+    """
     point = point.replace(eta=eta, kappa=kappa)
     world = drawn(point, SEED, shape_of(point))
     bounds = jax.device_get(helpers._train(world)[1]["errors"])
@@ -128,20 +168,34 @@ def test_bounds_bound(point, eta, kappa):
     learned = steps.three_step(realize(point, SEED), point)
     x, ell, _ = r.samples(1)
     answers = r.Z_out @ learned.V1
-    for bound, (w, table) in zip(bounds, ((np.zeros(point.d), answers), (learned.w, r.Z_out)), strict=True):
+    for bound, (w, table) in zip(
+        bounds, ((np.zeros(point.d), answers), (learned.w, r.Z_out)), strict=True
+    ):
         phi, _ = steps.features(r, point, steps.attend(r, point, x, ell, w)[0])
         off = (softmax(phi @ answers.T, axis=1) - 1 / point.V) @ table
         squares = ((table - table.mean(0)) ** 2).sum(1)[r.perm]
-        true = np.linalg.norm(off, axis=1).mean() / np.sqrt(squares @ shares(point.token_laws[0], point.V))
+        true = np.linalg.norm(off, axis=1).mean() / np.sqrt(
+            squares @ shares(point.token_laws[0], point.V)
+        )
         assert true <= float(bound) <= 100 * true
 
 
-@pytest.mark.parametrize("point", [ATTENTION, pytest.param(MLP, marks=pytest.mark.slow)], ids=["attention", "mlp"])
+@pytest.mark.parametrize(
+    "point",
+    [ATTENTION, pytest.param(MLP, marks=pytest.mark.slow)],
+    ids=["attention", "mlp"],
+)
 def test_bounds_are_the_same_from_either_side(point):
-    """Products of V x V or of d x d, whichever a program has smaller: two upper bounds on the same radius, 64^(1/32) apart at most."""
+    """Products of V x V or of d x d, whichever a program has smaller: two upper bounds
+    on the same radius, 64^(1/32) apart at most.
+    """
 
     def errors(V: int, d: int) -> np.ndarray:
-        world = drawn(point.replace(kappa=3), SEED, Shape.sized(point.replace(eta=1e-12), V, d, point.m))
+        world = drawn(
+            point.replace(kappa=3),
+            SEED,
+            Shape.sized(point.replace(eta=1e-12), V, d, point.m),
+        )
         return np.array(jax.device_get(helpers._train(world)[1]["errors"]))
 
     assert np.max(np.abs(np.log(errors(32, 64) / errors(32, 32)))) < np.log(64) / 32
@@ -177,11 +231,20 @@ def test_shortcuts_have_looked_at_every_field():
     assert not forms.BOUNDED & (forms.OF_ANY_VALUE | forms.AFTER_RECIPE)
 
 
-@pytest.mark.parametrize("changes", [{}, {"m": 32, "activation": "gelu"}, {"pool": 16}], ids=str)
+@pytest.mark.parametrize(
+    "changes", [{}, {"m": 32, "activation": "gelu"}, {"pool": 16}], ids=str
+)
 def test_no_rate_makes_an_exact_gradient_vanish(changes):
     """w over its rate, where float32 has no number left for eta^2."""
-    usual, least = (ATTENTION.replace(eta=eta, exact="full", **changes) for eta in (1e-12, 1e-37))
-    found = [np.asarray(helpers._train(drawn(one, SEED, Shape.sized(one, 32, 32, one.m)))[0].w) for one in (usual, least)]
+    usual, least = (
+        ATTENTION.replace(eta=eta, exact="full", **changes) for eta in (1e-12, 1e-37)
+    )
+    found = [
+        np.asarray(
+            helpers._train(drawn(one, SEED, Shape.sized(one, 32, 32, one.m)))[0].w
+        )
+        for one in (usual, least)
+    ]
     assert np.abs(found[1]).max() > 0
     assert relative(found[1], found[0]) < 1e-5
 
@@ -191,7 +254,9 @@ def test_the_full_form_can_be_asked_for_and_is_fallen_back_to():
     row, full = simulate(point, SEED), simulate(point.replace(exact="full"), SEED)
     assert (row["form"], full["form"]) == ("counts+locked", "full")
     assert row["draw_check"] == full["draw_check"]
-    assert {name: row[name] for name in METRICS if name.startswith("n_")} == {name: full[name] for name in METRICS if name.startswith("n_")}
+    assert {name: row[name] for name in METRICS if name.startswith("n_")} == {
+        name: full[name] for name in METRICS if name.startswith("n_")
+    }
     assert simulate(point.replace(eta=1.0), SEED)["form"] == "full"
 
 
@@ -200,9 +265,16 @@ def test_no_rate_overflows_an_attention_score():
 
     @quickly
     def scores_and_outputs(world):
-        scores = forward.attention_scores(world, 1e3 * world.e.z_trig, world.run.attention_rate)
+        scores = forward.attention_scores(
+            world, 1e3 * world.e.z_trig, world.run.attention_rate
+        )
         blocks = keys.blocks(world.run.batches[0], 0, 1)
-        return scores.trigger + scores.token, forward.attend(world, blocks, task.tokens(blocks, 0, world.run.V), scores).h
+        return (
+            scores.trigger + scores.token,
+            forward.attend(
+                world, blocks, task.tokens(blocks, 0, world.run.V), scores
+            ).h,
+        )
 
     scores, outputs = scores_and_outputs(world)
     assert np.isfinite(scores).all()
@@ -221,11 +293,15 @@ def test_the_bound_on_the_outputs_is_just_above_them(N, most, trigger_in_value):
         r = realize(point, seed)
         h = (r.Z_in[r.train_tokens].sum(1) + trigger_in_value * r.z_trig) / point.L
         mean = np.mean(np.sum(h * h, axis=1))
-        assert mean < mean_square_bound(drawn(point, seed, shape_of(point))) < most * mean
+        assert (
+            mean < mean_square_bound(drawn(point, seed, shape_of(point))) < most * mean
+        )
 
 
 def test_the_bound_on_the_outputs_knows_informative_tokens_from_noise():
-    """The first are nearly all one token, which hardly moves the mean of L = 6 tokens; noise would move it."""
+    """The first are nearly all one token, which hardly moves the mean of L = 6 tokens;
+    noise would move it.
+    """
     point = ATTENTION.replace(N=40_000, tokens="zipf(s=6)", noise_tokens="uniform")
     r = realize(point, SEED)
     h = (r.Z_in[r.train_tokens].sum(1) + r.z_trig) / point.L
@@ -243,7 +319,9 @@ def test_wide_rows_are_read_in_blocks_of_columns():
 
 
 def test_the_bound_on_the_outputs_of_orthogonal_rows_is_a_number():
-    """Their mean is orthogonal to what they differ by, so a variance that is zero may come out negative."""
+    """Their mean is orthogonal to what they differ by, so a variance that is zero may
+    come out negative.
+    """
     for seed in range(20):
         point = ATTENTION.replace(V=13, d=15, embedding="orthogonal")
         assert np.isfinite(mean_square_bound(drawn(point, seed, shape_of(point))))

@@ -1,4 +1,6 @@
-"""Further steps from weighted tokens: against the reference, where their bound ends, and what the bound bounds."""
+"""Further steps from weighted tokens: against the reference, where their bound ends,
+and what the bound bounds.
+"""
 
 import functools
 import itertools
@@ -19,7 +21,17 @@ from jaxrecall.simulator import forward, program, shortcut, training
 from jaxrecall.simulator.shape import Shape
 from jaxrecall.sweep.simulators.cost import amount, work
 
-LOCKED = {"V": 16, "N": 300, "d": 32, "L": 4, "n_test": 300, "kappa": 1e4, "gamma2": 16.0, "embedding": "sphere", "steps": 20}
+LOCKED = {
+    "V": 16,
+    "N": 300,
+    "d": 32,
+    "L": 4,
+    "n_test": 300,
+    "kappa": 1e4,
+    "gamma2": 16.0,
+    "embedding": "sphere",
+    "steps": 20,
+}
 OPEN = LOCKED | {"kappa": 5.0}
 RATES = {"sgd": 1.0, "momentum": 0.2, "adam": 0.02, "adamw": 0.02}
 MLP = {"m": 20, "activation": "tanh"}
@@ -34,24 +46,42 @@ def shape_of(point: Point) -> Shape:
     return Shape.sized(point, 32, 32, 32 if point.m else 0)
 
 
-def errors(point: Point, seed: int = 3, steps: int | None = None) -> tuple[list[int], float]:
-    """How many steps read samples up to each recorded one, and the largest relative error of a parameter up to step `steps`."""
-    found, judge = traced(point, seed, shape_of(point)), descend(realize(point, seed), point)
+def errors(
+    point: Point, seed: int = 3, steps: int | None = None
+) -> tuple[list[int], float]:
+    """How many steps read samples up to each recorded one, and the largest relative
+    error of a parameter up to step `steps`.
+    """
+    found, judge = (
+        traced(point, seed, shape_of(point)),
+        descend(realize(point, seed), point),
+    )
     off = 0.0
     for now, exact in zip(found, judge, strict=True):
         if steps is None or exact.step <= steps:
             assert now["loss"] == pytest.approx(exact.loss, rel=1e-4)
-            off = max(off, *(helpers.relative(value, getattr(exact, name)) for name, value in now["params"].items()))
+            off = max(
+                off,
+                *(
+                    helpers.relative(value, getattr(exact, name))
+                    for name, value in now["params"].items()
+                ),
+            )
     return [int(now["n_read"]) for now in found], off
 
 
 OFTEN = [("sgd", "VW"), ("adam", "VW"), ("adamw", "V")]
 CASES = [
     *(
-        pytest.param({"optimizer": optimizer, "trains": trains}, marks=() if (optimizer, trains) in OFTEN else pytest.mark.slow)
+        pytest.param(
+            {"optimizer": optimizer, "trains": trains},
+            marks=() if (optimizer, trains) in OFTEN else pytest.mark.slow,
+        )
         for optimizer, trains in itertools.product(RATES, ("V", "VW"))
     ),
-    pytest.param({"optimizer": "adam", **MLP, "kappa": 1e5}, marks=pytest.mark.slow),  # the next test has an MLP
+    pytest.param(
+        {"optimizer": "adam", **MLP, "kappa": 1e5}, marks=pytest.mark.slow
+    ),  # the next test has an MLP
     {"optimizer": "adam", "pool": 20},
     {"optimizer": "adam", "batch": 100},
     {"fresh_batches": True},
@@ -67,7 +97,11 @@ def test_steps_from_weighted_tokens_agree_with_the_reference(case):
     assert off < 2e-5
 
 
-@pytest.mark.parametrize("case", [{"optimizer": "sgd", "lr": 0.1}, {"optimizer": "adam", "lr": 0.005, **MLP}], ids=str)
+@pytest.mark.parametrize(
+    "case",
+    [{"optimizer": "sgd", "lr": 0.1}, {"optimizer": "adam", "lr": 0.005, **MLP}],
+    ids=str,
+)
 def test_trained_embeddings_agree_as_long_as_attention_is_locked(case):
     trains = "VWZM" if "m" in case else "VWZ"
     n_read, off = errors(later(**case, trains=trains), steps=10)
@@ -76,7 +110,9 @@ def test_trained_embeddings_agree_as_long_as_attention_is_locked(case):
 
 
 def test_a_gradient_that_vanishes_does_not_move_attention():
-    """adam makes steps of any gradient, those of rounding too: none are left, from weighted tokens or from samples."""
+    """adam makes steps of any gradient, those of rounding too: none are left, from
+    weighted tokens or from samples.
+    """
     point = later(optimizer="adam")
     assert errors(point)[1] < 2e-5
     assert errors(point.replace(exact="full"))[1] < 2e-5
@@ -85,7 +121,9 @@ def test_a_gradient_that_vanishes_does_not_move_attention():
 SELDOM = [pytest.param(case, marks=pytest.mark.slow) for case in ({}, {"batch": 100})]
 
 
-@pytest.mark.parametrize("case", [{"optimizer": "adam"}, {"optimizer": "adam", "pool": 20}, *SELDOM], ids=str)
+@pytest.mark.parametrize(
+    "case", [{"optimizer": "adam"}, {"optimizer": "adam", "pool": 20}, *SELDOM], ids=str
+)
 def test_a_point_with_open_attention_reads_its_samples(case):
     point = later(OPEN, **case)
     n_read, off = errors(point)
@@ -100,14 +138,18 @@ def test_without_its_bound_a_step_from_tokens_shows(monkeypatch):
     """The red side: a bound that lets everything through gives other parameters."""
     monkeypatch.setattr(training, "may_group", lambda *_: jnp.bool_(True))
     point = later(OPEN, steps=21)
-    found = helpers.quickly(lambda world: helpers._trace.__wrapped__(world))(drawn(point, 3, shape_of(point)))
+    found = helpers.quickly(lambda world: helpers._trace.__wrapped__(world))(
+        drawn(point, 3, shape_of(point))
+    )
     judge = descend(realize(point, 3), point)[-1]
     V_mat = np.asarray(found["params"]["V_mat"])[4][: point.d, : point.d]
     assert helpers.relative(V_mat, judge.V_mat) > 1e-2
 
 
 def test_a_run_whose_attention_opens_reads_its_samples_from_there_on():
-    """Embeddings that are trained move the scores; rows say how far weighted tokens went."""
+    """Embeddings that are trained move the scores; rows say how far weighted tokens
+    went.
+    """
     point = later(trains="VWZ", lr=0.1, steps=100, optimizer="sgd")
     rows = simulate(point, 3, trace=True)
     grouped = [row["form"].endswith(", locked descent") for row in rows]
@@ -121,37 +163,63 @@ BOUNDED = [{}, MLP, {"m": 20, "activation": "quadratic"}, {"trigger_in_value": F
 
 @helpers.quickly
 def of_the_bound(world, params, w):
-    return training.log_size(world, params, w), shortcut.nats_ahead(world, forward.scores_under(world, w))
+    return training.log_size(world, params, w), shortcut.nats_ahead(
+        world, forward.scores_under(world, w)
+    )
 
 
 @functools.partial(helpers.quickly, static_argnames=("activation", "trigger_in_value"))
 def gradients(theta, batches, activation, trigger_in_value):
     def loss(theta, batch):
         e = Embeddings(*(theta.get(name) for name in EMBEDDINGS))
-        return model.loss(model.Recall(theta["V_mat"], theta["W_KQ"], e, activation, trigger_in_value), *batch)
+        return model.loss(
+            model.Recall(
+                theta["V_mat"], theta["W_KQ"], e, activation, trigger_in_value
+            ),
+            *batch,
+        )
 
     return [jax.grad(loss)(theta, batch) for batch in batches]
 
 
-@pytest.mark.parametrize(("seed", "case"), combinations(range(4), BOUNDED, often=lambda seed, _: seed < 2))
+@pytest.mark.parametrize(
+    ("seed", "case"), combinations(range(4), BOUNDED, often=lambda seed, _: seed < 2)
+)
 def test_the_bound_bounds_what_other_tokens_add_to_each_gradient(case, seed):
     """In float64, at random parameters and with attention from half to hardly open."""
     rng = np.random.default_rng(seed)
     point = later(**case, trains="VWZM" if "m" in case else "VWZ")
     r = realize(point, seed)
-    theta = {name: np.asarray(getattr(r, name), float) for name in EMBEDDINGS if getattr(r, name) is not None}
+    theta = {
+        name: np.asarray(getattr(r, name), float)
+        for name in EMBEDDINGS
+        if getattr(r, name) is not None
+    }
     unit = r.z_trig + 0.1 * rng.normal(size=point.d)
     theta |= {"V_mat": rng.normal(size=(point.d, point.p)) * 10 ** rng.uniform(-2, 1)}
-    theta |= {"W_KQ": np.outer(unit * rng.uniform(5, 40), r.z_eos) / (r.z_eos @ r.z_eos)}
+    theta |= {
+        "W_KQ": np.outer(unit * rng.uniform(5, 40), r.z_eos) / (r.z_eos @ r.z_eos)
+    }
     w = theta["W_KQ"] @ r.z_eos
     world = drawn(point, seed, shape_of(point))
-    params = {name: jnp.asarray(theta[name], jnp.float32) for name in ("V_mat", "W_KQ", *TRAINS[str(point.trains)])}
-    log_size, nats = (float(number) for number in of_the_bound(world, params, jnp.asarray(w, jnp.float32)))
+    params = {
+        name: jnp.asarray(theta[name], jnp.float32)
+        for name in ("V_mat", "W_KQ", *TRAINS[str(point.trains)])
+    }
+    log_size, nats = (
+        float(number)
+        for number in of_the_bound(world, params, jnp.asarray(w, jnp.float32))
+    )
     bound = (point.L - 1) * math.exp(log_size - nats)
     informative = r.train_tokens[np.arange(point.N), r.train_positions][:, None]
-    batches = (r.train_tokens, r.train_positions, r.train_labels), (informative, np.zeros(point.N, np.int32), r.train_labels)
+    batches = (
+        (r.train_tokens, r.train_positions, r.train_labels),
+        (informative, np.zeros(point.N, np.int32), r.train_labels),
+    )
     with jax.enable_x64(True):
-        exact, alone = jax.device_get(gradients(theta, batches, point.activation, point.trigger_in_value))
+        exact, alone = jax.device_get(
+            gradients(theta, batches, point.activation, point.trigger_in_value)
+        )
     for name in params:
         added = np.linalg.norm(exact[name] - alone[name])
         assert 0 < added <= bound, name
@@ -162,7 +230,9 @@ def test_points_that_ask_for_no_shortcut_have_none():
     assert not shape_of(later(exact="full")).groups
     assert not shape_of(later().replace(steps=3)).groups
     guarded = Shape(32, 32, 0, "none", "counts", groups=True)
-    assert guarded.fallback == Shape(32, 32, 0, "none", "full", groups=True)  # what bounds the recipe is another matter
+    assert guarded.fallback == Shape(
+        32, 32, 0, "none", "full", groups=True
+    )  # what bounds the recipe is another matter
 
 
 def test_fewer_samples_than_tokens_are_read():
@@ -170,9 +240,12 @@ def test_fewer_samples_than_tokens_are_read():
     assert n_read == [0, 2, 7, 17]
 
 
-@pytest.mark.slow  # compiles for an accelerator; tests of pools and of packaging do so too
+# compiles for an accelerator; tests of pools and of packaging do so too
+@pytest.mark.slow
 def test_vmapped_runs_and_runs_one_after_the_other_are_the_same(monkeypatch):
-    """As on an accelerator: locked and open runs in one batch, each with the steps of its own."""
+    """As on an accelerator: locked and open runs in one batch, each with the steps of
+    its own.
+    """
     runs = [Run(later(of), seed) for of in (LOCKED, OPEN) for seed in (3, 4)]
     shape = shape_of(runs[0].point)
     looped = program.execute(program.compiled(shape), runs)[0]
@@ -181,7 +254,9 @@ def test_vmapped_runs_and_runs_one_after_the_other_are_the_same(monkeypatch):
     vmapped = program.execute(program.compiled(shape, 4), runs)[0]
     monkeypatch.undo()
     program._compiled.cache_clear()
-    assert [bool(rows) and rows[-1]["form"].endswith("locked descent") for rows in looped] == [True, True, False, False]
+    assert [
+        bool(rows) and rows[-1]["form"].endswith("locked descent") for rows in looped
+    ] == [True, True, False, False]
     for one, other in zip(looped, vmapped, strict=True):
         assert one is not None
         assert other is not None
@@ -191,9 +266,24 @@ def test_vmapped_runs_and_runs_one_after_the_other_are_the_same(monkeypatch):
 
 
 def test_plans_expect_weighted_tokens_at_length_one_alone():
-    point = Point(V=64, N=1024, d=64, L=8, gamma2=64, embedding="sphere", kappa=1e4, steps=1000, lr=4)
+    point = Point(
+        V=64,
+        N=1024,
+        d=64,
+        L=8,
+        gamma2=64,
+        embedding="sphere",
+        kappa=1e4,
+        steps=1000,
+        lr=4,
+    )
     memory = point.replace(L=1)
     assert (work(memory).grouped, work(memory).stepped) == (point.further_steps, 0)
-    assert (work(point).grouped, work(point).stepped) == (0, point.further_steps * point.N)
-    grouped, read = (amount(Shape.rounded(each), work(each)).seconds for each in (memory, point))
+    assert (work(point).grouped, work(point).stepped) == (
+        0,
+        point.further_steps * point.N,
+    )
+    grouped, read = (
+        amount(Shape.rounded(each), work(each)).seconds for each in (memory, point)
+    )
     assert 5 * grouped < read

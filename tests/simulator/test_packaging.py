@@ -1,4 +1,6 @@
-"""The same run gives the same draws and the same row alone, in company, in a larger bucket, chunked otherwise, on two devices."""
+"""The same run gives the same draws and the same row alone, in company, in a larger
+bucket, chunked otherwise, on two devices.
+"""
 
 import functools
 import json
@@ -22,21 +24,36 @@ POINTS = [
     Point(V=12, N=3000, d=16, L=4, n_test=700, eta=1e-6, kappa=1e4),
     Point(V=30, N=1700, d=12, L=7, n_test=700, eta=1e-6, kappa=10),
     Point(V=32, N=3, d=16, L=1, n_test=1),
-    Point(V=17, N=513, d=9, L=20, n_test=512, embedding="sphere", streams="independent"),
-    Point(V=14, N=2048, d=16, L=3, n_test=2000, embedding="orthogonal", fresh_batches=True),
+    Point(
+        V=17, N=513, d=9, L=20, n_test=512, embedding="sphere", streams="independent"
+    ),
+    Point(
+        V=14, N=2048, d=16, L=3, n_test=2000, embedding="orthogonal", fresh_batches=True
+    ),
 ]
 RUNS = [(point, seed) for point in POINTS for seed in (0, 7)]
 
 
 def rows(shape: Shape, size: int, runs=RUNS):
-    """Metrics of the runs, some at a time, in the guarded form (None where its guard turns a run away) and in the full one."""
+    """Metrics of the runs, some at a time, in the guarded form (None where its guard
+    turns a run away) and in the full one.
+    """
     batches = [runs[i : i + size] for i in range(0, len(runs), size)]
     forms = [program.compiled(form, size) for form in (shape, shape.fallback)]
-    return [row for compiled in forms for batch in batches for row in executed(compiled, batch)]
+    return [
+        row
+        for compiled in forms
+        for batch in batches
+        for row in executed(compiled, batch)
+    ]
 
 
 def assert_same(a, b):
-    assert {row["form"] for row in a if row} == {"counts+locked", "counts+counts", "full"}
+    assert {row["form"] for row in a if row} == {
+        "counts+locked",
+        "counts+counts",
+        "full",
+    }
     assert_alike(a, b)
 
 
@@ -45,7 +62,11 @@ def assert_alike(a, b):
         if x is None or y is None:
             assert x is y
             continue
-        assert (x["draw_check"], x["status"], x["form"]) == (y["draw_check"], y["status"], y["form"])
+        assert (x["draw_check"], x["status"], x["form"]) == (
+            y["draw_check"],
+            y["status"],
+            y["form"],
+        )
         assert_same_metrics(x, y)
 
 
@@ -68,22 +89,38 @@ def test_in_a_larger_bucket_with_another_tile(alone):
     assert_same(rows(Shape(80, 48, 0, "none", "counts", tile=512), 8), alone)
 
 
-@pytest.mark.parametrize("form", ["counts", pytest.param("full", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "form", ["counts", pytest.param("full", marks=pytest.mark.slow)]
+)
 def test_vmapped_as_on_an_accelerator(alone, form, monkeypatch):
-    """Runs of different N, L, V and batches share their loops: each is masked where it needs fewer steps than another."""
-    monkeypatch.setattr("jaxrecall.simulator.shape.VMAPPED_SAMPLES", 1)  # several tiles for some of the runs, one for others
+    """Runs of different N, L, V and batches share their loops: each is masked where it
+    needs fewer steps than another.
+    """
+    monkeypatch.setattr(
+        "jaxrecall.simulator.shape.VMAPPED_SAMPLES", 1
+    )  # several tiles for some of the runs, one for others
     shape = Shape(32, 32, 0, "none", form, tile=1024)
-    run, _ = program.unlowered(shape, len(RUNS), Mesh(np.array(jax.local_devices()[:1]), ("run",)), vmapped=True)
+    run, _ = program.unlowered(
+        shape,
+        len(RUNS),
+        Mesh(np.array(jax.local_devices()[:1]), ("run",)),
+        vmapped=True,
+    )
     with jax.default_matmul_precision("highest"):
         raw = jax.device_get(run(arguments(RUNS, shape), np.ones(len(RUNS), bool)))
-    finished = [finish(jax.tree.map(lambda a, i=i: a[i], raw), point, shape.trained_by) for i, (point, _) in enumerate(RUNS)]
+    finished = [
+        finish(jax.tree.map(lambda a, i=i: a[i], raw), point, shape.trained_by)
+        for i, (point, _) in enumerate(RUNS)
+    ]
     found = [metrics and metrics[0] for metrics in finished]
     assert_alike(found, alone[: len(RUNS)] if form == "counts" else alone[len(RUNS) :])
 
 
 def test_simulate_gives_the_row(alone):
     row = simulate(POINTS[1], 7)
-    assert row["draw_check"] == alone[3]["draw_check"] == 917969501  # draws stay what they were
+    assert (
+        row["draw_check"] == alone[3]["draw_check"] == 917969501
+    )  # draws stay what they were
     assert_same_metrics(row, alone[3])
     assert "seconds" not in row
     assert "bucket" not in row
@@ -106,7 +143,10 @@ print(json.dumps(test_packaging.rows(Shape(32, 32, 0, "none", "counts"), 3)))
     assert_same(json.loads(out.stdout), alone)
 
 
-@pytest.mark.parametrize(("activation", "form"), [("quadratic", "full"), pytest.param("gelu", "uniform", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("activation", "form"),
+    [("quadratic", "full"), pytest.param("gelu", "uniform", marks=pytest.mark.slow)],
+)
 def test_padded_mlp_units_and_columns_are_silent(activation, form):
     point = Point(V=30, N=700, d=12, L=7, m=20, n_test=600, activation=activation)
     tight, metrics = streamed(point, 2, Shape(30, 12, 20, activation, form))
@@ -119,7 +159,18 @@ def test_padded_mlp_units_and_columns_are_silent(activation, form):
 def test_a_program_serves_every_point_of_its_bucket_without_tracing_again():
     before = program._compiled.cache_info()
     rows(Shape(32, 32, 0, "none", "counts"), 1)
-    rows(Shape(32, 32, 0, "none", "counts"), 1, [(Point(V=5, N=9, d=3, L=2, eta=0.3, gamma=0.0, embedding="sphere", n_test=9), 3)])
+    rows(
+        Shape(32, 32, 0, "none", "counts"),
+        1,
+        [
+            (
+                Point(
+                    V=5, N=9, d=3, L=2, eta=0.3, gamma=0.0, embedding="sphere", n_test=9
+                ),
+                3,
+            )
+        ],
+    )
     assert program._compiled.cache_info().misses - before.misses <= 2
 
 
@@ -127,12 +178,18 @@ def n_maps() -> int:
     return len(Path("/proc/self/maps").read_text().splitlines())
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="counts the memory maps of a process on Linux")
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="counts the memory maps of a process on Linux"
+)
 def test_programs_that_were_not_used_lately_are_released(monkeypatch):
-    """Each takes memory maps; where these ran out, after some 66 programs, LLVM ended the process."""
+    """Each takes memory maps; where these ran out, after some 66 programs, LLVM ended
+    the process.
+    """
     shapes = [Shape(16, 16, m, "tanh" if m else "none", "full") for m in (0, 16, 32)]
     program.compiled(shapes[0])  # what is loaded once
-    monkeypatch.setattr(program, "_compiled", functools.lru_cache(1)(program._compiled.__wrapped__))
+    monkeypatch.setattr(
+        program, "_compiled", functools.lru_cache(1)(program._compiled.__wrapped__)
+    )
     found = []
     for shape in shapes[1:]:
         program.compiled(shape)

@@ -1,4 +1,6 @@
-"""Results folders damaged in any way: every command reads what it can, or says in a line what is wrong; a sweep makes them whole."""
+"""Results folders damaged in any way: every command reads what it can, or says in a
+line what is wrong; a sweep makes them whole.
+"""
 
 import json
 import os
@@ -45,12 +47,37 @@ def make_results(folder: Path) -> Path:
     """A results folder of two parts with every kind of file."""
     for seeds, figure in (("1", NO_FIGURE), ("2", ())):
         (folder / "tiny.yaml").write_text(GRID.replace("seeds: 2", f"seeds: {seeds}"))
-        assert sweep.main(["--grid", str(folder / "tiny.yaml"), "--out", str(folder / "tiny"), *figure]) == 0
+        assert (
+            sweep.main(
+                [
+                    "--grid",
+                    str(folder / "tiny.yaml"),
+                    "--out",
+                    str(folder / "tiny"),
+                    *figure,
+                ]
+            )
+            == 0
+        )
     run = load(folder / "tiny").iloc[0]
     (folder / "tiny/failures").mkdir()
-    record = {"runs": [[run["point_id"], int(run["seed"])]], "error": "e", "host": "h", "bucket": "16x4", "repeat": "r"}
+    record = {
+        "runs": [[run["point_id"], int(run["seed"])]],
+        "error": "e",
+        "host": "h",
+        "bucket": "16x4",
+        "repeat": "r",
+    }
     (folder / "tiny/failures/a.json").write_text(json.dumps(record))
-    found = {"outcome": "found", "d": 4, "theta": 0.5, "N_star": 30.0, "lo": 20.0, "hi": 40.0, "point": {"V": 16, "L": 4, "m": 0}}
+    found = {
+        "outcome": "found",
+        "d": 4,
+        "theta": 0.5,
+        "N_star": 30.0,
+        "lo": 20.0,
+        "hi": 40.0,
+        "point": {"V": 16, "L": 4, "m": 0},
+    }
     (folder / "tiny/search.json").write_text(json.dumps({"cells": [found]}))
     return folder / "tiny"
 
@@ -68,7 +95,11 @@ def parts(folder: Path) -> list[Path]:
 @st.composite
 def bytes_of(draw, data: bytes) -> bytes:
     """The bytes of a file with some of them changed, cut off, added or repeated."""
-    kind = draw(st.sampled_from(["flip", "flip near the end", "cut", "add", "zero", "insert", "any"]))
+    kind = draw(
+        st.sampled_from(
+            ["flip", "flip near the end", "cut", "add", "zero", "insert", "any"]
+        )
+    )
     at = draw(st.integers(0, max(0, len(data) - 1)))
     if kind == "flip near the end":
         at = max(0, len(data) - 1 - at % 400)
@@ -90,7 +121,11 @@ def bytes_of(draw, data: bytes) -> bytes:
 def replaced(path: Path, kind: str, folder: Path) -> None:
     """Another kind of file in the place of `path`."""
     path.parent.mkdir(exist_ok=True)
-    shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink(missing_ok=True)
+    (
+        shutil.rmtree(path)
+        if path.is_dir() and not path.is_symlink()
+        else path.unlink(missing_ok=True)
+    )
     links = {
         "loop": path.name,
         "dangling": "nowhere",
@@ -140,40 +175,116 @@ KINDS += ["no rows", "nothing"]
 
 @st.composite
 def any_json(draw, document) -> bytes:
-    """JSON: the document with some entries changed, or anything else; in places not JSON."""
+    """JSON: the document with some entries changed, or anything else; in places not
+    JSON.
+    """
     made = draw(mutated([document], odd()) | trees)
-    text = draw(st.sampled_from([json.dumps(made), json.dumps(made, ensure_ascii=False), "[" * 3000 + "]" * 3000, "1" * 5000, ""]))
+    text = draw(
+        st.sampled_from(
+            [
+                json.dumps(made),
+                json.dumps(made, ensure_ascii=False),
+                "[" * 3000 + "]" * 3000,
+                "1" * 5000,
+                "",
+            ]
+        )
+    )
     data = text.encode("utf-8", "surrogatepass")
     return draw(bytes_of(data)) if draw(st.integers(0, 5)) == 5 else data
 
 
 def changed_table(draw, table: pa.Table) -> pa.Table:
-    """The rows of a part with a column, its name, its type, its rows or the metadata changed."""
+    """The rows of a part with a column, its name, its type, its rows or the metadata
+    changed.
+    """
     if not table.column_names:
         return table
     name = draw(st.sampled_from(table.column_names))
     at, kind = (
         table.column_names.index(name),
-        draw(st.sampled_from(["metadata", "value", "cast", "remove", "rename", "add", "rows", "null"])),
+        draw(
+            st.sampled_from(
+                ["metadata", "value", "cast", "remove", "rename", "add", "rows", "null"]
+            )
+        ),
     )
     if kind == "metadata":
-        value = json.dumps(draw(st.sampled_from([[1], 5, {"columns": 5}, {"columns": None}, {"columns": [1]}]) | trees))
+        value = json.dumps(
+            draw(
+                st.sampled_from(
+                    [[1], 5, {"columns": 5}, {"columns": None}, {"columns": [1]}]
+                )
+                | trees
+            )
+        )
         key = draw(st.sampled_from([b"pandas", b"jaxrecall", b"ARROW:schema"]))
-        return table.replace_schema_metadata({**(table.schema.metadata or {}), key: draw(st.sampled_from([value.encode(), b"\xff", b"{"]))})
+        return table.replace_schema_metadata(
+            {
+                **(table.schema.metadata or {}),
+                key: draw(st.sampled_from([value.encode(), b"\xff", b"{"])),
+            }
+        )
     table = table.replace_schema_metadata(None)
     if kind == "remove":
         return table.remove_column(at)
     if kind == "rename":
-        return table.rename_columns([draw(texts.filter(_is_text)) if other == name else other for other in table.column_names])
+        return table.rename_columns(
+            [
+                draw(texts.filter(_is_text)) if other == name else other
+                for other in table.column_names
+            ]
+        )
     if kind == "rows":
-        return draw(st.sampled_from([table[:0], table[:1], pa.concat_tables([table, table]), table.select([])]))
-    value = draw(st.sampled_from([None, -1, 2**62, float("nan"), float("inf"), "", "$x_{", "\x00", {"a": 1}, [1], b"\xff", True, 0.5, 3]))
+        return draw(
+            st.sampled_from(
+                [
+                    table[:0],
+                    table[:1],
+                    pa.concat_tables([table, table]),
+                    table.select([]),
+                ]
+            )
+        )
+    value = draw(
+        st.sampled_from(
+            [
+                None,
+                -1,
+                2**62,
+                float("nan"),
+                float("inf"),
+                "",
+                "$x_{",
+                "\x00",
+                {"a": 1},
+                [1],
+                b"\xff",
+                True,
+                0.5,
+                3,
+            ]
+        )
+    )
     if kind == "add":
-        return table.append_column(draw(texts.filter(_is_text)), pa.array([value] * len(table)))
+        return table.append_column(
+            draw(texts.filter(_is_text)), pa.array([value] * len(table))
+        )
     column = table[name].combine_chunks()
     if kind == "cast":
         to = draw(
-            st.sampled_from([pa.string(), pa.float64(), pa.float32(), pa.int64(), pa.int8(), pa.binary(), pa.bool_(), pa.timestamp("s")])
+            st.sampled_from(
+                [
+                    pa.string(),
+                    pa.float64(),
+                    pa.float32(),
+                    pa.int64(),
+                    pa.int8(),
+                    pa.binary(),
+                    pa.bool_(),
+                    pa.timestamp("s"),
+                ]
+            )
         )
         try:
             return table.set_column(at, name, column.cast(to, safe=False))
@@ -191,7 +302,9 @@ def _is_text(name: str) -> bool:
 
 
 def damage_part(draw, folder: Path) -> bool:
-    """Damages a part or the table; whether any value in it may have changed without notice."""
+    """Damages a part or the table; whether any value in it may have changed without
+    notice.
+    """
     path = draw(st.sampled_from(parts(folder)))
     if not path.is_file() or path.is_symlink():
         return False
@@ -216,23 +329,39 @@ def damage_other(draw, folder: Path) -> bool:
     path.parent.mkdir(exist_ok=True)
     if draw(st.integers(0, 3)) == 3:
         replaced(path, draw(st.sampled_from(KINDS)), folder)
-    elif (path.is_file() and not path.is_symlink()) or not os.path.lexists(path):  # not a pipe, which would keep the test waiting
+    elif (path.is_file() and not path.is_symlink()) or not os.path.lexists(
+        path
+    ):  # not a pipe, which would keep the test waiting
         try:
             document = json.loads(path.read_bytes())
         except (OSError, ValueError, RecursionError):
             document = {"runs": []}
-        path.write_bytes(draw(any_json(document if document and isinstance(document, (dict, list)) else {"a": 1})))
+        path.write_bytes(
+            draw(
+                any_json(
+                    document
+                    if document and isinstance(document, (dict, list))
+                    else {"a": 1}
+                )
+            )
+        )
     return False
 
 
 def damage_folder(draw, folder: Path) -> bool:
     """Replaces a folder of the results folder."""
-    replaced(folder / draw(st.sampled_from(["parts", "failures", "_staging"])), draw(st.sampled_from(KINDS)), folder)
+    replaced(
+        folder / draw(st.sampled_from(["parts", "failures", "_staging"])),
+        draw(st.sampled_from(KINDS)),
+        folder,
+    )
     return False
 
 
 def run_all(folder: Path, figures: bool = True) -> dict[str, int]:
-    """The exit code of each command, each one of those allowed; without figures, a report draws SVG alone, and a sweep nothing."""
+    """The exit code of each command, each one of those allowed; without figures, a
+    report draws SVG alone, and a sweep nothing.
+    """
 
     def loaded():
         return load(folder)
@@ -244,17 +373,35 @@ def run_all(folder: Path, figures: bool = True) -> dict[str, int]:
         "status --json": (status, [str(folder), "--json"]),
         "dry run": (sweep, ["--grid", grid, "--out", str(folder), "--dry-run"]),
         "fit": (fit, [str(folder), "--resamples", "100"]),
-        "report": (report, [str(folder), "--resamples", "100", "--surrogate", "0", *(() if figures else ("--format", "svg"))]),
+        "report": (
+            report,
+            [
+                str(folder),
+                "--resamples",
+                "100",
+                "--surrogate",
+                "0",
+                *(() if figures else ("--format", "svg")),
+            ],
+        ),
         "compact": (compact, [str(folder)]),
-        "sweep": (sweep, ["--grid", grid, "--out", str(folder), *(() if figures else NO_FIGURE)]),
+        "sweep": (
+            sweep,
+            ["--grid", grid, "--out", str(folder), *(() if figures else NO_FIGURE)],
+        ),
     }
-    codes = {name: CALLS(name, command.main, arguments) for name, (command, arguments) in commands.items()}
+    codes = {
+        name: CALLS(name, command.main, arguments)
+        for name, (command, arguments) in commands.items()
+    }
     assert set(codes.values()) <= {0, 2, 3}, codes
     return codes
 
 
 @pytest.mark.parametrize(
-    ("damage", "few", "full"), [(damage_part, 4, 500), (damage_other, 4, 400), (damage_folder, 1, 100)], ids=["parts", "others", "folders"]
+    ("damage", "few", "full"),
+    [(damage_part, 4, 500), (damage_other, 4, 400), (damage_folder, 1, 100)],
+    ids=["parts", "others", "folders"],
 )
 def test_any_damage(results, tmp_path, damage, few, full):
     whole = load(results).drop(columns="seconds")
@@ -268,12 +415,16 @@ def test_any_damage(results, tmp_path, damage, few, full):
         (tmp_path / "tiny.yaml").write_text(GRID)
         if damage is not damage_folder and data.draw(st.booleans()):
             compact.main([str(folder)])
-        changed = [damage(data.draw, folder) for _ in range(data.draw(st.integers(1, 2)))]
+        changed = [
+            damage(data.draw, folder) for _ in range(data.draw(st.integers(1, 2)))
+        ]
         codes = run_all(folder, figures=attack.full_counts)
         if codes["sweep"] == 0 and not any(changed):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", UserWarning)
-                pd.testing.assert_frame_equal(load(folder).drop(columns="seconds"), whole)
+                pd.testing.assert_frame_equal(
+                    load(folder).drop(columns="seconds"), whole
+                )
 
     holds()
 
@@ -285,11 +436,23 @@ def test_files_that_are_no_files(tmp_path, name, kind):
     store.prepare({"grid": {}, "command": "c"})
     replaced(store.folder / name, kind, store.folder)
     assert CALLS("status", status.main, [str(store.folder)]) == 0
-    with pytest.raises(ValueError, match="not a regular file" if kind != "sparse" else "more than 67108864 bytes"):
+    with pytest.raises(
+        ValueError,
+        match="not a regular file" if kind != "sparse" else "more than 67108864 bytes",
+    ):
         CALLS("read", read_json, store.folder / name)
 
 
-@pytest.mark.parametrize("cells", [[1], [{"lo": 1}], [{"N_star": 10**400, "lo": 1, "hi": 2}], [{"N_star": "a", "lo": 1, "hi": 2}], 3])
+@pytest.mark.parametrize(
+    "cells",
+    [
+        [1],
+        [{"lo": 1}],
+        [{"N_star": 10**400, "lo": 1, "hi": 2}],
+        [{"N_star": "a", "lo": 1, "hi": 2}],
+        3,
+    ],
+)
 def test_results_of_a_search_that_are_none(tmp_path, cells):
     (tmp_path / "search.json").write_text(json.dumps({"cells": cells}))
     with pytest.raises(StoreError, match=r"search.json: is no result of a search"):

@@ -1,6 +1,8 @@
-"""Sweeps that are killed, starved of disk or memory, or run twice at once: nothing finished is lost, nothing is run twice.
+"""Sweeps that are killed, starved of disk or memory, or run twice at once: nothing
+finished is lost, nothing is run twice.
 
-Every sweep here is a process of its own; the programs it compiles are shared in one folder, so that most start in seconds.
+Every sweep here is a process of its own; the programs it compiles are shared in one
+folder, so that most start in seconds.
 """
 
 import io
@@ -49,7 +51,7 @@ name: s1
 seeds: {count: 2}
 blocks: [{axes: {V: [64, 128, 256], d: [16, 32, 64, 128], L: [8, 32], N: [1024, 4096, 16384]}}]
 run: {part_seconds: 0}
-"""
+"""  # noqa: E501
 BUCKETS = {
     "small": "20x12",
     "s1": "256x128",
@@ -74,25 +76,61 @@ class Sweeps:
 
     def __init__(self, home: Path, grid: str):
         self.home, self.grid = home, grid
-        self.env = {**os.environ, "PYTHONPATH": str(ROOT), "JAXRECALL_CACHE": str(home / "cache")}
+        self.env = {
+            **os.environ,
+            "PYTHONPATH": str(ROOT),
+            "JAXRECALL_CACHE": str(home / "cache"),
+        }
         self.env.pop("JAX_COMPILATION_CACHE_DIR", None)  # that of all tests
 
     def command(self, out: Path | str, *more: str, body: str = "") -> list[str]:
-        """The command of a sweep into `out`; `body` runs before it in the same process."""
+        """The command of a sweep into `out`; `body` runs before it in the same
+        process.
+        """
         program = (
-            ["-c", f"import sys; from jaxrecall.sweep.__main__ import main\n{body}\nsys.exit(main())"]
+            [
+                "-c",
+                (
+                    "import sys; from jaxrecall.sweep.__main__ import"
+                    f" main\n{body}\nsys.exit(main())"
+                ),
+            ]
             if body
             else ["-m", "jaxrecall.sweep"]
         )
-        about = ["--grid", str(self.home / f"{self.grid}.yaml"), "--bucket", BUCKETS[self.grid], "--json-log", "--out", str(out)]
+        about = [
+            "--grid",
+            str(self.home / f"{self.grid}.yaml"),
+            "--bucket",
+            BUCKETS[self.grid],
+            "--json-log",
+            "--out",
+            str(out),
+        ]
         return [sys.executable, *program, *about, *more]
 
-    def start(self, out: Path | str, *more: str, body: str = "") -> subprocess.Popen[str]:
+    def start(
+        self, out: Path | str, *more: str, body: str = ""
+    ) -> subprocess.Popen[str]:
         command = self.command(out, *more, body=body)
-        return subprocess.Popen(command, env=self.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        return subprocess.Popen(
+            command,
+            env=self.env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
 
-    def run(self, out: Path | str, *more: str, body: str = "", act: Callable[..., Any] = lambda sweep, n: None) -> dict[str, Any]:
-        """Runs a sweep to its end, calling `act(sweep, n)` at the n-th part; its last event, with `returncode`, `err`, `events`."""
+    def run(
+        self,
+        out: Path | str,
+        *more: str,
+        body: str = "",
+        act: Callable[..., Any] = lambda sweep, n: None,
+    ) -> dict[str, Any]:
+        """Runs a sweep to its end, calling `act(sweep, n)` at the n-th part; its last
+        event, with `returncode`, `err`, `events`.
+        """
         sweep = self.start(out, *more, body=body)
         events = []
         assert sweep.stdout
@@ -103,8 +141,13 @@ class Sweeps:
         _, err = sweep.communicate(timeout=300)
         last = events[-1] if events else {}
         if last.get("event") == "done":
-            assert sweep.returncode in (last["exit_code"], -signal.SIGKILL)  # which may come between its last event and its end
-            assert last["runs_executed"] - last["unsaved"] == sum(event["rows"] for event in events if event["event"] == "part")
+            assert sweep.returncode in (
+                last["exit_code"],
+                -signal.SIGKILL,
+            )  # which may come between its last event and its end
+            assert last["runs_executed"] - last["unsaved"] == sum(
+                event["rows"] for event in events if event["event"] == "part"
+            )
         return {**last, "returncode": sweep.returncode, "err": err, "events": events}
 
 
@@ -141,7 +184,9 @@ def quiet(folder: Path) -> pd.DataFrame:
 
 @pytest.mark.system
 def test_twenty_kills_just_after_a_part(home, tmp_path):
-    """Each when the n-th part has appeared, n random; test_kills.py has other moments, signals and engines."""
+    """Each when the n-th part has appeared, n random; test_kills.py has other moments,
+    signals and engines.
+    """
     sweeps, out = Sweeps(home, "s1"), tmp_path / "killed"
     left = sweeps.run(tmp_path / "whole")["runs_executed"]
     assert left == 144
@@ -149,7 +194,9 @@ def test_twenty_kills_just_after_a_part(home, tmp_path):
         chance = random.Random(i)
         n, delay = chance.randint(1, 4), chance.uniform(0, 0.005)
 
-        def end(sweep: subprocess.Popen[str], k: int, n: int = n, delay: float = delay) -> None:
+        def end(
+            sweep: subprocess.Popen[str], k: int, n: int = n, delay: float = delay
+        ) -> None:
             if k == n:
                 time.sleep(delay)
                 sweep.kill()
@@ -167,9 +214,14 @@ def test_twenty_kills_just_after_a_part(home, tmp_path):
 
 
 @pytest.mark.system
-@pytest.mark.parametrize(("first", "others"), [("SIGTERM", ["SIGINT"]), ("SIGHUP", ["SIGHUP"]), ("SIGINT", ["SIGINT"] * 8)])
+@pytest.mark.parametrize(
+    ("first", "others"),
+    [("SIGTERM", ["SIGINT"]), ("SIGHUP", ["SIGHUP"]), ("SIGINT", ["SIGINT"] * 8)],
+)
 def test_a_second_signal_drops_the_batch_in_flight(small, tmp_path, first, others):
-    sweep = small.start(tmp_path, "--set", "blocks.0.axes.N=[1000000000]")  # a run takes hours
+    sweep = small.start(
+        tmp_path, "--set", "blocks.0.axes.N=[1000000000]"
+    )  # a run takes hours
     assert sweep.stdout
     events = map(json.loads, sweep.stdout)
     assert any(event["event"] == "compiled" for event in events)
@@ -183,7 +235,9 @@ def test_a_second_signal_drops_the_batch_in_flight(small, tmp_path, first, other
     err = sweep.communicate()[1]
     assert "interrupted" in err
     assert f"To resume: {called('sweep')}" in err or len(others) > 1
-    assert not [line for line in err.splitlines() if "Traceback" in line or "ignored" in line]
+    assert not [
+        line for line in err.splitlines() if "Traceback" in line or "ignored" in line
+    ]
 
 
 def test_signals_wait_only_while_runs_are_in_flight():
@@ -225,13 +279,20 @@ QUICK = "from jaxrecall.sweep.running import record; record.WAITS = (0.05, 0.1)"
 
 
 def check_refused(events: list[dict[str, Any]], err: str, why: str) -> int:
-    """The sweep of these events said once why it could not save, and how many rows that cost; returns how many."""
+    """The sweep of these events said once why it could not save, and how many rows that
+    cost; returns how many.
+    """
     done = events[-1]
     assert (done["event"], done["exit_code"]) == ("done", 3), err
     assert done["unsaved"] > 0
-    assert [why in event["text"] for event in events if event["event"] == "message"].count(True) == 1
+    assert [
+        why in event["text"] for event in events if event["event"] == "message"
+    ].count(True) == 1
     again = f"To compute just those again: {called('sweep')}"
-    assert f"{done['unsaved']} finished runs could not be saved and are lost. {again}" in err
+    assert (
+        f"{done['unsaved']} finished runs could not be saved and are lost. {again}"
+        in err
+    )
     assert "Traceback" not in err
     return done["unsaved"]
 
@@ -240,25 +301,50 @@ def check_refused(events: list[dict[str, Any]], err: str, why: str) -> int:
 def test_a_full_disk_costs_what_it_could_not_take(small, uninterrupted, tmp_path):
     out = tmp_path / "disk" / "out"
     out.parent.mkdir()
-    before = in_namespace(f"mount -t tmpfs -o size=8m tmpfs {out.parent} && head -c 7472k /dev/zero > {out}-filler")
-    twice = f'"$@"; ls -A {out} > {tmp_path}/listed; rm {out}-filler; "$@"; cp -r {out} {tmp_path}/copy'  # the mount goes with the process
+    before = in_namespace(
+        f"mount -t tmpfs -o size=8m tmpfs {out.parent} && head -c 7472k /dev/zero >"
+        f" {out}-filler"
+    )
+    twice = (  # the mount goes with the process
+        f'"$@"; ls -A {out} > {tmp_path}/listed; rm {out}-filler; "$@"; cp -r {out}'
+        f" {tmp_path}/copy"
+    )
     command = [*before, "sh", "-c", twice, "sh", *small.command(out, body=QUICK)]
-    told = subprocess.run(command, env=small.env, capture_output=True, text=True, timeout=300, check=False)
+    told = subprocess.run(
+        command, env=small.env, capture_output=True, text=True, timeout=300, check=False
+    )
     events = [json.loads(line) for line in told.stdout.splitlines()]
     second = [i for i, event in enumerate(events) if event["event"] == "start"][1]
     unsaved = check_refused(events[:second], told.stderr, "No space left on device")
-    no_picture = "the figure could not be made: [Errno 28] No space left on device" in told.stderr  # or it was smaller than a part
+    no_picture = (
+        "the figure could not be made: [Errno 28] No space left on device"
+        in told.stderr
+    )  # or it was smaller than a part
     drawn = [] if no_picture else ["accuracy.png"]
-    assert sorted((tmp_path / "listed").read_text().split()) == ["_staging", *drawn, "manifest.json", "parts"]
+    assert sorted((tmp_path / "listed").read_text().split()) == [
+        "_staging",
+        *drawn,
+        "manifest.json",
+        "parts",
+    ]
     executed = events[second - 1]["runs_executed"]
     saved = executed - unsaved
     assert saved > 0
-    assert (events[second]["done"], events[-1]["exit_code"], events[-1]["runs_executed"]) == (saved, 0, 96 - saved)
+    assert (
+        events[second]["done"],
+        events[-1]["exit_code"],
+        events[-1]["runs_executed"],
+    ) == (saved, 0, 96 - saved)
     same(quiet(tmp_path / "copy"), uninterrupted)
 
 
-@pytest.mark.parametrize(("size", "n_rows", "refused"), [(10_000, 1, True), (10_000, 0, False), (70_000, 1, False), (70_000, 100, True)])
-def test_room_for_a_part_is_checked_before_anything_runs(tmp_path, size, n_rows, refused):
+@pytest.mark.parametrize(
+    ("size", "n_rows", "refused"),
+    [(10_000, 1, True), (10_000, 0, False), (70_000, 1, False), (70_000, 100, True)],
+)
+def test_room_for_a_part_is_checked_before_anything_runs(
+    tmp_path, size, n_rows, refused
+):
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
     try:
@@ -270,27 +356,41 @@ def test_room_for_a_part_is_checked_before_anything_runs(tmp_path, size, n_rows,
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert ("File too large" in text) is refused
-    assert not refused or text.endswith(f"A part of {n_rows} rows needs about {64 + n_rows / 2:.0f} KiB")
+    assert not refused or text.endswith(
+        f"A part of {n_rows} rows needs about {64 + n_rows / 2:.0f} KiB"
+    )
     assert list(tmp_path.rglob("*room*")) == []
     assert (tmp_path / "out").exists() is not refused
 
 
 def test_a_part_needs_no_more_room_than_was_checked(tmp_path):
     for n in (1, 10, 1000):
-        path = Store(tmp_path).write([{**row, **_noise(i)} for i, row in enumerate(rows(*range(n)))])
+        path = Store(tmp_path).write(
+            [{**row, **_noise(i)} for i, row in enumerate(rows(*range(n)))]
+        )
         assert path.stat().st_size < PART_BYTES + ROW_BYTES * n
 
 
 def _noise(i: int) -> dict[str, float]:
     """Metrics that do not compress."""
     chance = random.Random(i)
-    return {name: chance.random() for name, (kind, _) in COLUMNS.items() if kind == "float64"}
+    return {
+        name: chance.random()
+        for name, (kind, _) in COLUMNS.items()
+        if kind == "float64"
+    }
 
 
 @pytest.mark.system
 def test_a_tiny_disk_is_refused_before_anything_runs(small, tmp_path):
     before = in_namespace(f"mount -t tmpfs -o size=4k tmpfs {tmp_path}")
-    told = subprocess.run([*before, *small.command(tmp_path / "out")], env=small.env, capture_output=True, text=True, timeout=60)
+    told = subprocess.run(
+        [*before, *small.command(tmp_path / "out")],
+        env=small.env,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
     assert (told.returncode, told.stdout, len(told.stderr.splitlines())) == (2, "", 1)
     assert "No space left on device" in told.stderr
 
@@ -303,7 +403,9 @@ def test_a_file_size_limit_costs_what_it_could_not_take(small, uninterrupted, tm
 
     refused = small.run(tmp_path, body=QUICK, act=limit)
     unsaved = check_refused(refused["events"], refused["err"], "File too large")
-    assert small.run(tmp_path)["runs_executed"] == 96 - refused["runs_executed"] + unsaved
+    assert (
+        small.run(tmp_path)["runs_executed"] == 96 - refused["runs_executed"] + unsaved
+    )
     same(quiet(tmp_path), uninterrupted)
 
 
@@ -314,9 +416,15 @@ def test_a_folder_deleted_in_mid_run_is_told_and_not_made_again(small, tmp_path)
             (tmp_path / "out").rename(tmp_path / "gone")
 
     refused = small.run(tmp_path / "out", body=QUICK, act=delete)
-    check_refused(refused["events"], refused["err"], "was the folder moved or deleted meanwhile?")
+    check_refused(
+        refused["events"], refused["err"], "was the folder moved or deleted meanwhile?"
+    )
     assert not (tmp_path / "out").exists()
-    assert survey(tmp_path / "gone")["done"] == refused["runs_executed"] - refused["unsaved"] >= 3
+    assert (
+        survey(tmp_path / "gone")["done"]
+        == refused["runs_executed"] - refused["unsaved"]
+        >= 3
+    )
 
 
 # --- rows on their way to disk
@@ -329,7 +437,12 @@ class Log:
         self.out = io.StringIO()
 
     def record(self, store: Store, part_seconds: float) -> Record:
-        return Record(store, Settings(part_seconds=part_seconds), "again", display=Events(self.out))
+        return Record(
+            store,
+            Settings(part_seconds=part_seconds),
+            "again",
+            display=Events(self.out),
+        )
 
     def __getitem__(self, kind: str) -> list[dict[str, Any]]:
         events = map(json.loads, self.out.getvalue().splitlines())
@@ -359,7 +472,10 @@ def test_the_log_counts_and_names_what_failed(store, log):
     for runs, why in (((0, 1, 2), "no good"), ((3,), "worse")):
         r.take(part(*runs)[0], Failure(f"ValueError: {why}", "", "box"))
     assert [event["runs"] for event in log["failed"]] == [3, 1]
-    assert [why in event["text"] for why, event in zip(("no good", "worse"), log["failed"], strict=True)] == [True, True]
+    assert [
+        why in event["text"]
+        for why, event in zip(("no good", "worse"), log["failed"], strict=True)
+    ] == [True, True]
     paths = sorted(map(str, store.failures.iterdir()))
     assert sorted(event["details"] for event in log["failed"]) == paths
     assert (len(r.failures), r.exit_code) == (2, 3)
@@ -409,7 +525,9 @@ def test_a_disk_that_comes_back_gets_every_row(store, log, monkeypatch):
         assert s.rows == []
         assert not s.gave_up
     assert tries == [2] * 6, "another outage gets all its tries"
-    assert [message["text"].split(":")[-1] for message in log["message"]][1::2] == [" 2 rows written"] * 2
+    assert [message["text"].split(":")[-1] for message in log["message"]][1::2] == [
+        " 2 rows written"
+    ] * 2
     assert load(store.folder).seed.tolist() == [0, 1, 2, 3]
 
 
@@ -417,7 +535,11 @@ def test_a_disk_that_comes_back_gets_every_row(store, log, monkeypatch):
 def test_a_disk_that_stays_away_ends_it_after_so_many_tries(store, log, monkeypatch):
     tries = []
     write = Store.write
-    monkeypatch.setattr(Store, "write", lambda self, rows: (tries.append(len(rows)), write(self, rows))[1])
+    monkeypatch.setattr(
+        Store,
+        "write",
+        lambda self, rows: (tries.append(len(rows)), write(self, rows))[1],
+    )
     shutil.rmtree(store.folder)
     s = log.record(store, 0)
     s.take(*part(0, 1))
@@ -452,16 +574,27 @@ program.on_cpu = lambda: False  # runs side by side, as on an accelerator
 jax.numpy.zeros(3)
 size = int(next(line for line in open("/proc/self/status") if line.startswith("VmSize")).split()[1]) * 1024
 resource.setrlimit(resource.RLIMIT_AS, (size + 8 * 10**8,) * 2)  # too little for 8 runs at a time
-"""
+"""  # noqa: E501
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs RLIMIT_AS and /proc, which this system lacks")
+@pytest.mark.skipif(
+    not sys.platform.startswith("linux"),
+    reason="needs RLIMIT_AS and /proc, which this system lacks",
+)
 @pytest.mark.system
 def test_batches_are_halved_until_memory_suffices(tmp_path):
-    # a folder of its own: rates that sweeps under faults measured would make the first batch small
-    (tmp_path / "wide.yaml").write_text("base: {V: 4000, L: 1, d: 2, N: 1, n_test: 1, exact: full}\nseeds: {count: 20}\n")
+    # a folder of its own: rates that sweeps under faults measured would make the first
+    # batch small
+    (tmp_path / "wide.yaml").write_text(
+        "base: {V: 4000, L: 1, d: 2, N: 1, n_test: 1, exact: full}\nseeds: {count:"
+        " 20}\n"
+    )
     done = Sweeps(tmp_path, "wide").run(tmp_path / "rows", body=SHORT)
-    assert (done["exit_code"], done["runs_executed"], done["failed"]) == (0, 20, 0), done["err"]
+    assert (done["exit_code"], done["runs_executed"], done["failed"]) == (
+        0,
+        20,
+        0,
+    ), done["err"]
     told = [event["text"] for event in done["events"] if event["event"] == "message"]
     assert told
     assert all(text.startswith("program 4000x2: out of memory with ") for text in told)

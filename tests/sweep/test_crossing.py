@@ -1,4 +1,6 @@
-"""The estimate of a crossing: known curves are read off, and what changes nothing in the runs changes nothing in it."""
+"""The estimate of a crossing: known curves are read off, and what changes nothing in
+the runs changes nothing in it.
+"""
 
 import math
 
@@ -20,7 +22,9 @@ def octaves(low, high, step):
 def table(x, seeds, middle=7.0, slope=1.3, spread=0.0, noise=0.0, seed=0, top=1.0):
     """Accuracies (seeds, levels): each seed's curve is shifted, and each run again."""
     rng = np.random.default_rng(seed)
-    shift = spread * rng.normal(size=(seeds, 1)) + noise * rng.normal(size=(seeds, len(x)))
+    shift = spread * rng.normal(size=(seeds, 1)) + noise * rng.normal(
+        size=(seeds, len(x))
+    )
     return top * expit(slope * (np.asarray(x) + shift - middle))
 
 
@@ -31,17 +35,27 @@ def listed(x, accuracy):
 
 
 def some_tables(n, rng):
-    """Tables of all kinds: few and many levels and seeds, gaps, humps, ceilings, seeds at one level alone."""
+    """Tables of all kinds: few and many levels and seeds, gaps, humps, ceilings, seeds
+    at one level alone.
+    """
     for _ in range(n):
         levels, seeds = int(rng.integers(2, 13)), int(rng.integers(1, 25))
         x = 7 + rng.uniform(0.5, 4) * np.sort(rng.uniform(-1, 1, levels))
         accuracy = table(
-            x, seeds, 7 + rng.normal(), rng.uniform(0.3, 8), *rng.uniform(0, 1, 2), int(rng.integers(10**6)), rng.uniform(0.4, 1)
+            x,
+            seeds,
+            7 + rng.normal(),
+            rng.uniform(0.3, 8),
+            *rng.uniform(0, 1, 2),
+            int(rng.integers(10**6)),
+            rng.uniform(0.4, 1),
         )
         accuracy = rng.binomial(64, accuracy) / 64
         if rng.random() < 0.5:
             accuracy[rng.random(accuracy.shape) < 0.5] = np.nan
-            accuracy[rng.integers(seeds, size=levels), range(levels)] = rng.random(levels)
+            accuracy[rng.integers(seeds, size=levels), range(levels)] = rng.random(
+                levels
+            )
         yield x, accuracy, float(rng.choice([0.2, 0.5, 0.8]))
 
 
@@ -50,11 +64,15 @@ def some_tables(n, rng):
 def test_a_curve_without_noise_is_read_off_exactly(theta, step):
     x = octaves(5, 15, step)
     found = Curve(x, table(x, 6)).crossing(theta)
-    shrunk = 0 if theta == 0.5 or step == 8 else 5e-3  # by the small penalty of the slope, where the curve is not steepest
+    shrunk = (
+        0 if theta == 0.5 or step == 8 else 5e-3
+    )  # by the small penalty of the slope, where the curve is not steepest
     assert found.log_x == pytest.approx(7 + logit(theta) / 1.3, abs=2e-6 + shrunk)
     assert found.slope == pytest.approx(1.3, rel=0.02)
     assert (found.n_seeds, found.side, found.is_open) == (6, 0, (False, False))
-    assert found.lo < found.log_x < found.hi  # seeds agree, but what lies between the levels is unknown
+    assert (
+        found.lo < found.log_x < found.hi
+    )  # seeds agree, but what lies between the levels is unknown
     assert found.width < 0.02 * step**2
 
 
@@ -80,14 +98,19 @@ def test_the_order_of_runs_says_nothing():
 
 
 def test_levels_far_away_change_nothing():
-    """More runs at 16 and at 2^20 than near the crossing; of the interval only the unknown shape sees the next level."""
+    """More runs at 16 and at 2^20 than near the crossing; of the interval only the
+    unknown shape sees the next level.
+    """
     x = octaves(9, 11, 2)
     near = table(x, 12, spread=0.4, noise=0.2)
     far = np.log([16.0, 2.0**20])
     wide = np.full((40, len(x) + 2), np.nan)
     wide[:12, 1:-1] = near
     wide[:, [0, -1]] = [0.0, 0.6]
-    found, other = Curve(x, near).crossing(0.5), Curve([far[0], *x, far[1]], wide).crossing(0.5)
+    found, other = (
+        Curve(x, near).crossing(0.5),
+        Curve([far[0], *x, far[1]], wide).crossing(0.5),
+    )
     assert other[:5] == pytest.approx(found[:5], abs=1e-9)
 
 
@@ -111,7 +134,9 @@ def test_there_is_no_interval_of_few_seeds():
         assert math.isfinite(found.width) == (seeds >= MIN_SEEDS)
     far = np.full((12, len(x)), np.nan)
     far[:4], far[4:, 0] = table(x, 4, spread=0.3), 0.01
-    assert Curve(x, far).crossing(0.5).n_seeds == 4  # eight more are too far away to say anything
+    assert (
+        Curve(x, far).crossing(0.5).n_seeds == 4
+    )  # eight more are too far away to say anything
 
 
 def test_an_end_that_no_level_vouches_for_is_open():
@@ -125,7 +150,10 @@ def test_an_end_that_no_level_vouches_for_is_open():
 
 
 def test_the_point_is_in_its_interval_whatever_the_table():
-    crossings = [(accuracy, Curve(x, accuracy).crossing(theta)) for x, accuracy, theta in some_tables(300, np.random.default_rng(0))]
+    crossings = [
+        (accuracy, Curve(x, accuracy).crossing(theta))
+        for x, accuracy, theta in some_tables(300, np.random.default_rng(0))
+    ]
     finite = [(accuracy, found) for accuracy, found in crossings if found.side == 0]
     assert len(finite) > 100
     for accuracy, found in finite:
@@ -162,10 +190,19 @@ def test_a_level_that_moves_by_a_hair_moves_the_result_by_a_hair():
             assert after.side == before.side
             if before.side == 0:
                 moves.append(
-                    [getattr(after, name) - getattr(before, name) if math.isfinite(getattr(before, name)) else 0 for name in ALONG]
+                    [
+                        (
+                            getattr(after, name) - getattr(before, name)
+                            if math.isfinite(getattr(before, name))
+                            else 0
+                        )
+                        for name in ALONG
+                    ]
                 )
     assert len(moves) > 500
-    assert (np.abs(moves).max(axis=0) < [1e-6, 1e-5, 1e-5]).all()  # ends are known less, where the curve is flat
+    assert (
+        np.abs(moves).max(axis=0) < [1e-6, 1e-5, 1e-5]
+    ).all()  # ends are known less, where the curve is flat
 
 
 def test_the_interval_is_that_of_students_t_where_seeds_differ_by_a_shift():
@@ -174,18 +211,26 @@ def test_the_interval_is_that_of_students_t_where_seeds_differ_by_a_shift():
     shifts = 0.02 * np.random.default_rng(0).normal(size=(10, 1))
     found = Curve(x, expit(1.3 * (x - 7 - shifts))).crossing(0.5)
     assert found.log_x == pytest.approx(7 + shifts.mean(), abs=1e-4)
-    half = 2.306 * shifts.std(ddof=1) / math.sqrt(10)  # t with 8 degrees of freedom: the curve has a slope too
+    half = (
+        2.306 * shifts.std(ddof=1) / math.sqrt(10)
+    )  # t with 8 degrees of freedom: the curve has a slope too
     assert found.width / 2 == pytest.approx(half, rel=0.03)
     assert found.without == pytest.approx((shifts.mean() - shifts[:, 0]) / 9, abs=2e-4)
 
 
 def test_what_is_unknown_between_two_levels_is_in_the_interval():
-    """Normal over the shapes that the curve may have, and anywhere if all of the rise is there."""
+    """Normal over the shapes that the curve may have, and anywhere if all of the rise
+    is there.
+    """
     x = np.log([100, 200, 400, 800])
     found = Curve(x, np.tile([0.02, 0.1, 0.7, 0.9], (8, 1))).crossing(0.5)
     uniform = np.linspace(found.shapes.min(), found.shapes.max(), 10001)
-    assert found.shape_error == pytest.approx(np.sqrt(((uniform - found.log_x) ** 2).mean()), rel=1e-3)
-    assert found.width / 2 == pytest.approx(norm.ppf(0.975) * found.shape_error, rel=0.01)
+    assert found.shape_error == pytest.approx(
+        np.sqrt(((uniform - found.log_x) ** 2).mean()), rel=1e-3
+    )
+    assert found.width / 2 == pytest.approx(
+        norm.ppf(0.975) * found.shape_error, rel=0.01
+    )
     jump = Curve(x, np.tile([0.0, 0.0, 1.0, 1.0], (8, 1))).crossing(0.5)
     assert jump.step == pytest.approx(math.log(2), rel=0.05)
     assert jump.shape_error >= math.log(2) / math.sqrt(12) * 0.95
@@ -199,16 +244,28 @@ def test_what_is_unknown_between_two_levels_is_in_the_interval():
 def test_a_jump_may_be_anywhere_between_its_levels(factor, top):
     """Although the smooth curve blurs it where levels are nearer than an octave."""
     x = 5 + math.log(factor) * np.arange(8)
-    found = Curve(x, np.tile([0.0, 0.0, 0.0, 0.001, top, top, top, top], (8, 1))).crossing(0.5)
+    found = Curve(
+        x, np.tile([0.0, 0.0, 0.0, 0.001, top, top, top, top], (8, 1))
+    ).crossing(0.5)
     assert found.lo < x[3] + 0.02
     assert found.hi > x[4] - 0.02
     assert found.width < 1.8 * math.log(factor)
 
 
 def test_one_lucky_run_does_not_hide_the_seeds_beyond_it():
-    """A run at 5000 crosses, and eight seeds beyond it say that the mean does not before some 8000."""
-    pairs = [(range(4), ((4000, 0.40), (8000, 0.44))), (range(4, 8), ((6000, 0.46), (8000, 0.56)))]
-    runs = [(math.log(N), seed, mean) for seeds, pair in pairs for seed in seeds for N, mean in pair]
+    """A run at 5000 crosses, and eight seeds beyond it say that the mean does not
+    before some 8000.
+    """
+    pairs = [
+        (range(4), ((4000, 0.40), (8000, 0.44))),
+        (range(4, 8), ((6000, 0.46), (8000, 0.56))),
+    ]
+    runs = [
+        (math.log(N), seed, mean)
+        for seeds, pair in pairs
+        for seed in seeds
+        for N, mean in pair
+    ]
     found = of_runs(*zip(*runs, (math.log(5000), 8, 0.9), strict=True)).crossing(0.5)
     assert found.log_x > math.log(7000)
 
@@ -225,7 +282,9 @@ def test_of_several_crossings_it_takes_the_one_that_the_runs_support():
 
 def test_how_far_a_curve_is_from_theta_beyond_its_last_level():
     x = octaves(6, 10, 4)
-    assert Curve(x, table(x, 6, middle=8.0)).reach(0.5) == pytest.approx(8 - x[-1], rel=0.03)
+    assert Curve(x, table(x, 6, middle=8.0)).reach(0.5) == pytest.approx(
+        8 - x[-1], rel=0.03
+    )
     assert Curve(x, 1 - table(x, 6, middle=8.0)).reach(0.9) == math.inf
     assert Curve(x, table(x, 6, middle=5.0, slope=8.0, top=0.4)).reach(0.5) > 5
     assert Curve(x[:1], [[0.3]] * 6).reach(0.5) == 0

@@ -1,4 +1,6 @@
-"""Rows of simulators of one's own: what numbers may be, float types and keys; and what a plan can know of them."""
+"""Rows of simulators of one's own: what numbers may be, float types and keys; and what
+a plan can know of them.
+"""
 
 import itertools
 import json
@@ -22,15 +24,27 @@ from jaxrecall.sweep.__main__ import main
 mpl.use("agg")
 
 BOTH = pytest.mark.parametrize("jit", [True, False], ids=["compiled", "plain"])
-ANY = {"N": (int, None, 1, 10**6, "traced"), "x": (float, 1.0, None, None, "traced"), "d": (int, 4, 1, 512, "static")}
-COLUMNS = {"accuracy": (float, "fraction"), "other": (float, "another"), "whole": (int, "a whole number")}
+ANY = {
+    "N": (int, None, 1, 10**6, "traced"),
+    "x": (float, 1.0, None, None, "traced"),
+    "d": (int, 4, 1, 512, "static"),
+}
+COLUMNS = {
+    "accuracy": (float, "fraction"),
+    "other": (float, "another"),
+    "whole": (int, "a whole number"),
+}
 GRID = {"blocks": [{"axes": {"N": [1, 2, 3, 4]}}]}
 
 
 def noisy(point, key):
     """Accuracy rises with N, and differs between seeds."""
     rises = jnp.log(jnp.asarray(point.N, float) / 100) + 0.2 * jax.random.normal(key)
-    return {"accuracy": jax.nn.sigmoid(rises), "other": jnp.asarray(point.x, float), "whole": point.N}
+    return {
+        "accuracy": jax.nn.sigmoid(rises),
+        "other": jnp.asarray(point.x, float),
+        "whole": point.N,
+    }
 
 
 def made(fn, fields=ANY, **options):
@@ -55,7 +69,10 @@ def odd(**at_3):
     usual = {"accuracy": 0.5, "other": 1.0, "whole": 2.0}
 
     def fn(point, key):
-        return {name: jnp.where(point.N == 3, jnp.asarray(at_3.get(name, value)), value) for name, value in usual.items()}
+        return {
+            name: jnp.where(point.N == 3, jnp.asarray(at_3.get(name, value)), value)
+            for name, value in usual.items()
+        }
 
     return fn
 
@@ -64,10 +81,28 @@ def odd(**at_3):
 @pytest.mark.parametrize(
     ("at_3", "message"),
     [
-        ({"whole": 2.5}, "the simulator returned 2.5 for the column whole; allowed: whole numbers of int64"),
+        (
+            {"whole": 2.5},
+            (
+                "the simulator returned 2.5 for the column whole; allowed: whole"
+                " numbers of int64"
+            ),
+        ),
         ({"whole": 1e30}, "for the column whole; allowed: whole numbers of int64"),
-        ({"accuracy": 55.0}, "the simulator returned 55 for the column accuracy; allowed: fractions from 0 to 1"),
-        ({"accuracy": -0.01}, "the simulator returned -0.01 for the column accuracy; allowed: fractions from 0 to 1"),
+        (
+            {"accuracy": 55.0},
+            (
+                "the simulator returned 55 for the column accuracy; allowed: fractions"
+                " from 0 to 1"
+            ),
+        ),
+        (
+            {"accuracy": -0.01},
+            (
+                "the simulator returned -0.01 for the column accuracy; allowed:"
+                " fractions from 0 to 1"
+            ),
+        ),
     ],
 )
 def test_a_number_that_cannot_be_used_fails_its_own_run_alone(jit, at_3, message):
@@ -75,7 +110,13 @@ def test_a_number_that_cannot_be_used_fails_its_own_run_alone(jit, at_3, message
         run(made(odd(**at_3), jit=jit), out="out")
     assert sorted(failed.value.rows["N"]) == [1, 1, 2, 2, 4, 4]
     assert str(failed.value).count(message) == (1 if jit else 2)
-    assert sum(len(json.loads(path.read_text())["runs"]) for path in Path("out/failures").iterdir()) == 2
+    assert (
+        sum(
+            len(json.loads(path.read_text())["runs"])
+            for path in Path("out/failures").iterdir()
+        )
+        == 2
+    )
     assert len(jaxrecall.load("out")) == 6
 
 
@@ -86,7 +127,10 @@ def test_an_accuracy_beyond_1_by_rounding_is_1():
 @BOTH
 @pytest.mark.parametrize("value", [math.inf, math.nan])
 def test_a_metric_that_is_not_finite_is_null_alone_and_named(jit, value):
-    with pytest.warns(UserWarning, match=r"^other: absent or not finite in 2 of 8 rows, where it is null$"):
+    with pytest.warns(
+        UserWarning,
+        match=r"^other: absent or not finite in 2 of 8 rows, where it is null$",
+    ):
         rows = run(made(odd(other=value), jit=jit), out="out")
     assert set(rows["status"]) == {"ok"}
     assert rows["other"].isna().tolist() == (rows["N"] == 3).tolist()
@@ -111,8 +155,17 @@ def test_a_metric_may_be_absent(jit):
 @pytest.mark.parametrize(
     ("base", "message"),
     [
-        ({"N": 3 * 10**9}, "N: got 3000000000 for a traced field; allowed: whole numbers of int32"),
-        ({"N": 1, "x": 1e-50}, "x: got 1e-50 for a traced field; allowed: 0, and magnitudes of float32, from 1.18e-38 to 3.4e"),
+        (
+            {"N": 3 * 10**9},
+            "N: got 3000000000 for a traced field; allowed: whole numbers of int32",
+        ),
+        (
+            {"N": 1, "x": 1e-50},
+            (
+                "x: got 1e-50 for a traced field; allowed: 0, and magnitudes of"
+                " float32, from 1.18e-38 to 3.4e"
+            ),
+        ),
         ({"N": 1, "x": -1e300}, r"x: got -1e\+300 for a traced field"),
     ],
 )
@@ -120,8 +173,18 @@ def test_numbers_that_arrays_would_change_are_refused_with_the_grid(base, messag
     fields = ANY | {"N": (int, None, 1, 10**12, "traced")}
     with pytest.raises(GridError, match=message):
         run(made(noisy, fields), {"base": base})
-    held = run(made(lambda point, key: {"accuracy": 0.5, "other": point.x, "whole": point.N}, fields, jit=False), {"base": base}, seeds=1)
-    assert (held["whole"] == base["N"]).all(), "a function that is plain Python takes any number"
+    held = run(
+        made(
+            lambda point, key: {"accuracy": 0.5, "other": point.x, "whole": point.N},
+            fields,
+            jit=False,
+        ),
+        {"base": base},
+        seeds=1,
+    )
+    assert (held["whole"] == base["N"]).all(), (
+        "a function that is plain Python takes any number"
+    )
     assert (held["other"] == base.get("x", 1.0)).all()
     with jax.enable_x64(True):
         held = run(made(noisy, fields), {"base": base}, seeds=1)
@@ -145,14 +208,22 @@ def test_rows_of_two_float_types_do_not_mix(capsys):
             run(out="out", seeds=4)
         doubles = run(out="doubles")
         run(out="doubles")
-    assert str(refused.value) == (
-        "out: holds 8 runs of code_version 1, precision highest; this call would add code_version 1, precision highest, x64. "
-        "Choose another --out, set JAX_ENABLE_X64 to match, or move the old rows away."
+    assert (
+        str(refused.value)
+        == "out: holds 8 runs of code_version 1, precision highest; this call would add"
+        " code_version 1, precision highest, x64. Choose another --out, set"
+        " JAX_ENABLE_X64 to match, or move the old rows away."
     )
     assert doubles["x64"].all()
     assert set(doubles["precision"]) == {"highest, x64"}
     assert (doubles["accuracy"] != doubles["accuracy"].astype(np.float32)).all()
-    with pytest.raises(StoreError, match=r"holds 8 runs of code_version 1, precision highest, x64; .* set JAX_ENABLE_X64 to match"):
+    with pytest.raises(
+        StoreError,
+        match=(
+            r"holds 8 runs of code_version 1, precision highest, x64; .* set"
+            r" JAX_ENABLE_X64 to match"
+        ),
+    ):
         run(out="doubles")
     with pytest.warns(UserWarning, match="8 were of another code_version or precision"):
         jaxrecall.load(["out", "doubles"])
@@ -169,7 +240,10 @@ def test_rows_without_the_column_count_as_float32():
     assert older < {path.name for path in Path("out/parts").iterdir()}
     assert rows["x64"].tolist() == [False] * 12
     assert rows["x64"].dtype == bool
-    with jax.enable_x64(True), pytest.raises(StoreError, match="set JAX_ENABLE_X64 to match"):
+    with (
+        jax.enable_x64(True),
+        pytest.raises(StoreError, match="set JAX_ENABLE_X64 to match"),
+    ):
         run(out="out")
 
 
@@ -177,11 +251,18 @@ def test_rows_without_the_column_count_as_float32():
 def test_workers_have_the_float_type_of_the_call():
     module = Path("module.py")
     module.write_text(
-        "import jaxrecall\nfields = {'N': (int, None, 1, 10**12, 'traced')}\n"
-        "simulator = jaxrecall.Simulator(lambda p, k: {'a': p.N / (p.N + 1)}, fields, {'a': (float, '')}, accuracy='a')\n"
+        "import jaxrecall\nfields = {'N': (int, None, 1, 10**12, 'traced')}\nsimulator"
+        " = jaxrecall.Simulator(lambda p, k: {'a': p.N / (p.N + 1)}, fields, {'a':"
+        " (float, '')}, accuracy='a')\n"
     )
     with jax.enable_x64(True):
-        rows = jaxrecall.run({"blocks": [{"axes": {"N": [1, 10**11]}}]}, seeds=4, simulator="module:simulator", workers=2, progress=False)
+        rows = jaxrecall.run(
+            {"blocks": [{"axes": {"N": [1, 10**11]}}]},
+            seeds=4,
+            simulator="module:simulator",
+            workers=2,
+            progress=False,
+        )
     assert rows["x64"].all()
     assert set(rows["precision"]) == {"highest, x64"}
     assert rows["a"].max() == 1e11 / (1e11 + 1)
@@ -192,17 +273,26 @@ def test_a_column_of_several_numbers_is_a_failed_run(jit):
     def several(point, key):
         return noisy(point, key) | {"accuracy": jnp.zeros(4)}
 
-    with pytest.raises(jaxrecall.RunFailed, match=r"returned accuracy of shape \(4,\); allowed: one number"):
+    with pytest.raises(
+        jaxrecall.RunFailed,
+        match=r"returned accuracy of shape \(4,\); allowed: one number",
+    ):
         run(made(several, jit=jit))
 
 
 def test_what_is_unknown_of_a_simulator_is_not_estimated(folder, capsys):
     (folder / "unknown_costs.py").write_text(
-        "import jaxrecall\nfields = {'d': (int, 4, 1, 4096, 'static'), 'M': (int, 4, 1, 4096, 'traced')}\n"
-        "simulator = jaxrecall.Simulator(lambda p, k: {'a': p.d / (p.d + 50.0)}, fields, {'a': (float, '')}, accuracy='a')\n"
+        "import jaxrecall\nfields = {'d': (int, 4, 1, 4096, 'static'), 'M': (int, 4, 1,"
+        " 4096, 'traced')}\nsimulator = jaxrecall.Simulator(lambda p, k: {'a': p.d /"
+        " (p.d + 50.0)}, fields, {'a': (float, '')}, accuracy='a')\n"
     )
-    Path("grid.yaml").write_text("simulator: unknown_costs:simulator\nblocks: [{axes: {d: [2, 3], M: [1, 2]}}]\n")
-    search = "simulator: unknown_costs:simulator\nseeds: 60\nblocks: [{axes: {%s: [2, 3]}}]\nsearch: {axis: %s, from: 4, to: 64}\n"
+    Path("grid.yaml").write_text(
+        "simulator: unknown_costs:simulator\nblocks: [{axes: {d: [2, 3], M: [1, 2]}}]\n"
+    )
+    search = (
+        "simulator: unknown_costs:simulator\nseeds: 60\nblocks: [{axes: {%s: [2,"
+        " 3]}}]\nsearch: {axis: %s, from: 4, to: 64}\n"
+    )
     Path("search.yaml").write_text(search % ("M", "d"))
     Path("traced.yaml").write_text(search % ("d", "M"))
     unknown = {"est_seconds": None, "est_flops": None, "est_peak_bytes": None}
@@ -218,10 +308,17 @@ def test_what_is_unknown_of_a_simulator_is_not_estimated(folder, capsys):
     assert "about" not in text
     facts = json.loads(dry("grid.yaml", "--json"))
     assert {name: facts[name] for name in unknown} == unknown
-    assert facts["program_list"][0]["est_seconds"] is facts["program_list"][0]["est_peak_bytes"] is None
+    assert (
+        facts["program_list"][0]["est_seconds"]
+        is facts["program_list"][0]["est_peak_bytes"]
+        is None
+    )
     for name, programs in (("search.yaml", levels), ("traced.yaml", 2)):
         text = dry(name)
-        assert f"at most 800 to do in {programs} programs\ntime and memory are unknown" in text
+        assert (
+            f"at most 800 to do in {programs} programs\ntime and memory are unknown"
+            in text
+        )
         assert "about" not in text
         facts = json.loads(dry(name, "--json"))
         assert facts["programs"] == len(facts["program_list"]) == programs
@@ -229,7 +326,10 @@ def test_what_is_unknown_of_a_simulator_is_not_estimated(folder, capsys):
     assert main(["--grid", "search.yaml", "--out", "out"]) == 0
     assert jaxrecall.thresholds("out")["samples"].isna().all(), "there is no N to sum"
     assert main(["--grid", "grid.yaml", "--out", "grid"]) == 0
-    assert "4 to do in 2 programs, time and memory are unknown until" in capsys.readouterr().out
+    assert (
+        "4 to do in 2 programs, time and memory are unknown until"
+        in capsys.readouterr().out
+    )
 
 
 LIMITS = {"64MiB": [8], "24MiB": [8, 4], "12MiB": [8, 4, 2], "20KiB": [8, 4, 2, 1]}
@@ -241,16 +341,25 @@ def test_programs_stay_below_the_limit_of_memory(limit, widths, capsys):
 
     def square(point, key):
         drawn = jax.random.normal(key, (512, 512))
-        return {"accuracy": jnp.tanh(jnp.abs((drawn @ drawn).mean())), "other": 0, "whole": 0}
+        return {
+            "accuracy": jnp.tanh(jnp.abs((drawn @ drawn).mean())),
+            "other": 0,
+            "whole": 0,
+        }
 
     grid, refused = {"base": {"N": 1}, "limits": {"max_bytes": limit}}, ""
     try:
         rows = jaxrecall.run(grid, seeds=8, simulator=made(square))
     except jaxrecall.RunFailed as failed:
         rows, refused = failed.rows, str(failed).splitlines()[-1]
-    line = r"(\d) vmapped at a time need .* MiB of memory; allowed: .* MiB \(limits.max_bytes\); continuing with (\d)"
+    line = (
+        r"(\d) vmapped at a time need .* MiB of memory; allowed: .* MiB"
+        r" \(limits.max_bytes\); continuing with (\d)"
+    )
     told = re.findall(line, capsys.readouterr().err)
-    assert [(int(before), int(after)) for before, after in told] == list(itertools.pairwise(widths))
+    assert [(int(before), int(after)) for before, after in told] == list(
+        itertools.pairwise(widths)
+    )
     assert len(rows) == (0 if refused else 8)
     assert bool(refused) == (limit == "20KiB")
     if refused:
@@ -260,14 +369,20 @@ def test_programs_stay_below_the_limit_of_memory(limit, widths, capsys):
 
 
 BATCH = (
-    "import jax.numpy as jnp, jaxrecall\nfields = {'N': (int, None, 1, 100, 'traced')}\n"
-    "columns = {'a': (float, ''), 'time': (float, '')}\n"
-    "simulator = jaxrecall.Simulator(lambda p, k: {'a': 0.5, 'time': jnp.where(p.N == 2, jnp.inf, 1.0)}, fields, columns, accuracy='a')\n"
+    "import jax.numpy as jnp, jaxrecall\nfields = {'N': (int, None, 1, 100,"
+    " 'traced')}\ncolumns = {'a': (float, ''), 'time': (float, '')}\nsimulator ="
+    " jaxrecall.Simulator(lambda p, k: {'a': 0.5, 'time': jnp.where(p.N == 2, jnp.inf,"
+    " 1.0)}, fields, columns, accuracy='a')\n"
 )
 
 
 def test_the_command_line_names_columns_without_a_number(capsys):
     Path("batch.py").write_text(BATCH)
-    Path("grid.yaml").write_text("simulator: batch:simulator\nseeds: 2\nblocks: [{axes: {N: [1, 2]}}]\n")
+    Path("grid.yaml").write_text(
+        "simulator: batch:simulator\nseeds: 2\nblocks: [{axes: {N: [1, 2]}}]\n"
+    )
     assert main(["--grid", "grid.yaml", "--out", "out"]) == 0
-    assert "warning: time: absent or not finite in 2 of 4 rows, where it is null" in capsys.readouterr().out
+    assert (
+        "warning: time: absent or not finite in 2 of 4 rows, where it is null"
+        in capsys.readouterr().out
+    )

@@ -1,4 +1,6 @@
-"""Files that are damaged or made by hand: every command reads them, or says in a line what is wrong."""
+"""Files that are damaged or made by hand: every command reads them, or says in a line
+what is wrong.
+"""
 
 import contextlib
 import io
@@ -35,11 +37,24 @@ def slow(*values):
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
-    """Results of the grid, with one curve, and under `wide` of two, which a report shows in three figures."""
+    """Results of the grid, with one curve, and under `wide` of two, which a report
+    shows in three figures.
+    """
     folder = tmp_path_factory.mktemp("damage")
     (folder / "small.yaml").write_text(GRID)
     for name, d in (("small", "[4]"), ("wide", "[4, 8]")):
-        assert run(sweep, "--grid", folder / "small.yaml", "--set", f"blocks.0.axes.d={d}", "--out", folder / name)[0] == 0
+        assert (
+            run(
+                sweep,
+                "--grid",
+                folder / "small.yaml",
+                "--set",
+                f"blocks.0.axes.d={d}",
+                "--out",
+                folder / name,
+            )[0]
+            == 0
+        )
     return folder
 
 
@@ -54,9 +69,13 @@ def wide(results, tmp_path):
 
 
 def run(command, *arguments):
-    """The exit code, and what was printed to a UTF-8 stdout that takes any text, as that of a command does."""
+    """The exit code, and what was printed to a UTF-8 stdout that takes any text, as
+    that of a command does.
+    """
     printed = io.BytesIO()
-    with contextlib.redirect_stdout(io.TextIOWrapper(printed, encoding="utf-8", errors="backslashreplace")):
+    with contextlib.redirect_stdout(
+        io.TextIOWrapper(printed, encoding="utf-8", errors="backslashreplace")
+    ):
         code = command.main(list(map(str, arguments)))
         sys.stdout.flush()
         return code, printed.getvalue().decode()
@@ -64,7 +83,10 @@ def run(command, *arguments):
 
 def all_commands(folder):
     """The exit codes of the commands; none may raise."""
-    return {name: run(command, folder, *OPTIONS.get(name, []))[0] for name, command in COMMANDS.items()}
+    return {
+        name: run(command, folder, *OPTIONS.get(name, []))[0]
+        for name, command in COMMANDS.items()
+    }
 
 
 def change_part(folder, change):
@@ -92,7 +114,9 @@ def test_loops_of_links(folder):
 def test_seconds_that_no_run_takes(folder, seconds):
     def damaged(table):
         i = table.column_names.index("seconds")
-        return table.set_column(i, "seconds", pa.array([seconds] * len(table), pa.float64()))
+        return table.set_column(
+            i, "seconds", pa.array([seconds] * len(table), pa.float64())
+        )
 
     change_part(folder, damaged)
     assert all_commands(folder) == FINE
@@ -132,12 +156,19 @@ def test_results_of_searches(folder, text):
 
 
 @pytest.mark.parametrize(
-    "value", [{"a": 1}, *slow([1, 2], b"\xff", "$\\frac{", "2020-01-01T00:00:00")], ids=["struct", "list", "bytes", "text", "date"]
+    "value",
+    [{"a": 1}, *slow([1, 2], b"\xff", "$\\frac{", "2020-01-01T00:00:00")],
+    ids=["struct", "list", "bytes", "text", "date"],
 )
 def test_columns_of_other_programs(wide, value):
     kind = pa.timestamp("s") if str(value).startswith("2020") else None
     column = pa.array([value] * 2).cast(kind) if kind else pa.array([value] * 2)
-    change_part(wide, lambda table: table.append_column("extra$", column.take(pa.array([0] * len(table)))))
+    change_part(
+        wide,
+        lambda table: table.append_column(
+            "extra$", column.take(pa.array([0] * len(table)))
+        ),
+    )
     assert "extra$" in load(wide)
     assert all_commands(wide) == FINE
 
@@ -157,9 +188,25 @@ def test_a_path_that_is_not_utf8(folder):
     (odd.parent / "small.yaml").write_text(GRID)
     assert all_commands(odd) == FINE
     assert run(report, odd)[0] == 0  # in formats that matplotlib writes
-    assert run(sweep, "--grid", odd.parent / "small.yaml", "--set", "seeds={start: 3, count: 1}", "--out", odd)[0] == 0
+    assert (
+        run(
+            sweep,
+            "--grid",
+            odd.parent / "small.yaml",
+            "--set",
+            "seeds={start: 3, count: 1}",
+            "--out",
+            odd,
+        )[0]
+        == 0
+    )
     assert "12 rows" in run(compact, odd)[1]
     env = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "utf-8:strict"}
-    told = subprocess.run([sys.executable, "-m", "jaxrecall.status", odd], env=env, capture_output=True, text=True)
+    told = subprocess.run(
+        [sys.executable, "-m", "jaxrecall.status", odd],
+        env=env,
+        capture_output=True,
+        text=True,
+    )
     assert (told.returncode, told.stderr) == (0, "")
     assert "results\\udcff" in told.stdout

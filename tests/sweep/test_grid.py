@@ -1,4 +1,6 @@
-"""Grids: what a file means, and that every error is reported with its line, all at once."""
+"""Grids: what a file means, and that every error is reported with its line, all at
+once.
+"""
 
 import ast
 import dataclasses
@@ -42,7 +44,7 @@ blocks:
     derive: {d: 64, N: "round(alpha * d * L)"}
 limits: {max_runs: 100000, max_bytes: 8GiB}
 run: {precision: highest}
-"""
+"""  # noqa: E501
 
 
 @pytest.fixture
@@ -50,7 +52,9 @@ def grid(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
     def read(text, *sets, name="grid.yaml", simulator=None):
-        (tmp_path / name).write_bytes(text if isinstance(text, bytes) else text.encode())
+        (tmp_path / name).write_bytes(
+            text if isinstance(text, bytes) else text.encode()
+        )
         return read_grid(name, sets, simulator=simulator)
 
     return read
@@ -85,7 +89,11 @@ def fields(result, *names):
 
 def test_example(grid):
     result = grid(EXAMPLE)
-    assert (result.name, result.root_seed, result.settings.precision) == ("critical-n-vs-d", 0, "highest")
+    assert (result.name, result.root_seed, result.settings.precision) == (
+        "critical-n-vs-d",
+        0,
+        "highest",
+    )
     assert result.seeds == range(64)
     assert result.axes == ("d", "N", "L", "V")
     assert len(result.points) + result.n_duplicates == 3 * 17 + 2 * 15
@@ -100,12 +108,20 @@ def test_resolved_reads_as_the_same_grid(grid):
     first = grid(EXAMPLE)
     again = grid(json.dumps(first.resolved), name="other.json")
     assert again == first
-    assert grid("base: {V: 64, N: 1, d: 2, L: 3}\nseeds: [4, 2]").resolved["seeds"] == [4, 2]
+    assert grid("base: {V: 64, N: 1, d: 2, L: 3}\nseeds: [4, 2]").resolved["seeds"] == [
+        4,
+        2,
+    ]
 
 
 def test_defaults(grid):
     result = grid(BASE, name="plain.v2.yaml")
-    assert (result.name, result.seeds, result.settings.precision, result.axes) == ("plain.v2", range(1), "highest", ())
+    assert (result.name, result.seeds, result.settings.precision, result.axes) == (
+        "plain.v2",
+        range(1),
+        "highest",
+        (),
+    )
     assert (result.limits.max_runs, result.limits.max_bytes) == (1_000_000, None)
     assert result.points == (Point(V=64, N=100, d=32, L=8),)
     assert "blocks" not in result.resolved
@@ -134,19 +150,38 @@ def test_a_plain_number_counts_the_seeds(grid, count):
 
 
 def test_last_axis_is_fastest_and_zip_moves_together(grid):
-    result = grid(BASE + "blocks: [{axes: {zip: [{L: [1, 2], V: [8, 9]}, {eta: [1, 2], n_test: [3, 4]}], d: [5, 6]}}]")
-    assert fields(result, "L", "V", "eta", "d")[:5] == [(1, 8, 1, 5), (1, 8, 1, 6), (1, 8, 2, 5), (1, 8, 2, 6), (2, 9, 1, 5)]
+    result = grid(
+        BASE
+        + "blocks: [{axes: {zip: [{L: [1, 2], V: [8, 9]}, {eta: [1, 2], n_test: [3,"
+        " 4]}], d: [5, 6]}}]"
+    )
+    assert fields(result, "L", "V", "eta", "d")[:5] == [
+        (1, 8, 1, 5),
+        (1, 8, 1, 6),
+        (1, 8, 2, 5),
+        (1, 8, 2, 6),
+        (2, 9, 1, 5),
+    ]
     assert result.axes == ("L", "V", "eta", "n_test", "d")
 
 
 def test_scalar_axis_overrides_base_and_derive_overrides_both_in_order(grid):
-    text = BASE + "blocks: [{axes: {N: 5, d: [3, 4]}, derive: {x: 'N * d', N: 'x + 1', L: 'N + n_test'}}]"
+    text = (
+        BASE
+        + "blocks: [{axes: {N: 5, d: [3, 4]}, derive: {x: 'N * d', N: 'x + 1', L: 'N +"
+        " n_test'}}]"
+    )
     assert fields(grid(text), "N", "d", "L") == [(16, 3, 2064), (21, 4, 2069)]
 
 
 def test_derive_may_give_text_number_and_bool(grid):
-    text = BASE + "blocks: [{derive: {embedding: \"'sphere'\", d: 70, fresh_batches: 'd > 60'}}]"
-    assert fields(grid(text), "embedding", "d", "fresh_batches") == [("sphere", 70, True)]
+    text = (
+        BASE + "blocks: [{derive: {embedding: \"'sphere'\", d: 70, fresh_batches: 'd >"
+        " 60'}}]"
+    )
+    assert fields(grid(text), "embedding", "d", "fresh_batches") == [
+        ("sphere", 70, True)
+    ]
 
 
 KEEPS = (
@@ -163,16 +198,29 @@ blocks:
 
 def test_helpers_that_are_kept(grid):
     kept = grid(KEEPS)
-    plain = grid(KEEPS.replace("keep: [alpha, kind]\n", "").replace("derive: {N", 'where: ["kind != alpha"]\n    derive: {N'))
-    assert [point.point_id for point in kept.points] == [point.point_id for point in plain.points]
+    plain = grid(
+        KEEPS.replace("keep: [alpha, kind]\n", "").replace(
+            "derive: {N", 'where: ["kind != alpha"]\n    derive: {N'
+        )
+    )
+    assert [point.point_id for point in kept.points] == [
+        point.point_id for point in plain.points
+    ]
     assert plain.kept == plain.kept_columns == {}
-    assert kept.kept_columns == {"alpha": ("float64", "helper of the grid"), "kind": ("string", "helper of the grid")}
+    assert kept.kept_columns == {
+        "alpha": ("float64", "helper of the grid"),
+        "kind": ("string", "helper of the grid"),
+    }
     found = [kept.kept[point.point_id] for point in kept.points]
     assert found[0] == {"alpha": 1, "kind": "wide"}
     assert found[3] == {"alpha": 2.5, "kind": "narrow"}
     assert found[-1] == {"alpha": None, "kind": None}
     assert as_grid(kept.resolved).kept == kept.kept
-    twice = grid(BASE + "keep: [a]\nblocks:\n  - {axes: {a: 1}, where: ['a > 0']}\n  - {axes: {a: 2}, where: ['a > 0']}\n")
+    twice = grid(
+        BASE
+        + "keep: [a]\nblocks:\n  - {axes: {a: 1}, where: ['a > 0']}\n  - {axes: {a: 2},"
+        " where: ['a > 0']}\n"
+    )
     assert [*twice.kept.values()] == [{"a": 1}]
     assert twice.kept_columns["a"][0] == "int64"
 
@@ -182,44 +230,84 @@ def test_whole_derived_numbers_may_be_floats(grid):
 
 
 def test_duplicates_are_dropped_and_counted(grid):
-    result = grid(BASE + "blocks: [{axes: {d: [4, 5, 4]}}, {axes: {d: [5, 6], a: [1, 2]}, where: ['a > 0']}]")
+    result = grid(
+        BASE
+        + "blocks: [{axes: {d: [4, 5, 4]}}, {axes: {d: [5, 6], a: [1, 2]}, where: ['a >"
+        " 0']}]"
+    )
     assert fields(result, "d") == [(4,), (5,), (6,)]
     assert result.n_duplicates == 4
 
 
 def test_where_excludes_and_sees_resolved_fields_and_helpers(grid):
-    text = BASE + "blocks: [{axes: {kappa: [1, 100], d: [16, 32]}, derive: {edge: 'sqrt(V) * 3'}, where: ['gamma > 1e7', 'd > edge']}]"
+    text = (
+        BASE
+        + "blocks: [{axes: {kappa: [1, 100], d: [16, 32]}, derive: {edge: 'sqrt(V) *"
+        " 3'}, where: ['gamma > 1e7', 'd > edge']}]"
+    )
     result = grid(text)
     assert fields(result, "kappa", "d") == [(100, 32)]
     assert result.n_excluded == 3
 
 
 def test_where_sees_the_activation_that_the_point_resolves_to(grid):
-    result = grid(BASE + "blocks: [{axes: {m: [0, 16]}, where: [\"activation == 'none'\"]}]")
+    result = grid(
+        BASE + "blocks: [{axes: {m: [0, 16]}, where: [\"activation == 'none'\"]}]"
+    )
     assert fields(result, "m") == [(0,)]
 
 
 def test_invalid_points_that_where_excludes_do_not_refuse(grid):
-    text = BASE + "blocks: [{axes: {d: [32, 80], embedding: [orthogonal, gaussian]}, where: [\"d >= V + 2 or embedding != 'orthogonal'\"]}]"
-    assert fields(grid(text), "d", "embedding") == [(32, "gaussian"), (80, "orthogonal"), (80, "gaussian")]
-    assert len(grid(BASE + "blocks: [{axes: {a: [0, 1, 2]}, derive: {N: '4 / a'}, where: ['a > 0']}]").points) == 2
+    text = (
+        BASE
+        + "blocks: [{axes: {d: [32, 80], embedding: [orthogonal, gaussian]}, where:"
+        " [\"d >= V + 2 or embedding != 'orthogonal'\"]}]"
+    )
+    assert fields(grid(text), "d", "embedding") == [
+        (32, "gaussian"),
+        (80, "orthogonal"),
+        (80, "gaussian"),
+    ]
+    assert (
+        len(
+            grid(
+                BASE
+                + "blocks: [{axes: {a: [0, 1, 2]}, derive: {N: '4 / a'}, where: ['a >"
+                " 0']}]"
+            ).points
+        )
+        == 2
+    )
     remedy = "\"m == 0 or activation != 'none'\""
-    assert fields(grid(BASE + f"blocks: [{{axes: {{m: [0, 4], activation: [none]}}, where: [{remedy}]}}]"), "m") == [(0,)]
+    assert fields(
+        grid(
+            BASE + "blocks: [{axes: {m: [0, 4], activation: [none]}, where:"
+            f" [{remedy}]}}]"
+        ),
+        "m",
+    ) == [(0,)]
 
 
 def test_an_empty_block_beside_others_is_fine(grid):
-    result = grid(BASE + "blocks: [{axes: {d: [4]}, where: ['d > 5']}, {axes: {d: [6]}}]")
+    result = grid(
+        BASE + "blocks: [{axes: {d: [4]}, where: ['d > 5']}, {axes: {d: [6]}}]"
+    )
     assert fields(result, "d") == [(6,)]
     assert result.n_excluded == 1
 
 
 def test_a_helper_is_whole_between_whole_ends():
     names = Names()
-    assert [names.is_real("per", *ends) for ends in ((1, 64), (0.5, 64), (1, 64.5))] == [False, True, True]
+    assert [
+        names.is_real("per", *ends) for ends in ((1, 64), (0.5, 64), (1, 64.5))
+    ] == [False, True, True]
 
 
 def test_null_means_not_given(grid):
-    result = grid(BASE + "blocks: [{axes: {gamma2: [null, 5], embedding: [null, sphere]}}]", "base.embedding=orthogonal")
+    result = grid(
+        BASE + "blocks: [{axes: {gamma2: [null, 5], embedding: [null, sphere]}}]",
+        "base.embedding=orthogonal",
+    )
     assert [(p.gamma2 == p.gamma, p.embedding) for p in result.points] == [
         (True, "gaussian"),
         (True, "sphere"),
@@ -229,15 +317,24 @@ def test_null_means_not_given(grid):
 
 
 def test_a_rate_in_an_axis_or_derive_drops_the_other_of_the_base(grid):
-    assert fields(grid(BASE + "blocks: [{axes: {gamma: [null, 5]}}]", "base.kappa=50"), "gamma")[1] == (5,)
-    assert fields(grid(BASE + "blocks: [{axes: {gamma: [null, 5]}}]", "base.kappa=50"), "kappa")[0] == (50,)
-    assert fields(grid(BASE + "blocks: [{derive: {kappa: 'gamma / 2'}}]", "base.gamma=6"), "kappa") == [(3,)]
+    assert fields(
+        grid(BASE + "blocks: [{axes: {gamma: [null, 5]}}]", "base.kappa=50"), "gamma"
+    )[1] == (5,)
+    assert fields(
+        grid(BASE + "blocks: [{axes: {gamma: [null, 5]}}]", "base.kappa=50"), "kappa"
+    )[0] == (50,)
+    assert fields(
+        grid(BASE + "blocks: [{derive: {kappa: 'gamma / 2'}}]", "base.gamma=6"), "kappa"
+    ) == [(3,)]
 
 
 @pytest.mark.parametrize(
     ("spacing", "expected"),
     [
-        ("{linspace: {from: 0.2, to: 3, num: 15}}", [round(0.2 * i, 1) for i in range(1, 16)]),
+        (
+            "{linspace: {from: 0.2, to: 3, num: 15}}",
+            [round(0.2 * i, 1) for i in range(1, 16)],
+        ),
         ("{linspace: {from: 3, to: 1, num: 3}}", [3, 2, 1]),
         ("{linspace: {from: 1, to: 3, num: 9, round: int}}", [1, 2, 3]),
         ("{logspace: {from: 1, to: 1000, num: 4}}", [1, 10, 100, 1000]),
@@ -250,24 +347,46 @@ def test_a_rate_in_an_axis_or_derive_drops_the_other_of_the_base(grid):
     ],
 )
 def test_axis_values(grid, spacing, expected):
-    assert fields(grid(BASE + f"blocks: [{{axes: {{eta: {spacing}}}}}]"), "eta") == [(value,) for value in expected]
+    assert fields(grid(BASE + f"blocks: [{{axes: {{eta: {spacing}}}}}]"), "eta") == [
+        (value,) for value in expected
+    ]
 
 
 def test_logspace_ends_are_exact_and_repeats_dropped(grid):
-    rounded = grid(BASE + "blocks: [{axes: {N: {logspace: {from: 1, to: 4, num: 9, round: int}}}}]")
+    rounded = grid(
+        BASE + "blocks: [{axes: {N: {logspace: {from: 1, to: 4, num: 9, round: int}}}}]"
+    )
     assert (fields(rounded, "N"), rounded.n_duplicates) == ([(1,), (2,), (3,), (4,)], 0)
-    values = fields(grid(BASE + "blocks: [{axes: {eta: {logspace: {from: 0.3, to: 0.7, num: 50}}}}]"), "eta")
+    values = fields(
+        grid(
+            BASE + "blocks: [{axes: {eta: {logspace: {from: 0.3, to: 0.7, num: 50}}}}]"
+        ),
+        "eta",
+    )
     assert len(values) == 50
     assert (values[0], values[-1]) == ((0.3,), (0.7,))
 
 
-@pytest.mark.parametrize(("text", "value"), [("8GiB", 8 * 2**30), ("500 MB", 5 * 10**8), ("1.5kB", 1500), ("1e9", 10**9), ("7", 7)])
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("8GiB", 8 * 2**30),
+        ("500 MB", 5 * 10**8),
+        ("1.5kB", 1500),
+        ("1e9", 10**9),
+        ("7", 7),
+    ],
+)
 def test_max_bytes(grid, text, value):
     assert grid(BASE + f"limits: {{max_bytes: {text}}}").limits.max_bytes == value
 
 
 def test_anchors(grid):
-    result = grid(BASE + "blocks:\n  - axes: &x {d: [4, 5]}\n  - axes: *x\n    derive: {N: &n 9}\n  - derive: {N: *n}\n")
+    result = grid(
+        BASE
+        + "blocks:\n  - axes: &x {d: [4, 5]}\n  - axes: *x\n    derive: {N: &n 9}\n  -"
+        " derive: {N: *n}\n"
+    )
     assert fields(result, "N", "d") == [(100, 4), (100, 5), (9, 4), (9, 5), (9, 32)]
 
 
@@ -276,25 +395,52 @@ def test_keys_for_anchors_are_ignored(grid, refused):
     result = grid(keys + BASE + "blocks:\n  - axes: {d: *n}\n")
     assert fields(result, "N", "d") == [(100, 4), (100, 5)]
     assert result.resolved == grid(BASE + "blocks:\n  - axes: {d: [4, 5]}\n").resolved
-    assert as_grid({"x-note": None, "base": {"V": 64, "N": 100, "d": 32, "L": 8}}).n_runs == 1
-    assert "base.x-d: is no known key" in refused("base: {V: 64, N: 100, d: 32, L: 8, x-d: 3}")[0]
+    assert (
+        as_grid({"x-note": None, "base": {"V": 64, "N": 100, "d": 32, "L": 8}}).n_runs
+        == 1
+    )
+    assert (
+        "base.x-d: is no known key"
+        in refused("base: {V: 64, N: 100, d: 32, L: 8, x-d: 3}")[0]
+    )
     assert "xd: is no known key" in refused(BASE + "xd: 3")[0]
-    assert re.fullmatch(next(iter(json_schema()["patternProperties"])) + ".*", "x-sizes")
+    assert re.fullmatch(
+        next(iter(json_schema()["patternProperties"])) + ".*", "x-sizes"
+    )
 
 
 def test_sets(grid):
-    sets = ["base.V=128", "seeds.count=2", "seeds.count=3", "blocks.0.axes.d=[8,16]", "name=x", "run.precision=high", "base.eta=1e-4"]
+    sets = [
+        "base.V=128",
+        "seeds.count=2",
+        "seeds.count=3",
+        "blocks.0.axes.d=[8,16]",
+        "name=x",
+        "run.precision=high",
+        "base.eta=1e-4",
+    ]
     result = grid(EXAMPLE.replace("run: {precision: highest}\n", ""), *sets)
-    assert (result.name, result.settings.precision, len(result.seeds)) == ("x", "high", 3)
-    assert {(p.d, p.V, p.eta) for p in result.points[:34]} == {(8, 128, 1e-4), (16, 128, 1e-4)}
+    assert (result.name, result.settings.precision, len(result.seeds)) == (
+        "x",
+        "high",
+        3,
+    )
+    assert {(p.d, p.V, p.eta) for p in result.points[:34]} == {
+        (8, 128, 1e-4),
+        (16, 128, 1e-4),
+    }
     assert fields(grid(BASE, "blocks.0.axes.d=[8,16]"), "d") == [(8,), (16,)]
-    assert fields(grid(BASE, "base.gamma=5", "base.gamma=null", "base.kappa=3"), "kappa") == [(3,)]
+    assert fields(
+        grid(BASE, "base.gamma=5", "base.gamma=null", "base.kappa=3"), "kappa"
+    ) == [(3,)]
 
 
 def test_many_points_are_quick(grid):
     start = time.process_time()
     result = grid(
-        BASE + "blocks: [{axes: {N: {range: {from: 1, to: 100, step: 1}}, d: {range: {from: 1, to: 100, step: 1}}}, where: ['N >= d']}]"
+        BASE
+        + "blocks: [{axes: {N: {range: {from: 1, to: 100, step: 1}}, d: {range: {from:"
+        " 1, to: 100, step: 1}}}, where: ['N >= d']}]"
     )
     assert len(result.points) == 5050
     assert time.process_time() - start < 2
@@ -317,21 +463,37 @@ def toy_law(monkeypatch):
     find_law.cache_clear()
 
 
-TOY = BASE + "blocks: [{axes: {embedding: [gaussian, toy]}, where: [\"embedding == 'test_grid:Toy'\"]}]"
+TOY = (
+    BASE + 'blocks: [{axes: {embedding: [gaussian, toy]}, where: ["embedding =='
+    " 'test_grid:Toy'\"]}]"
+)
 
 
 def test_a_law_that_is_registered_later_is_a_value_of_grids(toy_law, grid, refused):
     path = "test_grid:Toy"
     assert fields(grid(TOY), "embedding") == [(path,)]
     assert fields(grid(BASE, "base.embedding=toy"), "embedding") == [(path,)]
-    assert fields(grid(BASE + "blocks: [{derive: {embedding: \"'toy'\"}}]"), "embedding") == [(path,)]
-    assert fields(grid(BASE + f"blocks: [{{where: [\"embedding != '{path}'\"]}}]"), "embedding") == [("gaussian",)]
-    one_line(refused(BASE + "blocks: [{derive: {embedding: sphere}}]"), "uses sphere, which is a text; put it in quotes: 'sphere'")
-    one_line(refused(BASE + "blocks: [{where: [\"embedding != 'toy'\"]}]"), "holds 'toy', which is no value of any field or helper")
+    assert fields(
+        grid(BASE + "blocks: [{derive: {embedding: \"'toy'\"}}]"), "embedding"
+    ) == [(path,)]
+    assert fields(
+        grid(BASE + f"blocks: [{{where: [\"embedding != '{path}'\"]}}]"), "embedding"
+    ) == [("gaussian",)]
+    one_line(
+        refused(BASE + "blocks: [{derive: {embedding: sphere}}]"),
+        "uses sphere, which is a text; put it in quotes: 'sphere'",
+    )
+    one_line(
+        refused(BASE + "blocks: [{where: [\"embedding != 'toy'\"]}]"),
+        "holds 'toy', which is no value of any field or helper",
+    )
 
 
 def test_a_law_is_no_value_of_grids_unless_registered(refused):
-    assert any("got 'toy'; allowed: gaussian, sphere, orthogonal" in line for line in refused(TOY))
+    assert any(
+        "got 'toy'; allowed: gaussian, sphere, orthogonal" in line
+        for line in refused(TOY)
+    )
     assert "toy" not in json.dumps(json_schema()).lower()
 
 
@@ -341,8 +503,12 @@ def test_a_law_is_no_value_of_grids_unless_registered(refused):
 @dataclasses.dataclass
 class Throws:
     n: int = dataclasses.field(metadata={"legend": "throws", "low": 1, "high": 4000})
-    p: float = dataclasses.field(default=0.5, metadata={"legend": "chance", "low": 0.0, "high": 1.0})
-    fair: bool = dataclasses.field(default=False, metadata={"legend": "both sides differ"})
+    p: float = dataclasses.field(
+        default=0.5, metadata={"legend": "chance", "low": 0.0, "high": 1.0}
+    )
+    fair: bool = dataclasses.field(
+        default=False, metadata={"legend": "both sides differ"}
+    )
 
 
 class Coin:
@@ -354,46 +520,90 @@ class Coin:
     def point(values):
         values = {"p": 0.5, "fair": False, **values}
         if values["n"] > 4000:
-            raise PointError([Problem("n", f"got {values['n']}; allowed: up to 4000", "n <= 4000")])
+            raise PointError(
+                [Problem("n", f"got {values['n']}; allowed: up to 4000", "n <= 4000")]
+            )
         if values["fair"] and values["p"] != 0.5:
-            raise PointError([Problem("p", f"got {values['p']}; allowed: 0.5 of a fair coin", "p == 0.5")])
-        return types.SimpleNamespace(**values, point_id=json.dumps(values, sort_keys=True))
+            raise PointError(
+                [
+                    Problem(
+                        "p",
+                        f"got {values['p']}; allowed: 0.5 of a fair coin",
+                        "p == 0.5",
+                    )
+                ]
+            )
+        return types.SimpleNamespace(
+            **values, point_id=json.dumps(values, sort_keys=True)
+        )
 
 
-COIN = "seeds: 3\nbase: {n: 10}\nblocks: [{axes: {p: [0.1, 0.5], k: [1, 2]}, derive: {n: 'k * 10'}, where: ['p * n > 1']}]"
+COIN = (
+    "seeds: 3\nbase: {n: 10}\nblocks: [{axes: {p: [0.1, 0.5], k: [1, 2]}, derive: {n:"
+    " 'k * 10'}, where: ['p * n > 1']}]"
+)
 
 
 def test_a_simulator_of_ones_own(tmp_path, monkeypatch):
     path = tmp_path / "coin.yaml"
     path.write_text(COIN)
     result = read_grid(path, simulator=Coin)
-    assert [(point.n, point.p, point.root_seed) for point in result.points] == [(20, 0.1, 0), (10, 0.5, 0), (20, 0.5, 0)]
+    assert [(point.n, point.p, point.root_seed) for point in result.points] == [
+        (20, 0.1, 0),
+        (10, 0.5, 0),
+        (20, 0.5, 0),
+    ]
     assert (result.axes, result.n_excluded, result.simulator) == (("p", "n"), 1, Coin)
     assert as_grid(json.loads(json.dumps(result.resolved)), simulator=Coin) == result
-    assert as_grid({"name": "coin", **yaml.safe_load(COIN)}, simulator=Coin).points == result.points
+    assert (
+        as_grid({"name": "coin", **yaml.safe_load(COIN)}, simulator=Coin).points
+        == result.points
+    )
     schema = json_schema(Coin)
-    assert schema["$defs"]["n"] == {"type": "integer", "minimum": 1, "maximum": 4000, "description": "throws"}
+    assert schema["$defs"]["n"] == {
+        "type": "integer",
+        "minimum": 1,
+        "maximum": 4000,
+        "description": "throws",
+    }
 
 
 def test_a_simulator_named_in_the_file(tmp_path, monkeypatch):
-    fields = '{"n": (int, None, 1, 4000, "static"), "p": (float, 0.5, 0.0, 1.0, "traced")}'
-    made = f'jaxrecall.Simulator(lambda point, key: {{}}, {fields}, {{"share": (float, "of heads")}}, accuracy="share")'
+    fields = (
+        '{"n": (int, None, 1, 4000, "static"), "p": (float, 0.5, 0.0, 1.0, "traced")}'
+    )
+    made = (
+        f'jaxrecall.Simulator(lambda point, key: {{}}, {fields}, {{"share": (float, "of'
+        ' heads")}, accuracy="share")'
+    )
     (tmp_path / "coins.py").write_text(f"import jaxrecall\ncoin = {made}")
     monkeypatch.syspath_prepend(str(tmp_path))
     coin = importlib.import_module("coins").coin
     path = tmp_path / "coin.yaml"
     path.write_text("simulator: coins:coin\n" + COIN)
     result = read_grid(path)
-    assert (result.simulator, result.resolved["simulator"], len(result.points)) == (coin, "coins:coin", 3)
+    assert (result.simulator, result.resolved["simulator"], len(result.points)) == (
+        coin,
+        "coins:coin",
+        3,
+    )
     assert as_grid(result.resolved) == result
     path.write_text(COIN + "\nsimulator: coins:con")
     with pytest.raises(
-        GridError, match=r"coin.yaml:4: simulator: coins:con cannot be imported \(AttributeError: .*\); allowed: module:name"
+        GridError,
+        match=(
+            r"coin.yaml:4: simulator: coins:con cannot be imported \(AttributeError:"
+            r" .*\); allowed: module:name"
+        ),
     ):
         read_grid(path)
     path.write_text(COIN + "\nsimulator: elsewhere:coin")
     with pytest.raises(
-        GridError, match=r"No module named 'elsewhere'\); run in the folder that holds elsewhere.py, or put it on PYTHONPATH; "
+        GridError,
+        match=(
+            r"No module named 'elsewhere'\); run in the folder that holds elsewhere.py,"
+            r" or put it on PYTHONPATH; "
+        ),
     ):
         read_grid(path)
 
@@ -404,16 +614,38 @@ def test_a_simulator_named_in_the_file(tmp_path, monkeypatch):
         ("base: {n: 0}", ["base.n: got 0; allowed: whole numbers from 1 to 4000"]),
         ("base: {n: 1, p: 2}", ["base.p: got 2; allowed: finite numbers from 0 to 1"]),
         ("base: {n: 1, V: 2}", ["base.V: is no known key; allowed: n, p, fair"]),
-        ("base: {p: 1}", ["n is given nowhere (throws); give it in base, axes or derive"]),
-        ("base: {n: 1, p: 1, fair: true}", ["base.p: 1 of 1 point cannot be simulated: p: got 1.0; allowed: 0.5 of a fair coin"]),
+        (
+            "base: {p: 1}",
+            ["n is given nowhere (throws); give it in base, axes or derive"],
+        ),
+        (
+            "base: {n: 1, p: 1, fair: true}",
+            [
+                "base.p: 1 of 1 point cannot be simulated: p: got 1.0; allowed: 0.5 of"
+                " a fair coin"
+            ],
+        ),
         (
             "base: {n: 1, fair: true}\nblocks: [{axes: {p: [0.5, 0.6]}}]",
-            ["grid.yaml:2: blocks.0.axes.p: 1 of 2 points", "p=0.6", 'where: ["p == 0.5"] would exclude them'],
+            [
+                "grid.yaml:2: blocks.0.axes.p: 1 of 2 points",
+                "p=0.6",
+                'where: ["p == 0.5"] would exclude them',
+            ],
         ),
-        ("base: {n: 1}\nblocks: [{where: ['N > 3']}]", ["uses N, which is no field and no helper; did you mean n?"]),
+        (
+            "base: {n: 1}\nblocks: [{where: ['N > 3']}]",
+            ["uses N, which is no field and no helper; did you mean n?"],
+        ),
         ("base: {n: 1, embedding.rho: 0.3}", ["base.embedding.rho: is no known key"]),
-        ("base: {p: 1}\nsearch: {axis: N}\nseeds: 20", ["search.axis: got 'N'; did you mean n?; allowed: n, p"]),
-        ("seeds: 20\nsearch: {axis: n, from: 5000, to: 9000}", ["1 of 1 point", "n: no level between", "n: got 8933; allowed: up to 4000"]),
+        (
+            "base: {p: 1}\nsearch: {axis: N}\nseeds: 20",
+            ["search.axis: got 'N'; did you mean n?; allowed: n, p"],
+        ),
+        (
+            "seeds: 20\nsearch: {axis: n, from: 5000, to: 9000}",
+            ["1 of 1 point", "n: no level between", "n: got 8933; allowed: up to 4000"],
+        ),
     ],
 )
 def test_errors_name_the_fields_of_the_simulator(refused, text, parts):
@@ -426,11 +658,16 @@ def test_errors_name_the_fields_of_the_simulator(refused, text, parts):
 @dataclasses.dataclass
 class Drawn:
     n: int = dataclasses.field(metadata={"legend": "samples", "low": 1, "high": 100})
-    law: str = dataclasses.field(default="even", metadata={"legend": "law", "law": True, "choices": lambda: ("even", "tilted")})
+    law: str = dataclasses.field(
+        default="even",
+        metadata={"legend": "law", "law": True, "choices": lambda: ("even", "tilted")},
+    )
 
 
 class Lawful:
-    """A simulator with a law, "even" or "tilted", of which the second has the parameter rho."""
+    """A simulator with a law, "even" or "tilted", of which the second has the parameter
+    rho.
+    """
 
     facts = Facts("lawful", {f.name: f for f in dataclasses.fields(Drawn)}, {})
 
@@ -439,7 +676,15 @@ class Lawful:
         values = {"law": "even", **values}
         for name in [name for name in values if "." in name]:
             if (values["law"], name) != ("tilted", "law.rho"):
-                raise PointError([Problem(name, f"got {values[name]} with {values['law']}; allowed: law.rho of tilted")])
+                raise PointError(
+                    [
+                        Problem(
+                            name,
+                            f"got {values[name]} with {values['law']}; allowed: law.rho"
+                            " of tilted",
+                        )
+                    ]
+                )
             values["law"] = f"tilted(rho={values.pop(name)})"
         return types.SimpleNamespace(**values, point_id=json.dumps(values))
 
@@ -459,14 +704,35 @@ TILTED = "base: {n: 5, law: tilted, law.rho: 0.2}\n"
 
 def test_parameters_of_laws_are_names_of_a_grid(lawful):
     assert fields(lawful(TILTED), "law") == [("tilted(rho=0.2)",)]
-    axes = lawful(TILTED + "blocks: [{axes: {law.rho: [0, 0.1, 0.3], n: [3, 4]}, where: ['law.rho * n < 0.85']}]")
-    assert fields(axes, "law", "n")[-2:] == [("tilted(rho=0.1)", 3), ("tilted(rho=0.1)", 4)]
+    axes = lawful(
+        TILTED
+        + "blocks: [{axes: {law.rho: [0, 0.1, 0.3], n: [3, 4]}, where: ['law.rho * n <"
+        " 0.85']}]"
+    )
+    assert fields(axes, "law", "n")[-2:] == [
+        ("tilted(rho=0.1)", 3),
+        ("tilted(rho=0.1)", 4),
+    ]
     assert (axes.axes, axes.n_excluded) == (("law.rho", "n"), 2)
     assert as_grid(json.loads(json.dumps(axes.resolved)), simulator=Lawful) == axes
-    zipped = lawful(TILTED + "blocks: [{axes: {zip: {law.rho: [0.1, 0.3], n: [10, 30]}}, derive: {n: '2 * law.rho * 50'}}]")
-    assert fields(zipped, "law", "n") == [("tilted(rho=0.1)", 10.0), ("tilted(rho=0.3)", 30.0)]
-    derived = lawful(TILTED + "blocks: [{axes: {a: {linspace: {from: 1, to: 2, num: 3}}}, derive: {law.rho: 'a / 10'}}]")
-    assert (derived.axes, fields(derived, "law")[2]) == (("law.rho",), ("tilted(rho=0.2)",))
+    zipped = lawful(
+        TILTED
+        + "blocks: [{axes: {zip: {law.rho: [0.1, 0.3], n: [10, 30]}}, derive: {n: '2 *"
+        " law.rho * 50'}}]"
+    )
+    assert fields(zipped, "law", "n") == [
+        ("tilted(rho=0.1)", 10.0),
+        ("tilted(rho=0.3)", 30.0),
+    ]
+    derived = lawful(
+        TILTED
+        + "blocks: [{axes: {a: {linspace: {from: 1, to: 2, num: 3}}}, derive: {law.rho:"
+        " 'a / 10'}}]"
+    )
+    assert (derived.axes, fields(derived, "law")[2]) == (
+        ("law.rho",),
+        ("tilted(rho=0.2)",),
+    )
 
 
 def test_axes_name_what_varies_of_a_law(lawful):
@@ -481,11 +747,29 @@ def test_parameters_of_laws_in_errors(lawful):
             TILTED + "blocks: [{axes: {law.roh: [1, 2]}}]",
             ["grid.yaml:2: blocks.0.axes.law.roh: 2 of 2 points", "got 1 with tilted"],
         ),
-        ("base: {n: 5, law.rho: 1}", ["grid.yaml:1: base.law.rho: 1 of 1 point", "got 1 with even; allowed: law.rho of tilted"]),
-        ("base: {n: 5, lw.rho: 1}", ["grid.yaml:1: base.lw.rho: is no known key; allowed: n, law"]),
-        (TILTED + "blocks: [{axes: {law.rho: [[1]]}}]", ["law.rho.0: got [1]; allowed: numbers, text, true, false, null"]),
-        ("base: {n: 5}\nblocks: [{where: ['law.rho < 1']}]", ["blocks.0.where.0: 1 of 1 point", "law.rho has no value"]),
-        (TILTED + "blocks: [{axes: {x.y: [1, 2]}}]", ["axis 'x.y' is no field, and no derive or where line uses it"]),
+        (
+            "base: {n: 5, law.rho: 1}",
+            [
+                "grid.yaml:1: base.law.rho: 1 of 1 point",
+                "got 1 with even; allowed: law.rho of tilted",
+            ],
+        ),
+        (
+            "base: {n: 5, lw.rho: 1}",
+            ["grid.yaml:1: base.lw.rho: is no known key; allowed: n, law"],
+        ),
+        (
+            TILTED + "blocks: [{axes: {law.rho: [[1]]}}]",
+            ["law.rho.0: got [1]; allowed: numbers, text, true, false, null"],
+        ),
+        (
+            "base: {n: 5}\nblocks: [{where: ['law.rho < 1']}]",
+            ["blocks.0.where.0: 1 of 1 point", "law.rho has no value"],
+        ),
+        (
+            TILTED + "blocks: [{axes: {x.y: [1, 2]}}]",
+            ["axis 'x.y' is no field, and no derive or where line uses it"],
+        ),
     ):
         with pytest.raises(GridError) as error:
             lawful(text)
@@ -495,8 +779,15 @@ def test_parameters_of_laws_in_errors(lawful):
 def test_a_set_takes_the_parameter_of_a_law_as_one_key(tmp_path):
     path = tmp_path / "grid.yaml"
     path.write_text("base: {embedding: gaussian}")
-    sets = ["base.embedding.rho=0.3", "blocks.0.axes.zip.tokens.s=[1, 2]", "blocks.0.axes.zip.tokens.s.1=3"]
-    data = {"base": {"embedding": "gaussian", "embedding.rho": 0.3}, "blocks": [{"axes": {"zip": {"tokens.s": [1, 3]}}}]}
+    sets = [
+        "base.embedding.rho=0.3",
+        "blocks.0.axes.zip.tokens.s=[1, 2]",
+        "blocks.0.axes.zip.tokens.s.1=3",
+    ]
+    data = {
+        "base": {"embedding": "gaussian", "embedding.rho": 0.3},
+        "blocks": [{"axes": {"zip": {"tokens.s": [1, 3]}}}],
+    }
     document = read_document(path, sets)
     assert (document.data, document.errors) == (data, [])
     assert document.origin(("base", "embedding.rho")) == "--set base.embedding.rho=0.3"
@@ -508,59 +799,170 @@ def test_a_set_takes_the_parameter_of_a_law_as_one_key(tmp_path):
 @pytest.mark.parametrize(
     ("text", "parts"),
     [
-        ("schema: 1\nbase: {V: -3, N: 4, d: 2, L: 3}", ["grid.yaml:2: base.V: got -3; allowed: whole numbers from 2 to 65536"]),
-        ("base:\n  V: 8\n  N: 4\n  d: '5'\n  L: 3", ["grid.yaml:4: base.d: got '5'; allowed: whole numbers from 1"]),
-        ("base:\n  V: null\n  N: 4\n  d: 5\n  L: 3", ["grid.yaml:2: base.V: got null; allowed: whole numbers"]),
-        (BASE + "base2: 3", ["grid.yaml:2: base2: is no known key; did you mean base?; allowed: schema, name"]),
-        ("base:\n  V: 8\n  v: 8\n  N: 4\n  d: 2\n  L: 3", ["grid.yaml:3: base.v: is no known key; did you mean V?; allowed: V, N"]),
-        ("base: {V: 8, N: 4, d: 2, L: 3,\n root_seed: 3}", ["grid.yaml:2: base.root_seed: is not given here", "top"]),
+        (
+            "schema: 1\nbase: {V: -3, N: 4, d: 2, L: 3}",
+            ["grid.yaml:2: base.V: got -3; allowed: whole numbers from 2 to 65536"],
+        ),
+        (
+            "base:\n  V: 8\n  N: 4\n  d: '5'\n  L: 3",
+            ["grid.yaml:4: base.d: got '5'; allowed: whole numbers from 1"],
+        ),
+        (
+            "base:\n  V: null\n  N: 4\n  d: 5\n  L: 3",
+            ["grid.yaml:2: base.V: got null; allowed: whole numbers"],
+        ),
+        (
+            BASE + "base2: 3",
+            [
+                "grid.yaml:2: base2: is no known key; did you mean base?; allowed:"
+                " schema, name"
+            ],
+        ),
+        (
+            "base:\n  V: 8\n  v: 8\n  N: 4\n  d: 2\n  L: 3",
+            ["grid.yaml:3: base.v: is no known key; did you mean V?; allowed: V, N"],
+        ),
+        (
+            "base: {V: 8, N: 4, d: 2, L: 3,\n root_seed: 3}",
+            ["grid.yaml:2: base.root_seed: is not given here", "top"],
+        ),
         (
             "base: {V: 8, N: 4, d: 2, L: 3,\n embedding: spher}",
-            ["grid.yaml:2: base.embedding: got 'spher'; did you mean sphere?; allowed: gaussian, sphere"],
+            [
+                "grid.yaml:2: base.embedding: got 'spher'; did you mean sphere?;"
+                " allowed: gaussian, sphere"
+            ],
         ),
-        ("base: {V: 8, N: 4, d: 2, L: 3,\n fresh_batches: yes}", ["grid.yaml:2: base.fresh_batches: got 'yes'; allowed: true, false"]),
-        ("base: {V: 8, N: 4, d: 2, L: 3, kappa: 3, gamma: 4}", ["grid.yaml:1: base: got both kappa and gamma; give one"]),
-        ("base: {V: 8, N: 4, d: 2}", ["grid.yaml: L is given nowhere (sequence length", "base, axes or derive"]),
-        (BASE + "base: {V: 8}", ["grid.yaml:2: base: is given twice, first at grid.yaml:1"]),
+        (
+            "base: {V: 8, N: 4, d: 2, L: 3,\n fresh_batches: yes}",
+            ["grid.yaml:2: base.fresh_batches: got 'yes'; allowed: true, false"],
+        ),
+        (
+            "base: {V: 8, N: 4, d: 2, L: 3, kappa: 3, gamma: 4}",
+            ["grid.yaml:1: base: got both kappa and gamma; give one"],
+        ),
+        (
+            "base: {V: 8, N: 4, d: 2}",
+            ["grid.yaml: L is given nowhere (sequence length", "base, axes or derive"],
+        ),
+        (
+            BASE + "base: {V: 8}",
+            ["grid.yaml:2: base: is given twice, first at grid.yaml:1"],
+        ),
         (BASE + "base", ["grid.yaml:", "is not valid YAML"]),
-        (BASE + "name: a b", ["grid.yaml:2: name: got 'a b'; allowed: text of 1 to 100"]),
+        (
+            BASE + "name: a b",
+            ["grid.yaml:2: name: got 'a b'; allowed: text of 1 to 100"],
+        ),
         (BASE + "name: ../x", ["grid.yaml:2: name: got '../x'"]),
         (BASE + "name: 12", ["grid.yaml:2: name: got 12;", "quotes"]),
         (BASE + "schema: 2", ["grid.yaml:2: schema: got 2; allowed: 1"]),
-        (BASE + "root_seed: -1", ["grid.yaml:2: root_seed: got -1; allowed: whole numbers from 0 to 4294967295"]),
-        (BASE + "seeds: 0", ["grid.yaml:2: seeds: got 0; allowed: a count from 1, {start: 0, count: 64} or a list such as [0, 5, 7]"]),
+        (
+            BASE + "root_seed: -1",
+            [
+                "grid.yaml:2: root_seed: got -1; allowed: whole numbers from 0 to"
+                " 4294967295"
+            ],
+        ),
+        (
+            BASE + "seeds: 0",
+            [
+                "grid.yaml:2: seeds: got 0; allowed: a count from 1, {start: 0, count:"
+                " 64} or a list such as [0, 5, 7]"
+            ],
+        ),
         (BASE + "seeds: 2.5", ["grid.yaml:2: seeds: got 2.5; allowed: a count from 1"]),
-        (BASE + "seeds: true", ["grid.yaml:2: seeds: got true; allowed: a count from 1"]),
-        (BASE + "seeds: []", ["grid.yaml:2: seeds: got an empty list; allowed: at least one"]),
+        (
+            BASE + "seeds: true",
+            ["grid.yaml:2: seeds: got true; allowed: a count from 1"],
+        ),
+        (
+            BASE + "seeds: []",
+            ["grid.yaml:2: seeds: got an empty list; allowed: at least one"],
+        ),
         (BASE + "seeds: [1, 2,\n 1]", ["grid.yaml:2: seeds: got 1 more than once"]),
-        (BASE + "seeds: [1,\n -2]", ["grid.yaml:3: seeds.1: got -2; allowed: whole numbers from 0 to 4294967295"]),
+        (
+            BASE + "seeds: [1,\n -2]",
+            [
+                "grid.yaml:3: seeds.1: got -2; allowed: whole numbers from 0 to"
+                " 4294967295"
+            ],
+        ),
         (BASE + "seeds: {start: 3}", ["grid.yaml:2: seeds.count: is missing"]),
-        (BASE + "seeds: {start: 4294967295, count: 2}", ["grid.yaml:2: seeds: got start=4294967295, count=2; allowed: seeds up to"]),
-        (BASE + "seeds: {cuont: 3, count: 2}", ["grid.yaml:2: seeds.cuont: is no known key; did you mean count?; allowed: count, start"]),
-        (BASE + "seeds: {count: 1e9}", ["got 1 point times 1000000000 seeds = 1000000000 runs; allowed: 1000000 runs"]),
+        (
+            BASE + "seeds: {start: 4294967295, count: 2}",
+            ["grid.yaml:2: seeds: got start=4294967295, count=2; allowed: seeds up to"],
+        ),
+        (
+            BASE + "seeds: {cuont: 3, count: 2}",
+            [
+                "grid.yaml:2: seeds.cuont: is no known key; did you mean count?;"
+                " allowed: count, start"
+            ],
+        ),
+        (
+            BASE + "seeds: {count: 1e9}",
+            [
+                "got 1 point times 1000000000 seeds = 1000000000 runs; allowed: 1000000"
+                " runs"
+            ],
+        ),
         (BASE + "blocks: []", ["grid.yaml:2: blocks: got an empty list"]),
         (BASE + "blocks:", ["grid.yaml:2: blocks: got null; allowed: a list"]),
         (BASE + "blocks: [3]", ["grid.yaml:2: blocks.0: got 3; allowed: a mapping"]),
         (
             BASE + "blocks: [{axis: {d: 3}}]",
-            ["grid.yaml:2: blocks.0.axis: is no known key; did you mean axes?; allowed: axes, derive, where"],
+            [
+                "grid.yaml:2: blocks.0.axis: is no known key; did you mean axes?;"
+                " allowed: axes, derive, where"
+            ],
         ),
-        (BASE + "blocks: [{axes: {}}]", ["grid.yaml:2: blocks.0.axes: got {}; allowed: at least one axis, such as d: [32, 64]"]),
-        (BASE + "blocks: [{axes: {d: []}}]", ["grid.yaml:2: blocks.0.axes.d: got an empty list"]),
+        (
+            BASE + "blocks: [{axes: {}}]",
+            [
+                "grid.yaml:2: blocks.0.axes: got {}; allowed: at least one axis, such"
+                " as d: [32, 64]"
+            ],
+        ),
+        (
+            BASE + "blocks: [{axes: {d: []}}]",
+            ["grid.yaml:2: blocks.0.axes.d: got an empty list"],
+        ),
         (
             BASE + "blocks:\n - axes:\n     d:\n      - 4\n      - -3",
             ["grid.yaml:6: blocks.0.axes.d.1: got -3; allowed: whole numbers from 1"],
         ),
-        (BASE + "blocks: [{axes: {V: [null]}}]", ["blocks.0.axes.V.0: got null; allowed: whole"]),
-        (BASE + "blocks: [{axes: {x: [[1]]}, where: ['x > 0']}]", ["blocks.0.axes.x.0: got [1]; allowed: numbers, text"]),
-        (BASE + "blocks: [{axes: {eta: [.inf]}}]", ["blocks.0.axes.eta.0: got inf; allowed: finite numbers"]),
-        (BASE + "blocks: [{axes: {root_seed: [1]}}]", ["grid.yaml:2: blocks.0.axes.root_seed: is not given here"]),
-        (BASE + "blocks: [{derive: {root_seed: 3}}]", ["grid.yaml:2: blocks.0.derive.root_seed: is not given here"]),
+        (
+            BASE + "blocks: [{axes: {V: [null]}}]",
+            ["blocks.0.axes.V.0: got null; allowed: whole"],
+        ),
+        (
+            BASE + "blocks: [{axes: {x: [[1]]}, where: ['x > 0']}]",
+            ["blocks.0.axes.x.0: got [1]; allowed: numbers, text"],
+        ),
+        (
+            BASE + "blocks: [{axes: {eta: [.inf]}}]",
+            ["blocks.0.axes.eta.0: got inf; allowed: finite numbers"],
+        ),
+        (
+            BASE + "blocks: [{axes: {root_seed: [1]}}]",
+            ["grid.yaml:2: blocks.0.axes.root_seed: is not given here"],
+        ),
+        (
+            BASE + "blocks: [{derive: {root_seed: 3}}]",
+            ["grid.yaml:2: blocks.0.derive.root_seed: is not given here"],
+        ),
         (
             BASE + "blocks: [{axes: {d: {linspce: 3}}}]",
-            ["blocks.0.axes.d.linspce: is no known key; did you mean linspace?; allowed: linspace, logspace, geom, range"],
+            [
+                "blocks.0.axes.d.linspce: is no known key; did you mean linspace?;"
+                " allowed: linspace, logspace, geom, range"
+            ],
         ),
-        (BASE + "blocks: [{axes: {d: {}}}]", ["blocks.0.axes.d: got {}; allowed: exactly one of linspace"]),
+        (
+            BASE + "blocks: [{axes: {d: {}}}]",
+            ["blocks.0.axes.d: got {}; allowed: exactly one of linspace"],
+        ),
         (
             BASE + "blocks: [{axes: {N: {geom: {from: 0, to: 3, num: 3}}}}]",
             ["blocks.0.axes.N.geom: got from=0, to=3; allowed: values above 0"],
@@ -573,78 +975,201 @@ def test_a_set_takes_the_parameter_of_a_law_as_one_key(tmp_path):
             BASE + "blocks: [{axes: {N: {geom: {from: 1, to: 3, num: 3}}}}]",
             ["blocks.0.axes.N: one of its values is wrong: got 1.73", "round: int"],
         ),
-        (BASE + "blocks: [{axes: {N: {linspace: {from: 1, num: 3}}}}]", ["blocks.0.axes.N.linspace.to: is missing"]),
+        (
+            BASE + "blocks: [{axes: {N: {linspace: {from: 1, num: 3}}}}]",
+            ["blocks.0.axes.N.linspace.to: is missing"],
+        ),
         (
             BASE + "blocks: [{axes: {N: {linspace: {from: a, to: 2, num: 3}}}}]",
             ["blocks.0.axes.N.linspace.from: got 'a'; allowed: finite numbers"],
         ),
         (
             BASE + "blocks: [{axes: {N: {range: {from: 1, to: 5, step: -1}}}}]",
-            ["blocks.0.axes.N.range: got from=1, to=5, step=-1; allowed: 1 to 1000000 steps"],
+            [
+                "blocks.0.axes.N.range: got from=1, to=5, step=-1; allowed: 1 to"
+                " 1000000 steps"
+            ],
         ),
-        (BASE + "blocks: [{axes: {N: {range: {from: 1, to: 5, step: 0}}}}]", ["blocks.0.axes.N.range: got", "step=0"]),
-        (BASE + "blocks: [{axes: {N: {range: {from: 1, to: 9e9, step: 1}}}}]", ["blocks.0.axes.N.range: got", "1000000 steps"]),
+        (
+            BASE + "blocks: [{axes: {N: {range: {from: 1, to: 5, step: 0}}}}]",
+            ["blocks.0.axes.N.range: got", "step=0"],
+        ),
+        (
+            BASE + "blocks: [{axes: {N: {range: {from: 1, to: 9e9, step: 1}}}}]",
+            ["blocks.0.axes.N.range: got", "1000000 steps"],
+        ),
         (
             BASE + "blocks: [{axes: {zip: {L: [1, 2], d: [3]}}}]",
-            ["grid.yaml:2: blocks.0.axes.zip: got lengths L: 2, d: 1; allowed: equal lengths"],
+            [
+                "grid.yaml:2: blocks.0.axes.zip: got lengths L: 2, d: 1; allowed: equal"
+                " lengths"
+            ],
         ),
-        (BASE + "blocks: [{axes: {L: [3], zip: {L: [1, 2]}}}]", ["blocks.0.axes.zip.L: is an axis twice, also at grid.yaml:2"]),
-        (BASE + "blocks: [{axes: {zip: {L: [1, -2]}}}]", ["blocks.0.axes.zip.L.1: got -2"]),
+        (
+            BASE + "blocks: [{axes: {L: [3], zip: {L: [1, 2]}}}]",
+            ["blocks.0.axes.zip.L: is an axis twice, also at grid.yaml:2"],
+        ),
+        (
+            BASE + "blocks: [{axes: {zip: {L: [1, -2]}}}]",
+            ["blocks.0.axes.zip.L.1: got -2"],
+        ),
         (
             BASE + "blocks: [{axes: {dd: [3]}}]",
-            ["grid.yaml:2: blocks.0.axes.dd: axis 'dd' is no field, and no derive or where line uses it; did you mean d?"],
+            [
+                "grid.yaml:2: blocks.0.axes.dd: axis 'dd' is no field, and no derive or"
+                " where line uses it; did you mean d?"
+            ],
         ),
-        (BASE + "blocks: [{derive: {x: 3}}]", ["grid.yaml:2: blocks.0.derive.x: derive 'x' is no field, and no derive"]),
-        (BASE + "blocks: [{axes: {gamma: [3]}, derive: {kappa: 3}}]", ["grid.yaml:2: blocks.0: got both kappa and gamma"]),
         (
-            BASE + "blocks: [{derive: {N: 'alhpa * d'}, axes: {alpha: 3}, where: ['alpha > 0']}]",
+            BASE + "blocks: [{derive: {x: 3}}]",
+            ["grid.yaml:2: blocks.0.derive.x: derive 'x' is no field, and no derive"],
+        ),
+        (
+            BASE + "blocks: [{axes: {gamma: [3]}, derive: {kappa: 3}}]",
+            ["grid.yaml:2: blocks.0: got both kappa and gamma"],
+        ),
+        (
+            BASE
+            + "blocks: [{derive: {N: 'alhpa * d'}, axes: {alpha: 3}, where: ['alpha >"
+            " 0']}]",
             ["blocks.0.derive.N: uses alhpa", "did you mean alpha?"],
         ),
-        (BASE + "blocks: [{derive: {N: 'x * d', x: 'd'}}]", ["blocks.0.derive.N: uses x, which has no value yet"]),
-        (BASE + "blocks: [{derive: {N: 'gamma'}}]", ["blocks.0.derive.N: uses gamma, which has no value before the point is made"]),
-        (BASE + "blocks: [{derive: {embedding: sphere}}]", ["blocks.0.derive.embedding: uses sphere", "'sphere'"]),
-        (BASE + "blocks: [{derive: {N: [3]}}]", ["blocks.0.derive.N: got [3]; allowed: an expression in quotes"]),
-        (BASE + "blocks: [{derive: {N: 'open(3)'}}]", ["blocks.0.derive.N: 'open(3)': got a call of open; allowed functions: round"]),
-        (BASE + "blocks: [{where: 'N > d'}]", ["grid.yaml:2: blocks.0.where: got 'N > d'; allowed: a list"]),
-        (BASE + "blocks: [{where: ['N > log(d)']}]", ["blocks.0.where.0: 'N > log(d)': no calls here; define a helper, derive: {edge:"]),
+        (
+            BASE + "blocks: [{derive: {N: 'x * d', x: 'd'}}]",
+            ["blocks.0.derive.N: uses x, which has no value yet"],
+        ),
+        (
+            BASE + "blocks: [{derive: {N: 'gamma'}}]",
+            [
+                "blocks.0.derive.N: uses gamma, which has no value before the point is"
+                " made"
+            ],
+        ),
+        (
+            BASE + "blocks: [{derive: {embedding: sphere}}]",
+            ["blocks.0.derive.embedding: uses sphere", "'sphere'"],
+        ),
+        (
+            BASE + "blocks: [{derive: {N: [3]}}]",
+            ["blocks.0.derive.N: got [3]; allowed: an expression in quotes"],
+        ),
+        (
+            BASE + "blocks: [{derive: {N: 'open(3)'}}]",
+            [
+                "blocks.0.derive.N: 'open(3)': got a call of open; allowed functions:"
+                " round"
+            ],
+        ),
+        (
+            BASE + "blocks: [{where: 'N > d'}]",
+            ["grid.yaml:2: blocks.0.where: got 'N > d'; allowed: a list"],
+        ),
+        (
+            BASE + "blocks: [{where: ['N > log(d)']}]",
+            [
+                "blocks.0.where.0: 'N > log(d)': no calls here; define a helper,"
+                " derive: {edge:"
+            ],
+        ),
         (
             BASE + "blocks: [{where: ['N > dd']}]",
-            ["grid.yaml:2: blocks.0.where.0: uses dd, which is no field and no helper; did you mean d?"],
+            [
+                "grid.yaml:2: blocks.0.where.0: uses dd, which is no field and no"
+                " helper; did you mean d?"
+            ],
         ),
         (
             BASE + "blocks: [{where: [\"embedding != 'spher'\"]}]",
-            ["blocks.0.where.0: holds 'spher', which is no value of any field or helper; did you mean sphere?"],
+            [
+                "blocks.0.where.0: holds 'spher', which is no value of any field or"
+                " helper; did you mean sphere?"
+            ],
         ),
         (
             BASE + "blocks: [{axes: {d: [3]}, where: ['N - d']}]",
-            ["blocks.0.where.0: 1 of 1 point cannot be simulated, the first at d=3", "gives 97; allowed: true"],
+            [
+                "blocks.0.where.0: 1 of 1 point cannot be simulated, the first at d=3",
+                "gives 97; allowed: true",
+            ],
         ),
-        (BASE + "blocks:\n - axes: {d: [3, 4]}\n   where: ['N > 900']", ["grid.yaml:4: blocks.0.where: excludes all of 2 points"]),
-        (BASE + "limits: {max_bytes: 8G}", ["grid.yaml:2: limits.max_bytes: got '8G'; allowed: bytes", "GiB"]),
-        (BASE + "limits: {max_runs: 0}", ["grid.yaml:2: limits.max_runs: got 0; allowed: whole numbers from 1"]),
         (
-            BASE + "limits: {max_runs: 5}\nseeds: {count: 3}\nblocks: [{axes: {d: [3, 4]}}]",
-            ["grid.yaml:2: limits.max_runs: got 2 points times 3 seeds = 6 runs; allowed: 5"],
+            BASE + "blocks:\n - axes: {d: [3, 4]}\n   where: ['N > 900']",
+            ["grid.yaml:4: blocks.0.where: excludes all of 2 points"],
         ),
-        (BASE + "run: {precision: hi}", ["grid.yaml:2: run.precision: got 'hi'; allowed: highest, high, default"]),
+        (
+            BASE + "limits: {max_bytes: 8G}",
+            ["grid.yaml:2: limits.max_bytes: got '8G'; allowed: bytes", "GiB"],
+        ),
+        (
+            BASE + "limits: {max_runs: 0}",
+            ["grid.yaml:2: limits.max_runs: got 0; allowed: whole numbers from 1"],
+        ),
+        (
+            BASE
+            + "limits: {max_runs: 5}\nseeds: {count: 3}\nblocks: [{axes: {d: [3, 4]}}]",
+            [
+                "grid.yaml:2: limits.max_runs: got 2 points times 3 seeds = 6 runs;"
+                " allowed: 5"
+            ],
+        ),
+        (
+            BASE + "run: {precision: hi}",
+            ["grid.yaml:2: run.precision: got 'hi'; allowed: highest, high, default"],
+        ),
         (BASE + "run: 3", ["grid.yaml:2: run: got 3; allowed: a mapping"]),
         ("", ["grid.yaml: got an empty file; allowed: a mapping"]),
         ("- 3", ["grid.yaml: got a list; allowed: a mapping"]),
         ("a: 1\nb: [1, 2\nc: 3", ["grid.yaml:3: is not valid YAML"]),
         ("a: 1\n---\nb: 1", ["grid.yaml:2: is not valid YAML", "single document"]),
-        ("a: 1\nb: !!python/object/apply:os.system [ls]", ["grid.yaml:2: got the tag", "python/object"]),
-        (BASE + "keep: [dd]", ["grid.yaml:2: keep.0: got 'dd'; allowed: helpers that axes or derive define, and there are none"]),
-        (BASE + "keep: [d]", ["grid.yaml:2: keep.0: got 'd', which is a column of every row; allowed: helpers"]),
-        (BASE + "keep: alpha", ["grid.yaml:2: keep: got 'alpha'; allowed: a list, such as [alpha]"]),
+        (
+            "a: 1\nb: !!python/object/apply:os.system [ls]",
+            ["grid.yaml:2: got the tag", "python/object"],
+        ),
+        (
+            BASE + "keep: [dd]",
+            [
+                "grid.yaml:2: keep.0: got 'dd'; allowed: helpers that axes or derive"
+                " define, and there are none"
+            ],
+        ),
+        (
+            BASE + "keep: [d]",
+            [
+                "grid.yaml:2: keep.0: got 'd', which is a column of every row; allowed:"
+                " helpers"
+            ],
+        ),
+        (
+            BASE + "keep: alpha",
+            ["grid.yaml:2: keep: got 'alpha'; allowed: a list, such as [alpha]"],
+        ),
         (BASE + "keep: [1]", ["grid.yaml:2: keep.0: got 1; allowed: names"]),
-        (BASE + "keep: [snr]", ["grid.yaml:2: keep.0: got 'snr', which is a column of every row; allowed: helpers"]),
+        (
+            BASE + "keep: [snr]",
+            [
+                "grid.yaml:2: keep.0: got 'snr', which is a column of every row;"
+                " allowed: helpers"
+            ],
+        ),
         (
             BASE + "keep: [edgy]\nblocks: [{axes: {edge: 3}, where: ['edge > 2']}]",
             ["grid.yaml:2: keep.0: got 'edgy'; did you mean edge?; allowed: edge"],
         ),
-        ("a: 1\nb: &b [*b]", ["grid.yaml:2: is too large with its anchors unfolded; allowed: up to 500000 values, nested up to 100 deep"]),
-        ("b: !!int 3", ["grid.yaml:1: got the tag tag:yaml.org,2002:int; allowed: plain numbers"]),
-        (f"b: {'9' * 5000}", ["grid.yaml:1: got '999", "allowed: numbers of up to 4300 digits"]),
+        (
+            "a: 1\nb: &b [*b]",
+            [
+                "grid.yaml:2: is too large with its anchors unfolded; allowed: up to"
+                " 500000 values, nested up to 100 deep"
+            ],
+        ),
+        (
+            "b: !!int 3",
+            ["grid.yaml:1: got the tag tag:yaml.org,2002:int; allowed: plain numbers"],
+        ),
+        (
+            f"b: {'9' * 5000}",
+            ["grid.yaml:1: got '999", "allowed: numbers of up to 4300 digits"],
+        ),
         (
             BASE + "blocks:\n - &a {axes: {d: 4}}\n - <<: *a",
             ["grid.yaml:4: blocks.1.<<: is no known key; allowed: axes, derive, where"],
@@ -661,12 +1186,22 @@ def test_one_error(refused, text, parts):
 
 def test_anchors_that_unfold_to_too_many_values(refused, monkeypatch):
     monkeypatch.setattr("jaxrecall.sweep.grid.document.MAX_VALUES", 5000)
-    text = "a0: &a0 [1]\n" + "".join(f"a{i + 1}: &a{i + 1} [{', '.join([f'*a{i}'] * 9)}]\n" for i in range(9))
-    one_line(refused(text), "grid.yaml:5: is too large with its anchors unfolded; allowed: up to 5000 values")
+    text = "a0: &a0 [1]\n" + "".join(
+        f"a{i + 1}: &a{i + 1} [{', '.join([f'*a{i}'] * 9)}]\n" for i in range(9)
+    )
+    one_line(
+        refused(text),
+        "grid.yaml:5: is too large with its anchors unfolded; allowed: up to 5000"
+        " values",
+    )
 
 
 def test_unreadable_paths(tmp_path):
-    for path, why in ((tmp_path, "directory"), (tmp_path / "none.yaml", "No such file"), ("a\0b", "null")):
+    for path, why in (
+        (tmp_path, "directory"),
+        (tmp_path / "none.yaml", "No such file"),
+        ("a\0b", "null"),
+    ):
         with pytest.raises(GridError) as error:
             read_grid(path)
         one_line(error.value.lines, "cannot be read", why)
@@ -674,33 +1209,71 @@ def test_unreadable_paths(tmp_path):
 
 def test_a_file_that_is_too_large(refused, monkeypatch):
     monkeypatch.setattr("jaxrecall.sweep.grid.document.MAX_FILE_BYTES", len(BASE) - 1)
-    assert refused(BASE) == [f"grid.yaml: is too large; allowed: up to {len(BASE) - 1} bytes"]
+    assert refused(BASE) == [
+        f"grid.yaml: is too large; allowed: up to {len(BASE) - 1} bytes"
+    ]
 
 
 def test_a_file_name_that_is_no_name(refused):
-    one_line(refused(BASE, name="my grid.yaml"), "my grid.yaml: name: got 'my grid'; allowed: text", "without a name the file gives it")
+    one_line(
+        refused(BASE, name="my grid.yaml"),
+        "my grid.yaml: name: got 'my grid'; allowed: text",
+        "without a name the file gives it",
+    )
 
 
 @pytest.mark.parametrize(
     ("setting", "parts"),
     [
-        ("base.V=-3", ["--set base.V=-3: base.V: got -3; allowed: whole numbers from 2"]),
-        ("base={V: 1, N: 1, d: 1, L: 1}", ["--set base={V: 1, N: 1, d: 1, L: 1}: base.V: got 1"]),
-        ("base.VV=3", ["--set base.VV=3: base.VV: is no known key; did you mean V?; allowed: V, N"]),
-        ("bas.V=3", ["--set bas.V=3: bas: is no known key; did you mean base?; allowed: schema"]),
+        (
+            "base.V=-3",
+            ["--set base.V=-3: base.V: got -3; allowed: whole numbers from 2"],
+        ),
+        (
+            "base={V: 1, N: 1, d: 1, L: 1}",
+            ["--set base={V: 1, N: 1, d: 1, L: 1}: base.V: got 1"],
+        ),
+        (
+            "base.VV=3",
+            [
+                "--set base.VV=3: base.VV: is no known key; did you mean V?; allowed:"
+                " V, N"
+            ],
+        ),
+        (
+            "bas.V=3",
+            [
+                "--set bas.V=3: bas: is no known key; did you mean base?; allowed:"
+                " schema"
+            ],
+        ),
         ("base.V", ["--set base.V: is malformed; allowed: KEY=VALUE"]),
         ("base..V=3", ["--set base..V=3: is malformed"]),
         ("base.V.x=3", ["--set base.V.x=3: base.V is 64, not a mapping"]),
         ("base.V=[1,", ["--set base.V=[1,: is not valid YAML"]),
         ("base={V: 8, V: 9, N: 1, d: 1, L: 1}", ["base.V: is given twice"]),
-        ("seeds.0=3", ["--set seeds.0=3: got '0' in seeds, a list; allowed: none, the list is empty"]),
-        ("blocks.1.axes.d=3", ["--set blocks.1.axes.d=3: got '1' in blocks, a list; allowed: 0 to 0"]),
-        ("blocks.0.axes.dd=3", ["--set blocks.0.axes.dd=3: blocks.0.axes.dd: axis 'dd' is no field"]),
+        (
+            "seeds.0=3",
+            [
+                "--set seeds.0=3: got '0' in seeds, a list; allowed: none, the list is"
+                " empty"
+            ],
+        ),
+        (
+            "blocks.1.axes.d=3",
+            ["--set blocks.1.axes.d=3: got '1' in blocks, a list; allowed: 0 to 0"],
+        ),
+        (
+            "blocks.0.axes.dd=3",
+            ["--set blocks.0.axes.dd=3: blocks.0.axes.dd: axis 'dd' is no field"],
+        ),
     ],
 )
 def test_wrong_sets(refused, setting, parts):
     text = BASE + ("blocks: [{axes: {d: [4]}}]" if setting.startswith("blocks") else "")
-    lines = refused(text + ("seeds: []" if setting.startswith("seeds") else ""), setting)
+    lines = refused(
+        text + ("seeds: []" if setting.startswith("seeds") else ""), setting
+    )
     one_line(lines[:1], *parts)
     assert len(lines) == (2 if setting.startswith("seeds") else 1), lines
 
@@ -709,7 +1282,8 @@ def test_a_set_that_takes_a_key_away_is_named_for_it(refused):
     text = BASE + "blocks: [{axes: {N: {linspace: {from: 1, to: 2, num: 2}}}}]"
     one_line(
         refused(text, "blocks.0.axes.N.linspace={from: 1, to: 2}"),
-        "--set blocks.0.axes.N.linspace={from: 1, to: 2}: blocks.0.axes.N.linspace.num: is missing",
+        "--set blocks.0.axes.N.linspace={from: 1, to: 2}: blocks.0.axes.N.linspace.num:"
+        " is missing",
     )
 
 
@@ -738,23 +1312,28 @@ blocks:
         "--set run.precision=low: run.precision: got 'low'",
         "grid.yaml:6: blocks.0.where.0: uses NN",
     ]
-    assert {next((start for start in starts if line.startswith(start)), line) for line in lines} == set(starts)
+    assert {
+        next((start for start in starts if line.startswith(start)), line)
+        for line in lines
+    } == set(starts)
     assert len(lines) == len(starts)
 
 
 def test_a_field_that_one_block_lacks(refused):
     one_line(
-        refused("base: {V: 8, N: 4, L: 2}\nblocks:\n - axes: {d: [3]}\n - axes: {m: [3]}"), "grid.yaml:4: blocks.1: d is given nowhere"
+        refused(
+            "base: {V: 8, N: 4, L: 2}\nblocks:\n - axes: {d: [3]}\n - axes: {m: [3]}"
+        ),
+        "grid.yaml:4: blocks.1: d is given nowhere",
     )
 
 
 def test_invalid_points_one_line_for_each_kind_and_block(refused):
-    text = BASE + (
-        "blocks:\n"
-        " - axes: {embedding: [gaussian, orthogonal], d: [32, 40, 80], a: [0.001, 1, 2]}\n"
-        "   derive: {N: 'a * 10'}\n"
-        " - axes: {d: [32, 40, 80]}\n"
-        "   derive: {embedding: \"'orthogonal'\"}\n"
+    text = (
+        BASE
+        + "blocks:\n - axes: {embedding: [gaussian, orthogonal], d: [32, 40, 80], a:"
+        " [0.001, 1, 2]}\n   derive: {N: 'a * 10'}\n - axes: {d: [32, 40, 80]}\n  "
+        " derive: {embedding: \"'orthogonal'\"}\n"
     )
     lines = refused(text)
     assert len(lines) == 3
@@ -776,15 +1355,36 @@ def test_invalid_points_one_line_for_each_kind_and_block(refused):
 
 def test_the_suggested_where_line_excludes_a_wrong_derived_value(refused, grid):
     text = BASE + "blocks: [{axes: {a: [0, 1]}, derive: {N: 'a * 10'}, where: [a < 9]}]"
-    one_line(refused(text), "1 of 2 points", "a=0", "N: got 0", 'where: ["N >= 1"] would exclude them')
+    one_line(
+        refused(text),
+        "1 of 2 points",
+        "a=0",
+        "N: got 0",
+        'where: ["N >= 1"] would exclude them',
+    )
     assert len(grid(text.replace("a < 9", "N >= 1")).points) == 1
 
 
 def test_a_fault_of_the_base_is_reported_once(refused):
-    lines = refused(BASE + "blocks: [{axes: {N: [3, 4]}}, {axes: {N: [5]}}]", "base.embedding=orthogonal")
-    one_line(lines, "grid.yaml:1: base.d: 3 of 3 points", "the first at N=3: d: got 32 with orthogonal")
-    one_line(refused(BASE, "base.embedding=orthogonal"), "1 of 1 point cannot be simulated: d: got 32")
-    one_line(refused(BASE, "base.eta=1e-300", "base.kappa=1e300"), "grid.yaml", "1 of 1 point", "finite numbers")
+    lines = refused(
+        BASE + "blocks: [{axes: {N: [3, 4]}}, {axes: {N: [5]}}]",
+        "base.embedding=orthogonal",
+    )
+    one_line(
+        lines,
+        "grid.yaml:1: base.d: 3 of 3 points",
+        "the first at N=3: d: got 32 with orthogonal",
+    )
+    one_line(
+        refused(BASE, "base.embedding=orthogonal"),
+        "1 of 1 point cannot be simulated: d: got 32",
+    )
+    one_line(
+        refused(BASE, "base.eta=1e-300", "base.kappa=1e300"),
+        "grid.yaml",
+        "1 of 1 point",
+        "finite numbers",
+    )
 
 
 def test_expressions_that_fail_at_a_point(refused):
@@ -794,23 +1394,38 @@ def test_expressions_that_fail_at_a_point(refused):
         "'4 / a': division by zero, at a=0",
     )
     one_line(
-        refused(BASE + "blocks: [{axes: {a: [0, 1]}, where: ['4 / a > 1']}]"), "blocks.0.where.0: 1 of 2 points", "division by zero, at a=0"
+        refused(BASE + "blocks: [{axes: {a: [0, 1]}, where: ['4 / a > 1']}]"),
+        "blocks.0.where.0: 1 of 2 points",
+        "division by zero, at a=0",
     )
 
 
 def test_a_huge_product_is_refused_before_it_is_made(refused):
     spacing = "{range: {from: 1, to: 1000, step: 1}}"
-    text = BASE + f"blocks: [{{axes: {{N: {spacing}, d: {spacing}, L: {spacing}}}, where: ['N == d']}}]"
+    text = (
+        BASE
+        + f"blocks: [{{axes: {{N: {spacing}, d: {spacing}, L: {spacing}}}, where: ['N"
+        " == d']}]"
+    )
     one_line(
         refused(text),
-        "grid.yaml: limits.max_runs: got 1000000000 points before where, times 1 seeds =",
+        "grid.yaml: limits.max_runs: got 1000000000 points before where, times 1"
+        " seeds =",
         "allowed: 1000000 runs",
     )
 
 
 def test_a_grid_is_refused_at_the_first_point_too_many(refused):
-    text = BASE + "limits: {max_runs: 3}\nblocks: [{axes: {N: {range: {from: 1, to: 100, step: 1}}}, where: ['N > 90']}]"
-    one_line(refused(text), "grid.yaml:2: limits.max_runs: got 100 points before where, times 1 seeds = 100 runs; allowed: 3 runs")
+    text = (
+        BASE
+        + "limits: {max_runs: 3}\nblocks: [{axes: {N: {range: {from: 1, to: 100, step:"
+        " 1}}}, where: ['N > 90']}]"
+    )
+    one_line(
+        refused(text),
+        "grid.yaml:2: limits.max_runs: got 100 points before where, times 1 seeds = 100"
+        " runs; allowed: 3 runs",
+    )
 
 
 # the arithmetic
@@ -926,19 +1541,54 @@ def test_expressions_that_fail(text, why):
     assert time.process_time() - start < 0.5
 
 
-NUMBERS = st.integers(-20, 20).map(str) | st.floats(-9, 9, allow_nan=False).map(lambda x: repr(round(x, 3)))
+NUMBERS = st.integers(-20, 20).map(str) | st.floats(-9, 9, allow_nan=False).map(
+    lambda x: repr(round(x, 3))
+)
 SCOPE = {"a": 3, "b": -0.75, "c": 12, "s": "sphere"}
 
 
 def _grow(inner):
-    two = st.tuples(inner, st.sampled_from(["+", "-", "*", "/", "//", "%", "**", "<", "<=", ">", ">=", "==", "!=", "and", "or"]), inner)
+    two = st.tuples(
+        inner,
+        st.sampled_from(
+            [
+                "+",
+                "-",
+                "*",
+                "/",
+                "//",
+                "%",
+                "**",
+                "<",
+                "<=",
+                ">",
+                ">=",
+                "==",
+                "!=",
+                "and",
+                "or",
+            ]
+        ),
+        inner,
+    )
     return st.one_of(
         two.map(lambda t: f"({t[0]} {t[1]} {t[2]})"),
-        st.tuples(st.sampled_from(["-", "+", "not "]), inner).map(lambda t: f"({t[0]}{t[1]})"),
+        st.tuples(st.sampled_from(["-", "+", "not "]), inner).map(
+            lambda t: f"({t[0]}{t[1]})"
+        ),
         st.tuples(inner, inner, inner).map(lambda t: f"({t[0]} < {t[1]} <= {t[2]})"),
-        st.tuples(inner, inner, inner, st.sampled_from(["in", "not in"])).map(lambda t: f"({t[0]} {t[3]} [{t[1]}, {t[2]}])"),
-        st.tuples(st.sampled_from(["round", "floor", "ceil", "int", "sqrt", "log", "exp", "abs"]), inner).map(lambda t: f"{t[0]}({t[1]})"),
-        st.tuples(st.sampled_from(["min", "max"]), inner, inner).map(lambda t: f"{t[0]}({t[1]}, {t[2]})"),
+        st.tuples(inner, inner, inner, st.sampled_from(["in", "not in"])).map(
+            lambda t: f"({t[0]} {t[3]} [{t[1]}, {t[2]}])"
+        ),
+        st.tuples(
+            st.sampled_from(
+                ["round", "floor", "ceil", "int", "sqrt", "log", "exp", "abs"]
+            ),
+            inner,
+        ).map(lambda t: f"{t[0]}({t[1]})"),
+        st.tuples(st.sampled_from(["min", "max"]), inner, inner).map(
+            lambda t: f"{t[0]}({t[1]}, {t[2]})"
+        ),
     )
 
 
@@ -948,7 +1598,11 @@ def _small(node):
 
 
 @settings(max_examples=400, deadline=None)
-@given(st.recursive(NUMBERS | st.sampled_from("abc"), _grow, max_leaves=8).filter(lambda t: len(t) < 400 and _small(ast.parse(t))))
+@given(
+    st.recursive(NUMBERS | st.sampled_from("abc"), _grow, max_leaves=8).filter(
+        lambda t: len(t) < 400 and _small(ast.parse(t))
+    )
+)
 def test_random_expressions_agree_with_python(text):
     try:
         expected = eval(text, {"__builtins__": {}, **FUNCTIONS, **SCOPE})
@@ -965,7 +1619,10 @@ def test_random_expressions_agree_with_python(text):
 
 
 @settings(max_examples=300, deadline=None)
-@given(st.text(max_size=40) | st.text(alphabet="()[]{}.,:=+-*/%<>!'\"_ abc12\n\\#@", max_size=30))
+@given(
+    st.text(max_size=40)
+    | st.text(alphabet="()[]{}.,:=+-*/%<>!'\"_ abc12\n\\#@", max_size=30)
+)
 def test_random_text_raises_only_value_errors(text):
     try:
         result = parse(text, calls=True).evaluate(dict.fromkeys("abc", 2))
@@ -997,7 +1654,12 @@ def test_schema_describes_the_keys():
     assert schema["additionalProperties"] is False
     base = schema["$defs"]["Base"]
     v, embedding, eta = (schema["$defs"][name] for name in ("V", "embedding", "eta"))
-    assert (v["type"], v["minimum"], v["maximum"], v["description"]) == ("integer", 2, 65536, "vocabulary size, tokens and labels")
+    assert (v["type"], v["minimum"], v["maximum"], v["description"]) == (
+        "integer",
+        2,
+        65536,
+        "vocabulary size, tokens and labels",
+    )
     assert embedding["anyOf"][0]["enum"][:3] == ["gaussian", "sphere", "orthogonal"]
     assert (eta["exclusiveMinimum"], eta["default"]) == (0, 0.001)
     assert "root_seed" not in base["properties"]
@@ -1008,16 +1670,53 @@ def test_schema_describes_the_keys():
     json.dumps(schema)
 
 
-KNOWN = {"type", "properties", "patternProperties", "additionalProperties", "required", "minProperties", "maxProperties", "items"}
-KNOWN |= {"minItems", "maxItems", "uniqueItems", "anyOf", "enum", "pattern", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"}
-KNOWN |= {"not", "$ref", "$defs", "$schema", "title", "description", "default", "errorMessage"}
+KNOWN = {
+    "type",
+    "properties",
+    "patternProperties",
+    "additionalProperties",
+    "required",
+    "minProperties",
+    "maxProperties",
+    "items",
+}
+KNOWN |= {
+    "minItems",
+    "maxItems",
+    "uniqueItems",
+    "anyOf",
+    "enum",
+    "pattern",
+    "minimum",
+    "maximum",
+    "exclusiveMinimum",
+    "exclusiveMaximum",
+}
+KNOWN |= {
+    "not",
+    "$ref",
+    "$defs",
+    "$schema",
+    "title",
+    "description",
+    "default",
+    "errorMessage",
+}
 
 
 def keywords(schema):
-    """All keywords of a schema and of those in it; names of keys and of definitions are none."""
+    """All keywords of a schema and of those in it; names of keys and of definitions are
+    none.
+    """
     yield from schema
     for name, value in schema.items():
-        inside = value.values() if name in ("properties", "patternProperties", "$defs") else value if name == "anyOf" else [value]
+        inside = (
+            value.values()
+            if name in ("properties", "patternProperties", "$defs")
+            else value
+            if name == "anyOf"
+            else [value]
+        )
         if name not in ("default", "enum"):
             for each in inside:
                 yield from keywords(each) if isinstance(each, dict) else ()
@@ -1046,13 +1745,19 @@ def test_schema_accepts_what_is_read_and_refuses_typos(grid):
 
 
 def test_a_search_over_very_many_seeds_takes_no_memory_for_them(grid):
-    result = grid("base: {V: 64, d: 32, L: 8}\nseeds: {start: 3, count: 4000000000}\nsearch: {axis: N}")
+    result = grid(
+        "base: {V: 64, d: 32, L: 8}\nseeds: {start: 3, count: 4000000000}\nsearch:"
+        " {axis: N}"
+    )
     assert result.seeds == range(3, 4_000_000_003)
 
 
 def test_messages_stay_short(refused):
     lines = refused(BASE + f"seeds: [{', '.join(str(i // 2) for i in range(2000))}]")
-    assert lines[0].endswith("seeds: got 0, 1, 2, 3, 4, 5, 6, 7, 8, 9 and 990 others more than once; allowed: each once")
+    assert lines[0].endswith(
+        "seeds: got 0, 1, 2, 3, 4, 5, 6, 7, 8, 9 and 990 others more than once;"
+        " allowed: each once"
+    )
     lines = refused(BASE + f"seeds: [{', '.join('x' * 2000)}]")
     assert (len(lines), lines[-1]) == (101, "and 1900 more errors")
     lines = refused(BASE + "? " + "k" * 9000 + "\n: 1")
@@ -1062,7 +1767,11 @@ def test_messages_stay_short(refused):
 
 def test_progress_of_an_expansion(tmp_path):
     path = tmp_path / "many.yaml"
-    path.write_text(BASE + 'blocks: [{axes: {a: {range: {from: 1, to: 25000, step: 1}}}, where: ["a == 1"]}]')
+    path.write_text(
+        BASE
+        + 'blocks: [{axes: {a: {range: {from: 1, to: 25000, step: 1}}}, where: ["a =='
+        ' 1"]}]'
+    )
     calls = []
     read_grid(path, on_progress=lambda *call: calls.append(call))
     assert calls == [(0, 25000), (10000, 25000), (20000, 25000)]
@@ -1070,23 +1779,48 @@ def test_progress_of_an_expansion(tmp_path):
 
 def test_huge_numbers(refused):
     huge = "0x" + "f" * 5000
-    one_line(refused(f"base: {{V: 64, N: {huge}, d: 32, L: 8}}"), ":1: base.N: got a value of type int that is too long to show; allowed")
-    one_line(refused(BASE + "blocks: [{axes: {d: 8}}]", f"blocks.{'9' * 5000}.axes.d=8"), "a list; allowed: 0 to 0")
-    for wrong in ({"base": {"V": 64, "N": 10**5000, "d": 32, "L": 8}}, {"base": {"V": 64, "N": 4, "d": 8, "L": 8}, "seeds": [10**5000]}):
+    one_line(
+        refused(f"base: {{V: 64, N: {huge}, d: 32, L: 8}}"),
+        ":1: base.N: got a value of type int that is too long to show; allowed",
+    )
+    one_line(
+        refused(BASE + "blocks: [{axes: {d: 8}}]", f"blocks.{'9' * 5000}.axes.d=8"),
+        "a list; allowed: 0 to 0",
+    )
+    for wrong in (
+        {"base": {"V": 64, "N": 10**5000, "d": 32, "L": 8}},
+        {"base": {"V": 64, "N": 4, "d": 8, "L": 8}, "seeds": [10**5000]},
+    ):
         with pytest.raises(GridError, match="too long to show"):
             as_grid(wrong | {"name": "huge"})
     with pytest.raises(GridError, match="numbers up to 1e308"):
-        as_grid({"name": "huge", "base": {"V": 64, "d": 32, "L": 8}, "blocks": [{"axes": {"a": [10**5000]}, "derive": {"N": "a"}}]})
-    with pytest.raises(PointError, match="N: got a value of type int that is too long to show"):
+        as_grid(
+            {
+                "name": "huge",
+                "base": {"V": 64, "d": 32, "L": 8},
+                "blocks": [{"axes": {"a": [10**5000]}, "derive": {"N": "a"}}],
+            }
+        )
+    with pytest.raises(
+        PointError, match="N: got a value of type int that is too long to show"
+    ):
         Point(V=64, N=10**5000, d=32, L=8)
 
 
 def test_lists_from_python_are_bounded():
     point = Point(V=64, N=4, d=32, L=8)
     assert as_grid(point, range(3)).seeds == range(3)
-    with pytest.raises(GridError, match="2000000000 seeds = 2000000000 runs; allowed: 1000000 runs"):
+    with pytest.raises(
+        GridError, match="2000000000 seeds = 2000000000 runs; allowed: 1000000 runs"
+    ):
         as_grid(point, range(2_000_000_000))
-    with pytest.raises(GridError, match=r"got count\(.*\), more than 1000000 values; allowed: lists of up to 1000000"):
+    with pytest.raises(
+        GridError,
+        match=(
+            r"got count\(.*\), more than 1000000 values; allowed: lists of up to"
+            r" 1000000"
+        ),
+    ):
         as_grid(point, itertools.count())
     endless = {"name": "endless"}
     endless["base"] = endless

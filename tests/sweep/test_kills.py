@@ -1,4 +1,5 @@
-"""Sweeps and workers that are killed while they compute, at moments spread over all of their work, and resumed until they are done.
+"""Sweeps and workers that are killed while they compute, at moments spread over all of
+their work, and resumed until they are done.
 
 `--kills N` sets how many kills each test takes; the default is a few.
 """
@@ -34,9 +35,14 @@ search: {axis: N, theta: [0.3, 0.6], from: 256, to: 32768, width: 0.4}
 blocks: [{axes: {d: [16, 20, 24, 28, 32]}}]
 run: {part_seconds: 0.5}
 """
-MODES = {"one process": ("steady", ()), "two workers": ("steady", ("--workers", "2")), "a search": ("searched", ())}
+MODES = {
+    "one process": ("steady", ()),
+    "two workers": ("steady", ("--workers", "2")),
+    "a search": ("searched", ()),
+}
 SPAN_SECONDS = 2.5
-"""A signal comes this long after the first part at most: a sweep takes several kills."""
+"""A signal comes this long after the first part at most: a sweep takes several kills.
+"""
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +55,9 @@ def home(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def undisturbed(home):
-    """The rows of a grid that one process computes without any signal, by grid; computed once."""
+    """The rows of a grid that one process computes without any signal, by grid;
+    computed once.
+    """
     found: dict[str, pd.DataFrame] = {}
 
     def rows(grid: str) -> pd.DataFrame:
@@ -62,8 +70,12 @@ def undisturbed(home):
     return rows
 
 
-def check_saved(folder: Path, announced: int, before: pd.DataFrame, whole: pd.DataFrame) -> pd.DataFrame:
-    """The rows in the folder: all that were announced or there before, none twice, each as in the whole table."""
+def check_saved(
+    folder: Path, announced: int, before: pd.DataFrame, whole: pd.DataFrame
+) -> pd.DataFrame:
+    """The rows in the folder: all that were announced or there before, none twice, each
+    as in the whole table.
+    """
     rows = quiet(folder)
     assert survey(folder)["unreadable"] == []
     assert len(rows) >= len(before) + announced
@@ -74,9 +86,17 @@ def check_saved(folder: Path, announced: int, before: pd.DataFrame, whole: pd.Da
 
 
 def drill(
-    sweeps: Sweeps, options: tuple[str, ...], out: Path, whole: pd.DataFrame, number: signal.Signals, most: int, chance: random.Random
+    sweeps: Sweeps,
+    options: tuple[str, ...],
+    out: Path,
+    whole: pd.DataFrame,
+    number: signal.Signals,
+    most: int,
+    chance: random.Random,
 ):
-    """Sweeps into a new folder until it is done, the first `most` of them ended by a signal; the share of the rows saved at each end."""
+    """Sweeps into a new folder until it is done, the first `most` of them ended by a
+    signal; the share of the rows saved at each end.
+    """
     rows, shares = whole[:0], []
     while len(rows) < len(whole):
         delay = chance.uniform(0, SPAN_SECONDS) if len(shares) < most else None
@@ -87,7 +107,9 @@ def drill(
                 sweep.send_signal(number)
 
         ended = sweeps.run(out, *options, act=end)
-        announced = sum(event["rows"] for event in ended["events"] if event["event"] == "part")
+        announced = sum(
+            event["rows"] for event in ended["events"] if event["event"] == "part"
+        )
         was = len(rows)
         rows = check_saved(out, announced, rows, whole)
         if ended["returncode"] == 0:  # it was done before the signal came
@@ -98,11 +120,18 @@ def drill(
         if number == signal.SIGKILL:
             assert ended["returncode"] == -number, ended["err"]
         else:
-            assert (ended["returncode"], ended["exit_code"], ended["unsaved"]) == (130, 130, 0), ended["err"]
+            assert (ended["returncode"], ended["exit_code"], ended["unsaved"]) == (
+                130,
+                130,
+                0,
+            ), ended["err"]
             assert len(rows) == was + announced
             told = ended["err"].splitlines()[-1]
             assert told.startswith("interrupted; finished runs are kept. To resume: ")
-            assert shlex.split(told.partition("To resume: ")[2])[1:] == sweeps.command(out, *options)[1:]
+            assert (
+                shlex.split(told.partition("To resume: ")[2])[1:]
+                == sweeps.command(out, *options)[1:]
+            )
     same(rows, whole)
     assert survey(out)["todo"] == 0
     return shares
@@ -110,16 +139,33 @@ def drill(
 
 @pytest.mark.system
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=["SIGKILL", "SIGTERM"])
+@pytest.mark.parametrize(
+    "number", [signal.SIGKILL, signal.SIGTERM], ids=["SIGKILL", "SIGTERM"]
+)
 def test_kills_in_the_steady_state(home, undisturbed, tmp_path, request, mode, number):
     grid, options = MODES[mode]
-    shares, n_kills, chance = [], request.config.getoption("--kills"), random.Random(f"{mode} {number}")
+    shares, n_kills, chance = (
+        [],
+        request.config.getoption("--kills"),
+        random.Random(f"{mode} {number}"),
+    )
     for i in itertools.count():  # a sweep may be done before its signal
         if len(shares) >= n_kills:
             break
         out = tmp_path / str(i)
-        shares += drill(Sweeps(home, grid), options, out, undisturbed(grid), number, n_kills - len(shares), chance)
-    print(f"{mode}, {number.name}: {n_kills} kills, at {', '.join(f'{share:.0%}' for share in sorted(shares))} of the rows")
+        shares += drill(
+            Sweeps(home, grid),
+            options,
+            out,
+            undisturbed(grid),
+            number,
+            n_kills - len(shares),
+            chance,
+        )
+    print(
+        f"{mode}, {number.name}: {n_kills} kills, at"
+        f" {', '.join(f'{share:.0%}' for share in sorted(shares))} of the rows"
+    )
 
 
 KILLS_OF_A_SWEEP = 6
@@ -127,19 +173,33 @@ KILLS_OF_A_SWEEP = 6
 
 @pytest.mark.system
 @pytest.mark.parametrize("engine", ["workers", pytest.param("ray", marks=needs_ray)])
-def test_workers_that_are_killed_cost_their_batches_alone(home, undisturbed, tmp_path, request, engine):
-    """One worker at a time, a moment after every other part. A run that has cost three workers is left to the next call."""
+def test_workers_that_are_killed_cost_their_batches_alone(
+    home, undisturbed, tmp_path, request, engine
+):
+    """One worker at a time, a moment after every other part. A run that has cost three
+    workers is left to the next call.
+    """
     options = RAY if engine == "ray" else ("--workers", "2")
-    whole, n_kills, chance = undisturbed("steady"), request.config.getoption("--kills"), random.Random(engine)
+    whole, n_kills, chance = (
+        undisturbed("steady"),
+        request.config.getoption("--kills"),
+        random.Random(engine),
+    )
     killed: list[int] = []
     for i in itertools.count():
         most, out, n_computed = len(killed) + KILLS_OF_A_SWEEP, tmp_path / str(i), 0
 
         def kill(sweep, k, most=most) -> None:
-            pids = below(sweep.pid, "run_chunk") if engine == "ray" else children(sweep.pid)
+            pids = (
+                below(sweep.pid, "run_chunk")
+                if engine == "ray"
+                else children(sweep.pid)
+            )
             if k % 2 and pids and len(killed) < min(most, n_kills):
                 time.sleep(chance.uniform(0, 0.5))
-                with suppress(ProcessLookupError):  # it has ended meanwhile, with the work or for another kill
+                with suppress(
+                    ProcessLookupError
+                ):  # it has ended meanwhile, with the work or for another kill
                     os.kill(chance.choice(pids), signal.SIGKILL)
                     killed.append(k)
 
@@ -153,4 +213,7 @@ def test_workers_that_are_killed_cost_their_batches_alone(home, undisturbed, tmp
         same(rows, whole)
         if len(killed) >= n_kills:
             break
-    print(f"{engine}: {len(killed)} workers killed in {i + 1} sweeps, 0 of {len(whole)} rows lost in each")
+    print(
+        f"{engine}: {len(killed)} workers killed in {i + 1} sweeps, 0 of {len(whole)}"
+        " rows lost in each"
+    )

@@ -1,4 +1,6 @@
-"""The limits of a container or a batch system, on trees of cgroups that are fake and, where this machine allows, real."""
+"""The limits of a container or a batch system, on trees of cgroups that are fake and,
+where this machine allows, real.
+"""
 
 import json
 import os
@@ -19,7 +21,15 @@ OF_HOST = (64 * GIB, 48)
 """Memory and cores of the host of the fake containers."""
 
 TREES = {
-    "v2 in a container": ({"proc/self/cgroup": "0::/\n", "memory.max": 2 * GIB, "cpu.max": "200000 100000"}, 2 * GIB, 2),
+    "v2 in a container": (
+        {
+            "proc/self/cgroup": "0::/\n",
+            "memory.max": 2 * GIB,
+            "cpu.max": "200000 100000",
+        },
+        2 * GIB,
+        2,
+    ),
     "v2, the parent limits": (
         {
             "proc/self/cgroup": "0::/a/b\n",
@@ -31,10 +41,16 @@ TREES = {
         3 * GIB,
         1.5,
     ),
-    "v2, the path of the host": ({"proc/self/cgroup": "0::/../../user.slice\n", "memory.max": 2 * GIB}, 2 * GIB, 48),
+    "v2, the path of the host": (
+        {"proc/self/cgroup": "0::/../../user.slice\n", "memory.max": 2 * GIB},
+        2 * GIB,
+        48,
+    ),
     "v1": (
         {
-            "proc/self/cgroup": "5:memory:/docker/abc\n3:cpu,cpuacct:/docker/abc\n0::/\n",
+            "proc/self/cgroup": (
+                "5:memory:/docker/abc\n3:cpu,cpuacct:/docker/abc\n0::/\n"
+            ),
             "memory/memory.limit_in_bytes": 2 * GIB,
             "cpu,cpuacct/docker/abc/cpu.cfs_quota_us": 300000,
             "cpu,cpuacct/docker/abc/cpu.cfs_period_us": 100000,
@@ -51,25 +67,45 @@ TREES = {
         },
         *OF_HOST,
     ),
-    "damaged": ({"proc/self/cgroup": "no\n0::/\n:::\n", "memory.max": "much", "cpu.max": "1 0", "cpu/cpu.cfs_quota_us": "5"}, *OF_HOST),
+    "damaged": (
+        {
+            "proc/self/cgroup": "no\n0::/\n:::\n",
+            "memory.max": "much",
+            "cpu.max": "1 0",
+            "cpu/cpu.cfs_quota_us": "5",
+        },
+        *OF_HOST,
+    ),
     "none": ({}, *OF_HOST),
 }
 
 
 @pytest.fixture
 def limits(monkeypatch, tmp_path):
-    """Makes a tree of cgroups below a host of 64 GiB and 48 cores, without what limits this test."""
+    """Makes a tree of cgroups below a host of 64 GiB and 48 cores, without what limits
+    this test.
+    """
     for name in [name for name in os.environ if name.startswith("SLURM_")]:
         monkeypatch.delenv(name)
     monkeypatch.setattr(machine, "ROOT", tmp_path)
-    monkeypatch.setattr(os, "sysconf", lambda name: {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": OF_HOST[0] // 4096}[name])
+    monkeypatch.setattr(
+        os,
+        "sysconf",
+        lambda name: {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": OF_HOST[0] // 4096}[name],
+    )
     monkeypatch.setattr(os, "cpu_count", lambda: OF_HOST[1])
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(OF_HOST[1])))
-    monkeypatch.setattr(resource, "getrlimit", lambda what: (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    monkeypatch.setattr(
+        resource,
+        "getrlimit",
+        lambda what: (resource.RLIM_INFINITY, resource.RLIM_INFINITY),
+    )
 
     def make(files: dict[str, object]) -> None:
         for name, text in files.items():
-            path = tmp_path / ("" if name.startswith("proc") else "sys/fs/cgroup") / name
+            path = (
+                tmp_path / ("" if name.startswith("proc") else "sys/fs/cgroup") / name
+            )
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(f"{text}\n" if name != "proc/self/cgroup" else str(text))
         machine.memory.cache_clear()
@@ -96,7 +132,14 @@ def test_the_least_limit_of_its_cgroups_counts(limits, name):
         ({"SLURM_MEM_PER_NODE": "4096", "SLURM_CPUS_PER_TASK": "3"}, 4 * GIB, 3),
         ({"SLURM_MEM_PER_CPU": "1024", "SLURM_CPUS_PER_TASK": "3"}, 3 * GIB, 3),
         ({"SLURM_MEM_PER_CPU": "1024", "SLURM_CPUS_ON_NODE": "5"}, 5 * GIB, 48),
-        ({"SLURM_MEM_PER_NODE": "0", "SLURM_CPUS_PER_TASK": "two", "SLURM_MEM_PER_CPU": "-1"}, *OF_HOST),
+        (
+            {
+                "SLURM_MEM_PER_NODE": "0",
+                "SLURM_CPUS_PER_TASK": "two",
+                "SLURM_MEM_PER_CPU": "-1",
+            },
+            *OF_HOST,
+        ),
     ],
 )
 def test_what_slurm_was_asked_for_counts(limits, monkeypatch, given, memory, cores):
@@ -107,14 +150,22 @@ def test_what_slurm_was_asked_for_counts(limits, monkeypatch, given, memory, cor
 
 
 def test_the_address_space_counts(limits, monkeypatch):
-    monkeypatch.setattr(resource, "getrlimit", lambda what: (GIB, resource.RLIM_INFINITY))
+    monkeypatch.setattr(
+        resource, "getrlimit", lambda what: (GIB, resource.RLIM_INFINITY)
+    )
     limits({})
     assert machine.memory() == (GIB, "ulimit -v")
 
 
-def test_a_plan_in_a_container_is_one_of_its_size(limits, tmp_path, monkeypatch, capsys):
+def test_a_plan_in_a_container_is_one_of_its_size(
+    limits, tmp_path, monkeypatch, capsys
+):
     monkeypatch.chdir(tmp_path)
-    grid = {"base": {"V": 1024, "L": 8, "d": 256, "N": 4096, "exact": "full"}, "blocks": [{"axes": {"m": [64, 1024]}}], "seeds": 64}
+    grid = {
+        "base": {"V": 1024, "L": 8, "d": 256, "N": 4096, "exact": "full"},
+        "blocks": [{"axes": {"m": [64, 1024]}}],
+        "seeds": 64,
+    }
     Path("grid.yaml").write_text(json.dumps(grid))
 
     def planned() -> tuple[dict, str]:
@@ -125,10 +176,16 @@ def test_a_plan_in_a_container_is_one_of_its_size(limits, tmp_path, monkeypatch,
 
     limits({})
     free, said = planned()
-    assert "limits: memory 52429 MiB, 80 % of the 65536 MiB of this machine; cores 48, of this machine\n" in said
+    assert (
+        "limits: memory 52429 MiB, 80 % of the 65536 MiB of this machine; cores 48, of"
+        " this machine\n" in said
+    )
     limits(TREES["v2 in a container"][0])
     held, said = planned()
-    assert f"limits: memory 1638 MiB, 80 % of the 2048 MiB of {tmp_path}/sys/fs/cgroup/memory.max; cores 2, of {tmp_path}/sys/fs" in said
+    assert (
+        "limits: memory 1638 MiB, 80 % of the 2048 MiB of"
+        f" {tmp_path}/sys/fs/cgroup/memory.max; cores 2, of {tmp_path}/sys/fs" in said
+    )
     assert free["est_peak_bytes"] > 1.6 * GIB > held["est_peak_bytes"]
     assert held["est_seconds"] > 3 * free["est_seconds"]
     assert "on 2 cores" in said
@@ -136,15 +193,24 @@ def test_a_plan_in_a_container_is_one_of_its_size(limits, tmp_path, monkeypatch,
 
     large = Point(V=16384, N=4096, d=4096, L=8)
     with pytest.raises(
-        PointError, match=r"^V: got V=16384, d=4096, m=0, which needs about \d+ MiB; allowed: 1638 MiB, 80 % of the 2048 MiB of"
+        PointError,
+        match=(
+            r"^V: got V=16384, d=4096, m=0, which needs about \d+ MiB; allowed: 1638"
+            r" MiB, 80 % of the 2048 MiB of"
+        ),
     ):
         simulate(large, 0)
-    Path("grid.yaml").write_text(json.dumps(grid | {"blocks": [{"axes": {"V": [16384], "d": [4096], "m": [0]}}]}))
+    Path("grid.yaml").write_text(
+        json.dumps(grid | {"blocks": [{"axes": {"V": [16384], "d": [4096], "m": [0]}}]})
+    )
     assert sweep(["--grid", "grid.yaml", "--dry-run"]) == 2
     told = capsys.readouterr()
     assert (told.out, len(told.err.splitlines())) == ("", 1)
     assert "limits.max_bytes: program 16384x4096" in told.err
-    assert f"allowed: 1638 MiB, 80 % of the 2048 MiB of {tmp_path}/sys/fs/cgroup/memory.max" in told.err
+    assert (
+        "allowed: 1638 MiB, 80 % of the 2048 MiB of"
+        f" {tmp_path}/sys/fs/cgroup/memory.max" in told.err
+    )
 
 
 IN_CGROUP = """
@@ -162,17 +228,36 @@ def test_the_limits_of_a_real_cgroup_are_read():
     tops = [Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup/cpu")]
     made = [top / f"jaxrecall-{os.getpid()}" for top in tops]
     try:
-        for folder, name, value in zip(made, ("memory.limit_in_bytes", "cpu.cfs_quota_us"), (2 * GIB, 50000), strict=True):
-            if not (folder.parent / name).exists() and not (folder.parent / "cgroup.procs").exists():
+        for folder, name, value in zip(
+            made,
+            ("memory.limit_in_bytes", "cpu.cfs_quota_us"),
+            (2 * GIB, 50000),
+            strict=True,
+        ):
+            if (
+                not (folder.parent / name).exists()
+                and not (folder.parent / "cgroup.procs").exists()
+            ):
                 pytest.skip("this machine has no cgroups of version 1")
             folder.mkdir()
             (folder / name).write_text(str(value))
     except OSError as error:
         pytest.skip(f"this machine lets nobody make a cgroup ({error})")
     try:
-        done = subprocess.run([sys.executable, "-c", IN_CGROUP, *map(str, made)], capture_output=True, text=True, timeout=300)
+        done = subprocess.run(
+            [sys.executable, "-c", IN_CGROUP, *map(str, made)],
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
         assert done.returncode == 0, done.stderr
-        assert done.stdout.split() == [f"{2 * GIB}.0", f"{made[0]}/memory.limit_in_bytes", "0.5", f"{made[1]}/cpu.cfs_quota_us", "ok"]
+        assert done.stdout.split() == [
+            f"{2 * GIB}.0",
+            f"{made[0]}/memory.limit_in_bytes",
+            "0.5",
+            f"{made[1]}/cpu.cfs_quota_us",
+            "ok",
+        ]
     finally:
         for folder in made:
             folder.rmdir()

@@ -1,4 +1,6 @@
-"""Helpers that a grid keeps: columns of the rows, and names of the cells of a search and of a fit."""
+"""Helpers that a grid keeps: columns of the rows, and names of the cells of a search
+and of a fit.
+"""
 
 import json
 
@@ -6,7 +8,11 @@ from jaxrecall import fit, load, run, thresholds
 from jaxrecall.sweep.__main__ import main
 
 BASE = {"L": 4, "d": 16, "n_test": 64, "pool": 16}
-SEARCH = {"base": BASE, "seeds": 16, "search": {"axis": "V", "from": 8, "to": 64, "max_runs": 40, "width": 2}}
+SEARCH = {
+    "base": BASE,
+    "seeds": 16,
+    "search": {"axis": "V", "from": 8, "to": 64, "max_runs": 40, "width": 2},
+}
 
 
 def names(cells, *columns):
@@ -20,19 +26,40 @@ def test_a_kept_helper_names_the_cells_of_a_search(tmp_path, capsys):
     assert main(["--grid", str(path), "--out", str(tmp_path / "out")]) == 0
     told = capsys.readouterr().out
     assert names(thresholds(tmp_path / "out"), "per") == [(8,), (64,)]
-    assert [line.split()[:2] for line in told.splitlines() if line[:1] in "01" and "0.5" in line] == [["0", "8"], ["1", "64"]]
-    assert [cell["per"] for cell in json.loads((tmp_path / "out/search.json").read_text())["cells"]] == [8, 64]
+    assert [
+        line.split()[:2]
+        for line in told.splitlines()
+        if line[:1] in "01" and "0.5" in line
+    ] == [["0", "8"], ["1", "64"]]
+    assert [
+        cell["per"]
+        for cell in json.loads((tmp_path / "out/search.json").read_text())["cells"]
+    ] == [8, 64]
 
 
 def test_a_text_that_is_kept_names_the_cells_of_a_fit(tmp_path):
     """A label of one's own: it moves no id."""
-    blocks = [{"axes": {"label": [f"width {d}"], "d": [d], "N": [64, 256, 1024, 4096]}} for d in (8, 12, 16)]
+    blocks = [
+        {"axes": {"label": [f"width {d}"], "d": [d], "N": [64, 256, 1024, 4096]}}
+        for d in (8, 12, 16)
+    ]
     grid = {"base": {**BASE, "V": 16}, "seeds": 6, "keep": ["label"], "blocks": blocks}
     run(grid, progress=False, out=tmp_path / "out")
     df = load(tmp_path / "out")
     assert df.attrs["kept"] == ["label"]
     found = fit.fit(df)
-    assert names(found.thresholds, "d", "label") == [(8, "width 8"), (12, "width 12"), (16, "width 16")]
+    assert names(found.thresholds, "d", "label") == [
+        (8, "width 8"),
+        (12, "width 12"),
+        (16, "width 16"),
+    ]
     assert [*found.exponents["axis"]] == ["d"]
-    plain = run({**grid, "keep": ["label"], "blocks": [{"axes": {"label": ["other"], "d": [8], "N": [64]}}]}, progress=False)
+    plain = run(
+        {
+            **grid,
+            "keep": ["label"],
+            "blocks": [{"axes": {"label": ["other"], "d": [8], "N": [64]}}],
+        },
+        progress=False,
+    )
     assert {*plain["point_id"]} <= {*df["point_id"]}

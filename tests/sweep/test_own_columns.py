@@ -1,4 +1,6 @@
-"""Columns and laws of the user's own on our simulator: as in float64, in workers, on resume, and what is refused."""
+"""Columns and laws of the user's own on our simulator: as in float64, in workers, on
+resume, and what is refused.
+"""
 
 import contextlib
 import importlib
@@ -38,7 +40,10 @@ def part(draws, learned):
 NAME = "columns_of_mine"
 BASE = {"V": 20, "L": 3, "n_test": 200}
 OWN = f"columns: {{strongest: {NAME}:strongest, recalled_here: {NAME}:recalled}}\n"
-GRID = "name: tiny\nbase: {V: 20, L: 3, n_test: 200}\nseeds: 3\nblocks: [{axes: {zip: {d: [8, 12], N: [100, 600]}}}]\n"
+GRID = (
+    "name: tiny\nbase: {V: 20, L: 3, n_test: 200}\nseeds: 3\nblocks: [{axes: {zip: {d:"
+    " [8, 12], N: [100, 600]}}}]\n"
+)
 
 
 def write_files(folder: Path) -> None:
@@ -86,8 +91,14 @@ def assert_as_in_float64(rows) -> None:
         draws = realize(point, row.seed)
         learned = three_step(draws, point)
         assert row.point_id == point.point_id, "a column enters no id"
-        assert np.isclose(float(mine.strongest(draws, learned)), row.strongest, rtol=1e-3)
-        assert int(mine.recalled(draws, learned)) == row.recalled_here == round(measure(draws, point, learned)["memory_accuracy"] * 20)
+        assert np.isclose(
+            float(mine.strongest(draws, learned)), row.strongest, rtol=1e-3
+        )
+        assert (
+            int(mine.recalled(draws, learned))
+            == row.recalled_here
+            == round(measure(draws, point, learned)["memory_accuracy"] * 20)
+        )
 
 
 def test_a_column_of_ones_own_is_that_of_float64(swept):
@@ -126,13 +137,18 @@ def test_wrong_columns_are_refused_before_any_run():
         return 0.0
 
     for columns, told in (
-        ({"accuracy": f"{NAME}:strongest"}, r"columns.accuracy: is no name for a column"),
+        (
+            {"accuracy": f"{NAME}:strongest"},
+            r"columns.accuracy: is no name for a column",
+        ),
         ({"a": f"{NAME}:nothing"}, rf"columns.a: {NAME}:nothing cannot be imported"),
         ({"a": 3}, r"columns.a: got 3; allowed: module:function"),
     ):
         with pytest.raises(GridError, match=told):
             jaxrecall.run(Point(**BASE, d=8, N=64), columns=columns)
-    with pytest.raises(GridError, match=r"columns.a: got .*local.*at the top of its module"):
+    with pytest.raises(
+        GridError, match=r"columns.a: got .*local.*at the top of its module"
+    ):
         jaxrecall.run(Point(**BASE, d=8, N=64), columns={"a": local})
     with pytest.raises(UsageError, match=r"--bucket: got with columns of your own"):
         prepare(read_grid("with.yaml"), "out", pad_to=(32, 32, 0))
@@ -156,7 +172,9 @@ def test_a_search_decides_by_a_column_of_ones_own():
 
 def test_several_steps_and_a_pool_have_it_too():
     for more in ({"steps": 5, "lr": 0.1}, {"pool": 32}):
-        rows = jaxrecall.run(Point(**BASE, d=10, N=64, **more), seeds=2, columns={"part": f"{NAME}:part"})
+        rows = jaxrecall.run(
+            Point(**BASE, d=10, N=64, **more), seeds=2, columns={"part": f"{NAME}:part"}
+        )
         assert ((rows["part"] - rows["memory_accuracy"]).abs() < 1e-6).all()
 
 
@@ -173,7 +191,7 @@ class Mine(EmbeddingLaw):
 
 def mine(rate):
     return optax.sgd({speed} * rate)
-"""
+"""  # noqa: E501
 
 
 def test_rows_of_a_law_with_other_source_are_not_added_to(folder):
@@ -186,7 +204,9 @@ def test_rows_of_a_law_with_other_source_are_not_added_to(folder):
         linecache.checkcache()
         importlib.invalidate_caches()
         module = importlib.import_module("laws_of_mine")
-        point = Point(**BASE, d=8, N=64, embedding=module.Mine, optimizer=module.mine, **trained)
+        point = Point(
+            **BASE, d=8, N=64, embedding=module.Mine, optimizer=module.mine, **trained
+        )
         jaxrecall.run(point, seeds=seeds, out=out)
         return jaxrecall.load(out)["seed"].nunique()
 
@@ -194,9 +214,16 @@ def test_rows_of_a_law_with_other_source_are_not_added_to(folder):
     assert seeds_in("out", first, 1) == 1
     assert seeds_in("out", f"# a comment\n{first}", 2) == 2
     assert compact(["out", "--prune"]) == 0
-    for name, changed in (("Mine", LAWS.format(scale="1.001", speed="1.0")), ("mine", LAWS.format(scale="1.0", speed="1.001"))):
+    for name, changed in (
+        ("Mine", LAWS.format(scale="1.001", speed="1.0")),
+        ("mine", LAWS.format(scale="1.0", speed="1.001")),
+    ):
         with pytest.raises(
-            StoreError, match=f"out: holds rows of laws_of_mine:{name} from other source than it has now. Give a changed law a new"
+            StoreError,
+            match=(
+                f"out: holds rows of laws_of_mine:{name} from other source than it has"
+                " now. Give a changed law a new"
+            ),
         ):
             seeds_in("out", changed, 3)
     assert seeds_in("other", changed, 1) == 1

@@ -16,7 +16,10 @@ from jaxrecall.sweep.simulators.cost import as_sizes, larger, peak_bytes
 
 def grid(**axes):
     values = {"m": [0], "exact": ["full"], **axes}
-    points = [Point(**dict(zip(values, at, strict=True))) for at in itertools.product(*values.values())]
+    points = [
+        Point(**dict(zip(values, at, strict=True)))
+        for at in itertools.product(*values.values())
+    ]
     return [(point, seed) for point in points for seed in range(2)]
 
 
@@ -29,7 +32,9 @@ def test_every_run_is_planned_once_in_a_bucket_that_fits():
     planned = [run for chunk in made.chunks for run in chunk.runs]
     assert sorted(planned, key=repr) == sorted(runs, key=repr)
     assert made.n_runs == len(runs)
-    assert all(chunk.program.fits(point) for chunk in made.chunks for point, _ in chunk.runs)
+    assert all(
+        chunk.program.fits(point) for chunk in made.chunks for point, _ in chunk.runs
+    )
 
 
 def test_light_points_share_a_program_and_heavy_ones_do_not():
@@ -40,20 +45,35 @@ def test_light_points_share_a_program_and_heavy_ones_do_not():
 
 def test_forms_do_not_share_a_program():
     point = Point(V=64, N=1024, d=16, L=8)
-    made = plan.make([(point, 0), (point.replace(exact="full"), 0), (point.replace(N=2**30), 0)])
-    assert {(shape.form, str(shape)) for shape in made.peaks} == {("full", "64x16"), ("counts", "64x16")}
-    assert {chunk.program.form for chunk in made.chunks for p, _ in chunk.runs if p.N == 2**30} == {"full"}
-    assert plan.make([(point, 0)]).seconds < plan.make([(point.replace(exact="full"), 0)]).seconds
+    made = plan.make(
+        [(point, 0), (point.replace(exact="full"), 0), (point.replace(N=2**30), 0)]
+    )
+    assert {(shape.form, str(shape)) for shape in made.peaks} == {
+        ("full", "64x16"),
+        ("counts", "64x16"),
+    }
+    assert {
+        chunk.program.form
+        for chunk in made.chunks
+        for p, _ in chunk.runs
+        if p.N == 2**30
+    } == {"full"}
+    assert (
+        plan.make([(point, 0)]).seconds
+        < plan.make([(point.replace(exact="full"), 0)]).seconds
+    )
 
 
-def test_runs_that_will_be_rejected_join_the_program_that_their_neighbours_fall_back_on():
+def test_runs_that_will_be_rejected_join_the_program_that_their_neighbours_fall_back_on():  # noqa: E501
     sure, near = Point(V=64, N=128, d=16, L=8), Point(V=64, N=1024, d=128, L=8)
     found = plan.make([(sure, 0), (near, 0)])
     assert sure.exact == near.exact == "guarded"
     guarded, exact = sorted(found.peaks, key=lambda shape: shape.fallback is None)
     assert guarded.fallback == exact
     assert exact.fits(sure)
-    heavy = sure.replace(N=2**24, exact="full")  # padding d to 128 would cost more than half a compilation
+    heavy = sure.replace(
+        N=2**24, exact="full"
+    )  # padding d to 128 would cost more than half a compilation
     assert {shape.d for shape in plan.make([(heavy, 0), (near, 0)]).peaks} == {16, 128}
 
 
@@ -64,11 +84,16 @@ def test_a_merged_shape_has_the_tile_of_its_own_sizes():
 
 
 def test_little_work_runs_in_a_light_program_and_much_in_one_that_is_not():
-    little, much = (plan.make([(Point(V=64, N=N, d=32, L=8), seed) for seed in range(4)]) for N in (1024, 10**8))
+    little, much = (
+        plan.make([(Point(V=64, N=N, d=32, L=8), seed) for seed in range(4)])
+        for N in (1024, 10**8)
+    )
     assert [shape.light for shape in (*little.peaks, *much.peaks)] == [True, False]
     (light,) = little.peaks
     assert light.fallback == replace(light, form="full")
-    (training,) = plan.make([(Point(V=64, N=1024, d=32, L=8, steps=4, lr=0.1), 0)]).peaks
+    (training,) = plan.make(
+        [(Point(V=64, N=1024, d=32, L=8, steps=4, lr=0.1), 0)]
+    ).peaks
     assert not training.light
 
 
@@ -86,7 +111,10 @@ def test_dear_compilation_shares_programs_and_cheap_compilation_does_not(monkeyp
 def test_width_is_bounded_by_memory():
     point, shape = Point(V=64, N=1024, d=16, L=8), Shape(64, 16, 0, "none", "counts")
     runs, need = [(point, seed) for seed in range(100)], peak_bytes(shape)
-    widths = [made.simulator.width(shape, 1.0, made.room) for made in (plan.make(runs, limit=need), plan.make(runs, limit=100 * need))]
+    widths = [
+        made.simulator.width(shape, 1.0, made.room)
+        for made in (plan.make(runs, limit=need), plan.make(runs, limit=100 * need))
+    ]
     assert widths == [1, min(plan.cores(), 100)]
     assert plan.make(runs, limit=100 * need).peak_bytes == need * min(plan.cores(), 100)
     two = replace(plan.make(runs, limit=100 * need), workers=2)
@@ -95,23 +123,39 @@ def test_width_is_bounded_by_memory():
 
 def test_memory_bounds_the_vmapped_runs_on_an_accelerator(monkeypatch):
     shape = Shape(256, 128, 0, "none", "counts")
-    made = replace(plan.make([(Point(V=256, N=1024, d=128, L=8), seed) for seed in range(100)], (256, 128, 0)), batch=80)
-    need = {width: 2 * width * peak_bytes(shape.vmapped(width)) for width in (1, 16, 64)}
+    made = replace(
+        plan.make(
+            [(Point(V=256, N=1024, d=128, L=8), seed) for seed in range(100)],
+            (256, 128, 0),
+        ),
+        batch=80,
+    )
+    need = {
+        width: 2 * width * peak_bytes(shape.vmapped(width)) for width in (1, 16, 64)
+    }
     monkeypatch.setattr(program, "on_cpu", lambda: False)
 
     def width(memory: int, plan: plan.Plan = made) -> int:
         monkeypatch.setattr(program, "memory_of_device", lambda: memory)
         return plan.simulator.width(shape, 1e-9, plan.room)
 
-    assert [width(memory) for memory in (2**40, need[64], need[64] - 1, need[16], 1)] == [64, 64, 32, 16, 1]
+    assert [
+        width(memory) for memory in (2**40, need[64], need[64] - 1, need[16], 1)
+    ] == [64, 64, 32, 16, 1]
     assert width(2**40, replace(made, batch=1000)) == 64  # there are 100 runs
-    assert peak_bytes(shape.vmapped(1)) > 1.5 * peak_bytes(shape.vmapped(64))  # more samples at a time
+    assert peak_bytes(shape.vmapped(1)) > 1.5 * peak_bytes(
+        shape.vmapped(64)
+    )  # more samples at a time
 
 
 def test_simulate_refuses_a_point_that_does_not_fit_in_memory(monkeypatch):
     monkeypatch.setattr(machine, "memory", lambda: (2**30 / machine.SHARE, "this test"))
     with pytest.raises(
-        PointError, match=r"^d: got V=2, d=65536, m=0, which needs about \d+ MiB; allowed: 1024 MiB, 80 % of the 1280 MiB of this test"
+        PointError,
+        match=(
+            r"^d: got V=2, d=65536, m=0, which needs about \d+ MiB; allowed: 1024 MiB,"
+            r" 80 % of the 1280 MiB of this test"
+        ),
     ):
         simulate(Point(V=2, N=1, d=65536, L=1), seed=0)
 
@@ -119,10 +163,23 @@ def test_simulate_refuses_a_point_that_does_not_fit_in_memory(monkeypatch):
 def test_every_program_has_a_label_of_its_own():
     points = [
         Point(V=64, N=1024, d=16, L=8, **more)
-        for more in ({}, {"m": 20}, {"m": 20, "activation": "gelu"}, {"pool": 32}, {"diagnose": True})
+        for more in (
+            {},
+            {"m": 20},
+            {"m": 20, "activation": "gelu"},
+            {"pool": 32},
+            {"diagnose": True},
+        )
     ]
-    points += [points[0].replace(exact="full"), points[0].replace(steps=9, lr=0.1), points[0].replace(steps=9, lr=0.1, optimizer="adam")]
-    labels = [entry["program"] for entry in plan.make([(point, 0) for point in points]).describe()]
+    points += [
+        points[0].replace(exact="full"),
+        points[0].replace(steps=9, lr=0.1),
+        points[0].replace(steps=9, lr=0.1, optimizer="adam"),
+    ]
+    labels = [
+        entry["program"]
+        for entry in plan.make([(point, 0) for point in points]).describe()
+    ]
     assert len({*labels}) == len(labels) == len(points)
     assert "64x16x32 gelu" in " ".join(labels)
 
@@ -130,16 +187,26 @@ def test_every_program_has_a_label_of_its_own():
 def test_chunks_are_bounded():
     made = plan.make(grid(V=[256], d=[128], L=[64], N=[10**6, 10**7]))
     assert len(made.chunks) > 1
-    assert all(chunk.seconds <= plan.CHUNK_SECONDS or len(chunk.runs) == 1 for chunk in made.chunks)
+    assert all(
+        chunk.seconds <= plan.CHUNK_SECONDS or len(chunk.runs) == 1
+        for chunk in made.chunks
+    )
 
 
 def test_forced_bucket():
     made = plan.make(LIGHT, (300, 130, 0))
     assert [str(shape) for shape in made.peaks] == ["300x130"]
-    with pytest.raises(UsageError, match=r"--bucket: got 128x130, too small for 24 points; allowed: at least 256x128"):
+    with pytest.raises(
+        UsageError,
+        match=(
+            r"--bucket: got 128x130, too small for 24 points; allowed: at least 256x128"
+        ),
+    ):
         plan.make(LIGHT, (128, 130, 0))
     for text in ("12", "axb", "0x4", "4x4x4x4", ""):
-        with pytest.raises(UsageError, match=r"--bucket: got .*; allowed: VxD or VxDxM"):
+        with pytest.raises(
+            UsageError, match=r"--bucket: got .*; allowed: VxD or VxDxM"
+        ):
             as_sizes(text)
 
 
@@ -148,10 +215,18 @@ def test_nothing_to_do_is_a_plan_too():
     assert (made.chunks, made.flops, made.seconds, made.peak_bytes) == ((), 0, 0, 0)
 
 
-SHAPES = [Shape(32, 32, 0, "none", "counts"), Shape(2048, 64, 0, "none", "full"), Shape(64, 32, 512, "relu", "uniform")]
+SHAPES = [
+    Shape(32, 32, 0, "none", "counts"),
+    Shape(2048, 64, 0, "none", "full"),
+    Shape(64, 32, 512, "relu", "uniform"),
+]
 
 
-@pytest.mark.parametrize("shape", [SHAPES[0], *(pytest.param(shape, marks=pytest.mark.slow) for shape in SHAPES[1:])], ids=str)
+@pytest.mark.parametrize(
+    "shape",
+    [SHAPES[0], *(pytest.param(shape, marks=pytest.mark.slow) for shape in SHAPES[1:])],
+    ids=str,
+)
 def test_peak_bytes_bounds_what_the_compiler_reserves(shape):
     reserved = program.compiled(shape, 1).run.memory_analysis().temp_size_in_bytes
     assert reserved <= peak_bytes(shape) <= 8 * reserved

@@ -1,4 +1,6 @@
-"""Every reader of Parquet sees the same rows and columns in the parts of a folder, whatever grids ran into it."""
+"""Every reader of Parquet sees the same rows and columns in the parts of a folder,
+whatever grids ran into it.
+"""
 
 import random
 import re
@@ -26,8 +28,10 @@ base: {V: 16, L: 4, d: 8, n_test: 64, N: 64, exact: full}
 seeds: 2
 keep: [per]
 blocks: [{axes: {per: [1, 2], embedding: ["equicorrelated(rho=0.2)", "power_law(alpha=1)"]}, derive: {N: 32 * per}}]
-"""
-READERS = re.findall(r"^df = (.*?)(?:  #.*)?$", (ROOT / "docs/table.md").read_text(), re.M)
+"""  # noqa: E501
+READERS = re.findall(
+    r"^df = (.*?)(?:  #.*)?$", (ROOT / "docs/table.md").read_text(), re.M
+)
 """The lines of docs/table.md that read a folder."""
 
 
@@ -38,13 +42,21 @@ def frames(folder: Path) -> list[pd.DataFrame]:
     found = []
     for line in READERS:
         frame = eval(line.replace("results/quickstart", str(folder)), given)
-        frame = frame if isinstance(frame, pd.DataFrame) else pd.DataFrame(frame.to_dicts())
-        found.append(frame.sort_values(["point_id", "seed"]).reset_index(drop=True).astype(object))
+        frame = (
+            frame if isinstance(frame, pd.DataFrame) else pd.DataFrame(frame.to_dicts())
+        )
+        found.append(
+            frame.sort_values(["point_id", "seed"])
+            .reset_index(drop=True)
+            .astype(object)
+        )
     return found
 
 
 def check(folder: Path, n_rows: int, *columns: str) -> pd.DataFrame:
-    """All readers agree, and see so many rows and these columns with and without values; returns the table."""
+    """All readers agree, and see so many rows and these columns with and without
+    values; returns the table.
+    """
     whole, *others = frames(folder)
     assert len(others) == 3
     assert len(whole) == n_rows
@@ -52,7 +64,11 @@ def check(folder: Path, n_rows: int, *columns: str) -> pd.DataFrame:
         assert 0 < whole[name].notna().sum() < n_rows, name
     for frame in others:
         assert set(frame) == set(whole)
-        pd.testing.assert_frame_equal(frame[list(whole)].where(frame.notna(), None), whole.where(whole.notna(), None), check_dtype=False)
+        pd.testing.assert_frame_equal(
+            frame[list(whole)].where(frame.notna(), None),
+            whole.where(whole.notna(), None),
+            check_dtype=False,
+        )
     return whole
 
 
@@ -60,7 +76,9 @@ def check(folder: Path, n_rows: int, *columns: str) -> pd.DataFrame:
 def grid(tmp_path, monkeypatch) -> str:
     monkeypatch.chdir(tmp_path)
     Path("laws.yaml").write_text(TWO_LAWS)
-    Path("first.yaml").write_text(TWO_LAWS.replace("keep: [per]\n", "").replace(', "power_law(alpha=1)"', ""))
+    Path("first.yaml").write_text(
+        TWO_LAWS.replace("keep: [per]\n", "").replace(', "power_law(alpha=1)"', "")
+    )
     return "laws.yaml"
 
 
@@ -85,29 +103,65 @@ def test_a_grid_that_adds_columns_gives_them_to_older_parts(grid, capsys):
     assert sweep([*first, *NO_FIGURE]) == 0
     before = quiet_load("out")
     assert "embedding.alpha" not in before
-    facts = {path.name: jaxrecall.sweep.store.table.about(pq.read_schema(path)) for path in Path("out/parts").iterdir()}
-    other = ("--set", "blocks.0.axes.tokens=[zipf]", "--set", 'blocks.0.axes.embedding=["power_law(alpha=1)"]')
+    facts = {
+        path.name: jaxrecall.sweep.store.table.about(pq.read_schema(path))
+        for path in Path("out/parts").iterdir()
+    }
+    other = (
+        "--set",
+        "blocks.0.axes.tokens=[zipf]",
+        "--set",
+        'blocks.0.axes.embedding=["power_law(alpha=1)"]',
+    )
     assert sweep(["--grid", grid, "--out", "out", *other, *NO_FIGURE]) == 0
-    assert f"{len(facts)} files lack columns of other grids in the folder, and get them" in capsys.readouterr().err
+    assert (
+        f"{len(facts)} files lack columns of other grids in the folder, and get them"
+        in capsys.readouterr().err
+    )
     whole = check(Path("out"), 8, "embedding.rho", "embedding.alpha", "tokens.s", "per")
     again = whole[whole["tokens.s"].isna()][list(before)].reset_index(drop=True)
     order = ["point_id", "seed"]
-    pd.testing.assert_frame_equal(again, before.sort_values(order).reset_index(drop=True).astype(object), check_dtype=False)
+    pd.testing.assert_frame_equal(
+        again,
+        before.sort_values(order).reset_index(drop=True).astype(object),
+        check_dtype=False,
+    )
     for name, about in facts.items():  # age and axes of a part are those of its sweep
-        assert jaxrecall.sweep.store.table.about(pq.read_schema(Path("out/parts", name))) == about
+        assert (
+            jaxrecall.sweep.store.table.about(pq.read_schema(Path("out/parts", name)))
+            == about
+        )
     stamps = {path: path.stat().st_mtime_ns for path in Path("out/parts").iterdir()}
-    assert sweep([*first, *NO_FIGURE]) == 0  # a grid with fewer columns has nothing to rewrite
-    assert {path: path.stat().st_mtime_ns for path in Path("out/parts").iterdir()} == stamps
+    assert (
+        sweep([*first, *NO_FIGURE]) == 0
+    )  # a grid with fewer columns has nothing to rewrite
+    assert {
+        path: path.stat().st_mtime_ns for path in Path("out/parts").iterdir()
+    } == stamps
     assert compact(["out", "--prune"]) == 0
     assert len(quiet_load("out")) == 8
     assert sweep([*first, "--set", "seeds=3"]) == 0
     assert "table:   out/parts and out/table.parquet (6 runs" in capsys.readouterr().out
     assert (
-        len(schemas(Path("out")) | {frozenset(zip((s := pq.read_schema("out/table.parquet")).names, map(str, s.types), strict=True))}) == 1
+        len(
+            schemas(Path("out"))
+            | {
+                frozenset(
+                    zip(
+                        (s := pq.read_schema("out/table.parquet")).names,
+                        map(str, s.types),
+                        strict=True,
+                    )
+                )
+            }
+        )
+        == 1
     )
 
 
-def test_a_folder_of_an_older_version_is_read_resumed_and_rewritten(tmp_path, monkeypatch, capsys):
+def test_a_folder_of_an_older_version_is_read_resumed_and_rewritten(
+    tmp_path, monkeypatch, capsys
+):
     """It was written by commit 23eb476, whose parts differ: three laws, no union."""
     monkeypatch.chdir(tmp_path)
     with tarfile.open(ROOT / "tests/sweep/folder-of-23eb476.tar.xz") as archive:
@@ -124,12 +178,28 @@ def test_a_folder_of_an_older_version_is_read_resumed_and_rewritten(tmp_path, mo
 
 
 def test_parameters_say_what_they_mean_and_count(grid):
-    laws = ("--set", 'blocks.0.axes.embedding=["equicorrelated(rho=0.2)"]', "--set", "blocks.0.axes.embedding_out=[low_rank]")
+    laws = (
+        "--set",
+        'blocks.0.axes.embedding=["equicorrelated(rho=0.2)"]',
+        "--set",
+        "blocks.0.axes.embedding_out=[low_rank]",
+    )
     assert sweep(["--grid", grid, "--out", "out", *laws, *NO_FIGURE]) == 0
     schema = pq.read_schema(next(Path("out/parts").iterdir()))
-    told = {name: [schema.field(name).metadata.get(key) for key in (b"description", b"unit")] for name in schema.names}
-    assert told["embedding.rho"] == [b"mean inner product of two rows of one table", b"1"]
-    assert told["embedding_out.rank"] == [b"directions that the rows of a table are near to", b"directions"]
+    told = {
+        name: [
+            schema.field(name).metadata.get(key) for key in (b"description", b"unit")
+        ]
+        for name in schema.names
+    }
+    assert told["embedding.rho"] == [
+        b"mean inner product of two rows of one table",
+        b"1",
+    ]
+    assert told["embedding_out.rank"] == [
+        b"directions that the rows of a table are near to",
+        b"directions",
+    ]
     assert told["N"] == [COLUMNS["N"][1].encode(), None]
     assert told["per"] == [b"helper of the grid", None]
 
@@ -156,7 +226,10 @@ def wide(store: Store, *names: str) -> None:
     store.columns = {**COLUMNS, **dict.fromkeys(names, ("float64", ""))}
 
 
-WIDE = "def wide(store, *names): store.columns = {**COLUMNS, **{name: ('float64', '') for name in names}}\n"
+WIDE = (
+    "def wide(store, *names): store.columns = {**COLUMNS, **{name: ('float64', '') for"
+    " name in names}}\n"
+)
 
 
 def test_a_file_that_is_no_result_is_not_rewritten(tmp_path):
@@ -164,13 +237,18 @@ def test_a_file_that_is_no_result_is_not_rewritten(tmp_path):
     store.prepare({})
     store.write(rows(0, 1))
     foreign = store.parts / "foreign.parquet"
-    pq.write_table(pq.read_table(next(store.parts.iterdir())).drop_columns(["n_correct"]), foreign)
+    pq.write_table(
+        pq.read_table(next(store.parts.iterdir())).drop_columns(["n_correct"]), foreign
+    )
     before = foreign.read_bytes()
     store.columns = {**COLUMNS, "embedding.a": ("float64", "")}
     told: list[str] = []
     store.unify(told.append)
     assert foreign.read_bytes() == before
-    assert told == [f"{store.parts}: 1 files lack columns of other grids in the folder, and get them"]
+    assert told == [
+        f"{store.parts}: 1 files lack columns of other grids in the folder, and get"
+        " them"
+    ]
 
 
 @pytest.mark.system  # a dozen processes, ten of them killed
@@ -180,9 +258,16 @@ def test_ten_kills_of_a_rewrite_lose_and_double_no_row(tmp_path):
     for i in range(12):
         store.write(rows(2 * i, 2 * i + 1))
     names, seconds, n_mixed = sorted(store.parts.iterdir()), [], 0
-    body = WIDE + "store = Store(sys.argv[1]); wide(store, sys.argv[2]); print('now', flush=True); store.unify(lambda line: None)"
+    body = (
+        WIDE + "store = Store(sys.argv[1]); wide(store, sys.argv[2]); print('now',"
+        " flush=True); store.unify(lambda line: None)"
+    )
     for kill in range(11):
-        started = subprocess.Popen(script(body, store.folder, f"embedding.a{kill}"), env=environment(), stdout=subprocess.PIPE)
+        started = subprocess.Popen(
+            script(body, store.folder, f"embedding.a{kill}"),
+            env=environment(),
+            stdout=subprocess.PIPE,
+        )
         with started as process:
             assert process.stdout.readline() == b"now\n"
             start = time.monotonic()
@@ -193,13 +278,21 @@ def test_ten_kills_of_a_rewrite_lose_and_double_no_row(tmp_path):
             seconds.append(time.monotonic() - start if not kill else 0)
         n_mixed += len(schemas(store.folder)) > 1
         assert sorted(store.parts.iterdir()) == names
-        found = [pair for path in names for pair in pq.read_table(path, columns=["point_id", "seed"]).to_pylist()]
+        found = [
+            pair
+            for path in names
+            for pair in pq.read_table(path, columns=["point_id", "seed"]).to_pylist()
+        ]
         assert len(found) == len({tuple(pair.values()) for pair in found}) == 24
-        assert quiet_load(store.folder)[list(COLUMNS)].to_dict("records") == rows(*range(24))
+        assert quiet_load(store.folder)[list(COLUMNS)].to_dict("records") == rows(
+            *range(24)
+        )
     assert n_mixed >= 5  # most of them in the middle of it
     store.unify(lambda line: None)
     assert len(schemas(store.folder)) == 1
-    assert quiet_load(store.folder)[list(COLUMNS)].to_dict("records") == rows(*range(24))
+    assert quiet_load(store.folder)[list(COLUMNS)].to_dict("records") == rows(
+        *range(24)
+    )
 
 
 def test_two_sweeps_of_different_columns_leave_one_schema(tmp_path):
@@ -217,7 +310,10 @@ for i in range(int(sys.argv[3]), int(sys.argv[3]) + 10):
 store.unify(lambda line: None)
 """
     )
-    calls = [script(body, store.folder, f"embedding.{name}", first) for name, first in (("a", 10), ("b", 20))]
+    calls = [
+        script(body, store.folder, f"embedding.{name}", first)
+        for name, first in (("a", 10), ("b", 20))
+    ]
     both = [subprocess.Popen(call, env=environment()) for call in calls]
     assert [process.wait() for process in both] == [0, 0]
     assert len(schemas(store.folder)) == 1

@@ -1,4 +1,6 @@
-"""Threshold search: how a cell spends its runs, and whole searches that are killed, resumed and given odd folders."""
+"""Threshold search: how a cell spends its runs, and whole searches that are killed,
+resumed and given odd folders.
+"""
 
 import contextlib
 import io
@@ -48,24 +50,58 @@ def lattice(low, high, real=False):
 
 
 class Cell:
-    """A synthetic cell: accuracy of (N, seed), with a shift and a plateau of each seed and a shift of each run."""
+    """A synthetic cell: accuracy of (N, seed), with a shift and a plateau of each seed
+    and a shift of each run.
+    """
 
-    def __init__(self, key=0, middle=7.5, slope=1.2, spread=0.35, noise=0.3, top=1.0, chance=0.02):
-        self.key, self.middle, self.slope, self.spread, self.noise, self.top, self.chance = key, middle, slope, spread, noise, top, chance
+    def __init__(
+        self, key=0, middle=7.5, slope=1.2, spread=0.35, noise=0.3, top=1.0, chance=0.02
+    ):
+        (
+            self.key,
+            self.middle,
+            self.slope,
+            self.spread,
+            self.noise,
+            self.top,
+            self.chance,
+        ) = (
+            key,
+            middle,
+            slope,
+            spread,
+            noise,
+            top,
+            chance,
+        )
 
     def accuracy(self, N, seed):
         shift = self.spread * np.random.default_rng([self.key, seed]).normal()
         run = np.random.default_rng([self.key, seed, N])
-        p = expit(self.slope * (math.log(N) - self.middle - shift - self.noise * run.normal()))
-        return float(run.binomial(2048, self.chance + (self.top - self.chance) * p) / 2048)
+        p = expit(
+            self.slope * (math.log(N) - self.middle - shift - self.noise * run.normal())
+        )
+        return float(
+            run.binomial(2048, self.chance + (self.top - self.chance) * p) / 2048
+        )
 
     def truth(self, theta):
-        z = np.random.default_rng(0).normal(size=100_000) * math.hypot(self.spread, self.noise)
+        z = np.random.default_rng(0).normal(size=100_000) * math.hypot(
+            self.spread, self.noise
+        )
         x = np.linspace(self.middle - 3, self.middle + 4, 400)
-        mean = [np.mean(self.chance + (self.top - self.chance) * expit(self.slope * (y - self.middle - z))) for y in x]
+        mean = [
+            np.mean(
+                self.chance
+                + (self.top - self.chance) * expit(self.slope * (y - self.middle - z))
+            )
+            for y in x
+        ]
         return float(np.interp(theta, mean, x))
 
-    def search(self, theta=0.5, low=64, high=2**17, width=0.5, max_runs=2000, seeds=range(300)):
+    def search(
+        self, theta=0.5, low=64, high=2**17, width=0.5, max_runs=2000, seeds=range(300)
+    ):
         search = CellSearch(Target(theta, lattice(low, high), width, max_runs, seeds))
         while search.pending:
             search.update([self.accuracy(*run) for run in search.pending])
@@ -84,19 +120,38 @@ def test_the_search_finds_the_crossing_and_its_intervals_hold(theta, width):
 
 
 def test_narrow_intervals_along_a_size_come_from_levels_nearer_to_the_crossing():
-    """So that the bend of the curve shows less: here logit accuracy is a parabola in the logarithm of the level."""
+    """So that the bend of the curve shows less: here logit accuracy is a parabola in
+    the logarithm of the level.
+    """
     z = 0.02 * np.random.default_rng(0).normal(size=(500, 200))
     off, away = {}, {}
     for axis, width in (("N", 0.1), ("d", 0.1), ("d", 0.25)):
-        target = Target(0.5, lattice(2, 512), width, 1000, range(500), farthest=farthest(axis, width))
+        target = Target(
+            0.5,
+            lattice(2, 512),
+            width,
+            1000,
+            range(500),
+            farthest=farthest(axis, width),
+        )
         search = CellSearch(target)
         while search.pending:
             x = [math.log(d / 30) for d, _ in search.pending]
-            shifts = [z[seed, round(20 * value)] for value, (_, seed) in zip(x, search.pending, strict=True)]
-            search.update([float(expit(2.5 * y + 0.8 * y**2 + shift)) for y, shift in zip(x, shifts, strict=True)])
+            shifts = [
+                z[seed, round(20 * value)]
+                for value, (_, seed) in zip(x, search.pending, strict=True)
+            ]
+            search.update(
+                [
+                    float(expit(2.5 * y + 0.8 * y**2 + shift))
+                    for y, shift in zip(x, shifts, strict=True)
+                ]
+            )
         assert search.result.outcome == "found"
         off[axis, width] = abs(search.result.threshold.log_x - math.log(30))
-        away[axis, width] = max(abs(math.log(d / 30)) for d, seed in search.completed if seed == 11)
+        away[axis, width] = max(
+            abs(math.log(d / 30)) for d, seed in search.completed if seed == 11
+        )
     assert off["d", 0.1] < 0.7 * off["N", 0.1]
     assert off["d", 0.1] < 0.011
     assert away["d", 0.1] < 0.2 < away["N", 0.1] == away["d", 0.25]
@@ -107,7 +162,11 @@ def test_the_search_is_eight_times_cheaper_than_a_dense_grid_at_equal_width():
     ratios = []
     for key in range(30):
         cell = Cell(key)
-        rows = [(math.log(N), s, cell.accuracy(N, s)) for N in map(int, levels) for s in range(16)]
+        rows = [
+            (math.log(N), s, cell.accuracy(N, s))
+            for N in map(int, levels)
+            for s in range(16)
+        ]
         dense = of_runs(*zip(*rows, strict=True)).crossing(0.5)
         searched = cell.search(width=dense.width)
         ratios.append(16 * levels.sum() / sum(N for N, _ in searched.completed))
@@ -122,7 +181,10 @@ def test_the_search_is_eight_times_cheaper_than_a_dense_grid_at_equal_width():
         ("plateau", {"middle": 30}),  # flat at chance
         ("right", {"middle": 13}),
         ("left", {"middle": 0}),
-        ("found", {"top": 0.6}),  # seeds that level off below theta are among those that do not
+        (
+            "found",
+            {"top": 0.6},
+        ),  # seeds that level off below theta are among those that do not
         ("found", {"slope": 20, "spread": 0.02, "noise": 0.01}),
         ("found", {"middle": math.log(2**17) - 1.5}),
     ],
@@ -132,7 +194,9 @@ def test_outcomes(outcome, of):
         search = Cell(key, **of).search()
         assert search.result.outcome == outcome
         assert (search.result.threshold is None) == (outcome != "found")
-        assert len(set(search.completed)) == len(search.completed) == len(search.accuracy)
+        assert (
+            len(set(search.completed)) == len(search.completed) == len(search.accuracy)
+        )
         assert all(64 <= N <= 2**17 for N, _ in search.completed)
 
 
@@ -143,17 +207,35 @@ def test_a_curve_that_never_crosses_costs_a_few_runs_at_the_end():
 @pytest.mark.parametrize("top", [0.47, 0.5])
 def test_a_curve_that_stays_just_below_theta_is_told_before_the_seeds_are_used_up(top):
     searches = [Cell(key, top=top, spread=0.6, noise=0.5).search() for key in range(15)]
-    assert {search.result.outcome for search in searches} <= {"right", "plateau", "found"}
-    assert np.median([sum(N for N, _ in search.completed) for search in searches]) < 50 * 2**17  # of 300 seeds
+    assert {search.result.outcome for search in searches} <= {
+        "right",
+        "plateau",
+        "found",
+    }
+    assert (
+        np.median([sum(N for N, _ in search.completed) for search in searches])
+        < 50 * 2**17
+    )  # of 300 seeds
 
 
 def test_seeds_and_budget_have_a_critical_value_and_other_cells_are_undecided():
     """Accuracy levels off near theta, and eight seeds cannot tell on which side."""
-    results = [Cell(key, top=0.52, spread=0.6, noise=0.5).search(seeds=range(8)).result for key in range(40)]
-    results += [Cell(key, spread=0.6, noise=0.5).search(max_runs=30 + key).result for key in range(10)]
+    results = [
+        Cell(key, top=0.52, spread=0.6, noise=0.5).search(seeds=range(8)).result
+        for key in range(40)
+    ]
+    results += [
+        Cell(key, spread=0.6, noise=0.5).search(max_runs=30 + key).result
+        for key in range(10)
+    ]
     assert {result.outcome for result in results} == {"seeds", "budget", "undecided"}
-    assert all((result.threshold is None) == (result.outcome == "undecided") for result in results)
-    assert all(math.isfinite(result.threshold.log_x) for result in results if result.threshold)
+    assert all(
+        (result.threshold is None) == (result.outcome == "undecided")
+        for result in results
+    )
+    assert all(
+        math.isfinite(result.threshold.log_x) for result in results if result.threshold
+    )
 
 
 def test_it_stops_at_the_budget_and_when_seeds_are_used_up():
@@ -197,7 +279,11 @@ def test_a_search_repeats_and_a_narrower_one_goes_on_where_the_wider_stopped():
 def test_searches_from_elsewhere_meet_on_the_same_levels():
     lattice = {level(k) for k in range(32, 240)}
     assert len(lattice) == 208
-    assert {N for low in (16, 50, 64, 777) for N, _ in Cell().search(low=low, high=100_000).completed} <= lattice
+    assert {
+        N
+        for low in (16, 50, 64, 777)
+        for N, _ in Cell().search(low=low, high=100_000).completed
+    } <= lattice
     assert level(6 * PER_OCTAVE) == 64
 
 
@@ -208,21 +294,36 @@ class Falling(Cell):
         return 1 - super().accuracy(N, seed)
 
     def search(self, theta=0.5, rises=False, checks=False, **of):
-        search = CellSearch(Target(theta, lattice(64, 2**17), 0.5, 2000, range(300), rises, checks))
+        search = CellSearch(
+            Target(theta, lattice(64, 2**17), 0.5, 2000, range(300), rises, checks)
+        )
         while search.pending:
             search.update([self.accuracy(*run) for run in search.pending])
         return search
 
 
-@pytest.mark.parametrize(("theta", "of"), [(0.5, {}), (0.75, {}), (0.5, {"middle": 0}), (0.5, {"middle": 13}), (0.5, {"top": 0.35})])
+@pytest.mark.parametrize(
+    ("theta", "of"),
+    [
+        (0.5, {}),
+        (0.75, {}),
+        (0.5, {"middle": 0}),
+        (0.5, {"middle": 13}),
+        (0.5, {"top": 0.35}),
+    ],
+)
 def test_a_falling_axis_is_the_mirror_of_a_rising_one(theta, of):
-    """Not one run more, and the same numbers: left is below the range and right beyond it in both."""
+    """Not one run more, and the same numbers: left is below the range and right beyond
+    it in both.
+    """
     rising, falling = Cell(3, **of).search(1 - theta), Falling(3, **of).search(theta)
     assert falling.completed == rising.completed
     assert falling.result.outcome == rising.result.outcome
     assert (falling.result.threshold is None) == (rising.result.threshold is None)
     if rising.result.threshold:
-        assert falling.result.threshold[:5] == pytest.approx(rising.result.threshold[:5])
+        assert falling.result.threshold[:5] == pytest.approx(
+            rising.result.threshold[:5]
+        )
 
 
 @pytest.mark.parametrize("middle", [7, 5.5])
@@ -241,12 +342,21 @@ def test_levels_are_distinct_whole_numbers_near_those_of_every_other_range(low, 
     assert [*found.values()] == sorted({*found.values()})
     assert {*found.values()} <= {*wide.values()}
     assert {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 15, 16} <= {*wide.values()}
-    assert all(low <= value <= high and abs(value - 2 ** (k / 8)) <= 0.5 for k, value in found.items())
-    assert lattice(low, high, real=True) == {k: 2 ** (k / 8) for k in range(math.ceil(8 * math.log2(low)), int(8 * math.log2(high)) + 1)}
+    assert all(
+        low <= value <= high and abs(value - 2 ** (k / 8)) <= 0.5
+        for k, value in found.items()
+    )
+    assert lattice(low, high, real=True) == {
+        k: 2 ** (k / 8)
+        for k in range(math.ceil(8 * math.log2(low)), int(8 * math.log2(high)) + 1)
+    }
 
 
 def test_neighbouring_whole_numbers_around_the_crossing_are_enough():
-    cell, target = Cell(2, middle=math.log(2.5), slope=2.5), Target(0.5, lattice(1, 64), 0.01, 2000, range(1000))
+    cell, target = (
+        Cell(2, middle=math.log(2.5), slope=2.5),
+        Target(0.5, lattice(1, 64), 0.01, 2000, range(1000)),
+    )
     search = CellSearch(target)
     while search.pending:
         search.update([cell.accuracy(*run) for run in search.pending])
@@ -269,7 +379,10 @@ blocks:
 """
 
 
-MANY = "blocks: [{axes: {V: [20, 200, 300], d: [32], L: [2]}}, {axes: {V: [2000], d: [256], m: [512], L: [4]}}]"
+MANY = (
+    "blocks: [{axes: {V: [20, 200, 300], d: [32], L: [2]}}, {axes: {V: [2000], d:"
+    " [256], m: [512], L: [4]}}]"
+)
 
 
 ONE_PROGRAM = ("--bucket", "32x16")
@@ -284,13 +397,17 @@ def grid(tmp_path, monkeypatch):
 
 
 def search(*sets, out):
-    """The search of the grid with these settings, as the command runs it, without its table and figure."""
+    """The search of the grid with these settings, as the command runs it, without its
+    table and figure.
+    """
     job = prepare(read_grid("tiny.yaml", sets), out, pad_to=(32, 16, 0))
     assert carry_out(job, execute, None, Interrupts()).exit_code == 0
 
 
 class Searched(NamedTuple):
-    """A search that ran once: its folder, what it printed and how many programs it compiled."""
+    """A search that ran once: its folder, what it printed and how many programs it
+    compiled.
+    """
 
     folder: Path
     out: str
@@ -305,7 +422,11 @@ def searched(tmp_path_factory):
     programs = program._compiled.cache_info().misses
     with contextlib.chdir(there), contextlib.redirect_stdout(printed):
         assert main(["--grid", "tiny.yaml", *ONE_PROGRAM]) == 0
-    return Searched(there / "results/tiny", printed.getvalue(), program._compiled.cache_info().misses - programs)
+    return Searched(
+        there / "results/tiny",
+        printed.getvalue(),
+        program._compiled.cache_info().misses - programs,
+    )
 
 
 def facts(capsys, *argv):
@@ -325,12 +446,22 @@ def ran(folder, where="seed >= 0"):
 
 def test_from_grid_to_thresholds_and_again(grid, searched, capsys):
     before = facts(capsys, *grid)
-    assert [before[k] for k in ("points", "searches", "finished", "runs", "done", "todo", "programs")] == [6, 6, 0, 900, 0, 900, 1]
+    assert [
+        before[k]
+        for k in ("points", "searches", "finished", "runs", "done", "todo", "programs")
+    ] == [6, 6, 0, 900, 0, 900, 1]
     assert main([*grid, "--dry-run"]) == 0
-    times = re.search(r"about (\S+) s if cells cross in the middle of the range, (\S+) s if every run", capsys.readouterr().out)
+    times = re.search(
+        r"about (\S+) s if cells cross in the middle of the range, (\S+) s if"
+        r" every run",
+        capsys.readouterr().out,
+    )
     assert times
     assert 0 < float(times[1]) < float(times[2])
-    for axes, cells in (("{d: [2, 12], L: [3]}", "2 cells"), ("{d: [2], L: [3]}", "1 cell")):
+    for axes, cells in (
+        ("{d: [2, 12], L: [3]}", "2 cells"),
+        ("{d: [2], L: [3]}", "1 cell"),
+    ):
         assert main([*grid, "--dry-run", "--set", f"blocks.0.axes={axes}"]) == 0
         assert f"in {cells}, 0 of" in capsys.readouterr().out
     assert searched.programs <= 2  # guarded and full
@@ -339,26 +470,41 @@ def test_from_grid_to_thresholds_and_again(grid, searched, capsys):
     shutil.copytree(searched.folder, "results/tiny")
     assert Path("results/tiny/accuracy.png").exists()
     cells = report("results/tiny")
-    assert [(cell["d"], cell["L"]) for cell in cells] == [(d, L) for d in (2, 12, 15) for L in (2, 3)]
+    assert [(cell["d"], cell["L"]) for cell in cells] == [
+        (d, L) for d in (2, 12, 15) for L in (2, 3)
+    ]
     assert [cell["outcome"] for cell in cells] == ["plateau"] * 2 + ["found"] * 4
     assert all(cell["N_star"] is None for cell in cells[:2])
-    assert all(16 <= cell["lo"] < cell["N_star"] < cell["hi"] <= 1024 for cell in cells[2:])
+    assert all(
+        16 <= cell["lo"] < cell["N_star"] < cell["hi"] <= 1024 for cell in cells[2:]
+    )
     assert all(math.log(cell["hi"] / cell["lo"]) <= 1 for cell in cells[2:])
     frame = load("results/tiny")
     assert len(frame) == sum(cell["runs"] for cell in cells)
     assert frame["N"].sum() == sum(cell["samples"] for cell in cells)
     rows = frame[(frame.d == 12) & (frame.L == 3)]
     again = of_runs(np.log(rows.N), rows.seed, rows.accuracy).crossing(0.5)
-    assert np.exp(again[:3]) == pytest.approx([cells[3][name] for name in ("N_star", "lo", "hi")])
+    assert np.exp(again[:3]) == pytest.approx(
+        [cells[3][name] for name in ("N_star", "lo", "hi")]
+    )
 
     after = facts(capsys, *grid)
-    assert [after[k] for k in ("finished", "runs", "done", "todo", "est_seconds")] == [6, len(frame), len(frame), 0, 0]
+    assert [after[k] for k in ("finished", "runs", "done", "todo", "est_seconds")] == [
+        6,
+        len(frame),
+        len(frame),
+        0,
+        0,
+    ]
     told = survey("results/tiny")
     assert (told["done"], told["todo"], told["command"]) == (len(frame), 0, None)
     assert "6 of 6 finished" in told["remark"]
     parts = set(Path("results/tiny/parts").iterdir())
     assert main([*grid]) == 0
-    assert f"nothing to do: all {len(frame)} runs are in results/tiny" in capsys.readouterr().out
+    assert (
+        f"nothing to do: all {len(frame)} runs are in results/tiny"
+        in capsys.readouterr().out
+    )
     assert set(Path("results/tiny/parts").iterdir()) == parts
     assert report("results/tiny") == cells
 
@@ -370,12 +516,18 @@ def test_every_outcome_of_a_table_is_explained(grid):
 
 
 def test_rows_that_are_there_save_runs_and_change_nothing(grid, searched):
-    levels = "blocks: [{axes: {d: [2, 12], L: [3], N: [16, 23, 64, 100, 128, 181, 1024]}}]"
+    levels = (
+        "blocks: [{axes: {d: [2, 12], L: [3], N: [16, 23, 64, 100, 128, 181, 1024]}}]"
+    )
     Path("dense.yaml").write_text(GRID.split("search:")[0].replace("60", "3") + levels)
-    assert main(["--grid", "dense.yaml", *ONE_PROGRAM, "--out", "other", *NO_FIGURE]) == 0
+    assert (
+        main(["--grid", "dense.yaml", *ONE_PROGRAM, "--out", "other", *NO_FIGURE]) == 0
+    )
     there = ran("other")
     search("blocks.0.axes={d: [2, 12], L: [3]}", out="other")
-    assert [cell | {"L": 3} for cell in report("other")] == [cell for cell in report(searched.folder) if cell["L"] == 3][:2]
+    assert [cell | {"L": 3} for cell in report("other")] == [
+        cell for cell in report(searched.folder) if cell["L"] == 3
+    ][:2]
     alone = ran(searched.folder, "d < 15 and L == 3")
     assert ran("other") - there == alone - there
     assert alone & there
@@ -386,20 +538,41 @@ def test_several_thetas_share_their_rows(grid, searched):
     cells = report("both")
     assert [cell["theta"] for cell in cells] == [0.45, 0.5] * 2
     assert cells[2]["N_star"] < cells[3]["N_star"]
-    assert [cell | {"L": 3} for cell in cells[1::2]] == [cell for cell in report(searched.folder) if cell["L"] == 3][:2]
+    assert [cell | {"L": 3} for cell in cells[1::2]] == [
+        cell for cell in report(searched.folder) if cell["L"] == 3
+    ][:2]
     assert len(load("both")) < sum(cell["runs"] for cell in cells)
 
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory):
     """With a folder of compiled programs, so that the processes below compile once."""
-    return {**os.environ, "PYTHONPATH": str(ROOT), "JAXRECALL_CACHE": str(tmp_path_factory.mktemp("cache"))}
+    return {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "JAXRECALL_CACHE": str(tmp_path_factory.mktemp("cache")),
+    }
 
 
 @pytest.mark.system
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGKILL, -9), pytest.param(signal.SIGTERM, 130, marks=pytest.mark.slow)])
-def test_a_search_that_is_stopped_ends_with_the_same_rows(grid, environment, capsys, number, code):
-    long = [*grid, "--set", "base.n_test=20000", "--set", "search.width=0.5", "--set", "search.max_runs=400", "--set", "seeds.count=150"]
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [(signal.SIGKILL, -9), pytest.param(signal.SIGTERM, 130, marks=pytest.mark.slow)],
+)
+def test_a_search_that_is_stopped_ends_with_the_same_rows(
+    grid, environment, capsys, number, code
+):
+    long = [
+        *grid,
+        "--set",
+        "base.n_test=20000",
+        "--set",
+        "search.width=0.5",
+        "--set",
+        "search.max_runs=400",
+        "--set",
+        "seeds.count=150",
+    ]
     search = subprocess.Popen(
         [sys.executable, "-m", "jaxrecall.sweep", *long, "--out", "stopped"],
         stdout=subprocess.PIPE,
@@ -408,7 +581,11 @@ def test_a_search_that_is_stopped_ends_with_the_same_rows(grid, environment, cap
         env=environment,
     )
     parts, deadline = Path("stopped/parts"), time.monotonic() + 300
-    while len(list(parts.glob("*.parquet"))) < 6 and search.poll() is None and time.monotonic() < deadline:
+    while (
+        len(list(parts.glob("*.parquet"))) < 6
+        and search.poll() is None
+        and time.monotonic() < deadline
+    ):
         time.sleep(0.002)
     search.send_signal(number)
     _, err = search.communicate(timeout=60)
@@ -432,10 +609,12 @@ jax.numpy.zeros(3)
 size = int(next(line for line in open("/proc/self/status") if line.startswith("VmSize")).split()[1]) * 1024
 resource.setrlimit(resource.RLIMIT_AS, (size + 4 * 10**9,) * 2)  # a real lack of memory: one program asks for more
 sys.exit(main(sys.argv[1:]))
-"""
+"""  # noqa: E501
 
 
-def test_a_signal_between_two_rounds_leaves_the_count_of_runs_right(grid, capsys, monkeypatch):
+def test_a_signal_between_two_rounds_leaves_the_count_of_runs_right(
+    grid, capsys, monkeypatch
+):
     update = Rounds.update
 
     def then_signal(self, accuracy) -> None:
@@ -450,10 +629,18 @@ def test_a_signal_between_two_rounds_leaves_the_count_of_runs_right(grid, capsys
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs RLIMIT_AS and /proc, which this system lacks")
+@pytest.mark.skipif(
+    not sys.platform.startswith("linux"),
+    reason="needs RLIMIT_AS and /proc, which this system lacks",
+)
 def test_a_cell_that_fails_waits_and_the_others_are_found(grid, environment):
-    blocks = "blocks: [{axes: {zip: {V: [16, 65000], d: [24, 4000]}}, derive: {L: 2}}]\nlimits: {max_bytes: 1TiB}\n"
-    Path("fails.yaml").write_text(GRID.split("blocks")[0].replace("V: 8, ", "") + blocks)
+    blocks = (
+        "blocks: [{axes: {zip: {V: [16, 65000], d: [24, 4000]}}, derive: {L:"
+        " 2}}]\nlimits: {max_bytes: 1TiB}\n"
+    )
+    Path("fails.yaml").write_text(
+        GRID.split("blocks")[0].replace("V: 8, ", "") + blocks
+    )
     done = subprocess.run(
         [sys.executable, "-c", FAILS, "--grid", "fails.yaml", "--out", "fails"],
         capture_output=True,
@@ -467,12 +654,40 @@ def test_a_cell_that_fails_waits_and_the_others_are_found(grid, environment):
 
 
 def test_a_nonfinite_cell_is_reported(grid):
-    assert main([*grid, "--set", "base.eta=1e300", "--set", "base.gamma=1.0", "--set", "blocks.0.axes.d=12"]) == 0
-    assert {(cell["outcome"], cell["runs"], cell["N_star"]) for cell in report("results/tiny")} == {("nonfinite", 1, None)}
+    assert (
+        main(
+            [
+                *grid,
+                "--set",
+                "base.eta=1e300",
+                "--set",
+                "base.gamma=1.0",
+                "--set",
+                "blocks.0.axes.d=12",
+            ]
+        )
+        == 0
+    )
+    assert {
+        (cell["outcome"], cell["runs"], cell["N_star"])
+        for cell in report("results/tiny")
+    } == {("nonfinite", 1, None)}
 
 
 def test_events_for_machines(grid, capsys):
-    assert main([*grid, "--json-log", "--set", "blocks.0.axes.d=12", "--set", "search.max_runs=40"]) == 0
+    assert (
+        main(
+            [
+                *grid,
+                "--json-log",
+                "--set",
+                "blocks.0.axes.d=12",
+                "--set",
+                "search.max_runs=40",
+            ]
+        )
+        == 0
+    )
     events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     kinds = [event["event"] for event in events]
     assert (kinds[0], kinds[-3:]) == ("start", ["search", "picture", "done"])
@@ -483,14 +698,18 @@ def test_events_for_machines(grid, capsys):
 
 def test_a_cell_stays_in_its_program_whatever_the_round(tmp_path):
     path = tmp_path / "many.yaml"
-    path.write_text(GRID.split("blocks")[0].replace("V: 8, ", "").replace("1024", "1048576") + MANY)
+    path.write_text(
+        GRID.split("blocks")[0].replace("V: 8, ", "").replace("1024", "1048576") + MANY
+    )
     job, plans = prepare(read_grid(path), tmp_path / "out"), []
 
     def execute(plan, record):
         plans.append(plan)
         runs = [run for chunk in plan.chunks for run in chunk.runs]
         done = [run for run in runs if run.point.V != 300]  # those fail
-        accuracy = {run.id: Cell(run.point.V).accuracy(run.point.N, run.seed) for run in done}
+        accuracy = {
+            run.id: Cell(run.point.V).accuracy(run.point.N, run.seed) for run in done
+        }
         record.runs += len(done)
         record.failures += ["V = 300"] * (len(done) < len(runs))
         record.accuracy |= accuracy
@@ -500,8 +719,13 @@ def test_a_cell_stays_in_its_program_whatever_the_round(tmp_path):
     assert (record.runs, len(record.failures)) == (len(rounds.used), 1)
     assert record.accuracy.keys() == rounds.used
     assert rounds.finished == 3
-    assert json.loads((tmp_path / "out/search.json").read_text())["cells"] == rounds.report()["cells"]
-    assert [cell.search.result and cell.search.result.outcome for cell in rounds.cells] == ["found", "found", None, "found"]
+    assert (
+        json.loads((tmp_path / "out/search.json").read_text())["cells"]
+        == rounds.report()["cells"]
+    )
+    assert [
+        cell.search.result and cell.search.result.outcome for cell in rounds.cells
+    ] == ["found", "found", None, "found"]
     assert len(rounds.guess.peaks) > 1
     homes = {}
     for plan in plans:
@@ -529,7 +753,9 @@ def along(tmp_path, *sets):
     return read_grid(path, sets)
 
 
-def test_a_search_along_d_that_is_stopped_ends_with_the_same_table(tmp_path, monkeypatch):
+def test_a_search_along_d_that_is_stopped_ends_with_the_same_table(
+    tmp_path, monkeypatch
+):
     """Along d, where sizes and so programs differ from level to level."""
     monkeypatch.chdir(tmp_path)
     Path("along.yaml").write_text(ALONG)
@@ -547,11 +773,17 @@ def test_a_search_along_d_that_is_stopped_ends_with_the_same_table(tmp_path, mon
             os.kill(os.getpid(), signal.SIGTERM)
 
     monkeypatch.setattr(Rounds, "update", then_signal)
-    assert [main(["--grid", "along.yaml", "--out", "stopped"]) for _ in range(3)] == [130, 130, 0]
+    assert [main(["--grid", "along.yaml", "--out", "stopped"]) for _ in range(3)] == [
+        130,
+        130,
+        0,
+    ]
     assert report("stopped") == report("whole")
     assert ran("stopped") == ran("whole")
     cells = report("whole")
-    assert [(cell["V"], cell["axis"], cell["outcome"], cell["N_star"]) for cell in cells] == [
+    assert [
+        (cell["V"], cell["axis"], cell["outcome"], cell["N_star"]) for cell in cells
+    ] == [
         (8, "d", "found", None),
         (16, "d", "found", None),
     ]
@@ -564,31 +796,87 @@ def test_a_search_along_d_that_is_stopped_ends_with_the_same_table(tmp_path, mon
 
 
 def test_rows_of_cells_follow_the_axis(tmp_path):
-    grid = along(tmp_path, "blocks=[{axes: {d: [4, 8], ratio: [8, 16]}, derive: {N: ratio * V}}]", "search={axis: V, to: 64}")
+    grid = along(
+        tmp_path,
+        "blocks=[{axes: {d: [4, 8], ratio: [8, 16]}, derive: {N: ratio * V}}]",
+        "search={axis: V, to: 64}",
+    )
     rounds = Rounds(grid, {})
-    assert [(row["d"], row["ratio"], row["axis"]) for row in rounds.table()] == [(4, 8, "V"), (4, 16, "V"), (8, 8, "V"), (8, 16, "V")]
+    assert [(row["d"], row["ratio"], row["axis"]) for row in rounds.table()] == [
+        (4, 8, "V"),
+        (4, 16, "V"),
+        (8, 8, "V"),
+        (8, 16, "V"),
+    ]
     assert grid.axes == ("d", "V")
-    assert all(point.N == ratio * V for cell, ratio in zip(rounds.cells, (8, 16) * 2, strict=True) for V, point in cell.points.items())
-    assert {*rounds.cells[0].points} == {8, 9, 10, 11, 12, 13, 15, 16, 17, 19, 21, 23, 25, 27, 29, 32, 35, 38, 41, 45, 49, 54, 59, 64}
+    assert all(
+        point.N == ratio * V
+        for cell, ratio in zip(rounds.cells, (8, 16) * 2, strict=True)
+        for V, point in cell.points.items()
+    )
+    assert {*rounds.cells[0].points} == {
+        8,
+        9,
+        10,
+        11,
+        12,
+        13,
+        15,
+        16,
+        17,
+        19,
+        21,
+        23,
+        25,
+        27,
+        29,
+        32,
+        35,
+        38,
+        41,
+        45,
+        49,
+        54,
+        59,
+        64,
+    }
     assert all(not {"V", "N"} & row["point"].keys() for row in rounds.report()["cells"])
 
 
 def test_a_helper_axis_leaves_out_an_m_of_0_and_points_that_repeat(tmp_path):
     grid = along(
-        tmp_path, "blocks=[{axes: {d: [4, 48]}, derive: {N: 512, m: md // d}}]", "search={axis: md, from: 2, to: 256}", "base.V=16"
+        tmp_path,
+        "blocks=[{axes: {d: [4, 48]}, derive: {N: 512, m: md // d}}]",
+        "search={axis: md, from: 2, to: 256}",
+        "base.V=16",
     )
     cells = Rounds(grid, {}).cells
     assert [[*cell.points][:3] for cell in cells] == [[4, 8, 12], [49, 99, 152]]
-    assert all([point.m for point in cell.points.values()] == sorted({point.m for point in cell.points.values()}) for cell in cells)
-    assert [cell.warning for cell in cells] == ["bounded by m: only 4 to 256 are valid", "bounded by m: only 49 to 256 are valid"]
+    assert all(
+        [point.m for point in cell.points.values()]
+        == sorted({point.m for point in cell.points.values()})
+        for cell in cells
+    )
+    assert [cell.warning for cell in cells] == [
+        "bounded by m: only 4 to 256 are valid",
+        "bounded by m: only 49 to 256 are valid",
+    ]
     assert grid.axes == ("d", "m")
 
 
 @pytest.mark.parametrize(
     ("sets", "levels", "bounded"),
     [
-        (["base.embedding=orthogonal"], (10, 128), "bounded by d: only 10 to 128 are valid"),
-        (["blocks.0.where=[d >= V]"], (8, 128), "bounded by where: only 8 to 128 are valid"),
+        (
+            ["base.embedding=orthogonal"],
+            (10, 128),
+            "bounded by d: only 10 to 128 are valid",
+        ),
+        (
+            ["blocks.0.where=[d >= V]"],
+            (8, 128),
+            "bounded by where: only 8 to 128 are valid",
+        ),
         ([], (2, 128), ""),
     ],
 )
@@ -603,13 +891,27 @@ def test_the_valid_part_of_a_range_is_searched(tmp_path, sets, levels, bounded):
     [
         (
             ["base.embedding=orthogonal", "blocks.0.axes.V=256"],
-            "search: 1 of 1 point cannot be simulated, the first at V=256: d: no level between",
+            (
+                "search: 1 of 1 point cannot be simulated, the first at V=256: d: no"
+                " level between"
+            ),
         ),
-        (["search={axis: d, from: 33, to: 34}"], "d: no level between search.from and search.to is valid"),
-        (["search.axis=md"], "search.axis: got 'md'; did you mean m?; allowed: V, N, L, label_noise, pool, d, m,"),
+        (
+            ["search={axis: d, from: 33, to: 34}"],
+            "d: no level between search.from and search.to is valid",
+        ),
+        (
+            ["search.axis=md"],
+            (
+                "search.axis: got 'md'; did you mean m?; allowed: V, N, L, label_noise,"
+                " pool, d, m,"
+            ),
+        ),
     ],
 )
-def test_a_range_without_a_level_and_an_axis_that_nothing_follows_are_refused(tmp_path, sets, told):
+def test_a_range_without_a_level_and_an_axis_that_nothing_follows_are_refused(
+    tmp_path, sets, told
+):
     with pytest.raises(GridError) as error:
         along(tmp_path, *sets)
     (line,) = error.value.lines
@@ -620,10 +922,17 @@ def test_programs_of_a_range_of_64_are_two(tmp_path):
     """Not one for each size: with what runs fall back on four."""
     many = {"V": (16, 1024), "d": (2, 128), "m": (16, 1024)}
     for axis, (low, high) in many.items():
-        sets = ["blocks=[{axes: {eta: [0.001, 0.002]}, derive: {N: 4096}}]", f"search={{axis: {axis}, from: {low}, to: {high}}}"]
-        grid = along(tmp_path, *sets, *(f"base.{name}=32" for name in {"V", "d"} - {axis}))
+        sets = [
+            "blocks=[{axes: {eta: [0.001, 0.002]}, derive: {N: 4096}}]",
+            f"search={{axis: {axis}, from: {low}, to: {high}}}",
+        ]
+        grid = along(
+            tmp_path, *sets, *(f"base.{name}=32" for name in {"V", "d"} - {axis})
+        )
         rounds = Rounds(grid, {})
-        assert 1 <= len({(shape.V, shape.d, shape.m) for shape in rounds.guess.peaks}) <= 2
+        assert (
+            1 <= len({(shape.V, shape.d, shape.m) for shape in rounds.guess.peaks}) <= 2
+        )
         assert len(rounds.guess.peaks) <= 4
         cell = rounds.cells[0]
         assert cell.tiers[-1] == max(cell.points)
@@ -631,20 +940,35 @@ def test_programs_of_a_range_of_64_are_two(tmp_path):
 
 
 BAD = {
-    "search.axis=foo": "--set search.axis=foo: search.axis: got 'foo'; allowed: V, N, L,",
+    "search.axis=foo": (
+        "--set search.axis=foo: search.axis: got 'foo'; allowed: V, N, L,"
+    ),
     "search.axis=embedding": "search.axis: got 'embedding'; allowed: V, N, L,",
-    "search.axis=gama": "search.axis: got 'gama'; did you mean gamma?; allowed: V, N, L,",
-    "search={axis: eta} base.N=64": "search: got no from; needed with axis eta: from and to, the ends of the range",
-    "search={axis: d} base.N=64": "blocks.0.axes.d: is given, and search varies it; leave it out here",
-    "search={axis: V} base.N=64": "base.V: is given, and search varies it; leave it out here",
+    "search.axis=gama": (
+        "search.axis: got 'gama'; did you mean gamma?; allowed: V, N, L,"
+    ),
+    "search={axis: eta} base.N=64": (
+        "search: got no from; needed with axis eta: from and to, the ends of the range"
+    ),
+    "search={axis: d} base.N=64": (
+        "blocks.0.axes.d: is given, and search varies it; leave it out here"
+    ),
+    "search={axis: V} base.N=64": (
+        "base.V: is given, and search varies it; leave it out here"
+    ),
     "search.rises=up": "search.rises: got 'up'; allowed: true, false",
-    "search.theta=1.5": "search.theta: got 1.5; allowed: accuracies as fractions between 0 and 1",
+    "search.theta=1.5": (
+        "search.theta: got 1.5; allowed: accuracies as fractions between 0 and 1"
+    ),
     "search.theta=[]": "search.theta: got an empty list; allowed: at least one entry",
     "search.width=0": "search.width: got 0; allowed: numbers from 0.01 to 5",
     "search.from=0": "search.from: got 0; allowed: numbers greater than 0",
     "search.from=1100": "search: got from=1100, to=1024; allowed: from below to",
     "search.from=1024": "search: got from=1024, to=1024; allowed: from below to",
-    "search={axis: N, from: 65, to: 66}": "search: 6 of 6 points cannot be simulated, the first at d=2, L=2: N: no level between search.",
+    "search={axis: N, from: 65, to: 66}": (
+        "search: 6 of 6 points cannot be simulated, the first at d=2, L=2: N: no level"
+        " between search."
+    ),
     "search.max_runs=5": "search.max_runs: got 5; allowed: whole numbers from 40",
     "search.widht=1": "search.widht: is no known key; did you mean width?",
     "search={theta: 0.5}": "search.axis: is missing; give it",
@@ -652,13 +976,18 @@ BAD = {
     "base.N=100": "base.N: is given, and search varies it; leave it out here",
     "blocks.0.axes.N=[1, 2]": "blocks.0.axes.N: is given, and search varies it",
     "blocks.0.derive={N: 5}": "blocks.0.derive.N: is given, and search varies it",
-    "limits.max_runs=899": "limits.max_runs: got 6 points times 150 runs that a search may take = 900 runs; allowed: 899 runs",
+    "limits.max_runs=899": (
+        "limits.max_runs: got 6 points times 150 runs that a search may take = 900"
+        " runs; allowed: 899 runs"
+    ),
 }
 
 
 @pytest.mark.parametrize(("setting", "told"), BAD.items())
 def test_bad_searches_are_refused_in_one_line(grid, capsys, setting, told):
-    sets = [part for each in re.split(r" (?=base)", setting) for part in ("--set", each)]
+    sets = [
+        part for each in re.split(r" (?=base)", setting) for part in ("--set", each)
+    ]
     assert main([*grid, *sets]) == 2
     out, err = capsys.readouterr()
     assert (out, len(err.splitlines())) == ("", 1)
@@ -677,47 +1006,80 @@ def test_fit_and_search_read_the_same_crossing_from_the_same_rows(searched):
     for cell in cells:
         again = fitted.loc[(cell["d"], cell["L"])]
         for name in ENDS:
-            assert cell[name] == pytest.approx(again[name], rel=1e-9) or again[name] in (0, math.inf)  # where no level vouches for an end
+            assert cell[name] == pytest.approx(again[name], rel=1e-9) or again[
+                name
+            ] in (
+                0,
+                math.inf,
+            )  # where no level vouches for an end
     assert np.isfinite(np.log(fitted[["lo", "hi"]])).sum().sum() > 4
 
 
-PERCEPTRON = {"seeds": 100, "search": {"axis": "N", "theta": 0.8, "from": 16, "to": 4096}, "blocks": [{"axes": {"d": [16]}}]}
+PERCEPTRON = {
+    "seeds": 100,
+    "search": {"axis": "N", "theta": 0.8, "from": 16, "to": 4096},
+    "blocks": [{"axes": {"d": [16]}}],
+}
 
 
 def test_the_search_agrees_with_its_own_rows_and_with_many_more_seeds(monkeypatch):
-    """In an earlier version it ended at 98 with 12 seeds. 4,000 seeds of other keys cross at 58.56, and so do the runs by `fit`."""
+    """In an earlier version it ended at 98 with 12 seeds. 4,000 seeds of other keys
+    cross at 58.56, and so do the runs by `fit`.
+    """
     monkeypatch.syspath_prepend(str(ROOT / "examples"))
     from perceptron import simulator
 
     frame = run(PERCEPTRON, simulator=simulator, progress=False)
-    (found,), (fitted,) = (table.to_dict("records") for table in (thresholds(frame), fit(frame, [0.8]).thresholds))
+    (found,), (fitted,) = (
+        table.to_dict("records")
+        for table in (thresholds(frame), fit(frame, [0.8]).thresholds)
+    )
     assert found["outcome"] == "found"
     assert found["seeds"] >= 12
     assert abs(math.log(found["critical"] / 58.56)) < 0.2
     assert found["lo"] < 58.56 < found["hi"]
-    assert [found[name] for name in ENDS] == pytest.approx([fitted[name] for name in ENDS], rel=1e-9)
+    assert [found[name] for name in ENDS] == pytest.approx(
+        [fitted[name] for name in ENDS], rel=1e-9
+    )
 
 
 # another column than accuracy
 
 LOGISTIC = Simulator(
-    lambda point, key: {"accuracy": 0.0, "share": 1 / (1 + (point.x / 20) ** -2), "gap": math.nan, "size": 2 * point.x},
+    lambda point, key: {
+        "accuracy": 0.0,
+        "share": 1 / (1 + (point.x / 20) ** -2),
+        "gap": math.nan,
+        "size": 2 * point.x,
+    },
     {"x": (float, 1.0, 1, 1000, "traced")},
-    {"accuracy": (float, "0"), "share": (float, "of 1"), "gap": (float, "none"), "size": (float, "x")},
+    {
+        "accuracy": (float, "0"),
+        "share": (float, "of 1"),
+        "gap": (float, "none"),
+        "size": (float, "x"),
+    },
     accuracy="accuracy",
     jit=False,
 )
 
 
 def by_column(of):
-    return {"seeds": 12, "search": {"axis": "x", "from": 1, "to": 512, "theta": 0.5, "of": of}}
+    return {
+        "seeds": 12,
+        "search": {"axis": "x", "from": 1, "to": 512, "theta": 0.5, "of": of},
+    }
 
 
 @pytest.mark.filterwarnings("ignore:gap")
 def test_a_search_looks_at_the_column_that_it_is_given(tmp_path):
-    """The rows of one search serve the other, and the search by accuracy, which is 0, finds nothing."""
+    """The rows of one search serve the other, and the search by accuracy, which is 0,
+    finds nothing.
+    """
     for _ in range(2):
-        frame = run(by_column("share"), simulator=LOGISTIC, progress=False, out=tmp_path / "out")
+        frame = run(
+            by_column("share"), simulator=LOGISTIC, progress=False, out=tmp_path / "out"
+        )
         (found,) = thresholds(tmp_path / "out").itertuples()
         assert (found.outcome, round(found.critical)) == ("found", 20)
     assert len(frame) < 100
@@ -729,17 +1091,38 @@ def test_a_search_looks_at_the_column_that_it_is_given(tmp_path):
 @pytest.mark.parametrize(("of", "got"), [("gap", "null"), ("size", "2")])
 def test_a_row_without_a_fraction_ends_the_search(tmp_path, of, got):
     for _ in range(2):  # also where the rows are in the folder
-        with pytest.raises(GridError, match=rf"^search\.of: got {of}, which is {got}.* in a row \(\w+, seed \d+\); allowed"):
+        with pytest.raises(
+            GridError,
+            match=(
+                rf"^search\.of: got {of}, which is {got}.* in a row \(\w+, seed \d+\);"
+                r" allowed"
+            ),
+        ):
             run(by_column(of), simulator=LOGISTIC, progress=False, out=tmp_path / "out")
 
 
 def test_a_column_that_is_not_there_is_refused():
     with pytest.raises(
         GridError,
-        match=r"search\.of: got 'memory_acuracy'; did you mean memory_accuracy\?.* allowed: a column of fractions",
+        match=(
+            r"search\.of: got 'memory_acuracy'; did you mean memory_accuracy\?.*"
+            r" allowed: a column of fractions"
+        ),
     ):
-        as_grid({"base": {"V": 8, "d": 4, "L": 2}, "seeds": 12, "search": {"axis": "N", "of": "memory_acuracy"}})
+        as_grid(
+            {
+                "base": {"V": 8, "d": 4, "L": 2},
+                "seeds": 12,
+                "search": {"axis": "N", "of": "memory_acuracy"},
+            }
+        )
     assert (
-        as_grid({"base": {"V": 8, "d": 4, "L": 1}, "seeds": 12, "search": {"axis": "N", "of": "memory_accuracy"}}).crosses
+        as_grid(
+            {
+                "base": {"V": 8, "d": 4, "L": 1},
+                "seeds": 12,
+                "search": {"axis": "N", "of": "memory_accuracy"},
+            }
+        ).crosses
         == "memory_accuracy"
     )

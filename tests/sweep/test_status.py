@@ -58,7 +58,10 @@ def store(grid) -> Store:
 def of_grid(grid: Grid, **changes: object) -> list[dict]:
     """A row for each run of the grid."""
     runs = [(point.point_id, seed) for point in grid.points for seed in grid.seeds]
-    return [row(i, point_id=point_id, seed=seed, seconds=0.5, **changes) for i, (point_id, seed) in enumerate(runs)]
+    return [
+        row(i, point_id=point_id, seed=seed, seconds=0.5, **changes)
+        for i, (point_id, seed) in enumerate(runs)
+    ]
 
 
 def test_a_half_done_folder(grid, store, capsys):
@@ -66,23 +69,53 @@ def test_a_half_done_folder(grid, store, capsys):
     assert len(rows) == 8
     rows[1] |= {"status": "nonfinite", "seconds": None}
     store.write(rows[:3])
-    store.write([rows[3] | {"status": "degenerate"}, row(77), row(78, code_version=0), row(79, precision="high")])
+    store.write(
+        [
+            rows[3] | {"status": "degenerate"},
+            row(77),
+            row(78, code_version=0),
+            row(79, precision="high"),
+        ]
+    )
     compact(store.folder, prune=True)
-    store.write([rows[0], rows[4] | {"status": "nonfinite"}, rows[5]])  # whichever of the two is read first
+    store.write(
+        [rows[0], rows[4] | {"status": "nonfinite"}, rows[5]]
+    )  # whichever of the two is read first
     old = store.write([rows[4], rows[5] | {"status": "nonfinite"}])
     (store.parts / "cut.parquet").write_bytes(old.read_bytes()[:900])
-    failure = {"error": "RuntimeError: no\nmore", "host": "here", "bucket": "32x16", "repeat": COMMAND + " --bucket 32x16"}
-    store.note("failures/first", failure | {"runs": [[r["point_id"], r["seed"]] for r in rows[5:7]]})
+    failure = {
+        "error": "RuntimeError: no\nmore",
+        "host": "here",
+        "bucket": "32x16",
+        "repeat": COMMAND + " --bucket 32x16",
+    }
+    store.note(
+        "failures/first",
+        failure | {"runs": [[r["point_id"], r["seed"]] for r in rows[5:7]]},
+    )
     (store.failures / "note.json").write_text("[]")
     store.note("failures/odd", failure | {"runs": [[["a"], 0]]})
 
     facts = status.survey(store.folder)
-    expected = {"grid": "small", "remark": None, "points": 4, "runs": 8, "done": 6, "todo": 2, "nonfinite": 1, "degenerate": 1}
+    expected = {
+        "grid": "small",
+        "remark": None,
+        "points": 4,
+        "runs": 8,
+        "done": 6,
+        "todo": 2,
+        "nonfinite": 1,
+        "degenerate": 1,
+    }
     expected |= {"other_grids": 1, "seconds": 2.5, "command": COMMAND}
     assert {name: facts[name] for name in expected} == expected
-    versions = [(v["code_version"], v["precision"], v["rows"]) for v in facts["other_versions"]]
+    versions = [
+        (v["code_version"], v["precision"], v["rows"]) for v in facts["other_versions"]
+    ]
     assert versions == [(0, "highest", 1), (CODE_VERSION, "high", 1)]
-    assert facts["failures"] == [failure | {"path": str(store.failures / "first.json"), "runs": 2, "missing": 1}]
+    assert facts["failures"] == [
+        failure | {"path": str(store.failures / "first.json"), "runs": 2, "missing": 1}
+    ]
     assert [f["path"] for f in facts["unreadable"]] == [
         str(store.parts / "cut.parquet"),
         str(store.failures / "note.json"),
@@ -97,11 +130,20 @@ def test_a_half_done_folder(grid, store, capsys):
         "small: 4 points, 8 runs in results/small\n",
         "6 done (1 nonfinite, 1 degenerate), 2 to do\n",
         "1 runs that the grid does not ask for\n",
-        f"1 runs of code_version 0, precision highest (this is code_version {CODE_VERSION}, precision highest: a sweep into this folder",
-        "failed: 2 runs of program 32x16 on here, 1 of them missing: RuntimeError: no\n",
+        (
+            "1 runs of code_version 0, precision highest (this is code_version"
+            f" {CODE_VERSION}, precision highest: a sweep into this folder"
+        ),
+        (
+            "failed: 2 runs of program 32x16 on here, 1 of them missing: RuntimeError:"
+            " no\n"
+        ),
         f"to try again: {COMMAND} --bucket 32x16\n",
         "unreadable: results/small/parts/cut.parquet (",
-        "unreadable: results/small/failures/note.json (no record of a failure: TypeError)\n",
+        (
+            "unreadable: results/small/failures/note.json (no record of a failure:"
+            " TypeError)\n"
+        ),
         "\n2.5 s of simulation\n",
         f"to resume: {COMMAND}\n",
     ):
@@ -113,7 +155,9 @@ def test_it_agrees_with_the_dry_run(grid, store, capsys):
     assert sweep(["--grid", "small.yaml", "--dry-run", "--json"]) == 0
     plan = json.loads(capsys.readouterr().out)
     facts = status.survey("results/small")
-    assert [facts[name] for name in ("points", "runs", "done", "todo")] == [plan[name] for name in ("points", "runs", "done", "todo")]
+    assert [facts[name] for name in ("points", "runs", "done", "todo")] == [
+        plan[name] for name in ("points", "runs", "done", "todo")
+    ]
     store.write(of_grid(grid)[5:])
     facts = status.survey("results/small")
     assert (facts["todo"], facts["command"]) == (0, None)
@@ -129,9 +173,13 @@ MANIFESTS = {
     "{": "manifest.json: not JSON",
     "[1]": "manifest.json: is not the manifest of a sweep",
     '{"command": "x"}': "manifest.json: is not the manifest of a sweep",
-    '{"grid": {"name": "small"}}': "manifest.json: does not list the runs of small, as it is of an earlier version",
+    '{"grid": {"name": "small"}}': (
+        "manifest.json: does not list the runs of small, as it is of an earlier version"
+    ),
     **{
-        f'{{"grid": {{"name": "small"}}, "plan": {plan}}}': "manifest.json: is not the manifest of a sweep"
+        f'{{"grid": {{"name": "small"}}, "plan": {plan}}}': (
+            "manifest.json: is not the manifest of a sweep"
+        )
         for plan in (
             "[]",
             '{"points": 1, "progress": null, "runs": [[[0], ["a"]]]}',
@@ -151,14 +199,22 @@ def test_a_folder_without_a_grid_is_told_and_counted(grid, store, capsys, text, 
         store.manifest.write_text(text)
     facts = status.survey(store.folder)
     assert remark in facts["remark"]
-    assert [facts[name] for name in ("grid", "points", "runs", "todo", "done")] == [None, None, None, None, 8]
+    assert [facts[name] for name in ("grid", "points", "runs", "todo", "done")] == [
+        None,
+        None,
+        None,
+        None,
+        8,
+    ]
     assert status.main([str(store.folder)]) == 0
     out = capsys.readouterr().out
     assert "8 done\n" in out
     assert remark in out
 
 
-@pytest.mark.parametrize("folder", ["absent", "small.yaml", "results", "results/small/parts"])
+@pytest.mark.parametrize(
+    "folder", ["absent", "small.yaml", "results", "results/small/parts"]
+)
 def test_a_folder_that_is_none_is_one_line(store, capsys, folder):
     assert status.main([folder]) == 2
     out, err = capsys.readouterr()
@@ -168,8 +224,9 @@ def test_a_folder_that_is_none_is_one_line(store, capsys, folder):
 
 def test_it_starts_no_jax_and_no_pandas(store):
     told = python(
-        "import sys; from jaxrecall.status import main; "
-        f"assert main([{str(store.folder.absolute())!r}]) == 0; assert not {{'jax', 'pandas'}} & set(sys.modules)"
+        "import sys; from jaxrecall.status import main; assert"
+        f" main([{str(store.folder.absolute())!r}]) == 0; assert not {{'jax',"
+        " 'pandas'} & set(sys.modules)"
     )
     assert told.returncode == 0, told.stderr
 
@@ -177,7 +234,10 @@ def test_it_starts_no_jax_and_no_pandas(store):
 # --- how old derived files are
 
 
-STALE = "diagnostics.parquet, exponents.parquet, exponents.tex, report.html, thresholds.parquet, thresholds.tex"
+STALE = (
+    "diagnostics.parquet, exponents.parquet, exponents.tex, report.html,"
+    " thresholds.parquet, thresholds.tex"
+)
 
 
 def test_derived_files_say_which_rows_they_have_not_seen(grid, capsys):
@@ -189,18 +249,41 @@ def test_derived_files_say_which_rows_they_have_not_seen(grid, capsys):
 
     assert sweep(["--grid", "small.yaml", "--out", "out", *NO_FIGURE]) == 0
     n = len(load("out"))
-    assert fit(["out", "--latex", "--resamples", "100"]) == report(["out", "--format", "svg"]) == 0
+    assert (
+        fit(["out", "--latex", "--resamples", "100"])
+        == report(["out", "--format", "svg"])
+        == 0
+    )
     assert told() == []
-    assert about(pq.read_schema("out/thresholds.parquet")).items() >= {"rows": n, "version": version("jaxrecall")}.items()
-    assert Path("out/exponents.tex").read_text().startswith(f'% jaxrecall: {{"rows": {n}, "digest": "')
-    assert sweep(["--grid", "small.yaml", "--out", "out", *NO_FIGURE, "--set", "seeds=6"]) == 0
+    assert (
+        about(pq.read_schema("out/thresholds.parquet")).items()
+        >= {
+            "rows": n,
+            "version": version("jaxrecall"),
+        }.items()
+    )
+    assert (
+        Path("out/exponents.tex")
+        .read_text()
+        .startswith(f'% jaxrecall: {{"rows": {n}, "digest": "')
+    )
+    assert (
+        sweep(["--grid", "small.yaml", "--out", "out", *NO_FIGURE, "--set", "seeds=6"])
+        == 0
+    )
     n_new = len(load("out")) - n
     assert n_new > 0
     assert told() == [f"{STALE}: older than {n_new} rows"]
     assert fit(["out", "--resamples", "100"]) == 0
-    assert f"note: exponents.tex, report.html, thresholds.tex: older than {n_new} rows\n" in capsys.readouterr().out
+    assert (
+        f"note: exponents.tex, report.html, thresholds.tex: older than {n_new} rows\n"
+        in capsys.readouterr().out
+    )
     assert report(["out", "--format", "svg"]) == 0
-    assert f"note: exponents.tex, thresholds.tex: older than {n_new} rows\n" in capsys.readouterr().out
+    assert (
+        f"note: exponents.tex, thresholds.tex: older than {n_new} rows\n"
+        in capsys.readouterr().out
+    )
     compact("out")  # the same rows twice
     capsys.readouterr()
     assert told() == [f"exponents.tex, thresholds.tex: older than {n_new} rows"]
@@ -208,7 +291,10 @@ def test_derived_files_say_which_rows_they_have_not_seen(grid, capsys):
     Path("out/table.parquet").unlink()
     assert sweep(["--grid", "small.yaml", "--out", "out", *NO_FIGURE]) == 0
     capsys.readouterr()
-    assert told() == [f"{', '.join(name for name in STALE.split(', ') if not name.endswith('.tex'))}: not made from these rows"]
+    assert told() == [
+        f"{', '.join(name for name in STALE.split(', ') if not name.endswith('.tex'))}:"
+        " not made from these rows"
+    ]
 
 
 def test_a_derived_file_that_does_not_say_or_is_damaged_is_passed_over(store):
@@ -225,20 +311,45 @@ def test_a_derived_file_that_does_not_say_or_is_damaged_is_passed_over(store):
 
 def test_the_digest_is_of_rows_wherever_they_are():
     def rows_of(*which: int, step: int = 3, version: int = 2) -> pa.Table:
-        columns = {"point_id": [f"{i % 3:016x}" for i in which], "seed": [i // 3 for i in which]}
-        return pa.table({**columns, "step": [step] * len(which), "code_version": [version] * len(which)})
+        columns = {
+            "point_id": [f"{i % 3:016x}" for i in which],
+            "seed": [i // 3 for i in which],
+        }
+        return pa.table(
+            {
+                **columns,
+                "step": [step] * len(which),
+                "code_version": [version] * len(which),
+            }
+        )
 
     whole = seen([rows_of(*range(30))])
     assert whole["rows"] == 30
-    for tables in ([rows_of(*range(29, -1, -1))], [rows_of(*range(20)), rows_of(*range(10, 30))], [rows_of(*range(30)).to_pandas()]):
+    for tables in (
+        [rows_of(*range(29, -1, -1))],
+        [rows_of(*range(20)), rows_of(*range(10, 30))],
+        [rows_of(*range(30)).to_pandas()],
+    ):
         assert seen(tables) == whole
-    for tables in ([rows_of(*range(29))], [rows_of(*range(1, 31))], [rows_of(*range(30), step=4)], [rows_of(*range(30), version=3)], []):
+    for tables in (
+        [rows_of(*range(29))],
+        [rows_of(*range(1, 31))],
+        [rows_of(*range(30), step=4)],
+        [rows_of(*range(30), version=3)],
+        [],
+    ):
         assert seen(tables)["digest"] != whole["digest"]
 
 
 def test_the_command_that_resumes_is_told_as_it_was_recorded(grid, store, capsys):
     store.write(rows := of_grid(grid)[:5])
-    failure = {"error": "no", "host": "here", "bucket": "32x16", "repeat": COMMAND, "runs": [[rows[0]["point_id"], 1]]}
+    failure = {
+        "error": "no",
+        "host": "here",
+        "bucket": "32x16",
+        "repeat": COMMAND,
+        "runs": [[rows[0]["point_id"], 1]],
+    }
     store.note("failures/first", failure)
     shutil.copytree("results/small", "my copy")
     for folder in ("results/small", "my copy"):

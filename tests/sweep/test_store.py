@@ -1,4 +1,6 @@
-"""The results folder: what is written comes back, nothing half-written is seen, and what is done is decided by rows."""
+"""The results folder: what is written comes back, nothing half-written is seen, and
+what is done is decided by rows.
+"""
 
 import inspect
 import json
@@ -35,9 +37,19 @@ ROOT = Path(jaxrecall.__file__).parents[1]
 
 def row(i: int, **changes: object) -> dict:
     """A row unlike any other in every number; 10 seeds to a point."""
-    plain = {"int64": 1000 + i, "float64": i + 1 / 3, "bool": i % 2 == 0, "string": f"text {i}"}
+    plain = {
+        "int64": 1000 + i,
+        "float64": i + 1 / 3,
+        "bool": i % 2 == 0,
+        "string": f"text {i}",
+    }
     values = {name: plain[kind] for name, (kind, _) in COLUMNS.items()}
-    version = {"status": "ok", "code_version": 1, "precision": "highest", "root_seed": 0}
+    version = {
+        "status": "ok",
+        "code_version": 1,
+        "precision": "highest",
+        "root_seed": 0,
+    }
     return values | version | {"point_id": f"{i // 10:016x}", "seed": i % 10} | changes
 
 
@@ -66,15 +78,40 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(ROOT)}
 
 
-def run(body: str, *arguments: object, before: tuple[str, ...] = ()) -> subprocess.CompletedProcess:
+def run(
+    body: str, *arguments: object, before: tuple[str, ...] = ()
+) -> subprocess.CompletedProcess:
     command = [*before, *script(body, *arguments)]
-    return subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(
+        command,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
 
 
 def in_namespace(mount: str) -> tuple[str, ...]:
-    """A command prefix: the rest runs after `mount`, in a mount namespace that ends with it. Skips where that is refused."""
-    prefix = ("unshare", "--user", "--map-root-user", "--mount", "sh", "-c", f'{mount} && exec "$@"', "sh")
-    if not shutil.which("unshare") or subprocess.run([*prefix, "true"], capture_output=True, check=False).returncode:
+    """A command prefix: the rest runs after `mount`, in a mount namespace that ends
+    with it. Skips where that is refused.
+    """
+    prefix = (
+        "unshare",
+        "--user",
+        "--map-root-user",
+        "--mount",
+        "sh",
+        "-c",
+        f'{mount} && exec "$@"',
+        "sh",
+    )
+    if (
+        not shutil.which("unshare")
+        or subprocess.run(
+            [*prefix, "true"], capture_output=True, check=False
+        ).returncode
+    ):
         pytest.skip("needs a mount of its own: no unshare, or user namespaces are off")
     return prefix
 
@@ -93,7 +130,10 @@ def quiet_load(path) -> pd.DataFrame:
 
 
 def everything(folder: Path) -> dict[str, bytes | None]:
-    return {str(p.relative_to(folder)): p.read_bytes() if p.is_file() else None for p in sorted(folder.rglob("*"))}
+    return {
+        str(p.relative_to(folder)): p.read_bytes() if p.is_file() else None
+        for p in sorted(folder.rglob("*"))
+    }
 
 
 # --- rows in, rows out
@@ -106,13 +146,28 @@ def test_rows_come_back_exactly(store):
     assert list(frame.columns) == list(COLUMNS)
     assert isinstance(frame.index, pd.RangeIndex)
     assert frame.to_dict("records") == written
-    natural = {"int64": "int64", "float64": "float64", "bool": "bool", "string": str(pd.Series(["a"]).dtype)}
-    assert {n: str(t) for n, t in frame.dtypes.items()} == {n: natural[kind] for n, (kind, _) in COLUMNS.items()}
+    natural = {
+        "int64": "int64",
+        "float64": "float64",
+        "bool": "bool",
+        "string": str(pd.Series(["a"]).dtype),
+    }
+    assert {n: str(t) for n, t in frame.dtypes.items()} == {
+        n: natural[kind] for n, (kind, _) in COLUMNS.items()
+    }
 
 
 def test_nulls_keep_ints_whole_and_bools_logical(store):
-    nothing = {"n_correct": None, "accuracy": None, "form": None, "trigger_in_value": None, "status": "nonfinite"}
-    part = store.write([row(0, n_correct=2**53 + 1), row(1, **nothing), row(2, snr=float("nan"))])
+    nothing = {
+        "n_correct": None,
+        "accuracy": None,
+        "form": None,
+        "trigger_in_value": None,
+        "status": "nonfinite",
+    }
+    part = store.write(
+        [row(0, n_correct=2**53 + 1), row(1, **nothing), row(2, snr=float("nan"))]
+    )
     frame = quiet_load(store.folder)
     assert frame.n_correct.dtype == "Int64"
     assert frame.trigger_in_value.dtype == "boolean"
@@ -136,11 +191,21 @@ def test_part_is_sorted_compressed_and_says_where_it_comes_from(store):
         provenance = json.loads(file.schema_arrow.metadata[b"jaxrecall"])
         column = file.metadata.row_group(0).column(1)
         assert column.compression == "ZSTD"
-        assert (column.path_in_schema, column.statistics.min, column.statistics.max) == ("seed", 0, 7)
+        assert (
+            column.path_in_schema,
+            column.statistics.min,
+            column.statistics.max,
+        ) == ("seed", 0, 7)
         table = file.read()
     assert provenance.pop("created").endswith("+00:00")
-    assert provenance == {"code_version": 1, "precision": "highest", "jax_version": "0.9"}
-    runs = list(zip(table["point_id"].to_pylist(), table["seed"].to_pylist(), strict=True))
+    assert provenance == {
+        "code_version": 1,
+        "precision": "highest",
+        "jax_version": "0.9",
+    }
+    runs = list(
+        zip(table["point_id"].to_pylist(), table["seed"].to_pylist(), strict=True)
+    )
     assert runs == sorted(runs)
     assert b"pandas" in table.schema.metadata
 
@@ -158,7 +223,10 @@ def test_name_hashes_the_runs_and_the_version(store):
     ]
     assert names[0] == names[1]
     assert len(set(names)) == 4
-    assert all(len(name) == 24 and int(name[:16], 16) >= 0 and name.endswith(".parquet") for name in names)
+    assert all(
+        len(name) == 24 and int(name[:16], 16) >= 0 and name.endswith(".parquet")
+        for name in names
+    )
     assert sorted(p.name for p in store.parts.iterdir()) == sorted(set(names))
     assert not list(store.staging.iterdir())
 
@@ -187,7 +255,11 @@ def test_prepare_makes_the_folder_and_keeps_what_is_there(tmp_path):
     store = Store(str(tmp_path / "a" / "b"))
     assert store.read_manifest() is None
     store.prepare({"grid": [1, 2]})
-    assert sorted(p.name for p in store.folder.iterdir()) == ["_staging", "manifest.json", "parts"]
+    assert sorted(p.name for p in store.folder.iterdir()) == [
+        "_staging",
+        "manifest.json",
+        "parts",
+    ]
     assert store.read_manifest() == {"grid": [1, 2]}
     store.write(rows(0))
     store.prepare({"grid": [3]})
@@ -215,8 +287,15 @@ def test_done_of_a_folder_that_holds_other_things_reads_none_of_them(tmp_path):
 def test_a_file_in_the_way_is_named_and_nothing_is_made(tmp_path, below):
     (tmp_path / "taken").write_text("mine")
     store = Store(tmp_path / "taken" / below)
-    for refused in (store.check, lambda: store.prepare({}), lambda: compact(store.folder)):
-        with pytest.raises(StoreError, match=r"/taken is not a folder; .*choose another results folder \(--out\)"):
+    for refused in (
+        store.check,
+        lambda: store.prepare({}),
+        lambda: compact(store.folder),
+    ):
+        with pytest.raises(
+            StoreError,
+            match=r"/taken is not a folder; .*choose another results folder \(--out\)",
+        ):
             refused()
     assert everything(tmp_path) == {"taken": b"mine"}
 
@@ -260,7 +339,9 @@ def test_a_folder_that_vanishes_is_said(store):
     store.write(rows(0))
     shutil.rmtree(store.folder)
     for gone in (lambda: store.write(rows(1)), lambda: store.note("failures/abc", {})):
-        with pytest.raises(StoreError, match="No such file or directory; finished parts are kept") as caught:
+        with pytest.raises(
+            StoreError, match="No such file or directory; finished parts are kept"
+        ) as caught:
             gone()
         assert isinstance(caught.value.__cause__, FileNotFoundError)
     store.clear_failures({("a", 0)})
@@ -303,7 +384,10 @@ def test_a_reader_sees_whole_parts_while_a_writer_is_killed(store):
         try:
             at_first = len(list(store.parts.iterdir()))
             deadline = time.monotonic() + 30
-            while len(list(store.parts.iterdir())) < at_first + 5 and time.monotonic() < deadline:
+            while (
+                len(list(store.parts.iterdir())) < at_first + 5
+                and time.monotonic() < deadline
+            ):
                 assert store.done(1, "highest").unreadable == []
             time.sleep(chance.uniform(0, 0.1))
         finally:
@@ -342,7 +426,12 @@ def test_old_files_in_staging_are_swept_and_nothing_else_is(store):
         then = time.time() - seconds
         os.utime(path, (then, then))
 
-    for name, seconds in (("12-0123abcd-old.parquet", 4000), ("12-0123abcd-new.parquet", 3000), ("compact.lock", 9e6), ("mine.txt", 9e6)):
+    for name, seconds in (
+        ("12-0123abcd-old.parquet", 4000),
+        ("12-0123abcd-new.parquet", 3000),
+        ("compact.lock", 9e6),
+        ("mine.txt", 9e6),
+    ):
         age(name, seconds)
     (store.staging / "12-0123abcd-dangling").symlink_to("nowhere")
     store.prepare({})
@@ -363,7 +452,10 @@ def test_an_atomic_write_that_fails_leaves_the_old_file_and_nothing_beside_it(tm
         assert path.read_bytes() == b"old"
         raise ValueError("no")
 
-    for fails in (lambda: atomic_write(path, b"new", check=refuse), lambda: atomic_write(path, object())):
+    for fails in (
+        lambda: atomic_write(path, b"new", check=refuse),
+        lambda: atomic_write(path, object()),
+    ):
         with pytest.raises((ValueError, TypeError)):
             fails()
         assert everything(tmp_path) == {"file": b"old"}
@@ -407,30 +499,43 @@ def test_a_full_disk_keeps_finished_parts(tmp_path):
         except StoreError as error:
             print(error)
         print(len(os.listdir(store.parts)), os.listdir(store.folder))
-    """
+    """  # noqa: E501
     result = run(body, tmp_path / "sweep", before=before)
     assert result.returncode == 0, result.stderr
     told, state, refused, after = result.stdout.splitlines()
     k = int(state.split()[0])
     assert "No space left on device; finished parts are kept" in told
     assert state == f"{k} {100 * k} [] {k}"
-    assert "No space left on device" in refused, "the table of this test does not fit either"
+    assert "No space left on device" in refused, (
+        "the table of this test does not fit either"
+    )
     assert after.startswith(f"{k} ")
     assert "table.parquet" not in after
 
 
 def test_bytes_and_name_are_synced_in_order(store, monkeypatch):
     calls = []
-    monkeypatch.setattr(os, "fsync", lambda fd: calls.append("folder" if stat.S_ISDIR(os.fstat(fd).st_mode) else "file"))
+    monkeypatch.setattr(
+        os,
+        "fsync",
+        lambda fd: calls.append(
+            "folder" if stat.S_ISDIR(os.fstat(fd).st_mode) else "file"
+        ),
+    )
     replace = os.replace
-    monkeypatch.setattr(os, "replace", lambda *paths: (calls.append("rename"), replace(*paths)))
+    monkeypatch.setattr(
+        os, "replace", lambda *paths: (calls.append("rename"), replace(*paths))
+    )
     store.write(rows(0))
     assert calls == ["file", "rename", "folder"]
 
 
 def test_bytes_that_do_not_read_back_are_refused(store, monkeypatch):
     monkeypatch.setattr(os, "fsync", lambda fd: os.ftruncate(fd, 100))
-    with pytest.raises(StoreError, match=r"2 rows were written but cannot be read back .*is the disk in order"):
+    with pytest.raises(
+        StoreError,
+        match=r"2 rows were written but cannot be read back .*is the disk in order",
+    ):
         store.write(rows(0, 1))
     assert not list(store.parts.iterdir())
     assert not list(store.staging.iterdir())
@@ -444,7 +549,9 @@ def test_rows_missing_on_reading_back_are_refused(store, monkeypatch):
     if not os.path.isdir("/proc/self/fd"):
         pytest.skip("needs /proc to find the file behind a descriptor")
     monkeypatch.setattr(os, "fsync", shorten)
-    with pytest.raises(StoreError, match="2 rows were written but cannot be read back;"):
+    with pytest.raises(
+        StoreError, match="2 rows were written but cannot be read back;"
+    ):
         store.write(rows(0, 1))
     assert not list(store.parts.iterdir())
 
@@ -458,7 +565,10 @@ def test_two_processes_write_one_folder(store):
             store.write(rows(*range(10 * k, 10 * k + 10)))
             store.note("failures/same", {"k": k})
     """
-    both = [subprocess.Popen(script(body, store.folder, first), env=environment()) for first in (0, 6)]
+    both = [
+        subprocess.Popen(script(body, store.folder, first), env=environment())
+        for first in (0, 6)
+    ]
     assert [process.wait(60) for process in both] == [0, 0]
     assert len(list(store.parts.iterdir())) == 18
     assert len(quiet_load(store.folder)) == 180
@@ -478,7 +588,13 @@ def test_done_counts_runs_of_this_version_and_those_of_others(store):
     store.write(rows(4, code_version=2))
     store.write(rows(5))
     done = store.done(1, "highest")
-    assert done.runs == {(f"{0:016x}", 0), (f"{0:016x}", 1), (f"{0:016x}", 5), (f"{1:016x}", 2), (f"{1:016x}", 3)}
+    assert done.runs == {
+        (f"{0:016x}", 0),
+        (f"{0:016x}", 1),
+        (f"{0:016x}", 5),
+        (f"{1:016x}", 2),
+        (f"{1:016x}", 3),
+    }
     assert {type(value) for run in done.runs for value in run} == {str, int}
     assert done.foreign == {(2, "highest"): 4, (1, "default"): 1}
     assert done.unreadable == []
@@ -497,7 +613,10 @@ def put_rubbish(store: Store) -> dict[str, str]:
     (store.parts / "dangling.parquet").symlink_to("nowhere")
     pd.DataFrame({"seed": [1], "V": [2]}).to_parquet(store.parts / "foreign.parquet")
     mojibake = pa.array([b"\xff\xfe"]).view(pa.string())
-    pq.write_table(pa.Table.from_pylist(rows(4), SCHEMA).set_column(0, "point_id", mojibake), store.parts / "mojibake.parquet")
+    pq.write_table(
+        pa.Table.from_pylist(rows(4), SCHEMA).set_column(0, "point_id", mojibake),
+        store.parts / "mojibake.parquet",
+    )
     pd.DataFrame([row(2, seed="many")]).to_parquet(store.parts / "types.parquet")
     pd.DataFrame([row(3, status=None)]).to_parquet(store.parts / "nulls.parquet")
     return {
@@ -524,7 +643,10 @@ def test_what_is_no_part_is_listed_with_the_reason_and_never_removed(store):
     assert listed.keys() == reasons.keys()
     for name, word in reasons.items():
         assert word in listed[name]
-    with pytest.warns(UserWarning, match=r"12 unreadable files left out: dangling.parquet \(.*, and 9 more") as caught:
+    with pytest.warns(
+        UserWarning,
+        match=r"12 unreadable files left out: dangling.parquet \(.*, and 9 more",
+    ) as caught:
         assert len(load(store.folder)) == 2
     assert caught[0].filename == __file__
     result = compact(store.folder, prune=True)
@@ -533,11 +655,25 @@ def test_what_is_no_part_is_listed_with_the_reason_and_never_removed(store):
     assert {path.name for path in store.parts.iterdir()} == reasons.keys()
 
 
-@pytest.mark.parametrize("pandas", [[1], 5, {"columns": 5}, {"columns": None}, {"columns": {"a": 1}}, "[" * 9999 + "]" * 9999])
-def test_a_part_with_unusual_metadata_is_left_out_and_the_others_are_read(store, pandas):
+@pytest.mark.parametrize(
+    "pandas",
+    [
+        [1],
+        5,
+        {"columns": 5},
+        {"columns": None},
+        {"columns": {"a": 1}},
+        "[" * 9999 + "]" * 9999,
+    ],
+)
+def test_a_part_with_unusual_metadata_is_left_out_and_the_others_are_read(
+    store, pandas
+):
     store.write(rows(0))
     text = pandas if isinstance(pandas, str) else json.dumps(pandas)
-    table = pa.Table.from_pylist(rows(1), SCHEMA).replace_schema_metadata({"pandas": text})
+    table = pa.Table.from_pylist(rows(1), SCHEMA).replace_schema_metadata(
+        {"pandas": text}
+    )
     pq.write_table(table, store.parts / "odd.parquet")
     done = store.done(1, "highest")
     assert [path.name for path, _ in done.unreadable] == ["odd.parquet"]
@@ -548,19 +684,33 @@ def test_a_part_with_unusual_metadata_is_left_out_and_the_others_are_read(store,
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("accuracy", None), ("accuracy", float("nan")), ("accuracy", float("inf")), ("n_correct", None)]
+    ("name", "value"),
+    [
+        ("accuracy", None),
+        ("accuracy", float("nan")),
+        ("accuracy", float("inf")),
+        ("n_correct", None),
+    ],
 )
 def test_a_row_with_status_ok_and_no_result_is_not_done(store, name, value):
-    pq.write_table(pa.Table.from_pylist([row(0), row(1, **{name: value})], SCHEMA), store.parts / "bad.parquet")
+    pq.write_table(
+        pa.Table.from_pylist([row(0), row(1, **{name: value})], SCHEMA),
+        store.parts / "bad.parquet",
+    )
     store.write([row(2, accuracy=None, n_correct=None, status="nonfinite")])
     done = store.done(1, "highest")
     assert done.runs == {(f"{0:016x}", 2)}
-    assert [why for _, why in done.unreadable] == [f"no number in {name} of a row with status ok"]
+    assert [why for _, why in done.unreadable] == [
+        f"no number in {name} of a row with status ok"
+    ]
 
 
 @pytest.mark.parametrize("lost", [["V"], ["N", "d"], ["n_correct"], ["accuracy", "L"]])
 def test_a_part_without_columns_that_every_row_has_is_not_done(store, lost):
-    pq.write_table(pa.Table.from_pylist(rows(0), SCHEMA).drop_columns(lost), store.parts / "partial.parquet")
+    pq.write_table(
+        pa.Table.from_pylist(rows(0), SCHEMA).drop_columns(lost),
+        store.parts / "partial.parquet",
+    )
     done = store.done(1, "highest")
     assert done.runs == set()
     assert all(name in done.unreadable[0][1] for name in lost)
@@ -572,9 +722,17 @@ def test_a_part_damaged_in_any_column_is_not_done(store, column):
     other = store.write(rows(30))
     with pq.ParquetFile(part) as file:
         group = file.metadata.row_group(0)
-        chunk = next(c for c in map(group.column, range(group.num_columns)) if c.path_in_schema == column)
+        chunk = next(
+            c
+            for c in map(group.column, range(group.num_columns))
+            if c.path_in_schema == column
+        )
     damaged = bytearray(part.read_bytes())
-    damaged[(chunk.dictionary_page_offset or chunk.data_page_offset) + chunk.total_compressed_size - 1] ^= 1
+    damaged[
+        (chunk.dictionary_page_offset or chunk.data_page_offset)
+        + chunk.total_compressed_size
+        - 1
+    ] ^= 1
     part.write_bytes(damaged)
     done = store.done(1, "highest")
     assert done.runs == {(f"{3:016x}", 0)}
@@ -599,14 +757,20 @@ def test_any_damage_to_a_part_is_no_exception_and_no_wrong_number(store):
             damaged[chance.randrange(len(good))] = chance.randrange(256)
         path.write_bytes(damaged)
         tables, unreadable = read([path])
-        assert [p for p, _ in unreadable] == [path] if not tables else tables[path].equals(whole), "either whole or left out"
+        assert (
+            [p for p, _ in unreadable] == [path]
+            if not tables
+            else tables[path].equals(whole)
+        ), "either whole or left out"
         if i % 20 == 0:
             done = store.done(1, "highest")
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 frame = load(store.folder)
             assert done.runs == {(r["point_id"], r["seed"]) for r in rows(*range(20))}
-            assert frame.to_dict("records") == rows(*range(20)), "the damaged file comes first"
+            assert frame.to_dict("records") == rows(*range(20)), (
+                "the damaged file comes first"
+            )
 
 
 def test_a_damaged_name_of_a_column_is_no_column_that_was_added_later(store):
@@ -615,7 +779,9 @@ def test_a_damaged_name_of_a_column_is_no_column_that_was_added_later(store):
     places = [found.start() for found in re.finditer(b"train_accuracy", good)]
     assert places
     for place in places:
-        (store.parts / "damaged.parquet").write_bytes(good[:place] + b"troin" + good[place + 5 :])
+        (store.parts / "damaged.parquet").write_bytes(
+            good[:place] + b"troin" + good[place + 5 :]
+        )
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             assert load(store.folder).to_dict("records") == rows(*range(20))
@@ -630,9 +796,16 @@ def test_load_keeps_the_ok_row_and_says_how_many_it_dropped(store):
     store.write(rows(3, 4, status="nonfinite", form="worse"))
     with pytest.warns(UserWarning, match="dropped 3 rows") as caught:
         frame = load(store.folder)
-    assert dict(zip(frame.seed, frame.form, strict=True)) == {0: "bad", 1: "good", 2: "bad", 3: "good", 4: "worse"}
+    assert dict(zip(frame.seed, frame.form, strict=True)) == {
+        0: "bad",
+        1: "good",
+        2: "bad",
+        3: "good",
+        4: "worse",
+    }
     assert [str(w.message) for w in caught] == [
-        "dropped 3 rows: one is kept per (point_id, seed, step), ok before others, then the newest code_version"
+        "dropped 3 rows: one is kept per (point_id, seed, step), ok before others, then"
+        " the newest code_version"
     ]
     assert caught[0].filename == __file__
 
@@ -644,7 +817,11 @@ def test_load_prefers_ok_then_the_newest_version(store):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         frame = load(store.folder)
-    assert dict(zip(frame.seed, frame.code_version, strict=True)) == {0: 10, 1: 10, 2: 2}
+    assert dict(zip(frame.seed, frame.code_version, strict=True)) == {
+        0: 10,
+        1: 10,
+        2: 2,
+    }
     dropped, mixed = sorted(str(w.message) for w in caught)
     assert dropped.startswith("dropped 3 rows")
     assert dropped.endswith("; 3 were of another code_version or precision")
@@ -658,17 +835,32 @@ def test_rules_against_a_plain_loop(store):
     written = []
     for k in range(12):
         some = [
-            row(i, status=chance.choice(["ok", "degenerate"]), code_version=chance.randint(1, 3), draw_check=1000 * k + i)
+            row(
+                i,
+                status=chance.choice(["ok", "degenerate"]),
+                code_version=chance.randint(1, 3),
+                draw_check=1000 * k + i,
+            )
             for i in chance.sample(range(40), 15)
         ]
         written += some
         store.write(some)
     ranks: dict[tuple, list] = {}
     for r in written:
-        ranks.setdefault((r["point_id"], r["seed"]), []).append((r["status"] == "ok", r["code_version"]))
-    with pytest.warns(UserWarning, match="more than one"), pytest.warns(UserWarning, match=f"dropped {len(written) - len(ranks)} rows"):
+        ranks.setdefault((r["point_id"], r["seed"]), []).append(
+            (r["status"] == "ok", r["code_version"])
+        )
+    with (
+        pytest.warns(UserWarning, match="more than one"),
+        pytest.warns(UserWarning, match=f"dropped {len(written) - len(ranks)} rows"),
+    ):
         frame = load(store.folder)
-    kept = {(p, s): (status == "ok", v) for p, s, status, v in frame[["point_id", "seed", "status", "code_version"]].values.tolist()}
+    kept = {
+        (p, s): (status == "ok", v)
+        for p, s, status, v in frame[
+            ["point_id", "seed", "status", "code_version"]
+        ].values.tolist()
+    }
     assert kept == {run: max(these) for run, these in ranks.items()}
     # whole rows, not columns of several
     whole = {tuple(r.values()) for r in written}
@@ -695,16 +887,46 @@ def test_load_takes_files_folders_parts_and_lists(tmp_path, store):
 
 
 def test_load_sorts_by_the_point_then_the_seed(store):
-    store.write([row(9, V=8, N=64), row(1, V=16, N=32), row(5, V=8, N=128), row(3, V=8, N=64), row(4, V=4, root_seed=1)])
-    assert quiet_load(store.folder)[["V", "N", "seed"]].values.tolist() == [[8, 64, 3], [8, 64, 9], [8, 128, 5], [16, 32, 1], [4, 1004, 4]]
+    store.write(
+        [
+            row(9, V=8, N=64),
+            row(1, V=16, N=32),
+            row(5, V=8, N=128),
+            row(3, V=8, N=64),
+            row(4, V=4, root_seed=1),
+        ]
+    )
+    assert quiet_load(store.folder)[["V", "N", "seed"]].values.tolist() == [
+        [8, 64, 3],
+        [8, 64, 9],
+        [8, 128, 5],
+        [16, 32, 1],
+        [4, 1004, 4],
+    ]
 
 
 def test_no_rows_is_an_error_that_says_what_was_looked_for(tmp_path, store):
-    for path in (tmp_path / "nowhere", store.folder, store.parts, [store.folder, tmp_path / "nowhere"], []):
-        with pytest.raises(StoreError, match=r"no rows in .*looked for .*table\.parquet or parts/\*\.parquet; has the sweep run"):
+    for path in (
+        tmp_path / "nowhere",
+        store.folder,
+        store.parts,
+        [store.folder, tmp_path / "nowhere"],
+        [],
+    ):
+        with pytest.raises(
+            StoreError,
+            match=(
+                r"no rows in .*looked for .*table\.parquet or parts/\*\.parquet; has"
+                r" the sweep run"
+            ),
+        ):
             load(path)
     pq.write_table(SCHEMA.empty_table(), store.parts / "no_rows.parquet")
-    for no_rows in (lambda: load(store.folder), lambda: load(store.parts / "no_rows.parquet"), lambda: compact(store.folder)):
+    for no_rows in (
+        lambda: load(store.folder),
+        lambda: load(store.parts / "no_rows.parquet"),
+        lambda: compact(store.folder),
+    ):
         with pytest.raises(StoreError, match="no rows in"):
             no_rows()
     (store.parts / "empty.parquet").write_bytes(b"")
@@ -726,9 +948,13 @@ def test_compact_merges_and_prunes_only_if_asked(store, prune):
     assert len(list(store.parts.iterdir())) == 3 * (not prune)
     table = pq.read_table(store.table)
     assert table.schema.remove_metadata() == SCHEMA
-    assert {f.name: f.metadata[b"description"].decode() for f in table.schema} == {name: about for name, (_, about) in COLUMNS.items()}
+    assert {f.name: f.metadata[b"description"].decode() for f in table.schema} == {
+        name: about for name, (_, about) in COLUMNS.items()
+    }
     assert json.loads(table.schema.metadata[b"jaxrecall"])["code_version"] == [1, 2]
-    assert list(zip(table["seed"].to_pylist(), table["status"].to_pylist(), strict=True)) == [
+    assert list(
+        zip(table["seed"].to_pylist(), table["status"].to_pylist(), strict=True)
+    ) == [
         (1, "degenerate"),
         (1, "ok"),
         (3, "ok"),
@@ -794,7 +1020,10 @@ def test_an_unreadable_table_is_never_overwritten(store):
     store.write(rows(0))
     store.table.write_bytes(b"damaged")
     assert [path for path, _ in store.done(1, "highest").unreadable] == [store.table]
-    with pytest.raises(StoreError, match=r"table\.parquet: cannot be read .* move it away and run again"):
+    with pytest.raises(
+        StoreError,
+        match=r"table\.parquet: cannot be read .* move it away and run again",
+    ):
         compact(store.folder, prune=True)
     assert store.table.read_bytes() == b"damaged"
     assert len(list(store.parts.iterdir())) == 1
@@ -824,7 +1053,10 @@ def test_a_prune_during_load_loses_no_row(store, monkeypatch):
 
 def test_one_compact_at_a_time(store):
     store.write(rows(0))
-    with compaction_lock(store), pytest.raises(StoreError, match="another compact is running on it"):
+    with (
+        compaction_lock(store),
+        pytest.raises(StoreError, match="another compact is running on it"),
+    ):
         compact(store.folder)
     assert compact(store.folder).n_rows == 1
 
@@ -833,8 +1065,12 @@ def test_an_older_table_and_unknown_columns(store):
     older = pa.Table.from_pylist(rows(0, 1), SCHEMA).drop_columns(["exact", "n_tied"])
     pq.write_table(older.select(older.column_names[::-1]), store.table)
     assert list(quiet_load(store.table).columns) == list(COLUMNS)
-    extra = pa.Table.from_pylist(rows(2), SCHEMA).append_column("mood", pa.array(["good"]))
-    pq.write_table(extra.select(extra.column_names[::-1]), store.parts / "extra.parquet")
+    extra = pa.Table.from_pylist(rows(2), SCHEMA).append_column(
+        "mood", pa.array(["good"])
+    )
+    pq.write_table(
+        extra.select(extra.column_names[::-1]), store.parts / "extra.parquet"
+    )
     store.write(rows(3))
     values = store.last_values("n_tied")[0]
     assert {run.seed: n for runs in values.values() for run, (n,) in runs.items()} == {
@@ -865,7 +1101,9 @@ def test_other_writers_of_the_same_columns_are_read(store):
 
 def test_columns_that_do_not_go_together_are_an_error(store):
     for k, mood in enumerate(("good", 3)):
-        table = pa.Table.from_pylist(rows(k), SCHEMA).append_column("mood", pa.array([mood]))
+        table = pa.Table.from_pylist(rows(k), SCHEMA).append_column(
+            "mood", pa.array([mood])
+        )
         pq.write_table(table, store.parts / f"{k}.parquet")
     with pytest.raises(StoreError, match=r"mood.*rename that column"):
         compact(store.folder, prune=True)
@@ -881,8 +1119,15 @@ def test_polars_reads_the_parts(store):
     store.write(rows(0, 1, n_tied=None))
     store.write(rows(2, 3))
     frame = pl.read_parquet(store.parts / "*.parquet")
-    kinds = {"int64": pl.Int64, "float64": pl.Float64, "bool": pl.Boolean, "string": pl.String}
-    assert dict(frame.schema) == {name: kinds[kind] for name, (kind, _) in COLUMNS.items()}
+    kinds = {
+        "int64": pl.Int64,
+        "float64": pl.Float64,
+        "bool": pl.Boolean,
+        "string": pl.String,
+    }
+    assert dict(frame.schema) == {
+        name: kinds[kind] for name, (kind, _) in COLUMNS.items()
+    }
     assert frame.sort("seed").to_dicts() == rows(0, 1, n_tied=None) + rows(2, 3)
 
 
@@ -891,12 +1136,21 @@ def test_duckdb_reads_the_parts(store):
     store.write(rows(0, 1, n_tied=None))
     store.write(rows(2, 3))
     compact(store.folder)
-    kinds = {"int64": "BIGINT", "float64": "DOUBLE", "bool": "BOOLEAN", "string": "VARCHAR"}
+    kinds = {
+        "int64": "BIGINT",
+        "float64": "DOUBLE",
+        "bool": "BOOLEAN",
+        "string": "VARCHAR",
+    }
     with duckdb.connect() as connection:
         for files in (store.parts / "*.parquet", store.table):
             result = connection.sql(f"from read_parquet('{files}') order by seed")
-            assert dict(zip(result.columns, map(str, result.types), strict=True)) == {n: kinds[k] for n, (k, _) in COLUMNS.items()}
-            assert [dict(zip(COLUMNS, r, strict=True)) for r in result.fetchall()] == rows(0, 1, n_tied=None) + rows(2, 3)
+            assert dict(zip(result.columns, map(str, result.types), strict=True)) == {
+                n: kinds[k] for n, (k, _) in COLUMNS.items()
+            }
+            assert [
+                dict(zip(COLUMNS, r, strict=True)) for r in result.fetchall()
+            ] == rows(0, 1, n_tied=None) + rows(2, 3)
 
 
 def test_done_starts_no_pandas_and_nothing_starts_jax(store):
@@ -932,13 +1186,29 @@ def test_command_line(store, capsys):
 
 def test_command_line_tells_errors_in_one_line(tmp_path):
     command = [sys.executable, "-X", "importtime", "-m", "jaxrecall.compact"]
-    result = subprocess.run([*command, tmp_path / "none"], env=environment(), capture_output=True, text=True, check=False)
-    lines = [line for line in result.stderr.splitlines() if not line.startswith("import time:")]
+    result = subprocess.run(
+        [*command, tmp_path / "none"],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    lines = [
+        line
+        for line in result.stderr.splitlines()
+        if not line.startswith("import time:")
+    ]
     assert result.returncode == 2
     assert len(lines) == 1
     assert lines[0].startswith(f"no rows in {tmp_path / 'none'}")
     assert not list(tmp_path.iterdir())
-    result = subprocess.run([*command, "--help"], env=environment(), capture_output=True, text=True, check=False)
+    result = subprocess.run(
+        [*command, "--help"],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert result.returncode == 0
     assert "--prune" in result.stdout
     imported = {line.rpartition("|")[2].strip() for line in result.stderr.splitlines()}

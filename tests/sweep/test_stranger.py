@@ -1,4 +1,6 @@
-"""A results folder from a stranger: looking at it runs nothing that it brings along, and what it says stays text."""
+"""A results folder from a stranger: looking at it runs nothing that it brings along,
+and what it says stays text.
+"""
 
 import json
 import os
@@ -51,10 +53,23 @@ simulator = Simulator(
 )
 """
 BASE = {"V": 16, "L": 4, "d": 8, "n_test": 64, "exact": "full"}
-LAW = {"base": BASE | {"embedding": "payload:Law"}, "blocks": [{"axes": {"N": [4, 16, 64, 256]}}]}
-OWN = {"simulator": "payload:simulator", "blocks": [{"axes": {"N": [1, 2, 4], "d": [4, 8]}}]}
-SEARCH = LAW | {"blocks": [{"axes": {"d": [8, 12]}}], "search": {"axis": "N", "to": 4096, "width": 1.0, "max_runs": 40}}
-GRIDS = {"law": LAW | {"seeds": 6}, "own": OWN | {"seeds": 6}, "search": SEARCH | {"seeds": 100}}
+LAW = {
+    "base": BASE | {"embedding": "payload:Law"},
+    "blocks": [{"axes": {"N": [4, 16, 64, 256]}}],
+}
+OWN = {
+    "simulator": "payload:simulator",
+    "blocks": [{"axes": {"N": [1, 2, 4], "d": [4, 8]}}],
+}
+SEARCH = LAW | {
+    "blocks": [{"axes": {"d": [8, 12]}}],
+    "search": {"axis": "N", "to": 4096, "width": 1.0, "max_runs": 40},
+}
+GRIDS = {
+    "law": LAW | {"seeds": 6},
+    "own": OWN | {"seeds": 6},
+    "search": SEARCH | {"seeds": 100},
+}
 
 SWEEPS = """
 import sys
@@ -66,13 +81,23 @@ for name in sys.argv[1:]:
 
 
 def run_here(code: str, *words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """Runs code where the current folder comes first on the path, as `python -m` has it."""
-    return subprocess.run([sys.executable, "-c", code, *words], cwd=cwd, capture_output=True, text=True, timeout=300)
+    """Runs code where the current folder comes first on the path, as `python -m` has
+    it.
+    """
+    return subprocess.run(
+        [sys.executable, "-c", code, *words],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
 
 
 @pytest.fixture(scope="module")
 def theirs(tmp_path_factory) -> Path:
-    """A folder for each grid: the module that the grid names lies in it, beside the results."""
+    """A folder for each grid: the module that the grid names lies in it, beside the
+    results.
+    """
     there = tmp_path_factory.mktemp("theirs")
     (there / "payload.py").write_text(PAYLOAD)
     for name, grid in GRIDS.items():
@@ -90,7 +115,12 @@ FOLDERS = ["results", "{here}/results"]
 
 
 @pytest.mark.parametrize(
-    ("name", "folder"), combinations(GRIDS, FOLDERS, often=lambda *case: case in zip(("own", "search"), FOLDERS, strict=True))
+    ("name", "folder"),
+    combinations(
+        GRIDS,
+        FOLDERS,
+        often=lambda *case: case in zip(("own", "search"), FOLDERS, strict=True),
+    ),
 )
 def test_looking_at_it_imports_nothing(theirs, tmp_path, monkeypatch, name, folder):
     shutil.copytree(theirs / name, here := tmp_path / "here")
@@ -98,7 +128,9 @@ def test_looking_at_it_imports_nothing(theirs, tmp_path, monkeypatch, name, fold
     (here / "mine.yaml").write_text(json.dumps(mine))
     store = Store(here / "results")
     manifest = store.read_manifest()
-    command = f"python -m jaxrecall.sweep --grid {here / 'grid.yaml'} --out results"  # the folder of the grid is not a path to import from
+    command = (  # the folder of the grid is not a path to import from
+        f"python -m jaxrecall.sweep --grid {here / 'grid.yaml'} --out results"
+    )
     store.manifest.write_text(json.dumps(manifest | {"command": command}))
     monkeypatch.chdir(here)
     monkeypatch.syspath_prepend("")  # as `python -m` has it
@@ -113,29 +145,48 @@ def look_at(folder: str, theirs: str) -> None:
     if theirs == "search":
         plot.critical_n(frame)
     plt.close("all")
-    looks = (["status", folder], ["status", folder, "--json"], ["report", folder, "--format", "svg"], ["fit", folder])
+    looks = (
+        ["status", folder],
+        ["status", folder, "--json"],
+        ["report", folder, "--format", "svg"],
+        ["fit", folder],
+    )
     for words in (*looks, ["compact", folder, "--prune"]):
         assert main(words) == 0, words
     if theirs == "search":
         jaxrecall.thresholds(folder)
-    assert main(["sweep", "--grid", "mine.yaml", "--out", folder]) == (2 if theirs == "own" else 0)
+    assert main(["sweep", "--grid", "mine.yaml", "--out", folder]) == (
+        2 if theirs == "own" else 0
+    )
 
 
 @pytest.mark.parametrize("name", GRIDS)
 def test_status_of_ones_own_folder_is_complete_without_an_import(theirs, name):
     facts = survey(theirs / name / "results")
-    assert (facts["points"], facts["todo"], facts["other_grids"]) == ({"law": 4, "own": 6, "search": 2}[name], 0, 0)
+    assert (facts["points"], facts["todo"], facts["other_grids"]) == (
+        {"law": 4, "own": 6, "search": 2}[name],
+        0,
+        0,
+    )
     assert facts["done"] == facts["runs"] > 20
     assert (name == "search") == ("2 of 2 finished" in (facts["remark"] or ""))
 
 
-def test_a_report_draws_the_theory_of_a_law_whose_module_is_named_with_trust(theirs, tmp_path, monkeypatch, capsys):
+def test_a_report_draws_the_theory_of_a_law_whose_module_is_named_with_trust(
+    theirs, tmp_path, monkeypatch, capsys
+):
     monkeypatch.chdir(tmp_path)
     shutil.copytree(theirs / "law" / "results", tmp_path / "results")
-    page, refused = tmp_path / "results/report.html", "whose module payload is not imported for a table that names it"
+    page, refused = (
+        tmp_path / "results/report.html",
+        "whose module payload is not imported for a table that names it",
+    )
     words = ["results", "--format", "svg"]
     assert report([*words, "--trust", "nowhere"]) == 2
-    assert "--trust: got nowhere, which cannot be imported (ModuleNotFoundError" in capsys.readouterr().err
+    assert (
+        "--trust: got nowhere, which cannot be imported (ModuleNotFoundError"
+        in capsys.readouterr().err
+    )
     assert not page.exists()
     assert report(words) == 0
     assert refused in page.read_text()
@@ -153,14 +204,24 @@ def test_what_it_says_does_not_reach_the_terminal_as_commands(theirs, tmp_path, 
     manifest = store.read_manifest()
     manifest["plan"]["runs"].append(["0", "absent"])
     store.manifest.write_text(json.dumps(manifest | {"command": EVIL}))
-    store.note("failures/odd", {"runs": [["absent", 0]], **dict.fromkeys(("error", "host", "bucket", "repeat"), EVIL)})
-    (store.parts / f"{os.fsdecode(b'a')}{EVIL.replace('/', '')}.parquet").write_bytes(b"no")
+    store.note(
+        "failures/odd",
+        {
+            "runs": [["absent", 0]],
+            **dict.fromkeys(("error", "host", "bucket", "repeat"), EVIL),
+        },
+    )
+    (store.parts / f"{os.fsdecode(b'a')}{EVIL.replace('/', '')}.parquet").write_bytes(
+        b"no"
+    )
     for words in (["status"], ["fit"], ["compact"], ["report", "--format", "svg"]):
         assert main([words[0], str(store.folder), *words[1:]]) == 0
         told = "".join(capsys.readouterr())
         assert "\\x1b[2J" in told or words[0] == "report"
         assert not {"\x1b", "\x07", "\u202e"} & {*told}
-        assert not [line for line in told.splitlines() if line.startswith("to resume: curl")]
+        assert not [
+            line for line in told.splitlines() if line.startswith("to resume: curl")
+        ]
 
 
 ODD_FACTS = [
@@ -178,12 +239,20 @@ ODD_FACTS = [
     {"simulator": 5},
     {"accuracy": {}},
     {"created": 3},
-    {"axes": ["nope"], "kept": ["nope"], "fixed": {"nope": [{}]}, "accuracy": "nope", "searched": "nope"},
+    {
+        "axes": ["nope"],
+        "kept": ["nope"],
+        "fixed": {"nope": [{}]},
+        "accuracy": "nope",
+        "searched": "nope",
+    },
 ]
 
 
 @pytest.mark.parametrize("facts", ODD_FACTS, ids=str)
-def test_odd_metadata_of_a_part_keeps_no_other_from_being_read(theirs, tmp_path, facts, recwarn):
+def test_odd_metadata_of_a_part_keeps_no_other_from_being_read(
+    theirs, tmp_path, facts, recwarn
+):
     from jaxrecall import compact, load
     from jaxrecall.fit import main as fit
     from jaxrecall.sweep.store.table import KEY, about
@@ -192,11 +261,18 @@ def test_odd_metadata_of_a_part_keeps_no_other_from_being_read(theirs, tmp_path,
     tables, _ = store.tables()
     n = sum(map(len, tables.values()))
     path, table = next(iter(tables.items()))
-    pq.write_table(table.replace_schema_metadata({KEY: json.dumps(about(table) | facts).encode()}), path)
+    pq.write_table(
+        table.replace_schema_metadata({KEY: json.dumps(about(table) | facts).encode()}),
+        path,
+    )
     assert len(load(store.folder)) == n
     told = [str(warning.message) for warning in recwarn]
     assert told == []
-    names = [name for name in facts if facts.get("axes") != ["nope"] or name in ("accuracy", "searched")]
+    names = [
+        name
+        for name in facts
+        if facts.get("axes") != ["nope"] or name in ("accuracy", "searched")
+    ]
     assert not {*names} & {*about(pq.read_schema(path))}
     assert fit([str(store.folder), "--of", "accuracy"]) == 0
     compact.compact(store.folder, prune=True)

@@ -1,4 +1,6 @@
-"""The frame of `make attack` counts every fault, and so do its attacks: a planted one is found."""
+"""The frame of `make attack` counts every fault, and so do its attacks: a planted one
+is found.
+"""
 
 import os
 import re
@@ -15,7 +17,15 @@ from attack.tries import COUNTED, TESTS, Attack, Result, Tries, carried_out
 from helpers import ROOT
 
 PLANTED = Attack("area", "planted", "planted faults", "attack.planted:faults", 1, 8)
-EACH = {"refused": 1, "right": 1, "wrong": 1, "lost": 2, "doubled": 3, "tracebacks": 2, "hangs": 1}
+EACH = {
+    "refused": 1,
+    "right": 1,
+    "wrong": 1,
+    "lost": 2,
+    "doubled": 3,
+    "tracebacks": 2,
+    "hangs": 1,
+}
 
 
 def test_every_counter_rises():
@@ -23,12 +33,24 @@ def test_every_counter_rises():
     assert {name: result.counts[name] for name in COUNTED} == {"tried": 8, **EACH}
     assert result.n_faults == 9
     assert [fault.partition("\n")[0] for fault in result.faults] == [
-        "wrong: wrong", "right: lost", "right: doubled", "tracebacks: traceback", "tracebacks: dies", "hangs: hangs",
-    ]  # fmt: skip
+        "wrong: wrong",
+        "right: lost",
+        "right: doubled",
+        "tracebacks: traceback",
+        "tracebacks: dies",
+        "hangs: hangs",
+    ]
 
 
 def test_the_page_has_a_line_for_each_attack():
-    text = page({PLANTED: Result(), **{attack: Result(skipped="no room") for attack in ATTACKS}}, 3, 0.5)
+    text = page(
+        {
+            PLANTED: Result(),
+            **{attack: Result(skipped="no room") for attack in ATTACKS},
+        },
+        3,
+        0.5,
+    )
     assert "| area | planted faults (`planted`) | 0 | 0 |" in text
     assert text.count(": not run, no room |") == len(ATTACKS)
     assert "Seed 3, 0.5 hours" in text
@@ -46,24 +68,43 @@ def test_a_wrong_row_of_a_point_is_found(monkeypatch):
     given = {"V": 8, "N": 40, "d": 4, "L": 3, "n_test": 50}
     points.check(right(points.Point(**given), 0), points.Point(**given), 0)
     for changes in ({"accuracy": 0.99}, {"snr": float("inf")}, {"trigger_score": 3.0}):
-        monkeypatch.setattr(points, "simulate", lambda point, seed, changes=changes: right(point, seed) | changes)
+        monkeypatch.setattr(
+            points,
+            "simulate",
+            lambda point, seed, changes=changes: right(point, seed) | changes,
+        )
         with pytest.raises(AssertionError):
-            points.check(points.simulate(points.Point(**given), 0), points.Point(**given), 0)
+            points.check(
+                points.simulate(points.Point(**given), 0), points.Point(**given), 0
+            )
 
 
 def test_what_a_command_or_a_call_does_wrong_is_found(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(commands, "furnish", lambda home: None)
-    for answer in (lambda words: 1, lambda words: 2):  # another exit code, and no message
-        monkeypatch.setattr(commands, "COMMANDS", dict.fromkeys(commands.COMMANDS, type("command", (), {"main": answer})))
+    for answer in (
+        lambda words: 1,
+        lambda words: 2,
+    ):  # another exit code, and no message
+        monkeypatch.setattr(
+            commands,
+            "COMMANDS",
+            dict.fromkeys(commands.COMMANDS, type("command", (), {"main": answer})),
+        )
         assert tried(commands.lines, 3).counts["wrong"] == 3
     monkeypatch.setattr(calls, "FUNCTIONS", {"load": lambda name, value: [][0]})
     assert tried(calls.values, 3).counts["tracebacks"] == 3
 
 
 def test_a_row_that_is_gone_or_there_twice_is_found():
-    whole = pd.DataFrame({"point_id": ["a", "a", "b"], "seed": [0, 1, 0], "step": 3, "accuracy": 0.5})
-    for rows, lost, doubled in ((whole, 0, 0), (whole[1:], 1, 0), (whole.iloc[[0, 1, 2, 2]], 0, 1)):
+    whole = pd.DataFrame(
+        {"point_id": ["a", "a", "b"], "seed": [0, 1, 0], "step": 3, "accuracy": 0.5}
+    )
+    for rows, lost, doubled in (
+        (whole, 0, 0),
+        (whole[1:], 1, 0),
+        (whole.iloc[[0, 1, 2, 2]], 0, 1),
+    ):
         one = damage.Try()
         damage.compare(one, rows, whole)
         assert (one.lost, one.doubled) == (lost, doubled)
@@ -79,7 +120,10 @@ def test_a_script_in_a_page_is_found(tmp_path):
     path = tmp_path / "page.html"
     path.write_text("<html><body>fine</body></html>")
     browser.check(program, path)
-    for text, said in ((browser.HOSTILE[0], "a script ran"), ("<script>throw 1</script>", "CONSOLE")):
+    for text, said in (
+        (browser.HOSTILE[0], "a script ran"),
+        ("<script>throw 1</script>", "CONSOLE"),
+    ):
         path.write_text(f"<html><body>{text}</body></html>")
         with pytest.raises(AssertionError, match=said):
             browser.check(program, path)
@@ -87,8 +131,22 @@ def test_a_script_in_a_page_is_found(tmp_path):
 
 @pytest.mark.slow
 def test_a_short_run_of_all_attacks(tmp_path):
-    command = [sys.executable, "-m", "attack", "--hours", "0.1", "--seed", "0", "--out", str(tmp_path / "attack.md")]
+    command = [
+        sys.executable,
+        "-m",
+        "attack",
+        "--hours",
+        "0.1",
+        "--seed",
+        "0",
+        "--out",
+        str(tmp_path / "attack.md"),
+    ]
     env = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{TESTS}"}
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=3000, check=False)
+    done = subprocess.run(
+        command, env=env, capture_output=True, text=True, timeout=3000, check=False
+    )
     assert done.returncode == 0, done.stderr
-    assert set(re.findall(r"\(`([\w-]+)`\)", (tmp_path / "attack.md").read_text())) == {attack.name for attack in ATTACKS}
+    assert set(re.findall(r"\(`([\w-]+)`\)", (tmp_path / "attack.md").read_text())) == {
+        attack.name for attack in ATTACKS
+    }

@@ -1,4 +1,6 @@
-"""The benchmarks run, the peers compute the same science, and the saved file holds every figure asked for."""
+"""The benchmarks run, the peers compute the same science, and the saved file holds
+every figure asked for.
+"""
 
 import importlib
 import json
@@ -24,29 +26,49 @@ from jaxrecall.sweep.grid import json_schema, read_grid
 try:
     import torch
 
-    torch.set_num_threads(1)  # its threads wait for each other by spinning, which crowds out tests that run beside
+    # its threads wait for each other by spinning, which crowds out tests that run
+    # beside
+    torch.set_num_threads(1)
 except ModuleNotFoundError:
     torch = None
-needs_torch = pytest.mark.skipif(torch is None, reason="the torch loop needs torch: pip install '.[bench]'")
+needs_torch = pytest.mark.skipif(
+    torch is None, reason="the torch loop needs torch: pip install '.[bench]'"
+)
 
-ABOUT = {"date": "2026-01-01T00:00+00:00", "machine": "a machine", "load": 0.1, "versions": {"jax": "1"}}
+ABOUT = {
+    "date": "2026-01-01T00:00+00:00",
+    "machine": "a machine",
+    "load": 0.1,
+    "versions": {"jax": "1"},
+}
 
 
-PEERS = [pytest.param("torch keys", marks=needs_torch), pytest.param("torch bag", marks=needs_torch), "jax"]
+PEERS = [
+    pytest.param("torch keys", marks=needs_torch),
+    pytest.param("torch bag", marks=needs_torch),
+    "jax",
+]
 
 
 def jax_draws(r, point):
     from benchmarks import jax_loop
 
     rates = tuple(jnp.float32(rate) for rate in (point.eta, point.gamma, point.gamma2))
-    return jax_loop.Draws(*(None if a is None else jnp.asarray(a) for a in r[:12])), rates
+    return (
+        jax_loop.Draws(*(None if a is None else jnp.asarray(a) for a in r[:12])),
+        rates,
+    )
 
 
 def torch_draws(r):
     from benchmarks import torch_loop
 
-    as_torch = (a if a is None or a.dtype.kind == "f" else a.astype(np.int64) for a in r[:12])
-    return torch_loop.Draws(*(None if a is None else torch.from_numpy(a) for a in as_torch))
+    as_torch = (
+        a if a is None or a.dtype.kind == "f" else a.astype(np.int64) for a in r[:12]
+    )
+    return torch_loop.Draws(
+        *(None if a is None else torch.from_numpy(a) for a in as_torch)
+    )
 
 
 @pytest.fixture(params=PEERS)
@@ -58,7 +80,12 @@ def learn(request):
         def by_jax(r, point):
             draws, rates = jax_draws(r, point)
             learned = jax_loop.learn(draws, rates)
-            return learned.V1, learned.W1 @ draws.z_eos, learned.V2, float(jax_loop.accuracy(draws, learned))
+            return (
+                learned.V1,
+                learned.W1 @ draws.z_eos,
+                learned.V2,
+                float(jax_loop.accuracy(draws, learned)),
+            )
 
         return by_jax
     from benchmarks import torch_loop
@@ -66,21 +93,30 @@ def learn(request):
     def by_torch(r, point):
         draws, form = torch_draws(r), request.param.split()[1]
         learned = torch_loop.learn(draws, point, form)
-        return learned.V1.numpy(), (learned.W1 @ draws.z_eos).numpy(), learned.V2.numpy(), torch_loop.accuracy(draws, learned, form)
+        return (
+            learned.V1.numpy(),
+            (learned.W1 @ draws.z_eos).numpy(),
+            learned.V2.numpy(),
+            torch_loop.accuracy(draws, learned, form),
+        )
 
     return by_torch
 
 
 @pytest.mark.parametrize("peer", PEERS)
 def test_peers_train_on_as_descend_does(peer):
-    point = Point(V=16, N=700, d=12, L=5, n_test=600, kappa=20, gamma2=10, steps=50, lr=4)
+    point = Point(
+        V=16, N=700, d=12, L=5, n_test=600, kappa=20, gamma2=10, steps=50, lr=4
+    )
     r = realize(point, 3)
     judge = descend(r, point)
     if peer == "jax":
         from benchmarks import jax_loop
 
         draws, rates = jax_draws(r, point)
-        V_mat, W_KQ, records = jax_loop.descend(draws, rates, jnp.float32(point.lr), point.recorded_steps)
+        V_mat, W_KQ, records = jax_loop.descend(
+            draws, rates, jnp.float32(point.lr), point.recorded_steps
+        )
     else:
         from benchmarks import torch_loop
 
@@ -89,14 +125,18 @@ def test_peers_train_on_as_descend_does(peer):
         records = [record[1:] for record in traced]
     assert relative(V_mat, judge[-1].V_mat) < 1e-4
     assert relative(W_KQ, judge[-1].W_KQ) < 1e-4
-    expected = [(now.loss, now.test_loss, measure(r, point, now)["accuracy"]) for now in judge]
+    expected = [
+        (now.loss, now.test_loss, measure(r, point, now)["accuracy"]) for now in judge
+    ]
     np.testing.assert_allclose(np.array(records), expected, rtol=1e-4)
     assert expected[-1][2] > expected[0][2] + 0.1
 
 
 @pytest.mark.parametrize("kw", [{}, {"eta": 0.5, "gamma2": 0.3}, {"m": 24}], ids=str)
 def test_peers_learn_what_three_step_learns(learn, kw):
-    """On the draws of `realize`, over more than one chunk of samples and a broken one."""
+    """On the draws of `realize`, over more than one chunk of samples and a broken
+    one.
+    """
     point = Point(**{"V": 20, "N": 4700, "d": 24, "L": 6, "n_test": 600, **kw})
     r = realize(point, 3)
     judge = three_step(r, point)
@@ -108,30 +148,72 @@ def test_peers_learn_what_three_step_learns(learn, kw):
     assert accuracy == pytest.approx(expected, abs=1.5 / 600)
 
 
-@pytest.mark.parametrize("peer", [pytest.param("torch_loop", marks=needs_torch), pytest.param("jax_loop", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "peer",
+    [
+        pytest.param("torch_loop", marks=needs_torch),
+        pytest.param("jax_loop", marks=pytest.mark.slow),
+    ],
+)
 def test_peers_draw_the_same_task(peer):
     """With their own random numbers they reach the simulator's mean accuracy."""
     loop = importlib.import_module(f"benchmarks.{peer}")
     point = Point(V=20, N=1024, d=16, L=4, n_test=512, exact="full")
-    ours, theirs = ([engine(point, seed) for seed in range(24)] for engine in (lambda p, s: simulate(p, s)["accuracy"], loop.run))
-    assert abs(mean(ours) - mean(theirs)) < 4 * np.hypot(np.std(ours), np.std(theirs)) / 24**0.5
+    ours, theirs = (
+        [engine(point, seed) for seed in range(24)]
+        for engine in (lambda p, s: simulate(p, s)["accuracy"], loop.run)
+    )
+    assert (
+        abs(mean(ours) - mean(theirs))
+        < 4 * np.hypot(np.std(ours), np.std(theirs)) / 24**0.5
+    )
     assert len(set(theirs)) > 12
     wide = Point(V=400, N=8, d=64, L=4, m=300)
-    draws = loop.draw(wide, 5) if peer == "torch_loop" else loop.draw(jax.random.key(5), loop.sizes(wide))
-    for name, std in (("Z_in", 1 / 8), ("Z_out", 1 / 8), ("z_trig", 1 / 8), ("z_eos", 1 / 8), ("W_in", 1)):
-        assert np.std(np.asarray(getattr(draws, name))) == pytest.approx(std, rel=0.3 if name.startswith("z") else 0.03)
+    draws = (
+        loop.draw(wide, 5)
+        if peer == "torch_loop"
+        else loop.draw(jax.random.key(5), loop.sizes(wide))
+    )
+    for name, std in (
+        ("Z_in", 1 / 8),
+        ("Z_out", 1 / 8),
+        ("z_trig", 1 / 8),
+        ("z_eos", 1 / 8),
+        ("W_in", 1),
+    ):
+        assert np.std(np.asarray(getattr(draws, name))) == pytest.approx(
+            std, rel=0.3 if name.startswith("z") else 0.03
+        )
 
 
 def test_sweeps_are_written_out_for_the_peers_as_the_grid_has_them(tmp_path):
     for sizes in (work.FULL, work.TINY):
-        for sweep in (sizes.S1, sizes.S2, sizes.S2.sample(sizes.S2_cells), sizes.search, sizes.later):
+        for sweep in (
+            sizes.S1,
+            sizes.S2,
+            sizes.S2.sample(sizes.S2_cells),
+            sizes.search,
+            sizes.later,
+        ):
             (tmp_path / "grid.yaml").write_text(sweep.grid())
             grid = read_grid(tmp_path / "grid.yaml")
-            assert {p.point_id for p in grid.points} == {p.point_id for p in sweep.points()}
+            assert {p.point_id for p in grid.points} == {
+                p.point_id for p in sweep.points()
+            }
             assert len(grid.seeds) == sweep.seeds
     logspace = {"logspace": {"from": 512, "to": 65536, "num": 12, "round": "int"}}
-    (tmp_path / "grid.yaml").write_text(json.dumps({"schema": 1, "base": {"V": 8, "d": 8, "L": 4}, "blocks": [{"axes": {"N": logspace}}]}))
-    assert [p.N for p in read_grid(tmp_path / "grid.yaml").points] == work.FULL.S2.axes["N"]
+    (tmp_path / "grid.yaml").write_text(
+        json.dumps(
+            {
+                "schema": 1,
+                "base": {"V": 8, "d": 8, "L": 4},
+                "blocks": [{"axes": {"N": logspace}}],
+            }
+        )
+    )
+    assert [p.N for p in read_grid(tmp_path / "grid.yaml").points] == work.FULL.S2.axes[
+        "N"
+    ]
     assert len(list(work.FULL.S1.runs())) == 144
     assert len(list(work.FULL.later.runs())) == 64
     assert len(list(work.FULL.S2.runs())) == 15360
@@ -145,36 +227,68 @@ def test_the_sample_of_s2_stands_for_its_cost():
     assert {L for _, _, L in cells} == set(axes["L"])
     points = work.FULL.S2.points()
     for cost in (lambda V, d, L: L * d, lambda V, d, L: V * d, lambda V, d, L: L):
-        assert mean(cost(*cell) for cell in cells) == pytest.approx(mean(cost(p.V, p.d, p.L) for p in points), rel=0.02)
+        assert mean(cost(*cell) for cell in cells) == pytest.approx(
+            mean(cost(p.V, p.d, p.L) for p in points), rel=0.02
+        )
 
 
 def test_cells_go_to_the_smallest_program_that_they_fit():
-    groups = runs.by_program(work.FULL.S2, work.FULL.S2_cells, ["512x32", "512x64", "256x64", "512x256"])
-    assert {shape: len(sample.cells) for shape, sample in groups.items()} == {"512x32": 3, "256x64": 2, "512x256": 3}
+    groups = runs.by_program(
+        work.FULL.S2, work.FULL.S2_cells, ["512x32", "512x64", "256x64", "512x256"]
+    )
+    assert {shape: len(sample.cells) for shape, sample in groups.items()} == {
+        "512x32": 3,
+        "256x64": 2,
+        "512x256": 3,
+    }
 
 
 def accuracies(threshold, N, seeds, per_seed=None, noise=0.02):
-    """Rows of seeds whose accuracy crosses 0.5 near ln N = threshold, more or less each."""
+    """Rows of seeds whose accuracy crosses 0.5 near ln N = threshold, more or less
+    each.
+    """
     g = np.random.default_rng(0)
     rows = []
     for seed in range(seeds):
         own = threshold + g.normal(0, 0.1)
         for n in per_seed(own) if per_seed else N:
-            rows.append({"seed": seed, "N": n, "accuracy": 0.5 + 0.3 * np.tanh(np.log(n) - own) + g.normal(0, noise)})
+            rows.append(
+                {
+                    "seed": seed,
+                    "N": n,
+                    "accuracy": (
+                        0.5 + 0.3 * np.tanh(np.log(n) - own) + g.normal(0, noise)
+                    ),
+                }
+            )
     return pd.DataFrame(rows)
 
 
 def test_the_interval_covers_the_threshold_and_narrows_with_seeds():
     N = [2**k for k in range(4, 12)]
     truth = np.log(150)
-    few, many = (search.interval(accuracies(truth, N, seeds), 0.5) for seeds in (8, 128))
+    few, many = (
+        search.interval(accuracies(truth, N, seeds), 0.5) for seeds in (8, 128)
+    )
     for found in (few, many):
         assert found.lo < truth < found.hi
         assert found.ln_N == pytest.approx((found.lo + found.hi) / 2)
-    assert many.width == pytest.approx(2 * 1.98 * 0.1 / 128**0.5, rel=0.2)  # the seeds' own spread, t quantile of 127
+    assert many.width == pytest.approx(
+        2 * 1.98 * 0.1 / 128**0.5, rel=0.2
+    )  # the seeds' own spread, t quantile of 127
     assert 2.5 < few.width / many.width < 8
-    uneven = search.interval(accuracies(truth, N, 128, per_seed=lambda own: [120, 128, 256] if own < truth else [64, 128]), 0.5)
-    assert uneven.lo < truth < uneven.hi  # seeds that do not bracket the threshold count too
+    uneven = search.interval(
+        accuracies(
+            truth,
+            N,
+            128,
+            per_seed=lambda own: [120, 128, 256] if own < truth else [64, 128],
+        ),
+        0.5,
+    )
+    assert (
+        uneven.lo < truth < uneven.hi
+    )  # seeds that do not bracket the threshold count too
 
 
 def test_an_interval_needs_a_crossing():
@@ -185,8 +299,12 @@ def test_an_interval_needs_a_crossing():
 
 
 def test_designs_are_compared_at_equal_width():
-    """Levels far from the crossing cost samples and tell nothing; more seeds of the same design change nothing."""
-    dense = accuracies(np.log(150), [2**k for k in range(4, 12)], 128).assign(V=8, d=8, L=4)
+    """Levels far from the crossing cost samples and tell nothing; more seeds of the
+    same design change nothing.
+    """
+    dense = accuracies(np.log(150), [2**k for k in range(4, 12)], 128).assign(
+        V=8, d=8, L=4
+    )
     near = dense[dense["N"].isin([64, 128, 256])]
     wasted = dense["N"].sum() / near["N"].sum()
     assert search.samples_ratio(dense, near, 0.5)[0] == pytest.approx(wasted, rel=0.01)
@@ -205,17 +323,39 @@ def test_the_search_is_a_grid(tmp_path):
 
 def test_bars_and_aims_are_read_from_their_text():
     asked = {row.key: row for row in ASKED}
-    assert [reached(asked["R1"], [v]) for v in (79.4, 80, 200.0)] == ["neither", "bar", "aim"]
-    assert [reached(asked["memory"], [v]) for v in (1.11, 1.10, 1.024)] == ["neither", "bar", "aim"]
-    assert [reached(asked["programs"], v) for v in ([1, 9], [3, 4], [2, 4])] == ["neither", "bar", "aim"]
-    assert [reached(asked["gpu"], v) for v in ([30.0, 39.4], [30.0, 40.0], [100.0, 60.0])] == ["neither", "bar", "aim"]
+    assert [reached(asked["R1"], [v]) for v in (79.4, 80, 200.0)] == [
+        "neither",
+        "bar",
+        "aim",
+    ]
+    assert [reached(asked["memory"], [v]) for v in (1.11, 1.10, 1.024)] == [
+        "neither",
+        "bar",
+        "aim",
+    ]
+    assert [reached(asked["programs"], v) for v in ([1, 9], [3, 4], [2, 4])] == [
+        "neither",
+        "bar",
+        "aim",
+    ]
+    assert [
+        reached(asked["gpu"], v) for v in ([30.0, 39.4], [30.0, 40.0], [100.0, 60.0])
+    ] == ["neither", "bar", "aim"]
     assert reached(asked["R2"], []) == ""
 
 
 def test_the_guard_is_measured_over_its_whole_range():
     points = list(guard.points(tiny=False))
-    for size, ends in (("V", (16, 1024)), ("d", (16, 2048)), ("L", (2, 512)), ("m", (0, 512))):
-        assert (min(getattr(p, size) for p in points), max(getattr(p, size) for p in points)) == ends
+    for size, ends in (
+        ("V", (16, 1024)),
+        ("d", (16, 2048)),
+        ("L", (2, 512)),
+        ("m", (0, 512)),
+    ):
+        assert (
+            min(getattr(p, size) for p in points),
+            max(getattr(p, size) for p in points),
+        ) == ends
     guarded = [p for p in points if Shape.tight(p).fallback]
     assert len(guarded) > 0.6 * len(points)  # the others run in full at once
     assert {Shape.tight(p).form for p in guarded} == {"counts", "uniform", "pool"}
@@ -228,27 +368,51 @@ def test_the_grids_of_the_estimates_are_of_twenty_kinds(tmp_path):
     for name, (asked, _) in {**estimates.GRIDS, **estimates.TINY}.items():
         (tmp_path / "grid.yaml").write_text(json.dumps(asked))
         points = read_grid(tmp_path / "grid.yaml").points
-        shapes[name] = {(s.form, str(s), s.diagnose, s.decoders) for s in map(Shape.tight, points)}
+        shapes[name] = {
+            (s.form, str(s), s.diagnose, s.decoders) for s in map(Shape.tight, points)
+        }
     assert len(estimates.GRIDS) == 20
-    assert {form for some in shapes.values() for form, *_ in some} == {"counts", "uniform", "full", "pool"}
+    assert {form for some in shapes.values() for form, *_ in some} == {
+        "counts",
+        "uniform",
+        "full",
+        "pool",
+    }
     assert len(set(map(frozenset, shapes.values()))) > 16
 
 
 def test_the_table_behind_a_worst_case_is_saved_and_printed(tmp_path):
     record = Record(tmp_path / "figures.md", tiny=False)
-    table = [{"V": 16, "form": "counts", "guarded / full": 0.51234}, {"V": 64, "form": "full", "guarded / full": 1.0}]
+    table = [
+        {"V": 16, "form": "counts", "guarded / full": 0.51234},
+        {"V": 64, "form": "full", "guarded / full": 1.0},
+    ]
     record.merge({"guard": Measured([1.0], table=table)}, ABOUT)
     text = (tmp_path / "figures.md").read_text()
-    assert "| V | form | guarded / full |\n| --- | --- | --- |\n| 16 | counts | 0.512 |\n| 64 | full | 1 |\n" in text
-    assert json.loads((tmp_path / "figures.json").read_text())["rows"]["guard"]["table"] == table
+    assert (
+        "| V | form | guarded / full |\n| --- | --- | --- |\n| 16 | counts | 0.512 |\n|"
+        " 64 | full | 1 |\n" in text
+    )
+    assert (
+        json.loads((tmp_path / "figures.json").read_text())["rows"]["guard"]["table"]
+        == table
+    )
 
 
 def test_partial_runs_merge_and_keep_what_was_measured(tmp_path):
     path = tmp_path / "saved" / "figures.md"
-    Record(path, tiny=False).merge({"R1": Measured([90.0]), "R2": Measured(note="not run: no torch")}, ABOUT)
+    Record(path, tiny=False).merge(
+        {"R1": Measured([90.0]), "R2": Measured(note="not run: no torch")}, ABOUT
+    )
     later = {**ABOUT, "machine": "another", "date": "2026-02-02T00:00+00:00"}
     record = Record(path, tiny=False)
-    record.merge({"R1": Measured(note="not run: no torch"), "R2": Measured([11.0], beside="9.9x")}, later)
+    record.merge(
+        {
+            "R1": Measured(note="not run: no torch"),
+            "R2": Measured([11.0], beside="9.9x"),
+        },
+        later,
+    )
     rows = json.loads(path.with_suffix(".json").read_text())["rows"]
     assert (rows["R1"]["values"], rows["R1"]["machine"]) == ([90.0], "a machine")
     assert (rows["R2"]["values"], rows["R2"]["machine"]) == ([11.0], "another")
@@ -262,17 +426,28 @@ def test_partial_runs_merge_and_keep_what_was_measured(tmp_path):
 
 
 def test_the_plan_for_scale_quotes_the_saved_file():
-    section = (ROOT / "docs/scaling.md").read_text().split("\n## A billion runs\n")[1].split("\n## ")[0]
+    section = (
+        (ROOT / "docs/scaling.md")
+        .read_text()
+        .split("\n## A billion runs\n")[1]
+        .split("\n## ")[0]
+    )
     table = [line for line in section.splitlines() if line.startswith("|")]
     rows = json.loads((ROOT / "results/benchmarks.json").read_text())["rows"]
     if "bytes" not in rows:
-        pytest.skip("results/benchmarks.json has no figures of the folder: python -m benchmarks --only scale")
+        pytest.skip(
+            "results/benchmarks.json has no figures of the folder: python -m benchmarks"
+            " --only scale"
+        )
     assert table == scale.plan(rows)
 
 
 def test_a_timed_process_needs_no_ray():
     """`make bench` installs neither."""
-    code = "import sys; from benchmarks.child import import_all; import_all(); assert 'ray' not in sys.modules"
+    code = (
+        "import sys; from benchmarks.child import import_all; import_all(); assert"
+        " 'ray' not in sys.modules"
+    )
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, timeout=300)
 
 
@@ -280,16 +455,48 @@ def test_a_timed_process_needs_no_ray():
 def test_everything_runs_in_small(tmp_path):
     """`python -m benchmarks --tiny`, end to end."""
     out = tmp_path / "figures.md"
-    flags = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"  # compiles in half the time
+    flags = (  # compiles in half the time
+        "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+    )
     quick = {"JAX_PLATFORMS": "cpu", "OMP_NUM_THREADS": "1", "XLA_FLAGS": flags}
-    command = [sys.executable, "-m", "benchmarks", "--tiny", "--repeats", "1", "--out", str(out)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env={**os.environ, **quick}, timeout=900)
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks",
+        "--tiny",
+        "--repeats",
+        "1",
+        "--out",
+        str(out),
+    ]
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, **quick},
+        timeout=900,
+    )
     assert done.returncode == 0, done.stderr
-    table = {line.split(" | ")[0].removeprefix("| "): line.split(" | ") for line in out.read_text().splitlines() if line.startswith("| ")}
+    table = {
+        line.split(" | ")[0].removeprefix("| "): line.split(" | ")
+        for line in out.read_text().splitlines()
+        if line.startswith("| ")
+    }
     rows = json.loads(out.with_suffix(".json").read_text())["rows"]
-    not_here = {"gpu", "search"} if "know no search" in rows["search"]["note"] else {"gpu"}
+    not_here = (
+        {"gpu", "search"} if "know no search" in rows["search"]["note"] else {"gpu"}
+    )
     if any("torch is not installed" in row["note"] for row in rows.values()):
-        not_here |= {"R1", "R1-full", "R2", "S1-warm", "S1-cold-torch", "S2-warm", "later"}
+        not_here |= {
+            "R1",
+            "R1-full",
+            "R2",
+            "S1-warm",
+            "S1-cold-torch",
+            "S2-warm",
+            "later",
+        }
     for asked in ASKED:
         bar, aim, measured = table[asked.figure][1:4]
         assert (bar, aim) == (asked.bar, asked.aim)
@@ -302,9 +509,13 @@ def test_everything_runs_in_small(tmp_path):
 
 def test_crossings_print_their_figures(capsys):
     assert crossings.main(["--replicates", "3"]) == 0
-    lines = [line for line in capsys.readouterr().out.splitlines() if "replicates" in line]
+    lines = [
+        line for line in capsys.readouterr().out.splitlines() if "replicates" in line
+    ]
     assert len(lines) == 2 * len(crossings.FAMILIES) + 4  # and the best of five rates
-    assert all("point in 100.0 %" in line or "none with an interval" in line for line in lines)
+    assert all(
+        "point in 100.0 %" in line or "none with an interval" in line for line in lines
+    )
 
 
 @pytest.mark.parametrize("family", crossings.FAMILIES)

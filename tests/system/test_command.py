@@ -1,4 +1,6 @@
-"""The command `jaxrecall`: its words, what it says when called wrongly, and the grids that it copies."""
+"""The command `jaxrecall`: its words, what it says when called wrongly, and the grids
+that it copies.
+"""
 
 import json
 import os
@@ -16,20 +18,33 @@ from jaxrecall.cli import examples
 from jaxrecall.cli.command import WORDS, called
 from jaxrecall.sweep.grid import read_grid
 
-DOCS = "".join(path.read_text() for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))))
+DOCS = "".join(
+    path.read_text()
+    for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+)
 
 
 def module(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """`python -m` and these words, in the current folder."""
     env = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
-    return subprocess.run([sys.executable, "-m", *words], capture_output=True, text=True, timeout=120, env=env)
+    return subprocess.run(
+        [sys.executable, "-m", *words],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env=env,
+    )
 
 
 def test_every_command_is_a_word_of_the_package():
-    with_main = {path.stem for path in (ROOT / "jaxrecall").glob("*.py") if '\nif __name__ == "__main__":' in path.read_text()} - {
-        "__main__"
-    }
-    with_main |= {path.parent.name for path in (ROOT / "jaxrecall").glob("*/__main__.py")} | set(WORDS)
+    with_main = {
+        path.stem
+        for path in (ROOT / "jaxrecall").glob("*.py")
+        if '\nif __name__ == "__main__":' in path.read_text()
+    } - {"__main__"}
+    with_main |= {
+        path.parent.name for path in (ROOT / "jaxrecall").glob("*/__main__.py")
+    } | set(WORDS)
     assert set(command.MODULES) == with_main
     assert set(re.findall(r"^  jaxrecall (\w+) ", command.HELP, re.M)) == with_main
 
@@ -42,21 +57,36 @@ def test_help_lists_the_commands(capsys, argv):
 
 def test_version(capsys):
     assert command.main(["--version"]) == 0
-    assert capsys.readouterr().out.startswith(f"jaxrecall {jaxrecall.__version__} (code_version ")
+    assert capsys.readouterr().out.startswith(
+        f"jaxrecall {jaxrecall.__version__} (code_version "
+    )
 
 
 def test_help_starts_neither_jax_nor_pandas():
-    done = python("import sys; from jaxrecall.__main__ import main; main([]); assert not {'jax', 'pandas', 'pydantic'} & set(sys.modules)")
+    done = python(
+        "import sys; from jaxrecall.__main__ import main; main([]); assert not {'jax',"
+        " 'pandas', 'pydantic'} & set(sys.modules)"
+    )
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize(("word", "hint"), [("swep", "; did you mean sweep?"), ("--hlep", "; did you mean --help?"), ("xyz", "")])
+@pytest.mark.parametrize(
+    ("word", "hint"),
+    [
+        ("swep", "; did you mean sweep?"),
+        ("--hlep", "; did you mean --help?"),
+        ("xyz", ""),
+    ],
+)
 def test_an_unknown_word_is_refused(capsys, word, hint):
     assert command.main([word]) == 2
     out, err = capsys.readouterr()
     assert out == ""
     assert err.startswith(f"COMMAND: got {word}{hint}")
-    assert err.endswith("allowed: sweep, status, compact, fit, report, embeddings, examples, --help, --version\n")
+    assert err.endswith(
+        "allowed: sweep, status, compact, fit, report, embeddings, examples, --help,"
+        " --version\n"
+    )
 
 
 def test_the_words_after_a_command_go_to_it(tmp_path, monkeypatch):
@@ -64,7 +94,10 @@ def test_the_words_after_a_command_go_to_it(tmp_path, monkeypatch):
     done = module("jaxrecall", "status", "absent")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("absent: is not a results folder")
-    assert (done.stdout, done.stderr) == (module("jaxrecall.status", "absent").stdout, module("jaxrecall.status", "absent").stderr)
+    assert (done.stdout, done.stderr) == (
+        module("jaxrecall.status", "absent").stdout,
+        module("jaxrecall.status", "absent").stderr,
+    )
     done = module("jaxrecall", "sweep")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("--grid: nothing given")
@@ -72,7 +105,12 @@ def test_the_words_after_a_command_go_to_it(tmp_path, monkeypatch):
 
 def test_a_reader_that_leaves_causes_no_traceback():
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    with subprocess.Popen([sys.executable, "-m", "jaxrecall", "examples"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env) as told:
+    with subprocess.Popen(
+        [sys.executable, "-m", "jaxrecall", "examples"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=env,
+    ) as told:
         assert told.stdout
         assert told.stderr
         told.stdout.close()
@@ -83,66 +121,129 @@ def test_a_reader_that_leaves_causes_no_traceback():
     ("argv0", "executable", "on_path", "shown"),
     [
         ("/v/bin/jaxrecall", "/v/bin/python3", None, "jaxrecall sweep --set 'a b'"),
-        ("{here}/.venv/bin/jaxrecall", "", None, ".venv/bin/jaxrecall sweep --set 'a b'"),
-        ("{here}/.venv/bin/jaxrecall", "", "{here}/.venv/bin/jaxrecall", "jaxrecall sweep --set 'a b'"),
-        ("{here}/jaxrecall/sweep.py", "/v/bin/python3", None, "python3 -m jaxrecall.sweep --set 'a b'"),
-        ("-c", "{here}/.venv/bin/python", "/usr/bin/python", ".venv/bin/python -m jaxrecall.sweep --set 'a b'"),
+        (
+            "{here}/.venv/bin/jaxrecall",
+            "",
+            None,
+            ".venv/bin/jaxrecall sweep --set 'a b'",
+        ),
+        (
+            "{here}/.venv/bin/jaxrecall",
+            "",
+            "{here}/.venv/bin/jaxrecall",
+            "jaxrecall sweep --set 'a b'",
+        ),
+        (
+            "{here}/jaxrecall/sweep.py",
+            "/v/bin/python3",
+            None,
+            "python3 -m jaxrecall.sweep --set 'a b'",
+        ),
+        (
+            "-c",
+            "{here}/.venv/bin/python",
+            "/usr/bin/python",
+            ".venv/bin/python -m jaxrecall.sweep --set 'a b'",
+        ),
     ],
 )
-def test_commands_to_run_next_are_called_as_this_one_was(tmp_path, monkeypatch, argv0, executable, on_path, shown):
+def test_commands_to_run_next_are_called_as_this_one_was(
+    tmp_path, monkeypatch, argv0, executable, on_path, shown
+):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.argv", [argv0.format(here=tmp_path)])
     monkeypatch.setattr("sys.executable", executable.format(here=tmp_path))
-    monkeypatch.setattr("shutil.which", lambda name: on_path and on_path.format(here=tmp_path))
+    monkeypatch.setattr(
+        "shutil.which", lambda name: on_path and on_path.format(here=tmp_path)
+    )
     assert called("sweep", ["--set", "a b"]) == shown
-    assert called("examples") == shown.replace(".sweep", " sweep").replace("sweep --set 'a b'", "examples")
+    assert called("examples") == shown.replace(".sweep", " sweep").replace(
+        "sweep --set 'a b'", "examples"
+    )
 
 
 def test_examples_are_listed_with_their_first_sentence(capsys):
     assert examples.main([]) == 0
     listed = dict(re.findall(r"^(\S+)  +(\S.*[.?])$", capsys.readouterr().out, re.M))
-    assert set(listed) == {path.stem for folder in ("sweeps", "examples") for path in (ROOT / folder).glob("*.yaml")}
-    assert listed["quickstart"] == "Accuracy against N for four embedding widths: wider embeddings need fewer samples."
+    assert set(listed) == {
+        path.stem
+        for folder in ("sweeps", "examples")
+        for path in (ROOT / folder).glob("*.yaml")
+    }
+    assert (
+        listed["quickstart"]
+        == "Accuracy against N for four embedding widths: wider embeddings need fewer"
+        " samples."
+    )
 
 
 def test_an_example_is_copied_once(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert examples.main(["quickstart.yaml"]) == 0
-    assert "To run it: python -m jaxrecall.sweep --grid quickstart.yaml\n" in capsys.readouterr().out
+    assert (
+        "To run it: python -m jaxrecall.sweep --grid quickstart.yaml\n"
+        in capsys.readouterr().out
+    )
     assert read_grid("quickstart.yaml") == read_grid(ROOT / "sweeps/quickstart.yaml")
-    assert json.loads(Path("grid.schema.json").read_text()) == json.loads((ROOT / "sweeps/grid.schema.json").read_text())
+    assert json.loads(Path("grid.schema.json").read_text()) == json.loads(
+        (ROOT / "sweeps/grid.schema.json").read_text()
+    )
     Path("quickstart.yaml").write_text("mine")
     Path("grid.schema.json").write_text("mine")
     assert examples.main(["quickstart"]) == 2
-    assert "quickstart.yaml: exists already and is not overwritten" in capsys.readouterr().err
+    assert (
+        "quickstart.yaml: exists already and is not overwritten"
+        in capsys.readouterr().err
+    )
     assert examples.main(["threshold"]) == 0
-    assert [Path(name).read_text() for name in ("quickstart.yaml", "grid.schema.json")] == ["mine", "mine"]
+    assert [
+        Path(name).read_text() for name in ("quickstart.yaml", "grid.schema.json")
+    ] == ["mine", "mine"]
 
 
-def test_a_grid_of_another_simulator_is_copied_with_its_module(tmp_path, monkeypatch, capsys):
+def test_a_grid_of_another_simulator_is_copied_with_its_module(
+    tmp_path, monkeypatch, capsys
+):
     monkeypatch.chdir(tmp_path)
     assert examples.main(["heads"]) == 0
-    assert capsys.readouterr().out == "copied heads.yaml, heads.py. To run it: python -m jaxrecall.sweep --grid heads.yaml\n"
+    assert (
+        capsys.readouterr().out
+        == "copied heads.yaml, heads.py. To run it: python -m jaxrecall.sweep --grid"
+        " heads.yaml\n"
+    )
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {
-        name: (ROOT / "examples" / name).read_text() for name in ("heads.yaml", "heads.py")
+        name: (ROOT / "examples" / name).read_text()
+        for name in ("heads.yaml", "heads.py")
     }
     Path("perceptron.py").write_text("mine")
     assert examples.main(["perceptron"]) == 2
-    assert "perceptron.py: exists already and is not overwritten" in capsys.readouterr().err
+    assert (
+        "perceptron.py: exists already and is not overwritten"
+        in capsys.readouterr().err
+    )
     assert not Path("perceptron.yaml").exists()
 
 
-def test_a_grid_of_a_given_table_is_copied_with_the_table(tmp_path, monkeypatch, capsys):
+def test_a_grid_of_a_given_table_is_copied_with_the_table(
+    tmp_path, monkeypatch, capsys
+):
     monkeypatch.chdir(tmp_path)
     assert examples.main(["structure"]) == 0
-    assert capsys.readouterr().out.startswith("copied structure.yaml, structure.npy, grid.schema.json. To run it: ")
-    assert Path("structure.npy").read_bytes() == (ROOT / "sweeps/structure.npy").read_bytes()
+    assert capsys.readouterr().out.startswith(
+        "copied structure.yaml, structure.npy, grid.schema.json. To run it: "
+    )
+    assert (
+        Path("structure.npy").read_bytes()
+        == (ROOT / "sweeps/structure.npy").read_bytes()
+    )
 
 
 def test_an_unknown_example_is_refused(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert examples.main(["quikstart"]) == 2
-    assert capsys.readouterr().err.startswith("NAME: got quikstart; did you mean quickstart?; allowed: quickstart, bound, ")
+    assert capsys.readouterr().err.startswith(
+        "NAME: got quikstart; did you mean quickstart?; allowed: quickstart, bound, "
+    )
     assert list(tmp_path.iterdir()) == []
 
 
@@ -156,4 +257,8 @@ def test_every_flag_of_the_help_is_documented(name, monkeypatch, capsys):
     told = capsys.readouterr().out
     assert code == 0
     flags = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", told)) - {"--help"}
-    assert [flag for flag in sorted(flags) if not re.search(rf"(?<![\w-]){flag}(?![\w-])", DOCS)] == []
+    assert [
+        flag
+        for flag in sorted(flags)
+        if not re.search(rf"(?<![\w-]){flag}(?![\w-])", DOCS)
+    ] == []

@@ -1,4 +1,6 @@
-"""The README and docs/: their code runs, their commands parse, their links lead somewhere, their tables are those of the code."""
+"""The README and docs/: their code runs, their commands parse, their links lead
+somewhere, their tables are those of the code.
+"""
 
 import argparse
 import importlib
@@ -24,7 +26,10 @@ from jaxrecall.sweep.plan import chosen_shard
 from jaxrecall.sweep.running.options import chosen as engine
 from jaxrecall.sweep.search import OUTCOMES
 
-PAGES = {path.relative_to(ROOT).as_posix(): path.read_text() for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))}
+PAGES = {
+    path.relative_to(ROOT).as_posix(): path.read_text()
+    for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+}
 README = PAGES["README.md"]
 BUDGETS = {"docs/theory.md": 7500, "docs/papers.md": 3900, "results/README.md": 12000}
 """Most words of the pages that have a budget of their own."""
@@ -33,7 +38,11 @@ FENCE = re.compile(r"^( *)```(\w*)\n(.*?)^ *```$", re.M | re.S)
 
 
 def fenced(text: str, language: str) -> list[str]:
-    return [textwrap.dedent(body) for _, name, body in FENCE.findall(text) if name == language]
+    return [
+        textwrap.dedent(body)
+        for _, name, body in FENCE.findall(text)
+        if name == language
+    ]
 
 
 def section(page: str, heading: str) -> str:
@@ -51,10 +60,19 @@ def table(text: str) -> list[str]:
 
 
 def test_the_pages_are_few_and_short():
-    words = {name: len(text.split()) for name, text in (PAGES | {"results/README.md": LINKING["results/README.md"]}).items()}
+    words = {
+        name: len(text.split())
+        for name, text in (
+            PAGES | {"results/README.md": LINKING["results/README.md"]}
+        ).items()
+    }
     assert len([*(ROOT / "docs").glob("*.md"), *(ROOT / "docs").glob("*.rst")]) <= 14
-    assert {name: words[name] for name, most in BUDGETS.items() if words[name] > most} == {}
-    assert sum(number for name, number in words.items() if name not in BUDGETS) <= 20_000
+    assert {
+        name: words[name] for name, most in BUDGETS.items() if words[name] > most
+    } == {}
+    assert (
+        sum(number for name, number in words.items() if name not in BUDGETS) <= 20_000
+    )
 
 
 def test_the_readme_is_short():
@@ -71,13 +89,45 @@ def test_the_readme_is_short():
 def results(tmp_path_factory):
     """A folder with the results that the pages speak of, in small."""
     folder = tmp_path_factory.mktemp("docs")
-    small = ("--set", "seeds.count=6", "--set", "blocks.0.axes.N=[128, 512, 2048, 8192]", "--set", "blocks.0.axes.d=[32, 64]")
+    small = (
+        "--set",
+        "seeds.count=6",
+        "--set",
+        "blocks.0.axes.N=[128, 512, 2048, 8192]",
+        "--set",
+        "blocks.0.axes.d=[32, 64]",
+    )
     grid = str(ROOT / "sweeps/quickstart.yaml")
-    assert sweep(["--grid", grid, "--out", str(folder / "results/quickstart"), *small]) == 0
-    [grid] = [block for block in fenced(PAGES["docs/gallery.md"], "yaml") if "name: map" in block]
+    assert (
+        sweep(["--grid", grid, "--out", str(folder / "results/quickstart"), *small])
+        == 0
+    )
+    [grid] = [
+        block
+        for block in fenced(PAGES["docs/gallery.md"], "yaml")
+        if "name: map" in block
+    ]
     (folder / "map.yaml").write_text(grid)
-    small = ("--set", "seeds=2", "--set", "blocks.0.axes.N=[512, 65536]", "--set", "blocks.0.axes.d=[32, 64]")
-    assert sweep(["--grid", str(folder / "map.yaml"), "--out", str(folder / "results/map"), *small]) == 0
+    small = (
+        "--set",
+        "seeds=2",
+        "--set",
+        "blocks.0.axes.N=[512, 65536]",
+        "--set",
+        "blocks.0.axes.d=[32, 64]",
+    )
+    assert (
+        sweep(
+            [
+                "--grid",
+                str(folder / "map.yaml"),
+                "--out",
+                str(folder / "results/map"),
+                *small,
+            ]
+        )
+        == 0
+    )
     return folder
 
 
@@ -85,7 +135,14 @@ ELSEWHERE = {"docs/python.md", "docs/extending.md"}
 """Pages whose code test_examples.py runs in processes of their own."""
 
 
-@pytest.mark.parametrize("page", [page for page, text in PAGES.items() if fenced(text, "python") and page not in ELSEWHERE])
+@pytest.mark.parametrize(
+    "page",
+    [
+        page
+        for page, text in PAGES.items()
+        if fenced(text, "python") and page not in ELSEWHERE
+    ],
+)
 def test_python_runs(page, results, monkeypatch, request):
     """All blocks of a page, one after the other, as a reader would type them."""
     if page == "README.md":  # its runs take longer than their compilation
@@ -98,14 +155,22 @@ def test_python_runs(page, results, monkeypatch, request):
     names = {}
     for block in fenced(PAGES[page], "python"):
         exec(compile(block, page, "exec"), names)
-    for axis, *quoted in re.findall(r"# N\* ~ (\w+)\^(\S+), 95 % interval (\S+) to (\S+)", PAGES[page]):
+    for axis, *quoted in re.findall(
+        r"# N\* ~ (\w+)\^(\S+), 95 % interval (\S+) to (\S+)", PAGES[page]
+    ):
         row = fit(names["df"], [0.5]).exponents.set_index("axis").loc[axis]
-        assert row[["exponent", "lo", "hi"]].tolist() == pytest.approx([float(number) for number in quoted], abs=0.011)
+        assert row[["exponent", "lo", "hi"]].tolist() == pytest.approx(
+            [float(number) for number in quoted], abs=0.011
+        )
 
 
-@pytest.mark.parametrize("page", [page for page, text in PAGES.items() if fenced(text, "yaml")])
+@pytest.mark.parametrize(
+    "page", [page for page, text in PAGES.items() if fenced(text, "yaml")]
+)
 def test_grids_are_grids(page, tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(ROOT / "examples")  # where the simulators that pages name are
+    monkeypatch.syspath_prepend(
+        ROOT / "examples"
+    )  # where the simulators that pages name are
     for block in fenced(PAGES[page], "yaml"):
         (tmp_path / "grid.yaml").write_text(block)
         assert read_grid(tmp_path / "grid.yaml").points
@@ -117,7 +182,12 @@ def test_overrides_apply_to_the_grid_of_their_page(tmp_path):
     overrides = re.findall(r"`--set ([^`]+)`", page)
     assert len(overrides) == 3
     for override in overrides:
-        assert sweep(["--grid", str(tmp_path / "grid.yaml"), "--dry-run", "--set", override]) == 0, override
+        assert (
+            sweep(
+                ["--grid", str(tmp_path / "grid.yaml"), "--dry-run", "--set", override]
+            )
+            == 0
+        ), override
 
 
 class Parsed(BaseException):
@@ -126,7 +196,9 @@ class Parsed(BaseException):
 
 @pytest.fixture
 def parse(monkeypatch):
-    """(command, arguments) -> what the real command line makes of them, without running it."""
+    """(command, arguments) -> what the real command line makes of them, without running
+    it.
+    """
     original = argparse.ArgumentParser.parse_args
 
     def parse_args(self, *given, **named):
@@ -136,7 +208,9 @@ def parse(monkeypatch):
         with monkeypatch.context() as patch:
             patch.setattr(argparse.ArgumentParser, "parse_args", parse_args)
             with pytest.raises(Parsed) as found:
-                importlib.import_module(f"jaxrecall.{COMMANDS[command]}").main(arguments)
+                importlib.import_module(f"jaxrecall.{COMMANDS[command]}").main(
+                    arguments
+                )
         return found.value.args[0]
 
     return parse
@@ -146,7 +220,9 @@ COMMAND = re.compile(r"(?:\bjaxrecall |python -m jaxrecall\.)([a-z.]+)((?: [^`\n
 
 
 def commands(text: str) -> list[tuple[str, list[str]]]:
-    """Every command line of the package in a page: those in blocks of shell, in inline code and in tables."""
+    """Every command line of the package in a page: those in blocks of shell, in inline
+    code and in tables.
+    """
     shell = "\n".join(body for _, name, body in FENCE.findall(text) if name == "sh")
     inline = re.findall(r"`([^`\n]+)`", re.sub(FENCE, "", text))
     indented = re.findall(r"^    (?:[\w.]+/)*(\w.*)$", re.sub(FENCE, "", text), re.M)
@@ -157,9 +233,13 @@ def commands(text: str) -> list[tuple[str, list[str]]]:
     return found
 
 
-@pytest.mark.parametrize("page", [page for page, text in PAGES.items() if commands(text)])
+@pytest.mark.parametrize(
+    "page", [page for page, text in PAGES.items() if commands(text)]
+)
 def test_commands_are_accepted_by_the_real_command_line(page, parse, monkeypatch):
-    monkeypatch.setattr("shutil.which", lambda name: name)  # as on a machine of a Slurm cluster
+    monkeypatch.setattr(
+        "shutil.which", lambda name: name
+    )  # as on a machine of a Slurm cluster
     for command, arguments in commands(PAGES[page]):
         if not arguments:  # only named
             assert command in COMMANDS
@@ -171,14 +251,35 @@ def test_commands_are_accepted_by_the_real_command_line(page, parse, monkeypatch
 
 
 def test_commands_are_found():
-    mentioned = [line for block in fenced(README, "sh") for line in block.splitlines() if line.startswith("jaxrecall")]
+    mentioned = [
+        line
+        for block in fenced(README, "sh")
+        for line in block.splitlines()
+        if line.startswith("jaxrecall")
+    ]
     assert len(commands(README)) == len(mentioned) == 2
-    assert commands("`python -m jaxrecall.fit a --out b`, | `jaxrecall status` |") == [("fit", ["a", "--out", "b"]), ("status", [])]
+    assert commands("`python -m jaxrecall.fit a --out b`, | `jaxrecall status` |") == [
+        ("fit", ["a", "--out", "b"]),
+        ("status", []),
+    ]
 
 
 def test_flags_exist(capsys):
-    """Every --flag in a page is one of the package, of its tests or benchmarks, or of another program that the page names."""
-    known = {"--slow", "--only", "--exclude", "--version", "--generate", "--head", "--port", "--address", "--local-dir", "--replicates"}
+    """Every --flag in a page is one of the package, of its tests or benchmarks, or of
+    another program that the page names.
+    """
+    known = {
+        "--slow",
+        "--only",
+        "--exclude",
+        "--version",
+        "--generate",
+        "--head",
+        "--port",
+        "--address",
+        "--local-dir",
+        "--replicates",
+    }
     known |= {"--array", "--time", "--coalesce-streams"}  # of sbatch and nbconvert
     for module in COMMANDS.values():
         with pytest.raises(SystemExit):
@@ -205,7 +306,10 @@ def anchor(heading: str) -> str:
 
 
 LINK = re.compile(r"\]\(([^)\s]+)\)")
-LINKING = PAGES | {name: (ROOT / name).read_text() for name in ("results/README.md", "CONTRIBUTING.md", "CHANGELOG.md")}
+LINKING = PAGES | {
+    name: (ROOT / name).read_text()
+    for name in ("results/README.md", "CONTRIBUTING.md", "CHANGELOG.md")
+}
 
 
 @pytest.mark.parametrize("page", LINKING)
@@ -226,7 +330,9 @@ def test_the_readme_links_every_page():
     assert {page for page in PAGES if page.startswith("docs/")} <= linked
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "docs/images").glob("*.svg")), ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "docs/images").glob("*.svg")), ids=lambda path: path.name
+)
 def test_drawings_are_shown_and_have_a_description(path):
     assert any(f"images/{path.name})" in text for text in PAGES.values())
     assert 'aria-label="' in path.read_text()
@@ -236,64 +342,104 @@ def test_drawings_are_shown_and_have_a_description(path):
 
 
 def legend() -> list[str]:
-    """The fields of a point as the rows of a Markdown table: name and symbol, meaning, allowed values, default."""
+    """The fields of a point as the rows of a Markdown table: name and symbol, meaning,
+    allowed values, default.
+    """
     lines = ["| field | meaning | allowed | default |", "| --- | --- | --- | --- |"]
     for name, f in FIELDS.items():
         symbol = f.metadata["symbol"]
         shown = f"`{name}`" + (f" ({symbol})" if symbol not in ("", name) else "")
         default = "" if f.default in (MISSING, None) else str(f.default).lower()
-        lines.append(f"| {shown} | {f.metadata['legend']} | {_allowed(name)} | {default} |")
+        lines.append(
+            f"| {shown} | {f.metadata['legend']} | {_allowed(name)} | {default} |"
+        )
     return lines
 
 
 def _allowed(name: str) -> str:
     limits = FIELDS[name].metadata
     if "low" not in limits:
-        return ", ".join(limits["choices"]() if "choices" in limits else ("true", "false"))
+        return ", ".join(
+            limits["choices"]() if "choices" in limits else ("true", "false")
+        )
     if "high" in limits:
-        larger = f", {limits['high_with_pool']} with a pool{' or at L = 1' if name == 'N' else ''}" if "high_with_pool" in limits else ""
+        larger = (
+            f", {limits['high_with_pool']} with a"
+            f" pool{' or at L = 1' if name == 'N' else ''}"
+            if "high_with_pool" in limits
+            else ""
+        )
         return f"{limits['low']} to {limits['high']}{larger}"
     return f"{'>' if limits.get('open_low') else '>='} {limits['low']:g}"
 
 
 def column_table() -> list[str]:
-    """The columns of the result table but the fields of a point and covariances, as the rows of a Markdown table: name, meaning."""
-    own = {name: meaning for name, (_, meaning) in COLUMNS.items() if name not in FIELDS and not name.startswith("cov_")}
+    """The columns of the result table but the fields of a point and covariances, as the
+    rows of a Markdown table: name, meaning.
+    """
+    own = {
+        name: meaning
+        for name, (_, meaning) in COLUMNS.items()
+        if name not in FIELDS and not name.startswith("cov_")
+    }
     return [
         "| column | meaning |",
         "| --- | --- |",
-        *(f"| `{name}` | {meaning.replace('|', chr(92) + '|')} |" for name, meaning in own.items()),
+        *(
+            f"| `{name}` | {meaning.replace('|', chr(92) + '|')} |"
+            for name, meaning in own.items()
+        ),
     ]
 
 
 def test_columns_and_parameters_are_those_declared():
-    assert table(section("docs/table.md", "## Columns")) == column_table(), "print(*column_table(), sep='\\n')"
-    assert table(section("docs/table.md", "## Parameters")) == legend(), "print(*legend(), sep='\\n')"
+    assert table(section("docs/table.md", "## Columns")) == column_table(), (
+        "print(*column_table(), sep='\\n')"
+    )
+    assert table(section("docs/table.md", "## Parameters")) == legend(), (
+        "print(*legend(), sep='\\n')"
+    )
     assert "| `eta` | rate of step 1 | > 0 | 0.001 |" in legend()
     assert "| `accuracy` | n_correct / n_test |" in column_table()
-    assert {name for name in COLUMNS if f"`{name}`" not in PAGES["docs/table.md"]} == set()
+    assert {
+        name for name in COLUMNS if f"`{name}`" not in PAGES["docs/table.md"]
+    } == set()
 
 
 def test_columns_of_the_fit_are_those_declared():
     output = section("docs/thresholds.md", "### Output")
-    assert {*re.findall(r"^\| `(\w+)` \|", output, re.M)} == {*THRESHOLDS, *EXPONENTS, *DIAGNOSTICS}
-    for name, columns in (("thresholds", THRESHOLDS), ("exponents", EXPONENTS), ("diagnostics", DIAGNOSTICS)):
+    assert {*re.findall(r"^\| `(\w+)` \|", output, re.M)} == {
+        *THRESHOLDS,
+        *EXPONENTS,
+        *DIAGNOSTICS,
+    }
+    for name, columns in (
+        ("thresholds", THRESHOLDS),
+        ("exponents", EXPONENTS),
+        ("diagnostics", DIAGNOSTICS),
+    ):
         listed = re.search(rf"`{name}.parquet`[^:]*: (.*?)\.(?: |\n)", output, re.S)
         assert listed is not None
         assert re.findall(r"\w+", listed[1]) == columns
 
 
 def test_the_page_of_the_search_names_every_outcome():
-    heading, *named = re.findall(r"^\| `(\w+)` \|", section("docs/thresholds.md", "### Results"), re.M)
+    heading, *named = re.findall(
+        r"^\| `(\w+)` \|", section("docs/thresholds.md", "### Results"), re.M
+    )
     assert heading == "outcome"
     assert set(named) == {*OUTCOMES, "unfinished"}
 
 
 def test_speed_is_as_saved():
     rows = json.loads((ROOT / "results/benchmarks.json").read_text())["rows"]
-    assert table(section("docs/scaling.md", "## Speed")) == documented.speed(rows), "python -m benchmarks.documented"
+    assert table(section("docs/scaling.md", "## Speed")) == documented.speed(rows), (
+        "python -m benchmarks.documented"
+    )
     contributing = (ROOT / "CONTRIBUTING.md").read_text().partition("\n## Speed\n")[2]
-    assert table(contributing) == documented.asked_for(rows), "python -m benchmarks.documented"
+    assert table(contributing) == documented.asked_for(rows), (
+        "python -m benchmarks.documented"
+    )
 
 
 # formulas
@@ -301,7 +447,9 @@ def test_speed_is_as_saved():
 
 @pytest.mark.parametrize("page", [page for page, text in PAGES.items() if "$" in text])
 def test_formulas_render_on_github(page):
-    """Displayed formulas stand in ```math, since elsewhere Markdown eats backslashes before punctuation."""
+    """Displayed formulas stand in ```math, since elsewhere Markdown eats backslashes
+    before punctuation.
+    """
     text = re.sub(r"`[^`\n]*`", "", re.sub(FENCE, "", PAGES[page]))
     assert "$$" not in text
     for line in text.splitlines():
@@ -309,4 +457,6 @@ def test_formulas_render_on_github(page):
         for formula in re.findall(r"\$([^$]*)\$", line):
             assert not re.search(r"\\[^a-zA-Z]", formula), formula
     for formula in fenced(PAGES[page], "math"):
-        assert formula.count("{") - formula.count("\\{") == formula.count("}") - formula.count("\\}"), formula
+        assert formula.count("{") - formula.count("\\{") == formula.count(
+            "}"
+        ) - formula.count("\\}"), formula

@@ -1,4 +1,6 @@
-"""`jaxrecall embeddings`: what it says of tables whose law is known, what it refuses, and that it starts no JAX."""
+"""`jaxrecall embeddings`: what it says of tables whose law is known, what it refuses,
+and that it starts no JAX.
+"""
 
 import json
 
@@ -16,7 +18,12 @@ def table(law, V=V, d=D):
     """V rows of a law."""
     rng = np.random.default_rng(0)
     law = find_law("embedding", law)
-    return law.make(numpy_draws(law, "Z_in", np.arange(V)[:, None], rng.standard_normal((V, d)), (V, d), rng), np)
+    return law.make(
+        numpy_draws(
+            law, "Z_in", np.arange(V)[:, None], rng.standard_normal((V, d)), (V, d), rng
+        ),
+        np,
+    )
 
 
 @pytest.mark.parametrize(
@@ -36,7 +43,9 @@ def test_a_table_of_a_law_is_told_to_be_closest_to_it(law, V, closest):
     assert str(found).partition("(")[0] == closest
     for name in ("rho", "alpha"):
         if hasattr(found, name):
-            assert getattr(found, name) == pytest.approx(getattr(find_law("embedding", law), name), rel=0.2)
+            assert getattr(found, name) == pytest.approx(
+                getattr(find_law("embedding", law), name), rel=0.2
+            )
 
 
 def test_orthonormal_rows_are_told_to_be_closest_to_orthogonal():
@@ -45,7 +54,9 @@ def test_orthonormal_rows_are_told_to_be_closest_to_orthogonal():
 
 def test_the_numbers_are_those_of_their_formulas():
     rng = np.random.default_rng(1)
-    x = (rng.standard_normal((50, 8)) * np.arange(1, 9) + 2) * rng.uniform(0.5, 1.5, (50, 1))
+    x = (rng.standard_normal((50, 8)) * np.arange(1, 9) + 2) * rng.uniform(
+        0.5, 1.5, (50, 1)
+    )
     about, centred = facts(x), x - x.mean(0)
     for name, rows in (("d_eff", x), ("d_eff_centred", centred)):
         S = rows.T @ rows / 50
@@ -53,13 +64,24 @@ def test_the_numbers_are_those_of_their_formulas():
     different = ~np.eye(50, dtype=bool)
     unit = x / np.linalg.norm(x, axis=1, keepdims=True)
     assert about["cosine"] == pytest.approx((unit @ unit.T)[different].mean())
-    assert about["common"] == pytest.approx((x @ x.T)[different].mean() / np.mean(np.sum(x**2, axis=1)))
-    np.testing.assert_allclose(about["spectrum"], np.sort(np.linalg.eigvalsh(np.cov(centred.T)))[::-1] / np.trace(np.cov(centred.T)) * 8)
-    wide = facts(x.T)  # more columns than rows: the same by the matrix of inner products
+    assert about["common"] == pytest.approx(
+        (x @ x.T)[different].mean() / np.mean(np.sum(x**2, axis=1))
+    )
+    np.testing.assert_allclose(
+        about["spectrum"],
+        np.sort(np.linalg.eigvalsh(np.cov(centred.T)))[::-1]
+        / np.trace(np.cov(centred.T))
+        * 8,
+    )
+    wide = facts(
+        x.T
+    )  # more columns than rows: the same by the matrix of inner products
     assert wide["d_eff"] == pytest.approx(about["d_eff"])
     power = np.arange(1, 9) ** -about["alpha"]
     squares = (centred @ centred.T)[different]  # d_eff by different rows alone
-    assert power.sum() ** 2 / np.sum(power**2) == pytest.approx(np.mean(np.sum(centred**2, axis=1)) ** 2 / np.mean(squares**2))
+    assert power.sum() ** 2 / np.sum(power**2) == pytest.approx(
+        np.mean(np.sum(centred**2, axis=1)) ** 2 / np.mean(squares**2)
+    )
 
 
 def test_the_command_prints_them_and_the_same_as_json(tmp_path, capsys):
@@ -68,7 +90,10 @@ def test_the_command_prints_them_and_the_same_as_json(tmp_path, capsys):
     printed = capsys.readouterr().out
     assert main([str(tmp_path / "two.npz"), "--tensor", "rows", "--json"]) == 0
     about = json.loads(capsys.readouterr().out)
-    assert printed.startswith(f"V, d       {V} rows, {D} columns\nd_eff      {about['d_eff']:.4g}, of centred rows")
+    assert printed.startswith(
+        f"V, d       {V} rows, {D} columns\nd_eff      {about['d_eff']:.4g}, of centred"
+        " rows"
+    )
     assert f"\nclosest    {about['law']}, with d_eff" in printed
 
 
@@ -76,7 +101,10 @@ def test_the_command_prints_them_and_the_same_as_json(tmp_path, capsys):
     ("name", "said"),
     [
         ("absent.npy", "no such file as "),
-        ("text.txt", "a file with the suffix '.txt'; allowed: .npy, .npz, .safetensors"),
+        (
+            "text.txt",
+            "a file with the suffix '.txt'; allowed: .npy, .npz, .safetensors",
+        ),
         ("broken.npy", "a file that holds no array of numbers; allowed: "),
         ("two.npz", "2 arrays; allowed: tensor=, one of a, b"),
         ("line.npy", "an array of shape (3,); allowed: two dimensions"),
@@ -90,7 +118,13 @@ def test_a_bad_file_is_refused_in_one_line(tmp_path, capsys, name, said):
     (tmp_path / "text.txt").write_text("1 2")
     (tmp_path / "broken.npy").write_bytes(b"no numbers")
     np.savez(tmp_path / "two.npz", a=np.eye(2), b=np.eye(2))
-    tables = {"line": np.ones(3), "nan": np.array([[1, np.nan]]), "same": np.ones((3, 2)), "one": np.ones((1, 2)), "zero": np.zeros((3, 2))}
+    tables = {
+        "line": np.ones(3),
+        "nan": np.array([[1, np.nan]]),
+        "same": np.ones((3, 2)),
+        "one": np.ones((1, 2)),
+        "zero": np.zeros((3, 2)),
+    }
     for stem, rows in tables.items():
         np.save(tmp_path / f"{stem}.npy", rows)
     assert main([str(tmp_path / name)]) == 2
@@ -102,6 +136,9 @@ def test_a_bad_file_is_refused_in_one_line(tmp_path, capsys, name, said):
 
 def test_it_starts_neither_jax_nor_pandas(tmp_path):
     np.save(tmp_path / "t.npy", table("gaussian", 50))
-    called = f"import sys; from jaxrecall.embeddings import main; assert main([{str(tmp_path / 't.npy')!r}]) == 0"
+    called = (
+        "import sys; from jaxrecall.embeddings import main; assert"
+        f" main([{str(tmp_path / 't.npy')!r}]) == 0"
+    )
     done = python(f"{called}; assert not {{'jax', 'pandas'}} & set(sys.modules)")
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,6 @@
-"""Where commands are run: folders that are gone, settings of matplotlib and XLA, odd files, encodings, and memory that workers share."""
+"""Where commands are run: folders that are gone, settings of matplotlib and XLA, odd
+files, encodings, and memory that workers share.
+"""
 
 import json
 import os
@@ -39,12 +41,22 @@ def results(made, tmp_path) -> Path:
     return shutil.copytree(made, tmp_path / "tiny")
 
 
-def called(folder: Path, *words: object, shell: str = "", **env: str) -> subprocess.CompletedProcess[str]:
+def called(
+    folder: Path, *words: object, shell: str = "", **env: str
+) -> subprocess.CompletedProcess[str]:
     """`python` and these words, in a process of its own in a folder."""
     around = ["bash", "-c", shell, "bash"] if shell else []
     env = {**os.environ, "PYTHONPATH": str(ROOT), "JAXRECALL_CACHE": "", **env}
     line = [*around, sys.executable, *map(str, words)]
-    return subprocess.run(line, cwd=folder, env=env, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(
+        line,
+        cwd=folder,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
 
 
 COMMANDS = {
@@ -60,7 +72,13 @@ COMMANDS = {
 
 def test_the_folder_that_a_process_starts_in_may_be_gone(results):
     """All paths are absolute. Nothing is missing, so no sweep starts JAX."""
-    done = called(results.parent, "-m", "jaxrecall", *COMMANDS["sweep"].format(results).split(), shell=IN_A_FOLDER_THAT_IS_GONE)
+    done = called(
+        results.parent,
+        "-m",
+        "jaxrecall",
+        *COMMANDS["sweep"].format(results).split(),
+        shell=IN_A_FOLDER_THAT_IS_GONE,
+    )
     assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
 
 
@@ -79,22 +97,46 @@ def test_the_current_folder_may_be_gone(results, gone, name):
 
 
 def test_a_run_from_a_folder_that_is_gone(results, gone):
-    assert len(jaxrecall.run(f"{results}.yaml", out=results, progress=False)) == len(jaxrecall.load(results))
+    assert len(jaxrecall.run(f"{results}.yaml", out=results, progress=False)) == len(
+        jaxrecall.load(results)
+    )
 
 
 def test_a_relative_path_from_a_folder_that_is_gone_is_refused(results, gone, capsys):
-    for words in (["sweep", "--grid", "tiny.yaml"], ["sweep", "--grid", f"{results}.yaml"], ["fit", "tiny"]):
+    for words in (
+        ["sweep", "--grid", "tiny.yaml"],
+        ["sweep", "--grid", f"{results}.yaml"],
+        ["fit", "tiny"],
+    ):
         assert command(words) == 2
         assert len(capsys.readouterr().err.splitlines()) == 1
-    with pytest.raises(PointError, match=r"no such file as x\.npy; allowed: a file that is there"):
+    with pytest.raises(
+        PointError, match=r"no such file as x\.npy; allowed: a file that is there"
+    ):
         Point(V=8, N=8, d=4, L=2, embedding='array(path="x.npy")')
 
 
-@pytest.mark.parametrize("setting", ["MPLBACKEND", pytest.param("MATPLOTLIBRC", marks=pytest.mark.slow)])
-def test_settings_that_matplotlib_cannot_use_cost_no_row_and_no_exit_code(results, setting):
+@pytest.mark.parametrize(
+    "setting", ["MPLBACKEND", pytest.param("MATPLOTLIBRC", marks=pytest.mark.slow)]
+)
+def test_settings_that_matplotlib_cannot_use_cost_no_row_and_no_exit_code(
+    results, setting
+):
     (results.parent / "bad").write_bytes(b"figure.dpi: \xff\n")
-    env = {setting: "nosuch" if setting == "MPLBACKEND" else str(results.parent / "bad")}
-    done = called(results.parent, "-m", "jaxrecall", "sweep", "--grid", "tiny.yaml", "--out", "tiny", **env)
+    env = {
+        setting: "nosuch" if setting == "MPLBACKEND" else str(results.parent / "bad")
+    }
+    done = called(
+        results.parent,
+        "-m",
+        "jaxrecall",
+        "sweep",
+        "--grid",
+        "tiny.yaml",
+        "--out",
+        "tiny",
+        **env,
+    )
     assert done.returncode == 0
     assert "the figure could not be made: " in done.stderr.splitlines()[-1]
     assert "Traceback" not in done.stderr
@@ -108,20 +150,33 @@ def test_settings_that_matplotlib_cannot_use_cost_no_row_and_no_exit_code(result
 
 @pytest.mark.parametrize("suffix", ["npy", "npz", "safetensors"])
 @pytest.mark.parametrize("kind", ["pipe", "device"])
-def test_an_embedding_file_is_a_regular_file(tmp_path, monkeypatch, capsys, suffix, kind):
+def test_an_embedding_file_is_a_regular_file(
+    tmp_path, monkeypatch, capsys, suffix, kind
+):
     monkeypatch.chdir(tmp_path)
     path = tmp_path / f"f.{suffix}"
     os.mkfifo(path) if kind == "pipe" else path.symlink_to("/dev/zero")
     law = json.dumps(f'array(path="f.{suffix}")')
-    (tmp_path / "g.yaml").write_text(f"base: {{V: 8, N: 8, d: 4, L: 2, embedding: {law}}}\n")
+    (tmp_path / "g.yaml").write_text(
+        f"base: {{V: 8, N: 8, d: 4, L: 2, embedding: {law}}}\n"
+    )
     with within(20):
         assert main(["--grid", "g.yaml", "--dry-run"]) == 2
-    assert "a file that cannot be read (not a regular file); allowed: ." in capsys.readouterr().err
+    assert (
+        "a file that cannot be read (not a regular file); allowed: ."
+        in capsys.readouterr().err
+    )
 
 
 @pytest.mark.parametrize(
     ("home", "user", "cache"),
-    [("/h", "", "/h/.cache/jaxrecall"), ("", "/u", "/u/jaxrecall"), ("", "", None), ("here", "", None), ("/h", "/u", "/u/jaxrecall")],
+    [
+        ("/h", "", "/h/.cache/jaxrecall"),
+        ("", "/u", "/u/jaxrecall"),
+        ("", "", None),
+        ("here", "", None),
+        ("/h", "/u", "/u/jaxrecall"),
+    ],
 )
 def test_who_has_no_home_keeps_nothing(monkeypatch, home, user, cache):
     monkeypatch.delenv("JAXRECALL_CACHE", raising=False)
@@ -140,29 +195,48 @@ sys.exit(any([main(words.split()) for words in sys.argv[1:]]))
 
 def test_no_text_is_read_or_written_in_the_encoding_of_the_locale(results):
     commands = (words.format(results) for words in COMMANDS.values())
-    done = called(results.parent, "-X", "warn_default_encoding", "-c", ENCODED, *commands)
-    assert (done.returncode, done.stderr.count(f"{ROOT}/jaxrecall/")) == (0, 0), done.stderr
+    done = called(
+        results.parent, "-X", "warn_default_encoding", "-c", ENCODED, *commands
+    )
+    assert (done.returncode, done.stderr.count(f"{ROOT}/jaxrecall/")) == (
+        0,
+        0,
+    ), done.stderr
 
 
 def test_workers_share_the_memory_limit(tmp_path, capsys, monkeypatch):
     """As many start as have room for a run each; a dry run counts the memory of all."""
     monkeypatch.setattr("jaxrecall.sweep.plan.cores", lambda: 4)
     (tmp_path / "tiny.yaml").write_text(GRID)
-    call = ["--grid", str(tmp_path / "tiny.yaml"), "--out", str(tmp_path / "out"), "--dry-run"]
+    call = [
+        "--grid",
+        str(tmp_path / "tiny.yaml"),
+        "--out",
+        str(tmp_path / "out"),
+        "--dry-run",
+    ]
 
     def planned(*words: str) -> tuple[int, int, list[str], list[str]]:
         assert main([*call, *words, "--json"]) == 0
         facts = json.loads(capsys.readouterr().out)
         assert main([*call, *words]) == 0
         told = capsys.readouterr()
-        return facts["est_peak_bytes"], facts["workers"], told.out.splitlines()[-3::2], told.err.splitlines()
+        return (
+            facts["est_peak_bytes"],
+            facts["workers"],
+            told.out.splitlines()[-3::2],
+            told.err.splitlines(),
+        )
 
     one, *_ = planned("--set", "seeds=1", "--set", "blocks=[{axes: {N: [16]}}]")
     assert planned()[:2] == (4 * one, None)
     assert planned("--workers", "2")[:2] == (4 * one, 2)  # two runs at a time in each
     assert planned("--workers", "4")[:2] == (4 * one, 4)
     tight = ["--set", f"limits.max_bytes={int(2.5 * one)}"]
-    assert planned(*tight, "--workers", "2")[:2] == (2 * one, 2)  # it would be 4 runs without the limit
+    assert planned(*tight, "--workers", "2")[:2] == (
+        2 * one,
+        2,
+    )  # it would be 4 runs without the limit
     peak, workers, said, warned = planned(*tight, "--workers", "3")
     assert (peak, workers) == (2 * one, 2)
     assert said[0].endswith(" MiB of memory in 2 workers")
@@ -171,29 +245,59 @@ def test_workers_share_the_memory_limit(tmp_path, capsys, monkeypatch):
     assert warned[0].startswith("--workers: got 3; 2 start, as the memory limit of ")
 
 
-def test_workers_on_accelerators_are_as_many_as_asked_for(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("jaxrecall.sweep.running.options.accelerators", lambda environment: ["0"])
+def test_workers_on_accelerators_are_as_many_as_asked_for(
+    tmp_path, capsys, monkeypatch
+):
+    monkeypatch.setattr(
+        "jaxrecall.sweep.running.options.accelerators", lambda environment: ["0"]
+    )
     (tmp_path / "tiny.yaml").write_text(GRID)
-    least = peak_bytes(Shape.rounded(Point(V=16, L=4, d=4, N=64, n_test=256, exact="full")))
-    call = ["--grid", str(tmp_path / "tiny.yaml"), "--out", str(tmp_path / "out"), "--set", f"limits.max_bytes={least}"]
+    least = peak_bytes(
+        Shape.rounded(Point(V=16, L=4, d=4, N=64, n_test=256, exact="full"))
+    )
+    call = [
+        "--grid",
+        str(tmp_path / "tiny.yaml"),
+        "--out",
+        str(tmp_path / "out"),
+        "--set",
+        f"limits.max_bytes={least}",
+    ]
     assert main([*call, "--workers", "3", "--dry-run", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["workers"] == 3
 
 
 def test_options_of_xla_are_in_the_provenance(tmp_path, capsys, monkeypatch):
-    """Some of them change digits. XLA has started, so that these change nothing here."""
+    """Some of them change digits. XLA has started, so that these change nothing
+    here.
+    """
     (tmp_path / "tiny.yaml").write_text(GRID)
     call = ["--grid", str(tmp_path / "tiny.yaml"), "--out", str(tmp_path / "out")]
     monkeypatch.delenv("XLA_FLAGS", raising=False)
     assert main([*call, "--set", "seeds=1"]) == 0
     assert "xla_flags" not in json.loads((tmp_path / "out/manifest.json").read_text())
-    assert [about(pq.read_schema(path)).get("xla_flags") for path in (tmp_path / "out/parts").iterdir()] == [None]
+    assert [
+        about(pq.read_schema(path)).get("xla_flags")
+        for path in (tmp_path / "out/parts").iterdir()
+    ] == [None]
     monkeypatch.setenv("XLA_FLAGS", "--xla_b=2   --xla_a=1")
     assert main(call) == 0
-    assert json.loads((tmp_path / "out/manifest.json").read_text())["xla_flags"] == "--xla_a=1 --xla_b=2"
-    told = [about(pq.read_schema(path)).get("xla_flags", []) for path in (tmp_path / "out/parts").iterdir()]
+    assert (
+        json.loads((tmp_path / "out/manifest.json").read_text())["xla_flags"]
+        == "--xla_a=1 --xla_b=2"
+    )
+    told = [
+        about(pq.read_schema(path)).get("xla_flags", [])
+        for path in (tmp_path / "out/parts").iterdir()
+    ]
     assert sorted(told) == [[], ["--xla_a=1", "--xla_b=2"]]
     assert compact.main([str(tmp_path / "out"), "--prune"]) == 0
-    assert about(pq.read_schema(tmp_path / "out/table.parquet"))["xla_flags"] == ["--xla_a=1", "--xla_b=2"]
+    assert about(pq.read_schema(tmp_path / "out/table.parquet"))["xla_flags"] == [
+        "--xla_a=1",
+        "--xla_b=2",
+    ]
     assert report.main([str(tmp_path / "out"), "--surrogate", "0"]) == 0
-    assert "<td>XLA_FLAGS</td><td>--xla_a=1 --xla_b=2</td>" in (tmp_path / "out/report.html").read_text()
+    assert (
+        "<td>XLA_FLAGS</td><td>--xla_a=1 --xla_b=2</td>"
+        in (tmp_path / "out/report.html").read_text()
+    )

@@ -1,4 +1,6 @@
-"""The code of docs/python.md, docs/extending.md, the notebook and a typed script, run and checked as a user would."""
+"""The code of docs/python.md, docs/extending.md, the notebook and a typed script, run
+and checked as a user would.
+"""
 
 import json
 import os
@@ -17,8 +19,14 @@ SCRIPT = ROOT / "tests/typed_script.py"
 
 
 def modules(path: Path) -> dict[str, str]:
-    """The blocks that a page introduces as a file of their own: "This module is `mylaws.py`:"."""
-    return dict(re.findall(r"`(\w+\.py)`:\n\n```python\n(.*?)```", path.read_text(), re.S)) if path.suffix == ".md" else {}
+    """The blocks that a page introduces as a file of their own: "This module is
+    `mylaws.py`:".
+    """
+    return (
+        dict(re.findall(r"`(\w+\.py)`:\n\n```python\n(.*?)```", path.read_text(), re.S))
+        if path.suffix == ".md"
+        else {}
+    )
 
 
 def blocks(path: Path) -> list[str]:
@@ -26,37 +34,70 @@ def blocks(path: Path) -> list[str]:
     if path.suffix == ".md":
         found = re.findall(r"```python\n(.*?)```", path.read_text(), re.S)
         return [block for block in found if block not in modules(path).values()]
-    return ["".join(cell["source"]) for cell in json.loads(path.read_text())["cells"] if cell["cell_type"] == "code"]
+    return [
+        "".join(cell["source"])
+        for cell in json.loads(path.read_text())["cells"]
+        if cell["cell_type"] == "code"
+    ]
 
 
 def run(paths: list[Path], folder: Path) -> None:
-    """Runs the code of files in a fresh process in a folder, every block of a file in the same namespace."""
+    """Runs the code of files in a fresh process in a folder, every block of a file in
+    the same namespace.
+    """
     code = ""
     for path in paths:
         for name, block in modules(path).items():
             (folder / name).write_text(block)
         code += f"names = {{}}\nfor i, block in enumerate({blocks(path)!r}):\n"
-        code += f"    exec(compile(block, f'{path.name}, block {{i}}', 'exec'), names)\n"
+        code += (
+            f"    exec(compile(block, f'{path.name}, block {{i}}', 'exec'), names)\n"
+        )
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "MPLBACKEND": "agg"}
     command = [sys.executable, "-W", "error", "-c", code]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
 
 
 PAGES = [ROOT / "docs/python.md", ROOT / "docs/extending.md"]
 
 
-@pytest.mark.parametrize("paths", [PAGES, pytest.param([NOTEBOOK], marks=pytest.mark.slow)], ids=["pages", "notebook"])
+@pytest.mark.parametrize(
+    "paths",
+    [PAGES, pytest.param([NOTEBOOK], marks=pytest.mark.slow)],
+    ids=["pages", "notebook"],
+)
 def test_code_for_users_runs(paths, tmp_path):
     assert all(len(blocks(path)) >= 2 for path in paths)
     run(paths, tmp_path)
 
 
 def test_the_notebook_is_executed_and_small():
-    cells = [cell for cell in json.loads(NOTEBOOK.read_text())["cells"] if cell["cell_type"] == "code"]
+    cells = [
+        cell
+        for cell in json.loads(NOTEBOOK.read_text())["cells"]
+        if cell["cell_type"] == "code"
+    ]
     assert [cell["execution_count"] for cell in cells] == [*range(1, len(cells) + 1)]
-    assert not [output for cell in cells for output in cell["outputs"] if output["output_type"] == "error"]
-    assert any("image/png" in output.get("data", {}) for cell in cells for output in cell["outputs"])
+    assert not [
+        output
+        for cell in cells
+        for output in cell["outputs"]
+        if output["output_type"] == "error"
+    ]
+    assert any(
+        "image/png" in output.get("data", {})
+        for cell in cells
+        for output in cell["outputs"]
+    )
     assert NOTEBOOK.stat().st_size < 200_000
 
 
@@ -65,7 +106,7 @@ import jaxrecall, pandas as pd
 grid = {"base": {"V": 20, "d": 12, "L": 3, "n_test": 200}, "blocks": [{"axes": {"N": [*range(100, 200, 10)]}}]}
 rows = jaxrecall.run(grid, seeds=20).drop(columns="seconds")
 pd.testing.assert_frame_equal(rows, pd.read_parquet("kernel.parquet").drop(columns="seconds"))
-"""
+"""  # noqa: E501
 
 IN_A_KERNEL = """
 import sys
@@ -103,16 +144,30 @@ assert "runs are finished; their rows are in `rows` of this exception (in a note
 assert 0 < int(say("import sys; print(len(sys.last_value.rows))")) < 200000
 client.stop_channels()
 manager.shutdown_kernel(now=True)
-"""
+"""  # noqa: E501
 
 
 @pytest.mark.system  # starts a kernel
 @pytest.mark.skipif(not find_spec("ipykernel"), reason="ipykernel is not installed")
 def test_a_notebook_kernel_shows_a_bar_gives_the_rows_and_stops_when_asked(tmp_path):
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, "-c", IN_A_KERNEL], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=500)
+    done = subprocess.run(
+        [sys.executable, "-c", IN_A_KERNEL],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=500,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
-    done = subprocess.run([sys.executable, "-c", SAME_ROWS], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(
+        [sys.executable, "-c", SAME_ROWS],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
     assert done.returncode == 0, done.stderr
 
 
@@ -121,14 +176,39 @@ def test_a_users_script_passes_type_checkers_and_runs(tmp_path):
     pytest.importorskip("mypy")
     assert (ROOT / "jaxrecall/py.typed").exists()
     bad = tmp_path / "bad.py"
-    bad.write_text("import jaxrecall\nrows: int = jaxrecall.simulate(jaxrecall.Point(V=8, N=9, d=4, L=2), 0)\njaxrecall.nothing\n")
-    command = [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", "--cache-dir", str(PROGRAMS / "mypy")]
+    bad.write_text(
+        "import jaxrecall\nrows: int = jaxrecall.simulate(jaxrecall.Point(V=8, N=9,"
+        " d=4, L=2), 0)\njaxrecall.nothing\n"
+    )
+    command = [
+        sys.executable,
+        "-m",
+        "mypy",
+        "--strict",
+        "--follow-imports=silent",
+        "--cache-dir",
+        str(PROGRAMS / "mypy"),
+    ]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "MYPYPATH": str(ROOT)}
     checked = [
-        subprocess.run([*command, str(path)], cwd=tmp_path, env=environment, capture_output=True, text=True) for path in (SCRIPT, bad)
+        subprocess.run(
+            [*command, str(path)],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+        )
+        for path in (SCRIPT, bad)
     ]
     assert checked[0].returncode == 0, checked[0].stdout
     assert "Incompatible types in assignment" in checked[1].stdout
     assert 'Module has no attribute "nothing"' in checked[1].stdout
-    done = subprocess.run([sys.executable, str(SCRIPT)], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT)],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert (done.stdout, done.returncode) == ("True 4 1\n", 0), done.stderr

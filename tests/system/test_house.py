@@ -20,7 +20,9 @@ GRIDS = sorted((ROOT / "sweeps").glob("*.yaml"))
 
 @pytest.mark.parametrize("path", GRIDS, ids=lambda path: path.name)
 def test_shipped_grids_read_and_name_their_schema(path, tmp_path):
-    assert path.read_text().startswith("# yaml-language-server: $schema=grid.schema.json\n")
+    assert path.read_text().startswith(
+        "# yaml-language-server: $schema=grid.schema.json\n"
+    )
     grid = read_grid(path)
     assert grid.name == path.stem
     told = prepare(grid, tmp_path).facts()
@@ -29,18 +31,27 @@ def test_shipped_grids_read_and_name_their_schema(path, tmp_path):
 
 
 def test_the_shipped_schema_is_current():
-    assert json.loads((ROOT / "sweeps/grid.schema.json").read_text()) == json_schema(), "run: python -m jaxrecall.sweep --print-schema"
+    assert (
+        json.loads((ROOT / "sweeps/grid.schema.json").read_text()) == json_schema()
+    ), "run: python -m jaxrecall.sweep --print-schema"
 
 
 COMMAND = re.compile(r"python -m jaxrecall\.sweep ([^`'\"\n]*)")
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "sweeps/launch").iterdir()), ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "sweeps/launch").iterdir()), ids=lambda path: path.name
+)
 def test_launch_files_call_the_real_command_line(path):
-    commands = [found.partition(" # ")[0] for found in COMMAND.findall(path.read_text())]
+    commands = [
+        found.partition(" # ")[0] for found in COMMAND.findall(path.read_text())
+    ]
     assert commands
     for command in commands:
-        values = {"${1:-sweeps/capacity.yaml}": "sweeps/capacity.yaml", "$SKYPILOT_NODE_RANK/$SKYPILOT_NUM_NODES": "3/4"}
+        values = {
+            "${1:-sweeps/capacity.yaml}": "sweeps/capacity.yaml",
+            "$SKYPILOT_NODE_RANK/$SKYPILOT_NUM_NODES": "3/4",
+        }
         values["\\$(.venv/bin/python -c "] = "3/4"
         for name, value in values.items():
             command = command.replace(name, value)
@@ -50,9 +61,14 @@ def test_launch_files_call_the_real_command_line(path):
         assert args.shard is None or chosen_shard(args.shard)
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "sweeps/launch").iterdir()), ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "sweeps/launch").iterdir()), ids=lambda path: path.name
+)
 def test_launch_files_are_what_their_name_says(path):
     if path.suffix == ".yaml":
         assert isinstance(yaml.safe_load(path.read_text()), dict)
     else:
-        assert subprocess.run(["bash", "-n", str(path)], capture_output=True).returncode == 0
+        assert (
+            subprocess.run(["bash", "-n", str(path)], capture_output=True).returncode
+            == 0
+        )

@@ -1,4 +1,6 @@
-"""Commands whose streams break or which a signal interrupts, and workers whose parent is killed. Each is a process of its own."""
+"""Commands whose streams break or which a signal interrupts, and workers whose parent
+is killed. Each is a process of its own.
+"""
 
 import gc
 import os
@@ -25,8 +27,12 @@ blocks: [{axes: {d: [8, 12], N: [100, 600]}}]
 """
 ENV = {**os.environ, "PYTHONPATH": str(ROOT)}
 
-needs_full = pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
-needs_proc = pytest.mark.skipif(sys.platform != "linux", reason="the kernel ends orphans only on Linux")
+needs_full = pytest.mark.skipif(
+    not Path("/dev/full").exists(), reason="no /dev/full here"
+)
+needs_proc = pytest.mark.skipif(
+    sys.platform != "linux", reason="the kernel ends orphans only on Linux"
+)
 
 
 @pytest.fixture
@@ -43,21 +49,37 @@ def command(name: str, *words: object) -> list[str]:
 
 def shell(words: list[str], redirected: str) -> subprocess.CompletedProcess[str]:
     line = f"set -o pipefail; {shlex.join(words)} {redirected}"
-    return subprocess.run(["bash", "-c", line], env=ENV, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(
+        ["bash", "-c", line],
+        env=ENV,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
 
 
 LOST = "some output could not be written: No space left on device\n"
 UNREAD = {">/dev/full": (3, LOST), "| true": (0, ""), ">&- 2>&- <&-": (0, "")}
 """Where the answer goes, the exit code, and what is said."""
 
-OFTEN = {("dry run", ">/dev/full"), ("examples", ">/dev/full"), ("help", "| true"), ("status", ">&- 2>&- <&-")}
+OFTEN = {
+    ("dry run", ">/dev/full"),
+    ("examples", ">/dev/full"),
+    ("help", "| true"),
+    ("status", ">&- 2>&- <&-"),
+}
 """Each answer, and each way to lose it."""
 
 
 @needs_full
 @pytest.mark.parametrize(
     ("name", "redirected"),
-    combinations(["status", "dry run", "examples", "help"], UNREAD, often=lambda *case: case in OFTEN),
+    combinations(
+        ["status", "dry run", "examples", "help"],
+        UNREAD,
+        often=lambda *case: case in OFTEN,
+    ),
 )
 def test_an_answer_that_nobody_can_read(grid, name, redirected):
     exit_code, err = UNREAD[redirected]
@@ -87,7 +109,10 @@ def test_an_answer_that_nobody_can_read(grid, name, redirected):
     ],
 )
 def test_a_sweep_whose_streams_break_saves_every_row(grid, redirected, options):
-    told = shell(command("sweep", "--grid", grid, "--out", grid.parent / "out", *options), redirected)
+    told = shell(
+        command("sweep", "--grid", grid, "--out", grid.parent / "out", *options),
+        redirected,
+    )
     assert told.returncode == 0, told.stderr
     assert "Traceback" not in told.stderr
     facts = survey(grid.parent / "out")
@@ -107,12 +132,27 @@ LOADING = [
 
 
 @pytest.mark.parametrize(
-    ("loading", "number"), combinations(LOADING, SIGNALS, often=lambda *case: case in zip(LOADING, SIGNALS, strict=False))
+    ("loading", "number"),
+    combinations(
+        LOADING,
+        SIGNALS,
+        often=lambda *case: case in zip(LOADING, SIGNALS, strict=False),
+    ),
 )
 def test_a_signal_while_modules_are_imported(grid, loading, number):
     name, module = loading.split()
-    words = command("sweep", "--grid", grid, "--dry-run") if name == "sweep" else command(name, grid.parent / "out")
-    with subprocess.Popen([words[0], "-X", "importtime", *words[1:]], env=ENV, stdout=-1, stderr=-1, text=True) as sweep:
+    words = (
+        command("sweep", "--grid", grid, "--dry-run")
+        if name == "sweep"
+        else command(name, grid.parent / "out")
+    )
+    with subprocess.Popen(
+        [words[0], "-X", "importtime", *words[1:]],
+        env=ENV,
+        stdout=-1,
+        stderr=-1,
+        text=True,
+    ) as sweep:
         assert sweep.stderr
         next(line for line in sweep.stderr if line.rstrip().endswith(f" {module}"))
         sweep.send_signal(number)
@@ -141,8 +181,19 @@ start("command")
 
 def test_a_command_ends_without_taking_modules_down():
     """Arrow may abort in that. Exit functions run, and what was printed is written."""
-    done = subprocess.run([sys.executable, "-c", AT_ITS_END], env=ENV, capture_output=True, text=True, timeout=120, check=False)
-    assert (done.returncode, done.stdout, done.stderr) == (3, "answer\nexit function\n", "")
+    done = subprocess.run(
+        [sys.executable, "-c", AT_ITS_END],
+        env=ENV,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (
+        3,
+        "answer\nexit function\n",
+        "",
+    )
 
 
 @pytest.fixture(scope="module")
@@ -154,15 +205,24 @@ LEVELS = ["below", "below/out", "below/out/parts"]
 READERS = ["status", "fit", "sweep --grid tiny.yaml --dry-run --out"]
 
 
-@pytest.mark.parametrize(("level", "words"), combinations(LEVELS, READERS, often=lambda *case: case in zip(LEVELS, READERS, strict=True)))
-def test_a_folder_that_may_not_be_entered_is_refused(grid, obstacle, tmp_path, level, words):
+@pytest.mark.parametrize(
+    ("level", "words"),
+    combinations(
+        LEVELS, READERS, often=lambda *case: case in zip(LEVELS, READERS, strict=True)
+    ),
+)
+def test_a_folder_that_may_not_be_entered_is_refused(
+    grid, obstacle, tmp_path, level, words
+):
     if obstacle:
         pytest.skip(obstacle)
     (tmp_path / "below").mkdir()
     (tmp_path / "out").rename(tmp_path / "below" / "out")
     (tmp_path / level).chmod(0)
     try:
-        told = permissions.called(tmp_path, "-m", *f"jaxrecall.{words} below/out".split())
+        told = permissions.called(
+            tmp_path, "-m", *f"jaxrecall.{words} below/out".split()
+        )
     finally:
         (tmp_path / level).chmod(0o755)
     assert (told.returncode, told.stdout, len(told.stderr.splitlines())) == (2, "", 1)
@@ -213,13 +273,19 @@ def test_an_interrupt_in_a_callback_is_not_dropped():
 
 
 def children(pid: int) -> list[int]:
-    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    return [
+        int(child)
+        for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    ]
 
 
 def runs(pid: int) -> bool:
     """Whether a process exists that is more than an entry in the process table."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+        return (
+            Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+            not in "ZX"
+        )
     except (FileNotFoundError, ProcessLookupError):
         return False
 
@@ -228,8 +294,20 @@ def runs(pid: int) -> bool:
 @pytest.mark.system
 @pytest.mark.parametrize("seconds", [0, 0.05, 0.2, 0.5, 1, 2])
 def test_workers_end_with_a_killed_parent_at_every_stage(grid, seconds):
-    words = command("sweep", "--grid", grid, "--out", grid.parent / "out", "--workers", 2, "--set", "blocks.0.axes.N=[100000000]")
-    sweep = subprocess.Popen(words, env=ENV, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    words = command(
+        "sweep",
+        "--grid",
+        grid,
+        "--out",
+        grid.parent / "out",
+        "--workers",
+        2,
+        "--set",
+        "blocks.0.axes.N=[100000000]",
+    )
+    sweep = subprocess.Popen(
+        words, env=ENV, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
     while len(workers := children(sweep.pid)) < 2:
         assert sweep.poll() is None
         time.sleep(0.005)

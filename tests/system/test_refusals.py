@@ -1,4 +1,6 @@
-"""What makes no sense is refused in one short line that names the argument, in Python and on the command line."""
+"""What makes no sense is refused in one short line that names the argument, in Python
+and on the command line.
+"""
 
 import os
 import signal
@@ -19,7 +21,10 @@ from jaxrecall.errors import MAX_LINE, PointError, Refused
 
 POINT = Point(V=8, N=16, d=8, L=4, n_test=32)
 FURTHER = POINT.replace(steps=5, lr=0.1, gamma2=1)
-GRID = {"base": {"V": 8, "L": 4, "n_test": 32}, "blocks": [{"axes": {"d": [4, 8], "N": [4, 16, 64]}}]}
+GRID = {
+    "base": {"V": 8, "L": 4, "n_test": 32},
+    "blocks": [{"axes": {"d": [4, 8], "N": [4, 16, 64]}}],
+}
 ODD = {
     "a number": 5,
     "minus one": -1,
@@ -63,28 +68,98 @@ def calls(df) -> dict[str, tuple[Any, dict[str, Any]]]:
         "realize": (jaxrecall.realize, {"point": POINT, "seed": 0}),
         "draws": (jaxrecall.draws, {"point": POINT, "key": jax.random.key(0)}),
         "three_step": (jaxrecall.three_step, {"realization": draws, "point": POINT}),
-        "descend": (jaxrecall.descend, {"realization": jaxrecall.realize(FURTHER, 0), "point": FURTHER}),
-        "measure": (jaxrecall.measure, {"realization": draws, "point": POINT, "learned": jaxrecall.three_step(draws, POINT)}),
+        "descend": (
+            jaxrecall.descend,
+            {"realization": jaxrecall.realize(FURTHER, 0), "point": FURTHER},
+        ),
+        "measure": (
+            jaxrecall.measure,
+            {
+                "realization": draws,
+                "point": POINT,
+                "learned": jaxrecall.three_step(draws, POINT),
+            },
+        ),
         "load": (jaxrecall.load, {"path": "nowhere", "grid": None}),
         "thresholds": (jaxrecall.thresholds, {"source": df}),
-        "run": (jaxrecall.run, {"grid": POINT, "seeds": 1, "out": None, "workers": 1, "simulator": None, "progress": False}),
-        "fit": (jaxrecall.fit.fit, {"frame": df, "thetas": [0.3], "resamples": 100, "where": (), "step": "last", "along": None}),
-        "accuracy": (plot.accuracy, {"df": df, "ax": None, "x": None, "lines": None, "theta": None}),
-        "critical_n": (plot.critical_n, {"df": df, "ax": None, "x": None, "lines": None, "theta": 0.3, "along": None}),
+        "run": (
+            jaxrecall.run,
+            {
+                "grid": POINT,
+                "seeds": 1,
+                "out": None,
+                "workers": 1,
+                "simulator": None,
+                "progress": False,
+            },
+        ),
+        "fit": (
+            jaxrecall.fit.fit,
+            {
+                "frame": df,
+                "thetas": [0.3],
+                "resamples": 100,
+                "where": (),
+                "step": "last",
+                "along": None,
+            },
+        ),
+        "accuracy": (
+            plot.accuracy,
+            {"df": df, "ax": None, "x": None, "lines": None, "theta": None},
+        ),
+        "critical_n": (
+            plot.critical_n,
+            {
+                "df": df,
+                "ax": None,
+                "x": None,
+                "lines": None,
+                "theta": 0.3,
+                "along": None,
+            },
+        ),
         "phase": (plot.phase, {"df": df, "x": "d", "y": "N", "ax": None, "theta": 0.3}),
-        "collapse": (plot.collapse, {"df": df, "ax": None, "lines": None, "theta": 0.3}),
-        "figure": (plot.figure, {"df": df, "y": "accuracy", "x": "N", "lines": None, "panels": (), "colour": None, "scale": None}),
+        "collapse": (
+            plot.collapse,
+            {"df": df, "ax": None, "lines": None, "theta": 0.3},
+        ),
+        "figure": (
+            plot.figure,
+            {
+                "df": df,
+                "y": "accuracy",
+                "x": "N",
+                "lines": None,
+                "panels": (),
+                "colour": None,
+                "scale": None,
+            },
+        ),
     }
 
 
-NAMES = ["simulate", "realize", "draws", "three_step", "descend", "measure", "load", "thresholds", "run", "fit"]
+NAMES = [
+    "simulate",
+    "realize",
+    "draws",
+    "three_step",
+    "descend",
+    "measure",
+    "load",
+    "thresholds",
+    "run",
+    "fit",
+]
 NAMES += ["accuracy", "critical_n", "phase", "collapse", "figure"]
 
 
 @contextmanager
 def within(seconds: int) -> Iterator[None]:
     """Ends what hangs."""
-    before = signal.signal(signal.SIGALRM, lambda *_: pytest.fail(f"no answer after {seconds} s"))
+    before = signal.signal(
+        signal.SIGALRM, lambda *_: pytest.fail(f"no answer after {seconds} s")
+    )
     signal.alarm(seconds)
     try:
         yield
@@ -95,8 +170,12 @@ def within(seconds: int) -> Iterator[None]:
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", NAMES)
-def test_a_wrong_type_is_a_short_error_of_the_package(name, calls, tmp_path, monkeypatch):
-    """Each argument in turn gets each odd value; those that a function takes are no matter here."""
+def test_a_wrong_type_is_a_short_error_of_the_package(
+    name, calls, tmp_path, monkeypatch
+):
+    """Each argument in turn gets each odd value; those that a function takes are no
+    matter here.
+    """
     import matplotlib.pyplot as plt
 
     monkeypatch.chdir(tmp_path)
@@ -104,7 +183,9 @@ def test_a_wrong_type_is_a_short_error_of_the_package(name, calls, tmp_path, mon
     told = []
     for argument in right:
         for value in ODD.values():
-            if argument == "progress" or (argument == "out" and isinstance(value, (str, Path))):
+            if argument == "progress" or (
+                argument == "out" and isinstance(value, (str, Path))
+            ):
                 continue
             try:
                 with within(120):
@@ -119,20 +200,59 @@ def test_a_wrong_type_is_a_short_error_of_the_package(name, calls, tmp_path, mon
 @pytest.mark.parametrize(
     ("call", "told"),
     [
-        (lambda df: jaxrecall.simulate("point", 0), "point: got 'point'; allowed: a jaxrecall.Point"),  # type: ignore[call-overload]
-        (lambda df: jaxrecall.simulate(POINT, range(10**18)), "seed: got range(0, 1000000000000000000), more than 1000000 values"),
-        (lambda df: jaxrecall.three_step(5, POINT), "realization: got 5; allowed: what jaxrecall.realize"),  # type: ignore[arg-type]
-        (lambda df: jaxrecall.fit.fit(df, []), "theta: got []; allowed: fractions between 0 and 1"),
-        (lambda df: jaxrecall.fit.fit(df, "3"), "theta: got '3'; allowed: fractions between 0 and 1"),  # type: ignore[arg-type]
-        (lambda df: jaxrecall.fit.fit(df, range(10**18)), "theta: got range(0, 1000000000000000000), more than 1000 values"),
-        (lambda df: jaxrecall.fit.fit([], [0.5]), "frame: got []; allowed: a table as jaxrecall.load"),
-        (lambda df: jaxrecall.plot.accuracy("df"), "df: got 'df'; allowed: a table as jaxrecall.load"),  # type: ignore[arg-type]
-        (lambda df: jaxrecall.plot.phase(df, "d", theta="x"), "theta: got 'x'; allowed: fractions"),  # type: ignore[arg-type]
-        (lambda df: jaxrecall.load(5), "path: got 5; allowed: a results folder or a .parquet file"),  # type: ignore[arg-type]
+        (
+            lambda df: jaxrecall.simulate("point", 0),
+            "point: got 'point'; allowed: a jaxrecall.Point",
+        ),  # type: ignore[call-overload]
+        (
+            lambda df: jaxrecall.simulate(POINT, range(10**18)),
+            "seed: got range(0, 1000000000000000000), more than 1000000 values",
+        ),
+        (
+            lambda df: jaxrecall.three_step(5, POINT),
+            "realization: got 5; allowed: what jaxrecall.realize",
+        ),  # type: ignore[arg-type]
+        (
+            lambda df: jaxrecall.fit.fit(df, []),
+            "theta: got []; allowed: fractions between 0 and 1",
+        ),
+        (
+            lambda df: jaxrecall.fit.fit(df, "3"),
+            "theta: got '3'; allowed: fractions between 0 and 1",
+        ),  # type: ignore[arg-type]
+        (
+            lambda df: jaxrecall.fit.fit(df, range(10**18)),
+            "theta: got range(0, 1000000000000000000), more than 1000 values",
+        ),
+        (
+            lambda df: jaxrecall.fit.fit([], [0.5]),
+            "frame: got []; allowed: a table as jaxrecall.load",
+        ),
+        (
+            lambda df: jaxrecall.plot.accuracy("df"),
+            "df: got 'df'; allowed: a table as jaxrecall.load",
+        ),  # type: ignore[arg-type]
+        (
+            lambda df: jaxrecall.plot.phase(df, "d", theta="x"),
+            "theta: got 'x'; allowed: fractions",
+        ),  # type: ignore[arg-type]
+        (
+            lambda df: jaxrecall.load(5),
+            "path: got 5; allowed: a results folder or a .parquet file",
+        ),  # type: ignore[arg-type]
         (lambda df: jaxrecall.thresholds(5), "source: got 5; allowed: "),  # type: ignore[arg-type]
-        (lambda df: jaxrecall.run(10**5000), "grid: got a value of type int that is too long to show; allowed: "),  # type: ignore[arg-type]
-        (lambda df: jaxrecall.run(POINT, workers=True), "workers: got True; allowed: whole numbers from 1 to 1000"),
-        (lambda df: jaxrecall.run(POINT, out=5), "out: got 5; allowed: a results folder"),  # type: ignore[arg-type]
+        (
+            lambda df: jaxrecall.run(10**5000),
+            "grid: got a value of type int that is too long to show; allowed: ",
+        ),  # type: ignore[arg-type]
+        (
+            lambda df: jaxrecall.run(POINT, workers=True),
+            "workers: got True; allowed: whole numbers from 1 to 1000",
+        ),
+        (
+            lambda df: jaxrecall.run(POINT, out=5),
+            "out: got 5; allowed: a results folder",
+        ),  # type: ignore[arg-type]
     ],
 )
 def test_an_error_names_the_argument_the_value_and_what_is_allowed(call, told, df):
@@ -148,7 +268,9 @@ LONG, LETTERS, DIGITS = "x" * 300, "y" * 10_000, "9" * 5_000
 
 @pytest.fixture
 def odd_paths(tmp_path, monkeypatch, df) -> None:
-    """A folder with a table, a grid, links that lead to themselves, and a pipe; it is the current one."""
+    """A folder with a table, a grid, links that lead to themselves, and a pipe; it is
+    the current one.
+    """
     monkeypatch.chdir(tmp_path)
     df.to_parquet("t.parquet")
     (tmp_path / "tiny.yaml").write_text("base: {V: 8, L: 4, d: 8, N: 16, n_test: 32}\n")
@@ -159,25 +281,56 @@ def odd_paths(tmp_path, monkeypatch, df) -> None:
 
 SWEEP = ("sweep", "--grid", "tiny.yaml")
 COMMANDS = [
-    [name, path] for name in ("status", "fit", "report", "compact") for path in (LONG, LETTERS, "loop", "pipe", "/", "file:///a%00b")
+    [name, path]
+    for name in ("status", "fit", "report", "compact")
+    for path in (LONG, LETTERS, "loop", "pipe", "/", "file:///a%00b")
 ]
 COMMANDS += [
-    [*call, "--out", out] for call in (("fit", "t.parquet"), SWEEP) for out in (f"{LONG}/a", LETTERS, "loop", "file:///a%00b", "/proc")
+    [*call, "--out", out]
+    for call in (("fit", "t.parquet"), SWEEP)
+    for out in (f"{LONG}/a", LETTERS, "loop", "file:///a%00b", "/proc")
 ]
-COMMANDS += [["report", "t.parquet", "--out", out] for out in (f"{LONG}/a", LETTERS, "file:///a%00b", "/proc/a.html")]
+COMMANDS += [
+    ["report", "t.parquet", "--out", out]
+    for out in (f"{LONG}/a", LETTERS, "file:///a%00b", "/proc/a.html")
+]
 COMMANDS += [["sweep", "--grid", path] for path in (LONG, LETTERS, "loop", "/", "a\0b")]
 COMMANDS += [["sweep", *SWEEP[1:], "--dry-run", "--out", "file:///a%00b"]]
-COMMANDS += [["fit", "t.parquet", option, value] for option in ("--step", "--resamples", "--theta") for value in (DIGITS, LETTERS)]
-COMMANDS += [["fit", "t.parquet", option, LETTERS] for option in ("--where", "--along", "--of")]
+COMMANDS += [
+    ["fit", "t.parquet", option, value]
+    for option in ("--step", "--resamples", "--theta")
+    for value in (DIGITS, LETTERS)
+]
+COMMANDS += [
+    ["fit", "t.parquet", option, LETTERS] for option in ("--where", "--along", "--of")
+]
 COMMANDS += [["report", "t.parquet", "--surrogate", DIGITS]]
-OPTIONS = ("--workers", "--shard", "--set", "--engine", "--worker-resource", "--pad-to", "--ray-address")
+OPTIONS = (
+    "--workers",
+    "--shard",
+    "--set",
+    "--engine",
+    "--worker-resource",
+    "--pad-to",
+    "--ray-address",
+)
 COMMANDS += [[*SWEEP, f"{option}=--"] for option in OPTIONS]
-COMMANDS += [[*SWEEP, option, value] for option in OPTIONS for value in (DIGITS, LETTERS)]
-COMMANDS += [[*SWEEP, "--workers", "0" * 5000 + "5"], [*SWEEP, f"--{LETTERS}"], ["fit", "t.parquet", "--resamples=--"]]
+COMMANDS += [
+    [*SWEEP, option, value] for option in OPTIONS for value in (DIGITS, LETTERS)
+]
+COMMANDS += [
+    [*SWEEP, "--workers", "0" * 5000 + "5"],
+    [*SWEEP, f"--{LETTERS}"],
+    ["fit", "t.parquet", "--resamples=--"],
+]
 COMMANDS += [[LETTERS], ["examples", LETTERS]]
 
 
-@pytest.mark.parametrize("argv", COMMANDS, ids=lambda argv: " ".join(word[:20] for word in argv).replace("\0", "0"))
+@pytest.mark.parametrize(
+    "argv",
+    COMMANDS,
+    ids=lambda argv: " ".join(word[:20] for word in argv).replace("\0", "0"),
+)
 def test_a_command_refuses_in_one_short_line(argv, odd_paths, capsys):
     with within(60):
         try:

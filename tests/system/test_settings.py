@@ -1,4 +1,6 @@
-"""Settings of JAX under which no run can succeed are refused in one line, before anything runs; others change nothing."""
+"""Settings of JAX under which no run can succeed are refused in one line, before
+anything runs; others change nothing.
+"""
 
 import json
 import os
@@ -15,34 +17,65 @@ from jaxrecall.errors import UsageError
 from jaxrecall.simulator import program
 from jaxrecall.sweep.__main__ import main
 
-GRID = {"name": "tiny", "base": {"V": 8, "d": 4, "L": 4, "n_test": 32}, "seeds": 2, "blocks": [{"axes": {"N": [4, 8]}}]}
-ALLOWED = {"jax_disable_jit": "(jax_disable_jit); allowed: False", "jax_threefry_partitionable": "; allowed: True"}
+GRID = {
+    "name": "tiny",
+    "base": {"V": 8, "d": 4, "L": 4, "n_test": 32},
+    "seeds": 2,
+    "blocks": [{"axes": {"N": [4, 8]}}],
+}
+ALLOWED = {
+    "jax_disable_jit": "(jax_disable_jit); allowed: False",
+    "jax_threefry_partitionable": "; allowed: True",
+}
 REFUSED = {
     "JAX_PLATFORMS=wrong": "JAX_PLATFORMS: got wrong, which does not start here (",
     "JAX_PLATFORMS=cuda": "JAX_PLATFORMS: got cuda, which does not start here (",
     "JAX_DISABLE_JIT=1": f"JAX_DISABLE_JIT: got True {ALLOWED['jax_disable_jit']}",
-    "JAX_THREEFRY_PARTITIONABLE=0": f"jax_threefry_partitionable: got False{ALLOWED['jax_threefry_partitionable']}",
-    "JAX_ENABLE_X64=maybe": "JAX cannot be imported: invalid truth value 'maybe' for environment 'JAX_ENABLE_X64'",
+    "JAX_THREEFRY_PARTITIONABLE=0": (
+        f"jax_threefry_partitionable: got False{ALLOWED['jax_threefry_partitionable']}"
+    ),
+    "JAX_ENABLE_X64=maybe": (
+        "JAX cannot be imported: invalid truth value 'maybe' for environment"
+        " 'JAX_ENABLE_X64'"
+    ),
 }
 
 
 def often(setting: str, workers: int) -> bool:
     """Those that JAX itself refuses; a test in this process has the others."""
-    return (setting, workers) in {("JAX_PLATFORMS=wrong", 2), ("JAX_ENABLE_X64=maybe", 0)}
+    return (setting, workers) in {
+        ("JAX_PLATFORMS=wrong", 2),
+        ("JAX_ENABLE_X64=maybe", 0),
+    }
 
 
-@pytest.mark.parametrize(("setting", "workers"), combinations(REFUSED, [0, 2], often=often))
+@pytest.mark.parametrize(
+    ("setting", "workers"), combinations(REFUSED, [0, 2], often=often)
+)
 def test_a_setting_that_lets_no_run_succeed_is_one_line(tmp_path, setting, workers):
     if setting.startswith("JAX_ENABLE_X64") and workers:
-        pytest.skip("a worker is told whether x64 is on, and does not read the variable")
+        pytest.skip(
+            "a worker is told whether x64 is on, and does not read the variable"
+        )
     if setting == "JAX_PLATFORMS=cuda" and os.path.exists("/dev/nvidia0"):
         pytest.skip("this machine has such a device")
     (tmp_path / "tiny.yaml").write_text(json.dumps(GRID))
-    words = ["--grid", "tiny.yaml", "--out", "out", *(["--workers", str(workers)] if workers else [])]
+    words = [
+        "--grid",
+        "tiny.yaml",
+        "--out",
+        "out",
+        *(["--workers", str(workers)] if workers else []),
+    ]
     name, _, value = setting.partition("=")
     environment = {**os.environ, name: value}
     done = subprocess.run(
-        [sys.executable, "-m", "jaxrecall.sweep", *words], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300
+        [sys.executable, "-m", "jaxrecall.sweep", *words],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
     )
     assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), done.stderr
     assert done.stderr.startswith(REFUSED[setting])
@@ -51,7 +84,9 @@ def test_a_setting_that_lets_no_run_succeed_is_one_line(tmp_path, setting, worke
 
 
 @pytest.mark.parametrize("setting", ALLOWED)
-def test_a_setting_of_this_process_that_lets_no_run_succeed_is_one_line(tmp_path, monkeypatch, capsys, setting):
+def test_a_setting_of_this_process_that_lets_no_run_succeed_is_one_line(
+    tmp_path, monkeypatch, capsys, setting
+):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "tiny.yaml").write_text(json.dumps(GRID))
     before = getattr(jax.config, setting)
@@ -67,17 +102,32 @@ def test_a_setting_of_this_process_that_lets_no_run_succeed_is_one_line(tmp_path
 
 
 def test_a_jax_that_does_not_fit_into_memory_is_one_line(tmp_path):
-    why = "libjax_common.so: failed to map segment from shared object"  # under `ulimit -v`
+    why = (  # under `ulimit -v`
+        "libjax_common.so: failed to map segment from shared object"
+    )
     (tmp_path / "jax.py").write_text(f"raise ImportError({why!r})\n")
     (tmp_path / "tiny.yaml").write_text(json.dumps(GRID))
-    command = [sys.executable, "-m", "jaxrecall.sweep", "--grid", "tiny.yaml", "--out", "out"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    command = [
+        sys.executable,
+        "-m",
+        "jaxrecall.sweep",
+        "--grid",
+        "tiny.yaml",
+        "--out",
+        "out",
+    ]
+    done = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, timeout=300
+    )
     assert (done.returncode, done.stderr) == (2, f"JAX cannot be imported: {why}\n")
     assert not (tmp_path / "out").exists()
 
 
 def test_a_call_inside_jit_is_one_line():
-    with pytest.raises(UsageError, match=r"^jaxrecall: got a call inside jax.jit; allowed: outside of it"):
+    with pytest.raises(
+        UsageError,
+        match=r"^jaxrecall: got a call inside jax.jit; allowed: outside of it",
+    ):
         jax.jit(lambda x: len(run(GRID, progress=False)) * x)(1.0)
 
 
@@ -86,10 +136,17 @@ def rows() -> pd.DataFrame:
     return run(GRID, progress=False).drop(columns="seconds")
 
 
-@pytest.mark.parametrize("axis", [pytest.param("x", marks=pytest.mark.slow), "run"])  # "run" is what programs call their own
+@pytest.mark.parametrize(
+    "axis", [pytest.param("x", marks=pytest.mark.slow), "run"]
+)  # "run" is what programs call their own
 def test_a_mesh_that_a_program_has_set_changes_nothing(axis, rows):
     program._compiled.cache_clear()
     with jax.set_mesh(jax.make_mesh((1,), (axis,))):
-        pd.testing.assert_frame_equal(run(GRID, progress=False).drop(columns="seconds"), rows)
-        assert simulate(Point(V=8, d=4, L=4, N=4, n_test=32), 0)["accuracy"] == rows["accuracy"][0]
+        pd.testing.assert_frame_equal(
+            run(GRID, progress=False).drop(columns="seconds"), rows
+        )
+        assert (
+            simulate(Point(V=8, d=4, L=4, N=4, n_test=32), 0)["accuracy"]
+            == rows["accuracy"][0]
+        )
         assert jax.sharding.get_abstract_mesh().axis_names == (axis,)

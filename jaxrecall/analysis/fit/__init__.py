@@ -1,4 +1,5 @@
-"""From a table of runs to thresholds N* and the exponents of N* ~ product of axis^exponent, as three tables.
+"""From a table of runs to thresholds N* and the exponents of N* ~ product of
+axis^exponent, as three tables.
 
 `runs` reads and checks rows and says what they were requested for, and `cells`
 makes curves of them. `estimate` has where those of a family cross theta, with their law
@@ -19,7 +20,17 @@ from ...sweep.grid.expr import Expression, parse
 from . import cells, tables
 from .cells import Family
 from .estimate import Estimates, curve, of_best, of_means, without_axis
-from .runs import LAST, Steps, Table, Value, along_of, at_steps, crossing, measured, plain_table
+from .runs import (
+    LAST,
+    Steps,
+    Table,
+    Value,
+    along_of,
+    at_steps,
+    crossing,
+    measured,
+    plain_table,
+)
 from .write import summary
 
 __all__ = ["Fit", "fit"]
@@ -31,7 +42,8 @@ TEXTS = "a text or a list of texts"
 
 @dataclass(frozen=True, repr=False)
 class Fit:
-    """Three tables (pandas), as the command writes them, and remarks on what was left out.
+    """Three tables (pandas), as the command writes them, and remarks on what was left
+    out.
 
     It unpacks as `thresholds, exponents, diagnostics = fit(frame)`, and prints as a
     summary.
@@ -46,7 +58,9 @@ class Fit:
         return iter((self.thresholds, self.exponents, self.diagnostics))
 
     def __repr__(self) -> str:
-        return "\n".join([*(f"note: {remark}" for remark in self.remarks), *summary(self)])
+        return "\n".join(
+            [*(f"note: {remark}" for remark in self.remarks), *summary(self)]
+        )
 
 
 def fit(
@@ -62,7 +76,8 @@ def fit(
     by: str | None = None,
     law: str | None = None,
 ) -> Fit:
-    """Thresholds, exponents and diagnostics of a table of runs, as `load` and `run` return it.
+    """Thresholds, exponents and diagnostics of a table of runs, as `load` and `run`
+    return it.
 
     Any other table needs columns V, N, d, L, m, seed, n_test, n_correct, or the column
     `of` in place of the last two.
@@ -95,17 +110,33 @@ def fit(
     """
     frame = plain_table("frame", frame)
     thetas = fractions(thetas)
-    listed = [where] if isinstance(where, str) else as_list("where", where, TEXTS, FitError, MAX_THETAS)
-    texts = [*dict.fromkeys(expect("where", text, str, TEXTS, FitError) for text in listed)]
+    listed = (
+        [where]
+        if isinstance(where, str)
+        else as_list("where", where, TEXTS, FitError, MAX_THETAS)
+    )
+    texts = [
+        *dict.fromkeys(expect("where", text, str, TEXTS, FitError) for text in listed)
+    ]
     if law is not None and best is not None:
         raise FitError(f"best: got {best!r} with law; allowed: one of the two")
     counted = crossing(frame, of) if law is None else measured(frame, law)
-    families, remarks = cells.families(at_steps(counted, step), along := along_of(frame, along))
-    axes = [*families[0].cells[0].at, *(name for name in families[0].cells[0].names if name not in tables.THRESHOLDS)]
+    families, remarks = cells.families(
+        at_steps(counted, step), along := along_of(frame, along)
+    )
+    axes = [
+        *families[0].cells[0].at,
+        *(name for name in families[0].cells[0].names if name not in tables.THRESHOLDS),
+    ]
     if clash := [name for name in axes if name in tables.THRESHOLDS]:
-        raise FitError(f"columns: {', '.join(clash)} is an axis here and a column of the thresholds; rename it")
+        raise FitError(
+            f"columns: {', '.join(clash)} is an axis here and a column of the"
+            " thresholds; rename it"
+        )
     points = [of_means(family, law) for family in families] if law is not None else []
-    lawful = [one.family for one in points] or [without_axis(family, best) if best else family for family in families]
+    lawful = [one.family for one in points] or [
+        without_axis(family, best) if best else family for family in families
+    ]
     laws = _regimes(lawful, texts, by)
     edge = edge_of(*thetas)
 
@@ -114,9 +145,17 @@ def fit(
         curves = [] if best else [curve(cell, edge) for cell in family.cells]
         for theta in map(family.mirrored, thetas):
             found = [one.crossing(theta) for one in curves]
-            yield of_best(family, theta, edge, best) if best else Estimates(family, theta, curves, found)
+            yield (
+                of_best(family, theta, edge, best)
+                if best
+                else Estimates(family, theta, curves, found)
+            )
 
-    thresholds, exponents, diagnostics = list[tables.Row](), list[tables.Row](), list[tables.Row]()
+    thresholds, exponents, diagnostics = (
+        list[tables.Row](),
+        list[tables.Row](),
+        list[tables.Row](),
+    )
     done, total = 0, len(thetas) * sum(len(family.cells) for family in families)
     for i, family in enumerate(families):
         for found in [points[i]] if points else estimated(i):
@@ -124,9 +163,20 @@ def fit(
             for regime, among in laws[i].items():
                 mine = found.within(among)
                 exponents += (rows := tables.exponents(mine, regime))
-                diagnostics += [row | {"regime": regime} for row in tables.diagnose(mine, rows)]
+                diagnostics += [
+                    row | {"regime": regime} for row in tables.diagnose(mine, rows)
+                ]
             on_progress(done := done + len(family.cells), total)
-    diagnostics += [{"part": "", "diagnostic": "remark", "subject": "", "text": remark, "regime": ""} for remark in remarks]
+    diagnostics += [
+        {
+            "part": "",
+            "diagnostic": "remark",
+            "subject": "",
+            "text": remark,
+            "regime": "",
+        }
+        for remark in remarks
+    ]
     made = Fit(*tables.frames(axes, thresholds, exponents, diagnostics), remarks)
     what = law or (of if of != "accuracy" else frame.attrs.get("accuracy", of))
     for table in made:
@@ -135,31 +185,65 @@ def fit(
 
 
 def fractions(thetas: float | Sequence[float]) -> list[float]:
-    """Accuracies to cross, one or a list, each once; raises FitError for anything else."""
-    given = [thetas] if isinstance(thetas, Real) else as_list("theta", thetas, FRACTIONS, FitError, MAX_THETAS)
-    wrong = [theta for theta in given if not 0 < (as_number(theta, float) or 0) < 1] if given else [[]]
+    """Accuracies to cross, one or a list, each once; raises FitError for anything
+    else.
+    """
+    given = (
+        [thetas]
+        if isinstance(thetas, Real)
+        else as_list("theta", thetas, FRACTIONS, FitError, MAX_THETAS)
+    )
+    wrong = (
+        [theta for theta in given if not 0 < (as_number(theta, float) or 0) < 1]
+        if given
+        else [[]]
+    )
     if wrong:
-        raise refusal("theta", ", ".join(shown(theta, 40) for theta in wrong), FRACTIONS, FitError)
+        raise refusal(
+            "theta", ", ".join(shown(theta, 40) for theta in wrong), FRACTIONS, FitError
+        )
     return list(dict.fromkeys(map(float, given)))
 
 
-def _regimes(families: Sequence[Family], where: Sequence[str], by: str | None) -> list[dict[str, list[int]]]:
-    """For each family the numbers of the cells of each law, by the expression that holds for them.
+def _regimes(
+    families: Sequence[Family], where: Sequence[str], by: str | None
+) -> list[dict[str, list[int]]]:
+    """For each family the numbers of the cells of each law, by the expression that
+    holds for them.
 
-    It is "" for a law through all cells. There is a law for each expression, and for each value of the axis `by` if there is
-    one. Raises FitError for an expression that cannot be read, or holds for no cell at all.
+    It is "" for a law through all cells. There is a law for each expression, and for
+    each value of the axis `by` if there is one. Raises FitError for an expression that
+    cannot be read, or holds for no cell at all.
     """
     axes = families[0].cells[0].at
     if by is not None:
         if by not in axes:
-            raise FitError(f"by: got {by!r}; allowed: an axis of the table: {', '.join(axes)}")
-        values = dict.fromkeys(value for family in families for cell in family.cells if not is_missing(value := cell.at[by]))
-        each = [f"{by} == {str(value).lower() if isinstance(value, bool) else repr(value)}" for value in values]
+            raise FitError(
+                f"by: got {by!r}; allowed: an axis of the table: {', '.join(axes)}"
+            )
+        values = dict.fromkeys(
+            value
+            for family in families
+            for cell in family.cells
+            if not is_missing(value := cell.at[by])
+        )
+        each = [
+            f"{by} == {str(value).lower() if isinstance(value, bool) else repr(value)}"
+            for value in values
+        ]
         where = [f"({text}) and {one}" for text in where for one in each] or each
     if not where:
         return [{"": [*range(len(family.cells))]} for family in families]
     read = {text: _read(text, [*axes]) for text in where}
-    found = [{text: [i for i, cell in enumerate(family.cells) if _holds(read[text], cell.at)] for text in where} for family in families]
+    found = [
+        {
+            text: [
+                i for i, cell in enumerate(family.cells) if _holds(read[text], cell.at)
+            ]
+            for text in where
+        }
+        for family in families
+    ]
     if empty := [text for text in where if not any(laws[text] for laws in found)]:
         raise FitError([f"where: {text!r} holds for no cell" for text in empty])
     return [{text: among for text, among in laws.items() if among} for laws in found]
@@ -171,7 +255,10 @@ def _read(text: str, axes: Sequence[str]) -> Expression:
     except ValueError as error:
         raise FitError(f"where: {error}") from None
     if unknown := sorted(expression.names - {*axes}):
-        raise FitError(f"where: {text!r}: {', '.join(unknown)} is no axis; allowed: {', '.join(axes)}")
+        raise FitError(
+            f"where: {text!r}: {', '.join(unknown)} is no axis; allowed:"
+            f" {', '.join(axes)}"
+        )
     return expression
 
 
@@ -181,5 +268,7 @@ def _holds(expression: Expression, at: dict[str, Value]) -> bool:
     except ValueError as error:
         raise FitError(f"where: {error}") from None
     if not isinstance(value, bool):
-        raise FitError(f"where: {expression.text!r}: gives {value!r}; allowed: true or false")
+        raise FitError(
+            f"where: {expression.text!r}: gives {value!r}; allowed: true or false"
+        )
     return value

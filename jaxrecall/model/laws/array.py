@@ -6,7 +6,8 @@ With x (R, D) the rows of the file, mu their mean, and x - mu rotated once and f
 (random signs that are always the same, then the orthonormal discrete cosine transform),
 so that no column is special:
 
-    z_v = a sqrt(D / d) ((x - mu)[row v, columns] + mean mu[columns]),   1 / a^2 = mean |x - mu|^2 + mean^2 |mu|^2
+    z_v = a sqrt(D / d) ((x - mu)[row v, columns] + mean mu[columns]),   1 / a^2 = mean
+        |x - mu|^2 + mean^2 |mu|^2
 
 The rows and columns are the first V and d of random orders of all, drawn for each seed
 and each table: prefixes in V and in d. With d = D inner products are those of the file;
@@ -21,10 +22,10 @@ What counts is the content: `path` is extended by its hash,
 the float32 numbers, so the format of the file does not matter either. Other processes
 and machines read the file themselves, and refuse one with another content.
 
-Files are read without running anything that they hold, and sizes are checked before anything is
-read. A .safetensors file is 8 bytes with the length of its header, the header as JSON, which gives
-type, shape and place of each tensor, and the numbers themselves:
-https://github.com/huggingface/safetensors#format.
+Files are read without running anything that they hold, and sizes are checked before
+anything is read. A .safetensors file is 8 bytes with the length of its header, the
+header as JSON, which gives type, shape and place of each tensor, and the numbers
+themselves: https://github.com/huggingface/safetensors#format.
 """
 
 from __future__ import annotations
@@ -79,9 +80,13 @@ HASHED = re.compile(r".*#[0-9a-f]{16}", re.DOTALL)
 class Array(EmbeddingLaw):
     reads_file = True
     on_host = True
-    path: str = parameter("", "a .npy, .npz or .safetensors file of R rows and D columns")
+    path: str = parameter(
+        "", "a .npy, .npz or .safetensors file of R rows and D columns"
+    )
     tensor: str = parameter("", "name of the matrix in a file that holds more than one")
-    mean: float = parameter(0.0, "part of the mean row that is kept; 0 centres the rows", low=0.0, high=1.0)
+    mean: float = parameter(
+        0.0, "part of the mean row that is kept; 0 centres the rows", low=0.0, high=1.0
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -107,14 +112,24 @@ class Array(EmbeddingLaw):
 
     def problems(self, V: int, d: int) -> list[Problem]:
         if not self.path:
-            return [Problem("embedding.path", 'got nothing; array needs it, as in array(path="table.npy")')]
+            return [
+                Problem(
+                    "embedding.path",
+                    'got nothing; array needs it, as in array(path="table.npy")',
+                )
+            ]
         try:
             R, D = self.content().rows.shape
         except ValueError as error:
             return [self._problem(str(error))]
         sizes = (("V", V, R, "rows"), ("d", d, D, "columns"))
         return [
-            Problem(name, f"got {got} with an array of {R} rows and {D} columns; allowed: up to its {most} {what}", f"{name} <= {most}")
+            Problem(
+                name,
+                f"got {got} with an array of {R} rows and {D} columns; allowed: up to"
+                f" its {most} {what}",
+                f"{name} <= {most}",
+            )
             for name, got, most, what in sizes
             if got > most
         ]
@@ -123,20 +138,30 @@ class Array(EmbeddingLaw):
         """The numbers; raises ValueError where no file that can be found has them."""
         if self.hash not in contents:
             path = self.path.removesuffix(f"#{self.hash}")
-            for folder in dict.fromkeys((_folder.get() or Path(), *map(Path, sys.path))):
+            for folder in dict.fromkeys(
+                (_folder.get() or Path(), *map(Path, sys.path))
+            ):
                 with suppress(ValueError):
                     if path and _hash_of(folder / path, self.tensor) == self.hash:
                         break
             else:
-                raise ValueError(f"no file with this content as {absolute(path)}; allowed: the file that was read before")
+                raise ValueError(
+                    f"no file with this content as {absolute(path)}; allowed: the file"
+                    " that was read before"
+                )
         return contents[self.hash]
 
     def from_host(self, orders: Orders, V: int, d: int) -> np.ndarray:
         found = self.content()
         R, D = found.rows.shape
         rows, columns = orders(0, R)[:V], orders(1, D)[:d]
-        length = np.sqrt(found.square + self.mean**2 * np.sum(np.square(found.mean, dtype=np.float64)))
-        chosen = found.rows[rows][:, columns] + np.float32(self.mean) * found.mean[columns]
+        length = np.sqrt(
+            found.square
+            + self.mean**2 * np.sum(np.square(found.mean, dtype=np.float64))
+        )
+        chosen = (
+            found.rows[rows][:, columns] + np.float32(self.mean) * found.mean[columns]
+        )
         return chosen * np.float32(np.sqrt(D / d) / length)
 
     def rows(self, draws: Draws, xp: ModuleType) -> Numbers:
@@ -144,11 +169,15 @@ class Array(EmbeddingLaw):
 
     def _problem(self, about: str) -> Problem:
         got, _, allowed = about.rpartition("; allowed: ")
-        return Problem("embedding.path", f"got {shown(self.path)}, {got}; allowed: {allowed}")
+        return Problem(
+            "embedding.path", f"got {shown(self.path)}, {got}; allowed: {allowed}"
+        )
 
 
 def _place(path: str) -> Path:
-    """Where a path leads: from the folder of the grid file, or else from the current one."""
+    """Where a path leads: from the folder of the grid file, or else from the current
+    one.
+    """
     first = (_folder.get() or Path()) / path
     return Path(path) if not os.path.exists(first) and os.path.exists(path) else first
 
@@ -178,17 +207,25 @@ def _hash(path: Path, tensor: str, version: tuple[int, ...]) -> str:
 
 def prepared(x: np.ndarray) -> Content:
     """The content of a matrix (R, D); raises ValueError where all rows are the same."""
-    from scipy.fft import dct  # a tenth of a second that commands without such a law do not wait for
+    from scipy.fft import (
+        dct,
+    )  # a tenth of a second that commands without such a law do not wait for
 
     mean = x.mean(0, dtype=np.float64)
     x = x - mean.astype(np.float32)
     square = float(np.mean(np.einsum("ij,ij->i", x, x, dtype=np.float64)))
-    if not square > 1e-10 * float(mean @ mean):  # what rounding leaves of rows that are the same
-        raise ValueError("an array whose rows are all the same; allowed: rows that differ")
+    if not square > 1e-10 * float(
+        mean @ mean
+    ):  # what rounding leaves of rows that are the same
+        raise ValueError(
+            "an array whose rows are all the same; allowed: rows that differ"
+        )
     signs = np.random.Philox(0).random_raw(x.shape[1]).astype(np.int64) % 2 * 2 - 1
 
     def rotated(a: np.ndarray) -> np.ndarray:
-        return np.asarray(dct(a * signs.astype(a.dtype), axis=-1, norm="ortho", overwrite_x=True))
+        return np.asarray(
+            dct(a * signs.astype(a.dtype), axis=-1, norm="ortho", overwrite_x=True)
+        )
 
     return Content(rotated(x), rotated(mean).astype(np.float32), square)
 
@@ -204,13 +241,19 @@ def paths_from(folder: Path) -> Iterator[None]:
 
 
 def with_hashes(data: object) -> object:
-    """Plain data with the hash of its content in the text of each array that can be read."""
+    """Plain data with the hash of its content in the text of each array that can be
+    read.
+    """
     if isinstance(data, dict):
         return {name: with_hashes(value) for name, value in data.items()}
     if isinstance(data, list):
         return [*map(with_hashes, data)]
     with suppress(PointError):
-        return str(find_law("embedding", data)) if isinstance(data, str) and data.startswith("array(") else data
+        return (
+            str(find_law("embedding", data))
+            if isinstance(data, str) and data.startswith("array(")
+            else data
+        )
     return data
 
 
@@ -236,17 +279,36 @@ def read(path: Path, name: str = "") -> np.ndarray:
         ValueError: what is wrong with the file, and what is allowed.
     """
     if path.suffix not in SUFFIXES:
-        raise ValueError(f"a file with the suffix {path.suffix!r}; allowed: {', '.join(SUFFIXES)}")
+        raise ValueError(
+            f"a file with the suffix {path.suffix!r}; allowed: {', '.join(SUFFIXES)}"
+        )
     try:
-        if path.exists() and not path.is_file():  # a pipe would wait forever, a device may have no end
+        if (
+            path.exists() and not path.is_file()
+        ):  # a pipe would wait forever, a device may have no end
             raise ValueError("not a regular file")
-        return _checked((_safetensors if path.suffix == ".safetensors" else _numpy)(path, name))
+        return _checked(
+            (_safetensors if path.suffix == ".safetensors" else _numpy)(path, name)
+        )
     except FileNotFoundError:
-        raise ValueError(f"no such file as {absolute(path)}; allowed: a file that is there") from None
-    except (OSError, EOFError, LookupError, TypeError, ValueError, RecursionError, zipfile.BadZipFile) as error:
+        raise ValueError(
+            f"no such file as {absolute(path)}; allowed: a file that is there"
+        ) from None
+    except (
+        OSError,
+        EOFError,
+        LookupError,
+        TypeError,
+        ValueError,
+        RecursionError,
+        zipfile.BadZipFile,
+    ) as error:
         if "; allowed: " in str(error):
             raise
-        raise ValueError(f"a file that cannot be read ({in_one_line(error)}); allowed: {path.suffix} files") from None
+        raise ValueError(
+            f"a file that cannot be read ({in_one_line(error)}); allowed: {path.suffix}"
+            " files"
+        ) from None
 
 
 def _checked(found: np.ndarray) -> np.ndarray:
@@ -255,27 +317,40 @@ def _checked(found: np.ndarray) -> np.ndarray:
     if found.dtype == "V2":  # what NumPy makes of bfloat16, the upper half of float32
         found = (found.view("<u2").astype("<u4") << 16).view("<f4")
     if found.dtype.kind not in "fiu":
-        raise ValueError(f"numbers of type {found.dtype}; allowed: floats or whole numbers")
+        raise ValueError(
+            f"numbers of type {found.dtype}; allowed: floats or whole numbers"
+        )
     with np.errstate(over="ignore"):
         matrix = np.ascontiguousarray(found, np.float32)
     if not np.isfinite(matrix).all():
         bad = np.argwhere(~np.isfinite(matrix))[0]
-        raise ValueError(f"{found[tuple(bad)]} in row {bad[0]}, column {bad[1]}; allowed: finite float32 numbers")
+        raise ValueError(
+            f"{found[tuple(bad)]} in row {bad[0]}, column {bad[1]}; allowed: finite"
+            " float32 numbers"
+        )
     return matrix
 
 
 def _check_shape(shape: tuple[int, ...]) -> None:
     if len(shape) != 2 or not min(shape) > 0:
-        raise ValueError(f"an array of shape {shape}; allowed: two dimensions, a row for each token")
+        raise ValueError(
+            f"an array of shape {shape}; allowed: two dimensions, a row for each token"
+        )
     if math.prod(shape) > MAX_NUMBERS:
-        raise ValueError(f"an array of {' x '.join(map(str, shape))} numbers; allowed: up to {MAX_NUMBERS}")
+        raise ValueError(
+            f"an array of {' x '.join(map(str, shape))} numbers; allowed: up to"
+            f" {MAX_NUMBERS}"
+        )
 
 
 def _numpy(path: Path, name: str) -> np.ndarray:
     try:
         found = np.load(path, mmap_mode="r", allow_pickle=False)
     except ValueError:  # numpy advises to run what the file holds
-        raise ValueError("a file that holds no array of numbers; allowed: what numpy.save and numpy.savez write") from None
+        raise ValueError(
+            "a file that holds no array of numbers; allowed: what numpy.save and"
+            " numpy.savez write"
+        ) from None
     if isinstance(found, np.ndarray):
         return found
     with found:
@@ -286,15 +361,27 @@ def _safetensors(path: Path, name: str) -> np.ndarray:
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
         tensors = dict(json.loads(file.read(min(length, MAX_HEADER))))
-    matrices = {key: about for key, about in tensors.items() if key != "__metadata__" and (name or len(about["shape"]) == 2)}
+    matrices = {
+        key: about
+        for key, about in tensors.items()
+        if key != "__metadata__" and (name or len(about["shape"]) == 2)
+    }
     chosen = matrices[_chosen(matrices, name)]
-    shape, (start, end) = tuple(map(int, chosen["shape"])), map(int, chosen["data_offsets"])
+    shape, (start, end) = (
+        tuple(map(int, chosen["shape"])),
+        map(int, chosen["data_offsets"]),
+    )
     _check_shape(shape)
     if chosen["dtype"] not in DTYPES:
-        raise ValueError(f"a tensor of type {chosen['dtype']}; allowed: {', '.join(DTYPES)}")
+        raise ValueError(
+            f"a tensor of type {chosen['dtype']}; allowed: {', '.join(DTYPES)}"
+        )
     kind = np.dtype(DTYPES[chosen["dtype"]])
     if start < 0 or end - start != math.prod(shape) * kind.itemsize:
-        raise ValueError(f"a tensor {shape} at bytes {start} to {end}; allowed: as many as its numbers take")
+        raise ValueError(
+            f"a tensor {shape} at bytes {start} to {end}; allowed: as many as its"
+            " numbers take"
+        )
     return np.memmap(path, kind, "r", 8 + length + start, shape)
 
 
@@ -304,10 +391,16 @@ def _chosen(names: Collection[str], name: str) -> str:
     Raises ValueError unless it is there, or without a name the only one.
     """
     likely = sorted(names, key=lambda each: "emb" not in each)
-    listed = ", ".join(likely[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
+    listed = ", ".join(likely[:10]) + (
+        f" and {len(names) - 10} more" if len(names) > 10 else ""
+    )
     if name in names:
         return name
     if name or len(names) != 1:
         got = f"no array {name!r}" if name else f"{len(names)} arrays"
-        raise ValueError(f"{got}; allowed: tensor=, one of {listed}" if names else "no array; allowed: a file that holds a matrix")
+        raise ValueError(
+            f"{got}; allowed: tensor=, one of {listed}"
+            if names
+            else "no array; allowed: a file that holds a matrix"
+        )
     return next(iter(names))

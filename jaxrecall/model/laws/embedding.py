@@ -1,8 +1,8 @@
 """Embedding laws: how rows of embeddings are made of independent standard normals.
 
-What a law must say comes first, then the plain laws, then those with structure: clusters, a
-subspace of few dimensions, a power-law spectrum. At one value of a parameter each of these has
-gaussian rows. `array` makes rows of a file.
+What a law must say comes first, then the plain laws, then those with structure:
+clusters, a subspace of few dimensions, a power-law spectrum. At one value of a
+parameter each of these has gaussian rows. `array` makes rows of a file.
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ class Moments(NamedTuple):
     random direction, whose tails are lighter."""
 
     common: float = 0.0
-    """Part of the squared length that lies along one direction, which all rows of a table share."""
+    """Part of the squared length that lies along one direction, which all rows of a
+    table share.
+    """
 
 
 class Draws(NamedTuple):
@@ -50,10 +52,13 @@ class Draws(NamedTuple):
     """Z_in, Z_out, z_trig or z_eos."""
 
     row: Numbers
-    """(n, 1) number of each row in its table: the token or label; 0 for z_trig and z_eos."""
+    """(n, 1) number of each row in its table: the token or label; 0 for z_trig and
+    z_eos.
+    """
 
     normals: Numbers
-    """(n, width) independent N(0, 1) entries, addressed by row: a prefix in V and in d."""
+    """(n, width) independent N(0, 1) entries, addressed by row: a prefix in V and in d.
+    """
 
     shared: Numbers
     """(law.n_shared, width) independent N(0, 1) entries that all
@@ -64,7 +69,9 @@ class Draws(NamedTuple):
     d: Numbers
 
     own: Numbers = None
-    """(n, law.n_own) further independent N(0, 1) entries of each row: a prefix in V and in n_own."""
+    """(n, law.n_own) further independent N(0, 1) entries of each row: a prefix in V and
+    in n_own.
+    """
 
     given: Numbers = None
     """(n, width) what `from_host` made, for a law with `on_host`."""
@@ -105,7 +112,9 @@ class EmbeddingLaw(Law):
         """
 
     def from_host(self, orders: Orders, V: int, d: int) -> np.ndarray:
-        """(V, d) float32 rows of Z_in or Z_out, a NumPy array, where `on_host` is true."""
+        """(V, d) float32 rows of Z_in or Z_out, a NumPy array, where `on_host` is
+        true.
+        """
         raise NotImplementedError
 
     def special(self, draws: Draws, xp: ModuleType) -> Numbers:
@@ -118,12 +127,15 @@ class EmbeddingLaw(Law):
 
     def make(self, draws: Draws, xp: ModuleType) -> Numbers:
         """The rows of any table."""
-        return (self.rows if draws.table in ("Z_in", "Z_out") else self.special)(draws, xp)
+        return (self.rows if draws.table in ("Z_in", "Z_out") else self.special)(
+            draws, xp
+        )
 
 
 @lru_cache(1024)
 def problems_of_rows(law: EmbeddingLaw, V: int, d: int) -> list[Problem]:
-    """Whether a law from outside the package makes the rows of each table, tried with NumPy.
+    """Whether a law from outside the package makes the rows of each table, tried with
+    NumPy.
 
     The first and the last row of each are made.
 
@@ -132,31 +144,54 @@ def problems_of_rows(law: EmbeddingLaw, V: int, d: int) -> list[Problem]:
     """
     rng = np.random.default_rng(0)
     for table in ("Z_in", "Z_out", "z_trig", "z_eos"):
-        row = np.array([[0], [V - 1]] if table in ("Z_in", "Z_out") else [[0]], np.int32)
+        row = np.array(
+            [[0], [V - 1]] if table in ("Z_in", "Z_out") else [[0]], np.int32
+        )
         normals = rng.standard_normal((len(row), d)).astype(np.float32)
         try:
-            rows = np.asarray(law.make(numpy_draws(law, table, row, normals, (V, d), rng), np))
+            rows = np.asarray(
+                law.make(numpy_draws(law, table, row, normals, (V, d), rng), np)
+            )
         except Exception as error:
             got = f"{type(error).__name__}: {error}"
         else:
             if rows.shape == normals.shape and np.isfinite(rows).all():
                 continue
-            got = f"shape {rows.shape}" if rows.shape != normals.shape else "numbers that are not finite"
-        message = f"got {law}, of which rows {row[:, 0].tolist()} of {table} are {got}; allowed: {normals.shape} finite numbers"
+            got = (
+                f"shape {rows.shape}"
+                if rows.shape != normals.shape
+                else "numbers that are not finite"
+            )
+        message = (
+            f"got {law}, of which rows {row[:, 0].tolist()} of {table} are {got};"
+            f" allowed: {normals.shape} finite numbers"
+        )
         return [Problem("embedding", message)]
     return []
 
 
 def numpy_draws(
-    law: EmbeddingLaw, table: str, row: np.ndarray, normals: np.ndarray, sizes: tuple[int, int], rng: np.random.Generator
+    law: EmbeddingLaw,
+    table: str,
+    row: np.ndarray,
+    normals: np.ndarray,
+    sizes: tuple[int, int],
+    rng: np.random.Generator,
 ) -> Draws:
     """What the law makes rows of, with NumPy's random numbers; `sizes` are V and d.
 
     All rows must be there for a law with `on_host`.
     """
     V, d = sizes
-    shared, own = (rng.standard_normal(shape).astype(normals.dtype) for shape in ((law.n_shared, d), (len(row), law.n_own)))
-    given = law.from_host(lambda r, n: rng.permutation(n), V, d) if law.on_host and table in ("Z_in", "Z_out") else None
+    shared, own = (
+        rng.standard_normal(shape).astype(normals.dtype)
+        for shape in ((law.n_shared, d), (len(row), law.n_own))
+    )
+    given = (
+        law.from_host(lambda r, n: rng.permutation(n), V, d)
+        if law.on_host and table in ("Z_in", "Z_out")
+        else None
+    )
     return Draws(table, row, normals, shared, V, d, own, given)
 
 
@@ -219,12 +254,17 @@ class Orthogonal(EmbeddingLaw):
 
     def special(self, draws: Draws, xp: ModuleType) -> Numbers:
         """Unit vectors V and V + 1, which no token has."""
-        return self.rows(draws._replace(row=draws.row + draws.V + int(draws.table == "z_eos")), xp)
+        return self.rows(
+            draws._replace(row=draws.row + draws.V + int(draws.table == "z_eos")), xp
+        )
 
     def problems(self, V: int, d: int) -> list[Problem]:
         if d >= V + 2:
             return []
-        message = f"got {d} with orthogonal embeddings and V={V}; allowed: d >= V + 2 = {V + 2}"
+        message = (
+            f"got {d} with orthogonal embeddings and V={V}; allowed: d >= V + 2 ="
+            f" {V + 2}"
+        )
         return [Problem("d", message, "d >= V + 2 or embedding != 'orthogonal'")]
 
 
@@ -240,10 +280,16 @@ class Equicorrelated(EmbeddingLaw):
     """
 
     n_shared = 1
-    rho: float = parameter(0.0, "mean inner product of two rows of one table", low=0.0, high=1.0, open_high=True)
+    rho: float = parameter(
+        0.0,
+        "mean inner product of two rows of one table",
+        low=0.0,
+        high=1.0,
+        open_high=True,
+    )
 
     @property
-    def moments(self) -> Moments:  # type: ignore[override]
+    def moments(self) -> Moments:
         return Moments(overlap=True, random_length=True, common=self.rho)
 
     def rows(self, draws: Draws, xp: ModuleType) -> Numbers:
@@ -255,7 +301,8 @@ class Equicorrelated(EmbeddingLaw):
 @register
 @dataclass(frozen=True)
 class Clustered(EmbeddingLaw):
-    """z_v = (sqrt(1 - spread) c_k + sqrt(spread) n_v) / sqrt(d), where k = v mod `clusters`. Ours.
+    """z_v = (sqrt(1 - spread) c_k + sqrt(spread) n_v) / sqrt(d), where k = v mod
+    `clusters`. Ours.
 
     The centres c_k and the n_v are standard normal (d,). Two rows of one cluster have
     the mean inner product 1 - spread, rows of two clusters 0. Clusters are of equal
@@ -264,27 +311,40 @@ class Clustered(EmbeddingLaw):
     they are equicorrelated with rho = 1 - spread.
     """
 
-    clusters: int = parameter(16, "clusters of a table", unit="clusters", low=1, high=65536)
-    spread: float = parameter(0.5, "part of the mean squared length that lies within clusters", low=0.0, high=1.0)
+    clusters: int = parameter(
+        16, "clusters of a table", unit="clusters", low=1, high=65536
+    )
+    spread: float = parameter(
+        0.5,
+        "part of the mean squared length that lies within clusters",
+        low=0.0,
+        high=1.0,
+    )
 
     @property
-    def n_shared(self) -> int:  # type: ignore[override]
+    def n_shared(self) -> int:
         return self.clusters
 
     @property
-    def moments(self) -> Moments | None:  # type: ignore[override]
+    def moments(self) -> Moments | None:
         return Gaussian.moments if self.spread == 1 else None
 
     def rows(self, draws: Draws, xp: ModuleType) -> Numbers:
         spread = xp.asarray(self.spread, draws.normals.dtype)
         centres = draws.shared[draws.row[:, 0] % self.clusters]
-        return isotropic(draws._replace(normals=xp.sqrt(1 - spread) * centres + xp.sqrt(spread) * draws.normals), xp)
+        return isotropic(
+            draws._replace(
+                normals=xp.sqrt(1 - spread) * centres + xp.sqrt(spread) * draws.normals
+            ),
+            xp,
+        )
 
 
 @register
 @dataclass(frozen=True)
 class LowRank(EmbeddingLaw):
-    """z_v = (sqrt(1 - noise) sum_k s_vk g_k / sqrt(rank) + sqrt(noise) n_v) / sqrt(d). Ours.
+    """z_v = (sqrt(1 - noise) sum_k s_vk g_k / sqrt(rank) + sqrt(noise) n_v) / sqrt(d).
+    Ours.
 
     All of s_vk, g_k and n_v are standard normal; the `rank` directions g_k (d,) are
     those of a table, s_v (rank,) and n_v (d,) those of a row. A part `noise` of the
@@ -298,25 +358,38 @@ class LowRank(EmbeddingLaw):
     """
 
     name = "low_rank"
-    rank: int = parameter(16, "directions that the rows of a table are near to", unit="directions", low=1, high=65536)
-    noise: float = parameter(0.0, "part of the mean squared length that is isotropic", low=0.0, high=1.0)
+    rank: int = parameter(
+        16,
+        "directions that the rows of a table are near to",
+        unit="directions",
+        low=1,
+        high=65536,
+    )
+    noise: float = parameter(
+        0.0, "part of the mean squared length that is isotropic", low=0.0, high=1.0
+    )
 
     @property
-    def n_shared(self) -> int:  # type: ignore[override]
+    def n_shared(self) -> int:
         return self.rank
 
     @property
-    def n_own(self) -> int:  # type: ignore[override]
+    def n_own(self) -> int:
         return self.rank
 
     @property
-    def moments(self) -> Moments | None:  # type: ignore[override]
+    def moments(self) -> Moments | None:
         return Gaussian.moments if self.noise == 1 else None
 
     def rows(self, draws: Draws, xp: ModuleType) -> Numbers:
         noise = xp.asarray(self.noise, draws.normals.dtype)
         inside = (draws.own / xp.asarray(self.rank, noise.dtype) ** 0.5) @ draws.shared
-        return isotropic(draws._replace(normals=xp.sqrt(1 - noise) * inside + xp.sqrt(noise) * draws.normals), xp)
+        return isotropic(
+            draws._replace(
+                normals=xp.sqrt(1 - noise) * inside + xp.sqrt(noise) * draws.normals
+            ),
+            xp,
+        )
 
 
 @register
@@ -335,20 +408,28 @@ class PowerLaw(EmbeddingLaw):
     """
 
     name = "power_law"
-    alpha: float = parameter(1.0, "exponent of the covariance spectrum, i^-alpha", low=0.0, high=10.0)
+    alpha: float = parameter(
+        1.0, "exponent of the covariance spectrum, i^-alpha", low=0.0, high=10.0
+    )
 
     @property
-    def moments(self) -> Moments | None:  # type: ignore[override]
+    def moments(self) -> Moments | None:
         return Gaussian.moments if self.alpha == 0 else None
 
     def rows(self, draws: Draws, xp: ModuleType) -> Numbers:
         kind = draws.normals.dtype
         i = xp.arange(1, draws.normals.shape[1] + 1, dtype=kind)
         d = xp.asarray(draws.d, kind)
-        spectrum = xp.where(i <= d, xp.exp(-xp.asarray(self.alpha, kind) * xp.log(i)), xp.asarray(0, kind))
+        spectrum = xp.where(
+            i <= d,
+            xp.exp(-xp.asarray(self.alpha, kind) * xp.log(i)),
+            xp.asarray(0, kind),
+        )
         scale = xp.sqrt(spectrum * d / xp.sum(spectrum))
         return isotropic(draws._replace(normals=draws.normals * scale[None]), xp)
 
 
 TOGETHER: tuple[EmbeddingLaw, ...] = (Gaussian(), Sphere(), Orthogonal())
-"""Embedding laws that one compiled program serves, by place. Any other has programs of its own."""
+"""Embedding laws that one compiled program serves, by place. Any other has programs of
+its own.
+"""

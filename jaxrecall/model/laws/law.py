@@ -30,7 +30,8 @@ PACKAGE = __name__.partition(".")[0]
 
 @dataclass(frozen=True)
 class Law:
-    """A law, whose text a field of a point holds: embedding, tokens, activation or optimizer.
+    """A law, whose text a field of a point holds: embedding, tokens, activation or
+    optimizer.
 
     Raises PointError for a parameter that is out of range or of the wrong type. Limits
     are declared with `parameter`.
@@ -38,7 +39,9 @@ class Law:
 
     field: ClassVar[str]
     name: ClassVar[str] = ""
-    """Short name of a law of this package, where it is not that of the class in small letters."""
+    """Short name of a law of this package, where it is not that of the class in small
+    letters.
+    """
 
     reads_file: ClassVar[bool] = False
     """Whether its text may name a file that holds something else
@@ -46,13 +49,21 @@ class Law:
     """
 
     always_columns: ClassVar[bool] = True
-    """Whether rows have columns of all its numbers; else of those off their defaults, or named by a grid."""
+    """Whether rows have columns of all its numbers; else of those off their defaults,
+    or named by a grid.
+    """
 
     def __post_init__(self) -> None:
         problems: list[Problem] = []
         for f in fields(self):
             kind = f.type if isinstance(f.type, str) else f.type.__name__
-            value = checked_value(f"{self.field}.{f.name}", getattr(self, f.name), kind, f.metadata, problems)
+            value = checked_value(
+                f"{self.field}.{f.name}",
+                getattr(self, f.name),
+                kind,
+                f.metadata,
+                problems,
+            )
             if isinstance(value, float):
                 value = float(to_12_digits(value))
             object.__setattr__(self, f.name, value)
@@ -60,7 +71,11 @@ class Law:
             raise PointError(problems)
 
     def __str__(self) -> str:
-        changed = [f"{f.name}={_literal(value)}" for f in fields(self) if (value := getattr(self, f.name)) != f.default]
+        changed = [
+            f"{f.name}={_literal(value)}"
+            for f in fields(self)
+            if (value := getattr(self, f.name)) != f.default
+        ]
         return class_name(type(self)) + (f"({', '.join(changed)})" if changed else "")
 
     def identity(self) -> str:
@@ -73,15 +88,24 @@ class Law:
         return cls
 
     def static_text(self) -> str:
-        """The text without the values of traced parameters: what a compiled program depends on.
+        """The text without the values of traced parameters: what a compiled program
+        depends on.
 
         These are at their defaults, or at a value that stands for any.
         """
-        return str(replace(self, **{f.name: _any_value(f) for f in fields(self) if self._is_traced(f)}))
+        return str(
+            replace(
+                self,
+                **{f.name: _any_value(f) for f in fields(self) if self._is_traced(f)},
+            )
+        )
 
     def _is_traced(self, f: Field[float]) -> bool:
         """Whether a parameter is a float that is not declared static."""
-        return isinstance(getattr(self, f.name), float) and f.metadata.get("kind") != "static"
+        return (
+            isinstance(getattr(self, f.name), float)
+            and f.metadata.get("kind") != "static"
+        )
 
     def traced(self, of: str = "") -> dict[str, float]:
         """The float parameters by dotted name, as "embedding.rho", but static ones.
@@ -91,22 +115,39 @@ class Law:
         `of` is the field of the point, where it is another one than that of the class,
         as embedding_out is.
         """
-        return {f"{of or self.field}.{f.name}": getattr(self, f.name) for f in fields(self) if self._is_traced(f)}
+        return {
+            f"{of or self.field}.{f.name}": getattr(self, f.name)
+            for f in fields(self)
+            if self._is_traced(f)
+        }
 
-    def numbers(self, of: str = "", named: Collection[str] = ()) -> dict[str, tuple[float, str, str]]:
-        """The parameters that are columns of a row by dotted name: value, legend and unit.
+    def numbers(
+        self, of: str = "", named: Collection[str] = ()
+    ) -> dict[str, tuple[float, str, str]]:
+        """The parameters that are columns of a row by dotted name: value, legend and
+        unit.
 
         Those in `named` are columns even at their defaults.
         """
-        every = {f"{of or self.field}.{f.name}": (getattr(self, f.name), f) for f in fields(self)}
+        every = {
+            f"{of or self.field}.{f.name}": (getattr(self, f.name), f)
+            for f in fields(self)
+        }
         return {
-            name: (float(value), f.metadata.get("legend") or "parameter of a law", f.metadata.get("unit", "1"))
+            name: (
+                float(value),
+                f.metadata.get("legend") or "parameter of a law",
+                f.metadata.get("unit", "1"),
+            )
             for name, (value, f) in every.items()
-            if isinstance(value, int | float) and (self.always_columns or name in named or value != f.default)
+            if isinstance(value, int | float)
+            and (self.always_columns or name in named or value != f.default)
         }
 
     def with_traced(self, values: Mapping[str, Numbers], of: str = "") -> Self:
-        """A copy with these float parameters, arrays of a traced program, which are not checked."""
+        """A copy with these float parameters, arrays of a traced program, which are not
+        checked.
+        """
         other = copy.copy(self)
         for name in self.traced(of):
             object.__setattr__(other, name.partition(".")[2], values[name])
@@ -118,11 +159,20 @@ AnyLaw = TypeVar("AnyLaw", bound=type[Law])
 SAME_AS = {"embedding_out": "embedding", "noise_tokens": "tokens"}
 """Fields of a point that hold a law, and the field whose law they have unless given."""
 
-LAWS: dict[str, dict[str, type[Law]]] = {"embedding": {}, "tokens": {}, "activation": {}, "optimizer": {}}
-"""The laws of each field by short name: those of the package, and aliases that `register` added."""
+LAWS: dict[str, dict[str, type[Law]]] = {
+    "embedding": {},
+    "tokens": {},
+    "activation": {},
+    "optimizer": {},
+}
+"""The laws of each field by short name: those of the package, and aliases that
+`register` added.
+"""
 
 OF_FUNCTIONS: dict[str, Callable[[Callable[..., object], str, str], type[Law]]] = {}
-"""Fields whose law may be a function, and what makes a class of it and of its module and name."""
+"""Fields whose law may be a function, and what makes a class of it and of its module
+and name.
+"""
 
 _local: dict[str, type[Law]] = {}
 """Classes that were used as objects, by `module:Class`: the latest
@@ -138,7 +188,10 @@ def register(law: AnyLaw, name: str | None = None) -> AnyLaw:
     """
     known, alias = LAWS[law.field], name or _short_name(law)
     if alias in known:
-        raise ValueError(f"{law.field}: got the name {alias!r} a second time; allowed: a name other than {', '.join(known)}")
+        raise ValueError(
+            f"{law.field}: got the name {alias!r} a second time; allowed: a name other"
+            f" than {', '.join(known)}"
+        )
     known[alias] = law
     return law
 
@@ -148,7 +201,9 @@ def _short_name(law: type[Law]) -> str:
 
 
 def class_name(law: type[Law]) -> str:
-    """The name of a law in texts: the short one of a law of this package, else `module:Class`."""
+    """The name of a law in texts: the short one of a law of this package, else
+    `module:Class`.
+    """
     if law.__module__.partition(".")[0] == PACKAGE:
         return _short_name(law)
     return f"{law.__module__}:{law.__qualname__}"
@@ -159,8 +214,14 @@ def source_digest(of: Any) -> str:
     try:
         source = inspect.getsource(of)
     except (OSError, TypeError):  # it has no file
-        codes = [each.__code__ for each in (of, *vars(of).values()) if inspect.isfunction(each)]
-        source = " ".join(f"{code.co_code!r} {code.co_names} {code.co_consts}" for code in codes)
+        codes = [
+            each.__code__
+            for each in (of, *vars(of).values())
+            if inspect.isfunction(each)
+        ]
+        source = " ".join(
+            f"{code.co_code!r} {code.co_names} {code.co_consts}" for code in codes
+        )
     return hashlib.sha256(source.encode()).hexdigest()[:16]
 
 
@@ -230,7 +291,10 @@ def _arguments(law: type[Law], text: str) -> dict[str, object]:
     if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
         raise ValueError("not one call")
     places = [f for f in fields(law) if not f.kw_only]
-    given = {f.name: ast.literal_eval(value) for f, value in zip(places, call.args, strict=False)}
+    given = {
+        f.name: ast.literal_eval(value)
+        for f, value in zip(places, call.args, strict=False)
+    }
     given |= {str(word.arg): ast.literal_eval(word.value) for word in call.keywords}
     if len(given) != len(call.args) + len(call.keywords):
         raise ValueError("an argument too many")
@@ -259,12 +323,19 @@ def _made(law: type[Law], values: Mapping[str, object]) -> Law:
     names, text = [f.name for f in fields(law)], class_name(law)
     allowed = ", ".join(names) or "none, it has no parameters"
     problems = [
-        Problem(f"{law.field}.{name}", f"got {shown(value)}; parameters of {text}: {allowed}{suggest(name, names)}")
+        Problem(
+            f"{law.field}.{name}",
+            f"got {shown(value)}; parameters of {text}:"
+            f" {allowed}{suggest(name, names)}",
+        )
         for name, value in values.items()
         if name not in names
     ]
     problems += [
-        Problem(f"{law.field}.{f.name}", f"got nothing; {text} needs it, as in {text}({f.name}=1)")
+        Problem(
+            f"{law.field}.{f.name}",
+            f"got nothing; {text} needs it, as in {text}({f.name}=1)",
+        )
         for f in fields(law)
         if f.name not in values and f.default is MISSING
     ]
@@ -274,7 +345,9 @@ def _made(law: type[Law], values: Mapping[str, object]) -> Law:
 
 
 def _imported(field: str, path: str, text: str) -> type[Law]:
-    """The class of a law from outside the package, `module:Class` or `module:function`."""
+    """The class of a law from outside the package, `module:Class` or
+    `module:function`.
+    """
     module, colon, name = path.partition(":")
     if path in _local:
         return _local[path]
@@ -285,25 +358,47 @@ def _imported(field: str, path: str, text: str) -> type[Law]:
         for part in name.split("."):
             found = getattr(found, part)
     except Exception as error:  # whatever a module does when it is imported
-        raise _error(field, text, f", which cannot be imported: {error}{where_to_run(module, error)}") from None
+        raise _error(
+            field,
+            text,
+            f", which cannot be imported: {error}{where_to_run(module, error)}",
+        ) from None
     if field in OF_FUNCTIONS and inspect.isfunction(found):
         return OF_FUNCTIONS[field](found, module, name)
-    if not (isinstance(found, type) and issubclass(found, Law) and getattr(found, "field", None) == field):
+    if not (
+        isinstance(found, type)
+        and issubclass(found, Law)
+        and getattr(found, "field", None) == field
+    ):
         raise _error(field, text)
     return found
 
 
 def _error(field: str, given: object, why: str = "") -> PointError:
     name = given.partition("(")[0].strip() if isinstance(given, str) else ""
-    why = why or (suggest(name, LAWS[field]) if name and name not in LAWS[field] else "")
-    allowed = f"{', '.join(LAWS[field])}, or your own as module:Class{' or module:function' if field in OF_FUNCTIONS else ''}"
+    why = why or (
+        suggest(name, LAWS[field]) if name and name not in LAWS[field] else ""
+    )
+    allowed = (
+        f"{', '.join(LAWS[field])}, or your own as"
+        f" module:Class{' or module:function' if field in OF_FUNCTIONS else ''}"
+    )
     return PointError([Problem(field, f"got {shown(given)}{why}; allowed: {allowed}")])
 
 
 def renamed(problems: Iterable[Problem], field: str) -> list[Problem]:
-    """Problems of a law by the field that has it, as embedding_out.rho for embedding.rho."""
+    """Problems of a law by the field that has it, as embedding_out.rho for
+    embedding.rho.
+    """
     law = SAME_AS.get(field, field)
-    return [replace(p, argument=re.sub(rf"^{law}\b", field, p.argument), where=p.where and p.where.replace(law, field)) for p in problems]
+    return [
+        replace(
+            p,
+            argument=re.sub(rf"^{law}\b", field, p.argument),
+            where=p.where and p.where.replace(law, field),
+        )
+        for p in problems
+    ]
 
 
 def _any_value(f: Field[float]) -> float:
@@ -317,4 +412,6 @@ def _any_value(f: Field[float]) -> float:
 def _literal(value: object) -> str:
     if isinstance(value, float):
         return to_12_digits(value)
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else str(value)
+    return (
+        json.dumps(value, ensure_ascii=False) if isinstance(value, str) else str(value)
+    )

@@ -1,9 +1,9 @@
 """Optimisers of further steps, as laws: those of optax, a polar factor, and one's own.
 
-A law gives the optax transformation of a rate. It also says what the simulator may do with it:
-whether the zero rows and columns of padding change an update, and in what form W_KQ is trained.
-A law that says nothing is right: it runs without padding and sees W_KQ in full. All is ours but
-the optimisers themselves.
+A law gives the optax transformation of a rate. It also says what the simulator may do
+with it: whether the zero rows and columns of padding change an update, and in what form
+W_KQ is trained. A law that says nothing is right: it runs without padding and sees W_KQ
+in full. All is ours but the optimisers themselves.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ SCHEDULES = ("constant", "linear", "cosine")
 
 
 def _setting(default: object, legend: str = "", **limits: object) -> Any:
-    """A parameter that is a constant of the program: 1 - b2 would lose digits in float32."""
+    """A parameter that is a constant of the program: 1 - b2 would lose digits in
+    float32.
+    """
     return parameter(default, legend, kind="static", **limits)
 
 
@@ -37,29 +39,43 @@ def _setting(default: object, legend: str = "", **limits: object) -> Any:
 class OptimizerLaw(Law):
     """An optimiser: `transformation(rate)` is that of optax, for parameters by name.
 
-    `schedule` and `warmup` are the factor by which rates change with the steps of the optimiser.
+    `schedule` and `warmup` are the factor by which rates change with the steps of the
+    optimiser.
     """
 
     field: ClassVar[str] = "optimizer"
     always_columns: ClassVar[bool] = False
 
     padding_safe: ClassVar[bool] = False
-    """Whether zero rows and columns around a gradient change nothing but add zeros to its update.
-    A law of which this is not said runs in programs of exact sizes."""
+    """Whether zero rows and columns around a gradient change nothing but add zeros to
+    its update. A law of which this is not said runs in programs of exact sizes.
+    """
 
     attention: ClassVar[Literal["matrix", "column", "vector"]] = "matrix"
-    """In what form W_KQ is trained, whose gradient is g z_eos^T. As a whole matrix; as its one
-    column in a basis that starts with z_eos, for a law whose update of G Q is that of G times Q
-    for every rotation Q; or as the vector w = W_KQ z_eos, for a law that is linear in gradients."""
+    """In what form W_KQ is trained, whose gradient is g z_eos^T. As a whole matrix; as
+    its one column in a basis that starts with z_eos, for a law whose update of G Q is
+    that of G times Q for every rotation Q; or as the vector w = W_KQ z_eos, for a law
+    that is linear in gradients.
+    """
 
     of_optax: ClassVar[str] = ""
-    """Name in optax of the function of a rate that makes it, which has the law's own parameters."""
+    """Name in optax of the function of a rate that makes it, which has the law's own
+    parameters.
+    """
 
-    schedule: str = _setting("constant", "course of the rate after the warmup, to 0 at the last step", choices=SCHEDULES)
-    warmup: int = _setting(0, "steps over which the rate rises from 0", unit="steps", low=0, high=10**6)
+    schedule: str = _setting(
+        "constant",
+        "course of the rate after the warmup, to 0 at the last step",
+        choices=SCHEDULES,
+    )
+    warmup: int = _setting(
+        0, "steps over which the rate rises from 0", unit="steps", low=0, high=10**6
+    )
 
     def transformation(self, rate: float) -> optax.GradientTransformation:
-        """The optax.GradientTransformation at a rate, by which its updates are multiplied."""
+        """The optax.GradientTransformation at a rate, by which its updates are
+        multiplied.
+        """
         import optax.contrib
 
         return attrgetter(self.of_optax)(optax)(rate, **self.own)
@@ -67,26 +83,47 @@ class OptimizerLaw(Law):
     @property
     def own(self) -> dict[str, object]:
         """The parameters by name, without those of the schedule."""
-        return {f.name: getattr(self, f.name) for f in fields(self) if f not in fields(OptimizerLaw)}
+        return {
+            f.name: getattr(self, f.name)
+            for f in fields(self)
+            if f not in fields(OptimizerLaw)
+        }
 
     @property
     def gain(self) -> float:
-        """How far two runs part in a step, for each unit by which their gradients differ.
+        """How far two runs part in a step, for each unit by which their gradients
+        differ.
 
-        It is the most that an entry moves apart, mean over steps, at rate 1. A finite one
-        lets steps with locked attention read weighted tokens.
+        It is the most that an entry moves apart, mean over steps, at rate 1. A finite
+        one lets steps with locked attention read weighted tokens.
         """
         return math.inf
 
     def descent(self, rates: Mapping[str, Numbers], steps: Numbers) -> Any:
-        """The transformation of parameters with a rate each, over so many steps of the schedule."""
+        """The transformation of parameters with a rate each, over so many steps of the
+        schedule.
+        """
         import optax
 
         made = self.transformation(1.0)
         if not isinstance(made, optax.GradientTransformation):
-            raise PointError([Problem("optimizer", f"got {self}, which returns {shown(made)}; allowed: an optax.GradientTransformation")])
-        scheduled = [optax.scale_by_schedule(lambda count: self._share(count, steps))] if self.warmup or self.schedule != "constant" else []
-        scaled = optax.stateless(lambda moves, _: {name: rates[name] * move for name, move in moves.items()})  # type: ignore[attr-defined]
+            raise PointError(
+                [
+                    Problem(
+                        "optimizer",
+                        f"got {self}, which returns {shown(made)}; allowed: an"
+                        " optax.GradientTransformation",
+                    )
+                ]
+            )
+        scheduled = (
+            [optax.scale_by_schedule(lambda count: self._share(count, steps))]
+            if self.warmup or self.schedule != "constant"
+            else []
+        )
+        scaled = optax.stateless(
+            lambda moves, _: {name: rates[name] * move for name, move in moves.items()}  # type: ignore
+        )
         return optax.chain(made, *scheduled, scaled)
 
     def _share(self, count: Numbers, steps: Numbers) -> Array:
@@ -96,8 +133,14 @@ class OptimizerLaw(Law):
         """
         import jax.numpy as jnp
 
-        done = jnp.clip((count - self.warmup) / jnp.maximum(steps - self.warmup, 1), 0, 1)
-        after = {"constant": jnp.ones_like(done), "linear": 1 - done, "cosine": (1 + jnp.cos(jnp.pi * done)) / 2}[self.schedule]
+        done = jnp.clip(
+            (count - self.warmup) / jnp.maximum(steps - self.warmup, 1), 0, 1
+        )
+        after = {
+            "constant": jnp.ones_like(done),
+            "linear": 1 - done,
+            "cosine": (1 + jnp.cos(jnp.pi * done)) / 2,
+        }[self.schedule]
         return jnp.where(count < self.warmup, count / max(self.warmup, 1), after)
 
 
@@ -116,9 +159,17 @@ class Sgd(OptimizerLaw):
 @register
 @dataclass(frozen=True)
 class Momentum(Sgd):
-    """sgd along the sum of the gradients so far, each `momentum` times as heavy as the next."""
+    """sgd along the sum of the gradients so far, each `momentum` times as heavy as the
+    next.
+    """
 
-    momentum: float = _setting(0.9, "weight of a gradient over that of the next", low=0.0, high=1.0, open_high=True)
+    momentum: float = _setting(
+        0.9,
+        "weight of a gradient over that of the next",
+        low=0.0,
+        high=1.0,
+        open_high=True,
+    )
     nesterov: bool = _setting(False, "whether the step looks one gradient ahead")
 
 
@@ -130,7 +181,9 @@ LEAST_EPS = 1e-30
 @register
 @dataclass(frozen=True)
 class Adam(OptimizerLaw):
-    """mean of the gradients / (root of the mean of their squares + eps), entry by entry."""
+    """mean of the gradients / (root of the mean of their squares + eps), entry by
+    entry.
+    """
 
     of_optax, padding_safe = "adam", True
     b1: float = _setting(0.9, "decay rate of the mean of gradients", **DECAY)
@@ -139,7 +192,8 @@ class Adam(OptimizerLaw):
 
     @property
     def gain(self) -> float:
-        """m moves by 1 / eps, sqrt v by as much times |m| / sqrt v, at most 3.2 as is usual.
+        """m moves by 1 / eps, sqrt v by as much times |m| / sqrt v, at most 3.2 as is
+        usual.
 
         That is at the usual decay rates.
         """
@@ -152,7 +206,9 @@ class AdamW(Adam):
     """adam, and each entry decays at the rate times `weight_decay`."""
 
     of_optax = "adamw"
-    weight_decay: float = _setting(1e-4, "part of itself that an entry loses in a step at rate 1", low=0.0)
+    weight_decay: float = _setting(
+        1e-4, "part of itself that an entry loses in a step at rate 1", low=0.0
+    )
 
 
 @register
@@ -166,12 +222,18 @@ class SignSgd(OptimizerLaw):
 @register
 @dataclass(frozen=True)
 class Lion(OptimizerLaw):
-    """The sign of every entry of a mean of gradients (Chen et al., arXiv:2302.06675)."""
+    """The sign of every entry of a mean of gradients (Chen et al.,
+    arXiv:2302.06675).
+    """
 
     of_optax, padding_safe = "lion", True
-    b1: float = _setting(0.9, "weight of the mean against the gradient of the step", **DECAY)
+    b1: float = _setting(
+        0.9, "weight of the mean against the gradient of the step", **DECAY
+    )
     b2: float = _setting(0.99, "decay rate of the mean of gradients", **DECAY)
-    weight_decay: float = _setting(1e-3, "part of itself that an entry loses in a step at rate 1", low=0.0)
+    weight_decay: float = _setting(
+        1e-3, "part of itself that an entry loses in a step at rate 1", low=0.0
+    )
 
 
 @register
@@ -181,8 +243,8 @@ class Muon(OptimizerLaw):
 
     Jordan, 2024.
 
-    optax multiplies the update of a matrix by max(1, columns/rows)^(1/2), of which padding has
-    others.
+    optax multiplies the update of a matrix by max(1, columns/rows)^(1/2), of which
+    padding has others.
     """
 
     of_optax, attention = "contrib.muon", "column"
@@ -198,9 +260,9 @@ class Polar(OptimizerLaw):
 
     The step is along U h(S) V^T.
 
-    h(s) = 0 where s is rounding: at most max(rows, columns) eps times the largest, which counts
-    the rows and columns that are not all zero. A vector is a matrix of one column. With lam = 0 it
-    is muon without momentum and without error.
+    h(s) = 0 where s is rounding: at most max(rows, columns) eps times the largest,
+    which counts the rows and columns that are not all zero. A vector is a matrix of one
+    column. With lam = 0 it is muon without momentum and without error.
     """
 
     padding_safe, attention = True, "column"
@@ -214,8 +276,12 @@ class Polar(OptimizerLaw):
         def of_matrix(G: Array) -> Array:
             columns = G.reshape(len(G), -1)
             U, s, Vt = jnp.linalg.svd(columns, full_matrices=False)
-            size = jnp.maximum(*(jnp.sum(jnp.any(columns != 0, axis=axis)) for axis in (0, 1)))
-            h = jnp.where(s > size * jnp.finfo(G.dtype).eps * s[0], s / jnp.hypot(s, self.lam), 0)
+            size = jnp.maximum(
+                *(jnp.sum(jnp.any(columns != 0, axis=axis)) for axis in (0, 1))
+            )
+            h = jnp.where(
+                s > size * jnp.finfo(G.dtype).eps * s[0], s / jnp.hypot(s, self.lam), 0
+            )
             return -rate * ((U * h[None]) @ Vt).reshape(G.shape)
 
         return optax.stateless(lambda gradient, _: jax.tree.map(of_matrix, gradient))
@@ -226,24 +292,45 @@ TYPES = (bool, int, float, str)
 
 
 @lru_cache(256)
-def of_function(function: Callable[..., object], module: str, name: str) -> type[OptimizerLaw]:
-    """The law of a function of a rate, and of parameters, that returns an optax transformation.
+def of_function(
+    function: Callable[..., object], module: str, name: str
+) -> type[OptimizerLaw]:
+    """The law of a function of a rate, and of parameters, that returns an optax
+    transformation.
 
-    Its parameters with a default of a plain type are those of the law. Raises PointError for a
-    parameter without a default, and for one that has the name of one of the schedule.
+    Its parameters with a default of a plain type are those of the law. Raises
+    PointError for a parameter without a default, and for one that has the name of one
+    of the schedule.
     """
     declared = [*inspect.signature(function).parameters.values()]
     given = [p for p in declared[1:] if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
     taken = [f.name for f in fields(OptimizerLaw)]
-    takes_rate = declared and declared[0].kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    takes_rate = declared and declared[0].kind in (
+        inspect.Parameter.POSITIONAL_ONLY,
+        inspect.Parameter.POSITIONAL_OR_KEYWORD,
+    )
     if not takes_rate or any(p.default is p.empty or p.name in taken for p in given):
-        allowed = f"a rate, then parameters with defaults, none of them called {' or '.join(taken)}"
+        allowed = (
+            "a rate, then parameters with defaults, none of them called"
+            f" {' or '.join(taken)}"
+        )
         got = shown(f"{module}:{name}({', '.join(map(str, declared))})")
-        raise PointError([Problem("optimizer", f"got {got}; allowed: a function of {allowed}")])
-    plain = [(p.name, type(p.default).__name__, _setting(p.default)) for p in given if type(p.default) in TYPES]
-    methods = {"transformation": lambda self, rate: function(rate, **self.own), "source": staticmethod(lambda: function)}
+        raise PointError(
+            [Problem("optimizer", f"got {got}; allowed: a function of {allowed}")]
+        )
+    plain = [
+        (p.name, type(p.default).__name__, _setting(p.default))
+        for p in given
+        if type(p.default) in TYPES
+    ]
+    methods = {
+        "transformation": lambda self, rate: function(rate, **self.own),
+        "source": staticmethod(lambda: function),
+    }
     methods |= {"__module__": module, "__qualname__": name}
-    return make_dataclass(name, plain, bases=(OptimizerLaw,), namespace=methods, frozen=True)
+    return make_dataclass(
+        name, plain, bases=(OptimizerLaw,), namespace=methods, frozen=True
+    )
 
 
 OF_FUNCTIONS["optimizer"] = of_function

@@ -24,7 +24,9 @@ WORDS = 2**32
 
 
 class TokenLaw(Law):
-    """How tokens are drawn: informative ones by the field `tokens`, noise by `noise_tokens`."""
+    """How tokens are drawn: informative ones by the field `tokens`, noise by
+    `noise_tokens`.
+    """
 
     field: ClassVar[str] = "tokens"
 
@@ -45,10 +47,11 @@ class Uniform(TokenLaw):
 @register
 @dataclass(frozen=True)
 class Zipf(TokenLaw):
-    """Token v has probability ~ (v + 1)^-s, as words of natural language do with s near 1.
+    """Token v has probability ~ (v + 1)^-s, as words of natural language do with s near
+    1.
 
-    Zipf, "Human behavior and the principle of least effort", 1949. With s = 0 tokens are
-    uniform, and the same numbers are drawn.
+    Zipf, "Human behavior and the principle of least effort", 1949. With s = 0 tokens
+    are uniform, and the same numbers are drawn.
     """
 
     s: float = parameter(1.0, "exponent: p_v ~ (v + 1)^-s", low=0.0, high=10.0)
@@ -66,7 +69,10 @@ def shares(law: TokenLaw, V: int) -> np.ndarray:
     """
     p = np.asarray(law.probabilities(V, np), np.float64)
     if p.shape != (V,) or not np.isfinite(p).all() or p.min() < 0 or not p.max() > 0:
-        raise ValueError(f"tokens: got {law} with probabilities {p}; allowed: V={V} finite numbers from 0 on, not all 0")
+        raise ValueError(
+            f"tokens: got {law} with probabilities {p}; allowed: V={V} finite numbers"
+            " from 0 on, not all 0"
+        )
     return p / p.sum()
 
 
@@ -80,18 +86,23 @@ def drawn_as(law: TokenLaw, V: int) -> TokenLaw:
 
 @lru_cache(256)
 def alias_table(law: TokenLaw, V: int) -> np.ndarray:
-    """(2, V) uint32: of each cell the first word that draws another token, and that token.
+    """(2, V) uint32: of each cell the first word that draws another token, and that
+    token.
 
     Made on the host, so that neither padding nor a device changes a draw. Raises
     ValueError as `shares`.
     """
-    starts = -(-np.arange(V + 1, dtype=np.int64) * WORDS // V)  # of the cells, as `keys.below` has them
+    starts = -(
+        -np.arange(V + 1, dtype=np.int64) * WORDS // V
+    )  # of the cells, as `keys.below` has them
     cells = np.diff(starts).tolist()
     own = cells.copy() if isinstance(drawn_as(law, V), Uniform) else _words(law, V)
     kept, other = [*cells], [*range(V)]
     short = [v for v in range(V) if own[v] < cells[v]]
     long = [v for v in range(V) if own[v] > cells[v]]
-    while short:  # as long as a cell is not full, a token has more words than its own cell holds
+    while (
+        short
+    ):  # as long as a cell is not full, a token has more words than its own cell holds
         v, giver = short.pop(), long[-1]
         kept[v], other[v] = own[v], giver
         own[giver] -= cells[v] - own[v]
@@ -99,7 +110,9 @@ def alias_table(law: TokenLaw, V: int) -> np.ndarray:
             long.pop()
             if own[giver] < cells[giver]:
                 short.append(giver)
-    first = np.where(np.array(kept) < cells, starts[:-1] + kept, 0)  # a full cell has itself as the other token
+    first = np.where(
+        np.array(kept) < cells, starts[:-1] + kept, 0
+    )  # a full cell has itself as the other token
     return np.stack([first, other]).astype(np.uint32)
 
 
@@ -107,7 +120,9 @@ def _words(law: TokenLaw, V: int) -> list[int]:
     """How many of the 2^32 words draw each token."""
     p = shares(law, V)
     ends = np.round(np.cumsum(p) * WORDS)
-    ends[np.flatnonzero(p)[-1] :] = WORDS  # a last token of probability 0 has no word; rounding may not give it one
+    ends[np.flatnonzero(p)[-1] :] = (
+        WORDS  # a last token of probability 0 has no word; rounding may not give it one
+    )
     return np.diff(ends, prepend=0).astype(np.int64).tolist()
 
 
@@ -117,7 +132,11 @@ def tables(laws: Sequence[TokenLaw], V: int) -> np.ndarray | None:
     One is of both where they have the same law. None if all tokens are uniform.
     """
     distinct = tuple(dict.fromkeys(laws))
-    return None if distinct == (Uniform(),) else np.stack([alias_table(law, V) for law in distinct])
+    return (
+        None
+        if distinct == (Uniform(),)
+        else np.stack([alias_table(law, V) for law in distinct])
+    )
 
 
 def n_rare(V: int) -> int:

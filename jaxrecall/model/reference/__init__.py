@@ -1,1 +1,3 @@
-"""The readable implementation, which judges the fast one: full batch, float64, NumPy."""
+"""The readable implementation, which judges the fast one: full batch, float64,
+NumPy.
+"""

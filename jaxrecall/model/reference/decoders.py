@@ -1,11 +1,14 @@
-"""What the gradient of step 1 tells about the labels, whatever a transformer makes of it: float64, in NumPy.
+"""What the gradient of step 1 tells about the labels, whatever a transformer makes of
+it: float64, in NumPy.
 
 For attention-only, G1 = -grad_V L_hat(0, 0) = Z_c^T X Z_in + Z_c^T delta g^T, Z_c the
 centred output embeddings:
 
     X        (V, V), labels by tokens: (permutation + counting noise) / (L V)
-    delta    (V,) how far each label's share of the samples is from 1/V, variance 1 / (N V)
-    g        (1 - 1/L) mean of z_in + z_trig / L (where the trigger is in the values): what every sample of a label adds alike
+    delta    (V,) how far each label's share of the samples is from 1/V, variance 1 / (N
+        V)
+    g        (1 - 1/L) mean of z_in + z_trig / L (where the trigger is in the values):
+        what every sample of a label adds alike
 
 A decoder knows the embeddings and the sizes, but neither permutation nor samples. It is
 ours, not the paper's.
@@ -20,23 +23,44 @@ from scipy.optimize import linear_sum_assignment
 from ..point import Point
 
 UNRESOLVED = 1e-5
-"""Ridge along all directions, in parts of the mean eigenvalue: what float32 sums say below it is rounding."""
+"""Ridge along all directions, in parts of the mean eigenvalue: what float32 sums say
+below it is rounding.
+"""
 
 
 def decoder_columns(
-    point: Point, perm: np.ndarray, G1: np.ndarray, Z_in: np.ndarray, Z_out: np.ndarray, z_trig: np.ndarray
+    point: Point,
+    perm: np.ndarray,
+    G1: np.ndarray,
+    Z_in: np.ndarray,
+    Z_out: np.ndarray,
+    z_trig: np.ndarray,
 ) -> dict[str, float | None]:
     """The decoder columns: fractions recovered from G1 (d, d); null if it overflowed.
 
     Arrays may be padded.
     """
-    V, d, names = point.V, point.d, ("matched_accuracy", "whitened_accuracy", "assignment_accuracy")
+    V, d, names = (
+        point.V,
+        point.d,
+        ("matched_accuracy", "whitened_accuracy", "assignment_accuracy"),
+    )
     if not np.isfinite(G1).all():
         return dict.fromkeys(names)
-    G1, Z_in, Z_out, z_trig = (a.astype(np.float64) for a in (G1[:d, :d], Z_in[:V, :d], Z_out[:V, :d], z_trig[:d]))
+    G1, Z_in, Z_out, z_trig = (
+        a.astype(np.float64)
+        for a in (G1[:d, :d], Z_in[:V, :d], Z_out[:V, :d], z_trig[:d])
+    )
     scores = whitened(point, G1, Z_in, Z_out, z_trig)
-    decoded = matched(G1, Z_in, Z_out).argmax(1), scores.argmax(1), linear_sum_assignment(scores, maximize=True)[1]
-    return {name: float((labels == perm[:V]).mean()) for name, labels in zip(names, decoded, strict=True)}
+    decoded = (
+        matched(G1, Z_in, Z_out).argmax(1),
+        scores.argmax(1),
+        linear_sum_assignment(scores, maximize=True)[1],
+    )
+    return {
+        name: float((labels == perm[:V]).mean())
+        for name, labels in zip(names, decoded, strict=True)
+    }
 
 
 def matched(G1: np.ndarray, Z_in: np.ndarray, Z_out: np.ndarray) -> np.ndarray:
@@ -44,13 +68,20 @@ def matched(G1: np.ndarray, Z_in: np.ndarray, Z_out: np.ndarray) -> np.ndarray:
     return Z_in @ G1.T @ Z_out.T
 
 
-def whitened(point: Point, G1: np.ndarray, Z_in: np.ndarray, Z_out: np.ndarray, z_trig: np.ndarray) -> np.ndarray:
+def whitened(
+    point: Point,
+    G1: np.ndarray,
+    Z_in: np.ndarray,
+    Z_out: np.ndarray,
+    z_trig: np.ndarray,
+) -> np.ndarray:
     """(V, V) tokens by labels: log-likelihood of a pair, if all else in G1 is Gaussian.
 
     It is up to a factor.
 
         score(v, u) = z_in(v)^T B z - h(v) h(u) / (2 L V),     z = G1^T A z_c(u)
-        A = (Z_c^T Z_c)^-1,     B = (Z_in^T Z_in + rho g g^T)^-1,     rho = L^2 V^2 / (N + (L - 1) V)
+        A = (Z_c^T Z_c)^-1,     B = (Z_in^T Z_in + rho g g^T)^-1,     rho = L^2 V^2 / (N
+            + (L - 1) V)
         h(u) = z_c(u)^T A z_c(u),     h(v) = z_in(v)^T B z_in(v)
 
     Least squares for X with delta as a further regressor: rho, about L V / (1 + N / (L
@@ -70,6 +101,8 @@ def whitened(point: Point, G1: np.ndarray, Z_in: np.ndarray, Z_out: np.ndarray, 
 
 
 def inverse(K: np.ndarray, gram: np.ndarray) -> np.ndarray:
-    """Inverse of K (d, d), eased by what float32 sums leave unresolved at the scale of `gram`."""
+    """Inverse of K (d, d), eased by what float32 sums leave unresolved at the scale of
+    `gram`.
+    """
     eye = np.eye(len(gram))
     return cho_solve(cho_factor(K + UNRESOLVED * np.trace(gram) / len(gram) * eye), eye)

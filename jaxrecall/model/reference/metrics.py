@@ -1,4 +1,5 @@
-"""What is measured of a trained model, to read: full batch, in NumPy and float64, or in JAX.
+"""What is measured of a trained model, to read: full batch, in NumPy and float64, or in
+JAX.
 
 The simulator measures the same, streamed.
 """
@@ -22,58 +23,102 @@ from .realization import Realization, expect_both
 from .steps import EMBEDDINGS, ThreeStep
 
 
-def measure(realization: Realization, point: Point, learned: ThreeStep | Descended) -> Row:
-    """The metric columns of a run's row, from its draws and what `three_step` or `descend` learned.
+def measure(
+    realization: Realization, point: Point, learned: ThreeStep | Descended
+) -> Row:
+    """The metric columns of a run's row, from its draws and what `three_step` or
+    `descend` learned.
 
-    They are in the order of the table. Of a row's columns it leaves out those of the point, those
-    that say how the run was computed (status, form, draw_check, seconds, versions, device_kind,
-    dtype, precision, bucket), and those that the switches `diagnose` and `decoders` add.
+    They are in the order of the table. Of a row's columns it leaves out those of the
+    point, those that say how the run was computed (status, form, draw_check, seconds,
+    versions, device_kind, dtype, precision, bucket), and those that the switches
+    `diagnose` and `decoders` add.
 
-    Where draws or what was learned are arrays of JAX, the numbers are too, in their dtype, and nan
-    where undefined. Else they are of NumPy in float64, and None where undefined. Columns that a row
-    of this point has empty are None in both.
+    Where draws or what was learned are arrays of JAX, the numbers are too, in their
+    dtype, and nan where undefined. Else they are of NumPy in float64, and None where
+    undefined. Columns that a row of this point has empty are None in both.
 
     Examples:
         >>> from jaxrecall import Point, measure, realize, simulate, three_step
         >>> point = Point(V=64, N=1024, d=32, L=8)
         >>> draws = realize(point, seed=0)
-        >>> measure(draws, point, three_step(draws, point))["accuracy"], simulate(point, seed=0)["accuracy"]
+        >>> measure(draws, point, three_step(draws, point))["accuracy"], simulate(point,
+            seed=0)["accuracy"]
     """
     expect_both(realization, point)
-    expect("learned", learned, (ThreeStep, Descended), "what jaxrecall.three_step returns, or one of what descend returns", PointError)
+    expect(
+        "learned",
+        learned,
+        (ThreeStep, Descended),
+        "what jaxrecall.three_step returns, or one of what descend returns",
+        PointError,
+    )
     traced, w = in_jax(realization, learned), learned.w
     xp, r = (jnp, realization) if traced else (np, realization.astype(np.float64))
-    tokens = np.arange(point.V, dtype=np.int32)[:, None], np.zeros(point.V, np.int32)  # attention is exactly on one alone
-    found: Row = dict.fromkeys(TRACE_COLUMNS) | {"step": RECIPE_STEPS, "step1_memory_accuracy": None}
+    tokens = (
+        np.arange(point.V, dtype=np.int32)[:, None],
+        np.zeros(point.V, np.int32),
+    )  # attention is exactly on one alone
+    found: Row = dict.fromkeys(TRACE_COLUMNS) | {
+        "step": RECIPE_STEPS,
+        "step1_memory_accuracy": None,
+    }
     if learned.V1 is not None:
-        labels = predict(r._replace(z_trig=0 * r.z_trig), point, learned.V1, w, *tokens)[0].argmax(1)
+        labels = predict(
+            r._replace(z_trig=0 * r.z_trig), point, learned.V1, w, *tokens
+        )[0].argmax(1)
         found["step1_memory_accuracy"] = (labels == r.perm).mean()
-    V_mat, last = (learned.V2, 2) if isinstance(learned, ThreeStep) else (learned.V_mat, max(learned.step - 1, 0))
+    V_mat, last = (
+        (learned.V2, 2)
+        if isinstance(learned, ThreeStep)
+        else (learned.V_mat, max(learned.step - 1, 0))
+    )
     if isinstance(learned, Descended):
         r = r._replace(**{name: getattr(learned, name) for name in EMBEDDINGS})
         found |= trace(learned)
     scale = abs(V_mat).max()
     V_mat = V_mat / xp.where(scale > 0, scale, 1)  # no metric sees the scale
     x, ell, y = (part[: min(point.N, point.n_test)] for part in r.samples(last))
-    found["train_accuracy"] = (predict(r, point, V_mat, w, x, ell)[0].argmax(1) == y).mean()
+    found["train_accuracy"] = (
+        predict(r, point, V_mat, w, x, ell)[0].argmax(1) == y
+    ).mean()
     with jax.default_matmul_precision("highest"):
-        found |= over_sequences(r, point, w, *predict(r, point, V_mat, w, *r.test[:2]), xp)
-        found |= over_vocabulary(r, point, predict(r, point, V_mat, w, *tokens)[0], xp) | of_scores(r, w, xp)
+        found |= over_sequences(
+            r, point, w, *predict(r, point, V_mat, w, *r.test[:2]), xp
+        )
+        found |= over_vocabulary(
+            r, point, predict(r, point, V_mat, w, *tokens)[0], xp
+        ) | of_scores(r, w, xp)
     if not traced:
-        found = {name: value.item() if isinstance(value, np.generic | np.ndarray) else value for name, value in found.items()}
-        found |= {name: None for name in ("snr", "trigger_cosine") if np.isnan(found[name])}
+        found = {
+            name: value.item() if isinstance(value, np.generic | np.ndarray) else value
+            for name, value in found.items()
+        }
+        found |= {
+            name: None for name in ("snr", "trigger_cosine") if np.isnan(found[name])
+        }
     found |= dict.fromkeys(ATTENTION_COLUMNS) if point.L == 1 else {}
     return {name: found[name] for name in COLUMNS if name in found}
 
 
-def over_sequences(r: Realization, point: Point, w: Numbers, logits: Numbers, a: Numbers, xp: ModuleType) -> Row:
+def over_sequences(
+    r: Realization,
+    point: Point,
+    w: Numbers,
+    logits: Numbers,
+    a: Numbers,
+    xp: ModuleType,
+) -> Row:
     """The columns that are counts or means over the test sequences.
 
     They are of their logits (n, V) and attention (n, L).
     """
     x, ell, y = r.test
     is_label = xp.arange(point.V)[None] == y[:, None]
-    own, others = (xp.where(is_label, logits, 0.0).sum(1), xp.where(is_label, -xp.inf, logits).max(1))
+    own, others = (
+        xp.where(is_label, logits, 0.0).sum(1),
+        xp.where(is_label, -xp.inf, logits).max(1),
+    )
     std = logits.std(1)
     is_ell = xp.arange(point.L)[None] == ell[:, None]
     scores = (r.Z_in @ w)[x]
@@ -83,20 +128,28 @@ def over_sequences(r: Realization, point: Point, w: Numbers, logits: Numbers, a:
         "n_correct": n_correct,
         "accuracy": n_correct / point.n_test,
         "attention_mass": xp.where(is_ell, a, 0.0).sum(1).mean(),
-        "attention_top1": (informative > xp.where(is_ell, -xp.inf, scores).max(1)).mean(),
-        "test_margin": xp.where(std > 0, (own - others) / xp.where(std > 0, std, 1), 0.0).mean(),
+        "attention_top1": (
+            (informative > xp.where(is_ell, -xp.inf, scores).max(1)).mean()
+        ),
+        "test_margin": (
+            xp.where(std > 0, (own - others) / xp.where(std > 0, std, 1), 0.0).mean()
+        ),
         "n_tied": ((logits == logits.max(1, keepdims=True)).sum(1) > 1).sum(),
     }
 
 
-def over_vocabulary(r: Realization, point: Point, logits: Numbers, xp: ModuleType) -> Row:
+def over_vocabulary(
+    r: Realization, point: Point, logits: Numbers, xp: ModuleType
+) -> Row:
     """How much of the vocabulary is recalled with attention exactly on the token."""
     recalled = logits.argmax(1) == r.perm
     groups, top = [None] * 2, None
     if (law := point.token_laws[0]) != Uniform():
         groups = [recalled[group].mean() for group in rare_and_frequent(law, point.V)]
         k = np.arange(1, point.V + 1)
-        top = xp.where(10 * recalled[by_frequency(law, point.V)].cumsum() >= 9 * k, k, 0).max()
+        top = xp.where(
+            10 * recalled[by_frequency(law, point.V)].cumsum() >= 9 * k, k, 0
+        ).max()
     return {
         "memory_accuracy": recalled.mean(),
         "rare_memory_accuracy": groups[0],
@@ -119,7 +172,9 @@ def of_scores(r: Realization, w: Numbers, xp: ModuleType) -> Row:
         "trigger_score": scale * trigger,
         "score_std": scale * std,
         "snr": xp.where(std > 0, trigger / xp.where(std > 0, std, 1), xp.nan),
-        "trigger_cosine": xp.where(scale > 0, trigger / xp.where(scale > 0, lengths, 1), xp.nan),
+        "trigger_cosine": xp.where(
+            scale > 0, trigger / xp.where(scale > 0, lengths, 1), xp.nan
+        ),
     }
 
 

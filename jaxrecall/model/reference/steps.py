@@ -20,14 +20,18 @@ EMBEDDINGS = ("Z_in", "Z_out", "z_trig", "z_eos", "W_in")
 
 
 class ThreeStep(NamedTuple):
-    """What the three steps learn: float64 in NumPy, in JAX of the dtype of the embeddings."""
+    """What the three steps learn: float64 in NumPy, in JAX of the dtype of the
+    embeddings.
+    """
 
     V1: Drawn  # (d, p) V_mat after step 1, p = d or m
     w: Drawn  # (d,) W_KQ z_eos after step 2
     V2: Drawn  # (d, p) V_mat after step 3
 
 
-def three_step(realization: Realization, point: Point, rates: tuple[Numbers, ...] | None = None) -> ThreeStep:
+def three_step(
+    realization: Realization, point: Point, rates: tuple[Numbers, ...] | None = None
+) -> ThreeStep:
     """The recipe of the paper from V_mat = 0, W_KQ = 0, by full-batch gradients.
 
     The loss is the cross-entropy:
@@ -36,9 +40,10 @@ def three_step(realization: Realization, point: Point, rates: tuple[Numbers, ...
         W1 = W0 - gamma  grad_W loss(V1, W0)
         V2 = V1 - gamma2 grad_V loss(V1, W1)
 
-    `rates` are eta, gamma and gamma2, those of the point unless given. W_KQ enters through w = W_KQ
-    z_eos alone, and grad_W = grad_w z_eos^T, so w1 = -gamma |z_eos|^2 grad_w. Memory: 8 N (V + d +
-    m + L) bytes. Source: arXiv:2603.15923; the closed forms are ours.
+    `rates` are eta, gamma and gamma2, those of the point unless given. W_KQ enters
+    through w = W_KQ z_eos alone, and grad_W = grad_w z_eos^T, so w1 = -gamma |z_eos|^2
+    grad_w. Memory: 8 N (V + d + m + L) bytes. Source: arXiv:2603.15923; the closed
+    forms are ours.
 
         >>> from jaxrecall import Point, realize
         >>> point = Point(V=64, N=1024, d=32, L=8)
@@ -54,16 +59,24 @@ def three_step(realization: Realization, point: Point, rates: tuple[Numbers, ...
     V1 = eta / point.N * (r.Z_out[y] - r.Z_out.mean(0)).T @ phi
 
     # Step 2: W_KQ moves by g z_eos^T, and so w = W_KQ z_eos by |z_eos|^2 g.
-    w = gamma * (r.z_eos @ r.z_eos) / (point.N * point.L) * pull_on_w(r, point, V1, *r.batches[1])
+    w = (
+        gamma
+        * (r.z_eos @ r.z_eos)
+        / (point.N * point.L)
+        * pull_on_w(r, point, V1, *r.batches[1])
+    )
 
-    # Step 3: the gradient of step 1 again, with the attention and the predictions learned since.
+    # Step 3: the gradient of step 1 again, with the attention and the predictions
+    # learned since.
     x, ell, y = r.batches[2]
     phi, _ = features(r, point, attend(r, point, x, ell, w)[0])
     V2 = V1 + gamma2 / point.N * pull_on_outputs(r, V1, phi, y).T @ phi
     return ThreeStep(V1, w, V2)
 
 
-def pull_on_outputs(r: Realization, V_mat: np.ndarray, phi: np.ndarray, y: np.ndarray) -> np.ndarray:
+def pull_on_outputs(
+    r: Realization, V_mat: np.ndarray, phi: np.ndarray, y: np.ndarray
+) -> np.ndarray:
     """(N, d): minus the gradient of each sample's loss by V_mat phi_i.
 
     It is z_out(y_i) - sum_u p_i(u) z_out(u).
@@ -71,8 +84,16 @@ def pull_on_outputs(r: Realization, V_mat: np.ndarray, phi: np.ndarray, y: np.nd
     return r.Z_out[y] - softmax(phi @ V_mat.T @ r.Z_out.T, axis=1) @ r.Z_out
 
 
-def pull_on_w(r: Realization, point: Point, V1: np.ndarray, x: np.ndarray, ell: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """(d,): minus N L times the gradient by w, at w = 0: sum_ij b_i^T (v_ij - h_i) k_ij.
+def pull_on_w(
+    r: Realization,
+    point: Point,
+    V1: np.ndarray,
+    x: np.ndarray,
+    ell: np.ndarray,
+    y: np.ndarray,
+) -> np.ndarray:
+    """(d,): minus N L times the gradient by w, at w = 0: sum_ij b_i^T (v_ij - h_i)
+    k_ij.
 
     b_i is minus the gradient of a sample's loss by h_i.
     """
@@ -83,13 +104,17 @@ def pull_on_w(r: Realization, point: Point, V1: np.ndarray, x: np.ndarray, ell: 
     S, trigger = np.zeros(point.V), 0.0
     for j in range(point.L):
         is_ell = ell == j
-        c = (b * (r.Z_in[x[:, j]] - h)).sum(1) + point.trigger_in_value * is_ell * (b @ r.z_trig)
+        c = (b * (r.Z_in[x[:, j]] - h)).sum(1) + point.trigger_in_value * is_ell * (
+            b @ r.z_trig
+        )
         np.add.at(S, x[:, j], c)
         trigger += c[is_ell].sum()
     return S @ r.Z_in + trigger * r.z_trig
 
 
-def attend(r: Realization, point: Point, x: np.ndarray, ell: np.ndarray, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def attend(
+    r: Realization, point: Point, x: np.ndarray, ell: np.ndarray, w: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     """Attention outputs h (N, d) and weights (N, L) of tokens x (N, L).
 
     The informative ones are at ell (N,).
@@ -104,8 +129,12 @@ def attend(r: Realization, point: Point, x: np.ndarray, ell: np.ndarray, w: np.n
     return h, a
 
 
-def features(r: Realization, point: Point, h: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """phi (N, p), what V_mat reads, and act'(W_in h) / sqrt(m); attention-only reads h itself."""
+def features(
+    r: Realization, point: Point, h: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """phi (N, p), what V_mat reads, and act'(W_in h) / sqrt(m); attention-only reads h
+    itself.
+    """
     if r.W_in is None:
         return h, np.ones_like(h)
     phi, slope = value_and_slope(point.activation, h @ r.W_in.T, np, erf)

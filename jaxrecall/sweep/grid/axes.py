@@ -1,4 +1,6 @@
-"""The names that a grid may use, and their values: one value, a list or a spacing for an axis."""
+"""The names that a grid may use, and their values: one value, a list or a spacing for
+an axis.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ MAX_AXIS = 1_000_000
 """Values of an axis, at most."""
 
 SCHEMA = Path(__file__).with_name("schema.json")
-"""The schema of a grid file but for the names of fields: a new key of the file is an entry there."""
+"""The schema of a grid file but for the names of fields: a new key of the file is an
+entry there.
+"""
 
 _JSON_TYPES = {"int": "integer", "float": "number", "bool": "boolean"}
 
@@ -36,10 +40,22 @@ class Names:
         self.simulator = simulator or RECALL
         self.fields: dict[str, Field[object]] = dict(self.simulator.facts.fields)
         self.laws = {name for name, f in self.fields.items() if f.metadata.get("law")}
-        self.required = [name for name, f in self.fields.items() if f.default is MISSING]
-        self.defaults = {name: f.default for name, f in self.fields.items() if f.default is not MISSING and f.default is not None}
-        self.other_rate = {"kappa": "gamma", "gamma": "kappa"} if self.simulator.facts.is_ours else {}
-        self.numbers = [name for name in self.fields if self.type(name) in ("int", "float") and name != "root_seed"]
+        self.required = [
+            name for name, f in self.fields.items() if f.default is MISSING
+        ]
+        self.defaults = {
+            name: f.default
+            for name, f in self.fields.items()
+            if f.default is not MISSING and f.default is not None
+        }
+        self.other_rate = (
+            {"kappa": "gamma", "gamma": "kappa"} if self.simulator.facts.is_ours else {}
+        )
+        self.numbers = [
+            name
+            for name in self.fields
+            if self.type(name) in ("int", "float") and name != "root_seed"
+        ]
 
     def __contains__(self, name: str) -> bool:
         """Whether it is a field, or a parameter of a law such as embedding.rho."""
@@ -51,17 +67,27 @@ class Names:
 
     def kind(self, name: str) -> str:
         """How the simulator treats a field, "law" for a parameter of a law."""
-        return self.fields[name].metadata.get("kind", "") if name in self.fields else "law"
+        return (
+            self.fields[name].metadata.get("kind", "") if name in self.fields else "law"
+        )
 
     def is_real(self, name: str, *ends: float) -> bool:
-        """Whether an axis between two ends takes real numbers; a helper does unless both ends are whole."""
+        """Whether an axis between two ends takes real numbers; a helper does unless
+        both ends are whole.
+        """
         if name in self:
             return self.type(name) == "float"
         return any(end != int(end) for end in ends)
 
     def value(self, point: AnyPoint, name: str) -> Plain:
-        """The value of a field, or of a parameter of a law, at a point; None for a law without this parameter."""
-        return getattr(point, name) if name in self.fields else law_parameters(point).get(name)
+        """The value of a field, or of a parameter of a law, at a point; None for a law
+        without this parameter.
+        """
+        return (
+            getattr(point, name)
+            if name in self.fields
+            else law_parameters(point).get(name)
+        )
 
     def type(self, name: str) -> str:
         """ "int", "float", "bool" or "str".
@@ -71,28 +97,45 @@ class Names:
         if name not in self.fields:
             field, _, parameter = name.partition(".")
             laws = LAWS[self.fields[field].metadata["law"]].values()
-            kinds = {str(f.type) for law in laws for f in dataclasses.fields(law) if f.name == parameter}  # type: ignore[arg-type]
+            kinds = {
+                str(f.type)
+                for law in laws
+                for f in dataclasses.fields(law)
+                if f.name == parameter
+            }
             return "int" if kinds == {"int"} else "float"
         declared = self.fields[name].type
         return getattr(declared, "__name__", str(declared)).removesuffix(" | None")
 
     def choices(self) -> set[str]:
-        """Every name that some field takes now: laws and activations may be registered at any time."""
-        return {choice for f in self.fields.values() for choice in f.metadata.get("choices", tuple)()}
+        """Every name that some field takes now: laws and activations may be registered
+        at any time.
+        """
+        return {
+            choice
+            for f in self.fields.values()
+            for choice in f.metadata.get("choices", tuple)()
+        }
 
     def is_law(self, text: str) -> bool:
-        """Whether the text is that of a law as points hold it, such as "equicorrelated(rho=0.3)"."""
+        """Whether the text is that of a law as points hold it, such as
+        "equicorrelated(rho=0.3)".
+        """
         for name in self.laws:
             with suppress(ValueError):
                 return self.checked(name, text) == text
         return False
 
     def checked(self, name: str, value: Plain) -> Plain:
-        """A value of a field, as a point holds it; null passes where there is a default. Raises ValueError."""
+        """A value of a field, as a point holds it; null passes where there is a
+        default. Raises ValueError.
+        """
         if value is None and name not in self.required:
             return None
         problems: list[Problem] = []
-        checked = checked_field(name, value, True, problems, self.fields)  # whether there is a pool is known when the point is made
+        checked = checked_field(
+            name, value, True, problems, self.fields
+        )  # whether there is a pool is known when the point is made
         if problems:
             raise ValueError(problems[0].message.replace("got None", "got null"))
         return checked
@@ -100,16 +143,34 @@ class Names:
     def schema(self) -> Schema:
         """The JSON Schema of a grid file."""
         schema = json.loads(SCHEMA.read_text("utf-8"))
-        fields = {name: self._field(name) for name in self.fields if name != "root_seed"}
+        fields = {
+            name: self._field(name) for name in self.fields if name != "root_seed"
+        }
         axes = {f"{name}-axis": _axis_of(name) for name in (*fields, "Scalar")}
         along = {name: {"$ref": f"#/$defs/{name}-axis"} for name in fields}
-        group = {"type": "object", "additionalProperties": {"$ref": "#/$defs/Scalar-axis"}}
+        group = {
+            "type": "object",
+            "additionalProperties": {"$ref": "#/$defs/Scalar-axis"},
+        }
         base = {name: {"$ref": f"#/$defs/{name}"} for name in fields}
-        parameters = {rf"^({'|'.join(sorted(self.laws))})\.": {"$ref": "#/$defs/Scalar"}} if self.laws else {}
+        parameters = (
+            {rf"^({'|'.join(sorted(self.laws))})\.": {"$ref": "#/$defs/Scalar"}}
+            if self.laws
+            else {}
+        )
         elsewhere = {"$ref": "#/$defs/Elsewhere"}
-        schema["$defs"]["Base"] |= {"properties": base, "patternProperties": parameters | {"^root_seed$": elsewhere}}
-        schema["$defs"]["Zip"] |= group | {"properties": along | {"root_seed": elsewhere}}
-        schema["$defs"]["Axes"] |= group | {"properties": along | schema["$defs"]["Axes"]["properties"] | {"root_seed": elsewhere}}
+        schema["$defs"]["Base"] |= {
+            "properties": base,
+            "patternProperties": parameters | {"^root_seed$": elsewhere},
+        }
+        schema["$defs"]["Zip"] |= group | {
+            "properties": along | {"root_seed": elsewhere}
+        }
+        schema["$defs"]["Axes"] |= group | {
+            "properties": (
+                along | schema["$defs"]["Axes"]["properties"] | {"root_seed": elsewhere}
+            )
+        }
         schema["$defs"] |= fields | axes
         return schema
 
@@ -122,15 +183,29 @@ class Names:
         if names := list(limits.get("choices", tuple)()):
             one = {"enum": [*names, None] if null else names}
             found |= {"anyOf": [one, {"pattern": "[(:]"}]} if name in self.laws else one
-        found["exclusiveMinimum" if limits.get("open_low") else "minimum"] = limits.get("low", -math.inf)
+        found["exclusiveMinimum" if limits.get("open_low") else "minimum"] = limits.get(
+            "low", -math.inf
+        )
         found["maximum"] = limits.get("high_with_pool", limits.get("high", math.inf))
         found |= {"description": limits["legend"], "default": self.defaults.get(name)}
-        return {key: value for key, value in found.items() if value not in (-math.inf, math.inf, None)}
+        return {
+            key: value
+            for key, value in found.items()
+            if value not in (-math.inf, math.inf, None)
+        }
 
     def converters(self) -> dict[str, Callable[[Plain], object]]:
-        """What makes values of the definitions of the schema that concern fields and axes."""
-        checks = {name: partial(self.checked, name) for name in self.fields if name != "root_seed"} | {"Scalar": _checked_scalar}
-        axes = {f"{name}-axis": partial(_as_axis, check) for name, check in checks.items()}
+        """What makes values of the definitions of the schema that concern fields and
+        axes.
+        """
+        checks = {
+            name: partial(self.checked, name)
+            for name in self.fields
+            if name != "root_seed"
+        } | {"Scalar": _checked_scalar}
+        axes = {
+            f"{name}-axis": partial(_as_axis, check) for name, check in checks.items()
+        }
         return {**checks, **axes, **_SPACINGS}
 
 
@@ -153,7 +228,9 @@ def _as_axis(check: Callable[[Plain], Plain], value: Plain) -> tuple[Plain, ...]
 
 def _checked_scalar(value: Plain) -> Plain:
     """A value of a helper, or of a parameter of a law; raises ValueError."""
-    if isinstance(value, (dict, list)) or (isinstance(value, float) and not math.isfinite(value)):
+    if isinstance(value, (dict, list)) or (
+        isinstance(value, float) and not math.isfinite(value)
+    ):
         raise refuse(value, "numbers, text, true, false, null")
     if isinstance(value, int) and value.bit_length() > MAX_BITS:
         raise refuse(value, "numbers up to 1e308")
@@ -173,9 +250,15 @@ def _linspace(given: dict[str, Plain]) -> list[float]:
 def _geometric(given: dict[str, Plain]) -> list[float]:
     first, last = given["from"], given["to"]
     if first <= 0 or last <= 0:
-        raise ValueError(f"got from={first!r}, to={last!r}; allowed: values above 0, the ends themselves and not exponents")
+        raise ValueError(
+            f"got from={first!r}, to={last!r}; allowed: values above 0, the ends"
+            " themselves and not exponents"
+        )
     shares = (i / (given["num"] - 1) for i in range(1, given["num"] - 1))
-    return _between(given, (Fraction(f"{first ** (1 - share) * last**share:.15g}") for share in shares))
+    return _between(
+        given,
+        (Fraction(f"{first ** (1 - share) * last**share:.15g}") for share in shares),
+    )
 
 
 def _range(given: dict[str, Plain]) -> list[float]:
@@ -183,12 +266,16 @@ def _range(given: dict[str, Plain]) -> list[float]:
     n_steps = (stop - start) / step if step else -1
     if not 0 <= n_steps < MAX_AXIS:
         got = ", ".join(f"{name}={given[name]!r}" for name in ("from", "to", "step"))
-        raise ValueError(f"got {got}; allowed: 1 to {MAX_AXIS} steps that lead to the end")
+        raise ValueError(
+            f"got {got}; allowed: 1 to {MAX_AXIS} steps that lead to the end"
+        )
     return [_plain(start + i * step) for i in range(int(n_steps) + 1)]
 
 
 def _between(given: dict[str, Plain], inner: Iterable[Fraction]) -> list[float]:
-    """The first value, those in between and the last one, without repeats if they are rounded."""
+    """The first value, those in between and the last one, without repeats if they are
+    rounded.
+    """
     values = [given["from"], *map(_plain, inner), given["to"]]
     return list(dict.fromkeys(map(round, values))) if given.get("round") else values
 
@@ -201,4 +288,9 @@ def _plain(value: Fraction) -> float:
     return int(value) if value.denominator == 1 else float(value)
 
 
-_SPACINGS = {"Linspace": _linspace, "Geometric": _geometric, "Range": _range, "Spacing": lambda given: tuple(*given.values())}
+_SPACINGS = {
+    "Linspace": _linspace,
+    "Geometric": _geometric,
+    "Range": _range,
+    "Spacing": lambda given: tuple(*given.values()),
+}

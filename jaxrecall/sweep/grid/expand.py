@@ -27,12 +27,23 @@ OnProgress = Callable[[int, int], None]
 Values = dict[str, Plain]
 """Values of fields and helpers by name; None is not given."""
 
-_RESOLVED = {"activation", "embedding", "embedding_out", "tokens", "noise_tokens", "kappa", "gamma", "gamma2"}
+_RESOLVED = {
+    "activation",
+    "embedding",
+    "embedding_out",
+    "tokens",
+    "noise_tokens",
+    "kappa",
+    "gamma",
+    "gamma2",
+}
 """Fields that may change, or appear, when the point is made."""
 
 
 class Levels(Mapping[float, AnyPoint]):
-    """The points of a cell by level of the searched axis; each is made when it is asked for."""
+    """The points of a cell by level of the searched axis; each is made when it is asked
+    for.
+    """
 
     def __init__(self, levels: Iterable[float], make: Callable[[float], AnyPoint]):
         self.levels, self.make = dict.fromkeys(levels), cache(make)
@@ -64,8 +75,16 @@ class Line(NamedTuple):
     @property
     def identity(self) -> tuple[Plain, ...]:
         """The same for lines of the same points and names."""
-        levels = [*self.levels] if isinstance(self.levels, dict) else [min(self.levels), max(self.levels)]
-        return (*self.names.items(), len(self.levels), *((level, self.levels[level].point_id) for level in levels))
+        levels = (
+            [*self.levels]
+            if isinstance(self.levels, dict)
+            else [min(self.levels), max(self.levels)]
+        )
+        return (
+            *self.names.items(),
+            len(self.levels),
+            *((level, self.levels[level].point_id) for level in levels),
+        )
 
 
 class Expansion(TypedDict):
@@ -78,7 +97,9 @@ class Expansion(TypedDict):
     n_excluded: int
 
 
-def expand(document: Document, file: GridFile, names: Names, on_progress: OnProgress) -> Expansion:
+def expand(
+    document: Document, file: GridFile, names: Names, on_progress: OnProgress
+) -> Expansion:
     """The points of the grid in order, and the rest that a `Grid` has of them.
 
     Counts how many repeated another one, and how many a where line excluded. Of a
@@ -90,13 +111,21 @@ def expand(document: Document, file: GridFile, names: Names, on_progress: OnProg
     many are left.
     """
     kept: dict[str, Values] = {}
-    blocks = [_Expanded(names, file, i, block, kept) for i, block in enumerate(file.blocks or [Block()])]
-    n_raw, most = sum(block.n_raw for block in blocks), file.limits.max_runs // file.runs_each
+    blocks = [
+        _Expanded(names, file, i, block, kept)
+        for i, block in enumerate(file.blocks or [Block()])
+    ]
+    n_raw, most = (
+        sum(block.n_raw for block in blocks),
+        file.limits.max_runs // file.runs_each,
+    )
     if most == 0 or n_raw > 20 * max(file.limits.max_runs, 1_000_000):
         raise _too_many(document, file, n_raw)
     found: dict[Plain, AnyPoint] = {}  # points, or lines of a search
     n_found, faults = 0, _Faults()
-    for n_done, (block, row) in enumerate((each, row) for each in blocks for row in each.rows()):
+    for n_done, (block, row) in enumerate(
+        (each, row) for each in blocks for row in each.rows()
+    ):
         if n_done % BETWEEN == 0:
             on_progress(n_done, n_raw)
         values = block.values(row)
@@ -111,24 +140,46 @@ def expand(document: Document, file: GridFile, names: Names, on_progress: OnProg
         if len(found) > most:
             raise _too_many(document, file, n_raw)
     if faults:
-        raise GridError([document.line(place, message) for place, message in faults.lines(n_raw)])
+        raise GridError(
+            [document.line(place, message) for place, message in faults.lines(n_raw)]
+        )
     if not found:
-        empty = "excludes all of {}, no block has any left; allowed: conditions that some meet"
-        raise GridError([document.line((*block.location, "where"), empty.format(plural(block.n_raw, "point"))) for block in blocks])
+        empty = (
+            "excludes all of {}, no block has any left; allowed: conditions that some"
+            " meet"
+        )
+        raise GridError(
+            [
+                document.line(
+                    (*block.location, "where"),
+                    empty.format(plural(block.n_raw, "point")),
+                )
+                for block in blocks
+            ]
+        )
     lines = tuple(found.values()) if file.search else ()
     absent = {name: None for line in lines for name in line.names}
     lines = tuple(line._replace(names=absent | line.names) for line in lines)
-    points = tuple(next(iter(line.levels.values())) for line in lines) or tuple(found.values())
+    points = tuple(next(iter(line.levels.values())) for line in lines) or tuple(
+        found.values()
+    )
     counts = {"n_duplicates": n_found - len(found), "n_excluded": n_raw - n_found}
     return Expansion(points=points, lines=lines, kept=kept, **counts)
 
 
 class _Faults(dict[tuple[Location, str, str], list[Plain]]):
-    """How many points are invalid for each reason, and what is said of the first of them."""
+    """How many points are invalid for each reason, and what is said of the first of
+    them.
+    """
 
-    def add(self, block: _Expanded, error: PointError, row: Values, values: Values) -> None:
+    def add(
+        self, block: _Expanded, error: PointError, row: Values, values: Values
+    ) -> None:
         for problem in error.problems:
-            remedy = problem.where or problem.message.rpartition("; allowed: ")[2].split(", at ")[0]
+            remedy = (
+                problem.where
+                or problem.message.rpartition("; allowed: ")[2].split(", at ")[0]
+            )
             kind = block.location_of(problem.argument), problem.argument, remedy
             if kind not in self:
                 self[kind] = [0, block.about(problem, row, values)]
@@ -136,14 +187,25 @@ class _Faults(dict[tuple[Location, str, str], list[Plain]]):
 
     def lines(self, n_raw: int) -> Iterator[tuple[Location, str]]:
         for (place, *_), (count, about) in self.items():
-            yield place, f"{count} of {plural(n_raw, 'point')} cannot be simulated{about}"
+            yield (
+                place,
+                f"{count} of {plural(n_raw, 'point')} cannot be simulated{about}",
+            )
 
 
 def _too_many(document: Document, file: GridFile, n_raw: int) -> GridError:
     about = " before where," if any(block.where for block in file.blocks) else ""
-    each = f"{file.runs_each} " + ("runs that a search may take" if file.search else "seeds")
-    got = f"got {plural(n_raw, 'point')}{about} times {each} = {n_raw * file.runs_each} runs"
-    allowed = f"allowed: {file.limits.max_runs} runs; raise limits.max_runs or make the grid smaller"
+    each = f"{file.runs_each} " + (
+        "runs that a search may take" if file.search else "seeds"
+    )
+    got = (
+        f"got {plural(n_raw, 'point')}{about} times {each} = {n_raw * file.runs_each}"
+        " runs"
+    )
+    allowed = (
+        f"allowed: {file.limits.max_runs} runs; raise limits.max_runs or make the grid"
+        " smaller"
+    )
     return GridError(document.line(("limits", "max_runs"), f"{got}; {allowed}"))
 
 
@@ -156,33 +218,71 @@ class _Expanded:
     several blocks have, those of the first.
     """
 
-    def __init__(self, names: Names, file: GridFile, i: int, block: Block, kept: dict[str, Values]):
+    def __init__(
+        self,
+        names: Names,
+        file: GridFile,
+        i: int,
+        block: Block,
+        kept: dict[str, Values],
+    ):
         self.names, self.block, self.base = names, block, file.base
         self.keep, self.kept = file.keep or (), kept
-        self.start = names.defaults | {name: value for name, value in file.base.items() if value is not None}
+        self.start = names.defaults | {
+            name: value for name, value in file.base.items() if value is not None
+        }
         self.start["root_seed"] = file.root_seed
         self.location: Location = ("blocks", i) if file.blocks else ()
-        self.locations = block.locations(self.location) | {f"where.{j}": (*self.location, "where", j) for j in range(len(block.where))}
-        self.factors = [list(zip(*group.values(), strict=True)) for _, group in block.groups]
+        self.locations = block.locations(self.location) | {
+            f"where.{j}": (*self.location, "where", j) for j in range(len(block.where))
+        }
+        self.factors = [
+            list(zip(*group.values(), strict=True)) for _, group in block.groups
+        ]
         self.n_raw = math.prod(map(len, self.factors))
-        self.rate = next((name for name in names.other_rate if name in self.locations), None)
+        self.rate = next(
+            (name for name in names.other_rate if name in self.locations), None
+        )
         if search := file.search:
             self.searched, self.levels = search.axis, [*search.lattice(names).values()]
-            self.start[search.axis], self.locations[search.axis] = search.from_, ("search",)
+            self.start[search.axis], self.locations[search.axis] = (
+                search.from_,
+                ("search",),
+            )
             self.followers = block.followers(search.axis)
-            joined = self.followers or any(search.axis in line.names for line in block.where)
-            self.separate = not joined and names.kind(search.axis) not in ("size", "law")
-        self.arguments = [name for name in {**self.start, **self.locations} if name in names or name == "root_seed"]
+            joined = self.followers or any(
+                search.axis in line.names for line in block.where
+            )
+            self.separate = not joined and names.kind(search.axis) not in (
+                "size",
+                "law",
+            )
+        self.arguments = [
+            name
+            for name in {**self.start, **self.locations}
+            if name in names or name == "root_seed"
+        ]
 
     def rows(self) -> Iterator[Values]:
         """The values of the axes at each point, the last axis fastest."""
         for combination in itertools.product(*self.factors):
-            yield dict(zip(self.block.axis_names, itertools.chain.from_iterable(combination), strict=True))
+            yield dict(
+                zip(
+                    self.block.axis_names,
+                    itertools.chain.from_iterable(combination),
+                    strict=True,
+                )
+            )
 
     def values(self, row: Values) -> Values:
-        """`row` over the base; null in a row means that the default of the field holds."""
+        """`row` over the base; null in a row means that the default of the field
+        holds.
+        """
         defaults = self.names.defaults
-        return self.start | {name: defaults.get(name) if value is None else value for name, value in row.items()}
+        return self.start | {
+            name: defaults.get(name) if value is None else value
+            for name, value in row.items()
+        }
 
     def line(self, values: Values) -> Line | None:
         """The points at these values of base and axes along the searched axis.
@@ -194,7 +294,9 @@ class _Expanded:
         valid ones are valid, and their points are not made yet. Raises PointError if
         none is valid.
         """
-        levels = Levels(self.levels, lambda level: self.point(values | {self.searched: level}))
+        levels = Levels(
+            self.levels, lambda level: self.point(values | {self.searched: level})
+        )
         if self.separate and len(levels) > 1:
             with suppress(PointError):
                 if None not in (levels[min(levels)], levels[max(levels)]):
@@ -220,7 +322,14 @@ class _Expanded:
         if problems and all(problem == problems[0] for problem in problems):
             raise PointError(problems[0])
         last = f", the largest fails as {problems[-1][0]}" if problems else ""
-        raise PointError([Problem(self.searched, f"no level between search.from and search.to is valid{last}")])
+        raise PointError(
+            [
+                Problem(
+                    self.searched,
+                    f"no level between search.from and search.to is valid{last}",
+                )
+            ]
+        )
 
     def _names(self, values: Values) -> Values:
         """What tells a cell from others, beside its fields.
@@ -230,12 +339,21 @@ class _Expanded:
         """
         values = dict(values)
         for name, expression in self.block.derive.items():
-            values[name] = None if name in self.followers else _evaluated(expression, values, name, [])
+            values[name] = (
+                None
+                if name in self.followers
+                else _evaluated(expression, values, name, [])
+            )
         mine = [*self.keep, *(self.block.axis_names if self.followers else ())]
-        return {name: values.get(name) for name in mine if name not in self.names and name not in (*self.followers, self.searched)}
+        return {
+            name: values.get(name)
+            for name in mine
+            if name not in self.names and name not in (*self.followers, self.searched)
+        }
 
     def point(self, values: Values) -> AnyPoint:
-        """The point at these values of base and axes, or None if a where line excludes it; raises PointError.
+        """The point at these values of base and axes, or None if a where line excludes
+        it; raises PointError.
 
         Adds the derived values to `values`. A where line sees the fields as the point
         resolves them. Where the point cannot be made, a line that needs only given and
@@ -245,13 +363,26 @@ class _Expanded:
         for name, expression in self.block.derive.items():
             values[name] = _evaluated(expression, values, name, problems)
             del problems[1:]  # what fails after it fails because of it
-        point = None  # made by the first line that needs it, since to exclude a point without making it is faster
+        # made by the first line that needs it, since to exclude a point without making
+        # it is faster
+        point = None
         for i, line in enumerate(self.block.where):
             known = None not in map(values.get, line.names)
-            if point is None and not problems and not (known and line.names.isdisjoint(_RESOLVED)):
+            if (
+                point is None
+                and not problems
+                and not (known and line.names.isdisjoint(_RESOLVED))
+            ):
                 point = self._make(values, problems)
             if point is not None:
-                used = {name: self.names.value(point, name) if name in self.names else values[name] for name in line.names}
+                used = {
+                    name: (
+                        self.names.value(point, name)
+                        if name in self.names
+                        else values[name]
+                    )
+                    for name in line.names
+                }
             elif known:
                 used = values
             else:
@@ -260,25 +391,41 @@ class _Expanded:
             if holds is False:
                 return None
             if holds not in (True, None):
-                problems.append(Problem(f"where.{i}", f"{line.text!r}: gives {show(holds)}; allowed: true or false"))
+                problems.append(
+                    Problem(
+                        f"where.{i}",
+                        f"{line.text!r}: gives {show(holds)}; allowed: true or false",
+                    )
+                )
         if point is None and not problems:
             point = self._make(values, problems)
         if point is None or problems:
             raise PointError(problems)
         if self.keep:
-            self.kept.setdefault(point.point_id, {name: values.get(name) for name in self.keep})
+            self.kept.setdefault(
+                point.point_id, {name: values.get(name) for name in self.keep}
+            )
         return point
 
     def location_of(self, name: str) -> Location:
         """Where the value of a name is written."""
-        return self.locations.get(name, ("base", name) if name in self.base else self.location)
+        return self.locations.get(
+            name, ("base", name) if name in self.base else self.location
+        )
 
     def about(self, problem: Problem, row: Values, values: Values) -> str:
         """A problem, the values of the axes where it is, and what would mend it."""
-        name, at = problem.argument, ", ".join(f"{axis}={show(value)}" for axis, value in row.items())
+        name, at = (
+            problem.argument,
+            ", ".join(f"{axis}={show(value)}" for axis, value in row.items()),
+        )
         about = (f", the first at {at}" if at else "") + f": {problem}"
         value = values.get(name) if name in self.block.derive else None
-        if isinstance(value, float) and value % 1 and "whole numbers" in problem.message:
+        if (
+            isinstance(value, float)
+            and value % 1
+            and "whole numbers" in problem.message
+        ):
             about += f'; write {name}: "round({self.block.derive[name].text})"'
         if problem.where and self.location and self.locations.get(name) != ("search",):
             about += f'; where: ["{problem.where}"] would exclude them'
@@ -286,7 +433,11 @@ class _Expanded:
 
     def _make(self, values: Values, problems: list[Problem]) -> Plain:
         """The point, or None and its problems added to `problems`."""
-        arguments = {name: values[name] for name in self.arguments if values.get(name) is not None}
+        arguments = {
+            name: values[name]
+            for name in self.arguments
+            if values.get(name) is not None
+        }
         if self.rate in arguments:
             arguments.pop(self.names.other_rate[self.rate], None)
         try:
@@ -295,7 +446,9 @@ class _Expanded:
             problems += error.problems
 
 
-def _evaluated(expression: Expression, values: Values, name: str, problems: list[Problem]) -> Plain:
+def _evaluated(
+    expression: Expression, values: Values, name: str, problems: list[Problem]
+) -> Plain:
     """The value of an expression; or None, and a problem with `name`."""
     try:
         return expression.evaluate(values)

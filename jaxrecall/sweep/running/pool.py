@@ -1,9 +1,10 @@
-"""A plan carried out by a pool of workers: each takes some runs of one program when it is free.
+"""A plan carried out by a pool of workers: each takes some runs of one program when it
+is free.
 
 Rows come back a batch at a time and are saved by this process, so a worker that dies
-takes its batches in flight with it and nothing else; the rest of its runs go to another.
-Chunks are pickled, and unpickled in workers alone, so that only they need the modules
-that a chunk names.
+takes its batches in flight with it and nothing else; the rest of its runs go to
+another. Chunks are pickled, and unpickled in workers alone, so that only they need the
+modules that a chunk names.
 
 The workers here are processes of this machine, one per accelerator or each with its own
 cores. Libraries were tried (concurrent.futures, loky 3.7). When one worker is killed
@@ -42,13 +43,19 @@ from .progress import Event, Failure
 from .record import Record, Runner
 
 TRIES = 3
-"""Workers that a run may cost, by an exception or by their death, before it counts as failed."""
+"""Workers that a run may cost, by an exception or by their death, before it counts as
+failed.
+"""
 
 MAX_FAILED_STARTS = 3
-"""Times in a row that a worker may die before it is ready; then no other is started in its place."""
+"""Times in a row that a worker may die before it is ready; then no other is started in
+its place.
+"""
 
 LEAST_SECONDS, MOST_SECONDS, MOST_RUNS = 0.1, 20.0, 4096
-"""Of a chunk. The cost of starting it shows in a smaller one; a larger one comes back late."""
+"""Of a chunk. The cost of starting it shows in a smaller one; a larger one comes back
+late.
+"""
 
 SHARES = 3
 """A chunk is at most this part, for each worker, of what is left:
@@ -65,7 +72,9 @@ class Setup(NamedTuple):
     """Folders from which it can import, besides the usual ones."""
 
     x64: bool = False
-    """Whether jax_enable_x64 is on in the process that takes its rows, where a program may have set it."""
+    """Whether jax_enable_x64 is on in the process that takes its rows, where a program
+    may have set it.
+    """
 
     cores: float = 0.0
     """That it may use, of those of its process; 0: all."""
@@ -75,30 +84,43 @@ class Setup(NamedTuple):
 
 
 class Worker:
-    """Runs chunks in this process, which starts JAX; `tell` takes the events that come between rows."""
+    """Runs chunks in this process, which starts JAX; `tell` takes the events that come
+    between rows.
+    """
 
     def __init__(self, setup: Setup, tell: Callable[[Event], None]):
         if setup.code_version != CODE_VERSION:
-            raise RuntimeError(f"jaxrecall of code_version {CODE_VERSION} there, {setup.code_version} here")
+            raise RuntimeError(
+                f"jaxrecall of code_version {CODE_VERSION} there, {setup.code_version}"
+                " here"
+            )
         os.environ["JAX_ENABLE_X64"] = str(setup.x64)  # JAX has not started
         add_to_path(setup.import_paths)
         from ...simulator import program
 
         program.start()
-        self.tell, self.workers = tell, max(1, int(cores() / setup.cores)) if setup.cores else 1
+        self.tell, self.workers = (
+            tell,
+            max(1, int(cores() / setup.cores)) if setup.cores else 1,
+        )
         self.plan: Plan | None = None
 
     def rows(self, message: bytes) -> Iterator[Event]:
         """Runs a pickled chunk with its plan, batch by batch."""
         chunk, plan = pickle.loads(message)
         if self.plan != plan:
-            self.plan, self.runner = plan, Runner(replace(plan, workers=self.workers), self.tell)
+            self.plan, self.runner = (
+                plan,
+                Runner(replace(plan, workers=self.workers), self.tell),
+            )
         for runs, got in self.runner.rows(chunk):
             yield "took", [run.id for run in runs], got
 
 
 def last_event(error: Exception) -> Event:
-    """Of a worker that ends with an exception, after which a device may refuse everything."""
+    """Of a worker that ends with an exception, after which a device may refuse
+    everything.
+    """
     return "refused" if isinstance(error, UsageError) else "lost", Failure.of(error)
 
 
@@ -118,7 +140,9 @@ class Place:
 
 
 class Pool(ABC):
-    """So many workers, of `cores` cores each. One that is lost has another in its place."""
+    """So many workers, of `cores` cores each. One that is lost has another in its
+    place.
+    """
 
     def __init__(self, size: int, cores: float):
         self.places, self.cores = [Place(i) for i in range(size)], cores
@@ -148,11 +172,15 @@ class Pool(ABC):
     def close(self) -> None: ...
 
     def share(self, plan: Plan) -> Plan:
-        """What a worker needs to know of a plan: a few numbers, while its chunks may hold millions of runs."""
+        """What a worker needs to know of a plan: a few numbers, while its chunks may
+        hold millions of runs.
+        """
         return replace(plan, chunks=())
 
     def execute(self, plan: Plan, record: Record) -> None:
-        """Runs the chunks of a plan. Runs that `TRIES` workers fail at are reported, and the others run."""
+        """Runs the chunks of a plan. Runs that `TRIES` workers fail at are reported,
+        and the others run.
+        """
         Spread(self, plan, record).run()
 
 
@@ -196,21 +224,34 @@ class Spread:
                 self._give(place)
         while self.waiting and self._none_starts():
             chunk = self._next(next(iter(self.waiting)), float("inf"))
-            self.record.failed(chunk, Failure(f"no worker starts: {self.pool.reason}", "", ""))
+            self.record.failed(
+                chunk, Failure(f"no worker starts: {self.pool.reason}", "", "")
+            )
         return bool(self.waiting) or any(place.chunk for place in places)
 
     def _none_starts(self) -> bool:
-        return all(place.failed_starts > MAX_FAILED_STARTS for place in self.pool.places)
+        return all(
+            place.failed_starts > MAX_FAILED_STARTS for place in self.pool.places
+        )
 
     def _give(self, place: Place) -> None:
-        """Gives a worker its next chunk, small enough that others do not wait for it at the end.
+        """Gives a worker its next chunk, small enough that others do not wait for it at
+        the end.
 
         It is of its last program, or else of the one that the fewest others run, so
         that few compile it.
         """
         speed = self.pool.cores / cores()
-        seconds = min(max(self.seconds_left / (SHARES * len(self.pool.places)), LEAST_SECONDS * speed), MOST_SECONDS * speed)
-        users = Counter(other.chunk.program for other in self.pool.places if other.chunk)
+        seconds = min(
+            max(
+                self.seconds_left / (SHARES * len(self.pool.places)),
+                LEAST_SECONDS * speed,
+            ),
+            MOST_SECONDS * speed,
+        )
+        users = Counter(
+            other.chunk.program for other in self.pool.places if other.chunk
+        )
         if place.program not in self.waiting:
             place.program = min(self.waiting, key=lambda program: users[program])
         place.chunk = self._next(place.program, seconds)
@@ -218,9 +259,17 @@ class Spread:
         self.pool.give(place, pickle.dumps((place.chunk, self.plan)))
 
     def _next(self, program: Program, seconds: float) -> Chunk:
-        """Waiting runs of a program that take about `seconds` on all cores of this machine."""
+        """Waiting runs of a program that take about `seconds` on all cores of this
+        machine.
+        """
         runs = self.waiting[program]
-        taken, total = next(pieces(((run, self.plan.seconds_of(run, program) / cores()) for run in runs), MOST_RUNS, seconds))
+        taken, total = next(
+            pieces(
+                ((run, self.plan.seconds_of(run, program) / cores()) for run in runs),
+                MOST_RUNS,
+                seconds,
+            )
+        )
         for _ in taken:
             runs.popleft()
         self.seconds_left -= total
@@ -234,9 +283,13 @@ class Spread:
             case ("ready",):
                 place.ready, place.failed_starts = True, 0
             case (("compiling" | "compiled" | "message"), *_):
-                self.record.hear(event, f"worker {place.number}: ", 1 / len(self.pool.places))
+                self.record.hear(
+                    event, f"worker {place.number}: ", 1 / len(self.pool.places)
+                )
             case "took", ids, got if place.chunk:
-                self.record.take(place.chunk.part([place.left.pop(run) for run in ids]), got)
+                self.record.take(
+                    place.chunk.part([place.left.pop(run) for run in ids]), got
+                )
                 if self.record.stopping:
                     self.pool.end(place)
                     place.ready, place.chunk = False, None
@@ -256,7 +309,11 @@ class Spread:
         Another one takes its place, and its runs wait again, but for those that have
         cost too many workers.
         """
-        chunk, runs, self.pool.reason = place.chunk, list(place.left.values()), failure.line
+        chunk, runs, self.pool.reason = (
+            place.chunk,
+            list(place.left.values()),
+            failure.line,
+        )
         self.pool.end(place)
         place.ready, place.chunk, place.left = False, None, {}
         place.failed_starts += 1
@@ -268,7 +325,10 @@ class Spread:
         if given_up := [run for run in runs if self.cost[run.id] == TRIES]:
             self.record.failed(chunk.part(given_up), failure)
         if again := [run for run in runs if self.cost[run.id] < TRIES]:
-            self.record.message(f"worker {place.number}: {failure.line}; another one takes its {plural(len(again), 'run')}")
+            self.record.message(
+                f"worker {place.number}: {failure.line}; another one takes its"
+                f" {plural(len(again), 'run')}"
+            )
             self.waiting.setdefault(chunk.program, deque()).extendleft(reversed(again))
             self.seconds_left += chunk.part(again).seconds
 
@@ -284,9 +344,14 @@ class Process(NamedTuple):
 
 
 def with_package(env: Mapping[str, str]) -> dict[str, str]:
-    """The environment, and in it the place from which this process has imported the package."""
+    """The environment, and in it the place from which this process has imported the
+    package.
+    """
     root = str(Path(__file__).parents[3])
-    return {**env, "PYTHONPATH": os.pathsep.join(filter(None, (root, env.get("PYTHONPATH"))))}
+    return {
+        **env,
+        "PYTHONPATH": os.pathsep.join(filter(None, (root, env.get("PYTHONPATH")))),
+    }
 
 
 class LocalPool(Pool):
@@ -309,11 +374,27 @@ class LocalPool(Pool):
         """
         i, (connection, theirs) = place.number, Pipe()
         own_cores = ",".join(map(str, self.core_numbers[i]))
-        command = [sys.executable, "-c", START, str(os.getpid()), __name__, str(theirs.fileno()), own_cores]
+        command = [
+            sys.executable,
+            "-c",
+            START,
+            str(os.getpid()),
+            __name__,
+            str(theirs.fileno()),
+            own_cores,
+        ]
         env = with_package(self.environments[i])
-        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # the mask is inherited, so it is deaf to them from its first moment
+        blocked = signal.pthread_sigmask(
+            signal.SIG_BLOCK, SIGNALS
+        )  # the mask is inherited, so it is deaf to them from its first moment
         try:
-            popen = subprocess.Popen(command, env=env, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=2)
+            popen = subprocess.Popen(
+                command,
+                env=env,
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=2,
+            )
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
         theirs.close()
@@ -326,14 +407,20 @@ class LocalPool(Pool):
             self.processes[place.number].connection.send_bytes(message)
 
     def events(self, seconds: float) -> Iterator[tuple[Place, Event]]:
-        ready = wait([process.connection for process in self.processes.values()], seconds)
+        ready = wait(
+            [process.connection for process in self.processes.values()], seconds
+        )
         for i, (popen, connection) in list(self.processes.items()):
             if connection in ready:
                 try:
                     event = connection.recv()
                 except (EOFError, OSError):
                     code = popen.wait()
-                    how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+                    how = (
+                        f"killed by {signal.Signals(-code).name}"
+                        if code < 0
+                        else f"exit code {code}"
+                    )
                     event = "lost", Failure(f"lost: {how}", "", socket.gethostname())
                 yield self.places[i], event
 
@@ -349,7 +436,8 @@ class LocalPool(Pool):
 
 
 def shares_of_cores(size: int) -> list[list[int]]:
-    """The cores of each worker: equal shares of those that this process may use, at least one.
+    """The cores of each worker: equal shares of those that this process may use, at
+    least one.
 
     None if cores cannot be assigned.
     """
@@ -357,7 +445,10 @@ def shares_of_cores(size: int) -> list[list[int]]:
         return [[]] * size
     mine = sorted(os.sched_getaffinity(0))
     ends = [i * len(mine) // size for i in range(size + 1)]
-    return [mine[a:b] if b > a else [mine[i % len(mine)]] for i, (a, b) in enumerate(itertools.pairwise(ends))]
+    return [
+        mine[a:b] if b > a else [mine[i % len(mine)]]
+        for i, (a, b) in enumerate(itertools.pairwise(ends))
+    ]
 
 
 def accelerators(environment: Mapping[str, str]) -> list[str]:
@@ -367,10 +458,18 @@ def accelerators(environment: Mapping[str, str]) -> list[str]:
         return []
     if (named := environment.get("CUDA_VISIBLE_DEVICES")) is not None:
         return [name for name in named.split(",") if name not in ("", "-1")]
-    return sorted((path.name.removeprefix("nvidia") for path in Path("/dev").glob("nvidia[0-9]*")), key=int)
+    return sorted(
+        (
+            path.name.removeprefix("nvidia")
+            for path in Path("/dev").glob("nvidia[0-9]*")
+        ),
+        key=int,
+    )
 
 
-def environments(size: int, environment: Mapping[str, str], devices: list[str]) -> list[dict[str, str]]:
+def environments(
+    size: int, environment: Mapping[str, str], devices: list[str]
+) -> list[dict[str, str]]:
     """What JAX reads when it starts: one device a worker.
 
     Where workers share a device, each has its share of the memory.
@@ -378,12 +477,21 @@ def environments(size: int, environment: Mapping[str, str], devices: list[str]) 
     if not devices:
         return [dict(environment)] * size
     own = {**share_of_memory(1 / -(-size // len(devices))), **environment}
-    return [{**own, "CUDA_VISIBLE_DEVICES": devices[worker % len(devices)]} for worker in range(size)]
+    return [
+        {**own, "CUDA_VISIBLE_DEVICES": devices[worker % len(devices)]}
+        for worker in range(size)
+    ]
 
 
 def share_of_memory(devices: float) -> dict[str, str]:
-    """The variable that limits JAX to a share of a device's memory, if a worker has only a share."""
-    return {"XLA_PYTHON_CLIENT_MEM_FRACTION": f"{0.9 * devices:.3f}"} if devices < 1 else {}
+    """The variable that limits JAX to a share of a device's memory, if a worker has
+    only a share.
+    """
+    return (
+        {"XLA_PYTHON_CLIENT_MEM_FRACTION": f"{0.9 * devices:.3f}"}
+        if devices < 1
+        else {}
+    )
 
 
 def main(connection: Connection) -> None:

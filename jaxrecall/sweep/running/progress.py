@@ -1,4 +1,5 @@
-"""How the progress of a call is told: a live line, a line every 30 seconds, or JSON events.
+"""How the progress of a call is told: a live line, a line every 30 seconds, or JSON
+events.
 
 And what went wrong.
 """
@@ -22,12 +23,15 @@ COUNT_EVERY_SECONDS = 5.0
 LIVE_EVERY_SECONDS = 0.2
 
 Traces = Sequence[Rows]
-"""The rows of finished runs, run by run; the last row of a run is that of its last step."""
+"""The rows of finished runs, run by run; the last row of a run is that of its last
+step.
+"""
 
 
 Event = tuple[Any, ...]
-"""What is told while a plan is carried out: a name, and what belongs to it. `Record.hear`
-has those about programs, `Spread.take` all that a worker tells."""
+"""What is told while a plan is carried out: a name, and what belongs to it.
+`Record.hear` has those about programs, `Spread.take` all that a worker tells.
+"""
 
 
 class Failure(NamedTuple):
@@ -39,13 +43,21 @@ class Failure(NamedTuple):
 
     @staticmethod
     def of(error: Exception) -> Failure:
-        return Failure(f"{type(error).__name__}: {error}", "".join(traceback.format_exception(error)), socket.gethostname())
+        return Failure(
+            f"{type(error).__name__}: {error}",
+            "".join(traceback.format_exception(error)),
+            socket.gethostname(),
+        )
 
     @property
     def line(self) -> str:
-        """The error in one line, without the name of its class where there is a message."""
+        """The error in one line, without the name of its class where there is a
+        message.
+        """
         kind, _, text = self.error.partition(": ")
-        message = text if text and kind.isidentifier() else self.error.removesuffix(": ")
+        message = (
+            text if text and kind.isidentifier() else self.error.removesuffix(": ")
+        )
         return message.splitlines()[0]
 
 
@@ -77,7 +89,12 @@ class Lines:
     """
 
     def __init__(self, out: TextIO, announce: bool = True, live: bool = False):
-        self.out, self.head, self.live, self.width = out, sys.stdout if announce else None, live, 0
+        self.out, self.head, self.live, self.width = (
+            out,
+            sys.stdout if announce else None,
+            live,
+            0,
+        )
         self.due = time.monotonic() + (0 if live else PLAIN_EVERY_SECONDS)
 
     def __call__(self, shown: Shown) -> None:
@@ -89,7 +106,9 @@ class Lines:
             self._tell(shown.summary)
         elif shown.event in ("compiled", "batch") and time.monotonic() >= self.due:
             self._tell(shown.summary, "\r" if self.live else "\n")
-            self.due = time.monotonic() + (LIVE_EVERY_SECONDS if self.live else PLAIN_EVERY_SECONDS)
+            self.due = time.monotonic() + (
+                LIVE_EVERY_SECONDS if self.live else PLAIN_EVERY_SECONDS
+            )
         elif shown.event == "compiling" and self.live:
             self._tell(shown.line, "\r")
 
@@ -115,7 +134,12 @@ class Events:
             self.emit(shown.event, **shown.facts)
 
     def emit(self, event: str, **facts: object) -> None:
-        _print(json.dumps({"event": event, "at": round(time.monotonic() - self.start, 3), **facts}), self.out)
+        _print(
+            json.dumps(
+                {"event": event, "at": round(time.monotonic() - self.start, 3), **facts}
+            ),
+            self.out,
+        )
 
 
 def display(announce: bool) -> Display | None:
@@ -124,7 +148,11 @@ def display(announce: bool) -> Display | None:
     Nothing in a program without streams.
     """
     ipython = sys.modules.get("IPython")
-    if ipython and hasattr(ipython, "get_ipython") and hasattr(ipython.get_ipython(), "kernel"):
+    if (
+        ipython
+        and hasattr(ipython, "get_ipython")
+        and hasattr(ipython.get_ipython(), "kernel")
+    ):
         return Lines(sys.stdout, announce, live=True)
     if sys.stderr is None or sys.stderr.closed:
         return None
@@ -134,13 +162,19 @@ def display(announce: bool) -> Display | None:
 def _print(line: str, out: TextIO | None, end: str = "\n") -> None:
     if out is None or out.closed:
         return
-    with suppress(OSError):  # a log on a full disk, or a reader that has gone, must not end the sweep
-        out.write(line + end)  # in one call: the line of a signal handler must not come in between
+    with suppress(
+        OSError
+    ):  # a log on a full disk, or a reader that has gone, must not end the sweep
+        out.write(
+            line + end
+        )  # in one call: the line of a signal handler must not come in between
         out.flush()
 
 
 def now_and_then(seconds: float, line: Callable[..., str]) -> Callable[..., None]:
-    """A function that prints `line` of its arguments on stderr, but not for `seconds` after it did."""
+    """A function that prints `line` of its arguments on stderr, but not for `seconds`
+    after it did.
+    """
     last = time.monotonic()
 
     def show(*arguments: object) -> None:
@@ -153,7 +187,9 @@ def now_and_then(seconds: float, line: Callable[..., str]) -> Callable[..., None
 
 
 def counter(what: str) -> Callable[[int, int], None]:
-    """A function of the parts done and all parts, which prints a line on stderr every few seconds."""
+    """A function of the parts done and all parts, which prints a line on stderr every
+    few seconds.
+    """
     return now_and_then(COUNT_EVERY_SECONDS, lambda done, of: f"{what}: {done} of {of}")
 
 

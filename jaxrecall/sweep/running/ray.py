@@ -1,4 +1,5 @@
-"""Workers that are tasks of Ray: a chunk is a task, whose rows come back a batch at a time.
+"""Workers that are tasks of Ray: a chunk is a task, whose rows come back a batch at a
+time.
 
 Ray starts the processes that run tasks, and finds out which of them, and which nodes,
 are lost. A task that is lost is followed by another with the rest of its runs. The head
@@ -27,28 +28,66 @@ ALONE = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_AUTH_MODE": "token"}
 """Of a Ray that is started here. With the first, Ray binds to 127.0.0.1 alone, on Linux
 too; told --node-ip-address=127.0.0.1, it would take another address."""
 
-NO_TOKEN = "it asks for a token: RAY_AUTH_MODE=token must be set here, and ~/.ray/auth_token must be that of the cluster"
+NO_TOKEN = (
+    "it asks for a token: RAY_AUTH_MODE=token must be set here, and ~/.ray/auth_token"
+    " must be that of the cluster"
+)
 STORE_BYTES = 100 * 2**20  # of a local Ray's object store: rows are small
 CONNECT_SECONDS, SENT_SECONDS = 10.0, 1.0
 
 
 class RayPool(Pool):
-    """Tasks that each hold the resources of a request, on a Ray at `address` or started here.
+    """Tasks that each hold the resources of a request, on a Ray at `address` or started
+    here.
 
     `size` at a time, or as many as fit, and no more than `most`.
 
     Raises UsageError if there is no Ray.
     """
 
-    def __init__(self, setup: Setup, address: str | None, size: int | None, most: int, resources: Mapping[str, float]):
-        self.ray = connected(address, math.ceil(max(cores(), (size or 1) * resources["CPU"])))
+    def __init__(
+        self,
+        setup: Setup,
+        address: str | None,
+        size: int | None,
+        most: int,
+        resources: Mapping[str, float],
+    ):
+        self.ray = connected(
+            address, math.ceil(max(cores(), (size or 1) * resources["CPU"]))
+        )
         offer = self.ray.cluster_resources()
-        fitting = min(int(offer.get(name, 0) / amount) for name, amount in resources.items() if amount)
-        self.no_room = "" if fitting else f"no room for a worker yet: each needs {_listed(resources)}; Ray has {_listed(offer, resources)}"
-        special = {name: amount for name, amount in resources.items() if name not in ("CPU", "GPU")}
-        options = {"num_cpus": resources["CPU"], "num_gpus": resources.get("GPU", 0), "resources": special, "max_retries": 0}
-        self.task = self.ray.remote(run_chunk).options(**options, num_returns="streaming")
-        self.arguments = setup._replace(cores=resources["CPU"]), resources.get("GPU", 1.0)
+        fitting = min(
+            int(offer.get(name, 0) / amount)
+            for name, amount in resources.items()
+            if amount
+        )
+        self.no_room = (
+            ""
+            if fitting
+            else (
+                f"no room for a worker yet: each needs {_listed(resources)}; Ray has"
+                f" {_listed(offer, resources)}"
+            )
+        )
+        special = {
+            name: amount
+            for name, amount in resources.items()
+            if name not in ("CPU", "GPU")
+        }
+        options = {
+            "num_cpus": resources["CPU"],
+            "num_gpus": resources.get("GPU", 0),
+            "resources": special,
+            "max_retries": 0,
+        }
+        self.task = self.ray.remote(run_chunk).options(
+            **options, num_returns="streaming"
+        )
+        self.arguments = (
+            setup._replace(cores=resources["CPU"]),
+            resources.get("GPU", 1.0),
+        )
         self.tasks: dict[int, Any] = {}
         super().__init__(size or max(1, min(fitting, most)), resources["CPU"])
 
@@ -85,23 +124,39 @@ def connected(address: str | None, n_cores: int) -> Any:
     """Ray, joined at the address or started here; raises UsageError."""
     if address is None:
         os.environ.update({**ALONE, **with_package(os.environ)})
-    how: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR, "configure_logging": True}
+    how: dict[str, Any] = {
+        "log_to_driver": False,
+        "logging_level": logging.ERROR,
+        "configure_logging": True,
+    }
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     handlers = {number: signal.getsignal(number) for number in SIGNALS}
     try:
         import ray  # after its variables
 
         if address is None:
-            how |= {"num_cpus": n_cores, "include_dashboard": False, "object_store_memory": STORE_BYTES}
+            how |= {
+                "num_cpus": n_cores,
+                "include_dashboard": False,
+                "object_store_memory": STORE_BYTES,
+            }
         elif address != "auto":
             host, _, port = address.rpartition(":")
-            socket.create_connection((host, int(port)), CONNECT_SECONDS).close()  # Ray itself would try for many minutes
+            socket.create_connection(
+                (host, int(port)), CONNECT_SECONDS
+            ).close()  # Ray itself would try for many minutes
         ray.init(address=address or "local", **how)
     except Exception as error:
         refused = "AuthenticationError" in repr(error) + repr(error.__cause__)
         where = f"no Ray at {address}" if address else "no Ray could be started here"
-        allowed = "on a machine of the cluster: HOST:PORT of its head, or auto; or none, to start one here"
-        raise UsageError(f"--ray-address: {where} ({NO_TOKEN if refused else in_one_line(error)}); allowed: {allowed}") from error
+        allowed = (
+            "on a machine of the cluster: HOST:PORT of its head, or auto; or none, to"
+            " start one here"
+        )
+        raise UsageError(
+            f"--ray-address: {where} ({NO_TOKEN if refused else in_one_line(error)});"
+            f" allowed: {allowed}"
+        ) from error
     finally:
         for number, handler in handlers.items():  # Ray has set its own
             signal.signal(number, handler)
@@ -128,5 +183,14 @@ def run_chunk(setup: Setup, devices: float, message: bytes) -> Iterator[list[Eve
         os._exit(1)
 
 
-def _listed(amounts: Mapping[str, float], names: Mapping[str, float] | None = None) -> str:
-    return ", ".join(f"{name} {amount:g}" for name, amount in amounts.items() if not names or name in names) or "nothing"
+def _listed(
+    amounts: Mapping[str, float], names: Mapping[str, float] | None = None
+) -> str:
+    return (
+        ", ".join(
+            f"{name} {amount:g}"
+            for name, amount in amounts.items()
+            if not names or name in names
+        )
+        or "nothing"
+    )

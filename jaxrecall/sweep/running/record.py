@@ -1,4 +1,5 @@
-"""The record of a call: its finished runs, whose rows are saved, its failures, and how far it is.
+"""The record of a call: its finished runs, whose rows are saved, its failures, and how
+far it is.
 
 And the runs of a plan in this process, of any simulator, with several batches always in
 progress.
@@ -98,24 +99,32 @@ class Record:
     @property
     def stopping(self) -> bool:
         """Whether no more chunks should start."""
-        return self.interrupts.requested or self.gave_up or (self.settings.fail_fast and bool(self.failures))
+        return (
+            self.interrupts.requested
+            or self.gave_up
+            or (self.settings.fail_fast and bool(self.failures))
+        )
 
     def hear(self, event: Event, who: str = "", share: float = 1.0) -> None:
-        """Takes an event about programs: one is being compiled or loaded, it is ready, or a message.
+        """Takes an event about programs: one is being compiled or loaded, it is ready,
+        or a message.
 
         The time before the first program does not count.
 
         Args:
             event: as `Runner` tells it.
             who: the worker that tells it.
-            share: the part of its seconds that counts; of K workers that compile at once, 1 / K.
+            share: the part of its seconds that counts; of K workers that compile at
+                once, 1 / K.
         """
         match event:
             case "compiling", program:
                 self.start = self.start if self.has_begun else time.monotonic()
                 self.tell("compiling", f"compiling {program}", program=program)
             case "compiled", program, seconds:
-                self.start = min(self.start, time.monotonic() - share * seconds)  # a task of Ray tells of both at its first batch
+                self.start = min(
+                    self.start, time.monotonic() - share * seconds
+                )  # a task of Ray tells of both at its first batch
                 self.compile_seconds += share * seconds
                 self.n_compiled += 1
                 self.tell("compiled", program, program=program, seconds=share * seconds)
@@ -138,24 +147,35 @@ class Record:
         self.runs += len(got)
         self.unsaved += len(got)
         self.est_done += part.seconds
-        counts = {"rows": sum(map(len, got)), "runs_executed": self.runs, "todo": self.n_runs - self.runs}
+        counts = {
+            "rows": sum(map(len, got)),
+            "runs_executed": self.runs,
+            "todo": self.n_runs - self.runs,
+        }
         self.tell("batch", "", **counts, accuracy=self.last, eta=self.eta)
         self.save()
 
     def failed(self, rest: Chunk, failure: Failure) -> None:
         """Records a failure, with its runs and the command that tries them again."""
         first, last, n = rest.runs[0].id, rest.runs[-1].id, len(rest.runs)
-        record = {**failure._asdict(), "jax_version": version("jax"), "bucket": str(rest.program)}
+        record = {
+            **failure._asdict(),
+            "jax_version": version("jax"),
+            "bucket": str(rest.program),
+        }
         record |= {"runs": [run.id for run in rest.runs], "repeat": self.resume_command}
         path = None
         try:
-            path = self.store.note(f"failures/{first.point_id}-{first.seed}-{n}", record)
+            path = self.store.note(
+                f"failures/{first.point_id}-{first.seed}-{n}", record
+            )
             details = f"details: {path}; " if path else ""
         except StoreError as refused:
             details = f"details could not be written: {refused}; "
         line = (
-            f"failed: {plural(n, 'run')} of program {rest.program}, {first.point_id} seed {first.seed} to {last.point_id} seed "
-            f"{last.seed}: {failure.line} ({details}to try again: {self.resume_command})"
+            f"failed: {plural(n, 'run')} of program {rest.program}, {first.point_id}"
+            f" seed {first.seed} to {last.point_id} seed {last.seed}: {failure.line}"
+            f" ({details}to try again: {self.resume_command})"
         )
         self.failures.append(line)
         self.est_seconds -= rest.seconds
@@ -173,7 +193,10 @@ class Record:
                 path = self.store.write(self.rows)
             except StoreError as error:
                 if not n_refused:
-                    self.message(f"{error}. The sweep waits, and saving is retried for {duration(sum(WAITS))}")
+                    self.message(
+                        f"{error}. The sweep waits, and saving is retried for"
+                        f" {duration(sum(WAITS))}"
+                    )
                 end = time.monotonic() + wait
                 while time.monotonic() < end and not self.interrupts.requested:
                     time.sleep(POLL_SECONDS)
@@ -189,7 +212,14 @@ class Record:
     def tell(self, event: str, line: str = "", **facts: object) -> None:
         """Displays an event; see `Shown`."""
         if self.display:
-            self.display(Shown(event, printable(line), facts, self.summary() if self.has_begun else ""))
+            self.display(
+                Shown(
+                    event,
+                    printable(line),
+                    facts,
+                    self.summary() if self.has_begun else "",
+                )
+            )
 
     @property
     def has_begun(self) -> bool:
@@ -197,12 +227,21 @@ class Record:
 
     @property
     def eta(self) -> float | None:
-        """Seconds left, programs still to be compiled counted; None before the first row is finished, and in a search."""
+        """Seconds left, programs still to be compiled counted; None before the first
+        row is finished, and in a search.
+        """
         if self.search or not self.est_done:
             return None
         elapsed = max(0.0, time.monotonic() - self.start - self.compile_seconds)
-        compilation = max(0, self.n_programs - self.n_compiled) * self.compile_seconds / max(1, self.n_compiled)
-        return max(0.0, self.est_seconds - self.est_done) * elapsed / self.est_done + compilation
+        compilation = (
+            max(0, self.n_programs - self.n_compiled)
+            * self.compile_seconds
+            / max(1, self.n_compiled)
+        )
+        return (
+            max(0.0, self.est_seconds - self.est_done) * elapsed / self.est_done
+            + compilation
+        )
 
     def summary(self) -> str:
         """Runs done, time left, compile time, accuracy of the last run, and failures.
@@ -212,7 +251,10 @@ class Record:
         share = self.est_done / self.est_seconds if self.est_seconds > 0 else 1.0
         parts = [f"{self.runs}/{self.n_runs} runs, {100 * share:.0f} %"]
         if self.search:
-            parts = [f"{self.search.finished}/{len(self.search.cells)} cells, round {self.round}, {self.runs} runs"]
+            parts = [
+                f"{self.search.finished}/{len(self.search.cells)} cells, round"
+                f" {self.round}, {self.runs} runs"
+            ]
         if (eta := self.eta) is not None:
             parts.append(f"{duration(eta)} left")
         if self.compile_seconds >= 0.1:
@@ -238,7 +280,9 @@ Found = list[Rows | Exception | None]
 
 
 class Runner:
-    """Runs chunks batch by batch through compiled programs; `tell` takes the events about programs."""
+    """Runs chunks batch by batch through compiled programs; `tell` takes the events
+    about programs.
+    """
 
     def __init__(self, plan: Plan, tell: Callable[[Event], None]):
         self.plan, self.tell, self.simulator = plan, tell, plan.simulator
@@ -249,7 +293,8 @@ class Runner:
         self.announced: set[Program] = set()
 
     def rows(self, chunk: Chunk) -> Iterator[tuple[list[Run], Traces | Failure]]:
-        """Runs of the chunk and their rows, or the Failure of these alone, batch by batch.
+        """Runs of the chunk and their rows, or the Failure of these alone, batch by
+        batch.
 
         Runs that a program rejects come last, in its fallback. An exception is one of
         all that are left. Starts JAX.
@@ -258,7 +303,10 @@ class Runner:
         call.
         """
         rejected: list[Run] = []
-        for program, runs in ((chunk.program, list(chunk.runs)), (chunk.program.fallback, rejected)):
+        for program, runs in (
+            (chunk.program, list(chunk.runs)),
+            (chunk.program.fallback, rejected),
+        ):
             if program is None:
                 break
             left = dict.fromkeys(runs)
@@ -266,28 +314,55 @@ class Runner:
                 self._announce(program, runs)
             while left:
                 if program not in self.width:
-                    self.width[program] = self.simulator.width(program, chunk.seconds / len(chunk.runs), self.plan.room)
+                    self.width[program] = self.simulator.width(
+                        program, chunk.seconds / len(chunk.runs), self.plan.room
+                    )
                 width = self.width[program]
                 try:
                     for batch, found in self._batches(program, list(left), width):
-                        rejected += [run for run, rows in zip(batch, found, strict=True) if rows is None]
+                        rejected += [
+                            run
+                            for run, rows in zip(batch, found, strict=True)
+                            if rows is None
+                        ]
                         yield from _sorted(batch, found)
                         for run in batch:
                             del left[run]
                 except OutOfMemory as error:
                     if width == 1:
-                        yield [*left, *(rejected if program == chunk.program else ())], Failure.of(error)
+                        yield (
+                            [*left, *(rejected if program == chunk.program else ())],
+                            Failure.of(error),
+                        )
                         return
                     self.width[program] = width // 2
-                    told = str(error) if "limits.max_bytes" in str(error) else f"out of memory with {width} runs at a time"
-                    self.tell(("message", f"program {program}: {told}; continuing with {width // 2}"))
+                    told = (
+                        str(error)
+                        if "limits.max_bytes" in str(error)
+                        else f"out of memory with {width} runs at a time"
+                    )
+                    self.tell(
+                        (
+                            "message",
+                            f"program {program}: {told}; continuing with {width // 2}",
+                        )
+                    )
 
     def _announce(self, program: Program, runs: list[Run]) -> None:
-        """Says that runs were rejected by an error bound where they take long: no estimate before has counted them."""
+        """Says that runs were rejected by an error bound where they take long: no
+        estimate before has counted them.
+        """
         seconds = sum(self.plan.seconds_of(run, program) for run in runs) / cores()
         if seconds > ANNOUNCED_SECONDS:
-            hint = f"; a smaller eta may allow it, as {SMALL_ETA:g}" if any(run.point.eta > SMALL_ETA for run in runs) else ""
-            line = f"program {program}: {len(runs)} runs may not take a shortcut, about {duration(seconds)} more{hint}"
+            hint = (
+                f"; a smaller eta may allow it, as {SMALL_ETA:g}"
+                if any(run.point.eta > SMALL_ETA for run in runs)
+                else ""
+            )
+            line = (
+                f"program {program}: {len(runs)} runs may not take a shortcut, about"
+                f" {duration(seconds)} more{hint}"
+            )
             self.tell(("message", line))
 
     def _loaded(self, program: Program, width: int) -> Loaded:
@@ -301,26 +376,37 @@ class Runner:
         self.tell(("compiled", str(program), time.perf_counter() - start))
         return loaded
 
-    def _batches(self, program: Program, runs: list[Run], width: int) -> Iterator[tuple[Costs, Found]]:
-        """Batches of runs with their estimated costs, and what became of them, in order."""
+    def _batches(
+        self, program: Program, runs: list[Run], width: int
+    ) -> Iterator[tuple[Costs, Found]]:
+        """Batches of runs with their estimated costs, and what became of them, in
+        order.
+        """
         loaded = self._loaded(program, width)
         with _pool(loaded.threads) as pool:
             ahead: deque[tuple[Costs, AsyncResult[Found] | None]] = deque()
             for batch in (*self._by_cost(program, runs, loaded), None):
                 if batch:
-                    ahead.append((batch, pool and pool.apply_async(loaded.run, (batch,))))
+                    ahead.append(
+                        (batch, pool and pool.apply_async(loaded.run, (batch,)))
+                    )
                 while len(ahead) > (loaded.threads if batch else 0):
                     done, result = ahead.popleft()
                     try:
                         found = result.get() if result else loaded.run(done)
                     except Exception:
-                        for other in filter(None, (other for _, other in ahead)):  # so that their memory is free again
+                        for other in filter(
+                            None, (other for _, other in ahead)
+                        ):  # so that their memory is free again
                             other.wait()
                         raise
                     yield done, found
 
-    def _by_cost(self, program: Program, runs: list[Run], loaded: Loaded) -> Iterator[Costs]:
-        """Batches of at most as many runs as a program takes and `batch_seconds` of work.
+    def _by_cost(
+        self, program: Program, runs: list[Run], loaded: Loaded
+    ) -> Iterator[Costs]:
+        """Batches of at most as many runs as a program takes and `batch_seconds` of
+        work.
 
         They are small enough to go round all threads where the runs of a batch take
         turns.
@@ -328,19 +414,26 @@ class Runner:
         The most expensive come first, so that all threads finish at about the same
         time. Batches that run together are of similar length.
         """
-        most = min(loaded.most, max(1, len(runs) // (4 * loaded.threads))) if loaded.in_turn else loaded.most
+        most = (
+            min(loaded.most, max(1, len(runs) // (4 * loaded.threads)))
+            if loaded.in_turn
+            else loaded.most
+        )
         costs = {run: self.plan.seconds_of(run, program) for run in runs}
         largest_first = sorted(costs.items(), key=lambda item: -item[1])
-        return ({run: costs[run] for run in batch} for batch, _ in pieces(largest_first, most, self.batch_seconds))
+        return (
+            {run: costs[run] for run in batch}
+            for batch, _ in pieces(largest_first, most, self.batch_seconds)
+        )
 
 
 @contextmanager
 def _pool(threads: int) -> Iterator[ThreadPool | None]:
     """Threads for batches; none where they run in the calling one.
 
-    Decoders run on the host, one thread each: BLAS threads of all of them would wait for
-    each other, and wait busily. The pool's threads are daemons: an interrupted sweep does
-    not wait for them.
+    Decoders run on the host, one thread each: BLAS threads of all of them would wait
+    for each other, and wait busily. The pool's threads are daemons: an interrupted
+    sweep does not wait for them.
     """
     if not threads:
         yield None
@@ -349,9 +442,17 @@ def _pool(threads: int) -> Iterator[ThreadPool | None]:
         yield pool
 
 
-def _sorted(batch: Costs, found: Sequence[Rows | Exception | None]) -> Iterator[tuple[list[Run], Traces | Failure]]:
-    """The runs with rows, then those that failed, together where for the same reason."""
-    done = {run: rows for run, rows in zip(batch, found, strict=True) if rows is not None and not isinstance(rows, Exception)}
+def _sorted(
+    batch: Costs, found: Sequence[Rows | Exception | None]
+) -> Iterator[tuple[list[Run], Traces | Failure]]:
+    """The runs with rows, then those that failed, together where for the same
+    reason.
+    """
+    done = {
+        run: rows
+        for run, rows in zip(batch, found, strict=True)
+        if rows is not None and not isinstance(rows, Exception)
+    }
     if done:
         yield list(done), list(done.values())
     failed: dict[str, tuple[list[Run], Failure]] = {}
@@ -362,7 +463,9 @@ def _sorted(batch: Costs, found: Sequence[Rows | Exception | None]) -> Iterator[
 
 
 def execute(plan: Plan, record: Record) -> None:
-    """Runs every chunk of a plan in this process. A chunk that fails is reported, and the others run."""
+    """Runs every chunk of a plan in this process. A chunk that fails is reported, and
+    the others run.
+    """
     with record.interrupts.deferred():  # JAX starts
         runner = Runner(plan, record.hear)
     with record.interrupts.patient():
@@ -373,7 +476,9 @@ def execute(plan: Plan, record: Record) -> None:
             record.save(now=True)
 
 
-def _run(chunk: Chunk, batches: Iterator[tuple[list[Run], Traces | Failure]], record: Record) -> None:
+def _run(
+    chunk: Chunk, batches: Iterator[tuple[list[Run], Traces | Failure]], record: Record
+) -> None:
     """Runs a chunk until it is finished, fails or is to stop."""
     left = {run.id: run for run in chunk.runs}
     while left and not record.stopping:

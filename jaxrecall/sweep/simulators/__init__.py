@@ -5,12 +5,14 @@ Ours is `recall`, one of a user `custom`:
     facts                      one record: its name, version, fields and columns
     point(values)              a point, from values of its fields; raises PointError
     programs(points, sizes)    which points share a program, and at which sizes
-    cost(program, point)       what a run of a point takes in a program, and the memory of the program
-    run(program, width, room)  the program, ready to run batches of runs and to return their rows
+    cost(program, point)       what a run of a point takes in a program, and the memory
+        of the program
+    run(program, width, room)  the program, ready to run batches of runs and to return
+        their rows
     problem_in_workers(points) why other processes cannot run these points
 
-A point has `point_id`, `recorded_steps` and `as_given()`. A program is the static part of
-what is compiled: plain data, hashable and ordered.
+A point has `point_id`, `recorded_steps` and `as_given()`. A program is the static part
+of what is compiled: plain data, hashable and ordered.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ Member = TypeVar("Member")
 AnyPoint = Any  # a Point, or what `point` of a simulator of one's own returns
 
 Rows = Sequence[Row]
-"""Finished rows of a run, one for each recorded step, as the results folder takes them."""
+"""Finished rows of a run, one for each recorded step, as the results folder takes them.
+"""
 
 Sizes = tuple[int, int, int]
 """V, d and m."""
@@ -67,7 +70,9 @@ class Facts:
     """jaxrecall, or module:name of a simulator of one's own."""
 
     fields: Mapping[str, Field[object]]
-    """Of its points, each with type, default and, as metadata, kind, symbol, legend and limits."""
+    """Of its points, each with type, default and, as metadata, kind, symbol, legend and
+    limits.
+    """
 
     columns: Mapping[str, tuple[str, ...]]
     """Of its rows, in order: Arrow type and meaning."""
@@ -79,14 +84,18 @@ class Facts:
     """The main column, which is drawn, fitted and searched: a fraction."""
 
     own_columns: Mapping[str, str] = field(default_factory=dict)
-    """Columns that functions of the user return; those of our simulator with import path and digest of the source."""
+    """Columns that functions of the user return; those of our simulator with import
+    path and digest of the source.
+    """
 
     x64: bool = False
     """Whether its numbers are of 64 bits because jax_enable_x64 is on."""
 
     @property
     def is_ours(self) -> bool:
-        """Whether it is the simulator of this package, whose costs are known before a run."""
+        """Whether it is the simulator of this package, whose costs are known before a
+        run.
+        """
         return self.name == OURS
 
     def precision(self, asked: str) -> str:
@@ -96,7 +105,11 @@ class Facts:
     def about(self) -> dict[str, Any]:
         """What the metadata of its tables says of it."""
         if not self.is_ours:
-            return {"simulator": self.name, "fields": list(self.fields), "accuracy": self.accuracy}
+            return {
+                "simulator": self.name,
+                "fields": list(self.fields),
+                "accuracy": self.accuracy,
+            }
         return {"columns": dict(self.own_columns)} if self.own_columns else {}
 
 
@@ -143,7 +156,9 @@ class Loaded(NamedTuple):
     """Batches at a time; 0 is one, in the calling thread."""
 
     in_turn: bool = False
-    """Whether the runs of a batch take turns, as on a CPU. Small batches then cost nothing."""
+    """Whether the runs of a batch take turns, as on a CPU. Small batches then cost
+    nothing.
+    """
 
 
 class SimulatorLike(Protocol):
@@ -156,10 +171,14 @@ class SimulatorLike(Protocol):
         """The point with these values of its fields; raises PointError."""
 
     def sources(self, points: Iterable[AnyPoint]) -> dict[str, str]:
-        """The laws of the user's own of these points, by name, with a hash of their source."""
+        """The laws of the user's own of these points, by name, with a hash of their
+        source.
+        """
         ...
 
-    def programs(self, points: Mapping[AnyPoint, int], sizes: Any = None) -> dict[Any, list[AnyPoint]]:
+    def programs(
+        self, points: Mapping[AnyPoint, int], sizes: Any = None
+    ) -> dict[Any, list[AnyPoint]]:
         """The points of each program.
 
         Args:
@@ -180,16 +199,22 @@ class SimulatorLike(Protocol):
         ...
 
     def problem_in_workers(self, points: Iterable[AnyPoint]) -> str | None:
-        """Why other processes cannot run these points, in one line; None if they can."""
+        """Why other processes cannot run these points, in one line; None if they
+        can.
+        """
         ...
 
 
-def program_of(simulator: SimulatorLike, point: AnyPoint, sizes: Any = "own") -> Program:
+def program_of(
+    simulator: SimulatorLike, point: AnyPoint, sizes: Any = "own"
+) -> Program:
     """The program of one point, of its own or of other sizes."""
     return next(iter(simulator.programs({point: 1}, sizes)))
 
 
-def grouped(members: Iterable[Member], key: Callable[[Member], Key]) -> dict[Key, list[Member]]:
+def grouped(
+    members: Iterable[Member], key: Callable[[Member], Key]
+) -> dict[Key, list[Member]]:
     """The members of each key."""
     groups: dict[Key, list[Member]] = {}
     for member in members:

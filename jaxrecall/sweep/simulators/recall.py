@@ -15,7 +15,16 @@ from ...errors import MAX_LIST, PointError, Problem, UsageError, as_list, expect
 from ...model.columns import CODE_VERSION, COLUMNS, OwnColumn, Row
 from ...model.laws import find_law
 from ...model.laws.law import class_name, source_digest
-from ...model.point import FIELDS, LAW_FIELDS, MAX_SEED, Point, Run, checked_seed, make_point, problem_in_workers
+from ...model.point import (
+    FIELDS,
+    LAW_FIELDS,
+    MAX_SEED,
+    Point,
+    Run,
+    checked_seed,
+    make_point,
+    problem_in_workers,
+)
 from ...simulator.shape import Shape
 from ..machine import memory_described, memory_limit
 from . import OURS, Cost, Facts, Loaded, Room, Rows, Sizes, grouped
@@ -46,17 +55,40 @@ class RecallSimulator:
         return make_point(values)
 
     def sources(self, points: Iterable[Point]) -> dict[str, str]:
-        used = {law for point in points for law in ((name, getattr(point, name)) for name in LAW_FIELDS) if ":" in (law[1] or "")}
+        used = {
+            law
+            for point in points
+            for law in ((name, getattr(point, name)) for name in LAW_FIELDS)
+            if ":" in (law[1] or "")
+        }
         laws = {type(find_law(*law)) for law in used}
-        return {class_name(law): source_digest(law.source()) for law in laws if ":" in class_name(law)}
+        return {
+            class_name(law): source_digest(law.source())
+            for law in laws
+            if ":" in class_name(law)
+        }
 
-    def programs(self, points: Mapping[Point, int], sizes: Sizes | Shape | Literal["own"] | None = None) -> dict[Shape, list[Point]]:
+    def programs(
+        self,
+        points: Mapping[Point, int],
+        sizes: Sizes | Shape | Literal["own"] | None = None,
+    ) -> dict[Shape, list[Point]]:
         if self.columns:
             if isinstance(sizes, tuple):
-                raise UsageError("--bucket: got with columns of your own, which are computed without padding; allowed: without it")
-            return grouped(points, lambda point: Shape.with_columns(point, self.columns))
+                raise UsageError(
+                    "--bucket: got with columns of your own, which are computed without"
+                    " padding; allowed: without it"
+                )
+            return grouped(
+                points, lambda point: Shape.with_columns(point, self.columns)
+            )
         if isinstance(sizes, Shape):
-            return grouped(points, lambda point: replace(Shape.sized(point, sizes.V, sizes.d, sizes.m), light=sizes.light))
+            return grouped(
+                points,
+                lambda point: replace(
+                    Shape.sized(point, sizes.V, sizes.d, sizes.m), light=sizes.light
+                ),
+            )
         if sizes == "own":
             return grouped(points, Shape.tight)
         return grouped(points, padded(points, sizes)) if sizes else merged(points)
@@ -70,10 +102,17 @@ class RecallSimulator:
 
         start()
         if on_cpu():
-            return max(1, min(room.cores, room.n_runs, room.limit // peak_bytes(program)))
-        memory, wanted = memory_of_device() or memory_limit(), int(min(MAX_VMAPPED, room.n_runs, room.batch or 0.5 / seconds))
+            return max(
+                1, min(room.cores, room.n_runs, room.limit // peak_bytes(program))
+            )
+        memory, wanted = (
+            memory_of_device() or memory_limit(),
+            int(min(MAX_VMAPPED, room.n_runs, room.batch or 0.5 / seconds)),
+        )
         width = 1 << max(0, wanted.bit_length() - 1)
-        while width > 1 and 2 * width * peak_bytes(program.vmapped(width)) > memory:  # the batch that waits takes as much
+        while (
+            width > 1 and 2 * width * peak_bytes(program.vmapped(width)) > memory
+        ):  # the batch that waits takes as much
             width //= 2
         return width
 
@@ -81,16 +120,24 @@ class RecallSimulator:
         from ...simulator.program import compiled, on_cpu
 
         loaded = compiled(program, width, room.precision)
-        return Loaded(partial(_batch, loaded, room.precision), loaded.batch, width if on_cpu() else min(width, 2), on_cpu())
+        return Loaded(
+            partial(_batch, loaded, room.precision),
+            loaded.batch,
+            width if on_cpu() else min(width, 2),
+            on_cpu(),
+        )
 
     def problem_in_workers(self, points: Iterable[Point]) -> str | None:
         one_each = {attrgetter(*LAW_FIELDS)(point): point for point in points}
         main = (
-            f"columns.{column.name}: got {column.path}, which other processes cannot import; put it into a module"
+            f"columns.{column.name}: got {column.path}, which other processes cannot"
+            " import; put it into a module"
             for column in self.columns
             if column.path.startswith("__main__:")
         )
-        return next(filter(None, (*main, *map(problem_in_workers, one_each.values()))), None)
+        return next(
+            filter(None, (*main, *map(problem_in_workers, one_each.values()))), None
+        )
 
 
 RECALL = RecallSimulator()
@@ -98,18 +145,31 @@ RECALL = RecallSimulator()
 
 @lru_cache(8)
 def _facts(own: tuple[OwnColumn, ...]) -> Facts:
-    columns = COLUMNS | {column.name: column.declared for column in own} if own else COLUMNS
-    return Facts(OURS, FIELDS, columns, CODE_VERSION, own_columns={column.name: f"{column.path}#{column.digest}" for column in own})
+    columns = (
+        COLUMNS | {column.name: column.declared for column in own} if own else COLUMNS
+    )
+    return Facts(
+        OURS,
+        FIELDS,
+        columns,
+        CODE_VERSION,
+        own_columns={column.name: f"{column.path}#{column.digest}" for column in own},
+    )
 
 
-def _batch(compiled: Any, precision: str, runs: Mapping[Run, float]) -> list[Rows | Exception | None]:
+def _batch(
+    compiled: Any, precision: str, runs: Mapping[Run, float]
+) -> list[Rows | Exception | None]:
     """The rows of runs, each with its share of the seconds that they took."""
     from ...simulator import program
 
     metrics, seconds = program.execute(compiled, list(runs))
     total = sum(runs.values())
     return [
-        of_run and program.rows(run, of_run, compiled.shape, precision, seconds * share / total)
+        of_run
+        and program.rows(
+            run, of_run, compiled.shape, precision, seconds * share / total
+        )
         for (run, share), of_run in zip(runs.items(), metrics, strict=True)
     ]
 
@@ -117,13 +177,22 @@ def _batch(compiled: Any, precision: str, runs: Mapping[Run, float]) -> list[Row
 @overload
 def simulate(point: Point, seed: int, *, trace: Literal[False] = False) -> Row: ...
 @overload
-def simulate(point: Point, seed: Iterable[int], *, trace: Literal[False] = False) -> list[Row]: ...
+def simulate(
+    point: Point, seed: Iterable[int], *, trace: Literal[False] = False
+) -> list[Row]: ...
 @overload
-def simulate(point: Point, seed: int | Iterable[int], *, trace: Literal[True]) -> list[Row]: ...
+def simulate(
+    point: Point, seed: int | Iterable[int], *, trace: Literal[True]
+) -> list[Row]: ...
 @overload
-def simulate(point: Point, seed: int | Iterable[int], *, trace: bool) -> Row | list[Row]: ...
-def simulate(point: Point, seed: int | Iterable[int], *, trace: bool = False) -> Row | list[Row]:
-    """The row that a sweep writes for (point, seed), a dict of the columns in table order.
+def simulate(
+    point: Point, seed: int | Iterable[int], *, trace: bool
+) -> Row | list[Row]: ...
+def simulate(
+    point: Point, seed: int | Iterable[int], *, trace: bool = False
+) -> Row | list[Row]:
+    """The row that a sweep writes for (point, seed), a dict of the columns in table
+    order.
 
     It lacks `seconds` and `bucket`.
 
@@ -139,7 +208,8 @@ def simulate(point: Point, seed: int | Iterable[int], *, trace: bool = False) ->
         >>> point = Point(V=64, N=1024, d=32, L=8)
         >>> row = simulate(point, seed=0)
         >>> rows = simulate(point, seed=range(8))
-        >>> losses = [row["loss"] for row in simulate(point.replace(steps=100, lr=0.1), seed=0, trace=True)]
+        >>> losses = [row["loss"] for row in simulate(point.replace(steps=100, lr=0.1),
+            seed=0, trace=True)]
     """
     from ...simulator import program  # starts JAX
 
@@ -162,7 +232,10 @@ def _check_memory(point: Point) -> None:
     if need > limit:
         name = max(("V", "d", "m"), key=lambda size: getattr(point, size))
         sizes = ", ".join(f"{size}={getattr(point, size)}" for size in ("V", "d", "m"))
-        message = f"got {sizes}, which needs about {need / 2**20:.0f} MiB; allowed: {memory_described()}"
+        message = (
+            f"got {sizes}, which needs about {need / 2**20:.0f} MiB; allowed:"
+            f" {memory_described()}"
+        )
         raise PointError([Problem(name, message)])
 
 
@@ -180,9 +253,26 @@ def _rows(point: Point, runs: Sequence[Run]) -> list[list[Row]]:
         for i in range(0, len(left), compiled.batch):
             batch = left[i : i + compiled.batch]
             decomposes = point.trains_on and point.optimizer_law.attention == "column"
-            with threadpool_limits(1, user_api="blas") if decomposes else nullcontext():  # its threads wait busily for each other
+            with (
+                threadpool_limits(1, user_api="blas") if decomposes else nullcontext()
+            ):  # its threads wait busily for each other
                 metrics = program.execute(compiled, batch)[0]
-            found |= {run: rows for run, rows in zip(batch, metrics, strict=True) if rows}
+            found |= {
+                run: rows for run, rows in zip(batch, metrics, strict=True) if rows
+            }
         shape = shape.fallback
-    whole = (program.rows(run, found[run], Shape.rounded(point), "highest", None) for run in runs)
-    return [[{name: value for name, value in row.items() if name not in ("seconds", "bucket")} for row in of_run] for of_run in whole]
+    whole = (
+        program.rows(run, found[run], Shape.rounded(point), "highest", None)
+        for run in runs
+    )
+    return [
+        [
+            {
+                name: value
+                for name, value in row.items()
+                if name not in ("seconds", "bucket")
+            }
+            for row in of_run
+        ]
+        for of_run in whole
+    ]

@@ -1,4 +1,6 @@
-"""Reading results: every row of results folders and files as one table for pandas, and what to say of rows."""
+"""Reading results: every row of results folders and files as one table for pandas, and
+what to say of rows.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,17 @@ from ...model.point import RunId
 from ..files import entries, holds_results, listed, local_path, no_rows, result_files
 from ..grid import Grid, GridLike, as_grid
 from ..simulators import Facts
-from .table import ROW, VERSION, about, best, in_table_order, joined, last_rows, read, with_pandas_types
+from .table import (
+    ROW,
+    VERSION,
+    about,
+    best,
+    in_table_order,
+    joined,
+    last_rows,
+    read,
+    with_pandas_types,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,7 +36,9 @@ Paths = str | Path | Sequence[str | Path]
 PATHS = "a results folder or a .parquet file, or a list of them"
 
 
-def load(path: Paths, grid: GridLike | None = None, *, last: bool = False) -> pd.DataFrame:
+def load(
+    path: Paths, grid: GridLike | None = None, *, last: bool = False
+) -> pd.DataFrame:
     """All rows of a results folder as one tidy DataFrame.
 
     Or of a folder of parts, a .parquet file, or a list of them.
@@ -45,8 +59,8 @@ def load(path: Paths, grid: GridLike | None = None, *, last: bool = False) -> pd
     `attrs["axes"]` names the fields that the grid varies, or the grids in the order in
     which they ran; it is missing where a file does not say, as those of older versions.
     `attrs["searched"]` is the field that a search varies. Of a simulator of one's own,
-    `attrs` has its name as "simulator" and its column of accuracy. `attrs["kept"]` names the
-    helpers of the grid that are columns.
+    `attrs` has its name as "simulator" and its column of accuracy. `attrs["kept"]`
+    names the helpers of the grid that are columns.
 
         >>> import jaxrecall
         >>> df = jaxrecall.load("results/quickstart")
@@ -55,13 +69,21 @@ def load(path: Paths, grid: GridLike | None = None, *, last: bool = False) -> pd
         >>> ends = jaxrecall.load("results/quickstart", last=True)
     """
     wanted = None if grid is None else as_grid(grid)
-    given = [path] if isinstance(path, (str, os.PathLike)) else as_list("path", path, PATHS)
-    paths = [local_path(expect("path", one, (str, os.PathLike), PATHS)) for one in given]
+    given = (
+        [path] if isinstance(path, (str, os.PathLike)) else as_list("path", path, PATHS)
+    )
+    paths = [
+        local_path(expect("path", one, (str, os.PathLike), PATHS)) for one in given
+    ]
     tables, unreadable = read(dict.fromkeys(file for p in paths for file in _files(p)))
     if not any(map(len, tables.values())):
         raise no_rows(paths, unreadable)
     if unreadable:
-        warnings.warn(f"{len(unreadable)} unreadable files left out: {listed(unreadable)}", UserWarning, stacklevel=2)
+        warnings.warn(
+            f"{len(unreadable)} unreadable files left out: {listed(unreadable)}",
+            UserWarning,
+            stacklevel=2,
+        )
     rows = joined(tables.values())
     where = f"in {', '.join(map(str, paths))}, which hold others"
     if wanted and not len(rows := _of_grid(rows, wanted)):
@@ -78,14 +100,33 @@ def _remarks(rows: pa.Table, table: pa.Table) -> Iterator[str]:
     """What to know of a table that was made of these rows."""
     if dropped := len(rows) - len(table):
         others = len(rows.group_by([*ROW, *VERSION]).aggregate([])) - len(table)
-        text = f"dropped {dropped} rows: one is kept per (point_id, seed, step), ok before others, then the newest code_version"
-        yield text + (f"; {others} were of another code_version or precision" if others else "")
-    if len(versions := table.group_by(VERSION).aggregate([([], "count_all")]).to_pylist()) > 1:
-        mix = "; ".join(f"{v['count_all']} rows of {v['code_version']}, {v['precision']}" for v in versions)
+        text = (
+            f"dropped {dropped} rows: one is kept per (point_id, seed, step), ok before"
+            " others, then the newest code_version"
+        )
+        yield text + (
+            f"; {others} were of another code_version or precision" if others else ""
+        )
+    if (
+        len(
+            versions := table.group_by(VERSION)
+            .aggregate([([], "count_all")])
+            .to_pylist()
+        )
+        > 1
+    ):
+        mix = "; ".join(
+            f"{v['count_all']} rows of {v['code_version']}, {v['precision']}"
+            for v in versions
+        )
         yield f"rows of more than one code_version, precision: {mix}"
 
 
-def frame_of(tables: Iterable[pa.Table], runs: Collection[RunId], axes: Sequence[str] | None = None) -> pd.DataFrame:
+def frame_of(
+    tables: Iterable[pa.Table],
+    runs: Collection[RunId],
+    axes: Sequence[str] | None = None,
+) -> pd.DataFrame:
     """The rows of these runs of a grid with these axes, as `load` would return them."""
     rows = _kept(joined(tables), lambda *run: run in runs)
     return _frame(in_table_order(best(rows, ROW)), axes)
@@ -96,13 +137,19 @@ def _frame(table: pa.Table, axes: Sequence[str] | None) -> pd.DataFrame:
     facts = about(table) | ({} if axes is None else {"axes": list(axes)})
     frame = with_pandas_types(table).to_pandas()
     told = ("axes", "searched", "accuracy", "simulator", "kept")
-    frame.attrs.update({name: facts[name] for name in told if facts.get(name) not in (None, "")})
+    frame.attrs.update(
+        {name: facts[name] for name in told if facts.get(name) not in (None, "")}
+    )
     return frame
 
 
 def _of_grid(rows: pa.Table, grid: Grid) -> pa.Table:
     """The rows of a grid's points, or of its cells, and seeds."""
-    points = (point for line in grid.lines for point in line.levels.values()) if grid.search else grid.points
+    points = (
+        (point for line in grid.lines for point in line.levels.values())
+        if grid.search
+        else grid.points
+    )
     ids = {point.point_id for point in points}
     seeds = grid.seeds if isinstance(grid.seeds, range) else set(grid.seeds)
     return _kept(rows, lambda point_id, seed: point_id in ids and seed in seeds)
@@ -110,7 +157,12 @@ def _of_grid(rows: pa.Table, grid: Grid) -> pa.Table:
 
 def _kept(rows: pa.Table, keep: Callable[[str, int], bool]) -> pa.Table:
     """The rows whose (point_id, seed) is to be kept."""
-    return rows.filter(pa.array(map(keep, rows["point_id"].to_pylist(), rows["seed"].to_pylist()), pa.bool_()))
+    return rows.filter(
+        pa.array(
+            map(keep, rows["point_id"].to_pylist(), rows["seed"].to_pylist()),
+            pa.bool_(),
+        )
+    )
 
 
 def _files(path: Path) -> list[Path]:
@@ -125,17 +177,27 @@ GAP = 0.03
 
 
 def not_finite(rows: Any, facts: Facts) -> Iterator[str]:
-    """Lines about rows without finite metrics, or without a number in columns of the user's."""
+    """Lines about rows without finite metrics, or without a number in columns of the
+    user's.
+    """
     if nonfinite := list(rows["status"]).count("nonfinite"):
-        why = "a number overflowed, and their metrics are null" if facts.is_ours else f"{facts.accuracy} is not finite, and null"
+        why = (
+            "a number overflowed, and their metrics are null"
+            if facts.is_ours
+            else f"{facts.accuracy} is not finite, and null"
+        )
         yield f"{nonfinite} of {len(rows)} rows have the status nonfinite: {why}"
     for name in facts.own_columns:
         if name != facts.accuracy and (missing := list(rows[name].isna()).count(True)):
-            yield f"{name}: absent or not finite in {missing} of {len(rows)} rows, where it is null"
+            yield (
+                f"{name}: absent or not finite in {missing} of {len(rows)} rows, where"
+                " it is null"
+            )
 
 
 def limited_by_kappa(rows: Any, axes: Iterable[str], along: str = "N") -> str:
-    """A line about the cells in which a larger kappa would raise recall, empty if there are none.
+    """A line about the cells in which a larger kappa would raise recall, empty if there
+    are none.
 
     `attention_top1` is the part of the sequences in which the informative token has the
     largest score, and `attention_mass` the attention that it gets. Where scores are
@@ -151,16 +213,30 @@ def limited_by_kappa(rows: Any, axes: Iterable[str], along: str = "N") -> str:
     if not {along, "kappa", "steps", *columns} <= {*rows}:
         return ""
     rows = rows[rows["steps"] == 3]
-    cell = [axis for axis in axes if axis in rows and axis != along and rows[axis].nunique(dropna=False) > 1]
-    means = rows.groupby([*cell, along], dropna=False)[columns].mean().reset_index().sort_values(along, kind="stable")
+    cell = [
+        axis
+        for axis in axes
+        if axis in rows and axis != along and rows[axis].nunique(dropna=False) > 1
+    ]
+    means = (
+        rows.groupby([*cell, along], dropna=False)[columns]
+        .mean()
+        .reset_index()
+        .sort_values(along, kind="stable")
+    )
     last = means.groupby(cell, dropna=False).tail(1) if cell else means.tail(1)
     gaps = last["attention_top1"] - last["attention_mass"]
     if not (open_ := gaps > GAP).any():
         return ""
     worst = last.loc[gaps.idxmax()]
-    at = ", ".join(f"{axis} = {worst[axis] if isinstance(worst[axis], str) else format(worst[axis], 'g')}" for axis in [*cell, along])
+    at = ", ".join(
+        f"{axis} ="
+        f" {worst[axis] if isinstance(worst[axis], str) else format(worst[axis], 'g')}"
+        for axis in [*cell, along]
+    )
     top1, mass = (worst[column] for column in columns)
     return (
-        f"attention is limited by kappa in {open_.sum()} of {len(last)} cells, at {at} most: there attention_top1 is {top1:.2f} and "
-        f"attention_mass {mass:.2f}, so recall is understated. Raise kappa until the two agree"
+        f"attention is limited by kappa in {open_.sum()} of {len(last)} cells, at {at}"
+        f" most: there attention_top1 is {top1:.2f} and attention_mass {mass:.2f}, so"
+        " recall is understated. Raise kappa until the two agree"
     )
