@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from jaxrecall.simulator.cost import peak_bytes
 from jaxrecall.simulator.shape import Shape
 from jaxrecall.sweep.files import atomic_write
-from jaxrecall.sweep.simulators.cost import peak_bytes
 
 from .variants import name
 

@@ -33,10 +33,11 @@ from jaxrecall.model.point import REDRAWS, Point, Run
 from jaxrecall.model.reference.realization import Realization, run_keys
 from jaxrecall.model.reference.steps import ThreeStep, three_step
 from jaxrecall.model.task import Embeddings
-from jaxrecall.simulator import program, record, training
-from jaxrecall.simulator.record import finish, noise_columns
+from jaxrecall.simulator import descent, program, training
+from jaxrecall.simulator.arguments import Arguments, arguments
+from jaxrecall.simulator.rows import finish, noise_columns
 from jaxrecall.simulator.shape import Shape
-from jaxrecall.simulator.world import Arguments, World, arguments, draw
+from jaxrecall.simulator.world import World, draw
 
 ROOT = Path(__file__).parent.parent
 NO_FIGURE = ("--shard", "0/1")
@@ -314,14 +315,14 @@ def _train(world: World) -> Any:
 
 @quickly
 def _trace(world: World) -> Any:
-    measured = record.at_step
+    measured = descent.at_step
 
     def and_parameters(world: World, params: Any, w: Any, *rest: Any) -> Any:
         return measured(world, params, w, *rest) | {"params": {"w": w, **params}}
 
     with (
         jax.default_matmul_precision("highest"),
-        patch.object(record, "at_step", and_parameters),
+        patch.object(descent, "at_step", and_parameters),
     ):
         return training.run(world)[1]["trace"]
 

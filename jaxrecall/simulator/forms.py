@@ -1,38 +1,32 @@
-"""The forms of the simulation: ways of training a run that give the same numbers at
-different cost.
+"""The form of a run: where its samples come from, and which predictions it takes.
 
-A form is how sums over samples are formed, and which predictions its gradients take:
+Forms give the same numbers at different cost.
 
-    name       samples   predictions
-    counts     counts    uniform      attention-only: a step needs how often tokens meet
-        in a sample, not the samples themselves
-    uniform    stream    uniform      no sample needs V logits
-    full       stream    exact        every sample with its softmax
-    pool       pairs     uniform      with a pool: samples enter through counts of
-        (token, noise sequence) pairs
-    pool-full  pairs     exact        every pair with its softmax, weighted
-    memory     tokens    exact        L = 1: every token of the vocabulary with its
-        softmax, weighted
+    name       source   predictions
+    counts     counts   even    attention-only: how often tokens meet in a sample
+    uniform    stream   even    samples as they are drawn; none needs V logits
+    full       stream   exact   every sample with its softmax
+    pool       pool     even    with a pool: pairs of a token and a noise sequence
+    pool-full  pool     exact   every pair with its softmax, weighted
+    memory     tokens   exact   L = 1: every token with its softmax, weighted
 
-Uniform predictions are p = 1/V in all three steps, but for the softmax in step 3 where
+Even predictions are p = 1/V in all three steps, but for the softmax in step 3 where
 attention is locked. Forms with them are shortcuts: they compute a bound on their own
 error, and a run beyond the bound runs again in the exact form. A shortcut is tried for
 points that it covers and that are expected to meet the bound (`step2_error`). Most runs
 of any other point would be rejected after a guarded attempt, which costs as much as the
 full form where V is small. The choice depends on nothing but the point, so the same run
-has the same form in every sweep. What a form computes is in the modules that its
-`samples` name, in `shortcut` and in `gradient`; planning needs none of them. Forms,
-bounds and the expected error are ours.
+has the same form in every sweep. Forms, bounds and the expected error are ours.
 """
 
 from __future__ import annotations
 
 from math import inf, sqrt
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from ..model.laws import Uniform
+from ..model.laws import Law, Uniform
 from ..model.laws.tokens import shares
 from ..model.point import EVALUATION, Point, unknown_fields
 from ..model.values import Numbers
@@ -50,7 +44,7 @@ by 1e-7 to 8e-7 and a float32 run is held to 2e-5 of the float64 reference. No m
 was seen to move."""
 
 BOUNDED = frozenset(
-    {
+    [
         "V",
         "N",
         "d",
@@ -58,13 +52,13 @@ BOUNDED = frozenset(
         "m",
         "tokens",
         "noise_tokens",
+        "pool",
+        "fresh_batches",
         "eta",
         "gamma",
         "gamma2",
         "kappa",
-        "pool",
-        "fresh_batches",
-    }
+    ]
 )
 """The fields that shortcuts and their bounds depend on, with the embeddings and
 activations of the run itself. The tokens may have any law: labels are predicted evenly
@@ -81,8 +75,8 @@ OF_ANY_VALUE = EVALUATION | {
 AFTER_RECIPE = frozenset(
     {"steps", "start", "optimizer", "lr", "lr_attention", "trains", "batch"}
 )
-"""Fields of further steps. Their shortcut, `locked`,
-bounds its own error at every step, whatever these are.
+"""Fields of further steps. Their shortcut is in `locked`.
+It bounds its own error at every step, whatever these are.
 """
 
 KNOWN = BOUNDED | OF_ANY_VALUE | AFTER_RECIPE
@@ -93,79 +87,81 @@ class Form(NamedTuple):
     """A way of training a run."""
 
     name: str
-    samples: Literal["stream", "counts", "pairs", "tokens"]
-    exact: bool
-    """Whether it has exact predictions, and so no bound that could reject a run."""
+    source: str
+    """The module of `sources` that has its samples."""
+    fallback: str | None = None
+    """The form for runs that the error bound rejects; None with exact predictions."""
+
+    @property
+    def exact(self) -> bool:
+        """Whether it has exact predictions, and so no bound that could reject a run."""
+        return self.fallback is None
 
     def accepts(self, errors: tuple[Numbers, Numbers] | None) -> bool:
-        """Whether the bounds on the errors of steps 2 and 3 let a run stand.
+        """Whether the bounds on the errors of steps 2 and 3 are small enough.
 
-        One that is not a number does not.
+        A bound that is not a number is not.
         """
-        return errors is None or bool(
-            errors[0] <= TOLERANCE[0] and errors[1] <= TOLERANCE[1]
-        )
+        if errors is None:
+            return True
+        return bool(errors[0] <= TOLERANCE[0] and errors[1] <= TOLERANCE[1])
 
     def label(self, point: Point, locked: Numbers | None) -> str:
-        """The column `form`: what trained, whether attention was locked, which counts
-        are Gaussian.
+        """The column `form`: what trained, and which counts are Gaussian.
 
-        `locked` is None where it was not asked.
+        `locked` says whether attention was locked in step 3, None if that was not
+        asked.
         """
-        trained = (
-            self.name
-            if locked is None
-            else f"{self.name}+{'locked' if locked else self.name}"
-        )
-        return trained + (
-            f", gaussian {' '.join(point.in_the_limit)}" if point.in_the_limit else ""
-        )
+        label = self.name
+        if locked is not None:
+            label += "+locked" if locked else f"+{self.name}"
+        if point.in_the_limit:
+            label += f", gaussian {' '.join(point.in_the_limit)}"
+        return label
 
 
 FORMS: dict[str, Form] = {
     form.name: form
     for form in (
-        Form("pool", "pairs", exact=False),
-        Form("pool-full", "pairs", exact=True),
-        Form("counts", "counts", exact=False),
-        Form("uniform", "stream", exact=False),
-        Form("full", "stream", exact=True),
-        Form("memory", "tokens", exact=True),
+        Form("pool", "pool", fallback="pool-full"),
+        Form("pool-full", "pool"),
+        Form("counts", "counts", fallback="full"),
+        Form("uniform", "stream", fallback="full"),
+        Form("full", "stream"),
+        Form("memory", "tokens"),
     )
 }
 
 
-def polynomial_products(degree: int) -> tuple[int, int]:
-    """Matrix products that steps 1 and 2 take with a pool and a polynomial activation.
-
-    They are of (V, K) with (K, m).
-    """
-    return degree + 2 * degree - 1, 3 * degree - 1
+def source_for(point: Point) -> str:
+    """Where the exact form of the point has its samples."""
+    if point.is_memory:
+        return "tokens"
+    return "stream" if point.pool is None else "pool"
 
 
 def form_for(point: Point, V: int) -> Form:
     """The cheapest form that covers the point in a program of V padded tokens."""
-    if point.is_memory:
+    source, shortcut = source_for(point), _shortcut_may_pay(point)
+    if source == "tokens":
         return FORMS["memory"]
-    if point.pool is not None:
-        return FORMS["pool" if _shortcut_may_pay(point) else "pool-full"]
-    if (
-        not _shortcut_may_pay(point) or point.N * point.L >= 2**31
-    ):  # tokens are counted in 32 bits
+    if source == "pool":
+        return FORMS["pool" if shortcut else "pool-full"]
+    fits_counts = point.N * point.L < 2**31  # tokens are counted in 32 bits
+    if not shortcut or not fits_counts:
         return FORMS["full"]
     return FORMS["counts" if point.m == 0 and V <= MAX_COUNTED_V else "uniform"]
 
 
 def _shortcut_may_pay(point: Point) -> bool:
-    """Whether shortcuts are allowed, cover the point, and most runs should meet their
-    bound.
-    """
-    asked = point.start != "zero" and point.exact == "guarded"
-    return (
-        asked
-        and not unknown_fields(point, KNOWN)
-        and step2_error(point) <= TOLERANCE[0]
-    )
+    """Whether a shortcut is allowed and covers the point, and most runs should pass."""
+    if point.start == "zero" or not _is_covered(point):
+        return False
+    return step2_error(point) <= TOLERANCE[0]
+
+
+def _is_covered(point: Point) -> bool:
+    return point.exact == "guarded" and not unknown_fields(point, KNOWN)
 
 
 def may_group_steps(point: Point) -> bool:
@@ -173,14 +169,9 @@ def may_group_steps(point: Point) -> bool:
 
     They do where attention is locked, as it is at L = 1.
     """
-    guarded = (
-        point.trains_on
-        and point.exact == "guarded"
-        and not unknown_fields(point, KNOWN)
-    )
-    return (point.trains_on and point.is_memory) or (
-        guarded and point.optimizer_law.gain < inf
-    )
+    if not point.trains_on:
+        return False
+    return point.is_memory or (_is_covered(point) and point.optimizer_law.gain < inf)
 
 
 GAIN = {"none": 0.64, "relu": 0.4, "tanh": 0.55, "gelu": 0.25}
@@ -188,8 +179,7 @@ GAIN = {"none": 0.64, "relu": 0.4, "tanh": 0.55, "gelu": 0.25}
 
 
 def step2_error(point: Point) -> float:
-    """The expected bound of `shortcut.softmax_errors` on step 2; 0 where nothing is
-    known.
+    """The bound that `softmax_errors` is expected to have on step 2, or 0 if unknown.
 
     With c = V/d and q = 1 + sqrt(c), the centred answers A = Z_out G1 have three parts:
     of the permutation, of the counts of noise tokens, and of the counts of labels. q is
@@ -207,17 +197,12 @@ def step2_error(point: Point) -> float:
     up to 1.5 times the tolerance about two thirds of the runs were rejected, from twice
     on 97 % or more, and at half of it under 1 %.
     """
-    if point.activation not in GAIN or not {point.embedding, point.embedding_out} <= {
-        "gaussian",
-        "sphere",
-    }:
+    isotropic = {point.embedding, point.embedding_out} <= {"gaussian", "sphere"}
+    if point.activation not in GAIN or not isotropic:
         return 0.0
     N, L, d, eta = float(point.N), float(point.L), float(point.d), point.eta
-    alike, of_noise = (
-        1 / point.V if law == Uniform() else float(np.sum(shares(law, point.V) ** 2))
-        for law in point.token_laws
-    )
-    q, q_labels = (1 + sqrt(V / d) for V in (1 / alike, point.V))
+    alike, of_noise = (_chance_of_equal_tokens(point, law) for law in point.token_laws)
+    q, q_labels = 1 + sqrt(1 / alike / d), 1 + sqrt(point.V / d)
     trigger = point.trigger_in_value / L**2
     mean2 = (1 - 1 / L) ** 2 * of_noise + trigger  # of the mean value
     phi2 = 1 / L + (1 - 1 / L) * of_noise + trigger
@@ -227,3 +212,10 @@ def step2_error(point: Point) -> float:
     row2 = (1 + 1 / (alike * d)) * (of_tokens + of_noise_counts + of_labels * alike)
     linear = eta / point.V * largest2 / sqrt(row2) * sqrt(phi2) * q_labels**-2.2
     return GAIN[point.activation] * linear + 4 * eta * eta * phi2 * row2
+
+
+def _chance_of_equal_tokens(point: Point, law: Law) -> float:
+    """sum p^2, the chance that two tokens of a law are equal."""
+    if law == Uniform():
+        return 1 / point.V
+    return float(np.sum(shares(law, point.V) ** 2))

@@ -1,6 +1,4 @@
-"""The forward pass of a tile of samples: attention, features of the MLP, and
-predictions.
-"""
+"""The forward pass of a tile of samples: attention, features and predictions."""
 
 from __future__ import annotations
 
@@ -11,39 +9,40 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from ..model import keys, task
-from .loops import (
+from .arrays import (
+    f32,
     gather,
+    i32,
     longest,
     norm,
-    over_positions,
     unless_zero,
     whole,
     with_padding_row,
 )
-from .world import World, f32, i32, in_value
+from .loops import over_positions
+from .world import World, in_value
 
 
 def mean_value(world: World, blocks: keys.Addresses) -> Array:
     """h (tile, d) under uniform attention: the mean of the values."""
     run, e = world.run, world.e
     Z_in = with_padding_row(e.Z_in)
+
+    def add(x: Array, h: Array) -> Array:
+        for row in x:
+            h = h + gather(Z_in, row)
+        return h
+
     zero = jnp.zeros((world.shape.tile, world.shape.d), f32)
-    total = over_positions(
-        world, blocks, 0, lambda x, h: sum((gather(Z_in, row) for row in x), h), zero
-    )
+    total = over_positions(world, blocks, 0, add, zero)
     return (total + in_value(world) * e.z_trig[None]) / run.L.astype(f32)
 
 
 class Scores(NamedTuple):
-    """What attention logits (nats) are made of: the score of every token, and of the
-    trigger.
+    """What attention logits (nats) are made of."""
 
-    z_in(v)^T w is (V,), z_trig^T w is added for the informative token. The columns
-    `score_std` and `trigger_score` are of these.
-    """
-
-    token: Array
-    trigger: Array
+    token: Array  # (V,) z_in(v)^T w of every token
+    trigger: Array  # z_trig^T w, which is added for the informative token
 
 
 def attention_scores(world: World, w: Array, rate: Array) -> Scores:
@@ -91,13 +90,11 @@ def attend_to_counts(world: World, counts: Array, scores: Scores) -> NoiseAttent
 
 @jax.custom_jvp
 def weighted_mean(logits: Array, counts: Array, Z: Array) -> tuple[Array, Array]:
-    """Mean (n, d) of the rows of Z (V, d) under counts exp(logits) (n, V), and their
-    sum (n,).
+    """Mean (n, d) of the rows of Z (V, d), and the sum (n,) of their weights.
 
-    The sum is that of these weights.
-
-    Its derivative, as that of `shares_of`, is zero and not rounding where one token has
-    all the weight: the gradient of a trained key multiplies it by w, which can be 1e6.
+    The weights are counts exp(logits) (n, V). The derivative, as that of `shares_of`,
+    is zero and not rounding where one token has all the weight: the gradient of a
+    trained key multiplies it by w, which can be 1e6.
     """
     weight = _weights(logits, counts)
     total = jnp.sum(weight, axis=1)
@@ -113,10 +110,8 @@ def _(
     weight = _weights(logits, counts)
     share = weight / unless_zero(total)[:, None]
     less_mean = share * (d_logits - jnp.sum(share * d_logits, axis=1)[:, None])
-    return (value, total), (
-        less_mean @ Z + share @ dZ,
-        jnp.sum(weight * d_logits, axis=1),
-    )
+    d_value = less_mean @ Z + share @ dZ
+    return (value, total), (d_value, jnp.sum(weight * d_logits, axis=1))
 
 
 def _weights(logits: Array, counts: Array) -> Array:
@@ -127,9 +122,8 @@ def _weights(logits: Array, counts: Array) -> Array:
 def shares_of(own: Array, total: Array, top: Array) -> tuple[Array, Array]:
     """Softmax weight on the informative token, and on all noise tokens together.
 
-    `own` is the attention logit of the informative token.
-
-    `total` and `top` are those of NoiseAttention; the three have one rank.
+    `own` is the attention logit of the informative token, `total` and `top` are those
+    of NoiseAttention. The three have one rank.
     """
     highest = jnp.maximum(own, top)
     mine, others = jnp.exp(own - highest), total * jnp.exp(top - highest)
@@ -147,23 +141,20 @@ def _(
 
 
 class Values(NamedTuple):
-    """What attention averages: of every token, (V, k), and of the trigger, (k,).
+    """What attention averages."""
 
-    The trigger counts where it is in the values.
-    """
-
-    token: Array
-    trigger: Array
+    token: Array  # (V, k)
+    trigger: Array  # (k,) counts where the trigger is in the values
 
 
 class Attended(NamedTuple):
     h: Array  # (tile, k) attention output
     mass: Array  # (tile,) softmax weight on the informative token
     is_top: Array  # (tile,) that weight is strictly the largest
-    top: Array | None = None  # (tile,) largest attention logit (nats)
-    log_total: Array | None = (
-        None  # (tile,) log of the sum of exponentials of the logits less `top`
-    )
+    # (tile,) largest attention logit (nats)
+    top: Array | None = None
+    # (tile,) log of the sum of exponentials of the logits less `top`
+    log_total: Array | None = None
 
 
 def attend(
@@ -173,12 +164,10 @@ def attend(
     scores: Scores,
     values: Values | None = None,
 ) -> Attended:
-    """Softmax attention in one pass over positions: a running maximum; x0 is position
-    0.
+    """Softmax attention in one pass over positions; x0 are the tokens at position 0.
 
-    Every sum is rescaled when the maximum grows.
-
-    Values are those of the model unless given.
+    Every sum is rescaled when the running maximum grows. Values are those of the model
+    unless given.
     """
     of_token, of_trigger = values or Values(world.e.Z_in, world.e.z_trig)
     token = with_padding_row(scores.token, -jnp.inf)
@@ -201,10 +190,8 @@ def attend(
         world, blocks, 1, positions, (start, rows.at(x0))
     )
     mass = jnp.exp(own - top) / total
-    h = (
-        rows.joined(h) / total[:, None]
-        + in_value(world) * mass[:, None] * of_trigger[None]
-    )
+    h_trigger = in_value(world) * mass[:, None] * of_trigger[None]
+    h = rows.joined(h) / total[:, None] + h_trigger
     return Attended(h, mass, own > rest, top, jnp.log(total))
 
 
@@ -226,24 +213,15 @@ class ColumnBlocks(NamedTuple):
 
     @staticmethod
     def split(world: World, table: Array) -> ColumnBlocks:
-        """In blocks where sequences are measured alone; whole where all samples are
-        read.
-
-        They are measured alone in programs that train from counts.
-        """
+        """In blocks if attention is only measured; whole if all samples are read."""
         V, k = table.shape
         rows = with_padding_row(table)
-        measured_alone = (
-            world.shape.form == "counts"
-            and not world.shape.optimizer
-            and not world.vmapped
-        )
-        if not measured_alone or k <= COLUMNS or k % COLUMNS:
+        trains = world.source.reads_values or bool(world.shape.optimizer)
+        if trains or world.vmapped or k <= COLUMNS or k % COLUMNS:
             return ColumnBlocks(rows, V + 1, None)
         blocks = jnp.swapaxes(rows.reshape(V + 1, -1, COLUMNS), 0, 1)
-        return ColumnBlocks(
-            blocks.reshape(-1, COLUMNS), V + 1, whole(world.run.d, COLUMNS)
-        )
+        n_read = whole(world.run.d, COLUMNS)
+        return ColumnBlocks(blocks.reshape(-1, COLUMNS), V + 1, n_read)
 
     def at(self, x: Array) -> Array:
         """The rows of tokens x (n,)."""
@@ -253,60 +231,33 @@ class ColumnBlocks(NamedTuple):
         return gather(self.rows, first[:, None] + x[None])
 
     def add(self, x: Array, weight: Array, sums: Array, keep: Array) -> Array:
-        """keep (n,) times the sums, and the rows of tokens x (j, n) times their
-        weights.
-        """
+        """keep (n,) times the sums, plus the rows of tokens x (j, n), weighted."""
 
         def added(part: Array, first: Array | int) -> Array:
-            return sum(
-                (
-                    w[:, None] * gather(self.rows, row + first)
-                    for w, row in zip(weight, x, strict=True)
-                ),
-                part * keep[:, None],
-            )
+            part = part * keep[:, None]
+            for w, row in zip(weight, x, strict=True):
+                part = part + w[:, None] * gather(self.rows, row + first)
+            return part
+
+        def block(c: Array, sums: Array) -> Array:
+            return sums.at[c].set(added(sums[c], c * self.n_rows))
 
         if self.n_read is None:
             return added(sums, 0)
-        return lax.fori_loop(
-            0,
-            self.n_read,
-            lambda c, sums: sums.at[c].set(added(sums[c], c * self.n_rows)),
-            sums,
-        )
+        return lax.fori_loop(0, self.n_read, block, sums)
 
     def joined(self, sums: Array) -> Array:
         """(n, k): sums of all columns."""
-        return (
-            sums
-            if self.n_read is None
-            else jnp.swapaxes(sums, 0, 1).reshape(sums.shape[1], -1)
-        )
+        if self.n_read is None:
+            return sums
+        return jnp.swapaxes(sums, 0, 1).reshape(sums.shape[1], -1)
 
 
 def attend_evenly(world: World, blocks: keys.Addresses) -> Attended:
     """Uniform attention, as of w = 0."""
     h = mean_value(world, blocks)
-    return Attended(
-        h,
-        jnp.broadcast_to(1 / world.run.L.astype(f32), h.shape[:1]),
-        jnp.zeros(h.shape[:1], bool),
-    )
-
-
-def attention_gradient(
-    world: World, keys_sum: Array, total: Array | None = None
-) -> Array:
-    """w_hat from the sum over samples and positions of b^T (v - h) k.
-
-    Samples have weights that sum to `total`, N unless given.
-    """
-    run, e = world.run, world.e
-    mean = keys_sum / (run.N.astype(f32) if total is None else total)
-    w_hat = jnp.sum(e.z_eos * e.z_eos) * (mean / run.L.astype(f32))
-    return jnp.where(
-        run.L > 1, w_hat, f32(0)
-    )  # a lone token has all the attention: zero, not rounding
+    mass = jnp.broadcast_to(1 / world.run.L.astype(f32), h.shape[:1])
+    return Attended(h, mass, jnp.zeros(h.shape[:1], bool))
 
 
 ROUNDING = 2.0**-21
@@ -317,11 +268,9 @@ ROUNDING = 2.0**-21
 def zero_if_rounding(world: World, w_hat: Array, A: Array) -> Array:
     """w_hat, or zero where the samples leave attention untrained and it is rounding.
 
-    So it is if all tokens of each sample are equal.
-
-    The informative token alone pushes by up to |z_eos|^2 max |b| |v - h| |k| / L. Here
-    b has the norms of the centred answers A (V, p) of G1, values and keys have those of
-    the embeddings.
+    That is so if all tokens of each sample are equal. The informative token alone
+    pushes by up to |z_eos|^2 max |b| |v - h| |k| / L. Here b has the norms of the
+    centred answers A (V, p) of G1, values and keys have those of the embeddings.
     """
     e = world.e
     size = longest(e.Z_in) + norm(e.z_trig)
@@ -330,22 +279,22 @@ def zero_if_rounding(world: World, w_hat: Array, A: Array) -> Array:
 
 
 def features(world: World, h: Array) -> tuple[Array, Array]:
-    """phi (n, p), what V_mat reads, and act'(W_in h) / sqrt(m); zero on padded units.
+    """phi (n, p), the input of V_mat, and act'(W_in h) / sqrt(m); 0 on padded units.
 
-    Without an MLP it is h, and one.
+    Without an MLP they are h and one.
     """
     return features_of(world, h if world.e.W_in is None else h @ world.e.W_in.T)
 
 
 def features_of(world: World, u: Array) -> tuple[Array, Array]:
     """The same from u = W_in h (n, m), or h without an MLP."""
-    return (u, jnp.ones_like(u)) if world.e.W_in is None else activations(world, u)
+    if world.e.W_in is None:
+        return u, jnp.ones_like(u)
+    return activations(world, u)
 
 
 def activations(world: World, u: Array) -> tuple[Array, Array]:
-    """phi (n, m) and its slope from the hidden units u = W_in h (n, m); zero on padded
-    units.
-    """
+    """phi (n, m) and its slope from hidden units u = W_in h; 0 on padded units."""
     phi, slope = world.law("activation").value_and_slope(u, jnp, jax.scipy.special.erf)
     scale = unit_scale(world)
     return phi * scale, slope * scale
@@ -368,8 +317,9 @@ def is_label(world: World, y: Array) -> Array:
 
 
 def label_of(world: World, x: Array, train: keys.Addresses | None = None) -> Array:
-    """(n,) int32: the label pi(x) of informative tokens x, or that of the samples
-    `train`.
+    """(n,) int32: the labels pi(x) of informative tokens x.
+
+    Those of the samples at the addresses `train` may be noisy.
     """
     labels = gather(world.perm, x)
     if train is None or not world.shape.noisy:

@@ -1,5 +1,4 @@
-"""Loops over what a run draws, a tile of samples at a time, and the gathers and sums
-inside them.
+"""Loops over what a run draws, a tile of samples at a time.
 
 Samples are drawn from their addresses whenever they are needed, so memory does not grow
 with N or L.
@@ -11,9 +10,9 @@ copy all that it carries, tables of V x V numbers too, at every step.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import TypeVar
 
 import jax
@@ -22,8 +21,9 @@ from jax import Array, lax
 
 from ..model import keys, task
 from ..model.point import BLOCK
+from .arrays import f32, i32, scatter_add, whole
 from .shape import STORED_TOKENS
-from .world import NoiseTokens, World, f32, i32, stream_of_step
+from .world import NoiseTokens, World, stream_of_step
 
 POSITIONS = 4
 """Positions per iteration of a loop over a sequence: each
@@ -59,11 +59,11 @@ def repeat(
 ) -> Carry:
     """Folds `body(i, carry)` over i from `first` to `end` - 1.
 
-    Of vmapped runs, to the largest `end` of all.
+    Vmapped runs go to the largest `end` of all.
     """
-    return lax.fori_loop(
-        first, lax.pmax(end, RUNS) if world.vmapped else end, body, start
-    )
+    if world.vmapped:
+        end = lax.pmax(end, RUNS)
+    return lax.fori_loop(first, end, body, start)
 
 
 def over_samples(
@@ -73,36 +73,25 @@ def over_samples(
 
     `real` (tile,) masks those past n.
     """
-    return _over_tiles(
-        world, n, lambda first, count: keys.blocks(key, first, count), body, start
-    )
+    return _over_tiles(world, n, partial(keys.blocks, key), body, start)
 
 
 def over_step(
     world: World, step: Array, body: Body[keys.Addresses, Carry], start: Carry
 ) -> Carry:
-    """`over_samples` of the samples of further step `step`: those of its batch, or all
-    N.
+    """`over_samples` of the samples of further step `step`.
 
     Those of a batch are chosen among the N of the first step.
     """
+    run = world.run
     if not world.shape.batched:
-        return over_samples(
-            world, stream_of_step(world, step), world.run.N, body, start
-        )
+        return over_samples(world, stream_of_step(world, step), run.N, body, start)
 
     def items(first: Array, count: int) -> keys.Items:
-        return keys.Items(
-            world.run.batches[0],
-            task.batch_items(world.run.streams, step, (first, count), world.run.N),
-        )
+        chosen = task.batch_items(run.streams, step, (first, count), run.N)
+        return keys.Items(run.batches[0], chosen)
 
-    return _over_tiles(world, world.run.batch, items, body, start)
-
-
-def n_of_step(world: World) -> Array:
-    """How many samples a further step reads."""
-    return world.run.batch if world.shape.batched else world.run.N
+    return _over_tiles(world, run.batch, items, body, start)
 
 
 def _over_tiles(
@@ -133,79 +122,55 @@ def over_positions(
     body: Callable[[Array, Carry], Carry],
     start: Carry,
 ) -> Carry:
-    """Folds `body(x, carry)` over the tokens x (POSITIONS, tile) of a few positions at
-    a time.
-
-    It starts from `first`.
+    """Folds `body(x, carry)` over tokens x (POSITIONS, tile) from position `first` on.
 
     Past L a token is the empty one, V_pad: see `with_padding_row`.
     """
+    stored = world.noise_tokens
 
     def step(g: Array, carry: Carry) -> Carry:
-        stored, drawn = (
-            world.noise_tokens,
-            functools.partial(_tokens, world, blocks, first + g * POSITIONS),
-        )
+        draw = partial(_tokens, world, blocks, first + g * POSITIONS)
         if stored is None or first == 0 or isinstance(blocks, keys.Items):
-            return body(drawn(), carry)
-        return body(
-            lax.cond(
-                stored.complete,
-                functools.partial(_stored_tokens, world, stored, blocks, g),
-                drawn,
-            ),
-            carry,
-        )
+            return body(draw(), carry)
+        read = partial(_stored_tokens, world, stored, blocks, g)
+        return body(lax.cond(stored.complete, read, draw), carry)
 
     return repeat(world, 0, whole(world.run.L - first, POSITIONS), step, start)
 
 
 def _tokens(world: World, blocks: keys.Addresses, first: Array) -> Array:
-    """(POSITIONS, tile) int32: tokens from position `first` on, the padding row
-    past L.
-    """
+    """(POSITIONS, tile) int32: tokens from position `first` on, empty ones past L."""
     j = first + jnp.arange(POSITIONS, dtype=i32)
     return jnp.where((j < world.run.L)[:, None], world.tokens(blocks, j), world.shape.V)
 
 
 def with_noise_tokens(world: World) -> World:
-    """The world with the noise tokens of the first batch, for loops that read them many
-    times.
+    """The world with the noise tokens of the first batch, which many loops read.
 
-    None if they are too many.
-
-    Vmapped runs draw them instead: a tile of theirs is large.
+    None are drawn if they are too many. Vmapped runs draw them whenever they are
+    needed, as a tile of theirs is large.
     """
     if world.vmapped:
         return world
     run, size = world.run, POSITIONS * world.shape.tile
+    per_tile = world.shape.tile // BLOCK
     n_groups, n_tiles = whole(run.L - 1, POSITIONS), whole(run.N, world.shape.tile)
     complete = ~run.fresh_batches & (n_groups <= STORED_TOKENS // size // n_tiles)
 
     def draw(i: Array, tokens: Array) -> Array:
-        per_tile = world.shape.tile // BLOCK
-        x = _tokens(
-            world,
-            keys.blocks(run.batches[0], i // n_groups * per_tile, per_tile),
-            1 + i % n_groups * POSITIONS,
-        )
+        blocks = keys.blocks(run.batches[0], i // n_groups * per_tile, per_tile)
+        x = _tokens(world, blocks, 1 + i % n_groups * POSITIONS)
         return lax.dynamic_update_slice(tokens, x.reshape(-1), (i * size,))
 
     n = jnp.where(complete, n_tiles * n_groups, 0)
-    return replace(
-        world,
-        noise_tokens=NoiseTokens(
-            repeat(world, 0, n, draw, jnp.zeros(STORED_TOKENS, i32)), complete
-        ),
-    )
+    tokens = repeat(world, 0, n, draw, jnp.zeros(STORED_TOKENS, i32))
+    return replace(world, noise_tokens=NoiseTokens(tokens, complete))
 
 
 def _stored_tokens(
     world: World, stored: NoiseTokens, blocks: keys.Blocks, g: Array
 ) -> Array:
-    """`_tokens` of the g-th group of noise positions, where `with_noise_tokens` put
-    them.
-    """
+    """`_tokens` of the g-th group of noise positions, from `with_noise_tokens`."""
     size = POSITIONS * world.shape.tile
     tile = blocks.index[0].astype(i32) // (world.shape.tile // BLOCK)
     start = (tile * whole(world.run.L - 1, POSITIONS) + g) * size
@@ -220,22 +185,18 @@ def add_tokens(
     what: Callable[[Array], tuple[Array, Array]],
     table: Array,
 ) -> Array:
-    """`table` with the amounts that `what` gives for tokens x (tile,) of each position.
+    """`table` with amounts added for the tokens at positions `first` to `end` - 1.
 
-    Positions are `first` to `end` - 1.
-
-    `what` gives places in the table, and an amount for each.
+    For the tokens x (tile,) of a position, `what(x)` gives places in the table, and an
+    amount for each.
     """
 
     def add(x: Array, here: Array | None, table: Array) -> Array:
         if here is None:
             return scatter_add(table, *what(x))
         place, amount = jax.vmap(what)(x)
-        return scatter_add(
-            table,
-            place.reshape(-1),
-            jnp.where(here, amount, jnp.zeros((), amount.dtype)).reshape(-1),
-        )
+        amount = jnp.where(here, amount, jnp.zeros((), amount.dtype))
+        return scatter_add(table, place.reshape(-1), amount.reshape(-1))
 
     return _over_tokens(world, blocks, first, end, add, table)
 
@@ -248,10 +209,9 @@ def sum_tokens(
     what: Callable[[Array], Array],
     start: Array,
 ) -> Array:
-    """`start` (tile,) and the sum of what `what` gives for tokens x (tile,) of each
-    position.
+    """`start` (tile,) plus the sum of `what(x)` over positions `first` to `end` - 1.
 
-    Positions are `first` to `end` - 1.
+    x (tile,) are the tokens of a position.
     """
 
     def add(x: Array, here: Array | None, total: Array) -> Array:
@@ -270,20 +230,18 @@ def _over_tokens(
     body: Add[Carry],
     start: Carry,
 ) -> Carry:
-    """Folds `body(x, here, carry)` over the tokens x (tile,) of a position; `here` is
-    None.
+    """Folds `body(x, here, carry)` over the tokens x (tile,) of each position.
 
-    Of vmapped runs x is (n, tile), n = VMAPPED_POSITIONS, and `here` (n, 1) masks
-    positions from `end` on.
+    `here` is None. For vmapped runs x is (n, tile), n = VMAPPED_POSITIONS, and `here`
+    (n, 1) masks positions from `end` on.
     """
-    size = VMAPPED_POSITIONS
+
+    def one(j: Array, carry: Carry) -> Carry:
+        return body(world.tokens(blocks, j), None, carry)
+
     if not world.vmapped:
-        return lax.fori_loop(
-            first,
-            end,
-            lambda j, carry: body(world.tokens(blocks, j), None, carry),
-            start,
-        )
+        return lax.fori_loop(first, end, one, start)
+    size = VMAPPED_POSITIONS
 
     def step(g: Array, carry: Carry) -> Carry:
         j = first + g * size + jnp.arange(size, dtype=i32)
@@ -306,21 +264,16 @@ def over_vocabulary(world: World, body: Body[Array, Carry], start: Carry) -> Car
     return repeat(world, 0, whole(world.run.V, size), step, start)
 
 
-def with_padding_row(table: Array, fill: float = 0.0) -> Array:
-    """`table` (V, ...) with one more row, that of the empty token."""
-    return jnp.concatenate([table, jnp.full((1, *table.shape[1:]), fill, table.dtype)])
-
-
 def token_counts(
     world: World,
     key: Array,
     n: Array,
     informative: Callable[[keys.Blocks], Array] | None = None,
 ) -> Array:
-    """(V,) int32: how often each token is the informative one in the first n samples of
-    a stream.
+    """(V,) int32: how often each token is informative in the first n samples of `key`.
 
-    `informative` gives those of blocks; it is token 0 unless given.
+    `informative` gives the informative tokens of blocks; they are at position 0 unless
+    it is given.
     """
 
     def tile(blocks: keys.Blocks, real: Array, counts: Array) -> Array:
@@ -328,51 +281,3 @@ def token_counts(
         return scatter_add(counts, x, real.astype(i32))
 
     return over_samples(world, key, n, tile, jnp.zeros(world.shape.V, i32))
-
-
-def gather(table: Array, index: Array) -> Array:
-    """Rows of `table` at drawn tokens or their labels.
-
-    Unsigned, because JAX looks for negative indices among others.
-    """
-    return table.at[index.astype(jnp.uint32)].get(mode="promise_in_bounds")
-
-
-def scatter_add(table: Array, index: Array, amount: Array) -> Array:
-    """`table` with the amounts added at drawn tokens."""
-    return table.at[index.astype(jnp.uint32)].add(amount, mode="promise_in_bounds")
-
-
-def masked(real: Array, rows: Array) -> Array:
-    """`rows` (n, k), zero where not `real` (n,)."""
-    return jnp.where(real[:, None], rows, f32(0))
-
-
-def transposed_product(a: Array, b: Array) -> Array:
-    """a^T b, summed over samples."""
-    return (
-        lax.optimization_barrier(a.T) @ b
-    )  # XLA's own product with a transposed left side is two times slower on a CPU
-
-
-def whole(n: Array, size: int) -> Array:
-    """How many times `size` covers n >= 0.
-
-    Unsigned, because a division that looks at signs compiles to several kernels.
-    """
-    return ((n.astype(jnp.uint32) + jnp.uint32(size - 1)) // jnp.uint32(size)).astype(
-        i32
-    )
-
-
-def unless_zero(x: Array) -> Array:
-    return jnp.where(x == 0, f32(1), x)
-
-
-def norm(a: Array) -> Array:
-    return jnp.sqrt(jnp.sum(a * a))
-
-
-def longest(rows: Array) -> Array:
-    """The largest norm of a row."""
-    return jnp.sqrt(jnp.max(jnp.sum(rows * rows, axis=1)))

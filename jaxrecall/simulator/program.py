@@ -28,11 +28,13 @@ from ..model.columns import CODE_VERSION, COLUMNS, DTYPE, Row, in_order
 from ..model.keys import check_partitionable
 from ..model.laws import Law
 from ..model.point import FIELDS, Run, law_parameters
+from .arguments import IDLE, Arguments, arguments
 from .loops import RUNS
-from .record import Raw, finish
+from .measurements import Raw
+from .rows import finish
 from .shape import Shape
 from .training import run as train_and_measure
-from .world import IDLE, Arguments, arguments, draw
+from .world import draw
 
 LOOPED = 16
 """Runs a call on a CPU. They are looped over, as many
@@ -277,7 +279,7 @@ def looped(one: Callable[[Arguments], Raw], runs: Arguments, active: jax.Array) 
 
 
 def simulate_run(run: Arguments, shape: Shape, vmapped: bool = False) -> Raw:
-    """The raw metrics of one run. Traced; `record.finish` makes columns of them."""
+    """The raw metrics of one run. Traced; `rows.finish` makes columns of them."""
     return train_and_measure(draw(run, shape, vmapped))[1]
 
 

@@ -160,21 +160,10 @@ class Shape:
         return FORMS[self.form]
 
     @property
-    def memory(self) -> bool:
-        """Whether a sample is its informative token, as at L = 1."""
-        return self.trained_by.samples == "tokens"
-
-    @property
     def fallback(self) -> Shape | None:
-        """The program for runs that the error bound of this form rejects.
-
-        None for an exact form.
-        """
-        return (
-            None
-            if self.trained_by.exact
-            else replace(self, form="pool-full" if self.pool else "full")
-        )
+        """The program for runs that the error bound rejects; None for an exact form."""
+        form = self.trained_by.fallback
+        return form and replace(self, form=form)
 
     @property
     def variant(self) -> tuple[object, ...]:

@@ -29,7 +29,7 @@ from .running.job import Job, carry_out, interrupted, prepare
 from .running.options import Engine, add_options, chosen
 from .running.progress import Events, counter, display
 from .search import OUTCOMES
-from .simulators.cost import as_sizes
+from .simulators.merging import as_sizes
 from .store.load import limited_by_kappa, load, not_finite
 
 WIDEST = 40

@@ -54,7 +54,8 @@ def test_a_realization_of_any_point_is_accepted(r):
 def test_a_wrong_array_of_the_simulator_is_refused():
     world = drawn(POINT, 0, Shape.rounded(POINT))
     V2 = world.e.Z_in  # (V, d), which fits no w but one of V numbers
-    trained = Trained(V2, jnp.zeros(len(V2), jnp.float32), jnp.float32(1), V2)
+    w, one = jnp.zeros(len(V2), jnp.float32), jnp.float32(1)
+    trained = Trained(V2, w, V2, one, one, one)
     with pytest.raises(TypeCheckError):
         replace(trained, w=trained.w[1:])
     with pytest.raises(TypeCheckError):

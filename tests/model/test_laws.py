@@ -27,8 +27,8 @@ from jaxrecall.model.laws import (
 )
 from jaxrecall.model.point import law_parameters, make_point, problem_in_workers
 from jaxrecall.model.reference.metrics import measure
+from jaxrecall.simulator.arguments import arguments
 from jaxrecall.simulator.shape import Shape
-from jaxrecall.simulator.world import arguments
 
 SMALL = {"V": 12, "N": 90, "d": 16, "L": 4, "n_test": 300, "eta": 0.1}
 

@@ -22,8 +22,8 @@ from jaxrecall.model.laws import array as array_law
 from jaxrecall.model.laws import find_law
 from jaxrecall.model.point import make_point
 from jaxrecall.model.reference.metrics import measure
+from jaxrecall.simulator.arguments import arguments
 from jaxrecall.simulator.shape import Shape
-from jaxrecall.simulator.world import arguments
 from jaxrecall.sweep.grid import read_grid
 from jaxrecall.sweep.store.table import of_rows, read_file
 from jaxrecall.theory import Model

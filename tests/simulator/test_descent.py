@@ -20,8 +20,8 @@ from jaxrecall.model.point import TRAINS, Run
 from jaxrecall.model.reference.descent import EMBEDDINGS
 from jaxrecall.model.reference.steps import attend, features
 from jaxrecall.simulator import loops, program
+from jaxrecall.simulator.arguments import arguments
 from jaxrecall.simulator.shape import Shape
-from jaxrecall.simulator.world import arguments
 
 OPTIMIZERS = tuple(LAWS["optimizer"])
 

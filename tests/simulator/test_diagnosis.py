@@ -26,12 +26,12 @@ from jaxrecall.compact import main as compact
 from jaxrecall.model.columns import EXTRA_COLUMNS, NOISES
 from jaxrecall.model.point import EXTRAS, REDRAWS
 from jaxrecall.model.reference.metrics import measure
-from jaxrecall.simulator import program, record, shortcut
-from jaxrecall.simulator.record import noise_columns
+from jaxrecall.simulator import error_bounds, program, score_noise
+from jaxrecall.simulator.cost import amount, peak_bytes, work
+from jaxrecall.simulator.rows import noise_columns
 from jaxrecall.simulator.shape import Shape
 from jaxrecall.sweep import plan
 from jaxrecall.sweep.__main__ import main as sweep
-from jaxrecall.sweep.simulators.cost import amount, peak_bytes, work
 
 SEED = 3
 POINT = Point(V=30, N=900, d=12, L=7, n_test=100, diagnose=True)
@@ -168,7 +168,7 @@ def test_the_streamed_vectors_add_up_to_rounding():
         np.where(np.arange(32) < MLP.d, v, 0).astype(np.float32)
         for v in np.random.default_rng(0).normal(size=(2, 32))
     )
-    assert relative(np.asarray(record.split(world, w, mean_w)).sum(0), w) < 3e-7
+    assert relative(np.asarray(score_noise.split(world, w, mean_w)).sum(0), w) < 3e-7
 
 
 def test_redraws_are_addressed_and_change_no_other_draw():
@@ -248,21 +248,21 @@ def test_a_redraw_that_no_shortcut_may_serve_rejects_the_run(monkeypatch):
     """The bound of the redraws counts as that of the run does: made infinite, it sends
     the run to the full form.
     """
-    bounds = shortcut.softmax_errors
+    bounds = error_bounds.softmax_errors
     calls = []
 
     def broken(*arguments):
         calls.append(arguments)
-        found = bounds(*arguments)
-        return found if len(calls) == 1 else (found[0] * np.float32(np.inf), found[1])
+        step2, step3 = bounds(*arguments)
+        return step2 * np.float32(np.inf), step3
 
-    monkeypatch.setattr(shortcut, "softmax_errors", broken)
+    monkeypatch.setattr(score_noise, "softmax_errors", broken)
     shape = shape_of(
         MLP.replace(eta=1e-6), 36
     )  # of its own, so that it is traced with the bound changed
     _, raw = _train(drawn(MLP.replace(eta=1e-6), SEED, shape))
     assert not shape.trained_by.accepts(raw["errors"])
-    assert len(calls) == 2
+    assert len(calls) == 1
 
 
 def test_asking_takes_a_program_of_its_own_that_is_told_to_cost_more():

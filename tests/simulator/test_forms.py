@@ -16,9 +16,10 @@ from jaxrecall.model.point import FIELDS, Point
 from jaxrecall.model.reference import steps
 from jaxrecall.model.reference.metrics import measure
 from jaxrecall.model.reference.realization import realize
-from jaxrecall.simulator import counts, forms, forward, shortcut
+from jaxrecall.simulator import error_bounds, forms, forward, locked
 from jaxrecall.simulator.forms import step2_error
 from jaxrecall.simulator.shape import Shape
+from jaxrecall.simulator.sources import counts
 
 ATTENTION = Point(V=30, N=3000, d=16, L=6, n_test=600)
 MLP = ATTENTION.replace(m=32, activation="gelu")
@@ -105,7 +106,7 @@ def test_without_its_guard_the_cheap_form_shows(monkeypatch, changes, V):
     if V == 32:
         monkeypatch.setattr(forms.Form, "accepts", lambda *_: True)
     else:
-        monkeypatch.setattr(shortcut, "LOCKED_NATS", -100.0)
+        monkeypatch.setattr(locked, "LOCKED_NATS", -100.0)
     shape = Shape(
         V, 32, 0, "none", "counts"
     )  # V = 33 is of its own, so that it is traced with the constant changed
@@ -206,7 +207,7 @@ def test_the_radius_bound_is_above_the_largest_eigenvalue():
     for n, rank in ((5, 5), (40, 3), (64, 64)):
         A = rng.normal(size=(n, rank)).astype(np.float32)
         true = np.linalg.eigvalsh((A @ A.T).astype(np.float64))[-1]
-        bound = float(shortcut.radius_bound(np.asarray(A @ A.T)))
+        bound = float(error_bounds.radius_bound(np.asarray(A @ A.T)))
         assert true * (1 - 1e-6) <= bound <= true * n ** (1 / 32) * (1 + 1e-5)
 
 

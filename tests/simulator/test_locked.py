@@ -17,9 +17,9 @@ from jaxrecall import Point, descend, model, realize, simulate
 from jaxrecall.model.point import TRAINS, Run
 from jaxrecall.model.reference.descent import EMBEDDINGS
 from jaxrecall.model.task import Embeddings
-from jaxrecall.simulator import forward, program, shortcut, training
+from jaxrecall.simulator import descent, forward, locked, program
+from jaxrecall.simulator.cost import amount, work
 from jaxrecall.simulator.shape import Shape
-from jaxrecall.sweep.simulators.cost import amount, work
 
 LOCKED = {
     "V": 16,
@@ -136,7 +136,7 @@ def test_a_point_with_open_attention_reads_its_samples(case):
 
 def test_without_its_bound_a_step_from_tokens_shows(monkeypatch):
     """The red side: a bound that lets everything through gives other parameters."""
-    monkeypatch.setattr(training, "may_group", lambda *_: jnp.bool_(True))
+    monkeypatch.setattr(descent, "may_group", lambda *_: jnp.bool_(True))
     point = later(OPEN, steps=21)
     found = helpers.quickly(lambda world: helpers._trace.__wrapped__(world))(
         drawn(point, 3, shape_of(point))
@@ -163,7 +163,7 @@ BOUNDED = [{}, MLP, {"m": 20, "activation": "quadratic"}, {"trigger_in_value": F
 
 @helpers.quickly
 def of_the_bound(world, params, w):
-    return training.log_size(world, params, w), shortcut.nats_ahead(
+    return locked.log_size(world, params, w), locked.nats_ahead(
         world, forward.scores_under(world, w)
     )
 

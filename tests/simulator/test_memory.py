@@ -14,13 +14,15 @@ from scipy import stats
 
 from jaxrecall import Point, descend, measure, realize, simulate, three_step
 from jaxrecall.errors import PointError
+from jaxrecall.model import keys
 from jaxrecall.model import point as law
 from jaxrecall.model.columns import ATTENTION_COLUMNS
 from jaxrecall.model.laws.tokens import shares
 from jaxrecall.model.point import MAX_DRAWS, MAX_SAMPLES, MAX_STREAMED, Run
 from jaxrecall.model.reference.metrics import over_vocabulary
-from jaxrecall.simulator import pool_draws, program
+from jaxrecall.simulator import program
 from jaxrecall.simulator.shape import Shape
+from jaxrecall.simulator.sources import tokens
 
 SMALL = {"V": 30, "N": 900, "d": 14, "L": 1, "n_test": 600}
 MLP = {"m": 20, "activation": "gelu"}
@@ -175,7 +177,7 @@ N_KEYS = 300
 
 @quickly
 def token_parts(world, keys):
-    return jax.vmap(lambda key: pool_draws.token_parts(world, key))(keys)
+    return jax.vmap(lambda key: tokens.token_parts(world, key))(keys)
 
 
 def parts(point: Point, seed: int = 0) -> np.ndarray:
@@ -241,9 +243,9 @@ def test_train_samples_are_drawn_by_the_counts():
     point = Point(V=16, N=MAX_DRAWS + 1, d=4, L=1, tokens="zipf(s=6)")
     world = drawn(point, 0, Shape.sized(point, 16, 16, 0))
     key = world.run.batches[0]
-    weights = np.asarray(pool_draws.token_parts(world, key))
+    weights = np.asarray(tokens.token_parts(world, key))
     assert (weights[11:] == 0).any()
-    read = pool_draws.drawn_tokens(world, key, pool_draws.keys.blocks(key, 0, 200))
+    read = tokens.drawn_tokens(world, key, keys.blocks(key, 0, 200))
     often = np.bincount(np.asarray(read), minlength=16)
     assert not often[weights == 0].any()
     np.testing.assert_allclose(

@@ -16,9 +16,9 @@ from jax.sharding import Mesh
 from jaxrecall import simulate
 from jaxrecall.model.point import Point
 from jaxrecall.simulator import program
-from jaxrecall.simulator.record import finish
+from jaxrecall.simulator.arguments import arguments
+from jaxrecall.simulator.rows import finish
 from jaxrecall.simulator.shape import Shape
-from jaxrecall.simulator.world import arguments
 
 POINTS = [
     Point(V=12, N=3000, d=16, L=4, n_test=700, eta=1e-6, kappa=1e4),
@@ -132,7 +132,7 @@ def test_on_two_devices(alone):
 import json, sys
 sys.path[:0] = ["tests", "tests/simulator"]
 import jax
-from jaxrecall.simulator.record import finish
+from jaxrecall.simulator.rows import finish
 from jaxrecall.simulator.shape import Shape
 import test_packaging
 assert len(jax.local_devices()) == 2

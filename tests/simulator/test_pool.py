@@ -32,13 +32,14 @@ from jaxrecall.model.laws import find_law
 from jaxrecall.model.laws.tokens import shares
 from jaxrecall.model.point import Run
 from jaxrecall.report import main as report
-from jaxrecall.simulator import pairs, pool_draws, program
+from jaxrecall.simulator import program
+from jaxrecall.simulator.cost import TOKENS_A_SECOND, amount, peak_bytes, work
 from jaxrecall.simulator.forms import FORMS
 from jaxrecall.simulator.forward import unlearned_scores
+from jaxrecall.simulator.recipe import recipe
 from jaxrecall.simulator.shape import Shape
-from jaxrecall.simulator.training import recipe
+from jaxrecall.simulator.sources import gaussian_counts, pool, pool_draws
 from jaxrecall.sweep.__main__ import main
-from jaxrecall.sweep.simulators.cost import TOKENS_A_SECOND, amount, peak_bytes, work
 
 SMALL = {"V": 11, "N": 700, "d": 14, "L": 6, "n_test": 600, "pool": 20}
 MLP = {"m": 20, "activation": "gelu"}
@@ -120,16 +121,16 @@ def test_means_of_polynomials_are_those_over_pairs(activation):
         world = pool_draws.with_pools(world)
         counts, E = pool_draws.pool_of_step(world, 0)
         attended, weights = (
-            pairs.attended(world, counts, unlearned_scores(world)),
+            pool.attended(world, counts, unlearned_scores(world)),
             pool_draws.weights_of(world, E),
         )
-        by_products = pairs.mean_polynomials(
+        by_products = pool.mean_polynomials(
             world,
             attended,
             weights,
             find_law("activation", point.activation).coefficients(jnp),
         )
-        return by_products, pairs.mean_features(world, attended, weights)
+        return by_products, pool.mean_features(world, attended, weights)
 
     (rows, phi2), (expected_rows, expected_phi2) = means(
         drawn(point, 3, Shape.sized(point, 16, 16, 24))
@@ -385,14 +386,14 @@ def test_train_pairs_of_the_limit_are_drawn_by_their_counts():
     weights = jnp.array([0.1, 0.0, 0.4, 0.5, 0.0])
     u = (jnp.arange(4000, dtype=jnp.float32) + 0.5) / 4000
     cumulated = jnp.cumsum(weights)[None]
-    places = np.asarray(pool_draws.inverse(cumulated, u))
+    places = np.asarray(gaussian_counts.inverse(cumulated, u))
     np.testing.assert_allclose(
         np.bincount(places, minlength=5) / 4000, weights, atol=5e-4
     )
     ends = jnp.array([0, 1], jnp.float32)
     for scale in (1.0, 1e-3, 3.0):  # never a cell without weight
         assert list(
-            pool_draws.inverse(
+            gaussian_counts.inverse(
                 jnp.cumsum(jnp.array([0, scale, 0.4 * scale, 0], jnp.float32))[None],
                 ends,
             )
@@ -768,7 +769,7 @@ def test_a_pool_of_tokens_that_are_not_equally_frequent_converges(at):
 
 
 def test_a_form_knows_whether_its_points_have_a_pool():
-    assert {name for name, form in FORMS.items() if form.samples == "pairs"} == {
+    assert {name for name, form in FORMS.items() if form.source == "pool"} == {
         "pool",
         "pool-full",
     }

@@ -27,9 +27,9 @@ from jaxrecall.compact import compact
 from jaxrecall.errors import FitError, StoreError, UsageError
 from jaxrecall.model.columns import CODE_VERSION, COLUMNS, TRACE_COLUMNS
 from jaxrecall.model.point import Run, RunId
+from jaxrecall.simulator.descent import MAX_RECORDED
 from jaxrecall.simulator.forms import FORMS
-from jaxrecall.simulator.record import finish
-from jaxrecall.simulator.training import MAX_RECORDED
+from jaxrecall.simulator.rows import finish
 from jaxrecall.sweep import plan as planning
 from jaxrecall.sweep.__main__ import main as sweep
 from jaxrecall.sweep.grid import read_grid

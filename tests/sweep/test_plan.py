@@ -9,9 +9,10 @@ from jaxrecall import simulate
 from jaxrecall.errors import PointError, UsageError
 from jaxrecall.model.point import Point
 from jaxrecall.simulator import program
+from jaxrecall.simulator.cost import peak_bytes
 from jaxrecall.simulator.shape import Shape
 from jaxrecall.sweep import machine, plan
-from jaxrecall.sweep.simulators.cost import as_sizes, larger, peak_bytes
+from jaxrecall.sweep.simulators.merging import as_sizes, larger
 
 
 def grid(**axes):

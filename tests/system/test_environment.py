@@ -21,9 +21,9 @@ from jaxrecall.__main__ import main as command
 from jaxrecall.cli.command import cache_folder
 from jaxrecall.errors import PointError
 from jaxrecall.model.point import Point
+from jaxrecall.simulator.cost import peak_bytes
 from jaxrecall.simulator.shape import Shape
 from jaxrecall.sweep.__main__ import main
-from jaxrecall.sweep.simulators.cost import peak_bytes
 from jaxrecall.sweep.store.table import about
 
 IN_A_FOLDER_THAT_IS_GONE = 'mkdir gone && cd gone && rmdir ../gone && exec "$@"'

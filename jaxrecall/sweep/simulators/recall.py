@@ -25,10 +25,11 @@ from ...model.point import (
     make_point,
     problem_in_workers,
 )
+from ...simulator.cost import amount, peak_bytes, work
 from ...simulator.shape import Shape
 from ..machine import memory_described, memory_limit
 from . import OURS, Cost, Facts, Loaded, Room, Rows, Sizes, grouped
-from .cost import amount, merged, padded, peak_bytes, work
+from .merging import merged, padded
 
 MAX_VMAPPED = 1024
 """Most vmapped runs on an accelerator."""

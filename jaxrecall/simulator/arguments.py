@@ -1,0 +1,244 @@
+"""Runs as the arguments of a program: here the axes of a grid become arrays.
+
+All is float32 or 32-bit integers, padded to the shape of the program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import equinox as eqx
+import numpy as np
+from jax import Array, lax
+from jax.typing import DTypeLike
+from jaxtyping import Bool, Float32, Int32, UInt32
+
+from ..model import task
+from ..model.laws import TOGETHER
+from ..model.laws.tokens import alias_table, by_frequency, rare_and_frequent, shares
+from ..model.point import Point, Run, law_parameters
+from ..model.reference.realization import run_keys
+from .shape import Shape
+
+if TYPE_CHECKING:
+    Numbers = Whole = Real = Flag = Array  # as a program sees them
+else:
+    Numbers = np.ndarray | Array
+    Whole = Int32[Numbers, "*runs"]
+    Real = Float32[Numbers, "*runs"]
+    Flag = Bool[Numbers, "*runs"]
+
+
+class TokenLaws(eqx.Module):
+    """The laws of the informative tokens of a run, and of its noise if it differs."""
+
+    tables: UInt32[Numbers, "*runs laws 2 V"]
+    """`laws.tokens.alias_table` of each."""
+    shares: Float32[Numbers, "*runs laws V"]
+    """Probabilities."""
+    groups: Int32[Numbers, "*runs 2 V"]
+    """1 for informative tokens of the rarer half, and of the
+    most frequent tenth: `laws.tokens.rare_and_frequent`.
+    """
+    by_frequency: Int32[Numbers, "*runs V"]
+    """Tokens, the most often informative first."""
+
+
+class Draws(eqx.Module):
+    """How some draws are made: one by one, or as counts in their Gaussian limit."""
+
+    n: Whole
+    """How many are drawn one by one, at most 2^31 - 1; 0 in the limit."""
+    in_the_limit: Flag
+
+    def choose(self, gaussian: Callable[[], Any], one_by_one: Callable[[], Any]) -> Any:
+        """What the function for the way in which they are drawn returns."""
+        return lax.cond(self.in_the_limit, gaussian, one_by_one)
+
+
+class Arguments(eqx.Module):
+    """One run: keys, fields of the point, and what follows from its rates.
+
+    Every one is traced. Products and ratios of rates are formed in float64 and limited
+    to the range of float32.
+    """
+
+    streams: UInt32[Numbers, "*runs 10 2"]
+    """Keys of the named streams."""
+    batches: UInt32[Numbers, "*runs 3 2"]
+    """Keys of the samples of the three gradient steps."""
+    V: Whole
+    d: Whole
+    m: Whole
+    L: Whole
+    N: Whole
+    """At most 2^31 - 1."""
+    samples: Real
+    """N."""
+    n_test: Whole
+    steps: Whole
+    batch: Whole
+    """0 for none."""
+    embedding: Whole
+    """Place of the law in TOGETHER."""
+    fresh_batches: Flag
+    trigger_in_value: Flag
+    label_noise: Real
+    eta: Real
+    attention_rate: Real
+    """gamma eta: w = gamma eta w_hat."""
+    scale: Real
+    """max(eta, gamma2): V2 = scale (step1_weight G1 + step3_weight G2)."""
+    step1_weight: Real
+    """eta / scale."""
+    step3_weight: Real
+    """gamma2 / scale."""
+    lr: Real
+    lr_attention: Real
+    drawn_samples: Draws
+    """Samples as pairs of a token and a sequence of the pool; at L = 1 as tokens."""
+    drawn_noise: Draws
+    """The tokens of a noise sequence of the pool."""
+    drawn_test: Draws
+    """The noise tokens of a test sequence."""
+    parameters: dict[str, Real]
+    """Float parameters of the laws of the program by dotted name."""
+    token_laws: TokenLaws | None = None
+    """None if all tokens are uniform."""
+    given: dict[str, Float32[Numbers, "*runs V d"]] = eqx.field(default_factory=dict)
+    """Tables of embeddings that were made on the host, by stream: `task.on_host`."""
+
+
+MAX_INT, MAX_RATE = 2**31 - 1, 3e38
+
+TYPES = {"b": np.bool_, "i": np.int32, "f": np.float32}
+
+UNCHANGED = (
+    "V",
+    "d",
+    "m",
+    "L",
+    "n_test",
+    "steps",
+    "fresh_batches",
+    "trigger_in_value",
+    "label_noise",
+    "eta",
+)
+"""Fields of a point that are arguments as they are."""
+
+
+def arguments(runs: Sequence[Run], shape: Shape) -> Arguments:
+    """Runs as the arguments of the program of a shape, leading axis n."""
+    streams, batches = run_keys(runs)
+    points = [point for point, _ in runs]
+    numbers = [_numbers(point) for point in points]
+    of_fields = {
+        name: as_array([of_point[name] for of_point in numbers]) for name in numbers[0]
+    }
+    return Arguments(
+        streams,  # type: ignore[arg-type]
+        batches,  # type: ignore[arg-type]
+        **of_fields,
+        drawn_samples=_draws(points, "samples", lambda point: point.N),
+        drawn_noise=_draws(points, "noise", lambda point: point.L - 1),
+        drawn_test=_draws(points, "test", lambda point: point.L - 1),
+        parameters=_law_parameters(points, shape),
+        token_laws=token_laws(points, shape),
+        given=given_tables(points, streams, shape),
+    )
+
+
+def as_array(values: Sequence[float]) -> Any:
+    """Numbers of the runs, one each, as an array of 32 bits or of bool."""
+    every = np.array(values)
+    with np.errstate(over="ignore"):
+        return every.astype(TYPES[every.dtype.kind])
+
+
+def _numbers(point: Point) -> dict[str, float]:
+    """The numbers of a run; the type of each is that of the argument."""
+    scale, law = max(point.eta, point.gamma2), point.embedding_law
+    numbers: dict[str, float] = {name: getattr(point, name) for name in UNCHANGED}
+    numbers["N"] = min(point.N, MAX_INT)
+    numbers["samples"] = float(point.N)
+    numbers["batch"] = point.batch or 0
+    numbers["embedding"] = TOGETHER.index(law) if law in TOGETHER else 0
+    numbers["attention_rate"] = min(point.gamma * point.eta, MAX_RATE)
+    numbers["scale"] = min(scale, MAX_RATE)
+    numbers["step1_weight"] = point.eta / scale
+    numbers["step3_weight"] = point.gamma2 / scale
+    numbers["lr"] = min(point.lr or 0.0, MAX_RATE)
+    numbers["lr_attention"] = min(point.lr_attention or 0.0, MAX_RATE)
+    return numbers
+
+
+def _draws(points: Sequence[Point], what: str, number: Callable[[Point], int]) -> Draws:
+    limit = [what in point.in_the_limit for point in points]
+    n = [min(number(point), MAX_INT) for point in points]
+    return Draws(as_array(np.where(limit, 0, n).tolist()), as_array(limit))
+
+
+def _law_parameters(points: Sequence[Point], shape: Shape) -> dict[str, Any]:
+    """Float parameters of the laws of a program, the default where a point has none."""
+    found = {}
+    own = [law_parameters(point) for point in points]
+    for field, law in shape.laws.items():
+        for name, default in law.traced(field).items():
+            found[name] = as_array([of_point.get(name, default) for of_point in own])
+    return found
+
+
+def given_tables(
+    points: Sequence[Point], streams: np.ndarray, shape: Shape
+) -> dict[str, Any]:
+    """(n, V, d) float32 tables that laws make on the host, padded, by stream."""
+    size = len(points), shape.V, shape.d
+    tables = {name: np.zeros(size, np.float32) for name in shape.given_tables}
+    if not tables:
+        return {}
+    for i, point in enumerate(points):
+        made = task.on_host(point.embedding_laws, streams[i], point.V, point.d)
+        for name, rows in made.items():
+            tables[name][i, : point.V, : point.d] = rows
+    return tables
+
+
+def token_laws(points: Sequence[Point], shape: Shape) -> TokenLaws | None:
+    """The laws of the tokens of each point, padded; None if all tokens are uniform."""
+    if shape.tokens == "uniform":
+        return None
+    n_laws = 2 if shape.noise_tokens else 1
+
+    def padded(
+        make: Callable[[Point], np.ndarray], rows: tuple[int, ...], dtype: DTypeLike
+    ) -> Any:
+        every = np.zeros((len(points), *rows, shape.V), dtype)
+        for one, point in zip(every, points, strict=True):
+            one[..., : point.V] = make(point)
+        return every
+
+    def tables(point: Point) -> np.ndarray:
+        laws = point.token_laws[:n_laws]
+        return np.stack([alias_table(law, point.V) for law in laws])
+
+    def probabilities(point: Point) -> np.ndarray:
+        return np.stack([shares(law, point.V) for law in point.token_laws[:n_laws]])
+
+    def groups(point: Point) -> np.ndarray:
+        return rare_and_frequent(point.token_laws[0], point.V)
+
+    def order(point: Point) -> np.ndarray:
+        return by_frequency(point.token_laws[0], point.V)
+
+    return TokenLaws(
+        tables=padded(tables, (n_laws, 2), np.uint32),
+        shares=padded(probabilities, (n_laws,), np.float32),
+        groups=padded(groups, (2,), np.int32),
+        by_frequency=padded(order, (), np.int32),
+    )
+
+
+IDLE = Run(Point(V=2, N=1, d=1, L=1, n_test=1), 0)
+"""A run of next to nothing, which fills a batch up."""

@@ -1,0 +1,277 @@
+"""What runs take: flops, random words and memory, estimated before anything runs.
+
+Two numbers say how long a run takes: the flops of its matrix products, and everything
+else in units of a random word, which is what a token of a sample costs first of all.
+They are those of one core of a usual x86-64 machine; on another all are faster or
+slower, and the time left of a sweep follows from the pace that was measured.
+
+What depends on the source of the samples is beside it, in `sources/*_cost.py`. Sizes V,
+d, m, K in formulas are those of the program, padded. p is m, or d without an MLP.
+"""
+
+from __future__ import annotations
+
+import operator
+from functools import lru_cache
+from typing import NamedTuple
+
+from ..model.point import BLOCK, REDRAWS, TRAINS, Point
+from .forms import source_for
+from .shape import LABELS, LIGHT_RUN, STORED_TOKENS, Shape
+from .sources import cost_named
+
+TILE = 4 * BLOCK
+"""Samples per iteration of most programs."""
+
+FLOPS_A_SECOND, TOKENS_A_SECOND = 2.0e11, 8.0e8
+"""Of one core."""
+
+RUN = 1.1e6
+"""Tokens that a run takes which does nothing: 1.4 ms."""
+
+NORMAL, EXPONENTIAL, UNIT, ROW = 4.0, 1 / 3, 0.6, 1 / 30
+"""Tokens of a normal number, of an exponential, of a hidden unit or of a logit that is
+compared with a label, and of a float that is gathered and added row by row."""
+
+DECODED = 1 / 20
+"""Tokens of a step of the decoders, which run on the host."""
+
+
+class Amount(NamedTuple):
+    """What runs take in a program."""
+
+    flops: float = 0.0
+    tokens: float = 0.0
+
+    def __add__(self, other: Amount) -> Amount:
+        return Amount(self.flops + other.flops, self.tokens + other.tokens)
+
+    def times(self, n: float) -> Amount:
+        return Amount(n * self.flops, n * self.tokens)
+
+    @property
+    def seconds(self) -> float:
+        """Of one core."""
+        return self.flops / FLOPS_A_SECOND + self.tokens / TOKENS_A_SECOND
+
+
+class Work(NamedTuple):
+    """What runs ask for whatever program they run in."""
+
+    runs: int = 0
+    samples: int = 0  # drawn: N, here as below rounded up to whole tiles
+    tokens: int = 0  # drawn: N L, or those of a pool
+    evaluated: int = 0  # test and train sequences that are measured
+    evaluated_tokens: int = 0
+    labels: int = 0  # logits of the evaluated
+    gaussian: int = 0  # counts from their Gaussian limit
+    stepped: int = 0  # samples that further steps read; with a pool, steps
+    stepped_tokens: int = 0  # those without a pool
+    stepped_words: int = 0  # random words for them
+    recorded: int = 0  # rows of runs that train on
+    grouped: int = 0  # further steps that read tokens with weights
+
+    def __add__(self, other: Work) -> Work:
+        return Work(*map(operator.add, self, other))
+
+    def times(self, n: int) -> Work:
+        return Work(*(n * each for each in self))
+
+
+class SourceCost:
+    """What samples from a source cost; the methods here are those of most sources."""
+
+    def draws(self, point: Point, evaluated: int, n_test: int) -> Work:
+        """Draws of a run.
+
+        `evaluated` sequences are measured in all rows, `n_test` of them test sequences.
+        """
+        samples = whole(point.N, TILE)
+        tokens = samples * point.L
+        return Work(
+            samples=samples, tokens=tokens, evaluated_tokens=evaluated * point.L
+        )
+
+    def further_draws(self, point: Point) -> Work:
+        """What the further steps of a run read.
+
+        They are expected to read all samples: whether attention will be locked is not
+        known before the run.
+        """
+        samples = point.further_steps * whole(point.batch or point.N, BLOCK)
+        tokens = samples * point.L
+        stored = whole(point.N, BLOCK) * point.L
+        # forward and back
+        words = 2 * tokens
+        if point.batch:
+            # a chosen sample takes both words of a cipher
+            words = 4 * tokens
+        elif not point.fresh_batches and stored <= STORED_TOKENS:
+            words = stored
+        return Work(stepped=samples, stepped_tokens=tokens, stepped_words=words)
+
+    def recipe(self, shape: Shape, asked: Work) -> Amount:
+        """The three steps, with open attention, which costs more than locked."""
+        raise NotImplementedError
+
+    def sequences(self, shape: Shape, asked: Work) -> Amount:
+        """Attention of the sequences that are measured."""
+        return Amount(0, ROW * asked.evaluated_tokens * shape.d)
+
+    def further_steps(self, shape: Shape, asked: Work) -> Amount:
+        """Samples of further steps: forward and back, which costs twice as much."""
+        V, d, m = shape.V, shape.d, shape.m
+        samples, each, of_sample = asked.stepped, 5 + EXPONENTIAL * 2 + ROW * d, 0
+        if trains_rows(shape):
+            each += 1
+        if shape.through_logits:
+            each += ROW * (V - d)
+            of_sample = 2 * V * V
+        else:
+            of_keys = 2 * V * d if shape.trains != "V" else 0
+            of_sample = 3 * flops_of_logits(shape) + of_keys + flops_of_values(shape)
+        update = 6 * V * d * (m or d)
+        rest = samples * (EXPONENTIAL * 3 * V + UNIT * 2 * m)
+        return Amount(
+            samples * of_sample + (samples // BLOCK) * update,
+            asked.stepped_words + each * asked.stepped_tokens + rest,
+        )
+
+    def rows(self, shape: Shape) -> int:
+        """Samples, or tokens, that a tile has at once."""
+        return shape.tile
+
+    def floats(self, shape: Shape) -> int:
+        """Numbers that the recipe has at once, besides those of any source."""
+        return 0
+
+    def floats_of_descent(self, shape: Shape) -> int:
+        """Numbers that further steps have at once, besides those of any source."""
+        tables = 5 * shape.V * shape.V if shape.through_logits else 0
+        return tables if shape.batched else tables + STORED_TOKENS
+
+
+@lru_cache(2**16)
+def work(point: Point) -> Work:
+    """The work of a run of a point."""
+    source, n_rows = cost_named(source_for(point)), len(point.recorded_steps)
+    n_test = n_rows * whole(point.n_test, BLOCK)
+    evaluated = n_test + n_rows * whole(min(point.N, point.n_test), BLOCK)
+    labels = evaluated * whole(point.V, LABELS)
+    asked = Work(runs=1, evaluated=evaluated, labels=labels)
+    asked += source.draws(point, evaluated, n_test)
+    if point.trains_on:
+        asked += Work(recorded=n_rows) + source.further_draws(point)
+    return asked
+
+
+@lru_cache(4096)
+def amount(shape: Shape, asked: Work) -> Amount:
+    """What work takes in a program."""
+    source = cost_named(shape.trained_by.source)
+    total = _evaluation(shape, asked) + source.sequences(shape, asked)
+    if shape.start != "zero":
+        recipe = source.recipe(shape, asked)
+        total += recipe
+        if shape.diagnose and shape.m:  # two steps for each redraw
+            total += recipe.times(REDRAWS * 2 / 3)
+    if shape.optimizer:
+        total += _grouped_steps(shape, asked) + source.further_steps(shape, asked)
+    if shape.light:
+        return Amount(total.flops, total.tokens * LIGHT_RUN)
+    return total
+
+
+def _evaluation(shape: Shape, asked: Work) -> Amount:
+    """Embeddings and metrics."""
+    V, d, m, runs = shape.V, shape.d, shape.m, asked.runs
+    products = max(runs, asked.recorded) * 4 * V * d * (V + (2 * m or 2 * d))
+    flops = 2 * asked.labels * d + asked.evaluated * 4 * m * d + products
+    draws = NORMAL * runs * (2 * V + m) * d + asked.evaluated_tokens
+    tokens = RUN * runs + draws + UNIT * (asked.evaluated * m + asked.labels)
+    if shape.decoders:
+        tokens += DECODED * runs * (V**3 + 4 * d**3 + 4 * V * d * (V + d))
+    return Amount(flops, tokens)
+
+
+def _grouped_steps(shape: Shape, asked: Work) -> Amount:
+    """Further steps that read weighted tokens: forward and back."""
+    V, d, m = shape.V, shape.d, shape.m
+    tokens, update = asked.grouped * V, 6 * V * d * (m or d)
+    of_token = 3 * flops_of_logits(shape) + flops_of_values(shape)
+    return Amount(
+        tokens * of_token + asked.grouped * update,
+        tokens * (EXPONENTIAL * 6 * V + UNIT * 3 * m),
+    )
+
+
+def trains_rows(shape: Shape) -> bool:
+    """Whether further steps train the rows of Z_in."""
+    return "Z_in" in TRAINS[shape.trains]
+
+
+def flops_of_logits(shape: Shape) -> int:
+    """Of one sample: the features of an MLP, and the answers."""
+    return 2 * shape.V * shape.d + 4 * shape.m * shape.d
+
+
+def flops_of_values(shape: Shape) -> int:
+    """Of one sample, to train the rows of Z_in."""
+    return 2 * shape.V * shape.d if trains_rows(shape) else 0
+
+
+def softmax(shape: Shape, samples: int, steps: int) -> Amount:
+    """The exact softmax of samples in some of the steps 2 and 3.
+
+    That of all pairs of a pool is formed twice, once for the way back.
+    """
+    flops = steps * samples * 4 * (shape.V + shape.m) * shape.d
+    return Amount(flops, EXPONENTIAL * steps * samples * shape.V)
+
+
+def softmax_bounds(shape: Shape, asked: Work) -> Amount:
+    """`error_bounds.softmax_errors`: some dozen products of the smaller matrices."""
+    V, d = shape.V, shape.d
+    side = min(V, d)
+    outer = 2 * (max(V, d) + (shape.m or max(V, d)))
+    return Amount(asked.runs * side**2 * (22 * side + outer))
+
+
+@lru_cache(256)
+def peak_bytes(shape: Shape) -> int:
+    """Estimated peak memory of a run: tables, and what a tile of samples has at once.
+
+    Compilers reserve less, by up to eight times.
+    """
+    source = cost_named(shape.trained_by.source)
+    V, d, m, p, tile = shape.V, shape.d, shape.m, shape.m or shape.d, source.rows(shape)
+    floats = 10 * V * d + 4 * V * p + 2 * m * d + 6 * d * p + tile * 4 * (V + d + m)
+    floats += source.floats(shape)
+    # on the host too, and those of the batch that waits
+    floats += 4 * V * d * len(shape.given_tables)
+    if shape.diagnose:
+        floats += 4 * V * d
+        if m:
+            floats += 4 * V * p + 2 * d * p + 2 * m * d
+    if shape.decoders:  # what the program returns, and float64 on the host
+        floats += 5 * V * d + 10 * V * V + 20 * d * d
+    if shape.optimizer:
+        floats += _floats_of_any_descent(shape, tile) + source.floats_of_descent(shape)
+    return 4 * floats
+
+
+def _floats_of_any_descent(shape: Shape, tile: int) -> int:
+    """Parameters, gradient and two moments; tables of the vocabulary; the way back."""
+    V, d, m, p = shape.V, shape.d, shape.m, shape.m or shape.d
+    trained, way_back = d * p + d * d, tile * (4 * V + 2 * d)
+    if trains_rows(shape):
+        trained += 2 * V * d
+        way_back *= 2
+    if "W_in" in TRAINS[shape.trains]:
+        trained += m * d
+    return 5 * trained + 6 * V * (d + shape.pool) + way_back
+
+
+def whole(n: int, size: int) -> int:
+    """n rounded up to a multiple of `size`."""
+    return -(-n // size) * size

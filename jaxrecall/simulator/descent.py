@@ -1,0 +1,229 @@
+"""Further steps by an optimiser of optax, after the recipe or in place of it.
+
+They are ours, not the paper's. The model is recorded now and then. Where attention is
+locked, weighted tokens stand for the samples if a bound allows it, which is computed
+from the attention logits and the parameters of that step. `model/reference/descent.py`
+trains the plain model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+from jaxtyping import PyTree
+
+from ..model.point import MAX_STEPS, TRAINS, first_step, recorded_steps
+from .arrays import f32, i32, longest, norm
+from .gradient import Parameters, State, at_parameters, moved, over_tokens
+from .locked import may_group, unread
+from .measurements import Raw, at_step
+from .world import Trained, World, stream_of_step
+
+MAX_RECORDED = len(recorded_steps("zero", MAX_STEPS))
+
+
+class Descent(NamedTuple):
+    """Where a descent is."""
+
+    params: Parameters
+    memory: PyTree
+    """What the optimiser remembers."""
+    n_read: Array
+    """In how many steps samples were read, and not weighted tokens."""
+
+
+GradientAt = Callable[[Parameters, Array], tuple[Parameters, Array]]
+"""(parameters, step) -> the gradient, and 1 (int32) if the samples of the step were
+read, or 0.
+"""
+
+
+def descend(world: World, model: Trained) -> Raw:
+    """Raw metrics at every recorded step, each with a leading axis MAX_RECORDED.
+
+    `model` is where the descent starts: after the recipe, or zero.
+    """
+    first = first_step(world.shape.start)
+    candidates = jnp.array(recorded_steps(world.shape.start, MAX_STEPS), i32)
+    fixed_w = model.learned().w
+    params = start(world, model)
+    rates = {name: rate_of(world, name) for name in params}
+    optimizer = world.law("optimizer").descent(rates, world.run.steps - first)
+    gradient_at = gradient_function(world.source.prepare_descent(world), fixed_w)
+
+    def one(step: Array, now: Descent) -> Descent:
+        slope, read = gradient_at(now.params, step)
+        slope = zero_attention_if_rounding(world, now.params, slope)
+        with jax.numpy_dtype_promotion("standard"):  # optax mixes types
+            moves, memory = optimizer.update(slope, now.memory, now.params)
+        params = {name: now.params[name] + move for name, move in moves.items()}
+        return Descent(params, memory, now.n_read + read)
+
+    def measured(now: Descent, step: Array) -> Raw:
+        last = stream_of_step(world, jnp.maximum(step - 1, 0))
+        w = attention_of(world, now.params, fixed_w)
+        here = moved(world, now.params)
+        raw = at_step(here, now.params, w, model, last)
+        return raw | {"n_read": now.n_read}
+
+    def until_recorded(
+        c: Array, carry: tuple[Array, Descent, Raw]
+    ) -> tuple[Array, Descent, Raw]:
+        done, now, records = carry
+        target = jnp.minimum(candidates[c], world.run.steps)
+        now = lax.fori_loop(done, target, one, now)
+        new = measured(now, target)
+        records = jax.tree.map(lambda all, one: all.at[c].set(one), records, new)
+        return target, now, records
+
+    begin = Descent(params, optimizer.init(params), i32(0))
+    shapes = jax.eval_shape(measured, begin, i32(first))
+    records = jax.tree.map(
+        lambda a: jnp.zeros((MAX_RECORDED, *a.shape), a.dtype), shapes
+    )
+    n_recorded = jnp.sum((candidates < world.run.steps).astype(i32), dtype=i32) + 1
+    carry = i32(first), begin, records
+    return lax.fori_loop(0, n_recorded, until_recorded, carry)[2]
+
+
+def gradient_function(world: World, fixed_w: Array) -> GradientAt:
+    """The gradient of a step, from weighted tokens where attention is locked.
+
+    Elsewhere, and in programs that do not group samples, it is from the samples.
+    """
+    source = world.source
+    first_parts = source.parts_of_step(world, i32(0)) if world.shape.groups else None
+
+    def gradient_at(params: Parameters, step: Array) -> tuple[Parameters, Array]:
+        w = attention_of(world, params, fixed_w)
+        here = moved(world, params)
+        state = at_parameters(here, params["V_mat"], w)
+
+        def by_sample(world: World = here) -> Parameters:
+            return gradient_of_samples(world, state, params, step)
+
+        def by_token() -> Parameters:
+            new = jnp.bool_(world.shape.batched) | world.run.fresh_batches
+            parts = lax.cond(
+                new, lambda: source.parts_of_step(world, step), lambda: first_parts
+            )
+            found = over_tokens(here, state, wanted_of(params), parts)
+            return of_parameters(world, found, params)
+
+        if first_parts is None:
+            return by_sample(), i32(1)
+        if source.weighted_tokens:
+            return by_token(), i32(0)
+        assert state.scores
+        grouped = may_group(here, params, w, state.scores)
+        number = "batch" if world.shape.batched else "N"
+        if_read = unread(here, grouped, number)
+        found = lax.cond(grouped, by_token, lambda: by_sample(if_read))
+        return found, (~grouped).astype(i32)
+
+    return gradient_at
+
+
+def gradient_of_samples(
+    world: World, state: State, params: Parameters, step: Array
+) -> Parameters:
+    """The gradient of the mean loss of the samples of a step, by parameter."""
+    found = world.source.gradient_of_step(world, state, wanted_of(params), step)
+    if "w" in found:
+        # a lone token has all the attention: no optimiser scales rounding up
+        found["w"] = jnp.where(world.run.L > 1, found["w"], f32(0))
+    return of_parameters(world, found, params)
+
+
+ALL_ROUNDING = 2.0**-20
+"""A gradient of attention below this part of its largest
+terms is rounding in float32: 16 times the unit roundoff.
+"""
+
+
+def zero_attention_if_rounding(
+    world: World, params: Parameters, slope: Parameters
+) -> Parameters:
+    """The gradient, but zero for untrained attention whose gradient is rounding.
+
+    It is rounding where all tokens of each sample are equal. Then w stays 0, and no
+    optimiser scales rounding up.
+
+    The gradient of w is a mean of b^T (v - h) k, and that of V_mat one of q phi^T with
+    b = V_mat^T q. So the first is summed from terms of up to |V_mat| |grad V_mat| |k|
+    |v| / |phi|, where |v| and |phi| are about the same.
+    """
+    name = "w" if "w" in params else "W_KQ"
+    if name not in params:
+        return slope
+    e = moved(world, params).e
+    square = jnp.sum(params["V_mat"] ** 2) * jnp.sum(slope["V_mat"] ** 2)
+    size = jnp.sqrt(square) * (longest(e.Z_in) + norm(e.z_trig))
+    if name == "W_KQ":
+        size = size * norm(e.z_eos)
+    is_rounding = jnp.max(jnp.abs(slope[name])) <= f32(ALL_ROUNDING) * size
+    untrained = jnp.all(params[name] == 0) & is_rounding
+    return slope | {name: jnp.where(untrained, f32(0), slope[name])}
+
+
+def wanted_of(params: Parameters) -> list[str]:
+    """Names of the gradients to compute: w for W_KQ."""
+    return ["w" if name == "W_KQ" else name for name in params]
+
+
+def of_parameters(world: World, found: Parameters, params: Parameters) -> Parameters:
+    """The gradient by parameter; that by W_KQ is g z_eos^T, with g that by w."""
+    slopes = {}
+    for name in params:
+        if name == "W_KQ":
+            slopes[name] = found["w"][:, None] * query(world)[None]
+        else:
+            slopes[name] = found[name]
+    return slopes
+
+
+def start(world: World, model: Trained) -> Parameters:
+    """The parameters at the first further step, at their true scale."""
+    _, w, V_mat = model.learned()
+    z = query(world)
+    params = {"V_mat": V_mat}
+    if world.shape.trains != "V":
+        if world.law("optimizer").attention == "vector":
+            params["w"] = w
+        else:
+            params["W_KQ"] = w[:, None] * (z / jnp.sum(z * z))[None]
+    for name in TRAINS[world.shape.trains]:
+        params[name] = getattr(world.e, name)
+    return params
+
+
+def query(world: World) -> Array:
+    """z_eos (d,) as W_KQ (d, d) meets it, or its length alone, which W_KQ (d, 1) meets.
+
+    The latter is in the basis that starts with z_eos.
+    """
+    z_eos = world.e.z_eos
+    if world.law("optimizer").attention == "column":
+        return norm(z_eos)[None]
+    return z_eos
+
+
+def rate_of(world: World, name: str) -> Array:
+    """The learning rate of a parameter.
+
+    A step of W_KQ along g z_eos^T moves w by |z_eos|^2 g.
+    """
+    if name == "w":
+        return world.run.lr_attention * jnp.sum(world.e.z_eos * world.e.z_eos)
+    return world.run.lr_attention if name == "W_KQ" else world.run.lr
+
+
+def attention_of(world: World, params: Parameters, fixed_w: Array) -> Array:
+    """w = W_KQ z_eos, `fixed_w` where it is not trained."""
+    if "W_KQ" in params:
+        return params["W_KQ"] @ query(world)
+    return params.get("w", fixed_w)

@@ -1,0 +1,63 @@
+"""Bounds on the error of p = 1/V in place of the softmax over labels. They are ours.
+
+In step 1 p = 1/V exactly, as V_mat is 0. In step 2, and in step 3 where attention is
+open, it is an approximation: the logits of V1, of order eta / (L V), are small. So no
+sample needs V logits.
+"""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+from jax import Array, lax
+
+from .arrays import f32, gather
+from .world import World, centred, token_shares
+
+
+def softmax_errors(
+    world: World, G1: Array, A: Array, phi2_step2: Array, phi2_step3: Array
+) -> tuple[Array, Array]:
+    """Bounds on |A^T (p - 1/V)| in step 2 and |T^T (p - 1/V)| in step 3.
+
+    They are means over samples, relative to the r.m.s. norm of A[y], of T[y]. A (V, p)
+    is Z_out G1, T (V, d) is Z_out, both centred; phi2 is the mean of |phi|^2 over
+    samples. The r.m.s. is that of labels y with the probabilities of their tokens. With
+    x the centred logits eta A phi, |x| <= B = eta max|A_u| |phi|: each p_u is within
+    B^2 / V of (1 + x_u) / V, and the linear part moves A^T p by eta / V A^T A phi, T^T
+    p by eta / V T^T A phi. By Cauchy and Schwarz, the rest moves A^T p by at most B^2
+    times the r.m.s. norm over equally likely labels; the factor 2 allows for unequal
+    ones.
+    """
+    V, eta, T = world.run.V.astype(f32), world.run.eta, centred(world, world.e.Z_out)
+    # the same eigenvalues but for zeros, from the smaller side
+    if world.shape.V < world.shape.d:
+        AA = A @ A.T
+        op_AA, op_TA = radius_bound(AA), jnp.sqrt(radius_bound(T @ T.T @ AA))
+    else:
+        # GG gram has the eigenvalues of A^T A, and gram GG gram is T^T A (T^T A)^T
+        gram, GG = T.T @ T, G1 @ G1.T
+        op_AA = radius_bound(GG @ gram)
+        op_TA = jnp.sqrt(radius_bound(gram @ GG @ gram))
+    largest_A2 = jnp.max(jnp.sum(A * A, axis=1))
+
+    def error(op: Array, table: Array, phi2: Array) -> Array:
+        norms2 = gather(jnp.sum(table * table, axis=1), world.perm)
+        rms = jnp.sqrt(norms2 @ token_shares(world)[0])
+        return eta / V * op * jnp.sqrt(phi2) / rms + 2 * eta**2 * largest_A2 * phi2
+
+    return error(op_AA, A, phi2_step2), error(op_TA, T, phi2_step3)
+
+
+def radius_bound(M: Array) -> Array:
+    """An upper bound, |M^16|_F^(1/16), on the largest absolute eigenvalue of M (n, n).
+
+    |A^T A phi| is at most |phi| times the largest eigenvalue of A^T A, and |T^T A phi|
+    at most |phi| times the root of that of T^T A (T^T A)^T. X Y and Y X have the same
+    eigenvalues but for zeros, so products of the smaller matrices serve, though they
+    are not symmetric. No eigenvalue of M^16 is above its Frobenius norm.
+    """
+    scale = jnp.sqrt(jnp.sum(M * M))
+    # written out, all products but the first take ten times as long on a CPU (jax
+    # 0.10.2)
+    P = lax.fori_loop(0, 4, lambda _, P: P @ P, M / scale)
+    return scale * jnp.sum(P * P) ** f32(1 / 32)

@@ -1,0 +1,51 @@
+"""The loss of samples and of test sequences: mean cross-entropy in nats."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from ..model import keys
+from ..model.point import BLOCK
+from .arrays import f32, i32, whole
+from .forward import features, is_label
+from .gradient import mapped, output_maps
+from .loops import over_vocabulary, repeat
+from .sources.source import Reader, labels
+from .world import World, values
+
+
+def mean_loss(
+    world: World, read: Reader, V_mat: Array, which: Array, key: Array, n: Array
+) -> Array:
+    """The loss of the n sequences of set `which`, in the stream `key`."""
+
+    def block(c: Array, total: Array) -> Array:
+        blocks = keys.blocks(key, c, 1)
+        x, seen = read.attended(which, blocks)
+        y = labels(world, which, blocks, x)
+        losses = cross_entropy(world, V_mat, features(world, seen.h)[0], y)
+        real = c * BLOCK + jnp.arange(BLOCK, dtype=i32) < n
+        return total + jnp.sum(jnp.where(real, losses, f32(0)))
+
+    return repeat(world, 0, whole(n, BLOCK), block, f32(0)) / n.astype(f32)
+
+
+def losses_of_tokens(world: World, V_mat: Array, weights: Array) -> Array:
+    """The losses (n,) of tokens with all the attention, weighted (n, V)."""
+
+    def rows(v: Array, real: Array, total: Array) -> Array:
+        phi, _ = features(world, values(world).at[v].get(mode="clip"))
+        losses = cross_entropy(world, V_mat, phi, world.perm.at[v].get(mode="clip"))
+        weighted = weights.at[:, v].get(mode="clip") * losses[None]
+        return total + jnp.sum(jnp.where(real, weighted, f32(0)), axis=1)
+
+    return over_vocabulary(world, rows, jnp.zeros(len(weights), f32))
+
+
+def cross_entropy(world: World, V_mat: Array, phi: Array, y: Array) -> Array:
+    """(n,): -log p_y of features phi (n, p) with labels y (n,)."""
+    logits = mapped(output_maps(world, V_mat), phi)
+    own = jnp.sum(jnp.where(is_label(world, y), logits, f32(0)), axis=1)
+    return jax.nn.logsumexp(logits + world.no_label[None], axis=1) - own

@@ -1,0 +1,116 @@
+"""What a program returns of a run: counts, sums, losses and norms.
+
+`rows.finish` makes columns of them on the host.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import jax.numpy as jnp
+from jax import Array, lax
+from jaxtyping import PyTree
+
+from ..errors import UsageError
+from ..model.columns import Drawn
+from . import metrics
+from .arrays import f32, norm, unless_zero
+from .gradient import Parameters
+from .score_noise import covariances, over_redraws
+from .world import Trained, World
+
+Raw = dict[str, PyTree]
+"""What a program returns of a run: columns and what they follow from."""
+
+
+def after_recipe(world: World, model: Trained) -> Raw:
+    """Raw metrics of the model after the recipe, and the bounds on its error."""
+    raw: Raw = metrics.measure(world, model)
+    errors = model.errors
+    if world.shape.diagnose:
+        mean_w, error = model.w, f32(0)
+        if world.shape.m:
+            mean_w, error = over_redraws(world)
+        raw["noise"] = covariances(world, model.w, mean_w)
+        errors = errors and (jnp.maximum(errors[0], error), errors[1])
+    if world.shape.decoders:
+        e = world.e
+        raw["decoded"] = {
+            "perm": world.perm,
+            "G1": model.V1,
+            "Z_in": e.Z_in,
+            "Z_out": e.Z_out,
+            "z_trig": e.z_trig,
+        }
+    raw["own"] = own_columns(world, model)
+    return raw | {"errors": errors, "locked": model.locked}
+
+
+def at_step(
+    world: World, params: Parameters, w: Array, first: Trained, last: Array
+) -> Raw:
+    """Raw metrics, losses and norms of a model at a recorded further step.
+
+    `params` and w are at their true scale, and the embeddings of the world are those
+    that were trained. `first` is the model at the start of the descent, `last` the
+    stream of the last samples.
+    """
+    draws = metrics.draw_check(world)
+    batches = jnp.broadcast_to(last, (3, 2))
+    world = replace(world, run=replace(world.run, batches=batches))
+    V_mat = params["V_mat"]
+    model = Trained(first.V1, w, V_mat, first.V1_scale, f32(1), f32(1))
+    raw = metrics.measure(world, model)
+    loss, test_loss = world.source.losses(world, V_mat, w)
+    numbers = (loss, test_loss, *params.values())
+    finite = jnp.stack([jnp.all(jnp.isfinite(a)) for a in numbers])
+    return raw | {
+        "loss": loss,
+        "test_loss": test_loss,
+        "norms": norms(world, params, w),
+        "own": own_columns(world, model),
+        "finite": raw["finite"] & jnp.all(finite),
+        "draw_check": draws,
+    }
+
+
+KINDS = {"int64": jnp.integer, "bool": jnp.bool_}
+"""What a column of the user's own may be, if not a float."""
+
+
+def own_columns(world: World, model: Trained) -> dict[str, Array]:
+    """The columns of the user's own."""
+    e, learned = world.e, model.learned()
+    draws = Drawn(e.Z_in, e.Z_out, e.z_trig, e.z_eos, e.W_in, world.perm)
+    found = {}
+    for column in world.shape.columns:
+        value = jnp.asarray(column.fn(draws, learned))
+        kind, _ = column.declared
+        fits = jnp.issubdtype(value.dtype, KINDS.get(kind, jnp.floating))
+        if value.shape or not fits:
+            raise UsageError(
+                f"columns.{column.name}: {column.path} returned {value.dtype}"
+                f" {value.shape}; allowed: one {kind}"
+            )
+        found[column.name] = value
+    return found
+
+
+def norms(world: World, params: Parameters, w: Array) -> Array:
+    """(6,): the columns `rows.NORMS`, of V_mat and W_KQ, and of rows of Z_in, Z_out."""
+    e, V = world.e, world.run.V.astype(f32)
+
+    def of_rows(Z: Array) -> tuple[Array, Array]:
+        square = jnp.sum(Z * Z, axis=1)
+        unit = Z * lax.rsqrt(unless_zero(square))[:, None]
+        gram = unit.T @ unit
+        overlap = jnp.maximum(jnp.sum(gram * gram) - V, 0) / (V * (V - 1))
+        return jnp.sqrt(jnp.sum(square) / V), jnp.sqrt(overlap)
+
+    W_norm = jnp.sqrt(jnp.sum(w * w) / jnp.sum(e.z_eos * e.z_eos))
+    if "W_KQ" in params:
+        W_norm = norm(params["W_KQ"])
+    norm_in, overlap_in = of_rows(e.Z_in)
+    norm_out, overlap_out = of_rows(e.Z_out)
+    V_norm = norm(params["V_mat"])
+    return jnp.stack([V_norm, W_norm, norm_in, norm_out, overlap_in, overlap_out])

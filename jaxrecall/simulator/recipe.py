@@ -1,0 +1,113 @@
+"""The recipe: three gradient steps, from whatever source a run has its samples.
+
+`model/functional.py` has the same three lines over any loss. The rates are left out, so
+that no number is as small as eta or as large as gamma:
+
+    G1    = -grad_V at (0, 0)                                V1 = eta G1
+    w_hat = -|z_eos|^2 grad_w at (V1, 0), over eta           w  = gamma eta w_hat
+    G2    = -grad_V at (V1, w)                               V2 = eta G1 + gamma2 G2
+
+Forms that take even predictions, p = 1/V, bound their own error, and take step 3 from
+weighted tokens where attention is locked.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jax import Array, lax
+
+from .arrays import f32
+from .error_bounds import softmax_errors
+from .forward import attention_scores, zero_if_rounding
+from .gradient import Gradient, State
+from .locked import is_locked, memory_gradient, unread
+from .world import Trained, World, centred, zeros_dp
+
+
+class FirstSteps(NamedTuple):
+    """What steps 1 and 2 give."""
+
+    G1: Array
+    A: Array
+    """(V, p) Z_out G1, centred."""
+    w_hat: Array
+    phi2: Array | None
+    """The mean of |phi|^2 in step 2, or a bound on it; None with exact predictions."""
+
+
+def recipe(world: World) -> Trained:
+    """The model after the three steps."""
+    first = first_steps(world)
+    if world.shape.trained_by.exact:
+        step3 = world.source.gradient(world, state_of_step3(world, first), "V_mat", 2)
+        return trained(world, first, step3.value)
+    locked = is_locked(world, first.w_hat)
+    step3 = step3_of_even_predictions(world, first, locked)
+    errors = softmax_errors(world, first.G1, first.A, first.phi2, step3.phi2)
+    return trained(world, first, step3.value, errors, locked)
+
+
+def first_steps(world: World) -> FirstSteps:
+    """Steps 1 and 2 alone. At V_mat = 0 predictions are even in any form."""
+    e, source, even = world.e, world.source, not world.shape.trained_by.exact
+    step1 = source.gradient(world, State(zeros_dp(world), even=True), "V_mat", 0)
+    G1 = -step1.value
+    step2 = source.gradient(world, State(G1, world.run.eta, even=even), "w", 1)
+    w_hat = -jnp.sum(e.z_eos * e.z_eos) * step2.value
+    w_hat = jnp.where(world.run.L > 1, w_hat, f32(0))  # a lone token has all attention
+    A = centred(world, e.Z_out @ G1)
+    phi2 = step2.phi2
+    if even and phi2 is None:
+        phi2 = step1.phi2
+    return FirstSteps(G1, A, zero_if_rounding(world, w_hat, A), phi2)
+
+
+def state_of_step3(world: World, first: FirstSteps) -> State:
+    scores = attention_scores(world, first.w_hat, world.run.attention_rate)
+    even = not world.shape.trained_by.exact
+    return State(first.G1, world.run.eta, scores, even=even)
+
+
+def step3_of_even_predictions(
+    world: World, first: FirstSteps, locked: Array
+) -> Gradient:
+    """The gradient by V_mat, from weighted tokens with their softmax if locked."""
+
+    def from_tokens() -> Gradient:
+        return Gradient(memory_gradient(world, first.A), f32(0))
+
+    def from_samples() -> Gradient:
+        here = unread(world, locked, "N")
+        return world.source.gradient(here, state_of_step3(world, first), "V_mat", 2)
+
+    return lax.cond(locked, from_tokens, from_samples)
+
+
+def trained(
+    world: World,
+    first: FirstSteps,
+    step3: Array,
+    errors: tuple[Array, Array] | None = None,
+    locked: Array | None = None,
+) -> Trained:
+    """The model after three steps, from the gradient by V_mat in the third."""
+    run = world.run
+    return Trained(
+        V1=first.G1,
+        w=first.w_hat,
+        V2=run.step1_weight * first.G1 - run.step3_weight * step3,
+        V1_scale=run.eta,
+        w_scale=run.attention_rate,
+        V2_scale=run.scale,
+        errors=errors,
+        locked=locked,
+    )
+
+
+def untrained(world: World) -> Trained:
+    """V_mat = 0 and w = 0."""
+    nothing, one = zeros_dp(world), f32(1)
+    w = jnp.zeros(world.shape.d, f32)
+    return Trained(nothing, w, nothing, one, one, one)

@@ -1,0 +1,150 @@
+"""The metric columns of rows, made on the host of what a program returns.
+
+Ratios are float64.
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import combinations
+
+import jax
+import numpy as np
+
+from ..model.columns import (
+    ATTENTION_COLUMNS,
+    COLUMNS,
+    EXTRA_COLUMNS,
+    NOISES,
+    TRACE_COLUMNS,
+    Row,
+)
+from ..model.laws.tokens import Uniform, n_frequent, n_rare
+from ..model.point import Point
+from ..model.reference.decoders import decoder_columns
+from .forms import Form
+from .measurements import Raw
+
+NORMS = ("V_norm", "W_norm", "Z_in_norm", "Z_out_norm", "Z_in_overlap", "Z_out_overlap")
+"""Columns of `measurements.norms`, in order."""
+
+
+def finish(raw: Raw, point: Point, form: Form) -> list[Row] | None:
+    """The metric columns of each row of a run, in order of step.
+
+    None stands for a run that the error bound of its form rejects.
+    """
+    if not form.accepts(raw["errors"]):
+        return None
+    label = form.label(point, raw["locked"])
+    if point.trains_on:
+        trained = point.start != "zero" or point.is_memory
+        return _trace(raw["trace"], point, f"{label}, " if trained else "")
+    scale = point.gamma * point.eta * float(raw["w_scale"])
+    row = dict.fromkeys((*EXTRA_COLUMNS, *TRACE_COLUMNS)) | _measured(raw, point, scale)
+    if point.diagnose:
+        row |= noise_columns(raw["noise"], float(raw["trigger"]) if scale else 0.0)
+    if point.decoders:
+        row |= decoder_columns(point, **raw["decoded"])
+    row = _judged(row, bool(raw["finite"]), scale, point)
+    return [row | _named(raw, point.steps, label)]
+
+
+def noise_columns(covariances: np.ndarray, trigger: float) -> dict[str, float | None]:
+    """The noise columns, null where the trigger's score is 0.
+
+    `covariances` (4, 4) are those of the scores of the parts of w.
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        relative = np.asarray(covariances, np.float64) / np.float64(trigger) ** 2
+    found = {}
+    for i, name in enumerate(NOISES):
+        found[f"noise_{name}"] = float(relative[i, i] ** 0.5)
+    for i, j in combinations(range(len(NOISES)), 2):
+        found[f"cov_{NOISES[i]}_{NOISES[j]}"] = float(relative[i, j])
+    if not np.isfinite(relative).all():
+        return dict.fromkeys(found)
+    return found
+
+
+def _trace(raw: Raw, point: Point, trained: str) -> list[Row]:
+    """A row for each recorded step; `trained` is what comes before in the form.
+
+    Every array of `raw` has the axis of steps first, and w at its true scale.
+    """
+    rows = []
+    for i, step in enumerate(point.recorded_steps):
+        now = jax.tree.map(lambda values, i=i: values[i], raw)
+        scale = float(now["w_scale"])
+        row: Row = dict.fromkeys(EXTRA_COLUMNS) | _measured(now, point, scale)
+        row |= zip(NORMS, now["norms"].tolist(), strict=True)
+        # step 1 of the recipe is over when a trace begins
+        n_step1 = int(raw["n_step1"][0])
+        row["step1_memory_accuracy"] = n_step1 / point.V
+        if point.start == "zero":
+            row["step1_memory_accuracy"] = None
+        finite = all(math.isfinite(row[name]) for name in TRACE_COLUMNS)
+        row = _judged(row, finite and bool(now["finite"]), scale, point)
+        grouped = step > point.recorded_steps[0] and not now["n_read"]
+        form = f"{trained}locked descent" if grouped else f"{trained}descent"
+        rows.append(row | _named(now, step, form))
+    return rows
+
+
+def _measured(raw: Raw, point: Point, scale: float) -> Row:
+    """What every row has: numbers under the names of their columns, and ratios.
+
+    `scale` is that of w.
+    """
+    row: Row = {}
+    for name, (kind, *_) in COLUMNS.items():
+        if name in raw:
+            row[name] = int(raw[name]) if kind == "int64" else float(raw[name])
+    n_test, trigger, std = point.n_test, float(raw["trigger"]), float(raw["score_std"])
+    row["accuracy"] = row["n_correct"] / n_test
+    row["memory_accuracy"] = row["recalled"] / point.V
+    row["step1_memory_accuracy"] = int(raw["n_step1"]) / point.V
+    row["train_accuracy"] = int(raw["n_train_correct"]) / min(point.N, n_test)
+    row["attention_mass"] = float(raw["mass"]) / n_test
+    row["attention_top1"] = int(raw["n_top1"]) / n_test
+    row["trigger_score"] = scale * trigger
+    row["score_std"] = scale * std
+    row["snr"] = trigger / std if std > 0 else None
+    row["test_margin"] = float(raw["margin"]) / n_test
+    row["status"] = "ok"
+    row |= _by_frequency(raw, point)
+    for name, array in raw["own"].items():
+        value = array.item()
+        row[name] = value if math.isfinite(value) else None
+    return row
+
+
+def _by_frequency(raw: Raw, point: Point) -> Row:
+    """The columns of rare and of frequent tokens, null where tokens are uniform."""
+    if point.token_laws[0] == Uniform():
+        names = "rare_memory_accuracy", "frequent_memory_accuracy", "recalled_top"
+        return dict.fromkeys(names)
+    rare, frequent = raw["n_by_frequency"]
+    return {
+        "rare_memory_accuracy": int(rare) / n_rare(point.V),
+        "frequent_memory_accuracy": int(frequent) / n_frequent(point.V),
+    }
+
+
+def _judged(row: Row, finite: bool, scale: float, point: Point) -> Row:
+    """The row with its status, and null for metrics that mean nothing.
+
+    All are null if a number overflowed, those of a direction if w = 0, and those of
+    attention at L = 1.
+    """
+    if not finite or not math.isfinite(scale):
+        return dict.fromkeys(row) | {"status": "nonfinite"}
+    if point.L == 1:
+        return row | dict.fromkeys(ATTENTION_COLUMNS)
+    if scale == 0:
+        return row | {"snr": None, "trigger_cosine": None, "status": "degenerate"}
+    return row
+
+
+def _named(raw: Raw, step: int, label: str) -> Row:
+    return {"form": label, "draw_check": int(raw["draw_check"]), "step": step}

@@ -1,0 +1,76 @@
+"""What the noise of the scores is made of: parts of w, and how their scores vary."""
+
+from __future__ import annotations
+
+import equinox as eqx
+import jax.numpy as jnp
+from jax import Array, lax
+
+from ..model import task
+from ..model.point import REDRAWS
+from .arrays import f32, norm, unless_zero
+from .error_bounds import softmax_errors
+from .recipe import first_steps
+from .world import World, centred
+
+
+def over_redraws(world: World) -> tuple[Array, Array]:
+    """The mean of w_hat over redraws of W_in, and the largest error bound of step 2.
+
+    Data and embeddings stay. Steps 1 and 2 have the form of the run itself; an exact
+    form has error 0.
+    """
+    run, shape = world.run, world.shape
+    size = shape.m, shape.d
+
+    def one(r: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
+        total, largest = carry
+        W_in = task.redrawn_first_layer(run.streams, r, run.d, run.m, size)
+        redrawn = eqx.tree_at(lambda w: w.e.W_in, world, W_in)
+        G1, A, w_hat, phi2 = first_steps(redrawn)
+        if phi2 is not None:
+            error, _ = softmax_errors(redrawn, G1, A, phi2, phi2)
+            largest = jnp.maximum(largest, error)
+        return total + w_hat, largest
+
+    start = jnp.zeros(shape.d, f32), f32(0)
+    total, largest = lax.fori_loop(0, REDRAWS, one, start)
+    return total / REDRAWS, largest
+
+
+def split(world: World, w: Array, mean_w: Array) -> Array:
+    """(4, d): w as the sum of its parts, in the order of NOISES.
+
+    The first is along z_trig. The second is along Sigma_c zbar, the covariance of the
+    rows of Z_in times their mean, less its part along z_trig; it is zero where Sigma_c
+    zbar has no direction of its own (orthogonal embeddings). What is left differs from
+    `mean_w`, the mean of w over redraws of W_in, by the third; the fourth is what is
+    left of that mean.
+    """
+    e, V = world.e, world.run.V.astype(f32)
+    rows = centred(world, e.Z_in)
+    zbar = jnp.sum(e.Z_in, axis=0) / V
+    trigger = e.z_trig / norm(e.z_trig)
+    drift = (rows @ zbar) @ rows / V
+    own = drift - (drift @ trigger) * trigger
+    rounding = norm(drift) + jnp.sum(rows * rows) * norm(zbar) / (V * V)
+    has_direction = norm(own) > 1e-5 * rounding
+    bias = jnp.where(has_direction, own / unless_zero(norm(own)), f32(0))
+
+    def rest(x: Array) -> Array:
+        return x - (x @ trigger) * trigger - (x @ bias) * bias
+
+    along_trigger, along_bias = (w @ trigger) * trigger, (w @ bias) * bias
+    common = rest(mean_w)
+    return jnp.stack([along_trigger, along_bias, rest(w) - common, common])
+
+
+def covariances(world: World, w_hat: Array, mean_w: Array) -> Array:
+    """(4, 4): covariances over the vocabulary of the scores of the parts of w.
+
+    w_hat is scaled to a largest entry of 1.
+    """
+    scale = unless_zero(jnp.max(jnp.abs(w_hat)))
+    parts = split(world, w_hat / scale, mean_w / scale)
+    scores = centred(world, world.e.Z_in) @ parts.T
+    return scores.T @ scores / world.run.V.astype(f32)

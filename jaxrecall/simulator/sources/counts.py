@@ -1,0 +1,203 @@
+"""Samples as counts of how often tokens meet, without an MLP and with even predictions.
+
+The sums are ours; `error_bounds` limits their error.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import jax.numpy as jnp
+from jax import Array, lax
+
+from ...model.keys import Blocks
+from ..arrays import (
+    f32,
+    gather,
+    i32,
+    scatter_add,
+    transposed_product,
+    with_padding_row,
+)
+from ..forward import Scores
+from ..gradient import Gradient, State
+from ..loops import add_tokens, over_positions, over_samples, repeat, sum_tokens
+from ..world import World, batch_of_step, centred, in_value, token_shares, values
+from .stream import Stream
+
+
+class Counts(Stream):
+    """Samples that the recipe knows by their counts; all else reads them as drawn."""
+
+    reads_values = False
+
+    def prepare(self, world: World) -> World:
+        """The world with the co-occurrences in the samples of steps 1 and 2."""
+
+        def batch(k: Array, counts: Array) -> Array:
+            return counts.at[k].set(co_occurrences(world, batch_of_step(world, k)))
+
+        nothing = jnp.zeros((2, world.shape.V, world.shape.V), i32)
+        n_batches = 1 + world.run.fresh_batches.astype(i32)
+        return replace(world, counts=repeat(world, 0, n_batches, batch, nothing))
+
+    def gradient(self, world: World, state: State, name: str, step: int) -> Gradient:
+        if state.scores is not None:
+            return step3(world, state.scores)
+        assert world.counts is not None
+        C = world.counts[step * world.run.fresh_batches.astype(i32)]
+        if name == "V_mat":
+            return step1(world, C)
+        return step2(world, centred(world, world.e.Z_out @ state.V_mat), C)
+
+
+SOURCE = Counts()
+
+
+def co_occurrences(world: World, key: Array) -> Array:
+    """(V, V) int32: how often token u occurs in samples whose informative token is x.
+
+    The informative one is itself counted.
+    """
+    run, V = world.run, world.shape.V
+
+    def tile(blocks: Blocks, real: Array, C: Array) -> Array:
+        row = world.tokens(blocks, 0) * V
+
+        def once(x: Array) -> tuple[Array, Array]:
+            return row + x, real.astype(i32)
+
+        return add_tokens(world, blocks, 0, run.L, once, C)
+
+    return over_samples(world, key, run.N, tile, jnp.zeros(V * V, i32)).reshape(V, V)
+
+
+def informative(world: World, C: Array) -> Array:
+    """(V,) float32: samples of each informative token, from the co-occurrences."""
+    return lax.div(jnp.sum(C, axis=1, dtype=i32), world.run.L).astype(f32)
+
+
+def step1(world: World, C: Array) -> Gradient:
+    """By V_mat under uniform attention.
+
+        G1 = 1/(N L) sum_x zc(pi x) (sum_u C[x, u] z_in(u) + n_x z_trig)^T
+
+    Here zc is z_out less its mean. It is exact, in another order.
+    """
+    run, e = world.run, world.e
+    table = gather(centred(world, e.Z_out), world.perm)
+    triggers = in_value(world) * informative(world, C)
+    sums = C.astype(f32) @ e.Z_in + triggers[:, None] * e.z_trig[None]
+    G1 = transposed_product(table, sums) / run.N.astype(f32) / run.L.astype(f32)
+    return Gradient(-G1)
+
+
+def step2(world: World, A: Array, C: Array) -> Gradient:
+    """By w under uniform attention, with A (V, d) the centred answers of V_mat.
+
+    b depends on the informative token alone, so sums over keys are sums over counts.
+    What is left for the samples is sum_i (b_i^T h_i) sum_j k_ij: B[x, u] = b_x^T
+    z_in(u) added up over a sample is L b_i^T h_i, and a token's key then enters as
+    often as S says. A sample is read twice, a number at a time.
+    """
+    run, e, t, V = world.run, world.e, in_value(world), world.shape.V
+    b = gather(A, world.perm)  # by informative token
+    B, to_trigger = b @ e.Z_in.T, b @ e.z_trig
+    n = informative(world, C)
+    weight = jnp.sum(C.astype(f32) * B, axis=0) + t * n * to_trigger
+    trigger = jnp.sum(n * (jnp.diagonal(B) + t * to_trigger))
+    table = B.reshape(-1)
+
+    def tile(blocks: Blocks, real: Array, S: Array) -> Array:
+        x0 = world.tokens(blocks, 0)
+        start = t * gather(to_trigger, x0)
+
+        def of_token(x: Array) -> Array:
+            return gather(table, x0 * V + x)
+
+        along = sum_tokens(world, blocks, 0, run.L, of_token, start)
+        along = jnp.where(real, along, f32(0))
+
+        def as_key(x: Array) -> tuple[Array, Array]:
+            return x, along
+
+        return S + add_tokens(world, blocks, 0, run.L, as_key, jnp.zeros(V, f32))
+
+    L = run.L.astype(f32)
+    S = over_samples(world, batch_of_step(world, 1), run.N, tile, jnp.zeros(V, f32)) / L
+    # z_trig is in the key sum of every sample once, wherever it is in the values
+    of_trigger = trigger - jnp.sum(S) / L
+    keys_sum = (weight - S) @ e.Z_in + of_trigger * e.z_trig
+    return Gradient(-keys_sum / run.N.astype(f32) / L, mean_square_bound(world))
+
+
+def mean_square_bound(world: World) -> Array:
+    """A bound on the mean of |h|^2 over N samples under uniform attention.
+
+    It is the expectation plus six standard deviations. h is a constant and the sum of L
+    independent rows of Z_in over L, the informative one and L - 1 of noise, each less
+    its mean. So |h|^2 is a sum of a linear and a quadratic part: with cov the sum of
+    the rows' covariances, they have variances of 4 mean^T cov mean, and of 2 |cov|^2
+    and the sum of the rows' mean |row|^4 at most.
+    """
+    e, L, N = world.e, world.run.L.astype(f32), world.run.N.astype(f32)
+    mean, cov, fourth = in_value(world) / L * e.z_trig, f32(0), f32(0)
+    for p, times in zip(token_shares(world), (1 / L, 1 - 1 / L), strict=True):
+        mean_row = p @ e.Z_in
+        rows = e.Z_in - mean_row[None]
+        mean = mean + times * mean_row
+        cov = cov + times / L * transposed_product(rows, p[:, None] * rows)
+        fourth = fourth + times / L**3 * (p @ jnp.sum(rows * rows, axis=1) ** 2)
+    # with orthogonal rows it is zero, and rounding may be negative
+    linear = jnp.maximum(4 * mean @ cov @ mean, f32(0))
+    quadratic = 2 * jnp.sum(cov * cov) + fourth
+    deviation = (jnp.sqrt(linear) + jnp.sqrt(quadratic)) / jnp.sqrt(N)
+    return mean @ mean + jnp.trace(cov) + 6 * deviation
+
+
+def step3(world: World, scores: Scores) -> Gradient:
+    """By V_mat under learned attention, from what informative tokens pay to others.
+
+        G2 = 1/N sum_x zc(pi x) (sum_u W[x, u] z_in(u) + W_x z_trig)^T
+
+    W[x, u] adds up the attention that samples with the informative token x pay to
+    tokens u, W_x to the informative one. By convexity |h|^2 is at most the mean of
+    |v|^2 under the attention.
+    """
+    run, e, V = world.run, world.e, world.shape.V
+    token = with_padding_row(scores.token, -math.inf)
+
+    def tile(
+        blocks: Blocks, real: Array, carry: tuple[Array, Array]
+    ) -> tuple[Array, Array]:
+        W, own = carry
+        x0 = world.tokens(blocks, 0)
+        first = gather(token, x0) + scores.trigger
+
+        def normaliser(x: Array, sums: tuple[Array, Array]) -> tuple[Array, Array]:
+            top, total = sums
+            score = gather(token, x)
+            new = jnp.maximum(top, jnp.max(score, axis=0))
+            weights = jnp.sum(jnp.exp(score - new[None]), axis=0)
+            return new, total * jnp.exp(top - new) + weights
+
+        start = first, jnp.ones_like(first)
+        top, total = over_positions(world, blocks, 1, normaliser, start)
+        scale = jnp.where(real, 1 / total, f32(0))
+
+        def attention(x: Array) -> tuple[Array, Array]:
+            return x0 * V + x, jnp.exp(gather(token, x) - top) * scale
+
+        W = add_tokens(world, blocks, 1, run.L, attention, W)
+        return W, scatter_add(own, x0, jnp.exp(first - top) * scale)
+
+    zero = jnp.zeros(V * V, f32), jnp.zeros(V, f32)
+    W, own = over_samples(world, batch_of_step(world, 2), run.N, tile, zero)
+    W, N = W.reshape(V, V), run.N.astype(f32)
+    v = values(world)
+    sums = W @ e.Z_in + own[:, None] * v
+    of_noise = jnp.sum(W @ jnp.sum(e.Z_in * e.Z_in, axis=1))
+    h2 = of_noise + own @ jnp.sum(v * v, axis=1)
+    table = gather(centred(world, e.Z_out), world.perm)
+    return Gradient(-transposed_product(table, sums) / N, h2 / N)

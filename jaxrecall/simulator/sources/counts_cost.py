@@ -1,0 +1,20 @@
+"""What samples cost as counts of how often tokens meet."""
+
+from __future__ import annotations
+
+from ..cost import EXPONENTIAL, Amount, SourceCost, Work, softmax_bounds
+from ..shape import Shape
+
+
+class CountsCost(SourceCost):
+    def recipe(self, shape: Shape, asked: Work) -> Amount:
+        V, d, runs = shape.V, shape.d, asked.runs
+        tables = Amount(runs * 8 * V * d * (V + d), runs * V**2)
+        draws = Amount(0, (11 + 2 * EXPONENTIAL) * asked.tokens)
+        return tables + draws + softmax_bounds(shape, asked)
+
+    def floats(self, shape: Shape) -> int:
+        return 4 * shape.V * shape.d + 6 * shape.V * shape.V
+
+
+COST = CountsCost()

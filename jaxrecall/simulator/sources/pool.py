@@ -1,0 +1,424 @@
+"""Samples with a pool of noise: pairs of a token and a noise sequence, with weights.
+
+A sample is a token x and a noise sequence k. All pairs are summed over with their
+weights, the part of the samples that is such a pair, 1 / (V K) + E[x, k]: cost and
+memory depend on neither N nor L. What does not depend on x cancels against centred
+tables, so products take the deviation E from the mean alone where they can: its
+rounding is relative to what the samples fluctuate by, at any N. Laws and sums are ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+from jaxtyping import PyTree
+
+from ...model import keys
+from ..arrays import f32, gather, i32, masked, transposed_product
+from ..forward import (
+    Attended,
+    NoiseAttention,
+    Scores,
+    attend_to_counts,
+    features_of,
+    scores_under,
+    shares_of,
+    unit_scale,
+    unlearned_scores,
+)
+from ..gradient import (
+    Gradient,
+    Maps,
+    Parameters,
+    State,
+    mapped,
+    moved,
+    output_maps,
+    slope_along,
+)
+from ..losses import cross_entropy, mean_loss
+from ..world import World, centred, values
+from .pool_draws import (
+    cumulated_pairs,
+    mean_weight,
+    pairs,
+    pool_of_step,
+    test_counts,
+    weights_of,
+    with_pools,
+)
+from .pool_polynomials import Coefficients, Polynomials, slope_of, square
+from .source import TEST, TRAIN, Reader, Source
+
+
+class Pool(Source):
+    """All pairs of a token and a noise sequence of the pool."""
+
+    def prepare(self, world: World) -> World:
+        return with_pools(world)
+
+    def gradient(self, world: World, state: State, name: str, step: int) -> Gradient:
+        if not state.even:
+            return Gradient(over_pairs(world, state, [name], step)[name])
+        if name == "V_mat":
+            scores = state.scores
+            if scores is None:
+                scores = unlearned_scores(world)
+            return by_memory(world, scores, step)
+        b = gather(centred(world, world.e.Z_out @ state.V_mat), world.perm)
+        if world.e.W_in is None:
+            return Gradient(by_attention_to_values(world, b))
+        return Gradient(by_attention_to_features(world, b))
+
+    def parts(self, world: World) -> Array:
+        parts = 1 / world.run.V.astype(f32) + jnp.sum(pool_of_step(world, 2)[1], axis=1)
+        return jnp.where(world.no_label == 0, parts, f32(0))
+
+    def gradient_of_step(
+        self, world: World, state: State, wanted: Collection[str], step: Array
+    ) -> Parameters:
+        return over_pairs(world, state, wanted, 0)
+
+    def parts_of_step(self, world: World, step: Array) -> Array:
+        return self.parts(world)
+
+    def work_of_step(self, world: World) -> Array:
+        """All pairs, of which there are at least V."""
+        return world.run.V
+
+    def reader(self, world: World, scores: Scores, unread: Array) -> Reader:
+        """Test sequences draw fresh noise; train sequences are pairs of step 3."""
+        K, d = world.shape.pool, world.shape.d
+        counts, _ = pool_of_step(world, 2)
+        cumulated = cumulated_pairs(world)
+
+        def nothing() -> NoiseAttention:
+            zero = jnp.zeros(K, f32)
+            return NoiseAttention(jnp.zeros((K, d), f32), zero, zero)
+
+        def attention() -> NoiseAttention:
+            return attend_to_counts(world, counts, scores)
+
+        pooled = lax.cond(unread, nothing, attention)
+
+        def read(x: Array, noise: NoiseAttention) -> tuple[Array, Attended]:
+            own = gather(scores.token, x) + scores.trigger
+            mass, others = shares_of(own, noise.total, noise.top)
+            h = mass[:, None] * gather(values(world), x) + others[:, None] * noise.value
+            return x, Attended(h, mass, own > noise.top)
+
+        def informative(which: Array, blocks: keys.Blocks) -> Array:
+            def train() -> Array:
+                return pairs(world, blocks, cumulated)[0]
+
+            def test() -> Array:
+                return world.tokens(blocks, 0)
+
+            return lax.cond(which == TRAIN, train, test)
+
+        def attended(which: Array, blocks: keys.Blocks) -> tuple[Array, Attended]:
+            def train() -> tuple[Array, Attended]:
+                x, k = pairs(world, blocks, cumulated)
+                return read(x, jax.tree.map(lambda a: gather(a, k), pooled))
+
+            def test() -> tuple[Array, Attended]:
+                fresh = attend_to_counts(world, test_counts(world, blocks), scores)
+                return read(world.tokens(blocks, 0), fresh)
+
+            return lax.cond(which == TRAIN, train, test)
+
+        return Reader(informative, attended)
+
+    def losses(self, world: World, V_mat: Array, w: Array) -> tuple[Array, Array]:
+        read = self.reader(world, scores_under(world, w), jnp.bool_(False))
+        key = keys.stream(world.run.streams, "test")
+        test = mean_loss(world, read, V_mat, i32(TEST), key, world.run.n_test)
+        return loss_of_pairs(world, V_mat, w), test
+
+    def last_position(self, world: World) -> Array:
+        """Position 1, which has the noise sequence."""
+        return i32(1)
+
+
+SOURCE = Pool()
+
+
+class PairAttention(NamedTuple):
+    """Attention of all pairs: h of (x, k) is own[x, k] v_x + other[x, k] noise[k]."""
+
+    own: Array  # (V, K) weight on the informative token
+    other: Array  # (V, K) weight on all others
+    noise: Array  # (K, d) mean value of the others
+    total: Array  # (K,) their number, under uniform attention
+
+
+def attended(world: World, counts: Array, scores: Scores) -> PairAttention:
+    """Attention of all pairs of a token and a row of the counts (K, V)."""
+    noise = attend_to_counts(world, counts, scores)
+    of_informative = (scores.token + scores.trigger)[:, None]
+    own, other = shares_of(of_informative, noise.total[None], noise.top[None])
+    return PairAttention(own, other, noise.value, noise.total)
+
+
+def by_memory(world: World, scores: Scores, step: int) -> Gradient:
+    """By V_mat, with even predictions: a sum over pairs of weight zc(pi x) phi(h)^T.
+
+    Here zc is z_out less its mean. Without an MLP |h|^2 is at most the mean of |v|^2
+    under the attention, by convexity.
+    """
+    counts, E = pool_of_step(world, step)
+    a, mean = attended(world, counts, scores), mean_weight(world)
+    weights = weights_of(world, E)
+    table = gather(centred(world, world.e.Z_out), world.perm)
+    if world.e.W_in is not None:
+        # later attention is learned, and another one for each token
+        coefficients = world.law("activation").coefficients(jnp) if step == 0 else None
+        if coefficients:
+            phi, phi2 = mean_polynomials(world, a, weights, coefficients)
+        else:
+            phi, phi2 = mean_features(world, a, weights)
+        return Gradient(-transposed_product(table, phi), phi2)
+    v = values(world)
+    own = jnp.sum(weights * a.own, axis=1)
+    real_own = masked(world.no_label == 0, a.own)
+    centre = jnp.sum(real_own, axis=0) / world.run.V.astype(f32)
+    fluctuation = E * a.other - mean * (a.own - centre[None])
+    rows = own[:, None] * v + fluctuation @ a.noise
+    v2, noise2 = jnp.sum(v * v, axis=1), jnp.sum(a.noise * a.noise, axis=1)
+    h2 = jnp.sum(weights * (a.own * v2[:, None] + a.other * noise2[None]))
+    return Gradient(-transposed_product(table, rows), h2)
+
+
+def by_attention_to_values(world: World, b: Array) -> Array:
+    """By w without an MLP, from b (V, d) by informative token, which sum to zero."""
+    counts, E = pool_of_step(world, 1)
+    run, mean = world.run, mean_weight(world)
+    noise = attended(world, counts, unlearned_scores(world))
+    g = noise.noise * noise.total[:, None]  # sum of the values of a noise sequence
+    v = values(world)
+    own = jnp.sum(b * v, axis=1)  # b^T v_x
+    share = 1 / run.V.astype(f32) + jnp.sum(E, axis=1)
+    B = E.T @ b
+    # b^T h L, summed over the noise sequences of a token, and over the tokens of a
+    # noise sequence
+    of_pairs = E @ g + jnp.sum(g, axis=0)[None] * mean
+    of_token = share * own + jnp.sum(b * of_pairs, axis=1)
+    of_noise = jnp.sum(own) * mean + own @ E + jnp.sum(B * g, axis=1)
+    L = run.L.astype(f32)
+    sums = KeySums(B, share * own, of_token / L, of_noise / L)
+    return through_keys(world, counts, sums, g)
+
+
+class KeySums(NamedTuple):
+    """Sums over pairs, from which the gradient by w follows."""
+
+    B: Array  # (K, d) of b, by sequence
+    own: Array  # (V,) of b^T v_x, by token
+    of_token: Array  # (V,) of b^T h, by token
+    of_noise: Array  # (K,) of b^T h, by sequence
+
+
+def through_keys(world: World, counts: Array, sums: KeySums, g: Array) -> Array:
+    """By w, where a key has the weight b^T (v - h).
+
+    Noise token u of sequence k has B_k^T z_u as often as it occurs, less of_noise_k.
+    g (K, d) is the sum of the values of a noise sequence.
+    """
+    e = world.e
+    less_mean = sums.own - sums.of_token
+    along = jnp.sum(counts * (sums.B @ e.Z_in.T), axis=0) + less_mean
+    keys_sum = along @ e.Z_in - sums.of_noise @ g + jnp.sum(less_mean) * e.z_trig
+    return -keys_sum / world.run.L.astype(f32)
+
+
+class Token(NamedTuple):
+    """All pairs of one token."""
+
+    u: Array  # (K, p) what their features are made of: h, or W_in h
+    own: Array  # (p,) that of the value of the token alone
+    weight: Array  # (K,)
+    label: Array
+
+
+def over_tokens(
+    world: World,
+    a: PairAttention,
+    weights: Array,
+    body: Callable[..., PyTree],
+    start: PyTree,
+    *more: Array,
+) -> PyTree:
+    """Scans `body(carry, token, ...)` over tokens, with rows of tables `more` (V, ...).
+
+    u of (x, k) is own[x, k] u(v_x) + other[x, k] u(noise_k), so a pair costs p, not d
+    p, and the memory is a few (K, p).
+    """
+    own, of_noise = hidden_tables(world, a)
+
+    def step(carry: PyTree, rows: PyTree) -> PyTree:
+        own, weight, label, *others = rows
+        token = Token(hidden(own, of_noise), own.u, weight, label)
+        return body(carry, token, *others)
+
+    return lax.scan(step, start, (own, weights, world.perm, *more))
+
+
+class Own(NamedTuple):
+    """What the pairs of one token have of their own, or tables of it, (V, ...)."""
+
+    mine: Array  # (K,) weight on the token
+    other: Array  # (K,) weight on the noise sequence
+    u: Array  # (p,) what the value of the token is in h, or in W_in h
+
+
+def hidden_tables(world: World, a: PairAttention) -> tuple[Own, Array]:
+    """Tables over tokens, and (K, p) what noise sequences are in h, or in W_in h."""
+    W_in, v, noise = world.e.W_in, values(world), a.noise
+    if W_in is None:
+        return Own(a.own, a.other, v), noise
+    return Own(a.own, a.other, v @ W_in.T), noise @ W_in.T
+
+
+def hidden(own: Own, of_noise: Array) -> Array:
+    """(K, p): h, or W_in h, of all pairs of a token."""
+    return own.mine[:, None] * own.u[None] + own.other[:, None] * of_noise
+
+
+def mean_features(
+    world: World, a: PairAttention, weights: Array
+) -> tuple[Array, Array]:
+    """(V, p): sums over the pairs of a token of weight phi, and the mean of |phi|^2."""
+
+    def token(phi2: Array, x: Token) -> tuple[Array, Array]:
+        phi, _ = features_of(world, x.u)
+        return phi2 + x.weight @ jnp.sum(phi * phi, axis=1), x.weight @ phi
+
+    phi2, rows = over_tokens(world, a, weights, token, f32(0))
+    return rows, phi2
+
+
+def mean_polynomials(
+    world: World, a: PairAttention, weights: Array, coefficients: Coefficients
+) -> tuple[Array, Array]:
+    """`mean_features` under uniform attention of an activation that is a polynomial."""
+    all_pairs, scale = evenly_attended(world, a, weights), unit_scale(world)
+    phi2 = jnp.sum(all_pairs.over_units(square(coefficients), scale * scale))
+    return all_pairs.means(coefficients) * scale, phi2
+
+
+def evenly_attended(world: World, a: PairAttention, weights: Array) -> Polynomials:
+    """All pairs under uniform attention, which is the same for all tokens."""
+    own, of_noise = hidden_tables(world, a)
+    return Polynomials(
+        own.mine[0][:, None], own.other[0][:, None], weights, own.u, of_noise
+    )
+
+
+def by_attention_to_features(world: World, b: Array) -> Array:
+    """By w with an MLP, from b (V, p) by informative token, the slope by features."""
+    counts, E = pool_of_step(world, 1)
+    a, W_in = attended(world, counts, unlearned_scores(world)), world.e.W_in
+    assert W_in is not None
+    weights = weights_of(world, E)
+    coefficients = world.law("activation").coefficients(jnp)
+    if coefficients:
+        sums = sums_of_polynomials(world, a, weights, coefficients, b)
+    else:
+        sums = sums_of_features(world, a, weights, b)
+    sums = sums._replace(B=sums.B @ W_in)
+    return through_keys(world, counts, sums, a.noise * a.total[:, None])
+
+
+def sums_of_features(
+    world: World, a: PairAttention, weights: Array, b: Array
+) -> KeySums:
+    """The sums from every pair, with B (K, m) by hidden unit."""
+
+    def token(
+        carry: tuple[Array, Array], x: Token, by_features: Array
+    ) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+        B, of_noise = carry
+        _, slope = features_of(world, x.u)
+        by_units = slope * by_features[None] * x.weight[:, None]
+        along_h = jnp.sum(by_units * x.u, axis=1)
+        own = jnp.sum(by_units, axis=0) @ x.own
+        return (B + by_units, of_noise + along_h), (own, jnp.sum(along_h))
+
+    K, m = world.shape.pool, world.shape.m
+    start = jnp.zeros((K, m), f32), jnp.zeros(K, f32)
+    (B, of_noise), (own, of_token) = over_tokens(world, a, weights, token, start, b)
+    return KeySums(B, own, of_token, of_noise)
+
+
+def sums_of_polynomials(
+    world: World, a: PairAttention, weights: Array, coefficients: Coefficients, b: Array
+) -> KeySums:
+    """The same of an activation that is a polynomial, as products of matrices."""
+    all_pairs = evenly_attended(world, a, weights)
+    wanted, of_slope = b * unit_scale(world), slope_of(coefficients)
+    B = all_pairs.over_tokens(of_slope, wanted)
+    along = all_pairs.over_units([0, *of_slope], wanted)
+    own = jnp.sum(all_pairs.means(of_slope) * wanted * all_pairs.u, axis=1)
+    return KeySums(B, own, jnp.sum(along, axis=1), jnp.sum(along, axis=0))
+
+
+def over_pairs(
+    world: World, state: State, wanted: Collection[str], step: int
+) -> Parameters:
+    """The gradient by `wanted` of the mean loss of all pairs of step 0, 1 or 2.
+
+    It is the gradient of the sum of r^T logits with r held.
+    """
+    counts, E = pool_of_step(world, step)
+    w = jnp.zeros(world.shape.d, f32) if state.w is None else state.w
+    of_state = {"V_mat": state.V_mat, "w": w}
+    at = {}
+    for name in wanted:
+        at[name] = of_state[name] if name in of_state else getattr(world.e, name)
+
+    def tables(parameters: Parameters) -> tuple[Own, tuple[Array, Maps]]:
+        here = moved(world, parameters)
+        scores = state.scores
+        if scores is None or "w" in parameters:
+            scores = scores_under(here, parameters.get("w", w))
+        own, of_noise = hidden_tables(here, attended(here, counts, scores))
+        V_mat = parameters.get("V_mat", state.V_mat)
+        return own, (of_noise, output_maps(here, V_mat))
+
+    def slope_of_pairs(
+        own: Own, shared: tuple[Array, Maps], weight: Array, label: Array
+    ) -> Array:
+        """The sum over the pairs of a token of weight times r^T logits."""
+        of_noise, maps = shared
+        phi, _ = features_of(world, hidden(own, of_noise))
+        y = jnp.full(len(phi), label)
+        return weight @ slope_along(world, mapped(maps, phi), y, state.scale)
+
+    (own, shared), pull_back = jax.vjp(tables, at)
+
+    def token(total: PyTree, x: tuple[Own, Array, Array]) -> tuple[PyTree, Own]:
+        own, weight, label = x
+        slopes = jax.grad(slope_of_pairs, (0, 1))(own, shared, weight, label)
+        by_own, by_shared = slopes
+        return jax.tree.map(jnp.add, total, by_shared), by_own
+
+    zero = jax.tree.map(jnp.zeros_like, shared)
+    by_shared, by_own = lax.scan(token, zero, (own, weights_of(world, E), world.perm))
+    return pull_back((by_own, by_shared))[0]
+
+
+def loss_of_pairs(world: World, V_mat: Array, w: Array) -> Array:
+    """The loss of all pairs of a token and a noise sequence of the pool, weighted."""
+    counts, E = pool_of_step(world, 0)
+    seen = attended(world, counts, scores_under(world, w))
+
+    def token(total: Array, x: Token) -> tuple[Array, None]:
+        phi, _ = features_of(world, x.u)
+        losses = cross_entropy(world, V_mat, phi, jnp.full(len(phi), x.label))
+        return total + x.weight @ losses, None
+
+    return over_tokens(world, seen, weights_of(world, E), token, f32(0))[0]

@@ -1,0 +1,186 @@
+"""What is drawn of a point with a pool, as counts: pairs, noise sequences, test noise.
+
+A batch of samples has its pool and its pairs from its own key. The informative token of
+a sample is that of the same sample without a pool. `gaussian_counts` has the counts of
+many draws.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import jax.numpy as jnp
+from jax import Array, lax
+
+from ...model import keys
+from ...model.point import BLOCK
+from ..arrays import f32, gather, i32, masked, scatter_add
+from ..loops import add_tokens, over_samples, repeat
+from ..world import Pools, World, batch_of_step, token_shares
+from .gaussian_counts import fluctuation, inverse, shares_of_draws
+
+
+def with_pools(world: World) -> World:
+    """The world with the pool and the pairs of every batch that it has."""
+    V, K = world.shape.V, world.shape.pool
+
+    def batch(step: Array, pools: Pools) -> Pools:
+        key = batch_of_step(world, step)
+        noise = pools.noise.at[step].set(noise_counts(world, key))
+        return Pools(noise, pools.deviations.at[step].set(deviations(world, key)))
+
+    nothing = Pools(jnp.zeros((3, K, V), f32), jnp.zeros((3, V, K), f32))
+    n_batches = 1 + 2 * world.run.fresh_batches.astype(i32)
+    return replace(world, pools=repeat(world, 0, n_batches, batch, nothing))
+
+
+def pool_of_step(world: World, step: int) -> tuple[Array, Array]:
+    """Token counts of the pool (K, V) and deviations E of the pairs (V, K).
+
+    They are those of gradient step 0, 1 or 2.
+    """
+    assert world.pools
+    which = step * world.run.fresh_batches.astype(i32)
+    return world.pools.noise[which], world.pools.deviations[which]
+
+
+def mean_weight(world: World) -> Array:
+    """1 / (V K), the mean part of the samples that is a certain pair."""
+    return 1 / (world.run.V.astype(f32) * f32(world.shape.pool))
+
+
+def weights_of(world: World, E: Array) -> Array:
+    """(V, K): the part of the samples that is each pair, from its deviation E."""
+    return masked(world.no_label == 0, mean_weight(world) + E)
+
+
+def noise_counts(world: World, key: Array) -> Array:
+    """(K, V) float32: how often each token occurs in each sequence of the pool."""
+    run, K = world.run, world.shape.pool
+    blocks = keys.blocks(keys.further(key, keys.POOL), 0, -(-K // BLOCK))
+
+    def gaussian() -> Array:
+        rows = keys.rows(keys.further(key, keys.POOL_COUNTS), K)
+        return noise_in_the_limit(world, keys.normals(rows, world.shape.V))
+
+    def one_by_one() -> Array:
+        return counted(world, blocks, K, run.drawn_noise.n)
+
+    return run.drawn_noise.choose(gaussian, one_by_one)
+
+
+def deviations(world: World, key: Array) -> Array:
+    """(V, K) float32: the part of the samples that is each pair, less 1 / (V K).
+
+    A pair is an informative token x and a noise sequence k.
+    """
+    run, shape, real = world.run, world.shape, (world.no_label == 0)[:, None]
+    V, K, mean = shape.V, shape.pool, mean_weight(world)
+
+    def gaussian() -> Array:
+        g = keys.normals(keys.rows(keys.further(key, keys.PAIR_COUNTS), V), K)
+        if run.token_laws:
+            chances = token_shares(world)[0][:, None] / K
+            return shares_of_draws(g, chances, run.samples, (0, 1)) - mean
+        x = jnp.where(real, fluctuation(g, jnp.sqrt(run.samples * mean)), f32(0))
+        return (x - jnp.sum(x) * mean) * jnp.sqrt(mean) * lax.rsqrt(run.samples)
+
+    def one_by_one() -> Array:
+        def tile(blocks: keys.Blocks, is_sample: Array, A: Array) -> Array:
+            x, k = drawn_pairs(world, blocks)
+            return scatter_add(A, x * K + k, is_sample.astype(i32))
+
+        n = run.drawn_samples.n
+        A = over_samples(world, key, n, tile, jnp.zeros(V * K, i32))
+        return A.astype(f32).reshape(V, K) / run.samples - mean
+
+    return jnp.where(real, run.drawn_samples.choose(gaussian, one_by_one), f32(0))
+
+
+def drawn_pairs(world: World, blocks: keys.Blocks) -> tuple[Array, Array]:
+    """Informative tokens and rows of the pool of the samples of `blocks`."""
+    return world.tokens(blocks, 0), keys.below(keys.words(blocks, 1), world.shape.pool)
+
+
+def cumulated_pairs(world: World) -> tuple[Array, Array]:
+    """Cumulated shares of the samples, by which `pairs` draws if counts are Gaussian.
+
+    Those of the last step are cumulated over tokens (V,), and for each token over the
+    sequences of the pool (V, K).
+    """
+    shares = jnp.maximum(weights_of(world, pool_of_step(world, 2)[1]), f32(0))
+
+    def cumulated() -> tuple[Array, Array]:
+        return jnp.cumsum(jnp.sum(shares, axis=1)), jnp.cumsum(shares, axis=1)
+
+    def unused() -> tuple[Array, Array]:
+        return shares[:, 0], shares
+
+    return world.run.drawn_samples.choose(cumulated, unused)
+
+
+def pairs(
+    world: World, blocks: keys.Blocks, cumulated: tuple[Array, Array]
+) -> tuple[Array, Array]:
+    """The samples of `blocks` of the last step, or as many by their Gaussian counts.
+
+    By counts, a token is drawn by its share of the samples, then a sequence of the pool
+    among the samples of the token.
+    """
+
+    def from_counts() -> tuple[Array, Array]:
+        words = keys.words(blocks, jnp.arange(2, dtype=jnp.uint32))
+        u = words.astype(f32) * f32(2**-32)
+        of_tokens, of_sequences = cumulated
+        x = inverse(of_tokens[None], u[0])
+        return x, inverse(gather(of_sequences, x), u[1])
+
+    def one_by_one() -> tuple[Array, Array]:
+        return drawn_pairs(world, blocks)
+
+    return world.run.drawn_samples.choose(from_counts, one_by_one)
+
+
+def test_counts(world: World, blocks: keys.Blocks) -> Array:
+    """(512, V) float32: the noise tokens of the test sequences of a block, counted."""
+
+    def gaussian() -> Array:
+        row = blocks.index[0] * jnp.uint32(BLOCK) + jnp.arange(BLOCK, dtype=jnp.uint32)
+        key = keys.fold(keys.further(blocks.key, keys.POOL_COUNTS), row)
+        return noise_in_the_limit(world, keys.normals(key, world.shape.V))
+
+    def one_by_one() -> Array:
+        return counted(world, blocks, BLOCK, world.run.drawn_test.n)
+
+    return world.run.drawn_test.choose(gaussian, one_by_one)
+
+
+def counted(world: World, blocks: keys.Blocks, n: int, length: Array) -> Array:
+    """(n, V) float32: how often each token occurs at positions 1 to `length`.
+
+    The first n sequences of `blocks` are counted.
+    """
+    V = world.shape.V
+    row = jnp.arange(n, dtype=i32) * V
+
+    def once(x: Array) -> tuple[Array, Array]:
+        return row + x[:n], jnp.ones(n, i32)
+
+    zero = jnp.zeros(n * V, i32)
+    counts = add_tokens(world, blocks, 1, length + 1, once, zero)
+    return counts.astype(f32).reshape(n, V)
+
+
+def noise_in_the_limit(world: World, normals: Array) -> Array:
+    """(n, V) float32: counts of L - 1 tokens in the limit of many, from normals (n, V).
+
+    None is negative.
+    """
+    real = (world.no_label == 0)[None]
+    V, n = world.run.V.astype(f32), (world.run.L - 1).astype(f32)
+    if world.run.token_laws:
+        return n * shares_of_draws(normals, token_shares(world)[1][None], n, (1,))
+    mean = n / V
+    x = jnp.where(real, fluctuation(normals, jnp.sqrt(mean)), f32(0))
+    counts = mean + jnp.sqrt(mean) * (x - jnp.sum(x, axis=1, keepdims=True) / V)
+    return jnp.where(real, jnp.maximum(counts, f32(0)), f32(0))

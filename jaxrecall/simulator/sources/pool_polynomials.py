@@ -1,0 +1,87 @@
+"""Sums over all pairs of a pool of activations that are polynomials, as products."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import comb
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jax import Array
+
+from ...model.values import Numbers
+
+Coefficients = Sequence[Numbers]
+"""c of sum_n c[n] u^n; a power that is absent has the number 0."""
+
+
+class Polynomials(NamedTuple):
+    """All pairs of a token and a noise sequence, under uniform attention."""
+
+    own: Array  # (K, 1) attention on the token
+    other: Array  # (K, 1) attention on the noise sequence
+    weights: Array  # (V, K) part of the samples
+    u: Array  # (V, m) hidden units of the tokens' values
+    n: Array  # (K, m) hidden units of the noise sequences' mean values
+
+    def tables(self, c: Coefficients) -> list[Array]:
+        """Coefficients by powers of u of a polynomial of own u + other n.
+
+        They are (K, m) each, the last (K, 1).
+        """
+        y, degree = self.other * self.n, len(c) - 1
+        found = []
+        for a in range(degree):
+            total = jnp.zeros_like(y)
+            for n in range(a, degree + 1):
+                if not _absent(c[n]):
+                    total = total + comb(n, a) * c[n] * y ** (n - a)
+            found.append(self.own**a * total)
+        return [*found, c[degree] * self.own**degree]
+
+    def means(self, c: Coefficients) -> Array:
+        """(V, m): for each token, the sum over noise sequences of weight times c."""
+        total = jnp.zeros_like(self.u)
+        for a, table in enumerate(self.tables(c)):
+            total = total + self.u**a * (self.weights @ table)
+        return total
+
+    def over_tokens(self, c: Coefficients, wanted: Array) -> Array:
+        """(K, m): for each noise sequence, the sum over tokens of weight times c.
+
+        Each is multiplied by `wanted` (V, m).
+        """
+        total = jnp.zeros_like(self.n)
+        for a, table in enumerate(self.tables(c)):
+            total = total + table * (self.weights.T @ (wanted * self.u**a))
+        return total
+
+    def over_units(self, c: Coefficients, wanted: Array) -> Array:
+        """(V, K): for each pair, weight times the sum over units of `wanted` times c.
+
+        `wanted` is (V, m) or (1, m).
+        """
+        *tables, last = self.tables(c)
+        total = jnp.sum(wanted * self.u ** len(tables), axis=1)[:, None] * last.T
+        for a, table in enumerate(tables):
+            total = total + (wanted * self.u**a if a else wanted) @ table.T
+        return self.weights * total
+
+
+def square(c: Coefficients) -> list[Numbers]:
+    """The coefficients of the polynomial squared."""
+    found: list[Numbers] = [0] * (2 * len(c) - 1)
+    for i, a in enumerate(c):
+        for j, b in enumerate(c):
+            if not (_absent(a) or _absent(b)):
+                found[i + j] = found[i + j] + a * b
+    return found
+
+
+def slope_of(c: Coefficients) -> list[Numbers]:
+    """The coefficients of the derivative."""
+    return [n * each for n, each in enumerate(c)][1:]
+
+
+def _absent(coefficient: Numbers) -> bool:
+    return isinstance(coefficient, int | float) and coefficient == 0

@@ -1,0 +1,75 @@
+"""Samples as they are drawn, a tile at a time: memory does not grow with N or L."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from functools import partial
+
+import jax.numpy as jnp
+from jax import Array, lax
+
+from ...model import keys
+from ..arrays import f32, i32
+from ..forward import Attended, Scores, attend, scores_under
+from ..gradient import (
+    Batch,
+    Gradient,
+    Parameters,
+    State,
+    through_logits,
+    through_outputs,
+)
+from ..loops import over_samples, over_step, token_counts, with_noise_tokens
+from ..losses import mean_loss
+from ..world import World, batch_of_step, n_of_step
+from .source import TEST, TRAIN, Reader, Source, counted_parts
+
+
+class Stream(Source):
+    """Samples as they are drawn."""
+
+    def gradient(self, world: World, state: State, name: str, step: int) -> Gradient:
+        n = world.run.N
+        fold = partial(over_samples, world, batch_of_step(world, step), n)
+        found = through_outputs(world, state, [name], Batch(n, fold))
+        return Gradient(found[name], found.get("phi2"))
+
+    def parts(self, world: World) -> Array:
+        counts = token_counts(world, batch_of_step(world, 2), world.run.N)
+        return counts.astype(f32) / world.run.N.astype(f32)
+
+    def prepare_descent(self, world: World) -> World:
+        return world if world.shape.batched else with_noise_tokens(world)
+
+    def gradient_of_step(
+        self, world: World, state: State, wanted: Collection[str], step: Array
+    ) -> Parameters:
+        through = through_logits if world.shape.through_logits else through_outputs
+        batch = Batch(n_of_step(world), partial(over_step, world, step))
+        return through(world, state, wanted, batch)
+
+    def parts_of_step(self, world: World, step: Array) -> Array:
+        return counted_parts(world, step, lambda blocks: world.tokens(blocks, 0))
+
+    def reader(self, world: World, scores: Scores, unread: Array) -> Reader:
+        def informative(which: Array, blocks: keys.Blocks) -> Array:
+            return world.tokens(blocks, 0)
+
+        def attended(which: Array, blocks: keys.Blocks) -> tuple[Array, Attended]:
+            x0 = informative(which, blocks)
+            return x0, attend(world, blocks, x0, scores)
+
+        return Reader(informative, attended)
+
+    def losses(self, world: World, V_mat: Array, w: Array) -> tuple[Array, Array]:
+        run = world.run
+        read = self.reader(world, scores_under(world, w), jnp.bool_(False))
+        test, train = keys.stream(run.streams, "test"), batch_of_step(world, 2)
+        which = jnp.array([TRAIN, TEST], i32)
+        sets = which, jnp.stack([train, test]), jnp.stack([run.N, run.n_test])
+        # mapped rather than written out for both: it compiles once
+        of_both = lax.map(lambda one: mean_loss(world, read, V_mat, *one), sets)
+        return of_both[0], of_both[1]
+
+
+SOURCE = Stream()

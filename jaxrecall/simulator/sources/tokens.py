@@ -1,0 +1,113 @@
+"""Samples at L = 1, where a sample is its informative token: tokens with weights."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import jax.numpy as jnp
+from jax import Array, lax
+
+from ...model import keys
+from ..arrays import f32
+from ..forward import Attended, Scores, attend
+from ..gradient import Gradient, Parameters, State, over_tokens
+from ..loops import token_counts
+from ..losses import losses_of_tokens
+from ..world import World, batch_of_step, stream_of_step, token_shares
+from .gaussian_counts import inverse, shares_of_draws
+from .source import TRAIN, Reader, Source, counted_parts
+
+
+class Tokens(Source):
+    """Tokens with the part of the samples that each is."""
+
+    weighted_tokens = True
+
+    def gradient(self, world: World, state: State, name: str, step: int) -> Gradient:
+        weights = token_parts(world, batch_of_step(world, step))
+        return Gradient(over_tokens(world, state, [name], weights)[name])
+
+    def parts(self, world: World) -> Array:
+        return token_parts(world, batch_of_step(world, 2))
+
+    def gradient_of_step(
+        self, world: World, state: State, wanted: Collection[str], step: Array
+    ) -> Parameters:
+        return over_tokens(world, state, wanted, self.parts_of_step(world, step))
+
+    def parts_of_step(self, world: World, step: Array) -> Array:
+        stream = stream_of_step(world, step)
+        if not world.shape.batched:
+            return token_parts(world, stream)
+
+        def informative(blocks: keys.Addresses) -> Array:
+            return drawn_tokens(world, stream, blocks)
+
+        return counted_parts(world, step, informative)
+
+    def reader(self, world: World, scores: Scores, unread: Array) -> Reader:
+        of_step = batch_of_step(world, 2)
+
+        def informative(which: Array, blocks: keys.Blocks) -> Array:
+            def train() -> Array:
+                return drawn_tokens(world, of_step, blocks)
+
+            def test() -> Array:
+                return world.tokens(blocks, 0)
+
+            return lax.cond(which == TRAIN, train, test)
+
+        def attended(which: Array, blocks: keys.Blocks) -> tuple[Array, Attended]:
+            x0 = informative(which, blocks)
+            return x0, attend(world, blocks, x0, scores)
+
+        return Reader(informative, attended)
+
+    def losses(self, world: World, V_mat: Array, w: Array) -> tuple[Array, Array]:
+        n_test = world.run.n_test
+        test = token_counts(world, keys.stream(world.run.streams, "test"), n_test)
+        test_parts = test.astype(f32) / n_test.astype(f32)
+        weights = jnp.stack([self.parts(world), test_parts])
+        of_both = losses_of_tokens(world, V_mat, weights)
+        return of_both[0], of_both[1]
+
+
+SOURCE = Tokens()
+
+
+def token_parts(world: World, key: Array) -> Array:
+    """(V,): the part that each token is of the N samples of a stream, one token
+    each.
+    """
+    run = world.run
+
+    def counted() -> Array:
+        return token_counts(world, key, run.drawn_samples.n).astype(f32) / run.samples
+
+    def gaussian() -> Array:
+        return parts_in_the_limit(world, key)
+
+    return run.drawn_samples.choose(gaussian, counted)
+
+
+def parts_in_the_limit(world: World, key: Array) -> Array:
+    """The same from Gaussian counts."""
+    g = keys.normals(keys.further(key, keys.PAIR_COUNTS)[None], world.shape.V)[0]
+    return shares_of_draws(g, token_shares(world)[0], world.run.samples, (0,))
+
+
+def drawn_tokens(world: World, key: Array, blocks: keys.Addresses) -> Array:
+    """The tokens at addresses in a stream of samples of one token each.
+
+    They are those that were drawn, or as many drawn by their Gaussian counts.
+    """
+
+    def by_counts() -> Array:
+        cumulated = jnp.cumsum(parts_in_the_limit(world, key))
+        u = keys.words(blocks, 0).astype(f32) * f32(2**-32)
+        return inverse(cumulated[None], u)
+
+    def one_by_one() -> Array:
+        return world.tokens(blocks, 0)
+
+    return world.run.drawn_samples.choose(by_counts, one_by_one)
