@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from ...errors import UsageError
 from ...model.point import Point
@@ -34,19 +34,21 @@ def as_sizes(text: str) -> Sizes:
 
 
 def padded(points: Iterable[Point], sizes: Sizes) -> Callable[[Point], Shape]:
-    """Gives each point the program of these sizes; raises UsageError where one does not
-    fit.
-    """
+    """Gives each point the program of these sizes; UsageError if one is too large."""
     V, d, m = sizes
 
     def program(point: Point) -> Shape:
         return Shape.sized(point, V, d, m if point.m else 0)
 
-    if misfits := [point for point in points if not program(point).fits(point)]:
-        need = (
-            max(getattr(point, size) for point in misfits) for size in ("V", "d", "m")
+    misfits = [point for point in points if not program(point).fits(point)]
+    if misfits:
+        given = Shape(V, d, m, activation="none")
+        least = Shape(
+            V=max(point.V for point in misfits),
+            d=max(point.d for point in misfits),
+            m=max(point.m for point in misfits),
+            activation="none",
         )
-        given, least = (Shape(*of, activation="none") for of in (sizes, need))
         raise UsageError(
             f"--bucket: got {given}, too small for {len(misfits)} points; allowed: at"
             f" least {least}"
@@ -54,87 +56,106 @@ def padded(points: Iterable[Point], sizes: Sizes) -> Callable[[Point], Shape]:
     return program
 
 
+@dataclass
+class Member:
+    """A program, its points, and the work of their runs."""
+
+    shape: Shape
+    points: list[Point]
+    asked: Work
+
+    def seconds(self) -> float:
+        """To compile the program and to run it."""
+        return seconds(self.shape, self.asked) + self.shape.compile_seconds
+
+    def joined(self, other: Member) -> Member:
+        """One program for the points of both."""
+        shape = larger(self.shape, other.shape)
+        return Member(shape, self.points + other.points, self.asked + other.asked)
+
+
+def seconds(shape: Shape, asked: Work) -> float:
+    """To run work in a program on all cores."""
+    return amount(shape, asked).seconds / cores()
+
+
 def merged(points: Mapping[Point, int]) -> dict[Shape, list[Point]]:
-    """The points, each of which has so many runs, of each program.
+    """The points of each program; each point has so many runs.
 
     Shapes of the same variant are merged until every merge would cost more than a
-    compilation. Then a shape is compiled lightly, or goes to a program that another one
-    may fall back on, which may have to be compiled in any case, where that costs less.
+    compilation. Then each gets the program in which it costs least.
     """
-    asked = {point: work(point).times(runs) for point, runs in points.items()}
-    tight = sorted(
-        grouped(points, Shape.tight).items(), key=lambda item: item[0].variant
-    )
-    groups: dict[Shape, list[Point]] = {}
-    for _, of_variant in itertools.groupby(tight, key=lambda item: item[0].variant):
-        groups |= _of_variant(dict(of_variant), asked)
+    variants: dict[object, list[Member]] = {}
+    for shape, of_shape in sorted(grouped(points, Shape.tight).items(), key=_variant):
+        asked = sum((work(point).times(points[point]) for point in of_shape), Work())
+        member = Member(shape, of_shape, asked)
+        variants.setdefault(shape.variant, []).append(member)
+    members: list[Member] = []
+    for of_variant in variants.values():
+        members += _merge(of_variant)
     chosen: dict[Shape, list[Point]] = {}
     fallbacks: set[Shape] = set()
-    for shape, of in sorted(groups.items(), key=lambda item: item[0].fallback is None):
-        total = sum((asked[point] for point in of), Work())
-        light = (
-            [] if shape.optimizer else [replace(shape, light=True)]
-        )  # steps of an optimiser take nearly twice as long in one
-        candidates = dict.fromkeys([shape, *light], 1.0)
-        candidates |= {
-            other: 0.5
-            for other in sorted(fallbacks)
-            if other.variant == shape.variant and larger(other, shape) == other
-        }
-        cost = {
-            each: amount(each, total).seconds / cores() + share * each.compile_seconds
-            for each, share in candidates.items()
-        }
-        cheapest = min(candidates, key=cost.__getitem__)
-        chosen.setdefault(cheapest, []).extend(of)
-        fallbacks |= {cheapest.fallback} if cheapest.fallback else set()
+    for member in sorted(members, key=lambda member: member.shape.fallback is None):
+        shape = _cheapest(member, fallbacks)
+        chosen.setdefault(shape, []).extend(member.points)
+        if shape.fallback:
+            fallbacks.add(shape.fallback)
     return chosen
 
 
-def _of_variant(
-    groups: dict[Shape, list[Point]], asked: Mapping[Point, Work]
-) -> dict[Shape, list[Point]]:
-    """Greedily merges the two shapes of a variant that save most, as long as a merge
-    saves time.
+def _variant(item: tuple[Shape, list[Point]]) -> tuple[object, ...]:
+    return item[0].variant
+
+
+def _cheapest(member: Member, fallbacks: set[Shape]) -> Shape:
+    """The program in which the work of a member costs least.
+
+    It may be compiled lightly, or go to a program that others may fall back on, which
+    may have to be compiled in any case.
     """
+    shape = member.shape
+    compiled = {shape: shape.compile_seconds}
+    if not shape.optimizer:  # its steps take nearly twice as long in a light program
+        light = replace(shape, light=True)
+        compiled[light] = light.compile_seconds
+    for other in sorted(fallbacks):
+        if other.variant == shape.variant and larger(other, shape) == other:
+            compiled[other] = 0.5 * other.compile_seconds
+    costs = {each: seconds(each, member.asked) + compiled[each] for each in compiled}
+    return min(costs, key=costs.__getitem__)
 
-    def seconds(shape: Shape, of: Work) -> float:
-        return amount(shape, of).seconds / cores() + shape.compile_seconds
 
-    # a shape goes by its place in `shapes`, as pairs of shapes take long to hash
-    shapes, found = [*groups], dict(enumerate(groups.values()))
-    total = {i: sum((asked[point] for point in of), Work()) for i, of in found.items()}
-    takes = {i: seconds(shapes[i], of) for i, of in total.items()}
+def _merge(members: list[Member]) -> list[Member]:
+    """Merges the two programs of a variant that save most, while that saves time."""
+    # members go by a number, as pairs of shapes take long to hash
+    found = dict(enumerate(members))
+    takes = {i: member.seconds() for i, member in found.items()}
 
     def saved(a: int, b: int) -> float:
-        return (
-            takes[a]
-            + takes[b]
-            - seconds(larger(shapes[a], shapes[b]), total[a] + total[b])
-        )
+        return takes[a] + takes[b] - found[a].joined(found[b]).seconds()
 
-    savings = {
-        pair: saved(*pair)
-        for pair in itertools.combinations(sorted(found, key=shapes.__getitem__), 2)
-    }
-    while (best := max(savings, key=savings.__getitem__, default=None)) and savings[
-        best
-    ] > 0:
+    in_order = sorted(found, key=lambda i: found[i].shape)
+    savings = {pair: saved(*pair) for pair in itertools.combinations(in_order, 2)}
+    while savings:
+        best = max(savings, key=savings.__getitem__)
+        if savings[best] <= 0:
+            break
         a, b = best
-        merged = larger(shapes[a], shapes[b])
-        shapes += [] if merged in shapes else [merged]
-        both = shapes.index(merged)
-        group, of = found.pop(a) + found.pop(b), total.pop(a) + total.pop(b)
-        found[both], total[both] = (
-            found.get(both, []) + group,
-            total.get(both, Work()) + of,
-        )
-        takes[both] = seconds(shapes[both], total[both])
-        savings = {pair: s for pair, s in savings.items() if not {a, b, both} & {*pair}}
-        savings |= {
-            (other, both): saved(other, both) for other in found if other != both
-        }
-    return {shapes[i]: of for i, of in found.items()}
+        both = found.pop(a).joined(found.pop(b))
+        gone = {a, b}
+        place = len(takes)
+        for i, other in found.items():
+            if other.shape == both.shape:
+                both = other.joined(both)
+                gone.add(i)
+                place = i
+        found[place] = both
+        takes[place] = both.seconds()
+        savings = {pair: s for pair, s in savings.items() if gone.isdisjoint(pair)}
+        for other in found:
+            if other != place:
+                savings[other, place] = saved(other, place)
+    return list(found.values())
 
 
 def larger(a: Shape, b: Shape) -> Shape:
