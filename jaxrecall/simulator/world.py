@@ -166,9 +166,7 @@ def _numbers(point: Point) -> dict[str, float]:
         "samples": float(point.N),
         "batch": point.batch or 0,
         "embedding": (
-            TOGETHER.index(point.embedding_law)
-            if point.embedding_law in TOGETHER
-            else 0
+            TOGETHER.index(point.embedding) if point.embedding in TOGETHER else 0
         ),
         "label_noise": point.label_noise,
         "eta": point.eta,

@@ -28,7 +28,6 @@ from typing import NamedTuple
 import numpy as np
 
 from ...errors import UsageError
-from ...model.laws import find_law
 from ...model.point import BLOCK, REDRAWS, TRAINS, Point
 from ...simulator.forms import polynomial_products
 from ...simulator.shape import LABELS, LIGHT_RUN, STORED_TOKENS, Shape
@@ -274,9 +273,7 @@ def _pairs(shape: Shape, work: Work) -> Amount:
     """The three steps over all pairs of a token and a noise sequence."""
     V, d, m, K, runs = shape.V, shape.d, shape.m, shape.pool, work.runs
     flops = 6 * (V * K * d + K * V * d + 2 * K * d * m + V * K * m)
-    coefficients = (
-        find_law("activation", shape.activation).coefficients(np) if m else None
-    )
+    coefficients = shape.activation.coefficients(np) if m else None
     if coefficients:  # steps 1 and 2 are matrix products
         flops += 2 * V * K * m * sum(polynomial_products(len(coefficients) - 1))
     return Amount(
@@ -425,7 +422,7 @@ def merged(points: Mapping[Point, int]) -> dict[Shape, list[Point]]:
         candidates = dict.fromkeys([shape, *light], 1.0)
         candidates |= {
             other: 0.5
-            for other in sorted(fallbacks)
+            for other in sorted(fallbacks, key=lambda shape: shape.kin)
             if other.variant == shape.variant and larger(other, shape) == other
         }
         cost = {
@@ -462,7 +459,9 @@ def _of_variant(
 
     savings = {
         pair: saved(*pair)
-        for pair in itertools.combinations(sorted(found, key=shapes.__getitem__), 2)
+        for pair in itertools.combinations(
+            sorted(found, key=lambda i: shapes[i].kin), 2
+        )
     }
     while (best := max(savings, key=savings.__getitem__, default=None)) and savings[
         best
