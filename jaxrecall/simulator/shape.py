@@ -7,6 +7,7 @@ One program serves every point that fits.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from typing import Any
 
 from ..model.activations import Activation
@@ -19,7 +20,7 @@ from ..model.laws import (
     Uniform,
     find_law,
 )
-from ..model.laws.law import LawField, plain
+from ..model.laws.law import LawField
 from ..model.point import BLOCK, TRAINS, Point, of_kind
 from ..model.values import padded
 from .forms import FORMS, Form, form_for, may_group_steps
@@ -201,12 +202,20 @@ class Shape:
         Sizes too where they are exact.
         """
         sizes = (self.V, self.d, self.m) if self.exact_sizes else ()
-        laws = dict.fromkeys(LAWS, "") | {
-            name: str(law) for name, law in self.laws.items()
-        }
         names = (*_STATIC, "embedding", "batched", "groups", "noisy")
-        choices = (laws.get(name, getattr(self, name)) for name in names)
-        return (self.form, self.m > 0, *choices, sizes)
+        return (self.form, self.m > 0, *map(self._plain, names), sizes)
+
+    def _plain(self, name: str) -> Any:
+        """The value of a field, a law as its text; programs are sorted by them."""
+        value = getattr(self, name)
+        return str(value or "") if name in LAWS else value
+
+    @cached_property
+    def _order(self) -> tuple[Any, ...]:
+        return tuple(self._plain(f.name) for f in fields(self))
+
+    def __lt__(self, other: Shape) -> bool:
+        return self._order < other._order
 
     def fits(self, point: Point) -> bool:
         """Whether the program can run the point."""
@@ -252,7 +261,7 @@ class Shape:
         said = {
             "activation": str(self.activation),
             "pool": self.pool,
-            "optimizer": plain(self.optimizer),
+            "optimizer": self._plain("optimizer") or None,
             "trains": self.trains or None,
         }
         return said | {"exact": "full" if self.trained_by.exact else "guarded"}
@@ -266,7 +275,7 @@ class Shape:
             if f.name not in ("V", "d", "m", "tile")
         } | {"activation": "none"}
         said = [
-            (name, plain(getattr(self, name)))
+            (name, self._plain(name))
             for name in usual
             if name not in ("columns", "light") and getattr(self, name) != usual[name]
         ]

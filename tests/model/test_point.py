@@ -144,7 +144,7 @@ def test_a_name_that_is_no_field_is_told_with_the_nearest_one():
         "embeding: is no field; did you mean embedding?",
         "colour: is no field",
     ]
-    with pytest.raises(PointError, match="L_: is no field; did you mean L?"):
+    with pytest.raises(PointError, match=r"L_: is no field; did you mean L\?"):
         Point(**SMALL).replace(L_=3)
 
 

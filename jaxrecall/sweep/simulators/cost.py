@@ -422,7 +422,7 @@ def merged(points: Mapping[Point, int]) -> dict[Shape, list[Point]]:
         candidates = dict.fromkeys([shape, *light], 1.0)
         candidates |= {
             other: 0.5
-            for other in sorted(fallbacks, key=lambda shape: shape.kin)
+            for other in sorted(fallbacks)
             if other.variant == shape.variant and larger(other, shape) == other
         }
         cost = {
@@ -459,9 +459,7 @@ def _of_variant(
 
     savings = {
         pair: saved(*pair)
-        for pair in itertools.combinations(
-            sorted(found, key=lambda i: shapes[i].kin), 2
-        )
+        for pair in itertools.combinations(sorted(found, key=shapes.__getitem__), 2)
     }
     while (best := max(savings, key=savings.__getitem__, default=None)) and savings[
         best
