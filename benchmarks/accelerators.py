@@ -19,6 +19,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from jaxrecall.model.laws.law import plain
 from jaxrecall.simulator.shape import Shape
 from jaxrecall.sweep.files import atomic_write
 
@@ -163,7 +164,7 @@ def compiled(
     memory, text = done.memory_analysis(), done.as_text()
     return {
         "shape": {
-            field.name: getattr(shape, field.name)
+            field.name: plain(getattr(shape, field.name))
             for field in fields(shape)
             if field.name != "tile"
         },

@@ -20,7 +20,6 @@ import numpy as np
 from jaxrecall import Point
 from jaxrecall.compact import compact
 from jaxrecall.model.columns import CODE_VERSION, COLUMNS
-from jaxrecall.model.point import FIELDS
 from jaxrecall.sweep.running.progress import duration
 from jaxrecall.sweep.store import Store
 
@@ -48,7 +47,7 @@ def rows(n: int) -> Iterator[dict[str, Any]]:
             point = Point(V=512, N=1024 + i // 64, d=128, L=16)
             fields = {
                 "point_id": point.point_id,
-                **{name: getattr(point, name) for name in FIELDS},
+                **point.values(),
             }
         drawn = {
             "int64": int(rng.integers(0, 2048)),

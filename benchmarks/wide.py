@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrecall import Point
-from jaxrecall.model.activations import activations
+from jaxrecall.model.activations import Activation, activations
 from jaxrecall.model.laws import find_law
 from jaxrecall.model.point import Run
 from jaxrecall.simulator import program
@@ -53,7 +53,7 @@ def seconds_of_units(activation: str, V: int, K: int, m: int) -> float:
     units cost at least: as many matrix products, or two passes that form the units of
     each token, activate them and sum over the pool.
     """
-    law = find_law("activation", activation)
+    law = find_law(Activation, activation)
     coefficients = law.coefficients(jnp)
     weights, own, noise = (
         jax.random.normal(jax.random.key(i), shape)

@@ -301,7 +301,7 @@ def without_embeddings(world: World) -> World:
         for name, value in world.run.parameters.items()
         if not name.startswith("embedding")
     }
-    shape = replace(world.shape, embedding="", embedding_out="")
+    shape = replace(world.shape, embedding=None, embedding_out=None)
     return replace(
         world, run=replace(world.run, parameters=parameters, given={}), shape=shape
     )

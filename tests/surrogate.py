@@ -13,7 +13,7 @@ import math
 import numpy as np
 from scipy.special import erf
 
-from jaxrecall.model.activations import value_and_slope
+from jaxrecall.model.activations import Activation
 from jaxrecall.model.laws import numpy_draws
 from jaxrecall.theory import Model
 
@@ -48,13 +48,11 @@ def features(
     z_trig: np.ndarray,
     W_in: np.ndarray | None,
     trigger_in_value: bool,
-    activation: str,
+    activation: Activation,
 ) -> np.ndarray:
     """(V, d or m) what V_mat reads of the attention key of each token."""
     phi = Z_in + trigger_in_value * z_trig
-    return (
-        phi if W_in is None else value_and_slope(activation, phi @ W_in.T, np, erf)[0]
-    )
+    return phi if W_in is None else activation.value_and_slope(phi @ W_in.T, np, erf)[0]
 
 
 def locked(model: Model, N: float, seeds: int) -> np.ndarray:
@@ -108,7 +106,7 @@ def _embeddings(
     model: Model, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Z_in (V, width), Z_out (V, width) and z_trig (width,)."""
-    V, law = model.V, model.embedding_law
+    V, law = model.V, model.embedding
     is_fixed = (
         law.moments is not None and not law.moments.overlap
     )  # rows made one by one that never overlap are not random

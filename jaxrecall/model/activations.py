@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import ClassVar
 
-from .laws.law import LAWS, Law, find_law, register
+from .laws.law import LAWS, Law, register
 from .values import Numbers, parameter
 
 Erf = Callable[[Numbers], Numbers]
@@ -150,13 +150,3 @@ class Identity(Activation):
 def activations() -> tuple[str, ...]:
     """The short names of the activations of an MLP."""
     return tuple(name for name in LAWS["activation"] if name != "none")
-
-
-def value_and_slope(
-    activation: str | Activation, u: Numbers, xp: ModuleType, erf: Erf
-) -> tuple[Numbers, Numbers]:
-    """act(u) and act'(u), elementwise, for arrays of NumPy or JAX; raises PointError.
-
-    For NumPy `xp` is numpy and `erf` that of scipy.special.
-    """
-    return find_law("activation", activation).value_and_slope(u, xp, erf)

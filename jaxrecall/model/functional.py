@@ -24,7 +24,7 @@ from jaxtyping import PyTree
 
 from ..errors import PointError, Problem, expect
 from . import recall as model
-from .point import Point
+from .point import Point, gamma_per_kappa
 from .reference import steps
 from .reference.realization import Realization, expect_both
 from .reference.steps import ThreeStep
@@ -68,15 +68,17 @@ def rates(
         raise PointError(
             [Problem("kappa", "got both kappa and gamma; give one, the other follows")]
         )
-    given = point.as_given()
+    given = point.given
     eta = point.eta if eta is None else eta
     if gamma is None and kappa is None:
-        gamma = given.get("gamma")
+        gamma = given.gamma
     if gamma is None:
-        gamma = (point.kappa if kappa is None else kappa) * (
-            float(point.L**2 * point.V) / eta
-        )
-    return Rates(eta, gamma, given.get("gamma2", gamma) if gamma2 is None else gamma2)
+        kappa = point.kappa if kappa is None else kappa
+        scale: Rate = gamma_per_kappa(point.L, point.V, eta)
+        gamma = kappa * scale
+    if gamma2 is None:
+        gamma2 = gamma if given.gamma2 is None else given.gamma2
+    return Rates(eta, gamma, gamma2)
 
 
 Loss = Callable[..., Array]

@@ -10,20 +10,27 @@ schema and the documented legend are derived from the declarations.
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import math
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import Field, dataclass, fields
+from dataclasses import Field, dataclass, field, fields
 from functools import cached_property
-from operator import attrgetter
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 from ..errors import PointError, Problem, shown, suggest
-from .activations import activations
-from .laws import LAWS, EmbeddingLaw, Law, OptimizerLaw, TokenLaw, find_law
+from .activations import Activation, NoActivation, activations
+from .laws import EmbeddingLaw, Law, OptimizerLaw, TokenLaw, find_law
 from .laws.embedding import problems_of_rows
-from .laws.law import OF_FUNCTIONS, SAME_AS, law_names, renamed, with_parameters
+from .laws.law import (
+    OF_FUNCTIONS,
+    LawField,
+    law_names,
+    plain,
+    renamed,
+    with_parameters,
+)
 from .laws.tokens import drawn_as, shares
 from .values import Limits, as_number, checked_value, declared, is_missing, to_12_digits
 
@@ -84,31 +91,38 @@ other numbers alone. At L = 1 the largest N is the same.
 """
 
 
+SAME_AS = {"embedding_out": "embedding", "noise_tokens": "tokens"}
+"""Fields that have a law, and the field whose law they have unless given."""
+
+
 def _law(
-    kind: Kind, legend: str, default: str | None, family: str, symbol: str = ""
+    kind: Kind, legend: str, default: str | None, family: type[Law], symbol: str = ""
 ) -> Any:
-    return declared(
-        kind, legend, default, symbol, lambda: law_names(family), law=family
-    )
+    """A field that has a law of a family."""
+
+    def names() -> tuple[str, ...]:
+        return law_names(family.field)
+
+    return declared(kind, legend, default, symbol, names, law=family)
 
 
 def _clash(
     point: Point, name: str, others: str, allowed: str, where: str | None = None
 ) -> Problem:
     """A value that does not go with those of other fields."""
-
-    def text(name: str) -> str:
-        value = getattr(point, name)
-        return (
-            str(value).lower()
-            if value is None or isinstance(value, bool)
-            else repr(value)
-        )
-
-    with_others = ", ".join(f"{other}={text(other)}" for other in others.split())
-    return Problem(
-        name, f"got {text(name)} with {with_others}; allowed{allowed}", where
+    together = ", ".join(
+        f"{other}={_as_text(point, other)}" for other in others.split()
     )
+    message = f"got {_as_text(point, name)} with {together}; allowed{allowed}"
+    return Problem(name, message, where)
+
+
+def _as_text(point: Point, name: str) -> str:
+    """The value of a field as a grid file has it."""
+    value = plain(getattr(point, name))
+    if value is None or isinstance(value, bool):
+        return str(value).lower()
+    return repr(value)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,9 +152,11 @@ class Data:
         high=65536,
         high_with_pool=MAX_LENGTH,
     )
-    tokens: str = _law("static", "law of the tokens", "uniform", "tokens")
-    noise_tokens: str | None = _law(
-        "static", "law of the noise tokens; tokens unless given", None, "tokens"
+    tokens: LawField[TokenLaw] = _law(
+        "static", "law of the tokens", "uniform", TokenLaw
+    )
+    noise_tokens: LawField[TokenLaw] = _law(
+        "static", "law of the noise tokens; tokens unless given", None, TokenLaw
     )
     fresh_batches: bool = declared(
         "traced", "each of the three steps draws its own N samples", False
@@ -173,16 +189,12 @@ class Data:
             most = f": up to {(2**31 - 1) // point.V}, so that V pool is below 2^31"
             yield _clash(point, "pool", "V", most, "V * pool < 2**31")
         if point.N > MAX_STREAMED and not (point.pool or point.is_memory):
-            yield _clash(
-                point,
-                "N",
-                " ".join(unknown_fields(point, OF_MEMORY)),
-                f": up to {MAX_STREAMED}",
-                f"N <= {MAX_STREAMED}",
-            )
+            others = " ".join(unknown_fields(point, OF_MEMORY))
+            most, where = f": up to {MAX_STREAMED}", f"N <= {MAX_STREAMED}"
+            yield _clash(point, "N", others, most, where)
         for name in ("tokens", "noise_tokens"):
             try:
-                shares(find_law(name, getattr(point, name)), point.V)
+                shares(getattr(point, name), point.V)
             except ValueError as error:
                 yield Problem(name, str(error).partition(": ")[2])
 
@@ -200,12 +212,14 @@ class Model:
     m: int = declared(
         "size", "MLP width; 0 is the attention-only model", 0, low=0, high=2**20
     )
-    embedding: str = _law("traced", "law of the embeddings", "gaussian", "embedding")
-    embedding_out: str | None = _law(
-        "static", "law of Z_out; embedding unless given", None, "embedding"
+    embedding: LawField[EmbeddingLaw] = _law(
+        "traced", "law of the embeddings", "gaussian", EmbeddingLaw
     )
-    activation: str = _law(
-        "static", "nonlinearity of the MLP", "relu", "activation", "phi"
+    embedding_out: LawField[EmbeddingLaw] = _law(
+        "static", "law of Z_out; embedding unless given", None, EmbeddingLaw
+    )
+    activation: LawField[Activation] = _law(
+        "static", "nonlinearity of the MLP", "relu", Activation, "phi"
     )
     trigger_in_value: bool = declared(
         "traced", "the value of the informative token holds z_trig too", True
@@ -221,15 +235,18 @@ class Model:
                 f" with an MLP: {', '.join(activations())}",
                 "m == 0 or activation != 'none'",
             )
-        for name, law in zip(
-            ("embedding", "embedding_out"),
-            dict.fromkeys(point.embedding_laws),
-            strict=False,
-        ):
-            found = law.problems(point.V, point.d) or (
-                problems_of_rows(law, point.V, point.d) if ":" in str(law) else []
-            )
-            yield from renamed(found, name)
+        yield from _problems_of_embeddings(point, "embedding")
+        if point.embedding_out != point.embedding:
+            yield from _problems_of_embeddings(point, "embedding_out")
+
+
+def _problems_of_embeddings(point: Point, name: str) -> list[Problem]:
+    """What is wrong with the law of the embeddings that a field has, at these sizes."""
+    law = getattr(point, name)
+    found = law.problems(point.V, point.d)
+    if not found and ":" in str(law):
+        found = problems_of_rows(law, point.V, point.d)
+    return renamed(found, law, name)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -286,11 +303,11 @@ class Training:
         STARTS[0],
         choices=STARTS,
     )
-    optimizer: str | None = _law(
+    optimizer: LawField[OptimizerLaw | None] = _law(
         "static",
         "optimizer of further steps (sgd unless given); none: the recipe alone",
         None,
-        "optimizer",
+        OptimizerLaw,
     )
     lr: float | None = declared(
         "rate", "learning rate of further steps", None, low=0.0, open_low=True
@@ -387,15 +404,32 @@ LEAST_KAPPA = 2.0**-126
 """Below the least normal number of float32, scores of attention would all be 0."""
 
 
-@dataclass(frozen=True, kw_only=True)
+def gamma_per_kappa(L: int, V: int, eta: Any) -> Any:
+    """gamma / kappa at these sizes and rate of step 1, which JAX may trace."""
+    return float(L**2 * V) / eta
+
+
+class Given(NamedTuple):
+    """The fields that follow from others unless they are given, None where they do."""
+
+    kappa: float | None
+    gamma: float | None
+    gamma2: float | None
+    lr_attention: float | None
+    embedding_out: EmbeddingLaw | None
+    noise_tokens: TokenLaw | None
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Point(Evaluation, Training, Recipe, Model, Data):
     """One point of the parameter space, checked and resolved: rates are numbers, never
     None.
 
     Give `kappa` or `gamma`, not both: gamma = kappa L^2 V / eta. `gamma2` defaults to
-    gamma. `m = 0` is the attention-only model and sets `activation` to "none". Laws are
-    given as text or as objects, and held as text:
-    `embedding="equicorrelated(rho=0.3)"`. `replace` makes a changed copy.
+    gamma. `m = 0` is the attention-only model and sets `activation` to "none". A law is
+    given as an object, its class or its text, and `point.embedding` is the object:
+    `Equicorrelated(rho=0.3)`, equal to its text "equicorrelated(rho=0.3)". `replace`
+    makes a changed copy.
 
     Raises PointError, which lists everything that is wrong, not only the first thing.
 
@@ -405,63 +439,112 @@ class Point(Evaluation, Training, Recipe, Model, Data):
     """
 
     records: ClassVar = (Data, Model, Recipe, Training, Evaluation)
-    _given: ClassVar[frozenset[str]] = frozenset()
-    """Of the point itself: the fields that follow from others and were given, and the
-    parameters that a grid names.
-    """
+
+    given: Given = field(init=False, compare=False)
+    """The fields that may follow from others, as they were given."""
+
+    named: frozenset[str] = field(default=frozenset(), init=False, compare=False)
+    """Parameters of laws that a grid names: columns even at their defaults."""
+
+    if not TYPE_CHECKING:  # the constructor of the fields has the types
+
+        def __new__(cls, *_: object, **given: object) -> Point:
+            problems = []
+            for name in given:
+                if name not in FIELDS:
+                    allowed = f"{suggest(name, FIELDS)}; allowed: {', '.join(FIELDS)}"
+                    problems.append(Problem(name, f"is no field{allowed}"))
+            if problems:
+                raise PointError(problems)
+            return super().__new__(cls)
 
     def __post_init__(self) -> None:
+        self._set(self._checked())
+        self._set({"given": Given(*map(self.__dict__.get, Given._fields))})
+        self._set(self._resolved())
         problems: list[Problem] = []
-        values = self.__dict__
-        given = {name for name in FOLLOWING if values[name] is not None}
-        pool = values["pool"] is not None
-        for name, default in DEFAULTS.items():
-            if values[name] is not default:
-                many = pool or (name == "N" and as_number(values["L"], int) == 1)
-                values[name] = checked_field(name, values[name], many, problems)
-        if {"kappa", "gamma"} <= given:
-            problems.append(
-                Problem(
-                    "kappa",
-                    f"got kappa={self.kappa!r} and gamma={self.gamma!r}; give one, the"
-                    " other follows",
-                )
-            )
-        if not problems:
-            values |= {name: values[name] or values[of] for name, of in SAME_AS.items()}
-            problems += [
-                problem
-                for record in (Data, Model, Training)
-                for problem in record.problems(self)
-            ]
-            problems += _uncovered(self)
+        for record in (Data, Model, Training):
+            problems += record.problems(self)
+        problems += _uncovered(self)
         if problems:
             raise PointError(problems)
-        values["_given"] = frozenset(given)
+        self._check_rates()
+
+    def _set(self, values: Mapping[str, object]) -> None:
+        """Sets attributes while the point is made, which is frozen from then on."""
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+    def _checked(self) -> dict[str, Any]:
+        """The fields as given, each checked by itself; raises PointError."""
+        problems: list[Problem] = []
+        values = {}
+        for name, default in DEFAULTS.items():
+            value = getattr(self, name)
+            if value is not default or isinstance(default, str):  # the text of a law
+                is_token = name == "N" and as_number(self.L, int) == 1
+                has_many = is_token or self.pool is not None
+                value = checked_field(name, value, has_many, problems)
+            values[name] = value
+        if None not in (self.kappa, self.gamma):
+            both = f"kappa={values['kappa']!r} and gamma={values['gamma']!r}"
+            message = f"got {both}; give one, the other follows"
+            problems.append(Problem("kappa", message))
+        if problems:
+            raise PointError(problems)
+        return values
+
+    def _resolved(self) -> dict[str, object]:
+        """The fields that follow from those given."""
+        found: dict[str, object] = {}
+        for name, of in SAME_AS.items():
+            found[name] = getattr(self, name) or getattr(self, of)
         if self.m == 0:
-            values["activation"] = "none"
-        values |= self._resolved_rates(given) | self._resolved_training()
+            found["activation"] = NoActivation()
+        return found | self._resolved_rates() | self._resolved_training()
+
+    def _resolved_rates(self) -> dict[str, float]:
+        """gamma, kappa and gamma2 as numbers."""
+        given, scale = self.given, gamma_per_kappa(self.L, self.V, self.eta)
+        if given.gamma is not None:
+            gamma, kappa = given.gamma, given.gamma / scale
+        else:
+            kappa = KAPPA if given.kappa is None else given.kappa
+            gamma = kappa * scale
+        gamma2 = gamma if given.gamma2 is None else given.gamma2
+        return {"gamma": gamma, "kappa": kappa, "gamma2": gamma2}
+
+    def _resolved_training(self) -> dict[str, object]:
+        """The fields of further steps as a run has them: none for the recipe alone."""
+        if not self.trains_on:
+            return {name: DEFAULTS[name] for name in TRAINING if name != "steps"}
+        trains, attention = self.trains or "VW", self.lr_attention
+        if attention is None:
+            attention = self.lr
+        if trains == "V":
+            attention = 0.0
+        optimizer = self.optimizer or find_law(OptimizerLaw, "sgd")
+        return {"optimizer": optimizer, "trains": trains, "lr_attention": attention}
+
+    def _check_rates(self) -> None:
+        """Raises PointError for a kappa or gamma that is too large or too small."""
         for name in ("kappa", "gamma"):
-            if not math.isfinite(values[name]):
-                raise PointError(
-                    [
-                        Problem(
-                            name,
-                            f"resolves to {values[name]} at eta={self.eta!r}; allowed:"
-                            " finite numbers",
-                        )
-                    ]
+            value = getattr(self, name)
+            if not math.isfinite(value):
+                message = (
+                    f"resolves to {value} at eta={self.eta!r}; allowed: finite numbers"
                 )
-        if 0 < values["kappa"] < LEAST_KAPPA:
-            raise PointError(
-                [
-                    Problem(
-                        "kappa",
-                        f"resolves to {values['kappa']}; allowed: 0, and numbers from"
-                        f" {LEAST_KAPPA:.2g}",
-                    )
-                ]
+                raise PointError([Problem(name, message)])
+        if 0 < self.kappa < LEAST_KAPPA:
+            message = (
+                f"resolves to {self.kappa}; allowed: 0, and numbers from"
+                f" {LEAST_KAPPA:.2g}"
             )
+            raise PointError([Problem("kappa", message)])
+
+    def __repr__(self) -> str:
+        values = (f"{name}={value!r}" for name, value in self.values().items())
+        return f"Point({', '.join(values)})"
 
     def __eq__(self, other: object) -> bool:
         """Whether all fields are equal, and whether gamma and gamma2 follow.
@@ -470,44 +553,11 @@ class Point(Evaluation, Training, Recipe, Model, Data):
         """
         if not isinstance(other, Point):
             return NotImplemented
-        given = [
-            point.as_given().keys() & {"gamma", "gamma2"} for point in (self, other)
-        ]
-        return given[0] == given[1] and all(
-            getattr(self, name) == getattr(other, name) for name in FIELDS
-        )
+        return self._key() == other._key()
 
-    def _resolved_rates(self, given: set[str]) -> dict[str, float]:
-        """gamma, kappa and gamma2 as numbers."""
-        per_kappa = self.L**2 * self.V / self.eta
-        if "gamma" in given:
-            gamma, kappa = self.gamma, self.gamma / per_kappa
-        else:
-            kappa = self.kappa if "kappa" in given else KAPPA
-            gamma = kappa * per_kappa
-        return {
-            "gamma": gamma,
-            "kappa": kappa,
-            "gamma2": self.gamma2 if "gamma2" in given else gamma,
-        }
-
-    def _resolved_training(self) -> dict[str, object]:
-        """The fields of further steps as a run has them: none for the recipe alone."""
-        if not self.trains_on:
-            return {name: DEFAULTS[name] for name in TRAINING}
-        trains = self.trains or "VW"
-        attention = (
-            0.0
-            if trains == "V"
-            else self.lr
-            if self.lr_attention is None
-            else self.lr_attention
-        )
-        return {
-            "optimizer": self.optimizer or "sgd",
-            "trains": trains,
-            "lr_attention": attention,
-        }
+    def _key(self) -> tuple[object, ...]:
+        follows = self.given.gamma is None, self.given.gamma2 is None
+        return *follows, *(getattr(self, name) for name in FIELDS)
 
     @property
     def trains_on(self) -> bool:
@@ -533,28 +583,30 @@ class Point(Evaluation, Training, Recipe, Model, Data):
 
     @property
     def embedding_law(self) -> EmbeddingLaw:
-        return find_law("embedding", self.embedding)
+        """The same as `embedding`: its name while `embedding` was the text."""
+        return self.embedding
 
     @property
     def embedding_laws(self) -> tuple[EmbeddingLaw, EmbeddingLaw]:
         """The laws of Z_in, which is that of z_trig and z_eos too, and of Z_out."""
-        return self.embedding_law, find_law("embedding", self.embedding_out)
-
-    @property
-    def optimizer_law(self) -> OptimizerLaw:
-        """The optimiser of a point that trains on."""
-        return find_law("optimizer", self.optimizer)
+        return self.embedding, self.embedding_out
 
     @property
     def token_laws(self) -> tuple[TokenLaw, TokenLaw]:
         """The laws of informative tokens and of noise, uniform where all are equally
         likely.
         """
-        law, noise = (
-            drawn_as(find_law("tokens", text), self.V)
-            for text in (self.tokens, self.noise_tokens)
-        )
-        return law, noise
+        return drawn_as(self.tokens, self.V), drawn_as(self.noise_tokens, self.V)
+
+    @property
+    def laws(self) -> dict[str, Law]:
+        """The laws by field."""
+        every = {name: getattr(self, name) for name in LAW_FIELDS}
+        return {name: law for name, law in every.items() if law is not None}
+
+    def values(self) -> dict[str, Any]:
+        """The fields by name as rows have them: a law is its text."""
+        return {name: plain(getattr(self, name)) for name in FIELDS}
 
     def identity(self) -> dict[str, object]:
         """What enters the id, by field: `in_id` of each record, and all else off its
@@ -563,22 +615,15 @@ class Point(Evaluation, Training, Recipe, Model, Data):
         So a field that a later version adds moves no id. kappa never enters, since
         gamma carries it.
         """
-        values = {name: getattr(self, name) for name in FIELDS}
-        values |= {
-            name: find_law(name, values[name]).identity()
-            for name in LAW_FIELDS
-            if values[name] is not None
-        }
-        always = [
-            name
-            for record in self.records
-            for name in record.in_id
-            if self.trains_on or record is not Training
-        ]
-        return {
-            name: values[name]
-            for name in (*always, *unknown_names(values, (*always, "kappa")))
-        }
+        values = self.values()
+        for name, law in self.laws.items():
+            values[name] = law.identity()
+        always: list[str] = []
+        for record in self.records:
+            if self.trains_on or record is not Training:
+                always += record.in_id
+        names = (*always, *unknown_names(values, (*always, "kappa")))
+        return {name: values[name] for name in names}
 
     @cached_property
     def point_id(self) -> str:
@@ -587,24 +632,21 @@ class Point(Evaluation, Training, Recipe, Model, Data):
 
         sha256 of the canonical JSON of `identity`, floats to 12 significant digits.
         """
-        science = {
-            name: to_12_digits(value) if isinstance(value, float) else value
-            for name, value in self.identity().items()
-        }
-        return hashlib.sha256(
-            json.dumps(science, sort_keys=True, separators=(",", ":")).encode()
-        ).hexdigest()[:16]
+        science = self.identity()
+        for name, value in science.items():
+            if isinstance(value, float):
+                science[name] = to_12_digits(value)
+        text = json.dumps(science, sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     @cached_property
     def draws_id(self) -> str:
         """The id that independent streams are drawn by: asking for more columns changes
         no draw.
         """
-        return (
-            self.replace(**dict.fromkeys(EXTRAS, False)).point_id
-            if any(getattr(self, name) for name in EXTRAS)
-            else self.point_id
-        )
+        if not any(getattr(self, name) for name in EXTRAS):
+            return self.point_id
+        return self.replace(**dict.fromkeys(EXTRAS, False)).point_id
 
     @property
     def is_memory(self) -> bool:
@@ -617,59 +659,65 @@ class Point(Evaluation, Training, Recipe, Model, Data):
 
     @cached_property
     def in_the_limit(self) -> tuple[str, ...]:
-        """Which counts are drawn from their Gaussian limit.
+        """Which counts are drawn from their Gaussian limit: samples, noise, test.
 
-        They are samples, of an associative memory too, and with a pool noise (of the
-        pool) and test (sequences).
+        These are the counts of the samples, of the noise tokens of the pool, and of the
+        tokens of test sequences. Without a pool, only an associative memory has any.
         """
         if self.pool is None:
-            return (
-                ("samples",) if self.is_memory and in_the_limit(self.N, self.V) else ()
-            )
-        counts = {
-            "samples": in_the_limit(self.N, self.V * self.pool),
-            "noise": in_the_limit(self.pool * (self.L - 1), self.pool * self.V),
-            "test": in_the_limit(self.n_test * (self.L - 1), self.n_test * self.V),
+            is_limit = self.is_memory and in_the_limit(self.N, self.V)
+            return ("samples",) if is_limit else ()
+        draws_and_cells = {
+            "samples": (self.N, self.V * self.pool),
+            "noise": (self.pool * (self.L - 1), self.pool * self.V),
+            "test": (self.n_test * (self.L - 1), self.n_test * self.V),
         }
-        return tuple(name for name, is_limit in counts.items() if is_limit)
+        return tuple(name for name, of in draws_and_cells.items() if in_the_limit(*of))
 
     def as_given(self) -> dict[str, Any]:
-        """Arguments that rebuild this point: of fields that follow only those that were
-        given.
+        """Plain arguments that rebuild this point: of fields that follow only those
+        that were given.
         """
-        derived = set(FOLLOWING) - self._given
-        return {name: getattr(self, name) for name in FIELDS if name not in derived}
+        return {name: plain(value) for name, value in self._arguments().items()}
+
+    def _arguments(self) -> dict[str, Any]:
+        follows = {
+            name for name, value in self.given._asdict().items() if value is None
+        }
+        return {name: getattr(self, name) for name in FIELDS if name not in follows}
 
     def replace(self, **changes: Any) -> Point:
         """A changed copy; rates that followed from others follow again."""
-        arguments = self.as_given()
-        if arguments["activation"] == "none" and changes.get("m"):
+        arguments = self._arguments()
+        if self.activation == "none" and changes.get("m"):
             del arguments["activation"]
         if "gamma" in changes:
             arguments.pop("kappa", None)
         if "kappa" in changes:
             arguments.pop("gamma", None)
-        return Point(**{**arguments, **changes})
+        return Point(**(arguments | changes))
+
+    def with_columns(self, parameters: Iterable[str]) -> Point:
+        """A copy whose rows have these parameters of laws, even at their defaults."""
+        other = copy.copy(self)
+        other._set({"named": frozenset(parameters)})
+        return other
 
 
 def unusual(values: Mapping[str, object]) -> dict[str, object]:
-    """Of settings by name those that are not at their defaults and do not follow from
-    others.
-
-    They are as a row or a point has them.
-    """
-    follow = {
-        "root_seed",
-        *(["gamma"] if "kappa" in values else []),
-        *(["activation"] if values.get("m") == 0 else []),
-    }
-    follow |= {"gamma2"} if values.get("gamma2") == values.get("gamma") else set()
+    """The settings of a row that are off their default and follow from no other."""
+    follow = {"root_seed"}
+    if "kappa" in values:
+        follow.add("gamma")
+    if values.get("m") == 0:
+        follow.add("activation")
+    if values.get("gamma2") == values.get("gamma"):
+        follow.add("gamma2")
     usual = {"kappa": KAPPA, "pool": 0, "batch": 0}
-    given = {
-        name: value
-        for name, value in values.items()
-        if not is_missing(value) and value != usual.get(name)
-    }
+    given = {}
+    for name, value in values.items():
+        if not is_missing(value) and value != usual.get(name):
+            given[name] = value
     return {name: given[name] for name in unknown_names(given, follow)}
 
 
@@ -683,105 +731,90 @@ def make_point(values: Mapping[str, Any]) -> Point:
     Raises:
         PointError: as `Point`, and for a parameter that the law lacks.
     """
-    given = {name: value for name, value in values.items() if "." not in name}
-    parameters = [
-        (*name.split(".", 1), value)
-        for name, value in values.items()
-        if "." in name and value is not None
-    ]
+    fields = {name: value for name, value in values.items() if "." not in name}
+    parameters = {}
+    for name, value in values.items():
+        if "." in name and value is not None:
+            parameters[name] = value
     problems: list[Problem] = []
-    for field, parameter, value in sorted(
-        parameters, key=lambda one: one[0] in SAME_AS
-    ):  # a law that follows another one comes last
-        if field not in LAW_FIELDS:
-            allowed = f"{', '.join(LAW_FIELDS)}{suggest(field, LAW_FIELDS)}"
-            problems.append(
-                Problem(
-                    f"{field}.{parameter}",
-                    f"got {shown(value)}; fields with parameters: {allowed}",
-                )
-            )
+
+    def follows(name: str) -> bool:
+        return name.partition(".")[0] in SAME_AS
+
+    for name in sorted(parameters, key=follows):  # after the law that it follows
+        of, _, parameter = name.partition(".")
+        if of not in LAW_FIELDS:
+            hint = suggest(of, LAW_FIELDS)
+            allowed = f"fields with parameters: {', '.join(LAW_FIELDS)}{hint}"
+            message = f"got {shown(parameters[name])}; {allowed}"
+            problems.append(Problem(name, message))
             continue
-        family = LAW_FIELDS[field]
         try:
-            law = find_law(
-                field,
-                given.get(field) or given.get(family) or DEFAULTS[family] or "sgd",
-            )
-            given[field] = with_parameters(law, {parameter: value})
+            law = _law_of(of, fields)
+            fields[of] = with_parameters(law, {parameter: parameters[name]})
         except PointError as error:
-            problems += renamed(error.problems, field)
+            problems += renamed(error.problems, LAW_FIELDS[of], of)
     if problems:
         raise PointError(problems)
-    point = Point(**given)
-    point.__dict__["_given"] |= {
-        f"{field}.{parameter}" for field, parameter, _ in parameters
-    }
-    return point
+    point = Point(**fields)
+    return point.with_columns(parameters) if parameters else point
+
+
+def _law_of(name: str, values: Mapping[str, Any]) -> Law:
+    """The law that a field has where these values are given; raises PointError."""
+    family = LAW_FIELDS[name]
+    given = values.get(name) or values.get(family.field) or DEFAULTS[family.field]
+    return find_law(family, given or "sgd")
 
 
 def law_parameters(point: Point) -> dict[str, float]:
-    """The numeric parameters of the laws of a point by dotted name: columns of its
-    rows.
-
-    They are as {"embedding.rho": 0.3}.
+    """The numeric parameters of laws that are columns of a row: {"embedding.rho": 0.3}.
 
     Those of embedding_out and noise_tokens are among them where it is given or differs
     from embedding or tokens.
     """
-    laws = _laws_with_columns(point).items()
-    return {
-        name: value
-        for field, law in laws
-        for name, (value, *_) in law.numbers(field, point._given).items()
-    }
+    found = {}
+    for of, law in _laws_with_columns(point).items():
+        for name, column in law.columns(of, point.named).items():
+            found[name] = column.value
+    return found
 
 
 def parameter_columns(points: Iterable[Point]) -> dict[str, tuple[str, str, str]]:
     """All such columns of the rows of some points, sorted: Arrow type, legend and
     unit.
     """
-    alike = {attrgetter(*LAW_FIELDS, "_given")(point): point for point in points}
-    numbers = (
-        law.numbers(field, point._given)
-        for point in alike.values()
-        for field, law in _laws_with_columns(point).items()
-    )
-    return dict(
-        sorted(
-            (name, ("float64", legend, unit))
-            for of_law in numbers
-            for name, (_, legend, unit) in of_law.items()
-        )
-    )
+    alike = {(*_laws_with_columns(point).items(), point.named) for point in points}
+    found = {}
+    for *laws, named in alike:
+        for of, law in laws:
+            for name, column in law.columns(of, named).items():
+                found[name] = ("float64", column.legend, column.unit)
+    return dict(sorted(found.items()))
 
 
 def _laws_with_columns(point: Point) -> dict[str, Law]:
     """The laws whose parameters are columns, by field."""
-    names = [
-        "embedding",
-        "tokens",
-        "activation",
-        *(["optimizer"] if point.trains_on else []),
-    ]
-    names += [
-        name
-        for name, of in SAME_AS.items()
-        if getattr(point, name) != getattr(point, of) or name in point._given
-    ]
-    return {name: find_law(name, getattr(point, name)) for name in names}
+    laws = point.laws
+    found = {}
+    for name in ("embedding", "tokens", "activation", "optimizer", *SAME_AS):
+        follows = name in SAME_AS and getattr(point.given, name) is None
+        if name in laws and not follows:
+            found[name] = laws[name]
+    return found
 
 
 def problem_in_workers(point: Point) -> str | None:
     """Why other processes cannot run the point, or None: they must be able to import
     its laws.
     """
-    for name in (name for name in LAW_FIELDS if getattr(point, name) is not None):
-        law = find_law(name, getattr(point, name))
-        if (module := type(law).__module__) == "__main__" or "<locals>" in type(
-            law
-        ).__qualname__:
-            where = "a script or a notebook" if module == "__main__" else "a function"
+    for name, law in point.laws.items():
+        module, where = type(law).__module__, ""
+        if module == "__main__":
+            where = "a script or a notebook"
+        elif "<locals>" in type(law).__qualname__:
+            where = "a function"
+        if where:
             what = "a function or a class" if name in OF_FUNCTIONS else "a class"
             return (
                 f"{name}: got {law}, which is defined in {where}; other processes need"
@@ -795,43 +828,41 @@ def unknown_names(
 ) -> tuple[str, ...]:
     """The names of `values` that have a value off the default, leaving out `known`.
 
-    None and NaN are no values.
-
-    The activation `none`, that of a model without an MLP, counts as a default, and so
-    does a law like that of the field it follows. A field without a default, such as V,
-    counts as off its default, and so does a name that is no field.
+    None and NaN are no values. The activation `none`, that of a model without an MLP,
+    counts as a default, and so does a law like that of the field it follows. A field
+    without a default, such as V, counts as off its default, and so does a name that is
+    no field.
 
     A formula, a bound or a shortcut names the fields that it depends on, and those that
     do not matter to it whatever their value. It refuses a point with any other off its
     default, so that a field which is added later is refused until somebody has looked.
     """
-    skipped = {
-        *known,
-        *(name for name, of in SAME_AS.items() if values.get(name) == values.get(of)),
-    }
+    skipped = set(known)
+    for name, of in SAME_AS.items():
+        if values.get(name) == values.get(of):
+            skipped.add(name)
+    found = []
+    for name, value in values.items():
+        if name not in skipped and not _is_default(name, value):
+            found.append(name)
+    return tuple(found)
 
-    def is_default(name: str, value: object) -> bool:
-        no_mlp = name == "activation" and value == "none"
-        return (
-            no_mlp
-            or value is None
-            or value != value
-            or (name in FIELDS and value == FIELDS[name].default)
-        )
 
-    return tuple(
-        name
-        for name, value in values.items()
-        if name not in skipped and not is_default(name, value)
-    )
+def _is_default(name: str, value: Any) -> bool:
+    if value is None or value != value:
+        return True
+    if name == "activation" and value == "none":
+        return True
+    return name in FIELDS and value == FIELDS[name].default
 
 
 def unknown_fields(point: Point, known: Collection[str]) -> tuple[str, ...]:
     """The fields of a point that are off their default and not among `known`, in order.
 
     >>> from jaxrecall import Point
-    >>> unknown_fields(Point(V=64, N=1024, d=32, L=8, pool=16), known={"V", "N", "d",
-        "L", "gamma", "gamma2", "kappa"})  # ('pool',)
+    >>> point = Point(V=64, N=1024, d=32, L=8, pool=16)
+    >>> unknown_fields(point, {"V", "N", "d", "L", "gamma", "gamma2", "kappa"})
+    ('pool',)
     """
     return unknown_names({name: getattr(point, name) for name in FIELDS}, known)
 
@@ -841,30 +872,21 @@ def _uncovered(point: Point) -> Iterable[Problem]:
     not cover.
     """
     off = unknown_fields(point, () if point.trains_on else TRAINING)
-    taken = {
-        *COVERED.keys() - FIELDS.keys(),
-        *off,
-        *(["steps"] if point.trains_on else []),
-    }
+    taken = {*COVERED.keys() - FIELDS.keys(), *off}
+    if point.trains_on:
+        taken.add("steps")
     for part, covered in COVERED.items():
         name = next((name for name in off if name not in covered), None)
         if part not in taken or name is None:
             continue
+        usual = _usual(name)
         if part in FIELDS:
-            yield _clash(
-                point,
-                part,
-                name,
-                f" where {_usual(name)}",
-                f"{_usual(name)} or {_usual(part)}",
-            )
+            where = f"{usual} or {_usual(part)}"
+            yield _clash(point, part, name, f" where {usual}", where)
         else:
-            yield Problem(
-                name,
-                f"got {shown(getattr(point, name))}; allowed where {_usual(name)}, all"
-                f" that {part} cover",
-                _usual(name),
-            )
+            got = shown(plain(getattr(point, name)))
+            message = f"got {got}; allowed where {usual}, all that {part} cover"
+            yield Problem(name, message, usual)
 
 
 def _usual(name: str) -> str:
@@ -872,11 +894,9 @@ def _usual(name: str) -> str:
     default = DEFAULTS[name]
     if name in SAME_AS:
         return f"{name} == {SAME_AS[name]}"
-    return (
-        f"not {name}"
-        if default is None or default is False
-        else f"{name} == {default!r}"
-    )
+    if default is None or default is False:
+        return f"not {name}"
+    return f"{name} == {default!r}"
 
 
 def in_the_limit(draws: int, cells: int) -> bool:
@@ -893,12 +913,14 @@ def recorded_steps(start: str, steps: int) -> tuple[int, ...]:
     >>> recorded_steps("three_step", 100)  # 3, 5, 10, 20, 50, 100
     """
     first = first_step(start)
-    decades = (k * 10**e for e in range(7) for k in (1, 2, 5))
-    return tuple(
-        dict.fromkeys(
-            (first, *(step for step in decades if first < step < steps), steps)
-        )
-    )
+    found = [first]
+    for power in range(7):
+        for digit in (1, 2, 5):
+            step = digit * 10**power
+            if first < step < steps:
+                found.append(step)
+    found.append(steps)
+    return tuple(dict.fromkeys(found))
 
 
 def first_step(start: str) -> int:
@@ -940,43 +962,32 @@ def checked_field(
     problems: list[Problem],
     fields: Mapping[str, Field] | None = None,
 ) -> Any:
-    """`value` as the plain Python type of the field, a law as its text, or an entry in
+    """`value` as the plain Python type of the field or its law, or an entry in
     `problems`.
 
-    Joint limits are not checked.
-
-    `has_many` is whether samples are counts, so that N may be large; `fields` are those
-    of another simulator.
+    Joint limits are not checked. `has_many` is whether samples are counts, so that N
+    may be large; `fields` are those of another simulator.
     """
     declared = (fields or FIELDS)[name]
     limits: Limits = declared.metadata
-    if value is not None and limits.get("law") in LAWS:
+    if value is not None and "law" in limits:
         try:
-            return str(find_law(name, value))
+            return find_law(limits["law"], value)
         except PointError as error:
-            problems += error.problems
+            problems += renamed(error.problems, limits["law"], name)
             return value
     if has_many and "high_with_pool" in limits:
         limits = {**limits, "high": limits["high_with_pool"]}
-    return checked_value(
-        name,
-        value,
-        getattr(declared.type, "__name__", str(declared.type)),
-        limits,
-        problems,
-    )
+    kind = getattr(declared.type, "__name__", str(declared.type))
+    return checked_value(name, value, kind, limits, problems)
 
 
-FOLLOWING = ("kappa", "gamma", "gamma2", "lr_attention", *SAME_AS)
-"""Fields that follow from others unless they are given."""
+FIELDS = {f.name: f for f in fields(Point) if "kind" in f.metadata}
 
-FIELDS = {f.name: f for f in fields(Point)}
-
-LAW_FIELDS: dict[str, str] = {
+LAW_FIELDS: dict[str, type[Law]] = {
     name: f.metadata["law"] for name, f in FIELDS.items() if "law" in f.metadata
 }
-"""The fields that hold a law, with its family: embedding_out holds a law of the
-embeddings.
+"""The fields that have a law, with its family: that of embedding_out is EmbeddingLaw.
 """
 
 DEFAULTS = {name: f.default for name, f in FIELDS.items()}

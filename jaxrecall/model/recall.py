@@ -23,12 +23,15 @@ transforms it like any function.
 
 from __future__ import annotations
 
+from functools import partial
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import Array
 
-from .activations import value_and_slope
+from .activations import Activation
+from .laws.law import find_law
 from .task import Embeddings
 
 
@@ -40,7 +43,9 @@ class Recall(eqx.Module):
     V_mat: Array
     W_KQ: Array
     embeddings: Embeddings
-    activation: str = eqx.field(static=True)
+    activation: Activation = eqx.field(
+        static=True, converter=partial(find_law, Activation)
+    )
     trigger_in_value: bool = eqx.field(static=True)
 
     def __call__(self, tokens: Array, position: Array) -> Array:
@@ -53,12 +58,9 @@ class Recall(eqx.Module):
             a[position] * e.z_trig if self.trigger_in_value else 0
         )
         if e.W_in is not None:
-            phi = (
-                value_and_slope(
-                    self.activation, e.W_in @ h, jnp, jax.scipy.special.erf
-                )[0]
-                * e.W_in.shape[0] ** -0.5
-            )
+            erf = jax.scipy.special.erf
+            value, _ = self.activation.value_and_slope(e.W_in @ h, jnp, erf)
+            phi = value * e.W_in.shape[0] ** -0.5
         return e.Z_out @ (self.V_mat @ phi)
 
     def attention(self, tokens: Array, position: Array) -> Array:

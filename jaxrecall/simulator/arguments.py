@@ -159,7 +159,7 @@ def as_array(values: Sequence[float]) -> Any:
 
 def _numbers(point: Point) -> dict[str, float]:
     """The numbers of a run; the type of each is that of the argument."""
-    scale, law = max(point.eta, point.gamma2), point.embedding_law
+    scale, law = max(point.eta, point.gamma2), point.embedding
     numbers: dict[str, float] = {name: getattr(point, name) for name in UNCHANGED}
     numbers["N"] = min(point.N, MAX_INT)
     numbers["samples"] = float(point.N)

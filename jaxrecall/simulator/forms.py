@@ -169,9 +169,9 @@ def may_group_steps(point: Point) -> bool:
 
     They do where attention is locked, as it is at L = 1.
     """
-    if not point.trains_on:
+    if point.optimizer is None:
         return False
-    return point.is_memory or (_is_covered(point) and point.optimizer_law.gain < inf)
+    return point.is_memory or (_is_covered(point) and point.optimizer.gain < inf)
 
 
 GAIN = {"none": 0.64, "relu": 0.4, "tanh": 0.55, "gelu": 0.25}
@@ -211,7 +211,7 @@ def step2_error(point: Point) -> float:
     largest2 = q**6 * (of_tokens + 4 * of_noise_counts) + q_labels**4 * of_labels
     row2 = (1 + 1 / (alike * d)) * (of_tokens + of_noise_counts + of_labels * alike)
     linear = eta / point.V * largest2 / sqrt(row2) * sqrt(phi2) * q_labels**-2.2
-    return GAIN[point.activation] * linear + 4 * eta * eta * phi2 * row2
+    return GAIN[str(point.activation)] * linear + 4 * eta * eta * phi2 * row2
 
 
 def _chance_of_equal_tokens(point: Point, law: Law) -> float:

@@ -26,8 +26,7 @@ from ..cli.command import cache_folder
 from ..errors import OutOfMemory, UsageError, in_one_line
 from ..model.columns import CODE_VERSION, COLUMNS, DTYPE, Row, in_order
 from ..model.keys import check_partitionable
-from ..model.laws import Law
-from ..model.point import FIELDS, Run, law_parameters
+from ..model.point import Run, law_parameters
 from .arguments import IDLE, Arguments, arguments
 from .loops import RUNS
 from .measurements import Raw
@@ -153,15 +152,11 @@ def compiled(
         large = shape.given_tables and shape.V * shape.d > MAX_GIVEN
         per_device = 1 if shape.decoders or large else LOOPED
     with memory_errors():
-        classes = tuple(
-            map(type, shape.laws.values())
-        )  # a notebook may define one again under its name
         program = _compiled(
             shape,
             per_device,
             precision,
             Mesh(np.array(jax.local_devices()), ("run",)),
-            classes,
         )
     memory = None if on_cpu() else memory_of_device()
     if per_device > 1 and memory and 2 * reserved_bytes(program.run) > memory:
@@ -175,7 +170,6 @@ def _compiled(
     per_device: int,
     precision: str,
     mesh: Mesh,
-    laws: tuple[type[Law], ...],
 ) -> Program:
     batched, shapes = unlowered(shape, per_device, mesh, vmapped=not on_cpu())
     with (
@@ -326,9 +320,7 @@ def rows(
     """The whole rows of a run, columns in table order; each has the seconds of the
     run.
     """
-    fields = {name: getattr(run.point, name) for name in FIELDS} | law_parameters(
-        run.point
-    )
+    fields = run.point.values() | law_parameters(run.point)
     how = {
         "seconds": seconds,
         "code_version": CODE_VERSION,

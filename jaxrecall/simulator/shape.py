@@ -7,18 +7,33 @@ One program serves every point that fits.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from typing import Any
 
+from ..model.activations import Activation
 from ..model.columns import OwnColumn
-from ..model.laws import TOGETHER, Uniform, find_law
+from ..model.laws import (
+    TOGETHER,
+    EmbeddingLaw,
+    Law,
+    OptimizerLaw,
+    Uniform,
+    find_law,
+)
+from ..model.laws.law import LawField
 from ..model.point import BLOCK, TRAINS, Point, of_kind
 from ..model.values import padded
 from .forms import FORMS, Form, form_for, may_group_steps
 
 _STATIC = of_kind("static")
 
-LAWS = ("embedding", "embedding_out", "activation", "optimizer")
-"""Fields of a program that hold the text of a law."""
+LAWS: dict[str, type[Law]] = {
+    "embedding": EmbeddingLaw,
+    "embedding_out": EmbeddingLaw,
+    "activation": Activation,
+    "optimizer": OptimizerLaw,
+}
+"""Fields of a program that have a law, and its family."""
 
 COMPILE_SECONDS, TRAINING_COMPILE_SECONDS = 3.5, 6.0
 """To compile a program on a core of a usual machine, without further steps and with
@@ -46,15 +61,15 @@ runs: a thousand for each of its some hundred processors.
 """
 
 
-@dataclass(frozen=True, order=True)
+@dataclass(frozen=True)
 class Shape:
     """Padded sizes V x d x m and the static fields of a program."""
 
     V: int
     d: int
     m: int
-    activation: str
-    """Text of the law, its float parameters left out."""
+    activation: LawField[Activation]
+    """The law, its float parameters at their defaults."""
 
     form: str = "full"  # a name of forms.FORMS
     diagnose: bool = False
@@ -69,16 +84,16 @@ class Shape:
     """Noise sequences of the pool; 0 is none."""
 
     start: str = "three_step"
-    optimizer: str = ""
-    """Of further steps; empty for the recipe alone."""
+    optimizer: LawField[OptimizerLaw | None] = None  # type: ignore[assignment]
+    """Of further steps; None for the recipe alone."""
 
     trains: str = ""
-    embedding: str = ""
-    """Text of the embedding law, its float parameters left out; empty for laws that
+    embedding: LawField[EmbeddingLaw | None] = None  # type: ignore[assignment]
+    """The embedding law, its float parameters at their defaults; None for laws that
     share a program.
     """
 
-    embedding_out: str = ""
+    embedding_out: LawField[EmbeddingLaw | None] = None  # type: ignore[assignment]
     """The same of Z_out, where its law is another one."""
 
     tokens: str = "uniform"
@@ -113,6 +128,10 @@ class Shape:
     """Columns of the user's own."""
 
     def __post_init__(self) -> None:
+        for name, family in LAWS.items():
+            given = getattr(self, name)
+            law = find_law(family, given) if given else None
+            object.__setattr__(self, name, law)
         if not self.tile:
             most = 1 if self.optimizer else 4  # many steps over few samples
             blocks = max(1, min(most, 2**22 // (max(self.V, self.d, self.m) * BLOCK)))
@@ -136,9 +155,8 @@ class Shape:
         None of the embeddings for those that share a program, one where Z_in and Z_out
         have the same.
         """
-        return {
-            name: find_law(name, text) for name in LAWS if (text := getattr(self, name))
-        }
+        laws = {name: getattr(self, name) for name in LAWS}
+        return {name: law for name, law in laws.items() if law is not None}
 
     @property
     def given_tables(self) -> tuple[str, ...]:
@@ -173,15 +191,20 @@ class Shape:
         Sizes too where they are exact.
         """
         sizes = (self.V, self.d, self.m) if self.exact_sizes else ()
-        return (
-            self.form,
-            self.m > 0,
-            *(
-                getattr(self, name)
-                for name in (*_STATIC, "embedding", "batched", "groups", "noisy")
-            ),
-            sizes,
-        )
+        names = (*_STATIC, "embedding", "batched", "groups", "noisy")
+        return (self.form, self.m > 0, *map(self._plain, names), sizes)
+
+    def _plain(self, name: str) -> Any:
+        """The value of a field, a law as its text; programs are sorted by them."""
+        value = getattr(self, name)
+        return str(value or "") if name in LAWS else value
+
+    @cached_property
+    def _order(self) -> tuple[Any, ...]:
+        return tuple(self._plain(f.name) for f in fields(self))
+
+    def __lt__(self, other: Shape) -> bool:
+        return self._order < other._order
 
     def fits(self, point: Point) -> bool:
         """Whether the program can run the point."""
@@ -225,9 +248,9 @@ class Shape:
     def choices(self) -> dict[str, str | int | None]:
         """What a dry run says of it, besides its sizes."""
         said = {
-            "activation": self.activation,
+            "activation": str(self.activation),
             "pool": self.pool,
-            "optimizer": self.optimizer or None,
+            "optimizer": self._plain("optimizer") or None,
             "trains": self.trains or None,
         }
         return said | {"exact": "full" if self.trained_by.exact else "guarded"}
@@ -241,7 +264,7 @@ class Shape:
             if f.name not in ("V", "d", "m", "tile")
         } | {"activation": "none"}
         said = [
-            (name, getattr(self, name))
+            (name, self._plain(name))
             for name in usual
             if name not in ("columns", "light") and getattr(self, name) != usual[name]
         ]
@@ -315,14 +338,14 @@ def _static_fields(point: Point) -> dict[str, Any]:
     return {name: getattr(point, name) for name in _STATIC} | {
         "pool": point.pool or 0,
         "trains": point.trains or "",
-        "optimizer": point.optimizer_law.static_text() if point.trains_on else "",
-        "activation": find_law("activation", point.activation).static_text(),
+        "optimizer": point.optimizer and point.optimizer.static(),
+        "activation": point.activation.static(),
         "tokens": "uniform" if tokens == noise == Uniform() else "tables",
         "noise_tokens": "" if tokens == noise else "tables",
-        "embedding": "" if law in TOGETHER and law == out else law.static_text(),
-        "embedding_out": "" if law == out else out.static_text(),
+        "embedding": None if law in TOGETHER and law == out else law.static(),
+        "embedding_out": None if law == out else out.static(),
         "batched": point.batch is not None,
         "groups": may_group_steps(point),
-        "exact_sizes": point.trains_on and not point.optimizer_law.padding_safe,
+        "exact_sizes": bool(point.optimizer and not point.optimizer.padding_safe),
         "noisy": point.label_noise > 0,
     }

@@ -18,7 +18,7 @@ from scipy.special import erf, gammaincinv, ndtr, ndtri, stdtr, stdtrit
 from scipy.stats import poisson, qmc
 
 from ..errors import TheoryError
-from ..model.activations import value_and_slope
+from ..model.activations import Activation
 from ..model.laws import Moments
 from .model import Model, check_N
 
@@ -255,7 +255,7 @@ def open_overlaps(model: Model, at: Reading) -> KeyOverlaps:
 
 @lru_cache(maxsize=64)
 def feature_overlaps(
-    d: int, m: int, moments: Moments, trigger_in_value: bool, activation: str
+    d: int, m: int, moments: Moments, trigger_in_value: bool, activation: Activation
 ) -> KeyOverlaps:
     """The same behind an MLP, from A = |z_in(v)|^2, B = |z_trig|^2 and X = z_in(v) .
     z_trig.
@@ -280,8 +280,8 @@ def feature_overlaps(
 
         W_in is given along z_trig and along the rest of the key.
         """
-        v = value_and_slope(
-            activation, (to_trigger + tilt) * along + to_key * across, np, erf
+        v = activation.value_and_slope(
+            (to_trigger + tilt) * along + to_key * across, np, erf
         )[0]
         *e, variance, third = (
             np.interp(to_trigger * along, at, moment) for moment in of_others
@@ -347,7 +347,7 @@ def drawn_neurons() -> np.ndarray:
 
 
 @cache
-def other_tokens(activation: str) -> tuple[np.ndarray, np.ndarray]:
+def other_tokens(activation: Activation) -> tuple[np.ndarray, np.ndarray]:
     """Values of y, and a table (6, values) of what a neuron does on other tokens at
     each.
 
@@ -356,7 +356,7 @@ def other_tokens(activation: str) -> tuple[np.ndarray, np.ndarray]:
     """
     g, weight = np.polynomial.hermite_e.hermegauss(60)
     weight, at = weight / weight.sum(), np.linspace(-12, 12, 4801)
-    act = value_and_slope(activation, at[:, None] + g, np, erf)[0]
+    act = activation.value_and_slope(at[:, None] + g, np, erf)[0]
     e = [act @ (weight * h) for h in (np.ones(60), g, g * g - 1, g**3 - 3 * g)]
     return at, np.stack([*e, *((act - e[0][:, None]) ** k @ weight for k in (2, 3))])
 

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from ..errors import PointError, TheoryError, shown
-from ..model.activations import activations
+from ..model.activations import Activation, NoActivation, activations
 from ..model.columns import COLUMNS
-from ..model.laws import LAWS, EmbeddingLaw, Moments, find_law
-from ..model.laws.law import not_imported
+from ..model.laws import LAWS, EmbeddingLaw, Law, Moments, TokenLaw, find_law
+from ..model.laws.law import LawField, not_imported, plain
 from ..model.laws.tokens import shares
 from ..model.point import (
     EVALUATION,
@@ -44,13 +44,13 @@ class Model:
     d: int
     L: int
     m: int = 0
-    embedding: str = "gaussian"
-    activation: str = "relu"
+    embedding: LawField[EmbeddingLaw] = "gaussian"  # type: ignore[assignment]
+    activation: LawField[Activation] = "relu"  # type: ignore[assignment]
     trigger_in_value: bool = True
     fresh_batches: bool = False
     kappa: float = 100.0
-    tokens: str = "uniform"
-    noise_tokens: str | None = None
+    tokens: LawField[TokenLaw] = "uniform"  # type: ignore[assignment]
+    noise_tokens: LawField[TokenLaw | None] = None  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
         for name, low in (("V", 2), ("d", 2), ("L", 1), ("m", 0)):
@@ -72,26 +72,20 @@ class Model:
                 f"kappa: got {shown(self.kappa)}; allowed: finite numbers from 0"
             )
         object.__setattr__(self, "kappa", float(self.kappa))
-        for name in (
-            "embedding",
-            "activation",
-            "tokens",
-            *(["noise_tokens"] if self.noise_tokens else []),
-        ):
+        for name, family in LAWS_OF_MODEL.items():
+            given = getattr(self, name)
+            if name == "noise_tokens" and not given:
+                continue
             try:
-                object.__setattr__(
-                    self,
-                    name,
-                    str(find_law(name.removeprefix("noise_"), getattr(self, name))),
-                )
+                object.__setattr__(self, name, find_law(family, given))
             except PointError as error:
                 raise TheoryError(str(error)) from None
         if self.noise_tokens == self.tokens:
             object.__setattr__(self, "noise_tokens", None)
-        for problem in self.embedding_law.problems(self.V, self.d):
+        for problem in self.embedding.problems(self.V, self.d):
             raise TheoryError(str(problem))
         if not self.m:
-            object.__setattr__(self, "activation", "none")
+            object.__setattr__(self, "activation", NoActivation())
         elif self.activation == "none":
             raise TheoryError(
                 f"activation: got 'none' with m={self.m}; allowed:"
@@ -160,7 +154,7 @@ class Model:
             )
             allowed = f"that of {SAME_AS[name]}" if name in SAME_AS else allowed
             raise TheoryError(
-                f"{name}: got {given[name]!r}; covered by theory: {allowed}"
+                f"{name}: got {plain(given[name])!r}; covered by theory: {allowed}"
             )
         if missing := [name for name in ("V", "d", "L") if name not in given]:
             raise TheoryError(
@@ -170,13 +164,13 @@ class Model:
             raise TheoryError(
                 f"activation: not given with m={given['m']}; theory assumes none"
             )
-        for name in ("embedding", "activation", "tokens", "noise_tokens"):
+        for name in LAWS_OF_MODEL:
             if module := not_imported(given.get(name)):  # the table may be a stranger's
                 why = (
                     f"whose module {module} is not imported for a table that names it;"
                     " allowed: laws of modules that are imported"
                 )
-                raise TheoryError(f"{name}: got {shown(given[name])}, {why}")
+                raise TheoryError(f"{name}: got {shown(plain(given[name]))}, {why}")
         return cls(**{name: given[name] for name in FIELDS_OF_MODEL if name in given})
 
     def replace(self, **changes: object) -> Model:
@@ -190,22 +184,18 @@ class Model:
         return replace(self, **changes)
 
     @property
-    def embedding_law(self) -> EmbeddingLaw:
-        return find_law("embedding", self.embedding)
-
-    @property
     def moments(self) -> Moments:
         """What the embedding law says about its rows; raises TheoryError if it says
         nothing.
         """
-        moments = self.embedding_law.moments
+        moments = self.embedding.moments
         if moments is None:
             covered = (
                 f"laws that give moments: {_laws_where(lambda moments: True)},"
                 " equicorrelated"
             )
             raise TheoryError(
-                f"embedding: got {self.embedding!r}; theory covers {covered}"
+                f"embedding: got '{self.embedding}'; theory covers {covered}"
             )
         return moments
 
@@ -213,7 +203,7 @@ class Model:
     def token_shares(self) -> tuple[np.ndarray, np.ndarray]:
         """(V,) probabilities of informative and of noise tokens."""
         p, q = (
-            shares(find_law("tokens", law), self.V)
+            shares(law, self.V)
             for law in (self.tokens, self.noise_tokens or self.tokens)
         )
         return p, q
@@ -235,7 +225,7 @@ class Model:
         for name, value in values.items():
             if getattr(self, name) != value:
                 raise TheoryError(
-                    f"{name}: got {getattr(self, name)!r}; covered by {formula}:"
+                    f"{name}: got {plain(getattr(self, name))!r}; covered by {formula}:"
                     f" {value!r}"
                 )
 
@@ -245,10 +235,18 @@ class Model:
         """
         if not covered(self.moments):
             raise TheoryError(
-                f"embedding: got {self.embedding!r}; covered by {formula}:"
+                f"embedding: got '{self.embedding}'; covered by {formula}:"
                 f" {_laws_where(covered)}"
             )
 
+
+LAWS_OF_MODEL: dict[str, type[Law]] = {
+    "embedding": EmbeddingLaw,
+    "activation": Activation,
+    "tokens": TokenLaw,
+    "noise_tokens": TokenLaw,
+}
+"""Fields that have a law, and its family."""
 
 FIELDS_OF_MODEL = tuple(f.name for f in fields(Model))
 
@@ -307,7 +305,8 @@ def check_model(model: object, any_tokens: bool = False) -> None:
         )
     if not any_tokens and any(np.ptp(shares) for shares in model.token_shares):
         raise TheoryError(
-            f"tokens: got {model.tokens!r} and {model.noise_tokens!r}; covered, but by"
+            f"tokens: got {plain(model.tokens)!r} and {plain(model.noise_tokens)!r};"
+            " covered, but by"
             " locked_fraction: 'uniform'"
         )
 

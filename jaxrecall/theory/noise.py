@@ -15,7 +15,7 @@ import numpy as np
 from scipy.special import erf
 
 from ..errors import TheoryError
-from ..model.activations import value_and_slope
+from ..model.activations import Activation
 from .model import Model, check_N
 
 
@@ -313,11 +313,11 @@ def moments_of(model: Model) -> ActivationMoments:
 
 
 @lru_cache(maxsize=256)
-def activation_moments(activation: str, s: float) -> ActivationMoments:
+def activation_moments(activation: Activation, s: float) -> ActivationMoments:
     """Means of an activation over inputs of standard deviation s, by Gauss-Hermite
     quadrature.
     """
     u, weight = np.polynomial.hermite_e.hermegauss(100)
-    value, slope = value_and_slope(activation, s * u, np, erf)
+    value, slope = activation.value_and_slope(s * u, np, erf)
     of = value, value**2, slope, slope**2, slope * u / s, value * slope * u / s
     return ActivationMoments(*(float(weight @ x / weight.sum()) for x in of))

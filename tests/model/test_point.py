@@ -136,6 +136,18 @@ def test_all_that_is_wrong_is_told_at_once():
     assert error.value.problems[0].where == "V >= 2"
 
 
+def test_a_name_that_is_no_field_is_told_with_the_nearest_one():
+    with pytest.raises(PointError) as error:
+        Point(**SMALL, embeding="sphere", colour=3)
+    found = [str(problem).partition("; allowed")[0] for problem in error.value.problems]
+    assert found == [
+        "embeding: is no field; did you mean embedding?",
+        "colour: is no field",
+    ]
+    with pytest.raises(PointError, match=r"L_: is no field; did you mean L\?"):
+        Point(**SMALL).replace(L_=3)
+
+
 def another(name, value):
     """An allowed value of the field other than `value`."""
     if names := [

@@ -18,8 +18,8 @@ import jaxrecall
 from jaxrecall import Point, descend, realize, simulate, theory, three_step
 from jaxrecall.errors import GridError, PointError, TheoryError
 from jaxrecall.model.columns import COLUMNS
+from jaxrecall.model.laws import EmbeddingLaw, find_law
 from jaxrecall.model.laws import array as array_law
-from jaxrecall.model.laws import find_law
 from jaxrecall.model.point import make_point
 from jaxrecall.model.reference.metrics import measure
 from jaxrecall.simulator.arguments import arguments
@@ -846,7 +846,7 @@ def test_a_search_along_a_whole_parameter_tries_whole_numbers():
     assert not names.is_real("embedding.rank", 1, 64)
     assert not names.is_real("embedding_out.clusters", 1, 64)
     assert names.is_real("embedding.alpha", 1, 64)
-    assert find_law("embedding", "low_rank(rank=4.0)").rank == 4
+    assert find_law(EmbeddingLaw, "low_rank(rank=4.0)").rank == 4
 
 
 def test_a_file_that_moved_during_a_sweep_is_one_value_of_an_axis():

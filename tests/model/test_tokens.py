@@ -378,7 +378,7 @@ def test_shortcuts_list_the_laws_and_theory_knows_their_attention_alone():
             match=r"tokens: got .*covered, but by locked_fraction: .uniform.",
         ):
             theory.accuracy(model, 1000)
-    assert find_law("tokens", "zipf") == Zipf(1.0)
+    assert find_law(TokenLaw, "zipf") == Zipf(1.0)
 
 
 @pytest.mark.parametrize("axis", ["N", "tokens.s"])

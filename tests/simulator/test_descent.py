@@ -184,7 +184,7 @@ def test_w_alone_stands_for_the_whole_matrix_unless_entries_have_rates_of_their_
 
 def by_w_alone(r, point, first):
     """w after the point's steps, by the same optimizer on V_mat and w."""
-    optimizer = point.optimizer_law.transformation(1.0)
+    optimizer = point.optimizer.transformation(1.0)
     with jax.enable_x64(True), jax.numpy_dtype_promotion("standard"):
         z = r.astype(np.float64)
         z_eos = jnp.asarray(z.z_eos)
@@ -377,7 +377,7 @@ def check(case: dict, d: int = 32) -> None:
             for name, parameter in now["params"].items():
                 exact = getattr(judge, name)  # zero where nothing trains it
                 if (
-                    name == "W_KQ" and point.optimizer_law.attention == "column"
+                    name == "W_KQ" and point.optimizer.attention == "column"
                 ):  # all that it has, in the basis that starts with z_eos
                     exact = (judge.w / np.linalg.norm(judge.z_eos))[:, None]
                     assert np.linalg.norm(

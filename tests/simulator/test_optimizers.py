@@ -13,7 +13,7 @@ import pytest
 
 import jaxrecall
 from jaxrecall import Point, descend, load, realize, simulate
-from jaxrecall.model.laws import LAWS, find_law
+from jaxrecall.model.laws import LAWS, OptimizerLaw, find_law
 from jaxrecall.sweep.__main__ import main as sweep
 
 BASE = {
@@ -129,7 +129,7 @@ def test_schedules_rise_from_0_and_fall_to_0_at_the_last_step():
     assert (steps, made[0]) == ([0, 1, 2, 5, 6], 0)
     assert made[3] < made[1]
     cosine, judge = (
-        find_law("optimizer", "sgd(schedule='cosine', warmup=4)"),
+        find_law(OptimizerLaw, "sgd(schedule='cosine', warmup=4)"),
         optax.warmup_cosine_decay_schedule(0.0, 1.0, 4, 20),
     )
     np.testing.assert_allclose(

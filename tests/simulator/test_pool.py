@@ -28,7 +28,6 @@ from jaxrecall import Point, load, realize, run, simulate, three_step, threshold
 from jaxrecall.analysis.fit import fit
 from jaxrecall.errors import PointError
 from jaxrecall.model import point as law
-from jaxrecall.model.laws import find_law
 from jaxrecall.model.laws.tokens import shares
 from jaxrecall.model.point import Run
 from jaxrecall.report import main as report
@@ -128,7 +127,7 @@ def test_means_of_polynomials_are_those_over_pairs(activation):
             world,
             attended,
             weights,
-            find_law("activation", point.activation).coefficients(jnp),
+            point.activation.coefficients(jnp),
         )
         return by_products, pool.mean_features(world, attended, weights)
 

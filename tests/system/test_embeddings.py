@@ -9,7 +9,7 @@ import pytest
 from helpers import python
 
 from jaxrecall.embeddings import facts, main
-from jaxrecall.model.laws import find_law, numpy_draws
+from jaxrecall.model.laws import EmbeddingLaw, find_law, numpy_draws
 
 V, D = 3000, 64
 
@@ -17,7 +17,7 @@ V, D = 3000, 64
 def table(law, V=V, d=D):
     """V rows of a law."""
     rng = np.random.default_rng(0)
-    law = find_law("embedding", law)
+    law = find_law(EmbeddingLaw, law)
     return law.make(
         numpy_draws(
             law, "Z_in", np.arange(V)[:, None], rng.standard_normal((V, d)), (V, d), rng
@@ -39,12 +39,12 @@ def table(law, V=V, d=D):
     ],
 )
 def test_a_table_of_a_law_is_told_to_be_closest_to_it(law, V, closest):
-    found = find_law("embedding", facts(table(law, V))["law"])
+    found = find_law(EmbeddingLaw, facts(table(law, V))["law"])
     assert str(found).partition("(")[0] == closest
     for name in ("rho", "alpha"):
         if hasattr(found, name):
             assert getattr(found, name) == pytest.approx(
-                getattr(find_law("embedding", law), name), rel=0.2
+                getattr(find_law(EmbeddingLaw, law), name), rel=0.2
             )
 
 

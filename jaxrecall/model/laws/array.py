@@ -52,7 +52,7 @@ from ...cli.command import absolute
 from ...errors import PointError, Problem, in_one_line, shown
 from ..values import Numbers, parameter
 from .embedding import Draws, EmbeddingLaw, Orders
-from .law import class_name, find_law, register
+from .law import find_law, register
 
 
 class Content(NamedTuple):
@@ -106,9 +106,9 @@ class Array(EmbeddingLaw):
         """The hash of the content in place of the path."""
         return str(replace(self, path=f"#{self.hash}", tensor=""))
 
-    def static_text(self) -> str:
+    def static(self) -> Array:
         """One program serves all files: rows are an argument."""
-        return class_name(type(self))
+        return Array()
 
     def problems(self, V: int, d: int) -> list[Problem]:
         if not self.path:
@@ -248,12 +248,9 @@ def with_hashes(data: object) -> object:
         return {name: with_hashes(value) for name, value in data.items()}
     if isinstance(data, list):
         return [*map(with_hashes, data)]
-    with suppress(PointError):
-        return (
-            str(find_law("embedding", data))
-            if isinstance(data, str) and data.startswith("array(")
-            else data
-        )
+    if isinstance(data, str) and data.startswith("array("):
+        with suppress(PointError):
+            return str(find_law(EmbeddingLaw, data))
     return data
 
 

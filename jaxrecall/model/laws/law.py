@@ -1,26 +1,28 @@
-"""Laws with parameters, and the text by which points, grids and rows name them.
+"""Laws with parameters, and the text that names one in grids and rows.
 
 A law is a frozen dataclass; its fields are its parameters. `equicorrelated(rho=0.3)` is
 the text of one: the name of the class, then the parameters that are off their default,
 in the order of their declaration, numbers to 12 digits. A class from outside the
 package has its import path for a name, as in `mymodule:MyLaw(a=2)`, so that any process
-finds it.
+finds it. Points and programs have laws themselves; `find_law` reads the text of one
+where it enters.
 """
 
 from __future__ import annotations
 
 import ast
-import copy
 import hashlib
 import inspect
 import json
+import math
 import re
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import MISSING, Field, asdict, dataclass, fields, is_dataclass, replace
-from functools import lru_cache
+from dataclasses import MISSING, Field, asdict, dataclass, fields, replace
+from functools import cached_property, lru_cache
 from importlib import import_module
-from typing import Any, ClassVar, Self, TypeVar
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, Self, TypeVar
 
 from ...errors import PointError, Problem, shown, suggest, where_to_run
 from ..values import Numbers, checked_value, to_12_digits
@@ -28,24 +30,37 @@ from ..values import Numbers, checked_value, to_12_digits
 PACKAGE = __name__.partition(".")[0]
 
 
-@dataclass(frozen=True)
+class LawColumn(NamedTuple):
+    """A parameter of a law as a column of a row."""
+
+    value: float
+    legend: str
+    unit: str
+
+
+@dataclass(frozen=True, eq=False)
 class Law:
-    """A law, whose text a field of a point holds: embedding, tokens, activation or
-    optimizer.
+    """A law of the embeddings, tokens, activation or optimizer: the value of a field.
+
+    A law equals its text and has the hash of it: `Gaussian() == "gaussian"`. Two laws
+    are equal if they are of one class and have the same text.
 
     Raises PointError for a parameter that is out of range or of the wrong type. Limits
     are declared with `parameter`.
     """
 
     field: ClassVar[str]
+    family: ClassVar[type[Law]]
+    """The class of all laws of the field."""
+
     name: ClassVar[str] = ""
     """Short name of a law of this package, where it is not that of the class in small
     letters.
     """
 
     reads_file: ClassVar[bool] = False
-    """Whether its text may name a file that holds something else
-    the next time; then the law's own text says what it held.
+    """Whether its text may name a file, whose content may change. Then the law adds a
+    hash of the content to its own text.
     """
 
     always_columns: ClassVar[bool] = True
@@ -53,30 +68,49 @@ class Law:
     or named by a grid.
     """
 
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if Law in cls.__bases__:
+            cls.family = cls
+        # a dataclass writes its own unless the class has them
+        cls.__eq__ = Law.__eq__
+        cls.__hash__ = Law.__hash__
+
     def __post_init__(self) -> None:
         problems: list[Problem] = []
         for f in fields(self):
             kind = f.type if isinstance(f.type, str) else f.type.__name__
-            value = checked_value(
-                f"{self.field}.{f.name}",
-                getattr(self, f.name),
-                kind,
-                f.metadata,
-                problems,
-            )
+            name, value = f"{self.field}.{f.name}", getattr(self, f.name)
+            value = checked_value(name, value, kind, f.metadata, problems)
             if isinstance(value, float):
                 value = float(to_12_digits(value))
             object.__setattr__(self, f.name, value)
         if problems:
             raise PointError(problems)
 
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Law):
+            return type(self) is type(other) and self._text == other._text
+        return self._text == other if isinstance(other, str) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._text)
+
     def __str__(self) -> str:
-        changed = [
-            f"{f.name}={_literal(value)}"
-            for f in fields(self)
-            if (value := getattr(self, f.name)) != f.default
-        ]
-        return class_name(type(self)) + (f"({', '.join(changed)})" if changed else "")
+        return self._text
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return find_law, (self.family, self._text)
+
+    @cached_property
+    def _text(self) -> str:
+        changed = []
+        for f in fields(self):
+            value = getattr(self, f.name)
+            if value != f.default:
+                changed.append(f"{f.name}={_literal(value)}")
+        name = class_name(type(self))
+        return f"{name}({', '.join(changed)})" if changed else name
 
     def identity(self) -> str:
         """What of the law enters the id of a point."""
@@ -87,77 +121,87 @@ class Law:
         """What its numbers come from: the class, or the function that made it."""
         return cls
 
-    def static_text(self) -> str:
-        """The text without the values of traced parameters: what a compiled program
-        depends on.
+    def static(self) -> Self:
+        """The law that a compiled program depends on, with the usual traced parameters.
 
-        These are at their defaults, or at a value that stands for any.
+        One without a default is NaN, which stands for any value.
         """
-        return str(
-            replace(
-                self,
-                **{f.name: _any_value(f) for f in fields(self) if self._is_traced(f)},
-            )
-        )
+        usual: dict[str, Numbers] = {}
+        for f in self._traced_fields():
+            usual[f.name] = math.nan if f.default is MISSING else f.default
+        return self._with(usual)
 
-    def _is_traced(self, f: Field[float]) -> bool:
-        """Whether a parameter is a float that is not declared static."""
-        return (
-            isinstance(getattr(self, f.name), float)
-            and f.metadata.get("kind") != "static"
-        )
+    def _traced_fields(self) -> list[Field[float]]:
+        """The float parameters that are not declared static."""
+        found = []
+        for f in fields(self):
+            is_static = f.metadata.get("kind") == "static"
+            if isinstance(getattr(self, f.name), float) and not is_static:
+                found.append(f)
+        return found
 
     def traced(self, of: str = "") -> dict[str, float]:
         """The float parameters by dotted name, as "embedding.rho", but static ones.
 
-        One compiled program serves all their values.
-
-        `of` is the field of the point, where it is another one than that of the class,
-        as embedding_out is.
+        One compiled program serves all their values. `of` is the field of the point,
+        where it is another one than that of the class, as embedding_out is.
         """
+        prefix = of or self.field
         return {
-            f"{of or self.field}.{f.name}": getattr(self, f.name)
-            for f in fields(self)
-            if self._is_traced(f)
-        }
-
-    def numbers(
-        self, of: str = "", named: Collection[str] = ()
-    ) -> dict[str, tuple[float, str, str]]:
-        """The parameters that are columns of a row by dotted name: value, legend and
-        unit.
-
-        Those in `named` are columns even at their defaults.
-        """
-        every = {
-            f"{of or self.field}.{f.name}": (getattr(self, f.name), f)
-            for f in fields(self)
-        }
-        return {
-            name: (
-                float(value),
-                f.metadata.get("legend") or "parameter of a law",
-                f.metadata.get("unit", "1"),
-            )
-            for name, (value, f) in every.items()
-            if isinstance(value, int | float)
-            and (self.always_columns or name in named or value != f.default)
+            f"{prefix}.{f.name}": getattr(self, f.name) for f in self._traced_fields()
         }
 
     def with_traced(self, values: Mapping[str, Numbers], of: str = "") -> Self:
         """A copy with these float parameters, arrays of a traced program, which are not
         checked.
         """
-        other = copy.copy(self)
-        for name in self.traced(of):
-            object.__setattr__(other, name.partition(".")[2], values[name])
+        prefix = of or self.field
+        names = [f.name for f in self._traced_fields()]
+        return self._with({name: values[f"{prefix}.{name}"] for name in names})
+
+    def _with(self, values: Mapping[str, Numbers]) -> Self:
+        """A copy with other values of parameters, which are not checked."""
+        other = object.__new__(type(self))
+        for f in fields(self):
+            value = values.get(f.name, getattr(self, f.name))
+            object.__setattr__(other, f.name, value)
         return other
 
+    def columns(
+        self, of: str = "", named: Collection[str] = ()
+    ) -> dict[str, LawColumn]:
+        """The numeric parameters that are columns of a row, by dotted name.
 
-AnyLaw = TypeVar("AnyLaw", bound=type[Law])
+        Parameters in `named` are columns even at their defaults. `of` is that of
+        `traced`.
+        """
+        found = {}
+        for f in fields(self):
+            name, value = f"{of or self.field}.{f.name}", getattr(self, f.name)
+            shows = self.always_columns or name in named or value != f.default
+            if shows and isinstance(value, int | float):
+                legend = f.metadata.get("legend") or "parameter of a law"
+                unit = f.metadata.get("unit", "1")
+                found[name] = LawColumn(float(value), legend, unit)
+        return found
 
-SAME_AS = {"embedding_out": "embedding", "noise_tokens": "tokens"}
-"""Fields of a point that hold a law, and the field whose law they have unless given."""
+
+AnyLaw = TypeVar("AnyLaw", bound=Law)
+LawClass = TypeVar("LawClass", bound=type[Law])
+OrNone = TypeVar("OrNone", bound=Law | None)
+
+
+class LawField(Generic[OrNone]):
+    """The type of a field that has a law and takes its text, class or function too."""
+
+    if TYPE_CHECKING:  # an annotation alone: the field is a plain one
+
+        def __get__(self, record: object, of: object = None) -> OrNone: ...
+
+        def __set__(
+            self, record: object, given: OrNone | str | Callable[..., Any] | None
+        ) -> None: ...
+
 
 LAWS: dict[str, dict[str, type[Law]]] = {
     "embedding": {},
@@ -175,12 +219,12 @@ and name.
 """
 
 _local: dict[str, type[Law]] = {}
-"""Classes that were used as objects, by `module:Class`: the latest
-of those that a notebook defines again, or a function makes.
+"""Classes and functions that were made in a function, which no import finds, by
+`module:name`: the latest that was used.
 """
 
 
-def register(law: AnyLaw, name: str | None = None) -> AnyLaw:
+def register(law: LawClass, name: str | None = None) -> LawClass:
     """Adds a short name for a law, by default its own; usable as a decorator.
 
     Texts and rows name a law from outside the package by its import path whatever its
@@ -214,11 +258,8 @@ def source_digest(of: Any) -> str:
     try:
         source = inspect.getsource(of)
     except (OSError, TypeError):  # it has no file
-        codes = [
-            each.__code__
-            for each in (of, *vars(of).values())
-            if inspect.isfunction(each)
-        ]
+        functions = filter(inspect.isfunction, (of, *vars(of).values()))
+        codes = [function.__code__ for function in functions]
         source = " ".join(
             f"{code.co_code!r} {code.co_names} {code.co_consts}" for code in codes
         )
@@ -230,12 +271,11 @@ def law_names(field: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(map(class_name, LAWS[field].values())))
 
 
-def find_law(field: str, given: object) -> Any:
+def find_law(family: type[AnyLaw], given: object) -> AnyLaw:
     """The law that a text, an alias or an object names.
 
     Args:
-        field: embedding, tokens, activation or optimizer, or a field that has a law of
-            one of them.
+        family: EmbeddingLaw, TokenLaw, Activation or OptimizerLaw.
         given: a text such as "equicorrelated(rho=0.3)" or "mymodule:MyLaw", a law, its
             class, or, for an optimizer, a function.
 
@@ -243,28 +283,25 @@ def find_law(field: str, given: object) -> Any:
         PointError: there is no such law, it has no such parameter, or the value of one
             is not allowed.
     """
-    if field in SAME_AS:
-        try:
-            return find_law(SAME_AS[field], given)
-        except PointError as error:
-            raise PointError(renamed(error.problems, field)) from None
-    if field in OF_FUNCTIONS and inspect.isfunction(given):
-        given = OF_FUNCTIONS[field](given, given.__module__, given.__qualname__)
-    if isinstance(given, type) and issubclass(given, Law):
+    if isinstance(given, str):
+        return _read(family, given)
+    if inspect.isfunction(given) and family.field in OF_FUNCTIONS:
+        of_function = OF_FUNCTIONS[family.field]
+        given = of_function(given, given.__module__, given.__qualname__)
+    if isinstance(given, type) and issubclass(given, family):
         given = _made(given, {})
-    if isinstance(given, Law):
-        if given.field != field or not is_dataclass(given):
-            raise _error(field, given)
-        name = class_name(type(given))
-        if ":" in name and _local.get(name) is not type(given):
-            _local[name] = type(given)
-        return given
-    if not isinstance(given, str):
-        raise _error(field, given)
-    head = given.partition("(")[0].strip()
-    named = LAWS[field].get(head) or _imported(field, head, given)
-    law = _parsed(named, given)
-    return _parse(named, given) if law.reads_file and str(law) != given else law
+    if not isinstance(given, family):
+        raise _error(family.field, given)
+    if "<locals>" in type(given).__qualname__:
+        _local[class_name(type(given))] = type(given)
+    return given
+
+
+def _read(family: type[AnyLaw], text: str) -> AnyLaw:
+    """The law of a text; raises PointError."""
+    name = text.partition("(")[0].strip()
+    law = LAWS[family.field].get(name) or _imported(family, name, text)
+    return _parse(law, text) if law.reads_file else _parsed(law, text)  # type: ignore[return-value]
 
 
 def _parse(law: type[Law], text: str) -> Law:
@@ -290,22 +327,16 @@ def _arguments(law: type[Law], text: str) -> dict[str, object]:
     call = ast.parse(text, mode="eval").body
     if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
         raise ValueError("not one call")
-    places = [f for f in fields(law) if not f.kw_only]
-    given = {
-        f.name: ast.literal_eval(value)
-        for f, value in zip(places, call.args, strict=False)
-    }
-    given |= {str(word.arg): ast.literal_eval(word.value) for word in call.keywords}
-    if len(given) != len(call.args) + len(call.keywords):
+    places = [f.name for f in fields(law) if not f.kw_only]
+    nodes = dict(zip(places, call.args, strict=False))
+    nodes |= {str(word.arg): word.value for word in call.keywords}
+    if len(nodes) != len(call.args) + len(call.keywords):
         raise ValueError("an argument too many")
-    return given
+    return {name: ast.literal_eval(node) for name, node in nodes.items()}
 
 
 def not_imported(text: object) -> str:
-    """The module that a text names a law of and that is not imported yet.
-
-    Empty if there is none.
-    """
+    """The module of a law that a text names, empty if it is imported already."""
     module, colon, _ = str(text).partition("(")[0].strip().partition(":")
     return module if colon and module not in sys.modules else ""
 
@@ -315,103 +346,84 @@ def with_parameters(law: Law, values: Mapping[str, object]) -> Law:
     return _made(type(law), asdict(law) | dict(values))
 
 
-def _made(law: type[Law], values: Mapping[str, object]) -> Law:
+def _made(law: type[AnyLaw], values: Mapping[str, object]) -> AnyLaw:
     """A law of this class with these parameters, the others at their defaults.
 
     Raises PointError.
     """
-    names, text = [f.name for f in fields(law)], class_name(law)
-    allowed = ", ".join(names) or "none, it has no parameters"
-    problems = [
-        Problem(
-            f"{law.field}.{name}",
-            f"got {shown(value)}; parameters of {text}:"
-            f" {allowed}{suggest(name, names)}",
-        )
-        for name, value in values.items()
-        if name not in names
-    ]
-    problems += [
-        Problem(
-            f"{law.field}.{f.name}",
-            f"got nothing; {text} needs it, as in {text}({f.name}=1)",
-        )
-        for f in fields(law)
-        if f.name not in values and f.default is MISSING
-    ]
+    parameters, text = {f.name: f for f in fields(law)}, class_name(law)
+    allowed = ", ".join(parameters) or "none, it has no parameters"
+    problems = []
+    for name, value in values.items():
+        if name not in parameters:
+            message = (
+                f"got {shown(value)}; parameters of {text}:"
+                f" {allowed}{suggest(name, parameters)}"
+            )
+            problems.append(Problem(f"{law.field}.{name}", message))
+    for name, f in parameters.items():
+        if name not in values and f.default is MISSING:
+            message = f"got nothing; {text} needs it, as in {text}({name}=1)"
+            problems.append(Problem(f"{law.field}.{name}", message))
     if problems:
         raise PointError(problems)
     return law(**values)
 
 
-def _imported(field: str, path: str, text: str) -> type[Law]:
+def _imported(family: type[Law], path: str, text: str) -> type[Law]:
     """The class of a law from outside the package, `module:Class` or
-    `module:function`.
+    `module:function`; raises PointError.
     """
+    field = family.field
     module, colon, name = path.partition(":")
-    if path in _local:
-        return _local[path]
     if not colon or not name:
         raise _error(field, text)
     try:
-        found: Any = sys.modules.get(module) or import_module(module)
-        for part in name.split("."):
-            found = getattr(found, part)
+        found: Any = _local.get(path)
+        if found is None:
+            found = attrgetter(name)(sys.modules.get(module) or import_module(module))
     except Exception as error:  # whatever a module does when it is imported
-        raise _error(
-            field,
-            text,
-            f", which cannot be imported: {error}{where_to_run(module, error)}",
-        ) from None
+        why = f", which cannot be imported: {error}{where_to_run(module, error)}"
+        raise _error(field, text, why) from None
     if field in OF_FUNCTIONS and inspect.isfunction(found):
         return OF_FUNCTIONS[field](found, module, name)
-    if not (
-        isinstance(found, type)
-        and issubclass(found, Law)
-        and getattr(found, "field", None) == field
-    ):
+    if not isinstance(found, type) or not issubclass(found, family):
         raise _error(field, text)
     return found
 
 
 def _error(field: str, given: object, why: str = "") -> PointError:
-    name = given.partition("(")[0].strip() if isinstance(given, str) else ""
-    why = why or (
-        suggest(name, LAWS[field]) if name and name not in LAWS[field] else ""
-    )
-    allowed = (
-        f"{', '.join(LAWS[field])}, or your own as"
-        f" module:Class{' or module:function' if field in OF_FUNCTIONS else ''}"
-    )
+    if isinstance(given, str) and not why:
+        name = given.partition("(")[0].strip()
+        is_close = name and name not in LAWS[field]
+        why = suggest(name, LAWS[field]) if is_close else ""
+    own = "module:Class or module:function" if field in OF_FUNCTIONS else "module:Class"
+    allowed = f"{', '.join(LAWS[field])}, or your own as {own}"
     return PointError([Problem(field, f"got {shown(given)}{why}; allowed: {allowed}")])
 
 
-def renamed(problems: Iterable[Problem], field: str) -> list[Problem]:
+def renamed(
+    problems: Iterable[Problem], law: Law | type[Law], field: str
+) -> list[Problem]:
     """Problems of a law by the field that has it, as embedding_out.rho for
     embedding.rho.
     """
-    law = SAME_AS.get(field, field)
-    return [
-        replace(
-            p,
-            argument=re.sub(rf"^{law}\b", field, p.argument),
-            where=p.where and p.where.replace(law, field),
-        )
-        for p in problems
-    ]
+    found = []
+    for problem in problems:
+        argument = re.sub(rf"^{law.field}\b", field, problem.argument)
+        where = problem.where and problem.where.replace(law.field, field)
+        found.append(replace(problem, argument=argument, where=where))
+    return found
 
 
-def _any_value(f: Field[float]) -> float:
-    """The default of a float parameter, or else an allowed value."""
-    if f.default is not MISSING:
-        return f.default
-    low, high = f.metadata.get("low", 0.0), f.metadata.get("high")
-    return low + 1.0 if high is None else (low + high) / 2
+def plain(value: Any) -> Any:
+    """A value of a field as files and rows have it: a law as its text."""
+    return str(value) if isinstance(value, Law) else value
 
 
 def _literal(value: object) -> str:
     if isinstance(value, float):
         return to_12_digits(value)
-    return (
-        json.dumps(value, ensure_ascii=False) if isinstance(value, str) else str(value)
-    )
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False)
+    return str(value)

@@ -99,7 +99,7 @@ def descend(realization: Realization, point: Point) -> list[Descended]:
             realization,
             recorded,
             first,
-            law=point.optimizer_law,
+            law=point.optimizer,
             **model_of,
         )
         for i, step in enumerate(point.recorded_steps):

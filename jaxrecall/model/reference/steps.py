@@ -11,7 +11,6 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import erf, softmax
 
-from ..activations import value_and_slope
 from ..point import Point
 from ..values import Numbers
 from .realization import Drawn, Realization, expect_both
@@ -137,5 +136,5 @@ def features(
     """
     if r.W_in is None:
         return h, np.ones_like(h)
-    phi, slope = value_and_slope(point.activation, h @ r.W_in.T, np, erf)
+    phi, slope = point.activation.value_and_slope(h @ r.W_in.T, np, erf)
     return phi * len(r.W_in) ** -0.5, slope * len(r.W_in) ** -0.5

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...model.laws import find_law
 from ...model.point import BLOCK, Point
 from ..cost import (
     EXPONENTIAL,
@@ -88,7 +87,7 @@ def _pairs(shape: Shape, asked: Work) -> Amount:
     flops, units = 6 * (V * K * d + K * V * d + 2 * K * d * m + V * K * m), 3
     coefficients = None
     if m:
-        coefficients = find_law("activation", shape.activation).coefficients(np)
+        coefficients = shape.activation.coefficients(np)
     if coefficients:  # steps 1 and 2 are matrix products
         degree, units = len(coefficients) - 1, 1
         products = (degree + 2 * degree - 1) + (3 * degree - 1)

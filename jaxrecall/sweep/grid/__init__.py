@@ -339,7 +339,7 @@ def _fixed(
         [*file.base, *(name for block in file.blocks for name in block.locations(()))]
     )
     values = {
-        name: {getattr(point, name) for point in points}
+        name: {names.value(point, name) for point in points}
         for name in given
         if name in names.fields
     }

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from ...errors import Problem
 from ...model.laws import LAWS
+from ...model.laws.law import plain
 from ...model.point import checked_field, law_parameters
 from ..simulators import AnyPoint, SimulatorLike
 from ..simulators.recall import RECALL
@@ -84,7 +85,7 @@ class Names:
         without this parameter.
         """
         return (
-            getattr(point, name)
+            plain(getattr(point, name))
             if name in self.fields
             else law_parameters(point).get(name)
         )
@@ -96,7 +97,7 @@ class Names:
         """
         if name not in self.fields:
             field, _, parameter = name.partition(".")
-            laws = LAWS[self.fields[field].metadata["law"]].values()
+            laws = LAWS[self.fields[field].metadata["law"].field].values()
             kinds = {
                 str(f.type)
                 for law in laws
@@ -138,7 +139,7 @@ class Names:
         )  # whether there is a pool is known when the point is made
         if problems:
             raise ValueError(problems[0].message.replace("got None", "got null"))
-        return checked
+        return plain(checked)
 
     def schema(self) -> Schema:
         """The JSON Schema of a grid file."""

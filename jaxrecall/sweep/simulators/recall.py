@@ -13,7 +13,7 @@ from threadpoolctl import threadpool_limits
 
 from ...errors import MAX_LIST, PointError, Problem, UsageError, as_list, expect
 from ...model.columns import CODE_VERSION, COLUMNS, OwnColumn, Row
-from ...model.laws import find_law
+from ...model.laws import Law
 from ...model.laws.law import class_name, source_digest
 from ...model.point import (
     FIELDS,
@@ -56,17 +56,14 @@ class RecallSimulator:
         return make_point(values)
 
     def sources(self, points: Iterable[Point]) -> dict[str, str]:
-        used = {
-            law
-            for point in points
-            for law in ((name, getattr(point, name)) for name in LAW_FIELDS)
-            if ":" in (law[1] or "")
-        }
-        laws = {type(find_law(*law)) for law in used}
+        used: set[type[Law]] = set()
+        for point in points:
+            used.update(map(type, point.laws.values()))
+        named = {class_name(law): law for law in used}
         return {
-            class_name(law): source_digest(law.source())
-            for law in laws
-            if ":" in class_name(law)
+            name: source_digest(law.source())
+            for name, law in named.items()
+            if ":" in name
         }
 
     def programs(
@@ -253,7 +250,7 @@ def _rows(point: Point, runs: Sequence[Run]) -> list[list[Row]]:
         compiled = program.compiled(shape)
         for i in range(0, len(left), compiled.batch):
             batch = left[i : i + compiled.batch]
-            decomposes = point.trains_on and point.optimizer_law.attention == "column"
+            decomposes = point.optimizer and point.optimizer.attention == "column"
             with (
                 threadpool_limits(1, user_api="blas") if decomposes else nullcontext()
             ):  # its threads wait busily for each other
