@@ -65,15 +65,11 @@ def compact(folder: str | Path, prune: bool = False) -> Compacted:
         target.put_table(target.table, table)
         merged = [path for path in tables if path != target.table]
         if prune:
-            _remove(merged, target)
+            with storage_errors(target.parts):
+                for path in merged:
+                    path.unlink(missing_ok=True)
     n_dropped = len(rows) - len(table)
     return Compacted(target.table, len(table), n_dropped, len(merged), unreadable)
-
-
-def _remove(parts: Sequence[Path], store: Store) -> None:
-    with storage_errors(store.parts):
-        for path in parts:
-            path.unlink(missing_ok=True)
 
 
 @contextmanager

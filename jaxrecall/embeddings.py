@@ -79,10 +79,11 @@ def facts(rows: np.ndarray) -> dict[str, Any]:
     off = np.log(centred.values[:rank]) + alpha * np.log(np.arange(1, rank + 1))
 
     even = _even_law(raw.overlap, spread, d)
-    laws = {even: (d, d), **_laws_with_parameter(common, alpha, d)}
-    away = {name: _distance(both, raw, centred) for name, both in laws.items()}
-    away[even] -= BETTER + 10 / V
-    law = min(away, key=lambda name: away[name])
+    laws = _laws(even, common, alpha, d)
+    ratios = np.multiply([*laws.values()], (raw.overlap, centred.overlap))
+    away = np.abs(np.log(ratios)).sum(axis=1)
+    away[0] -= BETTER + 10 / V
+    law = [*laws][np.argmin(away)]
     return {
         "V": V,
         "d": d,
@@ -124,22 +125,19 @@ def _even_law(overlap: float, spread: float, d: int) -> str:
     return "gaussian"
 
 
-def _laws_with_parameter(
-    common: float, alpha: float, d: int
+def _laws(
+    even: str, common: float, alpha: float, d: int
 ) -> dict[str, tuple[float, float]]:
-    """Law -> its d_eff and centred d_eff, with the parameters that suit the rows."""
+    """Law -> its d_eff and centred d_eff: the law without a parameter first, then those
+    with parameters that suit the rows.
+    """
     rho = max(common, 0)
     power = 1 / _overlap(alpha, d)
     return {
+        even: (d, d),
         f"equicorrelated(rho={rho:.3g})": (1 / (rho**2 + (1 - rho**2) / d), d),
         f"power_law(alpha={alpha:.3g})": (power, power),
     }
-
-
-def _distance(d_effs: tuple[float, float], raw: Spectrum, centred: Spectrum) -> float:
-    """How far the two d_eff of a law are from those of the rows, in ln d_eff."""
-    ratios = np.multiply(d_effs, (raw.overlap, centred.overlap))
-    return float(np.abs(np.log(ratios)).sum())
 
 
 def _overlap(alpha: float, d: int) -> float:

@@ -11,7 +11,6 @@ if __name__ == "__main__":  # before the imports below, which take long
 
 import argparse
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 from .analysis.fit import Fit, fit, runs
 from .analysis.fit.estimate import METHOD_TEXT
@@ -122,7 +121,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     paths = list(map(local_path, args.tables))
     step = runs.parsed(args.step)
     frame, remarks = runs.read(*paths)
-    out = _folder(args, paths, runs.along_of(frame, None))
+    if args.out:
+        out = local_path(args.out)
+    else:
+        usual = runs.along_of(frame, None)
+        along = args.along if args.along != usual else None
+        out = default_folder(paths, args.law or args.of, along)
     check_folder(out)
     found = fit(
         frame,
@@ -146,14 +150,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     if len(paths) > 1:
         return answer()
     return _notes(older(paths[0], rows))
-
-
-def _folder(args: argparse.Namespace, paths: Sequence[Path], usual: str) -> Path:
-    """The folder to write to; an axis other than the usual one has its own."""
-    if args.out:
-        return local_path(args.out)
-    along = args.along if args.along != usual else None
-    return default_folder(paths, args.law or args.of, along)
 
 
 def _progress(done: int, of: int) -> str:

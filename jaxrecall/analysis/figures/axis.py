@@ -72,14 +72,12 @@ class Axis:
         """Sets the scale of `ax` along x or y, and returns the transform that makes its
         steps even.
         """
-        set_scale = getattr(ax, f"set_{which}scale")
+        options = {}
         if self.kind == "symlog":
-            set_scale("symlog", linthresh=self.values[1], linscale=0.6)
-        elif self.kind == "log":
-            set_scale("log")
-        else:
-            set_scale("linear")
-        return _ruler(ax, which).get_transform()
+            options = {"linthresh": self.values[1], "linscale": 0.6}
+        scale = "linear" if self.kind == "names" else self.kind
+        getattr(ax, f"set_{which}scale")(scale, **options)
+        return getattr(ax, f"{which}axis").get_transform()
 
     def edges(self, ax: Axes, which: Side) -> np.ndarray:
         """The middles between neighbouring places, and as far beyond the ends."""
@@ -98,7 +96,7 @@ class Axis:
         """
         from matplotlib.ticker import NullLocator
 
-        ruler = _ruler(ax, which)
+        ruler: Ruler = getattr(ax, f"{which}axis")
         has_values = self.ticks and len(self.values) <= MOST_TICKS
         if self.kind != "names" and not has_values:
             self._mark_round(ruler)
@@ -136,20 +134,14 @@ def _is_number(value: object) -> bool:
     return isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
 
 
-def _ruler(ax: Axes, which: Side) -> Ruler:
-    return getattr(ax, f"{which}axis")
-
-
 def _with_room(spots: np.ndarray, sizes: Sequence[float]) -> list[int]:
-    """Which labels of these sizes have room at these spots, from the last on down."""
+    """Which labels of these sizes have room at these spots, from the last one down."""
     kept: list[int] = []
+    free = np.inf
     for i in reversed(range(len(sizes))):
-        if not kept:
+        if spots[i] + sizes[i] / 2 < free:
             kept.append(i)
-            continue
-        nearest = kept[-1]
-        if spots[nearest] - spots[i] > (sizes[i] + sizes[nearest]) / 2:
-            kept.append(i)
+            free = spots[i] - sizes[i] / 2
     return kept
 
 

@@ -221,9 +221,7 @@ def interval(value: float, low: float, high: float) -> str:
     return f"{rounded(value)} [{rounded(low)}, {rounded(high)}]"
 
 
-def save(
-    figure: Figure, name: str, folder: Path, formats: Sequence[str] = FORMATS[:2]
-) -> str:
+def save(figure: Figure, name: str, folder: Path, formats: Sequence[str]) -> str:
     """Writes `<name>.<format>` for each format; returns SVG for a page, with ids that
     no other figure has.
     """

@@ -111,11 +111,11 @@ class Runs:
     @cached_property
     def predicted(self) -> Table:
         """The levels with the accuracy that theory predicts."""
-
-        def accuracy(at: Selection) -> float | None:
-            return predicted(theory.accuracy, at, float(at["N"]))
-
-        return self._predicted(self.levels, [*self.axes, self.along], accuracy)
+        return self._predicted(
+            self.levels,
+            [*self.axes, self.along],
+            lambda at: predicted(theory.accuracy, at, float(at["N"])),
+        )
 
     def _predicted(
         self,
@@ -170,11 +170,9 @@ class Runs:
         rows = with_law(with_states(rows), exponents, self.axes)
         if self.along != "N" or not with_theory:
             return rows.assign(theory=np.nan, assumes=False)
-
-        def critical(at: Selection) -> float | None:
-            return predicted(theory.critical_N, at, theta)
-
-        return self._predicted(rows, self.axes, critical)
+        return self._predicted(
+            rows, self.axes, lambda at: predicted(theory.critical_N, at, theta)
+        )
 
     def reason(self) -> str:
         """One sentence on the cells without a prediction of accuracy, with the first
@@ -255,9 +253,9 @@ def rows_of(df: Table) -> Table:
 
 
 def varying(df: Table, along: str) -> tuple[str, ...]:
-    """The axes that vary but `along`, those in ORDER first.
+    """The axes of the fit that vary, those in ORDER first; `along` is not among them.
 
-    They are the axes of the fit, or those of the metadata if nothing can be fitted.
+    If nothing can be fitted, the metadata of the table has the axes.
     """
     listed = df.attrs.get("axes")
     if along not in df and listed:
