@@ -31,14 +31,13 @@ def parser() -> argparse.ArgumentParser:
         epilog=f"Method: {METHOD_TEXT}.",
     )
     add = p.add_argument
-    needed = ", ".join(runs.NEEDED)
     add(
         "tables",
         metavar="DIR|FILE.parquet",
         nargs="+",
         help=(
-            "results folders, several taken together, or any one table with columns"
-            f" {needed}"
+            "results folders, several taken together, or any one table with columns "
+            + ", ".join(runs.NEEDED)
         ),
     )
     add(

@@ -135,8 +135,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv = sys.argv[1:]
     args = parser().parse_args(argv)
     called = f"python -m jaxrecall.report {shlex.join(argv)}"
-    on_progress = now_and_then(COUNT_EVERY_SECONDS, _progress)
-    report = write(args, called, on_progress)
+    report = write(args, called, now_and_then(COUNT_EVERY_SECONDS, _progress))
     return answer(*lines(report, args.format))
 
 

@@ -136,7 +136,7 @@ def _is_number(value: object) -> bool:
 
 def _with_room(spots: np.ndarray, sizes: Sequence[float]) -> list[int]:
     """Which labels of these sizes have room at these spots, from the last one down."""
-    kept: list[int] = []
+    kept = []
     free = np.inf
     for i in reversed(range(len(sizes))):
         if spots[i] + sizes[i] / 2 < free:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -58,8 +57,8 @@ def theory_line(table: Table, x: Axis) -> list[Layer]:
     """Theory along x; nothing if it covers no row."""
     if table["theory"].isna().all():
         return []
-    measured = ["n_seeds", "low", "high", "lo", "hi", "state"]
-    shown = table.drop(columns=measured, errors="ignore")
+    # without a band, and joined over all values
+    shown = table.drop(columns=["low", "n_seeds"], errors="ignore")
     style = TICK if x.kind == "names" else THEORY
     return [Polyline(shown, "theory", theory_name(table), style)]
 
@@ -114,12 +113,11 @@ def accuracy(
     x is the axis of the runs.
     """
     chart = means(runs.rows, ["accuracy"], x, lines, panels, accuracy_label(of))
-    layers = [*chart.layers]
     if theory and x == runs.along:
-        layers += theory_line(runs.predicted, chart.x)
+        chart = chart.plus(theory_line(runs.predicted, chart.x))
     if marks is not None:
-        layers += crossings(marks, x)
-    return replace(chart, layers=layers)
+        chart = chart.plus(crossings(marks, x))
+    return chart
 
 
 def crossings(marks: Table, x: str) -> list[Layer]:
@@ -191,9 +189,9 @@ def phase(
         if levels.duplicated([x, y, *panels]).any() and axis not in panels:
             panels.append(axis)  # a pixel is one cell
     pixels = Pixels(levels, "accuracy", f"mean {accuracy_label(of)}", ends=(0.0, 1.0))
-    layers: list[Layer] = [pixels]
+    chart = over(pixels, x, y, panels)
     if (runs.along in columns_in(x)) == (runs.along in columns_in(y)):
-        layers.append(Contour(levels, "accuracy", level=theta))
+        chart = chart.plus([Contour(levels, "accuracy", level=theta)])
     else:
         named = f"{runs.along}* at {theta:g}, fitted"
         stars = runs.thresholds(found, theta)
@@ -201,10 +199,11 @@ def phase(
         if y != runs.along:  # bars and open marks need the axis itself along y
             stars = stars[stars["critical"].notna()]
             stars = stars.drop(columns=["lo", "hi", "state"])
-        layers.append(Points(with_columns(stars, x, y), y, named, STAR, joined=True))
+        stars = with_columns(stars, x, y)
+        chart = chart.plus([Points(stars, y, named, STAR, joined=True)])
     if theory:
-        layers += theory_contour(runs, x, y, panels, theta)
-    return replace(over(pixels, x, y, panels), layers=layers)
+        chart = chart.plus(theory_contour(runs, x, y, panels, theta))
+    return chart
 
 
 def theory_contour(
@@ -288,8 +287,7 @@ def draw_sweep(
     chart = means(drawn, [y], x, lines, panels, accuracy_label(y))
     upto = ""
     if thresholds:
-        marks = crossings(pd.DataFrame(thresholds), x)
-        chart = replace(chart, layers=[*chart.layers, *marks])
+        chart = chart.plus(crossings(pd.DataFrame(thresholds), x))
         upto = "up to "  # a search runs other seeds at other levels
     shared = _fixed(frame)
     for name in (*axes, x):

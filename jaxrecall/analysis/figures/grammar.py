@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -117,9 +117,10 @@ class Panel:
             return self.y.place(values)
         return np.array(values, dtype=float)
 
-    def over(self, rows: Table, name: str) -> np.ma.MaskedArray:
-        """A column of rows over all places of both axes, masked where it is missing."""
+    def over(self, table: Table, name: str) -> np.ma.MaskedArray:
+        """A column over all places of both axes, masked where it is missing."""
         x, y = self.x, self.y or self.x
+        rows = self.rows(table)
         placed = rows.assign(_x=self.at(rows), _y=self.up(rows, y.name))
         z = placed.pivot(index="_y", columns="_x", values=name)
         z = z.reindex(index=y.place(y.values), columns=x.place(x.values))
@@ -311,7 +312,7 @@ class Pixels(Layer):
         ax.pcolormesh(
             along_x,
             along_y,
-            panel.over(panel.rows(self.table), self.y),
+            panel.over(self.table, self.y),
             norm=self.norm,
             cmap="viridis",
             linewidth=0.2,
@@ -360,7 +361,7 @@ class Contour(Layer):
 
     def draw(self, panel: Panel) -> None:
         x, y = panel.x, panel.y or panel.x
-        z = panel.over(panel.rows(self.table), self.y)
+        z = panel.over(self.table, self.y)
         if min(z.shape) < 2 or not z.min() < self.level < z.max():
             return
         style = {"color": "black", "linestyle": "-", "linewidth": 1.2} | self.style
@@ -392,6 +393,10 @@ class Chart:
     panels: Sequence[str] = ()
     scale: str = "fraction"
     size: Size | None = None
+
+    def plus(self, layers: Sequence[Layer]) -> Chart:
+        """The chart with layers over its own."""
+        return replace(self, layers=[*self.layers, *layers])
 
     @property
     def table(self) -> Table:
@@ -461,8 +466,8 @@ class Chart:
         figure = (make or Figure)(
             figsize=(width, height), dpi=200, layout="constrained"
         )
-        panels = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
-        panels = [*panels.flat]
+        grid = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
+        panels = [*grid.flat]
         self._draw_panels(panels, 0.8 * width / columns)
         for upper, lower in zip(panels, panels[columns:], strict=False):
             upper.tick_params(labelbottom=not lower.get_visible())
@@ -550,7 +555,7 @@ class Chart:
 
     def entries(self, named: bool = False) -> list[Artist]:
         """The legend; with `named` every line is named as in d = 64."""
-        found: dict[object, Artist] = {}
+        found = {}
         for layer in self.layers:
             for artist in layer.entries(self):
                 found[artist.get_label()] = artist

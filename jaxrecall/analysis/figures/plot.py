@@ -146,7 +146,7 @@ def figure(
         chart = _marks(rows, x, ys[0], by or [], panels)
     else:
         if by is None:
-            by = _other_axes(df, x, panels)
+            by = _other_axes(Runs.of(df, along_of(df, None)), x, panels)
         named = accuracy_label(ys[0]) if ys == ["accuracy"] else ""
         chart = _with_few_lines(charts.means(rows, ys, x, by, panels, named, band))
     chart = replace(chart, scale=scale or chart.scale, size=sized(size))
@@ -195,8 +195,7 @@ def accuracy(
     has_marks = theta is not None and x in ("N", *LAW)
     runs = Runs.of(df, x if has_marks else along_of(df, None))
     if lines is None:
-        place = arranged(runs.sizes, runs.every, x)
-        by = [*place.lines, *place.panels]
+        by = _other_axes(runs, x)
     else:
         place = arranged(runs.sizes, runs.every, x, given)
         by = place.lines
@@ -411,9 +410,8 @@ def _at_steps(df: Table, *axes: str | None) -> Table:
     return at_steps(df, LAST)
 
 
-def _other_axes(df: Table, x: str, panels: Sequence[str]) -> list[str]:
+def _other_axes(runs: Runs, x: str, panels: Sequence[str] = ()) -> list[str]:
     """The axes of runs that vary and have no other place."""
-    runs = Runs.of(df, along_of(df, None))
     place = arranged(runs.sizes, runs.every, x, None, panels)
     return [*place.lines, *(axis for axis in place.panels if axis not in panels)]
 
@@ -461,8 +459,7 @@ def _map(
     placed = {*columns_in(x), *columns_in(y), *panels}
     left = [axis for axis in runs.every if axis not in placed]
     _one_value(runs.rows, left, "panels")
-    theory = charts.theory_contour(runs, x, y, panels, 0.5)
-    return replace(chart, layers=[*chart.layers, *theory])
+    return chart.plus(charts.theory_contour(runs, x, y, panels, 0.5))
 
 
 def _with_axes(df: Table, axes: Sequence[str], others: Sequence[str]) -> Table:

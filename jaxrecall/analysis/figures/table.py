@@ -132,13 +132,15 @@ class Runs:
         if is_own(self.rows):
             return table.assign(theory=np.nan, assumes=False)
         settings = self.settings(by)
-        answers: list[float | None] = []
-        assumes: list[bool] = []
+        answers = []
+        assumes = []
         for row in settings.to_dict("records"):
             assumed = bool(predicted(_without_noise, row))
-            is_open = assumed and row.get("mass", 1.0) <= LOCKED
             assumes.append(assumed)
-            answers.append(None if is_open else formula(row))
+            if assumed and row.get("mass", 1.0) <= LOCKED:
+                answers.append(np.nan)
+            else:
+                answers.append(formula(row))
         theories = np.array(answers, dtype=float)
         theories[np.isinf(theories)] = np.nan
         found = settings[[*by]].assign(theory=theories, assumes=assumes)
@@ -217,7 +219,7 @@ def _answer(formula: Callable[..., Any], at: Mapping[str, Any], *arguments: Any)
 def _with_law_texts(settings: Selection) -> Selection:
     """Settings with the numbers of a law in its text, not in columns of their own."""
     found: Selection = {}
-    numbers: dict[str, list[str]] = {}
+    numbers = {}
     for name, value in settings.items():
         law, dot, parameter = name.partition(".")
         if dot:

@@ -62,11 +62,12 @@ NAMES = (
 
 
 class Picture(NamedTuple):
-    """A figure that was drawn: its file name, heading, remark, and SVG for the page."""
+    """A figure that was drawn, its files, and its SVG for the page."""
 
     name: str
     heading: str
     remark: str
+    files: str
     svg: str
 
 
@@ -109,9 +110,11 @@ def write(
     runs = Runs.of(frame, along_of(frame, asked.along))
     _places(runs, asked)
     found = runs.fitted(asked.theta, partial(on_progress, "fitting"))
-    rows, facts, manifest = {"rows": len(every)}, {}, {}
+    rows = {"rows": len(every)}
+    facts = manifest = {}
     if is_folder:
-        rows, facts = seen([every]), survey(table)
+        rows = seen([every])
+        facts = survey(table)
         manifest = Store(table).read_manifest()
     name = facts.get("grid") or beside(table, "").name
     title = f"{name}: how critical {runs.along} scales"
@@ -124,14 +127,14 @@ def write(
                 on_progress(f"drawing {name}", 0, 0)
                 chart = replace(chart, size=size)
                 svg = save(chart.figure(), name, folder, asked.format)
-                pictures.append(Picture(name, heading, chart.remark, svg))
+                files = f"{folder.name}/{name}.{', .'.join(asked.format)}"
+                pictures.append(Picture(name, heading, chart.remark, files, svg))
         sections = {
             "Laws and warnings": f"<pre>{escape(told)}</pre>",
             "Thresholds": thresholds(runs, found),
             "Provenance": provenance(runs, facts, manifest, command),
         }
-        files = Files(folder.name, asked.format)
-        html = page(title, summary(runs), pictures, sections, files)
+        html = page(title, summary(runs), pictures, sections)
         head = f"<head><!-- {comment(rows)} -->"
         html = html.replace("<head>", head, 1)
         atomic_write(out, html.encode(errors="backslashreplace"))
@@ -248,25 +251,17 @@ OPEN_ROWS = 24
 TEMPLATE = Template(Path(__file__).with_name("page.html").read_text("utf-8"))
 
 
-class Files(NamedTuple):
-    """Where the files of the figures are: the name of their folder, and formats."""
-
-    folder: str
-    formats: Sequence[str]
-
-
 def page(
     title: str,
     summary: str,
     pictures: Sequence[Picture],
     sections: Mapping[str, str],
-    files: Files,
 ) -> str:
     """The whole page; `sections` has HTML by heading."""
     contents = figures = written = ""
     for picture in pictures:
         contents += _link(picture.name, picture.heading)
-        figures += _figure(picture, files)
+        figures += _figure(picture)
     for heading, content in sections.items():
         anchor = f"section-{heading.lower().replace(' ', '-')}"
         contents += _link(anchor, heading)
@@ -284,14 +279,14 @@ def _link(anchor: str, heading: str) -> str:
     return f'<li><a href="#{anchor}">{escape(heading)}</a></li>'
 
 
-def _figure(picture: Picture, files: Files) -> str:
+def _figure(picture: Picture) -> str:
     name, heading = picture.name, escape(picture.heading)
     points = float(re.search(r'viewBox="0 0 ([0-9.]+)', picture.svg)[1])  # type: ignore[index]
     width = f"{points / 72 / PAGE * 56:.0f}rem"
     opening = f'<svg role="img" aria-label="{heading}" style="width:{width}"'
     drawn = picture.svg.replace("<svg", opening, 1)
-    paths = f"{escape(files.folder)}/{name}.{', .'.join(files.formats)}"
-    caption = f'{escape(picture.remark)} <span class="file">{paths}</span>'
+    files = f'<span class="file">{escape(picture.files)}</span>'
+    caption = f"{escape(picture.remark)} {files}"
     return (
         f'<h2 id="{name}">{heading}</h2>\n'
         f"<figure>{drawn}<figcaption>{caption}</figcaption></figure>\n"
