@@ -179,6 +179,13 @@ def test_the_example_of_each_function_runs(frame, tmp_path, monkeypatch):
     assert os.path.getsize("accuracy.pdf") > 1000
 
 
+def test_a_cell_that_does_not_cross_has_no_place_along_arithmetic_on_n(frame):
+    censored = frame[(frame["d"] < 128) | (frame["N"] < 256)]
+    ax = plot.phase(censored, "N / d", "d", theory=False)
+    (stars,) = [line for line in ax.lines if line.get_marker() == "o"]
+    assert {*xy(stars)[:, 1].tolist()} == {32, 64}
+
+
 REFUSED = {
     "an axis has no place": (
         lambda df: plot.critical_n(df),

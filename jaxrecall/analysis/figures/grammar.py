@@ -241,7 +241,7 @@ class Points(Layer):
         else:
             bars = {"elinewidth": 0.8, "capsize": 1.5, "zorder": 3}
             bars["yerr"] = _bars(up, rows)
-        shown = bars | style | {"linestyle": "none"}
+        shown: Style = bars | style | {"linestyle": "none"}
         if self.joined and panel.x.kind != "names":
             shown["linestyle"] = "-"
         panel.ax.errorbar(at, up, **shown)
