@@ -88,15 +88,11 @@ class Panel:
     values: Selection
     groups: list[Group]
 
-    def rows(self, table: Table) -> Table:
-        """The rows of a table that are in this panel."""
-        return where(table, self.values)
-
     def lines(self, table: Table) -> Iterator[tuple[Table, Style, float]]:
         """For each line its rows from left to right, its style, and how far its marks
         are moved aside, in points.
         """
-        rows = self.rows(table)
+        rows = where(table, self.values)
         rows = rows.iloc[np.argsort(self.at(rows), kind="stable")]
         n = len(self.groups)
         if n > 1 and not {*self.groups[0].values} & {*table}:
@@ -120,7 +116,7 @@ class Panel:
     def over(self, table: Table, name: str) -> np.ma.MaskedArray:
         """A column over all places of both axes, masked where it is missing."""
         x, y = self.x, self.y or self.x
-        rows = self.rows(table)
+        rows = where(table, self.values)
         placed = rows.assign(_x=self.at(rows), _y=self.up(rows, y.name))
         z = placed.pivot(index="_y", columns="_x", values=name)
         z = z.reindex(index=y.place(y.values), columns=x.place(x.values))
@@ -232,8 +228,7 @@ class Points(Layer):
                 _draw_open(panel, rows, {"color": style["color"]} | moved)
 
     def _draw_estimates(self, panel: Panel, rows: Table, style: Style) -> None:
-        if self.y in rows:
-            rows = rows[rows[self.y].notna()]
+        rows = rows[rows[self.y].notna()]
         at, up = panel.at(rows), panel.up(rows, self.y)
         if self.across:
             bars: Style = {"elinewidth": 2.2, "capsize": 0, "zorder": 5}
@@ -248,8 +243,10 @@ class Points(Layer):
         panel.ax.update_datalim(np.column_stack([at, up]))  # not where they are moved
 
     def heights(self) -> np.ndarray:
-        names = [name for name in (self.y, "tried") if name in self.table]
-        return floats(self.table[names]).ravel()
+        found = floats(self.table[self.y])
+        if "tried" not in self.table:
+            return found
+        return np.append(found, floats(self.table["tried"]))
 
     def entries(self, chart: Chart) -> list[Artist]:
         found = super().entries(chart)

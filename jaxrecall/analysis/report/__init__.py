@@ -102,9 +102,8 @@ def write(
     check_folder(folder)
     for module in asked.trust:
         trusted(module)
-    size = sized(asked.size)
-    with look(asked.style):
-        pass  # refuses a style before the fit
+    with look(asked.style):  # refuses style and size before the fit
+        sized(asked.size)
     every, remarks = read(table)
     frame = at_steps(every, step)
     runs = Runs.of(frame, along_of(frame, asked.along))
@@ -125,10 +124,7 @@ def write(
         with look(asked.style):
             for name, heading, chart in figures(runs, found, asked):
                 on_progress(f"drawing {name}", 0, 0)
-                chart = replace(chart, size=size)
-                svg = save(chart.figure(), name, folder, asked.format)
-                files = f"{folder.name}/{name}.{', .'.join(asked.format)}"
-                pictures.append(Picture(name, heading, chart.remark, files, svg))
+                pictures.append(_saved(name, heading, chart, folder, asked))
         sections = {
             "Laws and warnings": f"<pre>{escape(told)}</pre>",
             "Thresholds": thresholds(runs, found),
@@ -160,6 +156,16 @@ def _page_of(asked: Namespace, table: Path, is_folder: bool) -> Path:
             f"--out: {out} is a folder; give a file, as in {out / 'report.html'}"
         )
     return out
+
+
+def _saved(
+    name: str, heading: str, chart: Chart, folder: Path, asked: Namespace
+) -> Picture:
+    """Draws a chart into files of this name."""
+    chart = replace(chart, size=sized(asked.size))
+    svg = save(chart.figure(), name, folder, asked.format)
+    files = f"{folder.name}/{name}.{', .'.join(asked.format)}"
+    return Picture(name, heading, chart.remark, files, svg)
 
 
 def _make_empty(folder: Path) -> None:
