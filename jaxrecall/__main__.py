@@ -35,7 +35,7 @@ MODULES = {
     "examples": "cli.examples",
 }
 
-HELP = __doc__ or ""
+HELP = (__doc__ or "").strip()
 """The text of --help."""
 
 
