@@ -5,13 +5,14 @@ whole grids of parameters.
     from jaxrecall import Point
 
     row = jaxrecall.simulate(Point(V=64, N=1024, d=32, L=8), seed=0)
-    df = jaxrecall.run({"base": {"V": 64, "L": 8}, "blocks": [{"axes": {"d": [16, 32],
-        "N": [256, 1024]}}]}, seeds=4)
+    axes = {"d": [16, 32], "N": [256, 1024]}
+    grid = {"base": {"V": 64, "L": 8}, "blocks": [{"axes": axes}]}
+    df = jaxrecall.run(grid, seeds=4)
     ax = jaxrecall.plot.accuracy(df)
 
 Modules: `plot` draws a table, `fit` finds thresholds and exponents, `model` is the
-plain model and its loss, `theory` has closed formulas. Everything is loaded when it is
-first used; JAX starts with the first run. docs/python.md has a tour.
+plain model and its loss, `theory` has closed formulas. Each is loaded when it is first
+used; JAX starts with the first run. docs/python.md has a tour.
 """
 
 from __future__ import annotations
@@ -106,7 +107,7 @@ _HOME = {
     "sweep.simulators.recall": ("simulate",),
     "sweep.store.load": ("load",),
 }
-"""Module -> the names that it gives."""
+"""Module -> the public names that it defines."""
 
 
 if not TYPE_CHECKING:  # with it, type checkers would accept any name

@@ -3,21 +3,15 @@
 How a one-layer transformer learns to recall: simulations over grids of points and
 seeds.
 
-  jaxrecall examples [NAME]      list the grids that come with the package, or copy one
-      to the current folder
-  jaxrecall sweep --grid FILE    run a grid: a table and a figure (--dry-run shows what
-      it would cost)
-  jaxrecall status DIR           what a results folder holds, what failed, what is left
-      to do
-  jaxrecall compact DIR          merge the part files of a results folder into one table
-  jaxrecall fit DIR              find the thresholds N* of a table and their exponents
-      over its axes
-  jaxrecall report DIR           one HTML page with figures, laws, theory and provenance
-  jaxrecall embeddings FILE      what a table of embeddings is like, and the law that
-      comes closest
+  jaxrecall examples [NAME]    list the grids of the package, or copy one here
+  jaxrecall sweep --grid FILE  run a grid: a table and a figure (--dry-run: its cost)
+  jaxrecall status DIR         show what a results folder has and what is left to do
+  jaxrecall compact DIR        merge the part files of a results folder into one table
+  jaxrecall fit DIR            find thresholds N* of a table, and their exponents
+  jaxrecall report DIR         one HTML page: figures, laws, theory and provenance
+  jaxrecall embeddings FILE    describe a table of embeddings, and its closest law
 
-  jaxrecall --version            the version of the package, and that of the numbers it
-      computes
+  jaxrecall --version          the version of the package, and that of its numbers
 
 Each command takes --help. All but examples are also modules: python -m jaxrecall.sweep
 --grid FILE. From Python: import jaxrecall; help(jaxrecall)
@@ -41,16 +35,18 @@ MODULES = {
     "examples": "cli.examples",
 }
 
-HELP = __doc__ or ""
-"""What --help prints: the docstring of this module."""
+HELP = (__doc__ or "").strip()
+"""The text of --help."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Calls the command that the first word names with the other words.
+    """Runs the command that the first word names with the other words.
 
     Returns its exit code, 2 for an unknown word.
     """
-    first, *rest = (sys.argv[1:] if argv is None else list(argv)) or ["--help"]
+    if argv is None:
+        argv = sys.argv[1:]
+    first, *rest = argv or ["--help"]
     if first in MODULES:
         return import_module(f".{MODULES[first]}", __package__).main(rest)
     from .cli.command import answer
@@ -64,11 +60,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         return answer(f"jaxrecall {__version__} (code_version {CODE_VERSION})")
     allowed = [*MODULES, "--help", "--version"]
-    print(
-        f"COMMAND: got {shortened(first)}{suggest(first, allowed)}; allowed:"
-        f" {', '.join(allowed)}",
-        file=sys.stderr,
-    )
+    got = shortened(first) + suggest(first, allowed)
+    print(f"COMMAND: got {got}; allowed: {', '.join(allowed)}", file=sys.stderr)
     return USAGE
 
 

@@ -1,6 +1,4 @@
-"""python -m jaxrecall.compact: the parts of a results folder merged into one sorted
-table.
-"""
+"""python -m jaxrecall.compact: merges the parts of a results folder into one table."""
 
 from __future__ import annotations
 
@@ -29,10 +27,9 @@ from .sweep.store.table import ROW, VERSION, best, in_table_order, joined, read
 
 @dataclass(frozen=True)
 class Compacted:
-    """What a compaction did.
+    """The table that a compaction wrote, and what went into it.
 
-    It counts rows in the table, duplicates dropped and parts merged, and names files
-    left alone as unreadable.
+    `n_dropped` counts duplicate rows. `unreadable` files were left unchanged.
     """
 
     table: Path
@@ -45,10 +42,9 @@ class Compacted:
 def compact(folder: str | Path, prune: bool = False) -> Compacted:
     """Merges table and parts into `table.parquet`, sorted.
 
-    It has one row per run, step and version, ok before others.
-
-    `prune` removes the parts that went into the table, once it is safe on disk.
-    Unreadable files stay. Raises StoreError.
+    It has one row per run, step and version: an ok one if there is one. `prune` removes
+    the parts that went into the table, once it is safe on disk. Unreadable files stay.
+    Raises StoreError.
     """
     target = Store(folder)
     target.check()
@@ -56,7 +52,8 @@ def compact(folder: str | Path, prune: bool = False) -> Compacted:
         raise no_rows([target.folder], [])
     with compaction_lock(target):
         tables, unreadable = read(result_files(target.folder))
-        if why := dict(unreadable).get(target.table):
+        why = dict(unreadable).get(target.table)
+        if why is not None:
             raise StoreError(
                 f"{target.table}: cannot be read ({why}) and would be overwritten; move"
                 " it away and run again"
@@ -67,20 +64,20 @@ def compact(folder: str | Path, prune: bool = False) -> Compacted:
         table = in_table_order(best(rows, [*ROW, *VERSION]))
         target.put_table(target.table, table)
         merged = [path for path in tables if path != target.table]
-        with storage_errors(target.parts):
-            for path in merged if prune else ():
-                path.unlink(missing_ok=True)
-    return Compacted(
-        target.table, len(table), len(rows) - len(table), len(merged), unreadable
-    )
+        if prune:
+            with storage_errors(target.parts):
+                for path in merged:
+                    path.unlink(missing_ok=True)
+    n_dropped = len(rows) - len(table)
+    return Compacted(target.table, len(table), n_dropped, len(merged), unreadable)
 
 
 @contextmanager
 def compaction_lock(store: Store) -> Iterator[None]:
-    """One compaction at a time.
+    """Allows one compaction at a time.
 
-    The slower of two could put an old table over a newer one whose parts are gone
-    already.
+    The slower of two could put an old table over a newer one whose parts are already
+    gone.
     """
     import fcntl  # not on Windows, where the rest can still be read
 
@@ -101,7 +98,7 @@ def compaction_lock(store: Store) -> Iterator[None]:
 
 @command()
 def main(argv: Sequence[str] | None = None) -> int:
-    """Parses, merges, prints; returns the exit code: 0 done, 2 refused."""
+    """The command; returns its exit code: 0 done, 2 refused."""
     parser = Parser(
         "compact",
         "Merge the parts of a results folder into DIR/table.parquet, sorted, each row"
@@ -115,17 +112,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     args = parser.parse_args(argv)
     result = compact(args.folder, args.prune)
+    return answer(*lines(result, args.prune))
+
+
+def lines(result: Compacted, pruned: bool) -> Iterator[str]:
+    """The result as lines of text."""
     size = result.table.stat().st_size / 1e6
-    removed = (
-        f"{result.n_parts} removed" if args.prune else "kept; --prune removes them"
-    )
-    answer(f"{result.table}: {result.n_rows} rows, {size:.2f} MB")
-    left = (
-        f"cannot be read, left unchanged: {path} ({why})"
-        for path, why in result.unreadable
-    )
-    return answer(
+    yield f"{result.table}: {result.n_rows} rows, {size:.2f} MB"
+    removed = "kept; --prune removes them"
+    if pruned:
+        removed = f"{result.n_parts} removed"
+    yield (
         f"{result.n_parts} parts merged ({removed}), {result.n_dropped} duplicates"
-        " dropped",
-        *left,
+        " dropped"
     )
+    for path, why in result.unreadable:
+        yield f"cannot be read, left unchanged: {path} ({why})"

@@ -1,5 +1,5 @@
-"""python -m jaxrecall.embeddings: what a table of embeddings is like, and the law of
-this package that comes closest.
+"""python -m jaxrecall.embeddings: describes a table of embeddings, and the law of this
+package that comes closest.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ if __name__ == "__main__":  # before the imports below, which take long
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,73 +21,79 @@ from .errors import UsageError, shown
 from .model.laws.array import read
 
 BETTER = 0.05
-"""By how much, in ln d_eff, a law with a parameter must come closer than one without,
-beyond the noise of few rows.
+"""How much closer, in ln d_eff, a law with a parameter must come than one without.
+
+The noise of few rows, 10 / V, is added.
 """
 
 
-def facts(rows: np.ndarray) -> dict[str, Any]:
-    """What a matrix (V, d) of rows z_v is like.
+class Spectrum(NamedTuple):
+    """The spectrum of a matrix S, the mean of z z^T over rows z.
 
-    - d_eff: (tr S)^2 / tr S^2, with S the mean of z z^T; `d_eff_centred` is that of the
-      rows less their mean.
-    - common: part of the mean squared length that the rows share, the mean of z_v . z_w
-      over v != w; `cosine` is the same mean of unit rows.
-    - length: mean length; `spread` their standard deviation over it. - spectrum:
-    eigenvalues of the centred S over their mean, in falling order. - alpha: exponent of
-    the power law i^-alpha with their d_eff, and `off_power` the rms
-      of ln(eigenvalue / power law).
-    - law: the law of this package that comes closest, and `law_d_eff` its two d_eff.
+    - d_eff: (tr S)^2 / tr S^2.
+    - overlap: 1 / d_eff from products of different rows alone, so that it does not
+      depend on the number of rows.
+    - values: the eigenvalues of S over their mean, in falling order.
+    """
+
+    d_eff: float
+    overlap: float
+    values: np.ndarray
+
+
+def facts(rows: np.ndarray) -> dict[str, Any]:
+    """Describes a matrix (V, d) of rows z_v.
+
+    - d_eff: (tr S)^2 / tr S^2, with S the mean of z z^T; `d_eff_centred` is the same
+      after the mean row was subtracted.
+    - common: the part of the mean squared length that the rows share, the mean of
+      z_v . z_w over v != w; `cosine` is the same mean of unit rows.
+    - length: the mean length; `spread` is the standard deviation of lengths over it.
+    - spectrum: the eigenvalues of the centred S over their mean, in falling order.
+    - alpha: the exponent of the power law i^-alpha with the centred d_eff; `off_power`
+      is the rms of ln(eigenvalue / power law).
+    - law: the law of this package that comes closest, and `law_d_eff` its d_eff and
+      centred d_eff.
 
     For alpha and law only products of different rows count in tr S^2, so that V does
-    not matter. Raises ValueError where all rows are the same.
+    not matter. Raises ValueError if all rows are the same.
     """
     x = np.array(rows, np.float64)
     V, d = x.shape
-    mean, length = x.mean(0), np.linalg.norm(x, axis=1)
-    unit = np.sum(x / np.where(length, length, 1)[:, None], axis=0)
+    mean = x.mean(0)
+    length = np.linalg.norm(x, axis=1)
     square = float(np.mean(length**2))
-    if not x.var(0).sum() > 1e-10 * square:  # what rounding leaves
+    if not x.var(0).sum() > 1e-10 * square:  # rounding may leave a little
         raise ValueError(
             "a table whose rows are all the same; allowed: rows that differ"
         )
-    raw, overlap, _ = _spectrum(x)
-    x -= mean
-    centred, overlap_centred, values = _spectrum(x)
+    unit = np.sum(x / np.where(length, length, 1)[:, None], axis=0)
     common = float(V * (mean @ mean) / square - 1) / (V - 1)
-    alpha = _alpha(overlap_centred, d)
-    off = np.log(values[: min(V - 1, d)]) + alpha * np.log(
-        np.arange(1, min(V - 1, d) + 1)
-    )
     spread = float(length.std() / length.mean())
-    even = (
-        "orthogonal"
-        if overlap * d < 0.1
-        else "sphere"
-        if spread < 0.5 / np.sqrt(2 * d)
-        else "gaussian"
-    )
-    rho, power = max(common, 0), 1 / _overlap(alpha, d)
-    laws: dict[str, tuple[float, float]] = {
-        even: (d, d),
-        f"equicorrelated(rho={rho:.3g})": (1 / (rho**2 + (1 - rho**2) / d), d),
-        f"power_law(alpha={alpha:.3g})": (power, power),
-    }
-    away = {
-        name: np.abs(np.log(np.multiply(both, (overlap, overlap_centred)))).sum()
-        for name, both in laws.items()
-    }
-    law = min(laws, key=lambda name: away[name] - (BETTER + 10 / V) * (name == even))
+
+    raw = _spectrum(x)
+    x -= mean
+    centred = _spectrum(x)
+    alpha = _alpha(centred.overlap, d)
+    rank = min(V - 1, d)
+    off = np.log(centred.values[:rank]) + alpha * np.log(np.arange(1, rank + 1))
+
+    even = _even_law(raw.overlap, spread, d)
+    laws = _laws(even, common, alpha, d)
+    ratios = np.multiply([*laws.values()], (raw.overlap, centred.overlap))
+    away = np.abs(np.log(ratios)).sum(axis=1)
+    away[0] -= BETTER + 10 / V
+    law = [*laws][np.argmin(away)]
     return {
         "V": V,
         "d": d,
-        "d_eff": raw,
-        "d_eff_centred": centred,
+        "d_eff": raw.d_eff,
+        "d_eff_centred": centred.d_eff,
         "common": common,
         "cosine": float(unit @ unit - np.count_nonzero(length)) / (V * (V - 1)),
         "length": float(length.mean()),
         "spread": spread,
-        "spectrum": values.tolist(),
+        "spectrum": centred.values.tolist(),
         "alpha": alpha,
         "off_power": float(off.std()),
         "law": law,
@@ -95,20 +101,43 @@ def facts(rows: np.ndarray) -> dict[str, Any]:
     }
 
 
-def _spectrum(x: np.ndarray) -> tuple[float, float, np.ndarray]:
-    """Of rows (V, d): (tr S)^2 / tr S^2, its inverse by different rows alone,
-    eigenvalues of S over their mean.
-    """
+def _spectrum(x: np.ndarray) -> Spectrum:
     V, d = x.shape
-    values = np.linalg.eigvalsh(x.T @ x if d < V else x @ x.T)[::-1]
+    products = x.T @ x if d < V else x @ x.T  # both have the same eigenvalues
+    values = np.linalg.eigvalsh(products)[::-1]
     values = np.maximum(values, 1e-12 * values[0])
-    total, squares = values.sum(), np.sum(x * x, axis=1)
-    different = (values @ values - squares @ squares) / total**2 * V / (V - 1)
-    return (
-        float(total**2 / (values @ values)),
-        max(float(different), 1e-12),
-        values / total * d,
+    total = values.sum()
+    lengths = np.sum(x * x, axis=1)
+    different = (values @ values - lengths @ lengths) / total**2 * V / (V - 1)
+    return Spectrum(
+        d_eff=float(total**2 / (values @ values)),
+        overlap=max(float(different), 1e-12),
+        values=values / total * d,
     )
+
+
+def _even_law(overlap: float, spread: float, d: int) -> str:
+    """The law without a parameter, whose d_eff is d, that suits the lengths."""
+    if overlap * d < 0.1:
+        return "orthogonal"
+    if spread < 0.5 / np.sqrt(2 * d):
+        return "sphere"
+    return "gaussian"
+
+
+def _laws(
+    even: str, common: float, alpha: float, d: int
+) -> dict[str, tuple[float, float]]:
+    """Law -> its d_eff and centred d_eff: the law without a parameter first, then those
+    with parameters that suit the rows.
+    """
+    rho = max(common, 0)
+    power = 1 / _overlap(alpha, d)
+    return {
+        even: (d, d),
+        f"equicorrelated(rho={rho:.3g})": (1 / (rho**2 + (1 - rho**2) / d), d),
+        f"power_law(alpha={alpha:.3g})": (power, power),
+    }
 
 
 def _overlap(alpha: float, d: int) -> float:
@@ -118,15 +147,17 @@ def _overlap(alpha: float, d: int) -> float:
 
 
 def _alpha(overlap: float, d: int) -> float:
-    """The exponent with this overlap, from 0 to 10."""
+    """The exponent from 0 to 10 whose spectrum comes closest to this overlap."""
     from scipy.optimize import brentq
 
     def excess(alpha: float) -> float:
         return _overlap(alpha, d) - overlap
 
-    return (
-        brentq(excess, 0, 10) if excess(0) < 0 < excess(10) else 10.0 * (excess(0) < 0)
-    )  # type: ignore[return-value]
+    if excess(0) >= 0:
+        return 0.0
+    if excess(10) <= 0:
+        return 10.0
+    return brentq(excess, 0, 10)  # type: ignore[return-value]
 
 
 def lines(about: dict[str, Any]) -> Iterator[str]:
@@ -160,11 +191,11 @@ def lines(about: dict[str, Any]) -> Iterator[str]:
 
 @command()
 def main(argv: Sequence[str] | None = None) -> int:
-    """Parses, reads, prints; returns the exit code: 0 done, 2 refused."""
+    """The command; returns its exit code: 0 done, 2 refused."""
     parser = Parser(
         "embeddings",
-        "Show what a table of embeddings is like, and the law of this package that"
-        " comes closest, as a grid names it.",
+        "Describe a table of embeddings, and the law of this package that comes"
+        " closest, in the words of a grid.",
     )
     parser.add_argument(
         "file",
@@ -175,7 +206,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--tensor",
         metavar="NAME",
         default="",
-        help="the matrix in a file that holds more than one",
+        help="the matrix to read from a file with several",
     )
     parser.add_argument(
         "--json", action="store_true", help="print one JSON object and nothing else"
@@ -185,4 +216,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         about = facts(read(Path(args.file), args.tensor))
     except ValueError as error:
         raise UsageError(f"FILE: got {shown(args.file)}, {error}") from None
-    return answer(json.dumps(about)) if args.json else answer(*lines(about))
+    if args.json:
+        return answer(json.dumps(about))
+    return answer(*lines(about))

@@ -10,7 +10,7 @@ if __name__ == "__main__":  # before the imports below, which take long
     start("jaxrecall.fit")
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from .analysis.fit import Fit, fit, runs
 from .analysis.fit.estimate import METHOD_TEXT
@@ -30,25 +30,25 @@ def parser() -> argparse.ArgumentParser:
         " N* ~ product of axis^exponent.",
         epilog=f"Method: {METHOD_TEXT}.",
     )
-    add, needed, fractions = (
-        p.add_argument,
-        ", ".join(runs.NEEDED),
-        ", ".join(runs.OF_FRACTIONS),
+    add = p.add_argument
+    add(
+        "tables",
+        metavar="DIR|FILE.parquet",
+        nargs="+",
+        help=(
+            "results folders, several taken together, or any one table with columns "
+            + ", ".join(runs.NEEDED)
+        ),
     )
-    where = (
-        "a law for the cells where EXPR holds, as in 'L**2 > 10 * V' or \"optimizer =="
-        " 'muon'\"; several give a law each"
+    add(
+        "--out",
+        metavar="DIR",
+        help=(
+            "where the three tables go (default: the results folder or FILE-fit beside"
+            " a file, COLUMN there with --of)"
+        ),
     )
-    out = (
-        "where the three tables go (default: the results folder or FILE-fit beside a"
-        " file, COLUMN there with --of)"
-    )
-    table = (
-        "results folders, several taken together, or any one table with columns"
-        f" {needed}"
-    )
-    add("tables", metavar="DIR|FILE.parquet", nargs="+", help=table)
-    add("--out", metavar="DIR", help=out)
+    fractions = ", ".join(runs.OF_FRACTIONS)
     add(
         "--of",
         metavar="COLUMN",
@@ -66,7 +66,32 @@ def parser() -> argparse.ArgumentParser:
         metavar="T",
         help="accuracies to cross, fractions (default: 0.5)",
     )
-    add("--where", metavar="EXPR", nargs="+", default=[], help=where)
+    _add_laws(add)
+    add("--step", nargs="+", default=[runs.LAST], metavar="S", help=runs.STEP_HELP)
+    add(
+        "--latex",
+        action="store_true",
+        help=(
+            "write thresholds.tex and exponents.tex too, tables for a paper (booktabs)"
+        ),
+    )
+    # an option of earlier versions, which has no effect
+    add("--resamples", type=int, help=argparse.SUPPRESS)
+    return p
+
+
+def _add_laws(add: Callable[..., object]) -> None:
+    """Adds the options that say which laws are fitted, to which cells."""
+    add(
+        "--where",
+        metavar="EXPR",
+        nargs="+",
+        default=[],
+        help=(
+            "a law for the cells where EXPR holds, as in 'L**2 > 10 * V' or"
+            " \"optimizer == 'muon'\"; several give a law each"
+        ),
+    )
     add("--along", metavar="AXIS", help=runs.ALONG)
     add(
         "--by",
@@ -86,55 +111,49 @@ def parser() -> argparse.ArgumentParser:
             " thresholds"
         ),
     )
-    add("--step", nargs="+", default=[runs.LAST], metavar="S", help=runs.STEP_HELP)
-    add(
-        "--latex",
-        action="store_true",
-        help=(
-            "write thresholds.tex and exponents.tex too, tables for a paper (booktabs)"
-        ),
-    )
-    add(
-        "--resamples", type=int, help=argparse.SUPPRESS
-    )  # of earlier versions; it has no effect
-    return p
 
 
 @command("interrupted; nothing was written")
 def main(argv: Sequence[str] | None = None) -> int:
-    """Parses, fits, writes, prints; returns the exit code: 0 done, 2 refused, 130
-    interrupted.
-    """
+    """The command; returns its exit code: 0 done, 2 refused, 130 interrupted."""
     args = parser().parse_args(argv)
     paths = list(map(local_path, args.tables))
     step = runs.parsed(args.step)
     frame, remarks = runs.read(*paths)
-    along = args.along if args.along != runs.along_of(frame, None) else None
-    out = (
-        local_path(args.out)
-        if args.out
-        else default_folder(paths, args.law or args.of, along)
-    )
+    if args.out:
+        out = local_path(args.out)
+    else:
+        usual = runs.along_of(frame, None)
+        along = args.along if args.along != usual else None
+        out = default_folder(paths, args.law or args.of, along)
     check_folder(out)
-    told = now_and_then(
-        PLAIN_EVERY_SECONDS, lambda done, of: f"curves: {100 * done / of:.0f} % done"
+    found = fit(
+        frame,
+        args.theta,
+        on_progress=now_and_then(PLAIN_EVERY_SECONDS, _progress),
+        where=args.where,
+        step=step,
+        along=args.along,
+        of=args.of,
+        best=args.best,
+        by=args.by,
+        law=args.law,
     )
-    asked = {
-        name: getattr(args, name)
-        for name in ("where", "along", "of", "best", "by", "law")
-    }
-    found = fit(frame, args.theta, on_progress=told, step=step, **asked)
-    answer(*(f"note: {remark}" for remark in remarks), *str(found).split("\n"), "")
-    rows = seen([frame]) if is_folder(paths[0]) else {"rows": len(frame)}
-    answer(
-        *(
-            f"{path.stem + ':':<13}{path} ({n_rows} rows)"
-            for path, n_rows in write(found, out, args.latex, rows).items()
-        )
-    )
-    return answer(
-        *(
-            f"note: {line}"
-            for line in (older(paths[0], rows) if len(paths) == 1 else ())
-        )
-    )
+    _notes(remarks)
+    answer(*str(found).split("\n"), "")
+    rows = {"rows": len(frame)}
+    if is_folder(paths[0]):
+        rows = seen([frame])
+    for path, n_rows in write(found, out, args.latex, rows).items():
+        answer(f"{path.stem + ':':<13}{path} ({n_rows} rows)")
+    if len(paths) > 1:
+        return answer()
+    return _notes(older(paths[0], rows))
+
+
+def _progress(done: int, of: int) -> str:
+    return f"curves: {100 * done / of:.0f} % done"
+
+
+def _notes(remarks: Sequence[str]) -> int:
+    return answer(*map("note: {}".format, remarks))

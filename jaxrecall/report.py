@@ -1,6 +1,4 @@
-"""python -m jaxrecall.report: a results folder or table as one HTML page, and its
-figures.
-"""
+"""python -m jaxrecall.report: makes one HTML page of a table, and its figures."""
 
 from __future__ import annotations
 
@@ -12,7 +10,7 @@ if __name__ == "__main__":  # before the imports below, which take long
 import argparse
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from .analysis.figures.style import FORMATS
 from .analysis.fit import runs
@@ -50,6 +48,17 @@ def parser() -> argparse.ArgumentParser:
         metavar="T",
         help="accuracies to cross; maps show the first (default: 0.5)",
     )
+    _add_axes(add)
+    add("--step", nargs="+", default=[runs.LAST], metavar="S", help=runs.STEP_HELP)
+    # options of earlier versions, which have no effect
+    add("--resamples", type=int, help=argparse.SUPPRESS)
+    add("--surrogate", type=int, help=argparse.SUPPRESS)
+    _add_looks(add)
+    return p
+
+
+def _add_axes(add: Callable[..., object]) -> None:
+    """Adds the options that say which axis goes where in a figure."""
     add("--along", metavar="AXIS", help=runs.ALONG)
     add(
         "--x",
@@ -71,13 +80,18 @@ def parser() -> argparse.ArgumentParser:
         default=[],
         help="what the panels differ in (all others do too)",
     )
-    phase = "a phase diagram's axes; repeatable (default: those of --x and --along)"
-    add("--phase", metavar=("X", "Y"), nargs=2, action="append", default=[], help=phase)
-    add("--step", nargs="+", default=[runs.LAST], metavar="S", help=runs.STEP_HELP)
-    for name in ("--resamples", "--surrogate"):
-        add(
-            name, type=int, help=argparse.SUPPRESS
-        )  # of earlier versions; they have no effect
+    add(
+        "--phase",
+        metavar=("X", "Y"),
+        nargs=2,
+        action="append",
+        default=[],
+        help=("a phase diagram's axes; repeatable (default: those of --x and --along)"),
+    )
+
+
+def _add_looks(add: Callable[..., object]) -> None:
+    """Adds the options that say how figures look, and the modules that they need."""
     add(
         "--size",
         metavar="SIZE",
@@ -86,52 +100,59 @@ def parser() -> argparse.ArgumentParser:
             " its panels)"
         ),
     )
-    formats = (
-        f"formats of the figures beside the page, of {', '.join(FORMATS)} (default:"
-        f" {' '.join(FORMATS[:2])})"
-    )
     add(
         "--format",
         nargs="+",
         choices=FORMATS,
         default=FORMATS[:2],
         metavar="F",
-        help=formats,
+        help=(
+            f"formats of the figures beside the page, of {', '.join(FORMATS)} (default:"
+            f" {' '.join(FORMATS[:2])})"
+        ),
     )
-    trust = (
-        "a module, or its .py file, to import: rows name laws of it, and theory is"
-        " drawn for those (default: nothing is imported)"
+    add(
+        "--trust",
+        metavar="MODULE",
+        action="append",
+        default=[],
+        help=(
+            "a module, or its .py file, to import if rows name its laws; theory is then"
+            " drawn for them (default: nothing is imported)"
+        ),
     )
-    add("--trust", metavar="MODULE", action="append", default=[], help=trust)
     add(
         "--style",
         metavar="FILE",
         help="a style file of matplotlib (.mplstyle), or the name of one of its styles",
     )
-    return p
 
 
 @command("interrupted; the report is not complete")
 def main(argv: Sequence[str] | None = None) -> int:
-    """Parses, writes, prints; returns the exit code: 0 done, 2 refused, 130
-    interrupted.
-    """
-    argv = sys.argv[1:] if argv is None else list(argv)
+    """The command; returns its exit code: 0 done, 2 refused, 130 interrupted."""
+    if argv is None:
+        argv = sys.argv[1:]
     args = parser().parse_args(argv)
-    on_progress = now_and_then(
-        COUNT_EVERY_SECONDS,
-        lambda what, done, of: f"{what}: {done} of {of} done" if of else what,
-    )
-    report = write(args, f"python -m jaxrecall.report {shlex.join(argv)}", on_progress)
+    called = f"python -m jaxrecall.report {shlex.join(argv)}"
+    report = write(args, called, now_and_then(COUNT_EVERY_SECONDS, _progress))
     return answer(*lines(report, args.format))
 
 
+def _progress(what: str, done: int, of: int) -> str:
+    if of == 0:
+        return what
+    return f"{what}: {done} of {of} done"
+
+
 def lines(report: Report, formats: Sequence[str]) -> Iterator[str]:
-    """Every figure, and where it all is."""
-    for remark in report.remarks:
-        yield f"note: {remark}"
-    for name, heading, remark in report.pictures:
-        yield f"{name}: {heading}" + f" ({remark})" * bool(remark)
+    """Remarks and figures as lines of text, and where the files are."""
+    yield from map("note: {}".format, report.remarks)
+    for picture in report.pictures:
+        line = f"{picture.name}: {picture.heading}"
+        if picture.remark:
+            line += f" ({picture.remark})"
+        yield line
     yield ""
     yield f"page:     {report.page} ({report.page.stat().st_size / 1e6:.2f} MB)"
     yield f"figures:  {report.folder} ({len(report.pictures)} as {', '.join(formats)})"

@@ -1,6 +1,4 @@
-"""python -m jaxrecall.status: what a results folder holds and which runs are left, from
-its files alone.
-"""
+"""python -m jaxrecall.status: what is in a results folder, and which runs are left."""
 
 from __future__ import annotations
 
@@ -28,29 +26,26 @@ def lines(facts: dict[str, Any]) -> Iterator[str]:
             f"{facts['grid']}: {facts['points']} points, {facts['runs']} runs in"
             f" {facts['folder']}"
         )
+    counts = f"{facts['done']} done"
     bad = [f"{facts[status]} {status}" for status in STATUSES if facts.get(status)]
-    yield (
-        f"{facts['done']} done"
-        + (f" ({', '.join(bad)})" if bad else "")
-        + (f", {facts['todo']} to do" if facts["grid"] else "")
-    )
+    if bad:
+        counts += f" ({', '.join(bad)})"
+    if facts["grid"]:
+        counts += f", {facts['todo']} to do"
+    yield counts
     if facts["other_grids"]:
         yield f"{facts['other_grids']} runs that the grid does not ask for"
     for other in facts["other_versions"]:
-        mine = (
-            f"this is code_version {facts['code_version']}, precision"
-            f" {facts['precision']}: a sweep into this folder is refused"
-        )
         yield (
-            f"{other['rows']} runs of code_version {other['code_version']}, precision"
-            f" {other['precision']} ({mine})"
+            f"{other['rows']} runs of {_version(other)} (this is {_version(facts)}: a"
+            " sweep into this folder is refused)"
         )
     for failure in facts["failures"]:
-        who = (
-            f"{failure['runs']} runs of program {failure['bucket']} on"
-            f" {failure['host']}, {failure['missing']} of them missing"
+        reason, _, _ = failure["error"].partition("\n")
+        yield (
+            f"failed: {failure['runs']} runs of program {failure['bucket']} on"
+            f" {failure['host']}, {failure['missing']} of them missing: {reason}"
         )
-        yield f"failed: {who}: {failure['error'].partition(chr(10))[0]}"
         yield f"  details: {failure['path']}; to try again: {failure['repeat']}"
     for file in facts["unreadable"]:
         yield f"unreadable: {file['path']} ({file['reason']})"
@@ -60,12 +55,16 @@ def lines(facts: dict[str, Any]) -> Iterator[str]:
         yield f"to resume: {facts['command']}"
 
 
+def _version(of: dict[str, Any]) -> str:
+    return f"code_version {of['code_version']}, precision {of['precision']}"
+
+
 @command()
 def main(argv: Sequence[str] | None = None) -> int:
-    """Parses, surveys, prints; returns the exit code: 0 done, 2 refused."""
+    """The command; returns its exit code: 0 done, 2 refused."""
     parser = Parser(
         "status",
-        "Show what a results folder holds, which runs failed or are left, and the"
+        "Show what is in a results folder, which runs failed or are left, and the"
         " command that resumes the sweep.",
     )
     parser.add_argument("folder", metavar="DIR", help="results folder")
@@ -74,4 +73,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     args = parser.parse_args(argv)
     facts = survey(args.folder)
-    return answer(json.dumps(facts)) if args.json else answer(*lines(facts))
+    if args.json:
+        return answer(json.dumps(facts))
+    return answer(*lines(facts))

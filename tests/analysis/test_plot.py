@@ -179,6 +179,13 @@ def test_the_example_of_each_function_runs(frame, tmp_path, monkeypatch):
     assert os.path.getsize("accuracy.pdf") > 1000
 
 
+def test_a_cell_that_does_not_cross_has_no_place_along_arithmetic_on_n(frame):
+    censored = frame[(frame["d"] < 128) | (frame["N"] < 256)]
+    ax = plot.phase(censored, "N / d", "d", theory=False)
+    (stars,) = [line for line in ax.lines if line.get_marker() == "o"]
+    assert {*xy(stars)[:, 1].tolist()} == {32, 64}
+
+
 REFUSED = {
     "an axis has no place": (
         lambda df: plot.critical_n(df),
@@ -190,16 +197,16 @@ REFUSED = {
     ),
     "it does not vary": (
         lambda df: plot.critical_n(df, x="m"),
-        "x: 'm'; allowed, as these vary: d, L, V",
+        "x: got 'm'; allowed: an axis that varies, of d, L, V",
     ),
     "twice": (lambda df: plot.critical_n(df, x="d", lines="d"), "d more than once"),
     "too many lines": (
         lambda df: plot.accuracy(df, x="d"),
-        "lines: 36 lines of one L, V, N each; allowed: at most 20",
+        "lines: 36 lines of one L, V, N each are too many; choose at most 20",
     ),
     "nothing crosses": (
         lambda df: plot.collapse(df, theta=0.9999),
-        "theta: 0 of 8 cells cross accuracy 0.9999; needed: 2",
+        "theta: 0 of 8 cells cross accuracy 0.9999, and the figure needs 2",
     ),
 }
 
@@ -418,20 +425,14 @@ def test_a_heat_map_of_accuracy_has_a_line_where_theory_is_one_half(frame):
     assert not contours(unknown.axes[0])
     with pytest.raises(
         UsageError,
-        match=(
-            "contour: got 'theory' without colour; allowed: in a map, whose colour"
-            " names a column"
-        ),
+        match="contour: it needs a map; give `colour` the name of a column",
     ):
         plot.figure(frame, contour="theory")
     with pytest.raises(UsageError, match="contour: got line; allowed: None, theory"):
         plot.figure(frame, "d", colour="n_correct", contour="line")
     with pytest.raises(
         UsageError,
-        match=(
-            "contour: got 'theory' for a table of no runs; allowed: for runs, with a"
-            " column seed"
-        ),
+        match="contour: it needs a table of runs, with a column seed",
     ):
         plot.figure(
             frame.drop(columns="seed"), "d", x="N", colour="n_correct", contour="theory"

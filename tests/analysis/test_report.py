@@ -20,8 +20,8 @@ from test_fit import LEVELS, law, table, uncovered
 
 import jaxrecall
 from jaxrecall import theory
-from jaxrecall.analysis.figures.runs import Runs, predicted
 from jaxrecall.analysis.figures.style import look, rounded
+from jaxrecall.analysis.figures.table import Runs, predicted
 from jaxrecall.analysis.fit import fit
 from jaxrecall.analysis.fit.runs import LAST, along_of, at_steps
 from jaxrecall.analysis.report import figures, summary
@@ -573,19 +573,25 @@ def test_the_command_tells_how_far_it_is(folder):
 REFUSED = {
     "no such axis": (
         ["--x", "foo"],
-        "x: 'foo' has no foo; allowed: N, V, d, L, m and arithmetic",
+        "x: got 'foo', but no column foo; allowed: N, V, d, L, m and arithmetic",
     ),
-    "it does not vary": (["--lines", "V"], "lines: 'V'; allowed, as these vary: d, L"),
+    "it does not vary": (
+        ["--lines", "V"],
+        "lines: got 'V'; allowed: an axis that varies, of d, L",
+    ),
     "twice": (["--x", "d", "--panels", "d"], "x, lines, panels: d more than once"),
     "unknown in a phase": (
         ["--phase", "m * width", "N"],
-        "phase: 'm * width' has no width; allowed: N, V, d, L, m and arithmetic",
+        (
+            "phase: got 'm * width', but no column width; allowed: N, V, d, L, m and"
+            " arithmetic"
+        ),
     ),
     "unknown along x": (
         ["--x", "m * width"],
         (
-            "x: 'm * width' has no width; allowed: N, V, d, L, m and arithmetic, as in"
-            " 'm * d'"
+            "x: got 'm * width', but no column width; allowed: N, V, d, L, m and"
+            " arithmetic, as in 'm * d'"
         ),
     ),
     "size": (
@@ -605,12 +611,15 @@ REFUSED = {
         ["--phase", "d / m", "N"],
         "phase: 'd / m': division by zero, at d=32, m=0",
     ),
-    "same axis": (["--phase", "d", "d"], "phase: 'd' twice; allowed: two axes"),
+    "same axis": (
+        ["--phase", "d", "d"],
+        "phase: x and y are both 'd'; give two different axes",
+    ),
     "theta": (
         ["--theta", "1.5"],
         "theta: got 1.5; allowed: fractions between 0 and 1, up to 1000 of them",
     ),
-    "a folder for a page": (["--out", "."], "--out: . is a folder; allowed: a file"),
+    "a folder for a page": (["--out", "."], "--out: . is a folder; give a file"),
 }
 
 

@@ -144,7 +144,7 @@ def test_settings_that_matplotlib_cannot_use_cost_no_row_and_no_exit_code(
     assert done.returncode == 2
     line = done.stderr.splitlines()[-1]
     assert line.startswith("matplotlib: cannot be imported (")
-    assert line.endswith("; allowed: an MPLBACKEND and a matplotlibrc that it can use")
+    assert line.endswith("; set MPLBACKEND and matplotlibrc to what it can use")
     assert "Traceback" not in done.stderr
 
 

@@ -1,10 +1,8 @@
-"""One axis of a figure: the values that were tested, where they stand, and its
-ticks.
-"""
+"""One axis of a figure: the values that were tested, their places, and its ticks."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
@@ -12,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from ...sweep.grid.expr import parse
+from ..fit.runs import Table
 from .style import LETTER, label, text
 
 if TYPE_CHECKING:
@@ -19,25 +18,23 @@ if TYPE_CHECKING:
     from matplotlib.axis import Axis as Ruler
     from matplotlib.transforms import Transform
 
-Table = Any  # pandas.DataFrame, whose own types say less than Any
 Side = Literal["x", "y"]
 MOST_TICKS = 9
-"""With more values than this an axis has round numbers as ticks, not its values."""
+"""An axis with more values than this has round numbers as ticks."""
 
 MAX_NAME = 24
-"""Letters of the name of a tick."""
+"""The most letters of the name of a tick."""
 
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 @dataclass(frozen=True)
 class Axis:
-    """A column, which may be arithmetic such as m * d, with the values that were
-    tested, sorted.
+    """A column, which may be arithmetic such as m * d, with its sorted values.
 
-    Positive numbers stand on a log axis, on whose linear end 0 stands if it is among
-    them; others on a linear axis, and names evenly. `ticks` says whether the values are
-    ticks; round numbers are where they were measured, not chosen.
+    Positive numbers have a log axis, which is linear near 0 if 0 is among them. Other
+    numbers have a linear axis, and names are spaced evenly. `ticks` says whether the
+    values are ticks; the alternative is round numbers, for values that were measured.
     """
 
     name: str
@@ -48,52 +45,38 @@ class Axis:
     @classmethod
     def make(cls, name: str, table: Table, ticks: bool = True) -> Axis:
         """The axis of a column of the table."""
-        found = {
-            value
-            for value in table[name].tolist()
-            if value == value and value is not None
-        }
+        found = {*table[name].dropna().tolist()}
         values = sorted(found, key=lambda v: (isinstance(v, str), v))
         return cls(name, tuple(values), label(name), ticks and name != "N")
 
     @cached_property
     def kind(self) -> str:
-        """The scale that suits the values."""
-        if not all(
-            isinstance(v, (int, float, np.number)) and not isinstance(v, bool)
-            for v in self.values
-        ):
+        """The scale that suits the values: "log", "symlog", "linear" or "names"."""
+        if not all(map(_is_number, self.values)):
             return "names"
         sizes = [abs(v) for v in self.values if v]
         if not sizes or min(sizes) < 1e-100 or max(sizes) > 1e100:
-            return "names"  # matplotlib draws no such numbers
-        return (
-            "linear"
-            if min(self.values) < 0
-            else "symlog"
-            if 0 in self.values
-            else "log"
-        )
+            return "names"  # matplotlib does not draw such numbers
+        if min(self.values) < 0:
+            return "linear"
+        return "symlog" if 0 in self.values else "log"
 
     def place(self, values: Iterable[Any]) -> np.ndarray:
-        """Where values stand: themselves, or their ranks."""
+        """The places of values on the axis: themselves, or the ranks of names."""
         if self.kind != "names":
-            return np.array(
-                [np.nan if value is None else value for value in values], dtype=float
-            )
+            return np.array([*values], dtype=float)
         rank = {value: float(i) for i, value in enumerate(self.values)}
         return np.array([rank.get(value, np.nan) for value in values])
 
     def scale(self, ax: Axes, which: Side) -> Transform:
-        """Sets the scale of `ax` along "x" or "y"; returns the transform of its values
-        to even steps.
+        """Sets the scale of `ax` along x or y, and returns the transform that makes its
+        steps even.
         """
+        options = {}
         if self.kind == "symlog":
-            getattr(ax, f"set_{which}scale")(
-                "symlog", linthresh=min(v for v in self.values if v > 0), linscale=0.6
-            )
-        else:
-            getattr(ax, f"set_{which}scale")("log" if self.kind == "log" else "linear")
+            options = {"linthresh": self.values[1], "linscale": 0.6}
+        scale = "linear" if self.kind == "names" else self.kind
+        getattr(ax, f"set_{which}scale")(scale, **options)
         return getattr(ax, f"{which}axis").get_transform()
 
     def edges(self, ax: Axes, which: Side) -> np.ndarray:
@@ -101,69 +84,69 @@ class Axis:
         transform = self.scale(ax, which)
         spots = transform.transform(self.place(self.values))
         step = np.diff(spots) if len(spots) > 1 else np.array([0.3])
-        between = np.concatenate(
-            [
-                spots[:1] - step[0] / 2,
-                (spots[:-1] + spots[1:]) / 2,
-                spots[-1:] + step[-1] / 2,
-            ]
-        )
-        return transform.inverted().transform(between)
+        before = spots[:1] - step[0] / 2
+        between = (spots[:-1] + spots[1:]) / 2
+        after = spots[-1:] + step[-1] / 2
+        return transform.inverted().transform(np.concatenate([before, between, after]))
 
     def mark(self, ax: Axes, which: Side) -> None:
-        """The ticks, after the limits are set; as many of the values as have room."""
+        """Sets the ticks: round numbers, or as many of the values as have room.
+
+        The limits of the axis must have been set before.
+        """
         from matplotlib.ticker import NullLocator
 
-        axis = ax.xaxis if which == "x" else ax.yaxis
-        if self.kind != "names" and not (self.ticks and len(self.values) <= MOST_TICKS):
-            if self.kind == "log":
-                log_axis(axis)
-            elif self.kind == "symlog":
-                decades = 10.0 ** np.arange(
-                    *np.ceil(np.log10([self.values[1], 1.001 * self.values[-1]]))
-                )
-                axis.set_ticks([0, *decades], ["0", *map(_power_of_ten, decades)])
+        ruler: Ruler = getattr(ax, f"{which}axis")
+        has_values = self.ticks and len(self.values) <= MOST_TICKS
+        if self.kind != "names" and not has_values:
+            self._mark_round(ruler)
             return
-        names = [
-            (
-                shown
-                if len(shown := text(v)) <= MAX_NAME
-                else f"{shown[: MAX_NAME - 3]}..."
-            )
-            for v in self.values
-        ]
-        box, places = ax.get_window_extent(), self.place(self.values)
-        low, high = axis.get_transform().transform(
-            np.array(axis.get_view_interval(), dtype=float)
-        )
-        inches = (box.width if which == "x" else box.height) / ax.figure.dpi
-        spots = axis.get_transform().transform(places) * inches / (high - low)
-        upright = (
-            which == "x"
-            and self.kind == "names"
-            and sum(map(len, names)) * LETTER > 0.8 * inches
-        )
-        sizes = [
-            0.15 if upright or which == "y" else LETTER * (len(name) + 1)
-            for name in names
-        ]
-        kept: list[int] = []
-        for i in reversed(range(len(names))):
-            if (
-                not kept
-                or spots[kept[-1]] - spots[i] > (sizes[i] + sizes[kept[-1]]) / 2
-            ):
-                kept.append(i)
-        axis.set_ticks(
-            places[kept], [names[i] for i in kept], rotation=90 if upright else 0
-        )
-        axis.set_minor_locator(NullLocator())
+        names = [text(value, MAX_NAME) for value in self.values]
+        places = self.place(self.values)
+        box = ax.get_window_extent()
+        inches = {"x": box.width, "y": box.height}[which] / ax.figure.dpi
+        transform = ruler.get_transform()
+        ends = np.array(ruler.get_view_interval(), dtype=float)
+        low, high = transform.transform(ends)
+        spots = transform.transform(places) * inches / (high - low)
+        sizes = [LETTER * (len(name) + 1) for name in names]
+        rotation = 0
+        if which == "x" and self.kind == "names":
+            letters = sum(map(len, names))
+            if letters * LETTER > 0.8 * inches:
+                rotation = 90
+        if rotation or which == "y":
+            sizes = [0.15] * len(names)  # the height of a line of text
+        kept = _with_room(spots, sizes)
+        ruler.set_ticks(places[kept], [names[i] for i in kept], rotation=rotation)
+        ruler.set_minor_locator(NullLocator())
+
+    def _mark_round(self, ruler: Ruler) -> None:
+        if self.kind == "log":
+            log_axis(ruler)
+        elif self.kind == "symlog":
+            ends = np.log10([self.values[1], 1.001 * self.values[-1]])
+            decades = 10.0 ** np.arange(*np.ceil(ends))
+            ruler.set_ticks([0, *decades], ["0", *map(_power_of_ten, decades)])
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
+
+
+def _with_room(spots: np.ndarray, sizes: Sequence[float]) -> list[int]:
+    """Which labels of these sizes have room at these spots, from the last one down."""
+    kept = []
+    free = np.inf
+    for i in reversed(range(len(sizes))):
+        if spots[i] + sizes[i] / 2 < free:
+            kept.append(i)
+            free = spots[i] - sizes[i] / 2
+    return kept
 
 
 def columns_in(name: str) -> frozenset[str]:
-    """The columns that an axis is made of: itself, or those that it is arithmetic
-    on.
-    """
+    """The columns that an axis is made of: itself, or those in its arithmetic."""
     try:
         return parse(name, calls=False).names
     except ValueError:
@@ -172,39 +155,35 @@ def columns_in(name: str) -> frozenset[str]:
 
 def with_columns(table: Table, *axes: str) -> Table:
     """The table with a column for each axis that is arithmetic."""
-    for axis in (axis for axis in axes if axis not in table):
-        found = parse(axis, calls=False)
-        table = table.assign(
-            **{
-                axis: [
-                    found.evaluate(row)
-                    for row in table[sorted(found.names)].to_dict("records")
-                ]
-            }
-        )
+    for axis in axes:
+        if axis not in table:
+            expression = parse(axis, calls=False)
+            rows = table[sorted(expression.names)].to_dict("records")
+            table = table.assign(**{axis: list(map(expression.evaluate, rows))})
     return table
 
 
-def log_axis(axis: Ruler) -> None:
-    """Numbered ticks on a log axis: powers of ten, and numbers between them where there
-    are few.
+def log_axis(ruler: Ruler) -> None:
+    """Numbers the ticks of a log axis: powers of ten, and numbers between them if it
+    has few decades.
     """
     from matplotlib.ticker import LogLocator, NullFormatter, NullLocator
 
-    low, high = axis.get_view_interval()
+    low, high = ruler.get_view_interval()
     decades = np.log10(high / low)
-    few = decades < 1.7
-    axis.set_major_locator(
-        LogLocator(10, subs=(1, 2, 5) if decades < 0.9 else (1, 3) if few else (1,))
-    )
-    axis.set_minor_locator(
-        LogLocator(10, subs=range(2, 10), numticks=99) if few else NullLocator()
-    )
-    axis.set_major_formatter((lambda value, _: text(value)) if few else _power_of_ten)
-    axis.set_minor_formatter(NullFormatter())
+    if decades < 1.7:
+        subs = (1, 2, 5) if decades < 0.9 else (1, 3)
+        ruler.set_major_locator(LogLocator(10, subs=subs))
+        ruler.set_minor_locator(LogLocator(10, subs=range(2, 10), numticks=99))
+        ruler.set_major_formatter(lambda value, _: text(value))
+    else:
+        ruler.set_major_locator(LogLocator(10, subs=(1,)))
+        ruler.set_minor_locator(NullLocator())
+        ruler.set_major_formatter(_power_of_ten)
+    ruler.set_minor_formatter(NullFormatter())
 
 
 def _power_of_ten(value: float, _: object = None) -> str:
-    return (
-        f"10{str(round(np.log10(value))).translate(SUPERSCRIPTS)}" if value > 0 else "0"
-    )
+    if value > 0:
+        return "10" + str(round(np.log10(value))).translate(SUPERSCRIPTS)
+    return "0"

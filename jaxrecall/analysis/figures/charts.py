@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -15,67 +14,60 @@ from scipy.special import logit
 from ...model.point import LAW_FIELDS
 from ...sweep.files import atomic_write
 from ..fit import Fit
-from ..fit.runs import fixed
+from ..fit.runs import Table, fixed
 from .axis import Axis, columns_in, with_columns
 from .grammar import (
     THEORY,
     Chart,
     Contour,
     Layer,
-    Line,
     Pixels,
     Points,
+    Polyline,
+    Selection,
     Style,
-    Table,
-    Values,
 )
-from .runs import Runs, averaged, in_one_panel, scale_of
 from .style import accuracy_label, label, look, settings
+from .table import Runs, averaged, in_one_panel, scale_of
 
-MARK = {
+MARK: Style = {
     "marker": "d",
     "markersize": 5.5,
     "markeredgecolor": "black",
     "markeredgewidth": 0.7,
     "linestyle": "none",
 }
-LAW: Style = {"marker": "none", "linewidth": 1.0}
+FITTED: Style = {"marker": "none", "linewidth": 1.0}
 TICK: Style = {"linestyle": "none", "marker": "_", "markersize": 12}
-"""Theory where nothing lies between the values."""
+"""The style of theory if nothing lies between the values."""
 
-STAR = {"color": "black", "markerfacecolor": "white", "marker": "o", "markersize": 4}
-DOTTED = {"color": "black", "marker": "none", "linewidth": 0.6, "linestyle": ":"}
+STAR: Style = {
+    "color": "black",
+    "markerfacecolor": "white",
+    "marker": "o",
+    "markersize": 4,
+}
+DOTTED: Style = {"color": "black", "marker": "none", "linewidth": 0.6, "linestyle": ":"}
 
 LONGEST_LAW = 30
-"""Letters of a law in a heading; of a longer one the name alone."""
+"""The most letters of a law in a heading; of a longer one only the name is shown."""
 
 
 def theory_line(table: Table, x: Axis) -> list[Layer]:
-    """Theory along x; none where it covers nothing."""
-    shown = table.drop(
-        columns=["n_seeds", "low", "high", "lo", "hi", "state"], errors="ignore"
-    )
-    return (
-        [
-            Line(
-                shown,
-                "theory",
-                theory_name(table),
-                TICK if x.kind == "names" else THEORY,
-            )
-        ]
-        if table["theory"].notna().any()
-        else []
-    )
+    """Theory along x; nothing if it covers no row."""
+    if table["theory"].isna().all():
+        return []
+    # without a band, and joined over all values
+    shown = table.drop(columns=["low", "n_seeds"], errors="ignore")
+    style = TICK if x.kind == "names" else THEORY
+    return [Polyline(shown, "theory", theory_name(table), style)]
 
 
 def theory_name(table: Table) -> str:
-    """The legend of theory, which says where it assumes that attention is locked."""
-    return (
-        "theory, assumes locked attention"
-        if table["assumes"][table["theory"].notna()].any()
-        else "theory"
-    )
+    """The legend of theory, which says if it assumes that attention is locked."""
+    if table["assumes"][table["theory"].notna()].any():
+        return "theory, assumes locked attention"
+    return "theory"
 
 
 def means(
@@ -87,18 +79,19 @@ def means(
     named: str = "",
     band: str = "sd",
 ) -> Chart:
-    """Means of columns of runs along x, with their band; of several columns each is a
-    line.
+    """Means of columns of runs along x, with their band; several columns are a line
+    each.
     """
-    y, rows = columns[0], with_columns(rows, x)
+    y = columns[0]
+    rows = with_columns(rows, x)
     if len(columns) > 1:
-        rows = rows.melt(
-            [*dict.fromkeys([x, *lines, *panels])], [*columns], "_column", "value"
-        )
-        y, lines = "value", [*lines, "_column"]
+        used = [*dict.fromkeys([x, *lines, *panels])]
+        y = "value"
+        rows = rows.melt(used, [*columns], "_column", y)
+        lines = [*lines, "_column"]
     table = averaged(rows, [*lines, *panels, x], y, band)
     return Chart(
-        [Line(table, y)],
+        [Polyline(table, y)],
         Axis.make(x, table),
         named or label(y),
         lines=lines,
@@ -116,27 +109,24 @@ def accuracy(
     theory: bool = False,
     of: str | None = None,
 ) -> Chart:
-    """Mean accuracy along x with its band, marks where it crosses theta, and theory
-    along the axis of the runs.
+    """Mean accuracy along x with its band, marks where it crosses theta, and theory if
+    x is the axis of the runs.
     """
     chart = means(runs.rows, ["accuracy"], x, lines, panels, accuracy_label(of))
-    layers = [*chart.layers]
     if theory and x == runs.along:
-        layers += theory_line(runs.predicted, chart.x)
-    return replace(
-        chart, layers=[*layers, *(crossings(marks, x) if marks is not None else [])]
-    )
+        chart = chart.plus(theory_line(runs.predicted, chart.x))
+    if marks is not None:
+        chart = chart.plus(crossings(marks, x))
+    return chart
 
 
 def crossings(marks: Table, x: str) -> list[Layer]:
     """Where lines of accuracy along x cross theta, with intervals."""
     there = marks[marks["critical"].notna()].drop(columns="state", errors="ignore")
+    if there.empty:
+        return []
     there = there.assign(**{x: there["critical"].astype(float)})
-    return (
-        [Points(there, "theta", f"{x}* and 95 % interval", MARK, across=True)]
-        if len(there)
-        else []
-    )
+    return [Points(there, "theta", f"{x}* and 95 % interval", MARK, across=True)]
 
 
 def critical(
@@ -148,18 +138,20 @@ def critical(
     panels: Sequence[str],
     theory: bool = True,
 ) -> Chart:
-    """Thresholds along x with the fitted law, where the fit does not reject it, and
-    theory.
+    """Thresholds along x with theory, and with the fitted law if the fit does not
+    reject it.
     """
     stars = with_columns(runs.thresholds(found, theta, theory), x)
-    axis, law = Axis.make(x, stars), stars[stars["law"].notna()]
+    law = stars[stars["law"].notna()].drop(columns="n_seeds")
+    axis = Axis.make(x, stars)
     layers: list[Layer] = [Points(stars, "critical")]
     if len(law) and axis.kind != "names":
-        layers.append(
-            Line(law.drop(columns="n_seeds"), "law", "law, fitted", LAW, each="part")
-        )
-    layers += theory_line(stars, axis) if theory else []
-    named = f"{runs.along}* at accuracy {theta:g}" + " (samples)" * (runs.along == "N")
+        layers.append(Polyline(law, "law", "law, fitted", FITTED, each="part"))
+    if theory:
+        layers += theory_line(stars, axis)
+    named = f"{runs.along}* at accuracy {theta:g}"
+    if runs.along == "N":
+        named += " (samples)"
     return Chart(layers, axis, named, lines=lines, panels=panels, scale="log")
 
 
@@ -184,55 +176,48 @@ def phase(
 ) -> Chart:
     """Mean accuracy over two axes, with panels for all others that vary.
 
-    Where one of the axes has that of the thresholds, these and theory stand over it;
-    else there is a line where the mean accuracy is theta.
+    If one of the two is the axis of the thresholds, these are drawn over it. Otherwise
+    there is a line where the mean accuracy is theta.
     """
     panels = [axis for axis in runs.every if axis not in columns_in(x) | columns_in(y)]
     levels = with_columns(runs.levels, x, y)
-    for axis in sorted(
-        runs.every, key=lambda axis: (axis == runs.along, levels[axis].nunique())
-    ):
+
+    def order(axis: str) -> tuple[bool, int]:
+        return axis == runs.along, levels[axis].nunique()
+
+    for axis in sorted(runs.every, key=order):
         if levels.duplicated([x, y, *panels]).any() and axis not in panels:
             panels.append(axis)  # a pixel is one cell
     pixels = Pixels(levels, "accuracy", f"mean {accuracy_label(of)}", ends=(0.0, 1.0))
-    layers: list[Layer] = [pixels]
+    chart = over(pixels, x, y, panels)
     if (runs.along in columns_in(x)) == (runs.along in columns_in(y)):
-        layers.append(Contour(levels, "accuracy", level=theta))
+        chart = chart.plus([Contour(levels, "accuracy", level=theta)])
     else:
+        named = f"{runs.along}* at {theta:g}, fitted"
         stars = runs.thresholds(found, theta)
-        at = with_columns(stars.assign(**{runs.along: stars["critical"]}), x, y)
-        at = (
-            at
-            if y == runs.along
-            else at[at["critical"].notna()].drop(columns=["lo", "hi", "state"])
-        )
-        layers.append(
-            Points(at, y, f"{runs.along}* at {theta:g}, fitted", STAR, joined=True)
-        )
-    return replace(
-        over(pixels, x, y, panels),
-        layers=layers + (theory_contour(runs, x, y, panels, theta) if theory else []),
-    )
+        stars = stars.assign(**{runs.along: stars["critical"]})
+        if y != runs.along:  # bars and open marks need the axis itself along y
+            stars = stars[stars["critical"].notna()]
+            stars = stars.drop(columns=["lo", "hi", "state"])
+        stars = with_columns(stars, x, y)
+        chart = chart.plus([Points(stars, y, named, STAR, joined=True)])
+    if theory:
+        chart = chart.plus(theory_contour(runs, x, y, panels, theta))
+    return chart
 
 
 def theory_contour(
     runs: Runs, x: str, y: str, panels: Sequence[str], theta: float
 ) -> list[Layer]:
-    """Where theory's accuracy is theta over two axes; none where it covers nothing."""
+    """Where theory's accuracy is theta over two axes; nothing if it covers no row."""
     table = with_columns(runs.predicted, x, y)
-    off = logit(table["theory"].clip(1e-3, 1 - 1e-3)) - logit(
-        theta
-    )  # rises more evenly between the places than accuracy
+    # the logit rises more evenly between the places than accuracy
+    off = logit(table["theory"].clip(1e-3, 1 - 1e-3)) - logit(theta)
     shown = averaged(table.assign(off=off), [x, y, *panels], "off")
-    return (
-        [
-            Contour(
-                shown, "off", theory_name(table), THEORY | {"color": "black"}, level=0.0
-            )
-        ]
-        if len(shown)
-        else []
-    )
+    if shown.empty:
+        return []
+    style = THEORY | {"color": "black"}
+    return [Contour(shown, "off", theory_name(table), style, level=0.0)]
 
 
 def collapse(
@@ -240,38 +225,34 @@ def collapse(
 ) -> Chart:
     """The curve of every cell against its axis in units of the cell's own crossing."""
     stars = runs.thresholds(found, theta)[[*runs.axes, "critical"]]
-    levels = runs.levels.drop(columns=["low", "high", "n_seeds"]).merge(
-        stars, on=[*runs.axes]
-    )
+    levels = runs.levels.drop(columns=["low", "high", "n_seeds"])
+    levels = levels.merge(stars, on=[*runs.axes])
     star = f"{runs.along} / {runs.along}*"
-    levels = levels.assign(**{star: levels[runs.along] / levels["critical"]}).dropna(
-        subset=[star]
-    )
+    levels[star] = levels[runs.along] / levels["critical"]
+    levels = levels.dropna(subset=[star])
     levels["_cell"] = levels.groupby([*runs.axes], dropna=False).ngroup()
-    curves = Line(
-        levels, "accuracy", style={"markersize": 2.5, "linewidth": 0.8}, each="_cell"
-    )
+    style = {"markersize": 2.5, "linewidth": 0.8}
+    curves = Polyline(levels, "accuracy", style=style, each="_cell")
     axis = Axis.make(star, levels, ticks=False)
-    ends = [
-        {star: low, "at": theta} for low in axis.values[:: max(1, len(axis.values) - 1)]
-    ]
-    cross = [
-        Line(pd.DataFrame(rows), "at", style=DOTTED)
-        for rows in (ends, [{star: 1.0, "at": 0.0}, {star: 1.0, "at": 1.0}])
-    ]
+    across = pd.DataFrame({star: [axis.values[0], axis.values[-1]], "at": theta})
+    upward = pd.DataFrame({star: 1.0, "at": [0.0, 1.0]})
+    cross = [Polyline(line, "at", style=DOTTED) for line in (across, upward)]
     return Chart([curves, *cross], axis, accuracy_label(of), lines=lines)
 
 
 def places(
     axes: Sequence[str], searched: str = ""
 ) -> tuple[str, str | None, list[str]]:
-    """Which of a grid's axes goes along x, which makes the lines, which make the
-    panels.
-    """
-    x = searched or ("N" if "N" in axes or not axes else axes[0])
+    """Which of a grid's axes goes along x, which makes lines, and which make panels."""
+    x = searched
+    if not x:
+        x = "N" if "N" in axes or not axes else axes[0]
     rest = [axis for axis in axes if axis != x]
-    lines = "d" if "d" in rest else rest[0] if rest else None
-    return x, lines, [axis for axis in rest if axis != lines]
+    if not rest:
+        return x, None, []
+    line = "d" if "d" in rest else rest[0]
+    rest.remove(line)
+    return x, line, rest
 
 
 def draw_sweep(
@@ -279,15 +260,16 @@ def draw_sweep(
     axes: Sequence[str],
     title: str,
     path: Path,
-    thresholds: Sequence[Values] | None = None,
+    thresholds: Sequence[Selection] | None = None,
     searched: str = "",
 ) -> str | None:
-    """Draws the rows of a sweep along its axes, as PNG at `path`. Returns a remark
-    where something is not drawn.
+    """Draws the rows of a sweep along its axes, as PNG at `path`.
+
+    Returns a remark on what is not drawn, or None.
 
     Args:
-        frame: rows of a sweep; `frame.attrs["accuracy"]` names their accuracy, or what
-            else crosses theta, if that is not "accuracy".
+        frame: rows of a sweep; `frame.attrs["accuracy"]` names the column that crosses
+            theta, if that is not "accuracy".
         axes: the fields that the grid varies, in its order.
         title: the heading, usually the name of the grid.
         path: the PNG file.
@@ -297,53 +279,46 @@ def draw_sweep(
     """
     y = frame.attrs.get("accuracy", "accuracy")
     for name in {"pool", "batch"} & {*axes}:
-        frame = frame.assign(
-            **{name: frame[name].fillna(0).astype(int)}
-        )  # 0 is no pool, as m = 0 is no MLP
+        # 0 is no pool, as m = 0 is no MLP
+        frame = frame.assign(**{name: frame[name].fillna(0).astype(int)})
     drawn = frame.dropna(subset=[y])
     x, line, panels = places(axes, searched)
     lines, panels = in_one_panel(drawn, [line] if line else [], panels)
     chart = means(drawn, [y], x, lines, panels, accuracy_label(y))
+    upto = ""
     if thresholds:
-        chart = replace(
-            chart, layers=[*chart.layers, *crossings(pd.DataFrame(thresholds), x)]
-        )
-    shared = {
-        name: value for name, value in _fixed(frame).items() if name not in (*axes, x)
-    }
-    upto = "up to " if thresholds else ""  # a search runs other seeds at other levels
-    band = (
-        f"mean over {upto}{drawn['seed'].nunique()} seeds, band = one standard"
+        chart = chart.plus(crossings(pd.DataFrame(thresholds), x))
+        upto = "up to "  # a search runs other seeds at other levels
+    shared = _fixed(frame)
+    for name in (*axes, x):
+        shared.pop(name, None)
+    heading = f"{title}: {settings(shared)}" if shared else title
+    heading += (
+        f"\nmean over {upto}{drawn['seed'].nunique()} seeds, band = one standard"
         " deviation"
     )
-    heading = f"{title}: {settings(shared)}\n{band}" if shared else f"{title}\n{band}"
     png = io.BytesIO()
     with look():
         chart.figure(heading).savefig(png, format="png")
     atomic_write(path, png.getbuffer())  # shards may draw at once
-    remarks = (
-        [f"{len(frame) - len(drawn)} non-finite runs are not drawn"]
-        if len(drawn) < len(frame)
-        else []
-    )
-    return "; ".join([*remarks, *filter(None, [chart.remark])]) or None
+    n_missing = len(frame) - len(drawn)
+    remarks = [chart.remark] if chart.remark else []
+    if n_missing:
+        remarks.insert(0, f"{n_missing} non-finite runs are not drawn")
+    return "; ".join(remarks) or None
 
 
-def _fixed(frame: Table) -> Values:
+def _fixed(frame: Table) -> Selection:
     """The sizes that all rows share, and the pool, the path of the trigger and the
-    laws, where these are not the usual ones.
+    laws, if these are not the usual ones.
     """
-    sizes = {
-        name: frame[name].iloc[0]
-        for name in ("V", "N", "d", "L", "m")
-        if name in frame and frame[name].nunique() == 1
-    }
-    others = {
-        name: value
-        for name, value in fixed(frame).items()
-        if name.partition(".")[0] in ("pool", "trigger_in_value", *LAW_FIELDS)
-    }
-    return sizes | {
-        name: value if len(str(value)) <= LONGEST_LAW else str(value).partition("(")[0]
-        for name, value in others.items()
-    }
+    found: Selection = {}
+    for name in ("V", "N", "d", "L", "m"):
+        if name in frame and frame[name].nunique() == 1:
+            found[name] = frame[name].iloc[0]
+    for name, value in fixed(frame).items():
+        if name.partition(".")[0] in ("pool", "trigger_in_value", *LAW_FIELDS):
+            if len(str(value)) > LONGEST_LAW:
+                value, _, _ = str(value).partition("(")
+            found[name] = value
+    return found

@@ -1,10 +1,10 @@
-"""The grammar of figures: a chart is a stack of layers, each a table whose columns say
-where its marks stand.
+"""The grammar of figures: a chart is a stack of layers, each a table whose columns give
+the places of its marks.
 
-    layers = [Line(levels, "accuracy"), Points(thresholds, "critical")]
+    layers = [Polyline(levels, "accuracy"), Points(thresholds, "critical")]
     Chart(layers, x=Axis.make("N", levels), lines=["d"], panels=["L"]).figure()
 
-A `Line` joins means and has a band, `Points` have bars and open marks for censored
+A `Polyline` joins means and has a band, `Points` have bars and open marks for censored
 cells, `Pixels` are colours over two axes and a `Contour` is a line over these. All
 layers of a chart share its x, its lines (one colour and marker each) and its panels. A
 layer that lacks a column of the lines or of the panels is in all of them.
@@ -12,15 +12,18 @@ layer that lacks a column of the lines or of the panels is in all of them.
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from .axis import Axis, Table, log_axis
+from ...model.values import is_missing
+from ..fit.runs import Table
+from .axis import Axis, log_axis
 from .style import (
     COLUMN,
     DASH,
@@ -43,77 +46,81 @@ if TYPE_CHECKING:
     from matplotlib.colors import Normalize
     from matplotlib.figure import Figure
 
-Values = dict[str, Any]
-"""Columns and their values, which select rows."""
+Selection = dict[str, Any]
+"""Column -> value, which selects the rows of a table with these values."""
 
 Style = dict[str, Any]
 """Keywords of matplotlib."""
 
 MAX_PANELS, MAX_NAMED = 12, 14
-"""Most panels that are drawn, and most lines that a legend names."""
+"""The most panels that are drawn, and the most lines that a legend names."""
 
 NARROW, LOW = 1.7, 1.3
-"""Inches that a panel needs."""
+"""The width and the height that a panel needs, inches."""
 
 OPEN = {
     "levels off": ("X", "levels off before"),
     "not reached": ("^", "not reached, crosses above"),
     "above": ("v", "crosses below"),
 }
-"""What a censored cell comes to: its open mark and its entry in the legend."""
+"""The state of a censored cell -> its open mark and its entry in the legend."""
 
 HOLLOW: Style = {"linestyle": "none", "markerfacecolor": "white", "markersize": 4.5}
 THEORY: Style = {"linestyle": DASH, "marker": "none", "linewidth": 0.9}
 
 
+class Group(NamedTuple):
+    """A line of a chart: what selects its rows, and its colour and marker."""
+
+    values: Selection
+    style: Style
+
+
 @dataclass(frozen=True)
 class Panel:
-    """One panel while it is drawn: its Axes, the axes on paper, what selects its rows,
-    and its lines.
+    """One panel while it is drawn: its Axes of matplotlib, its axes x and y, what
+    selects its rows, and its lines.
     """
 
     ax: Axes
     x: Axis
     y: Axis | None
-    values: Values
-    groups: list[tuple[Values, Style]]
-
-    def rows(self, table: Table) -> Table:
-        """The rows of a table that are in this panel."""
-        return where(table, self.values)
+    values: Selection
+    groups: list[Group]
 
     def lines(self, table: Table) -> Iterator[tuple[Table, Style, float]]:
-        """The rows of each line from left to right, how it looks, and how far it stands
-        aside, in points.
+        """For each line its rows from left to right, its style, and how far its marks
+        are moved aside, in points.
         """
-        rows, n = self.rows(table), len(self.groups)
+        rows = where(table, self.values)
         rows = rows.iloc[np.argsort(self.at(rows), kind="stable")]
-        if n > 1 and not {*self.groups[0][0]} & {*table}:
+        n = len(self.groups)
+        if n > 1 and not {*self.groups[0].values} & {*table}:
             yield rows, {"color": "black"}, 0.0
             return
-        for i, (values, looks) in enumerate(self.groups):
-            yield where(rows, values), looks, (i - (n - 1) / 2) * min(2.5, 8 / n)
+        for i, (values, style) in enumerate(self.groups):
+            aside = (i - (n - 1) / 2) * min(2.5, 8 / n)
+            yield where(rows, values), style, aside
 
     def at(self, rows: Table) -> np.ndarray:
-        """Where rows stand along x."""
+        """The places of rows along x."""
         return self.x.place(rows[self.x.name].tolist())
 
     def up(self, rows: Table, y: str) -> np.ndarray:
-        """Where rows stand along y."""
+        """The places of rows along y."""
         values = rows[y].tolist()
-        return self.y.place(values) if self.y else np.array(values, dtype=float)
+        if self.y:
+            return self.y.place(values)
+        return np.array(values, dtype=float)
 
-    def over(self, rows: Table, name: str) -> np.ma.MaskedArray:
-        """A column of rows over all places of both axes; masked where there is none."""
+    def over(self, table: Table, name: str) -> np.ma.MaskedArray:
+        """A column over all places of both axes, masked where it is missing."""
         x, y = self.x, self.y or self.x
-        z = rows.assign(_x=self.at(rows), _y=self.up(rows, y.name)).pivot(
-            index="_y", columns="_x", values=name
-        )
-        return np.ma.masked_invalid(
-            z.reindex(index=y.place(y.values), columns=x.place(x.values)).to_numpy(
-                float, na_value=np.nan
-            )
-        )
+        rows = where(table, self.values)
+        placed = rows.assign(_x=self.at(rows), _y=self.up(rows, y.name))
+        z = placed.pivot(index="_y", columns="_x", values=name)
+        z = z.reindex(index=y.place(y.values), columns=x.place(x.values))
+        return np.ma.masked_invalid(floats(z))
 
 
 @dataclass(frozen=True)
@@ -132,76 +139,76 @@ class Layer:
         raise NotImplementedError
 
     def finish(self, figure: Figure, axes: Axes | Sequence[Axes]) -> None:
-        """Draws what stands beside the panels, such as the scale of the colours."""
+        """Draws what is beside the panels, such as the scale of the colours."""
 
     def heights(self) -> np.ndarray:
-        """Values that the axis y has to hold."""
+        """The values that must be within the limits of y."""
         return np.zeros(0)
 
     def entries(self, chart: Chart) -> list[Artist]:
         """The legend."""
-        return (
-            [entry(self.legend, **self.style)]
-            if self.legend and len(self.table)
-            else []
-        )
+        if self.legend and len(self.table):
+            return [entry(self.legend, **self.style)]
+        return []
 
 
 @dataclass(frozen=True)
-class Line(Layer):
+class Polyline(Layer):
     """Values joined along x, with a band between the columns `low` and `high`, if the
     table has them.
 
-    Values with few seeds, by the column n_seeds, are hollow and not joined, as a
-    threshold search leaves them far from the crossing. `each` names a column that
-    breaks a line into several.
+    Values with few seeds, by the column n_seeds, are hollow and not joined; a threshold
+    search leaves such values far from the crossing. `each` names a column that breaks a
+    line into several.
     """
 
     each: str = ""
 
     def draw(self, panel: Panel) -> None:
-        for rows, looks, _ in panel.lines(self.table):
-            looks = looks | dict(self.style)
-            for _, mine in rows.groupby(self.each) if self.each else [(None, rows)]:
-                few = few_seeds(mine)
-                joined = mine[~few]
-                panel.ax.plot(panel.at(joined), panel.up(joined, self.y), **looks)
-                if "low" in mine:
-                    ends = joined["low"].astype(float), joined["high"].astype(float)
-                    panel.ax.fill_between(
-                        panel.at(joined),
-                        *ends,
-                        color=looks["color"],
-                        alpha=0.2,
-                        linewidth=0,
-                    )
-                if few.any():
-                    panel.ax.plot(
-                        panel.at(mine[few]),
-                        panel.up(mine[few], self.y),
-                        **looks | HOLLOW,
-                    )
+        for rows, style, _ in panel.lines(self.table):
+            parts = [rows]
+            if self.each:
+                parts = [part for _, part in rows.groupby(self.each)]
+            for part in parts:
+                self._draw_part(panel, part, style | self.style)
+
+    def _draw_part(self, panel: Panel, rows: Table, style: Style) -> None:
+        few = few_seeds(rows)
+        joined = rows[~few]
+        at = panel.at(joined)
+        panel.ax.plot(at, panel.up(joined, self.y), **style)
+        if "low" in rows:
+            low = joined["low"].astype(float)
+            high = joined["high"].astype(float)
+            panel.ax.fill_between(
+                at, low, high, color=style["color"], alpha=0.2, linewidth=0
+            )
+        if few.any():
+            alone = rows[few]
+            places = panel.at(alone), panel.up(alone, self.y)
+            panel.ax.plot(*places, **style | HOLLOW)
 
     def heights(self) -> np.ndarray:
-        """Those that were measured; a prediction may leave the figure."""
-        return (
-            self.table[self.y].to_numpy(float, na_value=np.nan)
-            if "n_seeds" in self.table
-            else np.zeros(0)
-        )
+        """Values that were measured; predictions may lie beyond the limits."""
+        if "n_seeds" in self.table:
+            return floats(self.table[self.y])
+        return super().heights()
 
     def entries(self, chart: Chart) -> list[Artist]:
-        few = [entry("few seeds", marker="o", **HOLLOW)]
-        return super().entries(chart) + few * bool(few_seeds(self.table).any())
+        found = super().entries(chart)
+        if few_seeds(self.table).any():
+            found.append(entry("few seeds", marker="o", **HOLLOW))
+        return found
 
 
 @dataclass(frozen=True)
 class Points(Layer):
     """Estimates with bars from `lo` to `hi`, and open marks where a cell is censored.
 
-    A column `state`, if there is one, says which cells have an estimate ("crosses");
-    the others stand where they were tried, in the column `tried`. Lines stand side by
-    side. `joined` joins the estimates; the bars lie along x where `across`.
+    A column `state`, if there is one, is "crosses" for cells with an estimate; the
+    marks of the others are where they were tried, in the column `tried`. The marks of
+    several lines are side by side. `joined` joins the estimates. `across` is for bars
+    along x.
     """
 
     joined: bool = False
@@ -210,84 +217,74 @@ class Points(Layer):
     def draw(self, panel: Panel) -> None:
         from matplotlib.transforms import ScaledTranslation
 
-        ax = panel.ax
-        for rows, looks, aside in panel.lines(self.table):
-            known = rows[rows[self.y].notna()] if self.y in rows else rows
-            move = ScaledTranslation(
-                0 if panel.y or self.across else aside / 72,
-                0,
-                ax.figure.dpi_scale_trans,
-            )
-            bars = (
-                {"elinewidth": 2.2, "capsize": 0, "zorder": 5}
-                if self.across
-                else {"elinewidth": 0.8, "capsize": 1.5, "zorder": 3}
-            )
-            shown = bars | looks | dict(self.style)
-            shown |= {
-                "linestyle": "-" if self.joined and panel.x.kind != "names" else "none",
-                "transform": ax.transData + move,
-            }
-            at, up = panel.at(known), panel.up(known, self.y)
-            ax.errorbar(
-                at,
-                up,
-                **{
-                    "xerr" if self.across else "yerr": _bars(
-                        at if self.across else up, known
-                    )
-                },
-                **shown,
-            )
-            for state, (marker, _) in OPEN.items() if "state" in rows else ():
-                mine = rows[rows["state"] == state]
-                ax.plot(
-                    panel.at(mine),
-                    mine["tried"],
-                    marker=marker,
-                    color=looks["color"],
-                    transform=ax.transData + move,
-                    **HOLLOW,
-                )
-            tried = (
-                rows["tried"].to_numpy(float)
-                if "state" in rows
-                else np.full(len(rows), np.nan)
-            )
-            ax.update_datalim(
-                [*zip(at, up, strict=True), *zip(panel.at(rows), tried, strict=True)]
-            )  # marks aside do not count
+        inches: Any = panel.ax.figure.dpi_scale_trans
+        for rows, style, aside in panel.lines(self.table):
+            if panel.y or self.across:
+                aside = 0
+            move = ScaledTranslation(aside / 72, 0, inches)
+            moved = {"transform": panel.ax.transData + move}
+            self._draw_estimates(panel, rows, style | self.style | moved)
+            if "state" in rows:
+                _draw_open(panel, rows, {"color": style["color"]} | moved)
+
+    def _draw_estimates(self, panel: Panel, rows: Table, style: Style) -> None:
+        rows = rows[rows[self.y].notna()]
+        at, up = panel.at(rows), panel.up(rows, self.y)
+        if self.across:
+            bars: Style = {"elinewidth": 2.2, "capsize": 0, "zorder": 5}
+            bars["xerr"] = _bars(at, rows)
+        else:
+            bars = {"elinewidth": 0.8, "capsize": 1.5, "zorder": 3}
+            bars["yerr"] = _bars(up, rows)
+        shown: Style = bars | style | {"linestyle": "none"}
+        if self.joined and panel.x.kind != "names":
+            shown["linestyle"] = "-"
+        panel.ax.errorbar(at, up, **shown)
+        panel.ax.update_datalim(np.column_stack([at, up]))  # not where they are moved
 
     def heights(self) -> np.ndarray:
-        names = [name for name in (self.y, "tried") if name in self.table]
-        return self.table[names].to_numpy(float, na_value=np.nan).ravel()
+        found = floats(self.table[self.y])
+        if "tried" not in self.table:
+            return found
+        return np.append(found, floats(self.table["tried"]))
 
     def entries(self, chart: Chart) -> list[Artist]:
-        states = {*self.table["state"]} if "state" in self.table else set()
-        return super().entries(chart) + [
-            entry(name, marker=OPEN[s][0], **HOLLOW)
-            for s, (_, name) in OPEN.items()
-            if s in states
-        ]
+        found = super().entries(chart)
+        states = {*self.table.get("state", ())}
+        for state, (marker, name) in OPEN.items():
+            if state in states:
+                found.append(entry(name, marker=marker, **HOLLOW))
+        return found
+
+
+def _draw_open(panel: Panel, rows: Table, style: Style) -> None:
+    """Draws the marks of censored cells."""
+    for state, (marker, _) in OPEN.items():
+        mine = rows[rows["state"] == state]
+        panel.ax.plot(panel.at(mine), mine["tried"], marker=marker, **style | HOLLOW)
+    places = np.column_stack([panel.at(rows), floats(rows["tried"])])
+    panel.ax.update_datalim(places)
 
 
 def _bars(values: np.ndarray, rows: Table) -> np.ndarray | None:
-    """How far the bars of some values reach down and up; an open end leaves the
-    figure.
+    """How far the bars of some values reach down and up, (2, n); an open end is beyond
+    the limits of the figure.
     """
     if not {"lo", "hi"} <= {*rows}:
         return None
-    low, high = (rows[end].to_numpy(float, na_value=np.nan) for end in ("lo", "hi"))
-    low, high = np.where(low <= 0, values / 1e3, low), np.minimum(high, 1e3 * values)
+    low, high = floats(rows["lo"]), floats(rows["hi"])
+    low = np.where(low <= 0, values / 1e3, low)
+    high = np.minimum(high, 1e3 * values)
     return np.nan_to_num(np.stack([values - low, high - values])).clip(0)
 
 
 @dataclass(frozen=True)
 class Pixels(Layer):
-    """A coloured pixel for each place over the two axes of the chart; what was not
-    tested is hatched.
+    """A coloured pixel for each place over the two axes of the chart; places that were
+    not tested are hatched.
 
-    The scale of the colours lies between `ends`, those of the values if None.
+    The scale of the colours is from one of the `ends` to the other; None takes the ends
+    of the values.
     """
 
     ends: tuple[float, float] | None = None
@@ -296,30 +293,34 @@ class Pixels(Layer):
     def norm(self) -> Normalize:
         from matplotlib.colors import Normalize
 
-        values = self.table[self.y].to_numpy(float, na_value=np.nan)
+        if self.ends:
+            return Normalize(*self.ends)
+        values = floats(self.table[self.y])
         known = values[np.isfinite(values)]
-        return Normalize(
-            *(self.ends or ((known.min(), known.max()) if len(known) else (0.0, 1.0)))
-        )
+        if not len(known):
+            return Normalize(0.0, 1.0)
+        return Normalize(known.min(), known.max())
 
     def draw(self, panel: Panel) -> None:
-        ax, rows, x, y = panel.ax, panel.rows(self.table), panel.x, panel.y or panel.x
+        ax = panel.ax
         ax.patch.set(facecolor="white", hatch="////", edgecolor="0.8")
-        edges = x.edges(ax, "x"), y.edges(ax, "y")
+        along_x = panel.x.edges(ax, "x")
+        along_y = (panel.y or panel.x).edges(ax, "y")
         ax.pcolormesh(
-            *edges,
-            panel.over(rows, self.y),
+            along_x,
+            along_y,
+            panel.over(self.table, self.y),
             norm=self.norm,
             cmap="viridis",
             linewidth=0.2,
             edgecolors="face",
             zorder=1,
         )
-        for name, ends in zip("xy", edges, strict=True):
-            getattr(ax, f"set_{name}lim")(ends[0], ends[-1])
+        ax.set_xlim(along_x[0], along_x[-1])
+        ax.set_ylim(along_y[0], along_y[-1])
 
     def finish(self, figure: Figure, axes: Axes | Sequence[Axes]) -> None:
-        """The scale of the colours."""
+        """Draws the scale of the colours."""
         from matplotlib.cm import ScalarMappable
 
         figure.colorbar(
@@ -333,12 +334,10 @@ class Pixels(Layer):
     def entries(self, chart: Chart) -> list[Artist]:
         from matplotlib.patches import Patch
 
-        y = chart.y or chart.x
-        n_places = (
-            len(chart.x.values)
-            * len(y.values)
-            * len(values_of(self.table, chart.panels))
-        )
+        n_pixels = len(chart.x.values) * len((chart.y or chart.x).values)
+        n_places = n_pixels * len(values_of(self.table, chart.panels))
+        if self.table[self.y].notna().sum() >= n_places:
+            return []
         hatched = Patch(
             facecolor="white",
             edgecolor="0.7",
@@ -346,7 +345,7 @@ class Pixels(Layer):
             linewidth=0,
             label="not tested",
         )
-        return [hatched] if self.table[self.y].notna().sum() < n_places else []
+        return [hatched]
 
 
 @dataclass(frozen=True)
@@ -358,33 +357,29 @@ class Contour(Layer):
     level: float = 0.5
 
     def draw(self, panel: Panel) -> None:
-        rows, x, y = panel.rows(self.table), panel.x, panel.y or panel.x
-        z, style = (
-            panel.over(rows, self.y),
-            {"color": "black", "linestyle": "-", "linewidth": 1.2} | self.style,
+        x, y = panel.x, panel.y or panel.x
+        z = panel.over(self.table, self.y)
+        if min(z.shape) < 2 or not z.min() < self.level < z.max():
+            return
+        style = {"color": "black", "linestyle": "-", "linewidth": 1.2} | self.style
+        panel.ax.contour(
+            x.place(x.values),
+            y.place(y.values),
+            z,
+            levels=[self.level],
+            zorder=3,
+            colors=style["color"],
+            linestyles=[style["linestyle"]],
+            linewidths=style["linewidth"],
         )
-        if min(z.shape) > 1 and z.min() < self.level < z.max():
-            lines: Style = {
-                "colors": style["color"],
-                "linestyles": [style["linestyle"]],
-                "linewidths": style["linewidth"],
-            }
-            panel.ax.contour(
-                x.place(x.values),
-                y.place(y.values),
-                z,
-                levels=[self.level],
-                zorder=3,
-                **lines,
-            )
 
 
 @dataclass(frozen=True)
 class Chart:
-    """Layers over one x. The first layer says which lines and panels there are.
+    """Layers over one x. The first layer determines the lines and the panels.
 
-    `y` is an Axis (a map), or None: then `scale` is "fraction", "log" or "linear".
-    `size` is that of the figure; what suits the panels if None.
+    `y` is an Axis in a map; without it `scale` is "fraction", "log" or "linear". A
+    `size` of None is what suits the panels.
     """
 
     layers: Sequence[Layer]
@@ -396,25 +391,32 @@ class Chart:
     scale: str = "fraction"
     size: Size | None = None
 
+    def plus(self, layers: Sequence[Layer]) -> Chart:
+        """The chart with layers over its own."""
+        return replace(self, layers=[*self.layers, *layers])
+
     @property
     def table(self) -> Table:
-        """The table that says which lines and panels there are."""
+        """The table that determines the lines and the panels."""
         return self.layers[0].table
 
     @cached_property
-    def groups(self) -> list[tuple[Values, Style]]:
-        """The lines: the values of each, and its colour and marker."""
-        groups = values_of(self.table, self.lines)
-        colours = ["black"] if self.y else shades(len(groups))
-        return [
-            (values, {"color": colours[i], "marker": MARKERS[i % len(MARKERS)]})
-            for i, values in enumerate(groups)
+    def groups(self) -> list[Group]:
+        """The lines."""
+        values = values_of(self.table, self.lines)
+        colours = shades(len(values))
+        if self.y:
+            colours = ["black"] * len(values)
+        styles = [
+            {"color": colour, "marker": MARKERS[i % len(MARKERS)]}
+            for i, colour in enumerate(colours)
         ]
+        return list(map(Group, values, styles))
 
     @cached_property
-    def parts(self) -> list[Values]:
-        """The values that select each panel that is drawn, as many as have room, evenly
-        from the first to the last.
+    def parts(self) -> list[Selection]:
+        """What selects each panel that is drawn: as many as have room, evenly from the
+        first to the last.
         """
         width, height = self.size or (PAGE, None)
         room = _across(width) * max(1, int((height or HIGHEST) / LOW))
@@ -422,87 +424,48 @@ class Chart:
 
     @property
     def remark(self) -> str:
-        """How many panels are drawn, if not all."""
+        """How many panels are drawn, if some are not."""
         n = len(values_of(self.table, self.panels))
-        return (
-            f"{len(self.parts)} of {n} panels are drawn" if len(self.parts) < n else ""
-        )
+        if len(self.parts) == n:
+            return ""
+        return f"{len(self.parts)} of {n} panels are drawn"
+
+    @property
+    def y_label(self) -> str:
+        return self.y.label if self.y else self.label
 
     def figure(
         self, title: str = "", make: Callable[..., Figure] | None = None
     ) -> Figure:
-        """A figure of its own, by `make` if not matplotlib's Figure, with all panels
-        under the legend.
+        """A new figure with all panels under the legend, by `make` if it is not
+        matplotlib's Figure.
         """
         from matplotlib.figure import Figure
 
         n = len(self.parts)
         width, height = self.size or (COLUMN if n == 1 else PAGE, None)
-        columns = 2 if n in (2, 4) and _across(width) > 1 else min(n, _across(width))
-        rows = -(-n // columns)
-        handles, heading = (
-            self.entries(named=True),
-            "\n".join(
-                textwrap.fill(line, int(width / LETTER)) for line in title.split("\n")
-            ),
-        )
-        ncols = max(
-            1,
-            int(
-                width
-                / (
-                    LETTER
-                    * (
-                        6
-                        + max(
-                            (len(str(handle.get_label())) for handle in handles),
-                            default=0,
-                        )
-                    )
-                )
-            ),
-        )
-        above = -(-len(handles) // ncols) + heading.count("\n") + bool(heading)
-        height = height or min(
-            HIGHEST,
-            (
-                0.7 * width
-                if n == 1
-                else rows * max(2.0 if rows == 1 else 1.6, 0.8 * width / columns)
-            )
-            + 0.16 * above
-            + 0.3,
-        )
+        columns = min(n, _across(width))
+        if n == 4:
+            columns = min(columns, 2)
+        rows = math.ceil(n / columns)
+
+        handles = self.entries(named=True)
+        longest = max([0, *(len(str(handle.get_label())) for handle in handles)])
+        ncols = max(1, int(width / (LETTER * (6 + longest))))
+        lines = [textwrap.fill(line, int(width / LETTER)) for line in title.split("\n")]
+        heading = "\n".join(lines)
+        if height is None:
+            above = math.ceil(len(handles) / ncols)
+            if heading:
+                above += heading.count("\n") + 1
+            height = _height(width, rows, columns, above)
+
         figure = (make or Figure)(
             figsize=(width, height), dpi=200, layout="constrained"
         )
-        panels = [
-            *figure.subplots(
-                rows, columns, squeeze=False, sharex=True, sharey=True
-            ).flat
-        ]
-        names = [
-            name
-            for name in self.panels
-            if len({str(values[name]) for values in self.parts}) > 1
-        ] or self.panels
-        for ax, values in zip(panels, self.parts, strict=False):
-            joined = settings(values, names).replace(
-                " = ", "\xa0=\xa0"
-            )  # lines break between settings
-            ax.set_title(
-                (
-                    textwrap.fill(joined, int(0.8 * width / columns / LETTER)).replace(
-                        "\xa0", " "
-                    )
-                    if values
-                    else ""
-                ),
-                pad=3,
-            )
-            self.draw(ax, values)
-        for ax in panels[n:]:
-            ax.set_visible(False)
+        grid = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
+        panels = [*grid.flat]
+        self._draw_panels(panels, 0.8 * width / columns)
         for upper, lower in zip(panels, panels[columns:], strict=False):
             upper.tick_params(labelbottom=not lower.get_visible())
         if handles:
@@ -519,43 +482,51 @@ class Chart:
         for layer in self.layers:
             layer.finish(figure, panels[:n])
         if n == 1:
-            panels[0].set(
-                xlabel=self.x.label, ylabel=self.y.label if self.y else self.label
-            )
+            panels[0].set(xlabel=self.x.label, ylabel=self.y_label)
         else:
             figure.supxlabel(self.x.label, fontsize="medium")
-            figure.supylabel(self.y.label if self.y else self.label, fontsize="medium")
+            figure.supylabel(self.y_label, fontsize="medium")
         return figure
 
+    def _draw_panels(self, axes: Sequence[Axes], width: float) -> None:
+        """Draws each panel, with the settings in which it differs over this width."""
+        names = [name for name in self.panels if _varies(self.parts, name)]
+        for ax, values in zip(axes, self.parts, strict=False):
+            # lines break only between settings
+            joined = settings(values, names or self.panels).replace(" = ", "\xa0=\xa0")
+            title = textwrap.fill(joined, int(width / LETTER)).replace("\xa0", " ")
+            ax.set_title(title, pad=3)
+            self.draw(ax, values)
+        for ax in axes[len(self.parts) :]:
+            ax.set_visible(False)
+
     def on(self, ax: Axes) -> Axes:
-        """The only panel on a user's Axes, with its legend beside it, or above a map;
-        returns the Axes.
+        """Draws the only panel on a user's Axes, with its legend beside it, or above a
+        map; returns the Axes.
 
         A figure that matplotlib does not lay out gets its constrained layout, so that
         the legend has room.
         """
-        figure: Any = ax.figure.figure  # the whole one, where the panel is in a part
+        figure: Any = ax.figure.figure  # the whole one, if the Axes is in a subfigure
         if figure.get_layout_engine() is None:
             figure.set_layout_engine("constrained")
         self.draw(ax, {})
-        ax.set(xlabel=self.x.label, ylabel=self.y.label if self.y else self.label)
+        ax.set(xlabel=self.x.label, ylabel=self.y_label)
         for layer in self.layers:
             layer.finish(figure, ax)
-        place: Any = ("lower left", (0, 1.01)) if self.y else ("upper left", (1.01, 1))
-        if handles := self.entries():
-            title = symbol(self.lines[0]) if len(self.lines) == 1 else None
-            ax.legend(
-                handles=handles,
-                title=title,
-                loc=place[0],
-                bbox_to_anchor=place[1],
-                frameon=False,
-                borderaxespad=0,
-            )
+        handles = self.entries()
+        if not handles:
+            return ax
+        place: Style = {"loc": "upper left", "bbox_to_anchor": (1.01, 1)}
+        if self.y:
+            place = {"loc": "lower left", "bbox_to_anchor": (0, 1.01)}
+        if len(self.lines) == 1:
+            place["title"] = symbol(self.lines[0])
+        ax.legend(handles=handles, frameon=False, borderaxespad=0, **place)
         return ax
 
-    def draw(self, ax: Axes, values: Values) -> None:
-        """The panel of these values."""
+    def draw(self, ax: Axes, values: Selection) -> None:
+        """Draws the panel of these values."""
         self.x.scale(ax, "x")
         if self.y:
             self.y.scale(ax, "y")
@@ -567,39 +538,34 @@ class Chart:
         elif self.scale == "fraction":
             ax.set_ylim(-0.02, 1.02)
         elif self.scale == "log":
-            if len(ends := self._ends()):
-                ax.set_ylim(*ends)  # first: no limits suit equal values by themselves
-            ax.set_yscale("log")
-            log_axis(ax.yaxis)
+            self._scale_log(ax)
         ax.grid(not self.y)
         self.x.mark(ax, "x")
 
-    def _ends(self) -> tuple[float, ...]:
-        """What holds every mark on a log axis."""
+    def _scale_log(self, ax: Axes) -> None:
         heights = np.concatenate([layer.heights() for layer in self.layers])
         heights = heights[np.isfinite(heights) & (heights > 0)]
-        return (
-            (float(heights.min() / 2), float(heights.max() * 2)) if len(heights) else ()
-        )
+        if len(heights):  # matplotlib has no limits of its own for equal values
+            ax.set_ylim(heights.min() / 2, heights.max() * 2)
+        ax.set_yscale("log")
+        log_axis(ax.yaxis)
 
     def entries(self, named: bool = False) -> list[Artist]:
-        """The legend; with `named` each line says what its value is of."""
-        found = {
-            entry.get_label(): entry
-            for layer in self.layers
-            for entry in layer.entries(self)
-        }
+        """The legend; with `named` every line is named as in d = 64."""
+        found = {}
+        for layer in self.layers:
+            for artist in layer.entries(self):
+                found[artist.get_label()] = artist
         if not self.lines:
             return [*found.values()]
-        short = len(self.lines) == 1 and not named
         bare = {"linestyle": "none"} if isinstance(self.layers[0], Points) else {}
-        each = [
-            (text(*values.values()) if short else settings(values), looks)
-            for values, looks in self.groups
-        ]
-        return [
-            entry(name, **bare | looks) for name, looks in spread(each, MAX_NAMED)
-        ] + [*found.values()]
+        lines = []
+        for values, style in spread(self.groups, MAX_NAMED):
+            name = settings(values)
+            if len(values) == 1 and not named:
+                name = text(*values.values())
+            lines.append(entry(name, **bare | style))
+        return [*lines, *found.values()]
 
 
 def entry(named: str, **style: Any) -> Artist:
@@ -610,44 +576,59 @@ def entry(named: str, **style: Any) -> Artist:
     return Line2D([], [], label=named, **shown)
 
 
+def floats(table: Table) -> np.ndarray:
+    """The numbers of a column or of a table, nan where they are missing."""
+    return table.to_numpy(float, na_value=np.nan)
+
+
 def _across(width: float) -> int:
-    """How many panels stand side by side."""
+    """How many panels have room side by side."""
     return max(1, int((width + 0.3) / NARROW))
 
 
-def where(table: Table, values: Values) -> Table:
+def _height(width: float, rows: int, columns: int, above: int) -> float:
+    """The height that suits panels under so many lines of legend and heading."""
+    if rows == columns == 1:
+        panels = 0.7 * width
+    else:
+        least = 2.0 if rows == 1 else 1.6
+        panels = rows * max(least, 0.8 * width / columns)
+    return min(HIGHEST, panels + 0.16 * above + 0.3)
+
+
+def _varies(parts: Sequence[Selection], name: str) -> bool:
+    return len({str(values[name]) for values in parts}) > 1
+
+
+def where(table: Table, values: Selection) -> Table:
     """The rows that have these values, in columns that the table has."""
     for name, value in values.items():
         if name in table:
-            table = table[
-                (
-                    table[name].isna()
-                    if value != value or value is None
-                    else table[name] == value
-                )
-            ]
+            column = table[name]
+            same = column.isna() if is_missing(value) else column == value
+            table = table[same]
     return table
 
 
-def values_of(table: Table, by: Sequence[str]) -> list[Values]:
+def values_of(table: Table, by: Sequence[str]) -> list[Selection]:
     """The combinations of values of some columns, sorted: numbers first, missing values
-    last; {} of no columns.
+    last. Without columns it is [{}].
     """
     if not by:
         return [{}]
     rows = table[list(by)].drop_duplicates().itertuples(index=False, name=None)
-    order = sorted(
-        rows,
-        key=lambda row: [
-            (v != v or v is None, isinstance(v, str), 0 if v != v or v is None else v)
-            for v in row
-        ],
-    )
-    return [dict(zip(by, row, strict=True)) for row in order]
+    ordered = sorted(rows, key=lambda row: [*map(_order, row)])
+    return [dict(zip(by, row, strict=True)) for row in ordered]
+
+
+def _order(value: Any) -> tuple[bool, bool, Any]:
+    if is_missing(value):
+        return True, False, 0
+    return False, isinstance(value, str), value
 
 
 def few_seeds(rows: Table) -> np.ndarray:
-    """Which rows have under half as many seeds as the best of these rows; none without
+    """Which rows have fewer than half as many seeds as the best of them; none without
     the column n_seeds.
     """
     if "n_seeds" not in rows:

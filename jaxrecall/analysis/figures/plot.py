@@ -3,8 +3,8 @@
 Each function takes a DataFrame as `jaxrecall.load` returns it. `accuracy`,
 `critical_n`, `phase` and `collapse` draw on one matplotlib Axes, `ax` or a new one, and
 return it; `figure` draws any column, with panels, and returns the figure. matplotlib is
-imported when something is drawn, and your own settings of it apply. Of runs that train
-on, the last step is drawn, unless `step` is one of the axes.
+imported when something is drawn, and your own settings of it apply. The last step of
+runs that train on is drawn, unless `step` is one of the axes.
 """
 
 from __future__ import annotations
@@ -16,14 +16,13 @@ from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from ...errors import UsageError, as_list, expect
+from ...errors import UsageError, as_list, expect, refusal
 from ..fit import fractions
 from ..fit.runs import (
     ALL,
     LAST,
     LAW,
+    Table,
     along_of,
     at_steps,
     crossing,
@@ -32,8 +31,9 @@ from ..fit.runs import (
 )
 from . import charts
 from .axis import Axis, columns_in, with_columns
-from .grammar import Chart, Pixels, Points, Table
-from .runs import (
+from .grammar import Chart, Pixels, Points
+from .style import accuracy_label, label, look, sized
+from .table import (
     BANDS,
     Runs,
     arranged,
@@ -43,7 +43,6 @@ from .runs import (
     scale_of,
     with_states,
 )
-from .style import accuracy_label, label, look, sized
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -54,7 +53,8 @@ __all__ = ["accuracy", "collapse", "critical_n", "figure", "phase"]
 
 SCALES = ("fraction", "log", "linear")
 MAX_LINES = 20
-COLUMN_NAMES = "the name of a column, or a list of such names"
+COLUMN_NAME = "the name of a column"
+COLUMN_NAMES = f"{COLUMN_NAME}, or a list of such names"
 
 
 def figure(
@@ -74,8 +74,8 @@ def figure(
     """Any column of a table against any other, with lines and panels, or as colours
     over two axes; in the style of a report.
 
-    A table of runs, with a column `seed`, is averaged over rows alike in the columns
-    that are used, with a band. Of any other table, such as the thresholds of a fit,
+    A table of runs has a column `seed`. It is averaged over rows alike in the columns
+    that are used, with a band. In any other table, such as the thresholds of a fit,
     each row is a mark: `y` with a bar from `lo` to `hi`, if there are such columns, and
     an open mark where `censored` says that accuracy crosses nowhere.
 
@@ -83,18 +83,15 @@ def figure(
         df: runs, or thresholds of `jaxrecall.fit`.
         y: the column along y, or several, each a line; the accuracy if None. With
             `colour` it is an axis.
-        x: the column along x. It and, with `colour`, `y` may be arithmetic, such as "N
-            / d".
+        x: the column along x. It may be arithmetic, such as "N / d"; so may `y` with
+            `colour`.
         lines: the column, or columns, that the lines differ in; every axis of runs that
-            has no
-            other place if None.
+            has no other place if None.
         panels: the column, or columns, that the panels differ in.
-        colour: the column of numbers that is shown as colours over `x` and `y`; what
-            was not tested is
-            hatched.
+        colour: the column of numbers that is shown as colours over `x` and `y`; places
+            that were not tested are hatched.
         contour: "theory" draws the line in a map of runs where theory's accuracy is one
-            half, as far
-            as theory covers the runs.
+            half, as far as theory covers the runs.
         band: "sd", one standard deviation around the mean, or "quartiles" around the
             median.
         scale: of y, "fraction" (0 to 1), "log" or "linear"; what suits the values if
@@ -110,8 +107,9 @@ def figure(
         >>> import jaxrecall
         >>> df = jaxrecall.load("results/quickstart")
         >>> drawn = jaxrecall.plot.figure(df, "accuracy", lines="d")
-        >>> drawn = jaxrecall.plot.figure(df, y="d", colour="accuracy",
-            contour="theory")  # a heat map
+        >>> heat_map = jaxrecall.plot.figure(
+        ...     df, y="d", colour="accuracy", contour="theory"
+        ... )
         >>> drawn.savefig("figure.pdf")
 
     Raises UsageError for a column that the table lacks or for too many lines.
@@ -119,49 +117,41 @@ def figure(
     import matplotlib.pyplot as plt
 
     ys = _names(y, "y")
-    df = _expect(df, x=expect("x", x, str, "the name of a column"), colour=colour)
-    for name, value, allowed in (
-        ("scale", scale, (None, *SCALES)),
-        ("contour", contour, (None, "theory")),
-        ("band", band, BANDS),
-    ):
-        if (
-            expect(name, value, (str, NoneType), ", ".join(map(str, allowed)))
-            not in allowed
-        ):
-            raise UsageError(
-                f"{name}: got {value}; allowed: {', '.join(map(str, allowed))}"
-            )
+    df = _expect(df, x=expect("x", x, str, COLUMN_NAME), colour=colour)
+    _expect_one_of("scale", scale, (None, *SCALES))
+    _expect_one_of("contour", contour, (None, "theory"))
+    _expect_one_of("band", band, BANDS)
     if contour and not colour:
-        raise UsageError(
-            f"contour: got {contour!r} without colour; allowed: in a map, whose colour"
-            " names a column"
-        )
-    by, panels = None if lines is None else _names(lines), _names(panels, "panels")
-    is_runs, ys = "seed" in df, ys or [df.attrs.get("accuracy", "accuracy")]
-    df = _at_steps(df, x, *ys, *(by or []), *panels, colour) if is_runs else df
-    others = [*(by or []), *panels, *([colour] if colour else ys)]
-    rows = _with_axes(
-        rows_of(df) if is_runs else df, [x, *(ys if colour else [])], others
-    )
-    for name in [colour] if colour else ys:
-        if problem := no_numbers(rows[name]):
+        raise UsageError("contour: it needs a map; give `colour` the name of a column")
+    by = None if lines is None else _names(lines)
+    panels = _names(panels, "panels")
+    has_runs = "seed" in df
+    if not ys:
+        ys = [df.attrs.get("accuracy", "accuracy")]
+    drawn = [colour] if colour else ys
+    axes = [x, *ys] if colour else [x]
+    used = [*(by or []), *panels, *drawn]
+    rows = df
+    if has_runs:
+        df = _at_steps(df, *axes, *used)
+        rows = rows_of(df)
+    rows = _with_axes(rows, axes, used)
+    for name in drawn:
+        problem = no_numbers(rows[name])
+        if problem:
             raise UsageError(f"df: {name} {problem}")
     if colour:
         chart = _map(df, rows, colour, x, ys[0], panels, contour, scale)
-    elif not is_runs:
+    elif not has_runs:
         chart = _marks(rows, x, ys[0], by or [], panels)
     else:
         if by is None:
-            runs = Runs.of(df, along_of(df, None))
-            _, first, more = arranged(runs.sizes, runs.every, x, None, panels)
-            by = [*first, *(axis for axis in more if axis not in panels)]
+            by = _other_axes(Runs.of(df, along_of(df, None)), x, panels)
         named = accuracy_label(ys[0]) if ys == ["accuracy"] else ""
         chart = _with_few_lines(charts.means(rows, ys, x, by, panels, named, band))
+    chart = replace(chart, scale=scale or chart.scale, size=sized(size))
     with look(style):
-        return replace(chart, scale=scale or chart.scale, size=sized(size)).figure(
-            make=plt.figure
-        )
+        return chart.figure(make=plt.figure)
 
 
 def accuracy(
@@ -179,14 +169,13 @@ def accuracy(
     Args:
         df: runs, one row per (point, seed), or one for each recorded step.
         ax: where to draw; a new figure if None.
-        x: the axis along x, or arithmetic such as "m * d"; that of a search, else N, if
-            None.
+        x: the axis along x, or arithmetic such as "m * d"; the axis of a search, else
+            N, if None.
         lines: the axis, or axes, that the lines differ in; every other axis that varies
             if None.
         theta: an accuracy (fraction) whose fitted crossings are marked with their 95 %
-            intervals,
-            where x is N, d, m, V or L.
-        theory: whether to draw theory too, along N and of accuracy alone.
+            intervals, if x is N, d, m, V or L.
+        theory: whether to draw theory too, only along N and for the accuracy.
         of: the column of fractions that is drawn, and crosses theta; the accuracy if
             None.
 
@@ -200,21 +189,20 @@ def accuracy(
     a table that lacks a column.
     """
     df = _expect(df, ax, theta, of, x=x)
-    x, given = along_of(df, x), _names(lines)
+    x = along_of(df, x)
+    given = _names(lines)
     df = _at_steps(df, x, *given)
-    runs = Runs.of(
-        df, x if theta is not None and x in ("N", *LAW) else along_of(df, None)
-    )
-    _, by, left = arranged(
-        runs.sizes, runs.every, x, given if lines is not None else None
-    )
-    by, left = (by, left) if lines is not None else ([*by, *left], [])
-    _one_value(runs.rows, left, "lines")
-    marks = (
-        runs.thresholds(runs.fitted([theta]), theta)
-        if theta is not None and x == runs.along
-        else None
-    )
+    has_marks = theta is not None and x in ("N", *LAW)
+    runs = Runs.of(df, x if has_marks else along_of(df, None))
+    if lines is None:
+        by = _other_axes(runs, x)
+    else:
+        place = arranged(runs.sizes, runs.every, x, given)
+        by = place.lines
+        _one_value(runs.rows, place.panels, "lines")
+    marks = None
+    if theta is not None and x == runs.along:
+        marks = runs.thresholds(runs.fitted([theta]), theta)
     chart = charts.accuracy(
         runs, x, by, [], marks, theory and of is None, of or df.attrs.get("accuracy")
     )
@@ -232,23 +220,23 @@ def critical_n(
     along: str | None = None,
     of: str | None = None,
 ) -> Axes:
-    """Critical N*, or that of another axis, against an axis, log-log, with 95 %
-    intervals, the fitted law, and theory.
+    """Critical N*, or the critical value of another axis, against an axis, log-log,
+    with 95 % intervals, the fitted law, and theory.
 
-    No law is drawn where the diagnostics of the fit reject it, and no theory where it
-    does not cover the table.
+    The law is not drawn if the diagnostics of the fit reject it, nor theory if it does
+    not cover the table.
 
     Args:
         df: runs, one row per (point, seed), or one for each recorded step, at several
-            N, or values
-            of `along`.
+            N, or values of `along`.
         ax: where to draw; a new figure if None.
         x: the axis along x, or arithmetic; the first of d, L, V, m that varies if None.
         lines: the axis that the lines differ in; the next that varies if None.
         theta: the accuracy (fraction) that N* is for.
-        theory: whether to draw theory too, which takes a second or two; along N and of
-            accuracy alone.
-        along: the axis along which accuracy crosses; that of a search, else N, if None.
+        theory: whether to draw theory too, which takes a second or two; only along N
+            and for the accuracy.
+        along: the axis along which accuracy crosses; the axis of a search, else N, if
+            None.
         of: the column of fractions that is drawn, and crosses theta; the accuracy if
             None.
 
@@ -265,21 +253,20 @@ def critical_n(
     runs = Runs.of(_at_steps(df, x, lines), along)
     if x and along in columns_in(x):
         raise UsageError(
-            f"x: {x!r} has {along}; allowed: other axes, and arithmetic on them"
+            f"x: got {x!r}, which depends on {along}; allowed: other axes, and"
+            " arithmetic on them"
         )
     x, by, left = arranged(runs.sizes, runs.axes, x, [lines] if lines else None)
     if x is None:
+        other = "V" if along == "d" else "d"
         raise UsageError(
-            f"x: no axis but {along} varies; needed: two values of an axis such as"
-            f" {'d' if along != 'd' else 'V'}"
+            f"x: no axis but {along} varies; give a table with two values of an axis"
+            f" such as {other}"
         )
     _one_value(runs.rows, left)
-    return _on(
-        charts.critical(
-            runs, runs.fitted([theta]), theta, x, by, [], theory and of is None
-        ),
-        ax,
-    )
+    found = runs.fitted([theta])
+    chart = charts.critical(runs, found, theta, x, by, [], theory and of is None)
+    return _on(chart, ax)
 
 
 def phase(
@@ -292,20 +279,19 @@ def phase(
     theory: bool = True,
     of: str | None = None,
 ) -> Axes:
-    """Mean accuracy over two axes, with the fitted critical values and theory's; what
-    was not tested is hatched.
+    """Mean accuracy over two axes, with the critical values by the fit and by theory.
 
-    Over axes without that of the critical values there is a line where the mean
-    accuracy is theta.
+    Places that were not tested are hatched. If neither axis is the axis of the critical
+    values, there is a line where the mean accuracy is theta.
 
     Args:
         df: runs, one row per (point, seed), or one for each recorded step.
         x: an axis, or arithmetic on axes such as "N / d".
-        y: the same; that of a search, else N, if None.
+        y: the same; the axis of a search, else N, if None.
         ax: where to draw; a new figure if None.
         theta: the accuracy (fraction) whose crossing is drawn.
-        theory: whether to draw theory too, which takes a second or two; of accuracy
-            alone.
+        theory: whether to draw theory too, which takes a second or two; only for the
+            accuracy.
         of: the column of fractions that is drawn, and crosses theta; the accuracy if
             None.
 
@@ -314,16 +300,16 @@ def phase(
         >>> df = jaxrecall.load("results/quickstart")
         >>> ax = jaxrecall.plot.phase(df, "d", "N")
 
-    Raises UsageError for an unknown axis or where a pixel would hold more than one
-    cell, FitError for a table that cannot be fitted.
+    Raises UsageError for an unknown axis or if a pixel would be more than one cell,
+    FitError for a table that cannot be fitted.
     """
-    df = _expect(df, ax, theta, of, x=expect("x", x, str, "the name of a column"), y=y)
+    df = _expect(df, ax, theta, of, x=expect("x", x, str, COLUMN_NAME), y=y)
     along = along_of(df, None)
-    runs, y = Runs.of(_at_steps(df, x, y), along), y or along
+    runs = Runs.of(_at_steps(df, x, y), along)
+    y = y or along
     check_maps([(x, y)], runs.sizes)
-    chart = charts.phase(
-        runs, runs.fitted([theta]), theta, x, y, theory and of is None, of
-    )
+    found = runs.fitted([theta])
+    chart = charts.phase(runs, found, theta, x, y, theory and of is None, of)
     _one_value(runs.rows, chart.panels)
     return _on(chart, ax)
 
@@ -336,17 +322,16 @@ def collapse(
     theta: float = 0.5,
     of: str | None = None,
 ) -> Axes:
-    """Accuracy against N, or what a search varies, in units of each cell's own
+    """Accuracy against N, or against what a search varies, in units of each cell's own
     crossing.
 
-    There is one curve where all cells have the same shape.
+    The curves fall onto one if all cells have the same shape.
 
     Args:
         df: runs, one row per (point, seed), or one for each recorded step, at several
             N.
         ax: where to draw; a new figure if None.
-        lines: the axis that colours stand for; the first of d, L, V, m that varies if
-            None.
+        lines: the axis that colours show; the first of d, L, V, m that varies if None.
         theta: the accuracy (fraction) that N* is for. Cells that do not cross it are
             left out.
         of: the column of fractions that is drawn, and crosses theta; the accuracy if
@@ -368,8 +353,8 @@ def collapse(
     known = runs.thresholds(found, theta)["critical"].notna()
     if known.sum() < 2:
         raise UsageError(
-            f"theta: {known.sum()} of {len(known)} cells cross accuracy {theta:g};"
-            " needed: 2, choose another theta"
+            f"theta: {known.sum()} of {len(known)} cells cross accuracy {theta:g}, and"
+            " the figure needs 2; choose another theta"
         )
     return _on(charts.collapse(runs, found, theta, by, of), ax)
 
@@ -384,8 +369,8 @@ def _expect(
     """The table as `plain_table` gives it, with the column `of` in place of the
     accuracy.
 
-    Raises FitError or UsageError for a table, Axes, accuracy or names of columns that
-    are none; None stands for what is not given.
+    Raises FitError or UsageError for anything that is not a table, Axes, an accuracy or
+    the name of a column. None is an argument that was not given.
     """
     from matplotlib.axes import Axes
 
@@ -394,47 +379,52 @@ def _expect(
     if theta is not None:
         fractions([theta])
     for name, value in names.items():
-        expect(name, value, (str, NoneType), "the name of a column")
-    return (
-        df
-        if of is None
-        else crossing(df, expect("of", of, str, "the name of a column"))
-    )
+        expect(name, value, (str, NoneType), COLUMN_NAME)
+    if of is None:
+        return df
+    return crossing(df, expect("of", of, str, COLUMN_NAME))
+
+
+def _expect_one_of(argument: str, value: object, allowed: Sequence[str | None]) -> None:
+    words = ", ".join(map(str, allowed))
+    if expect(argument, value, (str, NoneType), words) not in allowed:
+        raise refusal(argument, str(value), words, UsageError)
 
 
 def _names(axes: object, argument: str = "lines") -> list[str]:
     """Names of columns, given as one, several or None."""
-    given = (
-        []
-        if axes is None
-        else (
-            [axes]
-            if isinstance(axes, str)
-            else as_list(argument, axes, COLUMN_NAMES, most=MAX_LINES)
-        )
-    )
-    return [expect(argument, name, str, COLUMN_NAMES) for name in given]
+    if axes is None:
+        return []
+    if isinstance(axes, str):
+        return [axes]
+    names = as_list(argument, axes, COLUMN_NAMES, most=MAX_LINES)
+    for name in names:
+        expect(argument, name, str, COLUMN_NAMES)
+    return names
 
 
 def _at_steps(df: Table, *axes: str | None) -> Table:
-    """The rows of all steps if the step is one of the axes, of the last otherwise."""
-    return at_steps(
-        df, ALL if any(re.search(r"\bstep\b", axis) for axis in axes if axis) else LAST
-    )
+    """The rows of all steps if the step is one of the axes, else of the last step."""
+    if re.search(r"\bstep\b", " ".join(filter(None, axes))):
+        return at_steps(df, ALL)
+    return at_steps(df, LAST)
+
+
+def _other_axes(runs: Runs, x: str, panels: Sequence[str] = ()) -> list[str]:
+    """The axes of runs that vary and have no other place."""
+    place = arranged(runs.sizes, runs.every, x, None, panels)
+    return [*place.lines, *(axis for axis in place.panels if axis not in panels)]
 
 
 def _marks(rows: Table, x: str, y: str, lines: list[str], panels: list[str]) -> Chart:
     """The rows of a table of estimates as marks."""
-    rows = (
-        with_states(rows)
-        if {"censored", "warning"} <= {*rows}
-        else rows.drop(columns="state", errors="ignore")
-    )
-    scale = (
-        "log"
-        if {"lo", "hi"} <= {*rows} and (rows[y].dropna() > 0).all()
-        else scale_of(rows[y])
-    )
+    if {"censored", "warning"} <= {*rows}:
+        rows = with_states(rows)
+    else:
+        rows = rows.drop(columns="state", errors="ignore")
+    scale = scale_of(rows[y])
+    if {"lo", "hi"} <= {*rows} and (rows[y].dropna() > 0).all():
+        scale = "log"
     return Chart(
         [Points(rows, y)],
         Axis.make(x, rows),
@@ -456,34 +446,26 @@ def _map(
     scale: str | None,
 ) -> Chart:
     """A column as colours over two axes."""
-    table = averaged(rows, [x, y, *panels], colour) if "seed" in rows else rows
-    ends = (0.0, 1.0) if (scale or scale_of(table[colour])) == "fraction" else None
+    has_runs = "seed" in rows
+    table = averaged(rows, [x, y, *panels], colour) if has_runs else rows
+    is_fraction = (scale or scale_of(table[colour])) == "fraction"
+    ends = (0.0, 1.0) if is_fraction else None
     chart = charts.over(Pixels(table, colour, label(colour), ends=ends), x, y, panels)
     if contour is None:
         return chart
-    if "seed" not in rows:
-        raise UsageError(
-            f"contour: got {contour!r} for a table of no runs; allowed: for runs, with"
-            " a column seed"
-        )
+    if not has_runs:
+        raise UsageError("contour: it needs a table of runs, with a column seed")
     runs = Runs.of(df, "N")
-    _one_value(
-        runs.rows,
-        [
-            axis
-            for axis in runs.every
-            if axis not in (*columns_in(x), *columns_in(y), *panels)
-        ],
-        "panels",
-    )
-    return replace(
-        chart, layers=[*chart.layers, *charts.theory_contour(runs, x, y, panels, 0.5)]
-    )
+    placed = {*columns_in(x), *columns_in(y), *panels}
+    left = [axis for axis in runs.every if axis not in placed]
+    _one_value(runs.rows, left, "panels")
+    return chart.plus(charts.theory_contour(runs, x, y, panels, 0.5))
 
 
 def _with_axes(df: Table, axes: Sequence[str], others: Sequence[str]) -> Table:
-    """The table with columns for what is arithmetic. Raises UsageError for columns that
-    there are not.
+    """The table with a column for each axis that is arithmetic.
+
+    Raises UsageError if it lacks a column.
     """
     has = ", ".join(map(str, df))
     try:
@@ -493,18 +475,19 @@ def _with_axes(df: Table, axes: Sequence[str], others: Sequence[str]) -> Table:
             f"df: no column {', '.join(map(repr, axes))}, nor arithmetic on its"
             f" columns; it has {has}"
         ) from error
-    if missing := [name for name in others if name not in df]:
+    missing = [name for name in others if name not in df]
+    if missing:
         raise UsageError(f"df: no column {', '.join(missing)}; it has {has}")
     return df
 
 
 def _with_few_lines(chart: Chart) -> Chart:
     """The chart; raises UsageError for more lines than can be told apart."""
-    if (n := len(chart.groups)) > MAX_LINES:
-        by = chart.lines
+    n = len(chart.groups)
+    if n > MAX_LINES:
         raise UsageError(
-            f"lines: {n} lines of one {', '.join(by)} each; allowed: at most"
-            f" {MAX_LINES}, as in {_example(chart.table, by)}"
+            f"lines: {n} lines of one {', '.join(chart.lines)} each are too many;"
+            f" choose at most {MAX_LINES}, as in {_example(chart.table, chart.lines)}"
         )
     return chart
 
@@ -512,26 +495,24 @@ def _with_few_lines(chart: Chart) -> Chart:
 def _one_value(df: Table, left: Sequence[str], place: str | None = None) -> None:
     """Raises UsageError for axes that vary and have no place in the figure."""
     if left:
-        where = f", or name it in {place}" if place else ""
-        raise UsageError(
-            f"df: several values of {', '.join(left)}; choose one, as in"
-            f" {_example(df, left)}{where}"
-        )
+        advice = f"choose one, as in {_example(df, left)}"
+        if place:
+            advice += f", or name it in {place}"
+        raise UsageError(f"df: several values of {', '.join(left)}; {advice}")
 
 
 def _example(df: Table, axes: Sequence[str]) -> str:
-    value = df[axes[0]].iloc[0]
-    return (
-        f"df[df[{axes[0]!r}] =="
-        f" {value.item() if isinstance(value, np.generic) else value!r}]"
-    )
+    name = axes[0]
+    return f"df[df[{name!r}] == {df[name].head(1).item()!r}]"
 
 
 def _on(chart: Chart, ax: Axes | None) -> Axes:
-    """The chart on these Axes, or on those of a new figure of pyplot, which notebooks
-    show.
+    """Draws the chart on these Axes, or on those of a new figure of pyplot, which
+    notebooks show.
     """
     import matplotlib.pyplot as plt
 
     with look(ours=False):
-        return chart.on(ax or plt.subplots(layout="constrained")[1])
+        if ax is None:
+            _, ax = plt.subplots(layout="constrained")
+        return chart.on(ax)

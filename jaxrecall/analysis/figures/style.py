@@ -1,8 +1,8 @@
-"""How every figure looks: its size, colours that read in grey and to colour-blind eyes,
-labels, and files.
+"""How every figure looks: its size, colours, labels and files.
 
-Brightness and marker carry what colour carries. matplotlib is imported when something
-is drawn. The same figure gives the same bytes: no dates, no random ids.
+Colours differ in brightness too, and lines in their markers, so that figures can be
+read in grey and by colour-blind eyes. matplotlib is imported when something is drawn.
+The same figure gives the same bytes: no dates, no random ids.
 """
 
 from __future__ import annotations
@@ -28,171 +28,164 @@ FORMATS = ("png", "pdf", "svg")
 MARKERS = "osD^vP*Xd<>"
 GREY = "0.35"
 DASH = (0, (3, 1.5))
-"""Linestyle of theory."""
+"""The linestyle of theory."""
 
 LETTER = 0.06
-"""Width of a letter, inches, of the size that figures use."""
+"""The width of a letter in a figure, inches."""
 
 COLUMN, PAGE, HIGHEST = 3.4, 5.5, 9.0
-"""Widths of a figure, and its largest height, inches."""
+"""The widths of a figure, and its largest height, inches."""
 
 LEAST, MOST = 1.5, 20.0
-"""Sides of a figure that may be asked for, inches."""
+"""The shortest and the longest side that a figure may have, inches."""
 
-OURS, FIXED = (
-    Path(__file__).with_name(f"{name}.mplstyle") for name in ("report", "fixed")
-)
-"""The look of a report, and what no style changes."""
+OURS = Path(__file__).with_name("report.mplstyle")
+"""The look of a report."""
+
+FIXED = Path(__file__).with_name("fixed.mplstyle")
+"""The settings that no style changes."""
 
 Size = tuple[float, float | None]
-"""Width and height, inches; a height of None leaves it to the panels."""
+"""Width and height, inches; None is the height that suits the panels."""
 
 SIZES: dict[str, Size] = {"column": (COLUMN, None), "text": (PAGE, None)}
 
 GREEK = {"alpha": "α", "rho": "ρ"}
-"""Parameters of laws that go by their letters."""
+"""Parameters of laws -> their letters."""
 
 MAX_TEXT = 60
-"""Characters of a value in a figure, at most."""
+"""The most characters of a value in a figure."""
 
 
 def sized(asked: str | None) -> Size | None:
-    """The size that a text stands for: column, text, or inches as in 3.4x2.6; raises
+    """The size that a text means: column, text, or inches as in 3.4x2.6; raises
     UsageError.
     """
-    if asked is None or asked in SIZES:
-        return SIZES[asked] if asked else None
+    if asked is None:
+        return None
+    if asked in SIZES:
+        return SIZES[asked]
     found = re.fullmatch(r"([0-9]*\.?[0-9]+) *x *([0-9]*\.?[0-9]+)", str(asked))
-    sides = [float(side) for side in found.groups()] if found else []
-    if not sides or not all(LEAST <= side <= MOST for side in sides):
-        allowed = (
-            f"{', '.join(SIZES)}, or inches as in 3.4x2.6, each {LEAST:g} to {MOST:g}"
-        )
-        raise UsageError(f"size: got {asked!r}; allowed: {allowed}")
-    return sides[0], sides[1]
+    if found:
+        width, height = map(float, found.groups())
+        if LEAST <= min(width, height) and max(width, height) <= MOST:
+            return width, height
+    allowed = f"{', '.join(SIZES)}, or inches as in 3.4x2.6, each {LEAST:g} to {MOST:g}"
+    raise UsageError(f"size: got {asked!r}; allowed: {allowed}")
 
 
 @contextmanager
 def look(style: str | Path | None = None, ours: bool = True) -> Iterator[None]:
-    """The settings of a report for drawing and saving, with those of a style over them.
+    """A context that draws with the settings of a report, and a style over them.
 
-    Letters that the font in use lacks are taken from that of matplotlib.
+    Letters that the font lacks are taken from the font of matplotlib.
 
     Args:
         style: a style file of matplotlib, or the name of one of its styles.
-        ours: whether the look of a report stands beneath, instead of the user's
-            settings.
+        ours: whether the look of a report replaces the user's settings.
 
-    Raises UsageError for a style that there is not, and for settings that matplotlib
+    Raises UsageError for a style that does not exist, and for settings that matplotlib
     cannot use.
     """
     try:
         from matplotlib import rcParams
         from matplotlib import style as styles
     except Exception as error:  # it reads its settings as it is imported
-        allowed = "an MPLBACKEND and a matplotlibrc that it can use"
         raise UsageError(
-            f"matplotlib: cannot be imported ({in_one_line(error)}); allowed: {allowed}"
+            f"matplotlib: cannot be imported ({in_one_line(error)}); set MPLBACKEND and"
+            " matplotlibrc to what it can use"
         ) from error
-    given = [style] if style else []
+    used: list[Any] = [style] if style else []
+    if ours:
+        used = [OURS, *used, FIXED]
     with ExitStack() as stack:
         try:
-            stack.enter_context(
-                styles.context([OURS, *given, FIXED] if ours else given)
-            )
+            stack.enter_context(styles.context(used))
         except (OSError, ValueError, TypeError) as error:
-            why = (
-                str(error).partition("\n")[0]
-                if isinstance(error, ValueError)
-                else "no such file, nor a style of matplotlib"
-            )
-            allowed = "a .mplstyle file, or a name such as ggplot"
+            why = "no such file, nor a style of matplotlib"
+            if isinstance(error, ValueError):
+                why, _, _ = str(error).partition("\n")
             raise UsageError(
-                f"style: got {str(style)!r}; {why}; allowed: {allowed}"
+                f"style: got {str(style)!r}; {why}; allowed: a .mplstyle file, or a"
+                " name such as ggplot"
             ) from error
         rcParams["font.family"] = [*rcParams["font.family"], "DejaVu Sans"]
         yield
 
 
 def shades(n: int) -> list[tuple[float, ...]]:
-    """`n` colours in even steps of lightness, dark to light: they read in grey and
-    colour-blind.
-    """
+    """`n` colours in even steps of lightness, from dark to light."""
     import matplotlib
 
-    return [matplotlib.colormaps["viridis"](0.85 * i / max(1, n - 1)) for i in range(n)]
+    colours = matplotlib.colormaps["viridis"]
+    return [colours(0.85 * i / max(1, n - 1)) for i in range(n)]
 
 
 def spread(items: Sequence[T], most: int) -> list[T]:
     """At most `most` of the items, evenly from the first to the last."""
-    return (
-        [*items]
-        if len(items) <= most
-        else [
-            items[i] for i in np.linspace(0, len(items) - 1, most).round().astype(int)
-        ]
-    )
+    if len(items) <= most:
+        return [*items]
+    kept = np.linspace(0, len(items) - 1, most).round().astype(int)
+    return [items[i] for i in kept]
 
 
 def symbol(name: str) -> str:
-    """The letter of a parameter of a law, as that of embedding.rho, where it has one;
-    else the name.
-    """
+    """The name, or the Greek letter of a parameter of a law, as for embedding.rho."""
     law, _, parameter = name.partition(".")
-    return (
-        GREEK.get(parameter, name)
-        if is_parameter(name) and law not in SAME_AS
-        else name
-    )
+    if is_parameter(name) and law not in SAME_AS:
+        return GREEK.get(parameter, name)
+    return name
 
 
 def label(name: str) -> str:
-    """An axis's symbol and what it counts, where these fit under a panel."""
-    meaning = (
-        "gradient steps made"
-        if name == "step"
-        else FIELDS[name].metadata["legend"]
-        if name in FIELDS
-        else ""
-    )
+    """The symbol of an axis and what it counts, if that fits under a panel."""
+    meaning = ""
+    if name == "step":
+        meaning = "gradient steps made"
+    elif name in FIELDS:
+        meaning = FIELDS[name].metadata["legend"]
     legend = re.split(r";| that | \(|: ", meaning)[0]
-    return f"{name}: {legend}" if legend and len(legend) < 40 else symbol(name)
+    if legend and len(legend) < 40:
+        return f"{name}: {legend}"
+    return symbol(name)
 
 
 def accuracy_label(of: str | None) -> str:
-    """The label of what crosses theta: the accuracy, or another column of fractions."""
-    return (
-        "test accuracy (fraction)" if of in (None, "accuracy") else f"{of} (fraction)"
-    )
+    """The label of the accuracy, or of another column of fractions that crosses
+    theta.
+    """
+    if of in (None, "accuracy"):
+        return "test accuracy (fraction)"
+    return f"{of} (fraction)"
 
 
 def settings(values: Mapping[str, Any], names: Iterable[str] | None = None) -> str:
-    """d = 64, L = 8; of a column whose name begins with _ the value alone."""
-    names = values if names is None else names
-    return ", ".join(
-        (
-            text(values[name])
-            if name[:1] == "_"
-            else f"{symbol(name)} = {text(values[name])}"
-        )
-        for name in names
-    )
+    """Settings as in d = 64, L = 8, and only the value of a column whose name begins
+    with _.
+    """
+    shown = []
+    for name in values if names is None else names:
+        value = text(values[name])
+        shown.append(value if name[:1] == "_" else f"{symbol(name)} = {value}")
+    return ", ".join(shown)
 
 
-def text(value: object) -> str:
-    """A value as a reader expects it: four digits of a number, and no more of a text
-    than fits.
+def text(value: object, most: int = MAX_TEXT) -> str:
+    """A value as a reader expects it: numbers with four digits, text cut after `most`
+    characters.
     """
     if isinstance(value, (float, np.floating)) and np.isfinite(value):
-        return (
-            f"{value:.4g}"
-            if abs(value) < 1e4 or abs(value) > 1e15
-            else grouped(round(value))
-        )
-    if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
-        value = grouped(value)
-    shown = str(value).lower() if str(value) in ("True", "False") else str(value)
-    return shown if len(shown) <= MAX_TEXT else f"{shown[: MAX_TEXT - 3]}..."
+        if 1e4 <= abs(value) <= 1e15:
+            return grouped(round(value))
+        return f"{value:.4g}"
+    shown = str(value)
+    if shown in ("True", "False"):
+        shown = shown.lower()
+    elif isinstance(value, (int, np.integer)):
+        shown = grouped(value)
+    if len(shown) > most:
+        return f"{shown[: most - 3]}..."
+    return shown
 
 
 def grouped(value: float | np.integer) -> str:
@@ -200,62 +193,54 @@ def grouped(value: float | np.integer) -> str:
 
     >>> grouped(8500), grouped(17400)  # ('8500', '17 400')
     """
-    return (
-        f"{int(value):,}".replace(",", "\u202f")
-        if abs(value) >= 10_000
-        else str(int(value))
-    )
+    if abs(value) < 10_000:
+        return str(int(value))
+    return f"{int(value):,}".replace(",", "\u202f")
 
 
 def rounded(value: float) -> str:
-    """A number with three digits that count.
+    """A number with three significant digits.
 
     >>> rounded(17432.1), rounded(0.01234)  # ('17 400', '0.0123')
     """
-    if not np.isfinite(value) or abs(value) >= 1e9:
-        return f"{value:.3g}"
-    near = float(f"{value:.3g}")
-    return grouped(near) if abs(near) >= 100 else f"{near:.3g}"
+    short = f"{value:.3g}"
+    if abs(value) < 1e9 and abs(float(short)) >= 100:
+        return grouped(float(short))
+    return short
 
 
 def interval(value: float, low: float, high: float) -> str:
-    """A number with its interval, as far as they are known, with three digits that
-    count.
+    """A number with its interval, if they are known, with three significant digits.
 
     >>> interval(17432.1, 8495.2, 35600.0)  # '17 400 [8500, 35 600]'
     """
-    if value != value:
+    if np.isnan(value):
         return ""
-    shown, *ends = map(rounded, (value, low, high))
-    return f"{shown} [{', '.join(ends)}]" if low == low else shown
+    if np.isnan(low):
+        return rounded(value)
+    return f"{rounded(value)} [{rounded(low)}, {rounded(high)}]"
 
 
-def save(
-    figure: Figure, name: str, folder: Path, formats: Sequence[str] = FORMATS[:2]
-) -> str:
-    """Writes `<name>.<format>` for each format; returns the figure as SVG to stand in a
-    page, its ids its own.
+def save(figure: Figure, name: str, folder: Path, formats: Sequence[str]) -> str:
+    """Writes `<name>.<format>` for each format; returns SVG for a page, with ids that
+    no other figure has.
     """
     figure.draw_without_rendering()
-    figure.set_layout_engine(
-        None
-    )  # it is laid out; with "none" each format would be drawn twice
+    # it is laid out now; with "none" each format would be drawn twice
+    figure.set_layout_engine(None)
     file = io.StringIO()
-    figure.savefig(
-        file,
-        format="svg",
-        metadata={"Date": None, "Creator": None, "Type": None, "Format": None},
-    )
+    metadata = dict.fromkeys(("Date", "Creator", "Type", "Format"))
+    figure.savefig(file, format="svg", metadata=metadata)
     svg = file.getvalue()
     for kind in formats:
         path = folder / f"{name}.{kind}"
         if kind == "svg":
             path.write_text(svg, "utf-8")
+        elif kind == "pdf":
+            figure.savefig(path, metadata={"CreationDate": None})
         else:
-            figure.savefig(
-                path, metadata={"CreationDate": None} if kind == "pdf" else None
-            )
-    svg = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{name}-", svg[svg.index("<svg") :])
-    return re.sub(
-        r' width="[^"]*" height="[^"]*"| height="[^"]*" width="[^"]*"', "", svg, count=1
-    )
+            figure.savefig(path)
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{name}-", svg)
+    size = r' width="[^"]*" height="[^"]*"| height="[^"]*" width="[^"]*"'
+    return re.sub(size, "", svg, count=1)

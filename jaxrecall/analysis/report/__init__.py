@@ -17,8 +17,9 @@ from functools import partial
 from html import escape
 from pathlib import Path
 from string import Template
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
 import yaml
 
@@ -31,7 +32,6 @@ from ...sweep.store.table import comment, older, seen
 from ..figures import charts
 from ..figures.axis import columns_in
 from ..figures.grammar import Chart
-from ..figures.runs import Runs, arranged, check_maps, in_one_panel
 from ..figures.style import (
     FORMATS,
     PAGE,
@@ -43,11 +43,12 @@ from ..figures.style import (
     sized,
     text,
 )
+from ..figures.table import Places, Runs, arranged, check_maps, in_one_panel
 from ..fit import Fit
 from ..fit.runs import along_of, at_steps, is_own, parsed, read
 from ..fit.write import beside, check_folder
 
-OURS = (
+NAMES = (
     "accuracy",
     "critical-",
     "phase",
@@ -57,18 +58,28 @@ OURS = (
     "decoders",
     "trace",
 )
-"""How the names of figures begin, of earlier versions too."""
+"""The beginnings of the names of figures, of earlier versions too."""
+
+
+class Picture(NamedTuple):
+    """A figure that was drawn, its files, and its SVG for the page."""
+
+    name: str
+    heading: str
+    remark: str
+    files: str
+    svg: str
 
 
 @dataclass(frozen=True)
 class Report:
-    """The page, the folder of its figures, what each shows, and remarks on the rows and
-    the fit.
+    """The page, the folder of its figures, the figures, and remarks on the rows and the
+    fit.
     """
 
     page: Path
     folder: Path
-    pictures: list[tuple[str, str, str]]  # name, heading, remark
+    pictures: list[Picture]
     remarks: list[str]
 
 
@@ -86,324 +97,306 @@ def write(
     """
     table, step = local_path(asked.table), parsed(asked.step)
     is_folder = holds_results(Store(table).folder)
-    out = (
-        local_path(asked.out)
-        if asked.out
-        else table / "report.html"
-        if is_folder
-        else beside(table, "-report.html")
-    )
-    if os.path.isdir(out):
-        raise UsageError(
-            f"--out: {out} is a folder; allowed: a file, as in {out / 'report.html'}"
-        )
-    check_folder(folder := out.with_name(f"{out.stem}-figures"))
+    out = _page_of(asked, table, is_folder)
+    folder = out.with_name(f"{out.stem}-figures")
+    check_folder(folder)
     for module in asked.trust:
         trusted(module)
-    size = sized(asked.size)
-    with look(asked.style):
-        pass  # refuses before the fit what cannot be drawn
+    with look(asked.style):  # refuses style and size before the fit
+        sized(asked.size)
     every, remarks = read(table)
     frame = at_steps(every, step)
     runs = Runs.of(frame, along_of(frame, asked.along))
     _places(runs, asked)
     found = runs.fitted(asked.theta, partial(on_progress, "fitting"))
-    rows = seen([every]) if is_folder else {"rows": len(every)}
-    facts, manifest = (
-        (survey(table), Store(table).read_manifest()) if is_folder else ({}, {})
-    )
-    title = (
-        f"{facts.get('grid') or beside(table, '').name}: how critical {runs.along}"
-        " scales"
-    )
+    rows = {"rows": len(every)}
+    facts = manifest = {}
+    if is_folder:
+        rows = seen([every])
+        facts = survey(table)
+        manifest = Store(table).read_manifest()
+    name = facts.get("grid") or beside(table, "").name
+    title = f"{name}: how critical {runs.along} scales"
+    told = "\n".join([*map("note: {}".format, remarks), str(found)])
+    pictures = []
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for old in (
-            path
-            for name in OURS
-            for kind in FORMATS
-            for path in folder.glob(f"{name}*.{kind}")
-        ):
-            old.unlink()
-        drawn = []
+        _make_empty(folder)
         with look(asked.style):
             for name, heading, chart in figures(runs, found, asked):
                 on_progress(f"drawing {name}", 0, 0)
-                chart = replace(chart, size=size)
-                drawn.append(
-                    (
-                        name,
-                        heading,
-                        chart.remark,
-                        save(chart.figure(), name, folder, asked.format),
-                    )
-                )
-        told = "\n".join([*(f"note: {remark}" for remark in remarks), str(found)])
+                pictures.append(_saved(name, heading, chart, folder, asked))
         sections = {
             "Laws and warnings": f"<pre>{escape(told)}</pre>",
             "Thresholds": thresholds(runs, found),
+            "Provenance": provenance(runs, facts, manifest, command),
         }
-        sections["Provenance"] = provenance(runs, facts, manifest, command)
-        html = page(title, summary(runs), drawn, sections, folder.name, asked.format)
-        atomic_write(
-            out,
-            html.replace("<head>", f"<head><!-- {comment(rows)} -->", 1).encode(
-                errors="backslashreplace"
-            ),
-        )
+        html = page(title, summary(runs), pictures, sections)
+        head = f"<head><!-- {comment(rows)} -->"
+        html = html.replace("<head>", head, 1)
+        atomic_write(out, html.encode(errors="backslashreplace"))
     except OSError as error:
         raise FitError(
             f"{out}: cannot be written ({error.strerror or error}); choose another"
             " --out"
         ) from error
-    return Report(
-        out,
-        folder,
-        [figure[:3] for figure in drawn],
-        [*remarks, *found.remarks, *older(table, rows)],
-    )
+    remarks = [*remarks, *found.remarks, *older(table, rows)]
+    return Report(out, folder, pictures, remarks)
 
 
-def _places(runs: Runs, asked: Namespace) -> tuple[str | None, list[str], list[str]]:
-    """What stands along x, what makes lines, and what panels; raises UsageError."""
+def _page_of(asked: Namespace, table: Path, is_folder: bool) -> Path:
+    """The file of the page; raises UsageError if it is a folder."""
+    if asked.out:
+        out = local_path(asked.out)
+    elif is_folder:
+        out = table / "report.html"
+    else:
+        out = beside(table, "-report.html")
+    if os.path.isdir(out):
+        raise UsageError(
+            f"--out: {out} is a folder; give a file, as in {out / 'report.html'}"
+        )
+    return out
+
+
+def _saved(
+    name: str, heading: str, chart: Chart, folder: Path, asked: Namespace
+) -> Picture:
+    """Draws a chart into files of this name."""
+    chart = replace(chart, size=sized(asked.size))
+    svg = save(chart.figure(), name, folder, asked.format)
+    files = f"{folder.name}/{name}.{', .'.join(asked.format)}"
+    return Picture(name, heading, chart.remark, files, svg)
+
+
+def _make_empty(folder: Path) -> None:
+    """Makes the folder, and removes the figures of earlier reports from it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in NAMES:
+        for kind in FORMATS:
+            for path in folder.glob(f"{name}*.{kind}"):
+                path.unlink()
+
+
+def _places(runs: Runs, asked: Namespace) -> Places:
+    """The places of the axes; raises UsageError."""
     check_maps(asked.phase, runs.sizes)
-    has_along = bool(asked.x) and runs.along in columns_in(asked.x)
-    return arranged(
-        runs.sizes,
-        runs.every if has_along else runs.axes,
-        asked.x,
-        [asked.lines] if asked.lines else None,
-        asked.panels,
-    )
+    every = runs.axes
+    if asked.x and runs.along in columns_in(asked.x):
+        every = runs.every
+    lines = [asked.lines] if asked.lines else None
+    return arranged(runs.sizes, every, asked.x, lines, asked.panels)
 
 
 def figures(
     runs: Runs, found: Fit, asked: Namespace
 ) -> Iterator[tuple[str, str, Chart]]:
     """The name, the heading and the chart of each figure."""
-    along, theta, (x, lines, panels) = runs.along, asked.theta[0], _places(runs, asked)
-    first = max(
-        (axis for axis in (*lines, x) if axis in runs.axes),
-        key=lambda axis: runs.rows[axis].nunique(),
-        default=None,
-    )
-    by, others = in_one_panel(
-        runs.levels,
-        [first] if first else [],
-        [axis for axis in runs.axes if axis != first],
-    )
+    along, theta = runs.along, asked.theta[0]
+    x, lines, panels = _places(runs, asked)
     stars = {one: runs.thresholds(found, one) for one in asked.theta}
     marks = pd.concat(stars.values(), ignore_index=True)
-    yield (
-        "accuracy",
-        f"Accuracy against {along}",
-        charts.accuracy(runs, along, by, others, marks, theory=True),
-    )
+
+    coloured = [axis for axis in (*lines, x) if axis in runs.axes]
+    coloured.sort(key=lambda axis: runs.rows[axis].nunique(), reverse=True)
+    first = coloured[:1]
+    rest = [axis for axis in runs.axes if axis not in first]
+    by, others = in_one_panel(runs.levels, first, rest)
+    chart = charts.accuracy(runs, along, by, others, marks, theory=True)
+    yield "accuracy", f"Accuracy against {along}", chart
+
     if x and x not in runs.sizes:
-        yield (
-            "accuracy-against",
-            f"Accuracy against {x}",
-            charts.accuracy(
-                runs, x, *arranged(runs.sizes, runs.every, x, lines, panels)[1:]
-            ),
-        )
-    crosses = x if x and along not in columns_in(x) else None
-    for one in stars if crosses else ():
-        name = f"critical-{along.lower()}" + (f"-{one:g}" if one != theta else "")
-        yield (
-            name,
-            f"Critical {along} at accuracy {one:g}",
-            charts.critical(runs, found, one, crosses or "", lines, panels),
-        )
-    for a, b in asked.phase or ([(crosses, along)] if crosses else []):
-        words = [
-            "".join(
-                c if c.isalnum() else {"*": "x", "/": "-by-"}.get(c, "") for c in axis
-            )
-            for axis in (a, b)
-        ]
-        name = (
-            "phase"
-            if runs.axes and (a, b) == (runs.axes[0], along)
-            else "-".join(["phase", *words])
-        )
-        yield (
-            name,
-            f"Phase diagram: {b} against {a}",
-            charts.phase(runs, found, theta, a, b),
-        )
+        place = arranged(runs.sizes, runs.every, x, lines, panels)
+        chart = charts.accuracy(runs, x, place.lines, place.panels)
+        yield "accuracy-against", f"Accuracy against {x}", chart
+
+    maps = asked.phase
+    if x and along not in columns_in(x):
+        for one in stars:
+            name = f"critical-{along.lower()}"
+            if one != theta:
+                name += f"-{one:g}"
+            chart = charts.critical(runs, found, one, x, lines, panels)
+            yield name, f"Critical {along} at accuracy {one:g}", chart
+        maps = maps or [(x, along)]
+
+    for a, b in maps:
+        name = "phase"
+        if not runs.axes or (a, b) != (runs.axes[0], along):
+            name = f"phase-{_file_name(a)}-{_file_name(b)}"
+        chart = charts.phase(runs, found, theta, a, b)
+        yield name, f"Phase diagram: {b} against {a}", chart
+
     if first and stars[theta]["critical"].notna().sum() > 1:
-        yield "collapse", "Data collapse", charts.collapse(runs, found, theta, [first])
+        chart = charts.collapse(runs, found, theta, first)
+        yield "collapse", "Data collapse", chart
+
+
+def _file_name(axis: str) -> str:
+    """An axis in the name of a file: arithmetic in letters and digits."""
+    plain = re.sub(r"[^\w*/]|_", "", axis)
+    return plain.replace("*", "x").replace("/", "-by-")
 
 
 def summary(runs: Runs) -> str:
-    """What the table holds, what its symbols mean, and where theory applies."""
+    """What is in the table, what its symbols mean, and where theory applies."""
     rows = runs.rows
-    legend = "; ".join(
-        label(name) for name in ("N", "d", "L", "V", "m") if name in rows
-    )
-    theory = "" if is_own(rows) else f" Theory: ours. {runs.reason()}".rstrip()
-    n_cells, varying = len(runs.settings(runs.axes)), ", ".join(runs.axes) or "nothing"
-    seeds = (
+    symbols = [label(name) for name in ("N", "d", "L", "V", "m") if name in rows]
+    n_cells = len(runs.settings(runs.axes))
+    varying = ", ".join(runs.axes) or "nothing"
+    counts = (
         f"{n_cells} cells ({varying} vary), {len(rows)} rows, {rows['seed'].nunique()}"
         " seeds."
     )
-    return f"{seeds} {legend}. m = 0: attention only.{theory}"
+    theory = "" if is_own(rows) else f" Theory: ours. {runs.reason()}".rstrip()
+    return f"{counts} {'; '.join(symbols)}. m = 0: attention only.{theory}"
 
 
 OPEN_ROWS = 24
+"""A longer table is folded away."""
+
 TEMPLATE = Template(Path(__file__).with_name("page.html").read_text("utf-8"))
 
 
 def page(
     title: str,
     summary: str,
-    figures: Sequence[tuple[str, str, str, str]],
+    pictures: Sequence[Picture],
     sections: Mapping[str, str],
-    folder: str,
-    formats: Sequence[str],
 ) -> str:
-    """The whole page: figures (name, heading, remark, SVG), sections by heading, where
-    the files are.
-    """
-    ids = {
-        heading: f"section-{heading.lower().replace(' ', '-')}" for heading in sections
-    }
-    listed = {name: heading for name, heading, _, _ in figures} | {
-        anchor: heading for heading, anchor in ids.items()
-    }
+    """The whole page; `sections` has HTML by heading."""
+    contents = figures = written = ""
+    for picture in pictures:
+        contents += _link(picture.name, picture.heading)
+        figures += _figure(picture)
+    for heading, content in sections.items():
+        anchor = f"section-{heading.lower().replace(' ', '-')}"
+        contents += _link(anchor, heading)
+        written += f'<h2 id="{anchor}">{escape(heading)}</h2>{content}\n'
     return TEMPLATE.substitute(
         title=escape(title),
         summary=escape(summary),
-        contents="".join(
-            f'<li><a href="#{anchor}">{escape(heading)}</a></li>'
-            for anchor, heading in listed.items()
-        ),
-        figures="".join(_figure(*figure, folder, formats) for figure in figures),
-        sections="".join(
-            f'<h2 id="{ids[heading]}">{escape(heading)}</h2>{content}\n'
-            for heading, content in sections.items()
-        ),
+        contents=contents,
+        figures=figures,
+        sections=written,
     )
 
 
-def _figure(
-    name: str, title: str, remark: str, svg: str, folder: str, formats: Sequence[str]
-) -> str:
-    points = float(re.search(r'viewBox="0 0 ([0-9.]+)', svg)[1])  # type: ignore[index]
-    drawn = svg.replace(
-        "<svg",
-        f'<svg role="img" aria-label="{escape(title)}"'
-        f' style="width:{points / 72 / PAGE * 56:.0f}rem"',
-        1,
+def _link(anchor: str, heading: str) -> str:
+    return f'<li><a href="#{anchor}">{escape(heading)}</a></li>'
+
+
+def _figure(picture: Picture) -> str:
+    name, heading = picture.name, escape(picture.heading)
+    points = float(re.search(r'viewBox="0 0 ([0-9.]+)', picture.svg)[1])  # type: ignore[index]
+    width = f"{points / 72 / PAGE * 56:.0f}rem"
+    opening = f'<svg role="img" aria-label="{heading}" style="width:{width}"'
+    drawn = picture.svg.replace("<svg", opening, 1)
+    files = f'<span class="file">{escape(picture.files)}</span>'
+    caption = f"{escape(picture.remark)} {files}"
+    return (
+        f'<h2 id="{name}">{heading}</h2>\n'
+        f"<figure>{drawn}<figcaption>{caption}</figcaption></figure>\n"
     )
-    caption = (
-        f"{escape(remark)} <span"
-        f' class="file">{escape(folder)}/{name}.{", .".join(formats)}</span>'
-    )
-    return f'<h2 id="{name}">{escape(title)}</h2>\n<figure>{drawn}<figcaption>{caption}</figcaption></figure>\n'  # noqa: E501
 
 
 def thresholds(runs: Runs, found: Fit) -> str:
-    """The critical value of each cell and theta."""
-    names, body = (
-        [*found.thresholds.columns[: found.thresholds.columns.get_loc("theta")]],
-        [],
-    )
-    names = [name for name in names if name in runs.axes or name not in runs.sizes]
+    """The critical value of each cell and theta, as HTML."""
+    columns = found.thresholds.columns
+    before = columns[: columns.get_loc("theta")]
+    names = [name for name in before if name in runs.axes or name not in runs.sizes]
+    body = []
     for theta in found.thresholds["theta"].unique():
         for row in runs.thresholds(found, theta, with_theory=True).to_dict("records"):
-            star = interval(row["critical"], row["lo"], row["hi"])
-            if row["censored"] != "no":
-                star = (
-                    f"{'<' if row['censored'] == 'left' else '>'} {text(row['tried'])},"
-                    f" censored {row['censored']}"
-                )
-            theory = "" if row["theory"] != row["theory"] else rounded(row["theory"])
-            cell = [text(row[name]) for name in names]
-            body.append(
-                [
-                    *cell,
-                    f"{theta:g}",
-                    star,
-                    theory,
-                    row["n_seeds"],
-                    row["n_levels"],
-                    row["warning"],
-                ]
-            )
+            cells = [text(row[name]) for name in names]
+            cells += [f"{theta:g}", _star(row)]
+            cells.append("" if np.isnan(row["theory"]) else rounded(row["theory"]))
+            cells += [row["n_seeds"], row["n_levels"], row["warning"]]
+            body.append(cells)
     heads = [*names, "theta", f"{runs.along}*", "theory", "seeds", "levels", "warning"]
-    return (
-        table(heads, body)
-        + f"<p>{'N* in samples; in' if runs.along == 'N' else 'In'} brackets: the 95 %"
-        " interval.</p>"
-    )
+    note = "In brackets: the 95 % interval."
+    if runs.along == "N":
+        note = "N* in samples; in brackets: the 95 % interval."
+    return f"{table(heads, body)}<p>{note}</p>"
+
+
+def _star(row: Mapping[str, Any]) -> str:
+    """A critical value with its interval, or the bound where it is censored."""
+    if row["censored"] == "no":
+        return interval(row["critical"], row["lo"], row["hi"])
+    sign = "<" if row["censored"] == "left" else ">"
+    return f"{sign} {text(row['tried'])}, censored {row['censored']}"
+
+
+SETUP = (
+    "status",
+    "root_seed",
+    "code_version",
+    "precision",
+    "dtype",
+    "jax_version",
+    "device_kind",
+    "form",
+)
+"""Columns whose values are counted under provenance."""
+
+STATED = {
+    "versions": "versions",
+    "commit": "commit",
+    "xla_flags": "XLA_FLAGS",
+    "command": "sweep",
+}
+"""Entries of a manifest under provenance, with their names there."""
 
 
 def provenance(
     runs: Runs, facts: Mapping[str, Any], manifest: object, command: str
 ) -> str:
-    """What was run, with what, and the command that made this page."""
+    """What was run, with what, and the command that made this page, as HTML."""
     rows = runs.given
+    seeds = rows["seed"]
     told: dict[str, object] = {
         "rows": len(rows),
-        "seeds": (
-            f"{rows['seed'].nunique()}, from {rows['seed'].min()} to"
-            f" {rows['seed'].max()}"
-        ),
+        "seeds": f"{seeds.nunique()}, from {seeds.min()} to {seeds.max()}",
     }
-    for name in (
-        "status",
-        "root_seed",
-        "code_version",
-        "precision",
-        "dtype",
-        "jax_version",
-        "device_kind",
-        "form",
-    ):
+    for name in SETUP:
         if name in rows:
-            told[name] = ", ".join(
-                f"{value} ({n} rows)"
-                for value, n in rows[name].value_counts().sort_index().items()
-            )
-    if failed := len(facts.get("failures", ())):
+            counts = rows[name].value_counts().sort_index()
+            told[name] = ", ".join(f"{value} ({n} rows)" for value, n in counts.items())
+    failed = len(facts.get("failures", ()))
+    if failed:
         told["failed chunks"] = f"{failed}, which the command status lists"
-    if todo := facts.get("todo"):
+    todo = facts.get("todo")
+    if todo:
         told["runs still to do"] = todo
     manifest = manifest if isinstance(manifest, dict) else {}
-    stated = {
-        "versions": "versions",
-        "commit": "commit",
-        "xla_flags": "XLA_FLAGS",
-        "command": "sweep",
-    }
-    told |= {name: manifest[key] for key, name in stated.items() if key in manifest}
+    for key, name in STATED.items():
+        if key in manifest:
+            told[name] = manifest[key]
     told["this report"] = command
-    grid = (
-        yaml.safe_dump(
-            json.loads(json.dumps(manifest["grid"])), sort_keys=False, width=120
-        )
-        if "grid" in manifest
-        else ""
-    )
-    return table(["", ""], [*told.items()]) + (
-        _folded("The grid as it was resolved", f"<pre>{escape(grid)}</pre>")
-        if grid
-        else ""
-    )
+    html = table(["", ""], [*told.items()])
+    if "grid" not in manifest:
+        return html
+    plain = json.loads(json.dumps(manifest["grid"]))
+    grid = escape(yaml.safe_dump(plain, sort_keys=False, width=120))
+    return html + _folded("The grid as it was resolved", f"<pre>{grid}</pre>")
 
 
 def table(heads: Sequence[str], body: Sequence[Sequence[object]]) -> str:
     """An HTML table, folded away if it is long."""
-    lines = [[f"<td>{escape(str(cell))}</td>" for cell in row] for row in body]
-    rows = "".join(f"<tr>{''.join(line)}</tr>\n" for line in lines)
-    head = "".join(f"<th>{escape(name)}</th>" for name in heads)
+    rows = ""
+    for line in body:
+        rows += f"<tr>{_cells('td', line)}</tr>\n"
     whole = (
-        "<div"
-        f' class="wide"><table><thead><tr>{head}</tr></thead><tbody>\n{rows}</tbody></table></div>'  # noqa: E501
+        f'<div class="wide"><table><thead><tr>{_cells("th", heads)}</tr></thead>'
+        f"<tbody>\n{rows}</tbody></table></div>"
     )
-    return _folded(f"{len(body)} rows", whole) if len(body) > OPEN_ROWS else whole
+    if len(body) > OPEN_ROWS:
+        return _folded(f"{len(body)} rows", whole)
+    return whole
+
+
+def _cells(tag: str, line: Sequence[object]) -> str:
+    return "".join(f"<{tag}>{escape(str(cell))}</{tag}>" for cell in line)
 
 
 def _folded(title: str, content: str) -> str:

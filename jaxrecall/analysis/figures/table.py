@@ -1,0 +1,472 @@
+"""The table of runs that figures are drawn of: its axes, means, thresholds and theory.
+
+This is the one place where figures use the formulas. A formula gets every setting of a
+row. There is no prediction where a setting is off its default and the formula does not
+know it; `Runs.reason` says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ... import theory
+from ...errors import TheoryError, UsageError
+from ...model.point import FIELDS
+from ...model.values import is_missing
+from ...sweep.grid.expr import parse
+from ...theory import Model
+from ...theory.noise import has_score_noise
+from ..fit import Fit, cells, fit
+from ..fit.runs import ALL, LAW, Table, as_given, is_own, rounded, unknown_settings
+from .axis import columns_in
+from .grammar import MAX_NAMED, Selection, values_of
+
+ORDER = ("d", "L", "V", "m")
+"""The axes that come before all others, in this order."""
+
+BANDS = ("sd", "quartiles")
+
+LOCKED = 0.95
+"""Attention counts as locked if its mass on the informative token is above this."""
+
+NO_SETTINGS = ("foreign", "mass")
+"""Columns of `Runs.settings` that are not settings: a column that no formula knows, and
+the attention mass that was measured.
+"""
+
+
+@dataclass(frozen=True)
+class Runs:
+    """Runs with the column `accuracy` (a fraction), the axis `along` which it crosses
+    theta, and the other `axes` that vary.
+
+    `given` is the table as the fit takes it.
+    """
+
+    given: Table
+    rows: Table
+    along: str
+    axes: tuple[str, ...]
+
+    @classmethod
+    def of(cls, df: Table, along: str) -> Runs:
+        """The runs of a table that have an accuracy; raises FitError."""
+        axes = varying(df, along)
+        rows = rows_of(df)
+        if "n_correct" in rows:
+            kept = rows["n_correct"].notna()
+            if along in rows:
+                kept = kept & (rows[along] > 0)
+            rows = rows[kept]
+        for name in axes:
+            if rows[name].dtype.kind == "f":
+                rows = rows.assign(**{name: rounded(rows[name])})
+        return cls(df, rows.reset_index(drop=True), along, axes)
+
+    @property
+    def sizes(self) -> Table:
+        """The columns that arithmetic may use."""
+        names = dict.fromkeys((self.along, *LAW, "N", *self.axes))
+        return self.rows[[name for name in names if name in self.rows]]
+
+    @property
+    def every(self) -> list[str]:
+        """All axes that vary."""
+        if _varies(self.rows, self.along):
+            return [*self.axes, self.along]
+        return [*self.axes]
+
+    @cached_property
+    def levels(self) -> Table:
+        """The mean accuracy over seeds at every place that was tested."""
+        by = [*self.axes, self.along]
+        others = _groups(self.rows, by)[[*self.sizes.columns.difference(by)]].first()
+        means = averaged(self.rows, by, "accuracy")
+        return means.join(others.reset_index(drop=True))
+
+    def settings(self, by: Sequence[str]) -> Table:
+        """All settings of runs alike in the columns `by`, and the columns NO_SETTINGS.
+
+        `foreign` is the same text for all rows, empty if formulas know every column.
+        `mass` is there if it was measured.
+        """
+        names = [name for name in self.rows if _is_setting(name) and name not in by]
+        found = _groups(self.rows, by)[names].first()
+        found["foreign"] = ""
+        unknown = unknown_settings(self.rows, [*self.axes, self.along])
+        if unknown:
+            value = self.rows[unknown[0]].dropna().tolist()[0]
+            found["foreign"] = f"{unknown[0]}: got {value!r}"
+        if "attention_mass" in self.rows:
+            places = _groups(self.rows, [*self.axes, self.along])
+            means = places["attention_mass"].mean().reset_index()
+            found["mass"] = _groups(means, by)["attention_mass"].min()
+        return found.reset_index(drop=not by)
+
+    @cached_property
+    def predicted(self) -> Table:
+        """The levels with the accuracy that theory predicts."""
+        return self._predicted(
+            self.levels,
+            [*self.axes, self.along],
+            lambda at: predicted(theory.accuracy, at, float(at["N"])),
+        )
+
+    def _predicted(
+        self,
+        table: Table,
+        by: Sequence[str],
+        formula: Callable[[Selection], float | None],
+    ) -> Table:
+        """A table with the column `theory`, a formula's value for each row's settings.
+
+        The column `assumes` says whether theory covers a row only by assuming that
+        attention is locked. There is no prediction if attention was measured and is
+        not.
+        """
+        if is_own(self.rows):
+            return table.assign(theory=np.nan, assumes=False)
+        settings = self.settings(by)
+        answers = []
+        assumes = []
+        for row in settings.to_dict("records"):
+            assumed = bool(predicted(_without_noise, row))
+            assumes.append(assumed)
+            if assumed and row.get("mass", 1.0) <= LOCKED:
+                answers.append(np.nan)
+            else:
+                answers.append(formula(row))
+        theories = np.array(answers, dtype=float)
+        theories[np.isinf(theories)] = np.nan
+        found = settings[[*by]].assign(theory=theories, assumes=assumes)
+        if not by:
+            return table.merge(found, how="cross")
+        return table.merge(found, on=[*by], how="left")
+
+    def fitted(
+        self,
+        thetas: Sequence[float],
+        on_progress: Callable[[int, int], None] = lambda done, of: None,
+    ) -> Fit:
+        """Thresholds and laws along the axis."""
+        return fit(
+            self.given, thetas, step=ALL, along=self.along, on_progress=on_progress
+        )
+
+    def thresholds(self, found: Fit, theta: float, with_theory: bool = False) -> Table:
+        """The thresholds of a theta, with these columns.
+
+        - state: crosses, levels off, not reached, or above.
+        - tried: the level beyond which a censored threshold lies.
+        - law: the critical value by the law, null if the fit rejects it.
+        - theory: the critical N by theory, if it is requested and the axis is N.
+        - assumes: whether theory assumes that attention is locked.
+        """
+        rows = _of_theta(found.thresholds, theta)
+        exponents = _of_theta(found.exponents, theta)
+        rows = with_law(with_states(rows), exponents, self.axes)
+        if self.along != "N" or not with_theory:
+            return rows.assign(theory=np.nan, assumes=False)
+        return self._predicted(
+            rows, self.axes, lambda at: predicted(theory.critical_N, at, theta)
+        )
+
+    def reason(self) -> str:
+        """One sentence on the cells without a prediction of accuracy, with the first
+        reason; empty if there are none.
+        """
+        cells = self.settings(self.axes).to_dict("records")
+        reasons = []
+        for cell in cells:
+            try:
+                _answer(theory.accuracy, cell, 1024.0)
+            except TheoryError as refused:
+                reasons.append(refused)
+        if not reasons:
+            return ""
+        uncovered = f"{len(reasons)} of {len(cells)} cells"
+        return f"Theory does not cover {uncovered} ({reasons[0]})."
+
+
+def predicted(
+    formula: Callable[..., Any], at: Mapping[str, Any], *arguments: Any
+) -> Any:
+    """A formula's value for the settings `at`; None if it does not cover them."""
+    try:
+        return _answer(formula, at, *arguments)
+    except TheoryError:
+        return None
+
+
+def _answer(formula: Callable[..., Any], at: Mapping[str, Any], *arguments: Any) -> Any:
+    """As `predicted`, but raises the TheoryError that refuses the settings."""
+    if at.get("foreign"):
+        raise TheoryError(f"{at['foreign']}; covered by theory: no such column")
+    settings = {}
+    for name, value in at.items():
+        if isinstance(value, np.generic):
+            value = value.item()
+        if name not in NO_SETTINGS and not is_missing(value):
+            settings[name] = value
+    return _cached(formula, tuple(_with_law_texts(settings).items()), *arguments)
+
+
+def _with_law_texts(settings: Selection) -> Selection:
+    """Settings with the numbers of a law in its text, not in columns of their own."""
+    found: Selection = {}
+    numbers = {}
+    for name, value in settings.items():
+        law, dot, parameter = name.partition(".")
+        if dot:
+            numbers.setdefault(law, []).append(f"{parameter}={value}")
+        else:
+            found[name] = value
+    for law, texts in numbers.items():
+        if law in found and "(" not in found[law]:
+            found[law] += f"({', '.join(texts)})"
+    return found
+
+
+@lru_cache(maxsize=200_000)
+def _cached(
+    formula: Callable[..., Any], settings: tuple[tuple[str, Any], ...], *arguments: Any
+) -> Any:
+    return formula(Model.from_fields(dict(settings)), *arguments)
+
+
+def _without_noise(model: Model) -> bool:
+    """Whether theory covers a model only by assuming that its attention is locked."""
+    return model.L > 1 and not has_score_noise(model)
+
+
+def rows_of(df: Table) -> Table:
+    """The rows of a table of runs with columns as a grid gives them, and `accuracy`
+    where answers were counted.
+    """
+    rows = as_given(df)
+    if not {"n_correct", "n_test"} <= {*rows}:
+        return rows
+    return rows.assign(accuracy=rows["n_correct"] / rows["n_test"])
+
+
+def varying(df: Table, along: str) -> tuple[str, ...]:
+    """The axes of the fit that vary, those in ORDER first; `along` is not among them.
+
+    If nothing can be fitted, the metadata of the table has the axes.
+    """
+    listed = df.attrs.get("axes")
+    if along not in df and listed:
+        return tuple(name for name in listed if name != along and _varies(df, name))
+    families, _ = cells.families(df, along)
+    places = [cell.at for family in families for cell in family.cells]
+
+    def rank(axis: str) -> int:
+        return ORDER.index(axis) if axis in ORDER else len(ORDER)
+
+    def varies(axis: str) -> bool:
+        return len({str(place[axis]) for place in places}) > 1
+
+    return tuple(filter(varies, sorted(places[0], key=rank)))
+
+
+def _varies(df: Table, name: str) -> bool:
+    return name in df and df[name].nunique(dropna=False) > 1
+
+
+def _is_setting(name: str) -> bool:
+    return name in FIELDS or name == "step" or "." in name
+
+
+def _of_theta(table: Table, theta: float) -> Table:
+    return table[table["theta"] == theta].reset_index(drop=True)
+
+
+def _groups(rows: Table, by: Sequence[str]) -> Any:
+    if by:
+        return rows.groupby([*by], dropna=False, observed=True)
+    return rows.groupby(lambda _: 0)
+
+
+def averaged(rows: Table, by: Sequence[str], y: str, band: str = "sd") -> Table:
+    """The mean of a column over rows alike in `by`, with n_seeds and the ends `low` and
+    `high` of a band.
+
+    The band "sd" is one standard deviation around the mean. With "quartiles" it lies
+    between them, and the column is the median.
+    """
+    by = list(dict.fromkeys(by))
+    values = _groups(rows.dropna(subset=[y]), by)[y]
+    if band == "quartiles":
+        found = values.quantile([0.25, 0.5, 0.75]).unstack()
+        found = found.set_axis(["low", y, "high"], axis=1)
+        return found.assign(n_seeds=values.count()).reset_index()
+    found = values.agg(**{y: "mean", "n_seeds": "count"}).astype({y: float})
+    sd = values.std(ddof=0)
+    low = found[y] - sd
+    high = found[y] + sd
+    if scale_of(rows[y]) == "fraction":
+        low = low.clip(0.0, 1.0)
+        high = high.clip(0.0, 1.0)
+    return found.assign(low=low, high=high).reset_index(drop=not by)
+
+
+def scale_of(column: Table) -> str:
+    """The scale that suits some values: "fraction" within 0 and 1, "log" for positive
+    values over a factor of 20, otherwise "linear".
+    """
+    values = column.to_numpy(float, na_value=np.nan)
+    known = values[np.isfinite(values)]
+    if not len(known) or (known.min() >= 0 and known.max() <= 1):
+        return "fraction"
+    if known.min() > 0 and known.max() > 20 * known.min():
+        return "log"
+    return "linear"
+
+
+def with_states(found: Table) -> Table:
+    """Thresholds with the columns `state` and `tried`."""
+    plateau = found["warning"].str.contains("plateau")
+    states = np.select(
+        [found["censored"] == "no", found["censored"] == "left", plateau],
+        ["crosses", "above", "levels off"],
+        "not reached",
+    )
+    tried = found["N_above"].where(found["censored"] == "left", found["N_below"])
+    return found.assign(
+        state=states, tried=tried.astype(float).mask(states == "crosses")
+    )
+
+
+def with_law(found: Table, exponents: Table, axes: Sequence[str]) -> Table:
+    """Thresholds with the column `law`: the product of axis^exponent, times a constant
+    for each place along all other axes.
+    """
+    found = found.assign(law=np.nan, part="")
+    for part, mine in exponents.groupby("part", sort=False):
+        if mine["rejected"].any() or mine["exponent"].isna().any():
+            continue
+        rows = found
+        if part != "all" and "m" in found:
+            rows = found[(found["m"] > 0) == (part == "m > 0")]
+        powers = sum(row.exponent * np.log(rows[row.axis]) for row in mine.itertuples())
+        off = np.log(rows["critical"]) - powers
+        others = [axis for axis in axes if axis not in {*mine["axis"]}]
+        constant = off.median()
+        if others:
+            groups = off.groupby([rows[axis] for axis in others], dropna=False)
+            constant = groups.transform("median")
+        found.loc[rows.index, "law"] = np.exp(powers + constant)
+        found.loc[rows.index, "part"] = part
+    return found
+
+
+class Places(NamedTuple):
+    """The axis along x, the axes that make lines, and those that make panels."""
+
+    x: str | None
+    lines: list[str]
+    panels: list[str]
+
+
+def arranged(
+    about: Table,
+    every: Sequence[str],
+    x: str | None = None,
+    lines: Sequence[str] | None = None,
+    panels: Sequence[str] = (),
+) -> Places:
+    """The places of the axes: the choices that were made, and for the rest the next
+    axis.
+
+    If x is arithmetic, such as m * d, the one of its axes with most values has no place
+    of its own. Raises UsageError with everything that is wrong.
+    """
+    chosen = {"x": [], "lines": [*(lines or [])], "panels": [*panels]}
+    problems = []
+    if x and x in about:
+        chosen["x"] = [x]
+    elif x:
+        problems = unknown("x", x, about)
+    given = []
+    for place, axes in chosen.items():
+        given += axes
+        allowed = [*every, "N"] if place == "x" else every
+        problems += [
+            f"{place}: got {axis!r}; allowed: an axis that varies, of"
+            f" {', '.join(every) or 'none'}"
+            for axis in axes
+            if axis not in allowed
+        ]
+    twice = sorted({axis for axis in given if given.count(axis) > 1})
+    if twice:
+        problems.append(
+            f"{', '.join(chosen)}: {', '.join(twice)} more than once; an axis has one"
+            " place"
+        )
+    if problems:
+        raise UsageError(problems)
+    rest = [axis for axis in every if axis not in given]
+    if not x and rest:
+        x = rest.pop(0)
+    inside = [axis for axis in rest if x and axis in columns_in(x)]
+    if inside:
+        rest.remove(max(inside, key=lambda axis: about[axis].nunique()))
+    if lines is None:
+        chosen["lines"] = rest[:1]
+        rest = rest[1:]
+    return Places(x or None, chosen["lines"], [*panels, *rest])
+
+
+def in_one_panel(
+    table: Table, lines: Sequence[str], panels: Sequence[str]
+) -> tuple[list[str], list[str]]:
+    """The axes that make lines and those that make panels.
+
+    If most panels would hold a single line, all axes make lines.
+    """
+    if lines and panels:
+        n_lines = len(values_of(table, [*lines, *panels]))
+        n_panels = len(values_of(table, panels))
+        are_single = n_panels > 2 and n_lines < 1.5 * n_panels
+        if are_single and n_lines <= MAX_NAMED:
+            return [*lines, *(axis for axis in panels if _varies(table, axis))], []
+    return [*lines], [*panels]
+
+
+def check_maps(pairs: Sequence[tuple[str, str]], table: Table) -> None:
+    """Raises UsageError for maps whose two axes are the same, or that have an axis that
+    is neither a column of a table nor arithmetic on its columns.
+    """
+    problems = []
+    for axis in dict.fromkeys(axis for pair in pairs for axis in pair):
+        if axis not in table:
+            problems += unknown("phase", axis, table)
+    for x, y in pairs:
+        if x == y:
+            problems.append(f"phase: x and y are both {x!r}; give two different axes")
+    if problems:
+        raise UsageError(problems)
+
+
+def unknown(place: str, axis: str, table: Table) -> list[str]:
+    """What is wrong with an axis that is not a column of a table; nothing if it is
+    arithmetic on its columns.
+    """
+    try:
+        found = parse(axis, calls=False)
+        missing = sorted(found.names - {*table})
+        if missing:
+            return [
+                f"{place}: got {axis!r}, but no column {', '.join(missing)}; allowed:"
+                f" {', '.join(map(str, table))} and arithmetic, as in 'm * d'"
+            ]
+        for row in table[sorted(found.names)].drop_duplicates().to_dict("records"):
+            found.evaluate(row)
+    except ValueError as error:
+        return [f"{place}: {error}"]
+    return []
