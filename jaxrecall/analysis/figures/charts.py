@@ -15,7 +15,7 @@ from scipy.special import logit
 from ...model.point import LAW_FIELDS
 from ...sweep.files import atomic_write
 from ..fit import Fit
-from ..fit.runs import fixed
+from ..fit.axes import fixed
 from .axis import Axis, columns_in, with_columns
 from .grammar import (
     THEORY,
