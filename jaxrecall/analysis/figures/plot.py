@@ -21,8 +21,15 @@ import numpy as np
 from ...errors import UsageError, as_list, expect
 from ..fit import fractions
 from ..fit.axes import LAW
-from ..fit.checks import crossing, no_numbers
-from ..fit.runs import ALL, LAST, along_of, at_steps, plain_table
+from ..fit.runs import (
+    ALL,
+    LAST,
+    along_of,
+    at_steps,
+    crossing,
+    no_numbers,
+    plain_table,
+)
 from . import charts
 from .axis import Axis, columns_in, with_columns
 from .grammar import Chart, Pixels, Points, Table

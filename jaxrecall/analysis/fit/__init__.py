@@ -1,29 +1,38 @@
 """From a table of runs to thresholds N* and the exponents of N* ~ product of
 axis^exponent, as three tables.
 
-`runs` reads rows, `axes` finds what they were requested for, `checks` refuses those
-that cannot be fitted, and `cells` makes curves of them. `estimate` has where those of a
-family cross theta, with their law and intervals. `tables` makes the rows, `write` the
-output. `fit` does all of it: every family, theta and regime of a table.
+`runs` reads and checks rows, `axes` finds what they were requested for, and `cells`
+makes curves of them. `estimate` has where those of a family cross theta, with their law
+and intervals. `tables` makes the rows, `write` the output. `fit` does all of it: every
+family, theta and regime of a table.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from numbers import Real
-
-import numpy as np
 
 from ...errors import FitError, as_list, expect, refusal, shown
 from ...model.values import as_number, is_missing
 from ...sweep.crossing import edge_of
 from ...sweep.grid.expr import Expression, parse
-from . import cells, checks, tables
+from . import cells, tables
 from .axes import AxisValue
 from .cells import Family
 from .estimate import Estimates, by_level, curve, of_best, of_means, without_axis
-from .runs import LAST, Steps, Table, along_of, at_steps, plain_table
+from .runs import (
+    LAST,
+    Steps,
+    Table,
+    along_of,
+    at_steps,
+    common,
+    crossing,
+    measured,
+    plain_table,
+    without,
+)
 from .write import summary
 
 __all__ = ["Fit", "fit"]
@@ -50,7 +59,7 @@ class Fit:
         return iter((self.thresholds, self.exponents, self.diagnostics))
 
     def __repr__(self) -> str:
-        notes = [f"note: {remark}" for remark in self.remarks]
+        notes = map("note: {}".format, self.remarks)
         return "\n".join([*notes, *summary(self)])
 
 
@@ -141,50 +150,35 @@ class _Wanted:
     law: str | None
 
 
-@dataclass
-class _Rows:
-    """The rows of the three tables."""
-
-    thresholds: list[tables.TableRow] = field(default_factory=list)
-    exponents: list[tables.TableRow] = field(default_factory=list)
-    diagnostics: list[tables.TableRow] = field(default_factory=list)
-
-    def add_laws(self, found: Estimates, laws: dict[str, list[int]]) -> None:
-        """A law through the cells of each regime."""
-        for regime, among in laws.items():
-            mine = found.within(among)
-            exponents = tables.exponents(mine, regime)
-            self.exponents += exponents
-            self.diagnostics += tables.diagnose(mine, exponents, regime)
-
-
 def _fitted(
     frame: Table, wanted: _Wanted, on_progress: Callable[[int, int], None]
 ) -> Fit:
     law = wanted.law
     if law is not None and wanted.best is not None:
         raise FitError(f"best: got {wanted.best!r} with law; allowed: one of the two")
-    if law is None:
-        counted = checks.crossing(frame, wanted.of)
-    else:
-        counted = checks.measured(frame, law)
+    counted = crossing(frame, wanted.of) if law is None else measured(frame, law)
     along = along_of(frame, wanted.along)
     families, remarks = cells.families(at_steps(counted, wanted.step), along)
     axes = _axis_columns(families[0])
     if law is not None:
         families = [by_level(family, law) for family in families]
     laws = _regimes(families, wanted)
-    rows = _Rows()
+    thresholds, exponents, diagnostics = [], [], []
     done, total = 0, len(wanted.thetas) * sum(len(family.cells) for family in families)
-    for family, mine in zip(families, laws, strict=True):
+    for family, regimes in zip(families, laws, strict=True):
         for found in _estimates(family, wanted):
             if law is None:
-                rows.thresholds += tables.thresholds(found)
-            rows.add_laws(found, mine)
+                thresholds += tables.thresholds(found)
+            for regime, among in regimes.items():
+                mine = found.within(among)
+                rows = tables.exponents(mine, regime)
+                exponents += rows
+                diagnostics += tables.diagnose(mine, rows, regime)
             done += len(family.cells)
             on_progress(done, total)
-    rows.diagnostics += map(tables.remark, remarks)
-    made = tables.frames(axes, rows.thresholds, rows.exponents, rows.diagnostics)
+    for remark in remarks:
+        diagnostics.append(tables.diagnostic("remark", remark))
+    made = tables.frames(axes, thresholds, exponents, diagnostics)
     what = law or wanted.of
     if law is None and what == "accuracy":
         what = frame.attrs.get("accuracy", what)
@@ -197,7 +191,7 @@ def _axis_columns(family: Family) -> list[str]:
     """The columns of axes and of further names of a cell; raises FitError."""
     cell = family.cells[0]
     axes = list(cell.at | cell.names)
-    if clash := [name for name in axes if name in tables.THRESHOLDS]:
+    if clash := common(axes, tables.THRESHOLDS):
         raise FitError(
             f"columns: {', '.join(clash)} is an axis here and a column of the"
             " thresholds; rename it"
@@ -221,9 +215,11 @@ def _estimates(family: Family, wanted: _Wanted) -> Iterator[Estimates]:
         yield Estimates(family, theta, curves, [one.crossing(theta) for one in curves])
 
 
-def _regimes(families: Sequence[Family], wanted: _Wanted) -> list[dict[str, list[int]]]:
-    """For each family the numbers of the cells of each law, by the expression that
-    holds for them, "" for a law through all cells.
+def _regimes(
+    families: Sequence[Family], wanted: _Wanted
+) -> list[dict[str, list[bool]]]:
+    """For each family which of its cells are in each law, by the expression that holds
+    for them, "" for a law through all cells.
 
     There is a law for each expression, and for each value of the axis `by` if there is
     one. Raises FitError for an expression that cannot be read, or holds for no cell at
@@ -236,19 +232,18 @@ def _regimes(families: Sequence[Family], wanted: _Wanted) -> list[dict[str, list
     if wanted.by is not None:
         where = _by_value(families, axes, wanted.by, where)
     if not where:
-        return [{"": [*range(len(family.cells))]} for family in families]
+        return [{"": [True] * len(family.cells)} for family in families]
     expressions = [_read(text, axes) for text in where]
     found = []
     for family in families:
         laws = {}
-        for text, expression in zip(where, expressions, strict=True):
-            holds = [_holds(expression, cell.at) for cell in family.cells]
-            if any(holds):
-                laws[text] = np.flatnonzero(holds).tolist()
+        for expression in expressions:
+            among = [_holds(expression, cell.at) for cell in family.cells]
+            if any(among):
+                laws[expression.text] = among
         found.append(laws)
-    held = set().union(*found)
-    if empty := [text for text in where if text not in held]:
-        raise FitError([f"where: {text!r} holds for no cell" for text in empty])
+    if empty := without(where, set().union(*found)):
+        raise FitError(list(map("where: {!r} holds for no cell".format, empty)))
     return found
 
 

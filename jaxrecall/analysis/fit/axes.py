@@ -12,7 +12,6 @@ was given too.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -29,7 +28,16 @@ from ...model.point import (
     to_12_digits,
     unusual,
 )
-from .runs import Table, columns, groups, is_own, seed_columns, without
+from .runs import (
+    COUNTS,
+    Table,
+    common,
+    groups,
+    is_numeric,
+    is_own,
+    seed_columns,
+    without,
+)
 
 AxisValue = Any  # a number, text, true or false; nan where there is none
 
@@ -37,6 +45,9 @@ LAW = ("V", "d", "L", "m")
 """Axes of our simulator that get an exponent; any other axis is a
 factor: each of its values has a constant of its own in the law.
 """
+
+FOLDER = r'path="(?:[^"]*/)?([^"/]*)"'
+"""The path in the text of a law of embeddings."""
 
 RATES = ("kappa", "gamma", "gamma2")
 """Rates in the order in which they are taken as given if each could be computed from
@@ -56,48 +67,42 @@ def as_given(frame: Table) -> Table:
     be an axis from 3 on. Where accuracies were not counted, each counts as a share of
     one answer. Floats of 16 bits, which pandas cannot group by, become longer.
     """
+    from pandas.api.types import infer_dtype
+
     frame = frame.copy()
     halves = frame.columns[frame.dtypes == np.float16]
     if len(halves):
         frame = frame.astype(dict.fromkeys(halves, float))
     if is_own(frame):
         accuracy = frame.attrs["accuracy"]
-        if accuracy in frame and not {"n_correct", "n_test"} <= {*frame}:
-            frame = frame.assign(n_correct=frame[accuracy], n_test=1)
+        if without(COUNTS, frame):
+            frame.attrs["of"] = accuracy
+            if accuracy in frame:
+                frame = frame.assign(n_correct=frame[accuracy], n_test=1)
         return frame
     for name, other in SAME_AS.items():
         if {name, other} <= {*frame} and frame[name].equals(frame[other]):
             del frame[name]
-    _drop_folders(frame)
+    for name in common(("embedding", "embedding_out"), frame):
+        if infer_dtype(frame[name], skipna=True) in ("string", "categorical"):
+            frame[name] = frame[name].str.replace(FOLDER, r'path="\1"', regex=True)
+    for name in common(("pool", "batch"), frame):
+        if is_numeric(frame[name]):
+            frame[name] = frame[name].fillna(0).astype(np.int64)
     _drop_parameters(frame)
     _fill_training(frame)
-    _fill_zeros(frame)
     _drop_equal_gamma2(frame)
     return frame
 
 
-def _drop_folders(frame: Table) -> None:
-    """Files of embeddings go by their names alone."""
-    from pandas.api.types import infer_dtype
-
-    for name in columns(frame, ("embedding", "embedding_out")):
-        if infer_dtype(frame[name], skipna=True) in ("string", "categorical"):
-            texts = frame[name].dropna().unique()
-            short = {text: _without_folder(str(text)) for text in texts}
-            if list(short) != list(short.values()):
-                frame[name] = frame[name].map(short)
-
-
-def _without_folder(law: str) -> str:
-    return re.sub(r'path="(?:[^"]*/)?([^"/]*)"', r'path="\1"', law)
-
-
 def _drop_parameters(frame: Table) -> None:
-    """Laws go by their bare names, if with the parameters' columns these say as much."""
-    for name in columns(frame, FIELDS):
+    """Laws go by their bare names, if these and the parameters' columns say as much."""
+    for name in common(FIELDS, frame):
         parameters = _parameters(frame, [name])
+        if not parameters:
+            continue
         texts = frame[name].unique()
-        if parameters and all(isinstance(text, str) for text in texts):
+        if all(isinstance(text, str) for text in texts):
             bare = frame[name].str.partition("(")[0]
             told = groups(frame.assign(**{name: bare}), [name, *parameters])
             if told.ngroups == len(texts):
@@ -109,27 +114,15 @@ def _fill_training(frame: Table) -> None:
     if not {"steps", "start"} <= {*frame}:
         return
     alone = (frame["steps"] == RECIPE_STEPS) & (frame["start"] == STARTS[0])
-    for name in columns(frame, TRAINING):
+    for name in common(TRAINING, frame):
         values = frame[name].dropna().unique()
         if len(values) == 1 and frame[name].isna().equals(alone):
             frame[name] = values[0]
 
 
-def _fill_zeros(frame: Table) -> None:
-    """No pool and no batch are 0."""
-    from pandas.api.types import is_numeric_dtype
-
-    for name in columns(frame, ("pool", "batch")):
-        if is_numeric_dtype(frame[name]):
-            frame[name] = frame[name].fillna(0).astype(np.int64)
-
-
 def _drop_equal_gamma2(frame: Table) -> None:
     """No value for a gamma2 that is gamma, if that leaves it fewer values."""
-    from pandas.api.types import is_numeric_dtype
-
-    rates = columns(frame, ("gamma", "gamma2"))
-    if len(rates) < 2 or not all(is_numeric_dtype(frame[name]) for name in rates):
+    if not {"gamma", "gamma2"} <= {*frame.select_dtypes("number")}:
         return
     gamma2 = frame["gamma2"]
     is_gamma = rounded(gamma2 / frame["gamma"]).fillna(1) == 1
@@ -147,7 +140,7 @@ def fixed(frame: Table) -> dict[str, AxisValue]:
         return {}
     frame = as_given(frame)
     settings = {}
-    for name in columns(frame, (*FIELDS, *_parameters(frame, FIELDS))):
+    for name in common((*FIELDS, *_parameters(frame, FIELDS)), frame):
         if frame[name].nunique(dropna=False) == 1:
             settings[name] = frame[name].tolist()[0]
     return unusual(settings)
@@ -182,26 +175,26 @@ def find_axes(frame: Table, along: str = "N") -> tuple[list[str], list[str]]:
     """
     listed = frame.attrs.get("axes")
     known = [*(listed or ()), *frame.attrs.get("kept", ())]
-    known = without(columns(frame, known), [along])
-    sizes = without(columns(frame, dict.fromkeys((*LAW, "N", *known))), [along])
-    following = [name for name in known if _follows(frame, name, along, known)]
-    for name in without(sizes, known):
-        if _follows(frame, name, along, sizes):
+    known = without(common(known, frame), [along])
+    sizes = without(common(dict.fromkeys((*LAW, "N", *known)), frame), [along])
+    following = []
+    for name in (*known, *without(sizes, known)):
+        if _follows(frame, name, along, known if name in known else sizes):
             following.append(name)
     first = [] if is_own(frame) else without(LAW, (along, *following))
     if isinstance(listed, list):
         fields = []
         for axis in (*known, "step"):
-            fields += columns(frame, [axis, *_parameters(frame, [axis])])
+            fields += common([axis, *_parameters(frame, [axis])], frame)
         fields = without(dict.fromkeys(fields), following)
         axes, followers = _distinguishing(frame, first, fields, [], along, known)
         cell_rows = [*axes, along, *seed_columns(frame)]
         if is_own(frame) or not frame.duplicated(cell_rows).any():
             return axes, followers
         # the table has rows of other grids, or columns that were added to it
-    fields = columns(frame, (*FIELDS, "step", *_parameters(frame, FIELDS)))
+    fields = common((*FIELDS, "step", *_parameters(frame, FIELDS)), frame)
     left_out = {*LAW, along, *following, "root_seed", "n_test", *RATES}
-    fields = without(fields, left_out) + columns(frame, RATES)
+    fields = without(fields, left_out) + common(RATES, frame)
     fields.sort(key=lambda name: frame[name].nunique(dropna=False))
     foreign = without(_foreign(frame), (*fields, along))
     return _distinguishing(frame, first, fields, foreign, along)
@@ -260,11 +253,11 @@ def without_switches(frame: Table) -> tuple[Table, list[str]]:
     """
     from pandas.api.types import is_hashable
 
-    switches = columns(frame, EXTRAS)
+    switches = common(EXTRAS, frame)
     names = {"seed", "n_correct", "code_version", "precision"}
     names |= {*FIELDS, *_foreign(frame)} - {*switches}
     same = []
-    for name in columns(frame, names):
+    for name in common(names, frame):
         if frame[name].dtype.kind != "O" or frame[name].map(is_hashable).all():
             same.append(name)
     again = frame.duplicated(same) & ~frame.duplicated([*same, *switches])

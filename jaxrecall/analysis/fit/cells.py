@@ -20,9 +20,8 @@ from ...errors import FitError
 from ...model.values import is_missing
 from ...sweep.grid.file import FALLING
 from ...sweep.store.load import limited_by_kappa
-from .axes import LAW, RATES, AxisValue, find_axes, without_switches
-from .checks import checked
-from .runs import Table, columns, groups, is_own, seed_columns, without
+from .axes import LAW, RATES, AxisValue, as_given, find_axes, without_switches
+from .runs import Table, checked, common, groups, is_own, seed_columns, without
 
 NUMBERS = "iuf"
 """The kinds of NumPy's numbers."""
@@ -61,6 +60,9 @@ class Cell:
     names: dict[str, AxisValue] = field(default_factory=dict)
     told: str = ""
 
+    def values(self, axes: Iterable[str]) -> tuple[AxisValue, ...]:
+        return tuple(map(self.at.__getitem__, axes))
+
     @property
     def n_seeds(self) -> int:
         return int((self.n > 0).any(axis=0).sum())
@@ -68,8 +70,8 @@ class Cell:
 
 @dataclass(frozen=True)
 class Family:
-    """Cells fitted together, as those with m = 0; `name` is the value of the column
-    `part`.
+    """Cells fitted together, such as those with m = 0; `name` is the value of the
+    column `part`.
     """
 
     name: str
@@ -98,7 +100,7 @@ class Family:
     @property
     def law(self) -> tuple[str, ...]:
         """The varying axes that get an exponent."""
-        return tuple(axis for axis in self.varying if axis in self.powers)
+        return tuple(common(self.varying, self.powers))
 
     @property
     def factors(self) -> tuple[str, ...]:
@@ -115,7 +117,10 @@ def values_of(cells: Sequence[Cell], axis: str) -> set[AxisValue]:
 def numbered(keys: Iterable[Hashable]) -> np.ndarray:
     """A number for each key, the same for equal keys, in the order of appearance."""
     numbers: dict[Hashable, int] = {}
-    return np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=int)
+    found = []
+    for key in keys:
+        found.append(numbers.setdefault(key, len(numbers)))
+    return np.array(found, dtype=int)
 
 
 def evidence(cells: Sequence[Cell]) -> np.ndarray:
@@ -134,7 +139,7 @@ def families(frame: Table, along: str = "N") -> tuple[list[Family], list[str]]:
     Raises:
         FitError: with every problem of the table.
     """
-    frame, remarks = checked(frame, along)
+    frame, remarks = checked(as_given(frame), along)
     own, seeds = is_own(frame), seed_columns(frame)
     if not own:
         frame, dropped = without_switches(frame)
@@ -149,14 +154,19 @@ def families(frame: Table, along: str = "N") -> tuple[list[Family], list[str]]:
     powers = tuple(_scales(frame, axes) if own else without(("N", *LAW), [along]))
     falls, names = _falls(frame, along), _names(frame, axes, along)
     frame = frame.assign(_level=frame[along])
-    found = []
-    for name, rows in _parts(frame, own).items():
+    found, factors, exponents = [], {}, []
+    parts = {"all": frame}
+    if not own:
+        parts = {"m = 0": frame[frame["m"] == 0], "m > 0": frame[frame["m"] > 0]}
+    for name, rows in parts.items():
         if len(rows):
             numbered = rows.assign(_seed=groups(rows, seeds).ngroup())
             cells = _cells(numbered, axes, falls, names)
-            found.append(Family(name, cells, powers, along, falls))
-    factors = dict.fromkeys(axis for family in found for axis in family.factors)
-    if factors and not any(family.law for family in found):
+            family = Family(name, cells, powers, along, falls)
+            factors |= dict.fromkeys(family.factors)
+            exponents += family.law
+            found.append(family)
+    if factors and not exponents:
         scaled = "axes of numbers greater than 0" if own else ", ".join(powers)
         remarks.append(
             f"no exponents of {along}*: what varies is {', '.join(factors)}, and only"
@@ -184,24 +194,21 @@ def _with_levels(frame: Table, along: str, own: bool) -> Table:
 def _on_followers(
     frame: Table, followers: Sequence[str], axes: Sequence[str], along: str
 ) -> str:
-    varying = [axis for axis in axes if frame[axis].nunique(dropna=False) > 1]
+    n_values = frame[axes].nunique(dropna=False)
+    others = ", ".join(n_values.index[n_values > 1]) or along
     return (
-        f"{', '.join(followers)}: varies, but its values follow from those of"
-        f" {', '.join(varying) or along}, so it is no axis of its own"
+        f"{', '.join(followers)}: varies, but its values follow from those of {others},"
+        " so it is no axis of its own"
     )
 
 
 def _scales(frame: Table, axes: Sequence[str]) -> list[str]:
     """The axes of numbers greater than 0."""
-    numbers = [axis for axis in axes if frame[axis].dtype.kind in NUMBERS]
-    return [axis for axis in numbers if (frame[axis] > 0).all()]
-
-
-def _parts(frame: Table, own: bool) -> dict[str, Table]:
-    """The rows of each family, by its name."""
-    if own:
-        return {"all": frame}
-    return {"m = 0": frame[frame["m"] == 0], "m > 0": frame[frame["m"] > 0]}
+    found = []
+    for axis in axes:
+        if frame[axis].dtype.kind in NUMBERS and (frame[axis] > 0).all():
+            found.append(axis)
+    return found
 
 
 def _falls(frame: Table, along: str) -> bool:
@@ -210,13 +217,10 @@ def _falls(frame: Table, along: str) -> bool:
     """
     if along in ("N", "d", "m", *FALLING):
         return along in FALLING
-    first = _mean_accuracy(frame[frame[along] == frame[along].min()])
-    last = _mean_accuracy(frame[frame[along] == frame[along].max()])
+    sums = frame.groupby(along)[["n_correct", "n_test"]].sum()
+    accuracy = sums["n_correct"] / sums["n_test"]
+    first, last = accuracy.iloc[[0, -1]]
     return bool(first > last)
-
-
-def _mean_accuracy(rows: Table) -> float:
-    return rows["n_correct"].sum() / rows["n_test"].sum()
 
 
 def _refuse_runs_twice(frame: Table, point: list[str], seeds: list[str]) -> None:
@@ -226,7 +230,7 @@ def _refuse_runs_twice(frame: Table, point: list[str], seeds: list[str]) -> None
         return
     where = ", ".join(map("{} = {}".format, copies.index.names, twice.index[0]))
     differ = []
-    for name in columns(frame, ("code_version", "precision", "n_test")):
+    for name in common(("code_version", "precision", "n_test"), frame):
         if frame[name].dropna().map(str).nunique() > 1:
             differ.append(name)
     hint = f" (the table mixes {', '.join(differ)})" if differ else ""
@@ -254,11 +258,11 @@ def _cells(
             k = n - k
         values = dict(zip(axes, map(_plain, at), strict=True)) if axes else {}
         copy_of = None if original is None else cells[original].at
-        cells.append(Cell(values, levels, k, n, copy_of, _common(mine, names)))
+        cells.append(Cell(values, levels, k, n, copy_of, _values(mine, names)))
     return cells
 
 
-def _common(rows: Table, names: Sequence[str]) -> dict[str, AxisValue]:
+def _values(rows: Table, names: Sequence[str]) -> dict[str, AxisValue]:
     """The value of each column in the rows of a cell, which have but one."""
     found = dict.fromkeys(names)
     for name in names:
@@ -270,7 +274,7 @@ def _common(rows: Table, names: Sequence[str]) -> dict[str, AxisValue]:
 
 def _names(frame: Table, axes: list[str], along: str) -> list[str]:
     """The helpers of the grid that are no axes and have one value in each cell."""
-    kept = columns(frame, frame.attrs.get("kept", ()))
+    kept = common(frame.attrs.get("kept", ()), frame)
     names = without(kept, (*axes, along))
     by_cell = groups(frame, axes)
     return [name for name in names if by_cell[name].nunique().max() < 2]
@@ -306,9 +310,10 @@ def _originals(rows: Table, cell: np.ndarray) -> list[int | None]:
         check[cell, run] = rows["draw_check"].fillna(0)
         L[cell] = rows["L"]
     found: list[int | None] = []
+    is_copy = np.zeros(shape[0], bool)
     for i in range(shape[0]):
         at = n[i] > 0
-        before = np.flatnonzero([original is None for original in found])
+        before = np.flatnonzero(~is_copy[:i])
         there = np.ix_(before, at)
         both = n[there] > 0
         differ = (k[there] != k[i, at]) | (n[there] != n[i, at])
@@ -318,7 +323,8 @@ def _originals(rows: Table, cell: np.ndarray) -> list[int | None]:
         enough = both.sum(axis=1) >= SHARED * np.minimum(at.sum(), n_runs)
         sure = both @ _log_chance(k[i, at], n[i, at]) < np.log(CHANCE)
         same = enough & sure & ~(both & differ).any(axis=1)
-        found.append(int(before[same.argmax()]) if same.any() else None)
+        is_copy[i] = same.any()
+        found.append(int(before[same.argmax()]) if is_copy[i] else None)
     return found
 
 

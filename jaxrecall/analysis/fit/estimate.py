@@ -51,9 +51,9 @@ class PowerLaw:
         self.n_distinct = len(set(self.evidence))
         self.design, self.rank = np.zeros((0, len(axes))), 0
         if cells:
-            kinds = numbered(tuple(cell.at[name] for name in factors) for cell in cells)
+            kinds = numbered(cell.values(factors) for cell in cells)
             constants = np.eye(kinds.max() + 1)[kinds]
-            logs = np.log([[cell.at[axis] for axis in axes] for cell in cells])
+            logs = np.log([cell.values(axes) for cell in cells])
             self.design = np.hstack([constants, logs - logs.mean(axis=0)])
             self.rank = int(np.linalg.matrix_rank(self.design))
 
@@ -183,10 +183,10 @@ class Estimates:
         """(1 + seeds, axes): those of all seeds, and without each."""
         return self.law.exponents(self.y[:, self.inside])
 
-    def within(self, among: Sequence[int]) -> Estimates:
+    def within(self, among: Sequence[bool]) -> Estimates:
         """The same estimates of some of the cells, without their curves."""
-        family = replace(self.family, cells=[self.family.cells[i] for i in among])
-        found = [self.found[i] for i in among]
+        family = replace(self.family, cells=list(compress(self.family.cells, among)))
+        found = list(compress(self.found, among))
         return replace(self, family=family, curves=(), found=found)
 
     def shape_deviation(self, weights: np.ndarray) -> np.ndarray:
@@ -339,8 +339,8 @@ def _first(
     found = [one.crossing(theta) for one in curves]
     n_seeds = options[0].cell.n.shape[1]
     each = sign * np.array([without_seeds(one, n_seeds) for one in found])
-    at_last = [-sign * one.mean[-1] for one in curves]  # decides where none crosses
-    i = min(range(len(found)), key=lambda i: (each[i, 0], at_last[i]))
+    # if none crosses, the best at the last level
+    i = min(range(len(found)), key=lambda i: (each[i, 0], -sign * curves[i].mean[-1]))
     crossing = found[i]
     if crossing.side == 0:
         first = sign * np.where(np.isnan(each), np.inf, each).min(axis=0)

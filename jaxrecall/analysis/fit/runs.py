@@ -1,16 +1,19 @@
-"""A table of runs, as it is read from results folders, files and tables of pandas."""
+"""A table of runs: read from folders, files or tables of pandas, and checked."""
 
 from __future__ import annotations
 
 import os
 import re
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from pathlib import Path
 from types import NoneType
 from typing import Any
 
+import numpy as np
+
 from ...errors import FitError, UsageError, as_list, expect, shown
+from ...model.columns import EXTRA_COLUMNS, is_parameter
 from ...model.point import FIELDS
 from ...sweep.files import is_folder
 from ...sweep.store.load import load
@@ -56,6 +59,14 @@ STEP_HELP = (
     "rows of runs that train on: last (the last step of each point), all, or steps;"
     " several make an axis (default: last)"
 )
+
+COUNTS = ("n_test", "n_correct")
+
+FIELD_TYPES: dict[str, tuple[type | tuple[type, ...], str]] = {
+    "str": (str, "text"),
+    "bool": ((bool, np.bool_), "true, false"),
+}
+"""Types of fields that are no numbers, and what to call their values."""
 
 NUMERIC = ("integer", "floating", "mixed-integer-float", "decimal")
 """What pandas calls objects that are numbers."""
@@ -149,7 +160,7 @@ def at_steps(frame: Table, step: Steps) -> Table:
     if wanted == [LAST]:
         return _at_last_step(frame)
     found = sorted(set(frame.get("step", ())))
-    if not wanted or not all(one in found for one in wanted):
+    if not wanted or without(wanted, found):
         allowed = ", ".join(map(str, found)) or "the table has no column step"
         raise FitError(
             f"step: got {shown(step)}; allowed: {LAST!r}, {ALL!r}, or steps of the"
@@ -161,7 +172,7 @@ def at_steps(frame: Table, step: Steps) -> Table:
 def _at_last_step(frame: Table) -> Table:
     if len(set(frame.get("step", ()))) < 2:
         return frame
-    point = columns(frame, ["point_id"]) or columns(frame, FIELDS)
+    point = common(["point_id"], frame) or common(FIELDS, frame)
     last = frame.groupby(point, dropna=False)["step"].transform("max")
     return frame[frame["step"] == last].drop(columns="step").reset_index(drop=True)
 
@@ -175,7 +186,7 @@ def parsed(words: Sequence[str]) -> Steps:
             f"--step: got {' '.join(words)}; allowed: {LAST}, {ALL}, or whole numbers,"
             " as in 3 30 300"
         )
-    return [int(word) for word in words]
+    return list(map(int, words))
 
 
 def is_own(frame: Table) -> bool:
@@ -187,7 +198,7 @@ def is_own(frame: Table) -> bool:
 
 def seed_columns(frame: Table) -> list[str]:
     """The columns that identify a seed."""
-    return [*columns(frame, ["root_seed"]), "seed"]
+    return [*common(["root_seed"], frame), "seed"]
 
 
 def along_of(frame: Table, wanted: str | None) -> str:
@@ -204,16 +215,200 @@ def along_of(frame: Table, wanted: str | None) -> str:
     return wanted or frame.attrs.get("searched") or "N"
 
 
-def columns(frame: Table, names: Iterable[str]) -> list[str]:
-    """Those of some names that are columns of the table."""
-    return [name for name in names if name in frame]
+def crossing(frame: Table, of: str) -> Table:
+    """The table with another column in place of its accuracy; raises FitError."""
+    if of in ("accuracy", frame.attrs.get("accuracy")):
+        return frame
+    allowed = (
+        f"allowed: accuracy, {', '.join(OF_FRACTIONS)}, or any other column of"
+        " fractions that was measured"
+    )
+    if _measured(frame, "of", of, allowed, 1).isna().all():
+        hint = ""
+        if of in EXTRA_COLUMNS:
+            hint = "; the sweep asks for it by decoders: true"
+        raise FitError(f"of: {of} is null in all rows{hint}")
+    return _of_shares(frame, of)
 
 
-def without(names: Iterable[Any], others: Iterable[Any]) -> list[Any]:
-    """The names that are none of the others."""
+def measured(frame: Table, column: str) -> Table:
+    """The table with a column in place of its accuracy, divided by its largest value.
+
+    No exponent depends on that scale. Raises FitError.
+    """
+    allowed = (
+        "allowed: a column of numbers from 0 that was measured, such as"
+        f" {', '.join(OF_FRACTIONS[:2])}"
+    )
+    values = _measured(frame, "law", column, allowed, np.inf)
+    scaled = values / max(values.max(), 1e-300)
+    return _of_shares(frame.assign(**{column: scaled}), column)
+
+
+def _measured(
+    frame: Table, argument: str, name: str, allowed: str, high: float
+) -> Table:
+    """A column of numbers from 0 that was measured; raises FitError."""
+    wrong = ""
+    if name not in frame:
+        wrong = "is no column of the table"
+    elif name in (*FIELDS, *seed_columns(frame)) or is_parameter(name):
+        wrong = "was not measured"
+    if wrong:
+        raise FitError(f"{argument}: got {shown(name)}, which {wrong}; {allowed}")
+    if problem := no_numbers(frame[name]):
+        raise FitError(f"{name}: {problem}")
+    found = frame[name].dropna()
+    bad = found[~found.between(0, high)]
+    if len(bad):
+        raise FitError(
+            f"{argument}: {name} is {bad.iloc[0]:.4g} in {len(bad)} rows; {allowed}"
+        )
+    return frame[name]
+
+
+def _of_shares(frame: Table, column: str) -> Table:
+    """The table with a column of fractions as shares of one answer."""
+    made = frame.assign(n_correct=frame[column].astype(float), n_test=1)
+    made.attrs["of"] = column
+    if is_own(frame):
+        made.attrs["accuracy"] = column
+    return made
+
+
+def checked(frame: Table, along: str = "N") -> tuple[Table, list[str]]:
+    """The rows that have an accuracy, and how many have none.
+
+    Raises FitError with every problem.
+    A table of our simulator needs the columns NEEDED. One of a user's own needs its
+    accuracy, counted or not, the seed and `along`.
+
+    Args:
+        frame: with columns as a grid gives them.
+    """
+    of = frame.attrs.get("of")
+    needed = [along, "seed"] if is_own(frame) else without(NEEDED, COUNTS)
+    needed += [of] if of else COUNTS
+    if missing := without(needed, frame):
+        raise FitError(
+            f"columns: no {', '.join(map(str, missing))}; needed:"
+            f" {', '.join(map(str, needed))}"
+        )
+    if not len(frame):
+        raise FitError("rows: the table is empty; has the sweep run?")
+    frame, remarks = _with_accuracy(frame, of or "n_correct")
+    problems = _wrong_types(frame, needed) or _wrong_accuracies(frame, of)
+    if problems:
+        raise FitError(problems)
+    return frame, remarks
+
+
+def _with_accuracy(frame: Table, what: str) -> tuple[Table, list[str]]:
+    """The rows that have an accuracy, and a remark on the others; raises FitError."""
+    gone = frame["n_correct"].isna()
+    if not gone.any() or not is_numeric(frame["n_correct"]):
+        return frame, []
+    why = ""
+    if "status" in frame:
+        found = sorted(set(frame["status"][gone].astype(str)))
+        why = f" (status {', '.join(found)})"
+    if gone.all():
+        raise FitError(f"{what}: null in all rows{why}; there is nothing to fit")
+    remark = f"{gone.sum()} of {len(frame)} rows have no {what}{why} and were left out"
+    return frame[~gone], [remark]
+
+
+def _wrong_types(frame: Table, needed: Sequence[str]) -> list[str]:
+    """A line for each column with values of another type; makes columns of whole
+    numbers int64.
+    """
+    problems = []
+    if not is_own(frame):
+        for name in without(common(FIELDS, frame), NEEDED):
+            if problem := _wrong_field(frame, name):
+                problems.append(f"{name}: {problem}")
+    for name in needed:
+        if name in NEEDED and (problem := _made_whole(frame, name)):
+            problems.append(f"{name}: {problem}")
+    return problems
+
+
+def _wrong_accuracies(frame: Table, of: str | None) -> list[str]:
+    """What is wrong with the accuracies, counted or not."""
+    if of is None:
+        n_bad = (frame["n_correct"] > frame["n_test"]).sum()
+        if not n_bad:
+            return []
+        return [f"n_correct: more than n_test in {n_bad} rows; allowed: 0 to n_test"]
+    if problem := no_numbers(frame[of]):
+        return [f"{of}: {problem}"]
+    bad = frame[of][~frame[of].between(0, 1)]
+    if bad.empty:
+        return []
+    first = bad.iloc[0]
+    return [f"{of}: {first:g} in {len(bad)} rows; allowed: fractions from 0 to 1"]
+
+
+def _made_whole(frame: Table, name: str) -> str | None:
+    """What is wrong with a column that should hold whole numbers; it becomes int64."""
+    from pandas.api.types import is_bool_dtype
+
+    low = NEEDED[name]
+    allowed = f"whole numbers from {low}"
+    if not is_numeric(frame[name]) or is_bool_dtype(frame[name]):
+        return _holds(frame[name], allowed)
+    values = frame[name].to_numpy(np.float64, na_value=np.nan)
+    bad = ~((values >= low) & (values == np.round(values)) & (values < 2**53))
+    frame[name] = np.where(bad, 0, values).astype(np.int64)
+    if bad.any():
+        return f"{values[bad][0]:g} in {bad.sum()} rows; allowed: {allowed}"
+    return None
+
+
+def _wrong_field(frame: Table, name: str) -> str | None:
+    """What is wrong with a column of a field of the point."""
+    kind = str(FIELDS[name].type).removesuffix(" | None")
+    if kind not in FIELD_TYPES:
+        return no_numbers(frame[name])
+    values = frame[name].dropna()
+    types, allowed = FIELD_TYPES[kind]
+    if all(isinstance(value, types) for value in values):
+        return None
+    return _holds(values, allowed)
+
+
+def no_numbers(column: Table) -> str | None:
+    """What is wrong with a column that should hold numbers."""
+    values = column.dropna()
+    if values.empty or is_numeric(values):
+        return None
+    return _holds(values, "numbers")
+
+
+def _holds(values: Table, allowed: str) -> str:
+    first = values.tolist()[0]
+    kind = values.dtype
+    if isinstance(first, str):
+        kind = "str"  # pandas 2 calls text object
+    return f"holds {shown(first, 60)} ({kind}); allowed: {allowed}"
+
+
+def common(names: Iterable[Any], others: Container[Any]) -> list[Any]:
+    """The names that are among the others, such as the columns of a table."""
+    return [name for name in names if name in others]
+
+
+def without(names: Iterable[Any], others: Container[Any]) -> list[Any]:
+    """The names that are not among the others."""
     return [name for name in names if name not in others]
 
 
+def is_numeric(column: Table) -> bool:
+    from pandas.api.types import is_numeric_dtype
+
+    return is_numeric_dtype(column)
+
+
 def groups(frame: Table, names: Iterable[str]) -> Any:
-    """The rows grouped by some columns, where null is a value too; by none, one group."""
+    """The rows grouped by columns, where null is a value too; by none, one group."""
     return frame.groupby([*names] or (lambda _: 0), dropna=False, observed=True)

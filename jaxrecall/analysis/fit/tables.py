@@ -22,15 +22,14 @@ from .runs import Table
 TableRow = dict[str, AxisValue]
 CENSORED = {0: "no", 1: "right", -1: "left"}
 
-THRESHOLDS = (
-    "theta method axis critical N_star lo hi censored n_seeds n_levels warning"
-    " N_below N_above record copy_of"
-).split()
-EXPONENTS = (
+_COLUMNS = (
+    "theta method axis critical N_star lo hi censored n_seeds n_levels warning N_below"
+    " N_above record copy_of",
     "axis exponent lo hi method theta part n_cells n_seeds warning record regime"
-    " rejected along"
-).split()
-DIAGNOSTICS = "part theta diagnostic subject value text regime".split()
+    " rejected along",
+    "part theta diagnostic subject value text regime",
+)
+THRESHOLDS, EXPONENTS, DIAGNOSTICS = map(str.split, _COLUMNS)
 """Columns of the three tables, those of the thresholds after the axes;
 docs/thresholds.md has what they mean.
 """
@@ -138,23 +137,18 @@ def _levels_around(
         return cell.N[-1], None
     if found.side == -1:
         return None, cell.N[0]
-    after = _after(found, c)
-    return cell.N[after - 1], cell.N[after]
+    below, above = cell.N[_around(found, c)]
+    return below, above
 
 
-def _after(found: Crossing, c: Curve) -> int:
-    """The number of the first level beyond a crossing."""
-    return int(np.searchsorted(c.x, found.log_x).clip(1, max(len(c.x) - 1, 1)))
-
-
-def _gap(found: Crossing, c: Curve) -> float:
-    """The distance between the levels around a crossing, in ln of the axis."""
-    after = _after(found, c)
-    return np.ptp(c.x[after - 1 : after + 1])
+def _around(found: Crossing, c: Curve) -> slice:
+    """The numbers of the levels around a crossing."""
+    after = int(np.searchsorted(c.x, found.log_x).clip(1, max(len(c.x) - 1, 1)))
+    return slice(after - 1, after + 1)
 
 
 def _copied(cell: Cell) -> str | None:
-    """The axes in which a copy differs from its original, with the original's values."""
+    """The values of the original of a copy, where they differ from its own."""
     if cell.copy_of is None:
         return None
     differ = []
@@ -179,7 +173,7 @@ def _warnings(e: Estimates, cell: Cell, found: Crossing, c: Curve) -> Iterator[s
     }
     facts = {
         "along": e.family.along,
-        "factor": np.exp(_gap(found, c)),
+        "factor": np.exp(np.ptp(c.x[_around(found, c)])),
         "drop": drop,
         "told": cell.told,
         "n_seeds": cell.n_seeds,
@@ -210,7 +204,7 @@ def _shape(theta: float, found: Crossing, c: Curve) -> str:
     if found.side == -1:
         return "above"
     if found.side == 0:
-        gap = _gap(found, c)
+        gap = np.ptp(c.x[_around(found, c)])
         if found.step > STEP * gap:
             return "one step"
         return "coarse" if np.exp(gap) > COARSE else ""
@@ -291,23 +285,17 @@ def diagnose(
             f"rms distance of {subject} from the law; noise alone would make it"
             f" {e.misfit.noise:.2g}"
         )
-        found = {"subject": subject, "value": e.misfit.rms, "text": text}
-        rows.append(common | {"diagnostic": "residual"} | found)
+        row = diagnostic("residual", text, subject) | {"value": e.misfit.rms}
+        rows.append(row | common)
     for text in _on_law(e, exponents):
-        found = {"subject": "", "text": text}
-        rows.append(common | {"diagnostic": "warning"} | found)
+        rows.append(diagnostic("warning", text) | common)
     return rows
 
 
-def remark(text: str) -> TableRow:
-    """The row of a remark in the diagnostics."""
-    return {
-        "part": "",
-        "diagnostic": "remark",
-        "subject": "",
-        "text": text,
-        "regime": "",
-    }
+def diagnostic(kind: str, text: str, subject: str = "") -> TableRow:
+    """A row of the diagnostics, on no part or regime."""
+    row = {"diagnostic": kind, "text": text, "subject": subject}
+    return row | {"part": "", "regime": ""}
 
 
 def _on_law(e: Estimates, exponents: Sequence[TableRow]) -> Iterator[str]:

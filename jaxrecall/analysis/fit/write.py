@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from string import Template
 from typing import Any
 
 from ...errors import FitError, UsageError, plural
@@ -24,22 +25,24 @@ LETTERS = (
     "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi pi rho"
     " sigma tau phi chi psi omega"
 )
-ESCAPES = str.maketrans(
-    {
-        "&": r"\&",
-        "%": r"\%",
-        "$": r"\$",
-        "#": r"\#",
-        "_": r"\_",
-        "{": r"\{",
-        "}": r"\}",
-        "\\": r"\textbackslash{}",
-        "~": r"\~{}",
-        "^": r"\^{}",
-        "<": "$<$",
-        ">": "$>$",
-    }
-)
+ESCAPES = {ord(sign): rf"\{sign}" for sign in "&%$#_{}"}
+ESCAPES |= {ord("<"): "$<$", ord(">"): "$>$"}
+ESCAPES |= {ord("\\"): r"\textbackslash{}", ord("~"): r"\~{}", ord("^"): r"\^{}"}
+
+TABLE = Template(r"""% needs \usepackage{booktabs}
+\begin{table}
+  \centering
+  \caption{$caption}
+  \label{$label}
+  \begin{tabular}{$columns}
+    \toprule
+    $head
+    \midrule
+    $body
+    \bottomrule
+  \end{tabular}
+\end{table}
+""")
 
 NO_AXES = ("method", "axis", "critical", "outcome")
 """Columns of a search's thresholds that stand before theta and are no axes."""
@@ -171,15 +174,13 @@ def write(
     """
     about = rows or {}
     tables = dict(zip(("thresholds", "exponents", "diagnostics"), found, strict=True))
-    files, n_rows = {}, {}
+    files = {}
     for name, table in tables.items():
-        path = out / f"{name}.parquet"
-        files[path], n_rows[path] = _parquet(table, about), len(table)
+        files[out / f"{name}.parquet"] = _parquet(table, about)
     for name in ("thresholds", "exponents"):
         if with_latex and len(tables[name]):
-            path, text = out / f"{name}.tex", latex(tables[name])
-            files[path] = f"% {comment(about)}\n{text}".encode()
-            n_rows[path] = len(tables[name])
+            text = f"% {comment(about)}\n{latex(tables[name])}"
+            files[out / f"{name}.tex"] = text.encode()
     try:
         out.mkdir(parents=True, exist_ok=True)
         for path, content in files.items():
@@ -189,7 +190,7 @@ def write(
             f"{out}: cannot be written ({error.strerror or error}); choose another"
             " --out"
         ) from error
-    return n_rows
+    return {path: len(tables[path.stem]) for path in files}
 
 
 def _parquet(table: Table, rows: Mapping[str, object]) -> bytes:
@@ -242,65 +243,36 @@ def latex(table: Table, *, caption: str | None = None, label: str | None = None)
         )
     if not len(table):
         raise UsageError("table: no rows; allowed: at least one row")
-    if "exponent" in names:
-        columns, of = _of_exponents(table)
-        told, label = f"Exponents of {of}", label or "tab:exponents"
-    else:
-        columns, told = _of_thresholds(table)
-        label = label or "tab:thresholds"
-    if table["lo"].notna().any():
-        told += "; in brackets 95\\,\\% intervals"
-    told += "."
-    exponents = " ".join(columns.get("exponent", ()))
-    for mark, note in NOTES.items():
-        if f"{{{mark}}}" in exponents:
-            told += f" {note}"
-    head, *body = map(_line, (columns, *zip(*columns.values(), strict=True)))
-    lines = [
-        "% needs \\usepackage{booktabs}",
-        r"\begin{table}",
-        r"  \centering",
-        f"  \\caption{{{caption or told}}}",
-        f"  \\label{{{label}}}",
-        f"  \\begin{{tabular}}{{{'l' * len(columns)}}}",
-        r"    \toprule",
-        head,
-        r"    \midrule",
-        *body,
-        r"    \bottomrule",
-        r"  \end{tabular}",
-        r"\end{table}",
-        "",
-    ]
-    return "\n".join(lines)
+    is_law = "exponent" in names
+    columns = _law_columns(table) if is_law else _threshold_columns(table)
+    rows = map(" & ".join, (columns, *zip(*columns.values(), strict=True)))
+    head, *body = map(r"{} \\".format, rows)
+    return TABLE.substitute(
+        caption=caption or _caption(table, columns),
+        label=label or ("tab:exponents" if is_law else "tab:thresholds"),
+        columns="l" * len(columns),
+        head=head,
+        body="\n    ".join(body),
+    )
 
 
-def _line(cells: Iterable[str]) -> str:
-    return f"    {' & '.join(cells)} \\\\"
-
-
-def _of_exponents(table: Table) -> tuple[dict[str, list[str]], str]:
-    """The columns of a table of exponents, and whose exponents they are."""
+def _law_columns(table: Table) -> dict[str, list[str]]:
     columns = _settings(table, ("along", "part", "theta"))
     if table["regime"].any():
         columns["regime"] = list(map(_setting, table["regime"]))
     columns["axis"] = list(map(symbol, table["axis"]))
     columns["exponent"] = list(map(_exponent, table.to_dict("records")))
     columns["cells"] = list(map(str, table["n_cells"]))
-    along = table["along"].iloc[0]
-    if is_missing(table["theta"].iloc[0]):  # a law of --law
-        return columns, f"the mean of {escaped(along)}"
-    return columns, _what_crosses(table, symbol(along, "^*"), columns)
+    return columns
 
 
-def _of_thresholds(table: Table) -> tuple[dict[str, list[str]], str]:
-    """The columns of a table of thresholds, and what they are."""
+def _threshold_columns(table: Table) -> dict[str, list[str]]:
     names = list(table)
     before = names[: names.index("theta") + 1]
     columns = _settings(table, without(before, NO_AXES))
     what = symbol(str(table["axis"].iloc[0]), "^*")
     columns[what] = list(map(_critical, table.to_dict("records")))
-    return columns, _what_crosses(table, what, columns)
+    return columns
 
 
 def _settings(table: Table, names: Iterable[str]) -> dict[str, list[str]]:
@@ -312,12 +284,27 @@ def _settings(table: Table, names: Iterable[str]) -> dict[str, list[str]]:
     return columns
 
 
-def _what_crosses(table: Table, what: str, columns: Iterable[str]) -> str:
-    theta = table["theta"].iloc[0]
-    if symbol("theta") in columns:
-        theta = "theta"
-    of = escaped(table.attrs.get("of") or "accuracy")
-    return f"{what}, where {of} crosses {theta}"
+def _caption(table: Table, columns: Mapping[str, list[str]]) -> str:
+    """What crosses theta, or obeys the law, and what the marks mean."""
+    is_law = "exponent" in columns
+    along, theta = table["along" if is_law else "axis"].iloc[0], table["theta"].iloc[0]
+    if is_law and is_missing(theta):  # a law of --law
+        told = f"the mean of {escaped(along)}"
+    else:
+        if symbol("theta") in columns:
+            theta = "theta"
+        of = escaped(table.attrs.get("of") or "accuracy")
+        told = f"{symbol(str(along), '^*')}, where {of} crosses {theta}"
+    if is_law:
+        told = f"Exponents of {told}"
+    if table["lo"].notna().any():
+        told += "; in brackets 95\\,\\% intervals"
+    told += "."
+    exponents = " ".join(columns.get("exponent", ()))
+    for mark, note in NOTES.items():
+        if f"{{{mark}}}" in exponents:
+            told += f" {note}"
+    return told
 
 
 def _critical(row: Mapping[str, AxisValue]) -> str:
