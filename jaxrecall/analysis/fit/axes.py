@@ -86,11 +86,11 @@ def as_given(frame: Table) -> Table:
     for name in common(("embedding", "embedding_out"), frame):
         if infer_dtype(frame[name], skipna=True) in ("string", "categorical"):
             frame[name] = frame[name].str.replace(FOLDER, r'path="\1"', regex=True)
+    _drop_parameters(frame)
+    _fill_training(frame)
     for name in common(("pool", "batch"), frame):
         if is_numeric(frame[name]):
             frame[name] = frame[name].fillna(0).astype(np.int64)
-    _drop_parameters(frame)
-    _fill_training(frame)
     _drop_equal_gamma2(frame)
     return frame
 
