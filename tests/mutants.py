@@ -222,8 +222,8 @@ MUTANTS = [
     Mutant(
         "search",
         f"{FIT}/estimate.py",
-        "_chosen_anew(crossing, first[1:] - first[0])",
-        "_chosen_anew(crossing, first[0] - first[1:])",
+        "np.where(np.isnan(each), np.inf, each).min(axis=0)",
+        "np.where(np.isnan(each), np.inf, each).max(axis=0)",
         "tests/analysis/test_best.py",
     ),
     Mutant(

@@ -190,13 +190,12 @@ def _fitted(
 def _axis_columns(family: Family) -> list[str]:
     """The columns of axes and of further names of a cell; raises FitError."""
     cell = family.cells[0]
-    axes = list(cell.at | cell.names)
-    if clash := common(axes, tables.THRESHOLDS):
+    if clash := common(cell.at, tables.THRESHOLDS):
         raise FitError(
             f"columns: {', '.join(clash)} is an axis here and a column of the"
             " thresholds; rename it"
         )
-    return axes
+    return [*cell.at, *without(cell.names, tables.THRESHOLDS)]
 
 
 def _estimates(family: Family, wanted: _Wanted) -> Iterator[Estimates]:
