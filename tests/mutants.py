@@ -228,9 +228,9 @@ MUTANTS = [
     ),
     Mutant(
         "search",
-        f"{FIT}/axes.py",
-        "if without(COUNTS, frame):",
-        "if not common(COUNTS, frame):",
+        f"{FIT}/runs.py",
+        "bad = ~((values >= low)",
+        "bad = ~((values > low)",
         "tests/analysis/test_any_table.py",
     ),
     Mutant(
