@@ -63,13 +63,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             file=sys.stderr,
         )
         return 2
+    name = "tiny/benchmarks.md" if args.tiny else "benchmarks.md"
     try:
-        record = Record(
-            args.out
-            or Path("results")
-            / ("tiny/benchmarks.md" if args.tiny else "benchmarks.md"),
-            args.tiny,
-        )
+        record = Record(args.out or Path("results") / name, args.tiny)
     except ValueError as error:
         print(error, file=sys.stderr)
         return 2
@@ -91,9 +87,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.environ.pop("JAX_COMPILATION_CACHE_DIR", None)
         from .groups import MEASURE  # starts JAX
 
-        bench = Bench(
-            TINY if args.tiny else FULL, args.tiny, args.repeats, log, Path(folder)
-        )
+        work = TINY if args.tiny else FULL
+        bench = Bench(work, args.tiny, args.repeats, log, Path(folder))
         for group in dict.fromkeys(args.only):
             log(f"== {group}")
             try:
@@ -101,13 +96,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             except Exception as error:
                 traceback.print_exc()
                 failed += 1
-                rows = {
-                    asked.key: Measured(
-                        note=f"not run: {type(error).__name__}: {error}"
-                    )
-                    for asked in ASKED
-                    if asked.group == group
-                }
+                rows = not_run(group, error)
             record.merge(rows, about)
     print(
         "",
@@ -120,6 +109,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         sep="\n",
     )
     return 3 if failed else 0
+
+
+def not_run(group: str, error: Exception) -> dict[str, Measured]:
+    """The rows of a group that failed."""
+    note = f"not run: {type(error).__name__}: {error}"
+    keys = [asked.key for asked in ASKED if asked.group == group]
+    return {key: Measured(note=note) for key in keys}
 
 
 if __name__ == "__main__":

@@ -136,10 +136,8 @@ def recorded() -> dict[str, dict[str, Any]]:
 def compiled(
     shape: Shape, width: int, devices: Any, known: dict[str, Any]
 ) -> dict[str, Any]:
-    """What the compiler says of a program for `width` vmapped runs on each device;
-    bytes are those of one run.
-
-    It is `known` if that was of the same code and the same version of JAX.
+    """What the compiler reports on a program for `width` vmapped runs on each device,
+    with the bytes of one run; `known` if that is of the same code and version of JAX.
     """
     import jax
     import numpy as np

@@ -68,9 +68,8 @@ class Setting:
 class Truth:
     family: Family
     exponents: np.ndarray
-    N_star: (
-        np.ndarray
-    )  # where the mean over seeds crosses theta; infinite where it never does
+    # where the mean over seeds crosses theta; infinite where it never does
+    N_star: np.ndarray
 
     def frame(self) -> Any:
         """The same table as a DataFrame of runs."""
@@ -105,16 +104,9 @@ def draw(rng: np.random.Generator, setting: Setting) -> Truth:
     if setting.copies:
         law[2] = 0.0
     middle = 9 + (logs - logs.mean(axis=0)) @ law
-    C, step, theta = len(at), np.log(STEP[T]), setting.theta
-    off = rng.normal(0, setting.censored * step * T / 2, C)
-    start = (
-        np.round((middle + off) / step) + rng.uniform()
-    )  # one grid of N for all cells, from another level on
-    x = (start[:, None] + np.arange(T) - (T - 1) / 2) * step
-    levels = np.round(np.exp(x)).astype(np.int64)
-    ceiling = np.where(rng.random(C) < 0.5, 1.0, rng.uniform(setting.ceiling, 1, C))
-    flat = (logs[:, 1] == logs[:, 1].min()) & (rng.random(C) < setting.plateau)
-    ceiling = np.where(flat, rng.uniform(0.2, 0.8, C) * theta, ceiling)
+    C, theta = len(at), setting.theta
+    levels = _levels(rng, setting, middle, T)
+    flat, ceiling = _ceilings(rng, setting, logs)
     slope = (
         rng.uniform(*setting.slope)
         * np.exp(rng.normal(0, 0.2, C))
@@ -128,36 +120,50 @@ def draw(rng: np.random.Generator, setting: Setting) -> Truth:
         z = slope[:, None] * beyond.reshape(C, -1) + at_middle
         return (ceiling[:, None] * up(z)).clip(1e-12, 1 - 1e-12).reshape(beyond.shape)
 
-    spread = np.hypot(setting.seed_shift, setting.own_shift) * np.where(
-        slope > 10, 0.1, 1.0
-    )  # else seeds would smear the step
+    # else seeds would smear the step
+    smaller = np.where(slope > 10, 0.1, 1.0)
+    spread = np.hypot(setting.seed_shift, setting.own_shift) * smaller
     shift = spread[:, None] / np.hypot(setting.seed_shift, setting.own_shift)
-    shift = shift * (
-        setting.seed_shift * rng.normal(size=S)
-        + setting.own_shift * rng.normal(size=(C, S))
-    )
+    shared, own = rng.normal(size=S), rng.normal(size=(C, S))
+    shift = shift * (setting.seed_shift * shared + setting.own_shift * own)
     p = accuracy(np.log(levels)[:, :, None] - middle[:, None, None] - shift[:, None, :])
     one = 1 / setting.correlation - 1
     k = rng.binomial(setting.n_test, rng.beta(p * one, (1 - p) * one)).astype(float)
-    star = np.where(
-        flat, np.inf, np.exp(middle + _mean_crossing(accuracy, spread, theta))
-    )
+    crossing = np.exp(middle + _mean_crossing(accuracy, spread, theta))
+    star = np.where(flat, np.inf, crossing)
     # the cell whose runs each cell has; L is the last axis, so even cells have the
     # smaller L
     of = np.arange(C)
     if setting.copies:
         of = np.where((of % 2 == 1) & (rng.random(C) < setting.copies), of - 1, of)
-    cells = [
-        Cell(
-            at[i],
-            levels[j],
-            k[j],
-            np.full_like(k[j], setting.n_test),
-            at[j] if j < i else None,
-        )
-        for i, j in enumerate(of)
-    ]
+    cells = []
+    for i, j in enumerate(of):
+        n = np.full_like(k[j], setting.n_test)
+        cells.append(Cell(at[i], levels[j], k[j], n, at[j] if j < i else None))
     return Truth(Family("m = 0", cells), law, star[of])
+
+
+def _levels(
+    rng: np.random.Generator, setting: Setting, middle: np.ndarray, T: int
+) -> np.ndarray:
+    """The levels of N of each cell, (C, T)."""
+    step = np.log(STEP[T])
+    off = rng.normal(0, setting.censored * step * T / 2, len(middle))
+    # one grid of N for all cells, from another level on
+    start = np.round((middle + off) / step) + rng.uniform()
+    x = (start[:, None] + np.arange(T) - (T - 1) / 2) * step
+    return np.round(np.exp(x)).astype(np.int64)
+
+
+def _ceilings(
+    rng: np.random.Generator, setting: Setting, logs: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Which cells level off below theta, and where each levels off, (C,)."""
+    C = len(logs)
+    ceiling = np.where(rng.random(C) < 0.5, 1.0, rng.uniform(setting.ceiling, 1, C))
+    flat = (logs[:, 1] == logs[:, 1].min()) & (rng.random(C) < setting.plateau)
+    low = rng.uniform(0.2, 0.8, C) * setting.theta
+    return flat, np.where(flat, low, ceiling)
 
 
 def _mean_crossing(accuracy: Any, spread: np.ndarray, theta: float) -> np.ndarray:

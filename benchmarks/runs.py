@@ -140,12 +140,6 @@ def cold(bench: Bench) -> dict[str, Measured]:
     compiling = bench.interleaved(
         {name: ask(name, "compiling", light=light) for name, light in modes.items()}
     )
-    names = [answer["programs"] for answer in answers[OURS]]
-    plans = [
-        clock.dry_run(sweep.grid(), bench.folder)
-        for sweep in (bench.work.S1, bench.work.S2)
-    ]
-    compiled, planned = max(map(len, names)), [plan["programs"] for plan in plans]
     accuracy = ", ".join(
         f"{name} {mean(a['accuracy'] for a in some):.4f}"
         for name, some in answers.items()
@@ -159,19 +153,28 @@ def cold(bench: Bench) -> dict[str, Measured]:
             seconds={name: seconds[name] for name in ("jax loop", OURS)},
         ),
         "compiling": Measured(list(medians(compiling).values()), seconds=compiling),
-        "programs": Measured(
-            [max(compiled, planned[0]), planned[1]],
-            note=(
-                f"planned {planned[0]}, {planned[1]}; compiled by S1 in a fresh"
-                f" process: {compiled} ({', '.join(names[-1])})"
-            ),
-        ),
+        "programs": planned_programs(bench, answers[OURS]),
         "second": Measured(
             [max(len(a["programs"]) for a in answers[again])],
             note="S1",
             seconds={again: seconds[again]},
         ),
     }
+
+
+def planned_programs(bench: Bench, answers: list[dict[str, Any]]) -> Measured:
+    """How many programs the two sweeps are planned in, and the first is compiled in."""
+    works = (bench.work.S1, bench.work.S2)
+    small, large = (
+        clock.dry_run(work.grid(), bench.folder)["programs"] for work in works
+    )
+    names = [answer["programs"] for answer in answers]
+    compiled = max(map(len, names))
+    note = (
+        f"planned {small}, {large}; compiled by S1 in a fresh process: {compiled}"
+        f" ({', '.join(names[-1])})"
+    )
+    return Measured([max(compiled, small), large], note=note)
 
 
 def s2(bench: Bench) -> dict[str, Measured]:

@@ -94,35 +94,18 @@ def compared(axis: str, low: int, high: int, cell: dict[str, Any]) -> dict[str, 
     search's: more seeds narrow it as their number's root.
     """
     grid = {"base": BASE | cell}
-    found = jaxrecall.run(
-        grid
-        | {
-            "seeds": 500,
-            "search": {
-                "axis": axis,
-                "from": low,
-                "to": high,
-                "width": WIDTH,
-                "max_runs": MAX_RUNS,
-            },
-        },
-        progress=False,
-    )
+    search = {
+        "axis": axis,
+        "from": low,
+        "to": high,
+        "width": WIDTH,
+        "max_runs": MAX_RUNS,
+    }
+    found = jaxrecall.run(grid | {"seeds": 500, "search": search}, progress=False)
     one = jaxrecall.thresholds(found).iloc[0]
-    levels = sorted(
-        {round(low * 2 ** (i / 2)) for i in range(int(2 * math.log2(high / low)) + 1)}
-    )
-    dense = jaxrecall.run(
-        grid
-        | {
-            "seeds": {"start": 1000, "count": DENSE_SEEDS},
-            "blocks": [{"axes": {axis: levels}}],
-        },
-        progress=False,
-    )
-    other = jaxrecall.fit.fit(
-        dense[dense["step"] == dense["steps"]], [0.5], along=axis
-    ).thresholds.iloc[0]
+    dense = densely(grid, axis, low, high)
+    last = dense[dense["step"] == dense["steps"]]
+    other = jaxrecall.fit.fit(last, [0.5], along=axis).thresholds.iloc[0]
     halves = [math.log(row["hi"] / row["lo"]) / 2 for row in (one, other)]
     errors = [
         half / student.ppf(0.975, n - 1)
@@ -130,14 +113,12 @@ def compared(axis: str, low: int, high: int, cell: dict[str, Any]) -> dict[str, 
     ]
     off = math.log(one["critical"] / other["critical"])
     costs = [flops(frame) for frame in (found, dense)]
-    programs = found.assign(trained=found["form"].str.split("[+,]").str[0])[
-        ["bucket", "trained"]
-    ].drop_duplicates()
+    trained = found["form"].str.split("[+,]").str[0]
+    programs = found.assign(trained=trained)[["bucket", "trained"]].drop_duplicates()
+    names = ("V", "d", "L", "N", "activation", "steps")
     return {
         "axis": axis,
-        **{
-            name: cell.get(name) for name in ("V", "d", "L", "N", "activation", "steps")
-        },
+        **{name: cell.get(name) for name in names},
         "search": one["critical"],
         "outcome": one["outcome"],
         "runs": one["runs"],
@@ -150,6 +131,15 @@ def compared(axis: str, low: int, high: int, cell: dict[str, Any]) -> dict[str, 
         "programs": len(programs),
         **seconds(found),
     }
+
+
+def densely(grid: dict[str, Any], axis: str, low: int, high: int) -> Any:
+    """The runs at two levels per octave."""
+    n_levels = int(2 * math.log2(high / low)) + 1
+    levels = sorted({round(low * 2 ** (i / 2)) for i in range(n_levels)})
+    seeds = {"start": 1000, "count": DENSE_SEEDS}
+    blocks = [{"axes": {axis: levels}}]
+    return jaxrecall.run(grid | {"seeds": seeds, "blocks": blocks}, progress=False)
 
 
 def points(frame: Any) -> list[Any]:

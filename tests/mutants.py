@@ -208,8 +208,8 @@ MUTANTS = [
     Mutant(
         "search",
         f"{FIT}/estimate.py",
-        "(np.nan if one.side else one.log_x)",
-        "(one.log_x if one.side else np.nan)",
+        "np.where(self.side == 0, y, np.nan)",
+        "np.where(self.side == 0, np.nan, y)",
         "tests/analysis/test_fit.py",
     ),
     Mutant(
@@ -221,30 +221,30 @@ MUTANTS = [
     ),
     Mutant(
         "search",
-        f"{FIT}/best.py",
-        "again.get(s, found.log_x) - found.log_x",
-        "found.log_x - again.get(s, found.log_x)",
+        f"{FIT}/estimate.py",
+        "np.where(np.isnan(each), np.inf, each).min(axis=0)",
+        "np.where(np.isnan(each), np.inf, each).max(axis=0)",
         "tests/analysis/test_best.py",
     ),
     Mutant(
         "search",
         f"{FIT}/runs.py",
-        "counts if len(counts) == 2 else",
-        "counts if len(counts) >= 1 else",
+        "bad = ~((values >= low)",
+        "bad = ~((values > low)",
         "tests/analysis/test_any_table.py",
     ),
     Mutant(
         "search",
         f"{FIT}/tables.py",
-        "c.mean[top] - c.mean[-1] > 0.1:",
-        "c.mean[top] - c.mean[-1] < 0.1:",
+        "top - last > 0.1:",
+        "top - last < 0.1:",
         "tests/analysis/test_fit.py",
     ),
     Mutant(
         "search",
-        f"{FIT}/best.py",
-        "best.argmin(axis=0) if falls else best.argmax(axis=0)",
-        "best.argmax(axis=0) if falls else best.argmin(axis=0)",
+        f"{FIT}/estimate.py",
+        "sign = -1 if family.falls else 1",
+        "sign = 1 if family.falls else -1",
         "tests/analysis/test_best.py",
     ),
     Mutant(
@@ -264,8 +264,8 @@ MUTANTS = [
     Mutant(
         "search",
         f"{FIT}/runs.py",
-        'frame["step"] == frame.groupby(point, dropna=False)["step"].transform("max")',
-        'frame["step"] == frame["step"].max()',
+        'last = frame.groupby(point, dropna=False)["step"].transform("max")',
+        'last = frame["step"].max()',
         "tests/analysis/test_fit.py",
     ),
     Mutant(

@@ -18,9 +18,9 @@ from scipy.stats import t as student
 
 from benchmarks import fit_coverage as coverage
 from jaxrecall.analysis.fit import fit, runs
+from jaxrecall.analysis.fit.axes import as_given
 from jaxrecall.analysis.fit.cells import families
-from jaxrecall.analysis.fit.estimate import Law, curve, interval
-from jaxrecall.analysis.fit.runs import as_given
+from jaxrecall.analysis.fit.estimate import PowerLaw, curve, interval
 from jaxrecall.analysis.fit.write import latex
 from jaxrecall.errors import FitError
 from jaxrecall.sweep.crossing import EDGE
@@ -724,8 +724,8 @@ def test_a_cell_and_its_copy_have_the_weight_of_one_cell():
         True,
     ]
     assert np.isclose(
-        Law(family.cells, ("V",), ()).exponents(y),
-        Law(family.cells[:3], ("V",), ()).exponents(y[:, :3]),
+        PowerLaw(family.cells, ("V",), ()).exponents(y),
+        PowerLaw(family.cells[:3], ("V",), ()).exponents(y[:, :3]),
     )
 
 
@@ -844,7 +844,7 @@ def test_a_rate_that_follows_from_others_is_no_factor():
     (family,), _ = families(pd.concat([rates(frame), rates(frame).assign(gamma2=5.0)]))
     assert family.factors == ("gamma2",)
     assert len(family.cells) == 8
-    law_ = Law(family.cells, family.law, family.factors)
+    law_ = PowerLaw(family.cells, family.law, family.factors)
     assert law_.design.shape == (
         8,
         2 + 2,

@@ -852,7 +852,7 @@ def test_a_search_along_a_whole_parameter_tries_whole_numbers():
 def test_a_file_that_moved_during_a_sweep_is_one_value_of_an_axis():
     import pandas as pd
 
-    from jaxrecall.analysis.fit.runs import as_given
+    from jaxrecall.analysis.fit.axes import as_given
 
     texts = [
         f'array(path="{path}#0123456789abcdef")'

@@ -14,7 +14,8 @@ from scipy.special import logit
 from ...model.point import LAW_FIELDS
 from ...sweep.files import atomic_write
 from ..fit import Fit
-from ..fit.runs import Table, fixed
+from ..fit.axes import fixed
+from ..fit.runs import Table
 from .axis import Axis, columns_in, with_columns
 from .grammar import (
     THEORY,

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING
 
 from ...errors import UsageError, as_list, expect, refusal
 from ..fit import fractions
+from ..fit.axes import LAW
 from ..fit.runs import (
     ALL,
     LAST,
-    LAW,
     Table,
     along_of,
     at_steps,

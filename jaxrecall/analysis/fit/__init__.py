@@ -1,10 +1,10 @@
 """From a table of runs to thresholds N* and the exponents of N* ~ product of
 axis^exponent, as three tables.
 
-`runs` reads and checks rows and says what they were requested for, and `cells`
+`runs` reads and checks rows, `axes` finds what they were requested for, and `cells`
 makes curves of them. `estimate` has where those of a family cross theta, with their law
-and intervals. `tables` makes the rows, `write` the output. `fit` does all
-of it: every family, theta and regime of a table.
+and intervals. `tables` makes the rows, `write` the output. `fit` does all of it: every
+family, theta and regime of a table.
 """
 
 from __future__ import annotations
@@ -18,18 +18,20 @@ from ...model.values import as_number, is_missing
 from ...sweep.crossing import edge_of
 from ...sweep.grid.expr import Expression, parse
 from . import cells, tables
+from .axes import AxisValue
 from .cells import Family
-from .estimate import Estimates, curve, of_best, of_means, without_axis
+from .estimate import Estimates, by_level, curve, of_best, of_means, without_axis
 from .runs import (
     LAST,
     Steps,
     Table,
-    Value,
     along_of,
     at_steps,
+    common,
     crossing,
     measured,
     plain_table,
+    without,
 )
 from .write import summary
 
@@ -43,10 +45,9 @@ TEXTS = "a text or a list of texts"
 @dataclass(frozen=True, repr=False)
 class Fit:
     """Three tables (pandas), as the command writes them, and remarks on what was left
-    out.
+    out; prints as a summary.
 
-    It unpacks as `thresholds, exponents, diagnostics = fit(frame)`, and prints as a
-    summary.
+    A fit unpacks as `thresholds, exponents, diagnostics = fit(frame)`.
     """
 
     thresholds: Table
@@ -58,9 +59,8 @@ class Fit:
         return iter((self.thresholds, self.exponents, self.diagnostics))
 
     def __repr__(self) -> str:
-        return "\n".join(
-            [*(f"note: {remark}" for remark in self.remarks), *summary(self)]
-        )
+        notes = map("note: {}".format, self.remarks)
+        return "\n".join([*notes, *summary(self)])
 
 
 def fit(
@@ -77,10 +77,8 @@ def fit(
     law: str | None = None,
 ) -> Fit:
     """Thresholds, exponents and diagnostics of a table of runs, as `load` and `run`
-    return it.
-
-    Any other table needs columns V, N, d, L, m, seed, n_test, n_correct, or the column
-    `of` in place of the last two.
+    return it; any other table needs columns V, N, d, L, m, seed, and n_test and
+    n_correct or the column `of`.
 
     Args:
         frame: one row per run, of runs that train on one per recorded step.
@@ -90,8 +88,8 @@ def fit(
         on_progress: called with the curves estimated so far and in all, as often as
             there are thetas.
         where: restricts the law to the cells for which an expression of the axes holds,
-            such as "L**2 > 10 * V**1.5 * d**0.5"; several give a law each, named in the
-            column `regime`.
+            such as "L**2 > 10 * V**1.5 * d**0.5"; several give a law each, by which the
+            column `regime` tells them apart.
         along: the axis along which accuracy crosses theta: N, d, m, V, L or any other
             column of numbers greater than 0; unless given that of a search, else N.
             Along m, rows with m = 0 are no level.
@@ -109,144 +107,165 @@ def fit(
         FitError: with one line per problem.
     """
     frame = plain_table("frame", frame)
-    thetas = fractions(thetas)
-    listed = (
-        [where]
-        if isinstance(where, str)
-        else as_list("where", where, TEXTS, FitError, MAX_THETAS)
-    )
-    texts = [
-        *dict.fromkeys(expect("where", text, str, TEXTS, FitError) for text in listed)
-    ]
-    if law is not None and best is not None:
-        raise FitError(f"best: got {best!r} with law; allowed: one of the two")
-    counted = crossing(frame, of) if law is None else measured(frame, law)
-    families, remarks = cells.families(
-        at_steps(counted, step), along := along_of(frame, along)
-    )
-    axes = [
-        *families[0].cells[0].at,
-        *(name for name in families[0].cells[0].names if name not in tables.THRESHOLDS),
-    ]
-    if clash := [name for name in axes if name in tables.THRESHOLDS]:
-        raise FitError(
-            f"columns: {', '.join(clash)} is an axis here and a column of the"
-            " thresholds; rename it"
-        )
-    points = [of_means(family, law) for family in families] if law is not None else []
-    lawful = [one.family for one in points] or [
-        without_axis(family, best) if best else family for family in families
-    ]
-    laws = _regimes(lawful, texts, by)
-    edge = edge_of(*thetas)
-
-    def estimated(i: int) -> Iterator[Estimates]:
-        family = families[i]
-        curves = [] if best else [curve(cell, edge) for cell in family.cells]
-        for theta in map(family.mirrored, thetas):
-            found = [one.crossing(theta) for one in curves]
-            yield (
-                of_best(family, theta, edge, best)
-                if best
-                else Estimates(family, theta, curves, found)
-            )
-
-    thresholds, exponents, diagnostics = (
-        list[tables.Row](),
-        list[tables.Row](),
-        list[tables.Row](),
-    )
-    done, total = 0, len(thetas) * sum(len(family.cells) for family in families)
-    for i, family in enumerate(families):
-        for found in [points[i]] if points else estimated(i):
-            thresholds += [] if points else tables.thresholds(found)
-            for regime, among in laws[i].items():
-                mine = found.within(among)
-                exponents += (rows := tables.exponents(mine, regime))
-                diagnostics += [
-                    row | {"regime": regime} for row in tables.diagnose(mine, rows)
-                ]
-            on_progress(done := done + len(family.cells), total)
-    diagnostics += [
-        {
-            "part": "",
-            "diagnostic": "remark",
-            "subject": "",
-            "text": remark,
-            "regime": "",
-        }
-        for remark in remarks
-    ]
-    made = Fit(*tables.frames(axes, thresholds, exponents, diagnostics), remarks)
-    what = law or (of if of != "accuracy" else frame.attrs.get("accuracy", of))
-    for table in made:
-        table.attrs["of"] = what
-    return made
+    wanted = _Wanted(fractions(thetas), _texts(where), step, along, of, best, by, law)
+    return _fitted(frame, wanted, on_progress)
 
 
 def fractions(thetas: float | Sequence[float]) -> list[float]:
     """Accuracies to cross, one or a list, each once; raises FitError for anything
     else.
     """
-    given = (
-        [thetas]
-        if isinstance(thetas, Real)
-        else as_list("theta", thetas, FRACTIONS, FitError, MAX_THETAS)
-    )
-    wrong = (
-        [theta for theta in given if not 0 < (as_number(theta, float) or 0) < 1]
-        if given
-        else [[]]
-    )
-    if wrong:
-        raise refusal(
-            "theta", ", ".join(shown(theta, 40) for theta in wrong), FRACTIONS, FitError
-        )
+    if isinstance(thetas, Real):
+        given = [thetas]
+    else:
+        given = as_list("theta", thetas, FRACTIONS, FitError, MAX_THETAS)
+    wrong = [theta for theta in given if not 0 < (as_number(theta, float) or 0) < 1]
+    if wrong or not given:
+        got = ", ".join(shown(theta, 40) for theta in wrong) or "[]"
+        raise refusal("theta", got, FRACTIONS, FitError)
     return list(dict.fromkeys(map(float, given)))
 
 
-def _regimes(
-    families: Sequence[Family], where: Sequence[str], by: str | None
-) -> list[dict[str, list[int]]]:
-    """For each family the numbers of the cells of each law, by the expression that
-    holds for them.
+def _texts(where: str | Sequence[str]) -> list[str]:
+    """Expressions, one or a list, each once; raises FitError for anything else."""
+    if isinstance(where, str):
+        return [where]
+    texts = as_list("where", where, TEXTS, FitError, MAX_THETAS)
+    for text in texts:
+        expect("where", text, str, TEXTS, FitError)
+    return list(dict.fromkeys(texts))
 
-    It is "" for a law through all cells. There is a law for each expression, and for
-    each value of the axis `by` if there is one. Raises FitError for an expression that
-    cannot be read, or holds for no cell at all.
-    """
-    axes = families[0].cells[0].at
-    if by is not None:
-        if by not in axes:
-            raise FitError(
-                f"by: got {by!r}; allowed: an axis of the table: {', '.join(axes)}"
-            )
-        values = dict.fromkeys(
-            value
-            for family in families
-            for cell in family.cells
-            if not is_missing(value := cell.at[by])
+
+@dataclass(frozen=True)
+class _Wanted:
+    """What a call of `fit` wants, as its arguments say."""
+
+    thetas: list[float]
+    where: list[str]
+    step: Steps
+    along: str | None
+    of: str
+    best: str | None
+    by: str | None
+    law: str | None
+
+
+def _fitted(
+    frame: Table, wanted: _Wanted, on_progress: Callable[[int, int], None]
+) -> Fit:
+    law = wanted.law
+    if law is not None and wanted.best is not None:
+        raise FitError(f"best: got {wanted.best!r} with law; allowed: one of the two")
+    counted = crossing(frame, wanted.of) if law is None else measured(frame, law)
+    along = along_of(frame, wanted.along)
+    families, remarks = cells.families(at_steps(counted, wanted.step), along)
+    axes = _axis_columns(families[0])
+    if law is not None:
+        families = [by_level(family, law) for family in families]
+    laws = _regimes(families, wanted)
+    thresholds, exponents, diagnostics = [], [], []
+    done, total = 0, len(wanted.thetas) * sum(len(family.cells) for family in families)
+    for family, regimes in zip(families, laws, strict=True):
+        for found in _estimates(family, wanted):
+            if law is None:
+                thresholds += tables.thresholds(found)
+            for regime, among in regimes.items():
+                mine = found.within(among)
+                rows = tables.exponents(mine, regime)
+                exponents += rows
+                diagnostics += tables.diagnose(mine, rows, regime)
+            done += len(family.cells)
+            on_progress(done, total)
+    for remark in remarks:
+        diagnostics.append(tables.diagnostic("remark", remark))
+    made = tables.frames(axes, thresholds, exponents, diagnostics)
+    what = law or wanted.of
+    if law is None and what == "accuracy":
+        what = frame.attrs.get("accuracy", what)
+    for table in made:
+        table.attrs["of"] = what
+    return Fit(*made, remarks)
+
+
+def _axis_columns(family: Family) -> list[str]:
+    """The columns of axes and of further names of a cell; raises FitError."""
+    cell = family.cells[0]
+    if clash := common(cell.at, tables.THRESHOLDS):
+        raise FitError(
+            f"columns: {', '.join(clash)} is an axis here and a column of the"
+            " thresholds; rename it"
         )
-        each = [
-            f"{by} == {str(value).lower() if isinstance(value, bool) else repr(value)}"
-            for value in values
-        ]
-        where = [f"({text}) and {one}" for text in where for one in each] or each
+    return [*cell.at, *without(cell.names, tables.THRESHOLDS)]
+
+
+def _estimates(family: Family, wanted: _Wanted) -> Iterator[Estimates]:
+    """Where the curves of a family cross each theta, or the means of a column."""
+    if wanted.law is not None:
+        yield of_means(family)
+        return
+    edge = edge_of(*wanted.thetas)
+    thetas = map(family.mirrored, wanted.thetas)
+    if wanted.best:
+        for theta in thetas:
+            yield of_best(family, theta, edge, wanted.best)
+        return
+    curves = [curve(cell, edge) for cell in family.cells]
+    for theta in thetas:
+        yield Estimates(family, theta, curves, [one.crossing(theta) for one in curves])
+
+
+def _regimes(
+    families: Sequence[Family], wanted: _Wanted
+) -> list[dict[str, list[bool]]]:
+    """For each family which of its cells are in each law, by the expression that holds
+    for them, "" for a law through all cells.
+
+    There is a law for each expression, and for each value of the axis `by` if there is
+    one. Raises FitError for an expression that cannot be read, or holds for no cell at
+    all.
+    """
+    if wanted.best:
+        families = [without_axis(family, wanted.best) for family in families]
+    axes = list(families[0].cells[0].at)
+    where = wanted.where
+    if wanted.by is not None:
+        where = _by_value(families, axes, wanted.by, where)
     if not where:
-        return [{"": [*range(len(family.cells))]} for family in families]
-    read = {text: _read(text, [*axes]) for text in where}
-    found = [
-        {
-            text: [
-                i for i, cell in enumerate(family.cells) if _holds(read[text], cell.at)
-            ]
-            for text in where
-        }
-        for family in families
-    ]
-    if empty := [text for text in where if not any(laws[text] for laws in found)]:
-        raise FitError([f"where: {text!r} holds for no cell" for text in empty])
-    return [{text: among for text, among in laws.items() if among} for laws in found]
+        return [{"": [True] * len(family.cells)} for family in families]
+    expressions = [_read(text, axes) for text in where]
+    found = []
+    for family in families:
+        laws = {}
+        for expression in expressions:
+            among = [_holds(expression, cell.at) for cell in family.cells]
+            if any(among):
+                laws[expression.text] = among
+        found.append(laws)
+    if empty := without(where, set().union(*found)):
+        raise FitError(list(map("where: {!r} holds for no cell".format, empty)))
+    return found
+
+
+def _by_value(
+    families: Sequence[Family], axes: Sequence[str], by: str, where: Sequence[str]
+) -> list[str]:
+    """An expression for each value of an axis, each with each of those given."""
+    if by not in axes:
+        raise FitError(
+            f"by: got {by!r}; allowed: an axis of the table: {', '.join(axes)}"
+        )
+    values: dict[AxisValue, None] = {}
+    for family in families:
+        values |= dict.fromkeys(cell.at[by] for cell in family.cells)
+    each = [f"{by} == {_literal(value)}" for value in values if not is_missing(value)]
+    if not where:
+        return each
+    return [f"({text}) and {one}" for text in where for one in each]
+
+
+def _literal(value: AxisValue) -> str:
+    """A value as an expression writes it."""
+    return str(value).lower() if isinstance(value, bool) else repr(value)
 
 
 def _read(text: str, axes: Sequence[str]) -> Expression:
@@ -262,7 +281,7 @@ def _read(text: str, axes: Sequence[str]) -> Expression:
     return expression
 
 
-def _holds(expression: Expression, at: dict[str, Value]) -> bool:
+def _holds(expression: Expression, at: dict[str, AxisValue]) -> bool:
     try:
         value = expression.evaluate(at)
     except ValueError as error:

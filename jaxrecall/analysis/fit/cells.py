@@ -10,7 +10,7 @@ piece of evidence, however often it is listed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -20,17 +20,11 @@ from ...errors import FitError
 from ...model.values import is_missing
 from ...sweep.grid.file import FALLING
 from ...sweep.store.load import limited_by_kappa
-from .runs import (
-    LAW,
-    RATES,
-    Table,
-    Value,
-    checked,
-    find_axes,
-    is_own,
-    seed_columns,
-    without_switches,
-)
+from .axes import LAW, RATES, AxisValue, as_given, find_axes, without_switches
+from .runs import Table, checked, common, groups, is_own, seed_columns, without
+
+NUMBERS = "iuf"
+"""The kinds of NumPy's numbers."""
 
 CHANCE = 1e-9
 """Counts are taken for a copy if cells that share no draws
@@ -46,21 +40,28 @@ SHARED = 0.5
 class Cell:
     """One curve: k of n answers are right at each level, (levels, seeds).
 
-    `at` fixes every other axis. They are 0 of 0 where a seed is missing. Along an axis
-    on which accuracy falls, k counts wrong answers, which rise. Of accuracies that were
-    not counted, n is 1. `names` are what else the grid calls the cell, such as its
-    label, or the value of an axis that was chosen, and `told` is what to be careful
-    about in that. `copy_of` is the `at` of an earlier cell of the family that has the
-    same runs.
+    Where a seed is missing, k and n are 0. Along an axis on which accuracy falls, k
+    counts wrong answers, which rise. Where accuracies were not counted, n is 1.
+
+    Attributes:
+        at: the value of every other axis.
+        N: the levels, ascending.
+        copy_of: the `at` of an earlier cell of the family that has the same runs.
+        names: what else the grid calls the cell, such as its label, or the value of an
+            axis that was chosen.
+        told: what to be careful about in that choice.
     """
 
-    at: dict[str, Value]
+    at: dict[str, AxisValue]
     N: np.ndarray
     k: np.ndarray
     n: np.ndarray
-    copy_of: dict[str, Value] | None = None
-    names: dict[str, Value] = field(default_factory=dict)
+    copy_of: dict[str, AxisValue] | None = None
+    names: dict[str, AxisValue] = field(default_factory=dict)
     told: str = ""
+
+    def values(self, axes: Iterable[str]) -> tuple[AxisValue, ...]:
+        return tuple(map(self.at.__getitem__, axes))
 
     @property
     def n_seeds(self) -> int:
@@ -69,8 +70,8 @@ class Cell:
 
 @dataclass(frozen=True)
 class Family:
-    """Cells fitted together, as those with m = 0; `name` is the value of the column
-    `part`.
+    """Cells fitted together, such as those with m = 0; `name` is the value of the
+    column `part`.
     """
 
     name: str
@@ -85,7 +86,7 @@ class Family:
         """What obeys the law: N*, or a column."""
         return self.what or f"{self.along}*"
 
-    def mirrored(self, accuracy: Value) -> Value:
+    def mirrored(self, accuracy: AxisValue) -> AxisValue:
         """What crosses for an accuracy (fraction), and back: itself, or 1 less it where
         accuracy falls.
         """
@@ -93,30 +94,38 @@ class Family:
 
     @cached_property
     def varying(self) -> tuple[str, ...]:
-        return tuple(
-            axis
-            for axis in self.cells[0].at
-            if len({cell.at[axis] for cell in self.cells}) > 1
-        )
+        axes = self.cells[0].at
+        return tuple(axis for axis in axes if len(values_of(self.cells, axis)) > 1)
 
     @property
     def law(self) -> tuple[str, ...]:
         """The varying axes that get an exponent."""
-        return tuple(axis for axis in self.varying if axis in self.powers)
+        return tuple(common(self.varying, self.powers))
 
     @property
     def factors(self) -> tuple[str, ...]:
         """The other varying axes: each combination of their values has a constant of
         its own.
         """
-        return tuple(axis for axis in self.varying if axis not in self.powers)
+        return tuple(without(self.varying, self.powers))
+
+
+def values_of(cells: Sequence[Cell], axis: str) -> set[AxisValue]:
+    return {cell.at[axis] for cell in cells}
+
+
+def numbered(keys: Iterable[Hashable]) -> np.ndarray:
+    """A number for each key, the same for equal keys, in the order of appearance."""
+    numbers: dict[Hashable, int] = {}
+    found = []
+    for key in keys:
+        found.append(numbers.setdefault(key, len(numbers)))
+    return np.array(found, dtype=int)
 
 
 def evidence(cells: Sequence[Cell]) -> np.ndarray:
     """A number for each cell, the same for a cell and its copies, (cells,)."""
-    originals = [tuple((cell.copy_of or cell.at).items()) for cell in cells]
-    numbers = {original: i for i, original in enumerate(dict.fromkeys(originals))}
-    return np.array([numbers[original] for original in originals], dtype=int)
+    return numbered(tuple((cell.copy_of or cell.at).items()) for cell in cells)
 
 
 def families(frame: Table, along: str = "N") -> tuple[list[Family], list[str]]:
@@ -130,57 +139,34 @@ def families(frame: Table, along: str = "N") -> tuple[list[Family], list[str]]:
     Raises:
         FitError: with every problem of the table.
     """
-    frame, remarks = checked(frame, along)
+    frame, remarks = checked(as_given(frame), along)
     own, seeds = is_own(frame), seed_columns(frame)
     if not own:
         frame, dropped = without_switches(frame)
         remarks += dropped
-    if along not in frame or frame[along].dtype.kind not in "iuf":
-        raise FitError(
-            f"along: got {along!r}; allowed: a column of numbers, such as N, d, m, V, L"
-        )
-    frame = (frame if own or along != "m" else frame[frame["m"] != 0]).copy()
-    if not len(frame) or not (frame[along] > 0).all():
-        raise FitError(
-            f"along: {along} is {'0 in all' if not len(frame) else '0 or less in some'}"
-            " rows; allowed: numbers greater than 0"
-        )
+    frame = _with_levels(frame, along, own)
     axes, followers = find_axes(frame, along)
-    if told := [name for name in followers if name not in RATES]:
-        others = ", ".join(
-            axis for axis in axes if frame[axis].nunique(dropna=False) > 1
-        )
-        remarks.append(
-            f"{', '.join(told)}: varies, but its values follow from those of"
-            f" {others or along}, so it is no axis of its own"
-        )
-    if line := "" if own else limited_by_kappa(frame, axes, along):
+    if followers := without(followers, RATES):
+        remarks.append(_on_followers(frame, followers, axes, along))
+    if not own and (line := limited_by_kappa(frame, axes, along)):
         remarks.append(line)
     _refuse_runs_twice(frame, [*axes, along], seeds)
-    scales = [
-        axis
-        for axis in axes
-        if frame[axis].dtype.kind in "iuf" and (frame[axis] > 0).all()
-    ]
-    powers = tuple(scales if own else [axis for axis in ("N", *LAW) if axis != along])
+    powers = tuple(_scales(frame, axes) if own else without(("N", *LAW), [along]))
     falls, names = _falls(frame, along), _names(frame, axes, along)
-    parts, found = (
-        (
-            {"all": frame}
-            if own
-            else {"m = 0": frame[frame["m"] == 0], "m > 0": frame[frame["m"] > 0]}
-        ),
-        [],
-    )
-    for name, rows in ((name, rows) for name, rows in parts.items() if len(rows)):
-        numbered = rows.assign(
-            _seed=rows.groupby(seeds, dropna=False).ngroup(), _level=rows[along]
-        )
-        found.append(
-            Family(name, _cells(numbered, axes, falls, names), powers, along, falls)
-        )
-    factors = dict.fromkeys(axis for family in found for axis in family.factors)
-    if factors and not any(family.law for family in found):
+    frame = frame.assign(_level=frame[along])
+    found, factors, exponents = [], {}, []
+    parts = {"all": frame}
+    if not own:
+        parts = {"m = 0": frame[frame["m"] == 0], "m > 0": frame[frame["m"] > 0]}
+    for name, rows in parts.items():
+        if len(rows):
+            numbered = rows.assign(_seed=groups(rows, seeds).ngroup())
+            cells = _cells(numbered, axes, falls, names)
+            family = Family(name, cells, powers, along, falls)
+            factors |= dict.fromkeys(family.factors)
+            exponents += family.law
+            found.append(family)
+    if factors and not exponents:
         scaled = "axes of numbers greater than 0" if own else ", ".join(powers)
         remarks.append(
             f"no exponents of {along}*: what varies is {', '.join(factors)}, and only"
@@ -189,34 +175,64 @@ def families(frame: Table, along: str = "N") -> tuple[list[Family], list[str]]:
     return found, remarks
 
 
-def _falls(frame: Table, along: str) -> bool:
-    """Whether accuracy falls along an axis.
+def _with_levels(frame: Table, along: str, own: bool) -> Table:
+    """The rows that are at a level of the axis; raises FitError."""
+    if along not in frame or frame[along].dtype.kind not in NUMBERS:
+        raise FitError(
+            f"along: got {along!r}; allowed: a column of numbers, such as N, d, m, V, L"
+        )
+    if along == "m" and not own:
+        frame = frame[frame["m"] != 0]
+    if not len(frame) or not (frame[along] > 0).all():
+        what = "0 or less in some" if len(frame) else "0 in all"
+        raise FitError(
+            f"along: {along} is {what} rows; allowed: numbers greater than 0"
+        )
+    return frame.copy()
 
-    Of one that is not known, whether it is higher at the smallest value than at the
-    largest.
+
+def _on_followers(
+    frame: Table, followers: Sequence[str], axes: Sequence[str], along: str
+) -> str:
+    n_values = frame[axes].nunique(dropna=False)
+    others = ", ".join(n_values.index[n_values > 1]) or along
+    return (
+        f"{', '.join(followers)}: varies, but its values follow from those of {others},"
+        " so it is no axis of its own"
+    )
+
+
+def _scales(frame: Table, axes: Sequence[str]) -> list[str]:
+    """The axes of numbers greater than 0."""
+    found = []
+    for axis in axes:
+        if frame[axis].dtype.kind in NUMBERS and (frame[axis] > 0).all():
+            found.append(axis)
+    return found
+
+
+def _falls(frame: Table, along: str) -> bool:
+    """Whether accuracy falls along an axis: for an axis that is not known, whether it
+    is higher at the smallest value than at the largest.
     """
     if along in ("N", "d", "m", *FALLING):
         return along in FALLING
-    ends = [
-        frame[frame[along] == end] for end in (frame[along].min(), frame[along].max())
-    ]
-    first, last = (rows["n_correct"].sum() / rows["n_test"].sum() for rows in ends)
+    sums = frame.groupby(along)[["n_correct", "n_test"]].sum()
+    accuracy = sums["n_correct"] / sums["n_test"]
+    first, last = accuracy.iloc[[0, -1]]
     return bool(first > last)
 
 
 def _refuse_runs_twice(frame: Table, point: list[str], seeds: list[str]) -> None:
-    copies = frame.groupby([*point, *seeds], dropna=False, observed=True).size()
-    if (twice := copies[copies > 1]).empty:
+    copies = groups(frame, [*point, *seeds]).size()
+    twice = copies[copies > 1]
+    if twice.empty:
         return
-    where = ", ".join(
-        f"{name} = {value}"
-        for name, value in zip(copies.index.names, twice.index[0], strict=True)
-    )
-    differ = [
-        name
-        for name in ("code_version", "precision", "n_test")
-        if name in frame and frame[name].dropna().map(str).nunique() > 1
-    ]
+    where = ", ".join(map("{} = {}".format, copies.index.names, twice.index[0]))
+    differ = []
+    for name in common(("code_version", "precision", "n_test"), frame):
+        if frame[name].dropna().map(str).nunique() > 1:
+            differ.append(name)
     hint = f" (the table mixes {', '.join(differ)})" if differ else ""
     raise FitError(
         f"rows: {len(twice)} runs come more than once, the first at {where}{hint}; keep"
@@ -231,56 +247,46 @@ def _cells(
     value along the axis.
     """
     cells: list[Cell] = []
-    groups = (
-        rows.groupby(axes, sort=True, dropna=False, observed=True)
-        if axes
-        else rows.groupby(lambda _: 0)
-    )
-    for (at, mine), original in zip(
-        groups, _originals(rows, groups.ngroup().to_numpy()), strict=True
-    ):
+    by_cell = groups(rows, axes)
+    originals = _originals(rows, by_cell.ngroup().to_numpy())
+    for (at, mine), original in zip(by_cell, originals, strict=True):
         levels, level = np.unique(mine["_level"].to_numpy(), return_inverse=True)
         k, n = np.zeros((2, len(levels), rows["_seed"].max() + 1))
-        k[level, mine["_seed"]], n[level, mine["_seed"]] = (
-            mine["n_correct"],
-            mine["n_test"],
-        )
+        k[level, mine["_seed"]] = mine["n_correct"]
+        n[level, mine["_seed"]] = mine["n_test"]
+        if falls:
+            k = n - k
         values = dict(zip(axes, map(_plain, at), strict=True)) if axes else {}
         copy_of = None if original is None else cells[original].at
-        told = {
-            name: (
-                _plain(mine[name].dropna().iloc[0])
-                if mine[name].notna().any()
-                else None
-            )
-            for name in names
-        }
-        cells.append(Cell(values, levels, n - k if falls else k, n, copy_of, told))
+        cells.append(Cell(values, levels, k, n, copy_of, _values(mine, names)))
     return cells
+
+
+def _values(rows: Table, names: Sequence[str]) -> dict[str, AxisValue]:
+    """The value of each column in the rows of a cell, which have but one."""
+    found = dict.fromkeys(names)
+    for name in names:
+        known = rows[name].dropna()
+        if len(known):
+            found[name] = _plain(known.iloc[0])
+    return found
 
 
 def _names(frame: Table, axes: list[str], along: str) -> list[str]:
     """The helpers of the grid that are no axes and have one value in each cell."""
-    names = [
-        name
-        for name in frame.attrs.get("kept", ())
-        if name in frame and name not in (*axes, along)
-    ]
-    return [
-        name
-        for name in names
-        if (
-            frame.groupby(axes or (lambda _: 0), dropna=False)[name].nunique() < 2
-        ).all()
-    ]
+    kept = common(frame.attrs.get("kept", ()), frame)
+    names = without(kept, (*axes, along))
+    by_cell = groups(frame, axes)
+    return [name for name in names if by_cell[name].nunique().max() < 2]
 
 
-def _plain(value: Value) -> Value:
+def _plain(value: AxisValue) -> AxisValue:
     """A Python number; the same object for every nan, so that cells without a value are
     alike.
     """
-    value = value.item() if isinstance(value, np.generic) else value
-    return np.nan if is_missing(value) else value
+    if is_missing(value):
+        return np.nan
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def _originals(rows: Table, cell: np.ndarray) -> list[int | None]:
@@ -293,37 +299,32 @@ def _originals(rows: Table, cell: np.ndarray) -> list[int | None]:
     must also agree in `draw_check`, if the table has it; the check depends on L, so
     between other cells it decides nothing.
     """
-    _, run = np.unique(
-        rows[["_level", "_seed"]].to_numpy(), axis=0, return_inverse=True
-    )
-    run, shape = run.ravel(), (cell.max() + 1, run.max() + 1)
+    runs = rows[["_level", "_seed"]].to_numpy()
+    run = np.unique(runs, axis=0, return_inverse=True)[1].ravel()
+    shape = (cell.max() + 1, run.max() + 1)
     k, n = np.zeros((2, *shape))
     check, L = np.zeros(shape, np.int64), np.zeros(shape[0])
-    k[cell, run], n[cell, run] = rows["n_correct"], rows["n_test"]
+    k[cell, run] = rows["n_correct"]
+    n[cell, run] = rows["n_test"]
     if {"draw_check", "L"} <= {*rows}:
-        check[cell, run], L[cell] = rows["draw_check"].fillna(0), rows["L"]
+        check[cell, run] = rows["draw_check"].fillna(0)
+        L[cell] = rows["L"]
     found: list[int | None] = []
+    is_copy = np.zeros(shape[0], bool)
     for i in range(shape[0]):
         at = n[i] > 0
-        before = np.array(
-            [j for j, original in enumerate(found) if original is None], dtype=int
-        )
-        both = n[np.ix_(before, at)] > 0
-        differ = (k[np.ix_(before, at)] != k[i, at]) | (
-            n[np.ix_(before, at)] != n[i, at]
-        )
-        differ |= (check[np.ix_(before, at)] != check[i, at]) & (L[before] == L[i])[
-            :, None
-        ]
-        enough = both.sum(axis=1) >= SHARED * np.minimum(
-            at.sum(), (n[before] > 0).sum(axis=1)
-        )
-        same = (
-            ~(both & differ).any(axis=1)
-            & enough
-            & (both @ _log_chance(k[i, at], n[i, at]) < np.log(CHANCE))
-        )
-        found.append(int(before[same.argmax()]) if same.any() else None)
+        before = np.flatnonzero(~is_copy[:i])
+        there = np.ix_(before, at)
+        both = n[there] > 0
+        differ = (k[there] != k[i, at]) | (n[there] != n[i, at])
+        same_L = (L[before] == L[i])[:, None]
+        differ |= same_L & (check[there] != check[i, at])
+        n_runs = (n[before] > 0).sum(axis=1)
+        enough = both.sum(axis=1) >= SHARED * np.minimum(at.sum(), n_runs)
+        sure = both @ _log_chance(k[i, at], n[i, at]) < np.log(CHANCE)
+        same = enough & sure & ~(both & differ).any(axis=1)
+        is_copy[i] = same.any()
+        found.append(int(before[same.argmax()]) if is_copy[i] else None)
     return found
 
 

@@ -14,25 +14,22 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from ...sweep.crossing import MIN_SEEDS, Crossing, Curve
-from .cells import Cell
+from .axes import AxisValue
+from .cells import Cell, values_of
 from .estimate import METHOD, Estimates, interval
-from .runs import Table, Value
+from .runs import Table
 
-Row = dict[str, Value]
+TableRow = dict[str, AxisValue]
 CENSORED = {0: "no", 1: "right", -1: "left"}
 
 _COLUMNS = (
-    (
-        "theta method axis critical N_star lo hi censored n_seeds n_levels warning"
-        " N_below N_above record copy_of"
-    ),
-    (
-        "axis exponent lo hi method theta part n_cells n_seeds warning record regime"
-        " rejected along"
-    ),
+    "theta method axis critical N_star lo hi censored n_seeds n_levels warning N_below"
+    " N_above record copy_of",
+    "axis exponent lo hi method theta part n_cells n_seeds warning record regime"
+    " rejected along",
     "part theta diagnostic subject value text regime",
 )
-THRESHOLDS, EXPONENTS, DIAGNOSTICS = (names.split() for names in _COLUMNS)
+THRESHOLDS, EXPONENTS, DIAGNOSTICS = map(str.split, _COLUMNS)
 """Columns of the three tables, those of the thresholds after the axes;
 docs/thresholds.md has what they mean.
 """
@@ -73,8 +70,8 @@ WARNINGS = {
         " a part of the cells"
     ),
 }
-"""What to be careful about, by what is so. The accuracies that a warning names are
-measured means.
+"""What to be careful about, by what is so. The accuracies in a warning are measured
+means.
 """
 
 MIRRORED = {"rises": "falls", "falls": "rises", "above": "below", "below": "above"}
@@ -91,102 +88,113 @@ rises within one step.
 """
 
 
-def thresholds(e: Estimates) -> list[Row]:
+def thresholds(e: Estimates) -> list[TableRow]:
     """One row per cell of a family."""
     rows, along = [], e.family.along
     for cell, found, c in zip(e.family.cells, e.found, e.curves, strict=True):
-        after = _after(found, c)
-        below, above = {
-            1: (cell.N[-1], None),
-            -1: (None, cell.N[0]),
-            0: tuple(cell.N[after - 1 :][:2]),
-        }[found.side]
         critical = np.nan if found.side else np.exp(found.log_x)
-        low, high = (
-            np.exp([found.lo, found.hi])
-            if found.n_seeds >= MIN_SEEDS and not found.side
-            else (np.nan, np.nan)
-        )
-        low, high = (
-            0.0 if found.is_open[0] else low,
-            np.inf if found.is_open[1] else high,
-        )
-        row = [
-            e.asked,
-            METHOD,
-            along,
-            critical,
-            critical if along == "N" else None,
-            low,
-            high,
-            CENSORED[found.side],
-            cell.n_seeds,
-        ]
-        row += [
-            len(c.x),
-            "; ".join(_warnings(e, cell, found, c)),
-            below,
-            above,
-            True,
-            _copied(cell),
-        ]
-        rows.append(cell.at | cell.names | dict(zip(THRESHOLDS, row, strict=True)))
+        low, high = _interval(found)
+        below, above = _levels_around(cell, found, c)
+        row = {
+            "theta": e.given_theta,
+            "method": METHOD,
+            "axis": along,
+            "critical": critical,
+            "N_star": critical if along == "N" else None,
+            "lo": low,
+            "hi": high,
+            "censored": CENSORED[found.side],
+            "n_seeds": cell.n_seeds,
+            "n_levels": len(c.x),
+            "warning": "; ".join(_warnings(e, cell, found, c)),
+            "N_below": below,
+            "N_above": above,
+            "record": True,
+            "copy_of": _copied(cell),
+        }
+        rows.append(cell.at | cell.names | row)
     return rows
 
 
-def _after(found: Crossing, c: Curve) -> int:
-    """The number of the first level beyond a crossing."""
-    return int(np.searchsorted(c.x, found.log_x).clip(1, max(len(c.x) - 1, 1)))
+def _interval(found: Crossing) -> tuple[float, float]:
+    """The ends of the interval of a critical value."""
+    low, high = np.nan, np.nan
+    if found.side == 0 and found.n_seeds >= MIN_SEEDS:
+        low, high = np.exp([found.lo, found.hi])
+    open_below, open_above = found.is_open
+    if open_below:
+        low = 0.0
+    if open_above:
+        high = np.inf
+    return low, high
+
+
+def _levels_around(
+    cell: Cell, found: Crossing, c: Curve
+) -> tuple[AxisValue, AxisValue]:
+    """The levels between which the curve crosses; None where there is none."""
+    if found.side == 1:
+        return cell.N[-1], None
+    if found.side == -1:
+        return None, cell.N[0]
+    below, above = cell.N[_around(found, c)]
+    return below, above
+
+
+def _around(found: Crossing, c: Curve) -> slice:
+    """The numbers of the levels around a crossing."""
+    after = int(np.searchsorted(c.x, found.log_x).clip(1, max(len(c.x) - 1, 1)))
+    return slice(after - 1, after + 1)
 
 
 def _copied(cell: Cell) -> str | None:
+    """The values of the original of a copy, where they differ from its own."""
     if cell.copy_of is None:
         return None
-    return ", ".join(
-        f"{axis} = {value}"
-        for axis, value in cell.copy_of.items()
-        if value is not cell.at[axis] and value != cell.at[axis]
-    )
+    differ = []
+    for axis, value in cell.copy_of.items():
+        if value is not cell.at[axis] and value != cell.at[axis]:
+            differ.append(f"{axis} = {value}")
+    return ", ".join(differ)
 
 
 def _warnings(e: Estimates, cell: Cell, found: Crossing, c: Curve) -> Iterator[str]:
     """What to be careful about in a cell."""
-    along, after, shape = e.family.along, _after(found, c), _shape(e.theta, found, c)
+    shape = _shape(e.theta, found, c)
     drop = (np.maximum.accumulate(c.mean) - c.mean).max()
+    open_below, open_above = found.is_open
     holds = {
         shape: shape != "",
         "not monotone": drop > 0.1 and shape not in ("falls", "falls again"),
         "at the end": cell.told,
         "few seeds": cell.n_seeds < MIN_SEEDS,
-        "not surely below": found.is_open[0],
-        "not surely above": found.is_open[1],
-    }
-    measured = {
-        name: (
-            f"accuracy {e.family.mirrored(c.mean[i]):.2g} at {along} ="
-            f" {_level(np.exp(c.x[i]))}"
-        )
-        for name, i in (("first", 0), ("top", int(c.mean.argmax())), ("last", -1))
+        "not surely below": open_below,
+        "not surely above": open_above,
     }
     facts = {
-        "along": along,
-        "factor": np.exp(np.ptp(c.x[after - 1 :][:2])),
+        "along": e.family.along,
+        "factor": np.exp(np.ptp(c.x[_around(found, c)])),
         "drop": drop,
         "told": cell.told,
         "n_seeds": cell.n_seeds,
+        "first": _measured(e, c, 0),
+        "top": _measured(e, c, int(c.mean.argmax())),
+        "last": _measured(e, c, -1),
     }
-    for text in (WARNINGS[name] for name, is_so in holds.items() if is_so):
-        words = (
-            re.sub("rises|falls|above|below", lambda word: MIRRORED[word[0]], text)
-            if e.family.falls
-            else text
-        )
-        yield words.format(**facts, **measured)
+    for name, is_so in holds.items():
+        if is_so:
+            text = WARNINGS[name]
+            if e.family.falls:
+                text = re.sub("|".join(MIRRORED), lambda word: MIRRORED[word[0]], text)
+            yield text.format(**facts)
 
 
-def _level(value: float) -> str:
-    """A level of an axis, whole where it is near a whole number."""
-    return f"{value:{'.0f' if abs(value - round(value)) < 1e-6 * value else '.4g'}}"
+def _measured(e: Estimates, c: Curve, i: int) -> str:
+    """The mean accuracy at the level of this number."""
+    level = np.exp(c.x[i])
+    is_whole = abs(level - round(level)) < 1e-6 * level
+    text = f"{level:.0f}" if is_whole else f"{level:.4g}"
+    return f"accuracy {e.family.mirrored(c.mean[i]):.2g} at {e.family.along} = {text}"
 
 
 def _shape(theta: float, found: Crossing, c: Curve) -> str:
@@ -196,14 +204,10 @@ def _shape(theta: float, found: Crossing, c: Curve) -> str:
     if found.side == -1:
         return "above"
     if found.side == 0:
-        gap = np.ptp(c.x[_after(found, c) - 1 :][:2])
-        return (
-            "one step"
-            if found.step > STEP * gap
-            else "coarse"
-            if np.exp(gap) > COARSE
-            else ""
-        )
+        gap = np.ptp(c.x[_around(found, c)])
+        if found.step > STEP * gap:
+            return "one step"
+        return "coarse" if np.exp(gap) > COARSE else ""
     first, top, last = c.mean[0], c.mean.max(), c.mean[-1]
     if first >= theta:
         return "falls"
@@ -212,141 +216,141 @@ def _shape(theta: float, found: Crossing, c: Curve) -> str:
     if last - first < 0.02:
         return "flat"
     slopes = np.diff(c.logits) / np.diff(c.x)
-    return (
-        "plateau"
-        if c.reach(theta) > np.log(FAR) and slopes[-1] < FLAT * slopes.max()
-        else "still rises"
-    )
+    if c.reach(theta) > np.log(FAR) and slopes[-1] < FLAT * slopes.max():
+        return "plateau"
+    return "still rises"
 
 
-def exponents(e: Estimates, regime: str = "") -> list[Row]:
+def exponents(e: Estimates, regime: str = "") -> list[TableRow]:
     """The exponents of a family, or of its cells in a regime."""
-    rows, n_seeds = [], e.n_seeds
     shape, found = e.shape_deviation(e.law.weights), e.exponents
+    rows = []
     for j, axis in enumerate(e.family.law):
-        row = [
-            axis,
-            found[0, j],
-            *interval(found[:, j], n_seeds, shape[j]),
-            METHOD,
-            e.asked,
-            e.family.name,
-            e.law.n_distinct,
-            n_seeds,
-        ]
-        row += [
-            _unknown(e, axis),
-            True,
-            regime,
-            e.rejected,
-            e.family.what or e.family.along,
-        ]
-        rows.append(dict(zip(EXPONENTS, row, strict=True)))
+        low, high = interval(found[:, j], e.n_seeds, shape[j])
+        row = {
+            "axis": axis,
+            "exponent": found[0, j],
+            "lo": low,
+            "hi": high,
+            "method": METHOD,
+            "theta": e.given_theta,
+            "part": e.family.name,
+            "n_cells": e.law.n_distinct,
+            "n_seeds": e.n_seeds,
+            "warning": _unknown(e, axis),
+            "record": True,
+            "regime": regime,
+            "rejected": e.rejected,
+            "along": e.family.what or e.family.along,
+        }
+        rows.append(row)
     return rows
 
 
 def _unknown(e: Estimates, axis: str) -> str:
-    """Why the cells do not determine an exponent, or how sure it is; empty if nothing
-    is to say.
+    """Why the cells do not determine an exponent, or how sure it is; empty if there is
+    nothing to say.
     """
-    have = "have a mean above 0" if e.family.what else "cross theta"
     facts = {
         "inside": len(e.cells),
         "cells": len(e.family.cells),
-        "have": have,
+        "have": "have a mean above 0" if e.family.what else "cross theta",
         "axis": axis,
         "n_seeds": e.n_seeds,
     }
     holds = {
         "no cell": not e.cells,
-        "one value": len({cell.at[axis] for cell in e.cells}) < 2,
-        "together": bool(np.isnan(e.law.weights[e.family.law.index(axis)]).any()),
+        "one value": len(values_of(e.cells, axis)) < 2,
+        "together": np.isnan(e.law.weights[e.family.law.index(axis)]).any(),
         "few seeds": e.n_seeds < MIN_SEEDS,
         "unchecked": e.law.n_distinct <= e.law.rank,
     }
-    return next(
-        (WARNINGS[name].format(**facts) for name, is_so in holds.items() if is_so), ""
-    )
+    for name, is_so in holds.items():
+        if is_so:
+            return WARNINGS[name].format(**facts)
+    return ""
 
 
-def diagnose(e: Estimates, exponents: Sequence[Row]) -> list[Row]:
+def diagnose(
+    e: Estimates, exponents: Sequence[TableRow], regime: str = ""
+) -> list[TableRow]:
     """All about one family at one theta, warnings last, from its rows of the exponents
     table.
     """
+    common = {"part": e.family.name, "theta": e.given_theta, "regime": regime}
     rows = []
     if e.family.law and e.misfit:
+        subject = f"ln {e.family.critical}"
         text = (
-            f"rms distance of ln {e.family.critical} from the law; noise alone would"
-            f" make it {e.misfit.noise:.2g}"
+            f"rms distance of {subject} from the law; noise alone would make it"
+            f" {e.misfit.noise:.2g}"
         )
-        rows.append(
-            {
-                "diagnostic": "residual",
-                "subject": f"ln {e.family.critical}",
-                "value": e.misfit.rms,
-                "text": text,
-            }
-        )
-    rows += [
-        {"diagnostic": "warning", "subject": "", "text": text}
-        for text in _of_law(e, exponents)
-    ]
-    return [{"part": e.family.name, "theta": e.asked} | row for row in rows]
+        row = diagnostic("residual", text, subject) | {"value": e.misfit.rms}
+        rows.append(row | common)
+    for text in _on_law(e, exponents):
+        rows.append(diagnostic("warning", text) | common)
+    return rows
 
 
-def _of_law(e: Estimates, exponents: Sequence[Row]) -> Iterator[str]:
+def diagnostic(kind: str, text: str, subject: str = "") -> TableRow:
+    """A row of the diagnostics, on no part or regime."""
+    row = {"diagnostic": kind, "text": text, "subject": subject}
+    return row | {"part": "", "regime": ""}
+
+
+def _on_law(e: Estimates, exponents: Sequence[TableRow]) -> Iterator[str]:
     """What to be careful about in a law."""
-    if out := int((~e.inside).sum()):
-        below, above = int((e.side == 1).sum()), int((e.side == -1).sum())
-        beyond = (
-            f"are {'below' if e.family.falls else 'above'} it from the smallest"
-            f" {e.family.along} on"
-        )
-        never, unsure = (
-            ("have mean 0", "rest on one seed")
-            if e.family.what
-            else ("never reach theta", "cross theta, but not surely")
-        )
-        counts = {never: below, beyond: above, unsure: out - below - above}
-        why = ", ".join(f"{n} {text}" for text, n in counts.items() if n)
-        yield WARNINGS["not in the law"].format(out=out, cells=len(e.inside), why=why)
+    if not e.inside.all():
+        yield _not_in_law(e)
     if e.rejected and e.misfit:
         yield WARNINGS["no power law"].format(
             critical=e.family.critical, rms=e.misfit.rms
         )
-    for text in dict.fromkeys(row["warning"] for row in exponents if row["warning"]):
-        yield (
-            f"{', '.join(row['axis'] for row in exponents if row['warning'] == text)}:"
-            f" {text}"
-        )
+    axes: dict[str, list[str]] = {}
+    for row in exponents:
+        axes.setdefault(row["warning"], []).append(row["axis"])
+    for text, names in axes.items():
+        if text:
+            yield f"{', '.join(names)}: {text}"
+
+
+def _not_in_law(e: Estimates) -> str:
+    """How many cells are not in the law, and why."""
+    out = int((~e.inside).sum())
+    below, above = int((e.side == 1).sum()), int((e.side == -1).sum())
+    side = "below" if e.family.falls else "above"
+    never, unsure = "never reach theta", "cross theta, but not surely"
+    if e.family.what:
+        never, unsure = "have mean 0", "rest on one seed"
+    reasons = {
+        never: below,
+        f"are {side} it from the smallest {e.family.along} on": above,
+        unsure: out - below - above,
+    }
+    why = ", ".join(f"{n} {text}" for text, n in reasons.items() if n)
+    return WARNINGS["not in the law"].format(out=out, cells=len(e.inside), why=why)
 
 
 def frames(
     axes: Sequence[str],
-    thresholds: list[Row],
-    exponents: list[Row],
-    diagnostics: list[Row],
+    thresholds: list[TableRow],
+    exponents: list[TableRow],
+    diagnostics: list[TableRow],
 ) -> tuple[Table, Table, Table]:
     """The rows of a fit as three tables of pandas, with the columns that users rely
     on.
     """
     import pandas as pd
 
-    levels = ("N_below", "N_above")
-    whole = all(
-        isinstance(row[name], (int, np.integer, type(None)))
-        for row in thresholds
-        for name in levels
+    levels = ["N_below", "N_above"]
+    first = pd.DataFrame(thresholds, columns=pd.Index([*axes, *THRESHOLDS]))
+    whole = (int, np.integer, type(None))
+    is_whole = all(
+        isinstance(row[name], whole) for row in thresholds for name in levels
     )
-    types = {
-        "copy_of": "string",
-        "N_star": "float64",
-        "record": "bool",
-    } | dict.fromkeys(levels, "Int64" if whole else "Float64")
-    return (
-        pd.DataFrame(thresholds, columns=pd.Index([*axes, *THRESHOLDS])).astype(types),
-        pd.DataFrame(exponents, columns=pd.Index(EXPONENTS)).astype(
-            {"record": bool, "rejected": bool}
-        ),
-        pd.DataFrame(diagnostics, columns=pd.Index(DIAGNOSTICS)),
-    )
+    types = {"copy_of": "string", "N_star": "float64", "record": "bool"}
+    types |= dict.fromkeys(levels, "Int64" if is_whole else "Float64")
+    second = pd.DataFrame(exponents, columns=pd.Index(EXPONENTS))
+    third = pd.DataFrame(diagnostics, columns=pd.Index(DIAGNOSTICS))
+    flags = {"record": bool, "rejected": bool}
+    return first.astype(types), second.astype(flags), third

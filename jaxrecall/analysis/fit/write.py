@@ -10,24 +10,39 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from string import Template
+from typing import Any
 
-from ...errors import FitError, UsageError
+from ...errors import FitError, UsageError, plural
 from ...model.point import FIELDS
 from ...model.values import is_missing
 from ...sweep.files import atomic_write, holds_results
 from ...sweep.store.table import KEY, comment
-from .runs import Table, Value, plain_table
+from .axes import AxisValue
+from .runs import Table, plain_table, without
 
 LETTERS = (
     "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi pi rho"
     " sigma tau phi chi psi omega"
 )
-ESCAPES = {ord(sign): rf"\{sign}" for sign in "&%$#_{}"} | {
-    ord("\\"): r"\textbackslash{}",
-    ord("~"): r"\~{}",
-    ord("^"): r"\^{}",
-}
-ESCAPES |= {ord(sign): f"${sign}$" for sign in "<>"}
+ESCAPES = {ord(sign): rf"\{sign}" for sign in "&%$#_{}"}
+ESCAPES |= {ord("<"): "$<$", ord(">"): "$>$"}
+ESCAPES |= {ord("\\"): r"\textbackslash{}", ord("~"): r"\~{}", ord("^"): r"\^{}"}
+
+TABLE = Template(r"""% needs \usepackage{booktabs}
+\begin{table}
+  \centering
+  \caption{$caption}
+  \label{$label}
+  \begin{tabular}{$columns}
+    \toprule
+    $head
+    \midrule
+    $body
+    \bottomrule
+  \end{tabular}
+\end{table}
+""")
 
 NO_AXES = ("method", "axis", "critical", "outcome")
 """Columns of a search's thresholds that stand before theta and are no axes."""
@@ -46,63 +61,53 @@ NOTES = {
 
 def summary(found: Iterable[Table]) -> Iterator[str]:
     """For each theta how many cells cross, the exponents with their intervals, and
-    every warning.
+    every warning; without thresholds, the laws of a mean.
     """
-    thresholds, exponents, diagnostics = found
-    for theta in dict.fromkeys(thresholds["theta"]) or [None]:
-        if theta is not None:
-            yield (
-                f"theta = {theta:g}:"
-                f" {_crossings(thresholds[thresholds['theta'] == theta])}"
-            )
-        said = (
-            diagnostics if theta is None else diagnostics[diagnostics["theta"] == theta]
-        )
-        for row in (
-            exponents if theta is None else exponents[exponents["theta"] == theta]
-        ).itertuples():
-            what = row.along if theta is None else f"{row.along}*"
-            if row.exponent != row.exponent:
-                yield (
-                    f"  {_law(row)}: the cells do not determine how {what} depends on"
-                    f" {row.axis}"
-                )
-            else:
-                ends = (
-                    f"  95 % interval {_two(row.lo)} to {_two(row.hi)}"
-                    if row.lo == row.lo
-                    else ""
-                )
-                yield (
-                    f"  {_law(row)}: {what} ~"
-                    f" {row.axis}^{_two(row.exponent)}{ends}{'  (law rejected)' if row.rejected else ''}"  # noqa: E501
-                )
-        yield from (
-            f"  warning, {_law(row)}: {row.text}"
-            for row in said[said["diagnostic"] == "warning"].itertuples()
-        )
+    thresholds, exponents, diagnostics = tables = tuple(found)
+    if thresholds.empty:
+        yield from _laws(exponents, diagnostics, "")
+        return
+    for theta in thresholds["theta"].unique():
+        mine, laws, said = (table[table["theta"] == theta] for table in tables)
+        yield f"theta = {theta:g}: {_crossings(mine)}"
+        yield from _laws(laws, said, "*")
+
+
+def _laws(exponents: Table, diagnostics: Table, mark: str) -> Iterator[str]:
+    """A line for each exponent of what is marked so, as N*, and for each warning."""
+    for row in exponents.itertuples():
+        yield f"  {_law(row)}: {_exponent_line(row, row.along + mark)}"
+    for row in diagnostics[diagnostics["diagnostic"] == "warning"].itertuples():
+        yield f"  warning, {_law(row)}: {row.text}"
+
+
+def _exponent_line(row: Any, what: str) -> str:
+    if is_missing(row.exponent):
+        return f"the cells do not determine how {what} depends on {row.axis}"
+    line = f"{what} ~ {row.axis}^{_two(row.exponent)}"
+    if not is_missing(row.lo):
+        line += f"  95 % interval {_two(row.lo)} to {_two(row.hi)}"
+    if row.rejected:
+        line += "  (law rejected)"
+    return line
 
 
 def _crossings(thresholds: Table) -> str:
     """How many of the cells cross, count in the law, are censored or are copies."""
-    n, n_copies = len(thresholds), int(thresholds["copy_of"].notna().sum())
-    cells = f"{n} cell{'s' * (n > 1)}" + (
-        f", of which {n_copies} repeat the counts of another" if n_copies else ""
-    )
-    counts, unsure = (
-        thresholds["censored"].value_counts(),
-        int(thresholds["warning"].str.contains("crossing not sure").sum()),
-    )
-    cross = f"{counts.get('no', 0)} cross" + (
-        f", {unsure} of them not surely enough for the law" if unsure else ""
-    )
-    return (
-        f"{cells}:"
-        f" {'; '.join([cross, *(f'{counts[side]} censored {side}' for side in ('left', 'right') if side in counts)])}"  # noqa: E501
-    )
+    cells = plural(len(thresholds), "cell")
+    if n_copies := thresholds["copy_of"].notna().sum():
+        cells += f", of which {n_copies} repeat the counts of another"
+    counts = thresholds["censored"].value_counts()
+    parts = [f"{counts.get('no', 0)} cross"]
+    if unsure := thresholds["warning"].str.contains("crossing not sure").sum():
+        parts[0] += f", {unsure} of them not surely enough for the law"
+    for side in ("left", "right"):
+        if side in counts:
+            parts.append(f"{counts[side]} censored {side}")
+    return f"{cells}: {'; '.join(parts)}"
 
 
-def _law(row: Value) -> str:
+def _law(row: Any) -> str:
     return f"{row.part}, {row.regime}" if row.regime else row.part
 
 
@@ -125,17 +130,19 @@ def default_folder(
         )
     path = tables[0]
     folder = path if holds_results(path) else beside(path, "-fit")
-    folder = folder if of == "accuracy" else folder / of
-    return folder if along is None else folder / f"along-{along}"
+    if of != "accuracy":
+        folder /= of
+    if along is not None:
+        folder /= f"along-{along}"
+    return folder
 
 
 def beside(path: Path, ending: str) -> Path:
-    """The path of a file beside another one, or what it links to, with its name and
-    this ending.
+    """The path of a file beside another one, or beside what that links to, with its
+    name and this ending.
     """
-    place = Path(
-        os.path.realpath(path)
-    )  # unlike resolve, it takes links that lead to themselves
+    # unlike Path.resolve, this takes links that lead to themselves
+    place = Path(os.path.realpath(path))
     return place.parent / f"{place.stem}{ending}"
 
 
@@ -143,11 +150,8 @@ def check_folder(out: Path) -> None:
     """Raises UsageError for a folder that cannot be written, before anything is fitted;
     makes nothing.
     """
-    nearest = next(
-        path
-        for path in (out, *Path(os.path.realpath(out)).parents)
-        if os.path.exists(path)
-    )
+    places = (out, *Path(os.path.realpath(out)).parents)
+    nearest = next(filter(os.path.exists, places))
     if not os.path.isdir(nearest) or not os.access(nearest, os.W_OK):
         raise UsageError(
             f"{out}: cannot be written ({nearest} is not a folder, or not writable);"
@@ -168,30 +172,25 @@ def write(
     `with_latex` writes the thresholds and the exponents as LaTeX too; a table without
     rows has no such file.
     """
-    tables, about = (
-        dict(zip(("thresholds", "exponents", "diagnostics"), found, strict=True)),
-        rows or {},
-    )
-    files = {
-        f"{name}.parquet": (_parquet(table, about), len(table))
-        for name, table in tables.items()
-    }
-    for name in ("thresholds", "exponents") if with_latex else ():
-        if n := len(tables[name]):
-            files[f"{name}.tex"] = (
-                f"% {comment(about)}\n{latex(tables[name])}".encode(),
-                n,
-            )
+    about = rows or {}
+    tables = dict(zip(("thresholds", "exponents", "diagnostics"), found, strict=True))
+    files = {}
+    for name, table in tables.items():
+        files[out / f"{name}.parquet"] = _parquet(table, about)
+    for name in ("thresholds", "exponents"):
+        if with_latex and len(tables[name]):
+            text = f"% {comment(about)}\n{latex(tables[name])}"
+            files[out / f"{name}.tex"] = text.encode()
     try:
         out.mkdir(parents=True, exist_ok=True)
-        for name, (content, _) in files.items():
-            atomic_write(out / name, content)
+        for path, content in files.items():
+            atomic_write(path, content)
     except OSError as error:
         raise FitError(
             f"{out}: cannot be written ({error.strerror or error}); choose another"
             " --out"
         ) from error
-    return {out / name: n for name, (_, n) in files.items()}
+    return {path: len(tables[path.stem]) for path in files}
 
 
 def _parquet(table: Table, rows: Mapping[str, object]) -> bytes:
@@ -233,7 +232,8 @@ def latex(table: Table, *, caption: str | None = None, label: str | None = None)
         >>> found = jaxrecall.fit.fit(jaxrecall.load("results/quickstart"), [0.5])
         >>> print(jaxrecall.latex(found.exponents))
     """
-    table = plain_table("table", table) if hasattr(table, "reset_index") else table
+    if hasattr(table, "reset_index"):
+        table = plain_table("table", table)
     names = [*getattr(table, "columns", ())]
     if not {"theta", "lo", "hi"} <= {*names} or not {"critical", "exponent"} & {*names}:
         got = ", ".join(map(str, names)) or type(table).__name__
@@ -243,97 +243,110 @@ def latex(table: Table, *, caption: str | None = None, label: str | None = None)
         )
     if not len(table):
         raise UsageError("table: no rows; allowed: at least one row")
-    is_law, rows = "exponent" in names, table.to_dict("records")
-    settings = (
-        ["along", "part", "theta"]
-        if is_law
-        else [name for name in names[: names.index("theta") + 1] if name not in NO_AXES]
+    is_law = "exponent" in names
+    columns = _law_columns(table) if is_law else _threshold_columns(table)
+    rows = map(" & ".join, (columns, *zip(*columns.values(), strict=True)))
+    head, *body = map(r"{} \\".format, rows)
+    return TABLE.substitute(
+        caption=caption or _caption(table, columns),
+        label=label or ("tab:exponents" if is_law else "tab:thresholds"),
+        columns="l" * len(columns),
+        head=head,
+        body="\n    ".join(body),
     )
-    shown = [name for name in settings if table[name].nunique(dropna=False) > 1] + (
-        ["regime"] if is_law and table["regime"].any() else []
-    )
-    columns = {symbol(name): [*map(_setting, table[name])] for name in shown}
-    what = symbol(str(rows[0]["along" if is_law else "axis"]), "^*")
-    if is_law:
-        columns |= {
-            "axis": [*map(symbol, table["axis"])],
-            "exponent": [*map(_exponent, rows)],
-            "cells": [*map(str, table["n_cells"])],
-        }
+
+
+def _law_columns(table: Table) -> dict[str, list[str]]:
+    columns = _settings(table, ("along", "part", "theta"))
+    if table["regime"].any():
+        columns["regime"] = list(map(_setting, table["regime"]))
+    columns["axis"] = list(map(symbol, table["axis"]))
+    columns["exponent"] = list(map(_exponent, table.to_dict("records")))
+    columns["cells"] = list(map(str, table["n_cells"]))
+    return columns
+
+
+def _threshold_columns(table: Table) -> dict[str, list[str]]:
+    names = list(table)
+    before = names[: names.index("theta") + 1]
+    columns = _settings(table, without(before, NO_AXES))
+    what = symbol(str(table["axis"].iloc[0]), "^*")
+    columns[what] = list(map(_critical, table.to_dict("records")))
+    return columns
+
+
+def _settings(table: Table, names: Iterable[str]) -> dict[str, list[str]]:
+    """The columns of settings that have more than one value."""
+    columns = {}
+    for name in names:
+        if table[name].nunique(dropna=False) > 1:
+            columns[symbol(name)] = list(map(_setting, table[name]))
+    return columns
+
+
+def _caption(table: Table, columns: Mapping[str, list[str]]) -> str:
+    """What crosses theta, or obeys the law, and what the marks mean."""
+    is_law = "exponent" in columns
+    along, theta = table["along" if is_law else "axis"].iloc[0], table["theta"].iloc[0]
+    if is_law and is_missing(theta):  # a law of --law
+        told = f"the mean of {escaped(along)}"
     else:
-        columns[what] = [*map(_critical, rows)]
-    theta = "theta" if symbol("theta") in columns else rows[0]["theta"]
-    of = f"{what}, where {escaped(table.attrs.get('of') or 'accuracy')} crosses {theta}"
-    of = (
-        f"the mean of {escaped(rows[0]['along'])}"
-        if is_law and is_missing(rows[0]["theta"])
-        else of
-    )  # a law of --law
-    intervals = "; in brackets 95\\,\\% intervals" if table["lo"].notna().any() else ""
-    notes = [
-        note
-        for mark, note in NOTES.items()
-        if any(f"{{{mark}}}" in cell for cell in columns.get("exponent", ()))
-    ]
-    told = " ".join([f"{'Exponents of ' * is_law}{of}{intervals}.", *notes])
-    head = [
-        "% needs \\usepackage{booktabs}",
-        r"\begin{table}",
-        r"  \centering",
-        f"  \\caption{{{caption or told}}}",
-    ]
-    head += [
-        f"  \\label{{{label or ('tab:exponents' if is_law else 'tab:thresholds')}}}",
-        f"  \\begin{{tabular}}{{{'l' * len(columns)}}}",
-    ]
-    lines = [
-        f"    {' & '.join(row)} \\\\"
-        for row in (columns, *zip(*columns.values(), strict=True))
-    ]
-    body = [r"    \toprule", lines[0], r"    \midrule", *lines[1:], r"    \bottomrule"]
-    return "\n".join([*head, *body, r"  \end{tabular}", r"\end{table}", ""])
+        if symbol("theta") in columns:
+            theta = "theta"
+        of = escaped(table.attrs.get("of") or "accuracy")
+        told = f"{symbol(str(along), '^*')}, where {of} crosses {theta}"
+    if is_law:
+        told = f"Exponents of {told}"
+    if table["lo"].notna().any():
+        told += "; in brackets 95\\,\\% intervals"
+    told += "."
+    exponents = " ".join(columns.get("exponent", ()))
+    for mark, note in NOTES.items():
+        if f"{{{mark}}}" in exponents:
+            told += f" {note}"
+    return told
 
 
-def _critical(row: Mapping[str, Value]) -> str:
+def _critical(row: Mapping[str, AxisValue]) -> str:
     """A value with its interval, a bound where accuracy does not cross, or how a search
     ended.
     """
-    if not is_missing(value := row["critical"]):
-        return _with_interval(row, value, number)
-    if (side := row.get("censored")) in ("right", "left"):
-        return (
-            f"$>$ {_setting(row['N_below'])}"
-            if side == "right"
-            else f"$<$ {_setting(row['N_above'])}"
-        )
+    if not is_missing(row["critical"]):
+        return _with_interval(row, row["critical"], number)
+    side = row.get("censored")
+    if side == "right":
+        return f"$>$ {_setting(row['N_below'])}"
+    if side == "left":
+        return f"$<$ {_setting(row['N_above'])}"
     return escaped(str(row.get("outcome", "--")).replace("_", " "))
 
 
-def _exponent(row: Mapping[str, Value]) -> str:
-    if is_missing(value := row["exponent"]):
+def _exponent(row: Mapping[str, AxisValue]) -> str:
+    if is_missing(row["exponent"]):
         return "--"
-    mark = (
-        r"\dag"
-        if row["rejected"]
-        else r"\ddag"
-        if "nothing checks the law" in str(row.get("warning"))
-        else ""
-    )
-    text = _with_interval(
-        row, value, lambda end: re.sub("^-.*", r"$\g<0>$", f"{round(end, 2) + 0.0:.2f}")
-    )
-    return text + rf"\textsuperscript{{{mark}}}" * bool(mark)
+    text = _with_interval(row, row["exponent"], _signed)
+    if row["rejected"]:
+        return rf"{text}\textsuperscript{{\dag}}"
+    if "nothing checks the law" in str(row.get("warning")):
+        return rf"{text}\textsuperscript{{\ddag}}"
+    return text
+
+
+def _signed(value: float) -> str:
+    """Two decimals, with LaTeX's minus."""
+    return re.sub("^-.*", r"$\g<0>$", _two(value))
 
 
 def _with_interval(
-    row: Mapping[str, Value], value: float, form: Callable[[float], str]
+    row: Mapping[str, AxisValue], value: float, form: Callable[[float], str]
 ) -> str:
-    ends = [
-        "$\\infty$" if math.isinf(end) else form(end)
-        for end in (row["lo"], row["hi"])
-        if not is_missing(end)
-    ]
-    return f"{form(value)} [{', '.join(ends)}]" if ends else form(value)
+    ends = []
+    for end in (row["lo"], row["hi"]):
+        if not is_missing(end):
+            ends.append("$\\infty$" if math.isinf(end) else form(end))
+    if not ends:
+        return form(value)
+    return f"{form(value)} [{', '.join(ends)}]"
 
 
 def number(value: float) -> str:
@@ -341,36 +354,33 @@ def number(value: float) -> str:
     digits, _, power = f"{value:.2e}".partition("e")
     if value and not -4 < int(power) < 7:
         return rf"${digits} \times 10^{{{int(power)}}}$"
-    text = f"{float(f'{value:.2e}'):,.{max(0, 2 - int(power)) if value else 0}f}"
-    return text.replace(",", r"\,") if value >= 1e4 else text.replace(",", "")
+    n_decimals = max(0, 2 - int(power)) if value else 0
+    text = f"{float(f'{value:.2e}'):,.{n_decimals}f}"
+    return text.replace(",", r"\," if value >= 1e4 else "")
 
 
-def _setting(value: Value) -> str:
+def _setting(value: AxisValue) -> str:
     """The value of an axis as it was given."""
     if is_missing(value):
         return "--"
-    return escaped(
-        str(value).lower()
-        if str(value) in ("True", "False")
-        else str(value).removesuffix(".0")
-    )
+    text = str(value)
+    if text in ("True", "False"):
+        text = text.lower()
+    return escaped(text.removesuffix(".0"))
 
 
 def symbol(name: str, mark: str = "") -> str:
     """The symbol of an axis, or its name."""
-    short = (FIELDS[name].metadata["symbol"] if name in FIELDS else "") or name
-    short = (
-        rf"\{short}"
-        if short in LETTERS.split()
-        else r"\gamma_2"
-        if short == "gamma2"
-        else short
-    )
-    return (
-        f"${short}{mark}$"
-        if len(short) == 1 or short[0] == "\\"
-        else escaped(name) + (f"${mark}$" if mark else "")
-    )
+    short = name
+    if name in FIELDS:
+        short = FIELDS[name].metadata["symbol"] or name
+    if short in LETTERS.split():
+        short = rf"\{short}"
+    elif short == "gamma2":
+        short = r"\gamma_2"
+    if len(short) == 1 or short[0] == "\\":
+        return f"${short}{mark}$"
+    return escaped(name) + (f"${mark}$" if mark else "")
 
 
 def escaped(text: str) -> str:

@@ -1,0 +1,294 @@
+"""The axes of a table of runs: what runs were requested for, not what was measured.
+
+A table of a sweep lists the axes of its grid in `attrs["axes"]`. In a table without
+that, as one of an older version or of another origin, they are every field of the point
+that varies, and every column from elsewhere whose values seeds share.
+
+In a table of our own simulator V, d, L and m are always axes, and the step of a row is
+one if several are fitted. A column that merely follows others is no axis: where kappa
+was given, gamma = kappa L^2 V / eta varies with V and L, and gamma2 with it unless it
+was given too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...model.columns import COLUMNS
+from ...model.point import (
+    EXTRAS,
+    FIELDS,
+    RECIPE_STEPS,
+    SAME_AS,
+    STARTS,
+    TRAINING,
+    to_12_digits,
+    unusual,
+)
+from .runs import (
+    COUNTS,
+    Table,
+    common,
+    groups,
+    is_numeric,
+    is_own,
+    seed_columns,
+    without,
+)
+
+AxisValue = Any  # a number, text, true or false; nan where there is none
+
+LAW = ("V", "d", "L", "m")
+"""Axes of our simulator that get an exponent; any other axis is a
+factor: each of its values has a constant of its own in the law.
+"""
+
+FOLDER = r'path="(?:[^"]*/)?([^"/]*)"'
+"""The path in the text of a law of embeddings."""
+
+RATES = ("kappa", "gamma", "gamma2")
+"""Rates in the order in which they are taken as given if each could be computed from
+the others.
+"""
+
+
+def as_given(frame: Table) -> Table:
+    """A copy of the table with its columns as a grid gives them, which is how axes are
+    told apart.
+
+    `pool` is 0 for no pool and `batch` for all samples, as m is 0 for no MLP. `gamma2`
+    is null where it is gamma, if that leaves it fewer values. A law with parameters
+    goes by its bare name, as they have columns of their own, and a file of embeddings
+    by its name without its folder, as a sweep may go on after it was moved. Rows of the
+    recipe alone, which have no optimiser, have what all others have, so that steps may
+    be an axis from 3 on. Where accuracies were not counted, each counts as a share of
+    one answer. Floats of 16 bits, which pandas cannot group by, become longer.
+    """
+    from pandas.api.types import infer_dtype
+
+    frame = frame.copy()
+    halves = frame.columns[frame.dtypes == np.float16]
+    if len(halves):
+        frame = frame.astype(dict.fromkeys(halves, float))
+    if is_own(frame):
+        accuracy = frame.attrs["accuracy"]
+        if without(COUNTS, frame):
+            frame.attrs["of"] = accuracy
+            if accuracy in frame:
+                frame = frame.assign(n_correct=frame[accuracy], n_test=1)
+        return frame
+    for name, other in SAME_AS.items():
+        if {name, other} <= {*frame} and frame[name].equals(frame[other]):
+            del frame[name]
+    for name in common(("embedding", "embedding_out"), frame):
+        if infer_dtype(frame[name], skipna=True) in ("string", "categorical"):
+            frame[name] = frame[name].str.replace(FOLDER, r'path="\1"', regex=True)
+    _drop_parameters(frame)
+    _fill_training(frame)
+    for name in common(("pool", "batch"), frame):
+        if is_numeric(frame[name]):
+            frame[name] = frame[name].fillna(0).astype(np.int64)
+    _drop_equal_gamma2(frame)
+    return frame
+
+
+def _drop_parameters(frame: Table) -> None:
+    """Laws go by their bare names, if these and the parameters' columns say as much."""
+    for name in common(FIELDS, frame):
+        parameters = _parameters(frame, [name])
+        if not parameters:
+            continue
+        texts = frame[name].unique()
+        if all(isinstance(text, str) for text in texts):
+            bare = frame[name].str.partition("(")[0]
+            told = groups(frame.assign(**{name: bare}), [name, *parameters])
+            if told.ngroups == len(texts):
+                frame[name] = bare
+
+
+def _fill_training(frame: Table) -> None:
+    """Runs of the recipe alone have the settings of training that all others share."""
+    if not {"steps", "start"} <= {*frame}:
+        return
+    alone = (frame["steps"] == RECIPE_STEPS) & (frame["start"] == STARTS[0])
+    for name in common(TRAINING, frame):
+        values = frame[name].dropna().unique()
+        if len(values) == 1 and frame[name].isna().equals(alone):
+            frame[name] = values[0]
+
+
+def _drop_equal_gamma2(frame: Table) -> None:
+    """No value for a gamma2 that is gamma, if that leaves it fewer values."""
+    if not {"gamma", "gamma2"} <= {*frame.select_dtypes("number")}:
+        return
+    gamma2 = frame["gamma2"]
+    is_gamma = rounded(gamma2 / frame["gamma"]).fillna(1) == 1
+    own = gamma2.mask(is_gamma)
+    n_values = rounded(gamma2).nunique(dropna=False)
+    if own.notna().any() and own.nunique(dropna=False) < n_values:
+        frame["gamma2"] = own
+
+
+def fixed(frame: Table) -> dict[str, AxisValue]:
+    """The settings that all rows share and that are not at their defaults, of our own
+    simulator.
+    """
+    if is_own(frame):
+        return {}
+    frame = as_given(frame)
+    settings = {}
+    for name in common((*FIELDS, *_parameters(frame, FIELDS)), frame):
+        if frame[name].nunique(dropna=False) == 1:
+            settings[name] = frame[name].tolist()[0]
+    return unusual(settings)
+
+
+def _parameters(frame: Table, fields: Iterable[str]) -> list[str]:
+    """Columns of the parameters of the laws in some fields, such as embedding.rho."""
+    found = []
+    for name in map(str, frame):
+        field, dot, _ = name.partition(".")
+        if dot and field in fields:
+            found.append(name)
+    return found
+
+
+def rounded(column: Table) -> Table:
+    """A column of floats to 12 digits, so that values of an axis that differ by
+    rounding alone are one.
+    """
+    values = column.dropna().unique()
+    return column.map({value: float(to_12_digits(value)) for value in values})
+
+
+def find_axes(frame: Table, along: str = "N") -> tuple[list[str], list[str]]:
+    """The axes of a table, and the fields that vary but follow others.
+
+    Args:
+        frame: one row per run and step, as `as_given` gives it. Columns of floats are
+            rounded in place.
+        along: the axis along which accuracy crosses theta, which is none of the axes of
+            a cell.
+    """
+    listed = frame.attrs.get("axes")
+    known = [*(listed or ()), *frame.attrs.get("kept", ())]
+    known = without(common(known, frame), [along])
+    sizes = without(common(dict.fromkeys((*LAW, "N", *known)), frame), [along])
+    following = []
+    for name in (*known, *without(sizes, known)):
+        if _follows(frame, name, along, known if name in known else sizes):
+            following.append(name)
+    first = [] if is_own(frame) else without(LAW, (along, *following))
+    if isinstance(listed, list):
+        fields = []
+        for axis in (*known, "step"):
+            fields += common([axis, *_parameters(frame, [axis])], frame)
+        fields = without(dict.fromkeys(fields), following)
+        axes, followers = _distinguishing(frame, first, fields, [], along, known)
+        cell_rows = [*axes, along, *seed_columns(frame)]
+        if is_own(frame) or not frame.duplicated(cell_rows).any():
+            return axes, followers
+        # the table has rows of other grids, or columns that were added to it
+    fields = common((*FIELDS, "step", *_parameters(frame, FIELDS)), frame)
+    left_out = {*LAW, along, *following, "root_seed", "n_test", *RATES}
+    fields = without(fields, left_out) + common(RATES, frame)
+    fields.sort(key=lambda name: frame[name].nunique(dropna=False))
+    foreign = without(_foreign(frame), (*fields, along))
+    return _distinguishing(frame, first, fields, foreign, along)
+
+
+def _follows(frame: Table, name: str, along: str, among: Sequence[str]) -> bool:
+    """Whether a column varies with `along` alone: N = 8 V would make a cell along V of
+    each level.
+    """
+    if frame[name].nunique() < 2:
+        return False
+    others = without(among, [name])
+    n_levels = groups(frame, [*others, name])[along].nunique().max()
+    n_values = groups(frame, [*others, along])[name].nunique().max()
+    return n_levels == n_values == 1
+
+
+def _distinguishing(
+    frame: Table,
+    axes: Sequence[str],
+    fields: Sequence[str],
+    foreign: Sequence[str],
+    along: str,
+    known: Sequence[str] = (),
+) -> tuple[list[str], list[str]]:
+    """`axes` and each further column that tells more runs apart, and the fields that
+    vary but do not.
+
+    A column that a grid lists tells cells apart whose levels of `along` differ, too. A
+    field of text stays an axis even where its values follow from sizes: a law of the
+    sizes would mix them.
+    """
+    listed = frame.attrs.get("axes") or ()
+    names = without(fields, (*axes, along))
+    axes, followers = list(axes), []
+    for name in (*names, *foreign):
+        if frame[name].dtype.kind == "f":
+            frame[name] = rounded(frame[name])  # kappa is computed back from gamma
+        if frame[name].nunique(dropna=False) < 2:
+            continue
+        alike = axes if name in known else [*axes, along]
+        by_value = groups(frame, [*alike, name])
+        is_shared = name in names or by_value["seed"].nunique().min() > 1
+        is_text_of_grid = name in listed and frame[name].dtype.kind == "O"
+        tells_apart = by_value.ngroups > groups(frame, alike).ngroups
+        if is_shared and (tells_apart or is_text_of_grid):
+            axes.append(name)
+        elif name in names:
+            followers.append(name)
+    return axes, followers
+
+
+def without_switches(frame: Table) -> tuple[Table, list[str]]:
+    """The table without switches that change no count, and one row of those alike in
+    all else.
+    """
+    from pandas.api.types import is_hashable
+
+    switches = common(EXTRAS, frame)
+    names = {"seed", "n_correct", "code_version", "precision"}
+    names |= {*FIELDS, *_foreign(frame)} - {*switches}
+    same = []
+    for name in common(names, frame):
+        if frame[name].dtype.kind != "O" or frame[name].map(is_hashable).all():
+            same.append(name)
+    again = frame.duplicated(same) & ~frame.duplicated([*same, *switches])
+    remarks = []
+    if again.any():
+        remarks.append(
+            f"{again.sum()} runs differ from others in {', '.join(switches)} alone and"
+            " were left out"
+        )
+    return frame[~again].drop(columns=switches), remarks
+
+
+def unknown_settings(frame: Table, point: Sequence[str]) -> list[str]:
+    """Columns from elsewhere that seeds of a point share, so that they might be
+    settings.
+
+    There are none in a table that lists its axes.
+    """
+    if is_own(frame) or isinstance(frame.attrs.get("axes"), list):
+        return []
+    names = without(_foreign(frame), point)
+    if not names:
+        return []
+    points = groups(frame, point)
+    if points["seed"].nunique().max() < 2:
+        return []
+    n_values = points[names].nunique(dropna=False).max()
+    return [name for name in names if frame[name].notna().any() and n_values[name] == 1]
+
+
+def _foreign(frame: Table) -> list[str]:
+    """Columns of plain values that are not ours."""
+    foreign = without(frame, COLUMNS)
+    return [name for name in foreign if all(map(np.isscalar, frame[name]))]
