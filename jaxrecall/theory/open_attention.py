@@ -10,7 +10,7 @@ from functools import cache, partial
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import expit, ndtr, ndtri
+from scipy.special import comb, expit, ndtr, ndtri
 
 from .distributions import normal_levels
 from .locked import distinct_tokens, locked_accuracy
@@ -122,19 +122,14 @@ def score_distribution(
     of_noise = bias * (c + 1) * c / (1 + 3 * c + c * c) + gradient * c / (1 + c)
     of_common = (snr * model.V * model.L / N) ** 2 * model.common_length / d
     exposure = (of_noise + model.trigger_in_value * of_common) * model.trigger_length
+    scores = ScoreDistribution(snr, variation=bias * variation(c, model.V))
     if model.moments.random_length:
-        return ScoreDistribution(
-            snr,
-            exposure=math.sqrt(exposure + 2 * snr**2 / d),
-            variation=bias * variation(c, model.V),
-            scale=math.sqrt(2 / d),
-        )
+        exposure += 2 * snr**2 / d
+        return scores._replace(exposure=math.sqrt(exposure), scale=math.sqrt(2 / d))
     variance = c * (1 + 3 * c + c * c)
     of_length = variance / 2 + c * (1 + c)
-    return ScoreDistribution(
-        snr,
+    return scores._replace(
         exposure=math.sqrt(exposure),
-        variation=bias * variation(c, model.V),
         skewness=-12 * (1 + c) / d * of_length / variance**1.5 * bias**1.5,
         kurtosis=-24 / d * (of_length / variance * bias) ** 2,
     )
@@ -152,10 +147,8 @@ def variation(c: float, V: int) -> float:
 
 def narayana(n: int, c: float) -> float:
     """The Narayana polynomial of degree n - 1 at c."""
-    terms = [
-        math.comb(n, k) * math.comb(n, k - 1) * c ** (k - 1) for k in range(1, n + 1)
-    ]
-    return sum(terms) / n
+    k = np.arange(1, n + 1)
+    return float(comb(n, k) * comb(n, k - 1) @ c ** (k - 1)) / n
 
 
 class SeedScores(NamedTuple):
@@ -172,8 +165,6 @@ def rivalry(score: float, scores: ScoreDistribution, model: Model) -> Attention:
     `score` is the trigger's, in nats. The sum of the rivals is that of a random energy
     model: the largest term, or the mean.
     """
-    if scores.snr == 0 or score == 0:  # attention is uniform
-        return partly(np.zeros(SEEDS))
     seeds = seed_scores(score, scores)
     typical = score / scores.snr
     if model.L > 2 and typical * typical < 2 * math.log(model.L - 1):
@@ -190,9 +181,8 @@ def seed_scores(score: float, scores: ScoreDistribution) -> SeedScores:
     """
     plastic = 1.324717957244746
     places = np.arange(SEEDS)
-    first = (places + 0.5) * (1 / SEEDS) % 1
-    second = (places + 0.5) * (1 / plastic) % 1
-    third = (places + 0.5) * (1 / plastic**2) % 1
+    steps = 1 / SEEDS, 1 / plastic, 1 / plastic**2
+    first, second, third = np.outer(steps, places + 0.5) % 1
     fourth = places * 2**0.5 % 1 * (1 - 1e-9) + 5e-10
     size = np.exp(scores.variation**2 - scores.variation * ndtri(third))
     snr = scores.snr * size
@@ -243,17 +233,9 @@ def partly(p: np.ndarray, stray: float = 0.0) -> Attention:
     return Attention(p, p, Reading(stray=stray))
 
 
-class TokenScores(NamedTuple):
-    """Scores after step 2, in nats, over tables of embeddings."""
-
-    mean: np.ndarray  # (V,) of the tokens
-    deviation: np.ndarray  # (V,)
-    trigger: float  # mean
-    trigger_deviation: float
-
-
-def token_scores(model: Model, N: float) -> TokenScores:
-    """Scores by the frequency of tokens; docs/theory.md, section 4.3.
+def token_scores(model: Model, N: float) -> tuple[np.ndarray, np.ndarray, float, float]:
+    """Scores after step 2 in nats, mean and standard deviation over tables: those of
+    tokens, (V,) each, and those of the trigger; docs/theory.md, section 4.3.
 
     Where tokens are not equally frequent, labels pull the mean embedding into w however
     many samples there are, and frequent tokens win attention. The noise of counts is
@@ -289,27 +271,23 @@ def token_scores(model: Model, N: float) -> TokenScores:
     variance += through * (q**2 + 2 * q / d + of_trigger)
     exposure = (weights @ weights + 2 * signal**2) / d + through * of_trigger
     nats = model.kappa * L**2 * V
-    return TokenScores(
-        mean=nats * (weights + k**2 * mean_b / d),
-        deviation=nats * np.sqrt(variance),
-        trigger=nats * signal,
-        trigger_deviation=nats * np.sqrt(exposure),
-    )
+    mean = weights + k**2 * mean_b / d
+    deviation, trigger_deviation = np.sqrt(variance), np.sqrt(exposure)
+    return nats * mean, nats * deviation, nats * signal, nats * trigger_deviation
 
 
 def locked_by_frequency(model: Model, N: float) -> float:
     """Part of the test tokens that get more than half of the attention, mean over
     tables and sequences that are drawn.
     """
-    scores = token_scores(model, N)
+    mean, deviation, trigger, exposure = token_scores(model, N)
     p, q = model.token_shares
     rng = np.random.default_rng(0)
     locked = 0.0
     for _ in range(DRAWN):
-        score = scores.mean + scores.deviation * rng.standard_normal(model.V)
+        score = mean + deviation * rng.standard_normal(model.V)
         tokens = rng.choice(model.V, DRAWN, p=p)
-        trigger = scores.trigger + scores.trigger_deviation * rng.standard_normal()
-        own = trigger + score[tokens]
+        own = trigger + exposure * rng.standard_normal() + score[tokens]
         counts = rng.multinomial(model.L - 1, q, DRAWN)
         ahead = np.minimum(score - own[:, None], 100)
         rivals = (counts * np.exp(ahead)).sum(axis=1)

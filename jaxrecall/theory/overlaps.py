@@ -74,12 +74,8 @@ class ValueLengths(NamedTuple):
 def value_lengths(model: Model, reading: Reading) -> ValueLengths:
     noise = reading.rival**2 * math.exp(reading.spread**2)
     trigger = model.trigger_in_value * model.trigger_length
-    of_rows = model.common_length * (1 + reading.rival) ** 2
-    return ValueLengths(
-        trigger=trigger,
-        shared=trigger + of_rows + noise / model.V,
-        noise=noise / max(model.L - 1, 1),
-    )
+    shared = trigger + model.common_length * (1 + reading.rival) ** 2 + noise / model.V
+    return ValueLengths(trigger, shared, noise / max(model.L - 1, 1))
 
 
 def key_overlaps(model: Model, reading: Reading = LOCKED) -> KeyOverlaps:
@@ -102,11 +98,8 @@ def attention_overlaps(model: Model, reading: Reading) -> KeyOverlaps:
     B = q.trigger_length * lengths.shared
     X = np.sqrt(A * B) * q.cosine * moments.overlap + A * reading.rival / model.V
     noise = np.sqrt(A * lengths.noise) * q.noise_cosine * moments.overlap
-    return KeyOverlaps(
-        own=A + X + noise,
-        shared=B + X,
-        spread=moments.overlap * (A + B + 2 * X + lengths.noise) / d,
-    )
+    spread = moments.overlap * (A + B + 2 * X + lengths.noise) / d
+    return KeyOverlaps(A + X + noise, B + X, spread)
 
 
 class FeatureMeans(NamedTuple):
