@@ -193,7 +193,8 @@ def seed_scores(score: float, scores: ScoreDistribution) -> SeedScores:
 def many_rivals(seeds: SeedScores, snr: float, model: Model) -> Attention:
     """Attention where all noise tokens contribute to the rivals' sum."""
     L, sigma = model.L, seeds.sigma
-    # log of the sum over the trigger's weight: what the informative token must reach
+    # log of the rivals' sum over the trigger's weight: the score that the informative
+    # token needs
     behind = math.log(L - 1) + sigma**2 / 2 - sigma * seeds.exposed
     locked = ndtr(-behind / sigma)
     rival = np.exp(behind - sigma * ndtri(seeds.rank))
@@ -210,7 +211,7 @@ def many_rivals(seeds: SeedScores, snr: float, model: Model) -> Attention:
         uneven=(on_token**2).mean(axis=1) / mean**2 - 1,
         aligned=(1 - mean) * sigma * snr,
         rival=rival,
-        spread=sigma,
+        spread=sigma,  # type: ignore[arg-type]
         stray=stray,
     )
     return Attention(locked, np.ones(SEEDS), reading)

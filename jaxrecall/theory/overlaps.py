@@ -112,7 +112,7 @@ class FeatureMeans(NamedTuple):
     finite: np.ndarray  # spread of a finite number of neurons, times that number
     third: np.ndarray  # the same for the third moment, times the number squared
     trace: np.ndarray  # mean of act(u_v) E[act''(u_w)]
-    F: np.ndarray  # (9, NODES), one for each of ORDERS
+    F: list[np.ndarray]  # one for each of ORDERS
 
 
 ORDERS = ((1, 0), (0, 1), (2, 0), (1, 1), (0, 2), (3, 0), (2, 1), (1, 2), (0, 3))
@@ -187,7 +187,8 @@ def layer_means(inputs: NeuronInputs, m: int, activation: str) -> FeatureMeans:
         along, across = np.repeat(g, 24)[None], np.tile(g, 24)[None]
         limit = neuron_means(inputs, along, across, weight, activation)
         means = limit + (means - limit) * (NEURONS / m) ** 0.5
-    return FeatureMeans(*means[:5], means[5:])
+    own, shared, finite, third, trace, *F = means
+    return FeatureMeans(own, shared, finite, third, trace, F)
 
 
 def neuron_means(

@@ -130,7 +130,7 @@ def _loss(
 ) -> Array:
     """The plain loss, as a function of what moves."""
     theta = held | moved
-    embeddings = Embeddings(*map(theta.get, EMBEDDINGS))
+    embeddings = Embeddings(*(theta[name] for name in EMBEDDINGS))
     recall = model.Recall(
         theta["V_mat"], theta["W_KQ"], embeddings, activation, trigger_in_value
     )

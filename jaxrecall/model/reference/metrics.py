@@ -44,13 +44,8 @@ def measure(
         >>> simulate(point, seed=0)["accuracy"]
     """
     expect_both(realization, point)
-    expect(
-        "learned",
-        learned,
-        (ThreeStep, Descended),
-        "what jaxrecall.three_step returns, or one of what descend returns",
-        PointError,
-    )
+    allowed = "what jaxrecall.three_step returns, or one of what descend returns"
+    expect("learned", learned, (ThreeStep, Descended), allowed, PointError)
     traced = in_jax(realization, learned)
     xp, r = (jnp, realization) if traced else (np, realization.astype(np.float64))
     # attention is exactly on one token alone

@@ -207,17 +207,17 @@ def _drawn(
         train = jax.tree.map(lambda *parts: arrays.xp.stack(parts), train, *later)
     test = sampler.test()
     return Realization(
-        *embeddings,
-        perm,
-        train.tokens,
-        train.positions,
-        train.labels,
-        test.tokens,
-        test.positions,
-        test.labels,
-        train.pool,
-        train.rows,
-        _further_items(point, streams),
+        **vars(embeddings),
+        perm=perm,
+        train_tokens=train.tokens,
+        train_positions=train.positions,
+        train_labels=train.labels,
+        test_tokens=test.tokens,
+        test_positions=test.positions,
+        test_labels=test.labels,
+        pool=train.pool,
+        train_rows=train.rows,
+        train_items=_further_items(point, streams),  # type: ignore[arg-type]
     )
 
 
@@ -439,8 +439,7 @@ _permutation = partial(jax.jit, static_argnames="V_pad")(task.permutation)
 
 def _embeddings(
     arrays: OnHost, streams: Numbers, parameters: dict[str, Any], point: Point
-) -> tuple[DrawnArray | None, ...]:
-    """Z_in, Z_out, z_trig, z_eos and W_in."""
+) -> Embeddings:
     V, d, m = point.V, point.d, point.m
     laws = point.embedding_laws
     given = {}
@@ -451,15 +450,15 @@ def _embeddings(
                 " allowed in compiled functions: other laws"
             )
         given = task.on_host(laws, streams, V, d)
-    # each of its numbers is made by itself; a sum over a row may be rounded by the
-    # row's width
+    # other laws sum over rows, which may be rounded by the width of a padded row
     if set(laws) != {Gaussian()}:
-        made = _of_laws(streams, given, parameters, laws, V=V, d=d, m=m)
-        return tuple(vars(made).values())
+        return _of_laws(streams, given, parameters, laws, V=V, d=d, m=m)
     pad = (arrays.size(V), arrays.size(d), arrays.size(m) if m else 0)
     made = jax.tree.map(arrays.xp.asarray, _gaussian(streams, V, d, m, pad=pad))
     W_in = made.W_in[:m, :d] if m else None
-    return made.Z_in[:V, :d], made.Z_out[:V, :d], made.z_trig[:d], made.z_eos[:d], W_in
+    return Embeddings(
+        made.Z_in[:V, :d], made.Z_out[:V, :d], made.z_trig[:d], made.z_eos[:d], W_in
+    )
 
 
 @partial(jax.jit, static_argnames="pad")
