@@ -53,7 +53,7 @@ class Descended(NamedTuple):
 def descend(realization: Realization, point: Point) -> list[Descended]:
     """What the point's optimizer makes of the model, at each of its recorded steps.
 
-    It starts from V_mat = 0 and W_KQ = 0, or from `three_step`: V_mat = V2 and
+    The start is V_mat = 0 and W_KQ = 0, or that of `three_step`: V_mat = V2 and
     W_KQ = w z_eos^T / |z_eos|^2. A step is
 
         theta <- theta + rate update(grad_theta loss)

@@ -207,7 +207,7 @@ def _drawn(
         train = jax.tree.map(lambda *parts: arrays.xp.stack(parts), train, *later)
     test = sampler.test()
     return Realization(
-        **vars(embeddings),
+        **embeddings,
         perm=perm,
         train_tokens=train.tokens,
         train_positions=train.positions,
@@ -439,7 +439,8 @@ _permutation = partial(jax.jit, static_argnames="V_pad")(task.permutation)
 
 def _embeddings(
     arrays: OnHost, streams: Numbers, parameters: dict[str, Any], point: Point
-) -> Embeddings:
+) -> dict[str, Any]:
+    """The frozen parameters by name."""
     V, d, m = point.V, point.d, point.m
     laws = point.embedding_laws
     given = {}
@@ -452,13 +453,16 @@ def _embeddings(
         given = task.on_host(laws, streams, V, d)
     # other laws sum over rows, which may be rounded by the width of a padded row
     if set(laws) != {Gaussian()}:
-        return _of_laws(streams, given, parameters, laws, V=V, d=d, m=m)
+        return vars(_of_laws(streams, given, parameters, laws, V=V, d=d, m=m))
     pad = (arrays.size(V), arrays.size(d), arrays.size(m) if m else 0)
     made = jax.tree.map(arrays.xp.asarray, _gaussian(streams, V, d, m, pad=pad))
-    W_in = made.W_in[:m, :d] if m else None
-    return Embeddings(
-        made.Z_in[:V, :d], made.Z_out[:V, :d], made.z_trig[:d], made.z_eos[:d], W_in
-    )
+    return {
+        "Z_in": made.Z_in[:V, :d],
+        "Z_out": made.Z_out[:V, :d],
+        "z_trig": made.z_trig[:d],
+        "z_eos": made.z_eos[:d],
+        "W_in": made.W_in[:m, :d] if m else None,
+    }
 
 
 @partial(jax.jit, static_argnames="pad")
