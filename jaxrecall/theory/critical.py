@@ -16,8 +16,8 @@ from scipy.special import logit
 from ..errors import TheoryError, shown
 from .locked import locked_accuracy
 from .model import Model, check_N, check_theta
-from .noise import score_noise
-from .open_attention import accuracy, has_score_noise, locked_fraction
+from .noise import has_score_noise, score_noise
+from .open_attention import accuracy, locked_fraction
 
 RANGES = {
     "N": (1, 2**50),
@@ -29,14 +29,12 @@ RANGES = {
 """Smallest and largest size that `critical` looks at."""
 
 FALLING = ("V", "L")
-"""Sizes with which accuracy falls."""
+"""Axes along which accuracy falls."""
 
 
 def critical_N(model: Model, theta: float = 0.5) -> float:
-    """Smallest N (samples) at which `accuracy` reaches theta; docs/theory.md, section
-    5.1.
-
-    theta is a fraction. It is inf if accuracy never does.
+    """Smallest N (samples) at which `accuracy` reaches theta (fraction), or inf if it
+    never does; docs/theory.md, section 5.1.
 
     Derived, with no fitted constant. Its error against simulations is in the same
     section. Raises TheoryError.
@@ -49,16 +47,16 @@ def critical_N(model: Model, theta: float = 0.5) -> float:
     largest = math.log(RANGES["N"][1])
     if excess(largest) < 0:
         return math.inf
-    return math.exp(brentq(excess, 0, largest, xtol=1e-3)) if excess(0) < 0 else 1.0  # type: ignore[arg-type]
+    if excess(0) >= 0:
+        return 1.0
+    return math.exp(brentq(excess, 0, largest, xtol=1e-3))  # type: ignore[arg-type]
 
 
 def critical(
     model: Model, axis: str, theta: float = 0.5, N: float | None = None
 ) -> float:
-    """The size along `axis` at which `accuracy` crosses theta; docs/theory.md, section
-    5.2.
-
-    All else is equal.
+    """The size along `axis` at which `accuracy` crosses theta, all else equal;
+    docs/theory.md, section 5.2.
 
     Args:
         model: its own size along the axis does not matter. With axis m, an activation
@@ -93,21 +91,24 @@ def critical(
 def _crossing(excess: Callable[[int], float], axis: str) -> float:
     """The size along an axis at which `excess` crosses 0, by bisection."""
     low, high = RANGES[axis]
-    ends = excess(low), excess(high)
-    if (ends[0] < 0) == (ends[1] < 0):
-        enough = ends[0] >= 0
-        if axis in FALLING:
-            return math.inf if enough else 0.0
-        return float(low) if enough else math.inf
+    at_low, at_high = excess(low), excess(high)
+    if (at_low < 0) == (at_high < 0):
+        return _without_crossing(axis, enough=at_low >= 0)
     while high - low > 1 and high / low > 1.02:
         middle = min(max(round(math.sqrt(low * high)), low + 1), high - 1)
-        at = excess(middle)
-        low, high, ends = (
-            (middle, high, (at, ends[1]))
-            if (at < 0) == (ends[0] < 0)
-            else (low, middle, (ends[0], at))
-        )
-    return low * (high / low) ** (ends[0] / (ends[0] - ends[1]))
+        at_middle = excess(middle)
+        if (at_middle < 0) == (at_low < 0):
+            low, at_low = middle, at_middle
+        else:
+            high, at_high = middle, at_middle
+    return low * (high / low) ** (at_low / (at_low - at_high))
+
+
+def _without_crossing(axis: str, enough: bool) -> float:
+    """What `critical` returns where every size is enough, or none."""
+    if axis in FALLING:
+        return math.inf if enough else 0.0
+    return float(RANGES[axis][0]) if enough else math.inf
 
 
 def _excess(model: Model, axis: str, theta: float, N: float, size: int) -> float:
@@ -117,7 +118,7 @@ def _excess(model: Model, axis: str, theta: float, N: float, size: int) -> float
     except TheoryError:
         if axis != "d":
             raise
-        reached = 0.0  # so small a width that the formula does not cover it
+        reached = 0.0  # the formula does not cover so small a width
     return float(logit(np.clip(reached, 1e-12, 1 - 1e-12)) - logit(theta))
 
 
@@ -125,7 +126,7 @@ def limiting_noise(model: Model, N: float, locks: float = 0.9) -> str:
     """What limits accuracy with N samples; docs/theory.md, section 5.3.
 
     Args:
-        model: a point, for instance at its critical m.
+        model: for instance at its critical m.
         N: samples.
         locks: attention fails where fewer tokens (fraction) than this get more than
             half of the attention.
@@ -147,4 +148,4 @@ def limiting_noise(model: Model, N: float, locks: float = 0.9) -> str:
         without["width"] = locked_accuracy(model.replace(m=2**30), N)
     if model.moments.overlap:
         without["overlaps"] = locked_accuracy(model.replace(d=2**30), N)
-    return max(without, key=lambda name: without[name])
+    return max(without, key=without.__getitem__)

@@ -54,43 +54,45 @@ class Model:
 
     def __post_init__(self) -> None:
         for name, low in (("V", 2), ("d", 2), ("L", 1), ("m", 0)):
-            number = as_number(getattr(self, name), int)
+            value = getattr(self, name)
+            number = as_number(value, int)
             if number is None or number < low:
                 raise TheoryError(
-                    f"{name}: got {getattr(self, name)!r}; allowed: whole numbers from"
-                    f" {low}"
+                    f"{name}: got {value!r}; allowed: whole numbers from {low}"
                 )
-            object.__setattr__(self, name, number)
+            self._set(name, number)
         for name in ("trigger_in_value", "fresh_batches"):
-            if getattr(self, name) not in (True, False):
-                raise TheoryError(
-                    f"{name}: got {getattr(self, name)!r}; allowed: True, False"
-                )
-            object.__setattr__(self, name, bool(getattr(self, name)))
+            value = getattr(self, name)
+            if value not in (True, False):
+                raise TheoryError(f"{name}: got {value!r}; allowed: True, False")
+            self._set(name, bool(value))
         if not 0 <= as_float(self.kappa) < math.inf:
             raise TheoryError(
                 f"kappa: got {shown(self.kappa)}; allowed: finite numbers from 0"
             )
-        object.__setattr__(self, "kappa", float(self.kappa))
+        self._set("kappa", float(self.kappa))
         for name, family in LAWS_OF_MODEL.items():
-            given = getattr(self, name)
-            if name == "noise_tokens" and not given:
-                continue
+            if name == "noise_tokens" and not self.noise_tokens:
+                continue  # that of the informative tokens
             try:
-                object.__setattr__(self, name, find_law(family, given))
+                law = find_law(family, getattr(self, name))
             except PointError as error:
                 raise TheoryError(str(error)) from None
+            self._set(name, law)
         if self.noise_tokens == self.tokens:
-            object.__setattr__(self, "noise_tokens", None)
+            self._set("noise_tokens", None)
         for problem in self.embedding.problems(self.V, self.d):
             raise TheoryError(str(problem))
         if not self.m:
-            object.__setattr__(self, "activation", NoActivation())
+            self._set("activation", NoActivation())
         elif self.activation == "none":
             raise TheoryError(
                 f"activation: got 'none' with m={self.m}; allowed:"
                 f" {', '.join(activations())}"
             )
+
+    def _set(self, name: str, value: object) -> None:
+        object.__setattr__(self, name, value)
 
     @classmethod
     def from_point(cls, point: Point, *, any_training: bool = False) -> Model:
@@ -105,10 +107,8 @@ class Model:
     def from_fields(
         cls, values: Mapping[str, Any], *, any_training: bool = False
     ) -> Model:
-        """The model of a row or a cell of a table.
-
-        It has fields of a point and other axes by name, None or NaN where one has no
-        value.
+        """The model of a row or a cell of a table, by the names of fields of a point
+        and of other axes; None or NaN where one has no value.
 
         Args:
             values: at least V, d and L. A `step` says which step of a run that trains
@@ -120,42 +120,8 @@ class Model:
             TheoryError: a field that the formulas do not know is off its default, or a
                 column is no field at all.
         """
-        for name, value in values.items():
-            if np.ndim(value):
-                raise TheoryError(f"{name}: got {shown(value)}; allowed: one value")
-        given = {name: value for name, value in values.items() if not is_missing(value)}
-        step = given.get("step", given.get("steps"))
-        if step == RECIPE_STEPS and given.get("start", STARTS[0]) == STARTS[0]:
-            given = {
-                name: value for name, value in given.items() if name not in TRAINING
-            }
-        elif step is not None:
-            given["steps"] = step
-        for name, of in SAME_AS.items():
-            if given.get(name) == given.get(of, FIELDS[of].default):
-                given.pop(name, None)
-        axes = {
-            name: value
-            for name, value in given.items()
-            if name in FIELDS or name not in COLUMNS
-        }
-        known = {
-            *FIELDS_OF_MODEL,
-            *IRRELEVANT,
-            *(
-                name
-                for name in axes
-                if any_training and name.partition(".")[0] in TRAINING
-            ),
-        }
-        for name in unknown_names(axes, known):
-            allowed = (
-                f"{FIELDS[name].default!r}" if name in FIELDS else "no such column"
-            )
-            allowed = f"that of {SAME_AS[name]}" if name in SAME_AS else allowed
-            raise TheoryError(
-                f"{name}: got {plain(given[name])!r}; covered by theory: {allowed}"
-            )
+        given = _given(values)
+        _refuse_unknown(given, any_training)
         if missing := [name for name in ("V", "d", "L") if name not in given]:
             raise TheoryError(
                 f"{', '.join(missing)}: not given; theory needs V, d and L"
@@ -166,18 +132,16 @@ class Model:
             )
         for name in LAWS_OF_MODEL:
             if module := not_imported(given.get(name)):  # the table may be a stranger's
-                why = (
-                    f"whose module {module} is not imported for a table that names it;"
-                    " allowed: laws of modules that are imported"
+                raise TheoryError(
+                    f"{name}: got {shown(plain(given[name]))}, whose module {module} is"
+                    " not imported for a table that names it; allowed: laws of modules"
+                    " that are imported"
                 )
-                raise TheoryError(f"{name}: got {shown(plain(given[name]))}, {why}")
         return cls(**{name: given[name] for name in FIELDS_OF_MODEL if name in given})
 
     def replace(self, **changes: object) -> Model:
-        """A changed copy.
-
-        As for a `Point`, the activation that m = 0 removed is the default again with an
-        MLP.
+        """A changed copy; with an MLP, an activation of "none" becomes the default, as
+        for a `Point`.
         """
         if changes.get("m") and self.activation == "none":
             changes = {"activation": Model.activation, **changes}
@@ -185,28 +149,32 @@ class Model:
 
     @property
     def moments(self) -> Moments:
-        """What the embedding law says about its rows; raises TheoryError if it says
-        nothing.
+        """The moments that the embedding law declares; raises TheoryError if there are
+        none.
         """
         moments = self.embedding.moments
         if moments is None:
-            covered = (
-                f"laws that give moments: {_laws_where(lambda moments: True)},"
-                " equicorrelated"
-            )
             raise TheoryError(
-                f"embedding: got '{self.embedding}'; theory covers {covered}"
+                f"embedding: got '{self.embedding}'; theory covers laws that give"
+                f" moments: {_laws_where(lambda moments: True)}, equicorrelated"
             )
         return moments
 
     @property
     def token_shares(self) -> tuple[np.ndarray, np.ndarray]:
         """(V,) probabilities of informative and of noise tokens."""
-        p, q = (
-            shares(law, self.V)
-            for law in (self.tokens, self.noise_tokens or self.tokens)
-        )
-        return p, q
+        noise = self.noise_tokens or self.tokens
+        return shares(self.tokens, self.V), shares(noise, self.V)
+
+    @property
+    def equally_frequent(self) -> bool:
+        """Whether all tokens have the same probability."""
+        return not any(np.ptp(of_tokens) for of_tokens in self.token_shares)
+
+    @property
+    def c(self) -> float:
+        """V / d, or 0 if embeddings do not overlap."""
+        return self.V / self.d if self.moments.overlap else 0.0
 
     @property
     def common_length(self) -> float:
@@ -240,6 +208,46 @@ class Model:
             )
 
 
+def _given(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values that a row has, without those that the rest of it implies."""
+    given = {}
+    for name, value in values.items():
+        if np.ndim(value):
+            raise TheoryError(f"{name}: got {shown(value)}; allowed: one value")
+        if not is_missing(value):
+            given[name] = value
+    step = given.get("step", given.get("steps"))
+    if step == RECIPE_STEPS and given.get("start", STARTS[0]) == STARTS[0]:
+        given = {name: value for name, value in given.items() if name not in TRAINING}
+    elif step is not None:
+        given["steps"] = step
+    for name, other in SAME_AS.items():
+        if given.get(name) == given.get(other, FIELDS[other].default):
+            given.pop(name, None)
+    return given
+
+
+def _refuse_unknown(given: Mapping[str, Any], any_training: bool) -> None:
+    """Raises TheoryError for an axis that the formulas do not know."""
+    axes = {
+        name: given[name] for name in given if name in FIELDS or name not in COLUMNS
+    }
+    known = {*FIELDS_OF_MODEL, *IRRELEVANT}
+    if any_training:
+        known |= {name for name in axes if name.partition(".")[0] in TRAINING}
+    for name in unknown_names(axes, known):
+        covered = "no such column"
+        if name in SAME_AS:
+            covered = f"that of {SAME_AS[name]}"
+        elif name in FIELDS:
+            covered = repr(FIELDS[name].default)
+        raise TheoryError(
+            f"{name}: got {plain(given[name])!r}; covered by theory: {covered}"
+        )
+
+
+FIELDS_OF_MODEL = tuple(field.name for field in fields(Model))
+
 LAWS_OF_MODEL: dict[str, type[Law]] = {
     "embedding": EmbeddingLaw,
     "activation": Activation,
@@ -247,8 +255,6 @@ LAWS_OF_MODEL: dict[str, type[Law]] = {
     "noise_tokens": TokenLaw,
 }
 """Fields that have a law, and its family."""
-
-FIELDS_OF_MODEL = tuple(f.name for f in fields(Model))
 
 IRRELEVANT = {
     *EVALUATION,
@@ -272,21 +278,23 @@ MAX_N = 1e30
 def check_N(
     model: Model, N: float, infinite: bool = False, any_tokens: bool = False
 ) -> None:
-    """Raises TheoryError for what is no model, and for what is no number of samples.
+    """Raises TheoryError unless these are a model and a number of samples.
 
-    Infinitely many are one where a formula has that limit. Few formulas know of tokens
-    that are not equally frequent.
+    Infinitely many are allowed where a formula has that limit, and tokens that are not
+    equally frequent in the few formulas that cover them.
     """
     check_model(model, any_tokens)
-    if not (1 <= as_float(N) <= MAX_N or (infinite and as_float(N) == math.inf)):
-        raise TheoryError(
-            f"N: got {shown(N)}; allowed: from 1 to"
-            f" {MAX_N:g}{', and infinity' * infinite}"
-        )
+    number = as_float(N)
+    if 1 <= number <= MAX_N or (infinite and number == math.inf):
+        return
+    allowed = f"from 1 to {MAX_N:g}"
+    if infinite:
+        allowed += ", and infinity"
+    raise TheoryError(f"N: got {shown(N)}; allowed: {allowed}")
 
 
 def check_theta(model: Model, theta: float) -> None:
-    """Raises TheoryError for what is no model, and for what is no accuracy to reach."""
+    """Raises TheoryError unless these are a model and an accuracy to reach."""
     check_model(model)
     if not 0 < as_float(theta) < 1:
         raise TheoryError(
@@ -295,15 +303,15 @@ def check_theta(model: Model, theta: float) -> None:
 
 
 def check_model(model: object, any_tokens: bool = False) -> None:
-    """Raises TheoryError for what is no model, as a point is none, and for tokens that
-    are not equally frequent.
+    """Raises TheoryError unless this is a `Model` (a point is none) whose tokens are
+    equally frequent.
     """
     if not isinstance(model, Model):
         raise TheoryError(
             f"model: got {shown(model)}; allowed: a theory.Model, of a point that of"
             " Model.from_point(point)"
         )
-    if not any_tokens and any(np.ptp(shares) for shares in model.token_shares):
+    if not any_tokens and not model.equally_frequent:
         raise TheoryError(
             f"tokens: got {plain(model.tokens)!r} and {plain(model.noise_tokens)!r};"
             " covered, but by"
@@ -320,11 +328,12 @@ def as_float(value: object) -> float:
 
 
 def _laws_where(covered: Callable[[Moments], bool]) -> str:
-    moments = {
-        name: law().moments  # type: ignore
-        for name, law in LAWS["embedding"].items()
-        if not fields(law)
-    }
-    return ", ".join(
-        name for name, given in moments.items() if given is not None and covered(given)
-    )
+    """The shipped embedding laws without parameters whose moments are covered."""
+    names = []
+    for name, law in LAWS["embedding"].items():
+        if fields(law):  # type: ignore[arg-type]
+            continue
+        moments = law().moments  # type: ignore[attr-defined]
+        if moments is not None and covered(moments):
+            names.append(name)
+    return ", ".join(names)

@@ -2,8 +2,8 @@
 
 Ours, not the paper's.
 
-The letters are those of that section: c, lambda (here `rate`, N/V), k, t, R, M_1 to
-M_3, T and a.
+The letters are those of that section: c, lambda (here `rate`), k, t, rho (here `R`),
+M_1 to M_3, T and a.
 """
 
 from __future__ import annotations
@@ -20,9 +20,8 @@ from .model import Model, check_N
 
 
 class ScoreNoise(NamedTuple):
-    """Standard deviations over the vocabulary of z_in(v)^T w after step 2.
-
-    They are in units of the trigger's score z_trig^T w.
+    """Standard deviations over the vocabulary of z_in(v)^T w after step 2, in units of
+    the trigger's score z_trig^T w.
     """
 
     mean_bias: float
@@ -42,11 +41,7 @@ class ScoreNoise(NamedTuple):
 
 
 class Terms(NamedTuple):
-    """What the terms of the noise share.
-
-    `signal` is the trigger's score without noise, in the units of the counts'
-    variances.
-    """
+    """What the terms of the noise share."""
 
     c: float  # V / d, or 0 if embeddings do not overlap
     rate: float  # lambda = N / V: samples per label
@@ -61,6 +56,7 @@ class Terms(NamedTuple):
 
     @property
     def signal(self) -> float:
+        """The trigger's score without noise, in the units of the counts' variances."""
         return self.k * self.rate**2
 
 
@@ -76,19 +72,14 @@ def score_noise(model: Model, N: float) -> ScoreNoise:
             f"L: got {model.L}; allowed: from 2, a single token has no rival"
         )
     if not has_score_noise(model):
-        covered = "m = 0, or embeddings that overlap"
         raise TheoryError(
             f"m: got {model.m} with {model.embedding} embeddings and"
-            f" {model.activation}; covered: {covered}"
+            f" {model.activation}; covered: m = 0, or embeddings that overlap"
         )
     s = shared_terms(model, N)
-    terms = (
-        mean_bias(model, s),
-        gradient(model, s),
-        leakage(s) * model.trigger_length**0.5,
-        mlp(model, s),
-    )
     unit = (s.T + s.a * s.M1) * model.trigger_length
+    leaking = leakage(s) * model.trigger_length**0.5
+    terms = (mean_bias(model, s), gradient(model, s), leaking, mlp(model, s))
     return ScoreNoise(*(float(term / unit) for term in terms))
 
 
@@ -99,47 +90,50 @@ def has_score_noise(model: Model) -> bool:
     return not model.m or (model.moments.overlap and not model.moments.common)
 
 
-def overlap(model: Model) -> float:
-    """c: V / d, or 0 if embeddings do not overlap."""
-    return model.V / model.d if model.moments.overlap else 0.0
-
-
 def trigger(model: Model, N: float) -> tuple[float, float]:
     """T and a of w = T z_trig + a Sigma_c z_trig + noise, over a trigger's score
     without noise.
     """
-    t, again = (
-        int(model.trigger_in_value),
-        0 if model.fresh_batches else model.V / N * gains(model).itself,
-    )
-    return (
-        1 + t * model.trigger_length * again,
-        t * (1 + (model.L + 1) * again) * model.moments.overlap,
-    )
+    if not model.trigger_in_value:
+        return 1.0, 0.0
+    itself = 0.0 if model.fresh_batches else model.V / N * gains(model).itself
+    T = 1 + model.trigger_length * itself
+    a = (1 + (model.L + 1) * itself) * model.moments.overlap
+    return T, a
 
 
 def shared_terms(model: Model, N: float) -> Terms:
     """What the terms of the noise share."""
-    V, L, rate = model.V, model.L, N / model.V
-    c = overlap(model)
+    V, L, c = model.V, model.L, model.c
+    rate = N / V
     third = c + 3 * c * c + c**3
     if c and not model.moments.random_length:
         third = max(third - 2 * (1 + 6 * c + 4 * c * c) / model.d, 0.0)
-    M1, M2, M3 = c / V, (c + c * c) / V**2, third / V**3
-    return Terms(c, rate, 1 - 1 / L, (L - 1) * rate / V, M1, M2, M3, *trigger(model, N))
+    T, a = trigger(model, N)
+    return Terms(
+        c=c,
+        rate=rate,
+        k=1 - 1 / L,
+        R=(L - 1) * rate / V,
+        M1=c / V,
+        M2=(c + c * c) / V**2,
+        M3=third / V**3,
+        T=T,
+        a=a,
+    )
 
 
 def mean_bias(model: Model, s: Terms) -> float:
-    """Along Sigma_c times the mean embedding, which is in the mean value of every
+    """Noise along Sigma_c times the mean embedding, which is in the mean value of every
     sample.
     """
     V, L, gain = model.V, model.L, gains(model)
     itself = gain.itself * L * (L - 1) / s.rate
     if model.fresh_batches:
-        return np.hypot(itself * np.sqrt((1 + s.c) / V), gain.bend) * np.sqrt(
-            s.M3 * (1 / V + model.common_length)
-        )
-    return abs(itself + gain.bend) * np.sqrt(s.M3 * (1 / V + model.common_length))
+        pull = np.hypot(itself * np.sqrt((1 + s.c) / V), gain.bend)
+    else:
+        pull = abs(itself + gain.bend)
+    return pull * np.sqrt(s.M3 * (1 / V + model.common_length))
 
 
 def leakage(s: Terms) -> float:
@@ -148,28 +142,21 @@ def leakage(s: Terms) -> float:
 
 
 def gradient(model: Model, s: Terms) -> float:
-    """Counts of labels, and of the tokens that occur with them."""
-    L, k, rate, gain = model.L, s.k, s.rate, gains(model)
-    variance = k**2 * label_counts(model, s) + rate**3 * (L - 1) / L**2
-    both = (
-        fourth_moment(s.c) * model.V * s.R**3 / rate
-    )  # counts of labels times those of tokens
-    of_tokens = token_counts(model, s)
-    variance += gain.linear**2 * (
-        of_tokens * (1 if model.fresh_batches else 2) + s.c * of_tokens + both
-    )
+    """Noise of the counts of labels, and of the tokens that occur with them."""
+    V, d, L = model.V, model.d, model.L
+    k, rate = s.k, s.rate
+    of_labels = k**2 * label_counts(model, s) + rate**3 * (L - 1) / L**2
+    of_both = fourth_moment(s.c) * V * s.R**3 / rate
+    once = token_counts(model, s)
+    batches = 1 if model.fresh_batches else 2
+    of_tokens = once * batches + s.c * once + of_both
+    variance = of_labels + gains(model).linear ** 2 * of_tokens
     variance += through_the_mean(model, s)
-    variance += (
-        model.common_length
-        / model.d
-        * (1 + s.c)
-        * L**2
-        * rate
-        * (k**2 * rate**2 + model.V * s.R)
-    )
+    along_common = (1 + s.c) * L**2 * rate * (k**2 * rate**2 + V * s.R)
+    variance += model.common_length / d * along_common
     if s.c:
-        variance += k**2 * rate**4 * (s.c + 4) / model.d
-    return np.sqrt((1 + s.c) * variance) / (s.signal * model.V)
+        variance += k**2 * rate**4 * (s.c + 4) / d
+    return np.sqrt((1 + s.c) * variance) / (s.signal * V)
 
 
 def label_counts(model: Model, s: Terms) -> float:
@@ -183,81 +170,58 @@ def label_counts(model: Model, s: Terms) -> float:
 
 
 def token_counts(model: Model, s: Terms) -> float:
-    """Variance of a token's part in w from how often tokens occur with a label, in
-    other batches.
+    """Variance of a token's part in w from how often tokens occur with a label in other
+    batches.
 
-    Read through overlaps whose variance sums to 1 it is the same; in one batch, twice
-    that.
+    Overlaps, whose variance sums to 1, pass on as much. In one batch it is twice that.
     """
     return (1 + s.c) * (2 * s.rate**2 * s.R + model.V * s.R**2)
 
 
 def fourth_moment(c: float) -> float:
-    """tr K^4 / V of K = Z_in Z_in^T: how noise along Sigma_c z_u spreads over the
-    scores.
-
-    It is summed over tokens u.
+    """tr K^4 / V of K = Z_in Z_in^T: how noise along Sigma_c z_u, summed over tokens u,
+    spreads over the scores.
     """
     return 1 + c * (6 + c * (6 + c))
 
 
 def through_the_mean(model: Model, s: Terms) -> float:
-    """What a sample writes by itself, and label counts through the mean of the
-    activation.
-
-    All samples share that mean.
+    """Variance from what a sample writes by itself, and from label counts through the
+    mean of the activation, which all samples share.
     """
     if model.fresh_batches:
         return 0.0
-    t, V, L, rate, gain = (
-        int(model.trigger_in_value),
-        model.V,
-        model.L,
-        s.rate,
-        gains(model),
-    )
+    V, L, rate, gain = model.V, model.L, s.rate, gains(model)
     of_noise = (2 + s.c) * L**2 * rate / V
-    of_labels = rate**2 * (
-        t
-        + 2 * model.moments.random_length / model.d
-        + L**2 / V**2 * fourth_moment(s.c) / (1 + s.c)
-    )
-    return gain.itself**2 * of_noise + gain.mean**2 * (1 + s.c) * rate * (
-        of_noise + of_labels
-    )
+    of_lengths = 2 * model.moments.random_length / model.d
+    of_tokens = L**2 / V**2 * fourth_moment(s.c) / (1 + s.c)
+    of_labels = rate**2 * (model.trigger_in_value + of_lengths + of_tokens)
+    through = (1 + s.c) * rate * (of_noise + of_labels)
+    return gain.itself**2 * of_noise + gain.mean**2 * through
 
 
 def mlp(model: Model, s: Terms) -> float:
-    """What another W_in would change; 0 without an MLP."""
+    """Noise from the draw of W_in; 0 without an MLP."""
     if not model.m:
         return 0.0
     V, L, rate = model.V, model.L, s.rate
     act, gain = moments_of(model), gains(model)
     again = 0 if model.fresh_batches else 1
+
+    slopes = again * (act.mean + act.bend / L) + act.bend * rate / L**2
+    h = L * act.slope * slopes / gain.total
+    of_bias = (again * gain.itself * L**2 / rate + gain.bend) ** 2 / V
+    along = (L / rate * h) ** 2 + of_bias + s.a**2
+
     unit = L * act.slope_square / (model.m * gain.total**2)
-    h = (
-        L
-        * act.slope
-        * (again * (act.mean + act.bend / L) + act.bend * rate / L**2)
-        / gain.total
-    )
-    along = (
-        (L / rate * h) ** 2
-        + (again * gain.itself * L**2 / rate + gain.bend) ** 2 / V
-        + s.a**2
-    )
-    counts = (
-        V * token_counts(model, s)
-        + again * L**2 * rate * (1 + 2 * rate)
-        + s.k**2 * rate**4 * (2 + s.c)
-    )
-    variance = unit * (act.square - act.mean**2) * counts
-    variance += (
-        again * unit * act.mean**2 * rate * (1 + rate * (1 + s.c)) * (L**2 + 2 * rate)
-    )
-    return np.sqrt(
-        along * model.d / model.m * s.M3 + (1 + s.c) * variance / (s.signal * V) ** 2
-    )
+    of_labels = again * L**2 * rate * (1 + 2 * rate) + s.k**2 * rate**4 * (2 + s.c)
+    counts = V * token_counts(model, s) + of_labels
+    of_mean = again * rate * (1 + rate * (1 + s.c)) * (L**2 + 2 * rate)
+    squared_mean = act.mean**2
+    variance = unit * (act.square - squared_mean) * counts
+    variance += unit * squared_mean * of_mean
+    across = (1 + s.c) * variance / (s.signal * V) ** 2
+    return np.sqrt(along * model.d / model.m * s.M3 + across)
 
 
 class Gains(NamedTuple):
@@ -276,16 +240,16 @@ class Gains(NamedTuple):
 def gains(model: Model) -> Gains:
     """Couplings of two samples through the MLP; docs/theory.md, section 2.3."""
     if not model.m:
-        return Gains(1.0, 1.0, 0.0, 1.0, 0.0)
-    act, V, t = moments_of(model), model.V, int(model.trigger_in_value)
+        return Gains(total=1.0, linear=1.0, bend=0.0, itself=1.0, mean=0.0)
+    act, V = moments_of(model), model.V
     linear, bend = act.slope**2, act.bend**2
-    total = linear + bend * (1 / V + (1 + 3 * t) / model.L**2)
+    total = linear + bend * (1 / V + (1 + 3 * model.trigger_in_value) / model.L**2)
     return Gains(
-        total,
-        (linear + bend / V) / total,
-        bend / total,
-        act.itself / total,
-        act.mean * act.bend / total,
+        total=total,
+        linear=(linear + bend / V) / total,
+        bend=bend / total,
+        itself=act.itself / total,
+        mean=act.mean * act.bend / total,
     )
 
 
@@ -301,15 +265,12 @@ class ActivationMoments(NamedTuple):
 
 
 def moments_of(model: Model) -> ActivationMoments:
-    """Those of the activation at s^2 = 1/L + (1 - 1/L)/V + t/L^2.
-
-    That is the mean squared length of a mean value.
+    """Moments of the activation at s^2 = 1/L + (1 - 1/L)/V + t/L^2, the mean squared
+    length of a mean value.
     """
     L = model.L
-    return activation_moments(
-        model.activation,
-        (1 / L + (1 - 1 / L) / model.V + model.trigger_in_value / L**2) ** 0.5,
-    )
+    square = 1 / L + (1 - 1 / L) / model.V + model.trigger_in_value / L**2
+    return activation_moments(model.activation, square**0.5)
 
 
 @lru_cache(maxsize=256)
@@ -319,5 +280,6 @@ def activation_moments(activation: Activation, s: float) -> ActivationMoments:
     """
     u, weight = np.polynomial.hermite_e.hermegauss(100)
     value, slope = activation.value_and_slope(s * u, np, erf)
-    of = value, value**2, slope, slope**2, slope * u / s, value * slope * u / s
-    return ActivationMoments(*(float(weight @ x / weight.sum()) for x in of))
+
+    means = value, value**2, slope, slope**2, slope * u / s, value * slope * u / s
+    return ActivationMoments(*(float(weight @ x / weight.sum()) for x in means))

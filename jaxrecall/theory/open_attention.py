@@ -10,15 +10,17 @@ from functools import cache, partial
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import expit, ndtr, ndtri
+from scipy.special import comb, expit, ndtr, ndtri
 
-from .locked import Reading, locked_accuracy
+from .distributions import normal_levels
+from .locked import distinct_tokens, locked_accuracy
 from .model import Model, check_N
-from .noise import ScoreNoise, gains, has_score_noise, overlap, score_noise, trigger
+from .noise import ScoreNoise, gains, has_score_noise, score_noise, trigger
+from .overlaps import Reading
 
 SEEDS = 4096
-"""Quasi-random seeds: how far the noise exposes the trigger,
-how large it is, and how large the largest rival score is.
+"""Quasi-random seeds: how far the noise exposes the trigger, how large it is, and how
+large the largest rival score is.
 """
 
 GROUPS = 8
@@ -31,20 +33,17 @@ where tokens are not equally frequent.
 
 
 class ScoreDistribution(NamedTuple):
-    """How the scores of tokens and trigger are distributed; docs/theory.md, section
-    4.2.
-
-    They are in standard deviations of the tokens' scores.
+    """How the scores of tokens and trigger are distributed, in standard deviations of
+    the tokens' scores; docs/theory.md, section 4.2.
     """
 
     snr: float  # of the trigger
-    exposure: float  # standard deviation of the trigger's score over seeds
-    variation: (
-        float  # that of the logarithm of the tokens' standard deviation over seeds
-    )
-    skewness: float  # of the tokens' scores
-    kurtosis: float  # their excess kurtosis
-    scale: float  # that of the logarithm of all scores over seeds
+    exposure: float = 0.0  # standard deviation of the trigger's score over seeds
+    # that of the logarithm of the tokens' standard deviation over seeds
+    variation: float = 0.0
+    skewness: float = 0.0  # of the tokens' scores
+    kurtosis: float = 0.0  # their excess kurtosis
+    scale: float = 0.0  # standard deviation of the logarithm of all scores over seeds
 
 
 class Attention(NamedTuple):
@@ -52,50 +51,49 @@ class Attention(NamedTuple):
 
     locked: np.ndarray  # part of the tokens that get more than half of it
     read: np.ndarray  # part of the tokens that are stored and read at all
-    of: Reading  # of these; floats or (SEEDS,)
+    reading: Reading  # of these; each entry is a float or (SEEDS,)
 
 
 def accuracy(model: Model, N: float) -> float:
-    """Test accuracy (fraction) after three steps with N samples; docs/theory.md,
-    section 4.
+    """Test accuracy (fraction) after three steps with N samples, whether attention is
+    locked, open or in between; docs/theory.md, section 4.
 
-    Attention may be locked, open or in between.
-
-    It is `locked_accuracy` where L = 1 or score noise is not covered. Derived, with no
-    fitted constant. Raises TheoryError.
+    This is `locked_accuracy` where L = 1 or score noise is not covered. Derived, with
+    no fitted constant. Raises TheoryError.
     """
     if model.L == 1 or not has_score_noise(model):
         return locked_accuracy(model, N)
-    at, locked = (
-        attention(model, N),
-        cache(partial(locked_accuracy, model, N)),
-    )  # groups are alike where attention is locked
+    found = attention(model, N)
+    # groups are alike where attention is locked
+    recall_of = cache(partial(locked_accuracy, model, N))
+    order = np.lexsort([found.read, np.broadcast_to(-found.reading.rival, SEEDS)])
     recalled = []
-    for group in np.lexsort([at.read, np.broadcast_to(-at.of.rival, SEEDS)]).reshape(
-        GROUPS, -1
-    ):
-        read, of = (
-            at.read[group].mean(),
-            Reading(
-                *(
-                    float(np.median(np.broadcast_to(part, SEEDS)[group]))
-                    for part in at.of
-                )
-            ),
-        )
-        of = of._replace(stored=1.0 if read > 1 - 1e-3 else float(read))
-        recalled.append(read * locked(of) if read * model.V >= 1 else 0.0)
+    for group in order.reshape(GROUPS, -1):
+        read = found.read[group].mean()
+        if read * model.V < 1:
+            recalled.append(0.0)
+            continue
+        stored = 1.0 if read > 1 - 1e-3 else float(read)
+        reading = group_reading(found.reading, group)._replace(stored=stored)
+        recalled.append(read * recall_of(reading))
     return float(np.mean(recalled))
 
 
-def locked_fraction(model: Model, N: float) -> float:
-    """Part of the tokens that get more than half of the attention; docs/theory.md,
-    section 4.
+def group_reading(reading: Reading, group: np.ndarray) -> Reading:
+    """The medians over a group of seeds."""
 
-    It is the mean over seeds.
+    def median(part: float | np.ndarray) -> float:
+        return float(np.median(np.broadcast_to(part, SEEDS)[group]))
+
+    return Reading(*map(median, reading))
+
+
+def locked_fraction(model: Model, N: float) -> float:
+    """Part of the tokens that get more than half of the attention, mean over seeds;
+    docs/theory.md, section 4.
     """
     check_N(model, N, any_tokens=True)
-    if any(np.ptp(shares) for shares in model.token_shares):
+    if not model.equally_frequent:
         return locked_by_frequency(model, N)
     return float(attention(model, N).locked.mean())
 
@@ -104,13 +102,8 @@ def attention(model: Model, N: float) -> Attention:
     """`rivalry` of a model with N samples."""
     check_N(model, N)
     T, a = trigger(model, N)
-    score = (
-        model.kappa
-        / model.trigger_length**2
-        * (1 - 1 / model.L)
-        * gains(model).total
-        * (T + a / model.d)
-    )
+    unit = model.kappa / model.trigger_length**2 * (1 - 1 / model.L)
+    score = unit * gains(model).total * (T + a / model.d)
     if score <= 0:  # attention is pushed away from the trigger
         return partly(np.zeros(SEEDS))
     return rivalry(score, score_distribution(model, score_noise(model, N), N), model)
@@ -120,127 +113,120 @@ def score_distribution(
     model: Model, noise: ScoreNoise, N: float = math.inf
 ) -> ScoreDistribution:
     """The distribution of scores with this noise; docs/theory.md, section 4.2."""
-    c, d, moments = overlap(model), model.d, model.moments
+    c, d, snr = model.c, model.d, noise.snr
     if not c:
-        return ScoreDistribution(noise.snr, 0.0, 0.0, 0.0, 0.0, 0.0)
-    bias = (
-        noise.mean_bias**2 + noise.mlp**2
-    ) * noise.snr**2  # their part in the variance
-    gradient = (noise.gradient * noise.snr) ** 2
-    exposure = (
-        bias * (c + 1) * c / (1 + 3 * c + c * c) + gradient * c / (1 + c)
-    ) * model.trigger_length
-    exposure += (
-        model.trigger_in_value
-        * (noise.snr * model.V * model.L / N) ** 2
-        * model.common_length
-        * model.trigger_length
-        / d
-    )
-    if moments.random_length:
-        exposure += 2 * noise.snr**2 / d
-        return ScoreDistribution(
-            noise.snr,
-            math.sqrt(exposure),
-            bias * variation(c, model.V),
-            0.0,
-            0.0,
-            math.sqrt(2 / d),
-        )
+        return ScoreDistribution(snr)
+    # parts in the variance
+    bias = (noise.mean_bias**2 + noise.mlp**2) * snr**2
+    gradient = (noise.gradient * snr) ** 2
+    of_noise = bias * (c + 1) * c / (1 + 3 * c + c * c) + gradient * c / (1 + c)
+    of_common = (snr * model.V * model.L / N) ** 2 * model.common_length / d
+    exposure = (of_noise + model.trigger_in_value * of_common) * model.trigger_length
+    scores = ScoreDistribution(snr, variation=bias * variation(c, model.V))
+    if model.moments.random_length:
+        exposure += 2 * snr**2 / d
+        return scores._replace(exposure=math.sqrt(exposure), scale=math.sqrt(2 / d))
     variance = c * (1 + 3 * c + c * c)
     of_length = variance / 2 + c * (1 + c)
-    skewness = -12 * (1 + c) / d * of_length / variance**1.5 * bias**1.5
-    kurtosis = -24 / d * (of_length / variance * bias) ** 2
-    return ScoreDistribution(
-        noise.snr,
-        math.sqrt(exposure),
-        bias * variation(c, model.V),
-        skewness,
-        kurtosis,
-        0.0,
+    return scores._replace(
+        exposure=math.sqrt(exposure),
+        skewness=-12 * (1 + c) / d * of_length / variance**1.5 * bias**1.5,
+        kurtosis=-24 / d * (of_length / variance * bias) ** 2,
     )
 
 
 def variation(c: float, V: int) -> float:
-    """How much larger the mean bias of one seed is than that of another.
-
-    It is the standard deviation of its logarithm.
-    """
-    narayana = [
-        sum(
-            math.comb(n, k) * math.comb(n, k - 1) * c ** (k - 1)
-            for k in range(1, n + 1)
-        )
-        / n
-        for n in range(1, 9)
-    ]
-    moments = np.array([1, *narayana])  # tr K^n / V by the law of Marchenko and Pastur
+    """Standard deviation of the logarithm of the mean bias over seeds."""
+    # tr K^n / V by the law of Marchenko and Pastur
+    moments = np.array([1, *(narayana(n, c) for n in range(1, 9))])
     of_bias = np.array([0, -2 * c * c, 1 - 2 * c, -2, 1])
     square = np.convolve(of_bias, of_bias) @ moments - (of_bias @ moments[:5]) ** 2
-    return math.sqrt(max(square / (c * (1 + 3 * c + c * c)) ** 2 - 1, 0) / (2 * V))
+    relative = square / (c * (1 + 3 * c + c * c)) ** 2
+    return math.sqrt(max(relative - 1, 0) / (2 * V))
 
 
-def rivalry(score: float, of: ScoreDistribution, model: Model) -> Attention:
-    """(SEEDS,) the part of the tokens that lock, and N times `stray` of their samples.
+def narayana(n: int, c: float) -> float:
+    """The Narayana polynomial of degree n - 1 at c."""
+    k = np.arange(1, n + 1)
+    return float(comb(n, k) * comb(n, k - 1) @ c ** (k - 1)) / n
 
-    A token locks that gets more than half of the attention.
 
-    `score` is the trigger's, in nats. The rivals' sum is that of a random energy model:
-    the largest term, or the mean. A seed has one size of the noise, one exposure of the
-    trigger to it, and one largest rival.
+class SeedScores(NamedTuple):
+    """Scores of a seed, (SEEDS,) each."""
+
+    sigma: np.ndarray  # standard deviation of the tokens' scores, nats
+    exposed: np.ndarray  # the trigger's score over sigma
+    rank: np.ndarray  # of the largest rival among such, uniform
+
+
+def rivalry(score: float, scores: ScoreDistribution, model: Model) -> Attention:
+    """Where attention is in each seed.
+
+    `score` is the trigger's, in nats. The sum of the rivals is that of a random energy
+    model: the largest term, or the mean.
     """
-    # a lattice; its generator is made of powers of the plastic number, the analogue of
-    # the golden ratio in two dimensions more
+    seeds = seed_scores(score, scores)
+    typical = score / scores.snr
+    if model.L > 2 and typical * typical < 2 * math.log(model.L - 1):
+        return many_rivals(seeds, scores.snr, model)
+    return one_rival(seeds, scores, model)
+
+
+def seed_scores(score: float, scores: ScoreDistribution) -> SeedScores:
+    """The scores of seeds, each of which has one size of the noise, one exposure of the
+    trigger to it, and one largest rival.
+
+    The seeds are a lattice whose generator consists of powers of the plastic number,
+    the analogue of the golden ratio in two dimensions more.
+    """
     plastic = 1.324717957244746
-    first, second, third = (
-        ((np.arange(SEEDS) + 0.5) * step) % 1
-        for step in (1 / SEEDS, 1 / plastic, 1 / plastic**2)
+    places = np.arange(SEEDS)
+    steps = 1 / SEEDS, 1 / plastic, 1 / plastic**2
+    first, second, third = np.outer(steps, places + 0.5) % 1
+    fourth = places * 2**0.5 % 1 * (1 - 1e-9) + 5e-10
+    size = np.exp(scores.variation**2 - scores.variation * ndtri(third))
+    snr = scores.snr * size
+    sigma = score / snr * np.exp(scores.scale * ndtri(fourth))
+    return SeedScores(sigma, snr + scores.exposure * ndtri(first), second)
+
+
+def many_rivals(seeds: SeedScores, snr: float, model: Model) -> Attention:
+    """Attention where all noise tokens contribute to the rivals' sum."""
+    L, sigma = model.L, seeds.sigma
+    # log of the rivals' sum over the trigger's weight: the score that the informative
+    # token needs
+    behind = math.log(L - 1) + sigma**2 / 2 - sigma * seeds.exposed
+    locked = ndtr(-behind / sigma)
+    rival = np.exp(behind - sigma * ndtri(seeds.rank))
+    mass = 1 / (1 + rival)
+    unlocked = ((1 - mass) ** 2).mean() / (L - 1)
+    stray = unlocked * (mass.mean() / (mass**2).mean()) ** 2
+    if model.m or not model.moments.overlap:
+        return partly(locked, stray)
+    of_tokens = np.multiply.outer(sigma, normal_levels(16))
+    on_token = expit(of_tokens - behind[:, None])
+    mean = on_token.mean(axis=1)
+    reading = Reading(
+        weight=mass / mean,
+        uneven=(on_token**2).mean(axis=1) / mean**2 - 1,
+        aligned=(1 - mean) * sigma * snr,
+        rival=rival,
+        spread=sigma,  # type: ignore[arg-type]
+        stray=stray,
     )
-    if of.snr == 0 or score == 0:  # attention is uniform
-        return partly(np.zeros(SEEDS))
-    snr = of.snr * np.exp(of.variation**2 - of.variation * ndtri(third))
-    fourth = (np.arange(SEEDS) * 2**0.5) % 1 * (1 - 1e-9) + 5e-10
-    sigma = score / snr * np.exp(of.scale * ndtri(fourth))
-    exposed = snr + of.exposure * ndtri(first)
-    typical, V, L = score / of.snr, model.V, model.L
-    if L > 2 and typical * typical < 2 * math.log(L - 1):
-        behind = (
-            math.log(L - 1) + sigma**2 / 2 - sigma * exposed
-        )  # of the informative token, nats
-        tokens = expit(
-            np.multiply.outer(sigma, ndtri((np.arange(16) + 0.5) / 16))
-            - behind[:, None]
-        )
-        mean = tokens.mean(axis=1)
-        rival = np.exp(behind - sigma * ndtri(second))
-        mass = 1 / (1 + rival)
-        stray = (
-            ((1 - mass) ** 2).mean() / (L - 1) * (mass.mean() / (mass**2).mean()) ** 2
-        )
-        uneven = (tokens**2).mean(axis=1) / mean**2 - 1
-        p = ndtr(-behind / sigma)
-        if model.m or not model.moments.overlap:
-            return partly(p, stray)
-        return Attention(
-            p,
-            np.ones(SEEDS),
-            Reading(
-                1.0,
-                mass / mean,
-                uneven,
-                (1 - mean) * sigma * of.snr,
-                rival,
-                sigma,
-                stray,
-            ),
-        )
-    distinct = -V * math.expm1((L - 1) * math.log1p(-1 / V))
-    often = max(math.log((L - 1) / V), 0.0)  # how often the largest rival comes
-    z = ndtri(second ** (1 / distinct))
-    largest = (
-        z + of.skewness / 6 * (z * z - 1) + of.kurtosis / 24 * (z**3 - 3 * z)
-    )  # the expansion of Cornish and Fisher
-    return partly(ndtr(exposed - largest - often / sigma))
+    return Attention(locked, np.ones(SEEDS), reading)
+
+
+def one_rival(seeds: SeedScores, scores: ScoreDistribution, model: Model) -> Attention:
+    """Attention where a single token dominates the rivals' sum."""
+    V, L = model.V, model.L
+    # how often the largest rival occurs, nats
+    often = max(math.log((L - 1) / V), 0.0)
+    z = ndtri(seeds.rank ** (1 / distinct_tokens(V, L)))
+    # the expansion of Cornish and Fisher
+    skewed = scores.skewness / 6 * (z * z - 1)
+    largest = z + skewed + scores.kurtosis / 24 * (z**3 - 3 * z)
+    return partly(ndtr(seeds.exposed - largest - often / seeds.sigma))
 
 
 def partly(p: np.ndarray, stray: float = 0.0) -> Attention:
@@ -249,53 +235,46 @@ def partly(p: np.ndarray, stray: float = 0.0) -> Attention:
 
 
 def token_scores(model: Model, N: float) -> tuple[np.ndarray, np.ndarray, float, float]:
-    """Scores after step 2 in nats: of tokens (V,), mean and standard deviation over
-    tables; the same of the trigger.
+    """Scores after step 2 in nats, mean and standard deviation over tables: those of
+    tokens, (V,) each, and those of the trigger; docs/theory.md, section 4.3.
 
     Where tokens are not equally frequent, labels pull the mean embedding into w however
-    many samples there are, and frequent tokens win attention. Of samples without noise
-    in their counts; docs/theory.md, section 4.3.
+    many samples there are, and frequent tokens win attention. The noise of counts is
+    left out.
     """
     model.require("attention with token frequencies", m=0)
     model.require_law(
         "attention with token frequencies",
         lambda moments: moments.overlap and not moments.common,
     )
-    (p, q), V, d, L, t = (
-        model.token_shares,
-        model.V,
-        model.d,
-        model.L,
-        int(model.trigger_in_value),
-    )
-    k, again = 1 - 1 / L, 0 if model.fresh_batches else 1 / N
-    excess = p - 1 / V + again  # what a label's error keeps of the mean embedding
-    mean_b = (
-        p * excess / L + k * (p @ excess) * q
-    )  # by token, its embedding's part in the mean of b
-    own = (
-        p + again + t * excess
-    ) / L + k * excess * q  # b of a label, times the value of its token
-    informative = k * p / L * (own - (p + again) * q / L - k * excess * (q @ q))
+    p, q = model.token_shares
+    V, d, L, t = model.V, model.d, model.L, model.trigger_in_value
+    k = 1 - 1 / L
+    again = 0 if model.fresh_batches else 1 / N
+
+    # what the error of a label keeps of the mean embedding
+    excess = p - 1 / V + again
+    # of a token's embedding, its part in the mean of b
+    mean_b = p * excess / L + k * (p @ excess) * q
+    # b of a label, times the value of its token
+    own = (p + again + t * excess) / L + k * excess * q
+
+    informative = own - (p + again) * q / L - k * excess * (q @ q)
+    informative = k * p / L * informative
     noise = k * q * (k * mean_b - p @ own / L - (1 - 2 / L) * (mean_b @ q))
-    weights, signal = noise + informative, informative.sum()
-    through = (
-        k**4 * (mean_b @ mean_b + t * (p @ excess / L) ** 2) / d
-    )  # variance of z^T b, times k^4
-    variance = (weights @ weights - weights**2 + signal**2) / d + through * (
-        q**2 + 2 * q / d + 1 / d**2 + q @ q / d
-    )
-    exposure = (weights @ weights + 2 * signal**2) / d + through * (
-        1 / d**2 + q @ q / d
-    )
+    weights = noise + informative
+    signal = informative.sum()
+
+    # variance of z^T b, times k^4
+    through = k**4 * (mean_b @ mean_b + t * (p @ excess / L) ** 2) / d
+    of_trigger = 1 / d**2 + q @ q / d
+    variance = (weights @ weights - weights**2 + signal**2) / d
+    variance += through * (q**2 + 2 * q / d + of_trigger)
+    exposure = (weights @ weights + 2 * signal**2) / d + through * of_trigger
     nats = model.kappa * L**2 * V
     mean = weights + k**2 * mean_b / d
-    return (
-        nats * mean,
-        nats * np.sqrt(variance),
-        nats * signal,
-        nats * np.sqrt(exposure),
-    )
+    deviation, trigger_deviation = np.sqrt(variance), np.sqrt(exposure)
+    return nats * mean, nats * deviation, nats * signal, nats * trigger_deviation
 
 
 def locked_by_frequency(model: Model, N: float) -> float:
@@ -303,12 +282,15 @@ def locked_by_frequency(model: Model, N: float) -> float:
     tables and sequences that are drawn.
     """
     mean, deviation, trigger, exposure = token_scores(model, N)
-    (p, q), locked, rng = model.token_shares, 0.0, np.random.default_rng(0)
+    p, q = model.token_shares
+    rng = np.random.default_rng(0)
+    locked = 0.0
     for _ in range(DRAWN):
         score = mean + deviation * rng.standard_normal(model.V)
         tokens = rng.choice(model.V, DRAWN, p=p)
         own = trigger + exposure * rng.standard_normal() + score[tokens]
         counts = rng.multinomial(model.L - 1, q, DRAWN)
-        rivals = (counts * np.exp(np.minimum(score - own[:, None], 100))).sum(axis=1)
+        ahead = np.minimum(score - own[:, None], 100)
+        rivals = (counts * np.exp(ahead)).sum(axis=1)
         locked += np.mean(rivals < 1)
     return float(locked / DRAWN)

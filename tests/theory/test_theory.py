@@ -23,10 +23,11 @@ from jaxrecall.model.point import FIELDS, Point
 from jaxrecall.model.reference.steps import attend, features
 from jaxrecall.sweep.grid import read_grid
 from jaxrecall.theory import Model
-from jaxrecall.theory.locked import Reading, key_overlaps, orthogonal_accuracy
+from jaxrecall.theory.locked import orthogonal_accuracy
 from jaxrecall.theory.model import FIELDS_OF_MODEL
 from jaxrecall.theory.noise import score_noise, shared_terms
 from jaxrecall.theory.open_attention import score_distribution, token_scores
+from jaxrecall.theory.overlaps import Reading, key_overlaps
 
 LAWS = [
     {},

@@ -1,14 +1,14 @@
-"""What the gradient of step 1 tells about the labels, whatever a transformer makes of
-it: float64, in NumPy.
+"""What can be decoded about the labels from the gradient of step 1, whatever a
+transformer makes of it: float64, in NumPy.
 
 For attention-only, G1 = -grad_V L_hat(0, 0) = Z_c^T X Z_in + Z_c^T delta g^T, Z_c the
 centred output embeddings:
 
     X        (V, V), labels by tokens: (permutation + counting noise) / (L V)
-    delta    (V,) how far each label's share of the samples is from 1/V, variance 1 / (N
-        V)
+    delta    (V,) how far each label's share of the samples is from 1/V; its variance is
+             1 / (N V)
     g        (1 - 1/L) mean of z_in + z_trig / L (where the trigger is in the values):
-        what every sample of a label adds alike
+             what every sample of a label adds alike
 
 A decoder knows the embeddings and the sizes, but neither permutation nor samples. It is
 ours, not the paper's.
@@ -22,9 +22,11 @@ from scipy.optimize import linear_sum_assignment
 
 from ..point import Point
 
+DECODERS = ("matched_accuracy", "whitened_accuracy", "assignment_accuracy")
+
 UNRESOLVED = 1e-5
-"""Ridge along all directions, in parts of the mean eigenvalue: what float32 sums say
-below it is rounding.
+"""Ridge along all directions, in parts of the mean eigenvalue: below it, float32 sums
+are rounding.
 """
 
 
@@ -40,27 +42,18 @@ def decoder_columns(
 
     Arrays may be padded.
     """
-    V, d, names = (
-        point.V,
-        point.d,
-        ("matched_accuracy", "whitened_accuracy", "assignment_accuracy"),
-    )
+    V, d = point.V, point.d
     if not np.isfinite(G1).all():
-        return dict.fromkeys(names)
-    G1, Z_in, Z_out, z_trig = (
-        a.astype(np.float64)
-        for a in (G1[:d, :d], Z_in[:V, :d], Z_out[:V, :d], z_trig[:d])
-    )
+        return dict.fromkeys(DECODERS)
+    G1 = G1[:d, :d].astype(np.float64)
+    Z_in = Z_in[:V, :d].astype(np.float64)
+    Z_out = Z_out[:V, :d].astype(np.float64)
+    z_trig = z_trig[:d].astype(np.float64)
     scores = whitened(point, G1, Z_in, Z_out, z_trig)
-    decoded = (
-        matched(G1, Z_in, Z_out).argmax(1),
-        scores.argmax(1),
-        linear_sum_assignment(scores, maximize=True)[1],
-    )
-    return {
-        name: float((labels == perm[:V]).mean())
-        for name, labels in zip(names, decoded, strict=True)
-    }
+    _, assigned = linear_sum_assignment(scores, maximize=True)
+    decoded = matched(G1, Z_in, Z_out).argmax(1), scores.argmax(1), assigned
+    accuracies = (np.stack(decoded) == perm[:V]).mean(1)
+    return dict(zip(DECODERS, accuracies.tolist(), strict=True))
 
 
 def matched(G1: np.ndarray, Z_in: np.ndarray, Z_out: np.ndarray) -> np.ndarray:
@@ -75,13 +68,12 @@ def whitened(
     Z_out: np.ndarray,
     z_trig: np.ndarray,
 ) -> np.ndarray:
-    """(V, V) tokens by labels: log-likelihood of a pair, if all else in G1 is Gaussian.
-
-    It is up to a factor.
+    """(V, V) tokens by labels: log-likelihood of a pair up to a factor, if all else in
+    G1 is Gaussian.
 
         score(v, u) = z_in(v)^T B z - h(v) h(u) / (2 L V),     z = G1^T A z_c(u)
-        A = (Z_c^T Z_c)^-1,     B = (Z_in^T Z_in + rho g g^T)^-1,     rho = L^2 V^2 / (N
-            + (L - 1) V)
+        A = (Z_c^T Z_c)^-1,     B = (Z_in^T Z_in + rho g g^T)^-1
+        rho = L^2 V^2 / (N + (L - 1) V)
         h(u) = z_c(u)^T A z_c(u),     h(v) = z_in(v)^T B z_in(v)
 
     Least squares for X with delta as a further regressor: rho, about L V / (1 + N / (L
@@ -94,7 +86,8 @@ def whitened(
     g = (1 - 1 / L) * Z_in.mean(0) + point.trigger_in_value / L * z_trig
     gram_in, gram_out = Z_in.T @ Z_in, Z_c.T @ Z_c
     A = inverse(gram_out, gram_out)
-    B = inverse(gram_in + L**2 * V**2 / (N + (L - 1) * V) * np.outer(g, g), gram_in)
+    rho = L**2 * V**2 / (N + (L - 1) * V)
+    B = inverse(gram_in + rho * np.outer(g, g), gram_in)
     left, right = Z_in @ B, Z_c @ A
     expected = np.outer((left * Z_in).sum(1), (right * Z_c).sum(1)) / (L * V)
     return left @ G1.T @ right.T - expected / 2

@@ -3,7 +3,7 @@ float64.
 
 The simulator takes the same steps in float32, and where W_KQ moves along z_eos^T alone
 it keeps only w = W_KQ z_eos. Here W_KQ is the whole d x d matrix, so this judges that
-too. All of this is ours.
+too. All of this is ours, not the paper's.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ from .. import recall as model
 from ..laws import OptimizerLaw
 from ..point import TRAINS, Point, first_step
 from ..task import Embeddings
-from .realization import Realization, expect_both
-from .steps import EMBEDDINGS, three_step
+from .realization import EMBEDDINGS, Realization, expect_both
+from .steps import three_step
 
-Parameters = dict[str, Any]
+Theta = dict[str, Any]
+"""Theta of the model by name."""
 
 
 class Descended(NamedTuple):
@@ -33,9 +34,8 @@ class Descended(NamedTuple):
     # mean cross-entropy of the N samples (nats), with fresh batches of the last step's
     loss: float
     test_loss: float  # the same of the test sequences
-    V1: (
-        np.ndarray | None
-    )  # (d, p) V_mat after step 1 of the recipe, p = d or m; None from zero
+    # (d, p) V_mat after step 1 of the recipe, p = d or m; None from zero
+    V1: np.ndarray | None
     V_mat: np.ndarray  # (d, p)
     W_KQ: np.ndarray  # (d, d)
     Z_in: np.ndarray  # (V, d)
@@ -53,18 +53,18 @@ class Descended(NamedTuple):
 def descend(realization: Realization, point: Point) -> list[Descended]:
     """What the point's optimizer makes of the model, at each of its recorded steps.
 
-        start        V_mat = 0, W_KQ = 0, or from `three_step`: V_mat = V2, W_KQ = w
-            z_eos^T / |z_eos|^2
-        each step    theta <- theta + rate update(grad_theta loss),   rate =
-            lr_attention for W_KQ and lr for all else
+    The start is V_mat = 0 and W_KQ = 0, or that of `three_step`: V_mat = V2 and
+    W_KQ = w z_eos^T / |z_eos|^2. A step is
 
-    The whole batch is held at once: memory is 8 N L d bytes and more. A run that
-    overflows goes on with numbers that are not finite. Raises ValueError for a point
-    without further steps.
+        theta <- theta + rate update(grad_theta loss)
+
+    with the rate lr_attention for W_KQ and lr for all else. The whole batch is in
+    memory at once, 8 N L d bytes and more. A run that overflows goes on with numbers
+    that are not finite. Raises ValueError for a point without further steps.
 
         >>> from jaxrecall import Point, descend, realize
-        >>> point = Point(V=64, N=1024, d=32, L=8, gamma2=64, steps=100, lr=20,
-            optimizer="sgd")
+        >>> further = {"steps": 100, "lr": 20, "optimizer": "sgd"}
+        >>> point = Point(V=64, N=1024, d=32, L=8, gamma2=64, **further)
         >>> for learned in descend(realize(point, seed=0), point):
         ...     print(learned.step, learned.loss)  # 3, 5, 10, 20, 50, 100
     """
@@ -78,20 +78,15 @@ def descend(realization: Realization, point: Point) -> list[Descended]:
         "activation": point.activation,
         "trigger_in_value": point.trigger_in_value,
     }
+    rates = dict.fromkeys(("V_mat", *TRAINS[point.trains or ""]), point.lr)
+    if point.lr_attention:
+        rates["W_KQ"] = point.lr_attention
+    first = first_step(point.start)
+    recorded = np.array(point.recorded_steps) - first
     found = []
     with jax.enable_x64(True):
         V1, held = start(realization, point)
-        trained = (
-            "V_mat",
-            *(("W_KQ",) if point.lr_attention else ()),
-            *TRAINS[point.trains or ""],
-        )
-        moved = {name: held.pop(name) for name in trained}
-        first = first_step(point.start)
-        recorded = np.array(point.recorded_steps) - first
-        rates = {
-            name: point.lr_attention if name == "W_KQ" else point.lr for name in trained
-        }
+        moved = {name: held.pop(name) for name in rates}
         kept = _train(
             moved,
             held,
@@ -104,35 +99,31 @@ def descend(realization: Realization, point: Point) -> list[Descended]:
         )
         for i, step in enumerate(point.recorded_steps):
             now = held | {name: np.asarray(values[i]) for name, values in kept.items()}
-            sets = realization.samples(max(step - 1, 0)), realization.test
-            loss, test_loss = (
-                float(_loss(now, {}, samples, **model_of)) for samples in sets
-            )
+            batch = realization.samples(max(step - 1, 0))
+            loss = float(_loss(now, {}, batch, **model_of))
+            test_loss = float(_loss(now, {}, realization.test, **model_of))
             found.append(Descended(step, loss, test_loss, V1, **now))
     return found
 
 
-def start(
-    realization: Realization, point: Point
-) -> tuple[np.ndarray | None, Parameters]:
-    """V1 of the recipe if it was followed, and what the optimizer starts from, by name.
-
-    All are float64.
+def start(realization: Realization, point: Point) -> tuple[np.ndarray | None, Theta]:
+    """V1 if the recipe was followed, and the parameters from which the optimizer
+    starts, in float64.
     """
     r = realization.astype(np.float64)
-    V1, V_mat, W_KQ = None, np.zeros((point.d, point.p)), np.zeros((point.d, point.d))
+    theta = dict(zip(EMBEDDINGS, r, strict=False))
     if point.start == "three_step":
-        V1, w, V_mat = three_step(r, point)
+        V1, w, V2 = three_step(r, point)
         W_KQ = np.outer(w, r.z_eos) / (r.z_eos @ r.z_eos)
-    return V1, {"V_mat": V_mat, "W_KQ": W_KQ} | {
-        name: getattr(r, name) for name in EMBEDDINGS
-    }
+        return V1, theta | {"V_mat": V2, "W_KQ": W_KQ}
+    V_mat, W_KQ = np.zeros((point.d, point.p)), np.zeros((point.d, point.d))
+    return None, theta | {"V_mat": V_mat, "W_KQ": W_KQ}
 
 
 @partial(jax.jit, static_argnames=("activation", "trigger_in_value"))
 def _loss(
-    moved: Parameters,
-    held: Parameters,
+    moved: Theta,
+    held: Theta,
     batch: tuple[Array, ...],
     activation: str,
     trigger_in_value: bool,
@@ -140,42 +131,37 @@ def _loss(
     """The plain loss, as a function of what moves."""
     theta = held | moved
     embeddings = Embeddings(*(theta[name] for name in EMBEDDINGS))
-    return model.loss(
-        model.Recall(
-            theta["V_mat"], theta["W_KQ"], embeddings, activation, trigger_in_value
-        ),
-        *batch,
+    recall = model.Recall(
+        theta["V_mat"], theta["W_KQ"], embeddings, activation, trigger_in_value
     )
+    return model.loss(recall, *batch)
 
 
 @partial(jax.jit, static_argnames=("law", "activation", "trigger_in_value"))
 def _train(
-    moved: Parameters,
-    held: Parameters,
-    rates: Parameters,
+    moved: Theta,
+    held: Theta,
+    rates: Theta,
     r: Realization,
     recorded: Array,
     first: int,
     law: OptimizerLaw,
     **model_of: Any,
-) -> Parameters:
+) -> Theta:
     """What moves, after each of the numbers of further steps in `recorded`, the last of
-    which is all.
-
-    `first` steps were made before.
+    which is all of them. `first` steps were made before.
     """
 
     def batch_of(t: Array) -> tuple[Array, ...]:
         samples = r.samples(first + t)
-        return (
-            samples
-            if r.train_items is None
-            else tuple(part[r.train_items[t]] for part in samples)
-        )
+        if r.train_items is None:
+            return samples
+        return tuple(part[r.train_items[t]] for part in samples)
 
-    def loss(moved: Parameters, batch: tuple[Array, ...]) -> Array:
+    def loss(moved: Theta, batch: tuple[Array, ...]) -> Array:
         return _loss(moved, held, batch, **model_of)
 
-    return functional.train(
-        loss, moved, batch_of, law.descent(rates, recorded[-1]), recorded[-1], recorded
-    )[1]
+    steps = recorded[-1]
+    optimizer = law.descent(rates, steps)
+    _, kept = functional.train(loss, moved, batch_of, optimizer, steps, recorded)
+    return kept

@@ -1,5 +1,4 @@
-"""What is measured of a trained model, to read: full batch, in NumPy and float64, or in
-JAX.
+"""The metrics of a trained model, to read: full batch, in NumPy and float64, or in JAX.
 
 The simulator measures the same, streamed.
 """
@@ -19,86 +18,82 @@ from ..laws.tokens import Uniform, by_frequency, rare_and_frequent
 from ..point import RECIPE_STEPS, Point
 from ..values import Numbers
 from .descent import Descended
-from .realization import Realization, expect_both
-from .steps import EMBEDDINGS, ThreeStep
+from .realization import EMBEDDINGS, Realization, expect_both
+from .steps import ThreeStep
 
 
 def measure(
     realization: Realization, point: Point, learned: ThreeStep | Descended
 ) -> Row:
     """The metric columns of a run's row, from its draws and what `three_step` or
-    `descend` learned.
+    `descend` learned, in the order of the table.
 
-    They are in the order of the table. Of a row's columns it leaves out those of the
-    point, those that say how the run was computed (status, form, draw_check, seconds,
-    versions, device_kind, dtype, precision, bucket), and those that the switches
-    `diagnose` and `decoders` add.
+    Left out are the columns of the point, those that say how the run was computed
+    (status, form, draw_check, seconds, versions, device_kind, dtype, precision,
+    bucket), and those that the switches `diagnose` and `decoders` add.
 
     Where draws or what was learned are arrays of JAX, the numbers are too, in their
-    dtype, and nan where undefined. Else they are of NumPy in float64, and None where
-    undefined. Columns that a row of this point has empty are None in both.
+    dtype, and nan where undefined. Otherwise they are of NumPy in float64, and None
+    where undefined. Columns that a row of this point has empty are None in both.
 
     Examples:
         >>> from jaxrecall import Point, measure, realize, simulate, three_step
         >>> point = Point(V=64, N=1024, d=32, L=8)
         >>> draws = realize(point, seed=0)
-        >>> measure(draws, point, three_step(draws, point))["accuracy"], simulate(point,
-            seed=0)["accuracy"]
+        >>> measure(draws, point, three_step(draws, point))["accuracy"]
+        >>> simulate(point, seed=0)["accuracy"]
     """
     expect_both(realization, point)
-    expect(
-        "learned",
-        learned,
-        (ThreeStep, Descended),
-        "what jaxrecall.three_step returns, or one of what descend returns",
-        PointError,
-    )
-    traced, w = in_jax(realization, learned), learned.w
+    allowed = "what jaxrecall.three_step returns, or one of what descend returns"
+    expect("learned", learned, (ThreeStep, Descended), allowed, PointError)
+    traced = in_jax(realization, learned)
     xp, r = (jnp, realization) if traced else (np, realization.astype(np.float64))
-    tokens = (
-        np.arange(point.V, dtype=np.int32)[:, None],
-        np.zeros(point.V, np.int32),
-    )  # attention is exactly on one alone
-    found: Row = dict.fromkeys(TRACE_COLUMNS) | {
-        "step": RECIPE_STEPS,
-        "step1_memory_accuracy": None,
-    }
+    # attention is exactly on one token alone
+    alone = np.arange(point.V, dtype=np.int32)[:, None], np.zeros(point.V, np.int32)
+    found: Row = dict.fromkeys((*TRACE_COLUMNS, "step1_memory_accuracy"))
+    found["step"] = RECIPE_STEPS
+    w = learned.w
     if learned.V1 is not None:
-        labels = predict(
-            r._replace(z_trig=0 * r.z_trig), point, learned.V1, w, *tokens
-        )[0].argmax(1)
-        found["step1_memory_accuracy"] = (labels == r.perm).mean()
-    V_mat, last = (
-        (learned.V2, 2)
-        if isinstance(learned, ThreeStep)
-        else (learned.V_mat, max(learned.step - 1, 0))
-    )
+        untriggered = r._replace(z_trig=0 * r.z_trig)
+        logits, _ = predict(untriggered, point, learned.V1, w, *alone)
+        found["step1_memory_accuracy"] = (logits.argmax(1) == r.perm).mean()
     if isinstance(learned, Descended):
+        V_mat, last = learned.V_mat, max(learned.step - 1, 0)
         r = r._replace(**{name: getattr(learned, name) for name in EMBEDDINGS})
         found |= trace(learned)
-    scale = abs(V_mat).max()
-    V_mat = V_mat / xp.where(scale > 0, scale, 1)  # no metric sees the scale
+    else:
+        V_mat, last = learned.V2, 2
+    V_mat = V_mat / positive(abs(V_mat).max(), xp)  # no metric sees the scale
     x, ell, y = (part[: min(point.N, point.n_test)] for part in r.samples(last))
-    found["train_accuracy"] = (
-        predict(r, point, V_mat, w, x, ell)[0].argmax(1) == y
-    ).mean()
+    logits, _ = predict(r, point, V_mat, w, x, ell)
+    found["train_accuracy"] = (logits.argmax(1) == y).mean()
     with jax.default_matmul_precision("highest"):
-        found |= over_sequences(
-            r, point, w, *predict(r, point, V_mat, w, *r.test[:2]), xp
-        )
-        found |= over_vocabulary(
-            r, point, predict(r, point, V_mat, w, *tokens)[0], xp
-        ) | of_scores(r, w, xp)
+        logits, attention = predict(r, point, V_mat, w, *r.test[:2])
+        found |= over_sequences(r, point, w, logits, attention, xp)
+        logits, _ = predict(r, point, V_mat, w, *alone)
+        found |= over_vocabulary(r, point, logits, xp)
+        found |= of_scores(r, w, xp)
     if not traced:
-        found = {
-            name: value.item() if isinstance(value, np.generic | np.ndarray) else value
-            for name, value in found.items()
-        }
-        found |= {
-            name: None for name in ("snr", "trigger_cosine") if np.isnan(found[name])
-        }
-    found |= dict.fromkeys(ATTENTION_COLUMNS) if point.L == 1 else {}
+        found = _plain(found)
+    if point.L == 1:
+        found |= dict.fromkeys(ATTENTION_COLUMNS)
     return {name: found[name] for name in COLUMNS if name in found}
+
+
+def _plain(found: Row) -> Row:
+    """The same as Python numbers, and None where they are undefined."""
+    for name, value in found.items():
+        if isinstance(value, np.generic | np.ndarray):
+            found[name] = value.item()
+    for name in ("snr", "trigger_cosine"):
+        if np.isnan(found[name]):
+            found[name] = None
+    return found
+
+
+def positive(x: Numbers, xp: ModuleType) -> Numbers:
+    """x, or 1 where it is 0, to divide by."""
+    return xp.where(x > 0, x, 1)
 
 
 def over_sequences(
@@ -106,35 +101,33 @@ def over_sequences(
     point: Point,
     w: Numbers,
     logits: Numbers,
-    a: Numbers,
+    attention: Numbers,
     xp: ModuleType,
 ) -> Row:
-    """The columns that are counts or means over the test sequences.
-
-    They are of their logits (n, V) and attention (n, L).
+    """The columns that are counts or means over the test sequences, from their logits
+    (n, V) and attention (n, L).
     """
     x, ell, y = r.test
     is_label = xp.arange(point.V)[None] == y[:, None]
-    own, others = (
-        xp.where(is_label, logits, 0.0).sum(1),
-        xp.where(is_label, -xp.inf, logits).max(1),
-    )
+    own = xp.where(is_label, logits, 0.0).sum(1)
+    others = xp.where(is_label, -xp.inf, logits).max(1)
     std = logits.std(1)
+    margin = xp.where(std > 0, (own - others) / positive(std, xp), 0.0)
+
     is_ell = xp.arange(point.L)[None] == ell[:, None]
     scores = (r.Z_in @ w)[x]
     informative = xp.where(is_ell, scores, 0.0).sum(1) + r.z_trig @ w
+    rival = xp.where(is_ell, -xp.inf, scores).max(1)
+
     n_correct = (logits.argmax(1) == y).sum()
+    n_largest = (logits == logits.max(1, keepdims=True)).sum(1)
     return {
         "n_correct": n_correct,
         "accuracy": n_correct / point.n_test,
-        "attention_mass": xp.where(is_ell, a, 0.0).sum(1).mean(),
-        "attention_top1": (
-            (informative > xp.where(is_ell, -xp.inf, scores).max(1)).mean()
-        ),
-        "test_margin": (
-            xp.where(std > 0, (own - others) / xp.where(std > 0, std, 1), 0.0).mean()
-        ),
-        "n_tied": ((logits == logits.max(1, keepdims=True)).sum(1) > 1).sum(),
+        "attention_mass": xp.where(is_ell, attention, 0.0).sum(1).mean(),
+        "attention_top1": (informative > rival).mean(),
+        "test_margin": margin.mean(),
+        "n_tied": (n_largest > 1).sum(),
     }
 
 
@@ -143,38 +136,38 @@ def over_vocabulary(
 ) -> Row:
     """How much of the vocabulary is recalled with attention exactly on the token."""
     recalled = logits.argmax(1) == r.perm
-    groups, top = [None] * 2, None
-    if (law := point.token_laws[0]) != Uniform():
-        groups = [recalled[group].mean() for group in rare_and_frequent(law, point.V)]
-        k = np.arange(1, point.V + 1)
-        top = xp.where(
-            10 * recalled[by_frequency(law, point.V)].cumsum() >= 9 * k, k, 0
-        ).max()
-    return {
+    found: Row = {
         "memory_accuracy": recalled.mean(),
-        "rare_memory_accuracy": groups[0],
-        "frequent_memory_accuracy": groups[1],
+        "rare_memory_accuracy": None,
+        "frequent_memory_accuracy": None,
         "recalled": recalled.sum(),
-        "recalled_top": top,
+        "recalled_top": None,
     }
+    law = point.token_laws[0]
+    if law != Uniform():
+        rare, frequent = rare_and_frequent(law, point.V)
+        found["rare_memory_accuracy"] = recalled[rare].mean()
+        found["frequent_memory_accuracy"] = recalled[frequent].mean()
+        n = np.arange(1, point.V + 1)
+        of_most_frequent = recalled[by_frequency(law, point.V)].cumsum()
+        found["recalled_top"] = xp.where(10 * of_most_frequent >= 9 * n, n, 0).max()
+    return found
 
 
 def of_scores(r: Realization, w: Numbers, xp: ModuleType) -> Row:
-    """The columns of what the trigger and the tokens add to an attention logit.
-
-    Nan where they are undefined.
+    """The columns of what the trigger and the tokens add to an attention logit; nan
+    where they are undefined.
     """
     scale = abs(w).max()
-    unit = w / xp.where(scale > 0, scale, 1)
+    unit = w / positive(scale, xp)
     trigger, std = r.z_trig @ unit, (r.Z_in @ unit).std()
     lengths = xp.linalg.norm(r.z_trig) * xp.linalg.norm(unit)
+    cosine = trigger / xp.where(scale > 0, lengths, 1)
     return {
         "trigger_score": scale * trigger,
         "score_std": scale * std,
-        "snr": xp.where(std > 0, trigger / xp.where(std > 0, std, 1), xp.nan),
-        "trigger_cosine": xp.where(
-            scale > 0, trigger / xp.where(scale > 0, lengths, 1), xp.nan
-        ),
+        "snr": xp.where(std > 0, trigger / positive(std, xp), xp.nan),
+        "trigger_cosine": xp.where(scale > 0, cosine, xp.nan),
     }
 
 

@@ -1,13 +1,11 @@
-"""Everything random of one run as plain arrays: what other code needs to check a
-row.
-"""
+"""All random draws of one run as plain arrays: what other code needs to check a row."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
-from itertools import product
-from types import MappingProxyType
+from types import MappingProxyType, ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -23,12 +21,12 @@ from ..laws import TOGETHER, EmbeddingLaw, Gaussian
 from ..laws.tokens import tables
 from ..point import BLOCK, MAX_DRAWS, MIN_MEAN, Point, Run, checked_seed, first_step
 from ..task import Embeddings
-from ..values import padded
+from ..values import Numbers, padded
 
 if TYPE_CHECKING:
-    Drawn = np.ndarray  # so that what `realize` gives can be used as such
+    DrawnArray = np.ndarray  # so that what `realize` gives can be used as such
 else:
-    Drawn = np.ndarray | Array
+    DrawnArray = np.ndarray | Array
 
 
 class Realization(NamedTuple):
@@ -37,34 +35,29 @@ class Realization(NamedTuple):
     With fresh_batches train_* has a leading axis, a batch a step.
     """
 
-    Z_in: Float[Drawn, "V d"]  # input embeddings
-    Z_out: Float[Drawn, "V d"]  # output embeddings
-    z_trig: Float[Drawn, " d"]
-    z_eos: Float[Drawn, " d"]
-    W_in: Float[Drawn, "m d"] | None  # None without an MLP
-    perm: Int[Drawn, " V"]  # label of each token
-    train_tokens: Int[Drawn, "*steps N L"]
-    train_positions: Int[Drawn, "*steps N"]  # where the informative token stands
-    train_labels: Int[Drawn, "*steps N"]
-    test_tokens: Int[Drawn, "n_test L"]
-    test_positions: Int[Drawn, " n_test"]
-    test_labels: Int[Drawn, " n_test"]
-    pool: Int[Drawn, "*steps K noise"] | None = (
-        None  # the L - 1 noise tokens of each sequence; None without a pool
-    )
-    train_rows: Int[Drawn, "*steps N"] | None = (
-        None  # which sequence of the pool each sample has
-    )
-    train_items: Int[Drawn, "further batch"] | None = (
-        None  # which samples each further step reads; None: all
-    )
+    Z_in: Float[DrawnArray, "V d"]  # input embeddings
+    Z_out: Float[DrawnArray, "V d"]  # output embeddings
+    z_trig: Float[DrawnArray, " d"]
+    z_eos: Float[DrawnArray, " d"]
+    W_in: Float[DrawnArray, "m d"] | None  # None without an MLP
+    perm: Int[DrawnArray, " V"]  # label of each token
+    train_tokens: Int[DrawnArray, "*steps N L"]
+    train_positions: Int[DrawnArray, "*steps N"]  # where the informative token is
+    train_labels: Int[DrawnArray, "*steps N"]
+    test_tokens: Int[DrawnArray, "n_test L"]
+    test_positions: Int[DrawnArray, " n_test"]
+    test_labels: Int[DrawnArray, " n_test"]
+    # the L - 1 noise tokens of each sequence; None without a pool
+    pool: Int[DrawnArray, "*steps K noise"] | None = None
+    # which sequence of the pool each sample has
+    train_rows: Int[DrawnArray, "*steps N"] | None = None
+    # which samples each further step reads; None: all
+    train_items: Int[DrawnArray, "further batch"] | None = None
 
     @property
     def embeddings(self) -> Embeddings:
         """The same embeddings and W_in as `jaxrecall.model` takes them."""
-        return Embeddings(
-            *(None if array is None else jnp.asarray(array) for array in self[:5])  # type: ignore
-        )
+        return Embeddings(*jax.tree.map(jnp.asarray, self[: len(EMBEDDINGS)]))
 
     @property
     def batches(self) -> tuple[Any, ...]:
@@ -72,7 +65,7 @@ class Realization(NamedTuple):
 
         The samples are the same unless batches are fresh.
         """
-        return tuple(self.samples(step) for step in range(3))
+        return tuple(map(self.samples, range(3)))
 
     def samples(self, step: Any) -> tuple[Any, Any, Any]:
         """Tokens, positions and labels of the samples of a gradient step, counted from
@@ -81,11 +74,10 @@ class Realization(NamedTuple):
         JAX may trace it.
         """
         train = self.train_tokens, self.train_positions, self.train_labels
-        return (
-            train
-            if self.train_labels.ndim == 1
-            else (train[0][step], train[1][step], train[2][step])
-        )
+        if self.train_labels.ndim == 1:
+            return train
+        tokens, positions, labels = train
+        return tokens[step], positions[step], labels[step]
 
     @property
     def test(self) -> tuple[Any, Any, Any]:
@@ -96,12 +88,12 @@ class Realization(NamedTuple):
         """The same draws with embeddings and W_in of another dtype, in which all is
         computed.
         """
-        return self._replace(
-            **{
-                name: None if a is None else a.astype(dtype)
-                for name, a in zip(self._fields, self[:5], strict=False)
-            }
-        )
+        frozen = jax.tree.map(lambda a: a.astype(dtype), self[: len(EMBEDDINGS)])
+        return self._replace(**dict(zip(EMBEDDINGS, frozen, strict=True)))
+
+
+EMBEDDINGS = ("Z_in", "Z_out", "z_trig", "z_eos", "W_in")
+"""The first fields of a realization: the frozen parameters of the model."""
 
 
 def realize(point: Point, seed: int) -> Realization:
@@ -118,16 +110,10 @@ def realize(point: Point, seed: int) -> Realization:
         >>> draws.Z_in.shape, draws.train_tokens.shape
     """
     expect("point", point, Point, "a jaxrecall.Point", PointError)
-    streams = run_keys([Run(point, checked_seed(seed))])[0][0]
-    with (
-        eval_context()
-    ):  # numbers also where another function is being traced, and the same ones
-        return Realization(
-            *(  # type: ignore
-                None if array is None else np.array(array, order="C")
-                for array in _drawn(point, streams)
-            )
-        )
+    streams, _ = run_keys([Run(point, checked_seed(seed))])
+    # numbers also where another function is being traced, and the same ones
+    with eval_context():
+        return jax.tree.map(partial(np.array, order="C"), _drawn(point, streams[0]))
 
 
 def draws(
@@ -142,15 +128,11 @@ def draws(
     Args:
         point: its fields are Python values, for they decide the shapes.
         key: a `jax.random` key; that of a seed is fold_in(key(root_seed), seed). The
-            point's own
-            root_seed is not read.
+            point's own root_seed is not read.
         parameters: float parameters of the laws of the embeddings by dotted name, in
-            place of the
-            point's own. JAX may trace them; they are not checked. Those of `embedding`
-                are of both
-            sides where these have the same law. An array of float64 makes such
-                embeddings in
-            float64.
+            place of the point's own. JAX may trace them; they are not checked. Those of
+            `embedding` are of both sides where these have the same law. An array of
+            float64 makes such embeddings in float64.
 
     Returns:
         The draws, float32 and int32: the integers of `realize` exactly, the embeddings
@@ -164,56 +146,45 @@ def draws(
         >>> import jax
         >>> from jaxrecall import Point, draws
         >>> point = Point(V=64, N=1024, d=32, L=8)
-        >>> draws(point, jax.random.fold_in(jax.random.key(0), 5)).Z_in  #
-            realize(point, seed=5).Z_in
-        >>> jax.vmap(lambda key: draws(point,
-            key).perm)(jax.random.split(jax.random.key(0), 8))  # (8, 64)
-        >>> draws(point.replace(embedding="equicorrelated"), jax.random.key(0),
-            {"embedding.rho": jax.numpy.float32(0.3)})
+        >>> key = jax.random.key(0)
+        >>> draws(point, jax.random.fold_in(key, 5)).Z_in  # that of realize(point, 5)
+        >>> labels = jax.vmap(lambda key: draws(point, key).perm)
+        >>> labels(jax.random.split(key, 8))  # (8, 64)
+        >>> alike = point.replace(embedding="equicorrelated")
+        >>> draws(alike, key, {"embedding.rho": jax.numpy.float32(0.3)})
     """
     expect("point", point, Point, "a jaxrecall.Point", PointError)
     run = jax.random.key_data(expect("key", key, Array, "a key of jax.random"))
     if point.streams == "independent":
         for half in halves_of_id(point):
             run = keys.fold(run, jnp.uint32(half))
-    drawn = _drawn(point, keys.streams(run), _all_parameters(point, parameters))
-    return Realization(
-        *(None if array is None else jnp.asarray(array) for array in drawn)  # type: ignore
-    )
+    parameters = _all_parameters(point, parameters)
+    return jax.tree.map(jnp.asarray, _drawn(point, keys.streams(run), parameters))
 
 
 def _all_parameters(point: Point, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Those given and all other float parameters of embedding laws, if any; raises
+    """The float parameters of both embedding laws, where any are given; raises
     PointError.
     """
-    Z_in, Z_out = (
-        law.traced(name)
-        for name, law in zip(
-            ("embedding", "embedding_out"), point.embedding_laws, strict=True
-        )
-    )
-    known = Z_in | Z_out
+    if not given:
+        return {}
+    law, law_out = point.embedding_laws
+    known = law.traced("embedding") | law_out.traced("embedding_out")
     allowed = (
         "float parameters of the laws of embeddings, here"
         f" {', '.join(known) or 'none'}; all else, such as sizes, is the point's"
     )
-    if problems := [
-        Problem(name, f"got {shown(value)}; allowed: {allowed}")
-        for name, value in given.items()
+    problems = [
+        Problem(name, f"got {shown(given[name])}; allowed: {allowed}")
+        for name in given
         if name not in known
-    ]:
+    ]
+    if problems:
         raise PointError(problems)
-    both = given if point.embedding_laws[0] == point.embedding_laws[1] else {}
-    return (
-        known
-        | {
-            name.replace("embedding.", "embedding_out."): value
-            for name, value in both.items()
-        }
-        | dict(given)
-        if given
-        else {}
-    )
+    if law == law_out:
+        for name, value in given.items():
+            known[name.replace("embedding.", "embedding_out.")] = value
+    return known | dict(given)
 
 
 def _drawn(
@@ -221,77 +192,168 @@ def _drawn(
     streams: np.ndarray | Array,
     parameters: Mapping[str, Any] = MappingProxyType({}),
 ) -> Realization:
-    """The draws from the keys of the named streams, (10, 2).
-
-    In a traced function all of it is drawn by one program for the sizes of the point.
-    Elsewhere programs of a few padded sizes serve all points, and give the same bits.
-    """
+    """The draws from the keys of the named streams, (10, 2)."""
     _check_writable(point)
-    laws = point.embedding_laws
-    xp: Any = jnp if isinstance(streams, Tracer) else np
-    streams = xp.asarray(streams)
-    if xp is jnp and any(law.on_host for law in laws):
-        raise ValueError(
-            f"embedding: got {point.embedding}, whose rows are made on the host;"
-            " allowed in compiled functions: other laws"
-        )
-    embeddings = _embeddings(xp, streams, dict(parameters), point)
-    perm = xp.asarray(_permutation(streams, point.V, V_pad=_padded(xp, point.V)))[
-        : point.V
-    ]
+    arrays = InTrace() if isinstance(streams, Tracer) else OnHost()
+    streams = arrays.xp.asarray(streams)
+    embeddings = _embeddings(arrays, streams, dict(parameters), point)
+    perm = _permutation(streams, point.V, V_pad=arrays.size(point.V))
+    perm = arrays.xp.asarray(perm)[: point.V]
     law = tables(point.token_laws, point.V)
-
-    def samples(name: str, n: int, step: int | None = None) -> tuple[Drawn, ...]:
-        noise = None if step is None else point.label_noise or None
-        of_tokens, of_positions = (
-            keys.stream(streams, stream) for stream in (name, f"{name}_position")
-        )
-        if step is not None:
-            of_tokens, of_positions = (
-                keys.fold(key, jnp.uint32(step)) for key in (of_tokens, of_positions)
-            )
-        positions = _tokens(xp, of_positions, None, point.L, 1, n)
-        if step is None or point.pool is None:
-            return _samples(
-                xp,
-                _tokens(xp, of_tokens, law, point.V, point.L, n),
-                positions,
-                perm,
-                of_tokens,
-                noise,
-            )
-        pool = _tokens(
-            xp, keys.further(of_tokens, keys.POOL), law, point.V, point.L, point.pool
-        )[:, 1:]
-        rows = _tokens(xp, of_tokens, None, point.pool, 2, n)[:, 1]
-        tokens = xp.concatenate(
-            [_tokens(xp, of_tokens, law, point.V, 1, n), pool[rows]], axis=1
-        )
-        return *_samples(xp, tokens, positions, perm, of_tokens, noise), pool, rows
-
-    train = samples("train", point.N, 0)
+    sampler = Sampler(point, streams, arrays, perm, law)
+    train = sampler.train(0)
     if point.fresh_batches:
-        train = tuple(
-            map(
-                xp.stack,
-                zip(
-                    train,
-                    *(
-                        samples("train", point.N, step)
-                        for step in range(1, batches(point))
-                    ),
-                    strict=True,
-                ),
-            )
-        )
-    items = None
-    if point.batch:
-        steps = np.arange(first_step(point.start), point.steps, dtype=np.uint32)
-        items = _items(streams, steps, point.N, n_blocks=-(-point.batch // BLOCK))[
-            :, : point.batch
-        ].astype(jnp.int32)
-    arrays = (*embeddings, perm, *train[:3], *samples("test", point.n_test), *train[3:])
-    return Realization(*arrays)._replace(train_items=items)  # type: ignore[arg-type]
+        later = map(sampler.train, range(1, batches(point)))
+        train = jax.tree.map(lambda *parts: arrays.xp.stack(parts), train, *later)
+    test = sampler.test()
+    return Realization(
+        **embeddings,
+        perm=perm,
+        train_tokens=train.tokens,
+        train_positions=train.positions,
+        train_labels=train.labels,
+        test_tokens=test.tokens,
+        test_positions=test.positions,
+        test_labels=test.labels,
+        pool=train.pool,
+        train_rows=train.rows,
+        train_items=_further_items(point, streams),  # type: ignore[arg-type]
+    )
+
+
+class OnHost:
+    """How draws become NumPy arrays: by programs of a few padded sizes, which serve all
+    points.
+    """
+
+    xp: ModuleType = np
+
+    def size(self, size: int) -> int:
+        """The size of a program for one of a point: up to 64, or a quarter larger."""
+        return padded(size, 64)
+
+    def tokens(
+        self, key: Numbers, law: np.ndarray | None, V: int, L: int, n: int
+    ) -> Numbers:
+        """(n, L) int32."""
+        if law is not None:
+            law = np.pad(law, ((0, 0), (0, 0), (0, self.size(V) - V)))
+        tokens = np.empty((n, L), np.int32)
+        for first in range(0, n, COUNT * BLOCK):
+            for position in range(0, L, WIDTH):
+                part = tokens[first:, position:][: COUNT * BLOCK, :WIDTH]
+                drawn = _some_tokens(
+                    key, law, V, position, first // BLOCK, WIDTH, COUNT
+                )
+                part[:] = np.asarray(drawn).T[: len(part), : part.shape[1]]
+        return tokens
+
+    def exchange(self, tokens: Numbers, positions: Numbers) -> Numbers:
+        """The tokens (n, L) after the first changed places with that at its position
+        (n, 1); in place, which takes half of the memory.
+        """
+        informative = tokens[:, :1].copy()
+        tokens[:, :1] = np.take_along_axis(tokens, positions, axis=1)
+        np.put_along_axis(tokens, positions, informative, axis=1)
+        return tokens
+
+
+class InTrace(OnHost):
+    """The same in a function that JAX traces: by one program of the sizes of the point.
+    The bits are the same.
+    """
+
+    xp: ModuleType = jnp
+
+    def size(self, size: int) -> int:
+        return size
+
+    def tokens(
+        self, key: Numbers, law: np.ndarray | None, V: int, L: int, n: int
+    ) -> Numbers:
+        return _some_tokens(key, law, V, 0, 0, L, -(-n // BLOCK))[:, :n].T
+
+    def exchange(self, tokens: Numbers, positions: Numbers) -> Numbers:
+        displaced = jnp.take_along_axis(tokens, positions, axis=1)
+        place = jnp.arange(tokens.shape[1], dtype=jnp.int32)[None]
+        others = jnp.where(place == 0, displaced, tokens)
+        return jnp.where(place == positions, tokens[:, :1], others)
+
+
+WIDTH, COUNT = 16, 8
+"""Positions, and blocks of 512 samples, that one call draws tokens of."""
+
+
+class Samples(NamedTuple):
+    """Samples as in `Realization`."""
+
+    tokens: Numbers
+    positions: Numbers
+    labels: Numbers
+    pool: Numbers = None
+    rows: Numbers = None
+
+
+@dataclass(frozen=True)
+class Sampler:
+    """Draws the samples of a run, from its streams and its permutation."""
+
+    point: Point
+    streams: Numbers
+    arrays: OnHost
+    perm: Numbers
+    law: np.ndarray | None  # alias tables; None if tokens are uniform
+
+    def train(self, step: int) -> Samples:
+        """The samples of a gradient step that has a batch of its own."""
+        point, address = self.point, jnp.uint32(step)
+        key = keys.fold(keys.stream(self.streams, "train"), address)
+        positions = keys.fold(keys.stream(self.streams, "train_position"), address)
+        if point.pool is None:
+            tokens = self.tokens(key, point.L, point.N)
+            samples = self.samples(tokens, positions)
+            if point.label_noise:
+                samples = samples._replace(labels=self.noisy(key, samples.labels))
+            return samples
+        noise = keys.further(key, keys.POOL)
+        pool = self.tokens(noise, point.L, point.pool)[:, 1:]
+        rows = self.arrays.tokens(key, None, point.pool, 2, point.N)[:, 1]
+        informative = self.tokens(key, 1, point.N)
+        tokens = self.arrays.xp.concatenate([informative, pool[rows]], axis=1)
+        return self.samples(tokens, positions)._replace(pool=pool, rows=rows)
+
+    def test(self) -> Samples:
+        key = keys.stream(self.streams, "test")
+        tokens = self.tokens(key, self.point.L, self.point.n_test)
+        return self.samples(tokens, keys.stream(self.streams, "test_position"))
+
+    def tokens(self, key: Numbers, L: int, n: int) -> Numbers:
+        """(n, L) tokens by the laws of the point."""
+        return self.arrays.tokens(key, self.law, self.point.V, L, n)
+
+    def samples(self, tokens: Numbers, position_key: Numbers) -> Samples:
+        """Token 0 of a stream is informative, and moves to its position."""
+        n, L = tokens.shape
+        positions = self.arrays.tokens(position_key, None, L, 1, n)
+        labels = self.perm[tokens[:, 0]]
+        tokens = self.arrays.exchange(tokens, positions)
+        return Samples(tokens, positions[:, 0], labels)
+
+    def noisy(self, key: Numbers, labels: Numbers) -> Numbers:
+        point, xp, n = self.point, self.arrays.xp, len(labels)
+        count = self.arrays.size(-(-n // BLOCK))
+        labels = xp.pad(labels, (0, count * BLOCK - n))
+        noisy = _noisy(key, labels, point.V, point.label_noise, count)
+        return xp.asarray(noisy)[:n]
+
+
+def _further_items(point: Point, streams: Numbers) -> Array | None:
+    """(further steps, batch) which samples each step reads; None: all."""
+    if not point.batch:
+        return None
+    steps = np.arange(first_step(point.start), point.steps, dtype=np.uint32)
+    items = _items(streams, steps, point.N, n_blocks=-(-point.batch // BLOCK))
+    return items[:, : point.batch].astype(jnp.int32)
 
 
 def batches(point: Point) -> int:
@@ -300,8 +362,8 @@ def batches(point: Point) -> int:
 
 
 MAX_TOKENS = 2**26
-"""Tokens that `realize` writes out for a point with a
-pool, or with a batch for each of many steps: 256 MB.
+"""Tokens that `realize` writes out for a point with a pool, or with a batch for each of
+many steps: 256 MB.
 """
 
 
@@ -309,53 +371,49 @@ def _check_writable(point: Point) -> None:
     """Raises ValueError unless the samples of a pool or of fresh batches can be written
     out.
     """
+    many_batches = batches(point) > 3
     tokens = (point.N * batches(point) + point.n_test) * point.L
-    if tokens > MAX_TOKENS and (point.pool or batches(point) > 3):
-        sizes = f"N={point.N}, L={point.L}" + (
-            f", steps={point.steps} with fresh_batches" if batches(point) > 3 else ""
-        )
+    if tokens > MAX_TOKENS and (point.pool or many_batches):
+        sizes = f"N={point.N}, L={point.L}"
+        if many_batches:
+            sizes += f", steps={point.steps} with fresh_batches"
         raise ValueError(
             f"N, L: got {sizes}, {tokens} tokens to write out; allowed: up to"
             f" {MAX_TOKENS}, 256 MB"
         )
-    if point.batch and (items := point.batch * point.further_steps) > MAX_TOKENS:
-        sizes = f"batch={point.batch}, steps={point.steps}"
+    items = (point.batch or 0) * point.further_steps
+    if items > MAX_TOKENS:
         raise ValueError(
-            f"batch, steps: got {sizes}, {items} samples to write out; allowed: up to"
-            f" {MAX_TOKENS}, 256 MB"
+            f"batch, steps: got batch={point.batch}, steps={point.steps}, {items}"
+            f" samples to write out; allowed: up to {MAX_TOKENS}, 256 MB"
         )
     if point.in_the_limit:
+        sizes = f"N={point.N}, L={point.L} with V={point.V}"
+        if point.pool:
+            sizes += f", pool={point.pool}"
         raise ValueError(
-            f"N, L: got N={point.N}, L={point.L} with"
-            f" V={point.V}{f', pool={point.pool}' if point.pool else ''}, so that the"
-            f" {', '.join(point.in_the_limit)} are drawn as Gaussian counts and cannot"
-            f" be written out; allowed: up to {MAX_DRAWS} draws, or under {MIN_MEAN} a"
-            " count"
+            f"N, L: got {sizes}, so that the {', '.join(point.in_the_limit)} are drawn"
+            " as Gaussian counts and cannot be written out; allowed: up to"
+            f" {MAX_DRAWS} draws, or under {MIN_MEAN} a count"
         )
 
 
 def run_keys(runs: Sequence[Run]) -> tuple[np.ndarray, np.ndarray]:
-    """(n, 10, 2), (n, 3, 2) uint32: keys of the streams of n runs, and of the three
-    steps.
+    """(n, 10, 2) uint32 keys of the streams of n runs, and (n, 3, 2) those of the
+    samples of the three steps.
 
-    The second are of the samples of each step.
-
-    Streams are those of root_seed and seed, and of the point id too where they are
+    Streams follow from root_seed and seed, and from the point id too where they are
     independent. Without fresh batches every step reads batch 0.
     """
-    points = [point for point, _ in runs]
-    halves = [halves_of_id(point) for point in points]
-    independent = [point.streams == "independent" for point in points]
+    points, seeds = zip(*runs, strict=True)
     streams = keys.run_streams(
         [point.root_seed for point in points],
-        [seed for _, seed in runs],
-        halves,
-        independent,
+        seeds,
+        list(map(halves_of_id, points)),
+        [point.streams == "independent" for point in points],
     )
-    batch = np.array(
-        [[step * point.fresh_batches for step in range(3)] for point in points],
-        np.uint32,
-    )
+    fresh = np.array([point.fresh_batches for point in points])
+    batch = np.outer(fresh, np.arange(3)).astype(np.uint32)
     return streams, keys.fold_on_host(keys.stream(streams, "train")[:, None], batch)
 
 
@@ -372,47 +430,39 @@ def expect_both(realization: Any, point: Any) -> None:
 
 
 def halves_of_id(point: Point) -> tuple[int, int]:
-    """The two 32-bit halves of the id that independent streams are drawn by."""
+    """The two 32-bit halves of the id by which independent streams are drawn."""
     return int(point.draws_id[:8], 16), int(point.draws_id[8:], 16)
-
-
-def _padded(xp: Any, size: int) -> int:
-    """The size of a program for one of a point: up to 64, or a quarter larger; in a
-    traced function no other.
-    """
-    return size if xp is jnp else padded(size, 64)
 
 
 _permutation = partial(jax.jit, static_argnames="V_pad")(task.permutation)
 
 
 def _embeddings(
-    xp: Any, streams: Any, parameters: dict[str, Any], point: Point
-) -> tuple[Drawn | None, ...]:
-    """Z_in, Z_out, z_trig, z_eos and W_in."""
-    V, d, m = sizes = point.V, point.d, point.m
+    arrays: OnHost, streams: Numbers, parameters: dict[str, Any], point: Point
+) -> dict[str, Any]:
+    """The frozen parameters by name."""
+    V, d, m = point.V, point.d, point.m
     laws = point.embedding_laws
-    # each of its numbers is made by itself; a sum over a row may be rounded by the
-    # row's width
+    given = {}
+    if any(law.on_host for law in laws):
+        if isinstance(arrays, InTrace):
+            raise ValueError(
+                f"embedding: got {point.embedding}, whose rows are made on the host;"
+                " allowed in compiled functions: other laws"
+            )
+        given = task.on_host(laws, streams, V, d)
+    # other laws sum over rows, which may be rounded by the width of a padded row
     if set(laws) != {Gaussian()}:
-        given = (
-            task.on_host(laws, streams, V, d)
-            if any(law.on_host for law in laws)
-            else {}
-        )
-        return tuple(
-            vars(_of_laws(streams, given, parameters, laws, V=V, d=d, m=m)).values()
-        )
-    tables = _gaussian(
-        streams, V, d, m, pad=tuple(_padded(xp, size) if size else 0 for size in sizes)
-    )
-    parts = zip(
-        vars(tables).values(), ((V, d), (V, d), (d,), (d,), (m, d)), strict=True
-    )
-    return tuple(
-        None if table is None else xp.asarray(table)[tuple(map(slice, sizes))]
-        for table, sizes in parts
-    )
+        return vars(_of_laws(streams, given, parameters, laws, V=V, d=d, m=m))
+    pad = (arrays.size(V), arrays.size(d), arrays.size(m) if m else 0)
+    made = jax.tree.map(arrays.xp.asarray, _gaussian(streams, V, d, m, pad=pad))
+    return {
+        "Z_in": made.Z_in[:V, :d],
+        "Z_out": made.Z_out[:V, :d],
+        "z_trig": made.z_trig[:d],
+        "z_eos": made.z_eos[:d],
+        "W_in": made.W_in[:m, :d] if m else None,
+    }
 
 
 @partial(jax.jit, static_argnames="pad")
@@ -436,16 +486,14 @@ def _of_laws(
     d: int,
     m: int,
 ) -> Embeddings:
-    together = laws[0] in TOGETHER and laws[1] == laws[0]
-    place = TOGETHER.index(laws[0]) if together else 0
+    law, law_out = laws
+    together = law == law_out and law in TOGETHER
+    place = TOGETHER.index(law) if together else 0
     if parameters:
-        laws = (
-            laws[0].with_traced(parameters),
-            laws[1].with_traced(parameters, "embedding_out"),
-        )
-    return task.draw_embeddings(
-        streams, place, V, d, m, (V, d, m), None if together else laws, given
-    )
+        law = law.with_traced(parameters)
+        law_out = law_out.with_traced(parameters, "embedding_out")
+    own = None if together else (law, law_out)
+    return task.draw_embeddings(streams, place, V, d, m, (V, d, m), own, given)
 
 
 @partial(jax.jit, static_argnames="n_blocks")
@@ -453,46 +501,6 @@ def _items(streams: Array, steps: Array, N: Array | int, n_blocks: int) -> Array
     return jax.vmap(lambda step: task.batch_items(streams, step, (0, n_blocks), N))(
         steps
     )
-
-
-def _samples(
-    xp: Any,
-    tokens: Any,
-    positions: Any,
-    perm: Any,
-    of_tokens: Array,
-    label_noise: float | None,
-) -> tuple[Any, Any, Any]:
-    """Tokens (n, L), positions and labels (n,).
-
-    Token 0 of a stream is informative, and changes places with that at its position.
-    """
-    n, L = tokens.shape
-    informative, displaced = (
-        xp.array(tokens[:, :1]),
-        xp.take_along_axis(tokens, positions, axis=1),
-    )
-    if xp is jnp:
-        place = jnp.arange(L, dtype=jnp.int32)[None]
-        tokens = jnp.where(
-            place == positions, informative, jnp.where(place == 0, displaced, tokens)
-        )
-    else:  # in place, which takes half of the memory
-        tokens[:, :1] = displaced
-        np.put_along_axis(tokens, positions, informative, axis=1)
-    labels = perm[informative[:, 0]]
-    if label_noise is not None:
-        count = _padded(xp, -(-n // BLOCK))
-        labels = xp.asarray(
-            _noisy(
-                of_tokens,
-                xp.pad(labels, (0, count * BLOCK - n)),
-                len(perm),
-                label_noise,
-                count,
-            )
-        )[:n]
-    return tokens, positions[:, 0], labels
 
 
 @partial(jax.jit, static_argnames="count")
@@ -504,26 +512,6 @@ def _noisy(
     count: int,
 ) -> Array:
     return task.noisy_labels(keys.blocks(of_tokens, 0, count), labels, V, label_noise)
-
-
-WIDTH, COUNT = 16, 8
-"""Positions, and blocks of 512 samples, that one call draws tokens of."""
-
-
-def _tokens(xp: Any, key: Any, law: np.ndarray | None, V: int, L: int, n: int) -> Any:
-    """(n, L) int32."""
-    n_blocks = -(-n // BLOCK)
-    if xp is jnp:
-        return _some_tokens(key, law, V, 0, 0, L, n_blocks)[:, :n].T
-    if law is not None:
-        law = np.pad(law, ((0, 0), (0, 0), (0, _padded(np, V) - V)))
-    tokens = np.empty((n, L), np.int32)
-    for i, j in product(range(0, n_blocks, COUNT), range(0, L, WIDTH)):
-        part = tokens[i * BLOCK :][: COUNT * BLOCK, j : j + WIDTH]
-        part[:] = np.asarray(_some_tokens(key, law, V, j, i, WIDTH, COUNT)).T[
-            : len(part), : part.shape[1]
-        ]
-    return tokens
 
 
 @partial(jax.jit, static_argnames=("width", "count"))

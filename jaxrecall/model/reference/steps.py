@@ -13,9 +13,7 @@ from scipy.special import erf, softmax
 
 from ..point import Point
 from ..values import Numbers
-from .realization import Drawn, Realization, expect_both
-
-EMBEDDINGS = ("Z_in", "Z_out", "z_trig", "z_eos", "W_in")
+from .realization import DrawnArray, Realization, expect_both
 
 
 class ThreeStep(NamedTuple):
@@ -23,17 +21,16 @@ class ThreeStep(NamedTuple):
     embeddings.
     """
 
-    V1: Drawn  # (d, p) V_mat after step 1, p = d or m
-    w: Drawn  # (d,) W_KQ z_eos after step 2
-    V2: Drawn  # (d, p) V_mat after step 3
+    V1: DrawnArray  # (d, p) V_mat after step 1, p = d or m
+    w: DrawnArray  # (d,) W_KQ z_eos after step 2
+    V2: DrawnArray  # (d, p) V_mat after step 3
 
 
 def three_step(
     realization: Realization, point: Point, rates: tuple[Numbers, ...] | None = None
 ) -> ThreeStep:
-    """The recipe of the paper from V_mat = 0, W_KQ = 0, by full-batch gradients.
-
-    The loss is the cross-entropy:
+    """The recipe of the paper from V_mat = 0, W_KQ = 0, by full-batch gradients of the
+    cross-entropy.
 
         V1 = V0 - eta    grad_V loss(V0, W0)
         W1 = W0 - gamma  grad_W loss(V1, W0)
@@ -50,25 +47,24 @@ def three_step(
     """
     expect_both(realization, point)
     eta, gamma, gamma2 = rates or (point.eta, point.gamma, point.gamma2)
-    r, uniform = realization.astype(np.float64), np.zeros(point.d)
+    r = realization.astype(np.float64)
+    first, second, third = r.batches
 
     # Step 1: at V_mat = 0 the prediction is uniform, at w = 0 attention is.
-    x, ell, y = r.batches[0]
-    phi, _ = features(r, point, attend(r, point, x, ell, uniform)[0])
+    x, ell, y = first
+    h, _ = attend(r, point, x, ell, np.zeros(point.d))
+    phi, _ = features(r, point, h)
     V1 = eta / point.N * (r.Z_out[y] - r.Z_out.mean(0)).T @ phi
 
     # Step 2: W_KQ moves by g z_eos^T, and so w = W_KQ z_eos by |z_eos|^2 g.
-    w = (
-        gamma
-        * (r.z_eos @ r.z_eos)
-        / (point.N * point.L)
-        * pull_on_w(r, point, V1, *r.batches[1])
-    )
+    rate = gamma * (r.z_eos @ r.z_eos) / (point.N * point.L)
+    w = rate * pull_on_w(r, point, V1, *second)
 
     # Step 3: the gradient of step 1 again, with the attention and the predictions
     # learned since.
-    x, ell, y = r.batches[2]
-    phi, _ = features(r, point, attend(r, point, x, ell, w)[0])
+    x, ell, y = third
+    h, _ = attend(r, point, x, ell, w)
+    phi, _ = features(r, point, h)
     V2 = V1 + gamma2 / point.N * pull_on_outputs(r, V1, phi, y).T @ phi
     return ThreeStep(V1, w, V2)
 
@@ -76,11 +72,11 @@ def three_step(
 def pull_on_outputs(
     r: Realization, V_mat: np.ndarray, phi: np.ndarray, y: np.ndarray
 ) -> np.ndarray:
-    """(N, d): minus the gradient of each sample's loss by V_mat phi_i.
-
-    It is z_out(y_i) - sum_u p_i(u) z_out(u).
+    """(N, d) z_out(y_i) - sum_u p_i(u) z_out(u): minus the gradient of each sample's
+    loss by V_mat phi_i.
     """
-    return r.Z_out[y] - softmax(phi @ V_mat.T @ r.Z_out.T, axis=1) @ r.Z_out
+    p = softmax(phi @ V_mat.T @ r.Z_out.T, axis=1)
+    return r.Z_out[y] - p @ r.Z_out
 
 
 def pull_on_w(
@@ -91,21 +87,20 @@ def pull_on_w(
     ell: np.ndarray,
     y: np.ndarray,
 ) -> np.ndarray:
-    """(d,): minus N L times the gradient by w, at w = 0: sum_ij b_i^T (v_ij - h_i)
-    k_ij.
+    """(d,) sum_ij b_i^T (v_ij - h_i) k_ij: minus N L times the gradient by w, at w = 0.
 
-    b_i is minus the gradient of a sample's loss by h_i.
+    Here b_i is minus the gradient of a sample's loss by h_i.
     """
-    h = attend(r, point, x, ell, np.zeros(point.d))[0]
+    h, _ = attend(r, point, x, ell, np.zeros(point.d))
     phi, slope = features(r, point, h)
-    residual = pull_on_outputs(r, V1, phi, y) @ V1
-    b = residual if r.W_in is None else (residual * slope) @ r.W_in
+    b = pull_on_outputs(r, V1, phi, y) @ V1
+    if r.W_in is not None:
+        b = (b * slope) @ r.W_in
     S, trigger = np.zeros(point.V), 0.0
     for j in range(point.L):
         is_ell = ell == j
-        c = (b * (r.Z_in[x[:, j]] - h)).sum(1) + point.trigger_in_value * is_ell * (
-            b @ r.z_trig
-        )
+        c = (b * (r.Z_in[x[:, j]] - h)).sum(1)
+        c += point.trigger_in_value * is_ell * (b @ r.z_trig)
         np.add.at(S, x[:, j], c)
         trigger += c[is_ell].sum()
     return S @ r.Z_in + trigger * r.z_trig
@@ -114,9 +109,8 @@ def pull_on_w(
 def attend(
     r: Realization, point: Point, x: np.ndarray, ell: np.ndarray, w: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Attention outputs h (N, d) and weights (N, L) of tokens x (N, L).
-
-    The informative ones are at ell (N,).
+    """Attention outputs h (N, d) and weights (N, L) of tokens x (N, L), the informative
+    ones of which are at ell (N,).
     """
     is_ell = ell[:, None] == np.arange(x.shape[1])
     a = softmax((r.Z_in @ w)[x] + is_ell * (r.z_trig @ w), axis=1)
@@ -137,4 +131,5 @@ def features(
     if r.W_in is None:
         return h, np.ones_like(h)
     phi, slope = point.activation.value_and_slope(h @ r.W_in.T, np, erf)
-    return phi * len(r.W_in) ** -0.5, slope * len(r.W_in) ** -0.5
+    scale = len(r.W_in) ** -0.5
+    return phi * scale, slope * scale

@@ -1,0 +1,150 @@
+"""The nodes over which recall is averaged, and the distributions that it needs."""
+
+from __future__ import annotations
+
+from functools import cache, lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import gammaincinv, ndtr, ndtri, stdtr, stdtrit
+from scipy.stats import poisson, qmc
+
+from ..model.laws import Moments
+
+NODES = 1024
+"""Quasi-random nodes of the average over embeddings, W_in, and the count and the logit
+of the token's own label.
+"""
+
+LEVELS = 40
+"""Counts of a wrong label that are summed over; neighbours are lumped where there are
+more.
+"""
+
+
+class Nodes(NamedTuple):
+    """What is averaged over, (NODES,) each: quasi-random uniforms, or the quantiles at
+    them.
+    """
+
+    key_length: np.ndarray  # |z_in(v)|^2
+    trigger_length: np.ndarray  # |z_trig|^2
+    cosine: np.ndarray  # between z_in(v) and z_trig
+    label_length: np.ndarray  # |z_out(v)|^2
+    rest_length: np.ndarray  # |Q|^2 without the own label, over its mean
+    own_logit: np.ndarray  # less its mean, over its standard deviation
+    own_count: np.ndarray  # always uniform
+    noise_cosine: np.ndarray  # between z_in(v) and the noise tokens of a sequence
+
+
+@cache
+def uniforms() -> Nodes:
+    """The quasi-random nodes, as uniforms."""
+    sequence = qmc.Sobol(len(Nodes._fields), scramble=False)
+    return Nodes(*(sequence.random(NODES) + 0.5 / NODES).T)
+
+
+@lru_cache(maxsize=64)
+def quantiles(d: int, moments: Moments) -> Nodes:
+    """The nodes in d dimensions: squared lengths, cosines and logits."""
+    u = uniforms()
+    own_logit = ndtri(u.own_logit)
+    if moments.overlap and not moments.random_length:
+        own_logit = np.sqrt(d) * cosine(u.own_logit, d)
+    return Nodes(
+        key_length=row_length(u.key_length, d, moments),
+        trigger_length=row_length(u.trigger_length, d, moments),
+        cosine=cosine(u.cosine, d),
+        label_length=row_length(u.label_length, d, moments),
+        rest_length=chi_square(u.rest_length, d),
+        own_logit=own_logit,
+        own_count=u.own_count,
+        noise_cosine=cosine(u.noise_cosine, d),
+    )
+
+
+def row_length(u: np.ndarray, d: int, moments: Moments) -> np.ndarray:
+    """Quantiles of the squared length of an embedding."""
+    if moments.random_length:
+        return chi_square(u, d)
+    return np.ones(NODES)
+
+
+def chi_square(u: np.ndarray, d: int) -> np.ndarray:
+    """Quantiles of a chi-square with d degrees of freedom, over d: mean 1."""
+    return 2 / d * gammaincinv(d / 2, u)
+
+
+def cosine(u: np.ndarray, d: int) -> np.ndarray:
+    """Quantiles of the cosine between two independent directions in d dimensions."""
+    t = stdtrit(d - 1, u)
+    return t / np.sqrt(d - 1 + t * t)
+
+
+def normal_levels(n: int) -> np.ndarray:
+    """(n,) standard normal values of equal probability."""
+    return ndtri((np.arange(n) + 0.5) / n)
+
+
+class LabelCounts(NamedTuple):
+    """The distribution of how often a label occurs, (levels,) each."""
+
+    relative: np.ndarray  # counts over their mean
+    chance: np.ndarray  # their probabilities
+
+    def quantiles(self, u: np.ndarray) -> np.ndarray:
+        """The relative counts at uniforms u."""
+        level = np.searchsorted(np.cumsum(self.chance), u)
+        return self.relative[np.minimum(level, len(self.relative) - 1)]
+
+
+def poisson_counts(mean: float) -> LabelCounts:
+    """Poisson counts; more than LEVELS of them are lumped to means of neighbours."""
+    if mean == np.inf:
+        return LabelCounts(np.ones(1), np.ones(1))
+    low = np.floor(max(0, mean - 7 * mean**0.5))
+    high = np.ceil(mean + 7 * mean**0.5 + 15)
+    levels = min(int(high - low) + 1, LEVELS)
+    last_of_level = np.round(np.linspace(low - 1, high, levels + 1))
+    chance = np.diff(poisson.cdf(last_of_level, mean))
+    part_of_mean = np.diff(poisson.cdf(last_of_level - 1, mean))
+    part_of_mean, chance = part_of_mean[chance > 0], chance[chance > 0]
+    return LabelCounts(part_of_mean / chance, chance / chance.sum())
+
+
+def upper_tail(z: np.ndarray, mean: np.ndarray, d: int, moments: Moments) -> np.ndarray:
+    """Probability that a wrong logit exceeds its mean by z; both are in its standard
+    deviations.
+
+    On the sphere a logit over sqrt(d) is a cosine, spread around a direction;
+    docs/theory.md, section 3.1.
+    """
+    if not moments.overlap or moments.random_length:
+        return ndtr(-z)
+    reached = tangent((mean + z) / np.sqrt(d))
+    expected = tangent(mean / np.sqrt(d))
+    return np.interp((reached - expected) * np.sqrt(d - 1), *student_tail(d))
+
+
+def tangent(sine: np.ndarray) -> np.ndarray:
+    sine = np.clip(sine, -0.999, 0.999)
+    return sine / np.sqrt(1 - sine**2)
+
+
+@lru_cache(maxsize=64)
+def student_tail(d: int) -> tuple[np.ndarray, np.ndarray]:
+    """Values, and the probability that a variable of Student's law with d - 1 degrees
+    of freedom is above each.
+    """
+    values = np.linspace(-40, 40, 16001)
+    return values, stdtr(d - 1, -values)
+
+
+def normal_from_skewed(z: np.ndarray, skewness: np.ndarray) -> np.ndarray:
+    """The standard normal value that is as rare as z of a shifted gamma variable with
+    mean 0 and variance 1, by the approximation of Wilson and Hilferty.
+    """
+    if not skewness.any():
+        return z
+    s = np.where(np.abs(skewness) < 1e-4, 1e-4, skewness)
+    return 6 / s * (np.cbrt(s * z / 2 + 1) - 1) + s / 6

@@ -1,0 +1,245 @@
+"""Overlaps of memory keys, as features that V_mat reads; docs/theory.md, section 3.2.
+
+The *memory key* of a token is what attention passes on for it: z_in(v), with z_trig
+where the trigger is in the value path.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cache, lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import erf, ndtri
+
+from ..model.activations import Activation
+from ..model.laws import Moments
+from .distributions import NODES, quantiles
+from .model import Model
+
+NEURONS = 256
+"""Neurons of an MLP that are drawn at each node."""
+
+
+class KeyOverlaps(NamedTuple):
+    """Overlaps omega(w, v) = phi(key w)^T phi(key v) of memory keys at the nodes,
+    (NODES,) each.
+    """
+
+    own: np.ndarray  # omega(v, v) less the mean of omega(w, v) over w
+    shared: np.ndarray  # that mean: the part that all keys share
+    spread: np.ndarray  # variance of omega(w, v) over w
+    third: np.ndarray | float = 0.0  # third central moment of omega(w, v) over w
+
+
+class Reading(NamedTuple):
+    """Where attention is, in training and in the test, for some tokens of some seeds.
+
+    The default is attention locked on the informative token.
+    """
+
+    stored: float = 1.0  # part of the vocabulary whose samples reach V_mat in step 3
+    weight: float = 1.0  # attention on the informative token, over its mean
+    uneven: float = 0.0  # variance of that over the vocabulary
+    aligned: float = 0.0  # how that changes with the overlap of token and trigger
+    rival: float = 0.0  # attention on all noise tokens over that on the informative one
+    spread: float = 0.0  # standard deviation of the scores of noise tokens, nats
+    # summed square weight of noise tokens over that of the informative one
+    stray: float = 0.0
+
+
+LOCKED = Reading()
+
+
+class ValueLengths(NamedTuple):
+    """Squared lengths of parts of the value that attention passes on.
+
+    The unit is that of the informative token's row without what all rows share;
+    docs/theory.md, section 3.5.
+    """
+
+    trigger: float
+    shared: float  # trigger, what all rows share, and the mean of the noise tokens
+    noise: float  # noise tokens of one sequence, less their mean
+
+    @property
+    def common(self) -> float:
+        """Part of what is shared that all samples write: all but the trigger's."""
+        if not self.shared:
+            return 0.0
+        return 1 - self.trigger / self.shared
+
+
+def value_lengths(model: Model, reading: Reading) -> ValueLengths:
+    noise = reading.rival**2 * math.exp(reading.spread**2)
+    trigger = model.trigger_in_value * model.trigger_length
+    shared = trigger + model.common_length * (1 + reading.rival) ** 2 + noise / model.V
+    return ValueLengths(trigger, shared, noise / max(model.L - 1, 1))
+
+
+def key_overlaps(model: Model, reading: Reading = LOCKED) -> KeyOverlaps:
+    """Overlaps of memory keys over tokens and embeddings."""
+    if not model.m:
+        return attention_overlaps(model, reading)
+    return feature_overlaps(
+        model.d, model.m, model.moments, model.trigger_in_value, model.activation
+    )
+
+
+def attention_overlaps(model: Model, reading: Reading) -> KeyOverlaps:
+    """Overlaps without an MLP, of a value that may hold more than the informative
+    token.
+    """
+    d, moments = model.d, model.moments
+    lengths = value_lengths(model, reading)
+    q = quantiles(d, moments)
+    A = q.key_length
+    B = q.trigger_length * lengths.shared
+    X = np.sqrt(A * B) * q.cosine * moments.overlap + A * reading.rival / model.V
+    noise = np.sqrt(A * lengths.noise) * q.noise_cosine * moments.overlap
+    spread = moments.overlap * (A + B + 2 * X + lengths.noise) / d
+    return KeyOverlaps(A + X + noise, B + X, spread)
+
+
+class FeatureMeans(NamedTuple):
+    """Means over neurons, (NODES,) each, for the input u_v of a token v and u_w of
+    another one.
+    """
+
+    own: np.ndarray
+    shared: np.ndarray
+    finite: np.ndarray  # spread of a finite number of neurons, times that number
+    third: np.ndarray  # the same for the third moment, times the number squared
+    trace: np.ndarray  # mean of act(u_v) E[act''(u_w)]
+    F: list[np.ndarray]  # one for each of ORDERS
+
+
+ORDERS = ((1, 0), (0, 1), (2, 0), (1, 1), (0, 2), (3, 0), (2, 1), (1, 2), (0, 3))
+"""Orders (j, k) of F_jk = mean over neurons of act(u_v) E[act^(j+k)(u_w)] He_j(along)
+He_k(across).
+"""
+
+
+class NeuronInputs(NamedTuple):
+    """What memory keys give to a neuron, by its row of W_in along z_trig and across it,
+    (NODES, 1) each.
+    """
+
+    trigger: np.ndarray  # of all keys, along
+    tilt: np.ndarray  # of the token, along
+    token: np.ndarray  # of the token, across
+
+
+@lru_cache(maxsize=64)
+def feature_overlaps(
+    d: int, m: int, moments: Moments, trigger_in_value: bool, activation: Activation
+) -> KeyOverlaps:
+    """Overlaps behind an MLP, from A = |z_in(v)|^2, B = |z_trig|^2 and X = z_in(v) .
+    z_trig; B is 0 with the trigger out of the value path.
+    """
+    q = quantiles(d, moments)
+    A = q.key_length
+    B = q.trigger_length * trigger_in_value
+    X = np.sqrt(A * B) * q.cosine * moments.overlap
+    tilt = np.divide(X, np.sqrt(B), out=np.zeros(NODES), where=B > 0)[:, None]
+    token = np.sqrt(np.maximum(A[:, None] - tilt**2, 0))
+    inputs = NeuronInputs(np.sqrt(B)[:, None], tilt, token)
+    f = layer_means(inputs, m, activation)
+
+    third = f.third / m**2
+    if not moments.overlap:
+        return KeyOverlaps(f.own, f.shared, f.finite / m, third)
+    mean, spread = projected(f, d, moments)
+    spread = np.maximum(spread, 0) + f.finite / m
+    return KeyOverlaps(f.own - mean, f.shared + mean, spread, third)
+
+
+def projected(
+    f: FeatureMeans, d: int, moments: Moments
+) -> tuple[np.ndarray, np.ndarray]:
+    """What the projections of the other token's row add to the mean and to the spread
+    of infinitely many neurons, to third order.
+    """
+    F10, F01, F20, F11, F02, F30, F21, F12, F03 = f.F
+    spread = (F10**2 + F01**2) / d
+    of_lengths = d * moments.random_length * f.trace**2
+    spread += (F20**2 + 2 * F11**2 + F02**2 + of_lengths) / (2 * d * d)
+    spread += (F10 * (F30 + F12) + F01 * (F03 + F21)) / (d * d)
+    squares = 5 * (F30**2 + F03**2) + 9 * (F21**2 + F12**2)
+    spread += (squares + 6 * (F30 * F12 + F21 * F03)) / (12 * d**3)
+    return (F20 + F02) / (2 * d), spread
+
+
+def layer_means(inputs: NeuronInputs, m: int, activation: Activation) -> FeatureMeans:
+    """Means over the m neurons of a layer.
+
+    A few neurons are drawn one by one, because their sum is far from normal. Wider
+    layers than NEURONS deviate from the mean over all neurons as NEURONS of them do,
+    scaled to their width.
+    """
+    along, across = drawn_neurons()[..., : min(m, NEURONS)]
+    weight = np.asarray(1 / along.shape[-1])
+    means = neuron_means(inputs, along, across, weight, activation)
+    if m > NEURONS:
+        g, weight = np.polynomial.hermite_e.hermegauss(24)
+        weight = np.multiply.outer(weight, weight).ravel() / weight.sum() ** 2
+        along, across = np.repeat(g, 24)[None], np.tile(g, 24)[None]
+        limit = neuron_means(inputs, along, across, weight, activation)
+        means = limit + (means - limit) * (NEURONS / m) ** 0.5
+    own, shared, finite, third, trace, *F = means
+    return FeatureMeans(own, shared, finite, third, trace, F)
+
+
+def neuron_means(
+    inputs: NeuronInputs,
+    along: np.ndarray,
+    across: np.ndarray,
+    weight: np.ndarray,
+    activation: Activation,
+) -> np.ndarray:
+    """(14, NODES) the `FeatureMeans` over neurons with these rows of W_in."""
+    u = (inputs.trigger + inputs.tilt) * along + inputs.token * across
+    v, _ = activation.value_and_slope(u, np, erf)
+    values, table = other_tokens(activation)
+    *e, variance, third = [
+        np.interp(inputs.trigger * along, values, moment) for moment in table
+    ]
+    x, y = hermite(along), hermite(across)
+    F = [v * e[j + k] * x[j] * y[k] for j, k in ORDERS]
+    own, shared = v * (v - e[0]), v * e[0]
+    terms = (own, shared, v**2 * variance, v**3 * third, v * e[2], *F)
+    return np.stack([(term * weight).sum(1) for term in terms])
+
+
+@cache
+def drawn_neurons() -> np.ndarray:
+    """(2, NODES, NEURONS) rows of W_in along z_trig and along the rest of a key.
+
+    Each neuron is a Latin hypercube over the nodes.
+    """
+    rng = np.random.default_rng(0)
+    strata = rng.permuted(np.tile(np.arange(NODES)[:, None], 2 * NEURONS), axis=0)
+    normals = ndtri((strata + rng.random(strata.shape)) / NODES)
+    return normals.reshape(NODES, 2, NEURONS).swapaxes(0, 1)
+
+
+@cache
+def other_tokens(activation: Activation) -> tuple[np.ndarray, np.ndarray]:
+    """Values of y, and a table (6, values) of what a neuron makes of other tokens.
+
+    These are E He_k(g) act(y + g) for k = 0 to 3, and the second and the third central
+    moment of act(y + g), with g ~ N(0, 1).
+    """
+    g, weight = np.polynomial.hermite_e.hermegauss(60)
+    weight = weight / weight.sum()
+    values = np.linspace(-12, 12, 4801)
+    act, _ = activation.value_and_slope(values[:, None] + g, np, erf)
+    e = [act @ (weight * polynomial) for polynomial in hermite(g)]
+    deviation = act - e[0][:, None]
+    return values, np.stack([*e, deviation**2 @ weight, deviation**3 @ weight])
+
+
+def hermite(g: np.ndarray) -> tuple[np.ndarray, ...]:
+    """He_0 to He_3."""
+    return np.ones_like(g), g, g * g - 1, g**3 - 3 * g
