@@ -14,6 +14,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import NamedTuple
 
 from ..errors import UsageError
@@ -37,17 +38,14 @@ class Chunk:
     seconds: float  # of wall time
 
     def part(self, runs: Sequence[Run]) -> Chunk:
-        """Some of its runs."""
-        return Chunk(
-            self.program, tuple(runs), self.seconds * len(runs) / len(self.runs)
-        )
+        """The chunk of some of its runs."""
+        seconds = self.seconds * len(runs) / len(self.runs)
+        return Chunk(self.program, tuple(runs), seconds)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The chunks of a set of runs, their estimated cost, and how they are carried
-    out.
-    """
+    """The chunks of some runs, their estimated cost, and how they are carried out."""
 
     chunks: tuple[Chunk, ...]
     flops: float
@@ -74,54 +72,46 @@ class Plan:
 
     @property
     def peak_bytes(self) -> int:
-        """Of the largest program, with as many runs at a time as there will be, in all
-        workers.
-        """
-        at_a_time = min(self.room.cores, self.n_runs)
-        return max(
-            (
-                each
-                * max(1, min(at_a_time, self.room.limit // (each or 1)))
-                * self.workers
-                for each in self.peaks.values()
-            ),
-            default=0,
-        )
+        """The memory of the largest program, with its runs at a time in all workers."""
+        room, largest = self.room, 0
+        for each in self.peaks.values():
+            at_a_time = min(room.cores, self.n_runs, room.limit // (each or 1))
+            largest = max(largest, each * max(1, at_a_time))
+        return largest * self.workers
 
     @property
     def most_workers(self) -> int:
-        """How many processes have room for a run of the largest program each."""
+        """The number of processes that each have room for a run of any program."""
         return max(1, self.limit // (max(self.peaks.values(), default=0) or 1))
 
     def seconds_of(self, run: Run, program: Program) -> float:
-        """Of one core, for a run in a program."""
+        """The time of one core that a run takes in a program."""
         return self.simulator.cost(program, run.point).seconds
 
     def describe(self) -> list[Json]:
-        """One entry a program: its sizes, its choices, its runs and their cost."""
-        known = self.simulator.facts.is_ours
-        return [
-            {
-                "bucket": str(program),
-                "program": program.label,
-                **program.choices,
-                "points": len(
-                    {run.point.point_id for chunk in chunks for run in chunk.runs}
-                ),
-                "runs": sum(len(chunk.runs) for chunk in chunks),
-                "chunks": len(chunks),
-                "est_seconds": (
-                    sum(chunk.seconds for chunk in chunks) if known else None
-                ),
-                "est_peak_bytes": self.peaks[program] if known else None,
-            }
-            for program, chunks in grouped(
-                self.chunks, lambda chunk: chunk.program
-            ).items()
-        ]
+        """An entry for each program: its sizes, its choices, its runs and their cost."""
+        by_program = grouped(self.chunks, lambda chunk: chunk.program)
+        return [self._entry(program, chunks) for program, chunks in by_program.items()]
+
+    def _entry(self, program: Program, chunks: Sequence[Chunk]) -> Json:
+        runs = list(chain.from_iterable(chunk.runs for chunk in chunks))
+        entry = {
+            "bucket": str(program),
+            "program": program.label,
+            **program.choices,
+            "points": len({run.point.point_id for run in runs}),
+            "runs": len(runs),
+            "chunks": len(chunks),
+            "est_seconds": None,
+            "est_peak_bytes": None,
+        }
+        if self.simulator.facts.is_ours:
+            entry["est_seconds"] = sum(chunk.seconds for chunk in chunks)
+            entry["est_peak_bytes"] = self.peaks[program]
+        return entry
 
 
-def make(
+def make_plan(
     runs: Iterable[Run],
     pad_to: Sizes | None = None,
     limit: int | None = None,
@@ -131,8 +121,9 @@ def make(
     batch: int | None = None,
     simulator: SimulatorLike = RECALL,
 ) -> Plan:
-    """The plan for runs: points share programs where that saves time, unless their
-    programs are given.
+    """The plan for runs.
+
+    Points share programs where that saves time, unless their programs are given.
 
     Args:
         runs: what is to be computed.
@@ -151,36 +142,35 @@ def make(
     seeds: dict[AnyPoint, list[int]] = {}
     for point, seed in runs:
         seeds.setdefault(point, []).append(seed)
-    n = {point: len(of) for point, of in seeds.items()}
-    groups = dict(
-        sorted(
-            (grouped(n, program) if program else simulator.programs(n, pad_to)).items()
-        )
-    )
-    chunks, peaks, flops = [], {}, 0.0
-    for each, points in groups.items():
-        costs = {point: simulator.cost(each, point) for point in points}
-        takes = {point: cost.seconds / cores() for point, cost in costs.items()}
-        costed = (
-            (Run(point, seed), each_takes)
-            for point, each_takes in takes.items()
-            for seed in seeds[point]
-        )
-        chunks += [Chunk(each, *of) for of in pieces(costed, CHUNK_RUNS, CHUNK_SECONDS)]
-        peaks[each] = max(cost.bytes for cost in costs.values())
-        flops += sum(n[point] * cost.flops for point, cost in costs.items())
-    seconds = sum(chunk.seconds for chunk in chunks) + sum(
-        each.compile_seconds for each in groups
-    )
+    n_seeds = dict(zip(seeds, map(len, seeds.values()), strict=True))
+    groups = grouped(seeds, program) if program else simulator.programs(n_seeds, pad_to)
+    chunks: list[Chunk] = []
+    peaks: dict[Program, int] = {}
+    flops = 0.0
+    for each, points in sorted(groups.items()):
+        timed: list[tuple[Run, float]] = []
+        peaks[each] = 0
+        of_program = 0.0
+        for point in points:
+            cost = simulator.cost(each, point)
+            timed += [
+                (Run(point, seed), cost.seconds / cores()) for seed in seeds[point]
+            ]
+            peaks[each] = max(peaks[each], cost.bytes)
+            of_program += n_seeds[point] * cost.flops
+        for runs_of_chunk, seconds in pieces(timed, CHUNK_RUNS, CHUNK_SECONDS):
+            chunks.append(Chunk(each, runs_of_chunk, seconds))
+        flops += of_program
+    run_seconds = sum(chunk.seconds for chunk in chunks)
     return Plan(
         tuple(chunks),
         flops,
-        seconds,
+        run_seconds + sum(each.compile_seconds for each in peaks),
         peaks,
         settings or Settings(),
         limit or memory_limit(),
         batch,
-        sum(n.values()),
+        sum(n_seeds.values()),
         simulator,
     )
 
@@ -188,10 +178,10 @@ def make(
 def pieces(
     costs: Iterable[tuple[Run, float]], most: int, seconds: float
 ) -> Iterator[tuple[tuple[Run, ...], float]]:
-    """Runs with their costs in order, cut into pieces of at most `most` runs and
-    `seconds`.
+    """Cuts runs, in order, into pieces of at most `most` runs and `seconds`.
 
-    A run that takes longer is a piece of its own. The sum of costs comes with each.
+    A run that takes longer is a piece of its own. Each piece comes with the sum of its
+    costs.
     """
     runs: list[Run] = []
     total = 0.0
@@ -205,11 +195,11 @@ def pieces(
         yield tuple(runs), total
 
 
-ALLOWED = "allowed: i/n with i from 0 to n - 1, as in 0/4 to 3/4"
+SHARDS = "allowed: i/n with i from 0 to n - 1, as in 0/4 to 3/4"
 
 
 class Shard(NamedTuple):
-    """Share `index` of `count`; `source` says where it was given."""
+    """Share `index` of `count`; `source` is where it was given."""
 
     index: int
     count: int
@@ -222,11 +212,8 @@ class Shard(NamedTuple):
         self, points: Sequence[AnyPoint], seeds: Sequence[int], simulator: SimulatorLike
     ) -> list[Run]:
         """The runs of this share, of all (point, seed)."""
-        return [
-            run
-            for index, run in shares(points, seeds, self.count, simulator)
-            if index == self.index
-        ]
+        every = shares(points, seeds, self.count, simulator)
+        return [run for index, run in every if index == self.index]
 
 
 def shares(
@@ -235,42 +222,39 @@ def shares(
     count: int,
     simulator: SimulatorLike,
 ) -> Iterator[tuple[int, Run]]:
-    """Every run with the index of its share, of `count`.
+    """Every run with the index of its share among `count`.
 
     All runs are put in a row, with similar sizes side by side, and the row is cut into
     pieces of equal estimated cost. So a share is off by less than one run, and compiles
-    few programs. A run belongs to the piece that holds its middle.
+    few programs. A run belongs to the piece with its middle.
     """
-    programs = {
-        point: program
-        for program, of in simulator.programs(dict.fromkeys(points, 1), "own").items()
-        for point in of
-    }
+    programs: dict[AnyPoint, Program] = {}
+    groups = simulator.programs(dict.fromkeys(points, 1), "own")
+    for program, members in groups.items():
+        programs |= dict.fromkeys(members, program)
     row = sorted(points, key=lambda point: programs[point].kin)
     costs = [simulator.cost(programs[point], point).seconds for point in row]
     total, before = len(seeds) * sum(costs), 0.0
     for point, cost in zip(row, costs, strict=True):
         for seed in seeds:
-            yield (
-                min(int(count * (before + cost / 2) / total), count - 1),
-                Run(point, seed),
-            )
+            index = int(count * (before + cost / 2) / total)
+            yield min(index, count - 1), Run(point, seed)
             before += cost
 
 
 def chosen_shard(
     given: str | None, environment: Mapping[str, str] = os.environ
 ) -> Shard | None:
-    """The share given by the flag, else by the environment; None for everything. Raises
-    UsageError.
+    """The share given by the flag, else by the environment; None for everything.
+
+    Raises UsageError for a share that does not exist.
     """
     if given is None:
         return _of_slurm(environment)
     match = re.fullmatch(r"(\d{1,9})/(\d{1,9})", given)
-    index, count = map(int, match.groups()) if match else (0, 0)
-    if not index < count:
-        raise UsageError(f"--shard: got {given}; {ALLOWED}")
-    return Shard(index, count, "--shard")
+    if not match or int(match[1]) >= int(match[2]):
+        raise UsageError(f"--shard: got {given}; {SHARDS}")
+    return Shard(int(match[1]), int(match[2]), "--shard")
 
 
 def without_shard(command: str) -> str:
@@ -282,28 +266,26 @@ def without_shard(command: str) -> str:
 
 
 def _of_slurm(environment: Mapping[str, str]) -> Shard | None:
-    """The task of a Slurm array, whose numbers may start anywhere.
+    """The share of a task of a Slurm array, whose numbers may start anywhere.
 
-    Its step must be 1, or shares would be missing.
+    The step of the array must be 1, or shares would be missing.
     """
-    task, count, first, last = (
-        environment.get(f"SLURM_ARRAY_TASK_{name}")
-        for name in ("ID", "COUNT", "MIN", "MAX")
-    )
+    task = environment.get("SLURM_ARRAY_TASK_ID")
+    count = environment.get("SLURM_ARRAY_TASK_COUNT")
     if task is None or count is None:
         return None
+    first = environment.get("SLURM_ARRAY_TASK_MIN")
+    last = environment.get("SLURM_ARRAY_TASK_MAX")
     try:
-        index, n = int(task) - int(first or 0), int(count)
-        dense = last is None or int(last) - int(first or 0) == n - 1
+        start, n = int(first or 0), int(count)
+        index = int(task) - start
+        is_dense = last is None or int(last) - start == n - 1
     except ValueError:
-        index = n = dense = 0
-    if not dense or not 0 <= index < n:
-        allowed = (
-            "allowed: an array without gaps, as in --array=0-7, or a --shard i/n of"
-            " your own (0/1 is everything)"
-        )
+        index, n, is_dense = 0, 0, False
+    if not is_dense or not 0 <= index < n:
         raise UsageError(
             f"SLURM_ARRAY_TASK_ID: got {task} of {count} tasks from {first} to {last};"
-            f" {allowed}"
+            " allowed: an array without gaps, as in --array=0-7, or a --shard i/n of"
+            " your own (0/1 is everything)"
         )
     return Shard(index, n, f"SLURM_ARRAY_TASK_ID {task}")

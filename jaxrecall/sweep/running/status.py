@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...errors import StoreError
 from ...model.columns import CODE_VERSION, STATUSES
@@ -16,6 +16,9 @@ from ..store.table import older, seen
 MAX_SECONDS = 1e9
 """No run takes so long: a larger number, or NaN, is damage and is left out of the sum.
 """
+
+REPORTED = ("error", "host", "bucket", "repeat")
+"""Entries of the report on a failure that are shown."""
 
 
 def survey(folder: str | Path) -> Json:
@@ -31,135 +34,129 @@ def survey(folder: str | Path) -> Json:
     """
     store = Store(folder)
     if not holds_results(store.folder) and not is_file(store.manifest):
-        lacking = (
-            "is not a results folder (it has no manifest.json, parts/ or table.parquet)"
+        raise StoreError(
+            f"{store.folder}: is not a results folder (it has no manifest.json, parts/"
+            " or table.parquet); allowed: the --out of a sweep"
         )
-        raise StoreError(f"{store.folder}: {lacking}; allowed: the --out of a sweep")
     manifest, plan = _manifest(store)
     found, unreadable, tables = store.last_values("status", "seconds")
-    version, runs = _version(manifest, found), plan["runs"]
+    version = _version(manifest, found)
     mine = found.pop(version, {})
-    done = [
-        row
-        for run, row in mine.items()
-        if runs is None or run.seed in runs.get(run.point_id, ())
+    done, n_runs, todo = list(mine.values()), None, None
+    if plan.runs is not None:
+        done = [row for run, row in mine.items() if plan.has(run)]
+        n_runs = sum(map(len, plan.runs.values()))
+        todo = n_runs - len(done)
+    statuses = [status for status, _ in done]
+    failures, no_reports = _failures(store, mine.keys())
+    unreadable += no_reports
+    others = [
+        {"code_version": code_version, "precision": precision, "rows": len(rows)}
+        for (code_version, precision), rows in sorted(found.items())
     ]
-    n_runs = None if runs is None else sum(map(len, runs.values()))
-    todo = None if n_runs is None else n_runs - len(done)
-    failures, no_record = _failures(store, mine.keys())
     return {
         "folder": str(store.folder),
-        **plan,
+        "grid": plan.grid,
+        "remark": plan.remark,
+        "points": plan.points,
         "runs": n_runs,
         "done": len(done),
         "todo": todo,
-        **{
-            status: sum(row[0] == status for row in done)
-            for status in STATUSES
-            if status != "ok"
-        },
-        "code_version": version[0],
-        "precision": version[1],
+        **{name: statuses.count(name) for name in STATUSES if name != "ok"},
+        **dict(zip(("code_version", "precision"), version, strict=True)),
         "other_grids": len(mine) - len(done),
-        "other_versions": [
-            {"code_version": v, "precision": p, "rows": len(others)}
-            for (v, p), others in sorted(found.items())
-        ],
+        "other_versions": others,
         "failures": failures,
         "unreadable": [
-            {"path": str(path), "reason": reason}
-            for path, reason in [*unreadable, *no_record]
+            {"path": str(path), "reason": reason} for path, reason in unreadable
         ],
         "older": older(store.folder, seen(tables)),
-        "seconds": sum(
-            seconds
-            for _, seconds in done
-            if seconds is not None and 0 <= seconds <= MAX_SECONDS
-        ),
+        "seconds": sum(filter(_is_plausible, (seconds for _, seconds in done))),
         "command": None if todo == 0 else manifest.get("command"),
     }
+
+
+def _is_plausible(seconds: float | None) -> bool:
+    return seconds is not None and 0 <= seconds <= MAX_SECONDS
 
 
 def _version(manifest: Mapping[str, Any], found: LastValues) -> Version:
     """The code_version and precision that the next call would have.
 
-    Where the manifest does not say, those of most rows. The version of a simulator of
-    one's own is that of the last call.
+    Where the manifest lacks them, they are those of most rows. The version of a
+    simulator of one's own is that of the last call.
     """
-    usual = max(
+    code_version, precision = max(
         found,
         key=lambda version: len(found[version]),
         default=(CODE_VERSION, "highest"),
     )
-    grid, version, precision = map(manifest.get, ("grid", "code_version", "precision"))
-    theirs = version if isinstance(version, int) else usual[0]
-    own = isinstance(grid, dict) and "simulator" in grid
-    return theirs if own else CODE_VERSION, (
-        precision if isinstance(precision, str) else usual[1]
+    grid, last_version, last_precision = map(
+        manifest.get, ("grid", "code_version", "precision")
     )
+    if not isinstance(grid, dict) or "simulator" not in grid:
+        code_version = CODE_VERSION
+    elif isinstance(last_version, int):
+        code_version = last_version
+    if isinstance(last_precision, str):
+        precision = last_precision
+    return code_version, precision
 
 
-def _manifest(store: Store) -> tuple[Json, Json]:
-    """The manifest, and what it says of its plan: the name of the grid, a remark, the
-    number of points, and their seeds.
-    """
-    unknown: Json = dict.fromkeys(("grid", "remark", "points", "runs"))
+class _Planned(NamedTuple):
+    """What a manifest says of the runs of its grid; None where it does not."""
+
+    grid: str | None = None
+    remark: str | None = None
+    points: int | None = None
+    runs: dict[str, set[int]] | None = None
+    """The seeds of each point, by its id."""
+
+    def has(self, run: RunId) -> bool:
+        return self.runs is not None and run.seed in self.runs.get(run.point_id, ())
+
+
+def _manifest(store: Store) -> tuple[Json, _Planned]:
+    """The manifest, empty if it is none, and what it says of its runs."""
     try:
         manifest = store.read_manifest()
         if manifest is None:
-            return {}, unknown | {
-                "remark": f"{store.manifest}: is missing, so the runs to do are unknown"
-            }
+            remark = f"{store.manifest}: is missing, so the runs to do are unknown"
+            return {}, _Planned(remark=remark)
         name, plan = str(manifest["grid"]["name"]), manifest.get("plan")
         if plan is None:
-            again = (
-                "the command of the sweep with --dry-run counts them, and without it"
-                " also records them"
-            )
-            why = (
+            remark = (
                 f"{store.manifest}: does not list the runs of {name}, as it is of an"
-                f" earlier version; {again}"
+                " earlier version; the command of the sweep with --dry-run counts them,"
+                " and without it also records them"
             )
-            return manifest, unknown | {"remark": why}
-        listed = [
-            ({*map(int, seeds.split())}, points.split())
-            for seeds, points in plan["runs"]
-        ]
-        runs, told = (
-            {point: seeds for seeds, points in listed for point in points},
-            plan["progress"],
-        )
-        return manifest, {
-            "grid": name,
-            "remark": told and str(told),
-            "points": int(plan["points"]),
-            "runs": runs,
-        }
+            return manifest, _Planned(remark=remark)
+        runs: dict[str, set[int]] = {}
+        for seeds, points in plan["runs"]:
+            for point_id in points.split():
+                runs[point_id] = set(map(int, seeds.split()))
+        progress = plan["progress"]
+        remark = progress and str(progress)
+        return manifest, _Planned(name, remark, int(plan["points"]), runs)
     except StoreError as error:
-        return {}, unknown | {"remark": str(error)}
+        return {}, _Planned(remark=str(error))
     except (TypeError, KeyError, AttributeError, ValueError, OverflowError):
-        return {}, unknown | {
-            "remark": f"{store.manifest}: is not the manifest of a sweep"
-        }
+        remark = f"{store.manifest}: is not the manifest of a sweep"
+        return {}, _Planned(remark=remark)
 
 
 def _failures(store: Store, done: Container[RunId]) -> tuple[list[Json], Unreadable]:
-    """Failed chunks with the command that repeats each, and files in failures/ that are
-    not such records.
-    """
-    records, others = [], Unreadable()
+    """Reports on failed chunks, and files in failures/ that are none."""
+    reports, others = [], Unreadable()
     for path in entries(store.failures):
         try:
-            record = read_json(path)
-            runs = [RunId(point_id, seed) for point_id, seed in record["runs"]]
+            report = read_json(path)
+            runs = [RunId(point_id, seed) for point_id, seed in report["runs"]]
             missing = sum(run not in done for run in runs)
-            named = {
-                key: str(record[key]) for key in ("error", "host", "bucket", "repeat")
-            }
+            texts = {key: str(report[key]) for key in REPORTED}
         except (OSError, ValueError, KeyError, TypeError) as error:
             others.append((path, f"no record of a failure: {type(error).__name__}"))
         else:
-            records.append(
-                {"path": str(path), "runs": len(runs), "missing": missing, **named}
-            )
-    return records, others
+            counts = {"runs": len(runs), "missing": missing}
+            reports.append({"path": str(path), **counts, **texts})
+    return reports, others
