@@ -130,11 +130,10 @@ def cache_folder() -> Path | None:
     if folder is not None:
         return Path(folder) if folder else None
     user = os.environ.get("XDG_CACHE_HOME")
-    if not user and os.environ.get("HOME", "~"):
-        user = os.path.expanduser("~/.cache")
-        if not os.path.isabs(user):
-            return None
-    return Path(user, "jaxrecall") if user else None
+    if user:
+        return Path(user, "jaxrecall")
+    home = os.environ.get("HOME", "~") and os.path.expanduser("~")
+    return Path(home, ".cache/jaxrecall") if os.path.isabs(home) else None
 
 
 @cache

@@ -31,8 +31,8 @@ def folders() -> tuple[Path, ...]:
 def grids() -> dict[str, Path]:
     """The files of the grids by name, the quickstart first."""
     paths = {path.stem: path for folder in folders() for path in folder.glob("*.yaml")}
-    names = sorted(paths, key=lambda name: (name != "quickstart", name))
-    return {name: paths[name] for name in names}
+    quickstart = {"quickstart": paths.pop("quickstart")}
+    return quickstart | dict(sorted(paths.items()))
 
 
 def about(path: Path) -> str:

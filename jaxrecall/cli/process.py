@@ -26,11 +26,7 @@ if TYPE_CHECKING:
 OK, USAGE, FAILED, INTERRUPTED = 0, 2, 3, 130
 """Exit codes of every command."""
 
-SIGNALS = tuple(
-    getattr(signal, name)
-    for name in ("SIGINT", "SIGTERM", "SIGHUP")
-    if hasattr(signal, name)
-)
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals that end a command in order, as Ctrl-C does."""
 
 STOPPING = (

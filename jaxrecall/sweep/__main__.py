@@ -15,9 +15,11 @@ import json
 import sys
 import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib import import_module
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -55,26 +57,37 @@ def parser() -> argparse.ArgumentParser:
             " while running, 130 interrupted."
         ),
     )
-    add = p.add_argument
-    help = "the grid, a YAML file; the command `examples` lists some to copy"
-    add("--grid", metavar="FILE", help=help)
-    help = "results folder (default: results/<grid name>)"
-    add("--out", metavar="DIR", help=help)
-    help = "override an entry of the grid: base.V=512; repeatable"
-    add("--set", metavar="PATH=VALUE", action="append", default=[], help=help)
-    help = "show what would run and its estimated cost; run nothing"
-    add("--dry-run", action="store_true", help=help)
-    help = "with --dry-run: print one JSON object and nothing else"
-    add("--json", action="store_true", help=help)
-    help = "run every point that may be padded in one program of these sizes"
-    add("--pad-to", "--bucket", metavar="VxD[xM]", help=help)
-    help = (
-        "print progress on stdout as JSON events, one object per line, and nothing else"
+    add, flag = p.add_argument, partial(p.add_argument, action="store_true")
+    add(
+        "--grid",
+        metavar="FILE",
+        help="the grid, a YAML file; the command `examples` lists some to copy",
     )
-    add("--json-log", action="store_true", help=help)
-    add("--fail-fast", action="store_true", help="stop at the first failed chunk")
-    help = "print the JSON Schema of grid files"
-    add("--print-schema", action="store_true", help=help)
+    add("--out", metavar="DIR", help="results folder (default: results/<grid name>)")
+    add(
+        "--set",
+        metavar="PATH=VALUE",
+        action="append",
+        default=[],
+        help="override an entry of the grid: base.V=512; repeatable",
+    )
+    flag("--dry-run", help="show what would run and its estimated cost; run nothing")
+    flag("--json", help="with --dry-run: print one JSON object and nothing else")
+    add(
+        "--pad-to",
+        "--bucket",
+        metavar="VxD[xM]",
+        help="run every point that may be padded in one program of these sizes",
+    )
+    flag(
+        "--json-log",
+        help=(
+            "print progress on stdout as JSON events, one object per line, and nothing"
+            " else"
+        ),
+    )
+    flag("--fail-fast", help="stop at the first failed chunk")
+    flag("--print-schema", help="print the JSON Schema of grid files")
     add_options(p)
     return p
 
@@ -185,28 +198,25 @@ def _draw(job: Job, events: Events | None) -> None:
 
     Prints a table of them unless the output is JSON events.
     """
-    charts = import_module(FIGURE)
     rows = _last_rows(job)
     if rows.empty:
         return
     path = job.store.folder / "accuracy.png"
     cells = job.search.table() if job.search else None
     axes = [name for name in job.grid.axes if _is_drawn(name, rows)]
-    remark = charts.draw_sweep(
-        rows, axes, job.grid.name, path, cells, job.grid.searched
-    )
+    draw = import_module(FIGURE).draw_sweep
+    remark = draw(rows, axes, job.grid.name, path, cells, job.grid.searched)
     if events:
         events.emit("picture", path=str(path), rows=len(rows))
         return
     if cells:
-        _print_cells(cells, job.grid.crosses)
+        _print_cells(job, cells)
     else:
-        _print_means(job, rows, *charts.places(axes))
-    for line in not_finite(rows, job.grid.simulator.facts):
-        print(f"\nwarning: {line}")
+        _print_means(job, rows, axes)
     limited = limited_by_kappa(rows, axes, job.search.axis if job.search else "N")
-    if limited:
-        print(f"\nwarning: {limited}")
+    for line in (*not_finite(rows, job.grid.simulator.facts), limited):
+        if line:
+            print(f"\nwarning: {line}")
     places = []
     for place in (job.store.parts, job.store.table):
         if place.is_file() or any(place.glob("*")):
@@ -219,7 +229,7 @@ def _draw(job: Job, events: Events | None) -> None:
     print(f"figure:  {path}{remark}")
 
 
-def _last_rows(job: Job) -> pd.DataFrame:
+def _last_rows(job: Job) -> Any:
     """The last row of each run of the job."""
     with warnings.catch_warnings():
         # duplicates left by compact are expected here
@@ -234,33 +244,29 @@ def _last_rows(job: Job) -> pd.DataFrame:
 
 def _is_drawn(axis: str, rows: pd.DataFrame) -> bool:
     """Whether an axis has a value in any row: some have no run yet."""
-    if axis not in rows:
-        return False
-    return not is_parameter(axis) or not rows[axis].isna().all()
+    return axis in rows and not (is_parameter(axis) and rows[axis].isna().all())
 
 
-def _print_means(
-    job: Job, rows: pd.DataFrame, x: str, line: str | None, panels: Sequence[str]
-) -> None:
+def _print_means(job: Job, rows: Any, axes: Sequence[str]) -> None:
     """Prints the mean accuracy over seeds at each point."""
-    heading = f"accuracy, mean over {rows['seed'].nunique()} seeds"
-    names = [*panels, x]
+    x, line, panels = import_module(FIGURE).places(axes)
+    names, heading = [*panels, x], f"accuracy, mean over {rows['seed'].nunique()} seeds"
     if line:
-        heading += f"; one column per {line}"
         names.append(line)
+        heading += f"; one column per {line}"
     means = rows.groupby(names, dropna=False)[job.grid.simulator.facts.accuracy].mean()
     table = means.unstack(line) if line else means.to_frame()
-    _print_table(heading, table, "{:.3f}".format, max_columns=12)
+    _print_table(heading, table, "{:.3f}".format, 12)
 
 
-def _print_cells(cells: Sequence[Json], crosses: str) -> None:
+def _print_cells(job: Job, cells: Sequence[Json]) -> None:
     """Prints what a search found, with its outcomes and warnings in words."""
     heading = (
-        f"{cells[0]['axis']} at which the mean {crosses} over seeds crosses theta, and"
-        " its 95 % interval"
+        f"{cells[0]['axis']} at which the mean {job.grid.crosses} over seeds crosses"
+        " theta, and its 95 % interval"
     )
     table = pd.DataFrame(cells).drop(columns=["axis", "N_star", "warning"])
-    _print_table(heading, table, _short, max_columns=None)
+    _print_table(heading, table, _short, None)
     for outcome in table["outcome"].unique():
         print(f"{outcome}: {OUTCOMES[outcome]}")
     for i, cell in enumerate(cells):

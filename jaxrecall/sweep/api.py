@@ -6,6 +6,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from types import NoneType
 from typing import Any
 
@@ -231,7 +232,7 @@ def _thresholds_in(folder: str | os.PathLike[str]) -> pd.DataFrame:
 
 
 def _table_of(cells: list[Json]) -> pd.DataFrame:
-    table = pd.DataFrame([{**cell} for cell in cells])
+    table = pd.DataFrame(list(map(dict, cells)))
     table = table.drop(columns="point", errors="ignore")
     return table.astype(dict.fromkeys(("critical", "lo", "hi", "N_star"), "float64"))
 
@@ -254,5 +255,5 @@ def import_paths(grid: str | os.PathLike[str] | None = None) -> tuple[str, ...]:
     if grid is not None:
         folders.append(absolute(local_path(os.fspath(grid))).parent)
     # Python cannot import from a folder that was deleted
-    add_to_path(str(folder) for folder in folders if folder.is_absolute())
+    add_to_path(map(str, filter(Path.is_absolute, folders)))
     return tuple(filter(None, sys.path))

@@ -211,13 +211,14 @@ class Curve:
         log_x = _root(self._links, j, 0, logit(theta))
         slope = max(float(self._links(log_x, 1)[0]), 1e-9)
         change, _ = self._between(np.array([log_x]))
+        shapes, step = self._shapes(theta, j, log_x)
         found = Crossing(
             log_x,
             n_seeds=int((self._weight[:, j : j + 2] > 0).any(axis=1).sum()),
             slope=slope,
             without=-change[:, 0] / slope,
-            shapes=self._shapes(theta, j, log_x),
-            step=self._step(j, log_x),
+            shapes=shapes,
+            step=step,
         )
         return self._with_interval(found, theta)
 
@@ -275,36 +276,29 @@ class Curve:
             is_open=(not sure[: at + 1].any(), not sure[at:].any()),
         )
 
-    def _shapes(self, theta: float, j: int, log_x: float) -> Array:
-        """The crossing between levels j and j + 1 by each shape of the curve.
+    def _shapes(self, theta: float, j: int, log_x: float) -> tuple[Array, float]:
+        """The crossing between levels j and j + 1 by each shape, and the step.
 
         The shapes are a monotone cubic in three links, of which logit is the estimate,
         and a straight line in the accuracy.
-        """
-        by_cloglog = _root(self._links, j, 1, cloglog(np.asarray(theta)))
-        by_loglog = _root(self._links, j, 2, loglog(np.asarray(theta)))
-        low, high = expit(self.logits)[j : j + 2]
-        x0, x1 = self.x[j : j + 2]
-        straight = x0 + (theta - low) / (high - low) * (x1 - x0)
-        return np.array([log_x, by_cloglog, by_loglog, straight])
-
-    def _step(self, j: int, log_x: float) -> float:
-        """The step between levels j and j + 1.
 
         The curve blurs a jump between levels much nearer than an octave. What was
         measured shows it, pooled within an eighth of an octave.
         """
+        by_cloglog = _root(self._links, j, 1, cloglog(np.asarray(theta)))
+        by_loglog = _root(self._links, j, 2, loglog(np.asarray(theta)))
         p = expit(self.logits)
-        low, high = p[j : j + 2]
-        x0, x1 = self.x[j : j + 2]
+        (low, high), (x0, x1) = p[j : j + 2], self.x[j : j + 2]
+        straight = x0 + (theta - low) / (high - low) * (x1 - x0)
         share = high - low
         if len(p) > 2:
             near = 1 - 8 / OCTAVE * np.abs(self.x - self.x[j : j + 2, None])
             beside = near.clip(0) * self.has.sum(axis=0)
             jump = np.diff(beside @ self.mean / beside.sum(axis=1))[0]
             share = max(share, jump) / np.ptp(p)
-        size = ((share - ONE_STEP) / (1 - ONE_STEP)).clip(0, 1)
-        return float(size * np.hypot(x1 - x0, (2 * log_x - x0 - x1) * 3**0.5))
+        part = ((share - ONE_STEP) / (1 - ONE_STEP)).clip(0, 1)
+        step = part * np.hypot(x1 - x0, (2 * log_x - x0 - x1) * 3**0.5)
+        return np.array([log_x, by_cloglog, by_loglog, straight]), float(step)
 
     def reach(self, theta: float) -> float:
         """How far beyond the last level, in ln of it, the curve would cross theta.

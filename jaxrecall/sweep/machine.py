@@ -8,7 +8,7 @@ none.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import cache
 from itertools import product
@@ -117,19 +117,11 @@ def _of_cgroups(controller: str) -> dict[str, float]:
             continue
         mounts = (names, controller) if names else ("", "unified")
         group = Path(path.strip("/"))
-        for mount, folder in product(mounts, (group, *group.parents)):
-            for files in FILES[controller]:
-                paths = [
-                    ROOT / "sys/fs/cgroup" / mount / folder / file for file in files
-                ]
-                # not a number, such as the word max
-                with suppress(OSError, ValueError, ArithmeticError):
-                    limits[str(paths[0])] = _amount(paths)
+        groups = group, *group.parents
+        for mount, folder, files in product(mounts, groups, FILES[controller]):
+            paths = [ROOT / "sys/fs/cgroup" / mount / folder / file for file in files]
+            with suppress(OSError, ValueError, ArithmeticError):  # such as the word max
+                text = " ".join(path.read_text("utf-8") for path in paths)
+                amount, per, *_ = map(int, [*text.split(), "1"])
+                limits[str(paths[0])] = amount / per
     return limits
-
-
-def _amount(paths: Sequence[Path]) -> float:
-    """The number in the files of a limit, divided by the second if there is one."""
-    text = " ".join(path.read_text("utf-8") for path in paths)
-    amount, per, *_ = map(int, [*text.split(), "1"])
-    return amount / per

@@ -14,15 +14,24 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import starmap
+from operator import attrgetter
 from typing import NamedTuple
 
 from ..errors import UsageError
-from ..model.point import Run
+from ..model.point import Run, RunId
 from .files import Json
 from .grid.file import Settings
 from .machine import cores, memory_limit
-from .simulators import AnyPoint, Program, Room, SimulatorLike, Sizes, grouped
+from .simulators import (
+    AnyPoint,
+    Program,
+    Room,
+    SimulatorLike,
+    Sizes,
+    grouped,
+    program_of,
+)
 from .simulators.recall import RECALL
 
 CHUNK_SECONDS = 20.0
@@ -49,7 +58,6 @@ class Plan:
 
     chunks: tuple[Chunk, ...]
     flops: float
-    seconds: float  # of wall time, compilation counted
     peaks: Mapping[Program, int]  # bytes of each program with one run at a time
     settings: Settings
     limit: int  # bytes that a program may take
@@ -84,31 +92,43 @@ class Plan:
         """The number of processes that each have room for a run of any program."""
         return max(1, self.limit // (max(self.peaks.values(), default=0) or 1))
 
+    @property
+    def run_seconds(self) -> float:
+        """Wall time of all runs."""
+        return sum(chunk.seconds for chunk in self.chunks)
+
+    @property
+    def seconds(self) -> float:
+        """Wall time with compilation."""
+        return self.run_seconds + sum(each.compile_seconds for each in self.peaks)
+
     def seconds_of(self, run: Run, program: Program) -> float:
         """The time of one core that a run takes in a program."""
         return self.simulator.cost(program, run.point).seconds
 
     def describe(self) -> list[Json]:
-        """An entry for each program: its sizes, its choices, its runs and their cost."""
-        by_program = grouped(self.chunks, lambda chunk: chunk.program)
-        return [self._entry(program, chunks) for program, chunks in by_program.items()]
+        """An entry for each program: its sizes, choices, runs and their cost."""
+        by_program = grouped(self.chunks, attrgetter("program"))
+        return list(starmap(self._entry, by_program.items()))
 
     def _entry(self, program: Program, chunks: Sequence[Chunk]) -> Json:
-        runs = list(chain.from_iterable(chunk.runs for chunk in chunks))
-        entry = {
+        points: set[str] = set()
+        n_runs, seconds = 0, 0.0
+        for chunk in chunks:
+            points.update(run.point.point_id for run in chunk.runs)
+            n_runs += len(chunk.runs)
+            seconds += chunk.seconds
+        known = self.simulator.facts.is_ours
+        return {
             "bucket": str(program),
             "program": program.label,
             **program.choices,
-            "points": len({run.point.point_id for run in runs}),
-            "runs": len(runs),
+            "points": len(points),
+            "runs": n_runs,
             "chunks": len(chunks),
-            "est_seconds": None,
-            "est_peak_bytes": None,
+            "est_seconds": seconds if known else None,
+            "est_peak_bytes": self.peaks[program] if known else None,
         }
-        if self.simulator.facts.is_ours:
-            entry["est_seconds"] = sum(chunk.seconds for chunk in chunks)
-            entry["est_peak_bytes"] = self.peaks[program]
-        return entry
 
 
 def make_plan(
@@ -142,37 +162,34 @@ def make_plan(
     seeds: dict[AnyPoint, list[int]] = {}
     for point, seed in runs:
         seeds.setdefault(point, []).append(seed)
-    n_seeds = dict(zip(seeds, map(len, seeds.values()), strict=True))
-    groups = grouped(seeds, program) if program else simulator.programs(n_seeds, pad_to)
-    chunks: list[Chunk] = []
-    peaks: dict[Program, int] = {}
-    flops = 0.0
+    n = dict(zip(seeds, map(len, seeds.values()), strict=True))
+    groups = grouped(n, program) if program else simulator.programs(n, pad_to)
+    chunks, peaks, flops = [], {}, 0.0
     for each, points in sorted(groups.items()):
-        timed: list[tuple[Run, float]] = []
-        peaks[each] = 0
-        of_program = 0.0
+        timed, own_flops, peaks[each] = [], 0.0, 0
         for point in points:
             cost = simulator.cost(each, point)
-            timed += [
-                (Run(point, seed), cost.seconds / cores()) for seed in seeds[point]
-            ]
+            seconds = cost.seconds / cores()
+            timed += [(Run(point, seed), seconds) for seed in seeds[point]]
+            own_flops += n[point] * cost.flops
             peaks[each] = max(peaks[each], cost.bytes)
-            of_program += n_seeds[point] * cost.flops
-        for runs_of_chunk, seconds in pieces(timed, CHUNK_RUNS, CHUNK_SECONDS):
-            chunks.append(Chunk(each, runs_of_chunk, seconds))
-        flops += of_program
-    run_seconds = sum(chunk.seconds for chunk in chunks)
+        for piece in pieces(timed, CHUNK_RUNS, CHUNK_SECONDS):
+            chunks.append(Chunk(each, *piece))
+        flops += own_flops
     return Plan(
         tuple(chunks),
         flops,
-        run_seconds + sum(each.compile_seconds for each in peaks),
         peaks,
         settings or Settings(),
         limit or memory_limit(),
         batch,
-        sum(n_seeds.values()),
+        sum(n.values()),
         simulator,
     )
+
+
+def by_id(runs: Iterable[Run]) -> dict[RunId, Run]:
+    return {run.id: run for run in runs}
 
 
 def pieces(
@@ -228,10 +245,7 @@ def shares(
     pieces of equal estimated cost. So a share is off by less than one run, and compiles
     few programs. A run belongs to the piece with its middle.
     """
-    programs: dict[AnyPoint, Program] = {}
-    groups = simulator.programs(dict.fromkeys(points, 1), "own")
-    for program, members in groups.items():
-        programs |= dict.fromkeys(members, program)
+    programs = {point: program_of(simulator, point) for point in points}
     row = sorted(points, key=lambda point: programs[point].kin)
     costs = [simulator.cost(programs[point], point).seconds for point in row]
     total, before = len(seeds) * sum(costs), 0.0

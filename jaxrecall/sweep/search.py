@@ -103,8 +103,6 @@ class Target:
 class Result(NamedTuple):
     outcome: str  # one of OUTCOMES
     threshold: Crossing | None  # of found, budget and seeds
-    against: bool = False
-    """Whether accuracy ran against the direction that was expected."""
 
 
 class CellSearch:
@@ -117,13 +115,14 @@ class CellSearch:
     def __init__(self, target: Target):
         self.target = target
         self.ks = sorted(target.levels)
-        self.first, self.last = self.ks[0], self.ks[-1]
         self.theta = target.theta if target.rises else 1 - target.theta
-        self.accuracy: dict[Step, float | None] = {}
-        """Along a falling axis 1 - accuracy."""
+        self.accuracy: dict[Step, Any] = {}
+        """1 - accuracy along a falling axis; None, which ends the search: nonfinite."""
 
         self.result: Result | None = None
         self.against = False
+        """Whether accuracy ran against the direction that was expected."""
+
         self._steps = self._climb_and_close_in()
         self._advance()
 
@@ -170,7 +169,7 @@ class CellSearch:
         found = self._estimate() if outcome in ("found", "budget", "seeds") else None
         if found and found.side:
             outcome, found = "undecided", None
-        self.result = Result(outcome, found, self.against)
+        self.result = Result(outcome, found)
 
     def _estimate(self) -> Crossing:
         return self._curve().crossing(self.theta)
@@ -178,7 +177,7 @@ class CellSearch:
     def _curve(self) -> Curve:
         levels, seeds = zip(*self.completed, strict=True)
         return of_runs(
-            [math.log(level) for level in levels],
+            list(map(math.log, levels)),
             seeds,
             list(self.accuracy.values()),
             edge_of(self.theta),
@@ -186,7 +185,7 @@ class CellSearch:
 
     def _climb_and_close_in(self) -> Generator[list[Step], None, str]:
         """Yields the steps whose accuracy it needs to continue; returns the outcome."""
-        target, first, last = self.target, self.first, self.last
+        target, first, last = self.target, self.ks[0], self.ks[-1]
         octaves = dict.fromkeys(
             map(self._nearest, [*range(first, last, PER_OCTAVE), last])
         )
@@ -194,45 +193,40 @@ class CellSearch:
             # each level its own seed: one that never crosses must not lead the climb
             step = k, target.seeds[i % len(target.seeds)]
             yield [step]
-            if self.accuracy[step] >= self.theta:  # type: ignore[operator]
+            if self.accuracy[step] >= self.theta:
                 break
         used = 0
         while True:
             now = self._estimate()
-            tried = [k for k, _ in self.accuracy]
+            tried, _ = zip(*self.accuracy, strict=True)
             lowest, highest = min(tried), max(tried)
             centre = now.log_x / OCTAVE * PER_OCTAVE
             centre = min(max(centre, lowest - HALF), highest + HALF)
             sure = used >= SEARCH_MIN_SEEDS
             if sure and first <= centre <= last and self._is_narrow(now):
                 return "found"
-            if (
-                centre < first
-                and (sure or lowest == first)
-                and (yield from self._side_at(first)) < 0
-            ):
-                if target.checks:
-                    yield from self._compare(first, self._nearest(first + END_STEPS))
-                return "left"
-            if (
-                centre > last
-                and (sure or highest == last)
-                and (yield from self._side_at(last)) > 0
-            ):
-                yield from self._compare(
-                    self._nearest(max(first, last - END_STEPS)), last
-                )
-                if self._curve().reach(self.theta) < math.log(FAR_OFF):
-                    return "right"
-                if target.checks and not self.against:
-                    yield from self._compare(first, last)
-                return "plateau"
+            if centre < first and (sure or lowest == first):
+                side = yield from self._side_at(first)
+                if side < 0:
+                    if target.checks:
+                        near = self._nearest(first + END_STEPS)
+                        yield from self._compare(first, near)
+                    return "left"
+            if centre > last and (sure or highest == last):
+                side = yield from self._side_at(last)
+                if side > 0:
+                    near = self._nearest(max(first, last - END_STEPS))
+                    yield from self._compare(near, last)
+                    if self._curve().reach(self.theta) < math.log(FAR_OFF):
+                        return "right"
+                    if target.checks and not self.against:
+                        yield from self._compare(first, last)
+                    return "plateau"
             if used == len(target.seeds):
                 return "seeds"
             used = min(used + max(FIRST_SEEDS, used // 6), len(target.seeds))
-            yield self._lacking(
-                min(max(centre, first), last), now.slope, target.seeds[:used]
-            )
+            centre = min(max(centre, first), last)
+            yield self._lacking(centre, now.slope, target.seeds[:used])
 
     def _nearest(self, k: int) -> int:
         return min(self.ks, key=lambda other: abs(other - k))
@@ -258,7 +252,7 @@ class CellSearch:
         """
         for n in END_SEEDS:
             yield [(k, seed) for seed in self.target.seeds[:n]]
-            there: list[Any] = []
+            there = []
             for (level, _), accuracy in self.accuracy.items():
                 if level == k:
                     there.append(accuracy)
@@ -272,9 +266,7 @@ class CellSearch:
             return
         seeds = self.target.seeds[:FIRST_SEEDS]
         yield [(level, seed) for level in (k, other) for seed in seeds]
-        gains: list[Any] = []
-        for seed in seeds:
-            gains.append(self.accuracy[other, seed] - self.accuracy[k, seed])  # type: ignore[operator]
+        gains = [self.accuracy[other, seed] - self.accuracy[k, seed] for seed in seeds]
         self.against = bool(np.mean(gains) < -max(0.02, _three_errors(gains)))
 
     def _lacking(
@@ -285,8 +277,11 @@ class CellSearch:
         Each seed needs one level on either side of the centre, near the most
         informative distance.
         """
-        away = distance(slope, self.target.farthest) / OCTAVE * PER_OCTAVE
-        away = max(round(away), 1)
+        # a logit of accuracy away a level is most informative
+        distance = self.target.farthest
+        if slope:
+            distance = min(1 / slope, distance)
+        away = max(round(distance / OCTAVE * PER_OCTAVE), 1)
         above = min(
             [k for k in self.ks[1:] if k >= centre] or self.ks[-1:],
             key=lambda k: (abs(k - centre - away), k),
@@ -316,14 +311,6 @@ class CellSearch:
 def _three_errors(values: Sequence[float]) -> float:
     """Three standard errors of the mean."""
     return 3 * float(np.std(values, ddof=1)) / math.sqrt(len(values))
-
-
-def distance(slope: float | None, most: float) -> float:
-    """How far from the crossing, in x, a level is most informative.
-
-    It is a logit of accuracy away, but not farther than `most`.
-    """
-    return min(1 / slope, most) if slope else most
 
 
 def farthest(axis: str, width: float) -> float:

@@ -15,14 +15,13 @@ from functools import cached_property, partial
 
 from ..errors import GridError, plural
 from ..model.point import Run, RunId
-from .crossing import Crossing
 from .files import Json
 from .grid import Grid, Search
 from .grid.axes import AnyPoint, Names
 from .grid.expand import Line
 from .grid.file import Settings, plain
 from .machine import cores
-from .plan import Plan, make_plan
+from .plan import Plan, by_id, make_plan
 from .search import OUTCOMES, CellSearch, Request, Target, farthest
 from .simulators import Program, SimulatorLike, Sizes, program_of
 
@@ -68,14 +67,10 @@ class SearchedCell:
     def __init__(self, line: Line, target: Target, simulator: SimulatorLike):
         self.line, self.search = line, CellSearch(target)
         self.points = line.levels
-        levels = list(self.points)
-        self.point = self.points[levels[0]]
-        at_last = self.points[levels[-1]].as_given()
-        self.following = {
-            name
-            for name, value in self.point.as_given().items()
-            if value != at_last[name]
-        }
+        points = list(self.points.values())
+        self.point = points[0]
+        first, last = self.point.as_given(), points[-1].as_given()
+        self.following = {name for name in first if first[name] != last[name]}
         self.tiers = _tiers(self.points, simulator)
 
     def run(self, request: Request) -> Run:
@@ -113,8 +108,8 @@ def _tiers(points: Mapping[float, AnyPoint], simulator: SimulatorLike) -> list[f
     The largest within each factor of TIER, or one in the middle where no size varies.
     """
     levels = list(points)
-    first, last = (program_of(simulator, points[levels[i]]) for i in (0, -1))
-    if str(first) == str(last):
+    first = program_of(simulator, points[levels[0]])
+    if str(first) == str(program_of(simulator, points[levels[-1]])):
         return [levels[len(levels) // 2]]
     tops = [levels[-1]]
     for level in reversed(levels):
@@ -126,9 +121,9 @@ def _tiers(points: Mapping[float, AnyPoint], simulator: SimulatorLike) -> list[f
 def _cells(grid: Grid, search: Search, names: Names) -> list[SearchedCell]:
     """The cells of a grid, for each theta."""
     cells = []
-    k_of = {level: k for k, level in search.lattice(names).items()}
+    lattice = search.lattice(names)
     for line in grid.lines:
-        levels = {k_of[level]: level for level in line.levels}
+        levels = {k: level for k, level in lattice.items() if level in line.levels}
         for theta in search.theta:
             target = Target(
                 theta,
@@ -195,7 +190,7 @@ class Searches:
     def _missing(self, cell: SearchedCell) -> dict[RunId, Run]:
         """Advances a cell as far as possible; returns the runs that it waits for."""
         while requests := cell.search.pending:
-            runs = {run.id: run for run in map(cell.run, requests)}
+            runs = by_id(map(cell.run, requests))
             missing = {id: run for id, run in runs.items() if id not in self._known}
             if missing:
                 for level, _ in requests:
@@ -226,14 +221,14 @@ class Searches:
 
         They depend on the cells alone, so that every call decides the same.
         """
-        tops: dict[AnyPoint, None] = {}
+        tops = {}
         for cell in self.cells:
             tops |= dict.fromkeys(map(cell.points.__getitem__, cell.tiers))
         plan = self._plan(_usual_runs(tops), pad_to=self._pad_to)
-        programs: dict[AnyPoint, Program] = {}
+        programs = {}
         for chunk in plan.chunks:
-            points = (run.point for run in chunk.runs)
-            programs |= dict.fromkeys(points, chunk.program)
+            for run in chunk.runs:
+                programs[run.point] = chunk.program
         return programs
 
     @cached_property
@@ -244,42 +239,35 @@ class Searches:
 
     @property
     def finished(self) -> int:
-        return sum(cell.search.result is not None for cell in self.cells)
+        return len(self.cells) - len(self._unfinished)
 
     def plan(self, runs: Sequence[Run]) -> Plan:
         """The plan of a round; its batches have one size, whatever the round."""
         batch = max(1, len(self.cells) // (4 * len(self.guess.peaks)))
         return self._plan(
             runs,
-            program=lambda point: self._program(point, self._tiers[point]),
+            program=lambda point: program_of(
+                self.simulator, point, self._programs[self._tiers[point]]
+            ),
             batch=batch,
         )
 
-    def _program(self, point: AnyPoint, tier: AnyPoint) -> Program:
-        return program_of(self.simulator, point, self._programs[tier])
-
     def programs(self) -> list[Json]:
-        """The programs, before any run.
+        """The programs, before any run, without what is only guessed of their runs.
 
-        Without what is only guessed of their runs. Of a user's simulator all programs
-        that its levels could need.
+        For a user's simulator they are all that its levels could need.
         """
         if not self.simulator.facts.is_ours:
-            return self._own_programs()
+            points: dict[AnyPoint, int] = {}
+            for cell in self.cells:
+                points |= dict.fromkeys(cell.points.values(), 1)
+            programs = self.simulator.programs(points)
+            return [{"bucket": str(program)} for program in sorted(programs)]
         entries = self.guess.describe()
         for entry in entries:
             for guessed in ("runs", "chunks", "est_seconds"):
                 del entry[guessed]
         return entries
-
-    def _own_programs(self) -> list[Json]:
-        fields = self.simulator.facts.fields
-        static = {name for name in fields if fields[name].metadata["kind"] == "static"}
-        programs: set[Program] = set()
-        for cell in self.cells:
-            points = cell.points.values() if cell.following & static else [cell.point]
-            programs.update(program_of(self.simulator, point) for point in points)
-        return [{"bucket": str(program)} for program in sorted(programs)]
 
     @property
     def _unfinished(self) -> list[SearchedCell]:
@@ -290,12 +278,7 @@ class Searches:
 
         Cells cross in the middle of the range.
         """
-        left = []
-        for cell in self._unfinished:
-            middle = list(cell.points)[len(cell.points) // 2]
-            n_runs = max(RUNS_PER_CELL - len(cell.search.accuracy), 1)
-            left.append((cell, middle, n_runs))
-        seconds, _ = self._cost(left)
+        _, _, seconds = self._cost(RUNS_PER_CELL, in_the_middle=True)
         return seconds
 
     def worst_case(self) -> tuple[int, float, float]:
@@ -303,38 +286,36 @@ class Searches:
 
         Every run is at the largest level.
         """
-        left, total = [], 0
-        for cell in self._unfinished:
-            *_, largest = cell.points
-            n_runs = self.search.max_runs - len(cell.search.accuracy)
-            left.append((cell, largest, n_runs))
-            total += n_runs
-        seconds, flops = self._cost(left)
-        return total, flops, seconds
+        return self._cost(self.search.max_runs)
 
     def _cost(
-        self, runs: Sequence[tuple[SearchedCell, float, int]]
-    ) -> tuple[float, float]:
-        """Wall time of so many runs of each cell at a level, and their operations.
+        self, n_runs: int, in_the_middle: bool = False
+    ) -> tuple[int, float, float]:
+        """Runs, flops and seconds that are left if each cell needs `n_runs` in all.
 
         Some of them are rejected by an error bound.
         """
-        if not runs:
-            return 0.0, 0.0
+        if not self._unfinished:
+            return 0, 0.0, 0.0
         # in order, so that sums have the same last digit in every process
         programs: dict[Program, None] = {}
-        seconds, flops = ROUNDS * ROUND_SECONDS, 0.0
-        for cell, level, n in runs:
+        left, flops, seconds = 0, 0.0, ROUNDS * ROUND_SECONDS
+        for cell in self._unfinished:
+            levels = list(cell.points)
+            level = levels[len(levels) // 2 if in_the_middle else -1]
             point = cell.points[level]
-            program = self._program(point, cell.tier(level))
-            cost = self.simulator.cost(program, point)
-            seconds += n * cost.seconds / cores()
-            flops += n * cost.flops
+            sizes = self._programs[cell.tier(level)]
+            program = program_of(self.simulator, point, sizes)
             programs |= dict.fromkeys((program, program.fallback or program))
-        return seconds + sum(each.compile_seconds for each in programs), flops
+            cost = self.simulator.cost(program, point)
+            n = max(n_runs - len(cell.search.accuracy), 1)
+            left += n
+            flops += n * cost.flops
+            seconds += n * cost.seconds / cores()
+        return left, flops, seconds + sum(each.compile_seconds for each in programs)
 
     def __str__(self) -> str:
-        theta = ", ".join(f"{theta:g}" for theta in self.search.theta)
+        theta = ", ".join(map("{:g}".format, self.search.theta))
         finished = f"{self.finished} of {len(self.cells)} finished"
         cells = plural(len(self.cells) // len(self.search.theta), "cell")
         return (
@@ -345,11 +326,11 @@ class Searches:
     def report(self) -> Json:
         """The contents of search.json: the settings, and the table with full points."""
         cells = []
-        for cell, entry in zip(self.cells, self.table(), strict=True):
+        for cell in self.cells:
             point = dict(cell.point.as_given())
-            for name in cell.following.union([self.axis]):
+            for name in (self.axis, *cell.following):
                 point.pop(name, None)
-            cells.append(entry | {"point": point})
+            cells.append(self._entry(cell) | {"point": point})
         return {"search": plain(self.search), "outcomes": OUTCOMES, "cells": cells}
 
     def table(self) -> list[Json]:
@@ -361,33 +342,28 @@ class Searches:
 
     def _entry(self, cell: SearchedCell) -> Json:
         search = cell.search
-        entry = {axis: self._value(cell.point, axis) for axis in self.axes}
-        entry |= cell.line.names
-        entry |= {
+        outcome, found = search.result or ("unfinished", None)
+        entry = {
+            **{axis: self._value(cell.point, axis) for axis in self.axes},
+            **cell.line.names,
             "theta": search.target.theta,
             "axis": self.axis,
             **dict.fromkeys(("critical", "lo", "hi", "N_star")),
-            "outcome": "unfinished",
+            "outcome": outcome,
             "seeds": len({seed for _, seed in search.accuracy}),
             "runs": len(search.accuracy),
             "samples": None,
             "warning": cell.warning,
         }
-        if search.result:
-            entry["outcome"] = search.result.outcome
-            if search.result.threshold:
-                entry |= self._crossing(search.result.threshold)
+        if found:
+            entry["critical"] = math.exp(found.log_x)
+            entry["seeds"] = found.n_seeds
+            if math.isfinite(found.width):
+                entry |= {"lo": math.exp(found.lo), "hi": math.exp(found.hi)}
+            if self.axis == "N":
+                entry["N_star"] = entry["critical"]
         if "N" in self.simulator.facts.fields:
             entry["samples"] = sum(
                 cell.points[level].N for level, _ in search.completed
             )
-        return entry
-
-    def _crossing(self, found: Crossing) -> Json:
-        critical = math.exp(found.log_x)
-        entry = {"critical": critical, "seeds": found.n_seeds}
-        if math.isfinite(found.width):
-            entry |= {"lo": math.exp(found.lo), "hi": math.exp(found.hi)}
-        if self.axis == "N":
-            entry["N_star"] = critical
         return entry

@@ -330,10 +330,10 @@ def test_a_falling_axis_is_the_mirror_of_a_rising_one(theta, of):
 def test_accuracy_that_runs_against_the_axis_is_noticed(middle):
     """Above theta at first and below it later: that is no crossing below the range."""
     search = Falling(1, middle=middle).search(rises=True, checks=True)
-    assert (search.result.outcome, search.result.against) == ("left", True)
-    assert not Cell(1, middle=0).search().result.against
+    assert (search.result.outcome, search.against) == ("left", True)
+    assert not Cell(1, middle=0).search().against
     below = Falling(1, middle=1, spread=0.1, slope=0.4).search(rises=True, checks=True)
-    assert (below.result.outcome, below.result.against) == ("plateau", True)
+    assert (below.result.outcome, below.against) == ("plateau", True)
 
 
 @pytest.mark.parametrize(("low", "high"), [(1, 64), (2, 1024), (3, 50), (1, 4096)])

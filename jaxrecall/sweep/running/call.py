@@ -11,7 +11,7 @@ from ...errors import StoreError, plural, printable
 from ...model.point import RunId
 from ..files import Json
 from ..grid.file import Settings
-from ..plan import Chunk
+from ..plan import Chunk, by_id
 from ..searches import Searches, as_known
 from ..store import Store
 from .progress import Display, Event, Failure, Shown, Traces, duration
@@ -152,7 +152,7 @@ class Call:
         report = failure._asdict() | {
             "jax_version": version("jax"),
             "bucket": str(rest.program),
-            "runs": [run.id for run in rest.runs],
+            "runs": list(by_id(rest.runs)),
             "repeat": self.resume_command,
         }
         path, details = None, ""

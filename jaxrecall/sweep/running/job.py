@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from itertools import chain, groupby, islice
+from itertools import chain, groupby, islice, product, starmap
+from operator import attrgetter
 from pathlib import Path
-from typing import NamedTuple
 
 from ...cli.command import commit, versions, xla_flags
 from ...cli.process import INTERRUPTED, Interrupts
@@ -20,7 +20,7 @@ from ...model.point import TRAINING, Run, RunId
 from ..files import Json
 from ..grid import Grid
 from ..machine import cores, described, memory_described, memory_limit
-from ..plan import Plan, Shard, make_plan, without_shard
+from ..plan import Plan, Shard, by_id, make_plan, without_shard
 from ..searches import KnownAccuracies, Searches, as_known
 from ..simulators import Facts
 from ..store import PART_ROWS, Done, Store
@@ -30,27 +30,13 @@ from .progress import Display, duration
 Executor = Callable[[Plan, Call], None]
 """Carries out a plan; the call takes the rows."""
 
+point_id = attrgetter("point_id")
+
+STARTED = ("runs", "done", "todo", "programs", "est_seconds")
+"""Facts of a job in the event that starts it."""
+
 UNKNOWN = "time and memory are unknown until the first batch has run"
 """The estimate for a simulator of the user's."""
-
-
-@dataclass(frozen=True)
-class Workload:
-    """How many runs of a job are done and left, and the estimated cost of the latter.
-
-    For a search it is the worst case: every run that may be left is at the largest
-    value of its axis.
-    """
-
-    points: int
-    runs: int
-    done: int
-    todo: int
-    programs: int
-    program_list: list[Json]
-    est_flops: float | None = None
-    est_seconds: float | None = None
-    est_peak_bytes: int | None = None
 
 
 @dataclass
@@ -83,101 +69,64 @@ class Job:
         """All runs of this job, finished or not; of a search up to its next round."""
         if not self.search:
             return self.wanted
-        return self.search.used | {run.id for run in self.search.pending}
+        return self.search.used.union(by_id(self.search.pending))
 
     @property
     def to_do(self) -> bool:
         """Whether anything is missing."""
         return bool(self.search.pending if self.search else self.plan.chunks)
 
-    def workload(self) -> Workload:
-        plan = self.plan
-        if self.search:
-            n_points = len(self.grid.points)
-            n_runs, flops, seconds = self.search.worst_case()
-            programs = self.search.programs()
-        else:
-            n_points = len({run.point_id for run in self.wanted})
-            n_runs, flops, seconds = plan.n_runs, plan.flops, plan.seconds
-            programs = plan.describe()
-        work = Workload(
-            points=n_points,
-            runs=self.n_done + n_runs,
-            done=self.n_done,
-            todo=n_runs,
-            programs=len(programs),
-            program_list=programs,
-        )
-        if not plan.simulator.facts.is_ours:
-            return work
-        return replace(
-            work,
-            est_flops=flops,
-            est_seconds=seconds,
-            est_peak_bytes=plan.peak_bytes,
-        )
-
     def facts(self) -> Json:
-        """The workload as plain data; of a search also how many cells are finished."""
-        facts = vars(self.workload())
-        if not self.search:
-            return facts
-        return facts | {
-            "searches": len(self.search.cells),
-            "finished": self.search.finished,
+        """The runs that are left and their estimated cost, as plain data.
+
+        For a search it is the worst case: every run that may be left is at the largest
+        value of its axis.
+        """
+        plan, search = self.plan, self.search
+        if search:
+            points, programs = self.grid.points, search.programs()
+            n_runs, flops, seconds = search.worst_case()
+        else:
+            points, programs = set(map(point_id, self.wanted)), plan.describe()
+            n_runs, flops, seconds = plan.n_runs, plan.flops, plan.seconds
+        facts = {
+            "points": len(points),
+            "runs": self.n_done + n_runs,
+            "done": self.n_done,
+            "todo": n_runs,
+            "programs": len(programs),
+            "program_list": programs,
+            **dict.fromkeys(("est_flops", "est_seconds", "est_peak_bytes")),
         }
+        if plan.simulator.facts.is_ours:
+            facts["est_flops"], facts["est_seconds"] = flops, seconds
+            facts["est_peak_bytes"] = plan.peak_bytes
+        if search:
+            facts["searches"] = len(search.cells)
+            facts["finished"] = search.finished
+        return facts
 
     def describe(self) -> list[str]:
-        """The workload as lines of text, for a dry run."""
-        if self.search:
-            return [
-                f"{self.grid.name}: {self.search}",
-                *self._search_lines(self.search),
-            ]
-        lines = [f"{self.grid.name}: {_size_of(self.grid)}"]
-        if self.shard:
+        """The same as lines of text, for a dry run."""
+        title = self.search or _size_of(self.grid)
+        lines = [f"{self.grid.name}: {title}"]
+        if self.shard and not self.search:
             lines.append(f"{self.shard}: {len(self.wanted)} of these runs")
-        return lines + self._sweep_lines()
-
-    def _sweep_lines(self) -> list[str]:
         if not self.to_do:
-            return [self.start_line()]
-        plan, work = self.plan, self.workload()
-        cost = UNKNOWN
-        if plan.simulator.facts.is_ours:
-            cost = (
-                f"about {plan.flops:.2g} flops, {_time(plan)},"
-                f" {plan.peak_bytes / 2**20:.0f} MiB of memory"
-            )
-            if plan.workers > 1:
-                cost += f" in {plan.workers} workers"
-        return [
-            f"{self.n_done} done in {self.store.folder}, {work.todo} to do in"
-            f" {plural(work.programs, 'program')}",
-            *map(_program_line, work.program_list),
-            cost,
-            described(),
-        ]
-
-    def _search_lines(self, search: Searches) -> list[str]:
-        if not self.to_do:
-            return [self.start_line()]
-        work = self.workload()
-        cost = UNKNOWN
-        if work.est_seconds is not None:
-            cost = (
-                f"about {duration(search.likely_seconds())} if cells cross in the"
-                f" middle of the range, {duration(work.est_seconds)} if every run were"
-                f" at the largest {search.axis}"
-            )
-        return [
-            f"{self.n_done} done in {self.store.folder}, at most {work.todo} to do in"
-            f" {plural(work.programs, 'program')}",
-            cost,
-        ]
+            return [*lines, self.start_line()]
+        facts = self.facts()
+        at_most = "at most " if self.search else ""
+        lines.append(
+            f"{self.n_done} done in {self.store.folder}, {at_most}{facts['todo']} to do"
+            f" in {plural(facts['programs'], 'program')}"
+        )
+        if self.search:
+            return [*lines, _cost_of_search(self.search, facts["est_seconds"])]
+        lines += map(_program_line, facts["program_list"])
+        return [*lines, _cost_of_sweep(self.plan), described()]
 
     def start_line(self) -> str:
-        """The workload as one line, printed when the job starts."""
+        """The same as one line, printed when the job starts."""
         folder, plan = self.store.folder, self.plan
         n_done = plural(self.n_done, "run")
         if not self.to_do:
@@ -225,14 +174,14 @@ class Job:
         points = self.grid.points
         if not self.search:
             seeds = " ".join(map(str, self.grid.seeds))
-            ids = " ".join(point.point_id for point in points)
+            ids = " ".join(map(point_id, points))
             return {"points": len(points), "progress": None, "runs": [[seeds, ids]]}
         progress = str(self.search)
         if self.search.pending:
             progress += "; the runs to do are those of its next round"
         runs = []
-        for point_id, group in groupby(sorted(self.runs), lambda run: run.point_id):
-            runs.append([" ".join(str(run.seed) for run in group), point_id])
+        for id, group in groupby(sorted(self.runs), point_id):
+            runs.append([" ".join(str(run.seed) for run in group), id])
         return {"points": len(points), "progress": progress, "runs": runs}
 
     def has_picture(self) -> bool:
@@ -266,8 +215,10 @@ def interrupted(resume_command: str) -> str:
 
 
 def _size_of(grid: Grid) -> str:
-    points, seeds = plural(len(grid.points), "point"), plural(len(grid.seeds), "seed")
-    size = f"{points} x {seeds} = {plural(grid.n_runs, 'run')}"
+    size = (
+        f"{plural(len(grid.points), 'point')} x {plural(len(grid.seeds), 'seed')} ="
+        f" {plural(grid.n_runs, 'run')}"
+    )
     if grid.n_excluded:
         size += f", {grid.n_excluded} excluded by where"
     if grid.n_duplicates:
@@ -277,12 +228,34 @@ def _size_of(grid: Grid) -> str:
 
 def _program_line(entry: Json) -> str:
     """What a program runs, and what that costs if it is known."""
-    counts = [plural(entry[f"{noun}s"], noun) for noun in ("point", "run", "chunk")]
-    line = f"  program {entry['program']}: {', '.join(counts)}"
-    if entry["est_seconds"] is None:
+    line = (
+        f"  program {entry['program']}: {plural(entry['points'], 'point')},"
+        f" {plural(entry['runs'], 'run')}, {plural(entry['chunks'], 'chunk')}"
+    )
+    seconds = entry["est_seconds"]
+    if seconds is None:
         return line
-    memory = f"{entry['est_peak_bytes'] / 2**20:.0f} MiB"
-    return f"{line}, about {duration(entry['est_seconds'])}, {memory}"
+    memory = entry["est_peak_bytes"] / 2**20
+    return f"{line}, about {duration(seconds)}, {memory:.0f} MiB"
+
+
+def _cost_of_sweep(plan: Plan) -> str:
+    if not plan.simulator.facts.is_ours:
+        return UNKNOWN
+    cost = (
+        f"about {plan.flops:.2g} flops, {_time(plan)}, {plan.peak_bytes / 2**20:.0f}"
+        " MiB of memory"
+    )
+    return cost if plan.workers == 1 else f"{cost} in {plan.workers} workers"
+
+
+def _cost_of_search(search: Searches, most: float | None) -> str:
+    if most is None:
+        return UNKNOWN
+    return (
+        f"about {duration(search.likely_seconds())} if cells cross in the middle of the"
+        f" range, {duration(most)} if every run were at the largest {search.axis}"
+    )
 
 
 def _time(plan: Plan) -> str:
@@ -331,8 +304,10 @@ def prepare(
         search = Searches(grid, known, settings, pad_to, limit)
         plan, n_done = search.guess, len(search.used)
     else:
-        runs = _runs_of(grid, shard)
-        wanted = {run.id for run in runs}
+        runs = list(starmap(Run, product(grid.points, grid.seeds)))
+        if shard:
+            runs = shard.of(grid.points, grid.seeds, grid.simulator)
+        wanted = set(by_id(runs))
         missing = [run for run in runs if run.id not in done.runs]
         plan = make_plan(missing, pad_to, limit, settings, simulator=grid.simulator)
         n_done = len(wanted) - plan.n_runs
@@ -342,13 +317,6 @@ def prepare(
     call = Call(store, settings, resume_command, grid.crosses, search)
     remarks = list(_remarks(grid, store, done))
     return Job(grid, store, shard, search, wanted, n_done, plan, remarks, call)
-
-
-def _runs_of(grid: Grid, shard: Shard | None) -> list[Run]:
-    """The runs of a grid, or of a shard of it."""
-    if shard:
-        return shard.of(grid.points, grid.seeds, grid.simulator)
-    return [Run(point, seed) for point in grid.points for seed in grid.seeds]
 
 
 def _known_accuracies(store: Store, grid: Grid, precision: str) -> KnownAccuracies:
@@ -394,7 +362,7 @@ def _remarks(grid: Grid, store: Store, done: Done) -> Iterator[str]:
         )
     if grid.search:
         return
-    points = {point.point_id for point in grid.points}
+    points = set(map(point_id, grid.points))
     n_others = sum(run.point_id not in points for run in done.runs)
     if n_others:
         yield (
@@ -418,14 +386,6 @@ def _check_memory(plan: Plan, limit: int) -> None:
     )
 
 
-class _Conflict(NamedTuple):
-    """Rows of a folder that must not be mixed with those of a call."""
-
-    held: str
-    added: str = ""
-    advice: str = "Choose another --out"
-
-
 def _done(
     store: Store, facts: Facts, precision: str, sources: Mapping[str, str]
 ) -> Done:
@@ -435,53 +395,48 @@ def _done(
     other columns or changed laws of the user's own.
     """
     done = store.done(facts.version, precision)
-    conflict = _conflict(done, facts, precision, sources)
-    if conflict:
-        added = f"; this call would add {conflict.added}" if conflict.added else ""
-        raise StoreError(
-            f"{store.folder}: holds {conflict.held}{added}. {conflict.advice}, or move"
-            " the old rows away."
-        )
-    return done
-
-
-def _conflict(
-    done: Done, facts: Facts, precision: str, sources: Mapping[str, str]
-) -> _Conflict | None:
     mine = json.dumps(facts.about().get("columns", {}), sort_keys=True)
-    other_columns = done.columns - {mine}
-    if other_columns:
-        return _Conflict(
-            f"rows with these columns of your own: {_columns(other_columns)}",
+    others = done.columns - {mine}
+    if others:
+        raise _mixed(
+            store,
+            f"rows with these columns of your own: {_columns(others)}",
             f"rows with {_columns([mine])}",
             "Choose another --out, give the same columns with the same source",
         )
-    other_simulators = done.simulators - {facts.name}
-    if other_simulators:
-        names = ", ".join(sorted(other_simulators))
-        return _Conflict(f"rows of the simulator {names}", f"rows of {facts.name}")
+    others = done.simulators - {facts.name}
+    if others:
+        held = f"rows of the simulator {', '.join(sorted(others))}"
+        raise _mixed(store, held, f"rows of {facts.name}")
     changed = [
         name
         for name, digest in sources.items()
         if done.sources.get(name, digest) != digest
     ]
     if changed:
-        return _Conflict(
-            f"rows of {', '.join(sorted(changed))} from other source than it has now",
-            advice="Give a changed law a new name, choose another --out",
+        held = f"rows of {', '.join(sorted(changed))} from other source than it has now"
+        advice = "Give a changed law a new name, choose another --out"
+        raise _mixed(store, held, advice=advice)
+    if done.foreign:
+        held = ", ".join(
+            f"{n} runs of code_version {version}, precision {other}"
+            for (version, other), n in done.foreign.items()
         )
-    if not done.foreign:
-        return None
-    held, precisions = [], [precision]
-    for (version, other_precision), n in done.foreign.items():
-        held.append(f"{n} runs of code_version {version}, precision {other_precision}")
-        precisions.append(other_precision)
-    x64 = any("x64" in text for text in precisions)
-    setting = "JAX_ENABLE_X64" if x64 else "run.precision"
-    return _Conflict(
-        ", ".join(held),
-        f"code_version {facts.version}, precision {precision}",
-        f"Choose another --out, set {setting} to match",
+        added = f"code_version {facts.version}, precision {precision}"
+        setting = "JAX_ENABLE_X64" if "x64" in held + added else "run.precision"
+        advice = f"Choose another --out, set {setting} to match"
+        raise _mixed(store, held, added, advice)
+    return done
+
+
+def _mixed(
+    store: Store, held: str, added: str = "", advice: str = "Choose another --out"
+) -> StoreError:
+    """The error for a folder with rows that must not be mixed with those of a call."""
+    if added:
+        held += f"; this call would add {added}"
+    return StoreError(
+        f"{store.folder}: holds {held}. {advice}, or move the old rows away."
     )
 
 
@@ -505,19 +460,15 @@ def carry_out(
     store.clear_failures(job.runs)
     if not job.search:
         call.n_runs, call.n_programs = plan.n_runs, len(plan.peaks)
-        call.est_seconds = sum(chunk.seconds for chunk in plan.chunks)
-    work = job.workload()
+        call.est_seconds = plan.run_seconds
+    facts = job.facts()
     call.show(
         "start",
         job.start_line(),
         grid=job.grid.name,
         out=str(store.folder),
         shard=str(job.shard) if job.shard and not job.search else None,
-        runs=work.runs,
-        done=work.done,
-        todo=work.todo,
-        programs=work.programs,
-        est_seconds=work.est_seconds,
+        **{name: facts[name] for name in STARTED},
     )
     interrupts.message = call.message
     try:
@@ -550,7 +501,7 @@ def _search(job: Job, search: Searches, execute: Executor) -> None:
         execute(search.plan(runs), call)
         search.update(call.accuracy)
         job.store.note("manifest", job.manifest())
-        failed |= {run.id for run in runs} - call.accuracy.keys()
+        failed |= by_id(runs).keys() - call.accuracy.keys()
         if call.stopping or call.unsaved:
             break
     path = job.store.note("search", search.report())

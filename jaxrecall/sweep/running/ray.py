@@ -64,8 +64,7 @@ class RayWorkers(Workers):
         offer = self.ray.cluster_resources()
         fitting = most
         for name, amount in resources.items():
-            if amount:
-                fitting = min(fitting, int(offer.get(name, 0) / amount))
+            fitting = min(fitting, int(offer.get(name, 0) / amount))
         self.no_room = ""
         if not fitting:
             offered = {name: offer[name] for name in resources if name in offer}
@@ -126,7 +125,7 @@ def connected(address: str | None, n_cores: int) -> Any:
         os.environ.update({**ALONE, **with_package(os.environ)})
     options: dict[str, Any] = {}
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    handlers = {number: signal.getsignal(number) for number in SIGNALS}
+    handlers = dict(zip(SIGNALS, map(signal.getsignal, SIGNALS), strict=True))
     try:
         import ray  # after its variables
 

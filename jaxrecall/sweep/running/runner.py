@@ -12,7 +12,7 @@ from threadpoolctl import threadpool_limits
 from ...errors import OutOfMemory
 from ...model.point import Run
 from ..machine import cores
-from ..plan import Chunk, Plan, pieces
+from ..plan import Chunk, Plan, by_id, pieces
 from ..simulators import Loaded, Program, Rows
 from .call import Call
 from .progress import Event, Failure, Traces, duration
@@ -100,14 +100,11 @@ class Runner:
                 if width == 1:
                     raise
                 self.width[program] = width // 2
-                self._announce_halved(program, width, str(error))
-
-    def _announce_halved(self, program: Program, width: int, error: str) -> None:
-        reason = f"out of memory with {width} runs at a time"
-        if "limits.max_bytes" in error:
-            reason = error
-        line = f"program {program}: {reason}; continuing with {width // 2}"
-        self.on_event(("message", line))
+                reason = f"out of memory with {width} runs at a time"
+                if "limits.max_bytes" in str(error):
+                    reason = str(error)
+                line = f"program {program}: {reason}; continuing with {width // 2}"
+                self.on_event(("message", line))
 
     def _announce(self, program: Program, rejected: Mapping[Run, None]) -> None:
         """Reports runs that an error bound rejected, if they take long.
@@ -221,7 +218,7 @@ def execute(plan: Plan, call: Call) -> None:
 
 def _run(chunk: Chunk, batches: Iterator[Finished], call: Call) -> None:
     """Runs a chunk until it is finished, fails or is to stop."""
-    left = {run.id: run for run in chunk.runs}
+    left = by_id(chunk.runs)
     while left and not call.stopping:
         try:
             with call.interrupts.droppable():

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Container, Mapping
+from itertools import starmap
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from ...errors import StoreError
 from ...model.columns import CODE_VERSION, STATUSES
@@ -42,12 +43,21 @@ def survey(folder: str | Path) -> Json:
     found, unreadable, tables = store.last_values("status", "seconds")
     version = _version(manifest, found)
     mine = found.pop(version, {})
-    done, n_runs, todo = list(mine.values()), None, None
-    if plan.runs is not None:
-        done = [row for run, row in mine.items() if plan.has(run)]
-        n_runs = sum(map(len, plan.runs.values()))
+    runs, n_runs, todo = plan.pop("runs"), None, None
+    done = list(mine.values())
+    if runs is not None:
+        done = [
+            row for run, row in mine.items() if run.seed in runs.get(run.point_id, ())
+        ]
+        n_runs = sum(map(len, runs.values()))
         todo = n_runs - len(done)
-    statuses = [status for status, _ in done]
+    unfit = {status: 0 for status in STATUSES if status != "ok"}
+    total = 0
+    for status, seconds in done:
+        if status in unfit:
+            unfit[status] += 1
+        if seconds is not None and 0 <= seconds <= MAX_SECONDS:
+            total += seconds
     failures, no_reports = _failures(store, mine.keys())
     unreadable += no_reports
     others = [
@@ -56,13 +66,11 @@ def survey(folder: str | Path) -> Json:
     ]
     return {
         "folder": str(store.folder),
-        "grid": plan.grid,
-        "remark": plan.remark,
-        "points": plan.points,
+        **plan,
         "runs": n_runs,
         "done": len(done),
         "todo": todo,
-        **{name: statuses.count(name) for name in STATUSES if name != "ok"},
+        **unfit,
         **dict(zip(("code_version", "precision"), version, strict=True)),
         "other_grids": len(mine) - len(done),
         "other_versions": others,
@@ -71,20 +79,16 @@ def survey(folder: str | Path) -> Json:
             {"path": str(path), "reason": reason} for path, reason in unreadable
         ],
         "older": older(store.folder, seen(tables)),
-        "seconds": sum(filter(_is_plausible, (seconds for _, seconds in done))),
+        "seconds": total,
         "command": None if todo == 0 else manifest.get("command"),
     }
-
-
-def _is_plausible(seconds: float | None) -> bool:
-    return seconds is not None and 0 <= seconds <= MAX_SECONDS
 
 
 def _version(manifest: Mapping[str, Any], found: LastValues) -> Version:
     """The code_version and precision that the next call would have.
 
-    Where the manifest lacks them, they are those of most rows. The version of a
-    simulator of one's own is that of the last call.
+    If the manifest lacks them, those of most rows are taken. The version of a simulator
+    of one's own is that of the last call.
     """
     code_version, precision = max(
         found,
@@ -103,26 +107,18 @@ def _version(manifest: Mapping[str, Any], found: LastValues) -> Version:
     return code_version, precision
 
 
-class _Planned(NamedTuple):
-    """What a manifest says of the runs of its grid; None where it does not."""
+def _manifest(store: Store) -> tuple[Json, Json]:
+    """The manifest, and what it says of its plan.
 
-    grid: str | None = None
-    remark: str | None = None
-    points: int | None = None
-    runs: dict[str, set[int]] | None = None
-    """The seeds of each point, by its id."""
-
-    def has(self, run: RunId) -> bool:
-        return self.runs is not None and run.seed in self.runs.get(run.point_id, ())
-
-
-def _manifest(store: Store) -> tuple[Json, _Planned]:
-    """The manifest, empty if it is none, and what it says of its runs."""
+    The latter has the name of the grid, a remark, the number of points, and the seeds
+    of each point; None for what is unknown.
+    """
+    unknown: Json = dict.fromkeys(("grid", "remark", "points", "runs"))
     try:
         manifest = store.read_manifest()
         if manifest is None:
             remark = f"{store.manifest}: is missing, so the runs to do are unknown"
-            return {}, _Planned(remark=remark)
+            return {}, unknown | {"remark": remark}
         name, plan = str(manifest["grid"]["name"]), manifest.get("plan")
         if plan is None:
             remark = (
@@ -130,19 +126,23 @@ def _manifest(store: Store) -> tuple[Json, _Planned]:
                 " earlier version; the command of the sweep with --dry-run counts them,"
                 " and without it also records them"
             )
-            return manifest, _Planned(remark=remark)
+            return manifest, unknown | {"remark": remark}
         runs: dict[str, set[int]] = {}
         for seeds, points in plan["runs"]:
             for point_id in points.split():
                 runs[point_id] = set(map(int, seeds.split()))
         progress = plan["progress"]
-        remark = progress and str(progress)
-        return manifest, _Planned(name, remark, int(plan["points"]), runs)
+        return manifest, {
+            "grid": name,
+            "remark": progress and str(progress),
+            "points": int(plan["points"]),
+            "runs": runs,
+        }
     except StoreError as error:
-        return {}, _Planned(remark=str(error))
+        return {}, unknown | {"remark": str(error)}
     except (TypeError, KeyError, AttributeError, ValueError, OverflowError):
         remark = f"{store.manifest}: is not the manifest of a sweep"
-        return {}, _Planned(remark=remark)
+        return {}, unknown | {"remark": remark}
 
 
 def _failures(store: Store, done: Container[RunId]) -> tuple[list[Json], Unreadable]:
@@ -151,7 +151,7 @@ def _failures(store: Store, done: Container[RunId]) -> tuple[list[Json], Unreada
     for path in entries(store.failures):
         try:
             report = read_json(path)
-            runs = [RunId(point_id, seed) for point_id, seed in report["runs"]]
+            runs = list(starmap(RunId, report["runs"]))
             missing = sum(run not in done for run in runs)
             texts = {key: str(report[key]) for key in REPORTED}
         except (OSError, ValueError, KeyError, TypeError) as error:

@@ -13,6 +13,7 @@ that is killed; results come at the end of a task, not with each batch.
 
 from __future__ import annotations
 
+import math
 import os
 import pickle
 import signal
@@ -35,7 +36,7 @@ from ...errors import UsageError, plural
 from ...model.columns import CODE_VERSION
 from ...model.point import Run, RunId
 from ..machine import cores
-from ..plan import Chunk, Plan, pieces
+from ..plan import Chunk, Plan, by_id, pieces
 from ..simulators import Program
 from ..simulators.custom import add_to_path
 from .call import Call
@@ -72,8 +73,8 @@ class Setup(NamedTuple):
     may have set it.
     """
 
-    cores: float = 0.0
-    """The cores of its process that it may use; 0: all."""
+    cores: float = math.inf
+    """The cores of its process that it may use."""
 
     code_version: int = CODE_VERSION
     """The code_version of the process that takes its rows."""
@@ -97,11 +98,9 @@ class Worker:
 
         program.start()
         self.on_event = on_event
-        self.n_sharing = 1
+        self.n_sharing = max(1, int(cores() / setup.cores))
         """The number of workers that share the cores of this process."""
 
-        if setup.cores:
-            self.n_sharing = max(1, int(cores() / setup.cores))
         self.plan: Plan | None = None
 
     def rows(self, message: bytes) -> Iterator[Event]:
@@ -111,7 +110,7 @@ class Worker:
             self.plan = plan
             self.runner = Runner(replace(plan, workers=self.n_sharing), self.on_event)
         for runs, got in self.runner.rows(chunk):
-            yield "took", [run.id for run in runs], got
+            yield "took", list(by_id(runs)), got
 
 
 def last_event(error: Exception) -> Event:
@@ -191,7 +190,7 @@ class Spread:
 
         for chunk in plan.chunks:
             self.waiting.setdefault(chunk.program, deque()).extend(chunk.runs)
-        self.seconds_left = sum(chunk.seconds for chunk in plan.chunks)
+        self.seconds_left = plan.run_seconds
         """The estimate for these runs, on all cores of this machine."""
 
         self.cost = Counter[RunId]()
@@ -213,17 +212,18 @@ class Spread:
 
     def _goes_on(self) -> bool:
         """Gives chunks to free workers; whether there is anything to wait for."""
-        places = self.workers.places
+        if not self.call.stopping:
+            for place in self.workers.places:
+                if self.waiting and place.ready and not place.chunk:
+                    self._give(place)
+            while self.waiting and self._none_starts():
+                chunk = self._next(next(iter(self.waiting)), math.inf)
+                failure = Failure(f"no worker starts: {self.workers.reason}", "", "")
+                self.call.failed(chunk, failure)
+        is_busy = any(place.chunk for place in self.workers.places)
         if self.call.stopping:
-            return any(place.chunk for place in places) and not self.call.gave_up
-        for place in places:
-            if self.waiting and place.ready and not place.chunk:
-                self._give(place)
-        while self.waiting and self._none_starts():
-            chunk = self._next(next(iter(self.waiting)), float("inf"))
-            failure = Failure(f"no worker starts: {self.workers.reason}", "", "")
-            self.call.failed(chunk, failure)
-        return bool(self.waiting) or any(place.chunk for place in places)
+            return is_busy and not self.call.gave_up
+        return is_busy or bool(self.waiting)
 
     def _none_starts(self) -> bool:
         return all(
@@ -245,7 +245,7 @@ class Spread:
             users = Counter(other.chunk.program for other in places if other.chunk)
             place.program = min(self.waiting, key=lambda program: users[program])
         place.chunk = self._next(place.program, seconds)
-        place.left = {run.id: run for run in place.chunk.runs}
+        place.left = by_id(place.chunk.runs)
         self.workers.give(place, pickle.dumps((place.chunk, self.plan)))
 
     def _next(self, program: Program, seconds: float) -> Chunk:
