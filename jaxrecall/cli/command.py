@@ -29,11 +29,9 @@ ROOT = Path(__file__).parents[2]
 def called(name: str, argv: Sequence[str] = ()) -> str:
     """The shell command that calls the command `name` as this process was called.
 
-    It is `jaxrecall sweep` or `python -m jaxrecall.sweep`. As `examples` is not a
-    module, it is `python -m jaxrecall examples`.
-
-    The program has its path only where the shell would not find it by its name and it
-    lies below the current folder.
+    Examples are `jaxrecall sweep`, `python -m jaxrecall.sweep`, and `python -m
+    jaxrecall examples`, as `examples` is not a module. The program has its path only
+    where the shell would not find it by its name and it lies below the current folder.
     """
     if Path(sys.argv[0]).stem == SCRIPT:
         words = [_program(Path(sys.argv[0])), name]
@@ -53,7 +51,7 @@ def _program(path: Path) -> str:
 def absolute(path: str | os.PathLike[str] = "") -> Path:
     """A path from the root, that of the current folder unless given.
 
-    Where the current folder was deleted, the path is returned as it is.
+    If the current folder was deleted, the path is returned unchanged.
     """
     try:
         return Path(path).absolute()
@@ -154,9 +152,9 @@ def xla_flags() -> list[str]:
 
 @cache
 def commit(root: Path = ROOT) -> str | None:
-    """The commit of the clone at `root`, with `-dirty` where files differ from it.
+    """The commit of the clone at `root`, or None without a clone or git.
 
-    It is None where there is no clone or no git.
+    `-dirty` is added where files differ from the commit.
     """
     if not (root / ".git").exists():
         return None

@@ -49,7 +49,7 @@ def about(path: Path) -> str:
 def copy(name: str, to: Path) -> list[Path]:
     """Copies a grid to the folder `to`, with the files that it needs.
 
-    They are the schema for editors, the module of a simulator, or a table of
+    A grid may need the schema for editors, the module of a simulator, or a table of
     embeddings.
 
     Returns:

@@ -303,8 +303,8 @@ class Curve:
     def reach(self, theta: float) -> float:
         """How far beyond the last level, in ln of it, the curve would cross theta.
 
-        It goes on as over its last two octaves: inf if it falls there, 0 if there is
-        one level only.
+        The curve is continued as over its last two octaves: the result is inf if it
+        falls there, and 0 if there is one level only.
         """
         if len(self.x) == 1:
             return 0.0
@@ -339,9 +339,9 @@ def of_runs(log_x: Array, seed: Array, accuracy: Array, edge: float = EDGE) -> C
 
 
 def _root(curves: Any, j: int, i: int, level: float) -> float:
-    """Where the i-th of some cubic splines has this value, by bisection.
+    """Where the i-th of some cubic splines has this value, between points j and j + 1.
 
-    It rises between its points j and j + 1.
+    The spline must rise there; the method is bisection.
     """
     a, b, c, d = map(float, curves.c[:, j, i])
     low, high = 0.0, float(curves.x[j + 1] - curves.x[j])

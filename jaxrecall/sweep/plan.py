@@ -112,8 +112,7 @@ class Plan:
         return list(starmap(self._entry, by_program.items()))
 
     def _entry(self, program: Program, chunks: Sequence[Chunk]) -> Json:
-        points: set[str] = set()
-        n_runs, seconds = 0, 0.0
+        points, n_runs, seconds = set(), 0, 0.0
         for chunk in chunks:
             points.update(run.point.point_id for run in chunk.runs)
             n_runs += len(chunk.runs)

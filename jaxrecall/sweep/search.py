@@ -232,9 +232,10 @@ class CellSearch:
         return min(self.ks, key=lambda other: abs(other - k))
 
     def _is_narrow(self, now: Crossing) -> bool:
-        """Whether the interval is as narrow as required.
+        """Whether the interval is as narrow as required, or as the levels allow.
 
-        It may also lie between neighbouring whole numbers that are both levels.
+        The latter is an interval between neighbouring whole numbers, both of them
+        levels.
         """
         if now.width <= self.target.width:
             return True

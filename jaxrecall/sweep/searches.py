@@ -182,7 +182,7 @@ class Searches:
         self.pending = self._advanced()
 
     def _advanced(self) -> list[Run]:
-        pending: dict[RunId, Run] = {}
+        pending = {}
         for cell in self.cells:
             pending |= self._missing(cell)
         return list(pending.values())
@@ -219,7 +219,7 @@ class Searches:
     def _programs(self) -> dict[AnyPoint, Program]:
         """The program of each tier, by its point.
 
-        They depend on the cells alone, so that every call decides the same.
+        The programs depend on the cells alone, so that every call decides the same.
         """
         tops = {}
         for cell in self.cells:
@@ -258,7 +258,7 @@ class Searches:
         For a user's simulator they are all that its levels could need.
         """
         if not self.simulator.facts.is_ours:
-            points: dict[AnyPoint, int] = {}
+            points = {}
             for cell in self.cells:
                 points |= dict.fromkeys(cell.points.values(), 1)
             programs = self.simulator.programs(points)
@@ -298,7 +298,7 @@ class Searches:
         if not self._unfinished:
             return 0, 0.0, 0.0
         # in order, so that sums have the same last digit in every process
-        programs: dict[Program, None] = {}
+        programs = {}
         left, flops, seconds = 0, 0.0, ROUNDS * ROUND_SECONDS
         for cell in self._unfinished:
             levels = list(cell.points)

@@ -264,7 +264,7 @@ def test_a_nonfinite_run_ends_it():
     search = CellSearch(Target(0.5, lattice(64, 4096), 0.5, 100, range(50)))
     search.update([0.1])
     search.update([None])
-    assert search.result == ("nonfinite", None, False)
+    assert (*search.result, search.against) == ("nonfinite", None, False)
     assert (search.pending, len(search.completed)) == ([], 2)
 
 

@@ -1,6 +1,6 @@
 """Carries out a plan: in this process, in worker processes, or on Ray.
 
-Its modules:
+The modules of this folder are:
 
     progress   how a call shows its progress
     call       what has happened in a call

@@ -219,9 +219,9 @@ class Call:
 
     @property
     def eta(self) -> float | None:
-        """Seconds left, with programs that are still to be compiled.
+        """Seconds left, also for programs that are still to be compiled.
 
-        It is None before the first row is finished, and in a search.
+        There is no estimate before the first row is finished, and in a search.
         """
         if self.search or not self.est_done:
             return None

@@ -63,10 +63,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 @dataclass(frozen=True)
 class Engine:
-    """What carries out a plan.
-
-    It is this process if `name` is "local" and `workers` is None.
-    """
+    """What carries out a plan: Ray, workers, or this process if `workers` is None."""
 
     name: str = "local"
     workers: int | None = None
@@ -147,10 +144,10 @@ class Engine:
     def opened(
         self, job: Job, interrupts: Interrupts, import_paths: tuple[str, ...] = ()
     ) -> Iterator[Executor]:
-        """Starts workers, which can import from `import_paths`.
+        """A context with an executor for plans of the job.
 
-        It gives an executor for plans of the job. Raises UsageError if the workers
-        cannot be started, or if JAX does not start in this process.
+        Workers are started, which can import from `import_paths`. Raises UsageError if
+        they cannot be started, or if JAX does not start in this process.
         """
         if not job.to_do or self.is_this_process:
             with interrupts.deferred():
@@ -177,10 +174,7 @@ class Engine:
         )
 
     def _requests(self, job: Job) -> dict[str, float]:
-        """The resources of each worker of Ray.
-
-        Where Ray is started here, a worker has its share of the cores.
-        """
+        """The resources of each worker of Ray, in a local Ray a share of the cores."""
         if self.name != "ray":
             return {}
         cpus = 1
@@ -240,10 +234,7 @@ def chosen(args: argparse.Namespace) -> Engine:
 
 
 def _resource(given: str) -> tuple[str, float] | None:
-    """A resource and its amount.
-
-    It is None for an amount that Ray would refuse, or wait for without end.
-    """
+    """A resource and its amount; None if Ray would refuse it, or wait without end."""
     match = re.fullmatch(r"([^=]+)=(\d{0,7}\.?\d{0,9})", given)
     if not match:
         return None

@@ -304,9 +304,10 @@ def prepare(
         search = Searches(grid, known, settings, pad_to, limit)
         plan, n_done = search.guess, len(search.used)
     else:
-        runs = list(starmap(Run, product(grid.points, grid.seeds)))
         if shard:
             runs = shard.of(grid.points, grid.seeds, grid.simulator)
+        else:
+            runs = list(starmap(Run, product(grid.points, grid.seeds)))
         wanted = set(by_id(runs))
         missing = [run for run in runs if run.id not in done.runs]
         plan = make_plan(missing, pad_to, limit, settings, simulator=grid.simulator)
@@ -491,7 +492,7 @@ def _rows_of_a_part(plan: Plan) -> int:
 def _search(job: Job, search: Searches, execute: Executor) -> None:
     """Runs rounds until every cell is finished or waits for a failed run.
 
-    It ends earlier if the call is to stop, and writes what was found.
+    If the call is to stop, it ends earlier. What was found is written.
     """
     call = job.call
     failed: set[RunId] = set()

@@ -30,9 +30,6 @@ Batch = dict[Run, float]
 Outcomes = list[Rows | Exception | None]
 """What became of the runs of a batch; None: the program rejects the run."""
 
-Ahead = deque[tuple[Batch, "AsyncResult[Outcomes]"]]
-"""Batches that are in progress, the oldest first."""
-
 Finished = tuple[list[Run], Traces | Failure]
 """Runs, and their rows or the failure of all of them."""
 
@@ -148,7 +145,7 @@ class Runner:
             for batch in batches:
                 yield batch, loaded.run(batch)
             return
-        ahead: Ahead = deque()
+        ahead = deque()
         with threadpool_limits(1, user_api="blas"), ThreadPool(loaded.threads) as pool:
             for batch in batches:
                 ahead.append((batch, pool.apply_async(loaded.run, (batch,))))
@@ -175,8 +172,10 @@ class Runner:
             yield {run: costs[run] for run in batch}
 
 
-def _oldest(ahead: Ahead) -> tuple[Batch, Outcomes]:
-    """Removes the oldest batch, and waits for what becomes of it."""
+def _oldest(
+    ahead: deque[tuple[Batch, AsyncResult[Outcomes]]],
+) -> tuple[Batch, Outcomes]:
+    """Removes the oldest of the batches in progress, and waits for its outcomes."""
     batch, result = ahead.popleft()
     try:
         return batch, result.get()
@@ -188,8 +187,7 @@ def _oldest(ahead: Ahead) -> tuple[Batch, Outcomes]:
 
 def _by_outcome(batch: Batch, outcomes: Outcomes) -> Iterator[Finished]:
     """The runs with rows, then those that failed, together where the reason is one."""
-    done: dict[Run, Rows] = {}
-    failed: dict[str, tuple[list[Run], Failure]] = {}
+    done, failed = {}, {}
     for run, outcome in zip(batch, outcomes, strict=True):
         if isinstance(outcome, Exception):
             runs, _ = failed.setdefault(str(outcome), ([], Failure.of(outcome)))

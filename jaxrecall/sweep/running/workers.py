@@ -287,7 +287,7 @@ class Spread:
     def _lost(self, place: Place, failure: Failure) -> None:
         """Replaces a worker that has died or raised an exception.
 
-        Its runs wait again, but for those that have cost too many workers.
+        The runs of its chunk wait again, but for those that cost too many workers.
         """
         chunk, runs = place.chunk, list(place.left.values())
         self.workers.reason = failure.line
@@ -298,8 +298,7 @@ class Spread:
             self.workers.start(place)
         if not chunk:
             return
-        given_up: list[Run] = []
-        again: list[Run] = []
+        given_up, again = [], []
         for run in runs:
             self.cost[run.id] += 1
             if self.cost[run.id] < TRIES:
@@ -440,7 +439,7 @@ def environments(
 ) -> list[dict[str, str]]:
     """The environment of each worker, so that its JAX uses one device.
 
-    Where workers share a device, each has its share of the memory.
+    If workers share a device, each has its share of the memory.
     """
     if not devices:
         return [dict(environment)] * size
