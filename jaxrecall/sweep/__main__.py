@@ -242,7 +242,7 @@ def _last_rows(job: Job) -> Any:
     return rows
 
 
-def _is_drawn(axis: str, rows: pd.DataFrame) -> bool:
+def _is_drawn(axis: str, rows: Any) -> bool:
     """Whether an axis has a value in any row: some have no run yet."""
     return axis in rows and not (is_parameter(axis) and rows[axis].isna().all())
 

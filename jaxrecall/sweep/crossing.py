@@ -17,7 +17,7 @@ anywhere, and only runs near the crossing say where that is.
 
 The seed is the independent unit. D_s is the change of the curve where seed s is left
 out, to first order (one Newton step), so the squared standard error is that of the
-jackknife, (S - 1) / S sum_s D_s^2. The interval holds each level at which the curve is
+jackknife, (S - 1) / S sum_s D_s^2. The interval has each level at which the curve is
 within Student's t of theta, S - 2 degrees of freedom, both taken as 2 arcsin sqrt p
 (Fieller). S is the number of seeds of equal weight, (sum_s w_s)^2 / sum_s w_s^2 (Kish).
 The crossing itself is among them by construction. Nothing is iterated between crossing

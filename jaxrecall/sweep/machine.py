@@ -1,7 +1,7 @@
 """What a process may use of this machine: the least of all limits.
 
 Containers and batch systems limit a process by cgroups, its own and their parents, by
-`ulimit -v`, and by what Slurm was asked for. A limit that cannot be read counts as
+`ulimit -v`, and by the request to Slurm. A limit that cannot be read counts as
 none.
 """
 

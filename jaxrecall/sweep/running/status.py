@@ -1,4 +1,4 @@
-"""What a results folder holds and which runs are left, from its files alone."""
+"""What a results folder has and which runs are left, from its files alone."""
 
 from __future__ import annotations
 
