@@ -319,7 +319,7 @@ def test_nulls_of_joined_tables_read_as_the_recipe(store):
 
 def test_runs_are_counted_and_rows_of_a_run_go_into_one_part(store):
     runs = [Run(POINT, seed) for seed in range(3)]
-    plan = planning.make(runs, settings=Settings(part_seconds=0))
+    plan = planning.make_plan(runs, settings=Settings(part_seconds=0))
     chunk = plan.chunks[0]
     out = io.StringIO()
     call = Call(
