@@ -1,6 +1,4 @@
-"""The commands of the package: how one is called, reads its options and gives its
-answer.
-"""
+"""What the commands of the package share: their names, options, errors and answers."""
 
 from __future__ import annotations
 
@@ -22,9 +20,7 @@ from .process import FAILED, INTERRUPTED, OK, USAGE, output_error
 
 SCRIPT = "jaxrecall"
 WORDS = ("examples",)
-"""Commands that are not modules: they are called as words of `jaxrecall` and of `python
--m jaxrecall`.
-"""
+"""Commands that are not modules, but words of `jaxrecall` and `python -m jaxrecall`."""
 
 ROOT = Path(__file__).parents[2]
 """The clone, if the package runs from one."""
@@ -33,21 +29,16 @@ ROOT = Path(__file__).parents[2]
 def called(name: str, argv: Sequence[str] = ()) -> str:
     """The shell command that calls the command `name` as this process was called.
 
-    It is `jaxrecall sweep` or `python -m jaxrecall.sweep`.
-
-    `examples` is not a module, so it is `python -m jaxrecall examples`.
-
-    The program has its path only where the shell would not find it by its name and it
-    lies below the current folder.
+    Examples are `jaxrecall sweep`, `python -m jaxrecall.sweep`, and `python -m
+    jaxrecall examples`, as `examples` is not a module. The program has its path only
+    where the shell would not find it by its name and it lies below the current folder.
     """
     if Path(sys.argv[0]).stem == SCRIPT:
         words = [_program(Path(sys.argv[0])), name]
+    elif name in WORDS:
+        words = [_program(Path(sys.executable)), "-m", SCRIPT, name]
     else:
-        words = [
-            _program(Path(sys.executable)),
-            "-m",
-            *([SCRIPT, name] if name in WORDS else [f"{SCRIPT}.{name}"]),
-        ]
+        words = [_program(Path(sys.executable)), "-m", f"{SCRIPT}.{name}"]
     return shlex.join([*words, *argv])
 
 
@@ -60,7 +51,7 @@ def _program(path: Path) -> str:
 def absolute(path: str | os.PathLike[str] = "") -> Path:
     """A path from the root, that of the current folder unless given.
 
-    As it is where the current folder was deleted.
+    If the current folder was deleted, the path is returned unchanged.
     """
     try:
         return Path(path).absolute()
@@ -69,9 +60,7 @@ def absolute(path: str | os.PathLike[str] = "") -> Path:
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser of the options of a command, which refuses in one line, whatever it is
-    given.
-    """
+    """A parser of the options of a command, whose errors are one line."""
 
     def __init__(self, name: str, description: str, epilog: str | None = None):
         super().__init__(prog=called(name), description=description, epilog=epilog)
@@ -80,21 +69,16 @@ class Parser(argparse.ArgumentParser):
         self, args: Sequence[str] | None = None, namespace: Any = None
     ) -> Any:
         words = sys.argv[1:] if args is None else list(args)
-        for flag in (
-            word.removesuffix("=--")
-            for word in words
-            if re.fullmatch(r"--[^=]+=--", word)
-        ):
-            self.error(
-                f"{flag}: got --; allowed: a value, as in {flag}=VALUE"
-            )  # argparse would take it for an empty list
+        for word in words:
+            # argparse would take it for an empty list
+            if re.fullmatch(r"--[^=]+=--", word):
+                flag = word.removesuffix("=--")
+                self.error(f"{flag}: got --; allowed: a value, as in {flag}=VALUE")
         return super().parse_known_args(words, namespace)
 
     def error(self, message: str) -> NoReturn:
-        line = " ".join(message.removeprefix("argument ").split())
-        self.exit(
-            USAGE, f"{shortened(line)}; {self.prog} --help lists what is allowed\n"
-        )
+        line = shortened(" ".join(message.removeprefix("argument ").split()))
+        self.exit(USAGE, f"{line}; {self.prog} --help lists what is allowed\n")
 
 
 Arguments = ParamSpec("Arguments")
@@ -103,10 +87,9 @@ Arguments = ParamSpec("Arguments")
 def command(
     interrupted: str = "interrupted",
 ) -> Callable[[Callable[Arguments, int]], Callable[Arguments, int]]:
-    """Decorates the `main` of a command: what is refused ends in a message and an exit
-    code.
+    """Decorates the `main` of a command.
 
-    So does an interrupt.
+    What is refused ends in a message and an exit code, as an interrupt does.
     """
 
     def decorated(main: Callable[Arguments, int]) -> Callable[Arguments, int]:
@@ -127,9 +110,10 @@ def command(
 
 
 def answer(*lines: str) -> int:
-    """Prints lines, control characters as escapes; returns the exit code.
+    """Prints lines, and returns the exit code.
 
-    What a file holds may be in them. The code is FAILED if they could not be written.
+    Control characters become escapes, as the lines may have text from a file. The code
+    is FAILED if they could not be written.
     """
     print("".join(f"{printable(line)}\n" for line in lines), end="", flush=True)
     return FAILED if output_error() else OK
@@ -140,50 +124,44 @@ def cache_folder() -> Path | None:
 
     With an empty variable, and for a user without a home, it is None: nowhere.
     """
-    home = os.environ.get("HOME", "~") and os.path.expanduser("~/.cache")
-    user = os.environ.get("XDG_CACHE_HOME") or (home if os.path.isabs(home) else "")
-    folder = os.environ.get("JAXRECALL_CACHE", user and os.path.join(user, "jaxrecall"))
-    return Path(folder) if folder else None
+    folder = os.environ.get("JAXRECALL_CACHE")
+    if folder is not None:
+        return Path(folder) if folder else None
+    user = os.environ.get("XDG_CACHE_HOME")
+    if user:
+        return Path(user, "jaxrecall")
+    home = os.environ.get("HOME", "~") and os.path.expanduser("~")
+    return Path(home, ".cache/jaxrecall") if os.path.isabs(home) else None
 
 
 @cache
 def versions() -> dict[str, str]:
-    """Package -> version, of jaxrecall and all that it requires."""
-    required = (
-        re.split(r"[^\w.-]", line)[0]
-        for line in requires("jaxrecall") or ()
-        if "extra ==" not in line
-    )
+    """The version of jaxrecall and of each package that it requires."""
+    required = []
+    for line in requires("jaxrecall") or ():
+        if "extra ==" not in line:
+            name, *_ = re.split(r"[^\w.-]", line)
+            required.append(name)
     return {name: version(name) for name in ("jaxrecall", *sorted(required))}
 
 
 def xla_flags() -> list[str]:
-    """The options in XLA_FLAGS, sorted: some of them change the last digits of a
-    row.
-    """
+    """The options in XLA_FLAGS, sorted: some change the last digits of a row."""
     return sorted(os.environ.get("XLA_FLAGS", "").split())
 
 
 @cache
 def commit(root: Path = ROOT) -> str | None:
-    """The commit of the clone at `root`, with `-dirty` where files differ from it.
+    """The commit of the clone at `root`, or None without a clone or git.
 
-    None where there is no clone or no git.
+    `-dirty` is added where files differ from the commit.
     """
     if not (root / ".git").exists():
         return None
-    command = [
-        "git",
-        "-C",
-        str(root),
-        "describe",
-        "--always",
-        "--dirty",
-        "--abbrev=40",
-        "--exclude=*",
-    ]
+    describe = ["describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    words = ["git", "-C", str(root), *describe]
     try:
-        done = subprocess.run(command, capture_output=True, encoding="utf-8", timeout=5)
+        done = subprocess.run(words, capture_output=True, encoding="utf-8", timeout=5)
     except (OSError, subprocess.SubprocessError):
         return None
     return done.stdout.strip() or None

@@ -1,6 +1,4 @@
-"""jaxrecall examples: lists the grids that come with the package, and copies one.
-
-It goes to the current folder.
+"""jaxrecall examples: lists the grids of the package, or copies one to this folder.
 
 A grid of a simulator other than that of the package is copied together with the
 simulator's module, one of a given table with the table.
@@ -19,44 +17,40 @@ SCHEMA = "grid.schema.json"
 
 
 def folders() -> tuple[Path, ...]:
-    """Where the grids are: a folder of the installed package, or two of a clone.
+    """The folders of the grids: `_examples` in the installed package.
 
-    Those of a clone are `sweeps/` and `examples/`.
+    In a clone there are two, `sweeps/` and `examples/`.
     """
-    installed, clone = (
-        Path(__file__).parents[1] / "_examples",
-        Path(__file__).parents[2],
-    )
-    return (
-        (installed,) if installed.is_dir() else (clone / "sweeps", clone / "examples")
-    )
+    installed = Path(__file__).parents[1] / "_examples"
+    if installed.is_dir():
+        return (installed,)
+    clone = Path(__file__).parents[2]
+    return clone / "sweeps", clone / "examples"
 
 
 def grids() -> dict[str, Path]:
     """The files of the grids by name, the quickstart first."""
     paths = {path.stem: path for folder in folders() for path in folder.glob("*.yaml")}
-    return dict(
-        sorted(paths.items(), key=lambda named: (named[0] != "quickstart", named[0]))
-    )
+    quickstart = {"quickstart": paths.pop("quickstart")}
+    return quickstart | dict(sorted(paths.items()))
 
 
 def about(path: Path) -> str:
     """The first sentence of the first comment in a grid."""
-    comment = re.search(
-        r"(?:^# (?!yaml-language-server).*\n)+", path.read_text(encoding="utf-8"), re.M
-    )
-    text = (
-        " ".join(line.lstrip("# ") for line in comment[0].splitlines())
-        if comment
-        else ""
-    )
-    return re.split(r"(?<=[.?])\s", text)[0]
+    text = path.read_text(encoding="utf-8")
+    comment = re.search(r"(?:^# (?!yaml-language-server).*\n)+", text, re.M)
+    if not comment:
+        return ""
+    words = " ".join(line.lstrip("# ") for line in comment[0].splitlines())
+    sentence, *_ = re.split(r"(?<=[.?])\s", words)
+    return sentence
 
 
 def copy(name: str, to: Path) -> list[Path]:
-    """Copies a grid to the folder `to`, with what it names.
+    """Copies a grid to the folder `to`, with the files that it needs.
 
-    That is the schema for editors, the module of a simulator, or a table of embeddings.
+    A grid may need the schema for editors, the module of a simulator, or a table of
+    embeddings.
 
     Returns:
         The new files, the grid first.
@@ -66,29 +60,23 @@ def copy(name: str, to: Path) -> list[Path]:
             that cannot be written.
     """
     known = grids()
-    if name.removesuffix(".yaml") not in known:
+    source = known.get(name.removesuffix(".yaml"))
+    if source is None:
         raise UsageError(
             f"NAME: got {shortened(name)}{suggest(name, known)}; allowed:"
             f" {', '.join(known)}"
         )
-    source = known[name.removesuffix(".yaml")]
-    sources = [
-        source,
-        *(
-            path
-            for suffix in (".py", ".npy")
-            if (path := source.with_suffix(suffix)).exists()
-        ),
-    ]
+    module, table = source.with_suffix(".py"), source.with_suffix(".npy")
+    sources = [path for path in (source, module, table) if path.exists()]
     for path in sources:
         if (to / path.name).exists():
-            call = _run(to / source.name)
             raise UsageError(
                 f"{to / path.name}: exists already and is not overwritten; move it"
-                f" away, or run it: {call}"
+                f" away, or run it: {_run(to / source.name)}"
             )
-    if not source.with_suffix(".py").exists() and not (to / SCHEMA).exists():
-        sources.append(folders()[0] / SCHEMA)
+    if not module.exists() and not (to / SCHEMA).exists():
+        first, *_ = folders()
+        sources.append(first / SCHEMA)
     targets = [to / path.name for path in sources]
     try:
         for path, target in zip(sources, targets, strict=True):
@@ -121,12 +109,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(argv)
     if args.name is None:
         width = max(map(len, grids()))
-        listed = [f"{name:<{width}}  {about(path)}" for name, path in grids().items()]
-        return answer(
-            *listed,
-            "",
-            f"To copy one to the current folder: {called('examples')} quickstart",
-        )
+        lines = [f"{name:<{width}}  {about(path)}" for name, path in grids().items()]
+        hint = f"To copy one to the current folder: {called('examples')} quickstart"
+        return answer(*lines, "", hint)
     targets = copy(args.name, Path())
     return answer(
         f"copied {', '.join(map(str, targets))}. To run it: {_run(targets[0])}"

@@ -1,8 +1,7 @@
-"""How the process of a command starts and ends, and what signals and broken streams do
-to it.
+"""How the process of a command starts and ends; its signals and broken streams.
 
-It imports nothing that takes long: a signal that comes before `start` has set its
-handlers ends Python with a traceback.
+This module imports nothing that takes long: a signal that comes before `start` has set
+its handlers ends Python with a traceback.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from types import FrameType
-from typing import TYPE_CHECKING, NoReturn, TextIO
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer as Buffer
@@ -27,11 +26,7 @@ if TYPE_CHECKING:
 OK, USAGE, FAILED, INTERRUPTED = 0, 2, 3, 130
 """Exit codes of every command."""
 
-SIGNALS = tuple(
-    getattr(signal, name)
-    for name in ("SIGINT", "SIGTERM", "SIGHUP")
-    if hasattr(signal, name)
-)
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals that end a command in order, as Ctrl-C does."""
 
 STOPPING = (
@@ -46,9 +41,7 @@ _lost: dict[int, OSError] = {}
 
 
 def start(module: str) -> NoReturn:
-    """Runs `main` of a module of the package as the whole work of this process.
-
-    It ends the process with the exit code that `main` returns.
+    """Runs `main` of a module of the package, and ends the process with its exit code.
 
     The module is imported here, because its imports take so long that a signal may come
     meanwhile.
@@ -71,13 +64,13 @@ def start(module: str) -> NoReturn:
             _ignore_signals()
             print("interrupted", file=sys.stderr)
             exit_code = INTERRUPTED
-        # which ends at once: everything is saved, and some exit functions wait for the
-        # batch in flight
+        # an interrupted process ends at once: everything is saved, and some exit
+        # functions wait for the batch in flight
         if exit_code != INTERRUPTED:
             atexit._run_exitfuncs()
         sys.stdout.flush()
         sys.stderr.flush()
-        # as threads of Arrow abort now and then while Python takes its modules down
+        # threads of Arrow abort now and then while Python takes its modules down
         # (apache/arrow#34314)
         os._exit(exit_code)
 
@@ -88,7 +81,9 @@ def output_error() -> OSError | None:
     A reader that left early, as in `| head`, is no failure.
     """
     error = _lost.get(1)
-    return error if error and error.errno != errno.EPIPE else None
+    if error and error.errno == errno.EPIPE:
+        return None
+    return error
 
 
 def collect_rarely() -> None:
@@ -101,9 +96,9 @@ def collect_rarely() -> None:
 
 
 def resend_interrupts(unraisable: sys.UnraisableHookArgs) -> None:
-    """As `sys.unraisablehook`: sends an interrupt again that had no effect.
+    """Sends an interrupt again that had no effect; it is a `sys.unraisablehook`.
 
-    It came in a callback, such as a garbage collector's.
+    The interrupt came in a callback, such as one of the garbage collector.
     """
     if issubclass(unraisable.exc_type, KeyboardInterrupt):
         threading.Timer(0.01, os.kill, (os.getpid(), signal.SIGINT)).start()
@@ -112,13 +107,13 @@ def resend_interrupts(unraisable: sys.UnraisableHookArgs) -> None:
 
 
 class Interrupts:
-    """A signal raises KeyboardInterrupt.
+    """A context manager in which a signal raises KeyboardInterrupt.
 
-    While runs are in progress the first one only requests a stop.
+    While runs are in progress, the first signal only requests a stop.
 
-    A context manager; on exit the earlier signal handlers are restored. `requested` is
-    true once a signal has come. Signals that are ignored, as under nohup, stay so, and
-    only the main thread can take any.
+    On exit the earlier signal handlers are restored. `requested` is true once a signal
+    has come. Signals that are ignored, as under nohup, stay so, and only the main
+    thread can take any.
     """
 
     def __init__(self) -> None:
@@ -129,16 +124,13 @@ class Interrupts:
         self._patient = self._droppable = self._drop = False
 
     def __enter__(self) -> Interrupts:
-        main = threading.current_thread() is threading.main_thread()
-        # None is a handler that Python does not know, and could not be put back
-        ours = [
-            number
-            for number in SIGNALS
-            if main and signal.getsignal(number) not in (signal.SIG_IGN, None)
-        ]
-        self._before = {number: signal.signal(number, self._handle) for number in ours}
+        self._before: dict[int, Any] = {}
         self._hook = sys.unraisablehook
-        if main:
+        if threading.current_thread() is threading.main_thread():
+            for number in SIGNALS:
+                # None is a handler that Python does not know, and could not be put back
+                if signal.getsignal(number) not in (signal.SIG_IGN, None):
+                    self._before[number] = signal.signal(number, self._handle)
             sys.unraisablehook = resend_interrupts
         return self
 
@@ -149,8 +141,7 @@ class Interrupts:
 
     @contextmanager
     def patient(self, message: str = STOPPING) -> Iterator[None]:
-        """Inside it the first signal sets `requested` and is reported, but interrupts
-        nothing.
+        """A context in which the first signal only sets `requested` and is reported.
 
         So finished rows can be saved.
         """
@@ -162,9 +153,9 @@ class Interrupts:
 
     @contextmanager
     def droppable(self) -> Iterator[None]:
-        """Inside it, within `patient`, a second signal raises KeyboardInterrupt.
+        """A context, within `patient`, in which a second signal interrupts.
 
-        So does one that came before it was entered.
+        A second signal that came earlier raises KeyboardInterrupt on entry.
         """
         self._droppable = True
         try:
@@ -176,7 +167,7 @@ class Interrupts:
 
     @contextmanager
     def deferred(self) -> Iterator[None]:
-        """Inside it a first signal waits until the end, a second one does not.
+        """A context in which a first signal waits until the end, a second one does not.
 
         An interrupt in a module that is being loaded is not always a KeyboardInterrupt
         outside of it, and may crash native code.
@@ -196,8 +187,7 @@ class Interrupts:
 
 
 def start_child() -> None:
-    """The start of a process that serves another, whose arguments are PARENT MODULE FD
-    CORES.
+    """Starts a process that serves another; arguments are PARENT MODULE FD CORES.
 
     Before anything is imported that takes long or starts threads, it is bound to the
     life of its parent and to its cores. Then `main` of the module gets the connection.
@@ -207,7 +197,7 @@ def start_child() -> None:
         import ctypes
 
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != int(parent):  # it has ended already
+    if os.getppid() != int(parent):  # the parent has ended already
         os._exit(0)
     if cores:
         os.sched_setaffinity(0, map(int, cores.split(",")))
@@ -241,9 +231,8 @@ class _Stream(io.FileIO):
 def _protect_streams() -> None:
     """Replaces the output streams of this process.
 
-    Those that are closed become the null device, so that no file takes their number.
-
-    They take any text: what their encoding lacks, such as a byte of a path that is not
+    Closed streams become the null device, so that no file takes their number. The new
+    ones take any text: what their encoding lacks, such as a byte of a path that is not
     UTF-8, is written as an escape.
     """
     for number in range(3):
@@ -261,14 +250,13 @@ def _protect_streams() -> None:
             )
         else:
             raw = _Stream(number, "w", closefd=False)
-            buffer = (
-                raw if old.write_through else io.BufferedWriter(raw)
-            )  # with PYTHONUNBUFFERED there is no buffer
-            buffering = {
-                "line_buffering": old.line_buffering,
-                "write_through": old.write_through,
-            }
+            # with PYTHONUNBUFFERED there is no buffer
+            buffer = raw if old.write_through else io.BufferedWriter(raw)
             new = io.TextIOWrapper(
-                buffer, encoding=old.encoding, errors="backslashreplace", **buffering
+                buffer,
+                encoding=old.encoding,
+                errors="backslashreplace",
+                line_buffering=old.line_buffering,
+                write_through=old.write_through,
             )
         setattr(sys, name, new)

@@ -1,5 +1,6 @@
-"""python -m jaxrecall.sweep: from a grid file to a table and a figure. Finished runs
-are never run again.
+"""python -m jaxrecall.sweep: from a grid file to a table and a figure.
+
+Finished runs are never run again.
 """
 
 from __future__ import annotations
@@ -13,31 +14,36 @@ import argparse
 import json
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from importlib import import_module
+from itertools import chain
 from pathlib import Path
 from typing import Any
+
+import pandas as pd
 
 from ..cli.command import Parser, answer, called, command
 from ..cli.process import INTERRUPTED, Interrupts
 from ..errors import UsageError, in_one_line, printable
 from ..model.columns import is_parameter
 from .api import import_paths
+from .files import Json
 from .grid import json_schema, read_grid
 from .plan import chosen_shard
+from .running.engine import Engine, add_options, chosen
 from .running.job import Job, carry_out, interrupted, prepare
-from .running.options import Engine, add_options, chosen
 from .running.progress import Events, counter, display
 from .search import OUTCOMES
 from .simulators.merging import as_sizes
 from .store.load import limited_by_kappa, load, not_finite
 
 WIDEST = 40
-"""Signs of a text in a table; pandas cuts a longer one."""
+"""Characters of a text in a table; pandas cuts a longer one."""
 
 FIGURE = "jaxrecall.analysis.figures.charts"
-"""What draws the figure: above this folder, and so loaded by its name once there are
-rows.
+"""The module that draws the figure. It is above this folder, and so it is loaded by its
+name once there are rows.
 """
 
 
@@ -51,53 +57,37 @@ def parser() -> argparse.ArgumentParser:
             " while running, 130 interrupted."
         ),
     )
-    p.add_argument(
+    add, flag = p.add_argument, partial(p.add_argument, action="store_true")
+    add(
         "--grid",
         metavar="FILE",
         help="the grid, a YAML file; the command `examples` lists some to copy",
     )
-    p.add_argument(
-        "--out", metavar="DIR", help="results folder (default: results/<grid name>)"
-    )
-    p.add_argument(
+    add("--out", metavar="DIR", help="results folder (default: results/<grid name>)")
+    add(
         "--set",
         metavar="PATH=VALUE",
         action="append",
         default=[],
         help="override an entry of the grid: base.V=512; repeatable",
     )
-    p.add_argument(
-        "--dry-run",
-        action="store_true",
-        help="show what would run and its estimated cost; run nothing",
-    )
-    p.add_argument(
-        "--json",
-        action="store_true",
-        help="with --dry-run: print one JSON object and nothing else",
-    )
-    p.add_argument(
+    flag("--dry-run", help="show what would run and its estimated cost; run nothing")
+    flag("--json", help="with --dry-run: print one JSON object and nothing else")
+    add(
         "--pad-to",
         "--bucket",
         metavar="VxD[xM]",
         help="run every point that may be padded in one program of these sizes",
     )
-    p.add_argument(
+    flag(
         "--json-log",
-        action="store_true",
         help=(
             "print progress on stdout as JSON events, one object per line, and nothing"
             " else"
         ),
     )
-    p.add_argument(
-        "--fail-fast", action="store_true", help="stop at the first failed chunk"
-    )
-    p.add_argument(
-        "--print-schema",
-        action="store_true",
-        help="print the JSON Schema of grid files",
-    )
+    flag("--fail-fast", help="stop at the first failed chunk")
+    flag("--print-schema", help="print the JSON Schema of grid files")
     add_options(p)
     return p
 
@@ -131,163 +121,175 @@ def _main(args: argparse.Namespace, resume_command: str, interrupts: Interrupts)
             " --json)"
         )
     pad_to = as_sizes(args.pad_to) if args.pad_to else None
-    by = chosen(args)
+    engine = chosen(args)
     paths = import_paths(args.grid)
-    grid, shard = (
-        read_grid(args.grid, args.set, counter("points of the grid")),
-        chosen_shard(args.shard),
-    )
-    by.check(grid)
-    job = prepare(
-        grid,
-        args.out or Path("results") / grid.name,
-        shard,
-        pad_to,
-        args.fail_fast,
-        resume_command,
-    )
-    by.share(job)
+    grid = read_grid(args.grid, args.set, counter("points of the grid"))
+    shard = chosen_shard(args.shard)
+    engine.check(grid)
+    folder = args.out or Path("results") / grid.name
+    job = prepare(grid, folder, shard, pad_to, args.fail_fast, resume_command)
+    engine.share(job)
     for remark in job.remarks:
         print(printable(remark), file=sys.stderr)
+    if args.dry_run and args.json:
+        return answer(json.dumps(job.facts() | engine.facts(job)))
     if args.dry_run:
-        if args.json:
-            return answer(json.dumps(job.facts() | by.facts(job)))
-        return answer(*job.describe(), *([by.describe(job)] if job.to_do else []))
-    return _sweep(
-        job, by, paths, Events(sys.stdout) if args.json_log else None, interrupts
-    )
+        lines = job.describe()
+        if job.to_do:
+            lines.append(engine.describe(job))
+        return answer(*lines)
+    events = Events(sys.stdout) if args.json_log else None
+    return _sweep(job, engine, paths, events, interrupts)
 
 
 def _sweep(
     job: Job,
-    by: Engine,
+    engine: Engine,
     paths: tuple[str, ...],
     events: Events | None,
     interrupts: Interrupts,
 ) -> int:
-    """Runs what is missing, reports problems, draws the figure; returns the exit
-    code.
+    """Runs what is missing, reports problems, draws the figure.
+
+    Returns the exit code.
     """
+    call = job.call
     shown = events or display(announce=True)
     try:
-        with by.opened(job, interrupts, paths) as execute:
+        with engine.opened(job, interrupts, paths) as execute:
             code = carry_out(job, execute, shown, interrupts).exit_code
         for line in job.problems():
             print(line, file=sys.stderr)
         if job.has_picture():
-            try:
-                _picture(job, events)
-            except (
-                Exception
-            ) as error:  # of what draws, its settings or the disk: the rows are there
-                again = (
-                    f"Finished runs are kept. To try again: {job.record.resume_command}"
-                )
-                print(
-                    f"the figure could not be made: {in_one_line(error)}. {again}",
-                    file=sys.stderr,
-                )
+            _try_to_draw(job, events)
     except KeyboardInterrupt:
-        print(interrupted(job.record.resume_command), file=sys.stderr)
+        print(interrupted(call.resume_command), file=sys.stderr)
         code = INTERRUPTED
     if events:
-        record = job.record
-        facts = {
-            "runs_executed": record.runs,
-            "unsaved": record.unsaved,
-            "failed": len(record.failures),
-        }
         events.emit(
             "done",
             exit_code=code,
-            **facts,
+            runs_executed=call.runs,
+            unsaved=call.unsaved,
+            failed=len(call.failures),
             interrupted=code == INTERRUPTED,
-            command=record.resume_command,
+            command=call.resume_command,
         )
     return code
 
 
-def _picture(job: Job, events: Events | None) -> None:
+def _try_to_draw(job: Job, events: Events | None) -> None:
+    """Draws the figure, or reports why not.
+
+    The drawing, its settings or the disk may fail: the rows are there.
+    """
+    try:
+        _draw(job, events)
+    except Exception as error:
+        print(
+            f"the figure could not be made: {in_one_line(error)}. Finished runs are"
+            f" kept. To try again: {job.call.resume_command}",
+            file=sys.stderr,
+        )
+
+
+def _draw(job: Job, events: Events | None) -> None:
     """Draws the runs of this grid at their last step.
 
     Prints a table of them unless the output is JSON events.
     """
-    import pandas as pd
-
-    charts = import_module(FIGURE)
-    with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", UserWarning
-        )  # duplicates left by compact are expected here
-        frame: Any = load(job.store.folder, last=True)
-    runs = job.runs
-    mine = frame[
-        [run in runs for run in zip(frame["point_id"], frame["seed"], strict=True)]
-    ]
-    if mine.empty:
+    rows = _last_rows(job)
+    if rows.empty:
         return
-    mine.attrs["accuracy"] = job.grid.crosses
     path = job.store.folder / "accuracy.png"
-    rows = job.search.table() if job.search else None
-    axes = [
-        name
-        for name in job.grid.axes
-        if name in mine and not (is_parameter(name) and mine[name].isna().all())
-    ]  # some have no run yet
-    remark = charts.draw_sweep(mine, axes, job.grid.name, path, rows, job.grid.searched)
+    cells = job.search.table() if job.search else None
+    axes = [name for name in job.grid.axes if _is_drawn(name, rows)]
+    draw = import_module(FIGURE).draw_sweep
+    remark = draw(rows, axes, job.grid.name, path, cells, job.grid.searched)
     if events:
-        events.emit("picture", path=str(path), rows=len(mine))
+        events.emit("picture", path=str(path), rows=len(rows))
         return
-    if rows:
-        heading = (
-            f"{rows[0]['axis']} at which the mean {job.grid.crosses} over seeds crosses"
-            " theta, and its 95 % interval"
-        )
-        number, table = (
-            _short,
-            pd.DataFrame(rows).drop(columns=["axis", "N_star", "warning"]),
-        )
+    if cells:
+        _print_cells(job, cells)
     else:
-        x, line, panels = charts.places(axes)
-        heading = f"accuracy, mean over {mine['seed'].nunique()} seeds" + (
-            f"; one column per {line}" if line else ""
-        )
-        number = "{:.3f}".format
-        means = mine.groupby([*panels, x, *([line] if line else [])], dropna=False)[
-            job.grid.simulator.facts.accuracy
-        ].mean()
-        table = means.unstack(line) if line else means.to_frame()
-    shown = {
-        "max_rows": 40,
-        "max_columns": None if rows else 12,
-        "max_colwidth": WIDEST,
-        "width": 120,
-        "float_format": number,
-    }
-    with pd.option_context(
-        *(part for name, value in shown.items() for part in (f"display.{name}", value))
-    ):
-        print(f"\n{heading}")
-        print(table)
-    for outcome in dict.fromkeys(row["outcome"] for row in rows or ()):
-        print(f"{outcome}: {OUTCOMES[outcome]}")
-    for i, row in enumerate(rows or ()):
-        if row["warning"]:
-            print(f"warning, {i}: {row['warning']}")
-    for line in not_finite(mine, job.grid.simulator.facts):
-        print(f"\nwarning: {line}")
-    if line := limited_by_kappa(mine, axes, job.search.axis if job.search else "N"):
-        print(f"\nwarning: {line}")
-    places = [
-        str(place)
-        for place in (job.store.parts, job.store.table)
-        if place.is_file() or any(place.glob("*"))
-    ]
+        _print_means(job, rows, axes)
+    limited = limited_by_kappa(rows, axes, job.search.axis if job.search else "N")
+    for line in (*not_finite(rows, job.grid.simulator.facts), limited):
+        if line:
+            print(f"\nwarning: {line}")
+    places = []
+    for place in (job.store.parts, job.store.table):
+        if place.is_file() or any(place.glob("*")):
+            places.append(str(place))
     print(
-        f"\ntable:   {' and '.join(places)} ({len(mine)} runs of this grid;"
+        f"\ntable:   {' and '.join(places)} ({len(rows)} runs of this grid;"
         f" jaxrecall.load({str(job.store.folder)!r}))"
     )
-    print(f"figure:  {path}" + (f" ({remark})" if remark else ""))
+    remark = f" ({remark})" if remark else ""
+    print(f"figure:  {path}{remark}")
+
+
+def _last_rows(job: Job) -> Any:
+    """The last row of each run of the job."""
+    with warnings.catch_warnings():
+        # duplicates left by compact are expected here
+        warnings.simplefilter("ignore", UserWarning)
+        frame = load(job.store.folder, last=True)
+    runs = job.runs
+    mine = [run in runs for run in zip(frame["point_id"], frame["seed"], strict=True)]
+    rows = frame[mine]
+    rows.attrs["accuracy"] = job.grid.crosses
+    return rows
+
+
+def _is_drawn(axis: str, rows: Any) -> bool:
+    """Whether an axis has a value in any row: some have no run yet."""
+    return axis in rows and not (is_parameter(axis) and rows[axis].isna().all())
+
+
+def _print_means(job: Job, rows: Any, axes: Sequence[str]) -> None:
+    """Prints the mean accuracy over seeds at each point."""
+    x, line, panels = import_module(FIGURE).places(axes)
+    names, heading = [*panels, x], f"accuracy, mean over {rows['seed'].nunique()} seeds"
+    if line:
+        names.append(line)
+        heading += f"; one column per {line}"
+    means = rows.groupby(names, dropna=False)[job.grid.simulator.facts.accuracy].mean()
+    table = means.unstack(line) if line else means.to_frame()
+    _print_table(heading, table, "{:.3f}".format, 12)
+
+
+def _print_cells(job: Job, cells: Sequence[Json]) -> None:
+    """Prints what a search found, with its outcomes and warnings in words."""
+    heading = (
+        f"{cells[0]['axis']} at which the mean {job.grid.crosses} over seeds crosses"
+        " theta, and its 95 % interval"
+    )
+    table = pd.DataFrame(cells).drop(columns=["axis", "N_star", "warning"])
+    _print_table(heading, table, _short, None)
+    for outcome in table["outcome"].unique():
+        print(f"{outcome}: {OUTCOMES[outcome]}")
+    for i, cell in enumerate(cells):
+        if cell["warning"]:
+            print(f"warning, {i}: {cell['warning']}")
+
+
+def _print_table(
+    heading: str,
+    table: pd.DataFrame,
+    number: Callable[[float], str],
+    max_columns: int | None,
+) -> None:
+    options = {
+        "display.max_rows": 40,
+        "display.max_columns": max_columns,
+        "display.max_colwidth": WIDEST,
+        "display.width": 120,
+        "display.float_format": number,
+    }
+    with pd.option_context(*chain.from_iterable(options.items())):
+        print(f"\n{heading}")
+        print(table)
 
 
 def _short(number: float) -> str:

@@ -1,6 +1,4 @@
-"""A grid run from Python: the job of the command line, with rows in a folder or in
-memory.
-"""
+"""A grid run from Python, with rows in a results folder or in memory."""
 
 from __future__ import annotations
 
@@ -8,6 +6,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from types import NoneType
 from typing import Any
 
@@ -18,16 +17,18 @@ from ..cli.process import Interrupts
 from ..errors import Interrupted, RunFailed, StoreError, UsageError, expect, shown
 from .files import Json, local_path, read_json
 from .grid import GridLike, as_grid
+from .running.call import Call
+from .running.engine import MAX_WORKERS, WORKERS, Engine
 from .running.job import Job, carry_out, prepare
-from .running.options import MAX_WORKERS, WORKERS, Engine
 from .running.progress import display
-from .running.record import Record
 from .simulators.custom import Simulator, add_to_path
 from .store import MemoryStore, Store
 from .store.load import frame_of, not_finite
 
 THRESHOLDS = "thresholds"
-"""The attribute of a table that holds what a search found, as plain data."""
+"""The attribute of a table with what a search found, as plain data."""
+
+ADVICE = "For a grid that lists its N: jaxrecall.fit.fit(df, [0.5]).thresholds"
 
 
 def run(
@@ -42,7 +43,7 @@ def run(
 ) -> pd.DataFrame:
     """Runs every point and seed of a grid and returns their rows, as `load` does.
 
-    There is one a run, or one for each recorded step.
+    There is one row for each run, or one for each of its recorded steps.
 
     Args:
         grid: a dict with the keys of a grid file, the path of a grid file, a `Point`,
@@ -61,10 +62,9 @@ def run(
             without it that of the grid, or else that of this package. With `workers` it
             must be in a module that can be imported from this folder, or that of the
             grid file.
-        columns: columns of your own, functions of (draws, learned) or their import
-            paths
-            by name, in place of those of the grid. With `workers` the same holds for
-                them.
+        columns: columns of your own by name, functions of (draws, learned) or their
+            import paths, in place of those of the grid. With `workers` they must be in
+            such a module, too.
 
     Returns:
         The rows of this grid in table order; rows of other grids in `out` are left out.
@@ -77,87 +77,74 @@ def run(
             Finished rows are saved in `out`, and are `rows` of the exception in any
             case.
         RunFailed: some runs failed, after all others have run; `rows` of the exception
-            holds the finished ones.
+            are the finished ones.
 
     Examples:
         >>> import jaxrecall
-        >>> grid = {"base": {"V": 64, "L": 8}, "blocks": [{"axes": {"d": [16, 32], "N":
-            [256, 1024, 4096]}}]}
+        >>> axes = {"d": [16, 32], "N": [256, 1024, 4096]}
+        >>> grid = {"base": {"V": 64, "L": 8}, "blocks": [{"axes": axes}]}
         >>> df = jaxrecall.run(grid, seeds=4)
         >>> df.groupby(["d", "N"])["accuracy"].mean().unstack("d")
         >>> df = jaxrecall.run("sweeps/quickstart.yaml", out="results/quickstart")
-        >>> df = jaxrecall.run(jaxrecall.Point(V=64, N=1024, d=32, L=8), seeds=[0, 5,
-            7])
+        >>> point = jaxrecall.Point(V=64, N=1024, d=32, L=8)
+        >>> df = jaxrecall.run(point, seeds=[0, 5, 7])
     """
     _check(workers, simulator, out, columns)
-    by = Engine(workers=workers if workers > 1 else None)
+    engine = Engine(workers=workers if workers > 1 else None)
     paths = import_paths(grid if isinstance(grid, (str, os.PathLike)) else None)
     expanded = as_grid(grid, seeds, simulator, columns)
-    by.check(expanded)
-    store = MemoryStore() if out is None else Store(os.fspath(out))
+    engine.check(expanded)
+    store, again = MemoryStore(), "the same call"
+    if out is not None:
+        store = Store(os.fspath(out))
+        again = f"jaxrecall.run(grid, out={os.fspath(out)!r})"
+    rows, n_runs, losses = frame_of([], (), ()), expanded.n_runs, list[str]()
     job: Job | None = None
     with Interrupts() as interrupts:
         try:
-            job = prepare(
-                expanded,
-                store,
-                resume_command=(
-                    "the same call"
-                    if out is None
-                    else f"jaxrecall.run(grid, out={os.fspath(out)!r})"
-                ),
-            )
-            by.share(job)
+            job = prepare(expanded, store, resume_command=again)
+            engine.share(job)
             for remark in job.remarks:
                 warnings.warn(remark, UserWarning, stacklevel=2)
-            with by.opened(job, interrupts, paths) as execute:
-                carry_out(
-                    job,
-                    execute,
-                    display(announce=False) if progress else None,
-                    interrupts,
-                )
+            shown = display(announce=False) if progress else None
+            with engine.opened(job, interrupts, paths) as execute:
+                carry_out(job, execute, shown, interrupts)
         except KeyboardInterrupt:
             interrupts.requested = True
-        rows = _rows(job) if job else frame_of([], (), ())
-    n_runs, record = (
-        (len(job.runs), job.record) if job else (expanded.n_runs, Record(store))
-    )
-    if problem := _problem(rows, n_runs, record, interrupts.requested, store):
-        raise problem
+        if job:
+            rows, n_runs, losses = _rows(job), len(job.runs), _losses(job.call)
+    if interrupts.requested or losses:
+        finished, again = _finished(rows, n_runs, store)
+        if interrupts.requested:
+            stopped = f"{finished} (in a notebook: sys.last_value.rows). {again}"
+            raise Interrupted(stopped, rows)
+        raise RunFailed("\n".join([f"{finished}. {again}", *losses]), rows)
     for message in not_finite(rows, expanded.simulator.facts):
         warnings.warn(message, UserWarning, stacklevel=2)
     return rows
 
 
-def _problem(
-    rows: pd.DataFrame, n_runs: int, record: Record, interrupted: bool, store: Store
-) -> Interrupted | RunFailed | None:
-    """The exception of a call of which not all runs are finished."""
-    kept = not isinstance(store, MemoryStore)
+def _losses(call: Call) -> list[str]:
+    """A line for each kind of loss, and for each failed chunk."""
+    if not call.unsaved:
+        return call.failures
+    lost = f"{call.unsaved} finished runs could not be saved and are lost"
+    return [lost, *call.failures]
+
+
+def _finished(rows: pd.DataFrame, n_runs: int, store: Store) -> tuple[str, str]:
+    """How many runs of a call are finished, and what the same call does."""
+    n_finished = (rows["step"] == rows["steps"]).sum()
     finished = (
-        f"{(rows['step'] == rows['steps']).sum()} of {n_runs} runs are finished; their"
-        " rows are in `rows` of this exception"
+        f"{n_finished} of {n_runs} runs are finished; their rows are in `rows` of this"
+        " exception"
     )
-    finished += f" and in {store.folder}" if kept else ""
-    again = "The same call " + (
-        "computes the others"
-        if kept
-        else "starts from the beginning; with out= it would resume"
-    )
-    if interrupted:
-        return Interrupted(
-            f"{finished} (in a notebook: sys.last_value.rows). {again}", rows
-        )
-    lost = (
-        [f"{record.unsaved} finished runs could not be saved and are lost"]
-        if record.unsaved
-        else []
-    )
-    lines = [*lost, *record.failures]
-    return (
-        RunFailed("\n".join([f"{finished}. {again}", *lines]), rows) if lines else None
-    )
+    if isinstance(store, MemoryStore):
+        again = "starts from the beginning; with out= it would resume"
+    else:
+        finished += f" and in {store.folder}"
+        again = "computes the others"
+    return finished, f"The same call {again}"
 
 
 def _check(workers: Any, simulator: Any, out: Any, columns: Any) -> None:
@@ -182,10 +169,10 @@ def _check(workers: Any, simulator: Any, out: Any, columns: Any) -> None:
 
 
 def thresholds(source: pd.DataFrame | str | os.PathLike[str]) -> pd.DataFrame:
-    """What a search found: for each cell and theta the critical value and its 95 %
-    interval.
+    """What a search found.
 
-    And how the search of that cell ended.
+    For each cell and theta there are the critical value, its 95 % interval, and how the
+    search of that cell ended.
 
     Args:
         source: the table that `run` returned for a grid with a `search`, or the results
@@ -199,35 +186,37 @@ def thresholds(source: pd.DataFrame | str | os.PathLike[str]) -> pd.DataFrame:
         other axes.
 
     Raises:
-        UsageError or StoreError if the source holds no search.
+        UsageError or StoreError if the source is not from a search.
 
     Examples:
         >>> import jaxrecall
-        >>> grid = {"base": {"V": 64, "L": 8, "pool": 64}, "blocks": [{"axes": {"d":
-            [16, 32]}}], "search": {"axis": "N"}}
+        >>> grid = {"base": {"V": 64, "L": 8, "pool": 64}, "search": {"axis": "N"}}
+        >>> grid["blocks"] = [{"axes": {"d": [16, 32]}}]
         >>> df = jaxrecall.run(grid, seeds=100)
         >>> jaxrecall.thresholds(df)
     """
-    advice = "For a grid that lists its N: jaxrecall.fit.fit(df, [0.5]).thresholds"
-    if isinstance(source, pd.DataFrame):
-        cells = source.attrs.get(THRESHOLDS)
-        if cells is None:
-            raise UsageError(
-                "source: got a table without thresholds; allowed: what `run` returned"
-                f" for a grid with a search. {advice}"
-            )
-        return _table_of(cells)
+    if not isinstance(source, pd.DataFrame):
+        return _thresholds_in(source)
+    cells = source.attrs.get(THRESHOLDS)
+    if cells is None:
+        raise UsageError(
+            "source: got a table without thresholds; allowed: what `run` returned for a"
+            f" grid with a search. {ADVICE}"
+        )
+    return _table_of(cells)
+
+
+def _thresholds_in(folder: str | os.PathLike[str]) -> pd.DataFrame:
     expect(
         "source",
-        source,
+        folder,
         (str, os.PathLike),
         "what `run` returned for a grid with a search, or the results folder of a"
         " search",
     )
-    path = local_path(os.fspath(source)) / "search.json"
+    path = local_path(os.fspath(folder)) / "search.json"
     try:
-        found = read_json(path)
-        return _table_of(found["cells"])
+        return _table_of(read_json(path)["cells"])
     except (
         OSError,
         ValueError,
@@ -238,24 +227,20 @@ def thresholds(source: pd.DataFrame | str | os.PathLike[str]) -> pd.DataFrame:
     ) as error:
         raise StoreError(
             f"{path}: is no result of a search ({type(error).__name__}); allowed: its"
-            f" results folder. {advice}"
+            f" results folder. {ADVICE}"
         ) from None
 
 
 def _table_of(cells: list[Json]) -> pd.DataFrame:
-    """One row per cell and theta."""
-    table = pd.DataFrame(
-        [
-            {name: value for name, value in cell.items() if name != "point"}
-            for cell in cells
-        ]
-    )
+    table = pd.DataFrame(list(map(dict, cells)))
+    table = table.drop(columns="point", errors="ignore")
     return table.astype(dict.fromkeys(("critical", "lo", "hi", "N_star"), "float64"))
 
 
 def _rows(job: Job) -> pd.DataFrame:
     """What the job has finished so far; of a search with its thresholds."""
-    frame = frame_of(job.store.tables()[0].values(), job.runs, job.grid.axes)
+    tables, _ = job.store.tables()
+    frame = frame_of(tables.values(), job.runs, job.grid.axes)
     if job.search:
         frame.attrs[THRESHOLDS] = job.search.report()["cells"]
     return frame
@@ -264,12 +249,11 @@ def _rows(job: Job) -> pd.DataFrame:
 def import_paths(grid: str | os.PathLike[str] | None = None) -> tuple[str, ...]:
     """Makes the current folder and that of a grid file importable here.
 
-    Returns all folders that this process imports from, which workers are given.
+    Returns all folders from which this process imports, for its workers.
     """
-    folders = [absolute()] + (
-        [absolute(local_path(os.fspath(grid))).parent] if grid is not None else []
-    )
-    add_to_path(
-        str(folder) for folder in folders if folder.is_absolute()
-    )  # Python cannot import from a folder that was deleted
+    folders = [absolute()]
+    if grid is not None:
+        folders.append(absolute(local_path(os.fspath(grid))).parent)
+    # Python cannot import from a folder that was deleted
+    add_to_path(map(str, filter(Path.is_absolute, folders)))
     return tuple(filter(None, sys.path))

@@ -1,13 +1,12 @@
-r"""Where accuracy crosses theta: the curve of one cell, the crossing and its interval,
-all from the same runs.
+r"""Where accuracy crosses theta: the curve of a cell, the crossing, and its interval.
 
 The curve is a local logistic regression of the mean accuracy over seeds (Zychaluk and
 Foster, "Model-free estimation of the psychometric function", Attention, Perception &
 Psychophysics 71, 2009; Loader, "Local Regression and Likelihood", 1999). At each level
 x, in ln of the axis, it solves
 
-    sum_i n_i K((x_i - x) / h) (a_i - p_i) (1, u_i, u_i^2) = penalty      logit p_i =
-        b_0 + b_1 u_i + b_2 u_i^2,  u_i = (x_i - x) / h
+    sum_i n_i K(u_i) (a_i - p_i) (1, u_i, u_i^2) = penalty
+    logit p_i = b_0 + b_1 u_i + b_2 u_i^2,  u_i = (x_i - x) / h
 
 over the levels x_i with n_i runs of mean accuracy a_i, K(u) = (1 - u^2)^2 up to |u| =
 1. The width h is an octave, or half again the distance within which as many runs lie as
@@ -18,7 +17,7 @@ anywhere, and only runs near the crossing say where that is.
 
 The seed is the independent unit. D_s is the change of the curve where seed s is left
 out, to first order (one Newton step), so the squared standard error is that of the
-jackknife, (S - 1) / S sum_s D_s^2. The interval holds each level at which the curve is
+jackknife, (S - 1) / S sum_s D_s^2. The interval has each level at which the curve is
 within Student's t of theta, S - 2 degrees of freedom, both taken as 2 arcsin sqrt p
 (Fieller). S is the number of seeds of equal weight, (sum_s w_s)^2 / sum_s w_s^2 (Kish).
 The crossing itself is among them by construction. Nothing is iterated between crossing
@@ -49,10 +48,11 @@ MIN_SEEDS = 6
 """
 
 TAIL = 0.975
-PER_OCTAVE = 16  # of the curve, where it is compared with theta
+PER_OCTAVE = 16  # points of the curve that are compared with theta
 ONE_STEP = 0.8
-"""A curve that does more than this share of its whole rise between two
-levels says little, and in the end nothing, of where in between."""
+"""Where a curve does more than this share of its whole rise between two levels, it is
+hardly known where in between, and in the end not at all.
+"""
 
 NORMAL = 1.96
 
@@ -68,13 +68,13 @@ def loglog(p: Array) -> Array:
 class Crossing(NamedTuple):
     """Where mean accuracy crosses theta, in ln of the level.
 
-    Where it does not, log_x is -inf or inf, and the rest says nothing.
+    If it does not cross, log_x is -inf or inf, and the rest has no meaning.
     """
 
     log_x: float
     lo: float = -np.inf
     hi: float = np.inf  # 95 % interval
-    n_seeds: int = 0  # that have runs near it
+    n_seeds: int = 0  # seeds that have runs near it
     slope: float | None = None  # of logit accuracy
     without: Array = 0.0  # change of log_x where a seed is left out, (seeds,)
     shapes: Array = ()  # log_x by each shape that the curve may have between two levels
@@ -91,15 +91,14 @@ class Crossing(NamedTuple):
 
     @property
     def side(self) -> int:
-        """0 if it crosses, 1 if all of the curve lies below theta or falls below it at
-        the end, -1 if above.
-        """
-        return 0 if math.isfinite(self.log_x) else 1 if self.log_x > 0 else -1
+        """0 if the curve crosses, 1 if it lies below theta at the end, -1 if above."""
+        if math.isfinite(self.log_x):
+            return 0
+        return 1 if self.log_x > 0 else -1
 
     @property
     def shape_error(self) -> float:
-        """Standard deviation of log_x from the unknown shape of the curve between two
-        levels.
+        """Standard deviation of log_x, as the curve between two levels is unknown.
 
         It is taken as uniform over the range of `shapes`, range / sqrt(12); the
         crossing often lies at an end of it, so its distance from the middle is added in
@@ -109,11 +108,8 @@ class Crossing(NamedTuple):
         if not len(self.shapes):
             return 0.0
         off_centre = self.log_x - (np.min(self.shapes) + np.max(self.shapes)) / 2
-        return float(
-            max(
-                np.hypot(np.ptp(self.shapes) / 12**0.5, off_centre), self.step / 12**0.5
-            )
-        )
+        spread = np.hypot(np.ptp(self.shapes) / 12**0.5, off_centre)
+        return float(max(spread, self.step / 12**0.5))
 
 
 class Curve:
@@ -131,52 +127,53 @@ class Curve:
     """
 
     def __init__(self, x: Array, accuracy: Array, edge: float = EDGE):
-        self.x, self.accuracy = np.asarray(x, float), np.asarray(accuracy, float)
-        self.has, self._edge = ~np.isnan(self.accuracy), edge
+        self.x = np.asarray(x, float)
+        self.accuracy = np.asarray(accuracy, float)
+        self.has = ~np.isnan(self.accuracy)
+        self._edge = edge
         count = self.has.sum(axis=0)
         self.mean = np.nansum(self.accuracy, axis=0) / count
+        u = (self.x - self.x[:, None]) / self._widths(count)
+        self._kernel = (1 - u**2).clip(0) ** 2
+        self._powers = u[..., None] ** np.arange(3)
+        self.logits = self._solve(self._kernel * count)
+
+    def _widths(self, count: Array) -> Array:
+        """The width of the kernel at each level, (levels, 1)."""
         apart = np.abs(self.x - self.x[:, None])
         order = np.argsort(apart, axis=1, kind="stable")
         enough = np.cumsum(count[order], axis=1) >= self.has.any(axis=1).sum()
-        reach = np.take_along_axis(
-            np.take_along_axis(apart, order, 1), enough.argmax(axis=1)[:, None], 1
-        )
-        u = (self.x - self.x[:, None]) / np.maximum(OCTAVE, 1.5 * reach)
-        self._kernel, self._powers = (
-            (1 - u**2).clip(0) ** 2,
-            u[..., None] ** np.arange(3),
-        )
-        weights, mean = self._kernel * count, self.mean.clip(edge, 1 - edge)
-        total, b = weights.sum(axis=1), np.zeros((len(u), 3))
+        ordered = np.take_along_axis(apart, order, 1)
+        reach = np.take_along_axis(ordered, enough.argmax(axis=1)[:, None], 1)
+        return np.maximum(OCTAVE, 1.5 * reach)
+
+    def _solve(self, weights: Array) -> Array:
+        """The curve by Newton's method, at all levels at once."""
+        mean = self.mean.clip(self._edge, 1 - self._edge)
+        total = weights.sum(axis=1)
         middle = weights @ mean / total
-        penalty, b[:, 0] = (
-            RIDGE * (4 * total * middle * (1 - middle))[:, None],
-            logit(middle),
-        )
-        for _ in range(30):  # Newton's method, at all levels at once
+        penalty = RIDGE * (4 * total * middle * (1 - middle))[:, None]
+        ridge = penalty[:, None] * np.eye(3)
+        b = np.zeros((len(weights), 3))
+        b[:, 0] = logit(middle)
+        for _ in range(30):
             self._p = expit((self._powers @ b[..., None])[..., 0])
-            score = ((weights * (mean - self._p))[:, None] @ self._powers)[
-                :, 0
-            ] - penalty * b
+            residuals = weights * (mean - self._p)
+            score = (residuals[:, None] @ self._powers)[:, 0] - penalty * b
             curved = self._powers * (weights * self._p * (1 - self._p))[..., None]
-            self._information = curved.transpose(0, 2, 1) @ self._powers + penalty[
-                :, None
-            ] * np.eye(3)
+            self._information = curved.transpose(0, 2, 1) @ self._powers + ridge
             step = np.linalg.solve(self._information, score[..., None])[..., 0]
             b += step / np.maximum(1, np.abs(step).max(axis=1, keepdims=True) / 2)
             if np.abs(step).max() < 1e-6:
                 break
-        self.logits = b[:, 0]
+        return b[:, 0]
 
     @cached_property
     def _links(self) -> Any:
-        """The curve as functions of x: its logits, and the same curve through cloglog
-        and loglog of it.
-        """
+        """The curve as functions of x, through its logits, cloglog and loglog."""
         p = expit(self.logits).clip(self._edge / 2, 1 - self._edge / 2)
-        return PchipInterpolator(
-            self.x, np.stack([self.logits, cloglog(p), loglog(p)], axis=1)
-        )
+        values = np.stack([self.logits, cloglog(p), loglog(p)], axis=1)
+        return PchipInterpolator(self.x, values)
 
     def smooth(self, x: Array) -> Array:
         """The logits of the curve at any x."""
@@ -186,29 +183,24 @@ class Curve:
     def without(self) -> Array:
         """Change of the logits where a seed is left out, (seeds, levels)."""
         moments = self._powers * self._kernel[..., None]
-        off = np.tensordot(
-            np.nan_to_num(self.accuracy), moments, (1, 1)
-        ) - np.tensordot(self.has, moments * self._p[..., None], (1, 1))
-        curved = (moments * (self._p * (1 - self._p))[..., None])[
-            ..., None
-        ] * self._powers[:, :, None]
-        rest = self._information * (1 + 1e-3 * np.eye(3)) - np.tensordot(
-            self.has, curved, (1, 1)
-        )
+        measured = np.tensordot(np.nan_to_num(self.accuracy), moments, (1, 1))
+        expected = np.tensordot(self.has, moments * self._p[..., None], (1, 1))
+        off = measured - expected
+        curved = moments * (self._p * (1 - self._p))[..., None]
+        curved = curved[..., None] * self._powers[:, :, None]
+        own = np.tensordot(self.has, curved, (1, 1))
+        rest = self._information * (1 + 1e-3 * np.eye(3)) - own
         return -np.linalg.solve(rest, off[..., None])[..., 0, 0]
 
     def crossing(self, theta: float) -> Crossing:
         """Where the curve crosses theta upwards.
 
-        Of several such places it is the one nearest to where isotonic regression
-        through it crosses, which weighs a level by its runs.
+        If there are several such places, it is the one nearest to where isotonic
+        regression through the curve crosses, which weighs a level by its runs.
         """
         x, z = self.x, self.logits - logit(theta)
-        parting = int(
-            np.cumsum(
-                [0.0, *(self.has.sum(axis=0) * (expit(self.logits) - theta))]
-            ).argmin()
-        )
+        excess = self.has.sum(axis=0) * (expit(self.logits) - theta)
+        parting = int(np.cumsum([0.0, *excess]).argmin())
         upwards = np.flatnonzero((z[:-1] < 0) & (z[1:] >= 0))
         if z[-1] < 0 and (parting == len(x) or not len(upwards)):
             return Crossing(np.inf)
@@ -218,18 +210,17 @@ class Curve:
         j = int(upwards[np.abs(x[upwards] + x[upwards + 1] - 2 * near).argmin()])
         log_x = _root(self._links, j, 0, logit(theta))
         slope = max(float(self._links(log_x, 1)[0]), 1e-9)
-        without = -self._between(np.array([log_x]))[0][:, 0] / slope
-        n_seeds = int((self._weight[:, j : j + 2] > 0).any(axis=1).sum())
-        return self._with_interval(
-            Crossing(
-                log_x,
-                n_seeds=n_seeds,
-                slope=slope,
-                without=without,
-                **self._shapes(theta, j, log_x),
-            ),
-            theta,
+        change, _ = self._between(np.array([log_x]))
+        shapes, step = self._shapes(theta, j, log_x)
+        found = Crossing(
+            log_x,
+            n_seeds=int((self._weight[:, j : j + 2] > 0).any(axis=1).sum()),
+            slope=slope,
+            without=-change[:, 0] / slope,
+            shapes=shapes,
+            step=step,
         )
+        return self._with_interval(found, theta)
 
     @cached_property
     def _weight(self) -> Array:
@@ -237,18 +228,16 @@ class Curve:
         return self.has @ self._kernel.T
 
     def _between(self, x: Array) -> tuple[Array, Array]:
-        """The change of the curve where a seed is left out, (seeds, x), and its seeds,
-        (x,), at any x.
+        """The change of the curve where a seed is left out, and its seeds, at any x.
 
-        The change is linear between levels. The seeds are of equal weight, those of the
-        level with fewer of the two.
+        Their shapes are (seeds, x) and (x,). The change is linear between levels. The
+        seeds are of equal weight, those of the level with fewer of the two.
         """
         j = (np.searchsorted(self.x, x, side="right") - 1).clip(0, len(self.x) - 2)
         part = (x - self.x[j]) / (self.x[j + 1] - self.x[j])
         seeds = self._weight.sum(axis=0) ** 2 / (self._weight**2).sum(axis=0)
-        return self.without[:, j] * (1 - part) + self.without[
-            :, j + 1
-        ] * part, np.minimum(seeds[j], seeds[j + 1])
+        change = self.without[:, j] * (1 - part) + self.without[:, j + 1] * part
+        return change, np.minimum(seeds[j], seeds[j + 1])
 
     def _with_interval(self, found: Crossing, theta: float) -> Crossing:
         """The crossing with its 95 % interval.
@@ -259,45 +248,36 @@ class Curve:
         if found.n_seeds < MIN_SEEDS:
             return found
         x, log_x = self.x, found.log_x
-        grid = np.unique(
-            np.concatenate([np.arange(x[0], x[-1], OCTAVE / PER_OCTAVE), x, [log_x]])
-        )
+        fine = np.arange(x[0], x[-1], OCTAVE / PER_OCTAVE)
+        grid = np.unique(np.concatenate([fine, x, [log_x]]))
+        at = int(np.searchsorted(grid, log_x))
         change, seeds = self._between(grid)
-        p, at = expit(self.smooth(grid)), int(np.searchsorted(grid, log_x))
+        p = expit(self.smooth(grid))
         z = 2 * np.arcsin(np.sqrt(p)) - 2 * np.arcsin(np.sqrt(theta))
         one = np.sqrt((seeds - 1) / seeds * (change**2).sum(axis=0) * p * (1 - p))
-        error, sure = stdtrit((seeds - 2).clip(1), TAIL) * one, np.abs(z) > NORMAL * one
-        below, above = (
-            np.flatnonzero(z[: at + 1] < -error[: at + 1]),
-            at + np.flatnonzero(z[at:] > error[at:]),
-        )
+        error = stdtrit((seeds - 2).clip(1), TAIL) * one
         line = error[at] / (found.slope * np.sqrt(theta * (1 - theta)))
-        lo = (
-            _zero(grid, z + error, below[-1])
-            if len(below)
-            else log_x - line
-            if log_x - line < x[0]
-            else -np.inf
-        )
-        hi = (
-            _zero(grid, z - error, above[0] - 1)
-            if len(above)
-            else log_x + line
-            if log_x + line > x[-1]
-            else np.inf
-        )
+        below = np.flatnonzero(z[: at + 1] < -error[: at + 1])
+        above = at + np.flatnonzero(z[at:] > error[at:])
+        lo, hi = -np.inf, np.inf
+        if len(below):
+            lo = _zero(grid, z + error, below[-1])
+        elif log_x - line < x[0]:
+            lo = log_x - line
+        if len(above):
+            hi = _zero(grid, z - error, above[0] - 1)
+        elif log_x + line > x[-1]:
+            hi = log_x + line
         shape = NORMAL * found.shape_error
-        lo, hi = (
-            log_x - float(np.hypot(log_x - lo, shape)),
-            log_x + float(np.hypot(hi - log_x, shape)),
-        )
+        sure = np.abs(z) > NORMAL * one
         return found._replace(
-            lo=lo, hi=hi, is_open=(not sure[: at + 1].any(), not sure[at:].any())
+            lo=log_x - float(np.hypot(log_x - lo, shape)),
+            hi=log_x + float(np.hypot(hi - log_x, shape)),
+            is_open=(not sure[: at + 1].any(), not sure[at:].any()),
         )
 
-    def _shapes(self, theta: float, j: int, log_x: float) -> dict[str, Any]:
-        """The crossing between levels j and j + 1 by each shape that the curve may
-        have; and the step.
+    def _shapes(self, theta: float, j: int, log_x: float) -> tuple[Array, float]:
+        """The crossing between levels j and j + 1 by each shape, and the step.
 
         The shapes are a monotone cubic in three links, of which logit is the estimate,
         and a straight line in the accuracy.
@@ -305,53 +285,51 @@ class Curve:
         The curve blurs a jump between levels much nearer than an octave. What was
         measured shows it, pooled within an eighth of an octave.
         """
-        p, levels = (
-            expit(self.logits),
-            [cloglog(np.asarray(theta)), loglog(np.asarray(theta))],
-        )
-        other = [_root(self._links, j, i + 1, level) for i, level in enumerate(levels)]
+        by_cloglog = _root(self._links, j, 1, cloglog(np.asarray(theta)))
+        by_loglog = _root(self._links, j, 2, loglog(np.asarray(theta)))
+        p = expit(self.logits)
         (low, high), (x0, x1) = p[j : j + 2], self.x[j : j + 2]
-        beside = (1 - 8 / OCTAVE * np.abs(self.x - self.x[j : j + 2, None])).clip(
-            0
-        ) * self.has.sum(axis=0)
-        jump = np.diff(beside @ self.mean / beside.sum(axis=1))[0]
-        share = max(high - low, jump) / np.ptp(p) if len(p) > 2 else high - low
-        step = ((share - ONE_STEP) / (1 - ONE_STEP)).clip(0, 1) * np.hypot(
-            x1 - x0, (2 * log_x - x0 - x1) * 3**0.5
-        )
-        return {
-            "shapes": np.array(
-                [log_x, *other, x0 + (theta - low) / (high - low) * (x1 - x0)]
-            ),
-            "step": float(step),
-        }
+        straight = x0 + (theta - low) / (high - low) * (x1 - x0)
+        share = high - low
+        if len(p) > 2:
+            near = 1 - 8 / OCTAVE * np.abs(self.x - self.x[j : j + 2, None])
+            beside = near.clip(0) * self.has.sum(axis=0)
+            jump = np.diff(beside @ self.mean / beside.sum(axis=1))[0]
+            share = max(share, jump) / np.ptp(p)
+        part = ((share - ONE_STEP) / (1 - ONE_STEP)).clip(0, 1)
+        step = part * np.hypot(x1 - x0, (2 * log_x - x0 - x1) * 3**0.5)
+        return np.array([log_x, by_cloglog, by_loglog, straight]), float(step)
 
     def reach(self, theta: float) -> float:
         """How far beyond the last level, in ln of it, the curve would cross theta.
 
-        That is if it went on as over its last two octaves: inf if it falls there, 0
-        where one level tells nothing.
+        The curve is continued as over its last two octaves: the result is inf if it
+        falls there, and 0 if there is one level only.
         """
         if len(self.x) == 1:
             return 0.0
         before = max(self.x[0], self.x[-1] - 2 * OCTAVE)
         rise = self.logits[-1] - self.smooth(before)
-        return (
-            float((logit(theta) - self.logits[-1]) * (self.x[-1] - before) / rise)
-            if rise > 0
-            else np.inf
-        )
+        if rise > 0:
+            return float(
+                (logit(theta) - self.logits[-1]) * (self.x[-1] - before) / rise
+            )
+        return np.inf
 
 
 def edge_of(*thetas: float) -> float:
-    """How near to 0 or 1 a mean accuracy may count, where these are to be crossed."""
+    """How near to 0 or 1 a mean accuracy may count, for the crossing of these."""
     return min(EDGE, *(min(theta, 1 - theta) / 2 for theta in thetas))
 
 
 def of_runs(log_x: Array, seed: Array, accuracy: Array, edge: float = EDGE) -> Curve:
     """The curve of runs, any number of levels for a seed.
 
-    Given are ln of the level, seed and accuracy (fraction) of each.
+    Args:
+        log_x: ln of the level of each run.
+        seed: its seed.
+        accuracy: its accuracy, a fraction.
+        edge: as for `Curve`.
     """
     x, at = np.unique(np.asarray(log_x, float), return_inverse=True)
     seeds, of = np.unique(seed, return_inverse=True)
@@ -361,8 +339,9 @@ def of_runs(log_x: Array, seed: Array, accuracy: Array, edge: float = EDGE) -> C
 
 
 def _root(curves: Any, j: int, i: int, level: float) -> float:
-    """Where the i-th of some cubic splines, which rises between its points j and j + 1,
-    has this value, by bisection.
+    """Where the i-th of some cubic splines has this value, between points j and j + 1.
+
+    The spline must rise there; the method is bisection.
     """
     a, b, c, d = map(float, curves.c[:, j, i])
     low, high = 0.0, float(curves.x[j + 1] - curves.x[j])

@@ -1,8 +1,4 @@
-"""Files of a results folder: where they lie, how they are written, what can go wrong
-with them.
-
-They are written whole or not at all.
-"""
+"""Files of a results folder, which are written whole or not at all."""
 
 from __future__ import annotations
 
@@ -13,17 +9,17 @@ import secrets
 import stat
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from ..errors import StoreError, printable, shown
 
 Json = dict[str, Any]
-"""An object as JSON has it."""
+"""An object of JSON."""
 
 Unreadable = list[tuple[Path, str]]
 """Files that are no readable part, each with the reason."""
-
 
 PARTS, TABLE = "parts", "table.parquet"
 
@@ -34,8 +30,8 @@ MAX_DEPTH = 100
 """Lists and mappings inside each other in a JSON file, at most."""
 
 MAX_BYTES = 2**26
-"""Size of a JSON file, at most: the record of a failure
-lists its runs, which may be hundreds of thousands.
+"""Size of a JSON file, at most: the report on a failure lists its runs, which may be
+hundreds of thousands.
 """
 
 
@@ -48,13 +44,11 @@ def atomic_write(
 ) -> None:
     """Writes `data`, bytes or a buffer, to a temporary file and renames that to `path`.
 
-    A failure leaves the old file, or none.
-
-    The temporary file is hidden beside `path`, or in the folder `staging` on the same
-    file system. Its name is its own, so any number of processes may write one path.
-    `check` is given the complete temporary file before it is renamed; what it raises
-    prevents that. With `sync` the bytes are on disk before the rename, and the new name
-    is before the return. Raises OSError.
+    A failure leaves the old file, or none. The temporary file is hidden beside `path`,
+    or in the folder `staging` on the same file system. Its name is its own, so any
+    number of processes may write one path. `check` gets the complete temporary file
+    before it is renamed; what it raises prevents that. With `sync` the bytes are on
+    disk before the rename, and the new name is before the return. Raises OSError.
     """
     name = f"{os.getpid()}-{secrets.token_hex(4)}-{path.name}"
     temporary = staging / name if staging else path.with_name(f".{name}.tmp")
@@ -83,9 +77,8 @@ def read_json(path: Path) -> Any:
     MAX_DEPTH.
     """
     found = path.stat()
-    if not stat.S_ISREG(
-        found.st_mode
-    ):  # a pipe would wait forever, a device may have no end
+    # a pipe would wait forever, a device may have no end
+    if not stat.S_ISREG(found.st_mode):
         raise ValueError("not a regular file")
     if found.st_size > MAX_BYTES:
         raise ValueError(f"more than {MAX_BYTES} bytes")
@@ -95,20 +88,16 @@ def read_json(path: Path) -> Any:
         raise ValueError("nested too deeply") from None
     level = [data]
     for _ in range(MAX_DEPTH):
-        level = [item for value in level for item in _items(value)]
+        level = list(chain.from_iterable(map(_items, level)))
         if not level:
             return data
     raise ValueError("nested too deeply")
 
 
 def _items(value: Any) -> Iterable[Any]:
-    return (
-        value.values()
-        if isinstance(value, dict)
-        else value
-        if isinstance(value, list)
-        else ()
-    )
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()
 
 
 def local_path(path: str | Path) -> Path:
@@ -118,21 +107,16 @@ def local_path(path: str | Path) -> Path:
             f"{shown(str(path))}: holds a null character; allowed: a path without one"
         )
     if "://" in str(path):
-        copied = (
-            "To keep results in an object store, copy the folder there (its parts never"
-            " change, so any sync tool will do)"
-        )
         raise StoreError(
             f"{path}: is not on this machine's file systems; allowed: a folder, on a"
-            f" network file system too. {copied}"
+            " network file system too. To keep results in an object store, copy the"
+            " folder there (its parts never change, so any sync tool will do)"
         )
     return Path(path)
 
 
 def holds_results(folder: Path) -> bool:
-    """Whether this is a results folder: it has a parts folder or a table, if only an
-    empty one.
-    """
+    """Whether this is a results folder: it has a folder of parts or a table."""
     return is_folder(folder / PARTS) or bool(_mode(folder / TABLE))
 
 
@@ -142,9 +126,7 @@ def is_folder(path: Path) -> bool:
 
 
 def is_file(path: Path) -> bool:
-    """Whether there is such a regular file; raises StoreError where permissions hide
-    that.
-    """
+    """As `is_folder`, for a regular file."""
     return stat.S_ISREG(_mode(path))
 
 
@@ -160,40 +142,35 @@ def _mode(path: Path) -> int:
 
 
 def result_files(folder: Path) -> list[Path]:
-    """Parts first, the table last: a prune meanwhile moves rows that way, so none is
-    missed.
-    """
+    """Parts first, the table last: a prune moves rows that way, so none is missed."""
     return [*entries(folder / PARTS), folder / TABLE]
 
 
 def entries(folder: Path) -> list[Path]:
-    """What lies in a folder, sorted; nothing if there is no such folder."""
+    """The files in a folder, sorted; none if there is no such folder."""
     with storage_errors(folder):
         return sorted(folder.iterdir()) if is_folder(folder) else []
 
 
 def listed(unreadable: Unreadable) -> str:
     """The first three unreadable files, each with the reason."""
-    shown = [printable(f"{path.name} ({why})") for path, why in unreadable[:3]]
-    return ", ".join(
-        shown + [f"and {len(unreadable) - 3} more"] * (len(unreadable) > 3)
-    )
+    files = [printable(f"{path.name} ({why})") for path, why in unreadable[:3]]
+    if len(unreadable) > 3:
+        files.append(f"and {len(unreadable) - 3} more")
+    return ", ".join(files)
 
 
 def no_rows(paths: list[Path], unreadable: Unreadable) -> StoreError:
-    """The error for paths that hold no row."""
+    """The error for paths without a row."""
     where = ", ".join(map(str, paths)) or "an empty list of paths"
-    if split := next(
-        (path for path, _ in unreadable if "=" in path.name and path.is_dir()), None
-    ):
-        use = (
-            f"pandas.read_parquet({str(split.parent)!r}), as fit.fit and plot take it;"
-            " with .to_parquet('one.parquet') for jaxrecall fit"
-        )
-        return StoreError(
-            f"no rows in {where}: is split by a column into folders such as"
-            f" {split.name}; allowed: {use}"
-        )
+    for path, _ in unreadable:
+        if "=" in path.name and path.is_dir():
+            return StoreError(
+                f"no rows in {where}: is split by a column into folders such as"
+                f" {path.name}; allowed: pandas.read_parquet({str(path.parent)!r}), as"
+                " fit.fit and plot take it; with .to_parquet('one.parquet') for"
+                " jaxrecall fit"
+            )
     why = f"; unreadable: {listed(unreadable)}" if unreadable else ""
     return StoreError(
         f"no rows in {where}: looked for a .parquet file, or a folder with {TABLE} or"
@@ -206,9 +183,7 @@ def storage_errors(
     path: Path,
     so_far: str = "finished parts are kept, the same command resumes from there",
 ) -> Iterator[None]:
-    """Turns an OSError into a StoreError that names the path, the error, and what there
-    is so far.
-    """
+    """Turns an OSError into a StoreError with the path and what there is so far."""
     try:
         yield
     except OSError as error:

@@ -1,8 +1,7 @@
-"""What of this machine a process may use: the least of what the machine has and of
-every limit that is set.
+"""What a process may use of this machine: the least of all limits.
 
 Containers and batch systems limit a process by cgroups, its own and their parents, by
-`ulimit -v`, and by what Slurm was asked for. A limit that cannot be read counts as
+`ulimit -v`, and by the request to Slurm. A limit that cannot be read counts as
 none.
 """
 
@@ -16,7 +15,7 @@ from itertools import product
 from pathlib import Path
 
 SHARE = 0.8
-"""Of the memory, for programs: Python and the rows take some, too."""
+"""The share of the memory for programs: Python and the rows take some, too."""
 
 ROOT = Path("/")
 """Where proc and sys are."""
@@ -25,19 +24,22 @@ FILES = {
     "memory": (["memory.max"], ["memory.limit_in_bytes"]),
     "cpu": (["cpu.max"], ["cpu.cfs_quota_us", "cpu.cfs_period_us"]),
 }
-"""The files of a limit in cgroups of version 2 and 1: an amount, of cores the dividend
-and the divisor.
+"""The files of a limit in cgroups of version 2 and 1.
+
+They have an amount; for cores it is a dividend, with its divisor.
 """
 
 
 def memory_limit() -> int:
     """80 % of the memory that this process may use, bytes."""
-    return int(SHARE * memory()[0])
+    amount, _ = memory()
+    return int(SHARE * amount)
 
 
 def cores() -> int:
     """Cores that this process may use, rounded; at least one."""
-    return max(1, round(processors()[0]))
+    amount, _ = processors()
+    return max(1, round(amount))
 
 
 @cache
@@ -45,46 +47,35 @@ def memory() -> tuple[float, str]:
     """The memory that this process may use, bytes, and what limits it."""
     import resource
 
-    per_cpu = _of_slurm("SLURM_MEM_PER_CPU") * (
-        _of_slurm("SLURM_CPUS_ON_NODE") or _of_slurm("SLURM_CPUS_PER_TASK")
-    )
-    slurm = 2**20 * (_of_slurm("SLURM_MEM_PER_NODE") or per_cpu)
-    physical, soft = (
-        os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-        resource.getrlimit(resource.RLIMIT_AS)[0],
-    )
-    return _least(
-        {
-            "this machine": physical,
-            "ulimit -v": soft,
-            "this Slurm job": slurm,
-            **_of_cgroups("memory"),
-        }
-    )
+    n_cpus = _of_slurm("SLURM_CPUS_ON_NODE") or _of_slurm("SLURM_CPUS_PER_TASK")
+    slurm = _of_slurm("SLURM_MEM_PER_NODE") or n_cpus * _of_slurm("SLURM_MEM_PER_CPU")
+    soft, _ = resource.getrlimit(resource.RLIMIT_AS)
+    limits = {
+        "this machine": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "ulimit -v": soft,
+        "this Slurm job": 2**20 * slurm,
+    }
+    return _least(limits | _of_cgroups("memory"))
 
 
 @cache
 def processors() -> tuple[float, str]:
-    """The cores that this process may use, of which a quota may be a part of one, and
-    what limits them.
+    """The cores that this process may use, and what limits them.
+
+    A quota may be a part of a core.
     """
-    affinity, slurm = (
-        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0,
-        _of_slurm("SLURM_CPUS_PER_TASK"),
-    )
-    here = {
-        "this machine": os.cpu_count() or 1,
-        "the affinity of this process": affinity,
-    }
-    return _least({**here, "this Slurm job": slurm, **_of_cgroups("cpu")})
+    limits = {"this machine": os.cpu_count() or 1}
+    if hasattr(os, "sched_getaffinity"):
+        limits["the affinity of this process"] = len(os.sched_getaffinity(0))
+    limits["this Slurm job"] = _of_slurm("SLURM_CPUS_PER_TASK")
+    return _least(limits | _of_cgroups("cpu"))
 
 
 def _least(limits: Mapping[str, float]) -> tuple[float, str]:
-    """The least limit, and where it comes from; 0 and less stand for none."""
-    return min(
-        ((amount, source) for source, amount in limits.items() if amount > 0),
-        key=lambda limit: limit[0],
-    )
+    """The least limit, and where it comes from; 0 and less are none."""
+    set_limits = {source: amount for source, amount in limits.items() if amount > 0}
+    least = min(set_limits, key=set_limits.__getitem__)
+    return limits[least], least
 
 
 def memory_described() -> str:
@@ -98,43 +89,39 @@ def memory_described() -> str:
 
 def described() -> str:
     """Both limits, and where they come from."""
-    return f"limits: memory {memory_described()}; cores {cores()}, of {processors()[1]}"
+    _, source = processors()
+    return f"limits: memory {memory_described()}; cores {cores()}, of {source}"
 
 
 def _of_slurm(name: str) -> int:
-    """The number in a variable, 0 if there is none; 0 for memory stands for all of
-    it.
-    """
+    """The number in a variable, 0 if there is none; for memory 0 is all of it."""
     text = os.environ.get(name, "")
     return int(text) if text.isdecimal() else 0
 
 
 def _of_cgroups(controller: str) -> dict[str, float]:
-    """The limits of a controller for the cgroups of this process and their parents, by
-    file.
+    """The limits of a controller for the cgroups of this process, by file.
 
-    In a container the path that the kernel tells may not be there; then its root is the
-    container's own.
+    Their parents count, too. In a container the path of a cgroup may not be there; then
+    the root of the path is the container's own.
     """
-    found, lines = dict[str, float](), list[str]()
+    limits: dict[str, float] = {}
+    lines: list[str] = []
     with suppress(OSError, UnicodeError):
         lines = (ROOT / "proc/self/cgroup").read_text("utf-8").splitlines()
-    for _, names, path in (line.split(":", 2) for line in lines if line.count(":") > 1):
-        group, mounts = (
-            Path(path.strip("/")),
-            (names, controller) if names else ("", "unified"),
-        )
-        of_us = (
-            product(mounts, (group, *group.parents), FILES[controller])
-            if not names or controller in names.split(",")
-            else ()
-        )
-        for mount, folder, files in of_us:
+    for line in lines:
+        if line.count(":") < 2:
+            continue
+        _, names, path = line.split(":", 2)
+        if names and controller not in names.split(","):
+            continue
+        mounts = (names, controller) if names else ("", "unified")
+        group = Path(path.strip("/"))
+        groups = group, *group.parents
+        for mount, folder, files in product(mounts, groups, FILES[controller]):
             paths = [ROOT / "sys/fs/cgroup" / mount / folder / file for file in files]
             with suppress(OSError, ValueError, ArithmeticError):  # such as the word max
-                amount, per, *_ = map(
-                    int,
-                    [*" ".join(path.read_text("utf-8") for path in paths).split(), 1],
-                )
-                found[str(paths[0])] = amount / per
-    return found
+                text = " ".join(path.read_text("utf-8") for path in paths)
+                amount, per, *_ = map(int, [*text.split(), "1"])
+                limits[str(paths[0])] = amount / per
+    return limits

@@ -14,14 +14,24 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import starmap
+from operator import attrgetter
 from typing import NamedTuple
 
 from ..errors import UsageError
-from ..model.point import Run
+from ..model.point import Run, RunId
 from .files import Json
 from .grid.file import Settings
 from .machine import cores, memory_limit
-from .simulators import AnyPoint, Program, Room, SimulatorLike, Sizes, grouped
+from .simulators import (
+    AnyPoint,
+    Program,
+    Room,
+    SimulatorLike,
+    Sizes,
+    grouped,
+    program_of,
+)
 from .simulators.recall import RECALL
 
 CHUNK_SECONDS = 20.0
@@ -37,21 +47,17 @@ class Chunk:
     seconds: float  # of wall time
 
     def part(self, runs: Sequence[Run]) -> Chunk:
-        """Some of its runs."""
-        return Chunk(
-            self.program, tuple(runs), self.seconds * len(runs) / len(self.runs)
-        )
+        """The chunk of some of its runs."""
+        seconds = self.seconds * len(runs) / len(self.runs)
+        return Chunk(self.program, tuple(runs), seconds)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The chunks of a set of runs, their estimated cost, and how they are carried
-    out.
-    """
+    """The chunks of some runs, their estimated cost, and how they are carried out."""
 
     chunks: tuple[Chunk, ...]
     flops: float
-    seconds: float  # of wall time, compilation counted
     peaks: Mapping[Program, int]  # bytes of each program with one run at a time
     settings: Settings
     limit: int  # bytes that a program may take
@@ -74,54 +80,57 @@ class Plan:
 
     @property
     def peak_bytes(self) -> int:
-        """Of the largest program, with as many runs at a time as there will be, in all
-        workers.
-        """
-        at_a_time = min(self.room.cores, self.n_runs)
-        return max(
-            (
-                each
-                * max(1, min(at_a_time, self.room.limit // (each or 1)))
-                * self.workers
-                for each in self.peaks.values()
-            ),
-            default=0,
-        )
+        """The memory of the largest program, with its runs at a time in all workers."""
+        room, largest = self.room, 0
+        for each in self.peaks.values():
+            at_a_time = min(room.cores, self.n_runs, room.limit // (each or 1))
+            largest = max(largest, each * max(1, at_a_time))
+        return largest * self.workers
 
     @property
     def most_workers(self) -> int:
-        """How many processes have room for a run of the largest program each."""
+        """The number of processes that each have room for a run of any program."""
         return max(1, self.limit // (max(self.peaks.values(), default=0) or 1))
 
+    @property
+    def run_seconds(self) -> float:
+        """Wall time of all runs."""
+        return sum(chunk.seconds for chunk in self.chunks)
+
+    @property
+    def seconds(self) -> float:
+        """Wall time with compilation."""
+        return self.run_seconds + sum(each.compile_seconds for each in self.peaks)
+
     def seconds_of(self, run: Run, program: Program) -> float:
-        """Of one core, for a run in a program."""
+        """The time of one core that a run takes in a program."""
         return self.simulator.cost(program, run.point).seconds
 
     def describe(self) -> list[Json]:
-        """One entry a program: its sizes, its choices, its runs and their cost."""
+        """An entry for each program: its sizes, choices, runs and their cost."""
+        by_program = grouped(self.chunks, attrgetter("program"))
+        return list(starmap(self._entry, by_program.items()))
+
+    def _entry(self, program: Program, chunks: Sequence[Chunk]) -> Json:
+        points, n_runs, seconds = set(), 0, 0.0
+        for chunk in chunks:
+            points.update(run.point.point_id for run in chunk.runs)
+            n_runs += len(chunk.runs)
+            seconds += chunk.seconds
         known = self.simulator.facts.is_ours
-        return [
-            {
-                "bucket": str(program),
-                "program": program.label,
-                **program.choices,
-                "points": len(
-                    {run.point.point_id for chunk in chunks for run in chunk.runs}
-                ),
-                "runs": sum(len(chunk.runs) for chunk in chunks),
-                "chunks": len(chunks),
-                "est_seconds": (
-                    sum(chunk.seconds for chunk in chunks) if known else None
-                ),
-                "est_peak_bytes": self.peaks[program] if known else None,
-            }
-            for program, chunks in grouped(
-                self.chunks, lambda chunk: chunk.program
-            ).items()
-        ]
+        return {
+            "bucket": str(program),
+            "program": program.label,
+            **program.choices,
+            "points": len(points),
+            "runs": n_runs,
+            "chunks": len(chunks),
+            "est_seconds": seconds if known else None,
+            "est_peak_bytes": self.peaks[program] if known else None,
+        }
 
 
-def make(
+def make_plan(
     runs: Iterable[Run],
     pad_to: Sizes | None = None,
     limit: int | None = None,
@@ -131,8 +140,9 @@ def make(
     batch: int | None = None,
     simulator: SimulatorLike = RECALL,
 ) -> Plan:
-    """The plan for runs: points share programs where that saves time, unless their
-    programs are given.
+    """The plan for runs.
+
+    Points share programs where that saves time, unless their programs are given.
 
     Args:
         runs: what is to be computed.
@@ -151,31 +161,23 @@ def make(
     seeds: dict[AnyPoint, list[int]] = {}
     for point, seed in runs:
         seeds.setdefault(point, []).append(seed)
-    n = {point: len(of) for point, of in seeds.items()}
-    groups = dict(
-        sorted(
-            (grouped(n, program) if program else simulator.programs(n, pad_to)).items()
-        )
-    )
+    n = dict(zip(seeds, map(len, seeds.values()), strict=True))
+    groups = grouped(n, program) if program else simulator.programs(n, pad_to)
     chunks, peaks, flops = [], {}, 0.0
-    for each, points in groups.items():
-        costs = {point: simulator.cost(each, point) for point in points}
-        takes = {point: cost.seconds / cores() for point, cost in costs.items()}
-        costed = (
-            (Run(point, seed), each_takes)
-            for point, each_takes in takes.items()
-            for seed in seeds[point]
-        )
-        chunks += [Chunk(each, *of) for of in pieces(costed, CHUNK_RUNS, CHUNK_SECONDS)]
-        peaks[each] = max(cost.bytes for cost in costs.values())
-        flops += sum(n[point] * cost.flops for point, cost in costs.items())
-    seconds = sum(chunk.seconds for chunk in chunks) + sum(
-        each.compile_seconds for each in groups
-    )
+    for each, points in sorted(groups.items()):
+        timed, own_flops, peaks[each] = [], 0.0, 0
+        for point in points:
+            cost = simulator.cost(each, point)
+            seconds = cost.seconds / cores()
+            timed += [(Run(point, seed), seconds) for seed in seeds[point]]
+            own_flops += n[point] * cost.flops
+            peaks[each] = max(peaks[each], cost.bytes)
+        for piece in pieces(timed, CHUNK_RUNS, CHUNK_SECONDS):
+            chunks.append(Chunk(each, *piece))
+        flops += own_flops
     return Plan(
         tuple(chunks),
         flops,
-        seconds,
         peaks,
         settings or Settings(),
         limit or memory_limit(),
@@ -185,13 +187,17 @@ def make(
     )
 
 
+def by_id(runs: Iterable[Run]) -> dict[RunId, Run]:
+    return {run.id: run for run in runs}
+
+
 def pieces(
     costs: Iterable[tuple[Run, float]], most: int, seconds: float
 ) -> Iterator[tuple[tuple[Run, ...], float]]:
-    """Runs with their costs in order, cut into pieces of at most `most` runs and
-    `seconds`.
+    """Cuts runs, in order, into pieces of at most `most` runs and `seconds`.
 
-    A run that takes longer is a piece of its own. The sum of costs comes with each.
+    A run that takes longer is a piece of its own. Each piece comes with the sum of its
+    costs.
     """
     runs: list[Run] = []
     total = 0.0
@@ -205,11 +211,11 @@ def pieces(
         yield tuple(runs), total
 
 
-ALLOWED = "allowed: i/n with i from 0 to n - 1, as in 0/4 to 3/4"
+SHARDS = "allowed: i/n with i from 0 to n - 1, as in 0/4 to 3/4"
 
 
 class Shard(NamedTuple):
-    """Share `index` of `count`; `source` says where it was given."""
+    """Share `index` of `count`; `source` is where it was given."""
 
     index: int
     count: int
@@ -222,11 +228,8 @@ class Shard(NamedTuple):
         self, points: Sequence[AnyPoint], seeds: Sequence[int], simulator: SimulatorLike
     ) -> list[Run]:
         """The runs of this share, of all (point, seed)."""
-        return [
-            run
-            for index, run in shares(points, seeds, self.count, simulator)
-            if index == self.index
-        ]
+        every = shares(points, seeds, self.count, simulator)
+        return [run for index, run in every if index == self.index]
 
 
 def shares(
@@ -235,42 +238,36 @@ def shares(
     count: int,
     simulator: SimulatorLike,
 ) -> Iterator[tuple[int, Run]]:
-    """Every run with the index of its share, of `count`.
+    """Every run with the index of its share among `count`.
 
     All runs are put in a row, with similar sizes side by side, and the row is cut into
     pieces of equal estimated cost. So a share is off by less than one run, and compiles
-    few programs. A run belongs to the piece that holds its middle.
+    few programs. A run belongs to the piece with its middle.
     """
-    programs = {
-        point: program
-        for program, of in simulator.programs(dict.fromkeys(points, 1), "own").items()
-        for point in of
-    }
+    programs = {point: program_of(simulator, point) for point in points}
     row = sorted(points, key=lambda point: programs[point].kin)
     costs = [simulator.cost(programs[point], point).seconds for point in row]
     total, before = len(seeds) * sum(costs), 0.0
     for point, cost in zip(row, costs, strict=True):
         for seed in seeds:
-            yield (
-                min(int(count * (before + cost / 2) / total), count - 1),
-                Run(point, seed),
-            )
+            index = int(count * (before + cost / 2) / total)
+            yield min(index, count - 1), Run(point, seed)
             before += cost
 
 
 def chosen_shard(
     given: str | None, environment: Mapping[str, str] = os.environ
 ) -> Shard | None:
-    """The share given by the flag, else by the environment; None for everything. Raises
-    UsageError.
+    """The share given by the flag, else by the environment; None for everything.
+
+    Raises UsageError for a share that does not exist.
     """
     if given is None:
         return _of_slurm(environment)
     match = re.fullmatch(r"(\d{1,9})/(\d{1,9})", given)
-    index, count = map(int, match.groups()) if match else (0, 0)
-    if not index < count:
-        raise UsageError(f"--shard: got {given}; {ALLOWED}")
-    return Shard(index, count, "--shard")
+    if not match or int(match[1]) >= int(match[2]):
+        raise UsageError(f"--shard: got {given}; {SHARDS}")
+    return Shard(int(match[1]), int(match[2]), "--shard")
 
 
 def without_shard(command: str) -> str:
@@ -282,28 +279,26 @@ def without_shard(command: str) -> str:
 
 
 def _of_slurm(environment: Mapping[str, str]) -> Shard | None:
-    """The task of a Slurm array, whose numbers may start anywhere.
+    """The share of a task of a Slurm array, whose numbers may start anywhere.
 
-    Its step must be 1, or shares would be missing.
+    The step of the array must be 1, or shares would be missing.
     """
-    task, count, first, last = (
-        environment.get(f"SLURM_ARRAY_TASK_{name}")
-        for name in ("ID", "COUNT", "MIN", "MAX")
-    )
+    task = environment.get("SLURM_ARRAY_TASK_ID")
+    count = environment.get("SLURM_ARRAY_TASK_COUNT")
     if task is None or count is None:
         return None
+    first = environment.get("SLURM_ARRAY_TASK_MIN")
+    last = environment.get("SLURM_ARRAY_TASK_MAX")
     try:
-        index, n = int(task) - int(first or 0), int(count)
-        dense = last is None or int(last) - int(first or 0) == n - 1
+        start, n = int(first or 0), int(count)
+        index = int(task) - start
+        is_dense = last is None or int(last) - start == n - 1
     except ValueError:
-        index = n = dense = 0
-    if not dense or not 0 <= index < n:
-        allowed = (
-            "allowed: an array without gaps, as in --array=0-7, or a --shard i/n of"
-            " your own (0/1 is everything)"
-        )
+        index, n, is_dense = 0, 0, False
+    if not is_dense or not 0 <= index < n:
         raise UsageError(
             f"SLURM_ARRAY_TASK_ID: got {task} of {count} tasks from {first} to {last};"
-            f" {allowed}"
+            " allowed: an array without gaps, as in --array=0-7, or a --shard i/n of"
+            " your own (0/1 is everything)"
         )
     return Shard(index, n, f"SLURM_ARRAY_TASK_ID {task}")

@@ -1,5 +1,4 @@
-"""The search for the crossing in one cell: from the results so far to the runs it
-requests next.
+"""The search in one cell: from the results so far to the runs that it needs next.
 
 A cell is a point without its value of the searched axis. First one run a level, the
 value doubling from below, finds roughly where accuracy crosses; then every seed runs at
@@ -18,34 +17,36 @@ Along an axis on which accuracy falls, everything here is about 1 - accuracy and
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from .crossing import OCTAVE, Crossing, Curve, edge_of, of_runs
 from .grid.file import PER_OCTAVE, SEARCH_MIN_SEEDS
 
-FIRST_SEEDS = 4  # in a round; later a sixth of those there are
-HALF = (
-    PER_OCTAVE // 2
-)  # half an octave: how far beyond what has been tried a round reaches
-END_SEEDS = (
-    4,
-    12,
-    36,
-)  # at an end of the range, as far as needed before a crossing is said to lie beyond it
-END_STEPS = (
-    2 * PER_OCTAVE
-)  # how far from an end the curve is compared, to decide whether it still rises
-# times the last level: a crossing further away counts as none, the curve levels off
+FIRST_SEEDS = 4
+"""New seeds of a round; later a sixth of those there are."""
+
+HALF = PER_OCTAVE // 2
+"""Half an octave: how far a round reaches beyond what has been tried."""
+
+END_SEEDS = (4, 12, 36)
+"""Seeds at an end of the range, as many as are needed to decide that a crossing lies
+beyond it.
+"""
+
+END_STEPS = 2 * PER_OCTAVE
+"""How far from an end the curve is compared, to decide whether it still rises."""
+
 FAR_OFF = 64
+"""A crossing beyond so many times the last level is none: the curve levels off."""
 
 HALF_OCTAVE = OCTAVE / 2
 STRAIGHT = 0.25
-"""Width of an interval beside which levels half an octave away
-are near enough: along d, m, V and L they are off by 2 to 5 %.
+"""With an interval of this width, levels half an octave away are near enough: along d,
+m, V and L they are off by 2 to 5 %.
 """
 
 Request = tuple[float, int]
@@ -91,8 +92,8 @@ class Target:
     seeds: Sequence[int]  # in the order in which they are used
     rises: bool = True
     checks: bool = False
-    """Whether a cell without a crossing also compares
-    its ends, to notice that accuracy runs the other way.
+    """Whether a cell without a crossing also compares its ends, to notice that accuracy
+    runs the other way.
     """
 
     farthest: float = HALF_OCTAVE
@@ -102,78 +103,73 @@ class Target:
 class Result(NamedTuple):
     outcome: str  # one of OUTCOMES
     threshold: Crossing | None  # of found, budget and seeds
-    against: bool = False
-    """Whether accuracy ran against the direction that was expected."""
 
 
 class CellSearch:
     """The search of one cell.
 
-    `pending` are the runs it waits for, `update` takes their accuracies, `result` is
-    set when it ends.
+    `pending` lists the runs that it waits for, `update` takes their accuracies,
+    `result` is set when it ends.
     """
 
     def __init__(self, target: Target):
         self.target = target
         self.ks = sorted(target.levels)
-        self.first, self.last = self.ks[0], self.ks[-1]
         self.theta = target.theta if target.rises else 1 - target.theta
-        self.accuracy: dict[
-            Step, float | None
-        ] = {}  # 1 - accuracy along a falling axis
+        self.accuracy: dict[Step, Any] = {}
+        """1 - accuracy along a falling axis; None, which ends the search: nonfinite."""
+
         self.result: Result | None = None
         self.against = False
+        """Whether accuracy ran against the direction that was expected."""
+
         self._steps = self._climb_and_close_in()
         self._advance()
 
     @property
     def pending(self) -> list[Request]:
-        return (
-            [(self.target.levels[k], seed) for k, seed in self._new]
-            if self.result is None
-            else []
-        )
+        return [] if self.result else self._requests(self._new)
 
     @property
     def completed(self) -> list[Request]:
         """The runs whose accuracy it has received, in order."""
-        return [(self.target.levels[k], seed) for k, seed in self.accuracy]
+        return self._requests(self.accuracy)
+
+    def _requests(self, steps: Iterable[Step]) -> list[Request]:
+        return [(self.target.levels[k], seed) for k, seed in steps]
 
     def update(self, accuracies: Sequence[float | None]) -> None:
-        """Takes the accuracies (fraction; None: nonfinite) of the pending runs, in
-        their order.
+        """Takes the accuracies of the pending runs, in their order.
+
+        An accuracy is a fraction; None is one that is nonfinite.
         """
-        rising = [
-            accuracy if accuracy is None or self.target.rises else 1 - accuracy
-            for accuracy in accuracies
-        ]
-        self.accuracy |= dict(zip(self._new, rising, strict=True))
-        if any(accuracy is None for accuracy in accuracies):
+        for step, accuracy in zip(self._new, accuracies, strict=True):
+            if accuracy is not None and not self.target.rises:
+                accuracy = 1 - accuracy
+            self.accuracy[step] = accuracy
+        if None in accuracies:
             self._end("nonfinite")
         else:
             self._advance()
 
     def _advance(self) -> None:
-        try:
-            while not (
-                new := [
-                    step
-                    for step in dict.fromkeys(next(self._steps))
-                    if step not in self.accuracy
-                ]
-            ):
-                pass
-        except StopIteration as stop:
-            return self._end(stop.value)
-        self._new = new
-        if len(self.accuracy) + len(new) > self.target.max_runs:
+        """Goes on to the next steps whose accuracy is not known, or to the end."""
+        self._new: list[Step] = []
+        while not self._new:
+            try:
+                steps = dict.fromkeys(next(self._steps))
+            except StopIteration as stop:
+                self._end(stop.value)
+                return
+            self._new = [step for step in steps if step not in self.accuracy]
+        if len(self.accuracy) + len(self._new) > self.target.max_runs:
             self._end("budget")
 
     def _end(self, outcome: str) -> None:
         found = self._estimate() if outcome in ("found", "budget", "seeds") else None
         if found and found.side:
             outcome, found = "undecided", None
-        self.result = Result(outcome, found, self.against)
+        self.result = Result(outcome, found)
 
     def _estimate(self) -> Crossing:
         return self._curve().crossing(self.theta)
@@ -181,7 +177,7 @@ class CellSearch:
     def _curve(self) -> Curve:
         levels, seeds = zip(*self.completed, strict=True)
         return of_runs(
-            [math.log(level) for level in levels],
+            list(map(math.log, levels)),
             seeds,
             list(self.accuracy.values()),
             edge_of(self.theta),
@@ -189,125 +185,104 @@ class CellSearch:
 
     def _climb_and_close_in(self) -> Generator[list[Step], None, str]:
         """Yields the steps whose accuracy it needs to continue; returns the outcome."""
-        target, first, last = self.target, self.first, self.last
+        target, first, last = self.target, self.ks[0], self.ks[-1]
         octaves = dict.fromkeys(
-            self._nearest(k) for k in [*range(first, last, PER_OCTAVE), last]
+            map(self._nearest, [*range(first, last, PER_OCTAVE), last])
         )
         for i, k in enumerate(octaves):
-            step = (
-                k,
-                target.seeds[i % len(target.seeds)],
-            )  # each level its own seed: one that never crosses must not lead the climb
+            # each level its own seed: one that never crosses must not lead the climb
+            step = k, target.seeds[i % len(target.seeds)]
             yield [step]
-            if self.accuracy[step] >= self.theta:  # type: ignore[operator]
+            if self.accuracy[step] >= self.theta:
                 break
         used = 0
         while True:
             now = self._estimate()
-            lowest, highest = (end(k for k, _ in self.accuracy) for end in (min, max))
-            centre = min(
-                max(now.log_x / OCTAVE * PER_OCTAVE, lowest - HALF), highest + HALF
-            )
+            tried, _ = zip(*self.accuracy, strict=True)
+            lowest, highest = min(tried), max(tried)
+            centre = now.log_x / OCTAVE * PER_OCTAVE
+            centre = min(max(centre, lowest - HALF), highest + HALF)
             sure = used >= SEARCH_MIN_SEEDS
-            if (
-                sure
-                and (now.width <= target.width or self._between_neighbours(now))
-                and first <= centre <= last
-            ):
+            if sure and first <= centre <= last and self._is_narrow(now):
                 return "found"
-            if (
-                centre < first
-                and (sure or lowest == first)
-                and (yield from self._side_at(first)) < 0
-            ):
-                if target.checks:
-                    yield from self._compare(first, self._nearest(first + END_STEPS))
-                return "left"
-            if (
-                centre > last
-                and (sure or highest == last)
-                and (yield from self._side_at(last)) > 0
-            ):
-                yield from self._compare(
-                    self._nearest(max(first, last - END_STEPS)), last
-                )
-                if self._curve().reach(self.theta) < math.log(FAR_OFF):
-                    return "right"
-                if target.checks and not self.against:
-                    yield from self._compare(first, last)
-                return "plateau"
+            if centre < first and (sure or lowest == first):
+                side = yield from self._side_at(first)
+                if side < 0:
+                    if target.checks:
+                        near = self._nearest(first + END_STEPS)
+                        yield from self._compare(first, near)
+                    return "left"
+            if centre > last and (sure or highest == last):
+                side = yield from self._side_at(last)
+                if side > 0:
+                    near = self._nearest(max(first, last - END_STEPS))
+                    yield from self._compare(near, last)
+                    if self._curve().reach(self.theta) < math.log(FAR_OFF):
+                        return "right"
+                    if target.checks and not self.against:
+                        yield from self._compare(first, last)
+                    return "plateau"
             if used == len(target.seeds):
                 return "seeds"
             used = min(used + max(FIRST_SEEDS, used // 6), len(target.seeds))
-            yield self._lacking(
-                min(max(centre, first), last), now.slope, target.seeds[:used]
-            )
+            centre = min(max(centre, first), last)
+            yield self._lacking(centre, now.slope, target.seeds[:used])
 
     def _nearest(self, k: int) -> int:
-        return (
-            k
-            if k in self.target.levels
-            else min(self.ks, key=lambda other: abs(other - k))
-        )
+        return min(self.ks, key=lambda other: abs(other - k))
 
-    def _between_neighbours(self, now: Crossing) -> bool:
-        """Whether the interval lies between neighbouring whole numbers, both of which
-        are levels.
+    def _is_narrow(self, now: Crossing) -> bool:
+        """Whether the interval is as narrow as required, or as the levels allow.
+
+        The latter is an interval between neighbouring whole numbers, both of them
+        levels.
         """
+        if now.width <= self.target.width:
+            return True
         if not math.isfinite(now.width):
             return False
-        below, above = (
-            math.floor(math.exp(now.lo) + 1e-9),
-            math.ceil(math.exp(now.hi) - 1e-9),
-        )
+        below = math.floor(math.exp(now.lo) + 1e-9)
+        above = math.ceil(math.exp(now.hi) - 1e-9)
         return above - below == 1 and {below, above} <= {*self.target.levels.values()}
 
     def _side_at(self, k: int) -> Generator[list[Step], None, int]:
-        """On which side of theta all of the curve lies, 0 if it crosses.
+        """The side of theta on which all of the curve lies, 0 if it crosses.
 
         Runs as many seeds at a level as are needed to distinguish the mean there from
         theta.
         """
         for n in END_SEEDS:
             yield [(k, seed) for seed in self.target.seeds[:n]]
-            there = [
-                accuracy for (level, _), accuracy in self.accuracy.items() if level == k
-            ]
-            if abs(np.mean(there) - self.theta) > 3 * np.std(there, ddof=1) / math.sqrt(  # type: ignore
-                len(there)
-            ):
+            there = []
+            for (level, _), accuracy in self.accuracy.items():
+                if level == k:
+                    there.append(accuracy)
+            if abs(np.mean(there) - self.theta) > _three_errors(there):
                 break
         return self._estimate().side
 
     def _compare(self, k: int, other: int) -> Generator[list[Step], None, None]:
-        """Runs a few seeds at two levels, and notes where accuracy falls from one to
-        the other for sure.
-        """
-        if k != other:
-            before, after = (
-                [(i, seed) for seed in self.target.seeds[:FIRST_SEEDS]]
-                for i in (k, other)
-            )
-            yield before + after
-            gains = [
-                self.accuracy[b] - self.accuracy[a]  # type: ignore
-                for a, b in zip(before, after, strict=True)
-            ]
-            self.against = bool(
-                np.mean(gains)
-                < -max(0.02, 3 * np.std(gains, ddof=1) / math.sqrt(len(gains)))
-            )
+        """Runs a few seeds at two levels, and notes whether accuracy surely falls."""
+        if k == other:
+            return
+        seeds = self.target.seeds[:FIRST_SEEDS]
+        yield [(level, seed) for level in (k, other) for seed in seeds]
+        gains = [self.accuracy[other, seed] - self.accuracy[k, seed] for seed in seeds]
+        self.against = bool(np.mean(gains) < -max(0.02, _three_errors(gains)))
 
     def _lacking(
         self, centre: float, slope: float | None, seeds: Sequence[int]
     ) -> list[Step]:
         """The steps that the seeds lack.
 
-        One level on either side of the centre, near the most informative distance.
+        Each seed needs one level on either side of the centre, near the most
+        informative distance.
         """
-        away = max(
-            round(distance(slope, self.target.farthest) / OCTAVE * PER_OCTAVE), 1
-        )
+        # a logit of accuracy away a level is most informative
+        distance = self.target.farthest
+        if slope:
+            distance = min(1 / slope, distance)
+        away = max(round(distance / OCTAVE * PER_OCTAVE), 1)
         above = min(
             [k for k in self.ks[1:] if k >= centre] or self.ks[-1:],
             key=lambda k: (abs(k - centre - away), k),
@@ -316,35 +291,35 @@ class CellSearch:
             [k for k in self.ks[:-1] if k < min(centre, above)] or self.ks[:1],
             key=lambda k: (abs(k - centre + away), -k),
         )
-        far = max(
-            2 * away + 1, above - below
-        )  # what is near enough stays near enough when the centre moves a little
-        has: dict[int, list[int]] = {}
+        # what is near enough stays near enough when the centre moves a little
+        far = max(2 * away + 1, above - below)
+        has_below: set[int] = set()
+        has_above: set[int] = set()
         for k, seed in self.accuracy:
-            has.setdefault(seed, []).append(k)
+            if centre - far <= k < centre:
+                has_below.add(seed)
+            elif centre <= k <= centre + far:
+                has_above.add(seed)
         lacking = []
         for seed in seeds:
-            lacking += [(below, seed)] * (
-                not any(centre - far <= k < centre for k in has.get(seed, ()))
-            )
-            lacking += [(above, seed)] * (
-                not any(centre <= k <= centre + far for k in has.get(seed, ()))
-            )
+            if seed not in has_below:
+                lacking.append((below, seed))
+            if seed not in has_above:
+                lacking.append((above, seed))
         return lacking
 
 
-def distance(slope: float | None, most: float) -> float:
-    """How far from the crossing, in x, a level is most informative.
-
-    A logit of accuracy, but not farther than `most`.
-    """
-    return min(1 / slope, most) if slope else most
+def _three_errors(values: Sequence[float]) -> float:
+    """Three standard errors of the mean."""
+    return 3 * float(np.std(values, ddof=1)) / math.sqrt(len(values))
 
 
 def farthest(axis: str, width: float) -> float:
     """How far from the crossing, in ln of the level, the levels of a search lie.
 
-    Half an octave, or nearer where so narrow an interval is asked for that the bend of
+    It is half an octave, or less where the interval is to be so narrow that the bend of
     the curve would show. Along N it is always half an octave: the bend is slight.
     """
-    return HALF_OCTAVE if axis == "N" else HALF_OCTAVE * min(1.0, width / STRAIGHT)
+    if axis == "N":
+        return HALF_OCTAVE
+    return HALF_OCTAVE * min(1.0, width / STRAIGHT)

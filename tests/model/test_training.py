@@ -101,13 +101,13 @@ def test_an_optimiser_that_padding_changes_runs_in_a_program_of_its_own_sizes():
     )
     assert [
         (shape.V, shape.d, shape.m)
-        for shape in plan.make([(narrow, 0), (wide, 0)]).peaks
+        for shape in plan.make_plan([(narrow, 0), (wide, 0)]).peaks
     ] == [(48, 20, 36), (48, 20, 96)]
     own = Shape.tight(narrow)
     for program in (
         Shape.rounded(narrow),
         program_of(RECALL, narrow, Shape.tight(wide)),
-        *plan.make([(narrow, 0)], (64, 32, 128)).peaks,
+        *plan.make_plan([(narrow, 0)], (64, 32, 128)).peaks,
     ):
         assert program == own
     assert own.fits(narrow)

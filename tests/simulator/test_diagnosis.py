@@ -272,9 +272,9 @@ def test_asking_takes_a_program_of_its_own_that_is_told_to_cost_more():
         POINT.replace(diagnose=False, decoders=True),
         POINT.replace(diagnose=False),
     ]
-    made = plan.make([(point, 0) for point in asked])
+    made = plan.make_plan([(point, 0) for point in asked])
     assert len(made.peaks) == 4
-    assert plan.make([(point, 0) for point in asked], (64, 64, 0)).n_runs == 4
+    assert plan.make_plan([(point, 0) for point in asked], (64, 64, 0)).n_runs == 4
     dear, cheap = (
         amount(Shape.rounded(p), work(p)).seconds
         for p in (MLP.replace(N=10**5), MLP.replace(N=10**5, diagnose=False))

@@ -34,10 +34,10 @@ from jaxrecall.sweep import plan as planning
 from jaxrecall.sweep.__main__ import main as sweep
 from jaxrecall.sweep.grid import read_grid
 from jaxrecall.sweep.grid.file import Settings
-from jaxrecall.sweep.rounds import Rounds
+from jaxrecall.sweep.running.call import Call
 from jaxrecall.sweep.running.job import prepare
 from jaxrecall.sweep.running.progress import Events
-from jaxrecall.sweep.running.record import Record
+from jaxrecall.sweep.searches import Searches
 from jaxrecall.sweep.store import PART_ROWS, Store
 from jaxrecall.sweep.store.load import frame_of, load
 from jaxrecall.sweep.store.table import SCHEMA
@@ -319,10 +319,10 @@ def test_nulls_of_joined_tables_read_as_the_recipe(store):
 
 def test_runs_are_counted_and_rows_of_a_run_go_into_one_part(store):
     runs = [Run(POINT, seed) for seed in range(3)]
-    plan = planning.make(runs, settings=Settings(part_seconds=0))
+    plan = planning.make_plan(runs, settings=Settings(part_seconds=0))
     chunk = plan.chunks[0]
     out = io.StringIO()
-    record = Record(
+    call = Call(
         store,
         Settings(part_seconds=0),
         display=Events(out),
@@ -330,7 +330,7 @@ def test_runs_are_counted_and_rows_of_a_run_go_into_one_part(store):
         est_seconds=chunk.seconds,
     )
     traces = [trace(i, *STEPS, point_id=POINT.point_id) for i in range(3)]
-    record.take(chunk.part(runs[:2]), traces[:2])
+    call.take(chunk.part(runs[:2]), traces[:2])
     events = [json.loads(line) for line in out.getvalue().splitlines()]
     assert [(event["event"], event["rows"]) for event in events] == [
         ("batch", 6),
@@ -341,14 +341,14 @@ def test_runs_are_counted_and_rows_of_a_run_go_into_one_part(store):
         1,
         0.007,
     )
-    assert record.est_done == pytest.approx(record.est_seconds * 2 / 3)
+    assert call.est_done == pytest.approx(call.est_seconds * 2 / 3)
     for path in (store.parts, store.staging):  # neither can be written any more
         path.rename(path.with_name(f"{path.name}-away"))
         path.write_text("")
-    record.interrupts.requested = True  # so that it does not wait
-    record.take(chunk.part(runs[2:]), traces[2:])
-    assert (record.runs, record.unsaved) == (3, 1)
-    assert set(record.accuracy.values()) == {0.007}
+    call.interrupts.requested = True  # so that it does not wait
+    call.take(chunk.part(runs[2:]), traces[2:])
+    assert (call.runs, call.unsaved) == (3, 1)
+    assert set(call.accuracy.values()) == {0.007}
     [part] = (store.folder / "parts-away").iterdir()
     assert len(pq.read_table(part)) == 6
 
@@ -384,7 +384,7 @@ def test_a_search_with_batches_has_a_program_for_every_n(tmp_path):
         "base: {V: 20, d: 12, L: 3, steps: 7, lr: 0.5, batch: 64}\nseeds: 32\nsearch:"
         " {axis: N, from: 64, to: 4096}\n"
     )
-    rounds = Rounds(read_grid(tmp_path / "s.yaml"), {})
+    rounds = Searches(read_grid(tmp_path / "s.yaml"), {})
     assert {run.point.N for run in rounds.pending} == {64}
     assert rounds.plan(rounds.pending).n_runs == len(rounds.pending)
 
@@ -401,7 +401,7 @@ def test_room_for_the_rows_of_a_part_is_asked_for(tmp_path, monkeypatch):
 
     for grid in (["seeds=2"], [f"seeds={PART_ROWS}"]):
         made = job.prepare(read_grid(tmp_path / "late.yaml", grid), tmp_path / "out")
-        job.carry_out(made, lambda plan, record: None, None, Interrupts())
+        job.carry_out(made, lambda plan, call: None, None, Interrupts())
     assert asked == [6, 3 * PART_ROWS]
 
 

@@ -33,7 +33,7 @@ from jaxrecall.model.laws import Gaussian
 from jaxrecall.sweep import api
 from jaxrecall.sweep.__main__ import main
 from jaxrecall.sweep.grid import as_grid
-from jaxrecall.sweep.running.options import Engine
+from jaxrecall.sweep.running.engine import Engine
 from jaxrecall.sweep.simulators.recall import RECALL
 from jaxrecall.sweep.store import MemoryStore
 

@@ -34,9 +34,9 @@ from jaxrecall.model.point import Run
 from jaxrecall.status import survey
 from jaxrecall.sweep.grid.file import Settings
 from jaxrecall.sweep.plan import Chunk
-from jaxrecall.sweep.running import record
+from jaxrecall.sweep.running import call
+from jaxrecall.sweep.running.call import Call
 from jaxrecall.sweep.running.progress import Events, Failure
-from jaxrecall.sweep.running.record import Record
 from jaxrecall.sweep.store import PART_BYTES, ROW_BYTES, Store
 
 SMALL = """
@@ -275,7 +275,7 @@ def test_two_sweeps_of_one_folder_at_once(small, uninterrupted, tmp_path):
 
 # --- a disk that refuses
 
-QUICK = "from jaxrecall.sweep.running import record; record.WAITS = (0.05, 0.1)"
+QUICK = "from jaxrecall.sweep.running import call; call.WAITS = (0.05, 0.1)"
 
 
 def check_refused(events: list[dict[str, Any]], err: str, why: str) -> int:
@@ -431,13 +431,13 @@ def test_a_folder_deleted_in_mid_run_is_told_and_not_made_again(small, tmp_path)
 
 
 class Log:
-    """What a record tells."""
+    """What a call shows."""
 
     def __init__(self) -> None:
         self.out = io.StringIO()
 
-    def record(self, store: Store, part_seconds: float) -> Record:
-        return Record(
+    def call(self, store: Store, part_seconds: float) -> Call:
+        return Call(
             store,
             Settings(part_seconds=part_seconds),
             "again",
@@ -468,7 +468,7 @@ def log() -> Log:
 
 
 def test_the_log_counts_and_names_what_failed(store, log):
-    r = log.record(store, 1000)
+    r = log.call(store, 1000)
     for runs, why in (((0, 1, 2), "no good"), ((3,), "worse")):
         r.take(part(*runs)[0], Failure(f"ValueError: {why}", "", "box"))
     assert [event["runs"] for event in log["failed"]] == [3, 1]
@@ -483,11 +483,11 @@ def test_the_log_counts_and_names_what_failed(store, log):
 
 @pytest.fixture
 def quick(monkeypatch) -> None:
-    monkeypatch.setattr(record, "WAITS", (0.01, 0.02, 0.03))
+    monkeypatch.setattr(call, "WAITS", (0.01, 0.02, 0.03))
 
 
 def test_a_part_is_written_when_it_is_due_and_when_it_ends(store, log):
-    s = log.record(store, 1000)
+    s = log.call(store, 1000)
     s.take(*part(0, 1))
     s.take(*part(2))
     assert log["part"] == []
@@ -499,7 +499,7 @@ def test_a_part_is_written_when_it_is_due_and_when_it_ends(store, log):
     s.save(now=True)
     assert [part["rows"] for part in log["part"]] == [4, 1]
     assert len(load(store.folder)) == 5
-    every = log.record(store, 0)
+    every = log.call(store, 0)
     every.take(*part(5))
     every.take(*part(6))
     assert [part["rows"] for part in log["part"]] == [4, 1, 1, 1]
@@ -518,7 +518,7 @@ def test_a_disk_that_comes_back_gets_every_row(store, log, monkeypatch):
         return write(self, rows)
 
     monkeypatch.setattr(Store, "write", comes_back)
-    s = log.record(store, 0)
+    s = log.call(store, 0)
     for first in (0, 2):
         store.folder.rename(away)
         s.take(*part(first, first + 1))
@@ -541,7 +541,7 @@ def test_a_disk_that_stays_away_ends_it_after_so_many_tries(store, log, monkeypa
         lambda self, rows: (tries.append(len(rows)), write(self, rows))[1],
     )
     shutil.rmtree(store.folder)
-    s = log.record(store, 0)
+    s = log.call(store, 0)
     s.take(*part(0, 1))
     assert s.gave_up
     assert tries == [2, 2, 2, 2]
@@ -554,9 +554,9 @@ def test_a_disk_that_stays_away_ends_it_after_so_many_tries(store, log, monkeypa
 
 
 def test_nobody_waits_for_a_disk_who_was_asked_to_stop(store, log, monkeypatch):
-    monkeypatch.setattr(record, "WAITS", (1000.0,) * 3)
+    monkeypatch.setattr(call, "WAITS", (1000.0,) * 3)
     store.folder.rename(store.folder.with_name("away"))
-    s = log.record(store, 0)
+    s = log.call(store, 0)
     s.interrupts.requested = True
     start = time.monotonic()
     s.take(*part(0, 1))

@@ -42,20 +42,20 @@ from jaxrecall.sweep.grid import read_grid
 from jaxrecall.sweep.grid.file import Settings
 from jaxrecall.sweep.machine import cores
 from jaxrecall.sweep.plan import Chunk
-from jaxrecall.sweep.running import pool
+from jaxrecall.sweep.running import workers as processes
+from jaxrecall.sweep.running.call import Call
 from jaxrecall.sweep.running.job import carry_out, prepare
-from jaxrecall.sweep.running.pool import (
+from jaxrecall.sweep.running.progress import Failure, Shown
+from jaxrecall.sweep.running.workers import (
     MAX_FAILED_STARTS,
     MOST_SECONDS,
     TRIES,
     Event,
     Place,
-    Pool,
     Setup,
     Worker,
+    Workers,
 )
-from jaxrecall.sweep.running.progress import Failure, Shown
-from jaxrecall.sweep.running.record import Record
 from jaxrecall.sweep.store import MemoryStore
 
 ALL = ("--set", "seeds.count=125", "--set", "run.part_seconds=0.3")
@@ -216,7 +216,7 @@ def test_two_workers_compile_nothing_that_is_kept(
 def test_a_worker_compiles_a_program_once_whatever_chunks_it_gets():
     points = [Point(V=20, N=100, d=d, L=3, n_test=64, exact="full") for d in (8, 12)]
     settings = Settings(part_seconds=0.0)
-    whole = plan.make(
+    whole = plan.make_plan(
         [Run(point, seed) for point in points for seed in range(30)],
         (20, 12, 0),
         settings=settings,
@@ -242,9 +242,9 @@ def test_a_worker_compiles_a_program_once_whatever_chunks_it_gets():
     ), compiled
 
 
-class ScriptedPool(Pool):
-    """Workers that answer at once: `script(pool, runs)` gives the events after a chunk,
-    `starts` whether a worker gets ready.
+class ScriptedWorkers(Workers):
+    """Workers that answer at once: `script(workers, runs)` gives the events after a
+    chunk, `starts` whether a worker gets ready.
     """
 
     def __init__(
@@ -300,7 +300,7 @@ def finished(runs: Sequence[Run]) -> Event:
     )
 
 
-def whole(pool: ScriptedPool, runs: Sequence[Run]) -> list[Event]:
+def whole(workers: ScriptedWorkers, runs: Sequence[Run]) -> list[Event]:
     return [finished(runs), ("ended",)]
 
 
@@ -311,10 +311,10 @@ def test_chunks_are_fair_and_keep_to_programs():
     points = [
         Point(V=64, N=N, d=d, L=8) for d in (16, 4000) for N in (10**6, 4 * 10**6)
     ]
-    both = plan.make([Run(point, seed) for point in points for seed in range(200)])
+    both = plan.make_plan([Run(point, seed) for point in points for seed in range(200)])
     assert len(both.peaks) == 2
-    workers = ScriptedPool(lambda *_: [("ended",)])
-    workers.execute(both, Record(MemoryStore()))
+    workers = ScriptedWorkers(lambda *_: [("ended",)])
+    workers.execute(both, Call(MemoryStore()))
     chunks = [chunk for _, chunk in workers.chunks]
     assert chunks[0].program != chunks[1].program
     assert sorted((p.point_id, s) for chunk in chunks for p, s in chunk.runs) == sorted(
@@ -337,40 +337,40 @@ def test_chunks_are_fair_and_keep_to_programs():
 
 
 def scripted(
-    tmp_path: Path, pool: ScriptedPool, interrupts: Interrupts | None = None
-) -> tuple[Record, list[str], dict[str, Any]]:
+    tmp_path: Path, workers: ScriptedWorkers, interrupts: Interrupts | None = None
+) -> tuple[Call, list[str], dict[str, Any]]:
     """What became of 96 runs by the workers, what was said, and what the folder
     holds.
     """
     (tmp_path / "small.yaml").write_text(SMALL)
     job = prepare(read_grid(tmp_path / "small.yaml"), tmp_path / "out")
     said: list[Shown] = []
-    record = carry_out(job, pool.execute, said.append, interrupts or Interrupts())
+    call = carry_out(job, workers.execute, said.append, interrupts or Interrupts())
     return (
-        record,
+        call,
         [shown.line for shown in said if shown.event in ("message", "failed")],
         survey(tmp_path / "out"),
     )
 
 
 def test_what_is_left_of_a_lost_worker_s_chunk_goes_to_another(tmp_path):
-    def script(pool: ScriptedPool, runs: Sequence[Run]) -> list[Event]:
+    def script(workers: ScriptedWorkers, runs: Sequence[Run]) -> list[Event]:
         return (
             [finished(runs[:2]), lost("killed by SIGKILL")]
-            if len(pool.chunks) == 1
-            else whole(pool, runs)
+            if len(workers.chunks) == 1
+            else whole(workers, runs)
         )
 
-    pool = ScriptedPool(script)
-    record, messages, folder = scripted(tmp_path, pool)
-    first, *others = pool.ids()
-    assert (record.runs, record.exit_code, folder["todo"]) == (96, 0, 0)
+    workers = ScriptedWorkers(script)
+    call, messages, folder = scripted(tmp_path, workers)
+    first, *others = workers.ids()
+    assert (call.runs, call.exit_code, folder["todo"]) == (96, 0, 0)
     assert messages == [
         f"worker 0: killed by SIGKILL; another one takes its {len(first) - 2} runs"
     ]
-    assert sorted(pool.started) == [0, 0, 1], "another is started in its place"
+    assert sorted(workers.started) == [0, 0, 1], "another is started in its place"
     given = [run for runs in (first, *others) for run in runs]
-    assert sorted(given) == sorted([*record.accuracy, *first[2:]]), (
+    assert sorted(given) == sorted([*call.accuracy, *first[2:]]), (
         "nothing else is run twice"
     )
 
@@ -386,17 +386,17 @@ def test_runs_that_cost_too_many_workers_are_reported_and_the_rest_is_run(
         else lost("exit code 1")
     )
 
-    def script(pool: ScriptedPool, runs: Sequence[Run]) -> list[Event]:
+    def script(workers: ScriptedWorkers, runs: Sequence[Run]) -> list[Event]:
         culprits[:] = culprits or [runs[0]]
-        return [event] if culprits[0] in runs else whole(pool, runs)
+        return [event] if culprits[0] in runs else whole(workers, runs)
 
-    pool = ScriptedPool(script)
-    record, messages, folder = scripted(tmp_path, pool)
-    chunks = pool.ids()
+    workers = ScriptedWorkers(script)
+    call, messages, folder = scripted(tmp_path, workers)
+    chunks = workers.ids()
     tried = [runs for runs in chunks if culprits[0].id in runs]
     gone = set(chunks[0]).intersection(*tried)
     assert len(tried) == TRIES
-    assert (record.runs, len(record.failures), record.exit_code) == (
+    assert (call.runs, len(call.failures), call.exit_code) == (
         96 - len(gone),
         1,
         3,
@@ -413,24 +413,24 @@ def test_runs_that_cost_too_many_workers_are_reported_and_the_rest_is_run(
 
 
 def test_a_worker_that_never_starts_is_left_out(tmp_path):
-    pool = ScriptedPool(whole, starts=lambda worker: worker == 1)
-    record, _, folder = scripted(tmp_path, pool)
-    assert (record.runs, record.exit_code, folder["todo"]) == (96, 0, 0)
-    assert 1 < pool.started.count(0) <= 1 + MAX_FAILED_STARTS
-    assert {worker for worker, _ in pool.chunks} == {1}
+    workers = ScriptedWorkers(whole, starts=lambda worker: worker == 1)
+    call, _, folder = scripted(tmp_path, workers)
+    assert (call.runs, call.exit_code, folder["todo"]) == (96, 0, 0)
+    assert 1 < workers.started.count(0) <= 1 + MAX_FAILED_STARTS
+    assert {worker for worker, _ in workers.chunks} == {1}
 
 
 def test_without_any_worker_that_starts_every_run_has_failed(tmp_path):
-    pool = ScriptedPool(whole, starts=lambda worker: False)
-    record, messages, folder = scripted(tmp_path, pool)
-    assert (record.runs, record.exit_code, folder["done"], folder["todo"]) == (
+    workers = ScriptedWorkers(whole, starts=lambda worker: False)
+    call, messages, folder = scripted(tmp_path, workers)
+    assert (call.runs, call.exit_code, folder["done"], folder["todo"]) == (
         0,
         3,
         0,
         96,
     )
-    assert pool.chunks == []
-    assert [pool.started.count(worker) for worker in (0, 1)] == [
+    assert workers.chunks == []
+    assert [workers.started.count(worker) for worker in (0, 1)] == [
         1 + MAX_FAILED_STARTS
     ] * 2
     assert sum(int(line.split()[1]) for line in messages) == 96
@@ -445,23 +445,23 @@ def test_a_signal_stops_the_workers_and_a_second_one_drops_their_batches(
 ):
     interrupts = Interrupts()
 
-    class Signalled(ScriptedPool):
+    class Signalled(ScriptedWorkers):
         def end(self, place: Place) -> None:
             super().end(place)
             if signals == 2:
                 interrupts._handle(signal.SIGINT, None)
 
-    def script(pool: ScriptedPool, runs: Sequence[Run]) -> list[Event]:
-        if len(pool.chunks) == 2:
+    def script(workers: ScriptedWorkers, runs: Sequence[Run]) -> list[Event]:
+        if len(workers.chunks) == 2:
             interrupts._handle(signal.SIGTERM, None)
         return [finished(runs[:1]), finished(runs[1:2])]
 
-    pool = Signalled(script)
-    record, messages, folder = scripted(tmp_path, pool, interrupts)
-    assert len(pool.chunks) == 2, "nothing more is started"
-    assert pool.ended == [0, 1][: 3 - signals], "each with its batch"
-    assert (record.exit_code, record.failures) == (130, [])
-    assert record.runs == folder["done"] == (2 if signals == 1 else 1), (
+    workers = Signalled(script)
+    call, messages, folder = scripted(tmp_path, workers, interrupts)
+    assert len(workers.chunks) == 2, "nothing more is started"
+    assert workers.ended == [0, 1][: 3 - signals], "each with its batch"
+    assert (call.exit_code, call.failures) == (130, [])
+    assert call.runs == folder["done"] == (2 if signals == 1 else 1), (
         "one was handed in before"
     )
     assert [line.partition(";")[0] for line in messages] == [
@@ -663,7 +663,7 @@ class Mine(Plan):
 def check_import_paths(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    pool: Callable[[Setup], Pool],
+    start: Callable[[Setup], Workers],
     cause: str = "",
 ) -> None:
     """Workers find a module in a folder that they are given; without it they say what
@@ -682,15 +682,15 @@ def check_import_paths(
         )
         job.plan = mine(**vars(job.plan))
         said: list[Shown] = []
-        with closing(pool(Setup(folders))) as workers:
-            record = carry_out(job, workers.execute, said.append, Interrupts())
+        with closing(start(Setup(folders))) as workers:
+            call = carry_out(job, workers.execute, said.append, Interrupts())
         messages = [
             shown.line for shown in said if shown.event in ("message", "failed")
         ]
         if folders:
-            assert (record.runs, messages) == (8, [])
+            assert (call.runs, messages) == (8, [])
         else:
-            assert (record.runs, len(record.failures)) == (0, 1)
+            assert (call.runs, len(call.failures)) == (0, 1)
             assert (
                 messages[:2]
                 == [f"worker 0: No module named '{name}'; another one takes its 8 runs"]
@@ -702,34 +702,37 @@ def check_import_paths(
 
 @pytest.mark.system
 def test_workers_find_modules_in_the_folders_they_are_given(tmp_path, monkeypatch):
-    check_import_paths(tmp_path, monkeypatch, lambda setup: pool.LocalPool(1, setup))
+    check_import_paths(
+        tmp_path, monkeypatch, lambda setup: processes.LocalWorkers(1, setup)
+    )
 
 
 def test_cores_and_devices_are_shared_out(monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {3, 4, 5, 6, 9})
-    assert pool.shares_of_cores(1) == [[3, 4, 5, 6, 9]]
-    assert pool.shares_of_cores(2) == [[3, 4], [5, 6, 9]]
-    assert sorted(core for share in pool.shares_of_cores(5) for core in share) == [
+    assert processes.shares_of_cores(1) == [[3, 4, 5, 6, 9]]
+    assert processes.shares_of_cores(2) == [[3, 4], [5, 6, 9]]
+    assert sorted(core for share in processes.shares_of_cores(5) for core in share) == [
         3,
         4,
         5,
         6,
         9,
     ]
-    assert all(len(share) == 1 for share in pool.shares_of_cores(7))
+    assert all(len(share) == 1 for share in processes.shares_of_cores(7))
     assert (
-        pool.accelerators({"JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": "0,1"}) == []
+        processes.accelerators({"JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": "0,1"})
+        == []
     )
-    assert pool.accelerators({"CUDA_VISIBLE_DEVICES": "2,GPU-7"}) == ["2", "GPU-7"]
-    assert pool.accelerators({"CUDA_VISIBLE_DEVICES": "-1"}) == []
-    two = pool.environments(2, {}, ["0", "1"])
+    assert processes.accelerators({"CUDA_VISIBLE_DEVICES": "2,GPU-7"}) == ["2", "GPU-7"]
+    assert processes.accelerators({"CUDA_VISIBLE_DEVICES": "-1"}) == []
+    two = processes.environments(2, {}, ["0", "1"])
     assert [env["CUDA_VISIBLE_DEVICES"] for env in two] == ["0", "1"]
     assert "XLA_PYTHON_CLIENT_MEM_FRACTION" not in two[0]
     assert (
-        pool.with_package({"PYTHONPATH": "here"})["PYTHONPATH"]
+        processes.with_package({"PYTHONPATH": "here"})["PYTHONPATH"]
         == f"{ROOT}{os.pathsep}here"
     )
-    shared = pool.environments(3, {}, ["0", "1"])
+    shared = processes.environments(3, {}, ["0", "1"])
     assert [env["CUDA_VISIBLE_DEVICES"] for env in shared] == ["0", "1", "0"]
     assert {env["XLA_PYTHON_CLIENT_MEM_FRACTION"] for env in shared} == {"0.450"}
 
@@ -1014,10 +1017,10 @@ def test_a_chunk_that_always_fails_on_ray_is_told_and_the_rest_goes_on(home, tmp
     "ignore:os.fork:RuntimeWarning"
 )  # JAX runs in the process of the tests, but not in that of a sweep
 def test_ray_workers_find_modules_in_the_folders_they_are_given(tmp_path, monkeypatch):
-    from jaxrecall.sweep.running.ray import RayPool
+    from jaxrecall.sweep.running.ray import RayWorkers
 
     check_import_paths(
-        tmp_path, monkeypatch, lambda setup: RayPool(setup, None, 1, 1, {"CPU": 1.0})
+        tmp_path, monkeypatch, lambda setup: RayWorkers(setup, None, 1, 1, {"CPU": 1.0})
     )
 
 
@@ -1194,7 +1197,9 @@ def test_importing_what_carries_plans_out_starts_no_jax():
     ]
     names = [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in modules]
     assert len(names) >= 7
-    workers = {f"jaxrecall.sweep.running.{name}" for name in ("options", "pool", "ray")}
+    workers = {
+        f"jaxrecall.sweep.running.{name}" for name in ("engine", "workers", "ray")
+    }
     assert workers < {*names}
     code = f"""
 import importlib, sys

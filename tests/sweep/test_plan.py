@@ -29,7 +29,7 @@ LIGHT = grid(V=[64, 128, 256], d=[16, 32, 64, 128], L=[8, 32], N=[1024, 4096, 16
 
 def test_every_run_is_planned_once_in_a_bucket_that_fits():
     runs = grid(V=[50, 300], d=[16, 200], L=[8], N=[1024, 65536], m=[0, 10, 300])
-    made = plan.make(runs)
+    made = plan.make_plan(runs)
     planned = [run for chunk in made.chunks for run in chunk.runs]
     assert sorted(planned, key=repr) == sorted(runs, key=repr)
     assert made.n_runs == len(runs)
@@ -39,14 +39,14 @@ def test_every_run_is_planned_once_in_a_bucket_that_fits():
 
 
 def test_light_points_share_a_program_and_heavy_ones_do_not():
-    assert len(plan.make(LIGHT).peaks) <= 4
-    heavy = plan.make([*LIGHT, *grid(V=[1000], d=[256], L=[64], N=[10**6])])
+    assert len(plan.make_plan(LIGHT).peaks) <= 4
+    heavy = plan.make_plan([*LIGHT, *grid(V=[1000], d=[256], L=[64], N=[10**6])])
     assert {str(shape) for shape in heavy.peaks} == {"256x128", "1024x256"}
 
 
 def test_forms_do_not_share_a_program():
     point = Point(V=64, N=1024, d=16, L=8)
-    made = plan.make(
+    made = plan.make_plan(
         [(point, 0), (point.replace(exact="full"), 0), (point.replace(N=2**30), 0)]
     )
     assert {(shape.form, str(shape)) for shape in made.peaks} == {
@@ -60,14 +60,14 @@ def test_forms_do_not_share_a_program():
         if p.N == 2**30
     } == {"full"}
     assert (
-        plan.make([(point, 0)]).seconds
-        < plan.make([(point.replace(exact="full"), 0)]).seconds
+        plan.make_plan([(point, 0)]).seconds
+        < plan.make_plan([(point.replace(exact="full"), 0)]).seconds
     )
 
 
 def test_runs_that_will_be_rejected_join_the_program_that_their_neighbours_fall_back_on():  # noqa: E501
     sure, near = Point(V=64, N=128, d=16, L=8), Point(V=64, N=1024, d=128, L=8)
-    found = plan.make([(sure, 0), (near, 0)])
+    found = plan.make_plan([(sure, 0), (near, 0)])
     assert sure.exact == near.exact == "guarded"
     guarded, exact = sorted(found.peaks, key=lambda shape: shape.fallback is None)
     assert guarded.fallback == exact
@@ -75,7 +75,10 @@ def test_runs_that_will_be_rejected_join_the_program_that_their_neighbours_fall_
     heavy = sure.replace(
         N=2**24, exact="full"
     )  # padding d to 128 would cost more than half a compilation
-    assert {shape.d for shape in plan.make([(heavy, 0), (near, 0)]).peaks} == {16, 128}
+    assert {shape.d for shape in plan.make_plan([(heavy, 0), (near, 0)]).peaks} == {
+        16,
+        128,
+    }
 
 
 def test_a_merged_shape_has_the_tile_of_its_own_sizes():
@@ -86,13 +89,13 @@ def test_a_merged_shape_has_the_tile_of_its_own_sizes():
 
 def test_little_work_runs_in_a_light_program_and_much_in_one_that_is_not():
     little, much = (
-        plan.make([(Point(V=64, N=N, d=32, L=8), seed) for seed in range(4)])
+        plan.make_plan([(Point(V=64, N=N, d=32, L=8), seed) for seed in range(4)])
         for N in (1024, 10**8)
     )
     assert [shape.light for shape in (*little.peaks, *much.peaks)] == [True, False]
     (light,) = little.peaks
     assert light.fallback == replace(light, form="full")
-    (training,) = plan.make(
+    (training,) = plan.make_plan(
         [(Point(V=64, N=1024, d=32, L=8, steps=4, lr=0.1), 0)]
     ).peaks
     assert not training.light
@@ -103,7 +106,7 @@ def test_dear_compilation_shares_programs_and_cheap_compilation_does_not(monkeyp
 
     def programs(seconds: float) -> int:
         monkeypatch.setattr(Shape, "compile_seconds", seconds)
-        return len(plan.make(runs).peaks)
+        return len(plan.make_plan(runs).peaks)
 
     assert programs(1e3) == 1
     assert 1 < programs(0.005) <= programs(0.0) == 4
@@ -114,18 +117,23 @@ def test_width_is_bounded_by_memory():
     runs, need = [(point, seed) for seed in range(100)], peak_bytes(shape)
     widths = [
         made.simulator.width(shape, 1.0, made.room)
-        for made in (plan.make(runs, limit=need), plan.make(runs, limit=100 * need))
+        for made in (
+            plan.make_plan(runs, limit=need),
+            plan.make_plan(runs, limit=100 * need),
+        )
     ]
     assert widths == [1, min(plan.cores(), 100)]
-    assert plan.make(runs, limit=100 * need).peak_bytes == need * min(plan.cores(), 100)
-    two = replace(plan.make(runs, limit=100 * need), workers=2)
+    assert plan.make_plan(runs, limit=100 * need).peak_bytes == need * min(
+        plan.cores(), 100
+    )
+    two = replace(plan.make_plan(runs, limit=100 * need), workers=2)
     assert (two.room.limit, two.room.cores) == (50 * need, -(-plan.cores() // 2))
 
 
 def test_memory_bounds_the_vmapped_runs_on_an_accelerator(monkeypatch):
     shape = Shape(256, 128, 0, "none", "counts")
     made = replace(
-        plan.make(
+        plan.make_plan(
             [(Point(V=256, N=1024, d=128, L=8), seed) for seed in range(100)],
             (256, 128, 0),
         ),
@@ -179,14 +187,14 @@ def test_every_program_has_a_label_of_its_own():
     ]
     labels = [
         entry["program"]
-        for entry in plan.make([(point, 0) for point in points]).describe()
+        for entry in plan.make_plan([(point, 0) for point in points]).describe()
     ]
     assert len({*labels}) == len(labels) == len(points)
     assert "64x16x32 gelu" in " ".join(labels)
 
 
 def test_chunks_are_bounded():
-    made = plan.make(grid(V=[256], d=[128], L=[64], N=[10**6, 10**7]))
+    made = plan.make_plan(grid(V=[256], d=[128], L=[64], N=[10**6, 10**7]))
     assert len(made.chunks) > 1
     assert all(
         chunk.seconds <= plan.CHUNK_SECONDS or len(chunk.runs) == 1
@@ -195,7 +203,7 @@ def test_chunks_are_bounded():
 
 
 def test_forced_bucket():
-    made = plan.make(LIGHT, (300, 130, 0))
+    made = plan.make_plan(LIGHT, (300, 130, 0))
     assert [str(shape) for shape in made.peaks] == ["300x130"]
     with pytest.raises(
         UsageError,
@@ -203,7 +211,7 @@ def test_forced_bucket():
             r"--bucket: got 128x130, too small for 24 points; allowed: at least 256x128"
         ),
     ):
-        plan.make(LIGHT, (128, 130, 0))
+        plan.make_plan(LIGHT, (128, 130, 0))
     for text in ("12", "axb", "0x4", "4x4x4x4", ""):
         with pytest.raises(
             UsageError, match=r"--bucket: got .*; allowed: VxD or VxDxM"
@@ -212,7 +220,7 @@ def test_forced_bucket():
 
 
 def test_nothing_to_do_is_a_plan_too():
-    made = plan.make([])
+    made = plan.make_plan([])
     assert (made.chunks, made.flops, made.seconds, made.peak_bytes) == ((), 0, 0, 0)
 
 

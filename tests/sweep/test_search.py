@@ -32,10 +32,10 @@ from jaxrecall.sweep.crossing import of_runs
 from jaxrecall.sweep.grid import as_grid, read_grid
 from jaxrecall.sweep.grid.axes import Names
 from jaxrecall.sweep.grid.file import PER_OCTAVE, Search
-from jaxrecall.sweep.rounds import Rounds
 from jaxrecall.sweep.running.job import carry_out, prepare
-from jaxrecall.sweep.running.record import execute
+from jaxrecall.sweep.running.runner import execute
 from jaxrecall.sweep.search import CellSearch, Target, farthest
+from jaxrecall.sweep.searches import Searches
 
 
 def level(k):
@@ -264,7 +264,7 @@ def test_a_nonfinite_run_ends_it():
     search = CellSearch(Target(0.5, lattice(64, 4096), 0.5, 100, range(50)))
     search.update([0.1])
     search.update([None])
-    assert search.result == ("nonfinite", None, False)
+    assert (*search.result, search.against) == ("nonfinite", None, False)
     assert (search.pending, len(search.completed)) == ([], 2)
 
 
@@ -330,10 +330,10 @@ def test_a_falling_axis_is_the_mirror_of_a_rising_one(theta, of):
 def test_accuracy_that_runs_against_the_axis_is_noticed(middle):
     """Above theta at first and below it later: that is no crossing below the range."""
     search = Falling(1, middle=middle).search(rises=True, checks=True)
-    assert (search.result.outcome, search.result.against) == ("left", True)
-    assert not Cell(1, middle=0).search().result.against
+    assert (search.result.outcome, search.against) == ("left", True)
+    assert not Cell(1, middle=0).search().against
     below = Falling(1, middle=1, spread=0.1, slope=0.4).search(rises=True, checks=True)
-    assert (below.result.outcome, below.result.against) == ("plateau", True)
+    assert (below.result.outcome, below.against) == ("plateau", True)
 
 
 @pytest.mark.parametrize(("low", "high"), [(1, 64), (2, 1024), (3, 50), (1, 4096)])
@@ -510,7 +510,7 @@ def test_from_grid_to_thresholds_and_again(grid, searched, capsys):
 
 
 def test_every_outcome_of_a_table_is_explained(grid):
-    rounds = Rounds(read_grid("tiny.yaml"), {})
+    rounds = Searches(read_grid("tiny.yaml"), {})
     assert {row["outcome"] for row in rounds.table()} == {"unfinished"}
     assert "unfinished" in rounds.report()["outcomes"]
 
@@ -604,7 +604,7 @@ FAILS = """
 import resource, sys
 import jax
 from jaxrecall.sweep import main
-import jaxrecall.sweep.running.record
+import jaxrecall.sweep.running.runner
 jax.numpy.zeros(3)
 size = int(next(line for line in open("/proc/self/status") if line.startswith("VmSize")).split()[1]) * 1024
 resource.setrlimit(resource.RLIMIT_AS, (size + 4 * 10**9,) * 2)  # a real lack of memory: one program asks for more
@@ -615,13 +615,13 @@ sys.exit(main(sys.argv[1:]))
 def test_a_signal_between_two_rounds_leaves_the_count_of_runs_right(
     grid, capsys, monkeypatch
 ):
-    update = Rounds.update
+    update = Searches.update
 
     def then_signal(self, accuracy) -> None:
         update(self, accuracy)
         os.kill(os.getpid(), signal.SIGTERM)
 
-    monkeypatch.setattr(Rounds, "update", then_signal)
+    monkeypatch.setattr(Searches, "update", then_signal)
     assert main([*grid, "--json-log"]) == 130
     events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     saved = sum(event["rows"] for event in events if event["event"] == "part")
@@ -703,21 +703,21 @@ def test_a_cell_stays_in_its_program_whatever_the_round(tmp_path):
     )
     job, plans = prepare(read_grid(path), tmp_path / "out"), []
 
-    def execute(plan, record):
+    def execute(plan, call):
         plans.append(plan)
         runs = [run for chunk in plan.chunks for run in chunk.runs]
         done = [run for run in runs if run.point.V != 300]  # those fail
         accuracy = {
             run.id: Cell(run.point.V).accuracy(run.point.N, run.seed) for run in done
         }
-        record.runs += len(done)
-        record.failures += ["V = 300"] * (len(done) < len(runs))
-        record.accuracy |= accuracy
+        call.runs += len(done)
+        call.failures += ["V = 300"] * (len(done) < len(runs))
+        call.accuracy |= accuracy
 
-    record, rounds = carry_out(job, execute, None, Interrupts()), job.search
+    call, rounds = carry_out(job, execute, None, Interrupts()), job.search
     assert rounds
-    assert (record.runs, len(record.failures)) == (len(rounds.used), 1)
-    assert record.accuracy.keys() == rounds.used
+    assert (call.runs, len(call.failures)) == (len(rounds.used), 1)
+    assert call.accuracy.keys() == rounds.used
     assert rounds.finished == 3
     assert (
         json.loads((tmp_path / "out/search.json").read_text())["cells"]
@@ -764,7 +764,7 @@ def test_a_search_along_d_that_is_stopped_ends_with_the_same_table(
     n_programs = program._compiled.cache_info().misses - programs
 
     assert n_programs <= 4, "the range is a factor of 64"
-    update, rounds = Rounds.update, []
+    update, rounds = Searches.update, []
 
     def then_signal(self, accuracy) -> None:
         update(self, accuracy)
@@ -772,7 +772,7 @@ def test_a_search_along_d_that_is_stopped_ends_with_the_same_table(
         if len(rounds) in (3, 6):
             os.kill(os.getpid(), signal.SIGTERM)
 
-    monkeypatch.setattr(Rounds, "update", then_signal)
+    monkeypatch.setattr(Searches, "update", then_signal)
     assert [main(["--grid", "along.yaml", "--out", "stopped"]) for _ in range(3)] == [
         130,
         130,
@@ -801,7 +801,7 @@ def test_rows_of_cells_follow_the_axis(tmp_path):
         "blocks=[{axes: {d: [4, 8], ratio: [8, 16]}, derive: {N: ratio * V}}]",
         "search={axis: V, to: 64}",
     )
-    rounds = Rounds(grid, {})
+    rounds = Searches(grid, {})
     assert [(row["d"], row["ratio"], row["axis"]) for row in rounds.table()] == [
         (4, 8, "V"),
         (4, 16, "V"),
@@ -850,7 +850,7 @@ def test_a_helper_axis_leaves_out_an_m_of_0_and_points_that_repeat(tmp_path):
         "search={axis: md, from: 2, to: 256}",
         "base.V=16",
     )
-    cells = Rounds(grid, {}).cells
+    cells = Searches(grid, {}).cells
     assert [[*cell.points][:3] for cell in cells] == [[4, 8, 12], [49, 99, 152]]
     assert all(
         [point.m for point in cell.points.values()]
@@ -881,7 +881,7 @@ def test_a_helper_axis_leaves_out_an_m_of_0_and_points_that_repeat(tmp_path):
     ],
 )
 def test_the_valid_part_of_a_range_is_searched(tmp_path, sets, levels, bounded):
-    cell = Rounds(along(tmp_path, "blocks.0.axes.V=8", *sets), {}).cells[0]
+    cell = Searches(along(tmp_path, "blocks.0.axes.V=8", *sets), {}).cells[0]
     assert (min(cell.points), max(cell.points)) == levels
     assert cell.warning == bounded
 
@@ -929,7 +929,7 @@ def test_programs_of_a_range_of_64_are_two(tmp_path):
         grid = along(
             tmp_path, *sets, *(f"base.{name}=32" for name in {"V", "d"} - {axis})
         )
-        rounds = Rounds(grid, {})
+        rounds = Searches(grid, {})
         assert (
             1 <= len({(shape.V, shape.d, shape.m) for shape in rounds.guess.peaks}) <= 2
         )

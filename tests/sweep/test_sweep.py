@@ -26,7 +26,7 @@ from jaxrecall.simulator import program
 from jaxrecall.sweep.__main__ import main
 from jaxrecall.sweep.grid.file import Settings
 from jaxrecall.sweep.plan import Chunk
-from jaxrecall.sweep.running.record import Record
+from jaxrecall.sweep.running.call import Call
 from jaxrecall.sweep.store import MemoryStore
 
 GRID = """
@@ -178,7 +178,7 @@ def test_settings_of_further_steps_that_have_no_effect_are_noted(grid, capsys):
 def test_runs_that_take_no_shortcut_are_announced_where_they_take_long(
     grid, capsys, monkeypatch
 ):
-    monkeypatch.setattr("jaxrecall.sweep.running.record.ANNOUNCED_SECONDS", 0.0)
+    monkeypatch.setattr("jaxrecall.sweep.running.runner.ANNOUNCED_SECONDS", 0.0)
     # errors with this activation are not foreseen
     assert (
         main(
@@ -367,12 +367,12 @@ def test_programs_of_a_dry_run_have_labels_of_their_own(tmp_path, monkeypatch, c
     assert "  program 64x32 counts: 1 point" in capsys.readouterr().out
 
 
-def a_record(n: int) -> tuple[Record, Chunk]:
+def a_call(n: int) -> tuple[Call, Chunk]:
     """Of n runs that take a second each."""
     point = Point(V=20, N=100, d=8, L=3)
     chunk = Chunk("16x16", tuple(Run(point, seed) for seed in range(n)), float(n))
     return (
-        Record(
+        Call(
             MemoryStore(), Settings(part_seconds=1000), n_runs=n, est_seconds=float(n)
         ),
         chunk,
@@ -384,22 +384,22 @@ def traces(*accuracy: float) -> list[list[dict[str, object]]]:
 
 
 def test_the_time_left_counts_programs_that_are_still_to_be_compiled():
-    record, chunk = a_record(4)
-    record.n_programs = 3
-    record.hear(("compiled", "16x16", 10.0))
-    record.start = time.monotonic() - 11.0  # of which 1 s went to runs
-    record.take(chunk.part(chunk.runs[:2]), traces(0.5, 0.5))
-    assert record.eta == pytest.approx(1.0 + 2 * 10.0, abs=0.1)
+    call, chunk = a_call(4)
+    call.n_programs = 3
+    call.handle(("compiled", "16x16", 10.0))
+    call.start = time.monotonic() - 11.0  # of which 1 s went to runs
+    call.take(chunk.part(chunk.runs[:2]), traces(0.5, 0.5))
+    assert call.eta == pytest.approx(1.0 + 2 * 10.0, abs=0.1)
     for _ in range(3):  # workers compile some programs more than once
-        record.hear(("compiled", "16x16", 0.0))
-    assert record.eta == pytest.approx(1.0, abs=0.1)
+        call.handle(("compiled", "16x16", 0.0))
+    assert call.eta == pytest.approx(1.0, abs=0.1)
 
 
 def test_the_line_of_progress_says_whose_accuracy_it_is():
-    record, chunk = a_record(4)
-    record.take(chunk.part(chunk.runs[:2]), traces(0.25, 0.5))
-    assert "2/4 runs" in record.summary()
-    assert "last accuracy 0.50" in record.summary()
+    call, chunk = a_call(4)
+    call.take(chunk.part(chunk.runs[:2]), traces(0.25, 0.5))
+    assert "2/4 runs" in call.summary()
+    assert "last accuracy 0.50" in call.summary()
 
 
 def test_programs_traced_are_programs_planned_and_traced_once(
@@ -477,7 +477,7 @@ def test_a_grid_is_run_from_python_without_a_word(grid, capsys):
     from jaxrecall.cli.process import Interrupts
     from jaxrecall.sweep.grid import read_grid
     from jaxrecall.sweep.running.job import carry_out, prepare
-    from jaxrecall.sweep.running.record import execute
+    from jaxrecall.sweep.running.runner import execute
 
     the_grid = read_grid("tiny.yaml", ["base.eta=1e-6"])
     job = prepare(the_grid, "out", pad_to=(20, 12, 0))
@@ -650,7 +650,7 @@ FAILS = """
 import resource, sys
 import jax
 from jaxrecall.sweep import main
-import jaxrecall.sweep.running.record
+import jaxrecall.sweep.running.runner
 jax.numpy.zeros(3)
 size = int(next(line for line in open("/proc/self/status") if line.startswith("VmSize")).split()[1]) * 1024
 resource.setrlimit(resource.RLIMIT_AS, (size + 4 * 10**9,) * 2)  # a real lack of memory: one program asks for more

@@ -23,7 +23,7 @@ from jaxrecall.model.point import FIELDS
 from jaxrecall.sweep.__main__ import main as sweep
 from jaxrecall.sweep.grid import read_grid
 from jaxrecall.sweep.plan import chosen_shard
-from jaxrecall.sweep.running.options import chosen as engine
+from jaxrecall.sweep.running.engine import chosen as engine
 from jaxrecall.sweep.search import OUTCOMES
 
 PAGES = {

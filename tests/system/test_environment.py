@@ -249,7 +249,7 @@ def test_workers_on_accelerators_are_as_many_as_asked_for(
     tmp_path, capsys, monkeypatch
 ):
     monkeypatch.setattr(
-        "jaxrecall.sweep.running.options.accelerators", lambda environment: ["0"]
+        "jaxrecall.sweep.running.engine.accelerators", lambda environment: ["0"]
     )
     (tmp_path / "tiny.yaml").write_text(GRID)
     least = peak_bytes(

@@ -12,8 +12,8 @@ from helpers import ROOT
 from jaxrecall.sweep.__main__ import parser
 from jaxrecall.sweep.grid import json_schema, read_grid
 from jaxrecall.sweep.plan import chosen_shard
+from jaxrecall.sweep.running.engine import chosen as engine
 from jaxrecall.sweep.running.job import prepare
-from jaxrecall.sweep.running.options import chosen as engine
 
 GRIDS = sorted((ROOT / "sweeps").glob("*.yaml"))
 

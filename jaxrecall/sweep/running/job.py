@@ -1,5 +1,4 @@
-"""A job: a grid, its results folder, and what is missing there. A sweep is a search of
-one round.
+"""A job: a grid, its results folder, and what is missing there.
 
 `prepare` writes nothing, and refuses everything that can be refused before a run;
 `carry_out` runs a job by any executor.
@@ -8,9 +7,10 @@ one round.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from itertools import groupby, islice
+from itertools import chain, groupby, islice, product, starmap
+from operator import attrgetter
 from pathlib import Path
 
 from ...cli.command import commit, versions, xla_flags
@@ -20,19 +20,23 @@ from ...model.point import TRAINING, Run, RunId
 from ..files import Json
 from ..grid import Grid
 from ..machine import cores, described, memory_described, memory_limit
-from ..plan import Plan, Shard, without_shard
-from ..plan import make as make_plan
-from ..rounds import Rounds, as_known
+from ..plan import Plan, Shard, by_id, make_plan, without_shard
+from ..searches import KnownAccuracies, Searches, as_known
 from ..simulators import Facts
 from ..store import PART_ROWS, Done, Store
+from .call import Call
 from .progress import Display, duration
-from .record import Record
 
-Executor = Callable[[Plan, Record], None]
-"""Carries out a plan; the record takes the rows."""
+Executor = Callable[[Plan, Call], None]
+"""Carries out a plan; the call takes the rows."""
+
+point_id = attrgetter("point_id")
+
+STARTED = ("runs", "done", "todo", "programs", "est_seconds")
+"""Facts of a job in the event that starts it."""
 
 UNKNOWN = "time and memory are unknown until the first batch has run"
-"""Of a simulator of the user's."""
+"""The estimate for a simulator of the user's."""
 
 
 @dataclass
@@ -42,34 +46,30 @@ class Job:
     grid: Grid
     store: Store
     shard: Shard | None
-    search: Rounds | None
+    search: Searches | None
     """The searches of all cells, where the grid has a `search`."""
 
     wanted: set[RunId]
     """All runs of a sweep."""
 
     n_done: int
-    """Runs that need not run again."""
+    """The number of runs that need not run again."""
 
     plan: Plan
-    """Of the missing runs; of a search a guess, which decides the programs."""
+    """The plan of the missing runs; of a search a guess, which decides the programs."""
 
     remarks: list[str]
     """Lines to print before the job starts."""
 
-    record: Record
-    """Of what was carried out, also if a signal ends the call."""
+    call: Call
+    """What was carried out, also if a signal ends the call."""
 
     @property
     def runs(self) -> set[RunId]:
-        """All runs of this job, finished or not; of a search those until its next
-        round.
-        """
-        return (
-            self.search.used | {run.id for run in self.search.pending}
-            if self.search
-            else self.wanted
-        )
+        """All runs of this job, finished or not; of a search up to its next round."""
+        if not self.search:
+            return self.wanted
+        return self.search.used.union(by_id(self.search.pending))
 
     @property
     def to_do(self) -> bool:
@@ -79,99 +79,68 @@ class Job:
     def facts(self) -> Json:
         """The runs that are left and their estimated cost, as plain data.
 
-        Of a search the worst case, in which every run that may be left is at the
-        largest value of its axis.
+        For a search it is the worst case: every run that may be left is at the largest
+        value of its axis.
         """
         plan, search = self.plan, self.search
-        n_runs, flops, seconds = (
-            search.worst_case() if search else (plan.n_runs, plan.flops, plan.seconds)
-        )
-        programs = search.programs() if search else plan.describe()
-        known = plan.simulator.facts.is_ours
-        return {
-            "points": (
-                len(self.grid.points)
-                if search
-                else len({run.point_id for run in self.wanted})
-            ),
+        if search:
+            points, programs = self.grid.points, search.programs()
+            n_runs, flops, seconds = search.worst_case()
+        else:
+            points, programs = set(map(point_id, self.wanted)), plan.describe()
+            n_runs, flops, seconds = plan.n_runs, plan.flops, plan.seconds
+        facts = {
+            "points": len(points),
             "runs": self.n_done + n_runs,
             "done": self.n_done,
             "todo": n_runs,
             "programs": len(programs),
             "program_list": programs,
-            "est_flops": flops if known else None,
-            "est_seconds": seconds if known else None,
-            "est_peak_bytes": plan.peak_bytes if known else None,
-            **(
-                {"searches": len(search.cells), "finished": search.finished}
-                if search
-                else {}
-            ),
+            **dict.fromkeys(("est_flops", "est_seconds", "est_peak_bytes")),
         }
+        if plan.simulator.facts.is_ours:
+            facts["est_flops"], facts["est_seconds"] = flops, seconds
+            facts["est_peak_bytes"] = plan.peak_bytes
+        if search:
+            facts["searches"] = len(search.cells)
+            facts["finished"] = search.finished
+        return facts
 
     def describe(self) -> list[str]:
         """The same as lines of text, for a dry run."""
-        grid, plan, facts, search = self.grid, self.plan, self.facts(), self.search
-        title = (
-            f"{plural(len(grid.points), 'point')} x {plural(len(grid.seeds), 'seed')} ="
-            f" {plural(grid.n_runs, 'run')}"
-        )
-        title += f", {grid.n_excluded} excluded by where" * bool(grid.n_excluded)
-        title += f", {grid.n_duplicates} duplicates dropped" * bool(grid.n_duplicates)
-        lines = [f"{grid.name}: {search or title}"]
-        if self.shard and not search:
+        title = self.search or _size_of(self.grid)
+        lines = [f"{self.grid.name}: {title}"]
+        if self.shard and not self.search:
             lines.append(f"{self.shard}: {len(self.wanted)} of these runs")
         if not self.to_do:
             return [*lines, self.start_line()]
-        at_most, programs = (
-            "at most " * bool(search),
-            plural(facts["programs"], "program"),
-        )
+        facts = self.facts()
+        at_most = "at most " if self.search else ""
         lines.append(
             f"{self.n_done} done in {self.store.folder}, {at_most}{facts['todo']} to do"
-            f" in {programs}"
+            f" in {plural(facts['programs'], 'program')}"
         )
-        lines += (
-            [] if search else [_program_line(entry) for entry in facts["program_list"]]
-        )
-        if not plan.simulator.facts.is_ours:
-            lines.append(UNKNOWN)
-        elif search:
-            all_at_most = (
-                f"{duration(facts['est_seconds'])} if every run were at the largest"
-                f" {search.axis}"
-            )
-            lines.append(
-                f"about {duration(search.likely_seconds())} if cells cross in the"
-                f" middle of the range, {all_at_most}"
-            )
-        else:
-            each = f" in {plan.workers} workers" * (plan.workers > 1)
-            lines.append(
-                f"about {plan.flops:.2g} flops, {_time(plan)},"
-                f" {plan.peak_bytes / 2**20:.0f} MiB of memory{each}"
-            )
-        return [*lines, *([] if search else [described()])]
+        if self.search:
+            return [*lines, _cost_of_search(self.search, facts["est_seconds"])]
+        lines += map(_program_line, facts["program_list"])
+        return [*lines, _cost_of_sweep(self.plan), described()]
 
     def start_line(self) -> str:
         """The same as one line, printed when the job starts."""
-        folder, n_runs, plan = self.store.folder, len(self.runs), self.plan
+        folder, plan = self.store.folder, self.plan
+        n_done = plural(self.n_done, "run")
         if not self.to_do:
-            return (
-                f"nothing to do: all {plural(self.n_done, 'run')}"
-                f" {f'of {self.shard} ' if self.shard else ''}are in {folder}"
-            )
+            these = f"{n_done} of {self.shard}" if self.shard else n_done
+            return f"nothing to do: all {these} are in {folder}"
         if self.search:
             return (
-                f"{self.grid.name}: {self.search}, {plural(self.n_done, 'run')} done;"
-                f" rows go to {folder}"
+                f"{self.grid.name}: {self.search}, {n_done} done; rows go to {folder}"
             )
         title = f"{self.grid.name}, {self.shard}" if self.shard else self.grid.name
-        about = f"about {_time(plan)}" if plan.simulator.facts.is_ours else UNKNOWN
-        to_do = f"{plan.n_runs} to do in {plural(len(plan.peaks), 'program')}, {about}"
+        cost = f"about {_time(plan)}" if plan.simulator.facts.is_ours else UNKNOWN
         return (
-            f"{title}: {self.n_done} of {n_runs} runs done, {to_do}; rows go to"
-            f" {folder}"
+            f"{title}: {self.n_done} of {len(self.wanted)} runs done, {plan.n_runs} to"
+            f" do in {plural(len(plan.peaks), 'program')}, {cost}; rows go to {folder}"
         )
 
     def manifest(self) -> Json:
@@ -180,25 +149,21 @@ class Job:
         The grid, its runs as far as they are known, versions, the commit if known, and
         the command that resumes the job.
         """
-        again = self.record.resume_command
-        return {
+        facts, settings = self.grid.simulator.facts, self.plan.settings
+        manifest = {
             "grid": self.grid.resolved,
             "plan": self.recorded(),
-            "code_version": self.grid.simulator.facts.version,
-            "precision": self.grid.simulator.facts.precision(
-                self.plan.settings.precision
-            ),
+            "code_version": facts.version,
+            "precision": facts.precision(settings.precision),
             "versions": versions(),
-            **{
-                name: found
-                for name, found in (
-                    ("xla_flags", " ".join(xla_flags())),
-                    ("commit", commit()),
-                )
-                if found
-            },
-            "command": without_shard(again) if self.shard else again,
         }
+        if xla_flags():
+            manifest["xla_flags"] = " ".join(xla_flags())
+        if commit():
+            manifest["commit"] = commit()
+        again = self.call.resume_command
+        manifest["command"] = without_shard(again) if self.shard else again
+        return manifest
 
     def recorded(self) -> Json:
         """What `status` counts by, so that it need not make the grid again.
@@ -206,49 +171,40 @@ class Job:
         All runs of the grid, of every shard, as seeds and the ids of the points that
         have them; of a search those until its next round, and how far it is.
         """
-        points, progress = self.grid.points, None
-        runs = [
-            [
-                " ".join(map(str, self.grid.seeds)),
-                " ".join(point.point_id for point in points),
-            ]
-        ]
-        if self.search:
-            by_point = groupby(sorted(self.runs), lambda run: run.point_id)
-            runs = [
-                [" ".join(str(run.seed) for run in found), point_id]
-                for point_id, found in by_point
-            ]
-            progress = (
-                f"{self.search}"
-                + "; the runs to do are those of its next round"
-                * bool(self.search.pending)
-            )
+        points = self.grid.points
+        if not self.search:
+            seeds = " ".join(map(str, self.grid.seeds))
+            ids = " ".join(map(point_id, points))
+            return {"points": len(points), "progress": None, "runs": [[seeds, ids]]}
+        progress = str(self.search)
+        if self.search.pending:
+            progress += "; the runs to do are those of its next round"
+        runs = []
+        for id, group in groupby(sorted(self.runs), point_id):
+            runs.append([" ".join(str(run.seed) for run in group), id])
         return {"points": len(points), "progress": progress, "runs": runs}
 
     def has_picture(self) -> bool:
-        """Whether there are rows to draw; the whole grid's picture is for the call
-        without --shard.
+        """Whether there are rows to draw.
+
+        The whole grid is drawn by the call without --shard.
         """
-        return self.n_done + self.record.runs > self.record.unsaved and (
-            not self.shard or self.search is not None
-        )
+        is_whole = self.search is not None or not self.shard
+        return is_whole and self.n_done + self.call.runs > self.call.unsaved
 
     def problems(self) -> Iterator[str]:
-        """One line for each kind of loss or failure, with the command that resumes the
-        job.
-        """
-        record, again = self.record, self.record.resume_command
-        if record.unsaved:
+        """A line for each kind of loss or failure, with the command that resumes."""
+        call, again = self.call, self.call.resume_command
+        if call.unsaved:
             yield (
-                f"{record.unsaved} finished runs could not be saved and are lost. To"
+                f"{call.unsaved} finished runs could not be saved and are lost. To"
                 f" compute just those again: {again}"
             )
-        if record.exit_code == INTERRUPTED:
+        if call.exit_code == INTERRUPTED:
             yield interrupted(again)
-        elif record.failures:
+        elif call.failures:
             yield (
-                f"{plural(len(record.failures), 'chunk')} failed, see"
+                f"{plural(len(call.failures), 'chunk')} failed, see"
                 f" {self.store.failures}. To try them again: {again}"
             )
 
@@ -258,16 +214,47 @@ def interrupted(resume_command: str) -> str:
     return f"interrupted; finished runs are kept. To resume: {resume_command}"
 
 
+def _size_of(grid: Grid) -> str:
+    size = (
+        f"{plural(len(grid.points), 'point')} x {plural(len(grid.seeds), 'seed')} ="
+        f" {plural(grid.n_runs, 'run')}"
+    )
+    if grid.n_excluded:
+        size += f", {grid.n_excluded} excluded by where"
+    if grid.n_duplicates:
+        size += f", {grid.n_duplicates} duplicates dropped"
+    return size
+
+
 def _program_line(entry: Json) -> str:
     """What a program runs, and what that costs if it is known."""
-    counts = ", ".join(
-        plural(entry[f"{noun}s"], noun) for noun in ("point", "run", "chunk")
+    line = (
+        f"  program {entry['program']}: {plural(entry['points'], 'point')},"
+        f" {plural(entry['runs'], 'run')}, {plural(entry['chunks'], 'chunk')}"
     )
-    seconds, memory = entry["est_seconds"], entry["est_peak_bytes"]
-    return f"  program {entry['program']}: {counts}" + (
-        ""
-        if seconds is None
-        else f", about {duration(seconds)}, {memory / 2**20:.0f} MiB"
+    seconds = entry["est_seconds"]
+    if seconds is None:
+        return line
+    memory = entry["est_peak_bytes"] / 2**20
+    return f"{line}, about {duration(seconds)}, {memory:.0f} MiB"
+
+
+def _cost_of_sweep(plan: Plan) -> str:
+    if not plan.simulator.facts.is_ours:
+        return UNKNOWN
+    cost = (
+        f"about {plan.flops:.2g} flops, {_time(plan)}, {plan.peak_bytes / 2**20:.0f}"
+        " MiB of memory"
+    )
+    return cost if plan.workers == 1 else f"{cost} in {plan.workers} workers"
+
+
+def _cost_of_search(search: Searches, most: float | None) -> str:
+    if most is None:
+        return UNKNOWN
+    return (
+        f"about {duration(search.likely_seconds())} if cells cross in the middle of the"
+        f" range, {duration(most)} if every run were at the largest {search.axis}"
     )
 
 
@@ -307,55 +294,53 @@ def prepare(
     settings = replace(grid.settings, fail_fast=fail_fast)
     store = folder if isinstance(folder, Store) else Store(folder)
     store.check()
-    facts = grid.simulator.facts
-    precision = facts.precision(settings.precision)
+    precision = grid.simulator.facts.precision(settings.precision)
     sources = grid.simulator.sources(grid.points)
-    done = _done(store, facts, precision, sources)
+    done = _done(store, grid.simulator.facts, precision, sources)
     limit = grid.limits.max_bytes or memory_limit()
     search, wanted = None, set[RunId]()
     if grid.search:
-        known = store.last_values(grid.crosses, "status")[0] if done.runs else {}
-        mine = known.get((facts.version, precision), {})
-        search = Rounds(
-            grid,
-            {run: as_known(*values) for run, values in mine.items()},
-            settings,
-            pad_to,
-            limit,
-        )
+        known = _known_accuracies(store, grid, precision) if done.runs else {}
+        search = Searches(grid, known, settings, pad_to, limit)
         plan, n_done = search.guess, len(search.used)
     else:
-        every = (Run(point, seed) for point in grid.points for seed in grid.seeds)
-        runs = shard.of(grid.points, grid.seeds, grid.simulator) if shard else [*every]
-        wanted = {run.id for run in runs}
+        if shard:
+            runs = shard.of(grid.points, grid.seeds, grid.simulator)
+        else:
+            runs = list(starmap(Run, product(grid.points, grid.seeds)))
+        wanted = set(by_id(runs))
         missing = [run for run in runs if run.id not in done.runs]
         plan = make_plan(missing, pad_to, limit, settings, simulator=grid.simulator)
         n_done = len(wanted) - plan.n_runs
     _check_memory(plan, limit)
-    store.about = facts.about() | {
+    store.columns, store.kept = grid.columns, grid.kept
+    store.about = _metadata(grid, sources)
+    call = Call(store, settings, resume_command, grid.crosses, search)
+    remarks = list(_remarks(grid, store, done))
+    return Job(grid, store, shard, search, wanted, n_done, plan, remarks, call)
+
+
+def _known_accuracies(store: Store, grid: Grid, precision: str) -> KnownAccuracies:
+    """What a search needs of the finished runs in the folder."""
+    found, _, _ = store.last_values(grid.crosses, "status")
+    mine = found.get((grid.simulator.facts.version, precision), {})
+    return {run: as_known(*values) for run, values in mine.items()}
+
+
+def _metadata(grid: Grid, sources: Mapping[str, str]) -> Json:
+    """The metadata of the parts that a grid writes."""
+    about = grid.simulator.facts.about() | {
         "axes": list(grid.axes),
         "searched": grid.searched,
         "fixed": grid.fixed,
     }
-    store.about |= {"sources": sources} if sources else {}
-    store.columns, store.kept = grid.columns, grid.kept
-    store.about |= {
-        name: [*found]
-        for name, found in (("kept", grid.kept_columns), ("xla_flags", xla_flags()))
-        if found
-    }
-    record = Record(store, settings, resume_command, grid.crosses, search)
-    return Job(
-        grid,
-        store,
-        shard,
-        search,
-        wanted,
-        n_done,
-        plan,
-        [*_remarks(grid, store, done)],
-        record,
-    )
+    if sources:
+        about["sources"] = sources
+    if grid.kept_columns:
+        about["kept"] = list(grid.kept_columns)
+    if xla_flags():
+        about["xla_flags"] = xla_flags()
+    return about
 
 
 def _remarks(grid: Grid, store: Store, done: Done) -> Iterator[str]:
@@ -365,20 +350,21 @@ def _remarks(grid: Grid, store: Store, done: Done) -> Iterator[str]:
             f"{path}: cannot be read as results, so its runs count as missing"
             f" ({reason})"
         )
-    if unused := [
+    base = grid.resolved["base"]
+    unused = [
         name
         for name in TRAINING
-        if grid.fixed.get(name, "") is None
-        and grid.resolved["base"].get(name) is not None
-    ]:
+        if base.get(name) is not None and grid.fixed.get(name, "") is None
+    ]
+    if unused:
         yield (
             f"note: {', '.join(unused)}: no effect, as no point takes more than the"
             " three steps; steps: 100 takes 97 more"
         )
-    points = {point.point_id for point in grid.points}
-    n_others = (
-        0 if grid.search else sum(run.point_id not in points for run in done.runs)
-    )
+    if grid.search:
+        return
+    points = set(map(point_id, grid.points))
+    n_others = sum(run.point_id not in points for run in done.runs)
     if n_others:
         yield (
             f"note: {store.folder} also holds {n_others} runs of points not in this"
@@ -388,18 +374,17 @@ def _remarks(grid: Grid, store: Store, done: Done) -> Iterator[str]:
 
 def _check_memory(plan: Plan, limit: int) -> None:
     """Raises GridError where a program needs more bytes than the limit."""
-    if plan.peak_bytes > limit:
-        largest = max(plan.peaks, key=plan.peaks.__getitem__)
-        allowed = (
-            memory_described()
-            if limit == memory_limit()
-            else f"{limit / 2**20:.0f} MiB"
-        )
-        raise GridError(
-            f"limits.max_bytes: program {largest} needs about"
-            f" {plan.peak_bytes / 2**20:.0f} MiB; allowed: {allowed}. Lower V, d or m,"
-            " or raise limits.max_bytes."
-        )
+    if plan.peak_bytes <= limit:
+        return
+    largest = max(plan.peaks, key=plan.peaks.__getitem__)
+    allowed = f"{limit / 2**20:.0f} MiB"
+    if limit == memory_limit():
+        allowed = memory_described()
+    raise GridError(
+        f"limits.max_bytes: program {largest} needs about"
+        f" {plan.peak_bytes / 2**20:.0f} MiB; allowed: {allowed}. Lower V, d or m, or"
+        " raise limits.max_bytes."
+    )
 
 
 def _done(
@@ -407,110 +392,120 @@ def _done(
 ) -> Done:
     """The finished runs of the folder.
 
-    Raises StoreError if it holds rows of another simulator, version or precision, or
-    with other columns or changed laws of the user's own.
+    Raises StoreError if it has rows of another simulator, version or precision, or with
+    other columns or changed laws of the user's own.
     """
     done = store.done(facts.version, precision)
     mine = json.dumps(facts.about().get("columns", {}), sort_keys=True)
-    held, adds, advice = "", "", "Choose another --out"
-    if others := done.columns - {mine}:
-        there, here = (
-            " and ".join(sorted(other.strip("{}") or "none" for other in of))
-            for of in (others, {mine})
+    others = done.columns - {mine}
+    if others:
+        raise _mixed(
+            store,
+            f"rows with these columns of your own: {_columns(others)}",
+            f"rows with {_columns([mine])}",
+            "Choose another --out, give the same columns with the same source",
         )
-        held, adds = (
-            f"rows with these columns of your own: {there}",
-            f"rows with {here}",
-        )
-        advice += ", give the same columns with the same source"
-    elif others := done.simulators - {facts.name}:
-        held, adds = (
-            f"rows of the simulator {', '.join(sorted(others))}",
-            f"rows of {facts.name}",
-        )
-    elif changed := sorted(
+    others = done.simulators - {facts.name}
+    if others:
+        held = f"rows of the simulator {', '.join(sorted(others))}"
+        raise _mixed(store, held, f"rows of {facts.name}")
+    changed = [
         name
         for name, digest in sources.items()
         if done.sources.get(name, digest) != digest
-    ):
-        held = f"rows of {', '.join(changed)} from other source than it has now"
+    ]
+    if changed:
+        held = f"rows of {', '.join(sorted(changed))} from other source than it has now"
         advice = "Give a changed law a new name, choose another --out"
-    elif done.foreign:
+        raise _mixed(store, held, advice=advice)
+    if done.foreign:
         held = ", ".join(
-            f"{n} runs of code_version {v}, precision {p}"
-            for (v, p), n in done.foreign.items()
+            f"{n} runs of code_version {version}, precision {other}"
+            for (version, other), n in done.foreign.items()
         )
-        adds = f"code_version {facts.version}, precision {precision}"
-        x64 = any("x64" in p for p in (precision, *(p for _, p in done.foreign)))
-        advice += f", set {'JAX_ENABLE_X64' if x64 else 'run.precision'} to match"
-    if held:
-        added = f"; this call would add {adds}" if adds else ""
-        raise StoreError(
-            f"{store.folder}: holds {held}{added}. {advice}, or move the old rows away."
-        )
+        added = f"code_version {facts.version}, precision {precision}"
+        setting = "JAX_ENABLE_X64" if "x64" in held + added else "run.precision"
+        advice = f"Choose another --out, set {setting} to match"
+        raise _mixed(store, held, added, advice)
     return done
+
+
+def _mixed(
+    store: Store, held: str, added: str = "", advice: str = "Choose another --out"
+) -> StoreError:
+    """The error for a folder with rows that must not be mixed with those of a call."""
+    if added:
+        held += f"; this call would add {added}"
+    return StoreError(
+        f"{store.folder}: holds {held}. {advice}, or move the old rows away."
+    )
+
+
+def _columns(texts: Iterable[str]) -> str:
+    """Columns of the user's own, each given as JSON."""
+    return " and ".join(sorted(text.strip("{}") or "none" for text in texts))
 
 
 def carry_out(
     job: Job, execute: Executor, display: Display | None, interrupts: Interrupts
-) -> Record:
-    """Creates the results folder if needed, and runs what is missing in it, round by
-    round.
+) -> Call:
+    """Creates the results folder if needed, and runs what is missing there.
 
     Raises StoreError, also where a part would not fit on the disk, and
     KeyboardInterrupt where a signal comes before anything runs.
     """
-    record, store, plan = job.record, job.store, job.plan
-    record.display, record.interrupts = display, interrupts
-    # of so many runs the rows at least fill what `prepare` asks room for
-    first = islice(
-        (run for chunk in plan.chunks for run in chunk.runs),
-        PART_ROWS if job.to_do else 0,
-    )
-    store.prepare(job.manifest(), sum(len(run.point.recorded_steps) for run in first))
-    store.unify(record.message)
+    call, store, plan = job.call, job.store, job.plan
+    call.display, call.interrupts = display, interrupts
+    store.prepare(job.manifest(), _rows_of_a_part(plan) if job.to_do else 0)
+    store.unify(call.message)
     store.clear_failures(job.runs)
     if not job.search:
-        record.n_runs, record.n_programs = plan.n_runs, len(plan.peaks)
-        record.est_seconds = sum(chunk.seconds for chunk in plan.chunks)
-    started, facts = ("runs", "done", "todo", "programs", "est_seconds"), job.facts()
-    about = {
-        "grid": job.grid.name,
-        "out": str(store.folder),
-        "shard": str(job.shard) if job.shard and not job.search else None,
-    }
-    record.tell(
-        "start", job.start_line(), **about, **{name: facts[name] for name in started}
+        call.n_runs, call.n_programs = plan.n_runs, len(plan.peaks)
+        call.est_seconds = plan.run_seconds
+    facts = job.facts()
+    call.show(
+        "start",
+        job.start_line(),
+        grid=job.grid.name,
+        out=str(store.folder),
+        shard=str(job.shard) if job.shard and not job.search else None,
+        **{name: facts[name] for name in STARTED},
     )
-    interrupts.message = record.message
+    interrupts.message = call.message
     try:
         if job.search:
             _search(job, job.search, execute)
         elif job.to_do:
-            execute(plan, record)
-        store.unify(record.message)  # another call may have added columns meanwhile
+            execute(plan, call)
+        store.unify(call.message)  # another call may have added columns meanwhile
     finally:
-        record.tell("close")
-    return record
+        call.show("close")
+    return call
 
 
-def _search(job: Job, search: Rounds, execute: Executor) -> None:
-    """Runs rounds until every cell is finished or waits for a failed run, or the call
-    is to stop.
+def _rows_of_a_part(plan: Plan) -> int:
+    """The rows of the first runs, so many that they fill a part if there are enough."""
+    runs = chain.from_iterable(chunk.runs for chunk in plan.chunks)
+    return sum(len(run.point.recorded_steps) for run in islice(runs, PART_ROWS))
 
-    Writes what was found.
+
+def _search(job: Job, search: Searches, execute: Executor) -> None:
+    """Runs rounds until every cell is finished or waits for a failed run.
+
+    If the call is to stop, it ends earlier. What was found is written.
     """
-    record = job.record
+    call = job.call
     failed: set[RunId] = set()
-    while runs := [each for each in search.pending if each.id not in failed]:
-        record.round, record.n_runs = record.round + 1, record.n_runs + len(runs)
-        execute(search.plan(runs), record)
-        search.update(record.accuracy)
+    while runs := [run for run in search.pending if run.id not in failed]:
+        call.round += 1
+        call.n_runs += len(runs)
+        execute(search.plan(runs), call)
+        search.update(call.accuracy)
         job.store.note("manifest", job.manifest())
-        failed |= {each.id for each in runs} - record.accuracy.keys()
-        if record.stopping or record.unsaved:
+        failed |= by_id(runs).keys() - call.accuracy.keys()
+        if call.stopping or call.unsaved:
             break
     path = job.store.note("search", search.report())
-    record.tell(
+    call.show(
         "search", path=str(path), searches=len(search.cells), finished=search.finished
     )

@@ -1,8 +1,4 @@
-"""How the progress of a call is told: a live line, a line every 30 seconds, or JSON
-events.
-
-And what went wrong.
-"""
+"""How a call shows its progress: a live line, lines, or JSON events."""
 
 from __future__ import annotations
 
@@ -27,10 +23,9 @@ Traces = Sequence[Rows]
 step.
 """
 
-
 Event = tuple[Any, ...]
-"""What is told while a plan is carried out: a name, and what belongs to it.
-`Record.hear` has those about programs, `Spread.take` all that a worker tells.
+"""What happens while a plan is carried out: a name, and what belongs to it.
+`Call.handle` lists those about programs, `Spread.handle` all that a worker sends.
 """
 
 
@@ -51,13 +46,10 @@ class Failure(NamedTuple):
 
     @property
     def line(self) -> str:
-        """The error in one line, without the name of its class where there is a
-        message.
-        """
-        kind, _, text = self.error.partition(": ")
-        message = (
-            text if text and kind.isidentifier() else self.error.removesuffix(": ")
-        )
+        """The error in one line, without its class unless there is no message."""
+        kind, _, message = self.error.partition(": ")
+        if not message or not kind.isidentifier():
+            message = self.error.removesuffix(": ")
         return message.splitlines()[0]
 
 
@@ -69,61 +61,62 @@ class Shown(NamedTuple):
     written), `message`, `failed`, `search` (its results are written) or `close`."""
 
     line: str
-    """What a person is told."""
+    """The event as text, for a person."""
 
     facts: Mapping[str, object]
-    """What a program is told."""
+    """The event as plain data, for a program."""
 
     summary: str
-    """Of the call so far; empty before anything has happened."""
+    """The state of the call; empty before anything has happened."""
 
 
 Display = Callable[[Shown], None]
 
 
 class Lines:
-    """A line every 30 seconds and one at the end, for logs and pipes.
+    """Prints a line every 30 seconds and one at the end, for logs and pipes.
 
-    With `announce` also the line that starts a sweep. A `live` line is renewed several
-    times a second, for terminals and notebooks.
+    With `announce` it also prints the line that starts a sweep. A `live` line is
+    renewed several times a second, for terminals and notebooks.
     """
 
     def __init__(self, out: TextIO, announce: bool = True, live: bool = False):
-        self.out, self.head, self.live, self.width = (
-            out,
-            sys.stdout if announce else None,
-            live,
-            0,
-        )
-        self.due = time.monotonic() + (0 if live else PLAIN_EVERY_SECONDS)
+        self.out, self.live = out, live
+        self.head = sys.stdout if announce else None
+        self.every = LIVE_EVERY_SECONDS if live else PLAIN_EVERY_SECONDS
+        self.due = time.monotonic()
+        if not live:
+            self.due += self.every
+        self.width = 0
+        """The length of the live line that may have to be covered."""
 
     def __call__(self, shown: Shown) -> None:
         if shown.event == "start":
             _print(shown.line, self.head)
         elif shown.event in ("message", "failed"):
-            self._tell(shown.line)
+            self._print(shown.line)
         elif shown.event == "close" and shown.summary:
-            self._tell(shown.summary)
+            self._print(shown.summary)
         elif shown.event in ("compiled", "batch") and time.monotonic() >= self.due:
-            self._tell(shown.summary, "\r" if self.live else "\n")
-            self.due = time.monotonic() + (
-                LIVE_EVERY_SECONDS if self.live else PLAIN_EVERY_SECONDS
-            )
+            self._print(shown.summary, self.live)
+            self.due = time.monotonic() + self.every
         elif shown.event == "compiling" and self.live:
-            self._tell(shown.line, "\r")
+            self._print(shown.line, live=True)
 
-    def _tell(self, line: str, end: str = "\n") -> None:
-        """A line over what is left of a live one."""
-        line = line[: shutil.get_terminal_size().columns - 1] if end == "\r" else line
+    def _print(self, line: str, live: bool = False) -> None:
+        """Prints a line over the last live one; the next covers one that is live."""
+        end = "\n"
+        if live:
+            line, end = line[: shutil.get_terminal_size().columns - 1], "\r"
         _print(line.ljust(self.width), self.out, end)
-        self.width = len(line) if end == "\r" else 0
+        self.width = len(line) if live else 0
 
 
 class Events:
-    """Every event as a line with a JSON object.
+    """Prints every event as a line with a JSON object.
 
-    It has `event`, `at` (seconds since the start of the call) and the facts of that
-    event.
+    The object has `event`, `at` (seconds since the start of the call) and the facts of
+    the event.
     """
 
     def __init__(self, out: TextIO):
@@ -134,25 +127,17 @@ class Events:
             self.emit(shown.event, **shown.facts)
 
     def emit(self, event: str, **facts: object) -> None:
-        _print(
-            json.dumps(
-                {"event": event, "at": round(time.monotonic() - self.start, 3), **facts}
-            ),
-            self.out,
-        )
+        at = round(time.monotonic() - self.start, 3)
+        _print(json.dumps({"event": event, "at": at, **facts}), self.out)
 
 
 def display(announce: bool) -> Display | None:
-    """What suits the place: a live line in a notebook or a terminal, lines elsewhere.
+    """A live line in a notebook or a terminal, lines elsewhere.
 
-    Nothing in a program without streams.
+    In a program without streams it is None.
     """
-    ipython = sys.modules.get("IPython")
-    if (
-        ipython
-        and hasattr(ipython, "get_ipython")
-        and hasattr(ipython.get_ipython(), "kernel")
-    ):
+    get_ipython = getattr(sys.modules.get("IPython"), "get_ipython", None)
+    if get_ipython and hasattr(get_ipython(), "kernel"):
         return Lines(sys.stdout, announce, live=True)
     if sys.stderr is None or sys.stderr.closed:
         return None
@@ -162,19 +147,15 @@ def display(announce: bool) -> Display | None:
 def _print(line: str, out: TextIO | None, end: str = "\n") -> None:
     if out is None or out.closed:
         return
-    with suppress(
-        OSError
-    ):  # a log on a full disk, or a reader that has gone, must not end the sweep
-        out.write(
-            line + end
-        )  # in one call: the line of a signal handler must not come in between
+    # a log on a full disk, or a reader that has gone, must not end the sweep
+    with suppress(OSError):
+        # in one call: the line of a signal handler must not come in between
+        out.write(line + end)
         out.flush()
 
 
 def now_and_then(seconds: float, line: Callable[..., str]) -> Callable[..., None]:
-    """A function that prints `line` of its arguments on stderr, but not for `seconds`
-    after it did.
-    """
+    """A function that prints `line` of its arguments on stderr every few `seconds`."""
     last = time.monotonic()
 
     def show(*arguments: object) -> None:
@@ -187,9 +168,7 @@ def now_and_then(seconds: float, line: Callable[..., str]) -> Callable[..., None
 
 
 def counter(what: str) -> Callable[[int, int], None]:
-    """A function of the parts done and all parts, which prints a line on stderr every
-    few seconds.
-    """
+    """A function that prints how many parts are done, and of how many, on stderr."""
     return now_and_then(COUNT_EVERY_SECONDS, lambda done, of: f"{what}: {done} of {of}")
 
 
@@ -201,4 +180,6 @@ def duration(seconds: float) -> str:
         return f"{seconds:.0f} s"
     minutes, s = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {s} s"
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min {s} s"

@@ -1,5 +1,4 @@
-"""Workers that are tasks of Ray: a chunk is a task, whose rows come back a batch at a
-time.
+"""Workers that are tasks of Ray: a chunk is a task that yields rows batch by batch.
 
 Ray starts the processes that run tasks, and finds out which of them, and which nodes,
 are lost. A task that is lost is followed by another with the rest of its runs. The head
@@ -21,28 +20,35 @@ from typing import Any
 from ...cli.process import SIGNALS
 from ...errors import UsageError, in_one_line
 from ..machine import cores
-from .pool import Place, Pool, Setup, Worker, last_event, share_of_memory, with_package
 from .progress import Event, Failure
+from .workers import (
+    Place,
+    Setup,
+    Worker,
+    Workers,
+    last_event,
+    share_of_memory,
+    with_package,
+)
 
 ALONE = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_AUTH_MODE": "token"}
-"""Of a Ray that is started here. With the first, Ray binds to 127.0.0.1 alone, on Linux
-too; told --node-ip-address=127.0.0.1, it would take another address."""
+"""Variables of a Ray that is started here. With the first, Ray binds to 127.0.0.1
+alone, on Linux too; with --node-ip-address=127.0.0.1 it would take another address.
+"""
 
 NO_TOKEN = (
     "it asks for a token: RAY_AUTH_MODE=token must be set here, and ~/.ray/auth_token"
     " must be that of the cluster"
 )
-STORE_BYTES = 100 * 2**20  # of a local Ray's object store: rows are small
+STORE_BYTES = 100 * 2**20  # of the object store of a local Ray: rows are small
 CONNECT_SECONDS, SENT_SECONDS = 10.0, 1.0
 
 
-class RayPool(Pool):
-    """Tasks that each hold the resources of a request, on a Ray at `address` or started
-    here.
+class RayWorkers(Workers):
+    """Tasks with these resources each, on a Ray at `address` or started here.
 
-    `size` at a time, or as many as fit, and no more than `most`.
-
-    Raises UsageError if there is no Ray.
+    `size` run at a time; without it as many as fit, but no more than `most`. Raises
+    UsageError if there is no Ray.
     """
 
     def __init__(
@@ -53,67 +59,60 @@ class RayPool(Pool):
         most: int,
         resources: Mapping[str, float],
     ):
-        self.ray = connected(
-            address, math.ceil(max(cores(), (size or 1) * resources["CPU"]))
-        )
+        cpus = resources["CPU"]
+        self.ray = connected(address, math.ceil(max(cores(), (size or 1) * cpus)))
         offer = self.ray.cluster_resources()
-        fitting = min(
-            int(offer.get(name, 0) / amount)
-            for name, amount in resources.items()
-            if amount
-        )
-        self.no_room = (
-            ""
-            if fitting
-            else (
+        fitting = most
+        for name, amount in resources.items():
+            fitting = min(fitting, int(offer.get(name, 0) / amount))
+        self.no_room = ""
+        if not fitting:
+            offered = {name: offer[name] for name in resources if name in offer}
+            self.no_room = (
                 f"no room for a worker yet: each needs {_listed(resources)}; Ray has"
-                f" {_listed(offer, resources)}"
+                f" {_listed(offered) or 'nothing'}"
             )
-        )
-        special = {
-            name: amount
-            for name, amount in resources.items()
-            if name not in ("CPU", "GPU")
-        }
-        options = {
-            "num_cpus": resources["CPU"],
-            "num_gpus": resources.get("GPU", 0),
-            "resources": special,
-            "max_retries": 0,
-        }
+        special = dict(resources)
         self.task = self.ray.remote(run_chunk).options(
-            **options, num_returns="streaming"
+            num_cpus=special.pop("CPU"),
+            num_gpus=special.pop("GPU", 0),
+            resources=special,
+            max_retries=0,
+            num_returns="streaming",
         )
-        self.arguments = (
-            setup._replace(cores=resources["CPU"]),
-            resources.get("GPU", 1.0),
-        )
+        self.setup = setup._replace(cores=cpus)
+        self.devices = resources.get("GPU", 1.0)
         self.tasks: dict[int, Any] = {}
-        super().__init__(size or max(1, min(fitting, most)), resources["CPU"])
+        super().__init__(size or max(1, fitting), cpus)
 
     def start(self, place: Place) -> None:
         place.ready = True
 
     def give(self, place: Place, message: bytes) -> None:
-        self.tasks[place.number] = self.task.remote(*self.arguments, message)
+        task = self.task.remote(self.setup, self.devices, message)
+        self.tasks[place.number] = task
 
     def events(self, seconds: float) -> Iterator[tuple[Place, Event]]:
         if self.no_room:
             yield self.places[0], ("message", self.no_room)
             self.no_room = ""
         ready, _ = self.ray.wait(list(self.tasks.values()), timeout=seconds)
-        for i in [i for i, task in self.tasks.items() if task in ready]:
+        for i, task in list(self.tasks.items()):
+            if task not in ready:
+                continue
             try:
-                events = self.ray.get(next(self.tasks[i]))
+                events = self.ray.get(next(task))
             except StopIteration:
                 events = [("ended",)]
                 del self.tasks[i]
             except self.ray.exceptions.RayError as error:
                 events = [("lost", Failure(f"lost: {in_one_line(error)}", "", ""))]
-            yield from ((self.places[i], event) for event in events)
+            for event in events:
+                yield self.places[i], event
 
     def end(self, place: Place) -> None:
-        if task := self.tasks.pop(place.number, None):
+        task = self.tasks.pop(place.number, None)
+        if task:
             self.ray.cancel(task, force=True)
 
     def close(self) -> None:
@@ -124,48 +123,53 @@ def connected(address: str | None, n_cores: int) -> Any:
     """Ray, joined at the address or started here; raises UsageError."""
     if address is None:
         os.environ.update({**ALONE, **with_package(os.environ)})
-    how: dict[str, Any] = {
-        "log_to_driver": False,
-        "logging_level": logging.ERROR,
-        "configure_logging": True,
-    }
+    options: dict[str, Any] = {}
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    handlers = {number: signal.getsignal(number) for number in SIGNALS}
+    handlers = dict(zip(SIGNALS, map(signal.getsignal, SIGNALS), strict=True))
     try:
         import ray  # after its variables
 
         if address is None:
-            how |= {
+            options = {
                 "num_cpus": n_cores,
                 "include_dashboard": False,
                 "object_store_memory": STORE_BYTES,
             }
         elif address != "auto":
             host, _, port = address.rpartition(":")
-            socket.create_connection(
-                (host, int(port)), CONNECT_SECONDS
-            ).close()  # Ray itself would try for many minutes
-        ray.init(address=address or "local", **how)
-    except Exception as error:
-        refused = "AuthenticationError" in repr(error) + repr(error.__cause__)
-        where = f"no Ray at {address}" if address else "no Ray could be started here"
-        allowed = (
-            "on a machine of the cluster: HOST:PORT of its head, or auto; or none, to"
-            " start one here"
+            # Ray itself would try for many minutes
+            socket.create_connection((host, int(port)), CONNECT_SECONDS).close()
+        ray.init(
+            address=address or "local",
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+            configure_logging=True,
+            **options,
         )
-        raise UsageError(
-            f"--ray-address: {where} ({NO_TOKEN if refused else in_one_line(error)});"
-            f" allowed: {allowed}"
-        ) from error
+    except Exception as error:
+        raise UsageError(_no_ray(address, error)) from error
     finally:
         for number, handler in handlers.items():  # Ray has set its own
             signal.signal(number, handler)
     return ray
 
 
+def _no_ray(address: str | None, error: Exception) -> str:
+    where = f"no Ray at {address}" if address else "no Ray could be started here"
+    why = in_one_line(error)
+    if "AuthenticationError" in repr(error) + repr(error.__cause__):
+        why = NO_TOKEN
+    return (
+        f"--ray-address: {where} ({why}); allowed: on a machine of the cluster:"
+        " HOST:PORT of its head, or auto; or none, to start one here"
+    )
+
+
 _workers: dict[Setup, Worker] = {}
 _events: list[Event] = []
-"""Of a process of Ray, which runs many tasks: it compiles a program once."""
+"""The worker of a process of Ray, which runs many tasks and compiles a program once;
+and its events that have not been sent.
+"""
 
 
 def run_chunk(setup: Setup, devices: float, message: bytes) -> Iterator[list[Event]]:
@@ -183,14 +187,5 @@ def run_chunk(setup: Setup, devices: float, message: bytes) -> Iterator[list[Eve
         os._exit(1)
 
 
-def _listed(
-    amounts: Mapping[str, float], names: Mapping[str, float] | None = None
-) -> str:
-    return (
-        ", ".join(
-            f"{name} {amount:g}"
-            for name, amount in amounts.items()
-            if not names or name in names
-        )
-        or "nothing"
-    )
+def _listed(amounts: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {amount:g}" for name, amount in amounts.items())

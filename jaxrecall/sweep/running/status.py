@@ -1,8 +1,9 @@
-"""What a results folder holds and which runs are left, from its files alone."""
+"""What a results folder has and which runs are left, from its files alone."""
 
 from __future__ import annotations
 
 from collections.abc import Container, Mapping
+from itertools import starmap
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,9 @@ from ..store.table import older, seen
 MAX_SECONDS = 1e9
 """No run takes so long: a larger number, or NaN, is damage and is left out of the sum.
 """
+
+REPORTED = ("error", "host", "bucket", "repeat")
+"""Entries of the report on a failure that are shown."""
 
 
 def survey(folder: str | Path) -> Json:
@@ -31,51 +35,51 @@ def survey(folder: str | Path) -> Json:
     """
     store = Store(folder)
     if not holds_results(store.folder) and not is_file(store.manifest):
-        lacking = (
-            "is not a results folder (it has no manifest.json, parts/ or table.parquet)"
+        raise StoreError(
+            f"{store.folder}: is not a results folder (it has no manifest.json, parts/"
+            " or table.parquet); allowed: the --out of a sweep"
         )
-        raise StoreError(f"{store.folder}: {lacking}; allowed: the --out of a sweep")
     manifest, plan = _manifest(store)
     found, unreadable, tables = store.last_values("status", "seconds")
-    version, runs = _version(manifest, found), plan["runs"]
+    version = _version(manifest, found)
     mine = found.pop(version, {})
-    done = [
-        row
-        for run, row in mine.items()
-        if runs is None or run.seed in runs.get(run.point_id, ())
+    runs, n_runs, todo = plan.pop("runs"), None, None
+    done = list(mine.values())
+    if runs is not None:
+        done = [
+            row for run, row in mine.items() if run.seed in runs.get(run.point_id, ())
+        ]
+        n_runs = sum(map(len, runs.values()))
+        todo = n_runs - len(done)
+    unfit = {status: 0 for status in STATUSES if status != "ok"}
+    total = 0
+    for status, seconds in done:
+        if status in unfit:
+            unfit[status] += 1
+        if seconds is not None and 0 <= seconds <= MAX_SECONDS:
+            total += seconds
+    failures, no_reports = _failures(store, mine.keys())
+    unreadable += no_reports
+    others = [
+        {"code_version": code_version, "precision": precision, "rows": len(rows)}
+        for (code_version, precision), rows in sorted(found.items())
     ]
-    n_runs = None if runs is None else sum(map(len, runs.values()))
-    todo = None if n_runs is None else n_runs - len(done)
-    failures, no_record = _failures(store, mine.keys())
     return {
         "folder": str(store.folder),
         **plan,
         "runs": n_runs,
         "done": len(done),
         "todo": todo,
-        **{
-            status: sum(row[0] == status for row in done)
-            for status in STATUSES
-            if status != "ok"
-        },
-        "code_version": version[0],
-        "precision": version[1],
+        **unfit,
+        **dict(zip(("code_version", "precision"), version, strict=True)),
         "other_grids": len(mine) - len(done),
-        "other_versions": [
-            {"code_version": v, "precision": p, "rows": len(others)}
-            for (v, p), others in sorted(found.items())
-        ],
+        "other_versions": others,
         "failures": failures,
         "unreadable": [
-            {"path": str(path), "reason": reason}
-            for path, reason in [*unreadable, *no_record]
+            {"path": str(path), "reason": reason} for path, reason in unreadable
         ],
         "older": older(store.folder, seen(tables)),
-        "seconds": sum(
-            seconds
-            for _, seconds in done
-            if seconds is not None and 0 <= seconds <= MAX_SECONDS
-        ),
+        "seconds": total,
         "command": None if todo == 0 else manifest.get("command"),
     }
 
@@ -83,83 +87,76 @@ def survey(folder: str | Path) -> Json:
 def _version(manifest: Mapping[str, Any], found: LastValues) -> Version:
     """The code_version and precision that the next call would have.
 
-    Where the manifest does not say, those of most rows. The version of a simulator of
-    one's own is that of the last call.
+    If the manifest lacks them, those of most rows are taken. The version of a simulator
+    of one's own is that of the last call.
     """
-    usual = max(
+    code_version, precision = max(
         found,
         key=lambda version: len(found[version]),
         default=(CODE_VERSION, "highest"),
     )
-    grid, version, precision = map(manifest.get, ("grid", "code_version", "precision"))
-    theirs = version if isinstance(version, int) else usual[0]
-    own = isinstance(grid, dict) and "simulator" in grid
-    return theirs if own else CODE_VERSION, (
-        precision if isinstance(precision, str) else usual[1]
+    grid, last_version, last_precision = map(
+        manifest.get, ("grid", "code_version", "precision")
     )
+    if not isinstance(grid, dict) or "simulator" not in grid:
+        code_version = CODE_VERSION
+    elif isinstance(last_version, int):
+        code_version = last_version
+    if isinstance(last_precision, str):
+        precision = last_precision
+    return code_version, precision
 
 
 def _manifest(store: Store) -> tuple[Json, Json]:
-    """The manifest, and what it says of its plan: the name of the grid, a remark, the
-    number of points, and their seeds.
+    """The manifest, and what it says of its plan.
+
+    The latter has the name of the grid, a remark, the number of points, and the seeds
+    of each point; None for what is unknown.
     """
     unknown: Json = dict.fromkeys(("grid", "remark", "points", "runs"))
     try:
         manifest = store.read_manifest()
         if manifest is None:
-            return {}, unknown | {
-                "remark": f"{store.manifest}: is missing, so the runs to do are unknown"
-            }
+            remark = f"{store.manifest}: is missing, so the runs to do are unknown"
+            return {}, unknown | {"remark": remark}
         name, plan = str(manifest["grid"]["name"]), manifest.get("plan")
         if plan is None:
-            again = (
-                "the command of the sweep with --dry-run counts them, and without it"
-                " also records them"
-            )
-            why = (
+            remark = (
                 f"{store.manifest}: does not list the runs of {name}, as it is of an"
-                f" earlier version; {again}"
+                " earlier version; the command of the sweep with --dry-run counts them,"
+                " and without it also records them"
             )
-            return manifest, unknown | {"remark": why}
-        listed = [
-            ({*map(int, seeds.split())}, points.split())
-            for seeds, points in plan["runs"]
-        ]
-        runs, told = (
-            {point: seeds for seeds, points in listed for point in points},
-            plan["progress"],
-        )
+            return manifest, unknown | {"remark": remark}
+        runs: dict[str, set[int]] = {}
+        for seeds, points in plan["runs"]:
+            for point_id in points.split():
+                runs[point_id] = set(map(int, seeds.split()))
+        progress = plan["progress"]
         return manifest, {
             "grid": name,
-            "remark": told and str(told),
+            "remark": progress and str(progress),
             "points": int(plan["points"]),
             "runs": runs,
         }
     except StoreError as error:
         return {}, unknown | {"remark": str(error)}
     except (TypeError, KeyError, AttributeError, ValueError, OverflowError):
-        return {}, unknown | {
-            "remark": f"{store.manifest}: is not the manifest of a sweep"
-        }
+        remark = f"{store.manifest}: is not the manifest of a sweep"
+        return {}, unknown | {"remark": remark}
 
 
 def _failures(store: Store, done: Container[RunId]) -> tuple[list[Json], Unreadable]:
-    """Failed chunks with the command that repeats each, and files in failures/ that are
-    not such records.
-    """
-    records, others = [], Unreadable()
+    """Reports on failed chunks, and files in failures/ that are none."""
+    reports, others = [], Unreadable()
     for path in entries(store.failures):
         try:
-            record = read_json(path)
-            runs = [RunId(point_id, seed) for point_id, seed in record["runs"]]
+            report = read_json(path)
+            runs = list(starmap(RunId, report["runs"]))
             missing = sum(run not in done for run in runs)
-            named = {
-                key: str(record[key]) for key in ("error", "host", "bucket", "repeat")
-            }
+            texts = {key: str(report[key]) for key in REPORTED}
         except (OSError, ValueError, KeyError, TypeError) as error:
             others.append((path, f"no record of a failure: {type(error).__name__}"))
         else:
-            records.append(
-                {"path": str(path), "runs": len(runs), "missing": missing, **named}
-            )
-    return records, others
+            counts = {"runs": len(runs), "missing": missing}
+            reports.append({"path": str(path), **counts, **texts})
+    return reports, others

@@ -17,11 +17,11 @@ from ..grid import Grid
 from ..machine import cores
 from ..simulators.custom import x64
 from .job import Executor, Job
-from .pool import LocalPool, Pool, Setup, accelerators
-from .record import execute
+from .runner import execute
+from .workers import LocalWorkers, Setup, Workers, accelerators
 
 MAX_WORKERS = 1000
-"""More are refused: each is a process."""
+"""More workers are refused: each is a process."""
 
 WORKERS = f"whole numbers from 1 to {MAX_WORKERS}"
 RESOURCE = (
@@ -31,7 +31,7 @@ RESOURCE = (
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Adds the options that `chosen` reads, and `--shard`."""
+    """Adds the options of an engine, and `--shard`."""
     add = parser.add_argument_group("more than one process").add_argument
     add(
         "--shard",
@@ -63,61 +63,60 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 @dataclass(frozen=True)
 class Engine:
-    """What carries out a plan: this process if `name` is "local" and `workers` is
-    None.
-    """
+    """What carries out a plan: Ray, workers, or this process if `workers` is None."""
 
     name: str = "local"
     workers: int | None = None
     ray_address: str | None = None
     resources: Mapping[str, float] = field(default_factory=dict)
 
+    @property
+    def is_this_process(self) -> bool:
+        return self.name == "local" and not self.workers
+
     def check(self, grid: Grid) -> None:
         """Raises UsageError where it cannot carry out the grid."""
-        if (self.name == "ray" or self.workers) and (
-            problem := grid.simulator.problem_in_workers(grid.points)
-        ):
+        if self.is_this_process:
+            return
+        problem = grid.simulator.problem_in_workers(grid.points)
+        if problem:
             raise UsageError(f"{problem} (or use one process)")
 
     def size(self, job: Job) -> int | None:
-        """The number of workers, no more than there are runs, and on this machine than
-        go into its memory.
+        """The number of workers: no more than there are runs or than fit the memory.
 
         None: as many as fit a cluster, or none but this process.
         """
-        asked = self.workers or (
-            cores() if self.name == "ray" and not self.ray_address else None
-        )
+        wanted = self.workers
+        if not wanted and self.name == "ray" and not self.ray_address:
+            wanted = cores()
+        if not wanted:
+            return None
         room = job.plan.most_workers if self.shares_memory else MAX_WORKERS
-        return asked and max(1, min(asked, job.plan.n_runs, room))
+        return max(1, min(wanted, job.plan.n_runs, room))
 
     @property
     def shares_memory(self) -> bool:
-        """Whether the workers share the memory of this machine, and have no
-        accelerators of their own.
-        """
+        """Whether the workers share this machine's memory, without accelerators."""
         return not self.ray_address and not accelerators(os.environ)
 
     def share(self, job: Job) -> None:
-        """Divides memory and cores between the workers; the job has a remark if fewer
-        start than were asked for.
+        """Divides memory and cores between the workers.
+
+        The job gets a remark if fewer start than were requested.
         """
         size = self.size(job) or 1
         if self.shares_memory:
             job.plan = replace(job.plan, workers=size)
         if size < min(self.workers or 1, job.plan.n_runs):
-            room = (
-                f"the memory limit of {job.plan.limit / 2**20:.0f} MiB has room for a"
-                " run in no more"
-            )
             job.remarks.append(
-                f"--workers: got {self.workers}; {size} start, as {room}"
+                f"--workers: got {self.workers}; {size} start, as the memory limit of"
+                f" {job.plan.limit / 2**20:.0f} MiB has room for a run in no more"
                 " (limits.max_bytes raises it)"
             )
 
     def facts(self, job: Job) -> dict[str, object]:
-        """Its name, the number of workers for a job, and what each of them requests, as
-        plain data.
+        """Its name, the number of workers for a job, and what each of them requests.
 
         The number is None for this process, or for as many as fit a cluster.
         """
@@ -129,103 +128,101 @@ class Engine:
 
     def describe(self, job: Job) -> str:
         """The same as a line of text."""
+        if self.is_this_process:
+            return "runs in this process"
         size, requests = self.size(job), self._requests(job)
+        n_workers = plural(size, "worker") if size else "as many workers as fit"
         if self.name == "local":
-            return (
-                f"runs in {plural(size, 'worker')} of this machine"
-                if size
-                else "runs in this process"
-            )
-        where = (
-            f"the Ray at {self.ray_address}"
-            if self.ray_address
-            else "a Ray that is started on this machine"
-        )
+            return f"runs in {n_workers} of this machine"
+        where = "a Ray that is started on this machine"
+        if self.ray_address:
+            where = f"the Ray at {self.ray_address}"
         each = ", ".join(f"{name}={amount:g}" for name, amount in requests.items())
-        return (
-            f"runs in {plural(size, 'worker') if size else 'as many workers as fit'} of"
-            f" {where}, each with {each}"
-        )
+        return f"runs in {n_workers} of {where}, each with {each}"
 
     @contextmanager
     def opened(
         self, job: Job, interrupts: Interrupts, import_paths: tuple[str, ...] = ()
     ) -> Iterator[Executor]:
-        """An executor for plans of the job.
+        """A context with an executor for plans of the job.
 
-        Its workers, which can import from `import_paths`, are being started.
-
-        Raises UsageError if they cannot be, or if JAX does not start in this process.
+        Workers are started, which can import from `import_paths`. Raises UsageError if
+        they cannot be started, or if JAX does not start in this process.
         """
-        if not job.to_do or (self.name == "local" and not self.workers):
+        if not job.to_do or self.is_this_process:
             with interrupts.deferred():
                 if job.to_do:
                     start_jax()
             yield execute
             return
-        out = (
-            sys.stderr if self.name == "ray" else sys.stdout
-        )  # Ray prints there what the sweep tells, too
+        # Ray prints on stdout what the sweep shows, too
+        out = sys.stderr if self.name == "ray" else sys.stdout
         with (
             redirect_stdout(out),
-            closing(self._pool(job, Setup(import_paths, x64()))) as pool,
+            closing(self._workers(job, Setup(import_paths, x64()))) as workers,
         ):
-            yield pool.execute
+            yield workers.execute
 
-    def _pool(self, job: Job, setup: Setup) -> Pool:
+    def _workers(self, job: Job, setup: Setup) -> Workers:
         size = self.size(job)
         if self.name == "local":
-            return LocalPool(size or 1, setup)
-        from .ray import RayPool
+            return LocalWorkers(size or 1, setup)
+        from .ray import RayWorkers
 
-        return RayPool(
+        return RayWorkers(
             setup, self.ray_address, size, job.plan.n_runs, self._requests(job)
         )
 
     def _requests(self, job: Job) -> dict[str, float]:
-        """What Ray is asked for: where one is started here, each worker has its share
-        of the cores.
-        """
-        usual = 1 if self.ray_address else max(1, cores() // (self.size(job) or 1))
-        return {"CPU": float(usual), **self.resources} if self.name == "ray" else {}
+        """The resources of each worker of Ray, in a local Ray a share of the cores."""
+        if self.name != "ray":
+            return {}
+        cpus = 1
+        if not self.ray_address:
+            cpus = max(1, cores() // (self.size(job) or 1))
+        return {"CPU": float(cpus), **self.resources}
 
 
 def start_jax() -> None:
-    """Starts JAX in this process; raises UsageError where its settings let no run
-    succeed.
+    """Starts JAX in this process.
+
+    Raises UsageError where its settings let no run succeed.
     """
     try:
         from ...simulator.program import start
-    except (
-        ImportError,
-        ValueError,
-    ) as error:  # of too little memory, or of a variable that JAX reads
+    # too little memory, or a wrong variable of JAX
+    except (ImportError, ValueError) as error:
         raise UsageError(f"JAX cannot be imported: {in_one_line(error)}") from error
     start()
 
 
 def chosen(args: argparse.Namespace) -> Engine:
-    """The engine that the options choose; raises UsageError with a line for each wrong
-    option.
+    """The engine that the options choose.
+
+    Raises UsageError with a line for each wrong option.
     """
-    lines = [
-        f"{flag}: goes with --engine ray, got --engine {args.engine}"
-        for flag, given in (
-            ("--ray-address", args.ray_address),
-            ("--worker-resource", args.worker_resource),
-        )
-        if given and args.engine != "ray"
-    ]
-    if args.workers is not None and not re.fullmatch(
-        rf"0{{,9}}([1-9]\d{{,2}}|{MAX_WORKERS})", args.workers
-    ):
-        lines.append(f"--workers: got {args.workers}; allowed: {WORKERS}")
-    resources = {given: _resource(given) for given in args.worker_resource}
-    lines += [
-        f"--worker-resource: got {given}; allowed: {RESOURCE}"
-        for given, found in resources.items()
-        if not found
-    ]
+    lines = []
+    if args.engine != "ray":
+        of_ray = {
+            "--ray-address": args.ray_address,
+            "--worker-resource": args.worker_resource,
+        }
+        for flag, given in of_ray.items():
+            if given:
+                lines.append(f"{flag}: goes with --engine ray, got --engine local")
+    workers = None
+    if args.workers is not None:
+        if re.fullmatch(rf"0{{,9}}([1-9]\d{{,2}}|{MAX_WORKERS})", args.workers):
+            workers = int(args.workers)
+        else:
+            lines.append(f"--workers: got {args.workers}; allowed: {WORKERS}")
+    resources: dict[str, float] = {}
+    for given in args.worker_resource:
+        resource = _resource(given)
+        if resource:
+            resources.update([resource])
+        else:
+            lines.append(f"--worker-resource: got {given}; allowed: {RESOURCE}")
     if args.engine == "ray" and find_spec("ray") is None:
         lines.append(
             "--engine ray: ray is not installed; to install it: pip install"
@@ -233,19 +230,15 @@ def chosen(args: argparse.Namespace) -> Engine:
         )
     if lines:
         raise UsageError(lines)
-    return Engine(
-        args.engine,
-        args.workers and int(args.workers),
-        args.ray_address,
-        dict(filter(None, resources.values())),
-    )
+    return Engine(args.engine, workers, args.ray_address, resources)
 
 
 def _resource(given: str) -> tuple[str, float] | None:
-    """A resource and its amount; None for what Ray would refuse, or wait for without
-    end.
-    """
-    found = re.fullmatch(r"([^=]+)=(\d{0,7}\.?\d{0,9})", given)
-    name, amount = (found[1], float(f"0{found[2]}")) if found else ("", 0.0)
-    whole = name not in ("GPU", "TPU") or amount <= 1 or amount % 1 == 0
-    return (name, amount) if 1e-4 <= amount <= 1e6 and whole else None
+    """A resource and its amount; None if Ray would refuse it, or wait without end."""
+    match = re.fullmatch(r"([^=]+)=(\d{0,7}\.?\d{0,9})", given)
+    if not match:
+        return None
+    name, amount = match[1], float(f"0{match[2]}")
+    if name in ("GPU", "TPU") and amount > 1 and amount % 1:
+        return None
+    return (name, amount) if 1e-4 <= amount <= 1e6 else None

@@ -1,5 +1,4 @@
-"""A plan carried out by a pool of workers: each takes some runs of one program when it
-is free.
+"""A plan carried out by workers: each takes runs of one program when it is free.
 
 Rows come back a batch at a time and are saved by this process, so a worker that dies
 takes its batches in flight with it and nothing else; the rest of its runs go to
@@ -14,7 +13,7 @@ that is killed; results come at the end of a task, not with each batch.
 
 from __future__ import annotations
 
-import itertools
+import math
 import os
 import pickle
 import signal
@@ -26,6 +25,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import cycle, islice
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -36,37 +36,34 @@ from ...errors import UsageError, plural
 from ...model.columns import CODE_VERSION
 from ...model.point import Run, RunId
 from ..machine import cores
-from ..plan import Chunk, Plan, pieces
+from ..plan import Chunk, Plan, by_id, pieces
 from ..simulators import Program
 from ..simulators.custom import add_to_path
+from .call import Call
 from .progress import Event, Failure
-from .record import Record, Runner
+from .runner import Runner
 
 TRIES = 3
-"""Workers that a run may cost, by an exception or by their death, before it counts as
-failed.
-"""
+"""A run counts as failed once so many workers raised an exception or died with it."""
 
 MAX_FAILED_STARTS = 3
-"""Times in a row that a worker may die before it is ready; then no other is started in
-its place.
-"""
+"""A worker may die so often in a row before it is ready; then none takes its place."""
 
 LEAST_SECONDS, MOST_SECONDS, MOST_RUNS = 0.1, 20.0, 4096
-"""Of a chunk. The cost of starting it shows in a smaller one; a larger one comes back
-late.
+"""Limits of a chunk. The cost of starting it shows in a smaller one; a larger one comes
+back late.
 """
 
 SHARES = 3
-"""A chunk is at most this part, for each worker, of what is left:
-large ones first, small ones at the end, when all must finish.
+"""With K workers a chunk is at most 1 / (SHARES * K) of what is left: chunks are large
+first and small at the end, when all must finish.
 """
 
 POLL_SECONDS = 0.2
 
 
 class Setup(NamedTuple):
-    """What a worker is told first."""
+    """What a worker has to know before its first chunk."""
 
     import_paths: Iterable[str] = ()
     """Folders from which it can import, besides the usual ones."""
@@ -76,19 +73,20 @@ class Setup(NamedTuple):
     may have set it.
     """
 
-    cores: float = 0.0
-    """That it may use, of those of its process; 0: all."""
+    cores: float = math.inf
+    """The cores of its process that it may use."""
 
     code_version: int = CODE_VERSION
-    """Of the process that takes its rows."""
+    """The code_version of the process that takes its rows."""
 
 
 class Worker:
-    """Runs chunks in this process, which starts JAX; `tell` takes the events that come
-    between rows.
+    """Runs chunks in this process, which starts JAX.
+
+    `on_event` takes the events that come between rows.
     """
 
-    def __init__(self, setup: Setup, tell: Callable[[Event], None]):
+    def __init__(self, setup: Setup, on_event: Callable[[Event], None]):
         if setup.code_version != CODE_VERSION:
             raise RuntimeError(
                 f"jaxrecall of code_version {CODE_VERSION} there, {setup.code_version}"
@@ -99,53 +97,51 @@ class Worker:
         from ...simulator import program
 
         program.start()
-        self.tell, self.workers = (
-            tell,
-            max(1, int(cores() / setup.cores)) if setup.cores else 1,
-        )
+        self.on_event = on_event
+        self.n_sharing = max(1, int(cores() / setup.cores))
+        """The number of workers that share the cores of this process."""
+
         self.plan: Plan | None = None
 
     def rows(self, message: bytes) -> Iterator[Event]:
         """Runs a pickled chunk with its plan, batch by batch."""
         chunk, plan = pickle.loads(message)
         if self.plan != plan:
-            self.plan, self.runner = (
-                plan,
-                Runner(replace(plan, workers=self.workers), self.tell),
-            )
+            self.plan = plan
+            self.runner = Runner(replace(plan, workers=self.n_sharing), self.on_event)
         for runs, got in self.runner.rows(chunk):
-            yield "took", [run.id for run in runs], got
+            yield "took", list(by_id(runs)), got
 
 
 def last_event(error: Exception) -> Event:
-    """Of a worker that ends with an exception, after which a device may refuse
-    everything.
-    """
+    """The event of a worker that ends, as a device may refuse everything afterwards."""
     return "refused" if isinstance(error, UsageError) else "lost", Failure.of(error)
 
 
 @dataclass
 class Place:
-    """Of one worker after another, and what the present one does."""
+    """A place for one worker after another, and what the present one does."""
 
     number: int
     ready: bool = False
     failed_starts: int = 0
     program: Program | None = None
-    """The last one."""
+    """The program of its last chunk."""
 
     chunk: Chunk | None = None
     left: dict[RunId, Run] = field(default_factory=dict)
     """Runs of the chunk that are not finished."""
 
 
-class Pool(ABC):
-    """So many workers, of `cores` cores each. One that is lost has another in its
-    place.
+class Workers(ABC):
+    """So many workers, with `cores` cores each.
+
+    A worker that is lost is replaced by another.
     """
 
     def __init__(self, size: int, cores: float):
-        self.places, self.cores = [Place(i) for i in range(size)], cores
+        self.places = list(map(Place, range(size)))
+        self.cores = cores
         self.reason = ""
         """Why the last worker was lost."""
 
@@ -154,7 +150,7 @@ class Pool(ABC):
 
     @abstractmethod
     def start(self, place: Place) -> None:
-        """Starts a worker, which is ready from now on or tells so later."""
+        """Starts a worker, which is ready from now on or sends "ready" later."""
 
     @abstractmethod
     def give(self, place: Place, message: bytes) -> None:
@@ -172,104 +168,91 @@ class Pool(ABC):
     def close(self) -> None: ...
 
     def share(self, plan: Plan) -> Plan:
-        """What a worker needs to know of a plan: a few numbers, while its chunks may
-        hold millions of runs.
-        """
+        """What a worker needs of a plan: its chunks may have millions of runs."""
         return replace(plan, chunks=())
 
-    def execute(self, plan: Plan, record: Record) -> None:
-        """Runs the chunks of a plan. Runs that `TRIES` workers fail at are reported,
-        and the others run.
+    def execute(self, plan: Plan, call: Call) -> None:
+        """Runs the chunks of a plan.
+
+        Runs that `TRIES` workers fail at are reported, and the others run.
         """
-        Spread(self, plan, record).run()
+        Spread(self, plan, call).run()
 
 
 class Spread:
-    """One plan carried out by a pool."""
+    """One plan, spread over workers."""
 
-    def __init__(self, pool: Pool, plan: Plan, record: Record):
-        self.pool, self.plan, self.record = pool, pool.share(plan), record
+    def __init__(self, workers: Workers, plan: Plan, call: Call):
+        self.workers, self.call = workers, call
+        self.plan = workers.share(plan)
         self.waiting: dict[Program, deque[Run]] = {}
         """Runs that no worker has, by program."""
 
         for chunk in plan.chunks:
             self.waiting.setdefault(chunk.program, deque()).extend(chunk.runs)
-        self.seconds_left = sum(chunk.seconds for chunk in plan.chunks)
+        self.seconds_left = plan.run_seconds
         """The estimate for these runs, on all cores of this machine."""
 
         self.cost = Counter[RunId]()
-        """Workers that were lost with a run."""
+        """How many workers were lost with a run."""
 
     def run(self) -> None:
-        interrupts = self.record.interrupts
+        interrupts = self.call.interrupts
         with interrupts.patient():
-            while self._has_more():
+            while self._goes_on():
                 try:
                     with interrupts.droppable():
-                        events = list(self.pool.events(POLL_SECONDS))
+                        events = list(self.workers.events(POLL_SECONDS))
                 except KeyboardInterrupt:
                     break
                 for place, event in events:
-                    self.take(place, event)
-                self.record.save()
-            self.record.save(now=True)
+                    self.handle(place, event)
+                self.call.save()
+            self.call.save(now=True)
 
-    def _has_more(self) -> bool:
+    def _goes_on(self) -> bool:
         """Gives chunks to free workers; whether there is anything to wait for."""
-        places = self.pool.places
-        if self.record.stopping:
-            return any(place.chunk for place in places) and not self.record.gave_up
-        for place in places:
-            if self.waiting and place.ready and not place.chunk:
-                self._give(place)
-        while self.waiting and self._none_starts():
-            chunk = self._next(next(iter(self.waiting)), float("inf"))
-            self.record.failed(
-                chunk, Failure(f"no worker starts: {self.pool.reason}", "", "")
-            )
-        return bool(self.waiting) or any(place.chunk for place in places)
+        if not self.call.stopping:
+            for place in self.workers.places:
+                if self.waiting and place.ready and not place.chunk:
+                    self._give(place)
+            while self.waiting and self._none_starts():
+                chunk = self._next(next(iter(self.waiting)), math.inf)
+                failure = Failure(f"no worker starts: {self.workers.reason}", "", "")
+                self.call.failed(chunk, failure)
+        is_busy = any(place.chunk for place in self.workers.places)
+        if self.call.stopping:
+            return is_busy and not self.call.gave_up
+        return is_busy or bool(self.waiting)
 
     def _none_starts(self) -> bool:
         return all(
-            place.failed_starts > MAX_FAILED_STARTS for place in self.pool.places
+            place.failed_starts > MAX_FAILED_STARTS for place in self.workers.places
         )
 
     def _give(self, place: Place) -> None:
-        """Gives a worker its next chunk, small enough that others do not wait for it at
-        the end.
+        """Gives a worker its next chunk.
 
-        It is of its last program, or else of the one that the fewest others run, so
-        that few compile it.
+        The chunk is so small that others do not wait for it at the end. Its program is
+        the last one of the worker, or else the one that the fewest others run, so that
+        few compile it.
         """
-        speed = self.pool.cores / cores()
-        seconds = min(
-            max(
-                self.seconds_left / (SHARES * len(self.pool.places)),
-                LEAST_SECONDS * speed,
-            ),
-            MOST_SECONDS * speed,
-        )
-        users = Counter(
-            other.chunk.program for other in self.pool.places if other.chunk
-        )
+        places = self.workers.places
+        speed = self.workers.cores / cores()
+        seconds = self.seconds_left / (SHARES * len(places))
+        seconds = min(max(seconds, LEAST_SECONDS * speed), MOST_SECONDS * speed)
         if place.program not in self.waiting:
+            users = Counter(other.chunk.program for other in places if other.chunk)
             place.program = min(self.waiting, key=lambda program: users[program])
         place.chunk = self._next(place.program, seconds)
-        place.left = {run.id: run for run in place.chunk.runs}
-        self.pool.give(place, pickle.dumps((place.chunk, self.plan)))
+        place.left = by_id(place.chunk.runs)
+        self.workers.give(place, pickle.dumps((place.chunk, self.plan)))
 
     def _next(self, program: Program, seconds: float) -> Chunk:
-        """Waiting runs of a program that take about `seconds` on all cores of this
-        machine.
-        """
+        """Waiting runs of a program for `seconds` on all cores of this machine."""
         runs = self.waiting[program]
-        taken, total = next(
-            pieces(
-                ((run, self.plan.seconds_of(run, program) / cores()) for run in runs),
-                MOST_RUNS,
-                seconds,
-            )
-        )
+        costs = ((run, self.plan.seconds_of(run, program) / cores()) for run in runs)
+        taken, total = next(pieces(costs, MOST_RUNS, seconds))
         for _ in taken:
             runs.popleft()
         self.seconds_left -= total
@@ -277,55 +260,55 @@ class Spread:
             del self.waiting[program]
         return Chunk(program, taken, total)
 
-    def take(self, place: Place, event: Event) -> None:
-        """Takes an event of a worker. One that is to stop is ended with its batch."""
+    def handle(self, place: Place, event: Event) -> None:
+        """Handles an event of a worker, which ends with its batch if it is to stop."""
         match event:
             case ("ready",):
                 place.ready, place.failed_starts = True, 0
             case (("compiling" | "compiled" | "message"), *_):
-                self.record.hear(
-                    event, f"worker {place.number}: ", 1 / len(self.pool.places)
-                )
+                share = 1 / len(self.workers.places)
+                self.call.handle(event, f"worker {place.number}: ", share)
             case "took", ids, got if place.chunk:
-                self.record.take(
-                    place.chunk.part([place.left.pop(run) for run in ids]), got
-                )
-                if self.record.stopping:
-                    self.pool.end(place)
+                runs = list(map(place.left.pop, ids))
+                self.call.take(place.chunk.part(runs), got)
+                if self.call.stopping:
+                    self.workers.end(place)
                     place.ready, place.chunk = False, None
             case ("ended",):
                 place.chunk, place.failed_starts = None, 0
             case "refused", failure:
                 place.failed_starts = MAX_FAILED_STARTS
                 self._lost(place, failure)
-                if self._none_starts() and not self.record.runs:
+                if self._none_starts() and not self.call.runs:
                     raise UsageError(failure.line)
             case "lost", failure:
                 self._lost(place, failure)
 
     def _lost(self, place: Place, failure: Failure) -> None:
-        """A worker has died or raised an exception.
+        """Replaces a worker that has died or raised an exception.
 
-        Another one takes its place, and its runs wait again, but for those that have
-        cost too many workers.
+        The runs of its chunk wait again, but for those that cost too many workers.
         """
-        chunk, runs, self.pool.reason = (
-            place.chunk,
-            list(place.left.values()),
-            failure.line,
-        )
-        self.pool.end(place)
+        chunk, runs = place.chunk, list(place.left.values())
+        self.workers.reason = failure.line
+        self.workers.end(place)
         place.ready, place.chunk, place.left = False, None, {}
         place.failed_starts += 1
-        if place.failed_starts <= MAX_FAILED_STARTS and not self.record.stopping:
-            self.pool.start(place)
+        if place.failed_starts <= MAX_FAILED_STARTS and not self.call.stopping:
+            self.workers.start(place)
         if not chunk:
             return
-        self.cost.update(run.id for run in runs)
-        if given_up := [run for run in runs if self.cost[run.id] == TRIES]:
-            self.record.failed(chunk.part(given_up), failure)
-        if again := [run for run in runs if self.cost[run.id] < TRIES]:
-            self.record.message(
+        given_up, again = [], []
+        for run in runs:
+            self.cost[run.id] += 1
+            if self.cost[run.id] < TRIES:
+                again.append(run)
+            else:
+                given_up.append(run)
+        if given_up:
+            self.call.failed(chunk.part(given_up), failure)
+        if again:
+            self.call.message(
                 f"worker {place.number}: {failure.line}; another one takes its"
                 f" {plural(len(again), 'run')}"
             )
@@ -344,18 +327,13 @@ class Process(NamedTuple):
 
 
 def with_package(env: Mapping[str, str]) -> dict[str, str]:
-    """The environment, and in it the place from which this process has imported the
-    package.
-    """
-    root = str(Path(__file__).parents[3])
-    return {
-        **env,
-        "PYTHONPATH": os.pathsep.join(filter(None, (root, env.get("PYTHONPATH")))),
-    }
+    """The environment, in which the package is imported from the same place as here."""
+    paths = [str(Path(__file__).parents[3]), env.get("PYTHONPATH")]
+    return {**env, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
 
 
-class LocalPool(Pool):
-    """`size` worker processes; each is told `setup` first."""
+class LocalWorkers(Workers):
+    """`size` worker processes of this machine."""
 
     def __init__(self, size: int, setup: Setup):
         self.setup, self.core_numbers = setup, shares_of_cores(size)
@@ -364,34 +342,27 @@ class LocalPool(Pool):
         super().__init__(size, cores() / size)
 
     def share(self, plan: Plan) -> Plan:
-        """Each has a share of the memory, too."""
+        """As for all workers; each of these has a share of the memory, too."""
         return replace(super().share(plan), limit=plan.limit // len(self.places))
 
     def start(self, place: Place) -> None:
-        """A new process that leaves every signal to this one, and ends with it.
+        """Starts a process that leaves every signal to this one, and ends with it.
 
         A terminal or Slurm sends signals to all.
         """
-        i, (connection, theirs) = place.number, Pipe()
+        i = place.number
+        connection, theirs = Pipe()
+        fd = theirs.fileno()
         own_cores = ",".join(map(str, self.core_numbers[i]))
-        command = [
-            sys.executable,
-            "-c",
-            START,
-            str(os.getpid()),
-            __name__,
-            str(theirs.fileno()),
-            own_cores,
-        ]
+        words = [str(os.getpid()), __name__, str(fd), own_cores]
         env = with_package(self.environments[i])
-        blocked = signal.pthread_sigmask(
-            signal.SIG_BLOCK, SIGNALS
-        )  # the mask is inherited, so it is deaf to them from its first moment
+        # the mask is inherited, so it is deaf to them from its first moment
+        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
         try:
             popen = subprocess.Popen(
-                command,
+                [sys.executable, "-c", START, *words],
                 env=env,
-                pass_fds=[theirs.fileno()],
+                pass_fds=[fd],
                 stdin=subprocess.DEVNULL,
                 stdout=2,
             )
@@ -407,21 +378,14 @@ class LocalPool(Pool):
             self.processes[place.number].connection.send_bytes(message)
 
     def events(self, seconds: float) -> Iterator[tuple[Place, Event]]:
-        ready = wait(
-            [process.connection for process in self.processes.values()], seconds
-        )
-        for i, (popen, connection) in list(self.processes.items()):
+        processes = list(self.processes.items())
+        ready = wait([process.connection for _, process in processes], seconds)
+        for i, (popen, connection) in processes:
             if connection in ready:
                 try:
                     event = connection.recv()
                 except (EOFError, OSError):
-                    code = popen.wait()
-                    how = (
-                        f"killed by {signal.Signals(-code).name}"
-                        if code < 0
-                        else f"exit code {code}"
-                    )
-                    event = "lost", Failure(f"lost: {how}", "", socket.gethostname())
+                    event = "lost", _death(popen.wait())
                 yield self.places[i], event
 
     def end(self, place: Place) -> None:
@@ -435,83 +399,83 @@ class LocalPool(Pool):
             self.end(self.places[i])
 
 
-def shares_of_cores(size: int) -> list[list[int]]:
-    """The cores of each worker: equal shares of those that this process may use, at
-    least one.
+def _death(code: int) -> Failure:
+    """The failure of a process that ended with this code, negative for a signal."""
+    how = f"exit code {code}"
+    if code < 0:
+        how = f"killed by {signal.Signals(-code).name}"
+    return Failure(f"lost: {how}", "", socket.gethostname())
 
-    None if cores cannot be assigned.
+
+def shares_of_cores(size: int) -> list[list[int]]:
+    """The cores of each worker: equal shares of those of this process, at least one.
+
+    The lists are empty if cores cannot be assigned.
     """
     if not hasattr(os, "sched_getaffinity"):
         return [[]] * size
     mine = sorted(os.sched_getaffinity(0))
-    ends = [i * len(mine) // size for i in range(size + 1)]
-    return [
-        mine[a:b] if b > a else [mine[i % len(mine)]]
-        for i, (a, b) in enumerate(itertools.pairwise(ends))
-    ]
+    shares = []
+    for i in range(size):
+        share = mine[i * len(mine) // size : (i + 1) * len(mine) // size]
+        shares.append(share or [mine[i % len(mine)]])
+    return shares
 
 
 def accelerators(environment: Mapping[str, str]) -> list[str]:
-    """NVIDIA devices that JAX would use, as CUDA_VISIBLE_DEVICES names them."""
+    """NVIDIA devices that JAX would use, in the form of CUDA_VISIBLE_DEVICES."""
     platforms = environment.get("JAX_PLATFORMS", "")
     if platforms and not {"cuda", "gpu"} & set(platforms.split(",")):
         return []
-    if (named := environment.get("CUDA_VISIBLE_DEVICES")) is not None:
-        return [name for name in named.split(",") if name not in ("", "-1")]
-    return sorted(
-        (
-            path.name.removeprefix("nvidia")
-            for path in Path("/dev").glob("nvidia[0-9]*")
-        ),
-        key=int,
-    )
+    visible = environment.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        return [name for name in visible.split(",") if name not in ("", "-1")]
+    paths = Path("/dev").glob("nvidia[0-9]*")
+    return sorted((path.name.removeprefix("nvidia") for path in paths), key=int)
 
 
 def environments(
     size: int, environment: Mapping[str, str], devices: list[str]
 ) -> list[dict[str, str]]:
-    """What JAX reads when it starts: one device a worker.
+    """The environment of each worker, so that its JAX uses one device.
 
-    Where workers share a device, each has its share of the memory.
+    If workers share a device, each has its share of the memory.
     """
     if not devices:
         return [dict(environment)] * size
     own = {**share_of_memory(1 / -(-size // len(devices))), **environment}
-    return [
-        {**own, "CUDA_VISIBLE_DEVICES": devices[worker % len(devices)]}
-        for worker in range(size)
-    ]
+    chosen = islice(cycle(devices), size)
+    return [{**own, "CUDA_VISIBLE_DEVICES": device} for device in chosen]
 
 
 def share_of_memory(devices: float) -> dict[str, str]:
-    """The variable that limits JAX to a share of a device's memory, if a worker has
-    only a share.
+    """The variable that limits JAX to a share of a device's memory.
+
+    There is none for a worker with a whole device.
     """
-    return (
-        {"XLA_PYTHON_CLIENT_MEM_FRACTION": f"{0.9 * devices:.3f}"}
-        if devices < 1
-        else {}
-    )
+    if devices >= 1:
+        return {}
+    return {"XLA_PYTHON_CLIENT_MEM_FRACTION": f"{0.9 * devices:.3f}"}
 
 
 def main(connection: Connection) -> None:
     """Runs the chunks that come through the connection until it is closed."""
 
-    def tell(event: Event) -> None:
+    def send(event: Event) -> None:
         try:
             connection.send(event)
         except OSError:
             os._exit(0)  # the parent is gone, or wants no more
 
     try:
-        worker = Worker(connection.recv(), tell)
-        tell(("ready",))
+        worker = Worker(connection.recv(), send)
+        send(("ready",))
         while True:
             for event in worker.rows(connection.recv_bytes()):
-                tell(event)
-            tell(("ended",))
+                send(event)
+            send(("ended",))
     except EOFError:
         os._exit(0)
     except Exception as error:
-        tell(last_event(error))
+        send(last_event(error))
         os._exit(1)

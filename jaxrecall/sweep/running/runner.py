@@ -1,0 +1,231 @@
+"""The runs of a plan in this process, several batches at a time."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from multiprocessing.pool import AsyncResult, ThreadPool
+
+from threadpoolctl import threadpool_limits
+
+from ...errors import OutOfMemory
+from ...model.point import Run
+from ..machine import cores
+from ..plan import Chunk, Plan, by_id, pieces
+from ..simulators import Loaded, Program, Rows
+from .call import Call
+from .progress import Event, Failure, Traces, duration
+
+BATCH_SECONDS = 0.25
+ANNOUNCED_SECONDS = 10.0
+SMALL_ETA = 1e-6
+"""With this rate of step 1, that of the shipped studies, predictions
+are as good as uniform in all three gradients; docs/running.md.
+"""
+
+Batch = dict[Run, float]
+"""Runs, and the seconds that each is estimated to take on one core."""
+
+Outcomes = list[Rows | Exception | None]
+"""What became of the runs of a batch; None: the program rejects the run."""
+
+Finished = tuple[list[Run], Traces | Failure]
+"""Runs, and their rows or the failure of all of them."""
+
+
+class Runner:
+    """Runs chunks batch by batch; `on_event` takes the events about programs."""
+
+    def __init__(self, plan: Plan, on_event: Callable[[Event], None]):
+        self.plan, self.simulator = plan, plan.simulator
+        self.on_event = on_event
+        self.batch_seconds = min(BATCH_SECONDS, plan.settings.part_seconds)
+        self.width: dict[Program, int] = {}
+        """How many runs of a program share the memory."""
+
+        self.announced: set[Program] = set()
+
+    def rows(self, chunk: Chunk) -> Iterator[Finished]:
+        """Yields runs of the chunk with their rows, or their Failure, batch by batch.
+
+        Runs that a program rejects come last, in its fallback. An exception concerns
+        all runs that are left. Starts JAX.
+
+        Where memory runs out, the width of this program is halved for the rest of the
+        call.
+        """
+        left = dict.fromkeys(chunk.runs)
+        rejected: dict[Run, None] = {}
+        seconds = chunk.seconds / len(chunk.runs)
+        fallback = chunk.program.fallback
+        try:
+            yield from self._finished(chunk.program, left, rejected, seconds)
+            if rejected and fallback:
+                left, rejected = rejected, {}
+                self._announce(fallback, left)
+                yield from self._finished(fallback, left, rejected, seconds)
+        except OutOfMemory as error:
+            yield [*left, *rejected], Failure.of(error)
+
+    def _finished(
+        self,
+        program: Program,
+        left: dict[Run, None],
+        rejected: dict[Run, None],
+        seconds: float,
+    ) -> Iterator[Finished]:
+        """Runs `left` until it is empty, and moves runs that are rejected.
+
+        Raises OutOfMemory if there is too little for a single run.
+        """
+        while left:
+            if program not in self.width:
+                self.width[program] = self.simulator.width(
+                    program, seconds, self.plan.room
+                )
+            width = self.width[program]
+            try:
+                for batch, outcomes in self._batches(program, list(left), width):
+                    for run, outcome in zip(batch, outcomes, strict=True):
+                        if outcome is None:
+                            rejected[run] = None
+                    yield from _by_outcome(batch, outcomes)
+                    for run in batch:
+                        del left[run]
+            except OutOfMemory as error:
+                if width == 1:
+                    raise
+                self.width[program] = width // 2
+                reason = f"out of memory with {width} runs at a time"
+                if "limits.max_bytes" in str(error):
+                    reason = str(error)
+                line = f"program {program}: {reason}; continuing with {width // 2}"
+                self.on_event(("message", line))
+
+    def _announce(self, program: Program, rejected: Mapping[Run, None]) -> None:
+        """Reports runs that an error bound rejected, if they take long.
+
+        No estimate has counted them before.
+        """
+        seconds = sum(self.plan.seconds_of(run, program) for run in rejected) / cores()
+        if seconds <= ANNOUNCED_SECONDS:
+            return
+        line = (
+            f"program {program}: {len(rejected)} runs may not take a shortcut, about"
+            f" {duration(seconds)} more"
+        )
+        if any(run.point.eta > SMALL_ETA for run in rejected):
+            line += f"; a smaller eta may allow it, as {SMALL_ETA:g}"
+        self.on_event(("message", line))
+
+    def _loaded(self, program: Program, width: int) -> Loaded:
+        """The program, announced if it is new here."""
+        if program in self.announced:
+            return self.simulator.run(program, width, self.plan.room)
+        self.announced.add(program)
+        self.on_event(("compiling", str(program)))
+        start = time.perf_counter()
+        loaded = self.simulator.run(program, width, self.plan.room)
+        self.on_event(("compiled", str(program), time.perf_counter() - start))
+        return loaded
+
+    def _batches(
+        self, program: Program, runs: list[Run], width: int
+    ) -> Iterator[tuple[Batch, Outcomes]]:
+        """Yields batches of runs with what became of them, in order.
+
+        Decoders run on the host, one thread each: BLAS threads of all of them would
+        wait for each other, and wait busily. The threads are daemons: an interrupted
+        sweep does not wait for them.
+        """
+        loaded = self._loaded(program, width)
+        batches = self._by_cost(program, runs, loaded)
+        if not loaded.threads:
+            for batch in batches:
+                yield batch, loaded.run(batch)
+            return
+        ahead = deque()
+        with threadpool_limits(1, user_api="blas"), ThreadPool(loaded.threads) as pool:
+            for batch in batches:
+                ahead.append((batch, pool.apply_async(loaded.run, (batch,))))
+                if len(ahead) > loaded.threads:
+                    yield _oldest(ahead)
+            while ahead:
+                yield _oldest(ahead)
+
+    def _by_cost(
+        self, program: Program, runs: list[Run], loaded: Loaded
+    ) -> Iterator[Batch]:
+        """Yields batches of at most `batch_seconds` of work that fit the program.
+
+        Where the runs of a batch take turns, batches are small enough to go round all
+        threads. The most expensive come first, so that all threads finish at about the
+        same time. Batches that run together are of similar length.
+        """
+        most = loaded.most
+        if loaded.in_turn:
+            most = min(most, max(1, len(runs) // (4 * loaded.threads)))
+        costs = {run: self.plan.seconds_of(run, program) for run in runs}
+        largest_first = sorted(costs.items(), key=lambda item: -item[1])
+        for batch, _ in pieces(largest_first, most, self.batch_seconds):
+            yield {run: costs[run] for run in batch}
+
+
+def _oldest(
+    ahead: deque[tuple[Batch, AsyncResult[Outcomes]]],
+) -> tuple[Batch, Outcomes]:
+    """Removes the oldest of the batches in progress, and waits for its outcomes."""
+    batch, result = ahead.popleft()
+    try:
+        return batch, result.get()
+    except Exception:
+        for _, other in ahead:  # so that their memory is free again
+            other.wait()
+        raise
+
+
+def _by_outcome(batch: Batch, outcomes: Outcomes) -> Iterator[Finished]:
+    """The runs with rows, then those that failed, together where the reason is one."""
+    done, failed = {}, {}
+    for run, outcome in zip(batch, outcomes, strict=True):
+        if isinstance(outcome, Exception):
+            runs, _ = failed.setdefault(str(outcome), ([], Failure.of(outcome)))
+            runs.append(run)
+        elif outcome is not None:
+            done[run] = outcome
+    if done:
+        yield list(done), list(done.values())
+    yield from failed.values()
+
+
+def execute(plan: Plan, call: Call) -> None:
+    """Runs every chunk of a plan in this process.
+
+    A chunk that fails is reported, and the others run.
+    """
+    with call.interrupts.deferred():  # JAX starts
+        runner = Runner(plan, call.handle)
+    with call.interrupts.patient():
+        for chunk in plan.chunks:
+            if call.stopping:
+                break
+            _run(chunk, runner.rows(chunk), call)
+            call.save(now=True)
+
+
+def _run(chunk: Chunk, batches: Iterator[Finished], call: Call) -> None:
+    """Runs a chunk until it is finished, fails or is to stop."""
+    left = by_id(chunk.runs)
+    while left and not call.stopping:
+        try:
+            with call.interrupts.droppable():
+                runs, got = next(batches)
+        except KeyboardInterrupt:
+            return
+        except Exception as error:
+            call.failed(chunk.part(list(left.values())), Failure.of(error))
+            return
+        for run in runs:
+            del left[run.id]
+        call.take(chunk.part(runs), got)
