@@ -6,6 +6,7 @@ The simulator measures the same, streamed.
 
 from __future__ import annotations
 
+from functools import partial
 from types import ModuleType
 
 import jax
@@ -14,9 +15,10 @@ import numpy as np
 
 from ...errors import PointError, expect
 from ..columns import ATTENTION_COLUMNS, COLUMNS, TRACE_COLUMNS, Row
-from ..functional import in_jax, predict
+from ..functional import in_jax, is_plain, predict
 from ..laws.tokens import Uniform, by_frequency, rare_and_frequent
 from ..point import RECIPE_STEPS, Point
+from ..recall import Attend, Readout, plain_readout, softmax_attention
 from ..values import Numbers
 from .descent import Descended
 from .realization import Realization, expect_both
@@ -24,7 +26,12 @@ from .steps import EMBEDDINGS, ThreeStep
 
 
 def measure(
-    realization: Realization, point: Point, learned: ThreeStep | Descended
+    realization: Realization,
+    point: Point,
+    learned: ThreeStep | Descended,
+    *,
+    attend: Attend = softmax_attention,
+    readout: Readout = plain_readout,
 ) -> Row:
     """The metric columns of a run's row, from its draws and what `three_step` or
     `descend` learned.
@@ -37,6 +44,10 @@ def measure(
     Where draws or what was learned are arrays of JAX, the numbers are too, in their
     dtype, and nan where undefined. Else they are of NumPy in float64, and None where
     undefined. Columns that a row of this point has empty are None in both.
+
+    `attend` and `readout` are another attention and another readout, as in `predict`;
+    the numbers are then arrays of JAX. `attention_mass` and `attention_top1` are those
+    of the weights that `attend` returns. The columns of scores are those of w.
 
     Examples:
         >>> from jaxrecall import Point, measure, realize, simulate, three_step
@@ -53,8 +64,11 @@ def measure(
         "what jaxrecall.three_step returns, or one of what descend returns",
         PointError,
     )
-    traced, w = in_jax(realization, learned), learned.w
+    w = learned.w
+    traced = in_jax(realization, learned)
     xp, r = (jnp, realization) if traced else (np, realization.astype(np.float64))
+    if not is_plain(attend, readout):
+        traced, xp, r = True, jnp, jax.tree.map(jnp.asarray, realization)
     tokens = (
         np.arange(point.V, dtype=np.int32)[:, None],
         np.zeros(point.V, np.int32),
@@ -64,10 +78,9 @@ def measure(
         "step1_memory_accuracy": None,
     }
     if learned.V1 is not None:
-        labels = predict(
-            r._replace(z_trig=0 * r.z_trig), point, learned.V1, w, *tokens
-        )[0].argmax(1)
-        found["step1_memory_accuracy"] = (labels == r.perm).mean()
+        untriggered = r._replace(z_trig=0 * r.z_trig)
+        logits, _ = predict(untriggered, point, learned.V1, w, *tokens, readout=readout)
+        found["step1_memory_accuracy"] = (logits.argmax(1) == r.perm).mean()
     V_mat, last = (
         (learned.V2, 2)
         if isinstance(learned, ThreeStep)
@@ -76,19 +89,19 @@ def measure(
     if isinstance(learned, Descended):
         r = r._replace(**{name: getattr(learned, name) for name in EMBEDDINGS})
         found |= trace(learned)
-    scale = abs(V_mat).max()
-    V_mat = V_mat / xp.where(scale > 0, scale, 1)  # no metric sees the scale
+    if readout is plain_readout:  # then no metric sees the scale
+        scale = abs(V_mat).max()
+        V_mat = V_mat / xp.where(scale > 0, scale, 1)
+    model = partial(predict, r, point, V_mat, w, readout=readout)
     x, ell, y = (part[: min(point.N, point.n_test)] for part in r.samples(last))
-    found["train_accuracy"] = (
-        predict(r, point, V_mat, w, x, ell)[0].argmax(1) == y
-    ).mean()
+    logits, _ = model(x, ell, attend=attend)
+    found["train_accuracy"] = (logits.argmax(1) == y).mean()
     with jax.default_matmul_precision("highest"):
-        found |= over_sequences(
-            r, point, w, *predict(r, point, V_mat, w, *r.test[:2]), xp
-        )
-        found |= over_vocabulary(
-            r, point, predict(r, point, V_mat, w, *tokens)[0], xp
-        ) | of_scores(r, w, xp)
+        logits, weights = model(*r.test[:2], attend=attend)
+        ranked = None if attend is softmax_attention else weights
+        found |= over_sequences(r, point, w, logits, weights, xp, ranked)
+        found |= over_vocabulary(r, point, model(*tokens)[0], xp)
+        found |= of_scores(r, w, xp)
     if not traced:
         found = {
             name: value.item() if isinstance(value, np.generic | np.ndarray) else value
@@ -108,10 +121,11 @@ def over_sequences(
     logits: Numbers,
     a: Numbers,
     xp: ModuleType,
+    ranked: Numbers | None = None,
 ) -> Row:
-    """The columns that are counts or means over the test sequences.
-
-    They are of their logits (n, V) and attention (n, L).
+    """The columns that are counts or means over the test sequences, from their logits
+    (n, V) and attention (n, L). By `ranked` (n, L) the informative token is the first
+    or not; None stands for the scores, which softmax keeps in order.
     """
     x, ell, y = r.test
     is_label = xp.arange(point.V)[None] == y[:, None]
@@ -121,15 +135,16 @@ def over_sequences(
     )
     std = logits.std(1)
     is_ell = xp.arange(point.L)[None] == ell[:, None]
-    scores = (r.Z_in @ w)[x]
-    informative = xp.where(is_ell, scores, 0.0).sum(1) + r.z_trig @ w
+    if ranked is None:
+        ranked = (r.Z_in @ w)[x] + xp.where(is_ell, r.z_trig @ w, 0.0)
+    informative = xp.where(is_ell, ranked, 0.0).sum(1)
     n_correct = (logits.argmax(1) == y).sum()
     return {
         "n_correct": n_correct,
         "accuracy": n_correct / point.n_test,
         "attention_mass": xp.where(is_ell, a, 0.0).sum(1).mean(),
         "attention_top1": (
-            (informative > xp.where(is_ell, -xp.inf, scores).max(1)).mean()
+            (informative > xp.where(is_ell, -xp.inf, ranked).max(1)).mean()
         ),
         "test_margin": (
             xp.where(std > 0, (own - others) / xp.where(std > 0, std, 1), 0.0).mean()
