@@ -287,8 +287,8 @@ def soft_accuracy(
     (temperature s)) at the label.
 
     s is the standard deviation of the logits of a sequence, so their scale does not
-    matter. It is `accuracy` in the limit of temperature 0. It is computed in JAX in any
-    case. `attend` and `readout` are as in `predict`.
+    matter. At temperature 0 this would be `accuracy`. It is always computed in JAX.
+    `attend` and `readout` are as in `predict`.
 
         >>> def score(kappa):
         ...     learned = three_step(r, point, rates(point, kappa=kappa))

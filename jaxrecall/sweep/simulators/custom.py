@@ -92,10 +92,8 @@ class Declaration(NamedTuple):
 
 
 class Simulator:
-    """A simulator of your own.
-
-    It is for `jaxrecall.run(grid, simulator=...)`, and for `simulator: module:name` in
-    a grid file.
+    """A simulator of your own, for `jaxrecall.run(grid, simulator=...)` and for
+    `simulator: module:name` in a grid file.
 
     Args:
         fn: a function of a point and a `jax.random` key, which returns a dict with a
