@@ -28,9 +28,12 @@ class UserSimulator(Protocol):
     columns.
     """
 
-    fn: Callable[..., object]
-    traced: dict[str, str]
-    own_columns: dict[str, tuple[str, str]]
+    @property
+    def fn(self) -> Callable[..., object]: ...
+    @property
+    def traced(self) -> Mapping[str, str]: ...
+    @property
+    def own_columns(self) -> Mapping[str, tuple[str, str]]: ...
 
 
 def words_of(run: Run) -> tuple[int, int, int]:

@@ -1,5 +1,7 @@
 """Another attention and another readout: the metrics against direct NumPy."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -35,6 +37,11 @@ def layer_norm(recall, h):
     h = h - h.mean()
     h = h / jnp.sqrt(h @ h / len(h) + 1e-5)
     return model.plain_readout(recall, jnp.asarray(GAIN, h.dtype) * h)
+
+
+def bounded(recall, h):
+    """Depends on how large the weights are, other than `layer_norm`."""
+    return model.plain_readout(recall, jnp.tanh(h))
 
 
 def second_attention(recall, tokens, position):
@@ -76,6 +83,8 @@ class Direct:
         if self.readout is layer_norm:
             h = h - h.mean(1, keepdims=True)
             h = GAIN * h / np.sqrt((h**2).mean(1, keepdims=True) + 1e-5)
+        if self.readout is bounded:
+            h = np.tanh(h)
         if self.readout is second_mlp:
             return (h + np.tanh(h @ V_mat.T) @ U2.T) @ self.r.Z_out.T
         return h @ V_mat.T @ self.r.Z_out.T
@@ -126,7 +135,7 @@ MODELS = {
     "layer norm": {"readout": layer_norm},
     "second attention": {"attend": second_attention},
     "second mlp": {"readout": second_mlp},
-    "both": {"attend": linear, "readout": layer_norm},
+    "both": {"attend": linear, "readout": bounded},
 }
 
 
@@ -184,7 +193,7 @@ def test_linear_attention_learns_what_its_gradient_says():
 def test_functions_that_do_what_the_plain_ones_do_change_nothing(changes):
     """Functions other than the defaults take another way through the code."""
     point = POINT.replace(**changes)
-    same = {
+    same: dict[str, Any] = {
         "attend": lambda *given: model.softmax_attention(*given),
         "readout": lambda *given: model.plain_readout(*given),
     }
