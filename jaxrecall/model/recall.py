@@ -40,9 +40,8 @@ def softmax_attention(recall: Recall, tokens: Array, position: Array) -> Array:
 
 
 def plain_readout(recall: Recall, h: Array) -> Array:
-    """Logits (V,) from what was attended to, h (d,), through the MLP if there is one.
-
-    They are Z_out V_mat h, or Z_out V_mat act(W_in h) / sqrt(m).
+    """Logits (V,) from what was attended to, h (d,): Z_out V_mat h, or with an MLP
+    Z_out V_mat act(W_in h) / sqrt(m).
     """
     e, phi = recall.embeddings, h
     if e.W_in is not None:
