@@ -27,7 +27,7 @@ from helpers import UNOPTIMISED, hold_to_annotations, quickly_outside
 from jaxrecall.model.reference import descent
 from jaxrecall.model.reference.realization import Realization
 from jaxrecall.model.task import Embeddings
-from jaxrecall.simulator import program, vmapped
+from jaxrecall.simulator import custom_runs, program
 from jaxrecall.simulator.world import Arguments, Trained, World
 
 jax.config.update("jax_numpy_dtype_promotion", "strict")
@@ -99,7 +99,7 @@ def pytest_configure(config: pytest.Config) -> None:
         "jax_persistent_cache_min_compile_time_secs": 0.1,
     }
     if not attack.full_counts:
-        program.compile = vmapped.compile = lambda lowered, light: lowered.compile(
+        program.compile = custom_runs.compile = lambda lowered, light: lowered.compile(
             compiler_options=UNOPTIMISED
         )
         for module, name, static in REFERENCE:

@@ -397,7 +397,7 @@ def traced(
 
 
 def executed(
-    compiled: program.Program, runs: Sequence[tuple[Point, int]]
+    compiled: program.Executable, runs: Sequence[tuple[Point, int]]
 ) -> list[dict[str, Any] | None]:
     """The metrics of runs of the recipe alone, a row each; None where a guard turns a
     run away.

@@ -2,7 +2,8 @@
 loss.
 
 `point` holds the symbols and their checks, `recall` the model, `reference/` the three
-steps in float64. `jaxrecall.model` has `Recall` and `loss`.
+steps in float64. `jaxrecall.model` has `Recall` and `loss`, and the attention and the
+readout that `Recall` has unless others are given.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .recall import Recall, loss
+    from .recall import Recall, loss, plain_readout, softmax_attention
 
-__all__ = ["Recall", "loss"]
+__all__ = ["Recall", "loss", "plain_readout", "softmax_attention"]
 
 if not TYPE_CHECKING:  # planning reads points and columns without starting JAX
 

@@ -25,9 +25,11 @@ from jaxtyping import PyTree
 from ..errors import PointError, Problem, expect
 from . import recall as model
 from .point import Point, gamma_per_kappa
+from .recall import Attend, Readout, plain_readout, softmax_attention
 from .reference import steps
 from .reference.realization import Realization, expect_both
 from .reference.steps import ThreeStep
+from .task import Embeddings
 from .values import Numbers
 
 if TYPE_CHECKING:
@@ -60,8 +62,7 @@ def rates(
     here, or to the point while kappa is not given here. gamma2 = gamma unless gamma2
     was given. Numbers are not checked, as those of a point are.
 
-        >>> jax.grad(lambda kappa: rates(point, kappa=kappa).gamma)(100.0)  # L^2 V /
-            eta
+        >>> jax.grad(lambda kappa: rates(point, kappa=kappa).gamma)(100.0)  # L^2 V/eta
     """
     expect("point", point, Point, "a jaxrecall.Point", PointError)
     if not (kappa is None or gamma is None):
@@ -98,14 +99,11 @@ def recipe(
         loss: a scalar function loss(V_mat, W_KQ, batch).
         V_mat, W_KQ: pytrees of arrays, where the steps start.
         batches: what each of the three steps reads, as `Realization.batches`: pytrees
-            of arrays,
-            samples first.
-        rates: of the steps; cast to the dtype of what they scale.
-        chunk: samples whose gradient is taken at a time, where the loss is a mean over
-            samples.
-            Memory, also that of a derivative of the whole, is then that of one chunk.
-                None takes
-            the batch at once, and allows any loss.
+            of arrays, samples first.
+        rates: those of the steps; they are cast to the dtype of what they scale.
+        chunk: how many samples a gradient is taken of at a time, for a loss that is a
+            mean over samples. Memory, also that of a derivative of the whole, is then
+            that of one chunk. None takes the batch at once, and allows any loss.
 
         >>> V1, W1, V2 = recipe(loss, V_mat, W_KQ, r.batches, rates(point))
     """
@@ -126,34 +124,32 @@ def recipe(
 def gradient(
     loss: Loss, params: PyTree, batch: PyTree, chunk: int | None = None
 ) -> PyTree:
-    """The gradient of loss(params, batch) by `params`.
-
-    With a chunk, the sum over chunks weighted by their samples.
+    """The gradient of loss(params, batch) by `params`, taken a chunk at a time if one
+    is given. The loss is then a mean over samples.
     """
     n = len(jax.tree.leaves(batch)[0])
     if chunk is None or chunk >= n:
         return jax.grad(loss)(params, batch)
 
-    @partial(
-        jax.checkpoint, static_argnums=2, prevent_cse=False
-    )  # in a derivative, a chunk is computed again
+    # in a derivative of the whole, a chunk is computed again
+    @partial(jax.checkpoint, static_argnums=2, prevent_cse=False)
     def add(total: PyTree, first: Array | int, size: int) -> PyTree:
-        samples = jax.tree.map(
-            lambda a: lax.dynamic_slice_in_dim(a, first, size), batch
-        )
-        return jax.tree.map(
-            lambda sum, slope: sum + size / n * slope,
-            total,
-            jax.grad(loss)(params, samples),
-        )
+        def cut(whole: Array) -> Array:
+            return lax.dynamic_slice_in_dim(whole, first, size)
+
+        slopes = jax.grad(loss)(params, jax.tree.map(cut, batch))
+        return jax.tree.map(lambda sum, slope: sum + size / n * slope, total, slopes)
+
+    def add_chunk(total: PyTree, first: Array) -> tuple[PyTree, None]:
+        return add(total, first, chunk), None
 
     starts = jnp.arange(n // chunk, dtype=jnp.int32) * chunk
-    total, _ = lax.scan(
-        lambda total, first: (add(total, first, chunk), None),
-        jax.tree.map(jnp.zeros_like, params),
-        starts,
-    )
-    return add(total, n - n % chunk, n % chunk) if n % chunk else total
+    zeros = jax.tree.map(jnp.zeros_like, params)
+    total, _ = lax.scan(add_chunk, zeros, starts)
+    rest = n % chunk
+    if rest:
+        total = add(total, n - rest, rest)
+    return total
 
 
 def three_step(
@@ -161,43 +157,47 @@ def three_step(
     point: Point,
     rates: Rates | None = None,
     chunk: int | None = 1024,
+    *,
+    attend: Attend = softmax_attention,
+    readout: Readout = plain_readout,
 ) -> ThreeStep:
     """What the three steps of the recipe learn from V_mat = 0, W_KQ = 0.
 
-    Where draws or rates are arrays of JAX, by `recipe` along the gradient of
-    `jaxrecall.model.loss`, in the dtype of the embeddings. Else in NumPy and float64,
-    by the closed form of `reference/steps.py`.
+    Where draws or rates are arrays of JAX, and for another attention or readout, the
+    steps are taken by `recipe` along the gradient of `jaxrecall.model.loss`, in the
+    dtype of the embeddings. Otherwise they are taken in NumPy and float64, by the
+    closed form of `reference/steps.py`.
 
     Args:
         realization: the draws of `realize` or `draws`, or your own.
-        rates: in place of the point's, as from `jaxrecall.rates`.
-        chunk: samples that JAX takes at a time; None takes all at once.
+        rates: rates in place of the point's, as `jaxrecall.rates` returns them.
+        chunk: how many samples JAX takes at a time; None takes all at once.
+        attend: another attention, as in `predict`.
+        readout: another readout, as in `predict`.
 
     Examples:
         >>> from jaxrecall import Point, draws, rates, realize, three_step
         >>> point = Point(V=64, N=1024, d=32, L=8)
         >>> V1, w, V2 = three_step(realize(point, seed=0), point)
-        >>> key = jax.random.key(0)
-        >>> jax.vmap(lambda kappa: three_step(draws(point, key), point, rates(point,
-            kappa=kappa)).V2)(jnp.array([20.0, 50.0]))
+        >>> r = draws(point, jax.random.key(0))
+        >>> jax.vmap(lambda kappa: three_step(r, point, rates(point, kappa=kappa)).V2)(
+        ...     jnp.array([20.0, 50.0])
+        ... )
     """
     expect_both(realization, point)
-    rates = Rates(point.eta, point.gamma, point.gamma2) if rates is None else rates
+    if rates is None:
+        rates = Rates(point.eta, point.gamma, point.gamma2)
     expect("rates", rates, Rates, "what jaxrecall.rates returns", PointError)
-    if not in_jax(realization, rates):
+    if is_plain(attend, readout) and not in_jax(realization, rates):
         return steps.three_step(realization, point, rates)
     e = realization.embeddings
 
     def loss(V_mat: Array, W_KQ: Array, batch: Sequence[Array]) -> Array:
-        return model.loss(
-            model.Recall(V_mat, W_KQ, e, point.activation, point.trigger_in_value),
-            *batch,
-        )
+        recall = _recall(V_mat, W_KQ, e, point, attend, readout)
+        return model.loss(recall, *batch)
 
-    V0, W0 = (
-        jnp.zeros((point.d, point.p), e.Z_in.dtype),
-        jnp.zeros((point.d, point.d), e.Z_in.dtype),
-    )
+    V0 = jnp.zeros((point.d, point.p), e.Z_in.dtype)
+    W0 = jnp.zeros((point.d, point.d), e.Z_in.dtype)
     with jax.default_matmul_precision("highest"):
         V1, W1, V2 = recipe(loss, V0, W0, realization.batches, rates, chunk)
         return ThreeStep(V1, W1 @ e.z_eos, V2)
@@ -208,6 +208,30 @@ def in_jax(*trees: PyTree) -> bool:
     return any(isinstance(leaf, Array) for leaf in jax.tree.leaves(trees))
 
 
+def is_plain(attend: Attend, readout: Readout) -> bool:
+    """Whether the model is that of the paper, which NumPy computes too."""
+    return attend is softmax_attention and readout is plain_readout
+
+
+def _recall(
+    V_mat: Array,
+    W_KQ: Array,
+    embeddings: Embeddings,
+    point: Point,
+    attend: Attend,
+    readout: Readout,
+) -> model.Recall:
+    return model.Recall(
+        V_mat,
+        W_KQ,
+        embeddings,
+        point.activation,
+        point.trigger_in_value,
+        attend,
+        readout,
+    )
+
+
 def predict(
     realization: Realization,
     point: Point,
@@ -215,60 +239,83 @@ def predict(
     w: Numbers,
     tokens: Numbers,
     positions: Numbers,
+    *,
+    attend: Attend = softmax_attention,
+    readout: Readout = plain_readout,
 ) -> tuple[Numbers, Numbers]:
-    """Logits (n, V) and attention (n, L) of sequences by a model; in JAX as
-    `three_step` is.
+    """Logits (n, V) and attention (n, L) of a model for sequences.
+
+    They are computed in JAX or in NumPy, as in `three_step`.
 
     Args:
         realization: the draws, of which the embeddings are used.
-        V_mat, w: as in what `three_step` returns.
-        tokens, positions: (n, L), and (n,) where the informative ones stand.
+        V_mat, w: parameters, as `three_step` returns them.
+        tokens: tokens (n, L).
+        positions: positions (n,) of the informative tokens.
+        attend: another attention, `attend(recall, tokens, position)`: a pure function
+            of JAX that returns the weights (L,) of one sequence. `recall` is a
+            `jaxrecall.model.Recall`, whose `scores` and `attended` may be of use. Its
+            W_KQ is w z_eos^T / |z_eos|^2.
+        readout: another readout, `readout(recall, h)`: a pure function of JAX that
+            returns the logits (V,) for what was attended to, h (d,).
 
+    Examples:
         >>> logits, attention = predict(r, point, learned.V2, learned.w, *r.test[:2])
     """
     expect_both(realization, point)
-    if not in_jax(realization, V_mat, w):
+    if is_plain(attend, readout) and not in_jax(realization, V_mat, w):
         r = realization.astype(np.float64)
         h, attention = steps.attend(r, point, tokens, positions, w)
-        return steps.features(r, point, h)[0] @ (r.Z_out @ V_mat).T, attention
+        phi, _ = steps.features(r, point, h)
+        return phi @ (r.Z_out @ V_mat).T, attention
     e = realization.embeddings
     with jax.default_matmul_precision("highest"):
         W_KQ = jnp.outer(w, e.z_eos) / (e.z_eos @ e.z_eos)
-        recall = model.Recall(V_mat, W_KQ, e, point.activation, point.trigger_in_value)
-        return jax.vmap(recall)(tokens, positions), jax.vmap(recall.attention)(
-            tokens, positions
-        )
+        recall = _recall(V_mat, W_KQ, e, point, attend, readout)
+        logits = jax.vmap(recall)(tokens, positions)
+        return logits, jax.vmap(recall.attention)(tokens, positions)
 
 
 def soft_accuracy(
-    realization: Realization, point: Point, learned: ThreeStep, temperature: Rate = 0.1
+    realization: Realization,
+    point: Point,
+    learned: ThreeStep,
+    temperature: Rate = 0.1,
+    *,
+    attend: Attend = softmax_attention,
+    readout: Readout = plain_readout,
 ) -> Array:
-    """Test accuracy with a gradient: mean of softmax(logits / (temperature s)) at the
-    label.
+    """Test accuracy with a gradient: the mean over test sequences of softmax(logits /
+    (temperature s)) at the label.
 
-    The mean is over test sequences.
+    s is the standard deviation of the logits of a sequence, so their scale does not
+    matter. At temperature 0 this would be `accuracy`. It is always computed in JAX.
+    `attend` and `readout` are as in `predict`.
 
-    s is the standard deviation of the logits of a sequence, so the scale of V_mat does
-    not matter. It is `accuracy` where the temperature goes to 0. Always in JAX.
-
-        >>> jax.grad(lambda kappa: soft_accuracy(r, point, three_step(r, point,
-            rates(point, kappa=kappa))))(50.0)
+        >>> def score(kappa):
+        ...     learned = three_step(r, point, rates(point, kappa=kappa))
+        ...     return soft_accuracy(r, point, learned)
+        >>> jax.grad(score)(50.0)
     """
     expect_both(realization, point)
     tokens, positions, labels = realization.test
+    V_mat = learned.V2
+    if readout is plain_readout:
+        V_mat = V_mat / jnp.max(jnp.abs(V_mat))
     logits, _ = predict(
         realization,
         point,
-        learned.V2 / jnp.max(jnp.abs(learned.V2)),
+        V_mat,
         learned.w,
         tokens,
         positions,
+        attend=attend,
+        readout=readout,
     )
     variance = jnp.var(logits, axis=1, keepdims=True)
     scale = temperature * jnp.sqrt(jnp.where(variance > 0, variance, 1))
-    return jnp.mean(
-        jnp.take_along_axis(jax.nn.softmax(logits / scale), labels[:, None], axis=1)
-    )
+    weights = jax.nn.softmax(logits / scale)
+    return jnp.mean(jnp.take_along_axis(weights, labels[:, None], axis=1))
 
 
 def train(
@@ -279,8 +326,7 @@ def train(
     steps: int | Array,
     record: Sequence[int] | Array = (),
 ) -> tuple[PyTree, PyTree]:
-    """Descends any loss by any optimiser of optax; returns the parameters, also at some
-    steps.
+    """Descends any loss by any optimiser of optax.
 
     Args:
         loss: a scalar function loss(params, batch).
@@ -292,11 +338,12 @@ def train(
 
     Returns:
         The parameters, and the kept ones: the same pytree with a leading axis, one
-            entry for each
-        of `record`.
+        entry for each of `record`.
 
-        >>> params, kept = train(loss, params, lambda t: batch, optax.adam(0.01),
-            steps=100, record=[0, 100])
+    Examples:
+        >>> params, kept = train(
+        ...     loss, params, lambda t: batch, optax.adam(0.01), 100, record=[0, 100]
+        ... )
     """
     import optax
 
@@ -319,12 +366,10 @@ def train(
             params = optax.apply_updates(params, updates)
         return params, memory, keep(kept, params, t + 1)
 
-    kept = keep(
-        jax.tree.map(lambda p: jnp.zeros((len(marks), *p.shape), p.dtype), params),
-        params,
-        0,
-    )
-    params, _, kept = lax.fori_loop(
-        0, steps, step, (params, optimizer.init(params), kept)
-    )
+    def room(param: Array) -> Array:
+        return jnp.zeros((len(marks), *param.shape), param.dtype)
+
+    kept = keep(jax.tree.map(room, params), params, 0)
+    start = params, optimizer.init(params), kept
+    params, _, kept = lax.fori_loop(0, steps, step, start)
     return params, kept

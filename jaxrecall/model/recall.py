@@ -1,9 +1,9 @@
 """The model, written plainly: one layer, one head, one sequence, and its loss.
 
-    k_j = z_in(x_j) + 1{j = ell} z_trig,   v_j = k_j or z_in(x_j),   a = softmax_j(k_j^T
-        W_KQ z_eos),   h = sum_j a_j v_j
-    f = V_mat h   or   f = V_mat act(W_in h) / sqrt(m),     logits = Z_out f,     loss =
-        mean cross-entropy (nats)
+    k_j = z_in(x_j) + 1{j = ell} z_trig,   v_j = k_j or z_in(x_j)
+    a = softmax_j(k_j^T W_KQ z_eos),       h = sum_j a_j v_j
+    f = V_mat h   or   f = V_mat act(W_in h) / sqrt(m)
+    logits = Z_out f,                      loss = mean cross-entropy (nats)
 
 Sums over the tokens of a sequence are taken over the vocabulary, so that no key or
 value is formed: a batch takes memory for N (V + L) numbers, not for N L d. Faster code
@@ -15,14 +15,15 @@ transforms it like any function.
     >>> point = Point(V=64, N=1024, d=32, L=8)
     >>> draws = realize(point, seed=0)
     >>> V_mat, W_KQ = jnp.zeros((point.d, point.p)), jnp.zeros((point.d, point.d))
-    >>> recall = model.Recall(V_mat, W_KQ, draws.embeddings, point.activation,
-        point.trigger_in_value)
-    >>> model.loss(recall, draws.train_tokens, draws.train_positions,
-        draws.train_labels)  # ln 64
+    >>> recall = model.Recall(
+    ...     V_mat, W_KQ, draws.embeddings, point.activation, point.trigger_in_value
+    ... )
+    >>> model.loss(recall, *draws.batches[0])  # ln 64
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 import equinox as eqx
@@ -35,9 +36,41 @@ from .laws.law import find_law
 from .task import Embeddings
 
 
+def softmax_attention(recall: Recall, tokens: Array, position: Array) -> Array:
+    """Weights (L,) of the tokens (L,) of a sequence: the softmax of their scores."""
+    return jax.nn.softmax(recall.scores(tokens, position))
+
+
+def plain_readout(recall: Recall, h: Array) -> Array:
+    """Logits (V,) from what was attended to, h (d,): Z_out V_mat h, or with an MLP
+    Z_out V_mat act(W_in h) / sqrt(m).
+    """
+    e, phi = recall.embeddings, h
+    if e.W_in is not None:
+        u = e.W_in @ h
+        act, _ = recall.activation.value_and_slope(u, jnp, jax.scipy.special.erf)
+        phi = act * e.W_in.shape[0] ** -0.5
+    return e.Z_out @ (recall.V_mat @ phi)
+
+
+Attend = Callable[["Recall", Array, Array], Array]
+"""Like `softmax_attention`, a pure function of the model, tokens (L,) and the position
+() of the informative one, which returns weights (L,).
+"""
+
+Readout = Callable[["Recall", Array], Array]
+"""Like `plain_readout`, a pure function of the model and of h (d,), which returns
+logits (V,).
+"""
+
+
 class Recall(eqx.Module):
-    """The one-layer transformer. The three steps train V_mat (d, p) and W_KQ (d, d), p
-    = d or m.
+    """The one-layer transformer.
+
+    The three steps train V_mat (d, p) and W_KQ (d, d), with p = d or m.
+
+    Another attention or readout takes the place of `attend` or `readout`. Either is a
+    function of JAX and of one sequence, and may close over parameters of its own.
     """
 
     V_mat: Array
@@ -47,27 +80,38 @@ class Recall(eqx.Module):
         static=True, converter=partial(find_law, Activation)
     )
     trigger_in_value: bool = eqx.field(static=True)
+    attend: Attend = eqx.field(static=True, default=softmax_attention)
+    readout: Readout = eqx.field(static=True, default=plain_readout)
 
     def __call__(self, tokens: Array, position: Array) -> Array:
         """Logits (V,) of one sequence: tokens (L,) with the informative one at
         `position`.
         """
-        e, a = self.embeddings, self.attention(tokens, position)
-        by_token = jnp.zeros(e.Z_in.shape[0], a.dtype).at[tokens].add(a)
-        phi = h = by_token @ e.Z_in + (
-            a[position] * e.z_trig if self.trigger_in_value else 0
-        )
-        if e.W_in is not None:
-            erf = jax.scipy.special.erf
-            value, _ = self.activation.value_and_slope(e.W_in @ h, jnp, erf)
-            phi = value * e.W_in.shape[0] ** -0.5
-        return e.Z_out @ (self.V_mat @ phi)
+        weights = self.attention(tokens, position)
+        return self.readout(self, self.attended(weights, tokens, position))
 
     def attention(self, tokens: Array, position: Array) -> Array:
-        """Softmax weights (L,) of the tokens of one sequence."""
-        e, w = self.embeddings, self.W_KQ @ self.embeddings.z_eos
+        """Weights (L,) of the tokens of one sequence."""
+        return self.attend(self, tokens, position)
+
+    def scores(self, tokens: Array, position: Array, w: Array | None = None) -> Array:
+        """Scores k_j^T w (L,) of the tokens of one sequence, with w = W_KQ z_eos unless
+        another w (d,) is given.
+        """
+        e = self.embeddings
+        if w is None:
+            w = self.W_KQ @ e.z_eos
         is_ell = jnp.arange(tokens.shape[0], dtype=position.dtype) == position
-        return jax.nn.softmax((e.Z_in @ w)[tokens] + jnp.where(is_ell, e.z_trig @ w, 0))
+        return (e.Z_in @ w)[tokens] + jnp.where(is_ell, e.z_trig @ w, 0)
+
+    def attended(self, weights: Array, tokens: Array, position: Array) -> Array:
+        """The sum h (d,) of the values of one sequence with these weights (L,)."""
+        e = self.embeddings
+        by_token = jnp.zeros(e.Z_in.shape[0], weights.dtype).at[tokens].add(weights)
+        h = by_token @ e.Z_in
+        if self.trigger_in_value:
+            h = h + weights[position] * e.z_trig
+        return h
 
 
 def loss(model: Recall, tokens: Array, positions: Array, labels: Array) -> Array:

@@ -1,3 +1,4 @@
-"""The fast implementation: float32, padded, streamed; the only place with jit, vmap and
-devices.
+"""The fast implementation of the model: float32, padded and streamed.
+
+`program` compiles it for batches of runs.
 """

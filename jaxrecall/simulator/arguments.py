@@ -186,7 +186,8 @@ def _law_parameters(points: Sequence[Point], shape: Shape) -> dict[str, Any]:
     own = [law_parameters(point) for point in points]
     for field, law in shape.laws.items():
         for name, default in law.traced(field).items():
-            found[name] = as_array([of_point.get(name, default) for of_point in own])
+            numbers = [of_point.get(name, default) for of_point in own]
+            found[name] = as_array(numbers)  # type: ignore[arg-type]
     return found
 
 

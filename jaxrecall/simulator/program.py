@@ -1,6 +1,8 @@
-"""Compiled programs: the only place with vmap over runs, and devices.
+"""Compiled programs, which take a batch of runs of this package's simulator.
 
-One program serves every point that fits its shape.
+One program serves every point that fits its shape. An accelerator computes the runs of
+a batch together, by vmap; a CPU computes them one after the other. The batch is spread
+over all local devices.
 """
 
 from __future__ import annotations
@@ -36,17 +38,15 @@ from .training import run as train_and_measure
 from .world import draw
 
 LOOPED = 16
-"""Runs a call on a CPU. They are looped over, as many
-as there are, so that one program serves every batch.
+"""Runs of a call on a CPU. A loop goes over those that there are, so that one program
+serves every batch.
 """
 
-OUT_OF_MEMORY = (
-    "RESOURCE_EXHAUSTED",
-    "YNNPACK operation failed",
-)  # the second is how matrix products say it on a CPU
+OUT_OF_MEMORY = ("RESOURCE_EXHAUSTED", "YNNPACK operation failed")
+"""Parts of the messages of JAX. The second is that of matrix products on a CPU."""
 
 MAX_PROGRAMS = 24
-"""How many compiled programs a process keeps: those that it used last. On a CPU, a
+"""How many compiled programs a process keeps: those that it used last. On a CPU a
 program takes up to 1,300 memory maps. Linux allows a process 65,530, and LLVM aborts it
 when they run out.
 """
@@ -56,40 +56,37 @@ LIGHT = {
     "xla_disable_hlo_passes": "tree_reduction_rewriter",
 }
 """Options of XLA for light programs on a CPU. Kernels come straight from HLO, not by
-way of MLIR, which compiles in two thirds of the time. A sum is one kernel instead of a
-tree of two. The tree is more exact, which matters for sums of millions of terms alone.
+way of MLIR, and compile in two thirds of the time. A sum is one kernel instead of a
+tree of two. The tree is more exact, which matters only for sums of millions of terms.
 """
 
 MAX_GIVEN = 2**15
-"""Numbers of a table, at most, of which a batch on a CPU takes one for each run: 128
-KiB.
+"""Entries of the largest table, 128 KiB, of which a batch on a CPU takes one for each
+run.
 """
 
 
-class Program(NamedTuple):
-    """A compiled program: `run` maps a batch of runs, some of them active, to raw
-    metrics.
-
-    The leading axis is `batch`.
-    """
+class Executable(NamedTuple):
+    """The compiled program of a shape, which turns runs into raw metrics."""
 
     shape: Shape
     run: Compiled
+    """A function of the arguments of runs, and of which of them are active. All have
+    the leading axis `batch`."""
+
     batch: int
     sharding: NamedSharding
 
 
-def reserved_bytes(executable: Compiled) -> int:
-    """Memory on each device that the compiler reserves for a call; 0 where it does not
-    say.
-    """
-    memory = executable.memory_analysis()
+def reserved_bytes(run: Compiled) -> int:
+    """Memory on each device that the compiler reserves for a call, 0 if unknown."""
+    memory = run.memory_analysis()
+    if not memory:
+        return 0
     return (
         memory.temp_size_in_bytes
         + memory.argument_size_in_bytes
         + memory.output_size_in_bytes
-        if memory
-        else 0
     )
 
 
@@ -98,19 +95,17 @@ def on_cpu() -> bool:
 
 
 def memory_of_device() -> int | None:
-    """The bytes of memory that JAX has on a local device; None where it does not
-    say.
-    """
-    return (jax.local_devices()[0].memory_stats() or {}).get("bytes_limit")
+    """The bytes of memory that JAX has on a local device; None if it is unknown."""
+    statistics = jax.local_devices()[0].memory_stats() or {}
+    return statistics.get("bytes_limit")
 
 
 def start() -> None:
-    """Starts JAX on the local devices; compiled programs are kept in `cache_folder()`.
+    """Starts JAX on the local devices.
 
-    So a second process compiles nothing.
-
-    A folder that JAX already has (JAX_COMPILATION_CACHE_DIR) stays. Raises UsageError
-    for settings of JAX under which no run can succeed.
+    Compiled programs are kept in `cache_folder()`, so that a second process compiles
+    nothing. A folder that JAX already has (JAX_COMPILATION_CACHE_DIR) stays. Raises
+    UsageError for settings of JAX under which no run can succeed.
     """
     if jax.config.jax_disable_jit:  # type: ignore[attr-defined]
         raise UsageError(
@@ -118,7 +113,8 @@ def start() -> None:
             " compiled"
         )
     check_partitionable()
-    if (folder := cache_folder()) and not jax.config.jax_compilation_cache_dir:  # type: ignore[attr-defined]
+    folder = cache_folder()
+    if folder and not jax.config.jax_compilation_cache_dir:  # type: ignore[attr-defined]
         jax.config.update("jax_compilation_cache_dir", str(folder))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
     try:
@@ -140,28 +136,26 @@ def start() -> None:
 
 def compiled(
     shape: Shape, per_device: int = LOOPED, precision: str = "highest"
-) -> Program:
+) -> Executable:
     """The program of a shape for up to `per_device` runs on each device, compiled once.
 
     On a CPU a program with decoders, or with large tables for arguments, takes one run
-    a call: batches would add the tables up. On an accelerator it takes fewer runs where
-    the compiler reserves more than half of the memory, of which the batch that waits
-    takes as much.
+    a call, because a batch would hold the tables of all its runs. On an accelerator a
+    program takes fewer runs if the compiler reserves more than half of the memory, as
+    the batch that waits needs as much.
     """
+    mesh = Mesh(np.array(jax.local_devices()), ("run",))
     if on_cpu():
-        large = shape.given_tables and shape.V * shape.d > MAX_GIVEN
-        per_device = 1 if shape.decoders or large else LOOPED
+        with_large_tables = shape.given_tables and shape.V * shape.d > MAX_GIVEN
+        per_device = 1 if shape.decoders or with_large_tables else LOOPED
     with memory_errors():
-        program = _compiled(
-            shape,
-            per_device,
-            precision,
-            Mesh(np.array(jax.local_devices()), ("run",)),
-        )
-    memory = None if on_cpu() else memory_of_device()
-    if per_device > 1 and memory and 2 * reserved_bytes(program.run) > memory:
+        executable = _compiled(shape, per_device, precision, mesh)
+    if on_cpu() or per_device == 1:
+        return executable
+    memory = memory_of_device()
+    if memory and 2 * reserved_bytes(executable.run) > memory:
         return compiled(shape, per_device // 2, precision)
-    return program
+    return executable
 
 
 @functools.lru_cache(MAX_PROGRAMS)
@@ -170,20 +164,19 @@ def _compiled(
     per_device: int,
     precision: str,
     mesh: Mesh,
-) -> Program:
+) -> Executable:
     batched, shapes = unlowered(shape, per_device, mesh, vmapped=not on_cpu())
-    with (
-        jax.default_matmul_precision(precision),
-        jax.set_mesh(mesh),
-    ):  # a caller may have set another
+    # a caller may have set another precision and another mesh
+    with jax.default_matmul_precision(precision), jax.set_mesh(mesh):
         with without_garbage_collection():
             lowered = batched.lower(*shapes)
         run = compile(lowered, light=shape.light and on_cpu())
-    return Program(shape, run, per_device * mesh.size, NamedSharding(mesh, P("run")))
+    sharding = NamedSharding(mesh, P("run"))
+    return Executable(shape, run, per_device * mesh.size, sharding)
 
 
 def compile(lowered: Lowered, light: bool) -> Compiled:
-    """A lowered program compiled, a light one with the options LIGHT if this version of
+    """Compiles a lowered program, a light one with the options LIGHT if this version of
     XLA has them.
     """
     if light:
@@ -194,7 +187,7 @@ def compile(lowered: Lowered, light: bool) -> Compiled:
 
 @contextmanager
 def memory_errors() -> Iterator[None]:
-    """Turns JAX's error into OutOfMemory where that is what it means."""
+    """Raises OutOfMemory in place of JAX's error if that is what it means."""
     try:
         yield
     except jax.errors.JaxRuntimeError as error:
@@ -205,7 +198,7 @@ def memory_errors() -> Iterator[None]:
 
 @contextmanager
 def without_garbage_collection() -> Iterator[None]:
-    """For tracing, of which looking for cycles takes a fifth and finds none."""
+    """Saves a fifth of the time of tracing, which leaves no cycles to be found."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -218,10 +211,8 @@ def without_garbage_collection() -> Iterator[None]:
 def unlowered(
     shape: Shape, per_device: int, mesh: Mesh, vmapped: bool
 ) -> tuple[Wrapped, tuple[PyTree, jax.ShapeDtypeStruct]]:
-    """The jitted function of a program and its arguments, for devices that need not be
-    here.
-
-    Of the arguments it has the shapes.
+    """The jitted function of a program and the shapes of its arguments, for devices
+    that need not be here.
 
     A CPU is fastest on one run at a time, each with its own number of tiles; an
     accelerator needs them vmapped.
@@ -232,24 +223,25 @@ def unlowered(
         )
         many = lambda runs, active: jax.vmap(one, axis_name=RUNS)(runs)  # noqa: E731
     else:
-        one = jax.jit(
-            functools.partial(simulate_run, shape=shape), inline=True
-        )  # traced once, if used twice
+        # traced once, although it is used twice
+        one = jax.jit(functools.partial(simulate_run, shape=shape), inline=True)
         many = functools.partial(looped, one)
     spread = jax.shard_map(
         many, mesh=mesh, in_specs=P("run"), out_specs=P("run"), check_vma=False
     )
-    batch, sharding = per_device * mesh.size, NamedSharding(mesh, P("run"))
+    batch = per_device * mesh.size
+    sharding = NamedSharding(mesh, P("run"))
+
+    def spread_shape(array: np.ndarray) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=sharding)
+
     idle = arguments([IDLE] * batch, shape), np.zeros(batch, bool)
-    return jax.jit(spread), jax.tree.map(
-        lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=sharding), idle
-    )
+    return jax.jit(spread), jax.tree.map(spread_shape, idle)
 
 
 def looped(one: Callable[[Arguments], Raw], runs: Arguments, active: jax.Array) -> Raw:
-    """`one` for each of the runs, one after the other.
-
-    The active ones come first, and zeros stand for the others.
+    """`one` for each of the active runs, one after the other. They are the first ones;
+    the results of the others are zeros.
     """
 
     def body(i: jax.Array, out: Raw) -> Raw:
@@ -262,14 +254,13 @@ def looped(one: Callable[[Arguments], Raw], runs: Arguments, active: jax.Array) 
             one(run),
         )
 
+    def zeros(a: jax.ShapeDtypeStruct) -> jax.Array:
+        return jnp.zeros((len(active), *a.shape), a.dtype)
+
     first = jax.tree.map(lambda a: a[0], runs)
-    out = jax.tree.map(
-        lambda a: jnp.zeros((len(active), *a.shape), a.dtype),
-        jax.eval_shape(one, first),
-    )
-    return lax.fori_loop(
-        0, jnp.sum(active.astype(jnp.int32), dtype=jnp.int32), body, out
-    )
+    out = jax.tree.map(zeros, jax.eval_shape(one, first))
+    n_active = jnp.sum(active.astype(jnp.int32), dtype=jnp.int32)
+    return lax.fori_loop(0, n_active, body, out)
 
 
 def simulate_run(run: Arguments, shape: Shape, vmapped: bool = False) -> Raw:
@@ -278,36 +269,38 @@ def simulate_run(run: Arguments, shape: Shape, vmapped: bool = False) -> Raw:
 
 
 def execute(
-    program: Program, runs: Sequence[Run]
+    program: Executable, runs: Sequence[Run]
 ) -> tuple[list[list[Row] | None], float]:
-    """Metric columns of the rows of up to `program.batch` runs, in order, and the
-    seconds taken.
+    """The metric columns of up to `program.batch` runs, and the seconds taken.
 
-    None stands for a run that the error bound of the form rejects: it is for
-    `shape.fallback`. Raises OutOfMemory.
+    Each run, in order, has one dict for each of its rows, or None if the error bound of
+    the form rejects it; it is then left to `shape.fallback`. Raises OutOfMemory.
     """
     start = time.perf_counter()
-    n_devices = program.sharding.num_devices
-    share, per_device = -(-len(runs) // n_devices), program.batch // n_devices
-    slots = [i // share * per_device + i % share for i in range(len(runs))]
-    batch: list[Run] = [IDLE] * program.batch
-    active = np.zeros(program.batch, bool)
+    slots = _slots(program, len(runs))
+    batch = [IDLE] * program.batch
     for slot, run in zip(slots, runs, strict=True):
-        batch[slot], active[slot] = run, True
+        batch[slot] = run
+    active = np.zeros(program.batch, bool)
+    active[slots] = True
+    given = arguments(batch, program.shape), active
     with memory_errors():
-        raw = jax.device_get(
-            program.run(
-                *jax.device_put(
-                    (arguments(batch, program.shape), active), program.sharding
-                )
-            )
-        )
-    form = program.shape.trained_by
-    found = [
-        finish(jax.tree.map(lambda a, slot=slot: a[slot], raw), point, form)
-        for slot, (point, _) in zip(slots, runs, strict=True)
-    ]
+        raw = jax.device_get(program.run(*jax.device_put(given, program.sharding)))
+    found = []
+    for slot, (point, _) in zip(slots, runs, strict=True):
+        of_run = jax.tree.map(lambda a, slot=slot: a[slot], raw)
+        found.append(finish(of_run, point, program.shape.trained_by))
     return found, time.perf_counter() - start
+
+
+def _slots(program: Executable, n_runs: int) -> list[int]:
+    """The places of runs in a batch: equal shares of the devices, each from the first
+    place of its device.
+    """
+    n_devices = program.sharding.num_devices
+    share = -(-n_runs // n_devices)
+    per_device = program.batch // n_devices
+    return [i // share * per_device + i % share for i in range(n_runs)]
 
 
 def rows(
@@ -317,10 +310,8 @@ def rows(
     precision: str,
     seconds: float | None,
 ) -> list[Row]:
-    """The whole rows of a run, columns in table order; each has the seconds of the
-    run.
-    """
-    fields = run.point.values() | law_parameters(run.point)
+    """The whole rows of a run, columns in table order. `seconds` is that of the run."""
+    about = run.id._asdict() | run.point.values() | law_parameters(run.point)
     how = {
         "seconds": seconds,
         "code_version": CODE_VERSION,
@@ -328,13 +319,9 @@ def rows(
         "precision": precision,
         "bucket": str(shape),
     }
+    how |= provenance()
     columns = COLUMNS | dict.fromkeys(column.name for column in shape.columns)
-    return [
-        in_order(
-            {**run.id._asdict(), **fields, **of_row, **how, **provenance()}, columns
-        )
-        for of_row in metrics
-    ]
+    return [in_order(about | of_row | how, columns) for of_row in metrics]
 
 
 def provenance() -> dict[str, str]:

@@ -45,6 +45,8 @@ def recipe(world: World) -> Trained:
         return trained(world, first, step3.value)
     locked = is_locked(world, first.w_hat)
     step3 = step3_of_even_predictions(world, first, locked)
+    assert first.phi2 is not None
+    assert step3.phi2 is not None
     errors = softmax_errors(world, first.G1, first.A, first.phi2, step3.phi2)
     return trained(world, first, step3.value, errors, locked)
 

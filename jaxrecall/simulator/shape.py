@@ -181,7 +181,7 @@ class Shape:
     def fallback(self) -> Shape | None:
         """The program for runs that the error bound rejects; None for an exact form."""
         form = self.trained_by.fallback
-        return form and replace(self, form=form)
+        return None if form is None else replace(self, form=form)
 
     @property
     def variant(self) -> tuple[object, ...]:

@@ -82,16 +82,16 @@ def test_programs_that_were_not_used_lately_are_released():
     """A grid may have any number of static values; Linux gives a process memory maps
     for some hundred programs.
     """
-    from jaxrecall.simulator import vmapped
+    from jaxrecall.simulator import custom_runs
 
-    assert vmapped.compiled.cache_info().maxsize == vmapped.MAX_PROGRAMS < 100
-    before = vmapped.compiled.cache_info().misses
+    assert custom_runs.compiled.cache_info().maxsize == custom_runs.MAX_PROGRAMS < 100
+    before = custom_runs.compiled.cache_info().misses
     grid = {"base": {"x": 1.0}, "blocks": [{"axes": {"size": [2, 3, 4, 5]}}]}
     for _ in range(2):
         assert (
             len(jaxrecall.run(grid, seeds=2, simulator=compiled, progress=False)) == 8
         )
-    assert vmapped.compiled.cache_info().misses == before + 4, (
+    assert custom_runs.compiled.cache_info().misses == before + 4, (
         "a second call compiles nothing"
     )
 
@@ -152,7 +152,7 @@ def test_version_and_name_enter_the_id_and_one_folder_holds_one_simulator():
     assert_frame_equal(jaxrecall.load("out"), rows)
     assert jaxrecall.load("out").attrs == rows.attrs
     newer = jaxrecall.Simulator(curve, FIELDS, COLUMNS, accuracy="accuracy", version=2)
-    newer._name = compiled.name
+    newer.name = compiled.name
     assert set(run(newer)["point_id"]).isdisjoint(rows["point_id"])
     with pytest.raises(
         StoreError,

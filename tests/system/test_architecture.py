@@ -35,7 +35,7 @@ WITHOUT_JAX = (
 )
 COMPILES = (
     "simulator/program.py",
-    "simulator/vmapped.py",
+    "simulator/custom_runs.py",
     "reference/realization.py",
     "reference/descent.py",
     "model/keys.py",

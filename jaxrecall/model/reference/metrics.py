@@ -5,6 +5,7 @@ The simulator measures the same, streamed.
 
 from __future__ import annotations
 
+from functools import partial
 from types import ModuleType
 
 import jax
@@ -13,9 +14,10 @@ import numpy as np
 
 from ...errors import PointError, expect
 from ..columns import ATTENTION_COLUMNS, COLUMNS, TRACE_COLUMNS, Row
-from ..functional import in_jax, predict
+from ..functional import in_jax, is_plain, predict
 from ..laws.tokens import Uniform, by_frequency, rare_and_frequent
 from ..point import RECIPE_STEPS, Point
+from ..recall import Attend, Readout, plain_readout, softmax_attention
 from ..values import Numbers
 from .descent import Descended
 from .realization import EMBEDDINGS, Realization, expect_both
@@ -23,7 +25,12 @@ from .steps import ThreeStep
 
 
 def measure(
-    realization: Realization, point: Point, learned: ThreeStep | Descended
+    realization: Realization,
+    point: Point,
+    learned: ThreeStep | Descended,
+    *,
+    attend: Attend = softmax_attention,
+    readout: Readout = plain_readout,
 ) -> Row:
     """The metric columns of a run's row, from its draws and what `three_step` or
     `descend` learned, in the order of the table.
@@ -36,6 +43,10 @@ def measure(
     dtype, and nan where undefined. Otherwise they are of NumPy in float64, and None
     where undefined. Columns that a row of this point has empty are None in both.
 
+    `attend` and `readout` are another attention and another readout, as in `predict`;
+    the numbers are then arrays of JAX. `attention_mass` and `attention_top1` are those
+    of the weights that `attend` returns. The columns of scores are those of w.
+
     Examples:
         >>> from jaxrecall import Point, measure, realize, simulate, three_step
         >>> point = Point(V=64, N=1024, d=32, L=8)
@@ -44,10 +55,12 @@ def measure(
         >>> simulate(point, seed=0)["accuracy"]
     """
     expect_both(realization, point)
-    allowed = "what jaxrecall.three_step returns, or one of what descend returns"
-    expect("learned", learned, (ThreeStep, Descended), allowed, PointError)
+    expect_learned = "what jaxrecall.three_step returns, or one of what descend returns"
+    expect("learned", learned, (ThreeStep, Descended), expect_learned, PointError)
     traced = in_jax(realization, learned)
     xp, r = (jnp, realization) if traced else (np, realization.astype(np.float64))
+    if not is_plain(attend, readout):
+        traced, xp, r = True, jnp, jax.tree.map(jnp.asarray, realization)
     # attention is exactly on one token alone
     alone = np.arange(point.V, dtype=np.int32)[:, None], np.zeros(point.V, np.int32)
     found: Row = dict.fromkeys((*TRACE_COLUMNS, "step1_memory_accuracy"))
@@ -55,7 +68,7 @@ def measure(
     w = learned.w
     if learned.V1 is not None:
         untriggered = r._replace(z_trig=0 * r.z_trig)
-        logits, _ = predict(untriggered, point, learned.V1, w, *alone)
+        logits, _ = predict(untriggered, point, learned.V1, w, *alone, readout=readout)
         found["step1_memory_accuracy"] = (logits.argmax(1) == r.perm).mean()
     if isinstance(learned, Descended):
         V_mat, last = learned.V_mat, max(learned.step - 1, 0)
@@ -63,15 +76,17 @@ def measure(
         found |= trace(learned)
     else:
         V_mat, last = learned.V2, 2
-    V_mat = V_mat / positive(abs(V_mat).max(), xp)  # no metric sees the scale
+    if readout is plain_readout:  # then no metric sees the scale
+        V_mat = V_mat / positive(abs(V_mat).max(), xp)
+    model = partial(predict, r, point, V_mat, w, readout=readout)
     x, ell, y = (part[: min(point.N, point.n_test)] for part in r.samples(last))
-    logits, _ = predict(r, point, V_mat, w, x, ell)
+    logits, _ = model(x, ell, attend=attend)
     found["train_accuracy"] = (logits.argmax(1) == y).mean()
     with jax.default_matmul_precision("highest"):
-        logits, attention = predict(r, point, V_mat, w, *r.test[:2])
-        found |= over_sequences(r, point, w, logits, attention, xp)
-        logits, _ = predict(r, point, V_mat, w, *alone)
-        found |= over_vocabulary(r, point, logits, xp)
+        logits, attention = model(*r.test[:2], attend=attend)
+        ranked = None if attend is softmax_attention else attention
+        found |= over_sequences(r, point, w, logits, attention, xp, ranked)
+        found |= over_vocabulary(r, point, model(*alone)[0], xp)
         found |= of_scores(r, w, xp)
     if not traced:
         found = _plain(found)
@@ -103,9 +118,13 @@ def over_sequences(
     logits: Numbers,
     attention: Numbers,
     xp: ModuleType,
+    ranked: Numbers | None = None,
 ) -> Row:
     """The columns that are counts or means over the test sequences, from their logits
     (n, V) and attention (n, L).
+
+    The informative token is the first by `ranked` (n, L) or not. If that is None, the
+    scores rank tokens, as softmax keeps their order.
     """
     x, ell, y = r.test
     is_label = xp.arange(point.V)[None] == y[:, None]
@@ -115,9 +134,10 @@ def over_sequences(
     margin = xp.where(std > 0, (own - others) / positive(std, xp), 0.0)
 
     is_ell = xp.arange(point.L)[None] == ell[:, None]
-    scores = (r.Z_in @ w)[x]
-    informative = xp.where(is_ell, scores, 0.0).sum(1) + r.z_trig @ w
-    rival = xp.where(is_ell, -xp.inf, scores).max(1)
+    if ranked is None:
+        ranked = (r.Z_in @ w)[x] + xp.where(is_ell, r.z_trig @ w, 0.0)
+    informative = xp.where(is_ell, ranked, 0.0).sum(1)
+    rival = xp.where(is_ell, -xp.inf, ranked).max(1)
 
     n_correct = (logits.argmax(1) == y).sum()
     n_largest = (logits == logits.max(1, keepdims=True)).sum(1)

@@ -1,14 +1,13 @@
-"""What the sweep engine asks of a simulator, ours or one of a user, and nothing else.
+"""The interface of a simulator to the sweep engine.
 
-Ours is `recall`, one of a user `custom`:
+`recall` has that of this package, and `custom` those of users. A simulator has
 
-    facts                      one record: its name, version, fields and columns
-    point(values)              a point, from values of its fields; raises PointError
-    programs(points, sizes)    which points share a program, and at which sizes
-    cost(program, point)       what a run of a point takes in a program, and the memory
-        of the program
-    run(program, width, room)  the program, ready to run batches of runs and to return
-        their rows
+    facts                      a record: its name, version, fields and columns
+    point(values)              a point with these values; raises PointError
+    programs(points, sizes)    the points that share each program, which has sizes
+    cost(program, point)       time and memory of a run of a point in a program
+    width(program, ...)        how many runs a program takes at a time
+    run(program, width, room)  the compiled program, which turns runs into rows
     problem_in_workers(points) why other processes cannot run these points
 
 A point has `point_id`, `recorded_steps` and `as_given()`. A program is the static part
@@ -27,25 +26,24 @@ from ...model.point import Run
 Key = TypeVar("Key")
 Member = TypeVar("Member")
 
-AnyPoint = Any  # a Point, or what `point` of a simulator of one's own returns
+AnyPoint = Any  # a Point, or a point of a user's simulator
 
 Rows = Sequence[Row]
-"""Finished rows of a run, one for each recorded step, as the results folder takes them.
-"""
+"""The finished rows of a run, one for each recorded step."""
 
 Sizes = tuple[int, int, int]
 """V, d and m."""
 
 
 class Program(Hashable, Protocol):
-    """The static part of what is compiled; its text has its sizes.
+    """The static part of what is compiled. Its text has its sizes.
 
     Attributes:
-        label: all that tells it from others.
+        label: a text that no other program has.
         fallback: the program for runs that it rejects; None if it rejects none.
-        compile_seconds: to compile it on a usual machine; 0 where nobody knows.
-        kin: what is close for programs of similar runs.
-        choices: all that tells it from others, as plain data, for a dry run.
+        compile_seconds: the time to compile it on a usual machine; 0 if unknown.
+        kin: a key that is close for programs of similar runs.
+        choices: what the label says, as plain data, for a dry run.
     """
 
     @property
@@ -64,32 +62,32 @@ class Program(Hashable, Protocol):
 
 @dataclass(frozen=True)
 class Facts:
-    """What is to know of a simulator before anything runs."""
+    """What is known of a simulator before anything runs."""
 
     name: str
-    """jaxrecall, or module:name of a simulator of one's own."""
+    """jaxrecall, or module:name of a user's simulator."""
 
     fields: Mapping[str, Field[object]]
-    """Of its points, each with type, default and, as metadata, kind, symbol, legend and
-    limits.
+    """The fields of its points, each with type, default and, as metadata, kind, symbol,
+    legend and limits.
     """
 
     columns: Mapping[str, tuple[str, ...]]
-    """Of its rows, in order: Arrow type and meaning."""
+    """The columns of its rows, in order: Arrow type and meaning."""
 
     version: int = 1
-    """Of its numbers; rows of two versions do not mix."""
+    """The version of its numbers; rows of two versions do not mix."""
 
     accuracy: str = "accuracy"
-    """The main column, which is drawn, fitted and searched: a fraction."""
+    """The column that is drawn, fitted and searched, a fraction."""
 
     own_columns: Mapping[str, str] = field(default_factory=dict)
-    """Columns that functions of the user return; those of our simulator with import
-    path and digest of the source.
+    """The columns that functions of the user return; for this package's simulator with
+    import path and digest of the source.
     """
 
     x64: bool = False
-    """Whether its numbers are of 64 bits because jax_enable_x64 is on."""
+    """Whether its numbers have 64 bits because jax_enable_x64 is on."""
 
     @property
     def is_ours(self) -> bool:
@@ -99,18 +97,20 @@ class Facts:
         return self.name == OURS
 
     def precision(self, asked: str) -> str:
-        """What rows say of their precision; rows of two do not mix."""
+        """The precision in rows; rows of two precisions do not mix."""
         return f"{asked}, x64" if self.x64 else asked
 
     def about(self) -> dict[str, Any]:
-        """What the metadata of its tables says of it."""
+        """Its part of the metadata of tables."""
         if not self.is_ours:
             return {
                 "simulator": self.name,
                 "fields": list(self.fields),
                 "accuracy": self.accuracy,
             }
-        return {"columns": dict(self.own_columns)} if self.own_columns else {}
+        if not self.own_columns:
+            return {}
+        return {"columns": dict(self.own_columns)}
 
 
 OURS = "jaxrecall"
@@ -120,11 +120,11 @@ class Cost(NamedTuple):
     """What a run takes in a program."""
 
     seconds: float
-    """Of one core of a usual machine."""
+    """The time on one core of a usual machine."""
 
     flops: float
     bytes: int
-    """Of memory that each run at a time takes; 0 where nobody knows."""
+    """The memory of each run that is computed at a time; 0 if unknown."""
 
 
 class Room(NamedTuple):
@@ -136,28 +136,29 @@ class Room(NamedTuple):
 
     cores: int
     n_runs: int
-    """Of all programs."""
+    """The runs of all programs."""
 
     batch: int | None
-    """Vmapped runs on an accelerator; None: half a second's work."""
+    """How many runs are vmapped on an accelerator; None: half a second's work."""
 
 
 class Loaded(NamedTuple):
     """A program that is ready to run."""
 
     run: Callable[[Mapping[Run, float]], list[Rows | Exception | None]]
-    """Rows of runs, each with the share of the time that it is expected to take; or why
-    there are none; None: the program rejects the run, which is for the fallback."""
+    """A function of runs, each with its expected share of the time. For each run it
+    returns rows, the reason why there are none, or None if the program rejects the run,
+    which the fallback then takes."""
 
     most: int
-    """Runs of a batch, at most."""
+    """How many runs a batch has at most."""
 
     threads: int
-    """Batches at a time; 0 is one, in the calling thread."""
+    """How many batches run at a time; 0 stands for one, in the calling thread."""
 
     in_turn: bool = False
-    """Whether the runs of a batch take turns, as on a CPU. Small batches then cost
-    nothing.
+    """Whether the runs of a batch are computed one after the other, as on a CPU. Small
+    batches then cost nothing.
     """
 
 
@@ -171,9 +172,7 @@ class SimulatorLike(Protocol):
         """The point with these values of its fields; raises PointError."""
 
     def sources(self, points: Iterable[AnyPoint]) -> dict[str, str]:
-        """The laws of the user's own of these points, by name, with a hash of their
-        source.
-        """
+        """The user's own laws of these points, by name, with a hash of their source."""
         ...
 
     def programs(
@@ -183,8 +182,9 @@ class SimulatorLike(Protocol):
 
         Args:
             points: the points, and how many runs each has.
-            sizes: "own": each point has the program of its own, with little padding; a
-                program: its sizes for all; V, d and m; None: those that save time.
+            sizes: "own" for the program of each point itself, with little padding; a
+                program, whose sizes all points have; V, d and m; or None for the sizes
+                that save time.
         """
         ...
 
@@ -209,7 +209,8 @@ def program_of(
     simulator: SimulatorLike, point: AnyPoint, sizes: Any = "own"
 ) -> Program:
     """The program of one point, of its own or of other sizes."""
-    return next(iter(simulator.programs({point: 1}, sizes)))
+    [program] = simulator.programs({point: 1}, sizes)
+    return program
 
 
 def grouped(

@@ -1,5 +1,5 @@
-"""A simulator of a user's, a function of a point and a random key, as the sweep engine
-sees it.
+"""A simulator of a user, a function of a point and a random key, as the sweep engine
+sees it. `simulator/custom_runs.py` computes its runs.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from functools import cached_property, partial
 from importlib import import_module
 from numbers import Real
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
@@ -31,13 +31,15 @@ from ...errors import (
     suggest,
 )
 from ...model.columns import Row
-from ...model.point import MAX_SEED, Run, checked_value
+from ...model.point import MAX_SEED, Run, checked_value, to_12_digits
 from . import Cost, Facts, Loaded, Room, Rows, grouped
 
 TYPES = {int: "int64", float: "float64", bool: "bool", str: "string"}
 """Types of fields and columns, and their Arrow types."""
 
 ARROW = {kind.__name__: arrow for kind, arrow in TYPES.items()}
+ALLOWED_TYPES = "with int, float, bool or str as the type"
+TREATED = ("static", "traced")
 
 BEFORE = {
     "point_id": (
@@ -52,10 +54,8 @@ AFTER = {
     "status": ("string", "ok; nonfinite: the accuracy is not finite, and null"),
     "seconds": (
         "float64",
-        (
-            "wall time of the run without compilation; the time of a batch is divided"
-            " by its runs"
-        ),
+        "wall time of the run without compilation; the time of a batch is divided by"
+        " its runs",
     ),
     "simulator": ("string", "module:name of the simulator"),
     "code_version": ("int64", "version of the simulator"),
@@ -75,36 +75,45 @@ static fields has one program.
 """
 
 RUN_SECONDS = 0.01
-"""Nobody knows what a run costs: it counts as so much."""
+"""What a run counts as in a plan: nobody knows what it costs."""
 
 ROUNDING = 1e-6
-"""An accuracy beyond 0 or 1 by no more is that."""
+"""An accuracy beyond 0 or 1 by no more than this is taken for 0 or 1."""
+
+
+class Declaration(NamedTuple):
+    """A field of a simulator as its user declares it."""
+
+    kind: type
+    default: Any
+    low: Any
+    high: Any
+    treated: str
 
 
 class Simulator:
-    """A simulator of one's own.
-
-    For `jaxrecall.run(grid, simulator=...)` and for `simulator: module:name` in a grid
-    file.
+    """A simulator of your own, for `jaxrecall.run(grid, simulator=...)` and for
+    `simulator: module:name` in a grid file.
 
     Args:
-        fn: takes a point and a `jax.random` key, and returns a dict with a number for
-            every column. The point has static fields as Python values and traced ones
-            as arrays. The key follows from root_seed and seed; it is the same for every
-            point unless the grid has `streams: independent`.
+        fn: a function of a point and a `jax.random` key, which returns a dict with a
+            number for every column. The point has static fields as Python values and
+            traced ones as arrays. The key follows from root_seed and seed; it is the
+            same for every point unless the grid has `streams: independent`.
         fields: the parameters of a point, `name: (type, default, low, high, "static" or
-            "traced")`. The type is int, float, bool or str; a default of None means
-            that the grid must give it; low and high are limits, or None. A text has its
-            allowed values in place of low. A static field may decide shapes; each
-            combination of static values is compiled once.
+            "traced")`. The type is int, float, bool or str. A default of None means
+            that the grid must give the parameter. low and high are limits, or None. A
+            text has its allowed values in place of low. A static field may decide
+            shapes; each combination of static values is compiled once.
         columns: what fn returns, `name: (type, meaning)`.
         accuracy: the column that is drawn, fitted and searched, a fraction.
-        version: to be raised when numbers change: rows of two versions do not mix.
+        version: a whole number, to be raised when numbers change: rows of two versions
+            do not mix.
         jit: whether fn is compiled and vmapped over runs of equal static fields. With
             False it is called once for each run, and is plain Python.
 
     Raises:
-        UsageError, with a line for everything that is wrong.
+        UsageError: with a line for everything that is wrong.
 
     Examples:
         >>> import jax, jax.numpy as jnp, jaxrecall
@@ -112,10 +121,10 @@ class Simulator:
         ...     a, b = jax.random.normal(key, (2, point.d))
         ...     return {"accuracy": jnp.abs(a @ b) / jnp.sqrt((a @ a) * (b @ b))}
         >>> fields = {"d": (int, 16, 1, 4096, "static")}
-        >>> cosine = jaxrecall.Simulator(overlap, fields, {"accuracy": (float, "|cosine|
-            of two vectors")}, accuracy="accuracy")
-        >>> df = jaxrecall.run({"blocks": [{"axes": {"d": [4, 16]}}]}, seeds=8,
-            simulator=cosine)
+        >>> columns = {"accuracy": (float, "|cosine| of two vectors")}
+        >>> cosine = jaxrecall.Simulator(overlap, fields, columns, accuracy="accuracy")
+        >>> grid = {"blocks": [{"axes": {"d": [4, 16]}}]}
+        >>> df = jaxrecall.run(grid, seeds=8, simulator=cosine)
     """
 
     def __init__(
@@ -127,71 +136,64 @@ class Simulator:
         version: int = 1,
         jit: bool = True,
     ):
-        if lines := _problems(fn, fields, columns, accuracy, version):
-            raise UsageError(lines)
-        self.fn, self.accuracy, self.version, self.jit = (
-            fn,
-            accuracy,
-            version,
-            bool(jit),
-        )
+        problems = _problems(fn, fields, columns, accuracy, version)
+        if problems:
+            raise UsageError(problems)
+        self.fn = fn
+        self.accuracy = accuracy
+        self.version = version
+        self.jit = bool(jit)
         self._module = sys._getframe(1).f_globals.get("__name__", "__main__")
         declared = {
             "root_seed": (int, 0, 0, MAX_SEED, "draws"),
             **fields,
             "streams": (str, "common", ("common", "independent"), None, "draws"),
         }
-        made = [_declared(name, *given) for name, given in declared.items()]
         self.Point = make_dataclass(
             "Point",
-            made,
+            [_declared(name, Declaration(*given)) for name, given in declared.items()],
             bases=(CustomPoint,),
             frozen=True,
             kw_only=True,
             namespace={"simulator": self},
         )
-        self.fields: dict[str, Field[Any]] = {
-            f.name: f for f in declared_fields(self.Point)
-        }
-        self.own_columns = {
-            name: (TYPES[kind], meaning) for name, (kind, meaning) in columns.items()
-        }
-        self.traced = {
-            name: str(f.type)
-            for name, f in self.fields.items()
-            if f.metadata["kind"] == "traced"
-        }
-        self._name = ""
+        self.fields: dict[str, Field[Any]] = {}
+        self.static: list[str] = []
+        self.traced: dict[str, str] = {}
+        for f in declared_fields(self.Point):
+            self.fields[f.name] = f
+            if f.metadata["kind"] == "static":
+                self.static.append(f.name)
+            elif f.metadata["kind"] == "traced":
+                self.traced[f.name] = str(f.type)
+        self.own_columns: dict[str, tuple[str, str]] = {}
+        for name, (kind, meaning) in columns.items():
+            self.own_columns[name] = TYPES[kind], meaning
 
-    @property
+    @cached_property
     def name(self) -> str:
         """module:name.
 
         The module of a script is its file, so that the script and a grid file that
         names it share rows.
         """
-        if not self._name:
-            module: Any = sys.modules.get(self._module)
-            file = (
-                getattr(module, "__file__", None)
-                if self._module == "__main__"
-                else None
-            )
-            held = (
-                [name for name, value in vars(module).items() if value is self]
-                if module
-                else []
-            )
-            self._name = f"{Path(file).stem if file else self._module}:{[*held, self.fn.__name__][0]}"  # noqa: E501
-        return self._name
+        module: Any = sys.modules.get(self._module)
+        name = self._module
+        file = getattr(module, "__file__", None)
+        if name == "__main__" and file:
+            name = Path(file).stem
+        variables = vars(module) if module else {}
+        for variable, value in variables.items():
+            if value is self:
+                return f"{name}:{variable}"
+        return f"{name}:{self.fn.__name__}"
 
     @property
     def facts(self) -> Facts:
-        of_point = {
-            name: (ARROW[str(f.type)], f.metadata["legend"])
-            for name, f in self.fields.items()
-        }
-        columns = BEFORE | of_point | self.own_columns | AFTER
+        columns = dict(BEFORE)
+        for name, f in self.fields.items():
+            columns[name] = ARROW[str(f.type)], f.metadata["legend"]
+        columns |= self.own_columns | AFTER
         return Facts(
             self.name,
             self.fields,
@@ -203,20 +205,16 @@ class Simulator:
         )
 
     def point(self, values: Mapping[str, Any]) -> CustomPoint:
-        problems = [
-            Problem(name, f"is no field{suggest(name, self.fields)}")
-            for name in values
-            if name not in self.fields
-        ]
-        lacking = [
-            name
-            for name, f in self.fields.items()
-            if f.default is MISSING and name not in values
-        ]
-        if problems or lacking:
-            raise PointError(
-                problems + [Problem(name, "is given nowhere") for name in lacking]
-            )
+        problems = []
+        for name in values:
+            if name not in self.fields:
+                hint = suggest(name, self.fields)
+                problems.append(Problem(name, f"is no field{hint}"))
+        for name, f in self.fields.items():
+            if f.default is MISSING and name not in values:
+                problems.append(Problem(name, "is given nowhere"))
+        if problems:
+            raise PointError(problems)
         return self.Point(**values)
 
     def sources(self, points: Iterable[Any]) -> dict[str, str]:
@@ -241,19 +239,24 @@ class Simulator:
         return WIDTH if self.jit else 1
 
     def run(self, program: StaticProgram, width: int, room: Room) -> Loaded:
-        from ...simulator import vmapped
+        from ...simulator import custom_runs
+        from ...simulator.program import provenance, start
 
-        vmapped.start()
-        numbers = self._called
+        start()
         if self.jit:
-            numbers = partial(
-                self._vmapped,
-                vmapped.compiled(
-                    self, program.static, width, room.precision, room.limit, x64()
-                ),
-                width,
+            columns_of = custom_runs.compiled(
+                self, program.static, width, room.precision, room.limit, x64()
             )
-        return Loaded(partial(self._batch, numbers, room.precision), width, 0)
+        else:
+            columns_of = partial(custom_runs.called, self, room.precision)
+        facts = self.facts
+        provided = provenance() | {
+            "simulator": facts.name,
+            "code_version": facts.version,
+            "precision": facts.precision(room.precision),
+            "x64": facts.x64,
+        }
+        return Loaded(partial(self._batch, columns_of, provided), width, 0)
 
     def problem_in_workers(self, points: Iterable[CustomPoint]) -> str | None:
         where = f"simulator: {self.name} "
@@ -262,53 +265,25 @@ class Simulator:
                 f"{where}is made in __main__, which other processes cannot import; put"
                 " it into a module"
             )
-        if (
-            getattr(sys.modules.get(self._module), self.name.partition(":")[2], None)
-            is not self
-        ):
+        module = sys.modules.get(self._module)
+        _, _, variable = self.name.partition(":")
+        if getattr(module, variable, None) is not self:
             return (
                 f"{where}is no variable of its module, so other processes cannot import"
                 " it; give it a name there"
             )
         return None
 
-    def _called(self, runs: list[Run], precision: str) -> list[Row]:
-        """The columns of runs by a function that is plain Python."""
-        from ...simulator import vmapped
-
-        return [
-            vmapped.called(
-                self.fn, run.point, list(self.own_columns), _words(run), precision
-            )
-            for run in runs
-        ]
-
-    def _vmapped(
-        self, compiled: Callable[..., Any], width: int, runs: list[Run], precision: str
-    ) -> list[Row]:
-        """The columns of runs by a compiled function; the last run is repeated where
-        they are fewer than are vmapped.
-        """
-        from ...simulator import vmapped
-
-        padded = runs + [runs[-1]] * (width - len(runs))
-        values = {
-            name: (kind, [getattr(run.point, name) for run in padded])
-            for name, kind in self.traced.items()
-        }
-        found = compiled(*vmapped.arguments(values, [_words(run) for run in padded]))
-        return [{name: of[i] for name, of in found.items()} for i in range(len(runs))]
-
     def _batch(
         self,
-        numbers: Callable[[list[Run], str], list[Row]],
-        precision: str,
+        columns_of: Callable[[list[Run]], list[Row]],
+        provided: Row,
         runs: Mapping[Run, float],
     ) -> list[Rows | Exception | None]:
         """The rows of runs, or why there are none."""
         start = time.perf_counter()
         try:
-            found = numbers(list(runs), precision)
+            found = columns_of(list(runs))
         except OutOfMemory:
             raise
         except Exception as error:  # of the user's function
@@ -317,33 +292,25 @@ class Simulator:
         rows: list[Rows | Exception | None] = []
         for run, of_run in zip(runs, found, strict=True):
             try:
-                rows.append(self._rows(run, of_run, seconds, precision))
-            except Exception as error:  # of a value that a user's function returned
+                row = self._row(run, of_run)
+            except Exception as error:  # of a value that the user's function returned
                 rows.append(error)
+            else:
+                rows.append([row | {"seconds": seconds} | provided])
         return rows
 
-    def _rows(self, run: Run, found: Row, seconds: float, precision: str) -> Rows:
-        """The row of a run; raises ValueError for a value that a column cannot hold."""
-        from ...simulator import vmapped
+    def _row(self, run: Run, found: Row) -> Row:
+        """What the row of a run says of the run, from what the user's function found.
 
-        facts, main = self.facts, self.accuracy
-        numbers = {
-            name: _as_cell(name, kind, found[name])
-            for name, (kind, _) in self.own_columns.items()
-        }
-        numbers[main] = _as_fraction(main, numbers[main])
-        about = {
-            "step": 1,
-            "steps": 1,
-            "status": "nonfinite" if numbers[main] is None else "ok",
-            "seconds": seconds,
-            "simulator": facts.name,
-            "code_version": facts.version,
-            "precision": facts.precision(precision),
-            "x64": facts.x64,
-            **vmapped.provenance(),
-        }
-        return [{**run.id._asdict(), **run.point.as_given(), **numbers, **about}]
+        Raises ValueError for a value that a column cannot hold.
+        """
+        row = run.id._asdict() | run.point.as_given()
+        for name, (kind, _) in self.own_columns.items():
+            row[name] = _as_cell(name, kind, found[name])
+        accuracy = _as_fraction(self.accuracy, row[self.accuracy])
+        row[self.accuracy] = accuracy
+        status = "nonfinite" if accuracy is None else "ok"
+        return row | {"step": 1, "steps": 1, "status": status}
 
     def __reduce__(self) -> Any:
         return named, (self.name,)
@@ -367,54 +334,25 @@ def _problems(
     version: object,
 ) -> list[str]:
     """What is wrong with the arguments of a simulator."""
-    lines = (
-        []
-        if callable(fn)
-        else [f"fn: got {shown(fn)}; allowed: a function of a point and a key"]
-    )
+    lines = []
+    if not callable(fn):
+        lines.append(f"fn: got {shown(fn)}; allowed: a function of a point and a key")
     if type(version) is not int or version < 1:
         lines.append(f"version: got {shown(version)}; allowed: whole numbers from 1")
-    for path, name in [("fields", name) for name in fields] + [
-        ("columns", name) for name in columns
-    ]:
-        if not isinstance(name, str) or not name.isidentifier() or name.startswith("_"):
+    for name in fields:
+        lines += _problems_of_name("fields", name)
+    for name in columns:
+        problems = _problems_of_name("columns", name)
+        if not problems and name in fields:
+            problems = [f"columns.{name}: is a field, too; choose another name"]
+        lines += problems
+    for name, given in fields.items():
+        lines += _problems_of_field(name, given)
+    for name, given in columns.items():
+        if not isinstance(given, tuple) or len(given) != 2 or given[0] not in TYPES:
             lines.append(
-                f"{path}: got the name {shown(name)}; allowed: letters, digits and _"
-            )
-        elif name in RESERVED or hasattr(CustomPoint, name):
-            lines.append(
-                f"{path}.{name}: is reserved for the sweep; choose another name."
-                f" Reserved: {', '.join(RESERVED)}"
-            )
-        elif path == "columns" and name in fields:
-            lines.append(f"columns.{name}: is a field, too; choose another name")
-    types = "with int, float, bool or str as the type"
-    for name, of in fields.items():
-        if (
-            not isinstance(of, tuple)
-            or len(of) != 5
-            or of[0] not in TYPES
-            or of[4] not in ("static", "traced")
-        ):
-            lines.append(
-                f"fields.{name}: got {shown(of)}; allowed: (type, default, low, high,"
-                f' "static" or "traced"), {types}'
-            )
-        elif of[0] is str and (
-            of[4] != "static"
-            or not isinstance(of[2], (tuple, list))
-            or not all(isinstance(one, str) for one in of[2])
-        ):
-            lines.append(
-                f"fields.{name}: got {shown(of)}; allowed: a text is static, and has"
-                " its allowed values in place of low"
-            )
-        else:
-            lines += _wrong_limits(name, *of)
-    for name, of in columns.items():
-        if not isinstance(of, tuple) or len(of) != 2 or of[0] not in TYPES:
-            lines.append(
-                f"columns.{name}: got {shown(of)}; allowed: (type, meaning), {types}"
+                f"columns.{name}: got {shown(given)}; allowed: (type, meaning),"
+                f" {ALLOWED_TYPES}"
             )
     if accuracy not in columns or columns[accuracy][0] not in (float, int):
         lines.append(
@@ -424,49 +362,82 @@ def _problems(
     return lines
 
 
-def _wrong_limits(
-    name: str, kind: type, default: Any, low: Any, high: Any, treated: str
-) -> list[str]:
-    """What is wrong with the limits of a field, or with a default beyond them."""
-    given = [
-        limit for limit in (low, high) if limit is not None and kind in (int, float)
-    ]
-    if any(
-        not isinstance(limit, Real) or isinstance(limit, bool) or limit != limit
-        for limit in given
-    ) or given != sorted(given):
+def _problems_of_name(path: str, name: object) -> list[str]:
+    """What is wrong with the name of a field or a column."""
+    if not isinstance(name, str) or not name.isidentifier() or name.startswith("_"):
+        return [f"{path}: got the name {shown(name)}; allowed: letters, digits and _"]
+    if name in RESERVED or hasattr(CustomPoint, name):
         return [
-            f"fields.{name}: got the limits {shown(low)} and {shown(high)}; allowed:"
-            " two numbers, the lower first, or None for none"
+            f"{path}.{name}: is reserved for the sweep; choose another name."
+            f" Reserved: {', '.join(RESERVED)}"
         ]
+    return []
+
+
+def _problems_of_field(name: str, given: Any) -> list[str]:
+    """What is wrong with the declaration of a field."""
+    got = f"fields.{name}: got {shown(given)}; allowed:"
+    wrong = [f'{got} (type, default, low, high, "static" or "traced"), {ALLOWED_TYPES}']
+    if not isinstance(given, tuple) or len(given) != 5:
+        return wrong
+    declaration = Declaration(*given)
+    if declaration.kind not in TYPES or declaration.treated not in TREATED:
+        return wrong
+    if declaration.kind is str and not _is_choice(declaration):
+        return [f"{got} a text is static, and has its allowed values in place of low"]
+    return _problems_of_limits(name, declaration)
+
+
+def _is_choice(text: Declaration) -> bool:
+    """Whether the field of a text is static and has its allowed values."""
+    if text.treated != "static" or not isinstance(text.low, tuple | list):
+        return False
+    return all(isinstance(value, str) for value in text.low)
+
+
+def _problems_of_limits(name: str, declaration: Declaration) -> list[str]:
+    """What is wrong with the limits of a field, or with a default beyond them."""
+    kind, default, low, high, _ = declaration
+    if kind in (int, float):
+        limits = [limit for limit in (low, high) if limit is not None]
+        if not all(map(_is_limit, limits)) or limits != sorted(limits):
+            return [
+                f"fields.{name}: got the limits {shown(low)} and {shown(high)};"
+                " allowed: two numbers, the lower first, or None for none"
+            ]
+    if default is None:
+        return []
     problems: list[Problem] = []
-    if default is not None:
-        checked_value(
-            name,
-            default,
-            kind.__name__,
-            _declared(name, kind, default, low, high, treated)[2].metadata,
-            problems,
-        )
+    checked_value(name, default, kind.__name__, _metadata(name, declaration), problems)
     return [f"fields.{name}: default: {problem.message}" for problem in problems]
 
 
-def _declared(
-    name: str, kind: type, default: Any, low: Any, high: Any, treated: str
-) -> tuple[str, str, Any]:
-    """The name, type and declaration of a field, as those of our points."""
-    limits: dict[str, Any] = {"choices": lambda: tuple(low)} if kind is str else {}
-    if kind in (int, float):
-        limits = {
-            "low": -math.inf if low is None else low,
-            "high": math.inf if high is None else high,
-        }
-    metadata = {"kind": treated, "symbol": "", "legend": name, **limits}
-    return (
-        name,
-        kind.__name__,
-        field(default=MISSING if default is None else default, metadata=metadata),
+def _is_limit(limit: Any) -> bool:
+    """Whether it is a number other than NaN."""
+    return isinstance(limit, Real) and not isinstance(limit, bool) and limit == limit
+
+
+def _metadata(name: str, declaration: Declaration) -> dict[str, Any]:
+    """What is declared of a field, as for those of this package's points."""
+    kind, _, low, high, treated = declaration
+    metadata = {"kind": treated, "symbol": "", "legend": name}
+    if kind is str:
+        return metadata | {"choices": lambda: tuple(low)}
+    if kind is bool:
+        return metadata
+    low = -math.inf if low is None else low
+    high = math.inf if high is None else high
+    return metadata | {"low": low, "high": high}
+
+
+def _declared(name: str, declaration: Declaration) -> tuple[str, str, Any]:
+    """The name, type and declaration of a field of a dataclass."""
+    default = declaration.default
+    declared = field(
+        default=MISSING if default is None else default,
+        metadata=_metadata(name, declaration),
     )
+    return name, declaration.kind.__name__, declared
 
 
 class CustomPoint:
@@ -478,18 +449,13 @@ class CustomPoint:
     def __post_init__(self) -> None:
         problems: list[Problem] = []
         for name, f in self.simulator.fields.items():
-            before, kind = len(problems), str(f.type)
-            object.__setattr__(
-                self,
-                name,
-                checked_value(name, getattr(self, name), kind, f.metadata, problems),
-            )
-            if (
-                len(problems) == before
-                and f.metadata["kind"] == "traced"
-                and self.simulator.jit
-            ):
-                problems += _not_held(name, getattr(self, name), kind)
+            n_problems = len(problems)
+            kind = str(f.type)
+            value = checked_value(name, getattr(self, name), kind, f.metadata, problems)
+            object.__setattr__(self, name, value)
+            is_array = self.simulator.jit and name in self.simulator.traced
+            if is_array and len(problems) == n_problems:
+                problems += _problems_of_array(name, value, kind)
         if problems:
             raise PointError(problems)
 
@@ -498,27 +464,22 @@ class CustomPoint:
         """16 hex digits: a hash of the simulator, its version and all fields, floats to
         12 significant digits.
         """
-        values = {
-            name: f"{value:.12g}" if isinstance(value, float) else value
-            for name, value in self.as_given().items()
-        }
+        values = self.as_given()
+        for name, value in values.items():
+            if isinstance(value, float):
+                values[name] = to_12_digits(value)
         named = {
             "simulator": self.simulator.name,
             "version": self.simulator.version,
             "fields": values,
         }
-        return hashlib.sha256(json.dumps(named, sort_keys=True).encode()).hexdigest()[
-            :16
-        ]
+        text = json.dumps(named, sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     @cached_property
     def program(self) -> StaticProgram:
         """What is compiled for it."""
-        static = [
-            (name, getattr(self, name))
-            for name, f in self.simulator.fields.items()
-            if f.metadata["kind"] == "static"
-        ]
+        static = [(name, getattr(self, name)) for name in self.simulator.static]
         return StaticProgram(self.simulator.name, tuple(static))
 
     def as_given(self) -> dict[str, Any]:
@@ -533,32 +494,26 @@ class CustomPoint:
         return Simulator.point, (self.simulator, self.as_given())
 
 
-def _not_held(name: str, value: Any, kind: str) -> list[Problem]:
+def _problems_of_array(name: str, value: Any, kind: str) -> list[Problem]:
     """The problem of a number that the arrays of a compiled function would change."""
     bits = 64 if x64() else 32
     if kind == "int":
-        held, allowed = (
-            -(2 ** (bits - 1)) <= value < 2 ** (bits - 1),
-            f"whole numbers of int{bits}",
-        )
+        end = 2 ** (bits - 1)
+        fits = -end <= value < end
+        allowed = f"whole numbers of int{bits}"
     else:
-        least, most = (
-            float(getattr(np.finfo(f"float{bits}"), end)) for end in ("tiny", "max")
-        )
-        held, allowed = (
-            not value or least <= abs(value) <= most,
-            f"0, and magnitudes of float{bits}, from {least:.3g} to {most:.3g}",
-        )
-    hint = ". Make the field static" + ", or set JAX_ENABLE_X64=1" * (bits == 32)
-    return (
-        []
-        if held
-        else [
-            Problem(
-                name, f"got {shown(value)} for a traced field; allowed: {allowed}{hint}"
-            )
-        ]
-    )
+        limits = np.finfo(f"float{bits}")
+        least, most = float(limits.tiny), float(limits.max)
+        fits = value == 0 or least <= abs(value) <= most
+        allowed = f"0, and magnitudes of float{bits}, from {least:.3g} to {most:.3g}"
+    if fits:
+        return []
+    if bits == 32:
+        hint = "Make the field static, or set JAX_ENABLE_X64=1"
+    else:
+        hint = "Make the field static"
+    message = f"got {shown(value)} for a traced field; allowed: {allowed}. {hint}"
+    return [Problem(name, message)]
 
 
 @dataclass(frozen=True, order=True)
@@ -577,9 +532,8 @@ class StaticProgram:
         return str(self)
 
     def __str__(self) -> str:
-        return " ".join(
-            [self.simulator, *(f"{name}={value}" for name, value in self.static)]
-        )
+        static = [f"{name}={value}" for name, value in self.static]
+        return " ".join([self.simulator, *static])
 
 
 def named(name: str) -> Simulator:
@@ -599,12 +553,14 @@ def add_to_path(folders: Iterable[str]) -> None:
     """Makes modules in the folders importable, after everything that is importable
     already.
     """
-    sys.path += [folder for folder in folders if folder not in sys.path]
+    for folder in folders:
+        if folder not in sys.path:
+            sys.path.append(folder)
 
 
 def trusted(module: str) -> None:
-    """Imports a module that `--trust` names, or its .py file, so that laws of it are
-    known; raises UsageError.
+    """Imports a module given by `--trust`, or its .py file, so that its laws are known;
+    raises UsageError.
     """
     path = Path(module)
     if path.suffix == ".py":
@@ -620,20 +576,8 @@ def trusted(module: str) -> None:
         ) from error
 
 
-def _words(run: Run) -> tuple[int, int, int]:
-    """What the key of a run is made of: root seed, seed, and the point where streams
-    are independent.
-    """
-    point = run.point
-    return (
-        point.root_seed,
-        run.seed,
-        int(point.point_id[:8], 16) if point.streams == "independent" else 0,
-    )
-
-
 def _as_fraction(name: str, value: Any) -> Any:
-    """An accuracy as it is, but for rounding; raises ValueError if it is no
+    """An accuracy without its rounding error; raises ValueError if it is no
     fraction.
     """
     if value is None or 0 <= value <= 1:
@@ -647,24 +591,30 @@ def _as_fraction(name: str, value: Any) -> Any:
 
 
 def _as_cell(name: str, kind: str, value: Any) -> Any:
-    """A value as a column of this Arrow type holds it; None if there is none, or it is
+    """A value as a column of this Arrow type has it; None if there is none, or it is
     not finite. Raises ValueError.
     """
-    if (shape := np.shape(value)) != ():
+    shape = np.shape(value)
+    if shape != ():
         raise ValueError(
             f"the simulator returned {name} of shape {shape}; allowed: one number"
         )
-    value = value.item() if hasattr(value, "item") else value
-    if value is None or kind == "string":
-        return None if value is None else str(value)
+    if hasattr(value, "item"):
+        value = value.item()
+    if value is None:
+        return None
+    if kind == "string":
+        return str(value)
     number = float(value)
     if not math.isfinite(number):
         return None
-    if (kind == "int64" and not (number.is_integer() and abs(number) < 2**63)) or (
-        kind == "bool" and number not in (0, 1)
-    ):
-        allowed = "whole numbers of int64" if kind == "int64" else "a bool"
-        raise ValueError(
-            f"the simulator returned {number} for the column {name}; allowed: {allowed}"
-        )
-    return {"int64": int, "bool": bool, "float64": float}[kind](value)
+    got = f"the simulator returned {number} for the column {name}; allowed:"
+    if kind == "int64":
+        if not number.is_integer() or abs(number) >= 2**63:
+            raise ValueError(f"{got} whole numbers of int64")
+        return int(value)
+    if kind == "bool":
+        if number not in (0, 1):
+            raise ValueError(f"{got} a bool")
+        return bool(value)
+    return number

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
+from itertools import chain
 from operator import attrgetter
-from typing import Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from threadpoolctl import threadpool_limits
 
@@ -31,6 +32,9 @@ from ..machine import memory_described, memory_limit
 from . import OURS, Cost, Facts, Loaded, Room, Rows, Sizes, grouped
 from .merging import merged, padded
 
+if TYPE_CHECKING:
+    from ...simulator.program import Executable
+
 MAX_VMAPPED = 1024
 """Most vmapped runs on an accelerator."""
 
@@ -41,9 +45,9 @@ SEEDS = f"a whole number from 0 to {MAX_SEED}, or a list of up to {MAX_LIST}"
 class RecallSimulator:
     """The simulator of this package, with columns of the user's own.
 
-    On a CPU the runs of a batch run one after the other, and several threads run one
-    batch each. On an accelerator the runs of a batch are vmapped, while another batch
-    waits.
+    On a CPU the runs of a batch are computed one after the other, and several threads
+    have a batch each. On an accelerator the runs of a batch are vmapped, while another
+    batch waits.
     """
 
     columns: tuple[OwnColumn, ...] = ()
@@ -59,12 +63,12 @@ class RecallSimulator:
         used: set[type[Law]] = set()
         for point in points:
             used.update(map(type, point.laws.values()))
-        named = {class_name(law): law for law in used}
-        return {
-            name: source_digest(law.source())
-            for name, law in named.items()
-            if ":" in name
-        }
+        found = {}
+        for law in used:
+            path = class_name(law)
+            if ":" in path:
+                found[path] = source_digest(law.source())
+        return found
 
     def programs(
         self,
@@ -80,16 +84,13 @@ class RecallSimulator:
             return grouped(
                 points, lambda point: Shape.with_columns(point, self.columns)
             )
-        if isinstance(sizes, Shape):
-            return grouped(
-                points,
-                lambda point: replace(
-                    Shape.sized(point, sizes.V, sizes.d, sizes.m), light=sizes.light
-                ),
-            )
+        if sizes is None:
+            return merged(points)
         if sizes == "own":
             return grouped(points, Shape.tight)
-        return grouped(points, padded(points, sizes)) if sizes else merged(points)
+        if isinstance(sizes, Shape):
+            return grouped(points, partial(_resized, sizes))
+        return grouped(points, padded(points, sizes))
 
     def cost(self, program: Shape, point: Point) -> Cost:
         takes = amount(program, work(point))
@@ -100,76 +101,71 @@ class RecallSimulator:
 
         start()
         if on_cpu():
-            return max(
-                1, min(room.cores, room.n_runs, room.limit // peak_bytes(program))
-            )
-        memory, wanted = (
-            memory_of_device() or memory_limit(),
-            int(min(MAX_VMAPPED, room.n_runs, room.batch or 0.5 / seconds)),
-        )
+            fitting = room.limit // peak_bytes(program)
+            return max(1, min(room.cores, room.n_runs, fitting))
+        memory = memory_of_device() or memory_limit()
+        wanted = int(min(MAX_VMAPPED, room.n_runs, room.batch or 0.5 / seconds))
         width = 1 << max(0, wanted.bit_length() - 1)
-        while (
-            width > 1 and 2 * width * peak_bytes(program.vmapped(width)) > memory
-        ):  # the batch that waits takes as much
+        # the batch that waits takes as much
+        while width > 1 and 2 * width * peak_bytes(program.vmapped(width)) > memory:
             width //= 2
         return width
 
     def run(self, program: Shape, width: int, room: Room) -> Loaded:
         from ...simulator.program import compiled, on_cpu
 
-        loaded = compiled(program, width, room.precision)
-        return Loaded(
-            partial(_batch, loaded, room.precision),
-            loaded.batch,
-            width if on_cpu() else min(width, 2),
-            on_cpu(),
-        )
+        executable = compiled(program, width, room.precision)
+        run = partial(_batch, executable, room.precision)
+        if on_cpu():
+            return Loaded(run, executable.batch, threads=width, in_turn=True)
+        return Loaded(run, executable.batch, threads=min(width, 2))
 
     def problem_in_workers(self, points: Iterable[Point]) -> str | None:
-        one_each = {attrgetter(*LAW_FIELDS)(point): point for point in points}
-        main = (
-            f"columns.{column.name}: got {column.path}, which other processes cannot"
-            " import; put it into a module"
-            for column in self.columns
-            if column.path.startswith("__main__:")
-        )
-        return next(
-            filter(None, (*main, *map(problem_in_workers, one_each.values()))), None
-        )
+        for column in self.columns:
+            if column.path.startswith("__main__:"):
+                return (
+                    f"columns.{column.name}: got {column.path}, which other processes"
+                    " cannot import; put it into a module"
+                )
+        one_of_each = {attrgetter(*LAW_FIELDS)(point): point for point in points}
+        problems = map(problem_in_workers, one_of_each.values())
+        return next(filter(None, problems), None)
 
 
 RECALL = RecallSimulator()
 
 
+def _resized(sizes: Shape, point: Point) -> Shape:
+    """The shape of a point in the sizes of another shape."""
+    shape = Shape.sized(point, sizes.V, sizes.d, sizes.m)
+    return replace(shape, light=sizes.light)
+
+
 @lru_cache(8)
 def _facts(own: tuple[OwnColumn, ...]) -> Facts:
-    columns = (
-        COLUMNS | {column.name: column.declared for column in own} if own else COLUMNS
-    )
-    return Facts(
-        OURS,
-        FIELDS,
-        columns,
-        CODE_VERSION,
-        own_columns={column.name: f"{column.path}#{column.digest}" for column in own},
-    )
+    columns, sources = COLUMNS, {}
+    if own:
+        columns = COLUMNS | {column.name: column.declared for column in own}
+        sources = {column.name: f"{column.path}#{column.digest}" for column in own}
+    return Facts(OURS, FIELDS, columns, CODE_VERSION, own_columns=sources)
 
 
 def _batch(
-    compiled: Any, precision: str, runs: Mapping[Run, float]
+    executable: Executable, precision: str, runs: Mapping[Run, float]
 ) -> list[Rows | Exception | None]:
     """The rows of runs, each with its share of the seconds that they took."""
     from ...simulator import program
 
-    metrics, seconds = program.execute(compiled, list(runs))
+    metrics, seconds = program.execute(executable, list(runs))
     total = sum(runs.values())
-    return [
-        of_run
-        and program.rows(
-            run, of_run, compiled.shape, precision, seconds * share / total
-        )
-        for (run, share), of_run in zip(runs.items(), metrics, strict=True)
-    ]
+    found: list[Rows | Exception | None] = []
+    for (run, share), of_run in zip(runs.items(), metrics, strict=True):
+        rows = None
+        if of_run is not None:
+            of_seconds = seconds * share / total
+            rows = program.rows(run, of_run, executable.shape, precision, of_seconds)
+        found.append(rows)
+    return found
 
 
 @overload
@@ -189,25 +185,23 @@ def simulate(
 def simulate(
     point: Point, seed: int | Iterable[int], *, trace: bool = False
 ) -> Row | list[Row]:
-    """The row that a sweep writes for (point, seed), a dict of the columns in table
-    order.
+    """The row that a sweep writes for (point, seed), without `seconds` and `bucket`.
 
-    It lacks `seconds` and `bucket`.
+    It is a dict of the columns in table order. A list of seeds has a list of rows. A
+    run that trains on has the row of its last step, or with `trace` a list of the rows
+    of all recorded steps, in order of step, seed by seed.
 
-    For a list of seeds it returns a list of rows. Of a run that trains on, it is the
-    row of the last step; with `trace` it returns a list of the rows of all recorded
-    steps, in order of step, seed by seed. The first call for a shape compiles its
-    program, which takes seconds; points of similar sizes share it, and the compiled
-    program is kept for later processes. Raises PointError for what is no point, for
-    seeds out of range or too many, and for a point that needs more than 80 % of this
-    machine's memory.
+    The first call for a shape compiles its program, which takes seconds. Points of
+    similar sizes share it, and it is kept for later processes. Raises PointError for
+    what is no point, for seeds out of range or too many, and for a point that needs
+    more than 80 % of this machine's memory.
 
         >>> from jaxrecall import Point, simulate
         >>> point = Point(V=64, N=1024, d=32, L=8)
         >>> row = simulate(point, seed=0)
         >>> rows = simulate(point, seed=range(8))
-        >>> losses = [row["loss"] for row in simulate(point.replace(steps=100, lr=0.1),
-            seed=0, trace=True)]
+        >>> longer = point.replace(steps=100, lr=0.1)
+        >>> losses = [row["loss"] for row in simulate(longer, seed=0, trace=True)]
     """
     from ...simulator import program  # starts JAX
 
@@ -217,10 +211,10 @@ def simulate(
     wanted = [Run(point, checked_seed(one)) for one in seeds]
     _check_memory(point)
     program.start()
-    runs = _rows(point, wanted)
+    traces = _rows(point, wanted)
     if trace:
-        return [row for rows in runs for row in rows]
-    last = [rows[-1] for rows in runs]
+        return list(chain.from_iterable(traces))
+    last = [rows[-1] for rows in traces]
     return last if several else last[0]
 
 
@@ -228,49 +222,56 @@ def _check_memory(point: Point) -> None:
     """Raises PointError for a point whose program needs more memory than there is."""
     need, limit = peak_bytes(Shape.rounded(point)), memory_limit()
     if need > limit:
-        name = max(("V", "d", "m"), key=lambda size: getattr(point, size))
-        sizes = ", ".join(f"{size}={getattr(point, size)}" for size in ("V", "d", "m"))
+        sizes = {"V": point.V, "d": point.d, "m": point.m}
+        listed = ", ".join(f"{name}={size}" for name, size in sizes.items())
         message = (
-            f"got {sizes}, which needs about {need / 2**20:.0f} MiB; allowed:"
+            f"got {listed}, which needs about {need / 2**20:.0f} MiB; allowed:"
             f" {memory_described()}"
         )
-        raise PointError([Problem(name, message)])
+        raise PointError([Problem(max(sizes, key=sizes.__getitem__), message)])
 
 
 def _rows(point: Point, runs: Sequence[Run]) -> list[list[Row]]:
-    """The rows of runs of one point, in their order.
+    """The rows of runs of one point, in their order, without `seconds` and `bucket`.
 
-    Those that a bound rejects run once more, in the exact form.
+    Runs that a bound rejects are computed once more, in the exact form.
     """
     from ...simulator import program
 
+    shape = Shape.rounded(point)
+    found = _metrics(point, runs, shape)
+    traces = []
+    for run in runs:
+        rows = program.rows(run, found[run], shape, "highest", None)
+        for row in rows:
+            del row["seconds"], row["bucket"]
+        traces.append(rows)
+    return traces
+
+
+def _metrics(point: Point, runs: Sequence[Run], shape: Shape) -> dict[Run, list[Row]]:
+    """The metrics of runs, by the program of a shape or of its fallback."""
+    from ...simulator import program
+
     found: dict[Run, list[Row]] = {}
-    shape: Shape | None = Shape.rounded(point)
-    while shape and (left := [run for run in runs if run not in found]):
-        compiled = program.compiled(shape)
-        for i in range(0, len(left), compiled.batch):
-            batch = left[i : i + compiled.batch]
-            decomposes = point.optimizer and point.optimizer.attention == "column"
-            with (
-                threadpool_limits(1, user_api="blas") if decomposes else nullcontext()
-            ):  # its threads wait busily for each other
-                metrics = program.execute(compiled, batch)[0]
-            found |= {
-                run: rows for run, rows in zip(batch, metrics, strict=True) if rows
-            }
-        shape = shape.fallback
-    whole = (
-        program.rows(run, found[run], Shape.rounded(point), "highest", None)
-        for run in runs
-    )
-    return [
-        [
-            {
-                name: value
-                for name, value in row.items()
-                if name not in ("seconds", "bucket")
-            }
-            for row in of_run
-        ]
-        for of_run in whole
-    ]
+    executable = program.compiled(shape)
+    for start in range(0, len(runs), executable.batch):
+        batch = runs[start : start + executable.batch]
+        with _one_thread(point):
+            metrics, _ = program.execute(executable, batch)
+        for run, rows in zip(batch, metrics, strict=True):
+            if rows:
+                found[run] = rows
+    left = [run for run in runs if run not in found]
+    if left and shape.fallback:
+        found |= _metrics(point, left, shape.fallback)
+    return found
+
+
+def _one_thread(point: Point) -> AbstractContextManager[object]:
+    """Keeps BLAS to one thread while matrices of W_KQ are decomposed: more of them wait
+    busily for each other.
+    """
+    if point.optimizer and point.optimizer.attention == "column":
+        return threadpool_limits(1, user_api="blas")
+    return nullcontext()

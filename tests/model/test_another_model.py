@@ -1,0 +1,239 @@
+"""Another attention and another readout: the metrics against direct NumPy."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from helpers import quickly
+from scipy.special import softmax
+
+from jaxrecall import (
+    Point,
+    draws,
+    measure,
+    model,
+    predict,
+    rates,
+    realize,
+    soft_accuracy,
+    three_step,
+)
+from jaxrecall.model.point import RECIPE_STEPS
+
+POINT = Point(V=24, N=2000, d=12, L=5, kappa=20, n_test=128)
+RNG = np.random.default_rng(0)
+W2, U2 = RNG.normal(size=(2, POINT.d, POINT.d)) / POINT.d**0.5
+GAIN = RNG.uniform(0.5, 1.5, POINT.d)
+
+
+def linear(recall, tokens, position):
+    """Weights (1 + score) / L: softmax to first order, which may be negative."""
+    return (1 + recall.scores(tokens, position)) / len(tokens)
+
+
+def layer_norm(recall, h):
+    h = h - h.mean()
+    h = h / jnp.sqrt(h @ h / len(h) + 1e-5)
+    return model.plain_readout(recall, jnp.asarray(GAIN, h.dtype) * h)
+
+
+def bounded(recall, h):
+    """Depends on how large the weights are, other than `layer_norm`."""
+    return model.plain_readout(recall, jnp.tanh(h))
+
+
+def second_attention(recall, tokens, position):
+    """The query of the second layer is what the first one attended to."""
+    first = model.softmax_attention(recall, tokens, position)
+    h = recall.attended(first, tokens, position)
+    query = recall.embeddings.z_eos + h
+    w = jnp.asarray(W2, h.dtype) @ query
+    return jax.nn.softmax(recall.scores(tokens, position, w))
+
+
+def second_mlp(recall, h):
+    hidden = jnp.tanh(recall.V_mat @ h)
+    return recall.embeddings.Z_out @ (h + jnp.asarray(U2, h.dtype) @ hidden)
+
+
+class Direct:
+    """One of the models above in NumPy, with keys and values written out."""
+
+    def __init__(self, r, learned, attend=model.softmax_attention, readout=None):
+        self.r, self.learned, self.attend, self.readout = r, learned, attend, readout
+
+    def keys(self, tokens, positions):
+        is_ell = np.arange(tokens.shape[1])[None] == positions[:, None]
+        return self.r.Z_in[tokens] + is_ell[..., None] * self.r.z_trig
+
+    def attention(self, tokens, positions):
+        k = self.keys(tokens, positions)
+        scores = k @ self.learned.w
+        if self.attend is linear:
+            return (1 + scores) / tokens.shape[1]
+        first = softmax(scores, axis=1)
+        if self.attend is not second_attention:
+            return first
+        query = self.r.z_eos + np.einsum("nl,nld->nd", first, k)
+        return softmax(np.einsum("nld,nd->nl", k, query @ W2.T), axis=1)
+
+    def logits(self, h, V_mat):
+        if self.readout is layer_norm:
+            h = h - h.mean(1, keepdims=True)
+            h = GAIN * h / np.sqrt((h**2).mean(1, keepdims=True) + 1e-5)
+        if self.readout is bounded:
+            h = np.tanh(h)
+        if self.readout is second_mlp:
+            return (h + np.tanh(h @ V_mat.T) @ U2.T) @ self.r.Z_out.T
+        return h @ V_mat.T @ self.r.Z_out.T
+
+    def of_sequences(self, tokens, positions):
+        a = self.attention(tokens, positions)
+        h = np.einsum("nl,nld->nd", a, self.keys(tokens, positions))
+        return self.logits(h, self.learned.V2), a
+
+    def metrics(self):
+        r, V1, w, V2 = self.r, *self.learned
+        tokens, positions, labels = r.test
+        rows = np.arange(len(labels))
+        logits, a = self.of_sequences(tokens, positions)
+        others = logits.copy()
+        others[rows, labels] = -np.inf
+        margin = (logits[rows, labels] - others.max(1)) / logits.std(1)
+        noise = a.copy()
+        noise[rows, positions] = -np.inf
+        right = logits.argmax(1) == labels
+        recalled = self.logits(r.Z_in + r.z_trig, V2).argmax(1) == r.perm
+        first = self.logits(r.Z_in, V1).argmax(1) == r.perm
+        x, ell, y = (part[: len(labels)] for part in r.batches[2])
+        scores = r.Z_in @ w
+        trigger = r.z_trig @ w
+        cosine = trigger / np.linalg.norm(r.z_trig) / np.linalg.norm(w)
+        return {
+            "step": RECIPE_STEPS,
+            "n_correct": right.sum(),
+            "accuracy": right.mean(),
+            "memory_accuracy": recalled.mean(),
+            "step1_memory_accuracy": first.mean(),
+            "train_accuracy": (self.of_sequences(x, ell)[0].argmax(1) == y).mean(),
+            "attention_mass": a[rows, positions].mean(),
+            "attention_top1": (a[rows, positions] > noise.max(1)).mean(),
+            "trigger_score": trigger,
+            "score_std": scores.std(),
+            "snr": trigger / scores.std(),
+            "trigger_cosine": cosine,
+            "test_margin": margin.mean(),
+            "n_tied": 0,
+            "recalled": recalled.sum(),
+        }
+
+
+MODELS = {
+    "linear": {"attend": linear},
+    "layer norm": {"readout": layer_norm},
+    "second attention": {"attend": second_attention},
+    "second mlp": {"readout": second_mlp},
+    "both": {"attend": linear, "readout": bounded},
+}
+
+
+@pytest.mark.parametrize("another", MODELS.values(), ids=MODELS)
+def test_metrics_of_another_model_are_those_of_numpy(another):
+    r = realize(POINT, 1).astype(np.float64)
+
+    @quickly
+    def run(r):
+        learned = three_step(r, POINT, **another)
+        of_test = predict(r, POINT, learned.V2, learned.w, *r.test[:2], **another)
+        return learned, of_test, measure(r, POINT, learned, **another)
+
+    with jax.enable_x64(True), jax.numpy_dtype_promotion("standard"):
+        found = run(jax.tree.map(jnp.asarray, r))
+    learned, of_test, metrics = jax.tree.map(np.asarray, found)
+    direct = Direct(r, learned, **another)
+    for ours, theirs in zip(of_test, direct.of_sequences(*r.test[:2]), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-10 * abs(theirs).max())
+    expected = direct.metrics()
+    assert {name for name, value in metrics.items() if value is not None} == {*expected}
+    for name, value in expected.items():  # a mean of bools is of float32
+        np.testing.assert_allclose(metrics[name], value, rtol=1e-7, err_msg=name)
+    assert 1.5 / POINT.V < expected["accuracy"] < 0.5  # more than by chance
+    plain = measure(r, POINT, learned)
+    assert abs(expected["test_margin"] - plain["test_margin"]) > 1e-2
+
+
+def test_linear_attention_learns_what_its_gradient_says():
+    """The three steps in closed form: dh/dw = 1/L sum_j v_j k_j^T."""
+    r = realize(POINT, 0).astype(np.float64)
+    with jax.enable_x64(True), jax.numpy_dtype_promotion("standard"):
+        found = three_step(r, POINT, attend=linear)
+    x, ell, y = r.batches[0]
+    direct = Direct(r, None)
+    k = direct.keys(x, ell)
+    h = k.mean(1)
+    V1 = POINT.eta / POINT.N * (r.Z_out[y] - r.Z_out.mean(0)).T @ h
+
+    def pull(V_mat, h):
+        return r.Z_out[y] - softmax(h @ V_mat.T @ r.Z_out.T, axis=1) @ r.Z_out
+
+    along_values = np.einsum("nd,nld->nl", pull(V1, h) @ V1, k)
+    slope = np.einsum("nl,nld->d", along_values, k) / (POINT.N * POINT.L)
+    w = POINT.gamma * (r.z_eos @ r.z_eos) * slope
+    h = np.einsum("nl,nld->nd", (1 + k @ w) / POINT.L, k)
+    V2 = V1 + POINT.gamma2 / POINT.N * pull(V1, h).T @ h
+    for ours, theirs in zip(found, (V1, w, V2), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-12 * abs(theirs).max())
+
+
+@pytest.mark.parametrize(
+    "changes", [{}, {"m": 20, "activation": "gelu", "kappa": 200}], ids=str
+)
+def test_functions_that_do_what_the_plain_ones_do_change_nothing(changes):
+    """Functions other than the defaults take another way through the code."""
+    point = POINT.replace(**changes)
+    same: dict[str, Any] = {
+        "attend": lambda *given: model.softmax_attention(*given),
+        "readout": lambda *given: model.plain_readout(*given),
+    }
+    r = jax.tree.map(jnp.asarray, realize(point, 0))
+    plain = quickly(lambda r: three_step(r, point))(r)
+    found = quickly(lambda r: three_step(r, point, **same))(r)
+    assert jax.tree.all(jax.tree.map(jnp.array_equal, plain, found))
+    expected = quickly(lambda r: measure(r, point, plain))(r)
+    found = quickly(lambda r: measure(r, point, plain, **same))(r)
+    for name, value in expected.items():
+        if value is not None:
+            np.testing.assert_allclose(found[name], value, 2e-5, err_msg=name)
+
+
+def test_draws_of_numpy_are_measured_in_jax():
+    r = realize(POINT, 0)
+    learned = three_step(r, POINT)
+    found = measure(r, POINT, learned, attend=linear)
+    numbers = [value for value in found.values() if value is not None]
+    assert all(isinstance(value, jax.Array | int) for value in numbers)
+    logits, attention = predict(
+        r, POINT, learned.V2, learned.w, *r.test[:2], attend=linear
+    )
+    right = np.asarray(logits).argmax(1) == r.test_labels
+    assert found["n_correct"] == right.sum()
+    informative = np.take_along_axis(
+        np.asarray(attention), r.test_positions[:, None], axis=1
+    )
+    np.testing.assert_allclose(found["attention_mass"], informative.mean(), 1e-5)
+
+
+def test_another_model_has_a_soft_accuracy_with_a_gradient():
+    r = draws(POINT, jax.random.key(0))
+    another = {"attend": linear, "readout": layer_norm}
+
+    def score(kappa):
+        learned = three_step(r, POINT, rates(POINT, kappa=kappa), **another)
+        return soft_accuracy(r, POINT, learned, **another)
+
+    value, slope = quickly(jax.value_and_grad(score))(20.0)
+    up, down = quickly(score)(20.5), quickly(score)(19.5)
+    np.testing.assert_allclose(slope, up - down, rtol=5e-2)
+    assert 0 < value < 1
