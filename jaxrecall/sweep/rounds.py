@@ -18,7 +18,7 @@ from ..model.point import Run, RunId
 from .files import Json
 from .grid import Grid
 from .grid.axes import AnyPoint, Names
-from .grid.expand import Line
+from .grid.expand import SearchLine
 from .grid.file import Settings, plain
 from .machine import cores
 from .plan import Plan
@@ -68,7 +68,7 @@ class Cell:
             have the same sizes.
     """
 
-    def __init__(self, line: Line, target: Target, simulator: SimulatorLike):
+    def __init__(self, line: SearchLine, target: Target, simulator: SimulatorLike):
         self.line, self.search = line, CellSearch(target)
         self.points = line.levels
         levels = list(self.points)
@@ -395,7 +395,7 @@ class Rounds:
         )
         return {
             **{axis: self._value(cell.point, axis) for axis in self.axes},
-            **cell.line.names,
+            **cell.line.helpers,
             "theta": search.target.theta,
             "axis": self.axis,
             "critical": critical,

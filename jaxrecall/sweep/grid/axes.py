@@ -138,13 +138,14 @@ class Names:
         base, zipped, axes = (definitions[name] for name in ("Base", "Zip", "Axes"))
         elsewhere = _reference("Elsewhere")
 
-        definitions |= {name: self._field(name) for name in self.in_base}
-        base["properties"] = dict(zip(self.in_base, map(_reference, self.in_base)))
-        base["patternProperties"] = patterns = {}
+        base["properties"], base["patternProperties"] = {}, {}
+        for name in self.in_base:
+            definitions[name] = self._field(name)
+            base["properties"][name] = _reference(name)
         if self.laws:
             parameter = rf"^({'|'.join(sorted(self.laws))})\."
-            patterns[parameter] = _reference("Scalar")
-        patterns["^root_seed$"] = elsewhere
+            base["patternProperties"][parameter] = _reference("Scalar")
+        base["patternProperties"]["^root_seed$"] = elsewhere
 
         along = {}
         for name in (*self.in_base, "Scalar"):

@@ -25,9 +25,9 @@ Scalar = bool | int | float | str
 
 
 def _power(base: float, exponent: float) -> Any:
-    both_whole = isinstance(base, int) and isinstance(exponent, int)
-    if both_whole and abs(base) > 1:
-        if (base.bit_length() - 1) * exponent >= MAX_BITS:
+    if isinstance(base, int) and isinstance(exponent, int) and abs(base) > 1:
+        bits = (base.bit_length() - 1) * exponent
+        if bits >= MAX_BITS:
             raise OverflowError
     return base**exponent
 
