@@ -18,7 +18,6 @@ from bottom to top:
 
 from __future__ import annotations
 
-import itertools
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -32,7 +31,7 @@ from ..simulators import SimulatorLike
 from ..simulators.custom import add_to_path, named
 from ..simulators.recall import RECALL, RecallSimulator
 from .axes import AnyPoint, Names, law_parameters
-from .document import Document, Plain, read_document
+from .document import Document, Plain, read_document, without
 from .expand import OnProgress, SearchLine, expand
 from .file import (
     GridFile,
@@ -208,15 +207,13 @@ def _grid(
         names = Names(_simulator(document, given))
         file, mistakes = read_file(document.data, names)
         mistakes += WrongNames(document, file, names)
-        lines = document.errors + [document.line(*mistake) for mistake in mistakes]
-        if lines:
-            raise GridError(lines)
+        if mistakes or document.errors:
+            raise document.refused(mistakes)
         expansion = expand(document, file, names, on_progress)
         blocks = with_hashes(document.data.get("blocks"))
     if given and not isinstance(given, str):
         given = given.facts.name
-    resolved = {"schema": 1, **plain(file)}
-    resolved |= {
+    resolved = {"schema": 1, **plain(file)} | {
         "seeds": _as_seeds(file.seeds),
         "blocks": blocks,
         "search": file.search and plain(file.search),
@@ -229,14 +226,14 @@ def _grid(
         **expansion,
         axes=_varying(file, names, expansion["points"]),
         fixed=_fixed(file, names, expansion["points"]),
-        resolved={name: value for name, value in resolved.items() if value is not None},
+        resolved=without(None, resolved),
         simulator=names.simulator,
     )
 
 
 def _arrow_type(values: Sequence[Plain]) -> str:
     """The type of a column with all these values, of which None is null."""
-    kinds = {type(value) for value in values} - {type(None)}
+    kinds = set(map(type, values)) - {type(None)}
     if kinds == {bool}:
         return "bool"
     if kinds == {int} and max(map(abs, filter(None, values)), default=0) < 2**63:
@@ -269,12 +266,6 @@ def _simulator(document: Document, given: GivenSimulator) -> SimulatorLike | Non
     return RecallSimulator(own)
 
 
-def _written(file: GridFile) -> dict[str, None]:
-    """The names in axes and derive, in the order of the file."""
-    blocks = (block.locations for block in file.blocks)
-    return dict.fromkeys(itertools.chain.from_iterable(blocks))
-
-
 def _varying(
     file: GridFile, names: Names, points: tuple[AnyPoint, ...]
 ) -> tuple[str, ...]:
@@ -283,12 +274,13 @@ def _varying(
 
     The axis of a search comes last, or the fields that follow it where it is a helper.
     """
-    written = _written(file)
     searched = file.search.axis if file.search else ""
     following = set().union(*(block.followers(searched) for block in file.blocks))
-    own = [name for name in written if name in names and name not in following]
-    values: dict[str, set[Plain]] = {name: set() for name in own}
-    for name in own:
+    values = {}
+    for name in file.written:
+        if name in names and name not in following:
+            values[name] = set[Plain]()
+    for name in list(values):
         for point in points:
             for column, value in _columns_of(names, point, name).items():
                 values.setdefault(column, set()).add(value)
@@ -301,7 +293,8 @@ def _varying(
     if searched in names:
         varying.append(searched)
     else:
-        varying += [name for name in written if name in following & names.fields.keys()]
+        fields = following & names.fields.keys()
+        varying += [name for name in file.written if name in fields]
     return tuple(varying)
 
 
@@ -326,7 +319,7 @@ def _fixed(
     value.
     """
     fixed = {}
-    for name in dict.fromkeys(file.base) | _written(file):
+    for name in dict.fromkeys(file.base) | file.written:
         if name in names.fields:
             values = {names.value(point, name) for point in points}
             if len(values) == 1:
@@ -390,4 +383,6 @@ def _as_file(points: object) -> dict[str, Plain]:
             each.pop(name, None)
         blocks.append({"axes": each})
     file = {"name": "points", "root_seed": roots[0], "base": base}
-    return file | {"blocks": blocks} if any(given) else file
+    if any(given):
+        file["blocks"] = blocks
+    return file

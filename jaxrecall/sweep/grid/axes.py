@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import MISSING, Field
 from fractions import Fraction
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 
 from ...errors import Problem
@@ -39,8 +40,10 @@ class Names:
     def __init__(self, simulator: SimulatorLike | None = None):
         self.simulator = simulator or RECALL
         self.fields: dict[str, Field[object]] = dict(self.simulator.facts.fields)
-        self.laws: set[str] = set()
-        self.required: list[str] = []
+        self.laws = set[str]()
+        self.required = list[str]()
+        self.in_base = list[str]()
+        self.numbers = list[str]()
         self.defaults: dict[str, Plain] = {}
         for name, declared in self.fields.items():
             if declared.metadata.get("law"):
@@ -49,10 +52,10 @@ class Names:
                 self.required.append(name)
             elif declared.default is not None:
                 self.defaults[name] = declared.default
-        self.in_base = [name for name in self.fields if name != "root_seed"]
-        self.numbers = [
-            name for name in self.in_base if self.type(name) in ("int", "float")
-        ]
+            if name != "root_seed":
+                self.in_base.append(name)
+                if self.type(name) in ("int", "float"):
+                    self.numbers.append(name)
         self.other_rate: dict[str, str] = {}
         if self.simulator.facts.is_ours:
             self.other_rate = {"kappa": "gamma", "gamma": "kappa"}
@@ -71,13 +74,13 @@ class Names:
             return "law"
         return self.fields[name].metadata.get("kind", "")
 
-    def is_real(self, name: str, *ends: float) -> bool:
+    def is_real(self, name: str, low: float, high: float) -> bool:
         """Whether an axis between two ends takes real numbers; a helper does unless
         both ends are whole.
         """
         if name in self:
             return self.type(name) == "float"
-        return any(end % 1 for end in ends)
+        return low % 1 != 0 or high % 1 != 0
 
     def value(self, point: AnyPoint, name: str) -> Plain:
         """The value of a field, or of a parameter of a law, at a point; None for a law
@@ -96,7 +99,7 @@ class Names:
 
     def _type_of_parameter(self, field: str, parameter: str) -> str:
         """ "int" where it is one in every registered law that has it, else "float"."""
-        kinds: set[str] = set()
+        kinds = set[str]()
         for law in LAWS[self.fields[field].metadata["law"]].values():
             kinds |= {
                 str(f.type) for f in dataclasses.fields(law) if f.name == parameter
@@ -135,7 +138,7 @@ class Names:
         """The JSON Schema of a grid file."""
         schema = json.loads(SCHEMA.read_text("utf-8"))
         definitions = schema["$defs"]
-        base, zipped, axes = (definitions[name] for name in ("Base", "Zip", "Axes"))
+        base, zipped, axes = itemgetter("Base", "Zip", "Axes")(definitions)
         elsewhere = _reference("Elsewhere")
 
         base["properties"], base["patternProperties"] = {}, {}
@@ -161,15 +164,16 @@ class Names:
     def _field(self, name: str) -> Schema:
         """The schema of the values of a field."""
         limits = self.fields[name].metadata
-        null = [] if name in self.required else [None]
-        kind = _JSON_TYPES.get(self.type(name), "string")
-        schema: Schema = {"type": [kind, "null"] if null else kind}
-        choices = _choices(self.fields[name])
-        if choices:
-            one: Schema = {"enum": [*choices, *null]}
-            schema |= (
-                {"anyOf": [one, {"pattern": "[(:]"}]} if name in self.laws else one
-            )
+        schema: Schema = {"type": _JSON_TYPES.get(self.type(name), "string")}
+        choices = list(_choices(self.fields[name]))
+        if name not in self.required:
+            schema["type"] = [schema["type"], "null"]
+            if choices:
+                choices.append(None)
+        if choices and name in self.laws:
+            schema["anyOf"] = [{"enum": choices}, {"pattern": "[(:]"}]
+        elif choices:
+            schema["enum"] = choices
         minimum = "exclusiveMinimum" if limits.get("open_low") else "minimum"
         schema[minimum] = limits.get("low")
         schema["maximum"] = limits.get("high_with_pool", limits.get("high"))
@@ -182,12 +186,17 @@ class Names:
         """What makes values of the definitions of the schema that concern fields and
         axes.
         """
-        converters = dict(_SPACINGS)
-        for name in (*self.in_base, "Scalar"):
-            check = _checked_scalar if name == "Scalar" else partial(self.checked, name)
-            converters[name] = check
-            converters[_axis(name)] = partial(_as_axis, check)
+        converters = _SPACINGS | _with_axis("Scalar", _checked_scalar)
+        for name in self.in_base:
+            converters |= _with_axis(name, partial(self.checked, name))
         return converters
+
+
+def _with_axis(
+    name: str, check: Callable[[Plain], Plain]
+) -> dict[str, Callable[[Plain], object]]:
+    """What makes values of a definition, and of that of an axis of such values."""
+    return {name: check, _axis(name): partial(_as_axis, check)}
 
 
 def _choices(declared: Field[object]) -> Sequence[str]:

@@ -16,7 +16,7 @@ import copy
 import itertools
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, TypeGuard
@@ -94,7 +94,7 @@ class Document:
         """
         while location and location not in self.origins:
             location = location[:-1]
-        return self.origins[location] if location else self.path
+        return self.origins.get(location, self.path)
 
     def forget(self, location: Location) -> None:
         """Drops the origins of `location` and of everything in it."""
@@ -108,6 +108,10 @@ class Document:
         """
         parts = (self.origin(location), dotted(location), message)
         return ": ".join(filter(None, parts))
+
+    def refused(self, mistakes: Iterable[Mistake]) -> GridError:
+        """The error of these mistakes, after the errors found so far."""
+        return GridError(self.errors + [self.line(*mistake) for mistake in mistakes])
 
 
 def dotted(location: Location) -> str:
@@ -175,7 +179,9 @@ class _YamlReader:
         """The data in `text`, which is the value at `location`; raises GridError."""
         try:
             node = yaml.compose(text, _Loader)
-            return None if node is None else self._value(node, location)
+            if node is None:
+                return None
+            return self._value(node, location)
         except yaml.YAMLError as error:
             raise self._not_yaml(error) from None
         except RecursionError:
@@ -266,8 +272,9 @@ def _set(document: Document, text: str) -> None:
         if isinstance(inside, dict):
             inside.setdefault(step, None)
         if inside[step] is None:
-            first_block = location == ("blocks",) and after == "0"
-            inside[step] = [{}] if first_block else {}
+            inside[step] = {}
+            if location == ("blocks",) and after == "0":
+                inside[step] = [{}]
             document.origins[location] = origin
         inside = inside[step]
     step = _step(inside, keys[-1], location, origin)
@@ -298,6 +305,12 @@ def _step(inside: object, key: str, location: Location, origin: str) -> str | in
 
 WRONG: Plain = object()
 """In place of a value that is wrong, so that the rest of the file is still checked."""
+
+
+def without(absent: Plain, values: Mapping[str, Plain]) -> dict[str, Plain]:
+    """The values that are not `absent`, which is None or WRONG."""
+    return {name: value for name, value in values.items() if value is not absent}
+
 
 _REFERENCE = "#/$defs/"
 
@@ -460,10 +473,10 @@ def _checked(value: Plain, schema: Schema) -> Plain:
 
 def _is_in_range(value: Plain, schema: Schema) -> tuple[bool, str]:
     """Whether a value is a number that a schema allows, and what it allows."""
-    above, below = schema.get("exclusiveMinimum"), schema.get("exclusiveMaximum")
-    low = schema.get("minimum", -1e308 if above is None else above)
-    high = schema.get("maximum", 1e308 if below is None else below)
-    right = is_number(value) and low <= value <= high and value not in (above, below)
+    low = schema.get("minimum", schema.get("exclusiveMinimum", -1e308))
+    high = schema.get("maximum", schema.get("exclusiveMaximum", 1e308))
+    open_ends = (schema.get("exclusiveMinimum"), schema.get("exclusiveMaximum"))
+    right = is_number(value) and low <= value <= high and value not in open_ends
     if schema.get("type") == "number":
         return right, "finite numbers"
     return right and value == int(value), f"whole numbers from {low} to {high}"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache, cached_property
@@ -19,7 +19,7 @@ from typing import NamedTuple, TypedDict
 from ...errors import GridError, PointError, Problem, plural
 from .axes import AnyPoint, Names
 from .document import Document, Location, Mistake, Plain, show
-from .expr import Expression
+from .expr import Expression, names_in
 from .file import Block, GridFile, Search
 
 BETWEEN = 10_000
@@ -108,7 +108,8 @@ def expand(
     many are left.
     """
     counted = _Counted()
-    blocks = _expanded_blocks(file, names, counted.kept)
+    kind = _SearchedBlock if file.search else _ExpandedBlock
+    blocks = [kind(names, file, block, counted.kept) for block in file.blocks]
     n_raw = sum(block.n_raw for block in blocks)
     most = file.limits.max_runs // file.runs_each
     if most == 0 or n_raw > 20 * max(file.limits.max_runs, 1_000_000):
@@ -124,9 +125,9 @@ def expand(
             if len(counted.found) > most:
                 raise _too_many(document, file, n_raw)
     if counted.faults:
-        raise GridError([document.line(*mistake) for mistake in counted.mistakes()])
+        raise document.refused(counted.mistakes())
     if not counted.found:
-        raise GridError([_excludes_all(document, block) for block in blocks])
+        raise document.refused(map(_excludes_all, blocks))
     points = tuple(counted.found.values())
     lines: tuple[SearchLine, ...] = ()
     if file.search:
@@ -192,18 +193,17 @@ class _Counted:
 def _too_many(document: Document, file: GridFile, n_raw: int) -> GridError:
     before = " before where," if any(block.where for block in file.blocks) else ""
     what = "runs that a search may take" if file.search else "seeds"
-    return GridError(
-        document.line(
-            ("limits", "max_runs"),
-            f"got {plural(n_raw, 'point')}{before} times {file.runs_each} {what} ="
-            f" {n_raw * file.runs_each} runs; allowed: {file.limits.max_runs} runs;"
-            " raise limits.max_runs or make the grid smaller",
-        )
+    mistake = Mistake(
+        ("limits", "max_runs"),
+        f"got {plural(n_raw, 'point')}{before} times {file.runs_each} {what} ="
+        f" {n_raw * file.runs_each} runs; allowed: {file.limits.max_runs} runs; raise"
+        " limits.max_runs or make the grid smaller",
     )
+    return document.refused([mistake])
 
 
-def _excludes_all(document: Document, block: _ExpandedBlock) -> str:
-    return document.line(
+def _excludes_all(block: _ExpandedBlock) -> Mistake:
+    return Mistake(
         (*block.block.location, "where"),
         f"excludes all of {plural(block.n_raw, 'point')}, no block has any left;"
         " allowed: conditions that some meet",
@@ -262,11 +262,8 @@ class _ExpandedBlock:
     @cached_property
     def start(self) -> NamedValues:
         """The values that apply unless an axis or derive gives others."""
-        start = dict(self.names.defaults)
-        for name, value in self.file.base.items():
-            if value is not None:
-                start[name] = value
-        return start | {"root_seed": self.file.root_seed}
+        root_seed = {"root_seed": self.file.root_seed}
+        return self.names.defaults | self.file.given | root_seed
 
     def values(self, row: NamedValues) -> NamedValues:
         """`row` over the base; null in a row stands for the default of the field."""
@@ -339,9 +336,8 @@ class _ExpandedBlock:
             return
         arguments = {}
         for name in self._parameters:
-            value = candidate.values.get(name)
-            if value is not None:
-                arguments[name] = value
+            if candidate.values.get(name) is not None:
+                arguments[name] = candidate.values[name]
         for rate, other in self.names.other_rate.items():
             if rate in self.locations and rate in arguments:
                 arguments.pop(other, None)
@@ -359,8 +355,10 @@ class _ExpandedBlock:
     @cached_property
     def locations(self) -> dict[str, Location]:
         """Where each name of axes and derive is written, and each where line."""
-        lines = {_where(i): at for i, at in enumerate(self.block.conditions)}
-        return self.block.locations | lines
+        locations = dict(self.block.locations)
+        for i, location in enumerate(self.block.conditions):
+            locations[_where(i)] = location
+        return locations
 
     def location_of(self, name: str) -> Location:
         """Where the value of a name is written."""
@@ -388,7 +386,10 @@ class _ExpandedBlock:
 class _SearchedBlock(_ExpandedBlock):
     """A block of a file with a search: its rows, and the line of points at each."""
 
-    search: Search
+    @property
+    def search(self) -> Search:
+        assert self.file.search
+        return self.file.search
 
     @cached_property
     def start(self) -> NamedValues:
@@ -413,7 +414,7 @@ class _SearchedBlock(_ExpandedBlock):
         other fields.
         """
         axis = self.search.axis
-        joined = self.followers or any(axis in line.names for line in self.block.where)
+        joined = self.followers or axis in names_in(self.block.where)
         return not joined and self.names.kind(axis) not in ("size", "law")
 
     def made(self, values: NamedValues) -> SearchLine | None:
@@ -456,10 +457,11 @@ class _SearchedBlock(_ExpandedBlock):
 
     def _no_level(self, problems: list[list[Problem]]) -> list[Problem]:
         """What is wrong where no level is valid, from the problems of each."""
-        if problems and all(each == problems[0] for each in problems):
-            return problems[0]
-        last = f", the largest fails as {problems[-1][0]}" if problems else ""
-        message = f"no level between search.from and search.to is valid{last}"
+        message = "no level between search.from and search.to is valid"
+        if problems:
+            if problems.count(problems[0]) == len(problems):
+                return problems[0]
+            message += f", the largest fails as {problems[-1][0]}"
         return [Problem(self.search.axis, message)]
 
     def _helpers(self, values: NamedValues) -> NamedValues:
@@ -468,29 +470,16 @@ class _SearchedBlock(_ExpandedBlock):
         These are helpers that are the same at all levels: those to keep and, where
         fields follow the axis, all axes.
         """
-        values = dict(values)
-        for name, expression in self.block.derive.items():
-            values[name] = None
-            if name not in self.followers:
-                values[name] = _evaluated(expression, values, name, [])
-        mine = list(self.file.keep or ())
+        values = self.candidate(values).values
+        helpers = list(self.file.keep or ())
         if self.followers:
-            mine += self.block.axis_names
+            helpers += self.block.axis_names
         varying = {*self.followers, self.search.axis}
-        helpers = {}
-        for name in mine:
+        same = {}
+        for name in helpers:
             if name not in self.names and name not in varying:
-                helpers[name] = values.get(name)
-        return helpers
-
-
-def _expanded_blocks(
-    file: GridFile, names: Names, kept: dict[str, NamedValues]
-) -> Sequence[_ExpandedBlock]:
-    search = file.search
-    if search is None:
-        return [_ExpandedBlock(names, file, block, kept) for block in file.blocks]
-    return [_SearchedBlock(names, file, block, kept, search) for block in file.blocks]
+                same[name] = values.get(name)
+        return same
 
 
 def _where(i: int) -> str:

@@ -12,7 +12,7 @@ import math
 import operator
 import re
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import CodeType
 from typing import Any
@@ -151,6 +151,11 @@ class Expression:
             message = _FAULTS.get(type(error), str(error))
         at = ", ".join(f"{name}={value!r}" for name, value in used.items())
         raise ValueError(f"{self.text!r}: {message}" + (f", at {at}" if at else ""))
+
+
+def names_in(expressions: Iterable[Expression]) -> set[str]:
+    """The names that any of these expressions uses."""
+    return set[str]().union(*(expression.names for expression in expressions))
 
 
 def _checked(value: object) -> Scalar:

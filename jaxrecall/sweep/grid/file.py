@@ -31,8 +31,9 @@ from .document import (
     Schema,
     is_number,
     refuse,
+    without,
 )
-from .expr import Expression, parse
+from .expr import Expression, names_in, parse
 
 SEARCH_MIN_SEEDS = 12
 """Seeds that a search uses before it trusts the width of an
@@ -128,7 +129,7 @@ class Block:
     @cached_property
     def derived(self) -> dict[str, Expression]:
         """What derive gives, without what is WRONG."""
-        return _right(self.derive)
+        return without(WRONG, self.derive)
 
     def followers(self, axis: str) -> set[str]:
         """The names that are derived from an axis, directly or not."""
@@ -221,6 +222,17 @@ class GridFile:
     run: dict[str, Plain] = field(default_factory=dict)
 
     @property
+    def given(self) -> dict[str, Plain]:
+        """The values of the base that are not null."""
+        return without(None, self.base)
+
+    @property
+    def written(self) -> dict[str, None]:
+        """The names in axes and derive, in the order of the file."""
+        blocks = (block.locations for block in self.blocks)
+        return dict.fromkeys(itertools.chain.from_iterable(blocks))
+
+    @property
     def runs_each(self) -> int:
         """Runs of one point."""
         if self.search:
@@ -256,11 +268,8 @@ def plain(record: object) -> dict[str, Plain]:
     """A record as plain data, with the keys of the file; values that are not given are
     left out.
     """
-    return {
-        name.strip("_"): value
-        for name, value in vars(record).items()
-        if value is not None
-    }
+    values = without(None, vars(record))
+    return {name.strip("_"): value for name, value in values.items()}
 
 
 def json_schema(simulator: SimulatorLike | None = None) -> Schema:
@@ -272,9 +281,7 @@ def json_schema(simulator: SimulatorLike | None = None) -> Schema:
 
 def _right(values: Plain) -> dict[str, Plain]:
     """The values of a mapping that are not WRONG."""
-    if values is WRONG:
-        return {}
-    return {name: value for name, value in values.items() if value is not WRONG}
+    return {} if values is WRONG else without(WRONG, values)
 
 
 def _search(given: dict[str, Plain]) -> Search:
@@ -370,7 +377,6 @@ class WrongNames:
     def __init__(self, document: Document, file: GridFile, names: Names):
         self.document, self.file, self.names = document, file, names
         self.columns = names.simulator.facts.columns
-        self.given = {name for name, value in file.base.items() if value is not None}
         search = document.data.get("search")
         self.searched = self.of = None
         if isinstance(search, dict):
@@ -378,10 +384,9 @@ class WrongNames:
             self.of = _text(search.get("of"))
 
     def __iter__(self) -> Iterator[Mistake]:
-        base = {name: ("base", name) for name in self.given}
+        base = {name: ("base", name) for name in self.file.given}
         yield from self._misplaced(("base",), base)
-        searches = "search" in self.document.data
-        wrong_axis = [*self._in_search()] if searches else []
+        wrong_axis = list(self._in_search())
         yield from wrong_axis
         yield from self._in_keep()
         for block in self.file.blocks:
@@ -390,6 +395,7 @@ class WrongNames:
             yield from self._in_expressions(block)
             yield from self._in_texts(block)
             yield from self._unused(block)
+        searches = "search" in self.document.data
         if not wrong_axis and (self.searched is not None or not searches):
             yield from self._missing()
 
@@ -403,7 +409,8 @@ class WrongNames:
         axis = self.searched
         if axis is None or self.names.is_number(axis):
             return
-        if axis in self.names or not all(map(self._derives_from, self.file.blocks)):
+        derived = (names_in(block.derived.values()) for block in self.file.blocks)
+        if axis in self.names or not all(axis in used for used in derived):
             numbers = self.names.numbers
             yield Mistake(
                 ("search", "axis"),
@@ -411,14 +418,9 @@ class WrongNames:
                 " or a helper that derive uses in every block",
             )
 
-    def _derives_from(self, block: Block) -> bool:
-        """Whether a block derives something from the searched axis."""
-        return any(self.searched in used.names for used in block.derived.values())
-
     def _in_keep(self) -> Iterator[Mistake]:
-        given = {self.searched}.union(*(block.locations for block in self.file.blocks))
         helpers = []
-        for name in sorted(filter(None, given)):
+        for name in sorted(filter(None, {self.searched, *self.file.written})):
             if name not in self.names and name not in self.columns:
                 helpers.append(name)
         allowed = (
@@ -465,7 +467,7 @@ class WrongNames:
     def _in_axes(self, block: Block) -> Iterator[Mistake]:
         first: dict[str, Location] = {}
         for group in block.groups:
-            axes = _right(group.axes)
+            axes = without(WRONG, group.axes)
             lengths = dict(zip(axes, map(len, axes.values()), strict=True))
             if len(axes) == len(group.axes) and len(set(lengths.values())) != 1:
                 each = (f"{name}: {length}" for name, length in lengths.items())
@@ -480,14 +482,19 @@ class WrongNames:
                     yield Mistake(here, f"is an axis twice, also at {other}")
 
     def _in_expressions(self, block: Block) -> Iterator[Mistake]:
-        known = {*self.names.defaults, *self.given, *block.axis_names, self.searched}
+        known = {
+            *self.names.defaults,
+            *self.file.given,
+            *block.axis_names,
+            self.searched,
+        }
         for name, expression in block.derive.items():
-            used = set() if expression is WRONG else expression.names
-            for unknown in sorted(used - known):
-                why = self._why_unknown(unknown, block)
-                if unknown in block.derive:
-                    why = "which has no value yet; derive works from top to bottom"
-                yield Mistake(block.locations[name], f"uses {unknown}, {why}")
+            if expression is not WRONG:
+                for unknown in sorted(expression.names - known):
+                    why = self._why_unknown(unknown, block)
+                    if unknown in block.derive:
+                        why = "which has no value yet; derive works from top to bottom"
+                    yield Mistake(block.locations[name], f"uses {unknown}, {why}")
             known.add(name)
         for location, line in block.conditions.items():
             for unknown in sorted(line.names - known):
@@ -498,9 +505,10 @@ class WrongNames:
     def _in_texts(self, block: Block) -> Iterator[Mistake]:
         values = [self.file.base.values()]
         for group in block.groups:
-            values += _right(group.axes).values()
-        values += [expression.strings for expression in block.derived.values()]
+            values += without(WRONG, group.axes).values()
         texts = self.names.choices()
+        for expression in block.derived.values():
+            texts |= expression.strings
         for given in itertools.chain.from_iterable(values):
             if isinstance(given, str):
                 texts.add(given)
@@ -517,7 +525,7 @@ class WrongNames:
         expressions = [*block.derive.values(), *block.where]
         if WRONG in expressions:
             return
-        used = set(self.file.keep or ()).union(*(each.names for each in expressions))
+        used = names_in(expressions).union(self.file.keep or ())
         for name, location in block.locations.items():
             if name not in used and name not in self.names:
                 kind = "axis" if name in block.axis_names else "derive"
