@@ -15,7 +15,6 @@ from functools import partial
 from operator import itemgetter
 from pathlib import Path
 
-from ...errors import Problem
 from ...model.laws import LAWS
 from ...model.point import checked_field, law_parameters
 from ..simulators import AnyPoint, SimulatorLike
@@ -67,12 +66,6 @@ class Names:
     def is_number(self, name: str) -> bool:
         """Whether it is a field of numbers, or a parameter of a law."""
         return name in self.numbers or (name in self and name not in self.fields)
-
-    def kind(self, name: str) -> str:
-        """How the simulator treats a field, "law" for a parameter of a law."""
-        if name not in self.fields:
-            return "law"
-        return self.fields[name].metadata.get("kind", "")
 
     def is_real(self, name: str, low: float, high: float) -> bool:
         """Whether an axis between two ends takes real numbers; a helper does unless
@@ -127,7 +120,7 @@ class Names:
         """
         if value is None and name not in self.required:
             return None
-        problems: list[Problem] = []
+        problems = []
         # whether there is a pool is known when the point is made
         checked = checked_field(name, value, True, problems, self.fields)
         if problems:
@@ -165,7 +158,7 @@ class Names:
         """The schema of the values of a field."""
         limits = self.fields[name].metadata
         schema: Schema = {"type": _JSON_TYPES.get(self.type(name), "string")}
-        choices = list(_choices(self.fields[name]))
+        choices: list[Plain] = list(_choices(self.fields[name]))
         if name not in self.required:
             schema["type"] = [schema["type"], "null"]
             if choices:

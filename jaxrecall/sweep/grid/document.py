@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, TypeGuard
+from typing import Any, TypeGuard
 
 import yaml
 
@@ -69,11 +69,8 @@ class _Loader(yaml.BaseLoader):
         return ""
 
 
-class Mistake(NamedTuple):
-    """What is wrong at a place of a document."""
-
-    location: Location
-    message: str
+Mistake = tuple[Location, str]
+"""The location of something wrong, and what is wrong there."""
 
 
 @dataclass
@@ -232,7 +229,7 @@ class _YamlReader:
         return values
 
     def _mapping(self, node: yaml.MappingNode, location: Location) -> dict[str, Plain]:
-        values: dict[str, Plain] = {}
+        values = {}
         for key, value in node.value:
             origin = self.origin(key.start_mark)
             if not isinstance(key, yaml.ScalarNode):
@@ -369,7 +366,7 @@ class Checker:
             if convert and len(self.mistakes) == n_before:
                 value = convert(value)
         except ValueError as error:
-            self.mistakes.append(Mistake(at, str(error)))
+            self.mistakes.append((at, str(error)))
             return WRONG
         return value
 
@@ -406,10 +403,10 @@ class Checker:
                 read[name] = self.read(value, kind, here)
             else:
                 allowed = f"{suggest(name, known)}; allowed: {', '.join(known)}"
-                self.mistakes.append(Mistake(here, f"is no known key{allowed}"))
+                self.mistakes.append((here, f"is no known key{allowed}"))
         for name in schema.get("required", ()):
             if name not in values:
-                self.mistakes.append(Mistake((*at, name), "is missing; give it"))
+                self.mistakes.append(((*at, name), "is missing; give it"))
         for name, kind in known.items():
             if name not in values and "default" in kind:
                 default = copy.deepcopy(kind["default"])

@@ -18,7 +18,7 @@ from typing import NamedTuple, TypedDict
 
 from ...errors import GridError, PointError, Problem, plural
 from .axes import AnyPoint, Names
-from .document import Document, Location, Mistake, Plain, show
+from .document import Document, Location, Mistake, Plain, show, without
 from .expr import Expression, names_in
 from .file import Block, GridFile, Search
 
@@ -129,7 +129,7 @@ def expand(
     if not counted.found:
         raise document.refused(map(_excludes_all, blocks))
     points = tuple(counted.found.values())
-    lines: tuple[SearchLine, ...] = ()
+    lines = ()
     if file.search:
         lines = _with_equal_helpers(points)
         points = tuple(next(iter(line.levels.values())) for line in lines)
@@ -164,7 +164,7 @@ class _Counted:
     faults: dict[tuple[Location, str, str], _Fault] = field(default_factory=dict)
     kept: dict[str, NamedValues] = field(default_factory=dict)
 
-    def add(self, made: AnyPoint | None) -> None:
+    def add(self, made: AnyPoint) -> None:
         """Counts the point or line of a row, or that where lines exclude it."""
         self.n_rows += 1
         if made is not None:
@@ -187,23 +187,22 @@ class _Counted:
     def mistakes(self) -> Iterator[Mistake]:
         of_all = f"of {plural(self.n_rows, 'point')} cannot be simulated"
         for (location, *_), fault in self.faults.items():
-            yield Mistake(location, f"{fault.n_points} {of_all}{fault.about}")
+            yield location, f"{fault.n_points} {of_all}{fault.about}"
 
 
 def _too_many(document: Document, file: GridFile, n_raw: int) -> GridError:
     before = " before where," if any(block.where for block in file.blocks) else ""
     what = "runs that a search may take" if file.search else "seeds"
-    mistake = Mistake(
-        ("limits", "max_runs"),
+    message = (
         f"got {plural(n_raw, 'point')}{before} times {file.runs_each} {what} ="
         f" {n_raw * file.runs_each} runs; allowed: {file.limits.max_runs} runs; raise"
-        " limits.max_runs or make the grid smaller",
+        " limits.max_runs or make the grid smaller"
     )
-    return document.refused([mistake])
+    return document.refused([(("limits", "max_runs"), message)])
 
 
 def _excludes_all(block: _ExpandedBlock) -> Mistake:
-    return Mistake(
+    return (
         (*block.block.location, "where"),
         f"excludes all of {plural(block.n_raw, 'point')}, no block has any left;"
         " allowed: conditions that some meet",
@@ -212,7 +211,7 @@ def _excludes_all(block: _ExpandedBlock) -> Mistake:
 
 def _with_equal_helpers(lines: Iterable[SearchLine]) -> tuple[SearchLine, ...]:
     """The lines, each with the helpers of all lines, None where it had none."""
-    absent: NamedValues = {}
+    absent = {}
     for line in lines:
         absent |= dict.fromkeys(line.helpers)
     return tuple(line._replace(helpers=absent | line.helpers) for line in lines)
@@ -226,7 +225,7 @@ class _Candidate:
 
     values: NamedValues
     problems: list[Problem]
-    point: AnyPoint | None = None
+    point: AnyPoint = None
 
 
 @dataclass(frozen=True)
@@ -246,7 +245,7 @@ class _ExpandedBlock:
     def factors(self) -> list[list[tuple[Plain, ...]]]:
         """For each group of axes, the values that belong together."""
         groups = self.block.groups
-        return [list(zip(*group.axes.values(), strict=True)) for group in groups]
+        return [list(zip(*axes.values(), strict=True)) for _, axes in groups]
 
     @property
     def n_raw(self) -> int:
@@ -273,7 +272,7 @@ class _ExpandedBlock:
                 values[name] = self.names.defaults.get(name)
         return values
 
-    def made(self, values: NamedValues) -> AnyPoint | None:
+    def made(self, values: NamedValues) -> AnyPoint:
         """The point at these values of base and axes, or None if a where line excludes
         it; raises PointError.
         """
@@ -309,12 +308,13 @@ class _ExpandedBlock:
             used = self._used(line, candidate)
             if used is None:
                 continue
-            holds = _evaluated(line, used, _where(i), candidate.problems)
+            name = f"where.{i}"
+            holds = _evaluated(line, used, name, candidate.problems)
             if holds is False:
                 return True
             if holds not in (True, None):
                 message = f"{line.text!r}: gives {show(holds)}; allowed: true or false"
-                candidate.problems.append(Problem(_where(i), message))
+                candidate.problems.append(Problem(name, message))
         return False
 
     def _used(self, line: Expression, candidate: _Candidate) -> NamedValues | None:
@@ -335,9 +335,9 @@ class _ExpandedBlock:
         if candidate.point is not None or candidate.problems:
             return
         arguments = {}
-        for name in self._parameters:
-            if candidate.values.get(name) is not None:
-                arguments[name] = candidate.values[name]
+        for name, value in without(None, candidate.values).items():
+            if name in self.names or name == "root_seed":
+                arguments[name] = value
         for rate, other in self.names.other_rate.items():
             if rate in self.locations and rate in arguments:
                 arguments.pop(other, None)
@@ -347,17 +347,11 @@ class _ExpandedBlock:
             candidate.problems += error.problems
 
     @cached_property
-    def _parameters(self) -> list[str]:
-        """The names of which a point is made."""
-        given = {**self.start, **self.locations}
-        return [name for name in given if name in self.names or name == "root_seed"]
-
-    @cached_property
     def locations(self) -> dict[str, Location]:
         """Where each name of axes and derive is written, and each where line."""
         locations = dict(self.block.locations)
         for i, location in enumerate(self.block.conditions):
-            locations[_where(i)] = location
+            locations[f"where.{i}"] = location
         return locations
 
     def location_of(self, name: str) -> Location:
@@ -413,9 +407,11 @@ class _SearchedBlock(_ExpandedBlock):
         """Whether levels between two valid ones are valid: nothing joins the axis with
         other fields.
         """
-        axis = self.search.axis
+        axis, fields = self.search.axis, self.names.fields
         joined = self.followers or axis in names_in(self.block.where)
-        return not joined and self.names.kind(axis) not in ("size", "law")
+        if joined or axis not in fields:
+            return False
+        return fields[axis].metadata.get("kind") != "size"
 
     def made(self, values: NamedValues) -> SearchLine | None:
         """The points at these values of base and axes along the searched axis.
@@ -432,9 +428,7 @@ class _SearchedBlock(_ExpandedBlock):
             with suppress(PointError):
                 if None not in (levels[min(levels)], levels[max(levels)]):
                     return SearchLine(levels, "", self._helpers(values))
-        found: dict[str, tuple[float, AnyPoint]] = {}
-        problems: list[list[Problem]] = []
-        bounds: dict[str, None] = {}
+        found, bounds, problems = {}, {}, []
         for level in levels:
             try:
                 point = levels[level]
@@ -480,11 +474,6 @@ class _SearchedBlock(_ExpandedBlock):
             if name not in self.names and name not in varying:
                 same[name] = values.get(name)
         return same
-
-
-def _where(i: int) -> str:
-    """The name of a where line in problems."""
-    return f"where.{i}"
 
 
 def _evaluated(

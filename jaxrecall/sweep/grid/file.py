@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from fractions import Fraction
 from functools import cached_property
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from ...errors import suggest
 from ...model.point import MAX_SEED
@@ -70,13 +70,6 @@ _UNITS = {
 }
 
 
-class Group(NamedTuple):
-    """Axes that move together, by name, and where in the file they are written."""
-
-    location: Location
-    axes: dict[str, Plain]
-
-
 @dataclass(frozen=True)
 class Block:
     """One block of points: the product of its axes over the base.
@@ -91,30 +84,30 @@ class Block:
     where: list[Expression] = field(default_factory=list)
 
     @cached_property
-    def groups(self) -> list[Group]:
-        groups = []
+    def groups(self) -> list[tuple[Location, dict[str, Plain]]]:
+        """Where axes that move together are written, and their values by name."""
+        groups, here = [], (*self.location, "axes")
         for name, values in self.axes.items():
-            here = (*self.location, "axes")
             if name != "zip":
-                groups.append(Group(here, {name: values}))
+                groups.append((here, {name: values}))
             elif isinstance(values, list):
                 for i, axes in enumerate(values):
-                    groups.append(Group((*here, "zip", i), axes))
+                    groups.append(((*here, "zip", i), axes))
             else:
-                groups.append(Group((*here, "zip"), values))
-        return [group for group in groups if group.axes is not WRONG]
+                groups.append(((*here, "zip"), values))
+        return [(location, axes) for location, axes in groups if axes is not WRONG]
 
     @cached_property
     def axis_names(self) -> list[str]:
-        return list(itertools.chain.from_iterable(group.axes for group in self.groups))
+        return [name for _, axes in self.groups for name in axes]
 
     @cached_property
     def locations(self) -> dict[str, Location]:
         """Where each name of axes and derive is written."""
         locations: dict[str, Location] = {}
-        for group in self.groups:
-            for name in group.axes:
-                locations[name] = (*group.location, name)
+        for location, axes in self.groups:
+            for name in axes:
+                locations[name] = (*location, name)
         for name in self.derive:
             locations[name] = (*self.location, "derive", name)
         return locations
@@ -254,13 +247,8 @@ def read_file(data: Plain, names: Names) -> tuple[GridFile, list[Mistake]]:
     known = {f.name: values[f.name] for f in fields(GridFile) if f.name in values}
     file = GridFile(**known)
     if file.search and len(file.seeds) < SEARCH_MIN_SEEDS and not checker.mistakes:
-        checker.mistakes.append(
-            Mistake(
-                ("seeds",),
-                f"got {len(file.seeds)}; allowed with search: at least"
-                f" {SEARCH_MIN_SEEDS}, better {{count: 200}}",
-            )
-        )
+        got = f"got {len(file.seeds)}; allowed with search: at least {SEARCH_MIN_SEEDS}"
+        checker.mistakes.append((("seeds",), f"{got}, better {{count: 200}}"))
     return file, checker.mistakes
 
 
@@ -384,7 +372,7 @@ class WrongNames:
             self.of = _text(search.get("of"))
 
     def __iter__(self) -> Iterator[Mistake]:
-        base = {name: ("base", name) for name in self.file.given}
+        base: dict[str, Location] = {name: ("base", name) for name in self.file.given}
         yield from self._misplaced(("base",), base)
         wrong_axis = list(self._in_search())
         yield from wrong_axis
@@ -402,7 +390,7 @@ class WrongNames:
     def _in_search(self) -> Iterator[Mistake]:
         if self.of is not None and self.of not in self.columns:
             hint = suggest(self.of, self.columns)
-            yield Mistake(
+            yield (
                 ("search", "of"),
                 f"got {self.of!r}{hint}; allowed: a column of fractions",
             )
@@ -412,7 +400,7 @@ class WrongNames:
         derived = (names_in(block.derived.values()) for block in self.file.blocks)
         if axis in self.names or not all(axis in used for used in derived):
             numbers = self.names.numbers
-            yield Mistake(
+            yield (
                 ("search", "axis"),
                 f"got {axis!r}{suggest(axis, numbers)}; allowed: {', '.join(numbers)},"
                 " or a helper that derive uses in every block",
@@ -433,7 +421,7 @@ class WrongNames:
             why = suggest(name, helpers)
             if name in self.names or name in self.columns:
                 why = ", which is a column of every row"
-            yield Mistake(("keep", i), f"got {name!r}{why}; allowed: {allowed}")
+            yield ("keep", i), f"got {name!r}{why}; allowed: {allowed}"
 
     def _missing(self) -> Iterator[Mistake]:
         blocks = self.file.blocks
@@ -450,36 +438,34 @@ class WrongNames:
                 f"{name} is given nowhere ({legend}); give it in base, axes or derive"
             )
             for location in lacking:
-                yield Mistake(location, message)
+                yield location, message
 
     def _misplaced(
         self, at: Location, locations: dict[str, Location]
     ) -> Iterator[Mistake]:
         if self.names.other_rate and locations.keys() >= self.names.other_rate.keys():
-            yield Mistake(at, "got both kappa and gamma; give one, the other follows")
+            yield at, "got both kappa and gamma; give one, the other follows"
         if self.searched in locations:
-            yield Mistake(
+            yield (
                 locations[self.searched],
                 "is given, and search varies it; leave it out here: search.from and"
                 " search.to bound it",
             )
 
     def _in_axes(self, block: Block) -> Iterator[Mistake]:
-        first: dict[str, Location] = {}
-        for group in block.groups:
-            axes = without(WRONG, group.axes)
-            lengths = dict(zip(axes, map(len, axes.values()), strict=True))
-            if len(axes) == len(group.axes) and len(set(lengths.values())) != 1:
+        first = {}
+        for location, axes in block.groups:
+            right = without(WRONG, axes)
+            lengths = dict(zip(right, map(len, right.values()), strict=True))
+            if len(right) == len(axes) and len(set(lengths.values())) != 1:
                 each = (f"{name}: {length}" for name, length in lengths.items())
                 got = ", ".join(each) or "of nothing"
-                yield Mistake(
-                    group.location, f"got lengths {got}; allowed: equal lengths"
-                )
-            for name in group.axes:
-                here = (*group.location, name)
+                yield location, f"got lengths {got}; allowed: equal lengths"
+            for name in axes:
+                here = (*location, name)
                 if first.setdefault(name, here) != here:
                     other = self.document.origin(first[name])
-                    yield Mistake(here, f"is an axis twice, also at {other}")
+                    yield here, f"is an axis twice, also at {other}"
 
     def _in_expressions(self, block: Block) -> Iterator[Mistake]:
         known = {
@@ -494,18 +480,18 @@ class WrongNames:
                     why = self._why_unknown(unknown, block)
                     if unknown in block.derive:
                         why = "which has no value yet; derive works from top to bottom"
-                    yield Mistake(block.locations[name], f"uses {unknown}, {why}")
+                    yield block.locations[name], f"uses {unknown}, {why}"
             known.add(name)
         for location, line in block.conditions.items():
             for unknown in sorted(line.names - known):
                 if unknown not in self.names:
                     why = self._why_unknown(unknown, block)
-                    yield Mistake(location, f"uses {unknown}, {why}")
+                    yield location, f"uses {unknown}, {why}"
 
     def _in_texts(self, block: Block) -> Iterator[Mistake]:
         values = [self.file.base.values()]
-        for group in block.groups:
-            values += without(WRONG, group.axes).values()
+        for _, axes in block.groups:
+            values += without(WRONG, axes).values()
         texts = self.names.choices()
         for expression in block.derived.values():
             texts |= expression.strings
@@ -515,7 +501,7 @@ class WrongNames:
         for location, line in block.conditions.items():
             for text in sorted(line.strings - texts):
                 if not self.names.is_law(text):
-                    yield Mistake(
+                    yield (
                         location,
                         f"holds {text!r}, which is no value of any field or"
                         f" helper{suggest(text, texts)}",
@@ -530,7 +516,7 @@ class WrongNames:
             if name not in used and name not in self.names:
                 kind = "axis" if name in block.axis_names else "derive"
                 hint = suggest(name, self.names.fields)
-                yield Mistake(
+                yield (
                     location,
                     f"{kind} {name!r} is no field, and no derive or where line uses"
                     f" it{hint}",

@@ -106,10 +106,10 @@ class Done:
     runs: set[RunId]
     foreign: dict[Version, int]
     unreadable: Unreadable
-    simulators: frozenset[str] = frozenset()
+    simulators: Set[str] = frozenset()
     """The names of the simulators of the rows."""
 
-    columns: frozenset[str] = frozenset()
+    columns: Set[str] = frozenset()
     """The columns of the user's own that the rows have, as JSON."""
 
     sources: Mapping[str, str] = field(default_factory=dict)
@@ -198,38 +198,29 @@ class Store:
         """
         values, unreadable, tables = self.last_values()
         runs = set(values.pop((code_version, precision), ()))
-        foreign = dict(zip(values, map(len, values.values()), strict=True))
+        foreign = {version: len(others) for version, others in values.items()}
         simulators, columns, sources = set(), set(), {}
         for table in filter(len, tables):
             facts = about(table)
             simulators.add(str(facts.get("simulator", "jaxrecall")))
             columns.add(json.dumps(facts.get("columns", {}), sort_keys=True))
             sources |= facts.get("sources") or {}
-        return Done(
-            runs,
-            foreign,
-            unreadable,
-            frozenset(simulators),
-            frozenset(columns),
-            sources,
-        )
+        return Done(runs, foreign, unreadable, simulators, columns, sources)
 
     def last_values(self, *columns: str) -> LastRows:
         """The values of these columns in the last row of every run."""
         names = [*RUN, *VERSION, "status", *columns]
         tables, unreadable = self.tables([*dict.fromkeys([*names, "step", "steps"])])
         # seeds of a point share one string, which saves much memory at a million runs
-        shared: dict[str, str] = {}
-        found: LastValues = {}
-        for row in itertools.chain.from_iterable(
-            _rows(last_rows(table), names) for table in tables.values()
-        ):
-            point_id, seed, code_version, precision, status, *values = row
-            of_version = found.setdefault((code_version, precision), {})
-            run = RunId(shared.setdefault(point_id, point_id), seed)
-            # compact without pruning leaves a row in two files
-            if run not in of_version or status == "ok":
-                of_version[run] = tuple(values)
+        shared, found = {}, {}
+        for table in tables.values():
+            for row in _rows(last_rows(table), names):
+                point_id, seed, code_version, precision, status, *values = row
+                of_version = found.setdefault((code_version, precision), {})
+                run = RunId(shared.setdefault(point_id, point_id), seed)
+                # compact without pruning leaves a row in two files
+                if run not in of_version or status == "ok":
+                    of_version[run] = tuple(values)
         return LastRows(found, unreadable, list(tables.values()))
 
     def tables(self, columns: list[str] | None = None) -> Read:
@@ -376,7 +367,7 @@ class Store:
         """Writes a table to a file of the folder; its rows are read back first."""
 
         def read_back(staged: Path) -> None:
-            tables, unreadable = read([staged], RUN)
+            tables, unreadable = read([staged])
             if list(map(len, tables.values())) != [len(table)]:
                 why = f" ({listed(unreadable)})" if unreadable else ""
                 raise StoreError(
@@ -416,10 +407,7 @@ class MemoryStore(Store):
         """There is no file."""
 
     def tables(self, columns: list[str] | None = None) -> Read:
-        tables = self.held
-        if columns:
-            tables = {path: table.select(columns) for path, table in tables.items()}
-        return Read(dict(tables), [])
+        return Read(self.held, [])
 
     def note(self, name: str, record: Json) -> None:
         """Nobody reads it: the caller raises what failed."""

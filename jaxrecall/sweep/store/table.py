@@ -200,7 +200,7 @@ def _joint_facts(parts: list[Json], table: pa.Table) -> Json:
         found = dict.fromkeys(itertools.chain.from_iterable(lists))
         if found:
             facts[name] = list(found)
-    sources: Json = {}
+    sources = {}
     for part in parts:
         sources |= part.get("sources") or {}
     if sources:
@@ -218,8 +218,7 @@ def _joint_axes(parts: list[Json], table: pa.Table) -> Json:
     """The axes of the parts in the order of the files' age, then the fields that differ
     from grid to grid; and the fields that are fixed in all.
     """
-    axes: dict[str, None] = {}
-    fixed: Json = {}
+    axes, fixed = {}, {}
     for part in sorted(parts, key=lambda part: part.get("created") or ""):
         axes |= dict.fromkeys(part["axes"])
         fixed = part["fixed"] | fixed
@@ -238,7 +237,7 @@ def to_parquet(table: pa.Table) -> pa.Buffer:
     Provenance and pandas types are in the metadata of its schema.
     """
     created = datetime.now(UTC).isoformat(timespec="seconds")
-    provenance: Json = {"created": created, **about(table)}
+    provenance = {"created": created, **about(table)}
     for name in (*VERSION, "jax_version"):
         values = table[name].unique().to_pylist()
         provenance[name] = values[0] if len(values) == 1 else values
@@ -284,14 +283,13 @@ def read(paths: Iterable[Path], columns: list[str] | None = None) -> Read:
 class _Part(NamedTuple):
     """What a part has, by its simulator.
 
-    `needed` are columns without null, `measured` finite numbers where status is ok.
-    `older` are the values of columns in older rows, with their types in `schema`.
+    `needed` are columns without null, `measured` finite numbers where status is ok, and
+    `older` the values of columns in older rows.
     """
 
     needed: list[str]
     measured: list[str]
     older: Json
-    schema: pa.Schema
 
 
 def _is_own(facts: Json) -> bool:
@@ -301,10 +299,9 @@ def _is_own(facts: Json) -> bool:
 
 def _part(facts: Json) -> _Part:
     if _is_own(facts):
-        needed = [*NEEDED, "step", "steps"]
-        x64 = pa.schema([("x64", pa.bool_())])
-        return _Part(needed, [str(facts.get("accuracy"))], X64_OFF, x64)
-    return _Part([*NEEDED, *OURS], MEASURED, OF_OLDER_ROWS, SCHEMA)
+        measured = [str(facts.get("accuracy"))]
+        return _Part([*NEEDED, "step", "steps"], measured, X64_OFF)
+    return _Part([*NEEDED, *OURS], MEASURED, OF_OLDER_ROWS)
 
 
 def read_file(path: Path) -> pa.Table:
@@ -354,14 +351,10 @@ def _check_names(table: pa.Table) -> None:
 
 def _with_older_values(table: pa.Table, part: _Part) -> pa.Table:
     for name, older in part.older.items():
-        field = part.schema.field(name)
+        known = table[older] if older in table.column_names else pa.scalar(older)
         if name not in table.column_names:
-            table = table.append_column(field, pa.nulls(len(table), field.type))
+            table = table.append_column(name, pa.nulls(len(table), known.type))
         if table[name].null_count:
-            if older in table.column_names:
-                known = table[older]
-            else:
-                known = pa.scalar(older, field.type)
             filled = pc.call_function("coalesce", [table[name], known])
             table = table.set_column(table.column_names.index(name), name, filled)
     return table
@@ -373,8 +366,7 @@ def unlike(known: pa.Schema, paths: Iterable[Path]) -> tuple[pa.Schema, list[Pat
 
     Raises an exception of Arrow where types do not go together.
     """
-    schemas: dict[frozenset[Any], pa.Schema] = {}
-    alike: dict[frozenset[Any], list[Path]] = {}
+    schemas, alike = {}, {}
     for path in paths:
         schema = _schema_of_part(path)
         if schema is not None:
@@ -571,7 +563,7 @@ def older(folder: Path, rows: Mapping[str, Any]) -> list[str]:
     """Lines about the derived files of a folder that were made from other rows than it
     has now, such as "report.html, thresholds.parquet: older than 660 rows".
     """
-    names: dict[int, list[str]] = {}
+    names = {}
     for path in _derived_files(folder):
         then = _rows_of(path)
         n, digest = then.get("rows"), then.get("digest", "")
