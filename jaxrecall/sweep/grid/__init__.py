@@ -361,26 +361,27 @@ def _as_file(points: object) -> dict[str, Plain]:
         "a dict with the keys of a grid file, its path, a Point, or a list of Points"
     )
     points = as_list("grid", points, allowed, GridError)
-    strangers = [point for point in points if not hasattr(point, "as_given")]
-    if strangers or not points:
-        got = shown(strangers[0] if strangers else points)
-        raise refusal("grid", got, allowed, GridError)
+    for point in points or [points]:
+        if not hasattr(point, "as_given"):
+            raise refusal("grid", shown(point), allowed, GridError)
     roots = sorted({point.root_seed for point in points})
     if len(roots) > 1:
         raise GridError(
             f"grid: got points of root_seed {', '.join(map(str, roots))}; allowed:"
             " points of one root_seed"
         )
-    given = [dict(point.as_given()) for point in points]
+    given = []
+    for point in points:
+        given.append(dict(point.as_given()))
+        given[-1].pop("root_seed", None)
     base = {}
     for name, value in given[0].items():
-        shared = all(name in each and each[name] == value for each in given)
-        if shared and name != "root_seed":
+        if all(name in each and each[name] == value for each in given):
             base[name] = value
     blocks = []
     for each in given:
-        for name in ("root_seed", *base):
-            each.pop(name, None)
+        for name in base:
+            del each[name]
         blocks.append({"axes": each})
     file = {"name": "points", "root_seed": roots[0], "base": base}
     if any(given):

@@ -94,9 +94,9 @@ class Names:
         """ "int" where it is one in every registered law that has it, else "float"."""
         kinds = set[str]()
         for law in LAWS[self.fields[field].metadata["law"]].values():
-            kinds |= {
-                str(f.type) for f in dataclasses.fields(law) if f.name == parameter
-            }
+            for declared in dataclasses.fields(law):
+                if declared.name == parameter:
+                    kinds.add(str(declared.type))
         return "int" if kinds == {"int"} else "float"
 
     def choices(self) -> set[str]:
@@ -259,7 +259,7 @@ def _geometric(given: dict[str, Plain]) -> list[float]:
 
 
 def _range(given: dict[str, Plain]) -> list[float]:
-    start, stop, step = (_exact(given[name]) for name in ("from", "to", "step"))
+    start, stop, step = map(_exact, itemgetter("from", "to", "step")(given))
     n_steps = (stop - start) / step if step else -1
     if not 0 <= n_steps < MAX_AXIS:
         raise ValueError(

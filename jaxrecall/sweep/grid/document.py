@@ -108,7 +108,7 @@ class Document:
 
     def refused(self, mistakes: Iterable[Mistake]) -> GridError:
         """The error of these mistakes, after the errors found so far."""
-        return GridError(self.errors + [self.line(*mistake) for mistake in mistakes])
+        return GridError([*self.errors, *itertools.starmap(self.line, mistakes)])
 
 
 def dotted(location: Location) -> str:

@@ -397,8 +397,8 @@ class WrongNames:
         axis = self.searched
         if axis is None or self.names.is_number(axis):
             return
-        derived = (names_in(block.derived.values()) for block in self.file.blocks)
-        if axis in self.names or not all(axis in used for used in derived):
+        uses = (names_in(block.derived.values()) for block in self.file.blocks)
+        if axis in self.names or not set.intersection({axis}, *uses):
             numbers = self.names.numbers
             yield (
                 ("search", "axis"),
