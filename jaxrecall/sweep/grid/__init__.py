@@ -2,8 +2,8 @@
 describe.
 
 `read_grid` and `as_grid` check keys and literal values, then names, and then make the
-points. All errors are raised together, as one GridError with a line for each. They use,
-from bottom to top:
+points. All errors are raised together, as one GridError with a line for each. The
+modules, from bottom to top:
 
     schema.json  what a grid file may hold, but for the names of fields
     document     YAML as plain data, with the line that every value came from, and
@@ -62,12 +62,12 @@ GivenSimulator = SimulatorLike | str | None
 class Grid(GridFile):
     """Points times seeds, with what the file says about how to run them.
 
-    `axes` names the fields in the file that take more than one value over the points,
-    and parameters of laws such as embedding.rho; `fixed` has the other fields that the
-    file gives, with their values. `resolved` is the grid as plain data: read as a grid
-    file, it gives the same grid. With a `search` each point stands for a cell, whose
-    points are in `lines`. `kept` has, by the id of a point, the helpers that become
-    columns.
+    `axes` are the fields in the file that take more than one value over the points, and
+    parameters of laws such as embedding.rho. `fixed` has the other fields that the file
+    gives, with their values. `resolved` is the grid as plain data: read as a grid file,
+    it gives the same grid. With a `search` there is one point for each cell, and all
+    points of the cells are in `lines`. `kept` has the helpers that become columns, by
+    the id of a point.
     """
 
     points: tuple[AnyPoint, ...]
@@ -232,7 +232,7 @@ def _grid(
 
 
 def _arrow_type(values: Sequence[Plain]) -> str:
-    """The type of a column with all these values, of which None is null."""
+    """The Arrow type of a column with these values; None is null."""
     kinds = set(map(type, values)) - {type(None)}
     if kinds == {bool}:
         return "bool"

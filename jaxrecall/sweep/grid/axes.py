@@ -68,8 +68,9 @@ class Names:
         return name in self.numbers or (name in self and name not in self.fields)
 
     def is_real(self, name: str, low: float, high: float) -> bool:
-        """Whether an axis between two ends takes real numbers; a helper does unless
-        both ends are whole.
+        """Whether an axis between two ends takes real numbers.
+
+        A helper does unless both ends are whole.
         """
         if name in self:
             return self.type(name) == "float"
@@ -106,7 +107,7 @@ class Names:
         return set[str]().union(*map(_choices, self.fields.values()))
 
     def is_law(self, text: str) -> bool:
-        """Whether the text is that of a law as points hold it, such as
+        """Whether a point may have the text as a law, such as
         "equicorrelated(rho=0.3)".
         """
         for name in self.laws:
@@ -115,8 +116,9 @@ class Names:
         return False
 
     def checked(self, name: str, value: Plain) -> Plain:
-        """A value of a field, as a point holds it; null passes where there is a
-        default. Raises ValueError.
+        """A value of a field as it is in a point; null passes where there is a default.
+
+        Raises ValueError.
         """
         if value is None and name not in self.required:
             return None
@@ -212,7 +214,7 @@ def _axis_of(name: str) -> Schema:
 
 
 def _as_axis(check: Callable[[Plain], Plain], value: Plain) -> tuple[Plain, ...]:
-    """The values of an axis, of which those of a spacing have not been checked."""
+    """The values of an axis; those of a spacing are checked here."""
     if isinstance(value, list):
         return tuple(value)
     if not isinstance(value, tuple):

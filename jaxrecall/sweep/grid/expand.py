@@ -265,7 +265,7 @@ class _ExpandedBlock:
         return self.names.defaults | self.file.given | root_seed
 
     def values(self, row: NamedValues) -> NamedValues:
-        """`row` over the base; null in a row stands for the default of the field."""
+        """`row` over the base; null in a row means the default of the field."""
         values = self.start | row
         for name, value in row.items():
             if value is None:
@@ -318,7 +318,7 @@ class _ExpandedBlock:
         return False
 
     def _used(self, line: Expression, candidate: _Candidate) -> NamedValues | None:
-        """The values for a where line, None if some cannot be known."""
+        """The values that a where line uses, None if one of them is not known."""
         known = None not in map(candidate.values.get, line.names)
         if not known or line.names & _RESOLVED:
             self._make(candidate)

@@ -70,8 +70,8 @@ OF_OLDER_ROWS = {
     "label_noise": 0.0,
     **SAME_AS,
 }
-"""The values of columns in rows that are older than the columns; the name of a column
-stands for its values.
+"""The values of columns in rows that are older than the columns. The name of a column
+means its values.
 """
 
 X64_OFF = {"x64": False}
@@ -85,7 +85,7 @@ KEY = b"jaxrecall"
     xla_flags   the options in XLA_FLAGS of the processes that made the rows, if any
     searched    the field that a search varies, empty without a search
     fixed       the other fields that the grid gives, with their values
-    simulator   the name of a simulator of one's own
+    simulator   the name of a simulator of the user's own
     fields      its fields, in order
     accuracy    its column of accuracy
     sources     laws of the user's own, with a hash of their source
@@ -268,7 +268,7 @@ def read(paths: Iterable[Path], columns: list[str] | None = None) -> Read:
             table = read_file(path)
         except MemoryError:
             raise
-        # whatever a file holds, it must not keep the others from being read
+        # whatever is in a file, it must not keep the others from being read
         except Exception as error:
             if os.path.lexists(path):
                 unreadable.append((path, in_one_line(error)))
@@ -384,7 +384,7 @@ def _typed(schema: pa.Schema) -> frozenset[tuple[str, pa.DataType]]:
 
 def _schema_of_part(path: Path) -> pa.Schema | None:
     """The columns of a file, None if it is no part; `read` gives the reason."""
-    with suppress(Exception):  # whatever a file holds
+    with suppress(Exception):  # whatever is in the file
         if path.suffix == ".parquet" and path.is_file():
             with open(path, "rb") as file:
                 schema = pq.read_schema(file)
@@ -417,7 +417,7 @@ def conformed(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def _statuses_without_number(table: pa.Table, name: str) -> list[str]:
-    """The values of `status` where a column holds no finite number.
+    """The values of `status` where a column has no finite number.
 
     Arrow's own functions, as NumPy or a Python value start pandas.
     """
