@@ -350,13 +350,18 @@ def _check_names(table: pa.Table) -> None:
 
 
 def _with_older_values(table: pa.Table, part: _Part) -> pa.Table:
+    """The table with a value for every row in columns that older rows lack.
+
+    A Python value is used only where it is needed, as it makes Arrow start pandas.
+    """
     for name, older in part.older.items():
+        if name in table.column_names and not table[name].null_count:
+            continue
         known = table[older] if older in table.column_names else pa.scalar(older)
         if name not in table.column_names:
             table = table.append_column(name, pa.nulls(len(table), known.type))
-        if table[name].null_count:
-            filled = pc.call_function("coalesce", [table[name], known])
-            table = table.set_column(table.column_names.index(name), name, filled)
+        filled = pc.call_function("coalesce", [table[name], known])
+        table = table.set_column(table.column_names.index(name), name, filled)
     return table
 
 
@@ -534,7 +539,7 @@ def seen(tables: Iterable[Any]) -> dict[str, Any]:
     second for 10^6 rows.
     """
     texts = pa.schema([(name, pa.string()) for name in IDENTITY])
-    parts = [texts.empty_table()]
+    parts = [pa.Table.from_batches([], texts)]  # an array would start pandas
     for table in tables:
         if not isinstance(table, pa.Table):
             table = pa.Table.from_pandas(table[IDENTITY], preserve_index=False)
