@@ -20,7 +20,7 @@ from jax import Array, lax
 
 from jaxrecall import Point
 from jaxrecall.model import keys
-from jaxrecall.simulator.loops import gather as rows_of
+from jaxrecall.simulator.arrays import gather as rows_of
 from jaxrecall.simulator.loops import scatter_add
 
 CHUNKS = (512, 1024, 2048, 4096, 16384, 65536)

@@ -18,9 +18,7 @@ def variants(size: int) -> list[Shape]:
     """
     shapes: list[Shape] = []
     activations = ("relu", "gelu", "tanh", "quadratic", "identity")
-    without_pool_first = sorted(
-        FORMS.values(), key=lambda form: form.samples == "pairs"
-    )
+    without_pool_first = sorted(FORMS.values(), key=lambda form: form.source == "pool")
     others = [
         form for form in without_pool_first if form.name != "memory"
     ]  # last, so that the others keep their turns
@@ -30,14 +28,14 @@ def variants(size: int) -> list[Shape]:
             for forms in (others, [FORMS["memory"]])
         )
     ):
-        if mlp and form.samples == "counts":
+        if mlp and form.source == "counts":
             continue  # counts of tokens do not suffice for an MLP
         activation = (
             activations[sum(shape.m > 0 for shape in shapes) % len(activations)]
             if mlp
             else "none"
         )
-        m, pool = size if mlp else 0, size if form.samples == "pairs" else 0
+        m, pool = size if mlp else 0, size if form.source == "pool" else 0
         decoders = extras and not mlp and not pool
         shapes.append(
             Shape(

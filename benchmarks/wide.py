@@ -16,8 +16,8 @@ from jaxrecall.model.activations import Activation, activations
 from jaxrecall.model.laws import find_law
 from jaxrecall.model.point import Run
 from jaxrecall.simulator import program
-from jaxrecall.simulator.forms import polynomial_products
 from jaxrecall.simulator.shape import Shape
+from jaxrecall.simulator.sources.pool_cost import products_of_steps
 
 SIZES = {"V": 512, "d": 64, "L": 8, "m": 1024, "pool": 256, "N": 2**24}
 REST = {
@@ -61,7 +61,7 @@ def seconds_of_units(activation: str, V: int, K: int, m: int) -> float:
     )
     if coefficients:
         product = jax.jit(lambda a, b: a @ b)
-        return sum(polynomial_products(len(coefficients) - 1)) * fastest(
+        return products_of_steps(len(coefficients) - 1) * fastest(
             lambda: product(weights, noise)
         )
 

@@ -18,7 +18,7 @@ from ..model.point import Run, RunId
 from .files import Json
 from .grid import Grid, Search
 from .grid.axes import AnyPoint, Names
-from .grid.expand import Line
+from .grid.expand import SearchLine
 from .grid.file import Settings, plain
 from .machine import cores
 from .plan import Plan, by_id, make_plan
@@ -64,7 +64,7 @@ class SearchedCell:
             have the same sizes.
     """
 
-    def __init__(self, line: Line, target: Target, simulator: SimulatorLike):
+    def __init__(self, line: SearchLine, target: Target, simulator: SimulatorLike):
         self.line, self.search = line, CellSearch(target)
         self.points = line.levels
         points = list(self.points.values())
@@ -345,7 +345,7 @@ class Searches:
         outcome, found = search.result or ("unfinished", None)
         entry = {
             **{axis: self._value(cell.point, axis) for axis in self.axes},
-            **cell.line.names,
+            **cell.line.helpers,
             "theta": search.target.theta,
             "axis": self.axis,
             **dict.fromkeys(("critical", "lo", "hi", "N_star")),

@@ -81,6 +81,12 @@ class PoolCost(SourceCost):
 COST = PoolCost()
 
 
+def products_of_steps(degree: int) -> int:
+    """Products of (V, K) with (K, m) in steps 1 and 2, for a polynomial activation."""
+    step1, step2 = 3 * degree - 1, 3 * degree - 1
+    return step1 + step2
+
+
 def _pairs(shape: Shape, asked: Work) -> Amount:
     """The three steps over all pairs of a token and a noise sequence."""
     V, d, m, K, runs = shape.V, shape.d, shape.m, shape.pool, asked.runs
@@ -89,8 +95,7 @@ def _pairs(shape: Shape, asked: Work) -> Amount:
     if m:
         coefficients = shape.activation.coefficients(np)
     if coefficients:  # steps 1 and 2 are matrix products
-        degree, units = len(coefficients) - 1, 1
-        products = (degree + 2 * degree - 1) + (3 * degree - 1)
-        flops += 2 * V * K * m * products
+        units = 1
+        flops += 2 * V * K * m * products_of_steps(len(coefficients) - 1)
     each = EXPONENTIAL * 9 + UNIT * units * m
     return Amount(runs * flops, runs * V * K * each)

@@ -2,8 +2,8 @@
 describe.
 
 `read_grid` and `as_grid` check keys and literal values, then names, and then make the
-points. All errors are raised together, as one GridError with a line for each. They use,
-from bottom to top:
+points. All errors are raised together, as one GridError with a line for each. The
+modules, from bottom to top:
 
     schema.json  what a grid file may hold, but for the names of fields
     document     YAML as plain data, with the line that every value came from, and
@@ -31,8 +31,8 @@ from ..simulators import SimulatorLike
 from ..simulators.custom import add_to_path, named
 from ..simulators.recall import RECALL, RecallSimulator
 from .axes import AnyPoint, Names, law_parameters
-from .document import Document, Plain, read_document
-from .expand import Line, OnProgress, expand
+from .document import Document, Plain, read_document, without
+from .expand import OnProgress, SearchLine, expand
 from .file import (
     GridFile,
     Limits,
@@ -62,12 +62,12 @@ GivenSimulator = SimulatorLike | str | None
 class Grid(GridFile):
     """Points times seeds, with what the file says about how to run them.
 
-    `axes` names the fields in the file that take more than one value over the points,
-    and parameters of laws such as embedding.rho; `fixed` has the other fields that the
-    file gives, with their values. `resolved` is the grid as plain data: read as a grid
-    file, it gives the same grid. With a `search` each point stands for a cell, whose
-    points are in `lines`. `kept` has, by the id of a point, the helpers that become
-    columns.
+    `axes` are the fields in the file that take more than one value over the points, and
+    parameters of laws such as embedding.rho. `fixed` has the other fields that the file
+    gives, with their values. `resolved` is the grid as plain data: read as a grid file,
+    it gives the same grid. With a `search` there is one point for each cell, and all
+    points of the cells are in `lines`. `kept` has the helpers that become columns, by
+    the id of a point.
     """
 
     points: tuple[AnyPoint, ...]
@@ -77,7 +77,7 @@ class Grid(GridFile):
     fixed: dict[str, Plain]
     resolved: dict[str, Plain]
     simulator: SimulatorLike = RECALL
-    lines: tuple[Line, ...] = field(default=(), compare=False)
+    lines: tuple[SearchLine, ...] = field(default=(), compare=False)
     kept: Mapping[str, Mapping[str, Plain]] = field(default_factory=dict, compare=False)
 
     @property
@@ -93,39 +93,34 @@ class Grid(GridFile):
         """The columns of the helpers that are kept, with their Arrow type and
         meaning.
         """
-        names = self.resolved.get("keep", ())
-        return {
-            name: (
-                _arrow_type([row[name] for row in self.kept.values()]),
-                "helper of the grid",
-            )
-            for name in names
-        }
+        columns = {}
+        for name in self.resolved.get("keep", ()):
+            values = [helpers[name] for helpers in self.kept.values()]
+            columns[name] = (_arrow_type(values), "helper of the grid")
+        return columns
 
     @property
     def columns(self) -> dict[str, tuple[str, ...]]:
-        """The columns of its rows, with Arrow type, meaning and unit.
-
-        They are those of the simulator, of the helpers that are kept, and of the
-        parameters of all laws.
+        """The columns of its rows, with Arrow type, meaning and unit: those of the
+        simulator, of the helpers that are kept, and of the parameters of all laws.
         """
-        return {
-            **self.simulator.facts.columns,
-            **self.kept_columns,
-            **(parameter_columns(self.points) if Names(self.simulator).laws else {}),
-        }
+        columns = {**self.simulator.facts.columns, **self.kept_columns}
+        if Names(self.simulator).laws:
+            columns |= parameter_columns(self.points)
+        return columns
 
     @property
     def crosses(self) -> str:
         """The column of fractions that a search looks at, and figures show."""
-        return (self.search and self.search.of) or self.simulator.facts.accuracy
+        if self.search and self.search.of:
+            return self.search.of
+        return self.simulator.facts.accuracy
 
     @property
     def searched(self) -> str:
-        """The field that a search varies, or where its axis is a helper the last field
-        that follows it.
+        """The field that a search varies, empty without a search.
 
-        Empty without a search.
+        If the axis of the search is a helper, this is the last field that follows it.
         """
         return self.axes[-1] if self.search else ""
 
@@ -159,46 +154,42 @@ def as_grid(
     simulator: GivenSimulator = None,
     columns: Mapping[str, object] | None = None,
 ) -> Grid:
-    """The grid that `given` stands for.
-
-    That is a dict with the keys of a grid file, the path of one, a point, or a list of
-    points.
+    """The grid that `given` describes: a dict with the keys of a grid file, the path of
+    one, a point, or a list of points.
 
     Args:
         given: tuples, ranges and NumPy arrays in it count as lists.
         seeds: a count or a list, in place of the grid's own. Points have the one seed 0
             unless given others.
         simulator: as in `read_grid`.
-        columns: of one's own, functions or their import paths by name, in place of the
-            grid's own.
+        columns: columns of your own, functions or their import paths by name, in place
+            of the grid's own.
 
     Raises:
         GridError: a line for each error.
     """
-    if isinstance(given, (str, os.PathLike)):
-        document = read_document(os.fspath(given))
-        add_to_path(
-            [os.path.dirname(os.path.abspath(given))]
-        )  # where modules that it names may lie
-    elif isinstance(given, Mapping):
-        try:
-            document = Document("grid", _as_yaml(given))
-        except RecursionError:
-            raise GridError("grid: is nested too deeply") from None
-    else:
-        document = Document(
-            "grid", _as_file([given] if hasattr(given, "as_given") else given)
-        )
+    document = _document(given)
     if seeds is not None:
         document.data["seeds"] = _as_seeds(seeds)
-        document.origins = {
-            place: line
-            for place, line in document.origins.items()
-            if place[0] != "seeds"
-        }
+        document.forget(("seeds",))
     if columns is not None:
         document.data["columns"] = columns
     return _grid(document, simulator=simulator)
+
+
+def _document(given: GridLike) -> Document:
+    if isinstance(given, (str, os.PathLike)):
+        document = read_document(os.fspath(given))
+        # the modules that it names may be beside it
+        add_to_path([os.path.dirname(os.path.abspath(given))])
+        return document
+    if isinstance(given, Mapping):
+        try:
+            return Document("grid", _as_yaml(given))
+        except RecursionError:
+            raise GridError("grid: is nested too deeply") from None
+    points = [given] if hasattr(given, "as_given") else given
+    return Document("grid", _as_file(points))
 
 
 def _grid(
@@ -216,21 +207,18 @@ def _grid(
         names = Names(_simulator(document, given))
         file, mistakes = read_file(document.data, names)
         mistakes += WrongNames(document, file, names)
-        if lines := document.errors + [document.line(*mistake) for mistake in mistakes]:
-            raise GridError(lines)
+        if mistakes or document.errors:
+            raise document.refused(mistakes)
         expansion = expand(document, file, names, on_progress)
         blocks = with_hashes(document.data.get("blocks"))
-    resolved = {
-        "schema": 1,
-        **plain(file),
-        "limits": plain(file.limits),
-        "search": file.search and plain(file.search),
-    }
-    own = given if isinstance(given, str) else given and given.facts.name
-    resolved |= {
+    if given and not isinstance(given, str):
+        given = given.facts.name
+    resolved = {"schema": 1, **plain(file)} | {
         "seeds": _as_seeds(file.seeds),
         "blocks": blocks,
-        "simulator": own,
+        "search": file.search and plain(file.search),
+        "limits": plain(file.limits),
+        "simulator": given,
         "columns": document.data.get("columns"),
     }
     return Grid(
@@ -238,47 +226,44 @@ def _grid(
         **expansion,
         axes=_varying(file, names, expansion["points"]),
         fixed=_fixed(file, names, expansion["points"]),
-        resolved={name: value for name, value in resolved.items() if value is not None},
+        resolved=without(None, resolved),
         simulator=names.simulator,
     )
 
 
 def _arrow_type(values: Sequence[Plain]) -> str:
-    """The type of a column that holds all these values, of which None is null."""
-    kinds = {type(value) for value in values if value is not None}
-    if kinds == {int} and all(
-        abs(value) < 2**63 for value in values if value is not None
-    ):
+    """The Arrow type of a column with these values; None is null."""
+    kinds = set(map(type, values)) - {type(None)}
+    if kinds == {bool}:
+        return "bool"
+    if kinds == {int} and max(map(abs, filter(None, values)), default=0) < 2**63:
         return "int64"
-    return (
-        "bool" if kinds == {bool} else "float64" if kinds <= {int, float} else "string"
-    )
+    return "float64" if kinds <= {int, float} else "string"
 
 
 def _simulator(document: Document, given: GivenSimulator) -> SimulatorLike | None:
-    """The simulator of a document, or at an import path; columns of one's own become
-    paths in the document. Raises GridError.
+    """The simulator of a document, or at an import path.
+
+    Columns of the user's own become paths in the document. Raises GridError.
     """
     columns = document.data.get("columns")
     try:
-        if isinstance(columns, dict) and columns:
-            if given is not None:
-                raise UsageError(
-                    "columns: got with a simulator of your own, which has its columns;"
-                    " allowed: without it"
-                )
-            own = own_columns(columns)
-            document.data["columns"] = {column.name: column.path for column in own}
-            return RecallSimulator(own)
-        return named(given) if isinstance(given, str) else given
+        if not isinstance(columns, dict) or not columns:
+            return named(given) if isinstance(given, str) else given
+        if given is not None:
+            raise UsageError(
+                "columns: got with a simulator of your own, which has its columns;"
+                " allowed: without it"
+            )
+        own = own_columns(columns)
     except UsageError as error:
-        places = (line.partition(": ") for line in error.lines)
-        raise GridError(
-            [
-                document.line(tuple(place.split(".")), message)
-                for place, _, message in places
-            ]
-        ) from None
+        lines = []
+        for line in error.lines:
+            place, _, message = line.partition(": ")
+            lines.append(document.line(tuple(place.split(".")), message))
+        raise GridError(lines) from None
+    document.data["columns"] = {column.name: column.path for column in own}
+    return RecallSimulator(own)
 
 
 def _varying(
@@ -287,46 +272,44 @@ def _varying(
     """The fields in axes and derive that take more than one value over the points, in
     the order of the file.
 
-    A law counts by its name without its numeric parameters, which count on their own.
     The axis of a search comes last, or the fields that follow it where it is a helper.
     """
-    written = [name for block in file.blocks for name in block.locations(())]
     searched = file.search.axis if file.search else ""
-    following = {name for block in file.blocks for name in block.followers(searched)}
-    values: dict[str, set[Plain]] = {
-        name: set()
-        for name in dict.fromkeys(written)
-        if name in names and name not in following
-    }
+    following = set().union(*(block.followers(searched) for block in file.blocks))
+    values = {}
+    for name in file.written:
+        if name in names and name not in following:
+            values[name] = set[Plain]()
     for name in list(values):
         for point in points:
-            value = names.value(point, name)
-            numbers = law_parameters(point) if name in names.laws else {}
-            mine = {
-                parameter: number
-                for parameter, number in numbers.items()
-                if parameter.startswith(f"{name}.")
-            }
-            for column, each in {
-                name: value.partition("(")[0] if mine else value,
-                **mine,
-            }.items():
-                values.setdefault(column, set()).add(each)
-    varying = [
-        name
-        for name, each in values.items()
-        if len(each - {None} if "." in name else each) > 1
-    ]
-    if searched and searched not in names:
-        return (
-            *varying,
-            *(
-                name
-                for name in dict.fromkeys(written)
-                if name in following and name in names.fields
-            ),
-        )
-    return (*varying, searched) if searched else tuple(varying)
+            for column, value in _columns_of(names, point, name).items():
+                values.setdefault(column, set()).add(value)
+    varying = []
+    for name, found in values.items():
+        if "." in name:
+            found.discard(None)
+        if len(found) > 1:
+            varying.append(name)
+    if searched in names:
+        varying.append(searched)
+    else:
+        fields = following & names.fields.keys()
+        varying += [name for name in file.written if name in fields]
+    return tuple(varying)
+
+
+def _columns_of(names: Names, point: AnyPoint, name: str) -> dict[str, Plain]:
+    """The value of a field at a point.
+
+    A law counts by its name without its numeric parameters, which count on their own.
+    """
+    columns = {name: names.value(point, name)}
+    if name in names.laws:
+        for parameter, number in law_parameters(point).items():
+            if parameter.startswith(f"{name}."):
+                columns[parameter] = number
+                columns[name] = str(columns[name]).partition("(")[0]
+    return columns
 
 
 def _fixed(
@@ -335,15 +318,13 @@ def _fixed(
     """The fields that the file gives and that have one value over the points, with this
     value.
     """
-    given = dict.fromkeys(
-        [*file.base, *(name for block in file.blocks for name in block.locations(()))]
-    )
-    values = {
-        name: {names.value(point, name) for point in points}
-        for name in given
-        if name in names.fields
-    }
-    return {name: found.pop() for name, found in values.items() if len(found) == 1}
+    fixed = {}
+    for name in dict.fromkeys(file.base) | file.written:
+        if name in names.fields:
+            values = {names.value(point, name) for point in points}
+            if len(values) == 1:
+                fixed[name] = values.pop()
+    return fixed
 
 
 def _as_seeds(seeds: int | Iterable[int]) -> Plain:
@@ -361,14 +342,13 @@ def _as_yaml(value: Plain) -> Plain:
     if hasattr(value, "tolist"):  # NumPy's numbers and arrays, pandas' columns
         return value.tolist()
     if isinstance(value, Mapping):
-        if wrong := [key for key in value if not isinstance(key, str)]:
-            raise GridError(f"grid: got {shown(wrong[0])} as a key; allowed: names")
-        return {key: _as_yaml(item) for key, item in value.items()}
+        for key in value:
+            if not isinstance(key, str):
+                raise GridError(f"grid: got {shown(key)} as a key; allowed: names")
+        return dict(zip(value, map(_as_yaml, value.values()), strict=True))
     if isinstance(value, Iterable) and not isinstance(value, str):
-        return [
-            _as_yaml(item)
-            for item in as_list("grid", value, f"lists of up to {MAX_LIST}", GridError)
-        ]
+        items = as_list("grid", value, f"lists of up to {MAX_LIST}", GridError)
+        return list(map(_as_yaml, items))
     return value
 
 
@@ -381,30 +361,29 @@ def _as_file(points: object) -> dict[str, Plain]:
         "a dict with the keys of a grid file, its path, a Point, or a list of Points"
     )
     points = as_list("grid", points, allowed, GridError)
-    if not points or not all(hasattr(point, "as_given") for point in points):
-        got = shown(
-            next((point for point in points if not hasattr(point, "as_given")), points)
-        )
-        raise refusal("grid", got, allowed, GridError)
+    for point in points or [points]:
+        if not hasattr(point, "as_given"):
+            raise refusal("grid", shown(point), allowed, GridError)
     roots = sorted({point.root_seed for point in points})
     if len(roots) > 1:
         raise GridError(
             f"grid: got points of root_seed {', '.join(map(str, roots))}; allowed:"
             " points of one root_seed"
         )
-    fields = [
-        {name: value for name, value in point.as_given().items() if name != "root_seed"}
-        for point in points
-    ]
-    base = {
-        name: value
-        for name, value in fields[0].items()
-        if all(name in own and own[name] == value for own in fields)
-    }
-    own = [
-        {name: value for name, value in each.items() if name not in base}
-        for each in fields
-    ]
-    return {"name": "points", "root_seed": roots[0], "base": base} | (
-        {"blocks": [{"axes": axes} for axes in own]} if any(own) else {}
-    )
+    given = []
+    for point in points:
+        given.append(dict(point.as_given()))
+        given[-1].pop("root_seed", None)
+    base = {}
+    for name, value in given[0].items():
+        if all(name in each and each[name] == value for each in given):
+            base[name] = value
+    blocks = []
+    for each in given:
+        for name in base:
+            del each[name]
+        blocks.append({"axes": each})
+    file = {"name": "points", "root_seed": roots[0], "base": base}
+    if any(given):
+        file["blocks"] = blocks
+    return file

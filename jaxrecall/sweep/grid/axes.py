@@ -7,21 +7,21 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import MISSING, Field
 from fractions import Fraction
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 
-from ...errors import Problem
 from ...model.laws import LAWS
 from ...model.laws.law import plain
 from ...model.point import checked_field, law_parameters
 from ..simulators import AnyPoint, SimulatorLike
 from ..simulators.recall import RECALL
 from .document import Plain, Schema, refuse
-from .expr import MAX_BITS
+from .expr import is_too_large
 
 MAX_AXIS = 1_000_000
 """Values of an axis, at most."""
@@ -40,23 +40,25 @@ class Names:
     def __init__(self, simulator: SimulatorLike | None = None):
         self.simulator = simulator or RECALL
         self.fields: dict[str, Field[object]] = dict(self.simulator.facts.fields)
-        self.laws = {name for name, f in self.fields.items() if f.metadata.get("law")}
-        self.required = [
-            name for name, f in self.fields.items() if f.default is MISSING
-        ]
-        self.defaults = {
-            name: f.default
-            for name, f in self.fields.items()
-            if f.default is not MISSING and f.default is not None
-        }
-        self.other_rate = (
-            {"kappa": "gamma", "gamma": "kappa"} if self.simulator.facts.is_ours else {}
-        )
-        self.numbers = [
-            name
-            for name in self.fields
-            if self.type(name) in ("int", "float") and name != "root_seed"
-        ]
+        self.laws = set[str]()
+        self.required = list[str]()
+        self.in_base = list[str]()
+        self.numbers = list[str]()
+        self.defaults: dict[str, Plain] = {}
+        for name, declared in self.fields.items():
+            if declared.metadata.get("law"):
+                self.laws.add(name)
+            if declared.default is MISSING:
+                self.required.append(name)
+            elif declared.default is not None:
+                self.defaults[name] = declared.default
+            if name != "root_seed":
+                self.in_base.append(name)
+                if self.type(name) in ("int", "float"):
+                    self.numbers.append(name)
+        self.other_rate: dict[str, str] = {}
+        if self.simulator.facts.is_ours:
+            self.other_rate = {"kappa": "gamma", "gamma": "kappa"}
 
     def __contains__(self, name: str) -> bool:
         """Whether it is a field, or a parameter of a law such as embedding.rho."""
@@ -66,60 +68,47 @@ class Names:
         """Whether it is a field of numbers, or a parameter of a law."""
         return name in self.numbers or (name in self and name not in self.fields)
 
-    def kind(self, name: str) -> str:
-        """How the simulator treats a field, "law" for a parameter of a law."""
-        return (
-            self.fields[name].metadata.get("kind", "") if name in self.fields else "law"
-        )
+    def is_real(self, name: str, low: float, high: float) -> bool:
+        """Whether an axis between two ends takes real numbers.
 
-    def is_real(self, name: str, *ends: float) -> bool:
-        """Whether an axis between two ends takes real numbers; a helper does unless
-        both ends are whole.
+        A helper does unless both ends are whole.
         """
         if name in self:
             return self.type(name) == "float"
-        return any(end != int(end) for end in ends)
+        return low % 1 != 0 or high % 1 != 0
 
     def value(self, point: AnyPoint, name: str) -> Plain:
         """The value of a field, or of a parameter of a law, at a point; None for a law
         without this parameter.
         """
-        return (
-            plain(getattr(point, name))
-            if name in self.fields
-            else law_parameters(point).get(name)
-        )
+        if name in self.fields:
+            return plain(getattr(point, name))
+        return law_parameters(point).get(name)
 
     def type(self, name: str) -> str:
-        """ "int", "float", "bool" or "str".
-
-        A parameter is "int" where it is one in every registered law that has it.
-        """
+        """ "int", "float", "bool" or "str"."""
         if name not in self.fields:
-            field, _, parameter = name.partition(".")
-            laws = LAWS[self.fields[field].metadata["law"].field].values()
-            kinds = {
-                str(f.type)
-                for law in laws
-                for f in dataclasses.fields(law)
-                if f.name == parameter
-            }
-            return "int" if kinds == {"int"} else "float"
+            return self._type_of_parameter(*name.split(".", 1))
         declared = self.fields[name].type
         return getattr(declared, "__name__", str(declared)).removesuffix(" | None")
+
+    def _type_of_parameter(self, field: str, parameter: str) -> str:
+        """ "int" where it is one in every registered law that has it, else "float"."""
+        kinds = set[str]()
+        for law in LAWS[self.fields[field].metadata["law"].field].values():
+            for declared in dataclasses.fields(law):
+                if declared.name == parameter:
+                    kinds.add(str(declared.type))
+        return "int" if kinds == {"int"} else "float"
 
     def choices(self) -> set[str]:
         """Every name that some field takes now: laws and activations may be registered
         at any time.
         """
-        return {
-            choice
-            for f in self.fields.values()
-            for choice in f.metadata.get("choices", tuple)()
-        }
+        return set[str]().union(*map(_choices, self.fields.values()))
 
     def is_law(self, text: str) -> bool:
-        """Whether the text is that of a law as points hold it, such as
+        """Whether a point may have the text as a law, such as
         "equicorrelated(rho=0.3)".
         """
         for name in self.laws:
@@ -128,15 +117,15 @@ class Names:
         return False
 
     def checked(self, name: str, value: Plain) -> Plain:
-        """A value of a field, as a point holds it; null passes where there is a
-        default. Raises ValueError.
+        """A value of a field as it is in a point; null passes where there is a default.
+
+        Raises ValueError.
         """
         if value is None and name not in self.required:
             return None
-        problems: list[Problem] = []
-        checked = checked_field(
-            name, value, True, problems, self.fields
-        )  # whether there is a pool is known when the point is made
+        problems = []
+        # whether there is a pool is known when the point is made
+        checked = checked_field(name, value, True, problems, self.fields)
         if problems:
             raise ValueError(problems[0].message.replace("got None", "got null"))
         return plain(checked)
@@ -144,82 +133,93 @@ class Names:
     def schema(self) -> Schema:
         """The JSON Schema of a grid file."""
         schema = json.loads(SCHEMA.read_text("utf-8"))
-        fields = {
-            name: self._field(name) for name in self.fields if name != "root_seed"
-        }
-        axes = {f"{name}-axis": _axis_of(name) for name in (*fields, "Scalar")}
-        along = {name: {"$ref": f"#/$defs/{name}-axis"} for name in fields}
-        group = {
-            "type": "object",
-            "additionalProperties": {"$ref": "#/$defs/Scalar-axis"},
-        }
-        base = {name: {"$ref": f"#/$defs/{name}"} for name in fields}
-        parameters = (
-            {rf"^({'|'.join(sorted(self.laws))})\.": {"$ref": "#/$defs/Scalar"}}
-            if self.laws
-            else {}
-        )
-        elsewhere = {"$ref": "#/$defs/Elsewhere"}
-        schema["$defs"]["Base"] |= {
-            "properties": base,
-            "patternProperties": parameters | {"^root_seed$": elsewhere},
-        }
-        schema["$defs"]["Zip"] |= group | {
-            "properties": along | {"root_seed": elsewhere}
-        }
-        schema["$defs"]["Axes"] |= group | {
-            "properties": (
-                along | schema["$defs"]["Axes"]["properties"] | {"root_seed": elsewhere}
-            )
-        }
-        schema["$defs"] |= fields | axes
+        definitions = schema["$defs"]
+        base, zipped, axes = itemgetter("Base", "Zip", "Axes")(definitions)
+        elsewhere = _reference("Elsewhere")
+
+        base["properties"], base["patternProperties"] = {}, {}
+        for name in self.in_base:
+            definitions[name] = self._field(name)
+            base["properties"][name] = _reference(name)
+        if self.laws:
+            parameter = rf"^({'|'.join(sorted(self.laws))})\."
+            base["patternProperties"][parameter] = _reference("Scalar")
+        base["patternProperties"]["^root_seed$"] = elsewhere
+
+        along = {}
+        for name in (*self.in_base, "Scalar"):
+            definitions[_axis(name)] = _axis_of(name)
+            along[name] = _reference(_axis(name))
+        helper = along.pop("Scalar")
+        for group in (zipped, axes):
+            group |= {"type": "object", "additionalProperties": helper}
+        zipped["properties"] = along | {"root_seed": elsewhere}
+        axes["properties"] = along | axes["properties"] | {"root_seed": elsewhere}
         return schema
 
     def _field(self, name: str) -> Schema:
         """The schema of the values of a field."""
         limits = self.fields[name].metadata
-        null = name not in self.required
-        kind = _JSON_TYPES.get(self.type(name), "string")
-        found: Schema = {"type": [kind, "null"] if null else kind}
-        if names := list(limits.get("choices", tuple)()):
-            one = {"enum": [*names, None] if null else names}
-            found |= {"anyOf": [one, {"pattern": "[(:]"}]} if name in self.laws else one
-        found["exclusiveMinimum" if limits.get("open_low") else "minimum"] = limits.get(
-            "low", -math.inf
-        )
-        found["maximum"] = limits.get("high_with_pool", limits.get("high", math.inf))
-        found |= {"description": limits["legend"], "default": self.defaults.get(name)}
-        return {
-            key: value
-            for key, value in found.items()
-            if value not in (-math.inf, math.inf, None)
-        }
+        schema: Schema = {"type": _JSON_TYPES.get(self.type(name), "string")}
+        choices: list[Plain] = list(_choices(self.fields[name]))
+        if name not in self.required:
+            schema["type"] = [schema["type"], "null"]
+            if choices:
+                choices.append(None)
+        if choices and name in self.laws:
+            schema["anyOf"] = [{"enum": choices}, {"pattern": "[(:]"}]
+        elif choices:
+            schema["enum"] = choices
+        minimum = "exclusiveMinimum" if limits.get("open_low") else "minimum"
+        schema[minimum] = limits.get("low")
+        schema["maximum"] = limits.get("high_with_pool", limits.get("high"))
+        schema["description"] = limits["legend"]
+        schema["default"] = self.defaults.get(name)
+        absent = (-math.inf, math.inf, None)
+        return {key: value for key, value in schema.items() if value not in absent}
 
     def converters(self) -> dict[str, Callable[[Plain], object]]:
         """What makes values of the definitions of the schema that concern fields and
         axes.
         """
-        checks = {
-            name: partial(self.checked, name)
-            for name in self.fields
-            if name != "root_seed"
-        } | {"Scalar": _checked_scalar}
-        axes = {
-            f"{name}-axis": partial(_as_axis, check) for name, check in checks.items()
-        }
-        return {**checks, **axes, **_SPACINGS}
+        converters = _SPACINGS | _with_axis("Scalar", _checked_scalar)
+        for name in self.in_base:
+            converters |= _with_axis(name, partial(self.checked, name))
+        return converters
+
+
+def _with_axis(
+    name: str, check: Callable[[Plain], Plain]
+) -> dict[str, Callable[[Plain], object]]:
+    """What makes values of a definition, and of that of an axis of such values."""
+    return {name: check, _axis(name): partial(_as_axis, check)}
+
+
+def _choices(declared: Field[object]) -> Sequence[str]:
+    return declared.metadata.get("choices", tuple)()
+
+
+def _axis(name: str) -> str:
+    """The name of the definition of an axis of a field."""
+    return f"{name}-axis"
+
+
+def _reference(name: str) -> Schema:
+    return {"$ref": f"#/$defs/{name}"}
 
 
 def _axis_of(name: str) -> Schema:
-    one = {"$ref": f"#/$defs/{name}"}
+    one = _reference(name)
     many = {"type": "array", "items": one, "minItems": 1, "maxItems": MAX_AXIS}
-    return {"anyOf": [one, many, {"$ref": "#/$defs/Spacing"}]}
+    return {"anyOf": [one, many, _reference("Spacing")]}
 
 
 def _as_axis(check: Callable[[Plain], Plain], value: Plain) -> tuple[Plain, ...]:
-    """The values of an axis, of which those of a spacing have not been checked."""
+    """The values of an axis; those of a spacing are checked here."""
+    if isinstance(value, list):
+        return tuple(value)
     if not isinstance(value, tuple):
-        return tuple(value) if isinstance(value, list) else (value,)
+        return (value,)
     try:
         return tuple(map(check, value))
     except ValueError as error:
@@ -229,12 +229,11 @@ def _as_axis(check: Callable[[Plain], Plain], value: Plain) -> tuple[Plain, ...]
 
 def _checked_scalar(value: Plain) -> Plain:
     """A value of a helper, or of a parameter of a law; raises ValueError."""
-    if isinstance(value, (dict, list)) or (
-        isinstance(value, float) and not math.isfinite(value)
-    ):
-        raise refuse(value, "numbers, text, true, false, null")
-    if isinstance(value, int) and value.bit_length() > MAX_BITS:
+    too_large = is_too_large(value)
+    if too_large and isinstance(value, int):
         raise refuse(value, "numbers up to 1e308")
+    if too_large or isinstance(value, (dict, list)):
+        raise refuse(value, "numbers, text, true, false, null")
     return value
 
 
@@ -245,30 +244,30 @@ def _linspace(given: dict[str, Plain]) -> list[float]:
     """
     start, n_steps = _exact(given["from"]), given["num"] - 1
     step = (_exact(given["to"]) - start) / n_steps
-    return _between(given, (start + i * step for i in range(1, n_steps)))
+    return _between(given, [start + i * step for i in range(1, n_steps)])
 
 
 def _geometric(given: dict[str, Plain]) -> list[float]:
-    first, last = given["from"], given["to"]
+    first, last, n_steps = given["from"], given["to"], given["num"] - 1
     if first <= 0 or last <= 0:
         raise ValueError(
             f"got from={first!r}, to={last!r}; allowed: values above 0, the ends"
             " themselves and not exponents"
         )
-    shares = (i / (given["num"] - 1) for i in range(1, given["num"] - 1))
-    return _between(
-        given,
-        (Fraction(f"{first ** (1 - share) * last**share:.15g}") for share in shares),
-    )
+    inner = []
+    for i in range(1, n_steps):
+        share = i / n_steps
+        inner.append(Fraction(f"{first ** (1 - share) * last**share:.15g}"))
+    return _between(given, inner)
 
 
 def _range(given: dict[str, Plain]) -> list[float]:
-    start, stop, step = (_exact(given[name]) for name in ("from", "to", "step"))
+    start, stop, step = map(_exact, itemgetter("from", "to", "step")(given))
     n_steps = (stop - start) / step if step else -1
     if not 0 <= n_steps < MAX_AXIS:
-        got = ", ".join(f"{name}={given[name]!r}" for name in ("from", "to", "step"))
         raise ValueError(
-            f"got {got}; allowed: 1 to {MAX_AXIS} steps that lead to the end"
+            f"got from={given['from']!r}, to={given['to']!r}, step={given['step']!r};"
+            f" allowed: 1 to {MAX_AXIS} steps that lead to the end"
         )
     return [_plain(start + i * step) for i in range(int(n_steps) + 1)]
 
@@ -278,7 +277,9 @@ def _between(given: dict[str, Plain], inner: Iterable[Fraction]) -> list[float]:
     rounded.
     """
     values = [given["from"], *map(_plain, inner), given["to"]]
-    return list(dict.fromkeys(map(round, values))) if given.get("round") else values
+    if given.get("round"):
+        return list(dict.fromkeys(map(round, values)))
+    return values
 
 
 def _exact(value: float) -> Fraction:
@@ -289,7 +290,7 @@ def _plain(value: Fraction) -> float:
     return int(value) if value.denominator == 1 else float(value)
 
 
-_SPACINGS = {
+_SPACINGS: dict[str, Callable[[Plain], object]] = {
     "Linspace": _linspace,
     "Geometric": _geometric,
     "Range": _range,

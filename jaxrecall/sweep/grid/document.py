@@ -13,9 +13,10 @@ with where it is.
 from __future__ import annotations
 
 import copy
+import itertools
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeGuard
@@ -68,11 +69,15 @@ class _Loader(yaml.BaseLoader):
         return ""
 
 
+Mistake = tuple[Location, str]
+"""The location of something wrong, and what is wrong there."""
+
+
 @dataclass
 class Document:
     """`data` is what the file says with the `--set` values in place.
 
-    `errors` holds the lines of the errors found so far.
+    `errors` are the lines of the errors found so far.
     """
 
     path: str
@@ -81,21 +86,29 @@ class Document:
     errors: list[str] = field(default_factory=list)
 
     def origin(self, location: Location) -> str:
-        """Where `location`, or the nearest one around it, was written.
-
-        That is "grid.yaml:7" or "--set base.V=-3".
+        """The place in the text, "grid.yaml:7" or "--set base.V=-3", of `location` or
+        of the nearest one around it.
         """
         while location and location not in self.origins:
             location = location[:-1]
-        return self.origins[location] if location else self.path
+        return self.origins.get(location, self.path)
+
+    def forget(self, location: Location) -> None:
+        """Drops the origins of `location` and of everything in it."""
+        for inside in list(self.origins):
+            if inside[: len(location)] == location:
+                del self.origins[inside]
 
     def line(self, location: Location, message: str) -> str:
-        """One line of a GridError: where it was written, the dotted location, what is
+        """One line of a GridError: the place in the text, the dotted location, what is
         wrong.
         """
-        return ": ".join(
-            part for part in (self.origin(location), dotted(location), message) if part
-        )
+        parts = (self.origin(location), dotted(location), message)
+        return ": ".join(filter(None, parts))
+
+    def refused(self, mistakes: Iterable[Mistake]) -> GridError:
+        """The error of these mistakes, after the errors found so far."""
+        return GridError([*self.errors, *itertools.starmap(self.line, mistakes)])
 
 
 def dotted(location: Location) -> str:
@@ -108,22 +121,20 @@ def read_document(path: str | Path, sets: Sequence[str] = ()) -> Document:
     ones win) in place.
 
     In a `--set`, the name of a law and that of its parameter are one key, as in
-    base.embedding.rho. Raises GridError: unreadable, not YAML, no mapping at the top. A
-    repeated key, or a `--set` that fits nowhere, becomes a line in `errors`, so that it
-    is reported together with later errors.
+    base.embedding.rho. A repeated key, or a `--set` that fits nowhere, becomes a line
+    in `errors`, so that it is reported together with later errors.
+
+    Raises:
+        GridError: the file cannot be read, is not YAML, or has no mapping at the top.
     """
     document = Document(str(path), {})
-    reader = _Reader(document, lambda mark: f"{document.path}:{mark.line + 1}")
+    reader = _YamlReader(document, lambda mark: f"{document.path}:{mark.line + 1}")
     data = reader.read(_text(document.path), ())
     if not isinstance(data, dict):
-        what = (
-            "an empty file"
-            if data is None
-            else f"a {'list' if isinstance(data, list) else 'single value'}"
-        )
+        what = {type(None): "an empty file", list: "a list"}
         raise GridError(
-            f"{document.path}: got {what}; allowed: a mapping such as base: {{V: 512,"
-            " N: 4096, d: 64, L: 16}"
+            f"{document.path}: got {what.get(type(data), 'a single value')}; allowed: a"
+            " mapping such as base: {V: 512, N: 4096, d: 64, L: 16}"
         )
     document.data = data
     for text in sets:
@@ -138,13 +149,10 @@ def _text(path: str) -> str:
     try:
         with open(path, "rb") as file:
             content = file.read(MAX_FILE_BYTES + 1)
-    except (
-        OSError,
-        ValueError,
-    ) as error:  # a path that holds a null character is a ValueError
-        raise GridError(
-            f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}"
-        ) from None
+    # a path with a null character is a ValueError
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise GridError(f"{path}: cannot be read: {why}") from None
     if len(content) > MAX_FILE_BYTES:
         raise GridError(f"{path}: is too large; allowed: up to {MAX_FILE_BYTES} bytes")
     try:
@@ -153,78 +161,82 @@ def _text(path: str) -> str:
         raise GridError(f"{path}: is not UTF-8 text; allowed: a YAML file") from None
 
 
-class _Reader:
+class _YamlReader:
     """Parses YAML text into plain data, and notes the origin of each value.
 
     An anchor is read again wherever it is used.
     """
 
     def __init__(self, document: Document, origin: Callable[[yaml.Mark], str]):
-        self.document, self.origin, self.n_values = document, origin, 0
+        self.document = document
+        self.origin = origin
+        self.n_values = 0
 
     def read(self, text: str, location: Location) -> Plain:
-        """The data in `text`, which stands at `location`; raises GridError."""
+        """The data in `text`, which is the value at `location`; raises GridError."""
         try:
             node = yaml.compose(text, _Loader)
-            return None if node is None else self._build(node, location)
+            if node is None:
+                return None
+            return self._value(node, location)
         except yaml.YAMLError as error:
-            mark = getattr(error, "problem_mark", None) or getattr(
-                error, "context_mark", None
-            )
-            about = ", ".join(
-                said
-                for name in ("context", "problem")
-                if (said := getattr(error, name, None))
-            )
-            place = self.origin(mark) if mark else self.document.path
-            raise GridError(
-                f"{place}: is not valid YAML: {about or ' '.join(str(error).split())}"
-            ) from None
+            raise self._not_yaml(error) from None
         except RecursionError:
             raise GridError(f"{self.document.path}: is nested too deeply") from None
 
-    def _build(self, node: yaml.Node, location: Location) -> Plain:
+    def _not_yaml(self, error: yaml.YAMLError) -> GridError:
+        known = vars(error)
+        mark = known.get("problem_mark") or known.get("context_mark")
+        place = self.origin(mark) if mark else self.document.path
+        said = filter(None, (known.get("context"), known.get("problem")))
+        about = ", ".join(said) or " ".join(str(error).split())
+        return GridError(f"{place}: is not valid YAML: {about}")
+
+    def _value(self, node: yaml.Node, location: Location) -> Plain:
         self.n_values += 1
         if self.n_values > MAX_VALUES or len(location) > MAX_DEPTH:
-            allowed = f"up to {MAX_VALUES} values, nested up to {MAX_DEPTH} deep"
             raise GridError(
                 f"{self.document.origin(location[:1])}: is too large with its anchors"
-                f" unfolded; allowed: {allowed}"
+                f" unfolded; allowed: up to {MAX_VALUES} values, nested up to"
+                f" {MAX_DEPTH} deep"
             )
+        place = self.origin(node.start_mark)
         if node.tag:
             raise GridError(
-                f"{self.origin(node.start_mark)}: got the tag {node.tag}; allowed:"
-                " plain numbers, text, lists, mappings"
+                f"{place}: got the tag {node.tag}; allowed: plain numbers, text, lists,"
+                " mappings"
             )
         if isinstance(node, yaml.MappingNode):
             return self._mapping(node, location)
         if isinstance(node, yaml.SequenceNode):
-            items = []
-            for i, item in enumerate(node.value):
-                self.document.origins[(*location, i)] = self.origin(item.start_mark)
-                items.append(self._build(item, (*location, i)))
-            return items
+            return self._list(node, location)
+        if isinstance(node, yaml.ScalarNode) and node.style is not None:
+            return node.value  # in quotes
         try:
-            return (
-                _scalar(node.value)
-                if isinstance(node, yaml.ScalarNode) and node.style is None
-                else node.value
-            )
+            return _scalar(node.value)
         except ValueError:
-            got = shown(node.value, 40)
             raise GridError(
-                f"{self.origin(node.start_mark)}: got {got}; allowed: numbers of up to"
-                " 4300 digits"
+                f"{place}: got {shown(node.value, 40)}; allowed: numbers of up to 4300"
+                " digits"
             ) from None
 
+    def _list(self, node: yaml.SequenceNode, location: Location) -> list[Plain]:
+        values = []
+        for i, item in enumerate(node.value):
+            here = (*location, i)
+            self.document.origins[here] = self.origin(item.start_mark)
+            values.append(self._value(item, here))
+        return values
+
     def _mapping(self, node: yaml.MappingNode, location: Location) -> dict[str, Plain]:
-        values: dict[str, Plain] = {}
+        values = {}
         for key, value in node.value:
-            origin, here = self.origin(key.start_mark), (*location, key.value)
+            origin = self.origin(key.start_mark)
             if not isinstance(key, yaml.ScalarNode):
                 raise GridError(
                     f"{origin}: got a list or mapping as a key; allowed: names"
                 )
+            here = (*location, key.value)
             if key.value in values:
                 self.document.errors.append(
                     f"{origin}: {dotted(here)}: is given twice, first at"
@@ -232,7 +244,7 @@ class _Reader:
                 )
             else:
                 self.document.origins[here] = origin
-                values[key.value] = self._build(value, here)
+                values[key.value] = self._value(value, here)
         return values
 
 
@@ -240,61 +252,62 @@ def _set(document: Document, text: str) -> None:
     """Writes one `--set` text, "blocks.0.axes.d=[8, 16]", into the data; raises
     GridError.
     """
-    about_set = f"--set {text}"
+    origin = f"--set {text}"
     path, equals, value = text.partition("=")
-    keys = [
-        key.strip().replace("\0", ".") for key in _OF_LAW.sub("\\1\0", path).split(".")
-    ]
+    whole = _OF_LAW.sub("\\1\0", path)
+    keys = [key.strip().replace("\0", ".") for key in whole.split(".")]
     if not equals or not all(keys):
         raise GridError(
-            f"{about_set}: is malformed; allowed: KEY=VALUE such as base.V=512 or"
+            f"{origin}: is malformed; allowed: KEY=VALUE such as base.V=512 or"
             " blocks.0.axes.d=[8,16]"
         )
     inside: Plain = document.data
     location: Location = ()
-    for i, key in enumerate(keys):
-        try:
-            step: Plain = _step(inside, key, dotted(location) or "the file")
-        except ValueError as error:
-            raise GridError(f"{about_set}: {error}") from None
+    for key, after in itertools.pairwise(keys):
+        step: Plain = _step(inside, key, location, origin)
         location = (*location, step)
-        if i == len(keys) - 1:
-            document.origins = {
-                place: line
-                for place, line in document.origins.items()
-                if place[: len(location)] != location
-            }
-            inside[step] = _Reader(document, lambda mark: about_set).read(
-                value, location
-            )
-            document.origins[location] = about_set
-        elif (inside[step] if isinstance(inside, list) else inside.get(step)) is None:
-            inside[step] = (
-                [{}] if location == ("blocks",) and keys[i + 1] == "0" else {}
-            )
-            document.origins[location] = about_set
+        if isinstance(inside, dict):
+            inside.setdefault(step, None)
+        if inside[step] is None:
+            inside[step] = {}
+            if location == ("blocks",) and after == "0":
+                inside[step] = [{}]
+            document.origins[location] = origin
         inside = inside[step]
+    step = _step(inside, keys[-1], location, origin)
+    location = (*location, step)
+    document.forget(location)
+    inside[step] = _YamlReader(document, lambda mark: origin).read(value, location)
+    document.origins[location] = origin
 
 
-def _step(inside: object, key: str, around: str) -> str | int:
-    """The key or index in data that are a mapping or a list; raises ValueError."""
+def _step(inside: object, key: str, location: Location, origin: str) -> str | int:
+    """The key or index in the mapping or list at `location`; raises GridError."""
     if isinstance(inside, dict):
         return key
+    around = dotted(location) or "the file"
     if not isinstance(inside, list):
-        raise ValueError(
-            f"{around} is {shown(inside)}, not a mapping; allowed: {around}=VALUE"
+        raise GridError(
+            f"{origin}: {around} is {shown(inside)}, not a mapping; allowed:"
+            f" {around}=VALUE"
         )
     if not key.isdecimal() or len(key) > 9 or int(key) >= len(inside):
         allowed = f"0 to {len(inside) - 1}" if inside else "none, the list is empty"
-        raise ValueError(
-            f"got {key!r} in {around}, a list; allowed: {allowed}, or the whole of"
-            f" {around} at once"
+        raise GridError(
+            f"{origin}: got {key!r} in {around}, a list; allowed: {allowed}, or the"
+            f" whole of {around} at once"
         )
     return int(key)
 
 
 WRONG: Plain = object()
 """In place of a value that is wrong, so that the rest of the file is still checked."""
+
+
+def without(absent: Plain, values: Mapping[str, Plain]) -> dict[str, Plain]:
+    """The values that are not `absent`, which is None or WRONG."""
+    return {name: value for name, value in values.items() if value is not absent}
+
 
 _REFERENCE = "#/$defs/"
 
@@ -306,12 +319,9 @@ def is_number(value: object) -> TypeGuard[int | float]:
 
 def show(value: Plain) -> str:
     """`value` as YAML writes it, cut when long."""
-    text = (
-        {None: "null", True: "true", False: "false"}.get(value)
-        if isinstance(value, (bool, type(None)))
-        else None
-    )
-    return text or shown(value, 60)
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    return shown(value, 60)
 
 
 def refuse(value: object, allowed: str) -> ValueError:
@@ -320,22 +330,20 @@ def refuse(value: object, allowed: str) -> ValueError:
 
 
 class Checker:
-    """Reads data that a schema describes.
-
-    `mistakes` are the locations of wrong values, and what is wrong there.
+    """Reads data that a schema describes, and collects the mistakes in them.
 
     Args:
         schema: a JSON Schema with its $defs.
         convert: by the name of a definition, what makes the value of the checked one.
-            It may raise ValueError. Of a definition that is neither a list nor a
-            mapping it makes all checks.
+            It may raise ValueError. If a definition is neither a list nor a mapping,
+            it makes all checks.
     """
 
     def __init__(
         self, schema: Schema, convert: Mapping[str, Callable[[Plain], object]]
     ):
         self.schema, self.convert = schema, convert
-        self.mistakes: list[tuple[Location, str]] = []
+        self.mistakes: list[Mistake] = []
 
     def read(self, value: Plain, schema: Schema, at: Location = ()) -> Plain:
         """The value, with the defaults of keys that are not given; WRONG if it is not
@@ -354,101 +362,84 @@ class Checker:
             elif "type" not in schema and "anyOf" in schema:
                 value = self.read(value, self._alternative(value, schema["anyOf"]), at)
             elif not convert and schema.keys() - {"description"}:
-                value = _checked_scalar(value, schema)
-            return (
-                convert(value) if convert and len(self.mistakes) == n_before else value
-            )
+                value = _checked(value, schema)
+            if convert and len(self.mistakes) == n_before:
+                value = convert(value)
         except ValueError as error:
             self.mistakes.append((at, str(error)))
             return WRONG
+        return value
 
     def _definition(self, schema: Schema) -> Schema:
-        reference = schema.get("$ref")
-        return (
-            self.schema["$defs"][reference.removeprefix(_REFERENCE)]
-            if reference
-            else schema
-        )
+        if "$ref" not in schema:
+            return schema
+        return self.schema["$defs"][schema["$ref"].removeprefix(_REFERENCE)]
 
     def _alternative(self, value: object, schemas: list[Schema]) -> Schema:
-        """That of lists for a list, of mappings for a mapping, the first one for all
-        else.
+        """The schema of lists for a list, that of mappings for a mapping, and the first
+        one for anything else.
         """
         form = {list: "array", dict: "object"}.get(type(value))
-        return next(
-            (each for each in schemas if self._definition(each).get("type") == form),
-            schemas[0],
-        )
+        for schema in schemas:
+            if self._definition(schema).get("type") == form:
+                return schema
+        return schemas[0]
 
     def _mapping(
         self, values: object, schema: Schema, at: Location
     ) -> dict[str, Plain]:
         if not isinstance(values, dict):
             raise refuse(values, "a mapping")
-        if (
-            not schema.get("minProperties", 0)
-            <= len(values)
-            <= schema.get("maxProperties", len(values))
-        ):
-            raise ValueError(
-                f"got {', '.join(sorted(values)) or '{}'}; allowed:"
-                f" {schema['errorMessage']}"
-            )
-        known, found = schema.get("properties", {}), {}
+        fewest = schema.get("minProperties", 0)
+        most = schema.get("maxProperties", len(values))
+        if not fewest <= len(values) <= most:
+            got = ", ".join(sorted(values)) or "{}"
+            raise ValueError(f"got {got}; allowed: {schema['errorMessage']}")
+        known, read = schema.get("properties", {}), {}
         for name, value in values.items():
-            if kind := known.get(name) or _other(schema, name):
-                found[name] = self.read(value, kind, (*at, name))
+            here = (*at, name)
+            kind = known.get(name) or _other(schema, name)
+            if kind:
+                read[name] = self.read(value, kind, here)
             else:
-                self.mistakes.append(
-                    (
-                        (*at, name),
-                        (
-                            f"is no known key{suggest(name, known)}; allowed:"
-                            f" {', '.join(known)}"
-                        ),
-                    )
-                )
+                allowed = f"{suggest(name, known)}; allowed: {', '.join(known)}"
+                self.mistakes.append((here, f"is no known key{allowed}"))
         for name in schema.get("required", ()):
             if name not in values:
                 self.mistakes.append(((*at, name), "is missing; give it"))
         for name, kind in known.items():
             if name not in values and "default" in kind:
-                found[name] = self.read(
-                    copy.deepcopy(kind["default"]), kind, (*at, name)
-                )
-        return found
+                default = copy.deepcopy(kind["default"])
+                read[name] = self.read(default, kind, (*at, name))
+        return read
 
     def _list(self, values: object, schema: Schema, at: Location) -> list[Plain]:
         if not isinstance(values, list):
             raise refuse(values, schema.get("errorMessage", "a list"))
         if not values and schema.get("minItems"):
             raise ValueError("got an empty list; allowed: at least one entry")
-        if len(values) > (most := schema.get("maxItems", len(values))):
+        most = schema.get("maxItems", len(values))
+        if len(values) > most:
             raise ValueError(f"got {len(values)} entries; allowed: 1 to {most}")
-        n_before = len(self.mistakes)
-        found = [
-            self.read(value, schema["items"], (*at, i))
-            for i, value in enumerate(values)
-        ]
+        n_before, items = len(self.mistakes), schema["items"]
+        read = [self.read(value, items, (*at, i)) for i, value in enumerate(values)]
         if schema.get("uniqueItems") and len(self.mistakes) == n_before:
-            _check_unique(found)
-        return found
+            _check_unique(read)
+        return read
 
 
 def _other(schema: Schema, name: str) -> Plain:
     """The schema of a key that is not listed; false for none."""
-    matching = (
-        kind
-        for pattern, kind in schema.get("patternProperties", {}).items()
-        if re.search(pattern, name)
-    )
-    return next(matching, schema.get("additionalProperties"))
+    for pattern, kind in schema.get("patternProperties", {}).items():
+        if re.search(pattern, name):
+            return kind
+    return schema.get("additionalProperties")
 
 
 def _check_unique(values: list[Plain]) -> None:
-    if repeated := sorted(
-        value for value, count in Counter(values).items() if count > 1
-    ):
+    counts = Counter(values)
+    repeated = sorted(value for value in counts if counts[value] > 1)
+    if repeated:
         more = f" and {len(repeated) - 10} others" if len(repeated) > 10 else ""
         raise ValueError(
             f"got {', '.join(map(str, repeated[:10]))}{more} more than once; allowed:"
@@ -456,34 +447,33 @@ def _check_unique(values: list[Plain]) -> None:
         )
 
 
-def _checked_scalar(value: Plain, schema: Schema) -> Plain:
+def _checked(value: Plain, schema: Schema) -> Plain:
     """A value that is no list and no mapping; 1e5 is a whole number, true is none."""
     if "not" in schema:
         raise ValueError(schema["errorMessage"])
     kind = schema.get("type")
-    low = schema.get("minimum", schema.get("exclusiveMinimum", -1e308))
-    high = schema.get("maximum", schema.get("exclusiveMaximum", 1e308))
     if "enum" in schema:
-        right = any(
-            type(value) is type(each) and value == each for each in schema["enum"]
-        )
+        right = any(type(value) is type(one) and value == one for one in schema["enum"])
         allowed = ", ".join(map(show, schema["enum"])).replace("'", "")
     elif kind == "string":
-        right = isinstance(value, str) and re.fullmatch(
-            schema.get("pattern", "(?s).*"), value
-        )
+        pattern = schema.get("pattern", "(?s).*")
+        right = isinstance(value, str) and re.fullmatch(pattern, value)
         allowed = "text"
     elif kind == "boolean":
         right, allowed = isinstance(value, bool), "true, false"
     else:
-        open_ends = (schema.get("exclusiveMinimum"), schema.get("exclusiveMaximum"))
-        right = is_number(value) and low <= value <= high and value not in open_ends
-        right = right and (kind == "number" or value == int(value))
-        allowed = (
-            f"whole numbers from {low} to {high}"
-            if kind == "integer"
-            else "finite numbers"
-        )
+        right, allowed = _is_in_range(value, schema)
     if not right:
         raise refuse(value, schema.get("errorMessage", allowed))
     return int(value) if kind == "integer" else value
+
+
+def _is_in_range(value: Plain, schema: Schema) -> tuple[bool, str]:
+    """Whether a value is a number that a schema allows, and what it allows."""
+    low = schema.get("minimum", schema.get("exclusiveMinimum", -1e308))
+    high = schema.get("maximum", schema.get("exclusiveMaximum", 1e308))
+    open_ends = (schema.get("exclusiveMinimum"), schema.get("exclusiveMaximum"))
+    right = is_number(value) and low <= value <= high and value not in open_ends
+    if schema.get("type") == "number":
+        return right, "finite numbers"
+    return right and value == int(value), f"whole numbers from {low} to {high}"

@@ -1,7 +1,9 @@
 """The blocks of a checked file to points, each point once.
 
-A point that cannot be simulated refuses the grid, unless a where line excludes it. Each
-kind of fault is reported once.
+The values of the axes in a row become values of all fields and helpers, these become a
+point unless a where line excludes it, and each point is recorded once. A point that
+cannot be simulated refuses the grid, unless a where line excludes it. Each kind of
+fault is reported once.
 """
 
 from __future__ import annotations
@@ -10,21 +12,23 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from functools import cache
+from dataclasses import dataclass, field
+from functools import cache, cached_property
 from typing import NamedTuple, TypedDict
 
 from ...errors import GridError, PointError, Problem, plural
 from .axes import AnyPoint, Names
-from .document import Document, Location, Plain, show
-from .expr import Expression
-from .file import Block, GridFile
+from .document import Document, Location, Mistake, Plain, show, without
+from .expr import Expression, names_in
+from .file import Block, GridFile, Search
 
-BETWEEN = 10_000  # points from one report of progress to the next
+BETWEEN = 10_000
+"""Points from one report of progress to the next."""
 
 OnProgress = Callable[[int, int], None]
 """Called with the points expanded so far, and all of them."""
 
-Values = dict[str, Plain]
+NamedValues = dict[str, Plain]
 """Values of fields and helpers by name; None is not given."""
 
 _RESOLVED = {
@@ -41,12 +45,11 @@ _RESOLVED = {
 
 
 class Levels(Mapping[float, AnyPoint]):
-    """The points of a cell by level of the searched axis; each is made when it is asked
-    for.
-    """
+    """The points of a cell by level of the searched axis, each made when first used."""
 
     def __init__(self, levels: Iterable[float], make: Callable[[float], AnyPoint]):
-        self.levels, self.make = dict.fromkeys(levels), cache(make)
+        self.levels = dict.fromkeys(levels)
+        self.make = cache(make)
 
     def __getitem__(self, level: float) -> AnyPoint:
         if level not in self.levels:
@@ -60,39 +63,34 @@ class Levels(Mapping[float, AnyPoint]):
         return len(self.levels)
 
 
-class Line(NamedTuple):
+class SearchLine(NamedTuple):
     """The points of a cell along the searched axis.
 
-    `levels` are those that are valid, in ascending order; `bounded` says what makes
-    others of the range invalid, empty if all are valid; `names` tell the cell from
-    others, beside its fields.
+    `levels` are those that are valid, in ascending order. `bounded` says what makes
+    others of the range invalid; it is empty if all are valid. `helpers` distinguish the
+    cell from others with the same fields.
     """
 
     levels: Mapping[float, AnyPoint]
     bounded: str
-    names: Values
+    helpers: NamedValues
 
     @property
     def identity(self) -> tuple[Plain, ...]:
-        """The same for lines of the same points and names."""
-        levels = (
-            [*self.levels]
-            if isinstance(self.levels, dict)
-            else [min(self.levels), max(self.levels)]
-        )
-        return (
-            *self.names.items(),
-            len(self.levels),
-            *((level, self.levels[level].point_id) for level in levels),
-        )
+        """The same for lines of the same points and helpers."""
+        levels = list(self.levels)
+        if isinstance(self.levels, Levels):  # the ends decide; the others are not made
+            levels = [min(levels), max(levels)]
+        ids = [(level, self.levels[level].point_id) for level in levels]
+        return (*self.helpers.items(), len(self.levels), *ids)
 
 
 class Expansion(TypedDict):
     """What a `Grid` has of its points."""
 
     points: tuple[AnyPoint, ...]
-    lines: tuple[Line, ...]
-    kept: dict[str, Values]
+    lines: tuple[SearchLine, ...]
+    kept: dict[str, NamedValues]
     n_duplicates: int
     n_excluded: int
 
@@ -102,208 +100,335 @@ def expand(
 ) -> Expansion:
     """The points of the grid in order, and the rest that a `Grid` has of them.
 
-    Counts how many repeated another one, and how many a where line excluded. Of a
-    search there is one point of each line; it makes some points later, and their
-    helpers to keep. Lines of the same points are two cells if they have different
-    names.
+    With a search there is one point of each line; the line makes the others later, and
+    adds their helpers to `kept` then. Lines of the same points are two cells if they
+    have different helpers.
 
     Raises GridError with a line for each kind of invalid point, or if no point or too
     many are left.
     """
-    kept: dict[str, Values] = {}
-    blocks = [
-        _Expanded(names, file, i, block, kept)
-        for i, block in enumerate(file.blocks or [Block()])
-    ]
-    n_raw, most = (
-        sum(block.n_raw for block in blocks),
-        file.limits.max_runs // file.runs_each,
-    )
+    counted = _Counted()
+    kind = _SearchedBlock if file.search else _ExpandedBlock
+    blocks = [kind(names, file, block, counted.kept) for block in file.blocks]
+    n_raw = sum(block.n_raw for block in blocks)
+    most = file.limits.max_runs // file.runs_each
     if most == 0 or n_raw > 20 * max(file.limits.max_runs, 1_000_000):
         raise _too_many(document, file, n_raw)
-    found: dict[Plain, AnyPoint] = {}  # points, or lines of a search
-    n_found, faults = 0, _Faults()
-    for n_done, (block, row) in enumerate(
-        (each, row) for each in blocks for row in each.rows()
-    ):
-        if n_done % BETWEEN == 0:
-            on_progress(n_done, n_raw)
-        values = block.values(row)
-        try:
-            one: AnyPoint = block.line(values) if file.search else block.point(values)
-        except PointError as error:
-            faults.add(block, error, row, values)
-            continue
-        if one is not None:
-            found.setdefault(one.identity if file.search else one.point_id, one)
-            n_found += 1
-        if len(found) > most:
-            raise _too_many(document, file, n_raw)
-    if faults:
-        raise GridError(
-            [document.line(place, message) for place, message in faults.lines(n_raw)]
-        )
-    if not found:
-        empty = (
-            "excludes all of {}, no block has any left; allowed: conditions that some"
-            " meet"
-        )
-        raise GridError(
-            [
-                document.line(
-                    (*block.location, "where"),
-                    empty.format(plural(block.n_raw, "point")),
-                )
-                for block in blocks
-            ]
-        )
-    lines = tuple(found.values()) if file.search else ()
-    absent = {name: None for line in lines for name in line.names}
-    lines = tuple(line._replace(names=absent | line.names) for line in lines)
-    points = tuple(next(iter(line.levels.values())) for line in lines) or tuple(
-        found.values()
+    for block in blocks:
+        for row in block.rows():
+            if counted.n_rows % BETWEEN == 0:
+                on_progress(counted.n_rows, n_raw)
+            try:
+                counted.add(block.made(block.values(row)))
+            except PointError as error:
+                counted.add_faults(block, row, error)
+            if len(counted.found) > most:
+                raise _too_many(document, file, n_raw)
+    if counted.faults:
+        raise document.refused(counted.mistakes())
+    if not counted.found:
+        raise document.refused(map(_excludes_all, blocks))
+    points = tuple(counted.found.values())
+    lines = ()
+    if file.search:
+        lines = _with_equal_helpers(points)
+        points = tuple(next(iter(line.levels.values())) for line in lines)
+    return Expansion(
+        points=points,
+        lines=lines,
+        kept=counted.kept,
+        n_duplicates=counted.n_found - len(points),
+        n_excluded=n_raw - counted.n_found,
     )
-    counts = {"n_duplicates": n_found - len(found), "n_excluded": n_raw - n_found}
-    return Expansion(points=points, lines=lines, kept=kept, **counts)
 
 
-class _Faults(dict[tuple[Location, str, str], list[Plain]]):
-    """How many points are invalid for each reason, and what is said of the first of
-    them.
+@dataclass
+class _Fault:
+    """What is said of the first of the points that are invalid for one reason."""
+
+    about: str
+    n_points: int = 0
+
+
+@dataclass
+class _Counted:
+    """What the rows so far gave.
+
+    `found` are the points, or the lines of a search, by their identity. `faults` are by
+    location, name and remedy. `kept` are the helpers to keep by the id of a point.
     """
 
-    def add(
-        self, block: _Expanded, error: PointError, row: Values, values: Values
-    ) -> None:
-        for problem in error.problems:
-            remedy = (
-                problem.where
-                or problem.message.rpartition("; allowed: ")[2].split(", at ")[0]
-            )
-            kind = block.location_of(problem.argument), problem.argument, remedy
-            if kind not in self:
-                self[kind] = [0, block.about(problem, row, values)]
-            self[kind][0] += 1
+    n_rows: int = 0
+    n_found: int = 0
+    found: dict[Plain, AnyPoint] = field(default_factory=dict)
+    faults: dict[tuple[Location, str, str], _Fault] = field(default_factory=dict)
+    kept: dict[str, NamedValues] = field(default_factory=dict)
 
-    def lines(self, n_raw: int) -> Iterator[tuple[Location, str]]:
-        for (place, *_), (count, about) in self.items():
-            yield (
-                place,
-                f"{count} of {plural(n_raw, 'point')} cannot be simulated{about}",
-            )
+    def add(self, made: AnyPoint) -> None:
+        """Counts the point or line of a row, or that where lines exclude it."""
+        self.n_rows += 1
+        if made is not None:
+            is_line = isinstance(made, SearchLine)
+            self.found.setdefault(made.identity if is_line else made.point_id, made)
+            self.n_found += 1
+
+    def add_faults(
+        self, block: _ExpandedBlock, row: NamedValues, error: PointError
+    ) -> None:
+        self.n_rows += 1
+        for problem in error.problems:
+            allowed = problem.message.rpartition("; allowed: ")[2]
+            remedy = problem.where or allowed.split(", at ")[0]
+            kind = block.location_of(problem.argument), problem.argument, remedy
+            if kind not in self.faults:
+                self.faults[kind] = _Fault(block.about(problem, row))
+            self.faults[kind].n_points += 1
+
+    def mistakes(self) -> Iterator[Mistake]:
+        of_all = f"of {plural(self.n_rows, 'point')} cannot be simulated"
+        for (location, *_), fault in self.faults.items():
+            yield location, f"{fault.n_points} {of_all}{fault.about}"
 
 
 def _too_many(document: Document, file: GridFile, n_raw: int) -> GridError:
-    about = " before where," if any(block.where for block in file.blocks) else ""
-    each = f"{file.runs_each} " + (
-        "runs that a search may take" if file.search else "seeds"
+    before = " before where," if any(block.where for block in file.blocks) else ""
+    what = "runs that a search may take" if file.search else "seeds"
+    message = (
+        f"got {plural(n_raw, 'point')}{before} times {file.runs_each} {what} ="
+        f" {n_raw * file.runs_each} runs; allowed: {file.limits.max_runs} runs; raise"
+        " limits.max_runs or make the grid smaller"
     )
-    got = (
-        f"got {plural(n_raw, 'point')}{about} times {each} = {n_raw * file.runs_each}"
-        " runs"
+    return document.refused([(("limits", "max_runs"), message)])
+
+
+def _excludes_all(block: _ExpandedBlock) -> Mistake:
+    return (
+        (*block.block.location, "where"),
+        f"excludes all of {plural(block.n_raw, 'point')}, no block has any left;"
+        " allowed: conditions that some meet",
     )
-    allowed = (
-        f"allowed: {file.limits.max_runs} runs; raise limits.max_runs or make the grid"
-        " smaller"
-    )
-    return GridError(document.line(("limits", "max_runs"), f"{got}; {allowed}"))
 
 
-class _Expanded:
-    """A block of the file: rows of values, and the point at each.
+def _with_equal_helpers(lines: Iterable[SearchLine]) -> tuple[SearchLine, ...]:
+    """The lines, each with the helpers of all lines, None where it had none."""
+    absent = {}
+    for line in lines:
+        absent |= dict.fromkeys(line.helpers)
+    return tuple(line._replace(helpers=absent | line.helpers) for line in lines)
 
-    `locations` says where each of its names is written.
 
-    `kept` takes the helpers to keep of every point that is made; of a point that
-    several blocks have, those of the first.
+@dataclass
+class _Candidate:
+    """Values that may become a point, what is wrong with them, and the point if it has
+    been made.
     """
 
-    def __init__(
-        self,
-        names: Names,
-        file: GridFile,
-        i: int,
-        block: Block,
-        kept: dict[str, Values],
-    ):
-        self.names, self.block, self.base = names, block, file.base
-        self.keep, self.kept = file.keep or (), kept
-        self.start = names.defaults | {
-            name: value for name, value in file.base.items() if value is not None
-        }
-        self.start["root_seed"] = file.root_seed
-        self.location: Location = ("blocks", i) if file.blocks else ()
-        self.locations = block.locations(self.location) | {
-            f"where.{j}": (*self.location, "where", j) for j in range(len(block.where))
-        }
-        self.factors = [
-            list(zip(*group.values(), strict=True)) for _, group in block.groups
-        ]
-        self.n_raw = math.prod(map(len, self.factors))
-        self.rate = next(
-            (name for name in names.other_rate if name in self.locations), None
-        )
-        if search := file.search:
-            self.searched, self.levels = search.axis, [*search.lattice(names).values()]
-            self.start[search.axis], self.locations[search.axis] = (
-                search.from_,
-                ("search",),
-            )
-            self.followers = block.followers(search.axis)
-            joined = self.followers or any(
-                search.axis in line.names for line in block.where
-            )
-            self.separate = not joined and names.kind(search.axis) not in (
-                "size",
-                "law",
-            )
-        self.arguments = [
-            name
-            for name in {**self.start, **self.locations}
-            if name in names or name == "root_seed"
-        ]
+    values: NamedValues
+    problems: list[Problem]
+    point: AnyPoint = None
 
-    def rows(self) -> Iterator[Values]:
+
+@dataclass(frozen=True)
+class _ExpandedBlock:
+    """A block of the file: its rows, and the point at each.
+
+    `kept` takes the helpers to keep of every point that is made; if several blocks have
+    a point, the first one counts.
+    """
+
+    names: Names
+    file: GridFile
+    block: Block
+    kept: dict[str, NamedValues]
+
+    @cached_property
+    def factors(self) -> list[list[tuple[Plain, ...]]]:
+        """For each group of axes, the values that belong together."""
+        groups = self.block.groups
+        return [list(zip(*axes.values(), strict=True)) for _, axes in groups]
+
+    @property
+    def n_raw(self) -> int:
+        """The number of rows, with those that where lines exclude."""
+        return math.prod(map(len, self.factors))
+
+    def rows(self) -> Iterator[NamedValues]:
         """The values of the axes at each point, the last axis fastest."""
         for combination in itertools.product(*self.factors):
-            yield dict(
-                zip(
-                    self.block.axis_names,
-                    itertools.chain.from_iterable(combination),
-                    strict=True,
-                )
-            )
+            values = itertools.chain.from_iterable(combination)
+            yield dict(zip(self.block.axis_names, values, strict=True))
 
-    def values(self, row: Values) -> Values:
-        """`row` over the base; null in a row means that the default of the field
-        holds.
+    @cached_property
+    def start(self) -> NamedValues:
+        """The values that apply unless an axis or derive gives others."""
+        root_seed = {"root_seed": self.file.root_seed}
+        return self.names.defaults | self.file.given | root_seed
+
+    def values(self, row: NamedValues) -> NamedValues:
+        """`row` over the base; null in a row means the default of the field."""
+        values = self.start | row
+        for name, value in row.items():
+            if value is None:
+                values[name] = self.names.defaults.get(name)
+        return values
+
+    def made(self, values: NamedValues) -> AnyPoint:
+        """The point at these values of base and axes, or None if a where line excludes
+        it; raises PointError.
         """
-        defaults = self.names.defaults
-        return self.start | {
-            name: defaults.get(name) if value is None else value
-            for name, value in row.items()
-        }
+        candidate = self.candidate(values)
+        if self._excludes(candidate):
+            return None
+        self._make(candidate)
+        if candidate.problems:
+            raise PointError(candidate.problems)
+        if self.file.keep:
+            helpers = {name: candidate.values.get(name) for name in self.file.keep}
+            self.kept.setdefault(candidate.point.point_id, helpers)
+        return candidate.point
 
-    def line(self, values: Values) -> Line | None:
+    def candidate(self, values: NamedValues) -> _Candidate:
+        """These values with the derived ones, None for one that fails, and the first
+        problem: what fails after it fails because of it.
+        """
+        values, problems = dict(values), []
+        for name, expression in self.block.derive.items():
+            values[name] = _evaluated(expression, values, name, problems)
+        return _Candidate(values, problems[:1])
+
+    def _excludes(self, candidate: _Candidate) -> bool:
+        """Whether a where line excludes the point.
+
+        A where line sees the fields as the point resolves them. The first line that
+        needs the point makes it, as to exclude a point without making it is faster.
+        Where it cannot be made, a line that needs only given and derived values may
+        still exclude it.
+        """
+        for i, line in enumerate(self.block.where):
+            used = self._used(line, candidate)
+            if used is None:
+                continue
+            name = f"where.{i}"
+            holds = _evaluated(line, used, name, candidate.problems)
+            if holds is False:
+                return True
+            if holds not in (True, None):
+                message = f"{line.text!r}: gives {show(holds)}; allowed: true or false"
+                candidate.problems.append(Problem(name, message))
+        return False
+
+    def _used(self, line: Expression, candidate: _Candidate) -> NamedValues | None:
+        """The values that a where line uses, None if one of them is not known."""
+        known = None not in map(candidate.values.get, line.names)
+        if not known or line.names & _RESOLVED:
+            self._make(candidate)
+        if candidate.point is None:
+            return candidate.values if known else None
+        values = dict(candidate.values)
+        for name in line.names:
+            if name in self.names:
+                values[name] = self.names.value(candidate.point, name)
+        return values
+
+    def _make(self, candidate: _Candidate) -> None:
+        """Makes the point, unless it has been made or something is wrong already."""
+        if candidate.point is not None or candidate.problems:
+            return
+        arguments = {}
+        for name, value in without(None, candidate.values).items():
+            if name in self.names or name == "root_seed":
+                arguments[name] = value
+        for rate, other in self.names.other_rate.items():
+            if rate in self.locations and rate in arguments:
+                arguments.pop(other, None)
+        try:
+            candidate.point = self.names.simulator.point(arguments)
+        except PointError as error:
+            candidate.problems += error.problems
+
+    @cached_property
+    def locations(self) -> dict[str, Location]:
+        """Where each name of axes and derive is written, and each where line."""
+        locations = dict(self.block.locations)
+        for i, location in enumerate(self.block.conditions):
+            locations[f"where.{i}"] = location
+        return locations
+
+    def location_of(self, name: str) -> Location:
+        """Where the value of a name is written."""
+        if name in self.locations:
+            return self.locations[name]
+        return ("base", name) if name in self.file.base else self.block.location
+
+    def about(self, problem: Problem, row: NamedValues) -> str:
+        """A problem, the values of the axes where it is, and what would mend it."""
+        at = ", ".join(f"{axis}={show(value)}" for axis, value in row.items())
+        about = f", the first at {at}: {problem}" if at else f": {problem}"
+        name = problem.argument
+        if name in self.block.derive and "whole numbers" in problem.message:
+            value = self.candidate(self.values(row)).values[name]
+            if isinstance(value, float) and value % 1:
+                text = self.block.derive[name].text
+                about += f'; write {name}: "round({text})"'
+        searched = self.location_of(name) == ("search",)
+        if problem.where and self.block.location and not searched:
+            about += f'; where: ["{problem.where}"] would exclude them'
+        return about
+
+
+@dataclass(frozen=True)
+class _SearchedBlock(_ExpandedBlock):
+    """A block of a file with a search: its rows, and the line of points at each."""
+
+    @property
+    def search(self) -> Search:
+        assert self.file.search
+        return self.file.search
+
+    @cached_property
+    def start(self) -> NamedValues:
+        return super().start | {self.search.axis: self.search.from_}
+
+    @cached_property
+    def locations(self) -> dict[str, Location]:
+        return super().locations | {self.search.axis: ("search",)}
+
+    @cached_property
+    def levels(self) -> list[float]:
+        return list(self.search.lattice(self.names).values())
+
+    @cached_property
+    def followers(self) -> set[str]:
+        """The names that are derived from the searched axis."""
+        return self.block.followers(self.search.axis)
+
+    @cached_property
+    def _ends_decide(self) -> bool:
+        """Whether levels between two valid ones are valid: nothing joins the axis with
+        other fields.
+        """
+        axis, fields = self.search.axis, self.names.fields
+        joined = self.followers or axis in names_in(self.block.where)
+        if joined or axis not in fields:
+            return False
+        return fields[axis].metadata.get("kind") != "size"
+
+    def made(self, values: NamedValues) -> SearchLine | None:
         """The points at these values of base and axes along the searched axis.
 
-        None if where lines exclude all.
-
-        Of levels with the same point the first counts. An m of 0 that follows the axis
-        is no level. Where nothing joins the axis with other fields, levels between two
-        valid ones are valid, and their points are not made yet. Raises PointError if
-        none is valid.
+        None if where lines exclude all. If several levels give the same point, the
+        first is kept. An m of 0 that follows the axis is no level. Raises PointError if
+        no level is valid.
         """
+        point_at = super().made
         levels = Levels(
-            self.levels, lambda level: self.point(values | {self.searched: level})
+            self.levels, lambda level: point_at(values | {self.search.axis: level})
         )
-        if self.separate and len(levels) > 1:
+        if self._ends_decide and len(levels) > 1:
             with suppress(PointError):
                 if None not in (levels[min(levels)], levels[max(levels)]):
-                    return Line(levels, "", self._names(values))
-        found: dict[str, tuple[float, AnyPoint]] = {}
-        problems: list[list[Problem]] = []
-        bounds: dict[str, None] = {}
+                    return SearchLine(levels, "", self._helpers(values))
+        found, bounds, problems = {}, {}, []
         for level in levels:
             try:
                 point = levels[level]
@@ -311,146 +436,52 @@ class _Expanded:
                 problems.append(error.problems)
                 bounds[error.problems[0].argument] = None
                 continue
-            if point is None or ("m" in self.followers and point.m == 0):
-                bounds["where" if point is None else "m"] = None
+            if point is None:
+                bounds["where"] = None
+            elif "m" in self.followers and point.m == 0:
+                bounds["m"] = None
             else:
                 found.setdefault(point.point_id, (level, point))
         if found:
-            return Line(dict(found.values()), ", ".join(bounds), self._names(values))
+            valid = dict(found.values())
+            return SearchLine(valid, ", ".join(bounds), self._helpers(values))
         if bounds.keys() == {"where"}:
             return None
-        if problems and all(problem == problems[0] for problem in problems):
-            raise PointError(problems[0])
-        last = f", the largest fails as {problems[-1][0]}" if problems else ""
-        raise PointError(
-            [
-                Problem(
-                    self.searched,
-                    f"no level between search.from and search.to is valid{last}",
-                )
-            ]
-        )
+        raise PointError(self._no_level(problems))
 
-    def _names(self, values: Values) -> Values:
-        """What tells a cell from others, beside its fields.
+    def _no_level(self, problems: list[list[Problem]]) -> list[Problem]:
+        """What is wrong where no level is valid, from the problems of each."""
+        message = "no level between search.from and search.to is valid"
+        if problems:
+            if problems.count(problems[0]) == len(problems):
+                return problems[0]
+            message += f", the largest fails as {problems[-1][0]}"
+        return [Problem(self.search.axis, message)]
 
-        The helpers that are the same at all levels: those to keep and, where fields
-        follow the axis, all axes.
+    def _helpers(self, values: NamedValues) -> NamedValues:
+        """What distinguishes a cell from others, beside its fields.
+
+        These are helpers that are the same at all levels: those to keep and, where
+        fields follow the axis, all axes.
         """
-        values = dict(values)
-        for name, expression in self.block.derive.items():
-            values[name] = (
-                None
-                if name in self.followers
-                else _evaluated(expression, values, name, [])
-            )
-        mine = [*self.keep, *(self.block.axis_names if self.followers else ())]
-        return {
-            name: values.get(name)
-            for name in mine
-            if name not in self.names and name not in (*self.followers, self.searched)
-        }
-
-    def point(self, values: Values) -> AnyPoint:
-        """The point at these values of base and axes, or None if a where line excludes
-        it; raises PointError.
-
-        Adds the derived values to `values`. A where line sees the fields as the point
-        resolves them. Where the point cannot be made, a line that needs only given and
-        derived values may still exclude it.
-        """
-        problems: list[Problem] = []
-        for name, expression in self.block.derive.items():
-            values[name] = _evaluated(expression, values, name, problems)
-            del problems[1:]  # what fails after it fails because of it
-        # made by the first line that needs it, since to exclude a point without making
-        # it is faster
-        point = None
-        for i, line in enumerate(self.block.where):
-            known = None not in map(values.get, line.names)
-            if (
-                point is None
-                and not problems
-                and not (known and line.names.isdisjoint(_RESOLVED))
-            ):
-                point = self._make(values, problems)
-            if point is not None:
-                used = {
-                    name: (
-                        self.names.value(point, name)
-                        if name in self.names
-                        else values[name]
-                    )
-                    for name in line.names
-                }
-            elif known:
-                used = values
-            else:
-                continue
-            holds = _evaluated(line, used, f"where.{i}", problems)
-            if holds is False:
-                return None
-            if holds not in (True, None):
-                problems.append(
-                    Problem(
-                        f"where.{i}",
-                        f"{line.text!r}: gives {show(holds)}; allowed: true or false",
-                    )
-                )
-        if point is None and not problems:
-            point = self._make(values, problems)
-        if point is None or problems:
-            raise PointError(problems)
-        if self.keep:
-            self.kept.setdefault(
-                point.point_id, {name: values.get(name) for name in self.keep}
-            )
-        return point
-
-    def location_of(self, name: str) -> Location:
-        """Where the value of a name is written."""
-        return self.locations.get(
-            name, ("base", name) if name in self.base else self.location
-        )
-
-    def about(self, problem: Problem, row: Values, values: Values) -> str:
-        """A problem, the values of the axes where it is, and what would mend it."""
-        name, at = (
-            problem.argument,
-            ", ".join(f"{axis}={show(value)}" for axis, value in row.items()),
-        )
-        about = (f", the first at {at}" if at else "") + f": {problem}"
-        value = values.get(name) if name in self.block.derive else None
-        if (
-            isinstance(value, float)
-            and value % 1
-            and "whole numbers" in problem.message
-        ):
-            about += f'; write {name}: "round({self.block.derive[name].text})"'
-        if problem.where and self.location and self.locations.get(name) != ("search",):
-            about += f'; where: ["{problem.where}"] would exclude them'
-        return about
-
-    def _make(self, values: Values, problems: list[Problem]) -> Plain:
-        """The point, or None and its problems added to `problems`."""
-        arguments = {
-            name: values[name]
-            for name in self.arguments
-            if values.get(name) is not None
-        }
-        if self.rate in arguments:
-            arguments.pop(self.names.other_rate[self.rate], None)
-        try:
-            return self.names.simulator.point(arguments)
-        except PointError as error:
-            problems += error.problems
+        values = self.candidate(values).values
+        helpers = list(self.file.keep or ())
+        if self.followers:
+            helpers += self.block.axis_names
+        varying = {*self.followers, self.search.axis}
+        same = {}
+        for name in helpers:
+            if name not in self.names and name not in varying:
+                same[name] = values.get(name)
+        return same
 
 
 def _evaluated(
-    expression: Expression, values: Values, name: str, problems: list[Problem]
+    expression: Expression, values: NamedValues, name: str, problems: list[Problem]
 ) -> Plain:
     """The value of an expression; or None, and a problem with `name`."""
     try:
         return expression.evaluate(values)
     except ValueError as error:
         problems.append(Problem(name, str(error)))
+        return None

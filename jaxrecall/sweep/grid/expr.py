@@ -12,7 +12,7 @@ import math
 import operator
 import re
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import CodeType
 from typing import Any
@@ -21,17 +21,26 @@ from ...errors import shown
 
 MAX_TEXT, MAX_BITS = 500, 1024
 
-Value = bool | int | float | str
+Scalar = bool | int | float | str
+
+
+def _power(base: float, exponent: float) -> Any:
+    if isinstance(base, int) and isinstance(exponent, int) and abs(base) > 1:
+        bits = (base.bit_length() - 1) * exponent
+        if bits >= MAX_BITS:
+            raise OverflowError
+    return base**exponent
+
 
 ARITHMETIC = "+ - * / // % **"
 _OPERATORS = {
-    "Add": operator.add,
-    "Sub": operator.sub,
-    "Mult": operator.mul,
-    "Div": operator.truediv,
-    "FloorDiv": operator.floordiv,
-    "Mod": operator.mod,
-    "Pow": operator.pow,
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.Pow: _power,
 }
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "round": lambda number: round(number),
@@ -48,6 +57,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "max": max,
 }
 _NODES = (
+    *_OPERATORS,
     ast.Constant,
     ast.Name,
     ast.Attribute,
@@ -57,13 +67,6 @@ _NODES = (
     ast.UAdd,
     ast.USub,
     ast.BinOp,
-    ast.Add,
-    ast.Sub,
-    ast.Mult,
-    ast.Div,
-    ast.FloorDiv,
-    ast.Mod,
-    ast.Pow,
     ast.BoolOp,
     ast.And,
     ast.Or,
@@ -97,30 +100,27 @@ _NO_CALLS = (
 )
 
 
-def _arithmetic(name: str, left: object, right: object) -> Any:
-    """The result for two numbers: Python would repeat a text or a list as often as a
-    line of a file says.
+def _of_numbers(
+    operation: Callable[[Any, Any], Any],
+) -> Callable[[object, object], Any]:
+    """The operation, of numbers alone.
+
+    Python would repeat a text or a list as often as a line of a file says.
     """
-    if not isinstance(left, (int, float)) or not isinstance(right, (int, float)):
-        raise ValueError(
-            f"got {shown(left if isinstance(right, (int, float)) else right)}; allowed:"
-            f" {ARITHMETIC} of numbers"
-        )
-    if (
-        name == "Pow"
-        and isinstance(left, int)
-        and isinstance(right, int)
-        and abs(left) > 1
-        and (left.bit_length() - 1) * right >= MAX_BITS
-    ):
-        raise OverflowError
-    return _OPERATORS[name](left, right)
+
+    def checked(left: object, right: object) -> Any:
+        for operand in (right, left):
+            if not isinstance(operand, (int, float)):
+                raise ValueError(
+                    f"got {shown(operand)}; allowed: {ARITHMETIC} of numbers"
+                )
+        return operation(left, right)
+
+    return checked
 
 
-_SCOPE = {
-    f"{name}()": function
-    for name, function in (FUNCTIONS | {"arithmetic": _arithmetic}).items()
-}
+_SCOPE = {f"{name}()": function for name, function in FUNCTIONS.items()}
+_SCOPE |= {f"{kind.__name__}()": _of_numbers(f) for kind, f in _OPERATORS.items()}
 """What a compiled expression calls; no name of a value ends in ()."""
 
 
@@ -133,18 +133,18 @@ class Expression:
     strings: frozenset[str]
     _code: CodeType = field(repr=False, compare=False)
 
-    def evaluate(self, values: Mapping[str, Value | None]) -> Value:
+    def evaluate(self, values: Mapping[str, Scalar | None]) -> Scalar:
         """The value of the expression at `values`.
 
         Raises ValueError, which shows the expression and the values that it used.
         """
-        used = {
-            name: values[name]
-            for name in sorted(self.names)
-            if values.get(name) is not None
-        }
+        used = {}
+        for name in sorted(self.names):
+            if values.get(name) is not None:
+                used[name] = values[name]
+        lacking = self.names - used.keys()
         try:
-            if lacking := self.names - used.keys():
+            if lacking:
                 raise ValueError(f"{min(lacking)} has no value")
             return _checked(eval(self._code, _SCOPE, used))
         except (ArithmeticError, TypeError, ValueError) as error:
@@ -153,72 +153,87 @@ class Expression:
         raise ValueError(f"{self.text!r}: {message}" + (f", at {at}" if at else ""))
 
 
-def _checked(value: object) -> Value:
+def names_in(expressions: Iterable[Expression]) -> set[str]:
+    """The names that any of these expressions uses."""
+    return set[str]().union(*(expression.names for expression in expressions))
+
+
+def _checked(value: object) -> Scalar:
     """A value that is text, true or false, or a number that is not too large; raises
     ValueError or OverflowError.
     """
     if isinstance(value, complex):
         raise ValueError("the root of a negative number")
-    if not isinstance(value, (bool, int, float, str)):
+    if not isinstance(value, (int, float, str)):
         raise ValueError(
             f"gives {shown(value)}; allowed: a number, text, true or false"
         )
-    if (isinstance(value, int) and value.bit_length() > MAX_BITS) or (
-        isinstance(value, float) and not math.isfinite(value)
-    ):
+    if is_too_large(value):
         raise OverflowError
     return value
 
 
-def parse(text: str, calls: bool) -> Expression:
-    """`text` as an Expression; `calls` says whether functions such as round and log may
-    be used.
+def is_too_large(value: object) -> bool:
+    """Whether a value is a number past 1e308, or no number (nan)."""
+    if isinstance(value, int):
+        return value.bit_length() > MAX_BITS
+    return isinstance(value, float) and not math.isfinite(value)
 
-    A name may be that of a law's parameter, such as embedding.rho. Raises ValueError,
-    which shows the expression, what was received and what is allowed.
+
+def parse(text: str, calls: bool) -> Expression:
+    """`text` as an Expression.
+
+    A name may be that of a law's parameter, such as embedding.rho.
+
+    Args:
+        text: up to MAX_TEXT characters.
+        calls: whether functions such as round and log may be used.
+
+    Raises:
+        ValueError: shows the expression, what was received and what is allowed.
     """
-    reader = _Reader(calls)
-    try:
-        if len(text) > MAX_TEXT:
-            raise ValueError(f"got {len(text)} characters; allowed: up to {MAX_TEXT}")
-        checked = ast.Expression(reader.visit(tree(text)))
-        code = compile(ast.fix_missing_locations(checked), "expression", "eval")
-    except (ValueError, RecursionError) as error:
-        message = "is nested too deeply" if isinstance(error, RecursionError) else error
+    if len(text) > MAX_TEXT:
         raise ValueError(
-            f"{shown(text, 40 if len(text) > MAX_TEXT else MAX_TEXT)}: {message}"
-        ) from None
+            f"{shown(text, 40)}: got {len(text)} characters; allowed: up to {MAX_TEXT}"
+        )
+    reader = _ExpressionReader(calls)
+    try:
+        checked = ast.Expression(reader.visit(_tree(text)))
+        code = compile(ast.fix_missing_locations(checked), "expression", "eval")
+    except ValueError as error:
+        raise ValueError(f"{shown(text, MAX_TEXT)}: {error}") from None
     return Expression(text, frozenset(reader.names), frozenset(reader.strings), code)
 
 
-def tree(text: str) -> ast.expr:
-    """The syntax tree of an expression, whatever is in it; raises ValueError."""
+def _tree(text: str) -> ast.expr:
+    """The syntax tree of an expression, with anything in it; raises ValueError."""
     try:
         with warnings.catch_warnings(action="ignore"):
             return ast.parse(text.strip().replace("\n", " "), mode="eval").body
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    except (SyntaxError, ValueError):
         hint = "; compare with ==" if re.search(r"(?<![=!<>])=(?!=)", text) else ""
         raise ValueError(f"is no expression; {_ALLOWED}{hint}") from None
 
 
-class _Reader(ast.NodeTransformer):
+class _ExpressionReader(ast.NodeTransformer):
     """Checks the nodes of an expression, and collects names and quoted texts on the
     way.
     """
 
     def __init__(self, calls: bool):
-        self.calls, self.names, self.strings = calls, set[str](), set[str]()
+        self.calls = calls
+        self.names = set[str]()
+        self.strings = set[str]()
 
     def visit(self, node: ast.AST) -> Any:
         """The node as it is compiled; raises ValueError."""
-        for each in (node, *ast.iter_child_nodes(node)):
-            if not isinstance(each, _NODES) or (
-                isinstance(each, ast.Constant)
-                and not isinstance(each.value, (int, float, str))
-            ):
-                raise ValueError(
-                    f"got {ast.unparse(node)}; {_ALLOWED}{_HINTS.get(type(each), '')}"
-                )
+        for part in (node, *ast.iter_child_nodes(node)):
+            allowed = isinstance(part, _NODES)
+            if isinstance(part, ast.Constant):
+                allowed = isinstance(part.value, (int, float, str))
+            if not allowed:
+                hint = _HINTS.get(type(part), "")
+                raise ValueError(f"got {ast.unparse(node)}; {_ALLOWED}{hint}")
         return super().visit(node)
 
     def visit_Constant(self, node: ast.Constant) -> ast.expr:
@@ -227,7 +242,8 @@ class _Reader(ast.NodeTransformer):
         return node
 
     def visit_Name(self, node: ast.Name | ast.Attribute) -> ast.expr:
-        if (name := ast.unparse(node)) in ("true", "false"):
+        name = ast.unparse(node)
+        if name in ("true", "false"):
             return ast.Constant(name == "true")
         self.names.add(name)
         return ast.Name(name, ast.Load())
@@ -235,12 +251,7 @@ class _Reader(ast.NodeTransformer):
     visit_Attribute = visit_Name
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
-        name = ast.Constant(type(node.op).__name__)
-        return ast.Call(
-            ast.Name("arithmetic()", ast.Load()),
-            [name, self.visit(node.left), self.visit(node.right)],
-            [],
-        )
+        return self._call(type(node.op).__name__, [node.left, node.right])
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
         name = ast.unparse(node.func)
@@ -250,8 +261,8 @@ class _Reader(ast.NodeTransformer):
             raise ValueError(
                 f"got a call of {name}; allowed functions: {', '.join(FUNCTIONS)}"
             )
-        return ast.Call(
-            ast.Name(f"{name}()", ast.Load()),
-            [self.visit(each) for each in node.args],
-            [],
-        )
+        return self._call(name, node.args)
+
+    def _call(self, name: str, arguments: list[ast.expr]) -> ast.Call:
+        function = ast.Name(f"{name}()", ast.Load())
+        return ast.Call(function, list(map(self.visit, arguments)), [])

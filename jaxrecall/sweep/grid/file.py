@@ -8,12 +8,13 @@ of the values.
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from fractions import Fraction
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Literal
 
 from ...errors import suggest
@@ -25,12 +26,14 @@ from .document import (
     Checker,
     Document,
     Location,
+    Mistake,
     Plain,
     Schema,
     is_number,
     refuse,
+    without,
 )
-from .expr import Expression, parse
+from .expr import Expression, names_in, parse
 
 SEARCH_MIN_SEEDS = 12
 """Seeds that a search uses before it trusts the width of an
@@ -54,55 +57,79 @@ RANGES = {
 FALLING = ("V", "L")
 """Fields along which accuracy falls, unless `rises` says otherwise."""
 
-_UNITS = (
-    {"B": 1}
-    | {f"{p}B": 1000 ** (i + 1) for i, p in enumerate("kMGT")}
-    | {f"{p}iB": 1024 ** (i + 1) for i, p in enumerate("KMGT")}
-)
+_UNITS = {
+    "B": 1,
+    "kB": 10**3,
+    "MB": 10**6,
+    "GB": 10**9,
+    "TB": 10**12,
+    "KiB": 2**10,
+    "MiB": 2**20,
+    "GiB": 2**30,
+    "TiB": 2**40,
+}
 
 
 @dataclass(frozen=True)
 class Block:
     """One block of points: the product of its axes over the base.
 
-    Of a file with mistakes, values may be WRONG.
+    `location` is the place of the block in the file. If the file has mistakes, some
+    values are WRONG.
     """
 
+    location: Location = ()
     axes: dict[str, Plain] = field(default_factory=dict)
     derive: dict[str, Expression] = field(default_factory=dict)
     where: list[Expression] = field(default_factory=list)
 
     @cached_property
     def groups(self) -> list[tuple[Location, dict[str, Plain]]]:
-        """The axes that move together, by name, and where in the block they are
-        written.
-        """
-        found: list[tuple[Location, Plain]] = []
+        """Where axes that move together are written, and their values by name."""
+        groups, here = [], (*self.location, "axes")
         for name, values in self.axes.items():
             if name != "zip":
-                found.append((("axes",), {name: values}))
+                groups.append((here, {name: values}))
             elif isinstance(values, list):
-                found += [(("axes", "zip", i), group) for i, group in enumerate(values)]
+                for i, axes in enumerate(values):
+                    groups.append(((*here, "zip", i), axes))
             else:
-                found.append((("axes", "zip"), values))
-        return [(path, group) for path, group in found if group is not WRONG]
+                groups.append(((*here, "zip"), values))
+        return [(location, axes) for location, axes in groups if axes is not WRONG]
 
     @cached_property
     def axis_names(self) -> list[str]:
-        return [name for _, group in self.groups for name in group]
+        return [name for _, axes in self.groups for name in axes]
 
-    def locations(self, at: Location) -> dict[str, Location]:
-        """Where each name of axes and derive is written in a block at `at`."""
-        axes = {
-            name: (*at, *path, name) for path, group in self.groups for name in group
-        }
-        return axes | {name: (*at, "derive", name) for name in self.derive}
+    @cached_property
+    def locations(self) -> dict[str, Location]:
+        """Where each name of axes and derive is written."""
+        locations: dict[str, Location] = {}
+        for location, axes in self.groups:
+            for name in axes:
+                locations[name] = (*location, name)
+        for name in self.derive:
+            locations[name] = (*self.location, "derive", name)
+        return locations
+
+    @cached_property
+    def conditions(self) -> dict[Location, Expression]:
+        """The where lines that are not WRONG, by their location."""
+        lines = enumerate(self.where)
+        at = (*self.location, "where")
+        return {(*at, i): line for i, line in lines if line is not WRONG}
+
+    @cached_property
+    def derived(self) -> dict[str, Expression]:
+        """What derive gives, without what is WRONG."""
+        return without(WRONG, self.derive)
 
     def followers(self, axis: str) -> set[str]:
         """The names that are derived from an axis, directly or not."""
         found = {axis}
         for name, expression in self.derive.items():
-            found |= {name} if found & expression.names else set()
+            if found & expression.names:
+                found.add(name)
         return found - {axis}
 
 
@@ -157,22 +184,20 @@ class Search:
         return self.axis not in FALLING if self.rises is None else self.rises
 
     def lattice(self, names: Names) -> dict[int, float]:
-        """k -> value of the levels: 2^(k / 8) where the axis is real, else the distinct
-        whole numbers near it.
+        """The levels by k: 2^(k / 8) where the axis is real, else the distinct whole
+        numbers near it.
         """
-        low, high = (PER_OCTAVE * math.log2(end) for end in (self.from_, self.to))
-        exact = {
-            k: 2 ** (k / PER_OCTAVE)
-            for k in range(math.ceil(low - 1e-9), math.floor(high + 1e-9) + 1)
-        }
+        first = math.ceil(PER_OCTAVE * math.log2(self.from_) - 1e-9)
+        last = math.floor(PER_OCTAVE * math.log2(self.to) + 1e-9)
+        exact = {k: 2 ** (k / PER_OCTAVE) for k in range(first, last + 1)}
         if names.is_real(self.axis, self.from_, self.to):
             return exact
-        near = grouped(exact, lambda k: round(exact[k]))
-        return {
-            min(ks, key=lambda k: abs(exact[k] - number)): number
-            for number, ks in near.items()
-            if number
-        }
+        levels = {}
+        for number, near in grouped(exact, lambda k: round(exact[k])).items():
+            if number:
+                nearest = min(near, key=lambda k: abs(exact[k] - number))
+                levels[nearest] = number
+        return levels
 
 
 @dataclass(frozen=True)
@@ -190,30 +215,40 @@ class GridFile:
     run: dict[str, Plain] = field(default_factory=dict)
 
     @property
+    def given(self) -> dict[str, Plain]:
+        """The values of the base that are not null."""
+        return without(None, self.base)
+
+    @property
+    def written(self) -> dict[str, None]:
+        """The names in axes and derive, in the order of the file."""
+        blocks = (block.locations for block in self.blocks)
+        return dict.fromkeys(itertools.chain.from_iterable(blocks))
+
+    @property
     def runs_each(self) -> int:
         """Runs of one point."""
-        return (
-            self.search.max_runs * len(self.search.theta)
-            if self.search
-            else len(self.seeds)
-        )
+        if self.search:
+            return self.search.max_runs * len(self.search.theta)
+        return len(self.seeds)
 
 
-def read_file(data: Plain, names: Names) -> tuple[GridFile, list[tuple[Location, str]]]:
+def read_file(data: Plain, names: Names) -> tuple[GridFile, list[Mistake]]:
     """The file that plain data describe, without what is wrong in them, and the
     mistakes.
     """
     schema = names.schema()
     checker = Checker(schema, names.converters() | _CONVERTERS)
     values = _right(checker.read(data, schema))
-    values["blocks"] = [Block(**_right(block)) for block in values.get("blocks", ())]
+    blocks = [] if "blocks" in data else [Block()]
+    for i, block in enumerate(values.get("blocks", ())):
+        blocks.append(Block(("blocks", i), **_right(block)))
+    values["blocks"] = blocks
     known = {f.name: values[f.name] for f in fields(GridFile) if f.name in values}
     file = GridFile(**known)
     if file.search and len(file.seeds) < SEARCH_MIN_SEEDS and not checker.mistakes:
-        allowed = (
-            f"allowed with search: at least {SEARCH_MIN_SEEDS}, better {{count: 200}}"
-        )
-        checker.mistakes.append((("seeds",), f"got {len(file.seeds)}; {allowed}"))
+        got = f"got {len(file.seeds)}; allowed with search: at least {SEARCH_MIN_SEEDS}"
+        checker.mistakes.append((("seeds",), f"{got}, better {{count: 200}}"))
     return file, checker.mistakes
 
 
@@ -221,11 +256,8 @@ def plain(record: object) -> dict[str, Plain]:
     """A record as plain data, with the keys of the file; values that are not given are
     left out.
     """
-    return {
-        name.strip("_"): value
-        for name, value in vars(record).items()
-        if value is not None
-    }
+    values = without(None, vars(record))
+    return {name.strip("_"): value for name, value in values.items()}
 
 
 def json_schema(simulator: SimulatorLike | None = None) -> Schema:
@@ -236,32 +268,26 @@ def json_schema(simulator: SimulatorLike | None = None) -> Schema:
 
 
 def _right(values: Plain) -> dict[str, Plain]:
-    return (
-        {}
-        if values is WRONG
-        else {name: value for name, value in values.items() if value is not WRONG}
-    )
+    """The values of a mapping that are not WRONG."""
+    return {} if values is WRONG else without(WRONG, values)
 
 
 def _search(given: dict[str, Plain]) -> Search:
     axis, theta = given["axis"], given["theta"]
-    default = RANGES.get(axis, (None, None))
-    low, high = (
-        given.get(name, end) for name, end in zip(("from", "to"), default, strict=True)
-    )
-    for name, end in (("from", low), ("to", high)):
-        if end is None:
+    usual = zip(("from", "to"), RANGES.get(axis, ()), strict=False)
+    given = dict(usual) | given
+    for name in ("from", "to"):
+        if name not in given:
             raise ValueError(
                 f"got no {name}; needed with axis {axis}: from and to, the ends of the"
                 " range"
             )
-    low, high = (int(end) if end == int(end) else end for end in (low, high))
+    low, high = map(_whole, (given["from"], given["to"]))
     if not low < high:
         raise ValueError(f"got from={low}, to={high}; allowed: from below to")
-    theta = tuple(theta) if isinstance(theta, list) else (theta,)
     return Search(
         axis,
-        theta,
+        tuple(theta) if isinstance(theta, list) else (theta,),
         low,
         high,
         given["width"],
@@ -271,13 +297,18 @@ def _search(given: dict[str, Plain]) -> Search:
     )
 
 
+def _whole(end: float) -> float:
+    """The same number, an int where it is whole."""
+    return int(end) if end == int(end) else end
+
+
 def _seeds(given: Plain) -> Sequence[int]:
     """Seeds; a range of very many takes no memory."""
     if isinstance(given, list):
         return tuple(given)
-    start, count = (
-        (given["start"], given["count"]) if isinstance(given, dict) else (0, given)
-    )
+    if not isinstance(given, dict):
+        given = {"start": 0, "count": given}
+    start, count = given["start"], given["count"]
     if start + count - 1 > MAX_SEED:
         raise ValueError(
             f"got start={start}, count={count}; allowed: seeds up to {MAX_SEED}"
@@ -285,36 +316,34 @@ def _seeds(given: Plain) -> Sequence[int]:
     return range(start, start + count)
 
 
-def _bytes(value: object) -> int:
-    match = (
-        re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z]+)", value.strip())
-        if isinstance(value, str)
-        else None
-    )
-    if match and match[2] in _UNITS:
-        value = int(Fraction(match[1]) * _UNITS[match[2]])
-    if not is_number(value) or not 1 <= value < 2**63 or value != int(value):
+def _bytes(given: object) -> int:
+    size = given
+    if isinstance(given, str):
+        match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z]+)", given.strip())
+        if match and match[2] in _UNITS:
+            size = int(Fraction(match[1]) * _UNITS[match[2]])
+    if not is_number(size) or not 1 <= size < 2**63 or size != int(size):
         raise refuse(
-            value,
+            size,
             "bytes as a whole number, or text such as 8GiB or 500 MB with one of"
             f" {', '.join(_UNITS)}",
         )
-    return int(value)
+    return int(size)
 
 
-def _expression(derives: bool, text: object) -> Expression:
-    """An expression of derive, which may be a number and may call functions, or of
-    where.
-    """
-    if derives and is_number(text):
-        text = repr(text)
+def _derived(given: object) -> Expression:
+    """An expression of derive, which may be a number and may call functions."""
+    text = repr(given) if is_number(given) else given
     if not isinstance(text, str):
-        raise refuse(
-            text,
-            "an expression in quotes, such as"
-            f" {'round(alpha * d * L)' if derives else 'N >= d'}",
-        )
-    return parse(text, derives)
+        raise refuse(text, "an expression in quotes, such as round(alpha * d * L)")
+    return parse(text, calls=True)
+
+
+def _condition(text: object) -> Expression:
+    """An expression of where."""
+    if not isinstance(text, str):
+        raise refuse(text, "an expression in quotes, such as N >= d")
+    return parse(text, calls=False)
 
 
 _CONVERTERS = {
@@ -322,16 +351,12 @@ _CONVERTERS = {
     "Search": _search,
     "Limits": lambda given: Limits(**given),
     "Bytes": _bytes,
-    "Derived": partial(_expression, True),
-    "Condition": partial(_expression, False),
+    "Derived": _derived,
+    "Condition": _condition,
 }
 """What makes the values of definitions of the schema, besides those that concern fields
 and axes.
 """
-
-
-Found = Iterator[tuple[Location, str]]
-"""Locations, and what is wrong there."""
 
 
 class WrongNames:
@@ -339,220 +364,165 @@ class WrongNames:
 
     def __init__(self, document: Document, file: GridFile, names: Names):
         self.document, self.file, self.names = document, file, names
-        self.given = {name for name, value in file.base.items() if value is not None}
-        self.blocks: dict[Location, Block] = {
-            ("blocks", i): block for i, block in enumerate(file.blocks)
-        }
-        if "blocks" not in document.data:
-            self.blocks = {(): Block()}
+        self.columns = names.simulator.facts.columns
         search = document.data.get("search")
-        axis, of = (
-            (search.get("axis"), search.get("of"))
-            if isinstance(search, dict)
-            else (None, None)
-        )
-        self.searched, self.of = (
-            name if isinstance(name, str) else None for name in (axis, of)
-        )
+        self.searched = self.of = None
+        if isinstance(search, dict):
+            self.searched = _text(search.get("axis"))
+            self.of = _text(search.get("of"))
 
-    def __iter__(self) -> Found:
-        yield from self._misplaced(
-            ("base",), {name: ("base", name) for name in self.given}
-        )
-        wrong_axis = [*self._in_search()] if "search" in self.document.data else []
+    def __iter__(self) -> Iterator[Mistake]:
+        base: dict[str, Location] = {name: ("base", name) for name in self.file.given}
+        yield from self._misplaced(("base",), base)
+        wrong_axis = list(self._in_search())
         yield from wrong_axis
         yield from self._in_keep()
-        for at, block in self.blocks.items():
-            locations = block.locations(at)
-            yield from self._in_axes(block, at)
-            yield from self._misplaced(at, locations)
-            yield from self._in_expressions(block, locations, at)
-            yield from self._in_texts(block, at)
-            yield from self._unused(block, locations)
-        if not wrong_axis and (
-            self.searched is not None or "search" not in self.document.data
-        ):
+        for block in self.file.blocks:
+            yield from self._in_axes(block)
+            yield from self._misplaced(block.location, block.locations)
+            yield from self._in_expressions(block)
+            yield from self._in_texts(block)
+            yield from self._unused(block)
+        searches = "search" in self.document.data
+        if not wrong_axis and (self.searched is not None or not searches):
             yield from self._missing()
 
-    def _in_search(self) -> Found:
-        columns = self.names.simulator.facts.columns
-        if self.of is not None and self.of not in columns:
+    def _in_search(self) -> Iterator[Mistake]:
+        if self.of is not None and self.of not in self.columns:
+            hint = suggest(self.of, self.columns)
             yield (
                 ("search", "of"),
-                (
-                    f"got {self.of!r}{suggest(self.of, columns)}; allowed: a column of"
-                    " fractions"
-                ),
+                f"got {self.of!r}{hint}; allowed: a column of fractions",
             )
-        if self.searched is None or self.names.is_number(self.searched):
+        axis = self.searched
+        if axis is None or self.names.is_number(axis):
             return
-        derived = (
-            (e.names for e in block.derive.values() if e is not WRONG)
-            for block in self.blocks.values()
-        )
-        if self.searched in self.names or not all(
-            any(self.searched in used for used in block) for block in derived
-        ):
+        uses = (names_in(block.derived.values()) for block in self.file.blocks)
+        if axis in self.names or not set.intersection({axis}, *uses):
             numbers = self.names.numbers
-            allowed = (
-                f"allowed: {', '.join(numbers)}, or a helper that derive uses in every"
-                " block"
-            )
             yield (
                 ("search", "axis"),
-                f"got {self.searched!r}{suggest(self.searched, numbers)}; {allowed}",
+                f"got {axis!r}{suggest(axis, numbers)}; allowed: {', '.join(numbers)},"
+                " or a helper that derive uses in every block",
             )
 
-    def _in_keep(self) -> Found:
-        columns = self.names.simulator.facts.columns
-        given = {
-            name for at, block in self.blocks.items() for name in block.locations(at)
-        } | {self.searched or ""} - {""}
-        helpers = sorted(
-            name for name in given if name not in self.names and name not in columns
-        )
+    def _in_keep(self) -> Iterator[Mistake]:
+        helpers = []
+        for name in sorted(filter(None, {self.searched, *self.file.written})):
+            if name not in self.names and name not in self.columns:
+                helpers.append(name)
         allowed = (
             ", ".join(helpers)
             or "helpers that axes or derive define, and there are none"
         )
         for i, name in enumerate(self.file.keep or ()):
-            if name is not WRONG and name not in helpers:
-                known = name in self.names or name in columns
-                why = (
-                    ", which is a column of every row"
-                    if known
-                    else suggest(name, helpers)
-                )
-                yield ("keep", i), f"got {name!r}{why}; allowed: {allowed}"
+            if name is WRONG or name in helpers:
+                continue
+            why = suggest(name, helpers)
+            if name in self.names or name in self.columns:
+                why = ", which is a column of every row"
+            yield ("keep", i), f"got {name!r}{why}; allowed: {allowed}"
 
-    def _missing(self) -> Found:
+    def _missing(self) -> Iterator[Mistake]:
+        blocks = self.file.blocks
         for name in self.names.required:
             if name in self.file.base or name == self.searched:
                 continue
             lacking = [
-                at
-                for at, block in self.blocks.items()
-                if name not in block.locations(at)
+                block.location for block in blocks if name not in block.locations
             ]
-            for location in [()] if len(lacking) == len(self.blocks) > 0 else lacking:
-                legend = self.names.fields[name].metadata["legend"]
-                yield (
-                    location,
-                    (
-                        f"{name} is given nowhere ({legend}); give it in base, axes or"
-                        " derive"
-                    ),
-                )
+            if lacking and len(lacking) == len(blocks):
+                lacking = [()]
+            legend = self.names.fields[name].metadata["legend"]
+            message = (
+                f"{name} is given nowhere ({legend}); give it in base, axes or derive"
+            )
+            for location in lacking:
+                yield location, message
 
-    def _misplaced(self, at: Location, locations: dict[str, Location]) -> Found:
+    def _misplaced(
+        self, at: Location, locations: dict[str, Location]
+    ) -> Iterator[Mistake]:
         if self.names.other_rate and locations.keys() >= self.names.other_rate.keys():
             yield at, "got both kappa and gamma; give one, the other follows"
         if self.searched in locations:
             yield (
                 locations[self.searched],
-                (
-                    "is given, and search varies it; leave it out here: search.from and"
-                    " search.to bound it"
-                ),
+                "is given, and search varies it; leave it out here: search.from and"
+                " search.to bound it",
             )
 
-    def _in_axes(self, block: Block, at: Location) -> Found:
-        first: dict[str, Location] = {}
-        for path, group in block.groups:
-            lengths = {
-                name: len(values)
-                for name, values in group.items()
-                if isinstance(values, tuple)
-            }  # others are wrong
-            if len(lengths) == len(group) and len(set(lengths.values())) != 1:
-                got = (
-                    ", ".join(f"{name}: {length}" for name, length in lengths.items())
-                    or "of nothing"
-                )
-                yield (*at, *path), f"got lengths {got}; allowed: equal lengths"
-            for name in group:
-                here = (*at, *path, name)
+    def _in_axes(self, block: Block) -> Iterator[Mistake]:
+        first = {}
+        for location, axes in block.groups:
+            right = without(WRONG, axes)
+            lengths = dict(zip(right, map(len, right.values()), strict=True))
+            if len(right) == len(axes) and len(set(lengths.values())) != 1:
+                each = (f"{name}: {length}" for name, length in lengths.items())
+                got = ", ".join(each) or "of nothing"
+                yield location, f"got lengths {got}; allowed: equal lengths"
+            for name in axes:
+                here = (*location, name)
                 if first.setdefault(name, here) != here:
-                    yield (
-                        here,
-                        (
-                            "is an axis twice, also at"
-                            f" {self.document.origin(first[name])}"
-                        ),
-                    )
+                    other = self.document.origin(first[name])
+                    yield here, f"is an axis twice, also at {other}"
 
-    def _in_expressions(
-        self, block: Block, locations: dict[str, Location], at: Location
-    ) -> Found:
-        known = {*self.names.defaults, *self.given, *block.axis_names, self.searched}
-        for name, expression in block.derive.items():
-            for used in (
-                sorted(expression.names - known) if expression is not WRONG else ()
-            ):
-                later = "which has no value yet; derive works from top to bottom"
-                why = (
-                    later
-                    if used in block.derive
-                    else self._why_unknown(used, locations)
-                )
-                yield locations[name], f"uses {used}, {why}"
-            known.add(name)
-        for i, line in enumerate(block.where):
-            for used in sorted(line.names - known) if line is not WRONG else ():
-                if used not in self.names:
-                    yield (
-                        (*at, "where", i),
-                        f"uses {used}, {self._why_unknown(used, locations)}",
-                    )
-
-    def _in_texts(self, block: Block, at: Location) -> Found:
-        lists = [
-            self.file.base.values(),
-            *(
-                values
-                for _, group in block.groups
-                for values in group.values()
-                if values is not WRONG
-            ),
-        ]
-        lists += [
-            expression.strings
-            for expression in block.derive.values()
-            if expression is not WRONG
-        ]
-        texts = self.names.choices() | {
-            value for values in lists for value in values if isinstance(value, str)
+    def _in_expressions(self, block: Block) -> Iterator[Mistake]:
+        known = {
+            *self.names.defaults,
+            *self.file.given,
+            *block.axis_names,
+            self.searched,
         }
-        for i, line in enumerate(block.where):
-            for text in sorted(line.strings - texts) if line is not WRONG else ():
+        for name, expression in block.derive.items():
+            if expression is not WRONG:
+                for unknown in sorted(expression.names - known):
+                    why = self._why_unknown(unknown, block)
+                    if unknown in block.derive:
+                        why = "which has no value yet; derive works from top to bottom"
+                    yield block.locations[name], f"uses {unknown}, {why}"
+            known.add(name)
+        for location, line in block.conditions.items():
+            for unknown in sorted(line.names - known):
+                if unknown not in self.names:
+                    why = self._why_unknown(unknown, block)
+                    yield location, f"uses {unknown}, {why}"
+
+    def _in_texts(self, block: Block) -> Iterator[Mistake]:
+        values = [self.file.base.values()]
+        for _, axes in block.groups:
+            values += without(WRONG, axes).values()
+        texts = self.names.choices()
+        for expression in block.derived.values():
+            texts |= expression.strings
+        for given in itertools.chain.from_iterable(values):
+            if isinstance(given, str):
+                texts.add(given)
+        for location, line in block.conditions.items():
+            for text in sorted(line.strings - texts):
                 if not self.names.is_law(text):
                     yield (
-                        (*at, "where", i),
-                        (
-                            f"holds {text!r}, which is no value of any field or"
-                            f" helper{suggest(text, texts)}"
-                        ),
+                        location,
+                        f"holds {text!r}, which is no value of any field or"
+                        f" helper{suggest(text, texts)}",
                     )
 
-    def _unused(self, block: Block, locations: dict[str, Location]) -> Found:
+    def _unused(self, block: Block) -> Iterator[Mistake]:
         expressions = [*block.derive.values(), *block.where]
         if WRONG in expressions:
             return
-        used = {*(self.file.keep or ())}.union(
-            *(expression.names for expression in expressions)
-        )
-        for name, location in locations.items():
+        used = names_in(expressions).union(self.file.keep or ())
+        for name, location in block.locations.items():
             if name not in used and name not in self.names:
                 kind = "axis" if name in block.axis_names else "derive"
+                hint = suggest(name, self.names.fields)
                 yield (
                     location,
-                    (
-                        f"{kind} {name!r} is no field, and no derive or where line uses"
-                        f" it{suggest(name, self.names.fields)}"
-                    ),
+                    f"{kind} {name!r} is no field, and no derive or where line uses"
+                    f" it{hint}",
                 )
 
-    def _why_unknown(self, name: str, locations: dict[str, Location]) -> str:
+    def _why_unknown(self, name: str, block: Block) -> str:
         if name in self.names:
             return (
                 "which has no value before the point is made; give it in base, axes or"
@@ -560,7 +530,10 @@ class WrongNames:
             )
         if name in self.names.choices():
             return f"which is a text; put it in quotes: '{name}'"
-        return (
-            "which is no field and no"
-            f" helper{suggest(name, [*self.names.fields, *locations])}"
-        )
+        hint = suggest(name, [*self.names.fields, *block.locations])
+        return f"which is no field and no helper{hint}"
+
+
+def _text(value: Plain) -> str | None:
+    """The value if it is a text."""
+    return value if isinstance(value, str) else None

@@ -17,15 +17,16 @@ of processes may write one folder, and writing twice is harmless.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import os
 import random
 import secrets
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -50,6 +51,7 @@ from .table import (
     ROW,
     RUN,
     VERSION,
+    Read,
     about,
     conformed,
     last_rows,
@@ -62,13 +64,13 @@ from .table import (
 )
 
 PART_BYTES, ROW_BYTES, PART_ROWS = 64 * 2**10, 512, 1000
-"""Of a part: its size without rows, each row's share, and
-the rows for which there must be room before any is computed.
+"""The size of a part without rows, each row's share of it, and the rows for which there
+must be room before any is computed.
 """
 
 STALE_SECONDS = 3600.0
-"""A file that stays in `_staging` so long was left
-there by a process that died: writing one takes seconds.
+"""A file that stays in `_staging` so long was left there by a process that died:
+writing one takes seconds.
 """
 
 LOOKS = 10
@@ -81,21 +83,33 @@ LastValues = dict[Version, dict[RunId, tuple[Any, ...]]]
 """Values in the last row of each run of each version, of an ok row before others."""
 
 
+class LastRows(NamedTuple):
+    """The last rows of all runs that `load` can read.
+
+    `tables` are those in which they were found, and `unreadable` the files that cannot
+    be read.
+    """
+
+    values: LastValues
+    unreadable: Unreadable
+    tables: list[pa.Table]
+
+
 @dataclass(frozen=True)
 class Done:
-    """What a folder holds.
+    """What is in a folder.
 
-    `runs` are those of the version asked for; `foreign` counts runs of each other
-    (code_version, precision).
+    `runs` are those of one version; `foreign` counts runs of each other (code_version,
+    precision).
     """
 
     runs: set[RunId]
     foreign: dict[Version, int]
     unreadable: Unreadable
-    simulators: frozenset[str] = frozenset()
-    """The names of those that the rows are of."""
+    simulators: Set[str] = frozenset()
+    """The names of the simulators of the rows."""
 
-    columns: frozenset[str] = frozenset()
+    columns: Set[str] = frozenset()
     """The columns of the user's own that the rows have, as JSON."""
 
     sources: Mapping[str, str] = field(default_factory=dict)
@@ -103,46 +117,44 @@ class Done:
 
 
 class Store:
-    """The results folder `folder`.
+    """The results folder `folder`, which `prepare` makes.
 
-    Nothing is made before `prepare`; every method raises StoreError, one line, what to
-    do.
+    Every method raises StoreError, one line that says what to do.
     """
 
     def __init__(self, folder: str | Path):
         self.folder = local_path(folder)
-        self.parts, self.staging, self.failures = (
-            self.folder / name for name in (PARTS, "_staging", "failures")
-        )
-        self.table, self.manifest = self.folder / TABLE, self.folder / "manifest.json"
+        self.parts = self.folder / PARTS
+        self.staging = self.folder / "_staging"
+        self.failures = self.folder / "failures"
+        self.table = self.folder / TABLE
+        self.manifest = self.folder / "manifest.json"
         self.about: Json = {}
         """What the metadata of every part says; see `table.KEY`."""
 
         self.columns: Mapping[str, tuple[str, ...]] = COLUMNS
-        """Of the rows to write, in order."""
+        """The columns of the rows to write, in order."""
 
         self.of_parts = pa.schema([])
         """The columns of all parts, once `unify` has looked."""
 
         self.kept: Mapping[str, Mapping[str, Any]] = {}
-        """Of the helpers of a grid that are columns, which
-        `about` names: their values by the id of a point.
+        """The values of helpers of a grid that are columns, by the id of a point;
+        `about` has their names.
         """
 
     def check(self) -> None:
         """Refuses a folder that is a file or lies below one; makes nothing."""
-        for path in (
-            *reversed(self.folder.parents),
-            self.folder,
-            self.parts,
-            self.staging,
-            self.failures,
-        ):
+        for path in (*self._folders(), self.failures):
             if os.path.lexists(path) and not os.path.isdir(path):
                 raise StoreError(
                     f"{self.folder}: {path} is not a folder; move it away or choose"
                     " another results folder (--out)"
                 )
+
+    def _folders(self) -> list[Path]:
+        """The folders that a sweep needs, the outermost first."""
+        return [*reversed(self.folder.parents), self.folder, self.parts, self.staging]
 
     def prepare(self, manifest: Json, n_rows: int = 0) -> None:
         """Makes the folder, writes `manifest.json`, removes stale `_staging` files.
@@ -151,16 +163,7 @@ class Store:
         is refused if there are `n_rows` to compute.
         """
         self.check()
-        made = [
-            p
-            for p in (
-                *reversed(self.folder.parents),
-                self.folder,
-                self.parts,
-                self.staging,
-            )
-            if not os.path.exists(p)
-        ]
+        made = list(itertools.filterfalse(os.path.exists, self._folders()))
         try:
             with storage_errors(self.folder, "nothing ran"):
                 for path in made:
@@ -193,91 +196,53 @@ class Store:
 
         Their last row counts, whatever its status.
         """
-        runs, unreadable, tables = self.last_values()
-        mine = set(runs.pop((code_version, precision), ()))
-        facts = [about(table) for table in tables if len(table)]
-        simulators = frozenset(str(of.get("simulator", "jaxrecall")) for of in facts)
-        columns = frozenset(
-            json.dumps(of.get("columns", {}), sort_keys=True) for of in facts
-        )
-        sources = {
-            name: digest
-            for of in facts
-            for name, digest in (of.get("sources") or {}).items()
-        }
-        return Done(
-            mine,
-            {version: len(others) for version, others in runs.items()},
-            unreadable,
-            simulators,
-            columns,
-            sources,
-        )
+        values, unreadable, tables = self.last_values()
+        runs = set(values.pop((code_version, precision), ()))
+        foreign = {version: len(others) for version, others in values.items()}
+        simulators, columns, sources = set(), set(), {}
+        for table in filter(len, tables):
+            facts = about(table)
+            simulators.add(str(facts.get("simulator", "jaxrecall")))
+            columns.add(json.dumps(facts.get("columns", {}), sort_keys=True))
+            sources |= facts.get("sources") or {}
+        return Done(runs, foreign, unreadable, simulators, columns, sources)
 
-    def last_values(
-        self, *columns: str
-    ) -> tuple[LastValues, Unreadable, list[pa.Table]]:
-        """The values of these columns in the last row of every run that `load` can
-        read.
-
-        Also the files that cannot be read, and the tables with these columns.
-        """
+    def last_values(self, *columns: str) -> LastRows:
+        """The values of these columns in the last row of every run."""
         names = [*RUN, *VERSION, "status", *columns]
         tables, unreadable = self.tables([*dict.fromkeys([*names, "step", "steps"])])
         # seeds of a point share one string, which saves much memory at a million runs
-        shared: dict[str, str] = {}
-        found: LastValues = {}
-        for batch in (
-            batch
-            for table in tables.values()
-            for batch in last_rows(table).to_batches(max_chunksize=2**16)
-        ):
-            present = (
-                batch.schema.names
-            )  # a file from before a column was added lacks it
-            lists = (
-                batch[name].to_pylist() if name in present else [None] * len(batch)
-                for name in names
-            )
-            for point_id, seed, code_version, precision, status, *values in zip(
-                *lists, strict=True
-            ):
+        shared, found = {}, {}
+        for table in tables.values():
+            for row in _rows(last_rows(table), names):
+                point_id, seed, code_version, precision, status, *values = row
                 of_version = found.setdefault((code_version, precision), {})
                 run = RunId(shared.setdefault(point_id, point_id), seed)
-                if (
-                    run not in of_version or status == "ok"
-                ):  # compact without pruning leaves a row in two files
+                # compact without pruning leaves a row in two files
+                if run not in of_version or status == "ok":
                     of_version[run] = tuple(values)
-        return found, unreadable, [*tables.values()]
+        return LastRows(found, unreadable, list(tables.values()))
 
-    def tables(
-        self, columns: list[str] | None = None
-    ) -> tuple[dict[Path, pa.Table], Unreadable]:
-        """The tables by file, with all columns or those asked for, and the files that
-        cannot be read.
-        """
+    def tables(self, columns: list[str] | None = None) -> Read:
+        """The tables by file, with all columns or the given ones."""
         return read(result_files(self.folder), columns)
 
     def write(self, rows: list[Json]) -> Path:
-        """Writes rows as one part; returns its path.
+        """Writes rows as one part, and returns its path.
 
-        They have exactly the columns of their simulator (None for null); of columns
+        The rows have exactly the columns of their simulator, None for null. For columns
         that other parts have, the part has nulls.
 
         All rows of a run go into one part, as the last of them says that the run is
-        done. The name hashes which rows it holds, so the same rows written twice
+        done. The name hashes which rows are in the part, so the same rows written twice
         replace their own file.
         """
-        table = with_about(
-            of_rows([row | self._kept(row["point_id"]) for row in rows], self.columns),
-            self.about,
-        )
+        rows = [row | self._kept(row["point_id"]) for row in rows]
+        table = with_about(of_rows(rows, self.columns), self.about)
         table = conformed(table, self.of_parts)
         names = json.dumps(table.select([*ROW, *VERSION]).to_pylist(), sort_keys=True)
-        return self.put_table(
-            self.parts / f"{hashlib.sha256(names.encode()).hexdigest()[:16]}.parquet",
-            table,
-        )
+        digest = hashlib.sha256(names.encode()).hexdigest()
+        return self.put_table(self.parts / f"{digest[:16]}.parquet", table)
 
     def unify(self, tell: Callable[[str], None]) -> None:
         """Gives every part the columns of all parts and of the rows to write, null
@@ -286,62 +251,65 @@ class Store:
         A part is replaced, whole or not at all, by one with its name and its rows, so
         any number of processes may do this while others write. Each looks again until
         it finds nothing to do. So when the last of them has ended, all parts are alike.
-        `tell` is told what is rewritten, or why it cannot be.
+        `tell` is called with what is rewritten, or why it cannot be.
         """
         try:
             for look in range(LOOKS):
-                self.of_parts, others = unlike(
-                    self.of_parts or schema_of(self.columns), result_files(self.folder)
-                )
-                if not (others := [path for path in others if path != self.table]):
+                known = self.of_parts or schema_of(self.columns)
+                self.of_parts, others = unlike(known, result_files(self.folder))
+                if self.table in others:
+                    others.remove(self.table)
+                if not others:
                     break
-                if not look:
+                if look == 0:
                     tell(
                         f"{self.parts}: {len(others)} files lack columns of other grids"
                         " in the folder, and get them"
                     )
-                for path in random.sample(
-                    others, len(others)
-                ):  # of several processes each finds some done by another
-                    for table in read(unlike(self.of_parts, [path])[1])[0].values():
-                        self.put_table(path, conformed(table, self.of_parts))
+                # of several processes each finds some done by another
+                random.shuffle(others)
+                for path in others:
+                    self._rewrite(path)
         except (StoreError, pa.ArrowException) as error:
             tell(
                 f"{self.parts}: the columns of its files differ ({error}); for one"
                 f" table of them: {called('compact', [str(self.folder)])}"
             )
 
+    def _rewrite(self, path: Path) -> None:
+        """Gives a part the columns of all parts, unless it has them by now."""
+        _, others = unlike(self.of_parts, [path])
+        for table in read(others).tables.values():
+            self.put_table(path, conformed(table, self.of_parts))
+
     def _kept(self, point_id: str) -> Json:
         """The values of helpers at a point, null where it has none; all of one as text
         if some are.
         """
         values = self.kept.get(point_id, {})
-        found = {name: values.get(name) for name in self.about.get("kept", ())}
-        return {
-            name: str(v) if v is not None and self.columns[name][0] == "string" else v
-            for name, v in found.items()
-        }
+        kept = {}
+        for name in self.about.get("kept", ()):
+            value = values.get(name)
+            if value is not None and self.columns[name][0] == "string":
+                value = str(value)
+            kept[name] = value
+        return kept
 
     def note(self, name: str, record: Json) -> Path | None:
         """Writes `record` to `<name>.json` in the folder; returns the path, None if
         there is no file to read.
         """
-        return self.put(
-            self.folder / f"{name}.json", json.dumps(record, indent=2).encode()
-        )
+        text = json.dumps(record, indent=2)
+        return self.put(self.folder / f"{name}.json", text.encode())
 
     def clear_failures(self, runs: Set[tuple[str, int]]) -> None:
-        """Removes the records whose every run is among `runs`.
-
-        Those are done by now, or about to be tried again.
+        """Removes the records of failures whose runs are all among `runs`, which are
+        done by now or about to be tried again.
         """
         with storage_errors(self.failures):
             for path in self.failures.glob("*.json"):
                 try:
-                    failed = {
-                        RunId(point_id, seed)
-                        for point_id, seed in read_json(path)["runs"]
-                    }
+                    failed = set(itertools.starmap(RunId, read_json(path)["runs"]))
                 except (OSError, ValueError, KeyError, TypeError):
                     continue  # not one of ours
                 if failed <= runs:
@@ -374,12 +342,10 @@ class Store:
         with storage_errors(self.staging):
             now = self.manifest.stat().st_mtime
             for path in self.staging.iterdir():
-                with suppress(FileNotFoundError):
-                    if (
-                        TEMPORARY_NAME.fullmatch(path.name)
-                        and now - path.lstat().st_mtime > STALE_SECONDS
-                    ):
-                        path.unlink()
+                if TEMPORARY_NAME.fullmatch(path.name):
+                    with suppress(FileNotFoundError):
+                        if now - path.lstat().st_mtime > STALE_SECONDS:
+                            path.unlink()
 
     def put(
         self,
@@ -401,8 +367,8 @@ class Store:
         """Writes a table to a file of the folder; its rows are read back first."""
 
         def read_back(staged: Path) -> None:
-            tables, unreadable = read([staged], RUN)
-            if [len(found) for found in tables.values()] != [len(table)]:
+            tables, unreadable = read([staged])
+            if list(map(len, tables.values())) != [len(table)]:
                 why = f" ({listed(unreadable)})" if unreadable else ""
                 raise StoreError(
                     f"{target}: {len(table)} rows were written but cannot be read"
@@ -412,11 +378,20 @@ class Store:
         return self.put(target, to_parquet(table), read_back)
 
 
-class MemoryStore(Store):
-    """Holds what a results folder would hold, by the path that each file would have.
-
-    No file or folder is made.
+def _rows(table: pa.Table, names: list[str]) -> Iterator[tuple[Any, ...]]:
+    """The values of these columns in each row; a file from before a column was added
+    has None.
     """
+    for batch in table.to_batches(max_chunksize=2**16):
+        lists = []
+        for name in names:
+            present = name in batch.schema.names
+            lists.append(batch[name].to_pylist() if present else [None] * len(batch))
+        yield from zip(*lists, strict=True)
+
+
+class MemoryStore(Store):
+    """A results folder in memory: tables by the path that each file would have."""
 
     def __init__(self) -> None:
         super().__init__("memory")
@@ -431,13 +406,8 @@ class MemoryStore(Store):
     def unify(self, tell: Callable[[str], None]) -> None:
         """There is no file."""
 
-    def tables(
-        self, columns: list[str] | None = None
-    ) -> tuple[dict[Path, pa.Table], Unreadable]:
-        return {
-            path: table.select(columns) if columns else table
-            for path, table in self.held.items()
-        }, []
+    def tables(self, columns: list[str] | None = None) -> Read:
+        return Read(self.held, [])
 
     def note(self, name: str, record: Json) -> None:
         """Nobody reads it: the caller raises what failed."""

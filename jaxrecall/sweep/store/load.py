@@ -1,9 +1,10 @@
 """Reading results: every row of results folders and files as one table for pandas, and
-what to say of rows.
+remarks on rows.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -39,28 +40,28 @@ PATHS = "a results folder or a .parquet file, or a list of them"
 def load(
     path: Paths, grid: GridLike | None = None, *, last: bool = False
 ) -> pd.DataFrame:
-    """All rows of a results folder as one tidy DataFrame.
-
-    Or of a folder of parts, a .parquet file, or a list of them.
+    """All rows of a results folder as one tidy DataFrame, or of a folder of parts, a
+    .parquet file, or a list of them.
 
     With a `grid` (a dict, a file, a point or several points, as `run` takes them) only
-    the rows of its points and seeds; of a grid with a search, those of its cells at the
-    levels that the search may try.
+    the rows of its points and seeds are returned; if the grid has a search, those of
+    its cells at the levels that the search may try.
 
-    A run that trains on has a row for each recorded step; with `last` only that of its
-    last step.
+    A run that trains on has a row for each recorded step; with `last` only the row of
+    its last step is returned.
 
-    One row per (point_id, seed, step): ok before others, then the newest code_version,
-    then the first. Columns in table order, unknown ones after; int64, float64, bool and
-    str, and pandas' nullable Int64 and boolean where there are nulls. Warns of rows
-    that were dropped, versions that are mixed and files that cannot be read. Raises
-    StoreError if there is no row, and UsageError for what is no path.
+    There is one row per (point_id, seed, step): ok before others, then the newest
+    code_version, then the first. Columns are in table order, unknown ones last. Their
+    types are int64, float64, bool and str, and pandas' nullable Int64 and boolean where
+    there are nulls. Warns of rows that were dropped, versions that are mixed and files
+    that cannot be read. Raises StoreError if there is no row, and UsageError for what
+    is no path.
 
-    `attrs["axes"]` names the fields that the grid varies, or the grids in the order in
-    which they ran; it is missing where a file does not say, as those of older versions.
-    `attrs["searched"]` is the field that a search varies. Of a simulator of one's own,
-    `attrs` has its name as "simulator" and its column of accuracy. `attrs["kept"]`
-    names the helpers of the grid that are columns.
+    `attrs["axes"]` has the fields that the grid varies, or the grids in the order in
+    which they ran. It is missing where a file does not say, as those of older versions.
+    `attrs["searched"]` is the field that a search varies. For a simulator of your own,
+    `attrs` has its name as "simulator" and its column of accuracy. `attrs["kept"]` has
+    the helpers of the grid that are columns.
 
         >>> import jaxrecall
         >>> df = jaxrecall.load("results/quickstart")
@@ -69,57 +70,56 @@ def load(
         >>> ends = jaxrecall.load("results/quickstart", last=True)
     """
     wanted = None if grid is None else as_grid(grid)
-    given = (
-        [path] if isinstance(path, (str, os.PathLike)) else as_list("path", path, PATHS)
-    )
-    paths = [
-        local_path(expect("path", one, (str, os.PathLike), PATHS)) for one in given
-    ]
-    tables, unreadable = read(dict.fromkeys(file for p in paths for file in _files(p)))
+    paths = _paths(path)
+    files = itertools.chain.from_iterable(map(_files, paths))
+    tables, unreadable = read(dict.fromkeys(files))
     if not any(map(len, tables.values())):
         raise no_rows(paths, unreadable)
     if unreadable:
-        warnings.warn(
-            f"{len(unreadable)} unreadable files left out: {listed(unreadable)}",
-            UserWarning,
-            stacklevel=2,
-        )
+        text = f"{len(unreadable)} unreadable files left out: {listed(unreadable)}"
+        warnings.warn(text, UserWarning, stacklevel=2)
     rows = joined(tables.values())
     where = f"in {', '.join(map(str, paths))}, which hold others"
-    if wanted and not len(rows := _of_grid(rows, wanted)):
-        raise StoreError(f"no rows of grid {wanted.name!r} {where}; has it run")
-    if last and not len(rows := last_rows(rows)):
-        raise StoreError(f"no last step of a run {where}; allowed: last=False")
+    if wanted:
+        rows = _of_grid(rows, wanted)
+        if not len(rows):
+            raise StoreError(f"no rows of grid {wanted.name!r} {where}; has it run")
+    if last:
+        rows = last_rows(rows)
+        if not len(rows):
+            raise StoreError(f"no last step of a run {where}; allowed: last=False")
     table = in_table_order(best(rows, ROW))
     for text in _remarks(rows, table):
         warnings.warn(text, UserWarning, stacklevel=2)
     return _frame(table, wanted.axes if wanted else None)
 
 
+def _paths(given: Paths) -> list[Path]:
+    one = isinstance(given, (str, os.PathLike))
+    paths = []
+    for path in [given] if one else as_list("path", given, PATHS):
+        paths.append(local_path(expect("path", path, (str, os.PathLike), PATHS)))
+    return paths
+
+
 def _remarks(rows: pa.Table, table: pa.Table) -> Iterator[str]:
-    """What to know of a table that was made of these rows."""
-    if dropped := len(rows) - len(table):
-        others = len(rows.group_by([*ROW, *VERSION]).aggregate([])) - len(table)
+    """Remarks on a table that was made of these rows."""
+    dropped = len(rows) - len(table)
+    if dropped:
         text = (
             f"dropped {dropped} rows: one is kept per (point_id, seed, step), ok before"
             " others, then the newest code_version"
         )
-        yield text + (
-            f"; {others} were of another code_version or precision" if others else ""
-        )
-    if (
-        len(
-            versions := table.group_by(VERSION)
-            .aggregate([([], "count_all")])
-            .to_pylist()
-        )
-        > 1
-    ):
-        mix = "; ".join(
-            f"{v['count_all']} rows of {v['code_version']}, {v['precision']}"
-            for v in versions
-        )
-        yield f"rows of more than one code_version, precision: {mix}"
+        others = len(rows.group_by([*ROW, *VERSION]).aggregate([])) - len(table)
+        if others:
+            text += f"; {others} were of another code_version or precision"
+        yield text
+    versions = table.group_by(VERSION).aggregate([([], "count_all")]).to_pylist()
+    if len(versions) > 1:
+        mix = []
+        for of in versions:
+            mix.append("{count_all} rows of {code_version}, {precision}".format(**of))
+        yield f"rows of more than one code_version, precision: {'; '.join(mix)}"
 
 
 def frame_of(
@@ -134,22 +134,22 @@ def frame_of(
 
 def _frame(table: pa.Table, axes: Sequence[str] | None) -> pd.DataFrame:
     """The table for pandas; without `axes` those that it is about."""
-    facts = about(table) | ({} if axes is None else {"axes": list(axes)})
+    facts = about(table)
+    if axes is not None:
+        facts["axes"] = list(axes)
     frame = with_pandas_types(table).to_pandas()
-    told = ("axes", "searched", "accuracy", "simulator", "kept")
-    frame.attrs.update(
-        {name: facts[name] for name in told if facts.get(name) not in (None, "")}
-    )
+    for name in ("axes", "searched", "accuracy", "simulator", "kept"):
+        if facts.get(name) not in (None, ""):
+            frame.attrs[name] = facts[name]
     return frame
 
 
 def _of_grid(rows: pa.Table, grid: Grid) -> pa.Table:
     """The rows of a grid's points, or of its cells, and seeds."""
-    points = (
-        (point for line in grid.lines for point in line.levels.values())
-        if grid.search
-        else grid.points
-    )
+    points = grid.points
+    if grid.search:
+        lines = (line.levels.values() for line in grid.lines)
+        points = itertools.chain.from_iterable(lines)
     ids = {point.point_id for point in points}
     seeds = grid.seeds if isinstance(grid.seeds, range) else set(grid.seeds)
     return _kept(rows, lambda point_id, seed: point_id in ids and seed in seeds)
@@ -157,12 +157,8 @@ def _of_grid(rows: pa.Table, grid: Grid) -> pa.Table:
 
 def _kept(rows: pa.Table, keep: Callable[[str, int], bool]) -> pa.Table:
     """The rows whose (point_id, seed) is to be kept."""
-    return rows.filter(
-        pa.array(
-            map(keep, rows["point_id"].to_pylist(), rows["seed"].to_pylist()),
-            pa.bool_(),
-        )
-    )
+    kept = map(keep, rows["point_id"].to_pylist(), rows["seed"].to_pylist())
+    return rows.filter(pa.array(kept, pa.bool_()))
 
 
 def _files(path: Path) -> list[Path]:
@@ -180,15 +176,15 @@ def not_finite(rows: Any, facts: Facts) -> Iterator[str]:
     """Lines about rows without finite metrics, or without a number in columns of the
     user's.
     """
-    if nonfinite := list(rows["status"]).count("nonfinite"):
-        why = (
-            "a number overflowed, and their metrics are null"
-            if facts.is_ours
-            else f"{facts.accuracy} is not finite, and null"
-        )
+    nonfinite = list(rows["status"]).count("nonfinite")
+    if nonfinite:
+        why = f"{facts.accuracy} is not finite, and null"
+        if facts.is_ours:
+            why = "a number overflowed, and their metrics are null"
         yield f"{nonfinite} of {len(rows)} rows have the status nonfinite: {why}"
     for name in facts.own_columns:
-        if name != facts.accuracy and (missing := list(rows[name].isna()).count(True)):
+        missing = list(rows[name].isna()).count(True)
+        if missing and name != facts.accuracy:
             yield (
                 f"{name}: absent or not finite in {missing} of {len(rows)} rows, where"
                 " it is null"
@@ -213,30 +209,25 @@ def limited_by_kappa(rows: Any, axes: Iterable[str], along: str = "N") -> str:
     if not {along, "kappa", "steps", *columns} <= {*rows}:
         return ""
     rows = rows[rows["steps"] == 3]
-    cell = [
-        axis
-        for axis in axes
-        if axis in rows and axis != along and rows[axis].nunique(dropna=False) > 1
-    ]
-    means = (
-        rows.groupby([*cell, along], dropna=False)[columns]
-        .mean()
-        .reset_index()
-        .sort_values(along, kind="stable")
-    )
-    last = means.groupby(cell, dropna=False).tail(1) if cell else means.tail(1)
+    cell = []
+    for axis in axes:
+        if axis in rows and axis != along and rows[axis].nunique(dropna=False) > 1:
+            cell.append(axis)
+    means = rows.groupby([*cell, along], dropna=False)[columns].mean()
+    last = means.reset_index().sort_values(along, kind="stable")
+    last = last.groupby(cell, dropna=False).tail(1) if cell else last.tail(1)
     gaps = last["attention_top1"] - last["attention_mass"]
-    if not (open_ := gaps > GAP).any():
+    is_open = gaps > GAP
+    if not is_open.any():
         return ""
     worst = last.loc[gaps.idxmax()]
-    at = ", ".join(
-        f"{axis} ="
-        f" {worst[axis] if isinstance(worst[axis], str) else format(worst[axis], 'g')}"
-        for axis in [*cell, along]
-    )
-    top1, mass = (worst[column] for column in columns)
+    at = []
+    for axis in (*cell, along):
+        value = worst[axis]
+        at.append(f"{axis} = {value if isinstance(value, str) else format(value, 'g')}")
+    top1, mass = worst[columns]
     return (
-        f"attention is limited by kappa in {open_.sum()} of {len(last)} cells, at {at}"
-        f" most: there attention_top1 is {top1:.2f} and attention_mass {mass:.2f}, so"
-        " recall is understated. Raise kappa until the two agree"
+        f"attention is limited by kappa in {is_open.sum()} of {len(last)} cells, at"
+        f" {', '.join(at)} most: there attention_top1 is {top1:.2f} and attention_mass"
+        f" {mass:.2f}, so recall is understated. Raise kappa until the two agree"
     )

@@ -1,29 +1,31 @@
 """Tables of rows: to and from Parquet files, joined, sorted, one row per run and step.
 
-And how old derived files are: a table of a fit and a report say which rows they were
-made from. A Parquet file has them in its metadata, any other in a comment at its start,
-as `jaxrecall: {"rows": 528, "digest": "0123456789abcdef", "version": "1.0"}`.
+This module also finds derived files that are out of date: a table of a fit and a report
+say which rows they were made from. A Parquet file says so in its metadata, any other in
+a comment at its start, as
+`jaxrecall: {"rows": 528, "digest": "0123456789abcdef", "version": "1.0"}`.
 """
 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ...errors import StoreError
+from ...errors import StoreError, in_one_line
 from ...model.columns import COLUMNS, in_order
 from ...model.point import RECIPE_STEPS, SAME_AS, STARTS
 from ..files import PARTS, Json, Unreadable, holds_results
@@ -33,16 +35,11 @@ def schema_of(columns: Mapping[str, tuple[str, ...]]) -> pa.Schema:
     """The schema of columns with these Arrow types and meanings, parameters of laws
     with their unit too.
     """
-    described = {
-        name: (kind, dict(zip(("description", "unit"), told, strict=False)))
-        for name, (kind, *told) in columns.items()
-    }
-    return pa.schema(
-        [
-            pa.field(name, pa.type_for_alias(kind), metadata=told)
-            for name, (kind, told) in described.items()
-        ]
-    )
+    fields = []
+    for name, (kind, *texts) in columns.items():
+        metadata = dict(zip(("description", "unit"), texts, strict=False))
+        fields.append(pa.field(name, pa.type_for_alias(kind), metadata=metadata))
+    return pa.schema(fields)
 
 
 SCHEMA = schema_of(COLUMNS)
@@ -57,12 +54,13 @@ NEEDED = [*RUN, *VERSION, "status"]
 """Columns without which, or with a null in which, a file is no part."""
 
 OURS = ["V", "N", "d", "L", "m", "n_test"]
-"""The same of the simulator of this package."""
+"""More such columns, of the simulator of this package."""
 
 MEASURED = ["n_correct", "accuracy"]
 """Columns that such a file has too, and that are finite numbers where status is ok. Any
-other that is missing was added later and reads as null, or as what it is for every
-older row."""
+other column that is missing was added later. It reads as null, or as what it is for
+every older row.
+"""
 
 OF_OLDER_ROWS = {
     "steps": RECIPE_STEPS,
@@ -72,12 +70,12 @@ OF_OLDER_ROWS = {
     "label_noise": 0.0,
     **SAME_AS,
 }
-"""What columns hold in rows from before they were there; the name of a column stands
-for its values.
+"""The values of columns in rows that are older than the columns. The name of a column
+means its values.
 """
 
 X64_OFF = {"x64": False}
-"""The same of a simulator of one's own, whose rows did not say."""
+"""The same for a simulator of the user's own, whose rows did not say."""
 
 KEY = b"jaxrecall"
 """The entry of a schema's metadata that says, as JSON, what a table is about:
@@ -87,7 +85,7 @@ KEY = b"jaxrecall"
     xla_flags   the options in XLA_FLAGS of the processes that made the rows, if any
     searched    the field that a search varies, empty without a search
     fixed       the other fields that the grid gives, with their values
-    simulator   the name of a simulator of one's own
+    simulator   the name of a simulator of the user's own
     fields      its fields, in order
     accuracy    its column of accuracy
     sources     laws of the user's own, with a hash of their source
@@ -114,57 +112,32 @@ _SORT = [
 def of_rows(
     rows: list[Json], columns: Mapping[str, tuple[str, ...]] = COLUMNS
 ) -> pa.Table:
-    """A table of rows with exactly these columns, and parameters of laws (None for
-    null).
+    """A table of rows with exactly these columns and parameters of laws, None for null,
+    sorted by run and step.
 
-    It is sorted by run and step. Raises StoreError.
+    Raises StoreError.
     """
     rows = [in_order(row, columns) for row in rows]
     schema = SCHEMA if columns is COLUMNS else schema_of(columns)
-    for name in sorted({name for row in rows for name in row.keys() - columns.keys()}):
+    for name in sorted(set().union(*rows) - columns.keys()):
         schema = schema.append(
             pa.field(name, pa.float64(), metadata={"description": "parameter of a law"})
         )
     arrays = {}
     for field in schema:
+        values = [row.get(field.name) for row in rows]
         try:
-            arrays[field.name] = pa.array(
-                [row.get(field.name) for row in rows], field.type
-            )
+            arrays[field.name] = pa.array(values, field.type)
         except (pa.ArrowException, OverflowError) as error:
             kind = columns.get(field.name, ("float64", ""))[0]
             raise StoreError(
                 f"rows: {field.name}: {error}; allowed: {kind} or None"
             ) from error
-    return pa.table(arrays, schema=schema).sort_by(
-        [(name, "ascending") for name in ROW]
-    )
+    return _sorted(pa.table(arrays, schema=schema), ROW)
 
 
-def _usable(facts: Json, names: list[str]) -> Json:
-    """The facts of a table with these columns that are what `KEY` says."""
-
-    def texts(value: object) -> bool:
-        return isinstance(value, list) and all(isinstance(each, str) for each in value)
-
-    checks: dict[str, Callable[[Any], bool]] = {
-        **dict.fromkeys(("axes", "kept", "xla_flags"), texts),
-        **dict.fromkeys(
-            ("fixed", "columns", "sources"), lambda value: isinstance(value, dict)
-        ),
-        "fields": lambda value: texts(value) and {*value} <= {*names},
-        "accuracy": lambda value: (
-            value in names
-            or (isinstance(value, str) and facts.get("simulator") is not None)
-        ),
-        "searched": lambda value: value in ("", *names),
-        **dict.fromkeys(("simulator", "created"), lambda value: isinstance(value, str)),
-    }
-    return {
-        name: value
-        for name, value in facts.items()
-        if value is None or name not in checks or checks[name](value)
-    }
+def _sorted(table: pa.Table, names: list[str]) -> pa.Table:
+    return table.sort_by([(name, "ascending") for name in names])
 
 
 def about(table: Any) -> Json:
@@ -176,7 +149,35 @@ def about(table: Any) -> Json:
         found = json.loads((schema.metadata or {}).get(KEY, b"{}"))
     except (ValueError, RecursionError):
         return {}
-    return _usable(found, schema.names) if isinstance(found, dict) else {}
+    facts = {}
+    if isinstance(found, dict):
+        for name, value in found.items():
+            if value is None or _is_usable(name, value, found, schema.names):
+                facts[name] = value
+    return facts
+
+
+def _is_usable(name: str, value: Any, facts: Json, columns: list[str]) -> bool:
+    """Whether a fact about a table with these columns is what `KEY` says."""
+    match name:
+        case "axes" | "kept" | "xla_flags":
+            return _are_texts(value)
+        case "fields":
+            return _are_texts(value) and {*value} <= {*columns}
+        case "fixed" | "columns" | "sources":
+            return isinstance(value, dict)
+        case "accuracy":
+            own = isinstance(value, str) and facts.get("simulator") is not None
+            return own or value in columns
+        case "searched":
+            return value in ("", *columns)
+        case "simulator" | "created":
+            return isinstance(value, str)
+    return True
+
+
+def _are_texts(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(each, str) for each in value)
 
 
 def with_about(table: pa.Table, facts: Json) -> pa.Table:
@@ -187,46 +188,47 @@ def with_about(table: pa.Table, facts: Json) -> pa.Table:
 def _joint_facts(parts: list[Json], table: pa.Table) -> Json:
     """What a table is about that was joined from parts about these.
 
-    Their axes in the order of the files' age, then the fields that differ from grid to
-    grid. No axes where a part has none, as it has no grid or was written by an older
-    version.
+    If a part has no axes, as it has no grid or was written by an older version, the
+    table has none.
     """
-    facts = {
-        name: value
-        for name, value in parts[0].items()
-        if name in ("simulator", "fields", "accuracy", "columns")
-    }
+    facts = {}
+    for name in ("simulator", "fields", "accuracy", "columns"):
+        if name in parts[0]:
+            facts[name] = parts[0][name]
     for name in ("kept", "xla_flags"):
-        if found := dict.fromkeys(
-            one for part in parts for one in part.get(name) or ()
-        ):
-            facts[name] = [*found]
-    if sources := {
-        name: digest
-        for part in parts
-        for name, digest in (part.get("sources") or {}).items()
-    }:
+        lists = (part.get(name) or () for part in parts)
+        found = dict.fromkeys(itertools.chain.from_iterable(lists))
+        if found:
+            facts[name] = list(found)
+    sources = {}
+    for part in parts:
+        sources |= part.get("sources") or {}
+    if sources:
         facts["sources"] = sources
-    if any(part.get(name) is None for part in parts for name in ("axes", "fixed")):
-        return facts
-    if len(searched := {part.get("searched") or "" for part in parts}) == 1:
-        facts |= {"searched": searched.pop()}
-    parts = sorted(parts, key=lambda part: part.get("created") or "")
-    axes = dict.fromkeys(name for part in parts for name in part["axes"])
-    fixed = {
-        name: value
-        for part in reversed(parts)
-        for name, value in part["fixed"].items()
-        if name not in axes
-    }
-    for name in fixed:
-        same = all(part["fixed"].get(name) == fixed[name] for part in parts)
+    for part in parts:
+        if part.get("axes") is None or part.get("fixed") is None:
+            return facts
+    searched = {part.get("searched") or "" for part in parts}
+    if len(searched) == 1:
+        facts["searched"] = searched.pop()
+    return facts | _joint_axes(parts, table)
+
+
+def _joint_axes(parts: list[Json], table: pa.Table) -> Json:
+    """The axes of the parts in the order of the files' age, then the fields that differ
+    from grid to grid; and the fields that are fixed in all.
+    """
+    axes, fixed = {}, {}
+    for part in sorted(parts, key=lambda part: part.get("created") or ""):
+        axes |= dict.fromkeys(part["axes"])
+        fixed = part["fixed"] | fixed
+    for name, value in list(fixed.items()):
+        same = all(part["fixed"].get(name) == value for part in parts)
         if not same and name in table.column_names and len(table[name].unique()) > 1:
-            axes[name] = None
-    return facts | {
-        "axes": list(axes),
-        "fixed": {name: value for name, value in fixed.items() if name not in axes},
-    }
+            axes.setdefault(name)
+        if name in axes:
+            del fixed[name]
+    return {"axes": list(axes), "fixed": fixed}
 
 
 def to_parquet(table: pa.Table) -> pa.Buffer:
@@ -234,30 +236,28 @@ def to_parquet(table: pa.Table) -> pa.Buffer:
 
     Provenance and pandas types are in the metadata of its schema.
     """
-    provenance: Json = {
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        **about(table),
-    }
+    created = datetime.now(UTC).isoformat(timespec="seconds")
+    provenance = {"created": created, **about(table)}
     for name in (*VERSION, "jax_version"):
         values = table[name].unique().to_pylist()
         provenance[name] = values[0] if len(values) == 1 else values
-    table = with_pandas_types(table)
+    table = _with_metadata(with_pandas_types(table), KEY, provenance)
     sink = pa.BufferOutputStream()
-    metadata = {**(table.schema.metadata or {}), KEY: json.dumps(provenance).encode()}
     pq.write_table(
-        table.replace_schema_metadata(metadata),
-        sink,
-        compression="zstd",
-        write_statistics=True,
-        write_page_checksum=True,
+        table, sink, compression="zstd", write_statistics=True, write_page_checksum=True
     )
     return sink.getvalue()
 
 
-def read(
-    paths: Iterable[Path], columns: list[str] | None = None
-) -> tuple[dict[Path, pa.Table], Unreadable]:
-    """The tables by file, and what is no readable part; a file that is gone is neither.
+class Read(NamedTuple):
+    """The tables by file, and the files that are no readable part."""
+
+    tables: dict[Path, pa.Table]
+    unreadable: Unreadable
+
+
+def read(paths: Iterable[Path], columns: list[str] | None = None) -> Read:
+    """The tables in these files; a file that is gone is left out.
 
     All columns are read and checked whichever of them are wanted, so that what counts
     as done is what `load` can read.
@@ -268,19 +268,40 @@ def read(
             table = read_file(path)
         except MemoryError:
             raise
-        # whatever a file holds, it must not keep the others from being read
+        # whatever is in a file, it must not keep the others from being read
         except Exception as error:
             if os.path.lexists(path):
-                unreadable.append(
-                    (path, " ".join(f"{error}".split())[:200] or type(error).__name__)
-                )
+                unreadable.append((path, in_one_line(error)))
             continue
-        tables[path] = (
-            table.select([name for name in columns if name in table.column_names])
-            if columns
-            else table
-        )
-    return tables, unreadable
+        if columns:
+            present = table.column_names
+            table = table.select([name for name in columns if name in present])
+        tables[path] = table
+    return Read(tables, unreadable)
+
+
+class _Part(NamedTuple):
+    """What a part has, by its simulator.
+
+    `needed` are columns without null, `measured` finite numbers where status is ok, and
+    `older` the values of columns in older rows.
+    """
+
+    needed: list[str]
+    measured: list[str]
+    older: Json
+
+
+def _is_own(facts: Json) -> bool:
+    """Whether a table is of a simulator of the user's own."""
+    return facts.get("simulator") is not None
+
+
+def _part(facts: Json) -> _Part:
+    if _is_own(facts):
+        measured = [str(facts.get("accuracy"))]
+        return _Part([*NEEDED, "step", "steps"], measured, X64_OFF)
+    return _Part([*NEEDED, *OURS], MEASURED, OF_OLDER_ROWS)
 
 
 def read_file(path: Path) -> pa.Table:
@@ -288,52 +309,60 @@ def read_file(path: Path) -> pa.Table:
     if path.suffix != ".parquet" or not path.is_file():
         raise ValueError("not a .parquet file")
     with (
-        open(path, "rb") as bytes_,
+        open(path, "rb") as bytes_,  # a path need not be UTF-8
         pq.ParquetFile(bytes_, page_checksum_verification=True) as file,
-    ):  # a path need not be UTF-8
-        present, facts = file.schema_arrow.names, about(file.schema_arrow)
-        own = facts.get("simulator") is not None
-        needed, measured = (
-            ([*NEEDED, "step", "steps"], [str(facts.get("accuracy"))])
-            if own
-            else ([*NEEDED, *OURS], MEASURED)
-        )
-        if missing := [name for name in (*needed, *measured) if name not in present]:
-            raise ValueError(f"no column {', '.join(missing)}")
+    ):
+        facts = about(file.schema_arrow)
+        part = _part(facts)
+        present = file.schema_arrow.names
+        columns = [*part.needed, *part.measured]
+        _refuse("no column {}", [name for name in columns if name not in present])
         table = file.read()
-    names = table.column_names
-    written = [
-        column.get("field_name")
-        for column in (table.schema.pandas_metadata or {}).get("columns", ())
-    ]
-    if (
-        len(written) == len(names) and written != names
-    ):  # pages have checksums, names have none
-        raise ValueError("names of columns are damaged")
-    fields = _standard(table.schema, own)
-    table = pa.table([table[field.name].cast(field.type) for field in fields], fields)
-    older, schema = (
-        (X64_OFF, pa.schema([("x64", pa.bool_())])) if own else (OF_OLDER_ROWS, SCHEMA)
-    )
-    for name, of in older.items():
-        field = schema.field(name)
-        if name not in names:
-            table = table.append_column(field, pa.nulls(len(table), field.type))
-        if table[name].null_count:
-            known = table[of] if of in table.column_names else pa.scalar(of, field.type)
-            table = table.set_column(
-                table.column_names.index(name),
-                name,
-                pc.call_function("coalesce", [table[name], known]),
-            )
+    _check_names(table)
+    schema = _standard(table.schema)
+    columns = [table[field.name].cast(field.type) for field in schema]
+    table = _with_older_values(pa.table(columns, schema), part)
     table.validate(full=True)
-    if null := [name for name in needed if table[name].null_count]:
-        raise ValueError(f"nulls in {', '.join(null)}")
-    if lacking := [
-        name for name in measured if "ok" in _statuses_without_number(table, name)
-    ]:
-        raise ValueError(f"no number in {', '.join(lacking)} of a row with status ok")
+    _refuse("nulls in {}", [name for name in part.needed if table[name].null_count])
+    lacking = []
+    for name in part.measured:
+        if "ok" in _statuses_without_number(table, name):
+            lacking.append(name)
+    _refuse("no number in {} of a row with status ok", lacking)
     return with_about(table, facts)
+
+
+def _refuse(message: str, names: list[str]) -> None:
+    """Raises ValueError if there are such names."""
+    if names:
+        raise ValueError(message.format(", ".join(names)))
+
+
+def _check_names(table: pa.Table) -> None:
+    """Raises ValueError where names of columns were damaged: pages have checksums,
+    names have none.
+    """
+    columns = (table.schema.pandas_metadata or {}).get("columns", ())
+    written = [column.get("field_name") for column in columns]
+    names = table.column_names
+    if len(written) == len(names) and written != names:
+        raise ValueError("names of columns are damaged")
+
+
+def _with_older_values(table: pa.Table, part: _Part) -> pa.Table:
+    """The table with a value for every row in columns that older rows lack.
+
+    A Python value is used only where it is needed, as it makes Arrow start pandas.
+    """
+    for name, older in part.older.items():
+        if name in table.column_names and not table[name].null_count:
+            continue
+        known = table[older] if older in table.column_names else pa.scalar(older)
+        if name not in table.column_names:
+            table = table.append_column(name, pa.nulls(len(table), known.type))
+        filled = pc.call_function("coalesce", [table[name], known])
+        table = table.set_column(table.column_names.index(name), name, filled)
+    return table
 
 
 def unlike(known: pa.Schema, paths: Iterable[Path]) -> tuple[pa.Schema, list[Path]]:
@@ -342,61 +371,58 @@ def unlike(known: pa.Schema, paths: Iterable[Path]) -> tuple[pa.Schema, list[Pat
 
     Raises an exception of Arrow where types do not go together.
     """
-    found: dict[Any, tuple[pa.Schema, list[Path]]] = {}
-    for path in (
-        path for path in paths if path.suffix == ".parquet" and path.is_file()
-    ):
-        with (
-            suppress(Exception),
-            open(path, "rb") as file,
-        ):  # whatever a file holds; `read` gives the reason
-            schema = pq.read_schema(file)
-            own = about(schema).get("simulator") is not None
-            if {*NEEDED, *(() if own else (*OURS, *MEASURED))} <= {*schema.names}:
-                found.setdefault(
-                    frozenset(zip(schema.names, schema.types, strict=True)),
-                    (_standard(schema, own), []),
-                )[1].append(path)
-    every = pa.unify_schemas(
-        [known, *(schema for schema, _ in found.values())], promote_options="permissive"
-    )
-    return every, [
-        path
-        for types, (_, these) in found.items()
-        if types ^ {*zip(every.names, every.types, strict=True)}
-        for path in these
-    ]
+    schemas, alike = {}, {}
+    for path in paths:
+        schema = _schema_of_part(path)
+        if schema is not None:
+            alike.setdefault(_typed(schema), []).append(path)
+            schemas.setdefault(_typed(schema), _standard(schema))
+    every = pa.unify_schemas([known, *schemas.values()], promote_options="permissive")
+    alike.pop(_typed(every), None)
+    return every, list(itertools.chain.from_iterable(alike.values()))
 
 
-def _standard(schema: pa.Schema, own: bool) -> pa.Schema:
+def _typed(schema: pa.Schema) -> frozenset[tuple[str, pa.DataType]]:
+    """The names of columns, each with its type."""
+    return frozenset(zip(schema.names, schema.types, strict=True))
+
+
+def _schema_of_part(path: Path) -> pa.Schema | None:
+    """The columns of a file, None if it is no part; `read` gives the reason."""
+    with suppress(Exception):  # whatever is in the file
+        if path.suffix == ".parquet" and path.is_file():
+            with open(path, "rb") as file:
+                schema = pq.read_schema(file)
+            part = _part(about(schema))
+            if {*part.needed, *part.measured} <= {*schema.names}:
+                return schema
+    return None
+
+
+def _standard(schema: pa.Schema) -> pa.Schema:
     """The columns of a file as they are read: those of this package as in SCHEMA."""
-    return pa.schema(
-        [
-            SCHEMA.field(field.name) if field.name in COLUMNS and not own else field
-            for field in schema
-        ]
-    )
+    if _is_own(about(schema)):
+        return schema.remove_metadata()
+    return pa.schema([SCHEMA.field(f.name) if f.name in COLUMNS else f for f in schema])
 
 
 def conformed(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """The table with the columns of a schema, null where it has none; its other columns
     stay.
     """
-    has, wide = (
-        {*table.column_names},
-        pa.unify_schemas(
-            [schema, table.schema.remove_metadata()], promote_options="permissive"
-        ),
-    )
-    columns = [
-        table[f.name].cast(f.type) if f.name in has else pa.nulls(len(table), f.type)
-        for f in wide
-    ]
-    return with_about(pa.table(columns, wide), about(table))
+    own = table.schema.remove_metadata()
+    every = pa.unify_schemas([schema, own], promote_options="permissive")
+    columns = []
+    for field in every:
+        if field.name in table.column_names:
+            columns.append(table[field.name].cast(field.type))
+        else:
+            columns.append(pa.nulls(len(table), field.type))
+    return with_about(pa.table(columns, every), about(table))
 
 
 def _statuses_without_number(table: pa.Table, name: str) -> list[str]:
-    """The values of `status` where a column holds no finite number.
+    """The values of `status` where a column has no finite number.
 
     Arrow's own functions, as NumPy or a Python value start pandas.
     """
@@ -414,12 +440,10 @@ def _statuses_without_number(table: pa.Table, name: str) -> list[str]:
 
 def joined(tables: Iterable[pa.Table]) -> pa.Table:
     """One table: the known columns in table order, null where a file lacks one, then
-    any others.
-
-    It is about what they are about.
+    any others; about what the tables are about.
     """
-    tables = [table for table in tables if len(table)]
-    facts = [about(table) for table in tables] or [{}]
+    tables = list(filter(len, tables))
+    facts = list(map(about, tables)) or [{}]
     names = {str(part.get("simulator", "jaxrecall")) for part in facts}
     if len(names) > 1:
         raise StoreError(
@@ -428,9 +452,8 @@ def joined(tables: Iterable[pa.Table]) -> pa.Table:
         )
     first = [] if "simulator" in facts[0] else [SCHEMA.empty_table()]
     try:
-        table = pa.concat_tables(
-            [*first, *tables], promote_options="permissive"
-        ).combine_chunks()
+        table = pa.concat_tables([*first, *tables], promote_options="permissive")
+        table = table.combine_chunks()
     except pa.ArrowException as error:
         raise StoreError(
             f"the tables do not go together: {error}; rename that column in one of them"
@@ -448,56 +471,59 @@ def best(table: pa.Table, keys: list[str]) -> pa.Table:
     first.
     """
     bad = table["status"].to_numpy() != "ok"
-    order = pa.array(
-        np.lexsort((-table["code_version"].to_numpy(), bad))
-    )  # stable; the last key counts first
+    newest = -table["code_version"].to_numpy()
+    order = pa.array(np.lexsort((newest, bad)))  # stable; the last key counts first
     ranked = table.select(keys).take(order).append_column("row", order)
-    return table.take(
-        ranked.group_by(keys, use_threads=False).aggregate([("row", "first")])[
-            "row_first"
-        ]
-    )
+    groups = ranked.group_by(keys, use_threads=False)
+    return table.take(groups.aggregate([("row", "first")])["row_first"])
 
 
 def in_table_order(table: pa.Table) -> pa.Table:
     """Sorted by the point, then the seed, then the step."""
-    first = about(table).get("fields")
-    names = [*first, *ROW, *VERSION] if isinstance(first, list) else _SORT
-    return table.sort_by([(name, "ascending") for name in names])
+    fields = about(table).get("fields")
+    if not isinstance(fields, list):
+        return _sorted(table, _SORT)
+    return _sorted(table, [*fields, *ROW, *VERSION])
 
 
 def with_pandas_types(table: pa.Table) -> pa.Table:
-    """Tells pandas to read ints and bools with nulls as its nullable types.
-
-    It would make floats and objects of them.
+    """The table, with metadata that make pandas read ints and bools with nulls as its
+    nullable types, not as floats and objects.
     """
-    nullable = {"int64": "Int64", "bool": "boolean"}
     columns = []
     for field, column in zip(table.schema, table.columns, strict=True):
-        kind = str(field.type)
-        if not (
-            kind == "string" or pa.types.is_primitive(field.type)
-        ) or pa.types.is_temporal(field.type):
-            # a column of another program, which pandas reads as it does by itself
-            continue
-        numpy = nullable.get(kind, kind) if column.null_count else kind
-        kinds = (
-            {"pandas_type": "unicode", "numpy_type": "object"}
-            if kind == "string"
-            else {"pandas_type": kind, "numpy_type": numpy}
-        )
-        columns.append(
-            {"name": field.name, "field_name": field.name, **kinds, "metadata": None}
-        )
-    kinds = {
+        types = _pandas_types(field.type, column.null_count > 0)
+        if types:
+            named = {"name": field.name, "field_name": field.name}
+            columns.append({**named, **types, "metadata": None})
+    metadata = {
         "index_columns": [],
         "column_indexes": [],
         "columns": columns,
         "creator": {"library": "pyarrow", "version": pa.__version__},
     }
-    return table.replace_schema_metadata(
-        {**(table.schema.metadata or {}), b"pandas": json.dumps(kinds).encode()}
-    )
+    return _with_metadata(table, b"pandas", metadata)
+
+
+def _pandas_types(kind: pa.DataType, has_null: bool) -> Json:
+    """The types of a column for pandas.
+
+    There are none for a column of another program, which pandas reads as it does by
+    itself.
+    """
+    if kind == pa.string():
+        return {"pandas_type": "unicode", "numpy_type": "object"}
+    if not pa.types.is_primitive(kind) or pa.types.is_temporal(kind):
+        return {}
+    name = str(kind)
+    nullable = {"int64": "Int64", "bool": "boolean"} if has_null else {}
+    return {"pandas_type": name, "numpy_type": nullable.get(name, name)}
+
+
+def _with_metadata(table: pa.Table, key: bytes, value: Json) -> pa.Table:
+    """The table with one more entry in its metadata."""
+    metadata = (table.schema.metadata or {}) | {key: json.dumps(value).encode()}
+    return table.replace_schema_metadata(metadata)
 
 
 IDENTITY = [*ROW, "code_version"]
@@ -512,36 +538,23 @@ def seen(tables: Iterable[Any]) -> dict[str, Any]:
     point_id, seed and step, and of the code_versions among them. It takes less than a
     second for 10^6 rows.
     """
-    found = (
-        (
-            t
-            if isinstance(t, pa.Table)
-            else pa.Table.from_pandas(t[IDENTITY], preserve_index=False)
-        )
-        for t in tables
-    )
     texts = pa.schema([(name, pa.string()) for name in IDENTITY])
-    rows = pa.concat_tables(
-        [
-            pa.Table.from_batches([], texts),
-            *(table.select(IDENTITY).cast(texts) for table in found),
-        ]
-    )
-    names = pc.call_function(
-        "binary_join_element_wise", [rows["seed"], rows["step"], rows["point_id"]]
-    )  # the last one in between
-    hashed, columns = (
-        hashlib.sha256(),
-        [column.unique() for column in (names, rows["code_version"])],
-    )
-    for column in columns:
-        hashed.update(
-            column.take(pc.call_function("array_sort_indices", [column])).buffers()[2]
-            or b""
-        )
+    parts = [pa.Table.from_batches([], texts)]  # an array would start pandas
+    for table in tables:
+        if not isinstance(table, pa.Table):
+            table = pa.Table.from_pandas(table[IDENTITY], preserve_index=False)
+        parts.append(table.select(IDENTITY).cast(texts))
+    rows = pa.concat_tables(parts)
+    # the last one is put in between
+    words = [rows["seed"], rows["step"], rows["point_id"]]
+    names = pc.call_function("binary_join_element_wise", words).unique()
+    digest = hashlib.sha256()
+    for column in (names, rows["code_version"].unique()):
+        order = pc.call_function("array_sort_indices", [column])
+        digest.update(column.take(order).buffers()[2] or b"")
     return {
-        "rows": len(columns[0]),
-        "digest": hashed.hexdigest()[:16],
+        "rows": len(names),
+        "digest": digest.hexdigest()[:16],
         "version": version("jaxrecall"),
     }
 
@@ -552,46 +565,45 @@ def comment(rows: Mapping[str, Any]) -> str:
 
 
 def older(folder: Path, rows: Mapping[str, Any]) -> list[str]:
-    """A line for the derived files of a folder that were made from other rows than it
-    has now.
-
-    Such as "report.html, thresholds.parquet: older than 660 rows".
+    """Lines about the derived files of a folder that were made from other rows than it
+    has now, such as "report.html, thresholds.parquet: older than 660 rows".
     """
-    found: dict[int, list[str]] = {}
+    names = {}
+    for path in _derived_files(folder):
+        then = _rows_of(path)
+        n, digest = then.get("rows"), then.get("digest", "")
+        if isinstance(n, int) and digest not in ("", rows.get("digest")):
+            n_new = max(0, rows["rows"] - n)
+            names.setdefault(n_new, []).append(str(path.relative_to(folder)))
+    lines = []
+    for n_new, of in names.items():
+        why = f"older than {n_new} rows" if n_new else "not made from these rows"
+        lines.append(f"{', '.join(of)}: {why}")
+    return lines
+
+
+def _derived_files(folder: Path) -> Iterator[Path]:
+    """Files below a folder that may be made from its rows, without those of results
+    folders in it.
+    """
     for place, folders, names in os.walk(folder):
-        folders[:] = [
-            name
-            for name in folders
-            if name not in (PARTS, "failures", "_staging")
-            and not holds_results(Path(place, name))
-        ]
-        for path in (
-            Path(place, name)
-            for name in sorted(names)
-            if name.endswith((".parquet", ".tex", ".html"))
-        ):
-            then = _rows_of(path)
-            if isinstance(n := then.get("rows"), int) and then.get(
-                "digest", ""
-            ) not in ("", rows.get("digest")):
-                found.setdefault(max(0, rows["rows"] - n), []).append(
-                    str(path.relative_to(folder))
-                )
-    return [
-        f"{', '.join(names)}:"
-        f" {f'older than {n} rows' if n else 'not made from these rows'}"
-        for n, names in found.items()
-    ]
+        for name in list(folders):
+            other = holds_results(Path(place, name))
+            if other or name in (PARTS, "failures", "_staging"):
+                folders.remove(name)
+        for name in sorted(names):
+            if name.endswith((".parquet", ".tex", ".html")):
+                yield Path(place, name)
 
 
 def _rows_of(path: Path) -> dict[str, Any]:
     """The rows that a file was made from; nothing where it does not say."""
     with suppress(OSError, ValueError, IndexError, RecursionError, pa.ArrowException):
-        if path.is_file():  # a pipe would wait forever
-            with open(path, "rb") as file:
-                if path.suffix == ".parquet":
-                    return about(pq.read_schema(file))
-                return json.loads(
-                    COMMENT.findall(file.read(1000))[0]
-                )  # it is at the start
+        if not path.is_file():  # a pipe would wait forever
+            return {}
+        with open(path, "rb") as file:
+            if path.suffix == ".parquet":
+                return about(pq.read_schema(file))
+            start = file.read(1000)
+        return json.loads(COMMENT.findall(start)[0])
     return {}
