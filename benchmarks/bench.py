@@ -58,9 +58,8 @@ def torch_engines(
         return {}
 
     def engine(form: str) -> Engine:
-        torch_loop.run(
-            Point(V=16, N=64, d=16, L=4, n_test=64), 0, form
-        )  # starts its threads
+        # starts its threads
+        torch_loop.run(Point(V=16, N=64, d=16, L=4, n_test=64), 0, form)
         return timed(
             lambda call: [
                 torch_loop.run(point, seed, form) for point, seed in runs(call)

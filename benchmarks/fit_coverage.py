@@ -68,9 +68,8 @@ class Setting:
 class Truth:
     family: Family
     exponents: np.ndarray
-    N_star: (
-        np.ndarray
-    )  # where the mean over seeds crosses theta; infinite where it never does
+    # where the mean over seeds crosses theta; infinite where it never does
+    N_star: np.ndarray
 
     def frame(self) -> Any:
         """The same table as a DataFrame of runs."""
@@ -107,9 +106,8 @@ def draw(rng: np.random.Generator, setting: Setting) -> Truth:
     middle = 9 + (logs - logs.mean(axis=0)) @ law
     C, step, theta = len(at), np.log(STEP[T]), setting.theta
     off = rng.normal(0, setting.censored * step * T / 2, C)
-    start = (
-        np.round((middle + off) / step) + rng.uniform()
-    )  # one grid of N for all cells, from another level on
+    # one grid of N for all cells, from another level on
+    start = np.round((middle + off) / step) + rng.uniform()
     x = (start[:, None] + np.arange(T) - (T - 1) / 2) * step
     levels = np.round(np.exp(x)).astype(np.int64)
     ceiling = np.where(rng.random(C) < 0.5, 1.0, rng.uniform(setting.ceiling, 1, C))
@@ -128,9 +126,10 @@ def draw(rng: np.random.Generator, setting: Setting) -> Truth:
         z = slope[:, None] * beyond.reshape(C, -1) + at_middle
         return (ceiling[:, None] * up(z)).clip(1e-12, 1 - 1e-12).reshape(beyond.shape)
 
+    # else seeds would smear the step
     spread = np.hypot(setting.seed_shift, setting.own_shift) * np.where(
         slope > 10, 0.1, 1.0
-    )  # else seeds would smear the step
+    )
     shift = spread[:, None] / np.hypot(setting.seed_shift, setting.own_shift)
     shift = shift * (
         setting.seed_shift * rng.normal(size=S)
@@ -275,9 +274,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         help="tables per setting (default: 1000)",
     )
     args = p.parse_args(argv)
-    warnings.simplefilter(
-        "ignore", RuntimeWarning
-    )  # exp of nan where a cell has no interval
+    # exp of nan where a cell has no interval
+    warnings.simplefilter("ignore", RuntimeWarning)
     print(
         "coverage of 95 % intervals of the reported estimate; in brackets: coverage"
         " (bias, width) per axis"

@@ -312,15 +312,12 @@ class Measured:
     values: list[float] = field(default_factory=list)
     beside: str = ""  # the same figure against the torch loop in its bag form
     note: str = ""
-    seconds: Mapping[str, list[float]] = field(
-        default_factory=dict
-    )  # every call of each engine
-    floor: list[dict[str, Any]] = field(
-        default_factory=list
-    )  # counted terms and their rates
-    table: list[dict[str, Any]] = field(
-        default_factory=list
-    )  # what the values are the worst of
+    # every call of each engine
+    seconds: Mapping[str, list[float]] = field(default_factory=dict)
+    # counted terms and their rates
+    floor: list[dict[str, Any]] = field(default_factory=list)
+    # what the values are the worst of
+    table: list[dict[str, Any]] = field(default_factory=list)
 
 
 def reached(asked: Asked, values: Sequence[float]) -> str:

@@ -21,9 +21,8 @@ def variants(size: int) -> list[Shape]:
     without_pool_first = sorted(
         FORMS.values(), key=lambda form: form.samples == "pairs"
     )
-    others = [
-        form for form in without_pool_first if form.name != "memory"
-    ]  # last, so that the others keep their turns
+    # last, so that the others keep their turns
+    others = [form for form in without_pool_first if form.name != "memory"]
     for extras, form, mlp in chain(
         *(
             product((False, True), forms, (False, True))

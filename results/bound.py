@@ -98,9 +98,8 @@ def best_decoder(V, L, N, d=2):
     )
     seen = np.zeros((which.max() + 1, len(labels)))  # gradients that can be told apart
     np.add.at(seen, which, chances)
-    joint = np.stack(
-        [seen @ (labels == y) for y in range(V)]
-    )  # label, gradient, token: the chance of all three
+    # label, gradient, token: the chance of all three
+    joint = np.stack([seen @ (labels == y) for y in range(V)])
     return joint.max(axis=0).sum() / V / len(labels)
 
 

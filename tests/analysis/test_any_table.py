@@ -261,9 +261,8 @@ def test_any_dataframe(columns, typed, indexed):
         else pd.DataFrame()
     )
     frame.columns = [name for name, _ in columns]
-    with warnings.catch_warnings(
-        action="ignore"
-    ):  # of pandas 2 about casts of large numbers
+    # of pandas 2 about casts of large numbers
+    with warnings.catch_warnings(action="ignore"):
         frame = frame.convert_dtypes() if typed else frame
     if indexed and len(frame.columns) and frame.columns.is_unique:
         frame = frame.set_index(frame.columns[0])

@@ -173,9 +173,10 @@ def test_an_exponent_is_the_mean_of_the_slopes_of_seeds(printed):
     row = next(row for row in printed.cabannes_rows() if row[1].startswith("error ~ N"))
     assert f"; {np.mean(by_seed):.2f} [" in row[2]
     mean, lo, hi = printed.interval(by_seed)
+    # t of 7 degrees of freedom
     assert (mean - lo) / (
         np.std(by_seed, ddof=1) / np.sqrt(len(by_seed))
-    ) == pytest.approx(2.365, abs=1e-3)  # t of 7 degrees of freedom
+    ) == pytest.approx(2.365, abs=1e-3)
     assert lo < mean < hi
 
 

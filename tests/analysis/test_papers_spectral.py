@@ -71,9 +71,8 @@ def test_without_damping_the_rows_are_those_of_simulate(spectral, s, inside):
 @pytest.mark.parametrize("lam", [0.0, 0.03, 1.0, PLAIN])
 def test_damping_is_that_of_the_singular_values(spectral, lam):
     rng = np.random.default_rng(0)
-    G = rng.normal(size=(12, 3)) @ rng.normal(
-        size=(3, 8)
-    )  # of rank 3: the other singular values are rounding
+    # of rank 3: the other singular values are rounding
+    G = rng.normal(size=(12, 3)) @ rng.normal(size=(3, 8))
     U, s, Vt = np.linalg.svd(G)
     share = s[:3] / s[0]
     wanted = U[:, :3] * (share * np.sqrt((1 + lam**2) / (share**2 + lam**2))) @ Vt[:3]

@@ -446,10 +446,11 @@ def test_a_heat_map_of_accuracy_has_a_line_where_theory_is_one_half(frame):
 def test_several_columns_are_lines(frame):
     two = frame.assign(a=0.1 * frame["seed"], b=0.5)
     ax = plot.figure(two, ["a", "b"], panels="d", lines=[], band="quartiles").axes[0]
+    # medians
     assert [{*np.round(line.get_ydata(), 9)} for line in ax.lines] == [
         {0.35},
         {0.5},
-    ]  # medians
+    ]
     with pytest.raises(UsageError, match="band: got iqr; allowed: sd, quartiles"):
         plot.figure(frame, band="iqr")
 

@@ -106,9 +106,8 @@ def test_the_decoders_of_the_study_are_those_of_the_example(monkeypatch):
         simulator=importlib.import_module("decoders").simulator,
     ).iloc[0]
     for name in ("matched_accuracy", "whitened_accuracy", "assignment_accuracy"):
-        assert again[name] == pytest.approx(
-            first[name], abs=0.005
-        )  # scores that are almost equal may round either way
+        # scores that are almost equal may round either way
+        assert again[name] == pytest.approx(first[name], abs=0.005)
 
 
 @pytest.mark.parametrize(
@@ -148,10 +147,11 @@ def test_figures_are_there_and_the_results_take_little_room():
     assert len(figures) > 5
     for path in figures:
         assert (ROOT / "results" / path).exists(), path
+    # other folders there are of whoever runs a sweep
     shipped = [
         *(ROOT / "results").glob("*"),
         *(ROOT / "results/study").rglob("*"),
-    ]  # other folders there are of whoever runs a sweep
+    ]
     assert sum(path.stat().st_size for path in shipped if path.is_file()) < 25e6
 
 

@@ -74,9 +74,8 @@ def test_below_is_the_floor_of_the_exact_product(n):
 def test_tokens_and_permutations_are_uniform():
     r = realize(Point(V=16, N=40960, d=2, L=4, n_test=1), 1)
     counts = np.bincount(r.train_tokens.ravel(), minlength=16)
-    assert (
-        (counts - 10240) ** 2 / 10240
-    ).sum() < 37.7  # chi-squared, 15 degrees of freedom, 0.1 %
+    # chi-squared, 15 degrees of freedom, 0.1 %
+    assert ((counts - 10240) ** 2 / 10240).sum() < 37.7
     positions = np.bincount(r.train_positions, minlength=4)
     assert ((positions - 10240) ** 2 / 10240).sum() < 16.3
     firsts = [
@@ -103,9 +102,8 @@ def test_common_streams_share_prefixes():
     assert np.array_equal(r.perm, more.perm)
     assert np.array_equal(r.train_tokens, more.train_tokens[:700])
     assert np.array_equal(r.test_labels, more.test_labels[:100])
-    assert np.array_equal(
-        r.train_labels, longer.train_labels
-    )  # the informative token is token 0 of the stream
+    # the informative token is token 0 of the stream
+    assert np.array_equal(r.train_labels, longer.train_labels)
     np.testing.assert_allclose(r.Z_in * np.sqrt(8 / 13), more.Z_in[:, :8], rtol=1e-6)
     np.testing.assert_allclose(r.W_in, more.W_in[:6, :8], rtol=1e-6)
 
@@ -172,9 +170,8 @@ def test_realize_does_not_depend_on_x64():
         for a in r
         if a is not None
     ]
-    there = python(
-        DIGEST, JAX_ENABLE_X64="1", JAX_DISABLE_MOST_OPTIMIZATIONS="false"
-    )  # as here, for the last bit
+    # as here, for the last bit
+    there = python(DIGEST, JAX_ENABLE_X64="1", JAX_DISABLE_MOST_OPTIMIZATIONS="false")
     assert json.loads(there.stdout) == here, there.stderr
 
 
@@ -218,9 +215,8 @@ DRAWN = [
     POINT.replace(fresh_batches=True, streams="independent"),
     POINT.replace(pool=16, root_seed=3),
     POINT.replace(steps=9, lr=0.1, batch=600, embedding="equicorrelated(rho=0.3)"),
-    POINT.replace(
-        V=70, N=4700, L=37, tokens="zipf", label_noise=0.1
-    ),  # more than are drawn at once
+    # more than are drawn at once
+    POINT.replace(V=70, N=4700, L=37, tokens="zipf", label_noise=0.1),
 ]
 
 

@@ -404,9 +404,10 @@ def test_a_class_that_is_defined_again_takes_the_place_of_the_first():
     for value in (0.25, 0.5):
         point = defined(value)
         r = realize(point, 0)
+        # d = 16
         np.testing.assert_allclose(
             r.Z_in, value * 4 * realize(Point(**SMALL), 0).Z_in, rtol=1e-6
-        )  # d = 16
+        )
         row, expected = simulate(point, 0), measure(r, point, three_step(r, point))
         assert row["trigger_score"] == pytest.approx(
             expected["trigger_score"], rel=1e-4

@@ -788,9 +788,8 @@ blocks:
 def test_paths_in_a_grid_are_relative_to_its_folder_in_workers_too(table, tmp_path):
     (tmp_path / "grids").mkdir()
     shutil.copy(table, tmp_path / "grids/table.npy")
-    np.save(
-        tmp_path / "table.npy", learned_table(seed=1)
-    )  # in the current folder, and not the one that is meant
+    # in the current folder, and not the one that is meant
+    np.save(tmp_path / "table.npy", learned_table(seed=1))
     (tmp_path / "grids/grid.yaml").write_text(GRID.format(path="table.npy"))
     code = """
 import jaxrecall

@@ -79,9 +79,8 @@ def test_tokens_follow_their_law(law):
         )
         assert chi_square(of_informative, p_informative) > 1e-3
         assert chi_square(of_all - of_informative, p_noise) > 1e-3
-        assert (
-            chi_square(of_informative, shares(Zipf(0.9), 40)) < 1e-3
-        )  # a law nearby is told apart
+        # a law nearby is told apart
+        assert chi_square(of_informative, shares(Zipf(0.9), 40)) < 1e-3
 
 
 @pytest.mark.parametrize("V", [2, 3, 100, 4097, 65536])
@@ -116,9 +115,8 @@ def test_words_at_both_ends_of_a_cell_draw_what_the_table_says(V, monkeypatch):
         )
     )
     kept = drawn[: len(cell)] == cell
-    assert (
-        kept | (first[cell] - 1 < -(-cell * WORDS // V))
-    ).all()  # unless none of the cell is its own
+    # unless none of the cell is its own
+    assert (kept | (first[cell] - 1 < -(-cell * WORDS // V))).all()
     np.testing.assert_array_equal(drawn[len(cell) :], other[cell])
 
 

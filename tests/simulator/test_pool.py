@@ -230,9 +230,8 @@ def test_where_the_limit_begins():
     point = Point(V=16, N=2**20, d=8, L=17, pool=8, n_test=1024)
     assert point.in_the_limit == ()
     assert point.replace(N=2**20 + 1).in_the_limit == ("samples",)
-    assert (
-        point.replace(pool=65536).in_the_limit == ()
-    )  # 2^20 draws a batch of samples, 2^20 tokens of the pool
+    # 2^20 draws a batch of samples, 2^20 tokens of the pool
+    assert point.replace(pool=65536).in_the_limit == ()
     assert point.replace(pool=65536, N=8 * 16 * 65536 - 1).in_the_limit == ()
     assert point.replace(pool=65536, N=8 * 16 * 65536).in_the_limit == ("samples",)
     assert point.replace(L=8 * 16 + 1, pool=8192).in_the_limit == ()
@@ -278,14 +277,12 @@ def test_counts_of_the_limit_have_the_moments_of_the_multinomial(monkeypatch):
                     (drawn_counts < 0.5).mean(),
                 ]
             )
-        assert (
-            abs(np.concatenate(counts).sum(1) - 240) < 1e-2
-        ).mean() > 0.99  # all but where a count would have been negative
+        # all but where a count would have been negative
+        assert (abs(np.concatenate(counts).sum(1) - 240) < 1e-2).mean() > 0.99
         np.testing.assert_allclose([p.sum() for p in pairs], one.N, rtol=1e-5)
     exact, gaussian = np.array(moments[:2]), np.array(moments[2:])
-    p = np.array(
-        [1 / 30, 1 / 12000]
-    )  # mean, variance, third moment and empty cells of a binomial count of mean 8
+    # mean, variance, third moment and empty cells of a binomial count of mean 8
+    p = np.array([1 / 30, 1 / 12000])
     binomial = np.stack(
         [8 + 0 * p, 8 * (1 - p), (1 - p) * (1 - 2 * p) / 8**0.5, (1 - p) ** (8 / p)],
         axis=1,

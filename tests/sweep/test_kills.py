@@ -197,9 +197,8 @@ def test_workers_that_are_killed_cost_their_batches_alone(
             )
             if k % 2 and pids and len(killed) < min(most, n_kills):
                 time.sleep(chance.uniform(0, 0.5))
-                with suppress(
-                    ProcessLookupError
-                ):  # it has ended meanwhile, with the work or for another kill
+                # it has ended meanwhile, with the work or for another kill
+                with suppress(ProcessLookupError):
                     os.kill(chance.choice(pids), signal.SIGKILL)
                     killed.append(k)
 
