@@ -135,10 +135,10 @@ def recorded() -> dict[str, dict[str, Any]]:
 def compiled(
     shape: Shape, width: int, devices: Any, known: dict[str, Any]
 ) -> dict[str, Any]:
-    """What the compiler says of a program for `width` vmapped runs on each device;
-    bytes are those of one run.
+    """What the compiler reserves for a program of `width` vmapped runs on each device.
 
-    It is `known` if that was of the same code and the same version of JAX.
+    Bytes are those of one run. The entry in `known` is returned if it is of the same
+    code and the same version of JAX.
     """
     import jax
     import numpy as np

@@ -17,12 +17,10 @@ from .clock import Engine, medians, timed
 from .record import Measured
 from .work import Work
 
-TORCH, BAG, OURS, FULL = (
-    "torch loop",
-    "torch loop, embedding_bag",
-    "jaxrecall",
-    "jaxrecall, exact: full",
-)
+TORCH = "torch loop"
+BAG = "torch loop, embedding_bag"
+OURS = "jaxrecall"
+FULL = "jaxrecall, exact: full"
 NO_TORCH = "torch is not installed: pip install '.[bench]'"
 
 

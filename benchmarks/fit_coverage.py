@@ -195,11 +195,9 @@ class Checked:
         )
 
     def line(self) -> str:
-        cover, bias, width = (
-            100 * self.held.mean(axis=0),
-            self.error.mean(axis=0),
-            self.width.mean(axis=0),
-        )
+        cover = 100 * self.held.mean(axis=0)
+        bias = self.error.mean(axis=0)
+        width = self.width.mean(axis=0)
         axes = ", ".join(
             f"{axis} {c:.1f} % ({b:+.3f}, {w:.2f})"
             for axis, c, b, w in zip(AXES, cover, bias, width, strict=True)

@@ -16,12 +16,10 @@ from typing import Any, NamedTuple
 
 from jaxrecall.sweep.files import atomic_write
 
-TIMES, NUMBER, COUNT, PERCENT = (
-    "{:.3g}x".format,
-    "{:.2f}".format,
-    "{:.0f}".format,
-    "{:.0f} %".format,
-)
+TIMES = "{:.3g}x".format
+NUMBER = "{:.2f}".format
+COUNT = "{:.0f}".format
+PERCENT = "{:.0f} %".format
 SHORT = "{:.3g}".format
 NOT_RUN = "not run"
 

@@ -103,10 +103,8 @@ def pytest_configure(config: pytest.Config) -> None:
         )
         for module, name, static in REFERENCE:
             setattr(module, name, quickly_outside(getattr(module, name), static))
-        os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = (
-            "true"  # in the processes that tests start
-        )
-        # and not here, which may be a worker of pytest
+        # in the processes that tests start, and not in this one, a worker of pytest
+        os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "true"
         jax.config.update("jax_disable_most_optimizations", False)
     for name, value in settings.items():
         os.environ[name.upper()] = str(value)

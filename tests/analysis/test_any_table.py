@@ -166,13 +166,9 @@ def tables(draw):
         if draw(st.booleans())
     ]
     for _ in range(draw(st.sampled_from([0, 1, 1, 1, 2, 3]))):
-        at, kind = (
-            draw(st.integers(0, len(made) - 1)),
-            draw(
-                st.sampled_from(
-                    ["change", "one value", "add", "add", "remove", "rename"]
-                )
-            ),
+        at = draw(st.integers(0, len(made) - 1))
+        kind = draw(
+            st.sampled_from(["change", "one value", "add", "add", "remove", "rename"])
         )
         name, values = made[at]
         if kind == "change":

@@ -107,10 +107,8 @@ def test_the_best_value_is_chosen_anew_without_each_seed():
             }
         )
     one = pd.DataFrame(rows)
-    best, alone = (
-        fit(one, [0.5], best="lr").thresholds.iloc[0],
-        fit(one[one.lr == 0.1], [0.5]).thresholds.iloc[0],
-    )
+    best = fit(one, [0.5], best="lr").thresholds.iloc[0]
+    alone = fit(one[one.lr == 0.1], [0.5]).thresholds.iloc[0]
     assert best.critical == pytest.approx(alone.critical, rel=1e-6)
     # without any seed, the other rate is as good as this one was
     assert np.log(best.hi / best.lo) < np.log(alone.hi / alone.lo)

@@ -152,10 +152,8 @@ def fractional_power(S):
 
 @pytest.mark.parametrize("study", STUDIES)
 def test_a_study_holds_the_runs_of_its_grid(study, iterates):
-    grid, folder = (
-        read_grid(ROOT / f"sweeps/papers/{study}.yaml"),
-        ROOT / "results/papers" / study,
-    )
+    grid = read_grid(ROOT / f"sweeps/papers/{study}.yaml")
+    folder = ROOT / "results/papers" / study
     rows = jaxrecall.load(folder, last=True)
     assert set(zip(rows["point_id"], rows["seed"], strict=True)) == {
         (p.point_id, seed) for p in grid.points for seed in grid.seeds

@@ -141,10 +141,8 @@ def drawn_rows(n, d):
 
 @pytest.mark.parametrize("name", SWEPT)
 def test_a_table_holds_the_runs_of_its_grid(name):
-    grid, rows = (
-        read_grid(ROOT / f"sweeps/papers/{name}.yaml"),
-        jaxrecall.load(ROOT / "results/papers" / name),
-    )
+    grid = read_grid(ROOT / f"sweeps/papers/{name}.yaml")
+    rows = jaxrecall.load(ROOT / "results/papers" / name)
     assert set(zip(rows["point_id"], rows["seed"], strict=True)) == {
         (p.point_id, seed) for p in grid.points for seed in grid.seeds
     }

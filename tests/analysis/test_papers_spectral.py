@@ -92,11 +92,9 @@ def test_the_three_steps_are_those_of_numpy(spectral, lam):
         "z_trig": rng.normal(size=d)
     }
     tables["values"] = tables["Z_in"] + tables["z_trig"]
-    counts, x, k = (
-        rng.integers(0, 3, (K, V)) + np.eye(K, V),
-        rng.integers(V, size=P),
-        rng.integers(K, size=P),
-    )
+    counts = rng.integers(0, 3, (K, V)) + np.eye(K, V)
+    x = rng.integers(V, size=P)
+    k = rng.integers(K, size=P)
     weights = rng.dirichlet(np.ones(P))
     V1, w, V2 = stepwise(tables, counts, x, k, weights, lam, push, eta)
     with jax.enable_x64(True):
@@ -159,10 +157,8 @@ def stepwise(tables, counts, x, k, weights, lam, push, eta):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_table_holds_the_runs_of_its_grid(spectral, name):
-    rows, grid = (
-        jaxrecall.load(ROOT / "results/papers" / name),
-        read_grid(ROOT / f"sweeps/papers/{name}.yaml"),
-    )
+    rows = jaxrecall.load(ROOT / "results/papers" / name)
+    grid = read_grid(ROOT / f"sweeps/papers/{name}.yaml")
     assert set(rows["status"]) == {"ok"}
     if grid.search is None:
         assert set(zip(rows["point_id"], rows["seed"], strict=True)) == {

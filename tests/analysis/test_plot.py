@@ -390,10 +390,8 @@ def test_a_heat_map_of_accuracy_has_a_line_where_theory_is_one_half(frame):
     counted = frame.assign(accuracy=frame["n_correct"] / frame["n_test"])
     drawn = plot.figure(counted, "d", x="N", colour="accuracy", contour="theory")
     (line,) = contours(drawn.axes[0])
-    tested, where = (
-        sorted(frame["N"].unique()),
-        {d: N for N, d in line if d in (64, 128)},
-    )
+    tested = sorted(frame["N"].unique())
+    where = {d: N for N, d in line if d in (64, 128)}
     for d in where:
         expected = jaxrecall.theory.critical_N(jaxrecall.theory.Model(V=64, d=d, L=8))
         below = max(N for N in tested if N <= expected)

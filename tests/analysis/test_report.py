@@ -76,10 +76,8 @@ REPORT = ["--theta", "0.3", "0.9"]
 def swept(tmp_path_factory):
     """A results folder; its runs fit the program that other tests compile."""
     grid = tmp_path_factory.mktemp("grid") / "grid.yaml"
-    base, axes = (
-        "{V: 17, L: 2, n_test: 500}",
-        "{d: [10, 13, 16], N: [8, 40, 200, 1000, 8000]}",
-    )
+    base = "{V: 17, L: 2, n_test: 500}"
+    axes = "{d: [10, 13, 16], N: [8, 40, 200, 1000, 8000]}"
     grid.write_text(
         f"schema: 1\nname: small\nbase: {base}\nseeds: {{count: 6}}\nblocks:\n  - axes:"
         f" {axes}\n"

@@ -313,10 +313,8 @@ def limits(tries: Tries) -> None:
             ).returncode
             == 0
         )
-        rows, whole = (
-            load(out).drop(columns="seconds"),
-            load(home / "tiny").drop(columns="seconds"),
-        )
+        rows = load(out).drop(columns="seconds")
+        whole = load(home / "tiny").drop(columns="seconds")
         assert len(rows) == 6
         compare(one, rows.merge(whole[RUN]), whole)
 

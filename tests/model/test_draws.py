@@ -94,10 +94,8 @@ def test_labels_follow_the_permutation_and_the_position():
 
 
 def test_common_streams_share_prefixes():
-    r, more = (
-        realize(POINT, 4),
-        realize(POINT.replace(N=1500, d=13, m=9, n_test=300), 4),
-    )
+    r = realize(POINT, 4)
+    more = realize(POINT.replace(N=1500, d=13, m=9, n_test=300), 4)
     longer = realize(POINT.replace(L=9), 4)
     assert np.array_equal(r.perm, more.perm)
     assert np.array_equal(r.train_tokens, more.train_tokens[:700])
@@ -170,7 +168,7 @@ def test_realize_does_not_depend_on_x64():
         for a in r
         if a is not None
     ]
-    # as here, for the last bit
+    # optimised as this process is, for the last bit
     there = python(DIGEST, JAX_ENABLE_X64="1", JAX_DISABLE_MOST_OPTIMIZATIONS="false")
     assert json.loads(there.stdout) == here, there.stderr
 
@@ -225,10 +223,8 @@ DRAWN = [
 )
 def test_draws_in_a_compiled_function_are_those_of_realize(point):
     key = jax.random.fold_in(jax.random.key(point.root_seed), 4)
-    found, expected = (
-        quickly(lambda key: tuple(draws(point, key)))(key),
-        realize(point, 4),
-    )
+    found = quickly(lambda key: tuple(draws(point, key)))(key)
+    expected = realize(point, 4)
     for name, a, b in zip(expected._fields, found, expected, strict=True):
         if b is None:
             assert a is None, name

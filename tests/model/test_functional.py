@@ -303,10 +303,8 @@ def test_a_static_point_says_which_rates_follow():
 
 
 def test_parameters_of_laws_may_be_of_float64():
-    point, key = (
-        POINT.replace(embedding="equicorrelated(rho=0.2)"),
-        jax.random.fold_in(jax.random.key(POINT.root_seed), 0),
-    )
+    point = POINT.replace(embedding="equicorrelated(rho=0.2)")
+    key = jax.random.fold_in(jax.random.key(POINT.root_seed), 0)
     with jax.enable_x64(True):
         found, other = (
             draws(point, key, {"embedding.rho": jnp.float64(rho)})

@@ -90,7 +90,7 @@ def test_the_start_is_what_three_step_learned(kw):
     expected, found = measure(r, point, recipe), measure(r, point, first)
     numbers = {name: value for name, value in expected.items() if value is not None}
     assert {name: found[name] for name in numbers} == pytest.approx(numbers, rel=1e-12)
-    # which the recipe alone lacks
+    # columns that the recipe alone lacks
     assert all(
         found[name] is None for name in expected.keys() - {*numbers, *TRACE_COLUMNS}
     )

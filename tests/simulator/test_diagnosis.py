@@ -257,7 +257,7 @@ def test_a_redraw_that_no_shortcut_may_serve_rejects_the_run(monkeypatch):
         return found if len(calls) == 1 else (found[0] * np.float32(np.inf), found[1])
 
     monkeypatch.setattr(shortcut, "softmax_errors", broken)
-    # of its own, so that it is traced with the bound changed
+    # a shape of its own, so that it is traced with the bound changed
     shape = shape_of(MLP.replace(eta=1e-6), 36)
     _, raw = _train(drawn(MLP.replace(eta=1e-6), SEED, shape))
     assert not shape.trained_by.accepts(raw["errors"])

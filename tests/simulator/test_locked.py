@@ -52,10 +52,8 @@ def errors(
     """How many steps read samples up to each recorded one, and the largest relative
     error of a parameter up to step `steps`.
     """
-    found, judge = (
-        traced(point, seed, shape_of(point)),
-        descend(realize(point, seed), point),
-    )
+    found = traced(point, seed, shape_of(point))
+    judge = descend(realize(point, seed), point)
     off = 0.0
     for now, exact in zip(found, judge, strict=True):
         if steps is None or exact.step <= steps:

@@ -272,11 +272,9 @@ def test_samples_without_end():
 
 def test_rows_of_the_limit_meet_those_drawn_one_by_one(monkeypatch):
     point = Point(V=48, N=3000, d=17, L=1, n_test=512, eta=10.0, gamma2=10.0, **ZIPF)
-    # that of the test above
-    compiled, found = (
-        program.compiled(Shape.rounded(point)),
-        [],
-    )
+    # the program of the test above
+    compiled = program.compiled(Shape.rounded(point))
+    found = []
     for most in (MAX_DRAWS, 0):
         monkeypatch.setattr(law, "MAX_DRAWS", most)
         one = point.replace(n_test=512)

@@ -119,10 +119,8 @@ def test_means_of_polynomials_are_those_over_pairs(activation):
     def means(world):
         world = pool_draws.with_pools(world)
         counts, E = pool_draws.pool_of_step(world, 0)
-        attended, weights = (
-            pairs.attended(world, counts, unlearned_scores(world)),
-            pool_draws.weights_of(world, E),
-        )
+        attended = pairs.attended(world, counts, unlearned_scores(world))
+        weights = pool_draws.weights_of(world, E)
         by_products = pairs.mean_polynomials(
             world,
             attended,
@@ -665,10 +663,8 @@ def differences(with_pool: Point, n: int, first: int = 0) -> dict[str, float]:
     for point in (with_pool, with_pool.replace(pool=None)):
         shape, rows = Shape.tight(point), {}
         while len(rows) < n:
-            compiled, left = (
-                program.compiled(shape),
-                [seed for seed in range(first, first + n) if seed not in rows],
-            )
+            compiled = program.compiled(shape)
+            left = [seed for seed in range(first, first + n) if seed not in rows]
             for i in range(0, len(left), compiled.batch):
                 some = left[i : i + compiled.batch]
                 traces, _ = program.execute(

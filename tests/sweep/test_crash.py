@@ -142,7 +142,7 @@ class Sweeps:
         _, err = sweep.communicate(timeout=300)
         last = events[-1] if events else {}
         if last.get("event") == "done":
-            # which may come between its last event and its end
+            # the kill may come between its last event and its end
             assert sweep.returncode in (
                 last["exit_code"],
                 -signal.SIGKILL,
@@ -317,7 +317,7 @@ def test_a_full_disk_costs_what_it_could_not_take(small, uninterrupted, tmp_path
     events = [json.loads(line) for line in told.stdout.splitlines()]
     second = [i for i, event in enumerate(events) if event["event"] == "start"][1]
     unsaved = check_refused(events[:second], told.stderr, "No space left on device")
-    # or it was smaller than a part
+    # the figure may be missing too, unless it was smaller than a part
     no_picture = (
         "the figure could not be made: [Errno 28] No space left on device"
         in told.stderr

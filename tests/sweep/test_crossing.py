@@ -105,10 +105,8 @@ def test_levels_far_away_change_nothing():
     wide = np.full((40, len(x) + 2), np.nan)
     wide[:12, 1:-1] = near
     wide[:, [0, -1]] = [0.0, 0.6]
-    found, other = (
-        Curve(x, near).crossing(0.5),
-        Curve([far[0], *x, far[1]], wide).crossing(0.5),
-    )
+    found = Curve(x, near).crossing(0.5)
+    other = Curve([far[0], *x, far[1]], wide).crossing(0.5)
     assert other[:5] == pytest.approx(found[:5], abs=1e-9)
 
 

@@ -355,10 +355,8 @@ def test_levels_are_distinct_whole_numbers_near_those_of_every_other_range(low, 
 
 
 def test_neighbouring_whole_numbers_around_the_crossing_are_enough():
-    cell, target = (
-        Cell(2, middle=math.log(2.5), slope=2.5),
-        Target(0.5, lattice(1, 64), 0.01, 2000, range(1000)),
-    )
+    cell = Cell(2, middle=math.log(2.5), slope=2.5)
+    target = Target(0.5, lattice(1, 64), 0.01, 2000, range(1000))
     search = CellSearch(target)
     while search.pending:
         search.update([cell.accuracy(*run) for run in search.pending])

@@ -671,10 +671,8 @@ blocks:
 )
 def test_a_chunk_that_fails_is_told_and_the_rest_goes_on(grid, capsys):
     Path("fails.yaml").write_text(FAILING)
-    command, environment = (
-        [sys.executable, "-c", FAILS, "--grid", "fails.yaml", *NO_FIGURE],
-        {**os.environ, "PYTHONPATH": str(ROOT)},
-    )
+    command = [sys.executable, "-c", FAILS, "--grid", "fails.yaml", *NO_FIGURE]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=300, env=environment
     )

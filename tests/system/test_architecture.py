@@ -186,7 +186,7 @@ def beside_the_door(files: dict[str, Path]) -> list[str]:
         for module in files
         if ".sweep." in f"{module}." and ".sweep.simulators." not in f"{module}."
     ]
-    # program starts JAX
+    # simulator.program is left out: it starts JAX
     inside = re.compile(r"^\w+\.(theory\b|simulator\.(?!program$))")
     return [
         f"{module} imports {other}"

@@ -136,7 +136,7 @@ def test_the_commit_of_a_clone_is_known(clone):
     (folder / "code.py").write_text("2")
     assert command.commit.__wrapped__(folder) == f"{head}-dirty"
     (folder / "inside").mkdir()
-    # as of a package in somebody else's clone
+    # as if the package were in somebody else's clone
     assert command.commit.__wrapped__(folder / "inside") is None
 
 

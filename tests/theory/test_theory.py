@@ -330,10 +330,8 @@ def test_what_limits_recall_has_a_name():
 @pytest.mark.slow
 def test_theory_is_as_close_to_simulated_sizes_as_its_page_says(monkeypatch):
     monkeypatch.syspath_prepend(ROOT / "results")
-    compare, page = (
-        importlib.import_module("theory"),
-        (ROOT / "docs/theory.md").read_text(),
-    )
+    compare = importlib.import_module("theory")
+    page = (ROOT / "docs/theory.md").read_text()
     tables = [table() for table in compare.ERRORS]
     for table in tables:
         assert table in page
@@ -940,12 +938,10 @@ def test_scores_with_zipf_tokens_are_those_of_infinitely_many_samples(
     for seed in range(300):
         rng = np.random.default_rng(seed)
         Z_in, Z_out, z_trig = (rng.normal(size=(n, d)) / d**0.5 for n in (V, V, 1))
-        keys, values, mean, centred = (
-            Z_in + z_trig,
-            Z_in + trigger_in_value * z_trig,
-            p @ Z_in,
-            Z_out - Z_out.mean(0),
-        )
+        keys = Z_in + z_trig
+        values = Z_in + trigger_in_value * z_trig
+        mean = p @ Z_in
+        centred = Z_out - Z_out.mean(0)
         h = values / L + (1 - 1 / L) * mean
         b = centred @ (centred.T @ (p[:, None] * h))
         # the mean value of a sample, given one of its noise tokens, is h + (that token
