@@ -137,8 +137,8 @@ def compiled(
 ) -> dict[str, Any]:
     """What the compiler reserves for a program of `width` vmapped runs on each device.
 
-    Bytes are those of one run. The entry in `known` is returned if it is of the same
-    code and the same version of JAX.
+    Bytes are those of one run. If `known` is of the same code and the same version of
+    JAX, nothing is compiled and it is returned.
     """
     import jax
     import numpy as np

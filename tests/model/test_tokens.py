@@ -115,7 +115,7 @@ def test_words_at_both_ends_of_a_cell_draw_what_the_table_says(V, monkeypatch):
         )
     )
     kept = drawn[: len(cell)] == cell
-    # words below give the cell itself, unless no part of the cell is its own
+    # the last word below the bound draws the cell, unless no part of it is its own
     assert (kept | (first[cell] - 1 < -(-cell * WORDS // V))).all()
     np.testing.assert_array_equal(drawn[len(cell) :], other[cell])
 
