@@ -136,8 +136,10 @@ def recorded() -> dict[str, dict[str, Any]]:
 def compiled(
     shape: Shape, width: int, devices: Any, known: dict[str, Any]
 ) -> dict[str, Any]:
-    """What the compiler reports on a program for `width` vmapped runs on each device,
-    with the bytes of one run; `known` if that is of the same code and version of JAX.
+    """What the compiler reserves for a program of `width` vmapped runs on each device.
+
+    Bytes are those of one run. If `known` is of the same code and the same version of
+    JAX, nothing is compiled and it is returned.
     """
     import jax
     import numpy as np

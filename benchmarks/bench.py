@@ -17,12 +17,10 @@ from .clock import Engine, medians, timed
 from .record import Measured
 from .work import Work
 
-TORCH, BAG, OURS, FULL = (
-    "torch loop",
-    "torch loop, embedding_bag",
-    "jaxrecall",
-    "jaxrecall, exact: full",
-)
+TORCH = "torch loop"
+BAG = "torch loop, embedding_bag"
+OURS = "jaxrecall"
+FULL = "jaxrecall, exact: full"
 NO_TORCH = "torch is not installed: pip install '.[bench]'"
 
 
@@ -58,9 +56,8 @@ def torch_engines(
         return {}
 
     def engine(form: str) -> Engine:
-        torch_loop.run(
-            Point(V=16, N=64, d=16, L=4, n_test=64), 0, form
-        )  # starts its threads
+        # starts its threads
+        torch_loop.run(Point(V=16, N=64, d=16, L=4, n_test=64), 0, form)
         return timed(
             lambda call: [
                 torch_loop.run(point, seed, form) for point, seed in runs(call)

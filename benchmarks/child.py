@@ -62,9 +62,10 @@ def import_all() -> None:
 
     collect_rarely()
     ours = [module.name for module in walk_packages(jaxrecall.__path__, "jaxrecall.")]
+    # Ray and Slurm take no part
     needed = [
         name for name in ours if not name.endswith((".__main__", ".slurm", ".ray"))
-    ]  # Ray and Slurm take no part
+    ]
     for name in ("matplotlib.pyplot", "pyarrow.parquet", *needed):
         import_module(name)
 

@@ -83,10 +83,8 @@ class Cell:
         bisection.
         """
         nodes, weights = np.polynomial.hermite_e.hermegauss(41)
-        of_seed, weight = (
-            np.array(np.meshgrid(nodes, nodes)),
-            np.outer(weights, weights) / weights.sum() ** 2,
-        )
+        of_seed = np.array(np.meshgrid(nodes, nodes))
+        weight = np.outer(weights, weights) / weights.sum() ** 2
         low, high = self.middle - 30, self.middle + 30
         for _ in range(50):
             x = (low + high) / 2
@@ -169,11 +167,9 @@ def tabled(family: str, replicates: int) -> Iterator[Read]:
     rng = np.random.default_rng(sum(map(ord, family)) + 1)
     for key in range(replicates):
         cell = draw(family, rng, 10**6 + key)
-        truth, n, seeds = (
-            cell.truth(),
-            int(rng.choice(list(STEP))),
-            6 if family == "few seeds" else int(rng.choice([8, 12, 16, 24])),
-        )
+        truth = cell.truth()
+        n = int(rng.choice(list(STEP)))
+        seeds = 6 if family == "few seeds" else int(rng.choice([8, 12, 16, 24]))
         step = math.log(STEP[n])
         x = truth + (rng.normal(0, 0.18) * n + np.arange(n) - (n - 1) / 2) * step
         levels = np.unique(np.exp(x).round().clip(2))
@@ -206,13 +202,11 @@ def best_rates(
             replace(cell, key=10 * cell.key + i, middle=cell.middle + one)
             for i, one in enumerate(off)
         ]
-        shift, steps = (
-            rng.uniform(-0.35, 0.35),
-            (
-                np.array([-1.5, -0.35, 0.35, 1.0])
-                if of_search
-                else np.arange(-4, 5) * math.log(2)
-            ),
+        shift = rng.uniform(-0.35, 0.35)
+        steps = (
+            np.array([-1.5, -0.35, 0.35, 1.0])
+            if of_search
+            else np.arange(-4, 5) * math.log(2)
         )
         made = []
         for rate, one in zip(rates, cells, strict=True):

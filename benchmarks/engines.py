@@ -23,11 +23,9 @@ from .clock import medians
 from .record import Measured
 
 SEEDS = 120
-ONE, TWO, RAY = (
-    "one worker, one core",
-    "two workers, two cores",
-    "two Ray tasks, two cores",
-)
+ONE = "one worker, one core"
+TWO = "two workers, two cores"
+RAY = "two Ray tasks, two cores"
 
 
 def steady_seconds(

@@ -202,11 +202,9 @@ class Checked:
         )
 
     def line(self) -> str:
-        cover, bias, width = (
-            100 * self.held.mean(axis=0),
-            self.error.mean(axis=0),
-            self.width.mean(axis=0),
-        )
+        cover = 100 * self.held.mean(axis=0)
+        bias = self.error.mean(axis=0)
+        width = self.width.mean(axis=0)
         axes = ", ".join(
             f"{axis} {c:.1f} % ({b:+.3f}, {w:.2f})"
             for axis, c, b, w in zip(AXES, cover, bias, width, strict=True)
@@ -281,9 +279,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         help="tables per setting (default: 1000)",
     )
     args = p.parse_args(argv)
-    warnings.simplefilter(
-        "ignore", RuntimeWarning
-    )  # exp of nan where a cell has no interval
+    # exp of nan where a cell has no interval
+    warnings.simplefilter("ignore", RuntimeWarning)
     print(
         "coverage of 95 % intervals of the reported estimate; in brackets: coverage"
         " (bias, width) per axis"

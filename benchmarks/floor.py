@@ -179,9 +179,8 @@ def lookups(point: Point, chunk: int, total: int) -> tuple[Callable[[], Any], fl
     @jax.jit
     def look_up(table: Array, x: Array) -> Array:
         def of_chunk(c: Array, sums: Array) -> Array:
-            row = (
-                (x[0] + c) % point.V * point.V
-            )  # other rows of the table in every chunk
+            # other rows of the table in every chunk
+            row = (x[0] + c) % point.V * point.V
             return lax.fori_loop(
                 0, point.L, lambda j, s: s + rows_of(table, row + x[j]), sums
             )

@@ -89,9 +89,8 @@ def against_full(bench: Bench, point: Point) -> dict[str, Any]:
         "with": ", ".join(extras),
     }
     shape = Shape.tight(point)
-    if (
-        shape.fallback is None
-    ):  # nothing to measure: the point is expected to be turned away, and runs in full
+    # nothing to measure: the point is expected to be turned away, and runs in full
+    if shape.fallback is None:
         return {
             **about,
             "form": shape.form,

@@ -16,12 +16,10 @@ from typing import Any, NamedTuple
 
 from jaxrecall.sweep.files import atomic_write
 
-TIMES, NUMBER, COUNT, PERCENT = (
-    "{:.3g}x".format,
-    "{:.2f}".format,
-    "{:.0f}".format,
-    "{:.0f} %".format,
-)
+TIMES = "{:.3g}x".format
+NUMBER = "{:.2f}".format
+COUNT = "{:.0f}".format
+PERCENT = "{:.0f} %".format
 SHORT = "{:.3g}".format
 NOT_RUN = "not run"
 
@@ -312,15 +310,12 @@ class Measured:
     values: list[float] = field(default_factory=list)
     beside: str = ""  # the same figure against the torch loop in its bag form
     note: str = ""
-    seconds: Mapping[str, list[float]] = field(
-        default_factory=dict
-    )  # every call of each engine
-    floor: list[dict[str, Any]] = field(
-        default_factory=list
-    )  # counted terms and their rates
-    table: list[dict[str, Any]] = field(
-        default_factory=list
-    )  # what the values are the worst of
+    # every call of each engine
+    seconds: Mapping[str, list[float]] = field(default_factory=dict)
+    # counted terms and their rates
+    floor: list[dict[str, Any]] = field(default_factory=list)
+    # what the values are the worst of
+    table: list[dict[str, Any]] = field(default_factory=list)
 
 
 def reached(asked: Asked, values: Sequence[float]) -> str:

@@ -130,10 +130,8 @@ def interval(frame: pd.DataFrame, theta: float) -> Interval:
     ValueError when theta is not crossed, or by fewer than two seeds.
     """
     curve = frame.groupby("N")["accuracy"].agg(["mean", "size"]).sort_index()
-    x, y = (
-        np.log(curve.index.to_numpy(float)),
-        optimize.isotonic_regression(curve["mean"], weights=curve["size"]).x,
-    )
+    x = np.log(curve.index.to_numpy(float))
+    y = optimize.isotonic_regression(curve["mean"], weights=curve["size"]).x
     above = int(np.searchsorted(y, theta))
     if not 0 < above < len(y):
         raise ValueError(
@@ -161,8 +159,6 @@ def interval(frame: pd.DataFrame, theta: float) -> Interval:
             f"theta: {len(crossings)} seeds and slope {slope:.3g} near {theta};"
             " allowed: two seeds or more, a rising curve"
         )
-    mean, half = (
-        float(crossings.mean()),
-        float(stats.sem(crossings) * stats.t.ppf(0.975, len(crossings) - 1)),
-    )
+    mean = float(crossings.mean())
+    half = float(stats.sem(crossings) * stats.t.ppf(0.975, len(crossings) - 1))
     return Interval(mean, mean - half, mean + half, len(crossings))

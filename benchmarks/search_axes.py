@@ -190,10 +190,8 @@ def main(axes: list[str]) -> None:
         " standard errors"
     )
     print(f"within the 95 % interval: {table['inside'].sum()} of {len(table)}")
-    ratios, padding = (
-        table["dense_flops"] / table["flops"],
-        table["seconds"] / table["exact_seconds"],
-    )
+    ratios = table["dense_flops"] / table["flops"]
+    padding = table["seconds"] / table["exact_seconds"]
     in_all = table["dense_flops"].sum() / table["flops"].sum()
     print(
         f"flops, dense over search at equal width: {in_all:.1f} in all, median"

@@ -19,9 +19,8 @@ def variants(size: int) -> list[Shape]:
     shapes: list[Shape] = []
     activations = ("relu", "gelu", "tanh", "quadratic", "identity")
     without_pool_first = sorted(FORMS.values(), key=lambda form: form.source == "pool")
-    others = [
-        form for form in without_pool_first if form.name != "memory"
-    ]  # last, so that the others keep their turns
+    # last, so that the others keep their turns
+    others = [form for form in without_pool_first if form.name != "memory"]
     for extras, form, mlp in chain(
         *(
             product((False, True), forms, (False, True))

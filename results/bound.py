@@ -25,11 +25,9 @@ DECODERS = {
     "matched_accuracy": "matched filter",
     "accuracy": "three steps",
 }
-BENCHMARK, HIDDEN, SHOWN = (
-    "Gaussian channel",
-    "bound, position hidden",
-    "bound, position seen",
-)
+BENCHMARK = "Gaussian channel"
+HIDDEN = "bound, position hidden"
+SHOWN = "bound, position seen"
 LIMITS = {
     BENCHMARK: fano_ceiling,
     HIDDEN: lambda model, N: recall_ceiling(model, N, sees_position=False),
@@ -61,10 +59,8 @@ def best_decoder(V, L, N, d=2):
     """Expected fraction of pi that the best decoder of the initial gradient recovers,
     exactly: over all samples and permutations.
     """
-    labels, sequences = (
-        np.array([*permutations(range(V))]),
-        [*product(range(V), repeat=L)],
-    )
+    labels = np.array([*permutations(range(V))])
+    sequences = [*product(range(V), repeat=L)]
     # the tokens of a sample, sorted, and its label: the chance under each permutation
     samples: dict[tuple, np.ndarray] = {}
     for tokens, x, y in product(sequences, range(L), range(V)):
@@ -73,11 +69,9 @@ def best_decoder(V, L, N, d=2):
             samples.get(sample, 0) + (labels[:, tokens[x]] == y) / len(sequences) / L
         )
     rng = np.random.default_rng(0)
-    Z_in, Z_out, z_trig = (
-        rng.normal(size=(V, d)),
-        rng.normal(size=(V, d)),
-        rng.normal(size=d),
-    )
+    Z_in = rng.normal(size=(V, d))
+    Z_out = rng.normal(size=(V, d))
+    z_trig = rng.normal(size=d)
     counts = [
         [np.bincount(tokens, minlength=V) * (label == y) for label in range(V)]
         for *tokens, y in samples
@@ -98,9 +92,8 @@ def best_decoder(V, L, N, d=2):
     )
     seen = np.zeros((which.max() + 1, len(labels)))  # gradients that can be told apart
     np.add.at(seen, which, chances)
-    joint = np.stack(
-        [seen @ (labels == y) for y in range(V)]
-    )  # label, gradient, token: the chance of all three
+    # label, gradient, token: the chance of all three
+    joint = np.stack([seen @ (labels == y) for y in range(V)])
     return joint.max(axis=0).sum() / V / len(labels)
 
 
@@ -299,10 +292,8 @@ def slope(mine, axis):
     """
     x = np.log(mine[axis]) - np.log(mine[axis]).mean()
     weights = x / (x @ x)
-    value, half = (
-        weights @ np.log(mine["N_star"]),
-        1.96 * np.sqrt(weights**2 @ mine["error"] ** 2),
-    )
+    value = weights @ np.log(mine["N_star"])
+    half = 1.96 * np.sqrt(weights**2 @ mine["error"] ** 2)
     return f"{round(value, 2) + 0:+.2f}" + (
         f" [{value - half:+.2f}, {value + half:+.2f}]" if half else ""
     )
@@ -328,10 +319,8 @@ def against():
     along L at V / d = 1 and 4, along d at two L.
     """
     found = measured()
-    lengths, widths = (
-        np.geomspace(4, 16384, 13).round().astype(int),
-        np.geomspace(230, 2300, 9).round().astype(int),
-    )
+    lengths = np.geomspace(4, 16384, 13).round().astype(int)
+    widths = np.geomspace(230, 2300, 9).round().astype(int)
     figure, panels = canvas(2, 2, 5.0, sharey=True)
     for ax, (axis, other, value) in zip(
         panels.flat,

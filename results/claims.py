@@ -170,10 +170,8 @@ def gaussian_widths():
     )
     body = []
     for row in searched("width-gaussian").to_dict("records"):
-        at, unit = (
-            (row["activation"], row["V"], row["d"]),
-            row["V"] * np.log(row["V"]) / row["d"],
-        )
+        at = (row["activation"], row["V"], row["d"])
+        unit = row["V"] * np.log(row["V"]) / row["d"]
         numbers = (
             row["critical"] / unit,
             row["lo"] / unit,

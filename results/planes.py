@@ -154,10 +154,8 @@ def draw(ax, mine, up):
         return mine.pivot(index=up, columns="m", values=column)
 
     states = grid("state").map([*STATES].index)
-    x, y = (
-        np.log2(states.columns.to_numpy(float) * D),
-        np.log2(states.index.to_numpy(float)),
-    )
+    x = np.log2(states.columns.to_numpy(float) * D)
+    y = np.log2(states.index.to_numpy(float))
     colours = ListedColormap([colour for _, colour in STATES.values()])
     ax.pcolormesh(
         x,

@@ -111,9 +111,8 @@ def least_squares(d):
                 z / np.linalg.norm(z, axis=1, keepdims=True)
                 for z in rng.normal(size=(2, V, d))
             )
-            M_in, M_out = (
-                np.linalg.solve(z.T @ z, z.T) for z in (Z_in, Z_out)
-            )  # V > d
+            # V > d
+            M_in, M_out = (np.linalg.solve(z.T @ z, z.T) for z in (Z_in, Z_out))
             logits = Z_in @ (M_in @ M_out.T) @ Z_out.T
             right.append((logits.argmax(axis=1) == np.arange(V)).mean())
         found[V] = np.mean(right)

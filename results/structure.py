@@ -99,11 +99,10 @@ def both_sides():
 
 @cache
 def cells():
-    """The cells with the same law on both sides: N*, effective dimensions, and the
-    predicted N*.
+    """The cells with the same law on both sides, with effective dimensions and N*.
 
-    It is predicted with d, with what replaces it, and by the formula of the law where
-    there is one (gaussian, equicorrelated).
+    N* is the observed one and three predictions: with d, with what replaces d, and by
+    the formula of the law where there is one (gaussian, equicorrelated).
     """
     found = both_sides()
     about = [
@@ -242,10 +241,8 @@ def structure_derived():
             ):
                 cells = []
                 for name in ("derived", "predicted", "with_d"):
-                    off, none = (
-                        errors(part, name).abs(),
-                        (~np.isfinite(part[name])).sum(),
-                    )
+                    off = errors(part, name).abs()
+                    none = (~np.isfinite(part[name])).sum()
                     cells.append(f"{off.median():.3f}, {off.max():.2f}, {none}")
                 body.append([name_of(L, inside), law + "," + V_d, len(part), *cells])
     return markdown(
@@ -440,10 +437,8 @@ def along():
         for row, ((L, inside), marker, colour) in enumerate(
             zip(WHERE, MARKERS, shades(4), strict=False)
         ):
-            one, base = (
-                mine[(mine["L"] == L) & (mine["trigger_in_value"] == inside)],
-                plain[L, inside],
-            )
+            one = mine[(mine["L"] == L) & (mine["trigger_in_value"] == inside)]
+            base = plain[L, inside]
             ends = [
                 (one["N_star"] - one["lo"]) / base,
                 (one["hi"] - one["N_star"]) / base,

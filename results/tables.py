@@ -359,12 +359,10 @@ def late_attention():
     rows = load(STUDY / "late").query(
         "optimizer == 'sgd' and trains == 'VW' and N == 512 and d in (16, 32)"
     )
-    rows, body = (
-        rows.assign(
-            kappa=rows["kappa"].where(rows["start"] == "three_step", 0.0).round(6)
-        ),
-        [],
+    rows = rows.assign(
+        kappa=rows["kappa"].where(rows["start"] == "three_step", 0.0).round(6)
     )
+    body = []
     for (d, kappa), mine in rows.groupby(["d", "kappa"]):
         means = mine.groupby("step")[["attention_mass", "accuracy"]].mean()
         shown = [

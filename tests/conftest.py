@@ -37,9 +37,8 @@ for number, usual in (
     (signal.SIGINT, signal.default_int_handler),
     (signal.SIGHUP, signal.SIG_DFL),
 ):
-    if (
-        signal.getsignal(number) is signal.SIG_IGN
-    ):  # under nohup or in the background; the processes under test would inherit it
+    # under nohup or in the background; the processes under test would inherit it
+    if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, usual)
 
 for record in (Realization, Embeddings, Arguments, World, Trained):
@@ -104,12 +103,9 @@ def pytest_configure(config: pytest.Config) -> None:
         )
         for module, name, static in REFERENCE:
             setattr(module, name, quickly_outside(getattr(module, name), static))
-        os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = (
-            "true"  # in the processes that tests start
-        )
-        jax.config.update(
-            "jax_disable_most_optimizations", False
-        )  # and not here, which may be a worker of pytest
+        # in the processes that tests start, and not in this one, a worker of pytest
+        os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "true"
+        jax.config.update("jax_disable_most_optimizations", False)
     for name, value in settings.items():
         os.environ[name.upper()] = str(value)
         jax.config.update(name, str(value) if isinstance(value, Path) else value)
@@ -175,7 +171,6 @@ def pytest_collection_modifyitems(
         return
     for item in items:
         for marker, reason in ON_REQUEST.items():
-            if item.get_closest_marker(
-                marker
-            ):  # not item.keywords, which hold the names of folders too
+            # not item.keywords, which hold the names of folders too
+            if item.get_closest_marker(marker):
                 item.add_marker(pytest.mark.skip(reason=f"{marker}: {reason}"))

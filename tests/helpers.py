@@ -170,10 +170,8 @@ def autodiff_three_step(r: Realization, point: Point) -> ThreeStep:
                 parameters, sgd.update(gradient, sgd.init(parameters))[0]
             )
 
-        V0, W0 = (
-            jnp.zeros((point.d, point.p), jnp.float64),
-            jnp.zeros((point.d, point.d), jnp.float64),
-        )
+        V0 = jnp.zeros((point.d, point.p), jnp.float64)
+        W0 = jnp.zeros((point.d, point.d), jnp.float64)
         V1 = descend(V0, gradients(0, V0, W0)[0], point.eta)
         W1 = descend(W0, gradients(1, V1, W0)[1], point.gamma)
         V2 = descend(V1, gradients(2, V1, W1)[0], point.gamma2)

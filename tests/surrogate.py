@@ -107,9 +107,8 @@ def _embeddings(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Z_in (V, width), Z_out (V, width) and z_trig (width,)."""
     V, law = model.V, model.embedding
-    is_fixed = (
-        law.moments is not None and not law.moments.overlap
-    )  # rows made one by one that never overlap are not random
+    # rows made one by one that never overlap are not random
+    is_fixed = law.moments is not None and not law.moments.overlap
     normals = (
         np.zeros((2 * V + 1, V + 1))
         if is_fixed

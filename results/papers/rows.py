@@ -101,8 +101,8 @@ def weights(labels, alpha):
 def cabannes(optimizer, alpha):
     """Errors along d of a trained memory on infinitely many samples.
 
-    Of the polar factor where its d singular values, down to about d^-alpha, are above
-    rounding, d eps, below which they count as 0.
+    The polar factor treats singular values below d eps as 0, and they go down to about
+    d^-alpha. So only widths are kept at which all of them are larger.
     """
     table = at(rows("cabannes"), optimizer=optimizer)
     table = table[
@@ -124,11 +124,9 @@ def infinite_width(alpha):
 
 
 def cabannes_rows():
-    paper, few, both = (
-        "Cabannes et al. 2310.02984",
-        weights(8, 2.0),
-        " and ".join(f"{alpha:g}" for alpha in ALPHAS),
-    )
+    paper = "Cabannes et al. 2310.02984"
+    few = weights(8, 2.0)
+    both = " and ".join(f"{alpha:g}" for alpha in ALPHAS)
     found = {alpha: last_slopes(weights(8, alpha), "d", "equal") for alpha in ALPHAS}
     yield [
         paper,
@@ -286,10 +284,8 @@ def rare():
     for (optimizer, law, d, rate, seed), run in traces("wang").groupby(
         ["optimizer", "embedding", "d", "lr", "seed"]
     ):
-        frequent, of_rare = (
-            run["frequent_confidence"].to_numpy(),
-            run["rare_confidence"].to_numpy(),
-        )
+        frequent = run["frequent_confidence"].to_numpy()
+        of_rare = run["rare_confidence"].to_numpy()
         after = int(np.argmax(frequent >= SURE_OF_FREQUENT))
         if frequent[after] < SURE_OF_FREQUENT:
             continue
@@ -349,10 +345,8 @@ def over_rates(optimizer):
 
 
 def wang_rows():
-    paper, sizes = (
-        "Wang et al. 2509.26030",
-        "V 64, d 66 unless given, alpha 1.5, 5 steps or more",
-    )
+    paper = "Wang et al. 2509.26030"
+    sizes = "V 64, d 66 unless given, alpha 1.5, 5 steps or more"
     good = {
         law: interval(best_at("muon", law))[1] >= SURE_OF_FREQUENT - 0.1
         for law in laws("muon")
@@ -449,11 +443,9 @@ def noise_rows():
     """Along steps at the largest N, and along N after the last step, where labels are
     noisy.
     """
-    level, N, steps = (
-        float(rows("noise")["label_noise"].max()),
-        int(rows("noise")["N"].max()),
-        int(rows("noise")["step"].max()),
-    )
+    level = float(rows("noise")["label_noise"].max())
+    N = int(rows("noise")["N"].max())
+    steps = int(rows("noise")["step"].max())
     for x, values in (("step", {"N": N}), ("N", {"step": steps})):
         sgd, polar = (noisy(of, level, x, **values) for of in ("sgd", "polar"))
         slower, faster = slopes(sgd, x, "error_1_5"), slopes(polar, x, "error_1_5")

@@ -103,13 +103,11 @@ def breaks():
     """L at which attention falls below one half, geometric mean [95 %] over seeds, by s
     and recipe; theory of infinitely many samples.
     """
-    rows, body = (
-        at(
-            jaxrecall.load(HERE / "spectral"),
-            **{name: value for name, value in BASE.items() if name != "N"},
-        ),
-        [],
+    rows = at(
+        jaxrecall.load(HERE / "spectral"),
+        **{name: value for name, value in BASE.items() if name != "N"},
     )
+    body = []
     for s, N, inside in [
         (0.5, 2048, True),
         (0.5, 2048, False),
@@ -164,10 +162,8 @@ def along(field):
     """Attention at s = 1, trigger out, along another choice, step 3 polar or as
     step 1.
     """
-    rows, body = (
-        at(jaxrecall.load(HERE / "spectral"), s=1.0, trigger_in_value=False),
-        [],
-    )
+    rows = at(jaxrecall.load(HERE / "spectral"), s=1.0, trigger_in_value=False)
+    body = []
     rows = at(rows, **{name: value for name, value in BASE.items() if name != field})
     rows = rows[(rows["lam3"] == 0) | (rows["lam1"] == PLAIN)]
     if field != "lam1":
@@ -208,10 +204,8 @@ def critical():
 
 def all_sizes():
     """The rows at L = 512, trigger out, of all V and d."""
-    rows, found = (
-        jaxrecall.load(HERE / "spectral-critical"),
-        jaxrecall.load(HERE / "spectral-sizes"),
-    )
+    rows = jaxrecall.load(HERE / "spectral-critical")
+    found = jaxrecall.load(HERE / "spectral-sizes")
     both = pd.concat(
         [found, at(rows, L=512, trigger_in_value=False)[found.columns]],
         ignore_index=True,
@@ -364,14 +358,12 @@ def plain_theory(inside):
 
 def verdict():
     """What plain and polar gradients do, measured [95 % over seeds] and by theory."""
-    rows, both = (
-        at(
-            jaxrecall.load(HERE / "spectral"),
-            **{n: v for n, v in BASE.items() if n != "N"},
-            trigger_in_value=False,
-        ),
-        all_sizes(),
+    rows = at(
+        jaxrecall.load(HERE / "spectral"),
+        **{n: v for n, v in BASE.items() if n != "N"},
+        trigger_in_value=False,
     )
+    both = all_sizes()
     searched, body = jaxrecall.load(HERE / "spectral-critical"), []
     for s, N in ((0.5, 65536), (1.0, 2048), (1.5, 2048)):
         found = [

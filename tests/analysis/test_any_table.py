@@ -166,13 +166,9 @@ def tables(draw):
         if draw(st.booleans())
     ]
     for _ in range(draw(st.sampled_from([0, 1, 1, 1, 2, 3]))):
-        at, kind = (
-            draw(st.integers(0, len(made) - 1)),
-            draw(
-                st.sampled_from(
-                    ["change", "one value", "add", "add", "remove", "rename"]
-                )
-            ),
+        at = draw(st.integers(0, len(made) - 1))
+        kind = draw(
+            st.sampled_from(["change", "one value", "add", "add", "remove", "rename"])
         )
         name, values = made[at]
         if kind == "change":
@@ -261,9 +257,8 @@ def test_any_dataframe(columns, typed, indexed):
         else pd.DataFrame()
     )
     frame.columns = [name for name, _ in columns]
-    with warnings.catch_warnings(
-        action="ignore"
-    ):  # of pandas 2 about casts of large numbers
+    # of pandas 2 about casts of large numbers
+    with warnings.catch_warnings(action="ignore"):
         frame = frame.convert_dtypes() if typed else frame
     if indexed and len(frame.columns) and frame.columns.is_unique:
         frame = frame.set_index(frame.columns[0])

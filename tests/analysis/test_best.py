@@ -70,9 +70,8 @@ def test_each_cell_has_the_rate_that_needs_the_fewest_samples(frame):
         & (found.thresholds.critical <= found.thresholds.hi)
     ).all()
     alone = fit(frame[frame.lr == 0.1], [0.5]).thresholds
-    assert np.allclose(
-        found.thresholds.critical, alone.critical
-    )  # where one rate is best at every level, nothing else enters
+    # where one rate is best at every level, nothing else enters
+    assert np.allclose(found.thresholds.critical, alone.critical)
 
 
 def test_a_best_value_at_the_end_of_its_range_is_told():
@@ -108,14 +107,11 @@ def test_the_best_value_is_chosen_anew_without_each_seed():
             }
         )
     one = pd.DataFrame(rows)
-    best, alone = (
-        fit(one, [0.5], best="lr").thresholds.iloc[0],
-        fit(one[one.lr == 0.1], [0.5]).thresholds.iloc[0],
-    )
+    best = fit(one, [0.5], best="lr").thresholds.iloc[0]
+    alone = fit(one[one.lr == 0.1], [0.5]).thresholds.iloc[0]
     assert best.critical == pytest.approx(alone.critical, rel=1e-6)
-    assert np.log(best.hi / best.lo) < np.log(
-        alone.hi / alone.lo
-    )  # without any seed, the other rate is as good as this one was
+    # without any seed, the other rate is as good as this one was
+    assert np.log(best.hi / best.lo) < np.log(alone.hi / alone.lo)
 
 
 def test_of_a_search_the_value_that_crosses_first_is_best(frame):

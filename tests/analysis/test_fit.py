@@ -100,9 +100,8 @@ def test_a_known_law_comes_back():
         for axis, value in (("V", 2.0), ("d", -1.3)):
             assert abs(exponents[axis] - value) < 0.01
     assert set(found.exponents["axis"]) == {"V", "d"}  # L and m are constant
-    slope = (
-        logit(0.8) / 1.5
-    )  # the curve is logistic: theta = 0.8 lies this much further
+    # the curve is logistic: theta = 0.8 lies this much further
+    slope = logit(0.8) / 1.5
     low, high = (
         found.thresholds.query("theta == @theta")["N_star"].to_numpy()
         for theta in (0.5, 0.8)
@@ -298,9 +297,8 @@ def test_seeds_spread_over_neighbouring_levels_are_used_together():
         {"d": [32, 64, 128]}, lambda c: 1000 * 32 / c["d"], levels, seeds=16, noise=0.0
     )
     place = frame["N"].map(levels.index)
-    spread = frame[
-        (place % 4 == frame["seed"] % 4) & (place % 8 < 4) & (place < 48)
-    ]  # a quarter of the seeds at each of four levels
+    # a quarter of the seeds at each of four levels
+    spread = frame[(place % 4 == frame["seed"] % 4) & (place % 8 < 4) & (place < 48)]
     found = fit(spread).thresholds
     assert np.allclose(np.log(found["N_star"]), np.log([1000, 500, 250]), atol=0.03)
     assert (found["n_levels"] == 24).all()
@@ -418,9 +416,8 @@ def test_few_seeds_give_no_interval():
 def test_a_crossing_that_no_level_vouches_for_has_an_open_end_and_no_part_in_the_law():
     frame = table({"d": [32, 64, 128, 256]}, lambda c: 1000 * 32 / c["d"], noise=0.5)
     tops = frame[(frame["d"] == 32)].groupby("seed")["n_correct"].max()
-    scale = (
-        2000 * np.linspace(0.3, 0.75, 8) / tops
-    )  # ceilings of the seeds around theta
+    # ceilings of the seeds around theta
+    scale = 2000 * np.linspace(0.3, 0.75, 8) / tops
     at = frame["d"] == 32
     frame.loc[at, "n_correct"] = (
         (frame[at]["n_correct"] * frame[at]["seed"].map(scale)).round().astype(int)
@@ -503,9 +500,8 @@ def test_diagnostics_show_where_no_single_power_law_holds():
             {"d": [32, 64, 128, 256]}, lambda c: 32000 / c["d"] / np.log(c["d"]), WIDE
         )
     ).diagnostics
-    assert not any(
-        "no single power law" in text for text in nearly["text"]
-    )  # 3 % off is not worth a word
+    # 3 % off is not worth a word
+    assert not any("no single power law" in text for text in nearly["text"])
 
 
 REFUSED = {
@@ -665,12 +661,13 @@ def test_a_long_fit_says_how_far_it_is(tmp_path, capsys, monkeypatch):
 def test_a_column_without_values_has_its_type(tmp_path):
     table({"d": [32, 64]}).to_parquet(tmp_path / "t.parquet")
     assert cli.main([str(tmp_path / "t.parquet")]) == 0
+    # not null
     assert pq.read_schema(tmp_path / "t-fit/thresholds.parquet").field(
         "copy_of"
     ).type in (
         "string",
         "large_string",
-    )  # not null
+    )
 
 
 def bent(c):
@@ -683,9 +680,8 @@ BENT = {"V": [64, 128, 256], "L": [8, 32, 128, 512]}
 
 def test_copies_count_once():
     once = table({"V": [64, 128, 256]}, law, WIDE)
-    both = pd.concat(
-        [once, once.assign(d=64, L=16)]
-    )  # d and L have no effect on these runs
+    # d and L have no effect on these runs
+    both = pd.concat([once, once.assign(d=64, L=16)])
     found, alone = fit(both), fit(once)
     record = found.thresholds
     assert record["copy_of"].isna().tolist() == [True, False] * 3
@@ -758,21 +754,18 @@ def test_the_last_step_is_that_of_each_point():
 def test_what_is_a_copy():
     frame = table().assign(draw_check=lambda f: f["seed"])
     assert copied(frame, d=64)
-    assert not copied(
-        frame, d=64, draw_check=frame["seed"] + 100
-    )  # their draws are not the same
+    # their draws are not the same
+    assert not copied(frame, d=64, draw_check=frame["seed"] + 100)
     assert copied(frame, L=64, draw_check=frame["seed"] + 100)  # the check depends on L
     one_more = frame["n_correct"] + ((frame["N"] == 1024) & (frame["seed"] == 3))
     assert not copied(frame, d=64, n_correct=one_more)
     assert not copied(frame, d=64, N=frame["N"] + 1)  # no run in common
     elsewhere = frame["N"].where(frame["N"] < 256, frame["N"] + 1)
     assert not copied(frame, d=64, N=elsewhere)  # two levels of nine in common
-    assert not copied(
-        frame[(frame["N"] == 64)].assign(n_correct=0), d=64
-    )  # nothing learnt yet
-    assert not copied(
-        table(seeds=1, levels=(64, 512, 8192), n_test=3), d=64
-    )  # may be chance
+    # nothing learnt yet
+    assert not copied(frame[(frame["N"] == 64)].assign(n_correct=0), d=64)
+    # may be chance
+    assert not copied(table(seeds=1, levels=(64, 512, 8192), n_test=3), d=64)
 
 
 def test_the_copies_of_a_drawn_table_are_found():
@@ -845,10 +838,11 @@ def test_a_rate_that_follows_from_others_is_no_factor():
     assert family.factors == ("gamma2",)
     assert len(family.cells) == 8
     law_ = PowerLaw(family.cells, family.law, family.factors)
+    # two constants: gamma2 = 5, and gamma2 = gamma in every cell
     assert law_.design.shape == (
         8,
         2 + 2,
-    )  # two constants: gamma2 = 5, and gamma2 = gamma in every cell
+    )
     assert as_given(
         given := as_given(pd.concat([rates(frame), rates(frame).assign(gamma2=5.0)]))
     ).equals(given)
@@ -927,9 +921,8 @@ def test_the_required_width_has_no_level_at_0():
         fit(last, along="start")
 
 
-@pytest.mark.parametrize(
-    "axis", ["V", "eta"]
-)  # along V accuracy is known to fall, along eta it is seen to
+# along V accuracy is known to fall, along eta it is seen to
+@pytest.mark.parametrize("axis", ["V", "eta"])
 def test_what_falls_along_an_axis_crosses_where_what_rises_would(axis):
     rising = table({"d": [32, 64]}, law, n_test=10**5)
     falling = rising.assign(n_correct=rising["n_test"] - rising["n_correct"])
@@ -1051,9 +1044,8 @@ def test_the_axes_are_those_that_the_table_names():
     follows = with_attrs(frame.assign(gamma=frame["d"] * 3.0), axes=["gamma", "d", "N"])
     assert families(follows)[0][0].factors == ()
     more = pd.concat([frame, frame.assign(eta=0.2)])
-    (family,), _ = families(
-        with_attrs(more, axes=["d", "N"])
-    )  # rows of another grid too
+    # rows of another grid too
+    (family,), _ = families(with_attrs(more, axes=["d", "N"]))
     assert "eta" in family.factors
     (family,), _ = families(
         with_attrs(more[more["eta"] == 0.2], axes=["eta", "d", "N"])
@@ -1083,9 +1075,8 @@ def test_no_law_of_sizes_holds_across_the_values_of_an_axis_of_text():
         axes=["embedding", "V", "d", "N"],
         kept=["case"],
     )
-    assert families(named)[0][0].factors == (
-        "embedding",
-    )  # a helper that the grid keeps is a name for the cells
+    # a helper that the grid keeps is a name for the cells
+    assert families(named)[0][0].factors == ("embedding",)
     found = fit(frame)
     assert found.exponents.set_index("axis")["exponent"].dropna().round(
         1
@@ -1158,9 +1149,8 @@ def test_laws_with_parameters_go_by_their_bare_name(attrs):
     }
     assert sorted(found.thresholds["embedding.rho"].dropna()) == [0.1, 0.1, 0.3, 0.3]
     assert len(found.exponents) == 1
-    unlike = frame.assign(
-        **{"embedding.rho": np.nan}
-    )  # a parameter without a column: the text says it
+    # a parameter without a column: the text says it
+    unlike = frame.assign(**{"embedding.rho": np.nan})
     assert set(as_given(unlike)["embedding"]) == set(laws)
 
 

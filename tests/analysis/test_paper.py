@@ -86,10 +86,11 @@ def test_a_pdf_has_the_font_that_was_asked_for_as_true_type(family, name, tmp_pa
     assert len(paths) == 4
     found = {found for path in paths for found in fonts(path)}
     assert (name, "TrueType") in found
+    # for letters that the other lacks
     assert found <= {
         (name, "TrueType"),
         ("DejaVuSans", "TrueType"),
-    }  # for letters that the other lacks
+    }
 
 
 @pytest.mark.parametrize(

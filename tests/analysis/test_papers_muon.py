@@ -129,9 +129,8 @@ def test_two_steps_follow_the_schedule(iterates, gradient):
         iterates.iterates(Z_in, Z_out, p, schedule), start=1
     ):
         lam = 0.5 * 16 ** (-2 * (2 - 0.75**t) + 0.5)
-        W = W + 3.0 * 4.0 / t * G @ fractional_power(
-            G.T @ G + lam**2 * np.eye(16)
-        )  # G (G^T G + lambda^2)^(-1/2) = U h(S) V^T
+        # G (G^T G + lambda^2)^(-1/2) = U h(S) V^T
+        W = W + 3.0 * 4.0 / t * G @ fractional_power(G.T @ G + lam**2 * np.eye(16))
         s = np.linalg.svd(G, compute_uv=False)
         assert spread == pytest.approx(s[-1] / s[0])
         right, G = iterates.after(W, p, Z_in, Z_out)
@@ -153,10 +152,8 @@ def fractional_power(S):
 
 @pytest.mark.parametrize("study", STUDIES)
 def test_a_study_holds_the_runs_of_its_grid(study, iterates):
-    grid, folder = (
-        read_grid(ROOT / f"sweeps/papers/{study}.yaml"),
-        ROOT / "results/papers" / study,
-    )
+    grid = read_grid(ROOT / f"sweeps/papers/{study}.yaml")
+    folder = ROOT / "results/papers" / study
     rows = jaxrecall.load(folder, last=True)
     assert set(zip(rows["point_id"], rows["seed"], strict=True)) == {
         (p.point_id, seed) for p in grid.points for seed in grid.seeds
@@ -185,9 +182,8 @@ def test_a_run_again_is_that_of_the_table(iterates):
     again = jaxrecall.run(grid, seeds=[1], simulator=iterates.simulator, progress=False)
     both = mine.merge(again, on=["gradient", "decay", "alpha"])
     for t in range(1, 7):
-        assert (
-            both[f"recalled_{t}_x"] - both[f"recalled_{t}_y"]
-        ).abs().max() <= 1  # the order of sums differs between machines
+        # the order of sums differs between machines
+        assert (both[f"recalled_{t}_x"] - both[f"recalled_{t}_y"]).abs().max() <= 1
 
 
 def test_exponents_are_slopes_over_seeds(tables):

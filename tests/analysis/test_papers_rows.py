@@ -141,10 +141,8 @@ def drawn_rows(n, d):
 
 @pytest.mark.parametrize("name", SWEPT)
 def test_a_table_holds_the_runs_of_its_grid(name):
-    grid, rows = (
-        read_grid(ROOT / f"sweeps/papers/{name}.yaml"),
-        jaxrecall.load(ROOT / "results/papers" / name),
-    )
+    grid = read_grid(ROOT / f"sweeps/papers/{name}.yaml")
+    rows = jaxrecall.load(ROOT / "results/papers" / name)
     assert set(zip(rows["point_id"], rows["seed"], strict=True)) == {
         (p.point_id, seed) for p in grid.points for seed in grid.seeds
     }
@@ -173,9 +171,10 @@ def test_an_exponent_is_the_mean_of_the_slopes_of_seeds(printed):
     row = next(row for row in printed.cabannes_rows() if row[1].startswith("error ~ N"))
     assert f"; {np.mean(by_seed):.2f} [" in row[2]
     mean, lo, hi = printed.interval(by_seed)
+    # t of 7 degrees of freedom
     assert (mean - lo) / (
         np.std(by_seed, ddof=1) / np.sqrt(len(by_seed))
-    ) == pytest.approx(2.365, abs=1e-3)  # t of 7 degrees of freedom
+    ) == pytest.approx(2.365, abs=1e-3)
     assert lo < mean < hi
 
 

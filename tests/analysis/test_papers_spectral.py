@@ -71,9 +71,8 @@ def test_without_damping_the_rows_are_those_of_simulate(spectral, s, inside):
 @pytest.mark.parametrize("lam", [0.0, 0.03, 1.0, PLAIN])
 def test_damping_is_that_of_the_singular_values(spectral, lam):
     rng = np.random.default_rng(0)
-    G = rng.normal(size=(12, 3)) @ rng.normal(
-        size=(3, 8)
-    )  # of rank 3: the other singular values are rounding
+    # of rank 3: the other singular values are rounding
+    G = rng.normal(size=(12, 3)) @ rng.normal(size=(3, 8))
     U, s, Vt = np.linalg.svd(G)
     share = s[:3] / s[0]
     wanted = U[:, :3] * (share * np.sqrt((1 + lam**2) / (share**2 + lam**2))) @ Vt[:3]
@@ -93,11 +92,9 @@ def test_the_three_steps_are_those_of_numpy(spectral, lam):
         "z_trig": rng.normal(size=d)
     }
     tables["values"] = tables["Z_in"] + tables["z_trig"]
-    counts, x, k = (
-        rng.integers(0, 3, (K, V)) + np.eye(K, V),
-        rng.integers(V, size=P),
-        rng.integers(K, size=P),
-    )
+    counts = rng.integers(0, 3, (K, V)) + np.eye(K, V)
+    x = rng.integers(V, size=P)
+    k = rng.integers(K, size=P)
     weights = rng.dirichlet(np.ones(P))
     V1, w, V2 = stepwise(tables, counts, x, k, weights, lam, push, eta)
     with jax.enable_x64(True):
@@ -160,10 +157,8 @@ def stepwise(tables, counts, x, k, weights, lam, push, eta):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_table_holds_the_runs_of_its_grid(spectral, name):
-    rows, grid = (
-        jaxrecall.load(ROOT / "results/papers" / name),
-        read_grid(ROOT / f"sweeps/papers/{name}.yaml"),
-    )
+    rows = jaxrecall.load(ROOT / "results/papers" / name)
+    grid = read_grid(ROOT / f"sweeps/papers/{name}.yaml")
     assert set(rows["status"]) == {"ok"}
     if grid.search is None:
         assert set(zip(rows["point_id"], rows["seed"], strict=True)) == {

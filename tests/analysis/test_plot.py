@@ -397,10 +397,8 @@ def test_a_heat_map_of_accuracy_has_a_line_where_theory_is_one_half(frame):
     counted = frame.assign(accuracy=frame["n_correct"] / frame["n_test"])
     drawn = plot.figure(counted, "d", x="N", colour="accuracy", contour="theory")
     (line,) = contours(drawn.axes[0])
-    tested, where = (
-        sorted(frame["N"].unique()),
-        {d: N for N, d in line if d in (64, 128)},
-    )
+    tested = sorted(frame["N"].unique())
+    where = {d: N for N, d in line if d in (64, 128)}
     for d in where:
         expected = jaxrecall.theory.critical_N(jaxrecall.theory.Model(V=64, d=d, L=8))
         below = max(N for N in tested if N <= expected)
@@ -447,10 +445,11 @@ def test_a_heat_map_of_accuracy_has_a_line_where_theory_is_one_half(frame):
 def test_several_columns_are_lines(frame):
     two = frame.assign(a=0.1 * frame["seed"], b=0.5)
     ax = plot.figure(two, ["a", "b"], panels="d", lines=[], band="quartiles").axes[0]
+    # medians
     assert [{*np.round(line.get_ydata(), 9)} for line in ax.lines] == [
         {0.35},
         {0.5},
-    ]  # medians
+    ]
     with pytest.raises(UsageError, match="band: got iqr; allowed: sd, quartiles"):
         plot.figure(frame, band="iqr")
 

@@ -76,10 +76,8 @@ REPORT = ["--theta", "0.3", "0.9"]
 def swept(tmp_path_factory):
     """A results folder; its runs fit the program that other tests compile."""
     grid = tmp_path_factory.mktemp("grid") / "grid.yaml"
-    base, axes = (
-        "{V: 17, L: 2, n_test: 500}",
-        "{d: [10, 13, 16], N: [8, 40, 200, 1000, 8000]}",
-    )
+    base = "{V: 17, L: 2, n_test: 500}"
+    axes = "{d: [10, 13, 16], N: [8, 40, 200, 1000, 8000]}"
     grid.write_text(
         f"schema: 1\nname: small\nbase: {base}\nseeds: {{count: 6}}\nblocks:\n  - axes:"
         f" {axes}\n"
@@ -359,9 +357,8 @@ def test_a_map_has_the_thresholds_and_theory_along_N_and_else_a_contour():
     )
     assert all("theory" in labels(figures[name]) for name in figures)
     shown = [ax for ax in figures["phase-d-V"].axes if ax.get_visible()]
-    assert (
-        len(shown) == len(LEVELS[::2]) + 1
-    )  # a panel for each N, and the scale of the colours
+    # a panel for each N, and the scale of the colours
+    assert len(shown) == len(LEVELS[::2]) + 1
     assert any(
         hasattr(shown, "levels")
         for ax in figures["phase-d-V"].axes
@@ -370,9 +367,8 @@ def test_a_map_has_the_thresholds_and_theory_along_N_and_else_a_contour():
 
 
 def test_a_pixel_never_holds_two_cells():
-    same = uncovered(
-        table({"d": [32, 64], "m": [0, 32, 64]}, law, LEVELS[::3])
-    )  # m * d = 2048 twice, 0 twice
+    # m * d = 2048 twice, 0 twice
+    same = uncovered(table({"d": [32, 64], "m": [0, 32, 64]}, law, LEVELS[::3]))
     figure = drawn(same, "phase", phase=[("m * d", "N")], render=True)["phase-mxd-N"]
     panels = [ax for ax in figure.axes if ax.get_title()]
     assert [ax.get_title() for ax in panels] == ["d = 32", "d = 64"]

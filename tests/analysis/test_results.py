@@ -68,10 +68,8 @@ WITH_THEORY += ["twelve_cells", "dimension_by_length"]
 
 @pytest.mark.parametrize("name", [*REPORTED, *UNREPORTED])
 def test_a_study_holds_the_runs_of_its_grid(name):
-    grid, folder = (
-        read_grid(ROOT / f"sweeps/{name}.yaml"),
-        ROOT / "results/study" / name,
-    )
+    grid = read_grid(ROOT / f"sweeps/{name}.yaml")
+    folder = ROOT / "results/study" / name
     rows = jaxrecall.load(folder)
     assert runs_of(rows) == {
         (p.point_id, seed) for p in grid.points for seed in grid.seeds
@@ -87,10 +85,8 @@ def runs_of(rows):
 
 def test_the_decoders_of_the_study_are_those_of_the_example(monkeypatch):
     monkeypatch.syspath_prepend(ROOT / "examples")
-    grid, rows = (
-        read_grid(ROOT / "examples/decoders.yaml"),
-        jaxrecall.load(ROOT / "results/study/decoders"),
-    )
+    grid = read_grid(ROOT / "examples/decoders.yaml")
+    rows = jaxrecall.load(ROOT / "results/study/decoders")
     assert runs_of(rows) == {
         (p.point_id, seed) for p in grid.points for seed in grid.seeds
     }
@@ -106,9 +102,8 @@ def test_the_decoders_of_the_study_are_those_of_the_example(monkeypatch):
         simulator=importlib.import_module("decoders").simulator,
     ).iloc[0]
     for name in ("matched_accuracy", "whitened_accuracy", "assignment_accuracy"):
-        assert again[name] == pytest.approx(
-            first[name], abs=0.005
-        )  # scores that are almost equal may round either way
+        # scores that are almost equal may round either way
+        assert again[name] == pytest.approx(first[name], abs=0.005)
 
 
 @pytest.mark.parametrize(
@@ -131,10 +126,8 @@ def test_theory_covers_every_point_of_a_study_that_ends_with_the_recipe(name):
 
 @pytest.mark.parametrize("name", [*SEARCHED, "structure"])
 def test_a_search_has_finished_every_cell_of_its_grid(name):
-    grid, folder = (
-        read_grid(ROOT / f"sweeps/{name}.yaml"),
-        ROOT / "results/study" / name,
-    )
+    grid = read_grid(ROOT / f"sweeps/{name}.yaml")
+    folder = ROOT / "results/study" / name
     found = json.loads((folder / "search.json").read_text())
     assert len(found["cells"]) == len(grid.points) * len(grid.search.theta)
     assert {cell["outcome"] for cell in found["cells"]} <= {*OUTCOMES} - {"unfinished"}
@@ -148,10 +141,11 @@ def test_figures_are_there_and_the_results_take_little_room():
     assert len(figures) > 5
     for path in figures:
         assert (ROOT / "results" / path).exists(), path
+    # other folders there are of whoever runs a sweep
     shipped = [
         *(ROOT / "results").glob("*"),
         *(ROOT / "results/study").rglob("*"),
-    ]  # other folders there are of whoever runs a sweep
+    ]
     assert sum(path.stat().st_size for path in shipped if path.is_file()) < 25e6
 
 

@@ -114,10 +114,8 @@ def check(program: str, page: Path) -> None:
             check=False,
             env={**os.environ, "HOME": profile},
         )
-    shown, err = (
-        told.stdout.decode(errors="replace"),
-        told.stderr.decode(errors="replace"),
-    )
+    shown = told.stdout.decode(errors="replace")
+    err = told.stderr.decode(errors="replace")
     assert "<body" in shown, f"the browser shows nothing: {err[-1000:]}"
     assert (
         MARK

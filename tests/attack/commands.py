@@ -194,10 +194,8 @@ def line(chance: Any) -> tuple[str, list[str]]:
 
 def called(name: str, words: list[str]) -> tuple[int, str]:
     """The exit code of a command in this process, and what it wrote on stderr."""
-    err, out = (
-        io.StringIO(),
-        io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors="backslashreplace"),
-    )
+    err = io.StringIO()
+    out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors="backslashreplace")
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         try:
             code = CALLS(name, COMMANDS[name].main, words)

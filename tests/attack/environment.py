@@ -211,9 +211,8 @@ def settings(tries: Tries) -> None:
         done = told(
             home, [*SWEEP, "out", *workers], {"JAXRECALL_CACHE": "", name: value}
         )
-        if expected == "refused" and not (
-            workers and name == "JAX_ENABLE_X64"
-        ):  # workers are told whether it is on
+        # workers are told whether it is on
+        if expected == "refused" and not (workers and name == "JAX_ENABLE_X64"):
             refused_in_a_line(done, name.encode())
             assert not [*out.rglob("*.parquet")]
             assert workers or not out.exists()
@@ -314,10 +313,8 @@ def limits(tries: Tries) -> None:
             ).returncode
             == 0
         )
-        rows, whole = (
-            load(out).drop(columns="seconds"),
-            load(home / "tiny").drop(columns="seconds"),
-        )
+        rows = load(out).drop(columns="seconds")
+        whole = load(home / "tiny").drop(columns="seconds")
         assert len(rows) == 6
         compare(one, rows.merge(whole[RUN]), whole)
 

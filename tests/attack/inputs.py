@@ -60,9 +60,8 @@ def drawn(
         @given(st.data())
         def batch(data: Any) -> None:
             made = make(data.draw)
-            if (
-                not tries.more()
-            ):  # not before it is made: hypothesis wants the same draws each time
+            # not before it is made: hypothesis wants the same draws each time
+            if not tries.more():
                 raise Ended
             attempt(made)
 

@@ -90,10 +90,8 @@ def small(tries: Tries) -> None:
     while tries.more():
         fixed = switches(tries.chance)
         for _ in range(4):
-            changes, seed = (
-                numbers(tries.chance),
-                tries.chance.choice([0, 1, tries.chance.randrange(2**32), 2**32 - 1]),
-            )
+            changes = numbers(tries.chance)
+            seed = tries.chance.choice([0, 1, tries.chance.randrange(2**32), 2**32 - 1])
             fields = {
                 name: value
                 for name, value in (fixed | changes).items()

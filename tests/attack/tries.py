@@ -153,10 +153,8 @@ def carried_out(
     """
     start, result = time.monotonic(), Result()
     for again in itertools.count():
-        left, most = (
-            start + seconds - time.monotonic(),
-            attack.full - result.counts["tried"],
-        )
+        left = start + seconds - time.monotonic()
+        most = attack.full - result.counts["tried"]
         if (
             left <= 0
             or most <= 0

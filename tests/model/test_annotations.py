@@ -30,10 +30,11 @@ def r():
         ("z_trig", lambda a: a[None]),
         ("W_in", lambda _: np.zeros((5, 3), np.float32)),
         ("perm", lambda a: a.astype(np.float32)),
+        # fresh batches for one of three arrays
         (
             "train_tokens",
             lambda a: np.stack([a] * 3),
-        ),  # fresh batches for one of three arrays
+        ),
         ("train_labels", lambda a: a[1:]),
         ("test_positions", lambda a: list(a)),
     ],

@@ -74,9 +74,8 @@ def test_below_is_the_floor_of_the_exact_product(n):
 def test_tokens_and_permutations_are_uniform():
     r = realize(Point(V=16, N=40960, d=2, L=4, n_test=1), 1)
     counts = np.bincount(r.train_tokens.ravel(), minlength=16)
-    assert (
-        (counts - 10240) ** 2 / 10240
-    ).sum() < 37.7  # chi-squared, 15 degrees of freedom, 0.1 %
+    # chi-squared, 15 degrees of freedom, 0.1 %
+    assert ((counts - 10240) ** 2 / 10240).sum() < 37.7
     positions = np.bincount(r.train_positions, minlength=4)
     assert ((positions - 10240) ** 2 / 10240).sum() < 16.3
     firsts = [
@@ -95,17 +94,14 @@ def test_labels_follow_the_permutation_and_the_position():
 
 
 def test_common_streams_share_prefixes():
-    r, more = (
-        realize(POINT, 4),
-        realize(POINT.replace(N=1500, d=13, m=9, n_test=300), 4),
-    )
+    r = realize(POINT, 4)
+    more = realize(POINT.replace(N=1500, d=13, m=9, n_test=300), 4)
     longer = realize(POINT.replace(L=9), 4)
     assert np.array_equal(r.perm, more.perm)
     assert np.array_equal(r.train_tokens, more.train_tokens[:700])
     assert np.array_equal(r.test_labels, more.test_labels[:100])
-    assert np.array_equal(
-        r.train_labels, longer.train_labels
-    )  # the informative token is token 0 of the stream
+    # the informative token is token 0 of the stream
+    assert np.array_equal(r.train_labels, longer.train_labels)
     np.testing.assert_allclose(r.Z_in * np.sqrt(8 / 13), more.Z_in[:, :8], rtol=1e-6)
     np.testing.assert_allclose(r.W_in, more.W_in[:6, :8], rtol=1e-6)
 
@@ -172,9 +168,8 @@ def test_realize_does_not_depend_on_x64():
         for a in r
         if a is not None
     ]
-    there = python(
-        DIGEST, JAX_ENABLE_X64="1", JAX_DISABLE_MOST_OPTIMIZATIONS="false"
-    )  # as here, for the last bit
+    # optimised as this process is, for the last bit
+    there = python(DIGEST, JAX_ENABLE_X64="1", JAX_DISABLE_MOST_OPTIMIZATIONS="false")
     assert json.loads(there.stdout) == here, there.stderr
 
 
@@ -218,9 +213,8 @@ DRAWN = [
     POINT.replace(fresh_batches=True, streams="independent"),
     POINT.replace(pool=16, root_seed=3),
     POINT.replace(steps=9, lr=0.1, batch=600, embedding="equicorrelated(rho=0.3)"),
-    POINT.replace(
-        V=70, N=4700, L=37, tokens="zipf", label_noise=0.1
-    ),  # more than are drawn at once
+    # more than are drawn at once
+    POINT.replace(V=70, N=4700, L=37, tokens="zipf", label_noise=0.1),
 ]
 
 
@@ -229,10 +223,8 @@ DRAWN = [
 )
 def test_draws_in_a_compiled_function_are_those_of_realize(point):
     key = jax.random.fold_in(jax.random.key(point.root_seed), 4)
-    found, expected = (
-        quickly(lambda key: tuple(draws(point, key)))(key),
-        realize(point, 4),
-    )
+    found = quickly(lambda key: tuple(draws(point, key)))(key)
+    expected = realize(point, 4)
     for name, a, b in zip(expected._fields, found, expected, strict=True):
         if b is None:
             assert a is None, name

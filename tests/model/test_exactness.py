@@ -48,11 +48,12 @@ def small(
 
 
 RATES = ((0.5, "full"), (0.5, "guarded"), (1e-5, "guarded"))
+# of most programs in these tests, so that they share what is compiled
 SIZES = (
     32,
     32,
     32,
-)  # of most programs in these tests, so that they share what is compiled
+)
 
 
 def check(case: tuple, rates: tuple) -> None:

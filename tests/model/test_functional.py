@@ -68,9 +68,10 @@ def compiled(r, rates, model_of):
 def test_the_three_steps_of_jax_are_those_of_the_oracle(change):
     point = POINT.replace(**change)
     expected = three_step(realize(point, 1), point)
+    # what is compiled for
     model_of = POINT.replace(
         m=point.m, activation=point.activation, trigger_in_value=point.trigger_in_value
-    )  # what is compiled for
+    )
     for dtype, error in ((np.float64, 1e-12), (np.float32, 2e-5)):
         with jax.enable_x64(dtype is np.float64):
             found = compiled(
@@ -121,9 +122,8 @@ def test_gradients_are_those_of_finite_differences():
             jnp.concatenate([at[None] + steps, at[None] - steps])
         ).reshape(2, 4)
         expected = (up - down) / (2e-4 * at)
-        scale = (
-            jnp.abs(expected).at[0].set(value)
-        )  # at fixed kappa w hardly moves with eta
+        # at fixed kappa w hardly moves with eta
+        scale = jnp.abs(expected).at[0].set(value)
         assert jnp.all(scale > 1e-4)
         assert jnp.all(jnp.abs(found - expected) <= 1e-4 * scale)
 
@@ -303,10 +303,8 @@ def test_a_static_point_says_which_rates_follow():
 
 
 def test_parameters_of_laws_may_be_of_float64():
-    point, key = (
-        POINT.replace(embedding="equicorrelated(rho=0.2)"),
-        jax.random.fold_in(jax.random.key(POINT.root_seed), 0),
-    )
+    point = POINT.replace(embedding="equicorrelated(rho=0.2)")
+    key = jax.random.fold_in(jax.random.key(POINT.root_seed), 0)
     with jax.enable_x64(True):
         found, other = (
             draws(point, key, {"embedding.rho": jnp.float64(rho)})

@@ -352,10 +352,8 @@ def test_the_coefficients_of_every_polynomial_are_those_of_its_value(activation)
     """An activation that has none is not a polynomial of degree 8 or less."""
     u = np.linspace(-3, 3, 41)
     law = find_law(Activation, activation)
-    value, coefficients = (
-        law.value_and_slope(u, np, np.vectorize(math.erf))[0],
-        law.coefficients(np),
-    )
+    value = law.value_and_slope(u, np, np.vectorize(math.erf))[0]
+    coefficients = law.coefficients(np)
     if coefficients:
         np.testing.assert_allclose(
             np.polynomial.Polynomial([float(c) for c in coefficients])(u),
@@ -449,9 +447,10 @@ def test_a_class_that_is_defined_again_takes_the_place_of_the_first():
     for value in (0.25, 0.5):
         point = defined(value)
         r = realize(point, 0)
+        # d = 16
         np.testing.assert_allclose(
             r.Z_in, value * 4 * realize(Point(**SMALL), 0).Z_in, rtol=1e-6
-        )  # d = 16
+        )
         row, expected = simulate(point, 0), measure(r, point, three_step(r, point))
         assert row["trigger_score"] == pytest.approx(
             expected["trigger_score"], rel=1e-4

@@ -134,10 +134,8 @@ def test_further_steps_agree_with_the_reference(law, kw):
         steps=8,
         lr=0.3,
     )
-    records, expected = (
-        traced(point, 0, Shape.sized(point, 16, 16, 0)),
-        descend(realize(point, 0), point),
-    )
+    records = traced(point, 0, Shape.sized(point, 16, 16, 0))
+    expected = descend(realize(point, 0), point)
     for record, judge in zip(records, expected, strict=True):
         np.testing.assert_allclose(
             record["params"]["V_mat"],
@@ -629,10 +627,8 @@ def test_an_array_that_is_too_small_is_refused(table):
 
 
 def test_the_output_side_may_have_another_law():
-    same, none = (
-        Point(**SMALL, embedding="sphere", embedding_out="sphere"),
-        Point(**SMALL, embedding="sphere"),
-    )
+    same = Point(**SMALL, embedding="sphere", embedding_out="sphere")
+    none = Point(**SMALL, embedding="sphere")
     assert same == none
     assert same.point_id == none.point_id
     assert none.embedding_out == "sphere"
@@ -643,11 +639,9 @@ def test_the_output_side_may_have_another_law():
         Point(**SMALL).point_id,
         Point(**SMALL, embedding="power_law").point_id,
     )
-    r, plain, other = (
-        realize(point, 0),
-        realize(Point(**SMALL), 0),
-        realize(Point(**SMALL, embedding="power_law"), 0),
-    )
+    r = realize(point, 0)
+    plain = realize(Point(**SMALL), 0)
+    other = realize(Point(**SMALL, embedding="power_law"), 0)
     np.testing.assert_array_equal(r.Z_in, plain.Z_in)
     np.testing.assert_array_equal(r.Z_out, other.Z_out)
     row = simulate(point.replace(exact="full"), 0)
@@ -788,9 +782,8 @@ blocks:
 def test_paths_in_a_grid_are_relative_to_its_folder_in_workers_too(table, tmp_path):
     (tmp_path / "grids").mkdir()
     shutil.copy(table, tmp_path / "grids/table.npy")
-    np.save(
-        tmp_path / "table.npy", learned_table(seed=1)
-    )  # in the current folder, and not the one that is meant
+    # in the current folder, and not the one that is meant
+    np.save(tmp_path / "table.npy", learned_table(seed=1))
     (tmp_path / "grids/grid.yaml").write_text(GRID.format(path="table.npy"))
     code = """
 import jaxrecall

@@ -79,9 +79,8 @@ def test_tokens_follow_their_law(law):
         )
         assert chi_square(of_informative, p_informative) > 1e-3
         assert chi_square(of_all - of_informative, p_noise) > 1e-3
-        assert (
-            chi_square(of_informative, shares(Zipf(0.9), 40)) < 1e-3
-        )  # a law nearby is told apart
+        # a law nearby is told apart
+        assert chi_square(of_informative, shares(Zipf(0.9), 40)) < 1e-3
 
 
 @pytest.mark.parametrize("V", [2, 3, 100, 4097, 65536])
@@ -116,9 +115,8 @@ def test_words_at_both_ends_of_a_cell_draw_what_the_table_says(V, monkeypatch):
         )
     )
     kept = drawn[: len(cell)] == cell
-    assert (
-        kept | (first[cell] - 1 < -(-cell * WORDS // V))
-    ).all()  # unless none of the cell is its own
+    # the last word below the bound draws the cell, unless no part of it is its own
+    assert (kept | (first[cell] - 1 < -(-cell * WORDS // V))).all()
     np.testing.assert_array_equal(drawn[len(cell) :], other[cell])
 
 
@@ -201,10 +199,8 @@ LATER = [{}, MLP, {"batch": 64, "trains": "VWZ"}]
 )
 def test_further_steps_agree_with_the_reference(law, kw):
     point = Point(**SMALL | {"gamma2": 10.0, "kappa": 4.0} | law | kw, steps=8, lr=0.05)
-    records, expected = (
-        traced(point, 0, Shape.sized(point, 16, 16, 32 if point.m else 0)),
-        descend(realize(point, 0), point),
-    )
+    records = traced(point, 0, Shape.sized(point, 16, 16, 32 if point.m else 0))
+    expected = descend(realize(point, 0), point)
     for record, judge in zip(records, expected, strict=True):
         np.testing.assert_allclose(
             record["params"]["V_mat"],
@@ -312,10 +308,8 @@ def test_what_knows_uniform_tokens_alone_refuses_others(name, kw):
 
 
 def test_noise_may_have_another_law():
-    same, none = (
-        Point(**SMALL, tokens="zipf", noise_tokens="zipf"),
-        Point(**SMALL, tokens="zipf"),
-    )
+    same = Point(**SMALL, tokens="zipf", noise_tokens="zipf")
+    none = Point(**SMALL, tokens="zipf")
     assert same == none
     assert same.point_id == none.point_id
     assert (none.noise_tokens, none.replace(tokens="uniform").noise_tokens) == (

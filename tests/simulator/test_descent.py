@@ -74,9 +74,8 @@ def last(point: Point, seed: int = 0):
 @pytest.mark.parametrize("kw", [{}, MLP], ids=["attention", "mlp"])
 def test_one_step_of_sgd_from_zero_is_step_1_of_the_recipe(kw):
     point = later(**kw, steps=1, start="zero", lr=1e-3)
-    assert (
-        relative(last(point).V_mat, three_step(realize(point, 0), point).V1) < 1e-13
-    )  # eta is 1e-3
+    # eta is 1e-3
+    assert relative(last(point).V_mat, three_step(realize(point, 0), point).V1) < 1e-13
     assert not last(point).W_KQ.any()
 
 
@@ -91,9 +90,10 @@ def test_the_start_is_what_three_step_learned(kw):
     expected, found = measure(r, point, recipe), measure(r, point, first)
     numbers = {name: value for name, value in expected.items() if value is not None}
     assert {name: found[name] for name in numbers} == pytest.approx(numbers, rel=1e-12)
+    # columns that the recipe alone lacks
     assert all(
         found[name] is None for name in expected.keys() - {*numbers, *TRACE_COLUMNS}
-    )  # which the recipe alone lacks
+    )
     z = r.astype(np.float64)
     for x, ell, y, loss in ((*r[6:9], first.loss), (*r[9:12], first.test_loss)):
         logits = (
@@ -282,9 +282,10 @@ def test_batches_are_even_draws_with_replacement_that_share_prefixes():
     point = later(batch=250, steps=103)
     items = realize(point, 0).train_items
     assert items.shape == (100, 250)
+    # chi-squared, 299 degrees, 0.1 %
     assert ((np.bincount(items.ravel(), minlength=300) - 25000 / 300) ** 2).sum() / (
         25000 / 300
-    ) < 381  # chi-squared, 299 degrees, 0.1 %
+    ) < 381
     assert len({step.tobytes() for step in items}) == 100
     assert np.array_equal(
         realize(point.replace(batch=40, steps=8), 0).train_items, items[:5, :40]
@@ -376,9 +377,8 @@ def check(case: dict, d: int = 32) -> None:
         if judge.step == 20:
             for name, parameter in now["params"].items():
                 exact = getattr(judge, name)  # zero where nothing trains it
-                if (
-                    name == "W_KQ" and point.optimizer.attention == "column"
-                ):  # all that it has, in the basis that starts with z_eos
+                # all that it has, in the basis that starts with z_eos
+                if name == "W_KQ" and point.optimizer.attention == "column":
                     exact = (judge.w / np.linalg.norm(judge.z_eos))[:, None]
                     assert np.linalg.norm(
                         judge.W_KQ - exact * judge.z_eos / np.linalg.norm(judge.z_eos)
@@ -402,10 +402,11 @@ def test_every_combination_agrees(case):
 @pytest.mark.parametrize(
     "case",
     [
+        # more than a block of samples, and a last block that is not full
         {
             "trains": "VW",
             "batch": 600,
-        },  # more than a block of samples, and a last block that is not full
+        },
         *(
             pytest.param({"trains": trains}, marks=pytest.mark.slow)
             for trains in TRAINS

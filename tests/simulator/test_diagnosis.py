@@ -257,9 +257,8 @@ def test_a_redraw_that_no_shortcut_may_serve_rejects_the_run(monkeypatch):
         return step2 * np.float32(np.inf), step3
 
     monkeypatch.setattr(score_noise, "softmax_errors", broken)
-    shape = shape_of(
-        MLP.replace(eta=1e-6), 36
-    )  # of its own, so that it is traced with the bound changed
+    # a shape of its own, so that it is traced with the bound changed
+    shape = shape_of(MLP.replace(eta=1e-6), 36)
     _, raw = _train(drawn(MLP.replace(eta=1e-6), SEED, shape))
     assert not shape.trained_by.accepts(raw["errors"])
     assert len(calls) == 1

@@ -107,9 +107,8 @@ def test_without_its_guard_the_cheap_form_shows(monkeypatch, changes, V):
         monkeypatch.setattr(forms.Form, "accepts", lambda *_: True)
     else:
         monkeypatch.setattr(locked, "LOCKED_NATS", -100.0)
-    shape = Shape(
-        V, 32, 0, "none", "counts"
-    )  # V = 33 is of its own, so that it is traced with the constant changed
+    # V = 33 is of its own, so that it is traced with the constant changed
+    shape = Shape(V, 32, 0, "none", "counts")
     learned, metrics = streamed(ATTENTION.replace(**changes), SEED, shape)
     assert metrics["form"] != "full"
     full, _ = streamed(ATTENTION.replace(**changes), SEED, shape.fallback)
@@ -125,9 +124,8 @@ def test_points_expected_beyond_the_guard_run_in_full_at_once(point):
     """Far beyond the expected error no run would have passed its guard, far below it
     all do, and they are guarded.
     """
-    expected = (
-        2.0**-20 / step2_error(point.replace(eta=1e-6)) * 1e-6
-    )  # eta at which the tolerance is expected, to leading order
+    # eta at which the tolerance is expected, to leading order
+    expected = 2.0**-20 / step2_error(point.replace(eta=1e-6)) * 1e-6
     for factor, passes in ((0.3, True), (3.0, False)):
         asked = point.replace(eta=factor * expected)
         own = Shape.sized(asked, 32, 32, point.m)
@@ -137,12 +135,13 @@ def test_points_expected_beyond_the_guard_run_in_full_at_once(point):
             for seed in range(4)
         }
         assert forms_taken == {not passes}
+    # nothing is foreseen: it is tried
     assert (
         Shape.rounded(
             point.replace(eta=3 * expected, embedding="orthogonal", d=40)
         ).form
         != "full"
-    )  # nothing is foreseen: it is tried
+    )
 
 
 @pytest.mark.parametrize("eta", [1e-4, 1e-2, 0.3])

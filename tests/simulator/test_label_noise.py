@@ -70,9 +70,8 @@ def test_labels_are_drawn_anew_uniformly_with_this_probability(noise):
     assert (
         abs(wrong.mean() - expected) < 4 * (expected * (1 - expected) / point.N) ** 0.5
     )
-    offset = (r.train_labels - clean_labels(r))[
-        wrong
-    ] % point.V  # in 1..V-1, whatever the token is
+    # in 1..V-1, whatever the token is
+    offset = (r.train_labels - clean_labels(r))[wrong] % point.V
     assert chisquare(np.bincount(offset, minlength=point.V)[1:]).pvalue > 1e-3
     assert (
         chisquare(np.bincount(r.train_labels[wrong], minlength=point.V)).pvalue > 1e-3
@@ -156,11 +155,12 @@ OFTEN = [
     {"fresh_batches": True, "label_noise": 1.0, "eta": 1e-6},
     {"kappa": 1e5, "eta": 1e-6, "d": 16},  # locked attention
     {"tokens": "zipf", "trigger_in_value": False},
+    # through the logits of the vocabulary
     {
         "steps": 20,
         "lr": 3.0,
         "fresh_batches": True,
-    },  # through the logits of the vocabulary
+    },
     {"steps": 20, "lr": 0.5, "optimizer": "momentum", "batch": 40},
 ]
 SELDOM = [  # programs of their own, whose other halves other tests have

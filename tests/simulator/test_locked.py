@@ -52,10 +52,8 @@ def errors(
     """How many steps read samples up to each recorded one, and the largest relative
     error of a parameter up to step `steps`.
     """
-    found, judge = (
-        traced(point, seed, shape_of(point)),
-        descend(realize(point, seed), point),
-    )
+    found = traced(point, seed, shape_of(point))
+    judge = descend(realize(point, seed), point)
     off = 0.0
     for now, exact in zip(found, judge, strict=True):
         if steps is None or exact.step <= steps:
@@ -79,9 +77,8 @@ CASES = [
         )
         for optimizer, trains in itertools.product(RATES, ("V", "VW"))
     ),
-    pytest.param(
-        {"optimizer": "adam", **MLP, "kappa": 1e5}, marks=pytest.mark.slow
-    ),  # the next test has an MLP
+    # the next test has an MLP
+    pytest.param({"optimizer": "adam", **MLP, "kappa": 1e5}, marks=pytest.mark.slow),
     {"optimizer": "adam", "pool": 20},
     {"optimizer": "adam", "batch": 100},
     {"fresh_batches": True},
@@ -230,9 +227,8 @@ def test_points_that_ask_for_no_shortcut_have_none():
     assert not shape_of(later(exact="full")).groups
     assert not shape_of(later().replace(steps=3)).groups
     guarded = Shape(32, 32, 0, "none", "counts", groups=True)
-    assert guarded.fallback == Shape(
-        32, 32, 0, "none", "full", groups=True
-    )  # what bounds the recipe is another matter
+    # what bounds the recipe is another matter
+    assert guarded.fallback == Shape(32, 32, 0, "none", "full", groups=True)
 
 
 def test_fewer_samples_than_tokens_are_read():

@@ -47,6 +47,7 @@ RECIPES = [
     {"trigger_in_value": False, "fresh_batches": True, "N": 7},
     {**ZIPF, "eta": 50.0, "gamma2": 20.0},
     {**ZIPF, "fresh_batches": True, "trigger_in_value": False},
+    # more than a block of tokens
     {
         "V": 700,
         "d": 30,
@@ -54,7 +55,7 @@ RECIPES = [
         "tokens": "own_laws:Shuffled(s=1.2)",
         "eta": 50.0,
         "gamma2": 20.0,
-    },  # more than a block of tokens
+    },
     {**MLP, "eta": 20.0, "gamma2": 30.0, "fresh_batches": True},
     pytest.param(
         {**MLP, **ZIPF, "eta": 20.0, "gamma2": 30.0, "trigger_in_value": False},
@@ -198,14 +199,14 @@ def test_counts_have_the_law_of_the_multinomial(N):
     counts = found * N
     noise = (6e-8 * p * N) ** 2  # of float32, which holds parts
     each = ((counts - N * p) ** 2 / (N * p * (1 - p) + noise)).mean(0)
-    spread = np.sqrt(
-        (2 + 1 / (N * p)) / N_KEYS
-    )  # of the mean of a squared Poisson count
+    # of the mean of a squared Poisson count
+    spread = np.sqrt((2 + 1 / (N * p)) / N_KEYS)
+    # the rarest tenth by itself
     for cells in (
         slice(0, 3),
         slice(0, 256),
         slice(256 - 26, 256),
-    ):  # the rarest tenth by itself
+    ):
         off = (each[cells] - 1).sum() / np.sqrt((spread[cells] ** 2).sum())
         assert abs(off) < 3.5, (cells, off)
     assert abs(
@@ -273,10 +274,9 @@ def test_samples_without_end():
 
 def test_rows_of_the_limit_meet_those_drawn_one_by_one(monkeypatch):
     point = Point(V=48, N=3000, d=17, L=1, n_test=512, eta=10.0, gamma2=10.0, **ZIPF)
-    compiled, found = (
-        program.compiled(Shape.rounded(point)),
-        [],
-    )  # that of the test above
+    # the program of the test above
+    compiled = program.compiled(Shape.rounded(point))
+    found = []
     for most in (MAX_DRAWS, 0):
         monkeypatch.setattr(law, "MAX_DRAWS", most)
         one = point.replace(n_test=512)

@@ -34,9 +34,8 @@ MLP = {"m": 16, "activation": "tanh"}
 )
 def test_a_program_of_users_agrees_with_the_reference(optimised, form, fields):
     point = Point(**fields)
-    ours = program.compiled(
-        Shape.sized(point, 17, 19, 23 if point.m else 0)
-    )  # sizes of its own: no other test compiled it
+    # sizes of its own: no other test compiled it
+    ours = program.compiled(Shape.sized(point, 17, 19, 23 if point.m else 0))
     rows = program.execute(ours, [Run(point, 0)])[0][0]
     r = realize(point, 0)
     learned = descend(r, point) if point.trains_on else [three_step(r, point)]

@@ -128,10 +128,8 @@ def test_schedules_rise_from_0_and_fall_to_0_at_the_last_step():
     steps = [found.step for found in exact]
     assert (steps, made[0]) == ([0, 1, 2, 5, 6], 0)
     assert made[3] < made[1]
-    cosine, judge = (
-        find_law(OptimizerLaw, "sgd(schedule='cosine', warmup=4)"),
-        optax.warmup_cosine_decay_schedule(0.0, 1.0, 4, 20),
-    )
+    cosine = find_law(OptimizerLaw, "sgd(schedule='cosine', warmup=4)")
+    judge = optax.warmup_cosine_decay_schedule(0.0, 1.0, 4, 20)
     np.testing.assert_allclose(
         [cosine._share(t, 20) for t in range(21)],
         [judge(t) for t in range(21)],

@@ -96,9 +96,8 @@ def test_vmapped_as_on_an_accelerator(alone, form, monkeypatch):
     """Runs of different N, L, V and batches share their loops: each is masked where it
     needs fewer steps than another.
     """
-    monkeypatch.setattr(
-        "jaxrecall.simulator.shape.VMAPPED_SAMPLES", 1
-    )  # several tiles for some of the runs, one for others
+    # several tiles for some of the runs, one for others
+    monkeypatch.setattr("jaxrecall.simulator.shape.VMAPPED_SAMPLES", 1)
     shape = Shape(32, 32, 0, "none", form, tile=1024)
     run, _ = program.unlowered(
         shape,
@@ -118,9 +117,8 @@ def test_vmapped_as_on_an_accelerator(alone, form, monkeypatch):
 
 def test_simulate_gives_the_row(alone):
     row = simulate(POINTS[1], 7)
-    assert (
-        row["draw_check"] == alone[3]["draw_check"] == 917969501
-    )  # draws stay what they were
+    # draws stay what they were
+    assert row["draw_check"] == alone[3]["draw_check"] == 917969501
     assert_same_metrics(row, alone[3])
     assert "seconds" not in row
     assert "bucket" not in row

@@ -37,9 +37,8 @@ def sample_points(
         if law.get("embedding") == "orthogonal":
             d = V + 2
         if N >= room * max(V / 2, 2 * L**2 / d) and L < V and d <= 256:
-            point = Point(
-                V=V, N=N, d=d, L=L, n_test=1024, root_seed=len(points), **law
-            )  # random numbers of its own
+            # random numbers of its own
+            point = Point(V=V, N=N, d=d, L=L, n_test=1024, root_seed=len(points), **law)
             if (
                 not lead
                 or theory.score_noise(Model.from_point(point), N).leading == lead
@@ -269,9 +268,8 @@ def test_critical_N_follows_the_theory(theta):
         rows = simulate_all(points, range(32), Shape(96, 160, 0, "none", "counts"))
         means = np.maximum.accumulate([mean_of("accuracy", of) for of in rows])
         assert means[0] < theta < means[-1], (cell, law)
-        if (
-            mean_of("attention_mass", rows[2]) < 0.95
-        ):  # small N, where the trigger is out of the value path
+        # small N, where the trigger is out of the value path
+        if mean_of("attention_mass", rows[2]) < 0.95:
             continue
         N_star = float(np.exp(np.interp(theta, means, np.log(levels))))
         logs.append(np.log(predicted / N_star))

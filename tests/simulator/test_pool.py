@@ -119,10 +119,8 @@ def test_means_of_polynomials_are_those_over_pairs(activation):
     def means(world):
         world = pool_draws.with_pools(world)
         counts, E = pool_draws.pool_of_step(world, 0)
-        attended, weights = (
-            pool.attended(world, counts, unlearned_scores(world)),
-            pool_draws.weights_of(world, E),
-        )
+        attended = pool.attended(world, counts, unlearned_scores(world))
+        weights = pool_draws.weights_of(world, E)
         by_products = pool.mean_polynomials(
             world,
             attended,
@@ -230,9 +228,8 @@ def test_where_the_limit_begins():
     point = Point(V=16, N=2**20, d=8, L=17, pool=8, n_test=1024)
     assert point.in_the_limit == ()
     assert point.replace(N=2**20 + 1).in_the_limit == ("samples",)
-    assert (
-        point.replace(pool=65536).in_the_limit == ()
-    )  # 2^20 draws a batch of samples, 2^20 tokens of the pool
+    # 2^20 draws a batch of samples, 2^20 tokens of the pool
+    assert point.replace(pool=65536).in_the_limit == ()
     assert point.replace(pool=65536, N=8 * 16 * 65536 - 1).in_the_limit == ()
     assert point.replace(pool=65536, N=8 * 16 * 65536).in_the_limit == ("samples",)
     assert point.replace(L=8 * 16 + 1, pool=8192).in_the_limit == ()
@@ -278,14 +275,12 @@ def test_counts_of_the_limit_have_the_moments_of_the_multinomial(monkeypatch):
                     (drawn_counts < 0.5).mean(),
                 ]
             )
-        assert (
-            abs(np.concatenate(counts).sum(1) - 240) < 1e-2
-        ).mean() > 0.99  # all but where a count would have been negative
+        # all but where a count would have been negative
+        assert (abs(np.concatenate(counts).sum(1) - 240) < 1e-2).mean() > 0.99
         np.testing.assert_allclose([p.sum() for p in pairs], one.N, rtol=1e-5)
     exact, gaussian = np.array(moments[:2]), np.array(moments[2:])
-    p = np.array(
-        [1 / 30, 1 / 12000]
-    )  # mean, variance, third moment and empty cells of a binomial count of mean 8
+    # mean, variance, third moment and empty cells of a binomial count of mean 8
+    p = np.array([1 / 30, 1 / 12000])
     binomial = np.stack(
         [8 + 0 * p, 8 * (1 - p), (1 - p) * (1 - 2 * p) / 8**0.5, (1 - p) ** (8 / p)],
         axis=1,
@@ -668,10 +663,8 @@ def differences(with_pool: Point, n: int, first: int = 0) -> dict[str, float]:
     for point in (with_pool, with_pool.replace(pool=None)):
         shape, rows = Shape.tight(point), {}
         while len(rows) < n:
-            compiled, left = (
-                program.compiled(shape),
-                [seed for seed in range(first, first + n) if seed not in rows],
-            )
+            compiled = program.compiled(shape)
+            left = [seed for seed in range(first, first + n) if seed not in rows]
             for i in range(0, len(left), compiled.batch):
                 some = left[i : i + compiled.batch]
                 traces, _ = program.execute(

@@ -191,10 +191,8 @@ def files(draw) -> bytes:
         text = "base: {V: 1" + "0" * draw(st.sampled_from([400, 5000])) + "}\n"
     data = text.encode("utf-8", "surrogatepass")
     for _ in range(draw(st.sampled_from([0, 0, 0, 1, 1, 3]))):
-        at, mark = (
-            draw(st.integers(0, len(data))),
-            draw(st.sampled_from(MARKS) | st.text(max_size=3)),
-        )
+        at = draw(st.integers(0, len(data)))
+        mark = draw(st.sampled_from(MARKS) | st.text(max_size=3))
         data = (
             data[:at]
             + mark.encode("utf-8", "surrogatepass")

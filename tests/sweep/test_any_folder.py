@@ -201,13 +201,11 @@ def changed_table(draw, table: pa.Table) -> pa.Table:
     if not table.column_names:
         return table
     name = draw(st.sampled_from(table.column_names))
-    at, kind = (
-        table.column_names.index(name),
-        draw(
-            st.sampled_from(
-                ["metadata", "value", "cast", "remove", "rename", "add", "rows", "null"]
-            )
-        ),
+    at = table.column_names.index(name)
+    kind = draw(
+        st.sampled_from(
+            ["metadata", "value", "cast", "remove", "rename", "add", "rows", "null"]
+        )
     )
     if kind == "metadata":
         value = json.dumps(

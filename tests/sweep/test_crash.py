@@ -52,6 +52,7 @@ seeds: {count: 2}
 blocks: [{axes: {V: [64, 128, 256], d: [16, 32, 64, 128], L: [8, 32], N: [1024, 4096, 16384]}}]
 run: {part_seconds: 0}
 """  # noqa: E501
+# forced: what is missing would choose its own, and round otherwise
 BUCKETS = {
     "small": "20x12",
     "s1": "256x128",
@@ -59,7 +60,7 @@ BUCKETS = {
     "steady": "64x32",
     "searched": "64x32",
     "trained": "32x16",
-}  # forced: what is missing would choose its own, and round otherwise
+}
 
 
 @pytest.fixture(scope="module")
@@ -141,10 +142,11 @@ class Sweeps:
         _, err = sweep.communicate(timeout=300)
         last = events[-1] if events else {}
         if last.get("event") == "done":
+            # the kill may come between its last event and its end
             assert sweep.returncode in (
                 last["exit_code"],
                 -signal.SIGKILL,
-            )  # which may come between its last event and its end
+            )
             assert last["runs_executed"] - last["unsaved"] == sum(
                 event["rows"] for event in events if event["event"] == "part"
             )
@@ -219,9 +221,8 @@ def test_twenty_kills_just_after_a_part(home, tmp_path):
     [("SIGTERM", ["SIGINT"]), ("SIGHUP", ["SIGHUP"]), ("SIGINT", ["SIGINT"] * 8)],
 )
 def test_a_second_signal_drops_the_batch_in_flight(small, tmp_path, first, others):
-    sweep = small.start(
-        tmp_path, "--set", "blocks.0.axes.N=[1000000000]"
-    )  # a run takes hours
+    # a run takes hours
+    sweep = small.start(tmp_path, "--set", "blocks.0.axes.N=[1000000000]")
     assert sweep.stdout
     events = map(json.loads, sweep.stdout)
     assert any(event["event"] == "compiled" for event in events)
@@ -316,10 +317,11 @@ def test_a_full_disk_costs_what_it_could_not_take(small, uninterrupted, tmp_path
     events = [json.loads(line) for line in told.stdout.splitlines()]
     second = [i for i, event in enumerate(events) if event["event"] == "start"][1]
     unsaved = check_refused(events[:second], told.stderr, "No space left on device")
+    # the figure may be missing too, unless it was smaller than a part
     no_picture = (
         "the figure could not be made: [Errno 28] No space left on device"
         in told.stderr
-    )  # or it was smaller than a part
+    )
     drawn = [] if no_picture else ["accuracy.png"]
     assert sorted((tmp_path / "listed").read_text().split()) == [
         "_staging",

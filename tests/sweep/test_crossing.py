@@ -64,15 +64,13 @@ def some_tables(n, rng):
 def test_a_curve_without_noise_is_read_off_exactly(theta, step):
     x = octaves(5, 15, step)
     found = Curve(x, table(x, 6)).crossing(theta)
-    shrunk = (
-        0 if theta == 0.5 or step == 8 else 5e-3
-    )  # by the small penalty of the slope, where the curve is not steepest
+    # by the small penalty of the slope, where the curve is not steepest
+    shrunk = 0 if theta == 0.5 or step == 8 else 5e-3
     assert found.log_x == pytest.approx(7 + logit(theta) / 1.3, abs=2e-6 + shrunk)
     assert found.slope == pytest.approx(1.3, rel=0.02)
     assert (found.n_seeds, found.side, found.is_open) == (6, 0, (False, False))
-    assert (
-        found.lo < found.log_x < found.hi
-    )  # seeds agree, but what lies between the levels is unknown
+    # seeds agree, but what lies between the levels is unknown
+    assert found.lo < found.log_x < found.hi
     assert found.width < 0.02 * step**2
 
 
@@ -107,10 +105,8 @@ def test_levels_far_away_change_nothing():
     wide = np.full((40, len(x) + 2), np.nan)
     wide[:12, 1:-1] = near
     wide[:, [0, -1]] = [0.0, 0.6]
-    found, other = (
-        Curve(x, near).crossing(0.5),
-        Curve([far[0], *x, far[1]], wide).crossing(0.5),
-    )
+    found = Curve(x, near).crossing(0.5)
+    other = Curve([far[0], *x, far[1]], wide).crossing(0.5)
     assert other[:5] == pytest.approx(found[:5], abs=1e-9)
 
 
@@ -134,9 +130,8 @@ def test_there_is_no_interval_of_few_seeds():
         assert math.isfinite(found.width) == (seeds >= MIN_SEEDS)
     far = np.full((12, len(x)), np.nan)
     far[:4], far[4:, 0] = table(x, 4, spread=0.3), 0.01
-    assert (
-        Curve(x, far).crossing(0.5).n_seeds == 4
-    )  # eight more are too far away to say anything
+    # eight more are too far away to say anything
+    assert Curve(x, far).crossing(0.5).n_seeds == 4
 
 
 def test_an_end_that_no_level_vouches_for_is_open():
@@ -200,9 +195,8 @@ def test_a_level_that_moves_by_a_hair_moves_the_result_by_a_hair():
                     ]
                 )
     assert len(moves) > 500
-    assert (
-        np.abs(moves).max(axis=0) < [1e-6, 1e-5, 1e-5]
-    ).all()  # ends are known less, where the curve is flat
+    # ends are known less, where the curve is flat
+    assert (np.abs(moves).max(axis=0) < [1e-6, 1e-5, 1e-5]).all()
 
 
 def test_the_interval_is_that_of_students_t_where_seeds_differ_by_a_shift():
@@ -211,9 +205,8 @@ def test_the_interval_is_that_of_students_t_where_seeds_differ_by_a_shift():
     shifts = 0.02 * np.random.default_rng(0).normal(size=(10, 1))
     found = Curve(x, expit(1.3 * (x - 7 - shifts))).crossing(0.5)
     assert found.log_x == pytest.approx(7 + shifts.mean(), abs=1e-4)
-    half = (
-        2.306 * shifts.std(ddof=1) / math.sqrt(10)
-    )  # t with 8 degrees of freedom: the curve has a slope too
+    # t with 8 degrees of freedom: the curve has a slope too
+    half = 2.306 * shifts.std(ddof=1) / math.sqrt(10)
     assert found.width / 2 == pytest.approx(half, rel=0.03)
     assert found.without == pytest.approx((shifts.mean() - shifts[:, 0]) / 9, abs=2e-4)
 

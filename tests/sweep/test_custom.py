@@ -221,9 +221,8 @@ def test_numbers_that_are_not_finite_are_a_row():
     }
     assert rows.loc[rows["kind"] == "nan", "accuracy"].isna().all()
     assert (rows["count"] == 10).all(), "of the others nothing is lost"
-    run(
-        grid=GRID | {"blocks": [{"axes": {"x": [1.0], "kind": ["plain"]}}]}, out="out"
-    )  # the rest is there
+    # the rest is there
+    run(grid=GRID | {"blocks": [{"axes": {"x": [1.0], "kind": ["plain"]}}]}, out="out")
 
 
 @pytest.mark.parametrize("simulator", [compiled, plain], ids=["compiled", "plain"])

@@ -158,6 +158,7 @@ def test_runs_turned_away_by_a_guard_side_by_side_as_on_an_accelerator(
     sweeps, tmp_path
 ):
     body = "from jaxrecall.simulator import program; program.on_cpu = lambda: False"
+    # whose errors are not foreseen
     mlp = (
         "--set",
         "base.m=8",
@@ -165,7 +166,7 @@ def test_runs_turned_away_by_a_guard_side_by_side_as_on_an_accelerator(
         "base.activation=identity",
         "--bucket",
         "20x12x8",
-    )  # whose errors are not foreseen
+    )
     done = sweeps.run(tmp_path, "--set", "seeds.count=1", *mlp, body=body)
     assert (done["exit_code"], done["runs_executed"], done["failed"]) == (
         0,
@@ -539,12 +540,13 @@ def killed_at_last(sweep: subprocess.Popen[str]) -> Iterator[None]:
         sweep.kill()
 
 
+# a run takes hours
 ENDLESS = (
     "--set",
     "blocks.0.axes.N=[1000000000]",
     "--workers",
     "2",
-)  # a run takes hours
+)
 
 
 @pytest.mark.system
@@ -807,9 +809,8 @@ def test_two_ray_actors_that_are_killed(with_own_cache, home, alone, tmp_path):
 
     def kill(sweep: subprocess.Popen[str], n: int) -> None:
         if n == 1:
-            for pid in below(
-                sweep.pid, "run_chunk"
-            ):  # one alone may have nothing to do at this moment
+            # one alone may have nothing to do at this moment
+            for pid in below(sweep.pid, "run_chunk"):
                 os.kill(pid, signal.SIGKILL)
 
     more = ("--set", "run.part_seconds=0")
@@ -1013,9 +1014,8 @@ def test_a_chunk_that_always_fails_on_ray_is_told_and_the_rest_goes_on(home, tmp
 
 @pytest.mark.system
 @needs_ray
-@pytest.mark.filterwarnings(
-    "ignore:os.fork:RuntimeWarning"
-)  # JAX runs in the process of the tests, but not in that of a sweep
+# JAX runs in the process of the tests, but not in that of a sweep
+@pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")
 def test_ray_workers_find_modules_in_the_folders_they_are_given(tmp_path, monkeypatch):
     from jaxrecall.sweep.running.ray import RayWorkers
 

@@ -144,11 +144,9 @@ def drill(
 )
 def test_kills_in_the_steady_state(home, undisturbed, tmp_path, request, mode, number):
     grid, options = MODES[mode]
-    shares, n_kills, chance = (
-        [],
-        request.config.getoption("--kills"),
-        random.Random(f"{mode} {number}"),
-    )
+    shares = []
+    n_kills = request.config.getoption("--kills")
+    chance = random.Random(f"{mode} {number}")
     for i in itertools.count():  # a sweep may be done before its signal
         if len(shares) >= n_kills:
             break
@@ -180,11 +178,9 @@ def test_workers_that_are_killed_cost_their_batches_alone(
     workers is left to the next call.
     """
     options = RAY if engine == "ray" else ("--workers", "2")
-    whole, n_kills, chance = (
-        undisturbed("steady"),
-        request.config.getoption("--kills"),
-        random.Random(engine),
-    )
+    whole = undisturbed("steady")
+    n_kills = request.config.getoption("--kills")
+    chance = random.Random(engine)
     killed: list[int] = []
     for i in itertools.count():
         most, out, n_computed = len(killed) + KILLS_OF_A_SWEEP, tmp_path / str(i), 0
@@ -197,9 +193,8 @@ def test_workers_that_are_killed_cost_their_batches_alone(
             )
             if k % 2 and pids and len(killed) < min(most, n_kills):
                 time.sleep(chance.uniform(0, 0.5))
-                with suppress(
-                    ProcessLookupError
-                ):  # it has ended meanwhile, with the work or for another kill
+                # it has ended meanwhile, with the work or for another kill
+                with suppress(ProcessLookupError):
                     os.kill(chance.choice(pids), signal.SIGKILL)
                     killed.append(k)
 

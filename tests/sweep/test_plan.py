@@ -72,13 +72,10 @@ def test_runs_that_will_be_rejected_join_the_program_that_their_neighbours_fall_
     guarded, exact = sorted(found.peaks, key=lambda shape: shape.fallback is None)
     assert guarded.fallback == exact
     assert exact.fits(sure)
-    heavy = sure.replace(
-        N=2**24, exact="full"
-    )  # padding d to 128 would cost more than half a compilation
-    assert {shape.d for shape in plan.make_plan([(heavy, 0), (near, 0)]).peaks} == {
-        16,
-        128,
-    }
+    # padding d to 128 would cost more than half a compilation
+    heavy = sure.replace(N=2**24, exact="full")
+    made = plan.make_plan([(heavy, 0), (near, 0)])
+    assert {shape.d for shape in made.peaks} == {16, 128}
 
 
 def test_a_merged_shape_has_the_tile_of_its_own_sizes():
@@ -152,9 +149,8 @@ def test_memory_bounds_the_vmapped_runs_on_an_accelerator(monkeypatch):
         width(memory) for memory in (2**40, need[64], need[64] - 1, need[16], 1)
     ] == [64, 64, 32, 16, 1]
     assert width(2**40, replace(made, batch=1000)) == 64  # there are 100 runs
-    assert peak_bytes(shape.vmapped(1)) > 1.5 * peak_bytes(
-        shape.vmapped(64)
-    )  # more samples at a time
+    # more samples at a time
+    assert peak_bytes(shape.vmapped(1)) > 1.5 * peak_bytes(shape.vmapped(64))
 
 
 def test_simulate_refuses_a_point_that_does_not_fit_in_memory(monkeypatch):

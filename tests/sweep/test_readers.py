@@ -132,9 +132,8 @@ def test_a_grid_that_adds_columns_gives_them_to_older_parts(grid, capsys):
             == about
         )
     stamps = {path: path.stat().st_mtime_ns for path in Path("out/parts").iterdir()}
-    assert (
-        sweep([*first, *NO_FIGURE]) == 0
-    )  # a grid with fewer columns has nothing to rewrite
+    # a grid with fewer columns has nothing to rewrite
+    assert sweep([*first, *NO_FIGURE]) == 0
     assert {
         path: path.stat().st_mtime_ns for path in Path("out/parts").iterdir()
     } == stamps

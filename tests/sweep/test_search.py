@@ -181,10 +181,11 @@ def test_the_search_is_eight_times_cheaper_than_a_dense_grid_at_equal_width():
         ("plateau", {"middle": 30}),  # flat at chance
         ("right", {"middle": 13}),
         ("left", {"middle": 0}),
+        # seeds that level off below theta are among those that do not
         (
             "found",
             {"top": 0.6},
-        ),  # seeds that level off below theta are among those that do not
+        ),
         ("found", {"slope": 20, "spread": 0.02, "noise": 0.01}),
         ("found", {"middle": math.log(2**17) - 1.5}),
     ],
@@ -212,10 +213,11 @@ def test_a_curve_that_stays_just_below_theta_is_told_before_the_seeds_are_used_u
         "plateau",
         "found",
     }
+    # of 300 seeds
     assert (
         np.median([sum(N for N, _ in search.completed) for search in searches])
         < 50 * 2**17
-    )  # of 300 seeds
+    )
 
 
 def test_seeds_and_budget_have_a_critical_value_and_other_cells_are_undecided():
@@ -353,10 +355,8 @@ def test_levels_are_distinct_whole_numbers_near_those_of_every_other_range(low, 
 
 
 def test_neighbouring_whole_numbers_around_the_crossing_are_enough():
-    cell, target = (
-        Cell(2, middle=math.log(2.5), slope=2.5),
-        Target(0.5, lattice(1, 64), 0.01, 2000, range(1000)),
-    )
+    cell = Cell(2, middle=math.log(2.5), slope=2.5)
+    target = Target(0.5, lattice(1, 64), 0.01, 2000, range(1000))
     search = CellSearch(target)
     while search.pending:
         search.update([cell.accuracy(*run) for run in search.pending])
@@ -1006,12 +1006,13 @@ def test_fit_and_search_read_the_same_crossing_from_the_same_rows(searched):
     for cell in cells:
         again = fitted.loc[(cell["d"], cell["L"])]
         for name in ENDS:
+            # where no level vouches for an end
             assert cell[name] == pytest.approx(again[name], rel=1e-9) or again[
                 name
             ] in (
                 0,
                 math.inf,
-            )  # where no level vouches for an end
+            )
     assert np.isfinite(np.log(fitted[["lo", "hi"]])).sum().sum() > 4
 
 

@@ -53,9 +53,10 @@ def own(base, **axes):
             {"V": 64, "d": 32, "L": 8},
             {"N": [100, 1000], "trigger_in_value": [True, False]},
         ),
+        # the same code in another size
         pytest.param(
             SMALL, {"N": [512, 1024], "kappa": [2.0, 100.0]}, marks=pytest.mark.slow
-        ),  # the same code in another size
+        ),
     ],
     ids=["default", "small"],
 )
@@ -85,9 +86,8 @@ def test_further_steps_are_those_of_the_package(optimizer, lr):
         own(base | {"exact": "full", "steps": 23}, N=[512]), seeds=3, progress=False
     ).query("step == 23")
     theirs = run(heads.simulator, own(base | {"further": 20}, N=[512]), seeds=3)
-    untouched = (
-        {"trigger_score", "score_std"} if optimizer == "adam" else set()
-    )  # adam magnifies gradients that are all rounding
+    # adam magnifies gradients that are all rounding
+    untouched = {"trigger_score", "score_std"} if optimizer == "adam" else set()
     for name in {*SHARED, "loss"} - untouched:
         np.testing.assert_allclose(theirs[name], ours[name], rtol=1e-5, err_msg=name)
 
@@ -156,9 +156,8 @@ def test_a_sequence_holds_one_subject_one_relation_and_their_answer():
     ).reshape(6, 6)
     assert not pairs.diagonal().any()
     off = pairs[~np.eye(6, dtype=bool)]
-    assert (
-        (off - 100) ** 2 / 100
-    ).sum() < 58.3  # chi-squared, 29 degrees of freedom, 0.1 %
+    # chi-squared, 29 degrees of freedom, 0.1 %
+    assert ((off - 100) ** 2 / 100).sum() < 58.3
     facts = np.bincount(right, minlength=15)
     assert ((facts - 200) ** 2 / 200).sum() < 36.1
 

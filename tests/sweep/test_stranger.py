@@ -177,10 +177,8 @@ def test_a_report_draws_the_theory_of_a_law_whose_module_is_named_with_trust(
 ):
     monkeypatch.chdir(tmp_path)
     shutil.copytree(theirs / "law" / "results", tmp_path / "results")
-    page, refused = (
-        tmp_path / "results/report.html",
-        "whose module payload is not imported for a table that names it",
-    )
+    page = tmp_path / "results/report.html"
+    refused = "whose module payload is not imported for a table that names it"
     words = ["results", "--format", "svg"]
     assert report([*words, "--trust", "nowhere"]) == 2
     assert (

@@ -412,9 +412,10 @@ def test_programs_traced_are_programs_planned_and_traced_once(
         "draw",
         lambda run, shape, axis: traced.append(shape) or draw(run, shape, axis),
     )
+    # empty
     monkeypatch.setattr(
         program, "_compiled", functools.lru_cache(program._compiled.__wrapped__)
-    )  # empty
+    )
     call = [
         "--grid",
         "tiny.yaml",
@@ -443,9 +444,8 @@ def test_resume_reads_the_compacted_table(swept, capsys):
         ("--bucket", "20x12", "1e-6"),
         ("--pad-to", "64x32", "1e-6"),
         *(
-            pytest.param(
-                *more, marks=pytest.mark.slow
-            )  # each compiles programs of its own
+            # each compiles programs of its own
+            pytest.param(*more, marks=pytest.mark.slow)
             for more in (
                 ("--bucket", "20x12", "1e-3"),
                 ("--pad-to", "64x32", "1e-3"),
@@ -671,10 +671,8 @@ blocks:
 )
 def test_a_chunk_that_fails_is_told_and_the_rest_goes_on(grid, capsys):
     Path("fails.yaml").write_text(FAILING)
-    command, environment = (
-        [sys.executable, "-c", FAILS, "--grid", "fails.yaml", *NO_FIGURE],
-        {**os.environ, "PYTHONPATH": str(ROOT)},
-    )
+    command = [sys.executable, "-c", FAILS, "--grid", "fails.yaml", *NO_FIGURE]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=300, env=environment
     )
@@ -827,9 +825,8 @@ def test_the_parameter_of_a_law_is_no_axis_before_a_run_with_the_law_has_finishe
     assert "the figure could not be made" not in err
 
 
-@pytest.mark.filterwarnings(
-    "ignore:constrained_layout not applied"
-)  # the names of its lines leave a small figure no room
+# the names of its lines leave a small figure no room
+@pytest.mark.filterwarnings("ignore:constrained_layout not applied")
 def test_the_printed_table_has_the_rows_of_laws_without_a_parameter(
     tmp_path, monkeypatch, capsys
 ):

@@ -82,10 +82,11 @@ def test_a_wrong_row_of_a_point_is_found(monkeypatch):
 def test_what_a_command_or_a_call_does_wrong_is_found(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(commands, "furnish", lambda home: None)
+    # another exit code, and no message
     for answer in (
         lambda words: 1,
         lambda words: 2,
-    ):  # another exit code, and no message
+    ):
         monkeypatch.setattr(
             commands,
             "COMMANDS",

@@ -273,9 +273,8 @@ def test_the_interval_covers_the_threshold_and_narrows_with_seeds():
     for found in (few, many):
         assert found.lo < truth < found.hi
         assert found.ln_N == pytest.approx((found.lo + found.hi) / 2)
-    assert many.width == pytest.approx(
-        2 * 1.98 * 0.1 / 128**0.5, rel=0.2
-    )  # the seeds' own spread, t quantile of 127
+    # the seeds' own spread, t quantile of 127
+    assert many.width == pytest.approx(2 * 1.98 * 0.1 / 128**0.5, rel=0.2)
     assert 2.5 < few.width / many.width < 8
     uneven = search.interval(
         accuracies(
@@ -286,9 +285,8 @@ def test_the_interval_covers_the_threshold_and_narrows_with_seeds():
         ),
         0.5,
     )
-    assert (
-        uneven.lo < truth < uneven.hi
-    )  # seeds that do not bracket the threshold count too
+    # seeds that do not bracket the threshold count too
+    assert uneven.lo < truth < uneven.hi
 
 
 def test_an_interval_needs_a_crossing():

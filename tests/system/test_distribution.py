@@ -136,9 +136,8 @@ def test_the_commit_of_a_clone_is_known(clone):
     (folder / "code.py").write_text("2")
     assert command.commit.__wrapped__(folder) == f"{head}-dirty"
     (folder / "inside").mkdir()
-    assert (
-        command.commit.__wrapped__(folder / "inside") is None
-    )  # as of a package in somebody else's clone
+    # as if the package were in somebody else's clone
+    assert command.commit.__wrapped__(folder / "inside") is None
 
 
 def test_without_git_there_is_no_commit(clone, monkeypatch):

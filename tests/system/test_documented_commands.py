@@ -242,9 +242,8 @@ def test_commands_run_in_a_fresh_clone(page, drawn, clone, quickstart):
 
 @pytest.mark.parametrize("page", [page for page, text in ALL.items() if inline(text)])
 def test_commands_in_the_text_run_too(page, clone, quickstart, monkeypatch):
-    monkeypatch.setattr(
-        "shutil.which", lambda name: name
-    )  # as on a machine of a Slurm cluster
+    # as on a machine of a Slurm cluster
+    monkeypatch.setattr("shutil.which", lambda name: name)
     with_quickstart(page, quickstart)
     for line in inline(ALL[page]):
         run(

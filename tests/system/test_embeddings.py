@@ -73,9 +73,8 @@ def test_the_numbers_are_those_of_their_formulas():
         / np.trace(np.cov(centred.T))
         * 8,
     )
-    wide = facts(
-        x.T
-    )  # more columns than rows: the same by the matrix of inner products
+    # more columns than rows: the same by the matrix of inner products
+    wide = facts(x.T)
     assert wide["d_eff"] == pytest.approx(about["d_eff"])
     power = np.arange(1, 9) ** -about["alpha"]
     squares = (centred @ centred.T)[different]  # d_eff by different rows alone

@@ -233,10 +233,11 @@ def test_workers_share_the_memory_limit(tmp_path, capsys, monkeypatch):
     assert planned("--workers", "2")[:2] == (4 * one, 2)  # two runs at a time in each
     assert planned("--workers", "4")[:2] == (4 * one, 4)
     tight = ["--set", f"limits.max_bytes={int(2.5 * one)}"]
+    # it would be 4 runs without the limit
     assert planned(*tight, "--workers", "2")[:2] == (
         2 * one,
         2,
-    )  # it would be 4 runs without the limit
+    )
     peak, workers, said, warned = planned(*tight, "--workers", "3")
     assert (peak, workers) == (2 * one, 2)
     assert said[0].endswith(" MiB of memory in 2 workers")

@@ -195,9 +195,8 @@ def test_decoders_from_counts_recover_what_they_recover_from_samples():
     print(np.round(off, 1))
     assert np.abs(off).max() < 3.5
     assert np.mean(np.abs(off) > 2) < 0.12
-    assert (
-        np.abs(np.mean(off, axis=0)).max() < 0.75
-    )  # of 16 independent ones three standard deviations
+    # of 16 independent ones three standard deviations
+    assert np.abs(np.mean(off, axis=0)).max() < 0.75
 
 
 def test_fresh_batches_are_refused():

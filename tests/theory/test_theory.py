@@ -175,9 +175,8 @@ def test_a_wide_identity_mlp_is_attention_only(trigger):
     )
     for ours, theirs in zip(wide, none, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-3)
-    assert np.mean(narrow.spread / none.spread) == pytest.approx(
-        1 + 65 / 32, rel=0.06
-    )  # Wishart, to O(1/m)
+    # Wishart, to O(1/m)
+    assert np.mean(narrow.spread / none.spread) == pytest.approx(1 + 65 / 32, rel=0.06)
 
 
 def test_the_quadratic_kernel_is_the_square_of_the_overlap():
@@ -221,18 +220,15 @@ def test_accuracy_is_locked_accuracy_where_attention_is_right_and_chance_where_i
     locked = theory.locked_accuracy(model, 4096)
     assert theory.accuracy(model.replace(L=1), 4096) == locked
     assert theory.accuracy(model, 4096) == pytest.approx(locked, abs=1e-3)
-    assert (
-        0.15 < theory.accuracy(model.replace(kappa=1e-3), 4096) < 0.25
-    )  # one of four tokens that weigh the same
-    assert (
-        theory.accuracy(model.replace(kappa=0.0), 4096) == 0
-    )  # attention stays uniform
+    # one of four tokens that weigh the same
+    assert 0.15 < theory.accuracy(model.replace(kappa=1e-3), 4096) < 0.25
+    # attention stays uniform
+    assert theory.accuracy(model.replace(kappa=0.0), 4096) == 0
     assert theory.accuracy(model.replace(kappa=1e200), 4096) == theory.accuracy(
         model.replace(kappa=1e6), 4096
     )
-    other = Model(
-        V=24, d=26, L=4, m=32, embedding="orthogonal", activation="relu"
-    )  # no score noise: the locked value
+    # no score noise: the locked value
+    other = Model(V=24, d=26, L=4, m=32, embedding="orthogonal", activation="relu")
     assert theory.accuracy(other, 512) == theory.locked_accuracy(other, 512)
     assert theory.accuracy(model.replace(L=512), 256) < 0.2 * theory.locked_accuracy(
         model, 256
@@ -303,12 +299,10 @@ def test_a_cell_of_a_table_that_holds_nothing_is_left_out():
 
 def test_critical_sizes_end_at_what_is_enough_everywhere_or_nowhere():
     assert theory.critical(QUADRATIC, "N") == theory.critical_N(QUADRATIC)
-    assert (
-        theory.critical(QUADRATIC, "m", N=1000) == math.inf
-    )  # attention fails, whatever the width
-    assert (
-        theory.critical(QUADRATIC.replace(kappa=0.0), "L", N=1e5) == 0
-    )  # attention stays uniform
+    # attention fails, whatever the width
+    assert theory.critical(QUADRATIC, "m", N=1000) == math.inf
+    # attention stays uniform
+    assert theory.critical(QUADRATIC.replace(kappa=0.0), "L", N=1e5) == 0
     easy = Model(V=4, d=512, L=2, trigger_in_value=False)
     assert theory.critical(easy, "L", 0.01, N=1e9) == math.inf
     assert theory.critical(easy.replace(L=1, V=8), "V", 0.001, N=1e9) == math.inf
@@ -337,10 +331,8 @@ def test_what_limits_recall_has_a_name():
 @pytest.mark.slow
 def test_theory_is_as_close_to_simulated_sizes_as_its_page_says(monkeypatch):
     monkeypatch.syspath_prepend(ROOT / "results")
-    compare, page = (
-        importlib.import_module("theory"),
-        (ROOT / "docs/theory.md").read_text(),
-    )
+    compare = importlib.import_module("theory")
+    page = (ROOT / "docs/theory.md").read_text()
     tables = [table() for table in compare.ERRORS]
     for table in tables:
         assert table in page
@@ -366,9 +358,8 @@ def test_far_above_the_edge_critical_N_goes_like_V2_over_d():
         for model in models
     ]
     assert slope[1] == pytest.approx(1, abs=0.05)
-    assert (
-        1 < slope[0] < 1.3
-    )  # d >> V: the count noise no longer interferes, N* ~ V log V
+    # d >> V: the count noise no longer interferes, N* ~ V log V
+    assert 1 < slope[0] < 1.3
     small, large = (
         Model(V=V, d=round(6 * math.sqrt(V * math.log(V))), L=8) for V in (512, 2048)
     )
@@ -392,9 +383,8 @@ def test_score_noise_has_its_limits():
         theory.score_noise(Model(V=64, d=256, L=16, m=m), 4096) for m in (16, 256)
     )
     assert narrow.mlp > 3 * wide.mlp > 0
-    bias = (
-        256 / (2**20 * 128) * math.sqrt(2 + 3 * 4 + 8)
-    )  # L^2/(N V) sqrt(c + 3 c^2 + c^3)
+    # L^2/(N V) sqrt(c + 3 c^2 + c^3)
+    bias = 256 / (2**20 * 128) * math.sqrt(2 + 3 * 4 + 8)
     assert theory.score_noise(model, 2**20).mean_bias == pytest.approx(
         bias * 15 / 16, rel=0.05
     )
@@ -413,9 +403,10 @@ def test_information_and_its_ceiling():
     assert theory.information(Model(V=64, d=10, L=10), 640) == pytest.approx(
         50 * math.log(2)
     )
+    # next to no nats: a guess
     assert theory.fano_ceiling(Model(V=64, d=2, L=1000), 1) == pytest.approx(
         1 / 64, rel=0.05
-    )  # next to no nats: a guess
+    )
     assert theory.fano_ceiling(Model(V=64, d=64, L=8), 10**7) == 1.0
     model = Model(V=256, d=24, L=16)
     for N in (100, 1000, 3000):
@@ -546,9 +537,10 @@ def test_a_model_has_the_fields_and_the_defaults_of_a_point():
         assert Model.from_point(Point(V=10, N=100, d=12, L=4, **changes)) == Model(
             V=10, d=12, L=4, **changes
         )
+    # as tables hold them
     model = Model(
         V=np.int32(10), d=12.0, L=4, activation="tanh", trigger_in_value=np.bool_(False)
-    )  # as tables hold them
+    )
     assert (type(model.V), type(model.d), model.trigger_in_value, model.activation) == (
         int,
         int,
@@ -617,9 +609,8 @@ def test_formulas_about_the_labels_alone_hold_for_any_training():
         Model.from_point(point)
     assert Model.from_point(point, any_training=True) == Model(V=10, d=12, L=4)
     row = {name: getattr(point, name) for name in FIELDS}
-    assert Model.from_fields(row | {"step": 3}) == Model(
-        V=10, d=12, L=4
-    )  # the recipe is what a trace begins with
+    # the recipe is what a trace begins with
+    assert Model.from_fields(row | {"step": 3}) == Model(V=10, d=12, L=4)
 
 
 NO_FORMULA = {
@@ -833,9 +824,8 @@ def test_the_mean_bias_along_a_common_direction_is_that_of_drawn_rows(rho):
         ) / d**0.5
         centred = Z - Z.mean(0)
         w = L * (L - 1) * V / N * centred.T @ centred @ Z.mean(0) / V
-        drawn.append(
-            (Z @ w).std() / (1 - rho)
-        )  # the overlap of a token with itself carries the signal
+        # the overlap of a token with itself carries the signal
+        drawn.append((Z @ w).std() / (1 - rho))
     model = Model(
         V=V, d=d, L=L, embedding=f"equicorrelated(rho={rho})", trigger_in_value=False
     )
@@ -928,9 +918,8 @@ def test_kappa_matters_below_ten_and_not_above():
         )
         assert small > 1.5 * ten
         assert abs(np.log(ten / large)) < 0.35
-    assert (
-        0.1 < theory.accuracy(Model(V=64, d=96, L=64, kappa=3), 2**24) < 0.5
-    )  # simulated: 0.29(3); tokens stored alike would give 0.7
+    # simulated: 0.29(3); tokens stored alike would give 0.7
+    assert 0.1 < theory.accuracy(Model(V=64, d=96, L=64, kappa=3), 2**24) < 0.5
 
 
 @pytest.mark.parametrize("trigger_in_value", [True, False])
@@ -950,12 +939,10 @@ def test_scores_with_zipf_tokens_are_those_of_infinitely_many_samples(
     for seed in range(300):
         rng = np.random.default_rng(seed)
         Z_in, Z_out, z_trig = (rng.normal(size=(n, d)) / d**0.5 for n in (V, V, 1))
-        keys, values, mean, centred = (
-            Z_in + z_trig,
-            Z_in + trigger_in_value * z_trig,
-            p @ Z_in,
-            Z_out - Z_out.mean(0),
-        )
+        keys = Z_in + z_trig
+        values = Z_in + trigger_in_value * z_trig
+        mean = p @ Z_in
+        centred = Z_out - Z_out.mean(0)
         h = values / L + (1 - 1 / L) * mean
         b = centred @ (centred.T @ (p[:, None] * h))
         # the mean value of a sample, given one of its noise tokens, is h + (that token
