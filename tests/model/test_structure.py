@@ -18,9 +18,9 @@ import jaxrecall
 from jaxrecall import Point, descend, realize, simulate, theory, three_step
 from jaxrecall.errors import GridError, PointError, TheoryError
 from jaxrecall.model.columns import COLUMNS
+from jaxrecall.model.law_parameters import make_point
 from jaxrecall.model.laws import EmbeddingLaw, find_law
 from jaxrecall.model.laws import array as array_law
-from jaxrecall.model.point import make_point
 from jaxrecall.model.reference.metrics import measure
 from jaxrecall.simulator.shape import Shape
 from jaxrecall.simulator.world import arguments
