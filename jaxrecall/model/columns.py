@@ -45,19 +45,17 @@ _SOURCE = {
     "gradient": "of the part that remains",
 }
 _DIAGNOSED = {
-    f"noise_{a}": (
+    f"noise_{noise}": (
         "float64",
-        f"standard deviation of the scores {_SOURCE[a]}, over |trigger_score|",
+        f"standard deviation of the scores {source}, over |trigger_score|",
     )
-    for a in NOISES
+    for noise, source in _SOURCE.items()
 }
 _DIAGNOSED |= {
     f"cov_{a}_{b}": (
         "float64",
-        (
-            f"covariance of the {a} and {b} noises over the vocabulary, over"
-            " trigger_score^2"
-        ),
+        f"covariance of the {a} and {b} noises over the vocabulary, over"
+        " trigger_score^2",
     )
     for a, b in combinations(NOISES, 2)
 }
@@ -113,18 +111,17 @@ _TRACED = {
 }
 
 ARROW_TYPES = {"float": "float64", "int": "int64", "bool": "bool"}
-"""Of numbers, by the name of their type."""
+"""Arrow types of numbers, by the name of the Python type."""
 
 
 def _fields(*names: str) -> dict[str, tuple[str, str]]:
-    declared = {name: FIELDS[name] for name in names}
-    return {
-        name: (
-            ARROW_TYPES.get(str(f.type).removesuffix(" | None"), "string"),
-            f.metadata["legend"],
-        )
-        for name, f in declared.items()
-    }
+    """The columns of these fields of a point."""
+    found = {}
+    for name in names:
+        kind = str(FIELDS[name].type).removesuffix(" | None")
+        arrow_type = ARROW_TYPES.get(kind, "string")
+        found[name] = (arrow_type, FIELDS[name].metadata["legend"])
+    return found
 
 
 EXTRA_COLUMNS = (*_DIAGNOSED, *_DECODED)
@@ -272,14 +269,14 @@ COLUMNS: dict[str, tuple[str, str]] = {
         ),
     ),
 }
-"""name -> (Arrow type name, meaning), in table order. A new column goes to the end.
+"""Arrow type and meaning by name, in table order. A new column goes to the end.
 
 Fields of the point take their meaning from the legend in point.py.
 """
 
 
 def is_parameter(name: str) -> bool:
-    """Whether a column holds a parameter of a law, as `embedding.rho` does.
+    """Whether a column has a parameter of a law, as `embedding.rho` does.
 
     Such columns are float64, null for other laws, and come after all others.
     """
@@ -292,12 +289,12 @@ def in_order(row: Row, columns: Mapping[str, object] = COLUMNS) -> Row:
     A parameter that its laws lack is None. Raises KeyError on any other missing column,
     ValueError on one too many.
     """
-    parameters = {name: value for name, value in row.items() if is_parameter(name)}
+    parameters = {name: row[name] for name in row if is_parameter(name)}
     if unknown := row.keys() - columns.keys() - parameters.keys():
         raise ValueError(f"row: no such columns: {', '.join(sorted(unknown))}")
-    return {
-        name: row.get(name) if is_parameter(name) else row[name] for name in columns
-    } | parameters
+    lacking = dict.fromkeys(filter(is_parameter, columns))
+    every = lacking | row
+    return {name: every[name] for name in columns} | parameters
 
 
 ALLOWED = (
@@ -307,7 +304,7 @@ ALLOWED = (
 
 
 class Drawn(NamedTuple):
-    """What a run drew, float32 and int32, under the names that `realize` has for it."""
+    """What a run drew, float32 and int32, with the names that `realize` uses."""
 
     Z_in: Array  # (V, d), as trained so far
     Z_out: Array  # (V, d)
@@ -318,7 +315,7 @@ class Drawn(NamedTuple):
 
 
 class Learned(NamedTuple):
-    """What it has learned, under the names that `three_step` has for it."""
+    """What it has learned, with the names that `three_step` uses."""
 
     V1: Array  # (d, p) V_mat after step 1
     w: Array  # (d,) W_KQ z_eos
@@ -353,9 +350,8 @@ class OwnColumn(NamedTuple):
         """Its Arrow type, float64 unless the function says otherwise, and its
         meaning.
         """
-        return _arrow_type(self.fn), (inspect.getdoc(self.fn) or self.path).partition(
-            "\n"
-        )[0].rstrip(".")
+        legend, _, _ = (inspect.getdoc(self.fn) or self.path).partition("\n")
+        return _arrow_type(self.fn), legend.rstrip(".")
 
 
 def own_columns(given: Mapping[str, object]) -> tuple[OwnColumn, ...]:
@@ -375,21 +371,17 @@ def own_columns(given: Mapping[str, object]) -> tuple[OwnColumn, ...]:
 
 
 def _own_column(name: str, given: object) -> OwnColumn:
-    if (
-        not str(name).isidentifier()
-        or name.startswith("_")
-        or name in {*COLUMNS, *FIELDS}
-    ):
+    is_taken = name in COLUMNS or name in FIELDS
+    if not str(name).isidentifier() or name.startswith("_") or is_taken:
         raise UsageError(
             f"columns.{name}: is no name for a column; allowed: letters, digits and _,"
             " and no column or field that there is"
         )
-    if not isinstance(given, str) and not inspect.isfunction(given):
+    if inspect.isfunction(given):
+        given = f"{given.__module__}:{given.__qualname__}"
+    if not isinstance(given, str):
         raise UsageError(f"columns.{name}: got {shown(given)}; {ALLOWED}")
-    path = (
-        given if isinstance(given, str) else f"{given.__module__}:{given.__qualname__}"
-    )
-    return OwnColumn(name, path, source_digest(function_at(name, path)))
+    return OwnColumn(name, given, source_digest(function_at(name, given)))
 
 
 def function_at(name: str, path: str) -> FunctionType:
@@ -403,6 +395,6 @@ def function_at(name: str, path: str) -> FunctionType:
 
 
 def _arrow_type(fn: Callable[[Drawn, Learned], Array]) -> str:
-    """Of what a function returns; nothing for a type that no column has."""
+    """The Arrow type of what a function returns, empty if no column has it."""
     returns = fn.__annotations__.get("return", "float")
     return ARROW_TYPES.get(getattr(returns, "__name__", str(returns)), "")

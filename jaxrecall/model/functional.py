@@ -60,8 +60,8 @@ def rates(
     here, or to the point while kappa is not given here. gamma2 = gamma unless gamma2
     was given. Numbers are not checked, as those of a point are.
 
-        >>> jax.grad(lambda kappa: rates(point, kappa=kappa).gamma)(100.0)  # L^2 V /
-            eta
+        >>> jax.grad(lambda kappa: rates(point, kappa=kappa).gamma)(100.0)
+        # L^2 V / eta
     """
     expect("point", point, Point, "a jaxrecall.Point", PointError)
     if not (kappa is None or gamma is None):
@@ -97,15 +97,12 @@ def recipe(
     Args:
         loss: a scalar function loss(V_mat, W_KQ, batch).
         V_mat, W_KQ: pytrees of arrays, where the steps start.
-        batches: what each of the three steps reads, as `Realization.batches`: pytrees
-            of arrays,
-            samples first.
+        batches: the data of each of the three steps, as `Realization.batches`: pytrees
+            of arrays, samples first.
         rates: of the steps; cast to the dtype of what they scale.
         chunk: samples whose gradient is taken at a time, where the loss is a mean over
-            samples.
-            Memory, also that of a derivative of the whole, is then that of one chunk.
-                None takes
-            the batch at once, and allows any loss.
+            samples. Memory, also that of a derivative of the whole, is then that of one
+            chunk. None takes the batch at once, and allows any loss.
 
         >>> V1, W1, V2 = recipe(loss, V_mat, W_KQ, r.batches, rates(point))
     """
@@ -128,32 +125,25 @@ def gradient(
 ) -> PyTree:
     """The gradient of loss(params, batch) by `params`.
 
-    With a chunk, the sum over chunks weighted by their samples.
+    With a chunk it is the sum over chunks, weighted by their numbers of samples.
     """
     n = len(jax.tree.leaves(batch)[0])
     if chunk is None or chunk >= n:
         return jax.grad(loss)(params, batch)
 
-    @partial(
-        jax.checkpoint, static_argnums=2, prevent_cse=False
-    )  # in a derivative, a chunk is computed again
+    # in a derivative, a chunk is computed again
+    @partial(jax.checkpoint, static_argnums=2, prevent_cse=False)
     def add(total: PyTree, first: Array | int, size: int) -> PyTree:
         samples = jax.tree.map(
             lambda a: lax.dynamic_slice_in_dim(a, first, size), batch
         )
-        return jax.tree.map(
-            lambda sum, slope: sum + size / n * slope,
-            total,
-            jax.grad(loss)(params, samples),
-        )
+        slopes = jax.grad(loss)(params, samples)
+        return jax.tree.map(lambda sum, slope: sum + size / n * slope, total, slopes)
 
     starts = jnp.arange(n // chunk, dtype=jnp.int32) * chunk
-    total, _ = lax.scan(
-        lambda total, first: (add(total, first, chunk), None),
-        jax.tree.map(jnp.zeros_like, params),
-        starts,
-    )
-    return add(total, n - n % chunk, n % chunk) if n % chunk else total
+    zeros, left = jax.tree.map(jnp.zeros_like, params), n % chunk
+    total, _ = lax.scan(lambda sum, i: (add(sum, i, chunk), None), zeros, starts)
+    return add(total, n - left, left) if left else total
 
 
 def three_step(
@@ -164,9 +154,9 @@ def three_step(
 ) -> ThreeStep:
     """What the three steps of the recipe learn from V_mat = 0, W_KQ = 0.
 
-    Where draws or rates are arrays of JAX, by `recipe` along the gradient of
-    `jaxrecall.model.loss`, in the dtype of the embeddings. Else in NumPy and float64,
-    by the closed form of `reference/steps.py`.
+    Where draws or rates are arrays of JAX, `recipe` descends `jaxrecall.model.loss` in
+    the dtype of the embeddings. Else the closed form of `reference/steps.py` is
+    computed in NumPy and float64.
 
     Args:
         realization: the draws of `realize` or `draws`, or your own.
@@ -178,8 +168,9 @@ def three_step(
         >>> point = Point(V=64, N=1024, d=32, L=8)
         >>> V1, w, V2 = three_step(realize(point, seed=0), point)
         >>> key = jax.random.key(0)
-        >>> jax.vmap(lambda kappa: three_step(draws(point, key), point, rates(point,
-            kappa=kappa)).V2)(jnp.array([20.0, 50.0]))
+        >>> def learned(kappa):
+        ...     return three_step(draws(point, key), point, rates(point, kappa=kappa))
+        >>> jax.vmap(learned)(jnp.array([20.0, 50.0])).V2
     """
     expect_both(realization, point)
     rates = Rates(point.eta, point.gamma, point.gamma2) if rates is None else rates
@@ -189,15 +180,11 @@ def three_step(
     e = realization.embeddings
 
     def loss(V_mat: Array, W_KQ: Array, batch: Sequence[Array]) -> Array:
-        return model.loss(
-            model.Recall(V_mat, W_KQ, e, point.activation, point.trigger_in_value),
-            *batch,
-        )
+        recall = model.Recall(V_mat, W_KQ, e, point.activation, point.trigger_in_value)
+        return model.loss(recall, *batch)
 
-    V0, W0 = (
-        jnp.zeros((point.d, point.p), e.Z_in.dtype),
-        jnp.zeros((point.d, point.d), e.Z_in.dtype),
-    )
+    V0 = jnp.zeros((point.d, point.p), e.Z_in.dtype)
+    W0 = jnp.zeros((point.d, point.d), e.Z_in.dtype)
     with jax.default_matmul_precision("highest"):
         V1, W1, V2 = recipe(loss, V0, W0, realization.batches, rates, chunk)
         return ThreeStep(V1, W1 @ e.z_eos, V2)
@@ -216,13 +203,14 @@ def predict(
     tokens: Numbers,
     positions: Numbers,
 ) -> tuple[Numbers, Numbers]:
-    """Logits (n, V) and attention (n, L) of sequences by a model; in JAX as
-    `three_step` is.
+    """Logits (n, V) and attention (n, L) of a model on sequences.
+
+    They are computed in JAX or NumPy, as by `three_step`.
 
     Args:
         realization: the draws, of which the embeddings are used.
         V_mat, w: as in what `three_step` returns.
-        tokens, positions: (n, L), and (n,) where the informative ones stand.
+        tokens, positions: (n, L), and (n,) the places of the informative ones.
 
         >>> logits, attention = predict(r, point, learned.V2, learned.w, *r.test[:2])
     """
@@ -235,40 +223,32 @@ def predict(
     with jax.default_matmul_precision("highest"):
         W_KQ = jnp.outer(w, e.z_eos) / (e.z_eos @ e.z_eos)
         recall = model.Recall(V_mat, W_KQ, e, point.activation, point.trigger_in_value)
-        return jax.vmap(recall)(tokens, positions), jax.vmap(recall.attention)(
-            tokens, positions
-        )
+        logits = jax.vmap(recall)(tokens, positions)
+        return logits, jax.vmap(recall.attention)(tokens, positions)
 
 
 def soft_accuracy(
     realization: Realization, point: Point, learned: ThreeStep, temperature: Rate = 0.1
 ) -> Array:
-    """Test accuracy with a gradient: mean of softmax(logits / (temperature s)) at the
-    label.
+    """Test accuracy with a gradient, always in JAX.
 
-    The mean is over test sequences.
+    It is the mean over test sequences of softmax(logits / (temperature s)) at the
+    label, with s the standard deviation of the logits of a sequence, so the scale of
+    V_mat does not matter. It goes to `accuracy` as the temperature goes to 0.
 
-    s is the standard deviation of the logits of a sequence, so the scale of V_mat does
-    not matter. It is `accuracy` where the temperature goes to 0. Always in JAX.
-
-        >>> jax.grad(lambda kappa: soft_accuracy(r, point, three_step(r, point,
-            rates(point, kappa=kappa))))(50.0)
+        >>> def score(kappa):
+        ...     learned = three_step(r, point, rates(point, kappa=kappa))
+        ...     return soft_accuracy(r, point, learned)
+        >>> jax.grad(score)(50.0)
     """
     expect_both(realization, point)
     tokens, positions, labels = realization.test
-    logits, _ = predict(
-        realization,
-        point,
-        learned.V2 / jnp.max(jnp.abs(learned.V2)),
-        learned.w,
-        tokens,
-        positions,
-    )
+    V2 = learned.V2 / jnp.max(jnp.abs(learned.V2))
+    logits, _ = predict(realization, point, V2, learned.w, tokens, positions)
     variance = jnp.var(logits, axis=1, keepdims=True)
     scale = temperature * jnp.sqrt(jnp.where(variance > 0, variance, 1))
-    return jnp.mean(
-        jnp.take_along_axis(jax.nn.softmax(logits / scale), labels[:, None], axis=1)
-    )
+    p = jax.nn.softmax(logits / scale)
+    return jnp.mean(jnp.take_along_axis(p, labels[:, None], axis=1))
 
 
 def train(
@@ -279,21 +259,19 @@ def train(
     steps: int | Array,
     record: Sequence[int] | Array = (),
 ) -> tuple[PyTree, PyTree]:
-    """Descends any loss by any optimiser of optax; returns the parameters, also at some
-    steps.
+    """Descends any loss by any optimiser of optax.
 
     Args:
         loss: a scalar function loss(params, batch).
         params: a pytree of arrays, where it starts.
-        batch_of: what step t = 0, 1, ... reads, batch_of(t); t is traced.
+        batch_of: the batch of step t = 0, 1, ... is batch_of(t); t is traced.
         optimizer: an `optax.GradientTransformation`.
         steps: how many. JAX may trace it; then there are no derivatives of the whole.
         record: numbers of steps made, from 0 on, after which the parameters are kept.
 
     Returns:
-        The parameters, and the kept ones: the same pytree with a leading axis, one
-            entry for each
-        of `record`.
+        The parameters at the end, and the kept ones: the same pytree with a leading
+        axis, one entry for each of `record`.
 
         >>> params, kept = train(loss, params, lambda t: batch, optax.adam(0.01),
             steps=100, record=[0, 100])
@@ -319,12 +297,10 @@ def train(
             params = optax.apply_updates(params, updates)
         return params, memory, keep(kept, params, t + 1)
 
-    kept = keep(
-        jax.tree.map(lambda p: jnp.zeros((len(marks), *p.shape), p.dtype), params),
-        params,
-        0,
-    )
-    params, _, kept = lax.fori_loop(
-        0, steps, step, (params, optimizer.init(params), kept)
-    )
+    def space(p: Array) -> Array:
+        return jnp.zeros((len(marks), *p.shape), p.dtype)
+
+    kept = keep(jax.tree.map(space, params), params, 0)
+    state = params, optimizer.init(params), kept
+    params, _, kept = lax.fori_loop(0, steps, step, state)
     return params, kept

@@ -833,11 +833,12 @@ def checked_field(
     """
     declared = (fields or FIELDS)[name]
     limits: Limits = declared.metadata
-    if value is not None and "law" in limits:
+    family = limits.get("law")
+    if value is not None and isinstance(family, type):  # a user's law is a text
         try:
-            return find_law(limits["law"], value)
+            return find_law(family, value)
         except PointError as error:
-            problems += renamed(error.problems, limits["law"], name)
+            problems += renamed(error.problems, family, name)
             return value
     if has_many and "high_with_pool" in limits:
         limits = {**limits, "high": limits["high_with_pool"]}

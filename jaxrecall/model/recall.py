@@ -1,9 +1,9 @@
 """The model, written plainly: one layer, one head, one sequence, and its loss.
 
-    k_j = z_in(x_j) + 1{j = ell} z_trig,   v_j = k_j or z_in(x_j),   a = softmax_j(k_j^T
-        W_KQ z_eos),   h = sum_j a_j v_j
-    f = V_mat h   or   f = V_mat act(W_in h) / sqrt(m),     logits = Z_out f,     loss =
-        mean cross-entropy (nats)
+    k_j = z_in(x_j) + 1{j = ell} z_trig,   v_j = k_j or z_in(x_j)
+    a = softmax_j(k_j^T W_KQ z_eos),       h = sum_j a_j v_j
+    f = V_mat h   or   f = V_mat act(W_in h) / sqrt(m)
+    logits = Z_out f,                      loss = mean cross-entropy (nats)
 
 Sums over the tokens of a sequence are taken over the vocabulary, so that no key or
 value is formed: a batch takes memory for N (V + L) numbers, not for N L d. Faster code
@@ -15,10 +15,12 @@ transforms it like any function.
     >>> point = Point(V=64, N=1024, d=32, L=8)
     >>> draws = realize(point, seed=0)
     >>> V_mat, W_KQ = jnp.zeros((point.d, point.p)), jnp.zeros((point.d, point.d))
-    >>> recall = model.Recall(V_mat, W_KQ, draws.embeddings, point.activation,
-        point.trigger_in_value)
-    >>> model.loss(recall, draws.train_tokens, draws.train_positions,
-        draws.train_labels)  # ln 64
+    >>> recall = model.Recall(
+    ...     V_mat, W_KQ, draws.embeddings, point.activation, point.trigger_in_value
+    ... )
+    >>> model.loss(
+    ...     recall, draws.train_tokens, draws.train_positions, draws.train_labels
+    ... )  # ln 64
 """
 
 from __future__ import annotations
@@ -36,8 +38,9 @@ from .task import Embeddings
 
 
 class Recall(eqx.Module):
-    """The one-layer transformer. The three steps train V_mat (d, p) and W_KQ (d, d), p
-    = d or m.
+    """The one-layer transformer.
+
+    The three steps train V_mat (d, p) and W_KQ (d, d), with p = d or m.
     """
 
     V_mat: Array
@@ -54,9 +57,9 @@ class Recall(eqx.Module):
         """
         e, a = self.embeddings, self.attention(tokens, position)
         by_token = jnp.zeros(e.Z_in.shape[0], a.dtype).at[tokens].add(a)
-        phi = h = by_token @ e.Z_in + (
-            a[position] * e.z_trig if self.trigger_in_value else 0
-        )
+        phi = h = by_token @ e.Z_in
+        if self.trigger_in_value:
+            phi = h = h + a[position] * e.z_trig
         if e.W_in is not None:
             erf = jax.scipy.special.erf
             value, _ = self.activation.value_and_slope(e.W_in @ h, jnp, erf)
