@@ -62,17 +62,13 @@ _DIAGNOSED |= {
 _DECODED = {
     "matched_accuracy": (
         "float64",
-        (
-            "fraction of the vocabulary recovered from the gradient of step 1 by its"
-            " matched filter"
-        ),
+        "fraction of the vocabulary recovered from the gradient of step 1 by its"
+        " matched filter",
     ),
     "whitened_accuracy": (
         "float64",
-        (
-            "the same fraction by least squares that discounts what all samples have in"
-            " common"
-        ),
+        "the same fraction by least squares that discounts what all samples have in"
+        " common",
     ),
     "assignment_accuracy": (
         "float64",
@@ -83,10 +79,8 @@ _DECODED = {
 _TRACED = {
     "step": (
         "int64",
-        (
-            "gradient steps made when this row was measured; a run beyond the recipe"
-            " has a row for each recorded step"
-        ),
+        "gradient steps made when this row was measured; a run beyond the recipe"
+        " has a row for each recorded step",
     ),
     "loss": (
         "float64",
@@ -98,10 +92,8 @@ _TRACED = {
     ),
     "V_norm": (
         "float64",
-        (
-            "Frobenius norm of V_mat; this and the columns below are null for the"
-            " recipe alone"
-        ),
+        "Frobenius norm of V_mat; this and the columns below are null for the"
+        " recipe alone",
     ),
     "W_norm": ("float64", "Frobenius norm of W_KQ"),
     "Z_in_norm": ("float64", "root mean square norm of the rows of Z_in"),
@@ -164,10 +156,8 @@ COLUMNS: dict[str, tuple[str, str]] = {
     ),
     "step1_memory_accuracy": (
         "float64",
-        (
-            "memory_accuracy after step 1 alone, without the trigger: argmax_u"
-            " z_out(u)^T V1 phi(z_in(v))"
-        ),
+        "memory_accuracy after step 1 alone, without the trigger: argmax_u"
+        " z_out(u)^T V1 phi(z_in(v))",
     ),
     "train_accuracy": (
         "float64",
@@ -183,17 +173,13 @@ COLUMNS: dict[str, tuple[str, str]] = {
     ),
     "trigger_score": (
         "float64",
-        (
-            "z_trig^T w with w = W_KQ z_eos: what the trigger adds to an attention"
-            " logit (nats)"
-        ),
+        "z_trig^T w with w = W_KQ z_eos: what the trigger adds to an attention"
+        " logit (nats)",
     ),
     "score_std": (
         "float64",
-        (
-            "population standard deviation of the scores z_in(v)^T w over the"
-            " vocabulary (nats)"
-        ),
+        "population standard deviation of the scores z_in(v)^T w over the"
+        " vocabulary (nats)",
     ),
     "snr": ("float64", "trigger_score / score_std"),
     "trigger_cosine": ("float64", "cosine between w and z_trig"),
@@ -207,25 +193,19 @@ COLUMNS: dict[str, tuple[str, str]] = {
     ),
     "status": (
         "string",
-        (
-            "ok; nonfinite: a number overflowed, metrics are null; degenerate: w = 0 at"
-            " L > 1, snr and trigger_cosine are null"
-        ),
+        "ok; nonfinite: a number overflowed, metrics are null; degenerate: w = 0 at"
+        " L > 1, snr and trigger_cosine are null",
     ),
     "form": ("string", "which form of the computation ran"),
     "draw_check": (
         "int64",
-        (
-            "32-bit hash of the first random draws of the run; equal draws have equal"
-            " hashes"
-        ),
+        "32-bit hash of the first random draws of the run; equal draws have equal"
+        " hashes",
     ),
     "seconds": (
         "float64",
-        (
-            "wall time of the run without compilation; the time of a batch is divided"
-            " by estimated cost"
-        ),
+        "wall time of the run without compilation; the time of a batch is divided"
+        " by estimated cost",
     ),
     "code_version": (
         "int64",
@@ -244,17 +224,13 @@ COLUMNS: dict[str, tuple[str, str]] = {
     **_fields("tokens", "embedding_out", "noise_tokens"),
     "rare_memory_accuracy": (
         "float64",
-        (
-            "memory_accuracy over the rarer half of the vocabulary; null for uniform"
-            " tokens"
-        ),
+        "memory_accuracy over the rarer half of the vocabulary; null for uniform"
+        " tokens",
     ),
     "frequent_memory_accuracy": (
         "float64",
-        (
-            "memory_accuracy over the most frequent tenth of the vocabulary; null for"
-            " uniform tokens"
-        ),
+        "memory_accuracy over the most frequent tenth of the vocabulary; null for"
+        " uniform tokens",
     ),
     **_fields("label_noise"),
     "recalled": (
@@ -263,10 +239,8 @@ COLUMNS: dict[str, tuple[str, str]] = {
     ),
     "recalled_top": (
         "int64",
-        (
-            "largest k such that 90 % of the k most frequent tokens are recalled; null"
-            " for uniform tokens"
-        ),
+        "largest k such that 90 % of the k most frequent tokens are recalled; null"
+        " for uniform tokens",
     ),
 }
 """Arrow type and meaning by name, in table order. A new column goes to the end.

@@ -205,7 +205,7 @@ def predict(
 ) -> tuple[Numbers, Numbers]:
     """Logits (n, V) and attention (n, L) of a model on sequences.
 
-    They are computed in JAX or NumPy, as by `three_step`.
+    Where draws or a model are arrays of JAX, in JAX; else in NumPy and float64.
 
     Args:
         realization: the draws, of which the embeddings are used.

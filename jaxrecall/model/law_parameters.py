@@ -24,33 +24,32 @@ def make_point(values: Mapping[str, Any]) -> Point:
     Raises:
         PointError: as `Point`, and for a parameter that the law lacks.
     """
-    fields = {name: value for name, value in values.items() if "." not in name}
-    parameters = {}
+    fields: dict[str, Any] = {}
+    parameters: dict[str, dict[str, object]] = {}
     for name, value in values.items():
-        if "." in name and value is not None:
-            parameters[name] = value
-    problems: list[Problem] = []
-
-    def follows(name: str) -> bool:
-        return name.partition(".")[0] in SAME_AS
-
-    for name in sorted(parameters, key=follows):  # after the law that it follows
-        of, _, parameter = name.partition(".")
-        if of not in LAW_FIELDS:
-            hint = suggest(of, LAW_FIELDS)
-            allowed = f"fields with parameters: {', '.join(LAW_FIELDS)}{hint}"
-            message = f"got {shown(parameters[name])}; {allowed}"
-            problems.append(Problem(name, message))
-            continue
-        try:
-            law = _law_of(of, fields)
-            fields[of] = with_parameters(law, {parameter: parameters[name]})
-        except PointError as error:
-            problems += renamed(error.problems, LAW_FIELDS[of], of)
+        of, dot, parameter = name.partition(".")
+        if not dot:
+            fields[name] = value
+        elif value is not None:
+            parameters.setdefault(of, {})[parameter] = value
+    problems = []
+    for of, own in parameters.items():
+        allowed = f"{', '.join(LAW_FIELDS)}{suggest(of, LAW_FIELDS)}"
+        for parameter, value in own.items():
+            if of not in LAW_FIELDS:
+                message = f"got {shown(value)}; fields with parameters: {allowed}"
+                problems.append(Problem(f"{of}.{parameter}", message))
+    for of in LAW_FIELDS:  # embedding_out after embedding, which it follows
+        if of in parameters:
+            try:
+                fields[of] = with_parameters(_law_of(of, fields), parameters[of])
+            except PointError as error:
+                problems += renamed(error.problems, LAW_FIELDS[of], of)
     if problems:
         raise PointError(problems)
+    named = {name for name in values if "." in name and values[name] is not None}
     point = Point(**fields)
-    return point.with_columns(parameters) if parameters else point
+    return point.with_columns(named) if named else point
 
 
 def _law_of(name: str, values: Mapping[str, Any]) -> Law:

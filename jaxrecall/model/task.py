@@ -45,7 +45,7 @@ def batch_items(
 ) -> Array:
     """(512 * count,) uint32: the samples of a step's batch, drawn with replacement.
 
-    They are numbers below N, each as likely. `blocks` is (first, count): the places of
+    Each of the N is as likely. `blocks` is (first, count): the places of
     the batch, 512 a block.
     """
     key = keys.further(keys.stream(streams, "train"), step)

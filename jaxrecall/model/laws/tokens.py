@@ -88,7 +88,7 @@ def alias_table(law: TokenLaw, V: int) -> np.ndarray:
     """(2, V) uint32: the first word of each cell that draws another token, and that
     token.
 
-    It is made on the host, so that neither padding nor a device changes a draw. Raises
+    The host makes it, so that neither padding nor a device changes a draw. Raises
     ValueError as `shares`.
     """
     # the first word of each cell, as in `keys.below`
