@@ -12,7 +12,8 @@ import pandas as pd
 from scipy.stats import t as student
 
 import jaxrecall
-from jaxrecall.model.point import FIELDS, make_point
+from jaxrecall.model.law_parameters import make_point
+from jaxrecall.model.point import FIELDS
 from jaxrecall.sweep.simulators import SimulatorLike, program_of
 from jaxrecall.sweep.simulators.recall import RECALL
 

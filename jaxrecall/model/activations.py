@@ -33,9 +33,8 @@ class Activation(Law):
     def coefficients(self, xp: ModuleType) -> Sequence[Numbers] | None:
         """c with act(u) = c[0] + c[1] u + c[2] u^2 + ...; None if it is no polynomial.
 
-        An absent power has the number 0.
-
-        Sums over all pairs of a pool are matrix products where it is one.
+        An absent power has the number 0. Sums of a polynomial over all pairs of a pool
+        are matrix products.
         """
         return None
 
@@ -43,7 +42,7 @@ class Activation(Law):
 @register
 @dataclass(frozen=True)
 class NoActivation(Activation):
-    """That of the attention-only model, which has no MLP."""
+    """The activation of the attention-only model, which has no MLP."""
 
     name = "none"
 
@@ -99,8 +98,8 @@ class Quadratic(Activation):
 @register
 @dataclass(frozen=True)
 class Cubic(Activation):
-    """(u^3 - 3u) / sqrt 6: linear at small inputs, without a linear part where u ~ N(0,
-    1).
+    """(u^3 - 3u) / sqrt 6: linear at small inputs, and without a linear part on the
+    whole where u ~ N(0, 1).
     """
 
     def value_and_slope(
@@ -115,9 +114,8 @@ class Cubic(Activation):
 @register
 @dataclass(frozen=True)
 class Mixed(Activation):
-    """sqrt(1 - linear^2) (u^2 - 1) / sqrt 2 + linear u: quadratic with a linear part.
-
-    Its mean square is 1 where u ~ N(0, 1).
+    """sqrt(1 - linear^2) (u^2 - 1) / sqrt 2 + linear u: a mean square of 1
+    where u ~ N(0, 1).
     """
 
     linear: float = parameter(0.3, "linear part of the activation", low=-1.0, high=1.0)

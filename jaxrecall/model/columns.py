@@ -45,36 +45,30 @@ _SOURCE = {
     "gradient": "of the part that remains",
 }
 _DIAGNOSED = {
-    f"noise_{a}": (
+    f"noise_{noise}": (
         "float64",
-        f"standard deviation of the scores {_SOURCE[a]}, over |trigger_score|",
+        f"standard deviation of the scores {source}, over |trigger_score|",
     )
-    for a in NOISES
+    for noise, source in _SOURCE.items()
 }
 _DIAGNOSED |= {
     f"cov_{a}_{b}": (
         "float64",
-        (
-            f"covariance of the {a} and {b} noises over the vocabulary, over"
-            " trigger_score^2"
-        ),
+        f"covariance of the {a} and {b} noises over the vocabulary, over"
+        " trigger_score^2",
     )
     for a, b in combinations(NOISES, 2)
 }
 _DECODED = {
     "matched_accuracy": (
         "float64",
-        (
-            "fraction of the vocabulary recovered from the gradient of step 1 by its"
-            " matched filter"
-        ),
+        "fraction of the vocabulary recovered from the gradient of step 1 by its"
+        " matched filter",
     ),
     "whitened_accuracy": (
         "float64",
-        (
-            "the same fraction by least squares that discounts what all samples have in"
-            " common"
-        ),
+        "the same fraction by least squares that discounts what all samples have in"
+        " common",
     ),
     "assignment_accuracy": (
         "float64",
@@ -85,10 +79,8 @@ _DECODED = {
 _TRACED = {
     "step": (
         "int64",
-        (
-            "gradient steps made when this row was measured; a run beyond the recipe"
-            " has a row for each recorded step"
-        ),
+        "gradient steps made when this row was measured; a run beyond the recipe"
+        " has a row for each recorded step",
     ),
     "loss": (
         "float64",
@@ -100,10 +92,8 @@ _TRACED = {
     ),
     "V_norm": (
         "float64",
-        (
-            "Frobenius norm of V_mat; this and the columns below are null for the"
-            " recipe alone"
-        ),
+        "Frobenius norm of V_mat; this and the columns below are null for the"
+        " recipe alone",
     ),
     "W_norm": ("float64", "Frobenius norm of W_KQ"),
     "Z_in_norm": ("float64", "root mean square norm of the rows of Z_in"),
@@ -113,18 +103,17 @@ _TRACED = {
 }
 
 ARROW_TYPES = {"float": "float64", "int": "int64", "bool": "bool"}
-"""Of numbers, by the name of their type."""
+"""Arrow types of numbers, by the name of the Python type."""
 
 
 def _fields(*names: str) -> dict[str, tuple[str, str]]:
-    declared = {name: FIELDS[name] for name in names}
-    return {
-        name: (
-            ARROW_TYPES.get(str(f.type).removesuffix(" | None"), "string"),
-            f.metadata["legend"],
-        )
-        for name, f in declared.items()
-    }
+    """The columns of these fields of a point."""
+    found = {}
+    for name in names:
+        kind = str(FIELDS[name].type).removesuffix(" | None")
+        arrow_type = ARROW_TYPES.get(kind, "string")
+        found[name] = (arrow_type, FIELDS[name].metadata["legend"])
+    return found
 
 
 EXTRA_COLUMNS = (*_DIAGNOSED, *_DECODED)
@@ -167,10 +156,8 @@ COLUMNS: dict[str, tuple[str, str]] = {
     ),
     "step1_memory_accuracy": (
         "float64",
-        (
-            "memory_accuracy after step 1 alone, without the trigger: argmax_u"
-            " z_out(u)^T V1 phi(z_in(v))"
-        ),
+        "memory_accuracy after step 1 alone, without the trigger: argmax_u"
+        " z_out(u)^T V1 phi(z_in(v))",
     ),
     "train_accuracy": (
         "float64",
@@ -186,17 +173,13 @@ COLUMNS: dict[str, tuple[str, str]] = {
     ),
     "trigger_score": (
         "float64",
-        (
-            "z_trig^T w with w = W_KQ z_eos: what the trigger adds to an attention"
-            " logit (nats)"
-        ),
+        "z_trig^T w with w = W_KQ z_eos: what the trigger adds to an attention"
+        " logit (nats)",
     ),
     "score_std": (
         "float64",
-        (
-            "population standard deviation of the scores z_in(v)^T w over the"
-            " vocabulary (nats)"
-        ),
+        "population standard deviation of the scores z_in(v)^T w over the"
+        " vocabulary (nats)",
     ),
     "snr": ("float64", "trigger_score / score_std"),
     "trigger_cosine": ("float64", "cosine between w and z_trig"),
@@ -210,25 +193,19 @@ COLUMNS: dict[str, tuple[str, str]] = {
     ),
     "status": (
         "string",
-        (
-            "ok; nonfinite: a number overflowed, metrics are null; degenerate: w = 0 at"
-            " L > 1, snr and trigger_cosine are null"
-        ),
+        "ok; nonfinite: a number overflowed, metrics are null; degenerate: w = 0 at"
+        " L > 1, snr and trigger_cosine are null",
     ),
     "form": ("string", "which form of the computation ran"),
     "draw_check": (
         "int64",
-        (
-            "32-bit hash of the first random draws of the run; equal draws have equal"
-            " hashes"
-        ),
+        "32-bit hash of the first random draws of the run; equal draws have equal"
+        " hashes",
     ),
     "seconds": (
         "float64",
-        (
-            "wall time of the run without compilation; the time of a batch is divided"
-            " by estimated cost"
-        ),
+        "wall time of the run without compilation; the time of a batch is divided"
+        " by estimated cost",
     ),
     "code_version": (
         "int64",
@@ -247,17 +224,13 @@ COLUMNS: dict[str, tuple[str, str]] = {
     **_fields("tokens", "embedding_out", "noise_tokens"),
     "rare_memory_accuracy": (
         "float64",
-        (
-            "memory_accuracy over the rarer half of the vocabulary; null for uniform"
-            " tokens"
-        ),
+        "memory_accuracy over the rarer half of the vocabulary; null for uniform"
+        " tokens",
     ),
     "frequent_memory_accuracy": (
         "float64",
-        (
-            "memory_accuracy over the most frequent tenth of the vocabulary; null for"
-            " uniform tokens"
-        ),
+        "memory_accuracy over the most frequent tenth of the vocabulary; null for"
+        " uniform tokens",
     ),
     **_fields("label_noise"),
     "recalled": (
@@ -266,20 +239,18 @@ COLUMNS: dict[str, tuple[str, str]] = {
     ),
     "recalled_top": (
         "int64",
-        (
-            "largest k such that 90 % of the k most frequent tokens are recalled; null"
-            " for uniform tokens"
-        ),
+        "largest k such that 90 % of the k most frequent tokens are recalled; null"
+        " for uniform tokens",
     ),
 }
-"""name -> (Arrow type name, meaning), in table order. A new column goes to the end.
+"""Arrow type and meaning by name, in table order. A new column goes to the end.
 
 Fields of the point take their meaning from the legend in point.py.
 """
 
 
 def is_parameter(name: str) -> bool:
-    """Whether a column holds a parameter of a law, as `embedding.rho` does.
+    """Whether a column has a parameter of a law, as `embedding.rho` does.
 
     Such columns are float64, null for other laws, and come after all others.
     """
@@ -292,12 +263,12 @@ def in_order(row: Row, columns: Mapping[str, object] = COLUMNS) -> Row:
     A parameter that its laws lack is None. Raises KeyError on any other missing column,
     ValueError on one too many.
     """
-    parameters = {name: value for name, value in row.items() if is_parameter(name)}
+    parameters = {name: row[name] for name in row if is_parameter(name)}
     if unknown := row.keys() - columns.keys() - parameters.keys():
         raise ValueError(f"row: no such columns: {', '.join(sorted(unknown))}")
-    return {
-        name: row.get(name) if is_parameter(name) else row[name] for name in columns
-    } | parameters
+    lacking = dict.fromkeys(filter(is_parameter, columns))
+    every = lacking | row
+    return {name: every[name] for name in columns} | parameters
 
 
 ALLOWED = (
@@ -307,7 +278,7 @@ ALLOWED = (
 
 
 class Drawn(NamedTuple):
-    """What a run drew, float32 and int32, under the names that `realize` has for it."""
+    """What a run drew, float32 and int32, with the names that `realize` uses."""
 
     Z_in: Array  # (V, d), as trained so far
     Z_out: Array  # (V, d)
@@ -318,7 +289,7 @@ class Drawn(NamedTuple):
 
 
 class Learned(NamedTuple):
-    """What it has learned, under the names that `three_step` has for it."""
+    """What it has learned, with the names that `three_step` uses."""
 
     V1: Array  # (d, p) V_mat after step 1
     w: Array  # (d,) W_KQ z_eos
@@ -353,9 +324,8 @@ class OwnColumn(NamedTuple):
         """Its Arrow type, float64 unless the function says otherwise, and its
         meaning.
         """
-        return _arrow_type(self.fn), (inspect.getdoc(self.fn) or self.path).partition(
-            "\n"
-        )[0].rstrip(".")
+        legend, _, _ = (inspect.getdoc(self.fn) or self.path).partition("\n")
+        return _arrow_type(self.fn), legend.rstrip(".")
 
 
 def own_columns(given: Mapping[str, object]) -> tuple[OwnColumn, ...]:
@@ -375,21 +345,17 @@ def own_columns(given: Mapping[str, object]) -> tuple[OwnColumn, ...]:
 
 
 def _own_column(name: str, given: object) -> OwnColumn:
-    if (
-        not str(name).isidentifier()
-        or name.startswith("_")
-        or name in {*COLUMNS, *FIELDS}
-    ):
+    is_taken = name in COLUMNS or name in FIELDS
+    if not str(name).isidentifier() or name.startswith("_") or is_taken:
         raise UsageError(
             f"columns.{name}: is no name for a column; allowed: letters, digits and _,"
             " and no column or field that there is"
         )
-    if not isinstance(given, str) and not inspect.isfunction(given):
+    if inspect.isfunction(given):
+        given = f"{given.__module__}:{given.__qualname__}"
+    if not isinstance(given, str):
         raise UsageError(f"columns.{name}: got {shown(given)}; {ALLOWED}")
-    path = (
-        given if isinstance(given, str) else f"{given.__module__}:{given.__qualname__}"
-    )
-    return OwnColumn(name, path, source_digest(function_at(name, path)))
+    return OwnColumn(name, given, source_digest(function_at(name, given)))
 
 
 def function_at(name: str, path: str) -> FunctionType:
@@ -403,6 +369,6 @@ def function_at(name: str, path: str) -> FunctionType:
 
 
 def _arrow_type(fn: Callable[[Drawn, Learned], Array]) -> str:
-    """Of what a function returns; nothing for a type that no column has."""
+    """The Arrow type of what a function returns, empty if no column has it."""
     returns = fn.__annotations__.get("return", "float")
     return ARROW_TYPES.get(getattr(returns, "__name__", str(returns)), "")

@@ -44,16 +44,13 @@ def run_streams(
 ) -> np.ndarray:
     """(n, 10, 2) uint32: key data of the named streams of n runs, by address.
 
-    Arguments are (n,), `tag` is (n, 2), uint32 and bool.
-
-    With `independent`, the two 32-bit halves of the point id, `tag`, are folded in
-    after the seed.
+    Arguments are (n,), uint32 and bool; `tag` is (n, 2), the two 32-bit halves of the
+    point id, which are folded in after the seed where streams are `independent`.
     """
     check_partitionable()
     tag = np.asarray(tag, np.uint32)
-    root = np.stack(
-        [np.zeros(len(tag), np.uint32), np.asarray(root_seed, np.uint32)], axis=-1
-    )  # jax.random.key
+    high = np.zeros(len(tag), np.uint32)
+    root = np.stack([high, np.asarray(root_seed, np.uint32)], -1)  # jax.random.key
     common = fold_on_host(root, np.asarray(seed, np.uint32))
     own = fold_on_host(fold_on_host(common, tag[:, 0]), tag[:, 1])
     run = np.where(np.asarray(independent)[:, None], own, common)
@@ -63,7 +60,7 @@ def run_streams(
 def streams(run: Array) -> Array:
     """(10, 2) uint32: key data of the named streams of a run, from its own (2,).
 
-    It may be called in a compiled function.
+    Unlike `run_streams` it may be called in a compiled function.
     """
     check_partitionable()
     return fold(run, jnp.arange(len(STREAMS), dtype=jnp.uint32))
@@ -87,25 +84,22 @@ def stream(streams: Numbers, name: str) -> Numbers:
 def further(stream: Array, r: Array | int) -> Array:
     """(2,) uint32: key data of the r-th further stream of a stream.
 
-    Its address is above that of any row or block of samples.
+    No row or block of samples has its address, which is larger than theirs.
     """
     return fold(stream, jnp.uint32(2**31) + jnp.asarray(r, jnp.uint32))
 
 
 POOL, POOL_COUNTS, PAIR_COUNTS, LABELS = range(4)
-"""Further streams of a batch of samples: the tokens of its pool, normals
-for Gaussian counts, and noise of labels; test sequences have the second.
+"""Further streams of a batch of samples: the tokens of its pool, normals for Gaussian
+counts of its tokens and of its pairs, and noise of labels. Test sequences have the
+second.
 """
 
 
 def fold_on_host(key: np.ndarray, address: np.ndarray) -> np.ndarray:
     """`fold` in NumPy."""
-    return np.stack(
-        np.broadcast_arrays(
-            *threefry2x32(key[..., 0], key[..., 1], np.zeros_like(address), address)
-        ),
-        axis=-1,
-    )
+    words = threefry2x32(key[..., 0], key[..., 1], np.zeros_like(address), address)
+    return np.stack(np.broadcast_arrays(*words), axis=-1)
 
 
 def fold(key: Array, address: Array) -> Array:
@@ -113,13 +107,9 @@ def fold(key: Array, address: Array) -> Array:
 
     The key data are (2,) or (..., 2).
     """
-    folded = jnp.stack(
-        threefry2x32(key[..., 0], key[..., 1], jnp.zeros_like(address), address),
-        axis=-1,
-    )
-    return lax.optimization_barrier(
-        folded
-    )  # else XLA derives the keys again inside everything that uses them
+    words = threefry2x32(key[..., 0], key[..., 1], jnp.zeros_like(address), address)
+    # else XLA derives the keys again inside everything that uses them
+    return lax.optimization_barrier(jnp.stack(words, axis=-1))
 
 
 def normals(key: Array, width: int) -> Array:
@@ -129,12 +119,8 @@ def normals(key: Array, width: int) -> Array:
     """
     lane = jnp.arange(width, dtype=jnp.uint32)[None]
     x0, x1 = threefry2x32(key[:, :1], key[:, 1:], jnp.zeros_like(lane), lane)
-    parts = (
-        lax.bitcast_convert_type(
-            (x0 ^ x1) >> jnp.uint32(9) | jnp.uint32(0x3F800000), jnp.float32
-        )
-        - 1
-    )
+    word = (x0 ^ x1) >> jnp.uint32(9) | jnp.uint32(0x3F800000)
+    parts = lax.bitcast_convert_type(word, jnp.float32) - 1
     uniform = jnp.maximum(LOWEST, parts * (np.float32(1) - LOWEST) + LOWEST)
     return np.float32(np.sqrt(2)) * lax.erf_inv(uniform)
 
@@ -172,9 +158,7 @@ Addresses = Blocks | Items
 
 def words(blocks: Addresses, position: Array | int) -> Array:
     """(..., count * 512) uint32: the random words of samples at each `position` below
-    2^24.
-
-    Of single items it is (..., n), and takes twice the work.
+    2^24; (..., n) for single items, at twice the work.
 
     Sample i < 256 of a block takes the first, sample 256 + i the second output word of
     threefry-2x32 (Salmon et al., SC 2011) under the stream's key at the counter (256
@@ -182,23 +166,18 @@ def words(blocks: Addresses, position: Array | int) -> Array:
     """
     # else XLA moves what does not depend on the position out of loops, as a dozen small
     # kernels
-    key, index, at = lax.optimization_barrier(
-        (blocks.key, blocks.index, jnp.asarray(position, jnp.uint32))
-    )
+    at = jnp.asarray(position, jnp.uint32)
+    key, index, at = lax.optimization_barrier((blocks.key, blocks.index, at))
     ones = (1,) * at.ndim
+    half = jnp.uint32(BLOCK // 2)
     if isinstance(blocks, Items):
-        half, index = jnp.uint32(BLOCK // 2), index.reshape(*ones, -1)
+        index = index.reshape(*ones, -1)
         lane = at[..., None] * half + index % half
-        pair = threefry2x32(
-            key[0],
-            key[1],
-            lane,
-            jnp.broadcast_to(index // jnp.uint32(BLOCK), lane.shape),
-        )
+        block = jnp.broadcast_to(index // jnp.uint32(BLOCK), lane.shape)
+        pair = threefry2x32(key[0], key[1], lane, block)
         return jnp.where(jnp.broadcast_to(index // half % 2 == 0, lane.shape), *pair)
-    lane = at[..., None, None] * jnp.uint32(BLOCK // 2) + jnp.arange(
-        BLOCK // 2, dtype=jnp.uint32
-    ).reshape(*ones, 1, -1)
+    of_half = jnp.arange(BLOCK // 2, dtype=jnp.uint32).reshape(*ones, 1, -1)
+    lane = at[..., None, None] * half + of_half
     k0, k1 = (
         jnp.broadcast_to(key[..., i], index.shape).reshape(*ones, -1, 1) for i in (0, 1)
     )
@@ -213,7 +192,9 @@ def threefry2x32(
 
     Arguments are uint32 arrays, of NumPy or JAX, and broadcast.
     """
-    return (_traced_once if isinstance(x0, Array) else _rounds)(k0, k1, x0, x1)
+    if isinstance(x0, Array):
+        return _traced_once(k0, k1, x0, x1)
+    return _rounds(k0, k1, x0, x1)
 
 
 def _rounds(
@@ -237,20 +218,18 @@ all.
 
 
 def below_many(word: Array, n: Array | int) -> Array:
-    """floor(word n / 2^32) as int32, for 1 <= n <= 2^31 - 1: relative bias up to n /
-    2^32.
+    """floor(word n / 2^32) as int32, for 1 <= n <= 2^31 - 1, as `below` for more items.
 
-    It is formed in 16-bit halves.
+    The relative bias of a value is up to n / 2^32. The product is formed in 16-bit
+    halves.
     """
     n = jnp.uint32(n)
-    (a1, a0), (b1, b0) = (
-        (x >> jnp.uint32(16), x & jnp.uint32(0xFFFF)) for x in (word, n)
-    )
+    a1, a0 = word >> jnp.uint32(16), word & jnp.uint32(0xFFFF)
+    b1, b0 = n >> jnp.uint32(16), n & jnp.uint32(0xFFFF)
     low, mid, other = a0 * b0, a1 * b0, a0 * b1
     carry = ((low >> 16) + (mid & 0xFFFF) + (other & 0xFFFF)) >> 16
-    return lax.convert_element_type(
-        a1 * b1 + (mid >> 16) + (other >> 16) + carry, jnp.int32
-    )
+    high = a1 * b1 + (mid >> 16) + (other >> 16) + carry
+    return lax.convert_element_type(high, jnp.int32)
 
 
 def below(word: Array, n: Array | int) -> Array:

@@ -3,7 +3,7 @@ identifies it.
 
 A point is five records: what the samples are, what the model is, the rates of the
 recipe, training beyond it, and what is measured. A record declares its fields, checks
-what joins them, and says what of it enters the id. To a user the fields are flat:
+them together, and lists what of it enters the id. To a user the fields are flat:
 `point.V`. The arguments and shapes of compiled programs, the columns of a row, the grid
 schema and the documented legend are derived from the declarations.
 """
@@ -16,7 +16,7 @@ import json
 import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import Field, dataclass, field, fields
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 from ..errors import PointError, Problem, shown, suggest
@@ -24,12 +24,10 @@ from .activations import Activation, NoActivation, activations
 from .laws import EmbeddingLaw, Law, OptimizerLaw, TokenLaw, find_law
 from .laws.embedding import problems_of_rows
 from .laws.law import (
-    OF_FUNCTIONS,
     LawField,
     law_names,
     plain,
     renamed,
-    with_parameters,
 )
 from .laws.tokens import drawn_as, shares
 from .values import Limits, as_number, checked_value, declared, is_missing, to_12_digits
@@ -99,20 +97,19 @@ def _law(
     kind: Kind, legend: str, default: str | None, family: type[Law], symbol: str = ""
 ) -> Any:
     """A field that has a law of a family."""
-
-    def names() -> tuple[str, ...]:
-        return law_names(family.field)
-
+    names = partial(law_names, family.field)
     return declared(kind, legend, default, symbol, names, law=family)
 
 
 def _clash(
-    point: Point, name: str, others: str, allowed: str, where: str | None = None
+    point: Point,
+    name: str,
+    others: Iterable[str],
+    allowed: str,
+    where: str | None = None,
 ) -> Problem:
     """A value that does not go with those of other fields."""
-    together = ", ".join(
-        f"{other}={_as_text(point, other)}" for other in others.split()
-    )
+    together = ", ".join(f"{other}={_as_text(point, other)}" for other in others)
     message = f"got {_as_text(point, name)} with {together}; allowed{allowed}"
     return Problem(name, message, where)
 
@@ -187,9 +184,9 @@ class Data:
     def problems(point: Point) -> Iterable[Problem]:
         if point.pool and point.V * point.pool >= 2**31:
             most = f": up to {(2**31 - 1) // point.V}, so that V pool is below 2^31"
-            yield _clash(point, "pool", "V", most, "V * pool < 2**31")
+            yield _clash(point, "pool", ["V"], most, "V * pool < 2**31")
         if point.N > MAX_STREAMED and not (point.pool or point.is_memory):
-            others = " ".join(unknown_fields(point, OF_MEMORY))
+            others = unknown_fields(point, OF_MEMORY)
             most, where = f": up to {MAX_STREAMED}", f"N <= {MAX_STREAMED}"
             yield _clash(point, "N", others, most, where)
         for name in ("tokens", "noise_tokens"):
@@ -228,13 +225,9 @@ class Model:
     @staticmethod
     def problems(point: Point) -> Iterable[Problem]:
         if point.m > 0 and point.activation == "none":
-            yield _clash(
-                point,
-                "activation",
-                "m",
-                f" with an MLP: {', '.join(activations())}",
-                "m == 0 or activation != 'none'",
-            )
+            allowed = f" with an MLP: {', '.join(activations())}"
+            where = "m == 0 or activation != 'none'"
+            yield _clash(point, "activation", ["m"], allowed, where)
         yield from _problems_of_embeddings(point, "embedding")
         if point.embedding_out != point.embedding:
             yield from _problems_of_embeddings(point, "embedding_out")
@@ -275,6 +268,17 @@ class Recipe:
         "guarded",
         choices=("guarded", "full"),
     )
+
+    @staticmethod
+    def problems(point: Point) -> Iterable[Problem]:
+        for name in ("kappa", "gamma"):
+            rate = getattr(point, name)
+            if not math.isfinite(rate):
+                got = f"resolves to {rate} at eta={point.eta!r}"
+                yield Problem(name, f"{got}; allowed: finite numbers")
+        if 0 < point.kappa < LEAST_KAPPA:
+            allowed = f"0, and numbers from {LEAST_KAPPA:.2g}"
+            yield Problem("kappa", f"resolves to {point.kappa}; allowed: {allowed}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -332,56 +336,34 @@ class Training:
 
     @staticmethod
     def problems(point: Point) -> Iterable[Problem]:
+        if point.steps < RECIPE_STEPS and not point.trains_on:
+            allowed = f": from {RECIPE_STEPS}, the steps of the recipe; or start='zero'"
+            where = f"steps >= {RECIPE_STEPS}"
+            yield _clash(point, "steps", ["start"], allowed, where)
         if not point.trains_on:
-            if point.steps < RECIPE_STEPS:
-                allowed = (
-                    f": from {RECIPE_STEPS}, the steps of the recipe; or start='zero'"
-                )
-                yield _clash(
-                    point, "steps", "start", allowed, f"steps >= {RECIPE_STEPS}"
-                )
             return
         if point.lr is None:
-            yield _clash(
-                point,
-                "lr",
-                "steps start",
-                ": numbers greater than 0, as 0.1 for sgd or 0.01 for adam",
-            )
+            allowed = ": numbers greater than 0, as 0.1 for sgd or 0.01 for adam"
+            yield _clash(point, "lr", ["steps", "start"], allowed)
         if point.trains == "VWZM" and not point.m:
-            yield _clash(
-                point,
-                "trains",
-                "m",
-                " without an MLP: VW, V, VWZ",
-                "m > 0 or trains != 'VWZM'",
-            )
+            where = "m > 0 or trains != 'VWZM'"
+            yield _clash(point, "trains", ["m"], " without an MLP: VW, V, VWZ", where)
         if point.batch and point.batch > point.N:
-            yield _clash(
-                point, "batch", "N", ": up to N, or none for all samples", "batch <= N"
-            )
+            allowed = ": up to N, or none for all samples"
+            yield _clash(point, "batch", ["N"], allowed, "batch <= N")
         if point.batch and point.fresh_batches:
-            yield _clash(
-                point,
-                "batch",
-                "fresh_batches",
-                ": none, for every step draws its own N samples",
-            )
+            allowed = ": none, for every step draws its own N samples"
+            yield _clash(point, "batch", ["fresh_batches"], allowed)
         if point.fresh_batches and point.pool:
-            yield _clash(
-                point,
-                "fresh_batches",
-                "pool steps",
-                ": false, for one pool serves all further steps",
-            )
+            allowed = ": false, for one pool serves all further steps"
+            yield _clash(point, "fresh_batches", ["pool", "steps"], allowed)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """What is measured: test sequences, and switches that add columns and change no
-    other.
+    """What is measured: test sequences, and switches that add columns.
 
-    Those that are on enter the id.
+    A switch changes no other column. It enters the id if it is on.
     """
 
     in_id: ClassVar = ("n_test",)
@@ -463,12 +445,11 @@ class Point(Evaluation, Training, Recipe, Model, Data):
         self._set({"given": Given(*map(self.__dict__.get, Given._fields))})
         self._set(self._resolved())
         problems: list[Problem] = []
-        for record in (Data, Model, Training):
+        for record in (Data, Model, Training, Recipe):
             problems += record.problems(self)
         problems += _uncovered(self)
         if problems:
             raise PointError(problems)
-        self._check_rates()
 
     def _set(self, values: Mapping[str, object]) -> None:
         """Sets attributes while the point is made, which is frozen from then on."""
@@ -525,22 +506,6 @@ class Point(Evaluation, Training, Recipe, Model, Data):
             attention = 0.0
         optimizer = self.optimizer or find_law(OptimizerLaw, "sgd")
         return {"optimizer": optimizer, "trains": trains, "lr_attention": attention}
-
-    def _check_rates(self) -> None:
-        """Raises PointError for a kappa or gamma that is too large or too small."""
-        for name in ("kappa", "gamma"):
-            value = getattr(self, name)
-            if not math.isfinite(value):
-                message = (
-                    f"resolves to {value} at eta={self.eta!r}; allowed: finite numbers"
-                )
-                raise PointError([Problem(name, message)])
-        if 0 < self.kappa < LEAST_KAPPA:
-            message = (
-                f"resolves to {self.kappa}; allowed: 0, and numbers from"
-                f" {LEAST_KAPPA:.2g}"
-            )
-            raise PointError([Problem("kappa", message)])
 
     def __repr__(self) -> str:
         values = (f"{name}={value!r}" for name, value in self.values().items())
@@ -721,108 +686,6 @@ def unusual(values: Mapping[str, object]) -> dict[str, object]:
     return {name: given[name] for name in unknown_names(given, follow)}
 
 
-def make_point(values: Mapping[str, Any]) -> Point:
-    """The point of these fields and parameters of laws, as {"embedding.rho": 0.3}.
-
-    Args:
-        values: fields of a point by name; a parameter replaces that of the law given,
-            None leaves it.
-
-    Raises:
-        PointError: as `Point`, and for a parameter that the law lacks.
-    """
-    fields = {name: value for name, value in values.items() if "." not in name}
-    parameters = {}
-    for name, value in values.items():
-        if "." in name and value is not None:
-            parameters[name] = value
-    problems: list[Problem] = []
-
-    def follows(name: str) -> bool:
-        return name.partition(".")[0] in SAME_AS
-
-    for name in sorted(parameters, key=follows):  # after the law that it follows
-        of, _, parameter = name.partition(".")
-        if of not in LAW_FIELDS:
-            hint = suggest(of, LAW_FIELDS)
-            allowed = f"fields with parameters: {', '.join(LAW_FIELDS)}{hint}"
-            message = f"got {shown(parameters[name])}; {allowed}"
-            problems.append(Problem(name, message))
-            continue
-        try:
-            law = _law_of(of, fields)
-            fields[of] = with_parameters(law, {parameter: parameters[name]})
-        except PointError as error:
-            problems += renamed(error.problems, LAW_FIELDS[of], of)
-    if problems:
-        raise PointError(problems)
-    point = Point(**fields)
-    return point.with_columns(parameters) if parameters else point
-
-
-def _law_of(name: str, values: Mapping[str, Any]) -> Law:
-    """The law that a field has where these values are given; raises PointError."""
-    family = LAW_FIELDS[name]
-    given = values.get(name) or values.get(family.field) or DEFAULTS[family.field]
-    return find_law(family, given or "sgd")
-
-
-def law_parameters(point: Point) -> dict[str, float]:
-    """The numeric parameters of laws that are columns of a row: {"embedding.rho": 0.3}.
-
-    Those of embedding_out and noise_tokens are among them where it is given or differs
-    from embedding or tokens.
-    """
-    found = {}
-    for of, law in _laws_with_columns(point).items():
-        for name, column in law.columns(of, point.named).items():
-            found[name] = column.value
-    return found
-
-
-def parameter_columns(points: Iterable[Point]) -> dict[str, tuple[str, str, str]]:
-    """All such columns of the rows of some points, sorted: Arrow type, legend and
-    unit.
-    """
-    alike = {(*_laws_with_columns(point).items(), point.named) for point in points}
-    found = {}
-    for *laws, named in alike:
-        for of, law in laws:
-            for name, column in law.columns(of, named).items():
-                found[name] = ("float64", column.legend, column.unit)
-    return dict(sorted(found.items()))
-
-
-def _laws_with_columns(point: Point) -> dict[str, Law]:
-    """The laws whose parameters are columns, by field."""
-    laws = point.laws
-    found = {}
-    for name in ("embedding", "tokens", "activation", "optimizer", *SAME_AS):
-        follows = name in SAME_AS and getattr(point.given, name) is None
-        if name in laws and not follows:
-            found[name] = laws[name]
-    return found
-
-
-def problem_in_workers(point: Point) -> str | None:
-    """Why other processes cannot run the point, or None: they must be able to import
-    its laws.
-    """
-    for name, law in point.laws.items():
-        module, where = type(law).__module__, ""
-        if module == "__main__":
-            where = "a script or a notebook"
-        elif "<locals>" in type(law).__qualname__:
-            where = "a function"
-        if where:
-            what = "a function or a class" if name in OF_FUNCTIONS else "a class"
-            return (
-                f"{name}: got {law}, which is defined in {where}; other processes need"
-                f" {what} at the top of a module of its own"
-            )
-    return None
-
-
 def unknown_names(
     values: Mapping[str, object], known: Collection[str] = ()
 ) -> tuple[str, ...]:
@@ -882,7 +745,7 @@ def _uncovered(point: Point) -> Iterable[Problem]:
         usual = _usual(name)
         if part in FIELDS:
             where = f"{usual} or {_usual(part)}"
-            yield _clash(point, part, name, f" where {usual}", where)
+            yield _clash(point, part, [name], f" where {usual}", where)
         else:
             got = shown(plain(getattr(point, name)))
             message = f"got {got}; allowed where {usual}, all that {part} cover"
@@ -970,11 +833,12 @@ def checked_field(
     """
     declared = (fields or FIELDS)[name]
     limits: Limits = declared.metadata
-    if value is not None and "law" in limits:
+    family = limits.get("law")
+    if value is not None and isinstance(family, type):  # a user's law is a text
         try:
-            return find_law(limits["law"], value)
+            return find_law(family, value)
         except PointError as error:
-            problems += renamed(error.problems, limits["law"], name)
+            problems += renamed(error.problems, family, name)
             return value
     if has_many and "high_with_pool" in limits:
         limits = {**limits, "high": limits["high_with_pool"]}
@@ -1023,19 +887,12 @@ COVERED: dict[str, frozenset[str]] = {
         ("gradients", "metrics", "steps"),
         _EVERYWHERE | _FURTHER | _TOKENS | {"batch", "label_noise"},
     ),
-    "pool": (
-        _EVERYWHERE | _FURTHER | _TOKENS
-    ),  # its counts are by token, and every step reads all of its pairs
-    "diagnose": (
-        _EVERYWHERE | {"label_noise"}
-    ),  # about w after the recipe; a direction of the mean bias for uniform tokens
-    "decoders": (
-        _EVERYWHERE
-        - {
-            "m",
-            "pool",
-        }
-    ),  # from sums over tokens that are drawn one by one, with the labels of pi
+    # its counts are by token, and every step uses all of its pairs
+    "pool": _EVERYWHERE | _FURTHER | _TOKENS,
+    # about w after the recipe; a direction of the mean bias for uniform tokens
+    "diagnose": _EVERYWHERE | {"label_noise"},
+    # from sums over tokens that are drawn one by one, with the labels of pi
+    "decoders": _EVERYWHERE - {"m", "pool"},
 }
 """The fields that each part of the simulation covers, in the simulator and in the
 reference: exact gradients and metrics of every point; further steps; the forms with a

@@ -43,11 +43,10 @@ def permutation(streams: Array, V: Array | int, V_pad: int) -> Array:
 def batch_items(
     streams: Array, step: Array | int, blocks: tuple[Array | int, int], N: Array | int
 ) -> Array:
-    """(512 * count,) uint32: which of N samples the batch of a gradient step holds.
+    """(512 * count,) uint32: the samples of a step's batch, drawn with replacement.
 
-    They are drawn evenly with replacement.
-
-    `blocks` is (first, count): the places of the batch, 512 a block.
+    Each of the N is as likely. `blocks` is (first, count): the places of
+    the batch, 512 a block.
     """
     key = keys.further(keys.stream(streams, "train"), step)
     return keys.below_many(keys.words(keys.blocks(key, *blocks), 0), N).astype(
@@ -62,9 +61,7 @@ def tokens(
     tables: Array | None = None,
 ) -> Array:
     """(..., 512 * count) int32: tokens at each `position` (...,) of the samples of
-    `blocks`.
-
-    0 is informative.
+    `blocks`; 0 is informative.
 
     Tokens are uniform, or drawn by alias tables (1 or 2, 2, V), the last one for noise:
     see `laws.tokens`.
@@ -76,11 +73,8 @@ def tokens(
     n, _, V_pad = tables.shape
     place = cell.astype(jnp.uint32)
     if n > 1:
-        place = (
-            place
-            + jnp.uint32(V_pad)
-            * (jnp.asarray(position) > 0).astype(jnp.uint32)[..., None]
-        )
+        is_noise = (jnp.asarray(position) > 0).astype(jnp.uint32)
+        place = place + jnp.uint32(V_pad) * is_noise[..., None]
     first, other = (
         tables[:, i].reshape(-1).at[place].get(mode="promise_in_bounds")
         for i in range(2)
@@ -91,11 +85,10 @@ def tokens(
 def noisy_labels(
     blocks: keys.Addresses, labels: Array, V: Array | int, label_noise: Array | float
 ) -> Array:
-    """`labels` (n,) of samples, each drawn anew with probability `label_noise`,
-    uniformly.
+    """`labels` (n,) of samples, each replaced with probability `label_noise`.
 
-    They have a stream of their own, so the noise moves no other draw; samples that are
-    noisy stay so where there is more.
+    The new label is uniform. Noise has a stream of its own, so it moves no other draw,
+    and samples that are noisy stay so where there is more of it.
     """
     chosen, drawn = keys.words(
         blocks._replace(key=keys.further(blocks.key, keys.LABELS)),
@@ -121,7 +114,7 @@ def redrawn_first_layer(
 ) -> Array:
     """The r-th independent copy of W_in, padded to `pad` = (m_pad, d_pad).
 
-    A prefix in m and in d, as W_in is.
+    With smaller m or d it is a prefix of a larger one, as W_in is.
     """
     m_pad, d_pad = pad
     real = (jnp.arange(m_pad, dtype=jnp.int32)[:, None] < m) & (
@@ -143,31 +136,27 @@ def draw_embeddings(
 ) -> Embeddings:
     """Embeddings of one run, padded to `pad` = (V_pad, d_pad, m_pad).
 
-    They are by the laws `own`, or by that at the place `law` of TOGETHER.
+    The first law of `own` makes Z_in, z_trig and z_eos, the second Z_out; without them
+    the law at the place `law` of TOGETHER makes all. `given` is what `on_host` made,
+    padded.
 
     Every law makes its rows of the same normals, and one program serves all of
     TOGETHER. W_in has entries N(0, 1). With the same streams, gaussian and sphere
     embeddings of a smaller d are a prefix of those of a larger one up to scale, and
-    W_in is a prefix in m and d. The first of `own` makes Z_in, z_trig and z_eos, the
-    second Z_out; `given` is what `on_host` made, padded.
+    W_in is a prefix in m and d.
     """
     V_pad, d_pad, m_pad = pad
     counts = V_pad, V_pad, 1, 1, m_pad
     table = np.repeat(np.arange(len(TABLES)), counts)
     row = np.concatenate([np.arange(count, dtype=np.int32) for count in counts])
-    true, first_unit = (
-        jnp.array(of_table, jnp.int32)
-        for of_table in ([V, V, 1, 1, m], [0, 0, V, V + 1, 0])
-    )
+    true = jnp.array([V, V, 1, 1, m], jnp.int32)
+    first_unit = jnp.array([0, 0, V, V + 1, 0], jnp.int32)
     key = streams[np.array([keys.STREAMS[name] for name in TABLES])]
 
     real = (row < true[table])[:, None] & (jnp.arange(d_pad, dtype=jnp.int32)[None] < d)
     # all tables are drawn together, which compiles faster than table by table
-    normal = jnp.where(
-        real,
-        keys.normals(keys.fold(key[table], jnp.asarray(row, jnp.uint32)), d_pad),
-        jnp.float32(0),
-    )
+    row_keys = keys.fold(key[table], jnp.asarray(row, jnp.uint32))
+    normal = jnp.where(real, keys.normals(row_keys, d_pad), jnp.float32(0))
     unit = (row + first_unit[table])[:, None]
     places = np.cumsum(counts)[:-1]
     if own is None:
@@ -175,47 +164,37 @@ def draw_embeddings(
         tables = jnp.split(z, places)[:-1]
     else:
         laws = (own[0], own[1], own[0], own[0])
-        parts = zip(
-            TABLES,
-            laws,
-            jnp.split(normal, places),
-            jnp.split(real, places),
-            strict=False,
-        )
-        tables = [
-            _table(of, name, streams, rows, mask, (V, d), given.get(name))
-            for name, of, rows, mask in parts
-        ]
+        parts = jnp.split(normal, places), jnp.split(real, places)
+        tables = []
+        for name, of, rows, mask in zip(TABLES, laws, *parts, strict=False):
+            made = _table(of, name, streams, rows, mask, (V, d), given.get(name))
+            tables.append(made)
     Z_in, Z_out, z_trig, z_eos = tables
-    return Embeddings(
-        Z_in, Z_out, z_trig[0], z_eos[0], normal[-m_pad:] if m_pad else None
-    )
+    W_in = normal[-m_pad:] if m_pad else None
+    return Embeddings(Z_in, Z_out, z_trig[0], z_eos[0], W_in)
 
 
 def on_host(
     laws: tuple[EmbeddingLaw, EmbeddingLaw], streams: np.ndarray, V: int, d: int
 ) -> dict[str, np.ndarray]:
-    """(V, d) float32 rows of the tables that laws make on the host, by stream.
+    """(V, d) float32 rows of Z_in and Z_out that laws make on the host, by stream.
 
-    They are those of Z_in and of Z_out; nothing for other laws.
+    A law that makes its rows in the program has none.
     """
-    return {
-        name: law.from_host(
-            partial(_order, tuple(map(int, keys.stream(streams, name)))), V, d
-        )
-        for name, law in zip(TABLES, laws, strict=False)
-        if law.on_host
-    }
+    found = {}
+    for name, law in zip(TABLES, laws, strict=False):
+        if law.on_host:
+            order = partial(_order, tuple(map(int, keys.stream(streams, name))))
+            found[name] = law.from_host(order, V, d)
+    return found
 
 
 @lru_cache(64)
 def _order(stream: tuple[int, int], r: int, n: int) -> np.ndarray:
     """(n,) a random order of 0..n-1, by a random word of 64 bits each.
 
-    Points of a sweep share those of their seeds.
-
     The words are those of Philox, whose stream NumPy keeps the same, under the key of
-    the stream and r.
+    the stream and r. They are kept, since points of a sweep share those of their seeds.
     """
     words = np.random.Philox(key=stream[0] << 96 | stream[1] << 64 | r).random_raw(n)
     return np.argsort(words).astype(np.int32)
@@ -239,17 +218,14 @@ def _together(law: Array | int, draws: Draws, real: Array | np.ndarray) -> Array
     def by(other: EmbeddingLaw) -> Callable[[], Array]:
         return lambda: jnp.where(real, other.rows(draws, jnp), jnp.float32(0))
 
-    others = [
-        (place, one)
-        for place, one in enumerate(TOGETHER)
-        if not isinstance(one, Rescaled)
-    ]
+    branches, index = [rescaled], 0
+    for place, one in enumerate(TOGETHER):
+        if not isinstance(one, Rescaled):
+            index = index + jnp.where(law == place, len(branches), 0)
+            branches.append(by(one))
     # branches rather than a select: XLA would compute a select again inside everything
     # that reads the rows
-    return lax.switch(
-        sum(jnp.where(law == place, i, 0) for i, (place, _) in enumerate(others, 1)),
-        [rescaled, *(by(one) for _, one in others)],
-    )
+    return lax.switch(index, branches)
 
 
 def _table(
@@ -267,25 +243,20 @@ def _table(
     key = keys.stream(streams, stream)
     shared = keys.normals(keys.rows(keys.further(key, SHARED), law.n_shared), width)
     own = keys.normals(keys.rows(keys.further(key, OWN), n), law.n_own)
-    in_float64 = any(
-        isinstance(value, Array) and value.dtype == jnp.float64 and not value.weak_type
-        for value in vars(law).values()
-    )
-    normals, shared, own = (
-        a.astype(jnp.float64) if in_float64 else a for a in (normals, shared, own)
-    )
-    draws = Draws(
-        name,
-        jnp.arange(n, dtype=jnp.int32)[:, None],
-        normals,
-        shared,
-        *sizes,
-        own,
-        given,
-    )
+    if any(map(_is_float64, vars(law).values())):
+        normals, shared, own = (a.astype(jnp.float64) for a in (normals, shared, own))
+    row = jnp.arange(n, dtype=jnp.int32)[:, None]
+    draws = Draws(name, row, normals, shared, *sizes, own, given)
     with jax.default_matmul_precision("highest"):  # draws depend on no setting
         rows = law.make(draws, jnp)
     return jnp.where(real, rows, 0)
+
+
+def _is_float64(value: object) -> bool:
+    """Whether a parameter of a law is a float64 array, which sets the type of rows."""
+    if not isinstance(value, Array) or value.weak_type:
+        return False
+    return value.dtype == jnp.float64
 
 
 SHARED, OWN = range(2)

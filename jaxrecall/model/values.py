@@ -87,39 +87,39 @@ def checked_value(
 
     The kind is int, float, bool or str, or one of these or None.
     """
-    mend = None
+    checked, where = _typed(value, kind, limits), None
+    if type(checked) in (int, float):
+        where = _unmet_condition(name, checked, limits)
+    if checked is not None and where is None:
+        return checked
+    allowed = _allowed(name, value, kind, limits)
+    problems.append(Problem(name, f"got {shown(value)}{allowed}", where))
+    return value
+
+
+def _typed(value: object, kind: str, limits: Limits) -> Any:
+    """`value` as the plain Python type `kind`; None if it is no such value."""
     if "choices" in limits:
-        checked = (
-            value if isinstance(value, str) and value in limits["choices"]() else None
-        )
-    elif kind == "bool":
-        checked = (
-            bool(value) if type(value).__name__ in ("bool", "bool_") else None
-        )  # bool_ is numpy's
-    elif kind == "str":
-        checked = value if isinstance(value, str) else None
-    else:
-        checked = as_number(value, int if kind.startswith("int") else float)
-        mend = None if checked is None else _condition(name, checked, limits)
-    if checked is None or mend:
-        problems.append(
-            Problem(
-                name, f"got {shown(value)}{_allowed(name, value, kind, limits)}", mend
-            )
-        )
-        return value
-    return checked
+        fits = isinstance(value, str) and value in limits["choices"]()
+        return value if fits else None
+    if kind == "bool":
+        is_bool = type(value).__name__ in ("bool", "bool_")  # Python's or NumPy's
+        return bool(value) if is_bool else None
+    if kind == "str":
+        return value if isinstance(value, str) else None
+    return as_number(value, int if kind.startswith("int") else float)
 
 
-def _condition(name: str, number: float, limits: Limits) -> str | None:
+def _unmet_condition(name: str, number: float, limits: Limits) -> str | None:
     """The condition that a number does not meet, as "N >= 1"; None if it is within its
     limits.
     """
     low, high = limits.get("low", -math.inf), limits.get("high", math.inf)
-    if number < low or (number == low and limits.get("open_low")):
-        return f"{name} {'>' if limits.get('open_low') else '>='} {low:g}"
-    if number > high or (number == high and limits.get("open_high")):
-        return f"{name} {'<' if limits.get('open_high') else '<='} {high}"
+    open_low, open_high = limits.get("open_low"), limits.get("open_high")
+    if number < low or (number == low and open_low):
+        return f"{name} > {low:g}" if open_low else f"{name} >= {low:g}"
+    if number > high or (number == high and open_high):
+        return f"{name} < {high}" if open_high else f"{name} <= {high}"
     return None
 
 
@@ -131,23 +131,26 @@ def _allowed(name: str, value: object, kind: str, limits: Limits) -> str:
         names = limits["choices"]()
         hint = suggest(value, names) if isinstance(value, str) else ""
         return f"{hint}; allowed: {', '.join(names)}"
-    if kind in ("bool", "str"):
-        return "; allowed: true, false" if kind == "bool" else "; allowed: a text"
+    if kind == "bool":
+        return "; allowed: true, false"
+    if kind == "str":
+        return "; allowed: a text"
     low, high = limits.get("low", -math.inf), limits.get("high", math.inf)
-    allowed, start = (
-        ("whole numbers", str(low))
-        if kind.startswith("int")
-        else ("finite numbers", f"{low:g}")
-    )
-    if low > -math.inf:
-        allowed += (
-            f" greater than {low:g}" if limits.get("open_low") else f" from {start}"
-        )
+    if kind.startswith("int"):
+        allowed, start = "; allowed: whole numbers", str(low)
+    else:
+        allowed, start = "; allowed: finite numbers", f"{low:g}"
+    if limits.get("open_low"):
+        allowed += f" greater than {low:g}"
+    elif low > -math.inf:
+        allowed += f" from {start}"
     if high < math.inf:
         allowed += f" to below {high}" if limits.get("open_high") else f" to {high}"
-    if (larger := limits.get("high_with_pool", high)) > high:
-        allowed += f", with a pool{' or at L = 1' if name == 'N' else ''} to {larger}"
-    return f"; allowed: {allowed}"
+    larger = limits.get("high_with_pool", high)
+    if larger > high:
+        where = "with a pool or at L = 1" if name == "N" else "with a pool"
+        allowed += f", {where} to {larger}"
+    return allowed
 
 
 def as_number(value: Any, kind: type) -> Any:
@@ -157,15 +160,11 @@ def as_number(value: Any, kind: type) -> Any:
     if isinstance(value, (bool, str)) or value is None:
         return None
     try:
-        if kind is int:
-            return (
-                operator.index(value)
-                if not isinstance(value, float)
-                else int(value)
-                if value.is_integer()
-                else None
-            )
-        number = float(value)
+        if kind is float:
+            number = float(value)
+            return number if math.isfinite(number) else None
+        if isinstance(value, float):
+            return int(value) if value.is_integer() else None
+        return operator.index(value)
     except (TypeError, ValueError, OverflowError):
         return None
-    return number if math.isfinite(number) else None

@@ -15,9 +15,10 @@ from jax.typing import DTypeLike
 from jaxtyping import Bool, Float32, Int32, UInt32
 
 from ..model import task
+from ..model.law_parameters import law_parameters
 from ..model.laws import TOGETHER
 from ..model.laws.tokens import alias_table, by_frequency, rare_and_frequent, shares
-from ..model.point import Point, Run, law_parameters
+from ..model.point import Point, Run
 from ..model.reference.realization import run_keys
 from .shape import Shape
 

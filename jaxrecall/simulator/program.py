@@ -28,7 +28,8 @@ from ..cli.command import cache_folder
 from ..errors import OutOfMemory, UsageError, in_one_line
 from ..model.columns import CODE_VERSION, COLUMNS, DTYPE, Row, in_order
 from ..model.keys import check_partitionable
-from ..model.point import Run, law_parameters
+from ..model.law_parameters import law_parameters
+from ..model.point import Run
 from .arguments import IDLE, Arguments, arguments
 from .loops import RUNS
 from .measurements import Raw

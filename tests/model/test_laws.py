@@ -19,6 +19,11 @@ from jaxrecall.errors import PointError, TheoryError
 from jaxrecall.model import laws
 from jaxrecall.model import point as points
 from jaxrecall.model.activations import Activation, activations
+from jaxrecall.model.law_parameters import (
+    law_parameters,
+    make_point,
+    problem_in_workers,
+)
 from jaxrecall.model.laws import (
     LAWS,
     EmbeddingLaw,
@@ -28,7 +33,6 @@ from jaxrecall.model.laws import (
     numpy_draws,
     register,
 )
-from jaxrecall.model.point import law_parameters, make_point, problem_in_workers
 from jaxrecall.model.reference.metrics import measure
 from jaxrecall.simulator.arguments import arguments
 from jaxrecall.simulator.shape import Shape

@@ -24,9 +24,9 @@ from jaxrecall import Point, descend, realize, simulate, theory, three_step
 from jaxrecall.errors import PointError, TheoryError
 from jaxrecall.model import keys, task
 from jaxrecall.model.columns import COLUMNS
+from jaxrecall.model.law_parameters import make_point
 from jaxrecall.model.laws import TokenLaw, Uniform, Zipf, find_law
 from jaxrecall.model.laws.tokens import WORDS, alias_table, rare_and_frequent, shares
-from jaxrecall.model.point import make_point
 from jaxrecall.model.reference.metrics import measure
 from jaxrecall.simulator import forms
 from jaxrecall.simulator.shape import Shape

@@ -8,7 +8,11 @@ import pytest
 
 from jaxrecall import Point, descend, measure, realize, simulate
 from jaxrecall.errors import PointError
-from jaxrecall.model.point import law_parameters, make_point, problem_in_workers
+from jaxrecall.model.law_parameters import (
+    law_parameters,
+    make_point,
+    problem_in_workers,
+)
 from jaxrecall.simulator.shape import Shape
 from jaxrecall.sweep import plan
 from jaxrecall.sweep.simulators import program_of

@@ -641,7 +641,7 @@ def test_theory_covers_every_point_of_the_shipped_grids_but_laws_without_moments
         )
         if {point.tokens, point.noise_tokens} != {"uniform"}:
             continue
-        models[model.embedding] = model
+        models[str(model.embedding)] = model
     refused = {law for law, model in models.items() if is_refused_for_its_law(model)}
     assert {law.partition("(")[0] for law in refused} == NO_FORMULA.get(
         path.stem, set()

@@ -6,8 +6,8 @@ With x (R, D) the rows of the file, mu their mean, and x - mu rotated once and f
 (random signs that are always the same, then the orthonormal discrete cosine transform),
 so that no column is special:
 
-    z_v = a sqrt(D / d) ((x - mu)[row v, columns] + mean mu[columns]),   1 / a^2 = mean
-        |x - mu|^2 + mean^2 |mu|^2
+    z_v = a sqrt(D / d) ((x - mu)[row v, columns] + mean mu[columns])
+    1 / a^2 = mean |x - mu|^2 + mean^2 |mu|^2
 
 The rows and columns are the first V and d of random orders of all, drawn for each seed
 and each table: prefixes in V and in d. With d = D inner products are those of the file;
@@ -18,8 +18,8 @@ SIAM J. Comput. 2009). Over all rows and columns the mean squared length is 1. `
 z_eos are isotropic.
 
 What counts is the content: `path` is extended by its hash,
-"table.npy#0123456789abcdef", and the hash alone enters the id of a point. It is that of
-the float32 numbers, so the format of the file does not matter either. Other processes
+"table.npy#0123456789abcdef", and the hash alone enters the id of a point. The float32
+numbers are hashed, so the format of the file does not matter either. Other processes
 and machines read the file themselves, and refuse one with another content.
 
 Files are read without running anything that they hold, and sizes are checked before
@@ -122,25 +122,22 @@ class Array(EmbeddingLaw):
             R, D = self.content().rows.shape
         except ValueError as error:
             return [self._problem(str(error))]
-        sizes = (("V", V, R, "rows"), ("d", d, D, "columns"))
-        return [
-            Problem(
-                name,
-                f"got {got} with an array of {R} rows and {D} columns; allowed: up to"
-                f" its {most} {what}",
-                f"{name} <= {most}",
-            )
-            for name, got, most, what in sizes
-            if got > most
-        ]
+        found = []
+        for name, got, most, what in (("V", V, R, "rows"), ("d", d, D, "columns")):
+            if got > most:
+                message = (
+                    f"got {got} with an array of {R} rows and {D} columns; allowed: up"
+                    f" to its {most} {what}"
+                )
+                found.append(Problem(name, message, f"{name} <= {most}"))
+        return found
 
     def content(self) -> Content:
         """The numbers; raises ValueError where no file that can be found has them."""
         if self.hash not in contents:
             path = self.path.removesuffix(f"#{self.hash}")
-            for folder in dict.fromkeys(
-                (_folder.get() or Path(), *map(Path, sys.path))
-            ):
+            folders = (_folder.get() or Path(), *map(Path, sys.path))
+            for folder in dict.fromkeys(folders):
                 with suppress(ValueError):
                     if path and _hash_of(folder / path, self.tensor) == self.hash:
                         break
@@ -155,13 +152,10 @@ class Array(EmbeddingLaw):
         found = self.content()
         R, D = found.rows.shape
         rows, columns = orders(0, R)[:V], orders(1, D)[:d]
-        length = np.sqrt(
-            found.square
-            + self.mean**2 * np.sum(np.square(found.mean, dtype=np.float64))
-        )
-        chosen = (
-            found.rows[rows][:, columns] + np.float32(self.mean) * found.mean[columns]
-        )
+        of_mean = np.sum(np.square(found.mean, dtype=np.float64))
+        length = np.sqrt(found.square + self.mean**2 * of_mean)
+        centred, common = found.rows[rows][:, columns], found.mean[columns]
+        chosen = centred + np.float32(self.mean) * common
         return chosen * np.float32(np.sqrt(D / d) / length)
 
     def rows(self, draws: Draws, xp: ModuleType) -> Numbers:
@@ -179,7 +173,9 @@ def _place(path: str) -> Path:
     one.
     """
     first = (_folder.get() or Path()) / path
-    return Path(path) if not os.path.exists(first) and os.path.exists(path) else first
+    if os.path.exists(path) and not os.path.exists(first):
+        return Path(path)
+    return first
 
 
 def _hash_of(path: Path, tensor: str) -> str:
@@ -207,16 +203,14 @@ def _hash(path: Path, tensor: str, version: tuple[int, ...]) -> str:
 
 def prepared(x: np.ndarray) -> Content:
     """The content of a matrix (R, D); raises ValueError where all rows are the same."""
-    from scipy.fft import (
-        dct,
-    )  # a tenth of a second that commands without such a law do not wait for
+    # a tenth of a second that commands without such a law do not wait for
+    from scipy.fft import dct
 
     mean = x.mean(0, dtype=np.float64)
     x = x - mean.astype(np.float32)
     square = float(np.mean(np.einsum("ij,ij->i", x, x, dtype=np.float64)))
-    if not square > 1e-10 * float(
-        mean @ mean
-    ):  # what rounding leaves of rows that are the same
+    rounding = 1e-10 * float(mean @ mean)  # of rows that are the same
+    if not square > rounding:
         raise ValueError(
             "an array whose rows are all the same; allowed: rows that differ"
         )
@@ -280,13 +274,12 @@ def read(path: Path, name: str = "") -> np.ndarray:
             f"a file with the suffix {path.suffix!r}; allowed: {', '.join(SUFFIXES)}"
         )
     try:
-        if (
-            path.exists() and not path.is_file()
-        ):  # a pipe would wait forever, a device may have no end
+        # a pipe would wait forever, a device may have no end
+        if path.exists() and not path.is_file():
             raise ValueError("not a regular file")
-        return _checked(
-            (_safetensors if path.suffix == ".safetensors" else _numpy)(path, name)
-        )
+        if path.suffix == ".safetensors":
+            return _checked(_safetensors(path, name))
+        return _checked(_numpy(path, name))
     except FileNotFoundError:
         raise ValueError(
             f"no such file as {absolute(path)}; allowed: a file that is there"
@@ -364,10 +357,8 @@ def _safetensors(path: Path, name: str) -> np.ndarray:
         if key != "__metadata__" and (name or len(about["shape"]) == 2)
     }
     chosen = matrices[_chosen(matrices, name)]
-    shape, (start, end) = (
-        tuple(map(int, chosen["shape"])),
-        map(int, chosen["data_offsets"]),
-    )
+    shape = tuple(map(int, chosen["shape"]))
+    start, end = map(int, chosen["data_offsets"])
     _check_shape(shape)
     if chosen["dtype"] not in DTYPES:
         raise ValueError(
@@ -387,17 +378,15 @@ def _chosen(names: Collection[str], name: str) -> str:
 
     Raises ValueError unless it is there, or without a name the only one.
     """
-    likely = sorted(names, key=lambda each: "emb" not in each)
-    listed = ", ".join(likely[:10]) + (
-        f" and {len(names) - 10} more" if len(names) > 10 else ""
-    )
     if name in names:
         return name
-    if name or len(names) != 1:
+    if not names:
+        raise ValueError("no array; allowed: a file that holds a matrix")
+    if name or len(names) > 1:
         got = f"no array {name!r}" if name else f"{len(names)} arrays"
-        raise ValueError(
-            f"{got}; allowed: tensor=, one of {listed}"
-            if names
-            else "no array; allowed: a file that holds a matrix"
-        )
+        likely = sorted(names, key=lambda each: "emb" not in each)
+        listed = ", ".join(likely[:10])
+        if len(names) > 10:
+            listed += f" and {len(names) - 10} more"
+        raise ValueError(f"{got}; allowed: tensor=, one of {listed}")
     return next(iter(names))

@@ -1,6 +1,6 @@
 """Embedding laws: how rows of embeddings are made of independent standard normals.
 
-What a law must say comes first, then the plain laws, then those with structure:
+What a law must define comes first, then the plain laws, then those with structure:
 clusters, a subspace of few dimensions, a power-law spectrum. At one value of a
 parameter each of these has gaussian rows. `array` makes rows of a file.
 """
@@ -22,19 +22,20 @@ from .law import Law, register
 
 
 class Moments(NamedTuple):
-    """What the formulas in `theory/` need to know of a law.
-
-    The mean squared length of a row is 1 in every case.
+    """What the formulas in `theory/` need to know of a law, whose rows have a mean
+    squared length of 1.
     """
 
     overlap: bool
     """True: rows are independent and their directions uniform, so that cosines between
-    them have variance 1/d. False: rows are orthonormal."""
+    them have variance 1/d. False: rows are orthonormal.
+    """
 
     random_length: bool
     """True: the squared length of a row is chi-square with d degrees of freedom, over
     d, so that entries are normal. False: it is 1, so that entries are coordinates of a
-    random direction, whose tails are lighter."""
+    random direction, whose tails are lighter.
+    """
 
     common: float = 0.0
     """Part of the squared length that lies along one direction, which all rows of a
@@ -43,7 +44,7 @@ class Moments(NamedTuple):
 
 
 class Draws(NamedTuple):
-    """What a law makes the rows of one table of.
+    """The random numbers of which a law makes the rows of one table.
 
     Columns from d on are padding, and so are rows of zeros.
     """
@@ -61,8 +62,8 @@ class Draws(NamedTuple):
     """
 
     shared: Numbers
-    """(law.n_shared, width) independent N(0, 1) entries that all
-    rows of this table share; those of other tables are others.
+    """(law.n_shared, width) independent N(0, 1) entries that all rows of this table
+    share, other ones for each table.
     """
 
     V: Numbers
@@ -78,8 +79,8 @@ class Draws(NamedTuple):
 
 
 Orders = Callable[[int, int], np.ndarray]
-"""The r-th random order of 0..n-1 of a table, (n,) integers,
-by r and n: `Draws` of a law that chooses among n things.
+"""The r-th random order of 0..n-1 of a table, (n,) integers, by r and n: the draws of a
+law that chooses among n things.
 """
 
 
@@ -97,8 +98,8 @@ class EmbeddingLaw(Law):
     """Normals of each row, besides its d."""
 
     on_host: ClassVar[bool] = False
-    """Whether `from_host` makes the rows, which `draws.given`
-    then holds; a program takes them as an argument.
+    """Whether `from_host` makes the rows. A program takes them as an argument, and
+    `draws.given` has them.
     """
 
     moments: ClassVar[Moments | None] = None
@@ -127,44 +128,39 @@ class EmbeddingLaw(Law):
 
     def make(self, draws: Draws, xp: ModuleType) -> Numbers:
         """The rows of any table."""
-        return (self.rows if draws.table in ("Z_in", "Z_out") else self.special)(
-            draws, xp
-        )
+        if draws.table in ("Z_in", "Z_out"):
+            return self.rows(draws, xp)
+        return self.special(draws, xp)
 
 
 @lru_cache(1024)
 def problems_of_rows(law: EmbeddingLaw, V: int, d: int) -> list[Problem]:
-    """Whether a law from outside the package makes the rows of each table, tried with
-    NumPy.
+    """What is wrong with the rows that a law from outside the package makes.
 
-    The first and the last row of each are made.
-
-    NumPy raises where a law looks up a row that it does not have; a compiled program
-    would take the last one in its place.
+    The first and the last row of each table are tried with NumPy, which raises where a
+    law looks up a row that it does not have. A compiled program would take the last row
+    in its place.
     """
     rng = np.random.default_rng(0)
     for table in ("Z_in", "Z_out", "z_trig", "z_eos"):
-        row = np.array(
-            [[0], [V - 1]] if table in ("Z_in", "Z_out") else [[0]], np.int32
-        )
+        numbers = [0, V - 1] if table in ("Z_in", "Z_out") else [0]
+        row = np.array(numbers, np.int32)[:, None]
         normals = rng.standard_normal((len(row), d)).astype(np.float32)
         try:
-            rows = np.asarray(
-                law.make(numpy_draws(law, table, row, normals, (V, d), rng), np)
-            )
+            draws = numpy_draws(law, table, row, normals, (V, d), rng)
+            rows = np.asarray(law.make(draws, np))
         except Exception as error:
             got = f"{type(error).__name__}: {error}"
         else:
-            if rows.shape == normals.shape and np.isfinite(rows).all():
+            if rows.shape != normals.shape:
+                got = f"shape {rows.shape}"
+            elif not np.isfinite(rows).all():
+                got = "numbers that are not finite"
+            else:
                 continue
-            got = (
-                f"shape {rows.shape}"
-                if rows.shape != normals.shape
-                else "numbers that are not finite"
-            )
         message = (
-            f"got {law}, of which rows {row[:, 0].tolist()} of {table} are {got};"
-            f" allowed: {normals.shape} finite numbers"
+            f"got {law}, of which rows {numbers} of {table} are {got}; allowed:"
+            f" {normals.shape} finite numbers"
         )
         return [Problem("embedding", message)]
     return []
@@ -178,20 +174,16 @@ def numpy_draws(
     sizes: tuple[int, int],
     rng: np.random.Generator,
 ) -> Draws:
-    """What the law makes rows of, with NumPy's random numbers; `sizes` are V and d.
+    """The draws of a table with NumPy's random numbers; `sizes` are V and d.
 
-    All rows must be there for a law with `on_host`.
+    A law with `on_host` needs all rows of the table in `row`.
     """
     V, d = sizes
-    shared, own = (
-        rng.standard_normal(shape).astype(normals.dtype)
-        for shape in ((law.n_shared, d), (len(row), law.n_own))
-    )
-    given = (
-        law.from_host(lambda r, n: rng.permutation(n), V, d)
-        if law.on_host and table in ("Z_in", "Z_out")
-        else None
-    )
+    shared = rng.standard_normal((law.n_shared, d)).astype(normals.dtype)
+    own = rng.standard_normal((len(row), law.n_own)).astype(normals.dtype)
+    given = None
+    if law.on_host and table in ("Z_in", "Z_out"):
+        given = law.from_host(lambda r, n: rng.permutation(n), V, d)
     return Draws(table, row, normals, shared, V, d, own, given)
 
 
@@ -254,29 +246,27 @@ class Orthogonal(EmbeddingLaw):
 
     def special(self, draws: Draws, xp: ModuleType) -> Numbers:
         """Unit vectors V and V + 1, which no token has."""
-        return self.rows(
-            draws._replace(row=draws.row + draws.V + int(draws.table == "z_eos")), xp
-        )
+        row = draws.row + draws.V + int(draws.table == "z_eos")
+        return self.rows(draws._replace(row=row), xp)
 
     def problems(self, V: int, d: int) -> list[Problem]:
         if d >= V + 2:
             return []
-        message = (
-            f"got {d} with orthogonal embeddings and V={V}; allowed: d >= V + 2 ="
-            f" {V + 2}"
-        )
+        allowed = f"d >= V + 2 = {V + 2}"
+        message = f"got {d} with orthogonal embeddings and V={V}; allowed: {allowed}"
         return [Problem("d", message, "d >= V + 2 or embedding != 'orthogonal'")]
 
 
 @register
 @dataclass(frozen=True)
 class Equicorrelated(EmbeddingLaw):
-    """A direction in common (ours); n_v and g are standard normal.
+    """A direction in common (ours).
 
         z_v = (sqrt(1 - rho) n_v + sqrt(rho) g) / sqrt(d)
 
-    Two rows of one table have the mean inner product rho. Z_in and Z_out have
-    directions of their own; z_trig and z_eos are isotropic.
+    Here n_v and g are standard normal. Two rows of one table have the mean inner
+    product rho. Z_in and Z_out have directions of their own; z_trig and z_eos are
+    isotropic.
     """
 
     n_shared = 1
@@ -301,8 +291,9 @@ class Equicorrelated(EmbeddingLaw):
 @register
 @dataclass(frozen=True)
 class Clustered(EmbeddingLaw):
-    """z_v = (sqrt(1 - spread) c_k + sqrt(spread) n_v) / sqrt(d), where k = v mod
-    `clusters`. Ours.
+    """Rows around the centre of a cluster each, k = v mod `clusters` (ours).
+
+        z_v = (sqrt(1 - spread) c_k + sqrt(spread) n_v) / sqrt(d)
 
     The centres c_k and the n_v are standard normal (d,). Two rows of one cluster have
     the mean inner product 1 - spread, rows of two clusters 0. Clusters are of equal
@@ -332,19 +323,16 @@ class Clustered(EmbeddingLaw):
     def rows(self, draws: Draws, xp: ModuleType) -> Numbers:
         spread = xp.asarray(self.spread, draws.normals.dtype)
         centres = draws.shared[draws.row[:, 0] % self.clusters]
-        return isotropic(
-            draws._replace(
-                normals=xp.sqrt(1 - spread) * centres + xp.sqrt(spread) * draws.normals
-            ),
-            xp,
-        )
+        mixed = xp.sqrt(1 - spread) * centres + xp.sqrt(spread) * draws.normals
+        return isotropic(draws._replace(normals=mixed), xp)
 
 
 @register
 @dataclass(frozen=True)
 class LowRank(EmbeddingLaw):
-    """z_v = (sqrt(1 - noise) sum_k s_vk g_k / sqrt(rank) + sqrt(noise) n_v) / sqrt(d).
-    Ours.
+    """Rows near to a subspace of `rank` dimensions (ours).
+
+        z_v = (sqrt(1 - noise) sum_k s_vk g_k / sqrt(rank) + sqrt(noise) n_v) / sqrt(d)
 
     All of s_vk, g_k and n_v are standard normal; the `rank` directions g_k (d,) are
     those of a table, s_v (rank,) and n_v (d,) those of a row. A part `noise` of the
@@ -384,12 +372,8 @@ class LowRank(EmbeddingLaw):
     def rows(self, draws: Draws, xp: ModuleType) -> Numbers:
         noise = xp.asarray(self.noise, draws.normals.dtype)
         inside = (draws.own / xp.asarray(self.rank, noise.dtype) ** 0.5) @ draws.shared
-        return isotropic(
-            draws._replace(
-                normals=xp.sqrt(1 - noise) * inside + xp.sqrt(noise) * draws.normals
-            ),
-            xp,
-        )
+        mixed = xp.sqrt(1 - noise) * inside + xp.sqrt(noise) * draws.normals
+        return isotropic(draws._replace(normals=mixed), xp)
 
 
 @register
@@ -420,11 +404,8 @@ class PowerLaw(EmbeddingLaw):
         kind = draws.normals.dtype
         i = xp.arange(1, draws.normals.shape[1] + 1, dtype=kind)
         d = xp.asarray(draws.d, kind)
-        spectrum = xp.where(
-            i <= d,
-            xp.exp(-xp.asarray(self.alpha, kind) * xp.log(i)),
-            xp.asarray(0, kind),
-        )
+        powers = xp.exp(-xp.asarray(self.alpha, kind) * xp.log(i))
+        spectrum = xp.where(i <= d, powers, xp.asarray(0, kind))
         scale = xp.sqrt(spectrum * d / xp.sum(spectrum))
         return isotropic(draws._replace(normals=draws.normals * scale[None]), xp)
 

@@ -53,10 +53,8 @@ class Law:
     family: ClassVar[type[Law]]
     """The class of all laws of the field."""
 
-    name: ClassVar[str] = ""
-    """Short name of a law of this package, where it is not that of the class in small
-    letters.
-    """
+    name: ClassVar[str]
+    """Short name; that of the class in small letters unless given."""
 
     reads_file: ClassVar[bool] = False
     """Whether its text may name a file, whose content may change. Then the law adds a
@@ -70,6 +68,7 @@ class Law:
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
+        cls.name = vars(cls).get("name", cls.__name__.lower())
         if Law in cls.__bases__:
             cls.family = cls
         # a dataclass writes its own unless the class has them
@@ -230,7 +229,7 @@ def register(law: LawClass, name: str | None = None) -> LawClass:
     Texts and rows name a law from outside the package by its import path whatever its
     alias. Raises ValueError if the name is taken.
     """
-    known, alias = LAWS[law.field], name or _short_name(law)
+    known, alias = LAWS[law.field], name or law.name
     if alias in known:
         raise ValueError(
             f"{law.field}: got the name {alias!r} a second time; allowed: a name other"
@@ -240,16 +239,12 @@ def register(law: LawClass, name: str | None = None) -> LawClass:
     return law
 
 
-def _short_name(law: type[Law]) -> str:
-    return law.name or law.__name__.lower()
-
-
 def class_name(law: type[Law]) -> str:
     """The name of a law in texts: the short one of a law of this package, else
     `module:Class`.
     """
     if law.__module__.partition(".")[0] == PACKAGE:
-        return _short_name(law)
+        return law.name
     return f"{law.__module__}:{law.__qualname__}"
 
 

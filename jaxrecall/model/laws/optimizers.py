@@ -1,9 +1,9 @@
 """Optimisers of further steps, as laws: those of optax, a polar factor, and one's own.
 
-A law gives the optax transformation of a rate. It also says what the simulator may do
-with it: whether the zero rows and columns of padding change an update, and in what form
-W_KQ is trained. A law that says nothing is right: it runs without padding and sees W_KQ
-in full. All is ours but the optimisers themselves.
+A law gives the optax transformation of a rate. It also declares what the simulator may
+do with it: whether the zero rows and columns of padding change an update, and in what
+form W_KQ is trained. A law that declares nothing runs without padding and sees W_KQ in
+full, which is right for any optimiser. All is ours but the optimisers themselves.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import inspect
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, make_dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -47,8 +47,8 @@ class OptimizerLaw(Law):
     always_columns: ClassVar[bool] = False
 
     padding_safe: ClassVar[bool] = False
-    """Whether zero rows and columns around a gradient change nothing but add zeros to
-    its update. A law of which this is not said runs in programs of exact sizes.
+    """Whether zero rows and columns around a gradient only add zeros to its update. A
+    law for which this is false runs in programs of exact sizes.
     """
 
     attention: ClassVar[Literal["matrix", "column", "vector"]] = "matrix"
@@ -59,8 +59,8 @@ class OptimizerLaw(Law):
     """
 
     of_optax: ClassVar[str] = ""
-    """Name in optax of the function of a rate that makes it, which has the law's own
-    parameters.
+    """Name in optax of the function of a rate that makes it, whose other parameters are
+    those of the law.
     """
 
     schedule: str = _setting(
@@ -73,9 +73,7 @@ class OptimizerLaw(Law):
     )
 
     def transformation(self, rate: float) -> optax.GradientTransformation:
-        """The optax.GradientTransformation at a rate, by which its updates are
-        multiplied.
-        """
+        """The optimiser of optax whose updates are multiplied by the rate."""
         import optax.contrib
 
         return attrgetter(self.of_optax)(optax)(rate, **self.own)
@@ -83,59 +81,44 @@ class OptimizerLaw(Law):
     @property
     def own(self) -> dict[str, object]:
         """The parameters by name, without those of the schedule."""
-        return {
-            f.name: getattr(self, f.name)
-            for f in fields(self)
-            if f not in fields(OptimizerLaw)
-        }
+        own = fields(self)[len(fields(OptimizerLaw)) :]
+        return {f.name: getattr(self, f.name) for f in own}
 
     @property
     def gain(self) -> float:
-        """How far two runs part in a step, for each unit by which their gradients
-        differ.
+        """How far two runs part in a step at most, over how far their gradients differ.
 
-        It is the most that an entry moves apart, mean over steps, at rate 1. A finite
-        one lets steps with locked attention read weighted tokens.
+        It is the most that an entry moves apart, as a mean over steps, at rate 1. Where
+        it is finite, steps with locked attention may sum over weighted tokens.
         """
         return math.inf
 
     def descent(self, rates: Mapping[str, Numbers], steps: Numbers) -> Any:
-        """The transformation of parameters with a rate each, over so many steps of the
-        schedule.
-        """
+        """The optimiser of parameters with a rate each, over a number of steps."""
         import optax
 
         made = self.transformation(1.0)
         if not isinstance(made, optax.GradientTransformation):
-            raise PointError(
-                [
-                    Problem(
-                        "optimizer",
-                        f"got {self}, which returns {shown(made)}; allowed: an"
-                        " optax.GradientTransformation",
-                    )
-                ]
-            )
-        scheduled = (
-            [optax.scale_by_schedule(lambda count: self._share(count, steps))]
-            if self.warmup or self.schedule != "constant"
-            else []
-        )
+            allowed = "an optax.GradientTransformation"
+            message = f"got {self}, which returns {shown(made)}; allowed: {allowed}"
+            raise PointError([Problem("optimizer", message)])
+        scheduled = []
+        if self.warmup or self.schedule != "constant":
+            share = partial(self._share, steps=steps)
+            scheduled.append(optax.scale_by_schedule(share))
         scaled = optax.stateless(
             lambda moves, _: {name: rates[name] * move for name, move in moves.items()}  # type: ignore
         )
         return optax.chain(made, *scheduled, scaled)
 
     def _share(self, count: Numbers, steps: Numbers) -> Array:
-        """The part of its rate that step `count` has, counted from 0.
-
-        As optax.warmup_cosine_decay_schedule.
+        """The factor of the rate in step `count`, from 0 on: optax has the same as
+        warmup_cosine_decay_schedule.
         """
         import jax.numpy as jnp
 
-        done = jnp.clip(
-            (count - self.warmup) / jnp.maximum(steps - self.warmup, 1), 0, 1
-        )
+        after_warmup = jnp.maximum(steps - self.warmup, 1)
+        done = jnp.clip((count - self.warmup) / after_warmup, 0, 1)
         after = {
             "constant": jnp.ones_like(done),
             "linear": 1 - done,
@@ -159,8 +142,8 @@ class Sgd(OptimizerLaw):
 @register
 @dataclass(frozen=True)
 class Momentum(Sgd):
-    """sgd along the sum of the gradients so far, each `momentum` times as heavy as the
-    next.
+    """sgd along the sum of the gradients so far, each with `momentum` times the weight
+    of the next.
     """
 
     momentum: float = _setting(
@@ -181,8 +164,8 @@ LEAST_EPS = 1e-30
 @register
 @dataclass(frozen=True)
 class Adam(OptimizerLaw):
-    """mean of the gradients / (root of the mean of their squares + eps), entry by
-    entry.
+    """The mean of gradients over (the root of the mean of their squares + eps), entry
+    by entry.
     """
 
     of_optax, padding_safe = "adam", True
@@ -192,10 +175,8 @@ class Adam(OptimizerLaw):
 
     @property
     def gain(self) -> float:
-        """m moves by 1 / eps, sqrt v by as much times |m| / sqrt v, at most 3.2 as is
-        usual.
-
-        That is at the usual decay rates.
+        """At the usual decay rates m moves by 1 / eps, and sqrt v by as much times
+        |m| / sqrt v, at most 3.2.
         """
         return 4.2 / self.eps if (self.b1, self.b2) == (0.9, 0.999) else math.inf
 
@@ -239,12 +220,11 @@ class Lion(OptimizerLaw):
 @register
 @dataclass(frozen=True)
 class Muon(OptimizerLaw):
-    """The mean of gradients, its singular values brought near 1 by Newton-Schulz steps.
+    """The mean of gradients with its singular values brought near 1 by Newton-Schulz
+    steps (Jordan, 2024).
 
-    Jordan, 2024.
-
-    optax multiplies the update of a matrix by max(1, columns/rows)^(1/2), of which
-    padding has others.
+    optax multiplies the update of a matrix by max(1, columns/rows)^(1/2), which padding
+    would change.
     """
 
     of_optax, attention = "contrib.muon", "column"
@@ -276,19 +256,17 @@ class Polar(OptimizerLaw):
         def of_matrix(G: Array) -> Array:
             columns = G.reshape(len(G), -1)
             U, s, Vt = jnp.linalg.svd(columns, full_matrices=False)
-            size = jnp.maximum(
-                *(jnp.sum(jnp.any(columns != 0, axis=axis)) for axis in (0, 1))
-            )
-            h = jnp.where(
-                s > size * jnp.finfo(G.dtype).eps * s[0], s / jnp.hypot(s, self.lam), 0
-            )
+            is_set = columns != 0
+            n_columns, n_rows = (jnp.sum(jnp.any(is_set, axis=axis)) for axis in (0, 1))
+            rounding = jnp.maximum(n_columns, n_rows) * jnp.finfo(G.dtype).eps * s[0]
+            h = jnp.where(s > rounding, s / jnp.hypot(s, self.lam), 0)
             return -rate * ((U * h[None]) @ Vt).reshape(G.shape)
 
         return optax.stateless(lambda gradient, _: jax.tree.map(of_matrix, gradient))
 
 
 TYPES = (bool, int, float, str)
-"""Of the parameters of a function that a text may give."""
+"""Types of the parameters of a function that are parameters of its law."""
 
 
 @lru_cache(256)
@@ -305,24 +283,22 @@ def of_function(
     declared = [*inspect.signature(function).parameters.values()]
     given = [p for p in declared[1:] if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
     taken = [f.name for f in fields(OptimizerLaw)]
-    takes_rate = declared and declared[0].kind in (
+    positional = (
         inspect.Parameter.POSITIONAL_ONLY,
         inspect.Parameter.POSITIONAL_OR_KEYWORD,
     )
+    takes_rate = declared and declared[0].kind in positional
     if not takes_rate or any(p.default is p.empty or p.name in taken for p in given):
+        got = shown(f"{module}:{name}({', '.join(map(str, declared))})")
         allowed = (
-            "a rate, then parameters with defaults, none of them called"
+            "a function of a rate, then parameters with defaults, none of them called"
             f" {' or '.join(taken)}"
         )
-        got = shown(f"{module}:{name}({', '.join(map(str, declared))})")
-        raise PointError(
-            [Problem("optimizer", f"got {got}; allowed: a function of {allowed}")]
-        )
-    plain = [
-        (p.name, type(p.default).__name__, _setting(p.default))
-        for p in given
-        if type(p.default) in TYPES
-    ]
+        raise PointError([Problem("optimizer", f"got {got}; allowed: {allowed}")])
+    plain = []
+    for p in given:
+        if type(p.default) in TYPES:
+            plain.append((p.name, type(p.default).__name__, _setting(p.default)))
     methods = {
         "transformation": lambda self, rate: function(rate, **self.own),
         "source": staticmethod(lambda: function),

@@ -47,8 +47,7 @@ class Uniform(TokenLaw):
 @register
 @dataclass(frozen=True)
 class Zipf(TokenLaw):
-    """Token v has probability ~ (v + 1)^-s, as words of natural language do with s near
-    1.
+    """Token v has probability ~ (v + 1)^-s; words of natural language have s near 1.
 
     Zipf, "Human behavior and the principle of least effort", 1949. With s = 0 tokens
     are uniform, and the same numbers are drawn.
@@ -86,23 +85,22 @@ def drawn_as(law: TokenLaw, V: int) -> TokenLaw:
 
 @lru_cache(256)
 def alias_table(law: TokenLaw, V: int) -> np.ndarray:
-    """(2, V) uint32: of each cell the first word that draws another token, and that
+    """(2, V) uint32: the first word of each cell that draws another token, and that
     token.
 
-    Made on the host, so that neither padding nor a device changes a draw. Raises
+    The host makes it, so that neither padding nor a device changes a draw. Raises
     ValueError as `shares`.
     """
-    starts = -(
-        -np.arange(V + 1, dtype=np.int64) * WORDS // V
-    )  # of the cells, as `keys.below` has them
+    # the first word of each cell, as in `keys.below`
+    starts = -(-np.arange(V + 1, dtype=np.int64) * WORDS // V)
     cells = np.diff(starts).tolist()
-    own = cells.copy() if isinstance(drawn_as(law, V), Uniform) else _words(law, V)
+    is_uniform = isinstance(drawn_as(law, V), Uniform)
+    own = cells.copy() if is_uniform else _words(law, V)
     kept, other = [*cells], [*range(V)]
     short = [v for v in range(V) if own[v] < cells[v]]
     long = [v for v in range(V) if own[v] > cells[v]]
-    while (
-        short
-    ):  # as long as a cell is not full, a token has more words than its own cell holds
+    # as long as a cell is not full, a token has more words than its own cell takes
+    while short:
         v, giver = short.pop(), long[-1]
         kept[v], other[v] = own[v], giver
         own[giver] -= cells[v] - own[v]
@@ -110,9 +108,8 @@ def alias_table(law: TokenLaw, V: int) -> np.ndarray:
             long.pop()
             if own[giver] < cells[giver]:
                 short.append(giver)
-    first = np.where(
-        np.array(kept) < cells, starts[:-1] + kept, 0
-    )  # a full cell has itself as the other token
+    # a full cell has itself as the other token
+    first = np.where(np.array(kept) < cells, starts[:-1] + kept, 0)
     return np.stack([first, other]).astype(np.uint32)
 
 
@@ -120,23 +117,21 @@ def _words(law: TokenLaw, V: int) -> list[int]:
     """How many of the 2^32 words draw each token."""
     p = shares(law, V)
     ends = np.round(np.cumsum(p) * WORDS)
-    ends[np.flatnonzero(p)[-1] :] = (
-        WORDS  # a last token of probability 0 has no word; rounding may not give it one
-    )
+    # a last token of probability 0 has no word; rounding may not give it one
+    ends[np.flatnonzero(p)[-1] :] = WORDS
     return np.diff(ends, prepend=0).astype(np.int64).tolist()
 
 
 def tables(laws: Sequence[TokenLaw], V: int) -> np.ndarray | None:
-    """(1 or 2, 2, V): alias tables of the informative tokens and of the noise.
+    """(1 or 2, 2, V): alias tables of the informative tokens and of the noise, None if
+    all tokens are uniform.
 
-    One is of both where they have the same law. None if all tokens are uniform.
+    There is one table where both have the same law.
     """
     distinct = tuple(dict.fromkeys(laws))
-    return (
-        None
-        if distinct == (Uniform(),)
-        else np.stack([alias_table(law, V) for law in distinct])
-    )
+    if distinct == (Uniform(),):
+        return None
+    return np.stack([alias_table(law, V) for law in distinct])
 
 
 def n_rare(V: int) -> int:
@@ -156,8 +151,5 @@ def rare_and_frequent(law: TokenLaw, V: int) -> np.ndarray:
 
 
 def by_frequency(law: TokenLaw, V: int) -> np.ndarray:
-    """(V,): the tokens, the most frequent first.
-
-    Of equally frequent ones the first count as more so.
-    """
+    """(V,): the tokens by frequency, the most frequent first; ties stay in order."""
     return np.argsort(-shares(law, V), kind="stable")

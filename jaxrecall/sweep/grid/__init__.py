@@ -25,8 +25,9 @@ from pathlib import Path
 
 from ...errors import MAX_LIST, GridError, UsageError, as_list, refusal, shown
 from ...model.columns import own_columns
+from ...model.law_parameters import parameter_columns
 from ...model.laws.array import paths_from, with_hashes
-from ...model.point import Point, parameter_columns
+from ...model.point import Point
 from ..simulators import SimulatorLike
 from ..simulators.custom import add_to_path, named
 from ..simulators.recall import RECALL, RecallSimulator

@@ -15,9 +15,10 @@ from functools import partial
 from operator import itemgetter
 from pathlib import Path
 
+from ...model.law_parameters import law_parameters
 from ...model.laws import LAWS
 from ...model.laws.law import plain
-from ...model.point import checked_field, law_parameters
+from ...model.point import checked_field
 from ..simulators import AnyPoint, SimulatorLike
 from ..simulators.recall import RECALL
 from .document import Plain, Schema, refuse

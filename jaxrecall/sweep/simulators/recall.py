@@ -14,18 +14,10 @@ from threadpoolctl import threadpool_limits
 
 from ...errors import MAX_LIST, PointError, Problem, UsageError, as_list, expect
 from ...model.columns import CODE_VERSION, COLUMNS, OwnColumn, Row
+from ...model.law_parameters import make_point, problem_in_workers
 from ...model.laws import Law
 from ...model.laws.law import class_name, source_digest
-from ...model.point import (
-    FIELDS,
-    LAW_FIELDS,
-    MAX_SEED,
-    Point,
-    Run,
-    checked_seed,
-    make_point,
-    problem_in_workers,
-)
+from ...model.point import FIELDS, LAW_FIELDS, MAX_SEED, Point, Run, checked_seed
 from ...simulator.cost import amount, peak_bytes, work
 from ...simulator.shape import Shape
 from ..machine import memory_described, memory_limit

@@ -1,0 +1,113 @@
+"""Parameters of the laws of a point by dotted name, as grids and rows have them.
+
+A grid gives `embedding.rho`, and a row has a column of this name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ..errors import PointError, Problem, shown, suggest
+from .laws import Law, find_law
+from .laws.law import OF_FUNCTIONS, renamed, with_parameters
+from .point import DEFAULTS, LAW_FIELDS, SAME_AS, Point
+
+
+def make_point(values: Mapping[str, Any]) -> Point:
+    """The point of these fields and parameters of laws, as {"embedding.rho": 0.3}.
+
+    Args:
+        values: fields of a point by name; a parameter replaces that of the law given,
+            None leaves it.
+
+    Raises:
+        PointError: as `Point`, and for a parameter that the law lacks.
+    """
+    fields: dict[str, Any] = {}
+    parameters: dict[str, dict[str, object]] = {}
+    for name, value in values.items():
+        of, dot, parameter = name.partition(".")
+        if not dot:
+            fields[name] = value
+        elif value is not None:
+            parameters.setdefault(of, {})[parameter] = value
+    problems = []
+    for of, own in parameters.items():
+        allowed = f"{', '.join(LAW_FIELDS)}{suggest(of, LAW_FIELDS)}"
+        for parameter, value in own.items():
+            if of not in LAW_FIELDS:
+                message = f"got {shown(value)}; fields with parameters: {allowed}"
+                problems.append(Problem(f"{of}.{parameter}", message))
+    for of in LAW_FIELDS:  # embedding_out after embedding, which it follows
+        if of in parameters:
+            try:
+                fields[of] = with_parameters(_law_of(of, fields), parameters[of])
+            except PointError as error:
+                problems += renamed(error.problems, LAW_FIELDS[of], of)
+    if problems:
+        raise PointError(problems)
+    named = {name for name in values if "." in name and values[name] is not None}
+    point = Point(**fields)
+    return point.with_columns(named) if named else point
+
+
+def _law_of(name: str, values: Mapping[str, Any]) -> Law:
+    """The law that a field has where these values are given; raises PointError."""
+    family = LAW_FIELDS[name]
+    given = values.get(name) or values.get(family.field) or DEFAULTS[family.field]
+    return find_law(family, given or "sgd")
+
+
+def law_parameters(point: Point) -> dict[str, float]:
+    """The numeric parameters of laws that are columns of a row: {"embedding.rho": 0.3}.
+
+    The parameters of embedding_out are columns where it was given, and so are those of
+    noise_tokens.
+    """
+    found = {}
+    for of, law in _laws_with_columns(point).items():
+        for name, column in law.columns(of, point.named).items():
+            found[name] = column.value
+    return found
+
+
+def parameter_columns(points: Iterable[Point]) -> dict[str, tuple[str, str, str]]:
+    """All such columns of some points, sorted: Arrow type, legend and unit of each."""
+    alike = {(*_laws_with_columns(point).items(), point.named) for point in points}
+    found = {}
+    for *laws, named in alike:
+        for of, law in laws:
+            for name, column in law.columns(of, named).items():
+                found[name] = ("float64", column.legend, column.unit)
+    return dict(sorted(found.items()))
+
+
+def _laws_with_columns(point: Point) -> dict[str, Law]:
+    """The laws whose parameters are columns, by field."""
+    laws = point.laws
+    found = {}
+    for name in ("embedding", "tokens", "activation", "optimizer", *SAME_AS):
+        follows = name in SAME_AS and getattr(point.given, name) is None
+        if name in laws and not follows:
+            found[name] = laws[name]
+    return found
+
+
+def problem_in_workers(point: Point) -> str | None:
+    """Why other processes cannot run the point, or None: they must be able to import
+    its laws.
+    """
+    for name, law in point.laws.items():
+        where = ""
+        if "<locals>" in type(law).__qualname__:
+            where = "a function"
+        if type(law).__module__ == "__main__":
+            where = "a script or a notebook"
+        if where:
+            what = "a function or a class" if name in OF_FUNCTIONS else "a class"
+            return (
+                f"{name}: got {law}, which is defined in {where}; other processes need"
+                f" {what} at the top of a module of its own"
+            )
+    return None
