@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxrecall.model.laws.law import plain
-from jaxrecall.simulator.shape import Shape
+from jaxrecall.simulator.program_shape import Shape
 from jaxrecall.sweep.files import atomic_write
 
 from . import accelerators_table as table

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxrecall.simulator.cost import peak_bytes
-from jaxrecall.simulator.shape import Shape
+from jaxrecall.simulator.program_shape import Shape
 from jaxrecall.sweep.files import atomic_write
 
 from .variants import name

@@ -117,7 +117,7 @@ def compiling(tiny: bool, light: bool) -> dict[str, Any]:
     compile it.
     """
     from jaxrecall.simulator import program
-    from jaxrecall.simulator.shape import Shape
+    from jaxrecall.simulator.program_shape import Shape
 
     points = (TINY if tiny else FULL).S1.points()
     shape = Shape.sized(

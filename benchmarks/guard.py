@@ -11,7 +11,7 @@ from typing import Any
 from jaxrecall import Point
 from jaxrecall.model.point import Run
 from jaxrecall.simulator import program
-from jaxrecall.simulator.shape import Shape
+from jaxrecall.simulator.program_shape import Shape
 
 from .bench import Bench
 from .clock import medians, timed

@@ -15,7 +15,7 @@ import jaxrecall
 from jaxrecall.model.law_parameters import make_point
 from jaxrecall.model.point import FIELDS
 from jaxrecall.sweep.simulators import SimulatorLike, program_of
-from jaxrecall.sweep.simulators.recall import RECALL
+from jaxrecall.sweep.simulators.shipped import RECALL
 
 BASE = {
     "pool": 64,

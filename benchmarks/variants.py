@@ -7,7 +7,7 @@ from __future__ import annotations
 from itertools import chain, product
 
 from jaxrecall.simulator.forms import FORMS
-from jaxrecall.simulator.shape import Shape
+from jaxrecall.simulator.program_shape import Shape
 
 
 def variants(size: int) -> list[Shape]:

@@ -16,7 +16,7 @@ from jaxrecall.model.activations import Activation, activations
 from jaxrecall.model.laws import find_law
 from jaxrecall.model.point import Run
 from jaxrecall.simulator import program
-from jaxrecall.simulator.shape import Shape
+from jaxrecall.simulator.program_shape import Shape
 from jaxrecall.simulator.sources.pool_cost import products_of_steps
 
 SIZES = {"V": 512, "d": 64, "L": 8, "m": 1024, "pool": 256, "N": 2**24}

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from .model.reference.steps import ThreeStep
     from .sweep.api import run, thresholds
     from .sweep.simulators.custom import Simulator
-    from .sweep.simulators.recall import simulate
+    from .sweep.simulators.shipped import simulate
     from .sweep.store.load import load
 
 __version__ = "0.1.0"
@@ -104,7 +104,7 @@ _HOME = {
     "model.reference.steps": ("ThreeStep",),
     "sweep.api": ("run", "thresholds"),
     "sweep.simulators.custom": ("Simulator",),
-    "sweep.simulators.recall": ("simulate",),
+    "sweep.simulators.shipped": ("simulate",),
     "sweep.store.load": ("load",),
 }
 """Module -> the public names that it defines."""

@@ -35,8 +35,8 @@ from jaxrecall.model.reference.steps import ThreeStep, three_step
 from jaxrecall.model.task import Embeddings
 from jaxrecall.simulator import descent, program, training
 from jaxrecall.simulator.arguments import Arguments, arguments
+from jaxrecall.simulator.program_shape import Shape
 from jaxrecall.simulator.rows import finish, noise_columns
-from jaxrecall.simulator.shape import Shape
 from jaxrecall.simulator.world import World, draw
 
 ROOT = Path(__file__).parent.parent

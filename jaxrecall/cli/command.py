@@ -81,20 +81,20 @@ class Parser(argparse.ArgumentParser):
         self.exit(USAGE, f"{line}; {self.prog} --help lists what is allowed\n")
 
 
-Arguments = ParamSpec("Arguments")
+MainArguments = ParamSpec("MainArguments")
 
 
 def command(
     interrupted: str = "interrupted",
-) -> Callable[[Callable[Arguments, int]], Callable[Arguments, int]]:
+) -> Callable[[Callable[MainArguments, int]], Callable[MainArguments, int]]:
     """Decorates the `main` of a command.
 
     What is refused ends in a message and an exit code, as an interrupt does.
     """
 
-    def decorated(main: Callable[Arguments, int]) -> Callable[Arguments, int]:
+    def decorated(main: Callable[MainArguments, int]) -> Callable[MainArguments, int]:
         @wraps(main)
-        def run(*args: Arguments.args, **kwargs: Arguments.kwargs) -> int:
+        def run(*args: MainArguments.args, **kwargs: MainArguments.kwargs) -> int:
             try:
                 return main(*args, **kwargs)
             except Refused as error:

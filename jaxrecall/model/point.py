@@ -30,7 +30,14 @@ from .laws.law import (
     renamed,
 )
 from .laws.tokens import drawn_as, shares
-from .values import Limits, as_number, checked_value, declared, is_missing, to_12_digits
+from .values import (
+    Declared,
+    as_number,
+    checked_value,
+    declared,
+    is_missing,
+    to_12_digits,
+)
 
 Kind = Literal["size", "traced", "rate", "static", "form", "draws"]
 """How the simulator treats a field:
@@ -197,7 +204,7 @@ class Data:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Model:
+class Architecture:
     """The transformer: its sizes and laws, each of which says what of it enters the id.
 
     embedding_out enters where it is another one.
@@ -403,7 +410,7 @@ class Given(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Point(Evaluation, Training, Recipe, Model, Data):
+class Point(Evaluation, Training, Recipe, Architecture, Data):
     """One point of the parameter space, checked and resolved: rates are numbers, never
     None.
 
@@ -420,7 +427,7 @@ class Point(Evaluation, Training, Recipe, Model, Data):
         >>> point.gamma, point.replace(N=2048, m=128, activation="gelu")
     """
 
-    records: ClassVar = (Data, Model, Recipe, Training, Evaluation)
+    records: ClassVar = (Data, Architecture, Recipe, Training, Evaluation)
 
     given: Given = field(init=False, compare=False)
     """The fields that may follow from others, as they were given."""
@@ -445,7 +452,7 @@ class Point(Evaluation, Training, Recipe, Model, Data):
         self._set({"given": Given(*map(self.__dict__.get, Given._fields))})
         self._set(self._resolved())
         problems: list[Problem] = []
-        for record in (Data, Model, Training, Recipe):
+        for record in (Data, Architecture, Training, Recipe):
             problems += record.problems(self)
         problems += _uncovered(self)
         if problems:
@@ -832,7 +839,7 @@ def checked_field(
     may be large; `fields` are those of another simulator.
     """
     declared = (fields or FIELDS)[name]
-    limits: Limits = declared.metadata
+    limits: Declared = declared.metadata
     family = limits.get("law")
     if value is not None and isinstance(family, type):  # a user's law is a text
         try:

@@ -17,7 +17,7 @@ Numbers: TypeAlias = Any
 
 Choices = Iterable[str] | Callable[[], Iterable[str]]
 
-Limits = Mapping[str, Any]
+Declared = Mapping[str, Any]
 """What the metadata of a field declares."""
 
 
@@ -81,7 +81,7 @@ def padded(size: int, least: int) -> int:
 
 
 def checked_value(
-    name: str, value: object, kind: str, limits: Limits, problems: list[Problem]
+    name: str, value: object, kind: str, limits: Declared, problems: list[Problem]
 ) -> Any:
     """`value` as the plain Python type `kind`, or an entry in `problems`.
 
@@ -97,7 +97,7 @@ def checked_value(
     return value
 
 
-def _typed(value: object, kind: str, limits: Limits) -> Any:
+def _typed(value: object, kind: str, limits: Declared) -> Any:
     """`value` as the plain Python type `kind`; None if it is no such value."""
     if "choices" in limits:
         fits = isinstance(value, str) and value in limits["choices"]()
@@ -110,7 +110,7 @@ def _typed(value: object, kind: str, limits: Limits) -> Any:
     return as_number(value, int if kind.startswith("int") else float)
 
 
-def _unmet_condition(name: str, number: float, limits: Limits) -> str | None:
+def _unmet_condition(name: str, number: float, limits: Declared) -> str | None:
     """The condition that a number does not meet, as "N >= 1"; None if it is within its
     limits.
     """
@@ -123,7 +123,7 @@ def _unmet_condition(name: str, number: float, limits: Limits) -> str | None:
     return None
 
 
-def _allowed(name: str, value: object, kind: str, limits: Limits) -> str:
+def _allowed(name: str, value: object, kind: str, limits: Declared) -> str:
     """What is allowed in place of a value, as "; allowed: whole numbers from 2 to
     65536".
     """

@@ -20,33 +20,33 @@ from ..model.laws import TOGETHER
 from ..model.laws.tokens import alias_table, by_frequency, rare_and_frequent, shares
 from ..model.point import Point, Run
 from ..model.reference.realization import run_keys
-from .shape import Shape
+from .program_shape import Shape
 
 if TYPE_CHECKING:
-    Numbers = Whole = Real = Flag = Array  # as a program sees them
+    Traced = Whole = Real = Flag = Array  # as a program sees them
 else:
-    Numbers = np.ndarray | Array
-    Whole = Int32[Numbers, "*runs"]
-    Real = Float32[Numbers, "*runs"]
-    Flag = Bool[Numbers, "*runs"]
+    Traced = np.ndarray | Array
+    Whole = Int32[Traced, "*runs"]
+    Real = Float32[Traced, "*runs"]
+    Flag = Bool[Traced, "*runs"]
 
 
 class TokenLaws(eqx.Module):
     """The laws of the informative tokens of a run, and of its noise if it differs."""
 
-    tables: UInt32[Numbers, "*runs laws 2 V"]
+    tables: UInt32[Traced, "*runs laws 2 V"]
     """`laws.tokens.alias_table` of each."""
-    shares: Float32[Numbers, "*runs laws V"]
+    shares: Float32[Traced, "*runs laws V"]
     """Probabilities."""
-    groups: Int32[Numbers, "*runs 2 V"]
+    groups: Int32[Traced, "*runs 2 V"]
     """1 for informative tokens of the rarer half, and of the
     most frequent tenth: `laws.tokens.rare_and_frequent`.
     """
-    by_frequency: Int32[Numbers, "*runs V"]
+    by_frequency: Int32[Traced, "*runs V"]
     """Tokens, the most often informative first."""
 
 
-class Draws(eqx.Module):
+class Sampling(eqx.Module):
     """How some draws are made: one by one, or as counts in their Gaussian limit."""
 
     n: Whole
@@ -65,9 +65,9 @@ class Arguments(eqx.Module):
     to the range of float32.
     """
 
-    streams: UInt32[Numbers, "*runs 10 2"]
+    streams: UInt32[Traced, "*runs 10 2"]
     """Keys of the named streams."""
-    batches: UInt32[Numbers, "*runs 3 2"]
+    batches: UInt32[Traced, "*runs 3 2"]
     """Keys of the samples of the three gradient steps."""
     V: Whole
     d: Whole
@@ -97,17 +97,17 @@ class Arguments(eqx.Module):
     """gamma2 / scale."""
     lr: Real
     lr_attention: Real
-    drawn_samples: Draws
+    drawn_samples: Sampling
     """Samples as pairs of a token and a sequence of the pool; at L = 1 as tokens."""
-    drawn_noise: Draws
+    drawn_noise: Sampling
     """The tokens of a noise sequence of the pool."""
-    drawn_test: Draws
+    drawn_test: Sampling
     """The noise tokens of a test sequence."""
     parameters: dict[str, Real]
     """Float parameters of the laws of the program by dotted name."""
     token_laws: TokenLaws | None = None
     """None if all tokens are uniform."""
-    given: dict[str, Float32[Numbers, "*runs V d"]] = eqx.field(default_factory=dict)
+    given: dict[str, Float32[Traced, "*runs V d"]] = eqx.field(default_factory=dict)
     """Tables of embeddings that were made on the host, by stream: `task.on_host`."""
 
 
@@ -152,7 +152,7 @@ def arguments(runs: Sequence[Run], shape: Shape) -> Arguments:
 
 
 def as_array(values: Sequence[float]) -> Any:
-    """Numbers of the runs, one each, as an array of 32 bits or of bool."""
+    """Traced of the runs, one each, as an array of 32 bits or of bool."""
     every = np.array(values)
     with np.errstate(over="ignore"):
         return every.astype(TYPES[every.dtype.kind])
@@ -175,10 +175,12 @@ def _numbers(point: Point) -> dict[str, float]:
     return numbers
 
 
-def _draws(points: Sequence[Point], what: str, number: Callable[[Point], int]) -> Draws:
+def _draws(
+    points: Sequence[Point], what: str, number: Callable[[Point], int]
+) -> Sampling:
     limit = [what in point.in_the_limit for point in points]
     n = [min(number(point), MAX_INT) for point in points]
-    return Draws(as_array(np.where(limit, 0, n).tolist()), as_array(limit))
+    return Sampling(as_array(np.where(limit, 0, n).tolist()), as_array(limit))
 
 
 def _law_parameters(points: Sequence[Point], shape: Shape) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from ..model.point import BLOCK, REDRAWS, TRAINS, Point
 from .forms import source_for
-from .shape import LABELS, LIGHT_RUN, STORED_TOKENS, Shape
+from .program_shape import LABELS, LIGHT_RUN, STORED_TOKENS, Shape
 from .sources import cost_named
 
 TILE = 4 * BLOCK
@@ -82,7 +82,7 @@ class SourceCost:
     """What samples from a source cost; the methods here are those of most sources."""
 
     def draws(self, point: Point, evaluated: int, n_test: int) -> Work:
-        """Draws of a run.
+        """Sampling of a run.
 
         `evaluated` sequences are measured in all rows, `n_test` of them test sequences.
         """
@@ -138,7 +138,7 @@ class SourceCost:
         )
 
     def rows(self, shape: Shape) -> int:
-        """Samples, or tokens, that a tile has at once."""
+        """StepSamples, or tokens, that a tile has at once."""
         return shape.tile
 
     def floats(self, shape: Shape) -> int:

@@ -19,7 +19,7 @@ from jaxtyping import PyTree
 from ..model.point import MAX_STEPS, TRAINS, first_step, recorded_steps
 from .arrays import f32, i32, longest, norm
 from .gradient import Parameters, State, at_parameters, moved, over_tokens
-from .locked import may_group, unread
+from .locked_attention import may_group, unread
 from .measurements import Raw, at_step
 from .world import Trained, World, stream_of_step
 

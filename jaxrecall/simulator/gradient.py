@@ -87,7 +87,7 @@ def moved(world: World, parameters: Parameters) -> World:
     return replace(world, e=replace(world.e, **trained))
 
 
-class Batch(NamedTuple):
+class StepSamples(NamedTuple):
     """The samples of a gradient step."""
 
     n: Array
@@ -96,7 +96,9 @@ class Batch(NamedTuple):
 
 
 def mean_over(
-    world: World, batch: Batch, tile: Callable[[keys.Addresses, Array], Parameters]
+    world: World,
+    batch: StepSamples,
+    tile: Callable[[keys.Addresses, Array], Parameters],
 ) -> Parameters:
     """The means over samples of what `tile(addresses, real)` gives for a tile."""
 
@@ -171,7 +173,7 @@ def mapped(maps: Maps, phi: Array) -> Array:
 
 
 def through_logits(
-    world: World, state: State, wanted: Collection[str], batch: Batch
+    world: World, state: State, wanted: Collection[str], batch: StepSamples
 ) -> Parameters:
     """By V_mat and w without an MLP, from the logits of each token of the vocabulary.
 
@@ -220,7 +222,7 @@ def through_logits(
 
 
 def through_outputs(
-    world: World, state: State, wanted: Collection[str], batch: Batch
+    world: World, state: State, wanted: Collection[str], batch: StepSamples
 ) -> Parameters:
     """With or without an MLP, through h and its slope b (n, d).
 

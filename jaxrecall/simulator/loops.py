@@ -22,7 +22,7 @@ from jax import Array, lax
 from ..model import keys, task
 from ..model.point import BLOCK
 from .arrays import f32, i32, scatter_add, whole
-from .shape import STORED_TOKENS
+from .program_shape import STORED_TOKENS
 from .world import NoiseTokens, World, stream_of_step
 
 POSITIONS = 4

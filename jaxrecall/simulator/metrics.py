@@ -16,7 +16,7 @@ from ..model.point import BLOCK
 from .arrays import f32, gather, i32, unless_zero, whole
 from .forward import attention_scores, features
 from .loops import repeat, token_counts
-from .shape import LABELS
+from .program_shape import LABELS
 from .sources.source import TEST, TRAIN, Reader, labels
 from .world import Trained, World, batch_of_step, centred, in_value
 

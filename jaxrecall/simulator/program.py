@@ -33,8 +33,8 @@ from ..model.point import Run
 from .arguments import IDLE, Arguments, arguments
 from .loops import RUNS
 from .measurements import Raw
+from .program_shape import Shape
 from .rows import finish
-from .shape import Shape
 from .training import run as train_and_measure
 from .world import draw
 

@@ -22,7 +22,7 @@ from .arrays import f32
 from .error_bounds import softmax_errors
 from .forward import attention_scores, zero_if_rounding
 from .gradient import Gradient, State
-from .locked import is_locked, memory_gradient, unread
+from .locked_attention import is_locked, memory_gradient, unread
 from .world import Trained, World, centred, zeros_dp
 
 

@@ -17,7 +17,7 @@ from ..model.columns import Learned
 from ..model.task import Embeddings
 from .arguments import Arguments
 from .arrays import f32, i32
-from .shape import Shape
+from .program_shape import Shape
 from .sources import Source, source_named
 
 

@@ -34,7 +34,7 @@ import numpy as np
 from scipy.interpolate import PchipInterpolator
 from scipy.special import expit, logit, stdtrit
 
-Array = Any  # numpy.ndarray of floats
+Floats = Any  # numpy.ndarray of floats
 
 OCTAVE = math.log(2)
 RIDGE = np.array([0.0, 1e-3, 0.02])
@@ -57,11 +57,11 @@ hardly known where in between, and in the end not at all.
 NORMAL = 1.96
 
 
-def cloglog(p: Array) -> Array:
+def cloglog(p: Floats) -> Floats:
     return np.log(-np.log1p(-p))
 
 
-def loglog(p: Array) -> Array:
+def loglog(p: Floats) -> Floats:
     return -np.log(-np.log(p))
 
 
@@ -76,8 +76,9 @@ class Crossing(NamedTuple):
     hi: float = np.inf  # 95 % interval
     n_seeds: int = 0  # seeds that have runs near it
     slope: float | None = None  # of logit accuracy
-    without: Array = 0.0  # change of log_x where a seed is left out, (seeds,)
-    shapes: Array = ()  # log_x by each shape that the curve may have between two levels
+    without: Floats = 0.0  # change of log_x where a seed is left out, (seeds,)
+    # log_x by each shape that the curve may have between two levels
+    shapes: Floats = ()
     # distance of these levels if all of the rise lies between them, 0 if little does
     step: float = 0.0
     is_open: tuple[bool, bool] = (False, False)
@@ -126,7 +127,7 @@ class Curve:
         logits: the curve at each level, (levels,).
     """
 
-    def __init__(self, x: Array, accuracy: Array, edge: float = EDGE):
+    def __init__(self, x: Floats, accuracy: Floats, edge: float = EDGE):
         self.x = np.asarray(x, float)
         self.accuracy = np.asarray(accuracy, float)
         self.has = ~np.isnan(self.accuracy)
@@ -138,7 +139,7 @@ class Curve:
         self._powers = u[..., None] ** np.arange(3)
         self.logits = self._solve(self._kernel * count)
 
-    def _widths(self, count: Array) -> Array:
+    def _widths(self, count: Floats) -> Floats:
         """The width of the kernel at each level, (levels, 1)."""
         apart = np.abs(self.x - self.x[:, None])
         order = np.argsort(apart, axis=1, kind="stable")
@@ -147,7 +148,7 @@ class Curve:
         reach = np.take_along_axis(ordered, enough.argmax(axis=1)[:, None], 1)
         return np.maximum(OCTAVE, 1.5 * reach)
 
-    def _solve(self, weights: Array) -> Array:
+    def _solve(self, weights: Floats) -> Floats:
         """The curve by Newton's method, at all levels at once."""
         mean = self.mean.clip(self._edge, 1 - self._edge)
         total = weights.sum(axis=1)
@@ -175,12 +176,12 @@ class Curve:
         values = np.stack([self.logits, cloglog(p), loglog(p)], axis=1)
         return PchipInterpolator(self.x, values)
 
-    def smooth(self, x: Array) -> Array:
+    def smooth(self, x: Floats) -> Floats:
         """The logits of the curve at any x."""
         return self._links(x)[..., 0]
 
     @cached_property
-    def without(self) -> Array:
+    def without(self) -> Floats:
         """Change of the logits where a seed is left out, (seeds, levels)."""
         moments = self._powers * self._kernel[..., None]
         measured = np.tensordot(np.nan_to_num(self.accuracy), moments, (1, 1))
@@ -223,11 +224,11 @@ class Curve:
         return self._with_interval(found, theta)
 
     @cached_property
-    def _weight(self) -> Array:
+    def _weight(self) -> Floats:
         """The weight of a seed in the curve at each level, (seeds, levels)."""
         return self.has @ self._kernel.T
 
-    def _between(self, x: Array) -> tuple[Array, Array]:
+    def _between(self, x: Floats) -> tuple[Floats, Floats]:
         """The change of the curve where a seed is left out, and its seeds, at any x.
 
         Their shapes are (seeds, x) and (x,). The change is linear between levels. The
@@ -276,7 +277,7 @@ class Curve:
             is_open=(not sure[: at + 1].any(), not sure[at:].any()),
         )
 
-    def _shapes(self, theta: float, j: int, log_x: float) -> tuple[Array, float]:
+    def _shapes(self, theta: float, j: int, log_x: float) -> tuple[Floats, float]:
         """The crossing between levels j and j + 1 by each shape, and the step.
 
         The shapes are a monotone cubic in three links, of which logit is the estimate,
@@ -322,7 +323,7 @@ def edge_of(*thetas: float) -> float:
     return min(EDGE, *(min(theta, 1 - theta) / 2 for theta in thetas))
 
 
-def of_runs(log_x: Array, seed: Array, accuracy: Array, edge: float = EDGE) -> Curve:
+def of_runs(log_x: Floats, seed: Floats, accuracy: Floats, edge: float = EDGE) -> Curve:
     """The curve of runs, any number of levels for a seed.
 
     Args:
@@ -354,6 +355,6 @@ def _root(curves: Any, j: int, i: int, level: float) -> float:
     return float(curves.x[j]) + (low + high) / 2
 
 
-def _zero(x: Array, y: Array, i: int) -> float:
+def _zero(x: Floats, y: Floats, i: int) -> float:
     """Where the line through the points i and i + 1 is 0."""
     return float(x[i] - y[i] * (x[i + 1] - x[i]) / (y[i + 1] - y[i]))

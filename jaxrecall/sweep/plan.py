@@ -32,7 +32,7 @@ from .simulators import (
     grouped,
     program_of,
 )
-from .simulators.recall import RECALL
+from .simulators.shipped import RECALL
 
 CHUNK_SECONDS = 20.0
 CHUNK_RUNS = 4096

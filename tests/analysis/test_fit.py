@@ -18,9 +18,9 @@ from scipy.stats import t as student
 
 from benchmarks import fit_coverage as coverage
 from jaxrecall.analysis.fit import fit, runs
-from jaxrecall.analysis.fit.axes import as_given
 from jaxrecall.analysis.fit.cells import families
-from jaxrecall.analysis.fit.estimate import PowerLaw, curve, interval
+from jaxrecall.analysis.fit.estimate import FittedLaw, curve, interval
+from jaxrecall.analysis.fit.table_axes import as_given
 from jaxrecall.analysis.fit.write import latex
 from jaxrecall.errors import FitError
 from jaxrecall.sweep.crossing import EDGE
@@ -720,8 +720,8 @@ def test_a_cell_and_its_copy_have_the_weight_of_one_cell():
         True,
     ]
     assert np.isclose(
-        PowerLaw(family.cells, ("V",), ()).exponents(y),
-        PowerLaw(family.cells[:3], ("V",), ()).exponents(y[:, :3]),
+        FittedLaw(family.cells, ("V",), ()).exponents(y),
+        FittedLaw(family.cells[:3], ("V",), ()).exponents(y[:, :3]),
     )
 
 
@@ -837,7 +837,7 @@ def test_a_rate_that_follows_from_others_is_no_factor():
     (family,), _ = families(pd.concat([rates(frame), rates(frame).assign(gamma2=5.0)]))
     assert family.factors == ("gamma2",)
     assert len(family.cells) == 8
-    law_ = PowerLaw(family.cells, family.law, family.factors)
+    law_ = FittedLaw(family.cells, family.law, family.factors)
     # two constants: gamma2 = 5, and gamma2 = gamma in every cell
     assert law_.design.shape == (
         8,

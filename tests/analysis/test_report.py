@@ -21,7 +21,7 @@ from test_fit import LEVELS, law, table, uncovered
 import jaxrecall
 from jaxrecall import theory
 from jaxrecall.analysis.figures.style import look, rounded
-from jaxrecall.analysis.figures.table import Runs, predicted
+from jaxrecall.analysis.figures.table_of_runs import Runs, predicted
 from jaxrecall.analysis.fit import fit
 from jaxrecall.analysis.fit.runs import LAST, along_of, at_steps
 from jaxrecall.analysis.report import figures, summary

@@ -12,7 +12,7 @@ from jaxtyping import TypeCheckError
 
 from jaxrecall import Point, realize
 from jaxrecall.model.reference.realization import Realization
-from jaxrecall.simulator.shape import Shape
+from jaxrecall.simulator.program_shape import Shape
 from jaxrecall.simulator.world import Trained
 
 POINT = Point(V=8, N=16, d=4, L=3, n_test=4)

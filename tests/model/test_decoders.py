@@ -14,7 +14,7 @@ from jaxrecall import Point, realize, simulate, three_step
 from jaxrecall.errors import PointError
 from jaxrecall.model.reference import decoders
 from jaxrecall.simulator.cost import peak_bytes
-from jaxrecall.simulator.shape import Shape
+from jaxrecall.simulator.program_shape import Shape
 
 NAMES = ("matched_accuracy", "whitened_accuracy", "assignment_accuracy")
 POINT = Point(V=30, N=900, d=12, L=7, n_test=100, eta=1e-6, decoders=True)

@@ -12,7 +12,7 @@ from jaxrecall.model.point import Point
 from jaxrecall.model.reference.metrics import measure
 from jaxrecall.model.reference.realization import realize
 from jaxrecall.model.reference.steps import attend, features, three_step
-from jaxrecall.simulator.shape import Shape
+from jaxrecall.simulator.program_shape import Shape
 
 MODELS = ("none", "relu", "gelu", "tanh", "quadratic", "identity", "cubic", "mixed")
 EMBEDDINGS = ("gaussian", "sphere", "orthogonal")

@@ -14,7 +14,7 @@ from jaxrecall.model.reference.metrics import measure
 from jaxrecall.model.reference.realization import Realization, realize
 from jaxrecall.model.reference.steps import three_step
 from jaxrecall.simulator import program
-from jaxrecall.simulator.shape import Shape
+from jaxrecall.simulator.program_shape import Shape
 
 POINTS = [
     Point(V=30, N=900, d=16, L=6, n_test=600),

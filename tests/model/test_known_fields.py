@@ -52,7 +52,7 @@ def test_a_column_that_is_no_field_is_unknown():
 
 LAST = {
     "Data": "pool",
-    "Model": "trigger_in_value",
+    "Architecture": "trigger_in_value",
     "Recipe": "exact",
     "Training": "batch",
     "Evaluation": "decoders",

@@ -14,7 +14,7 @@ from jaxrecall.model.point import Point
 from jaxrecall.model.reference.metrics import measure
 from jaxrecall.model.reference.realization import realize
 from jaxrecall.model.reference.steps import three_step
-from jaxrecall.simulator.shape import Shape
+from jaxrecall.simulator.program_shape import Shape
 
 
 def test_one_sample():

@@ -35,7 +35,7 @@ from jaxrecall.model.laws import (
 )
 from jaxrecall.model.reference.metrics import measure
 from jaxrecall.simulator.arguments import arguments
-from jaxrecall.simulator.shape import Shape
+from jaxrecall.simulator.program_shape import Shape
 from jaxrecall.sweep.grid import as_grid
 
 SMALL = {"V": 12, "N": 90, "d": 16, "L": 4, "n_test": 300, "eta": 0.1}

@@ -23,7 +23,7 @@ from jaxrecall.model.laws import EmbeddingLaw, find_law
 from jaxrecall.model.laws import array as array_law
 from jaxrecall.model.reference.metrics import measure
 from jaxrecall.simulator.arguments import arguments
-from jaxrecall.simulator.shape import Shape
+from jaxrecall.simulator.program_shape import Shape
 from jaxrecall.sweep.grid import read_grid
 from jaxrecall.sweep.store.table import of_rows, read_file
 from jaxrecall.theory import Model
@@ -845,7 +845,7 @@ def test_a_search_along_a_whole_parameter_tries_whole_numbers():
 def test_a_file_that_moved_during_a_sweep_is_one_value_of_an_axis():
     import pandas as pd
 
-    from jaxrecall.analysis.fit.axes import as_given
+    from jaxrecall.analysis.fit.table_axes import as_given
 
     texts = [
         f'array(path="{path}#0123456789abcdef")'

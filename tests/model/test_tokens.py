@@ -29,7 +29,7 @@ from jaxrecall.model.laws import TokenLaw, Uniform, Zipf, find_law
 from jaxrecall.model.laws.tokens import WORDS, alias_table, rare_and_frequent, shares
 from jaxrecall.model.reference.metrics import measure
 from jaxrecall.simulator import forms
-from jaxrecall.simulator.shape import Shape
+from jaxrecall.simulator.program_shape import Shape
 from jaxrecall.sweep.store.table import of_rows, read_file
 
 SMALL = {"V": 12, "N": 90, "d": 16, "L": 4, "n_test": 300, "eta": 0.1}

@@ -13,10 +13,10 @@ from jaxrecall.model.law_parameters import (
     make_point,
     problem_in_workers,
 )
-from jaxrecall.simulator.shape import Shape
+from jaxrecall.simulator.program_shape import Shape
 from jaxrecall.sweep import plan
 from jaxrecall.sweep.simulators import program_of
-from jaxrecall.sweep.simulators.recall import RECALL
+from jaxrecall.sweep.simulators.shipped import RECALL
 
 SMALL = {"V": 12, "N": 300, "d": 10, "L": 4, "steps": 20, "lr": 0.1}
 

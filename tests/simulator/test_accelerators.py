@@ -18,7 +18,7 @@ from benchmarks.variants import further, name, variants
 from jaxrecall.model.point import Point
 from jaxrecall.simulator import program
 from jaxrecall.simulator.forms import FORMS
-from jaxrecall.simulator.shape import Shape
+from jaxrecall.simulator.program_shape import Shape
 
 ENTRIES = json.loads(RECORD.read_text())
 COLLECTIVE = re.compile(r"stablehlo\.(?:all_|collective_|reduce_scatter|send|recv)")

@@ -6,7 +6,7 @@ import pytest
 from jaxrecall import simulate
 from jaxrecall.model.point import Point
 from jaxrecall.model.reference.realization import realize
-from jaxrecall.simulator.shape import Shape
+from jaxrecall.simulator.program_shape import Shape
 
 from helpers import relative, streamed  # isort: skip
 

@@ -21,7 +21,7 @@ from jaxrecall.model.reference.descent import EMBEDDINGS
 from jaxrecall.model.reference.steps import attend, features
 from jaxrecall.simulator import loops, program
 from jaxrecall.simulator.arguments import arguments
-from jaxrecall.simulator.shape import Shape
+from jaxrecall.simulator.program_shape import Shape
 
 OPTIMIZERS = tuple(LAWS["optimizer"])
 

@@ -28,8 +28,8 @@ from jaxrecall.model.point import EXTRAS, REDRAWS
 from jaxrecall.model.reference.metrics import measure
 from jaxrecall.simulator import error_bounds, program, score_noise
 from jaxrecall.simulator.cost import amount, peak_bytes, work
+from jaxrecall.simulator.program_shape import Shape
 from jaxrecall.simulator.rows import noise_columns
-from jaxrecall.simulator.shape import Shape
 from jaxrecall.sweep import plan
 from jaxrecall.sweep.__main__ import main as sweep
 

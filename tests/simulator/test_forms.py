@@ -16,9 +16,9 @@ from jaxrecall.model.point import FIELDS, Point
 from jaxrecall.model.reference import steps
 from jaxrecall.model.reference.metrics import measure
 from jaxrecall.model.reference.realization import realize
-from jaxrecall.simulator import error_bounds, forms, forward, locked
+from jaxrecall.simulator import error_bounds, forms, forward, locked_attention
 from jaxrecall.simulator.forms import step2_error
-from jaxrecall.simulator.shape import Shape
+from jaxrecall.simulator.program_shape import Shape
 from jaxrecall.simulator.sources import counts
 
 ATTENTION = Point(V=30, N=3000, d=16, L=6, n_test=600)
@@ -106,7 +106,7 @@ def test_without_its_guard_the_cheap_form_shows(monkeypatch, changes, V):
     if V == 32:
         monkeypatch.setattr(forms.Form, "accepts", lambda *_: True)
     else:
-        monkeypatch.setattr(locked, "LOCKED_NATS", -100.0)
+        monkeypatch.setattr(locked_attention, "LOCKED_NATS", -100.0)
     # V = 33 is of its own, so that it is traced with the constant changed
     shape = Shape(V, 32, 0, "none", "counts")
     learned, metrics = streamed(ATTENTION.replace(**changes), SEED, shape)

@@ -17,7 +17,7 @@ from jaxrecall.errors import PointError, TheoryError
 from jaxrecall.model.columns import COLUMNS, NOISES
 from jaxrecall.model.point import Run
 from jaxrecall.simulator import program
-from jaxrecall.simulator.shape import Shape
+from jaxrecall.simulator.program_shape import Shape
 from jaxrecall.sweep.store.table import of_rows, read_file
 
 SMALL = {

@@ -17,9 +17,9 @@ from jaxrecall import Point, descend, model, realize, simulate
 from jaxrecall.model.point import TRAINS, Run
 from jaxrecall.model.reference.descent import EMBEDDINGS
 from jaxrecall.model.task import Embeddings
-from jaxrecall.simulator import descent, forward, locked, program
+from jaxrecall.simulator import descent, forward, locked_attention, program
 from jaxrecall.simulator.cost import amount, work
-from jaxrecall.simulator.shape import Shape
+from jaxrecall.simulator.program_shape import Shape
 
 LOCKED = {
     "V": 16,
@@ -160,7 +160,7 @@ BOUNDED = [{}, MLP, {"m": 20, "activation": "quadratic"}, {"trigger_in_value": F
 
 @helpers.quickly
 def of_the_bound(world, params, w):
-    return locked.log_size(world, params, w), locked.nats_ahead(
+    return locked_attention.log_size(world, params, w), locked_attention.nats_ahead(
         world, forward.scores_under(world, w)
     )
 

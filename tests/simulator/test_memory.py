@@ -21,7 +21,7 @@ from jaxrecall.model.laws.tokens import shares
 from jaxrecall.model.point import MAX_DRAWS, MAX_SAMPLES, MAX_STREAMED, Run
 from jaxrecall.model.reference.metrics import over_vocabulary
 from jaxrecall.simulator import program
-from jaxrecall.simulator.shape import Shape
+from jaxrecall.simulator.program_shape import Shape
 from jaxrecall.simulator.sources import tokens
 
 SMALL = {"V": 30, "N": 900, "d": 14, "L": 1, "n_test": 600}

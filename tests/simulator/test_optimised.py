@@ -8,7 +8,7 @@ from helpers import METRICS
 from jaxrecall import Point, descend, measure, realize, three_step
 from jaxrecall.model.point import Run
 from jaxrecall.simulator import program
-from jaxrecall.simulator.shape import Shape
+from jaxrecall.simulator.program_shape import Shape
 
 SMALL = {"V": 12, "N": 300, "d": 10, "L": 4, "n_test": 200, "kappa": 20.0}
 UNIFORM = {**SMALL, "eta": 1e-9}

@@ -17,8 +17,8 @@ from jaxrecall import simulate
 from jaxrecall.model.point import Point
 from jaxrecall.simulator import program
 from jaxrecall.simulator.arguments import arguments
+from jaxrecall.simulator.program_shape import Shape
 from jaxrecall.simulator.rows import finish
-from jaxrecall.simulator.shape import Shape
 
 POINTS = [
     Point(V=12, N=3000, d=16, L=4, n_test=700, eta=1e-6, kappa=1e4),
@@ -97,7 +97,7 @@ def test_vmapped_as_on_an_accelerator(alone, form, monkeypatch):
     needs fewer steps than another.
     """
     # several tiles for some of the runs, one for others
-    monkeypatch.setattr("jaxrecall.simulator.shape.VMAPPED_SAMPLES", 1)
+    monkeypatch.setattr("jaxrecall.simulator.program_shape.VMAPPED_SAMPLES", 1)
     shape = Shape(32, 32, 0, "none", form, tile=1024)
     run, _ = program.unlowered(
         shape,
@@ -131,7 +131,7 @@ import json, sys
 sys.path[:0] = ["tests", "tests/simulator"]
 import jax
 from jaxrecall.simulator.rows import finish
-from jaxrecall.simulator.shape import Shape
+from jaxrecall.simulator.program_shape import Shape
 import test_packaging
 assert len(jax.local_devices()) == 2
 print(json.dumps(test_packaging.rows(Shape(32, 32, 0, "none", "counts"), 3)))

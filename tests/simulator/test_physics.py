@@ -10,7 +10,7 @@ from helpers import executed
 from jaxrecall import realize, theory, three_step
 from jaxrecall.model.point import Point
 from jaxrecall.simulator import program
-from jaxrecall.simulator.shape import Shape
+from jaxrecall.simulator.program_shape import Shape
 from jaxrecall.theory import Model
 
 pytestmark = pytest.mark.slow

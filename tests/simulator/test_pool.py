@@ -35,8 +35,8 @@ from jaxrecall.simulator import program
 from jaxrecall.simulator.cost import TOKENS_A_SECOND, amount, peak_bytes, work
 from jaxrecall.simulator.forms import FORMS
 from jaxrecall.simulator.forward import unlearned_scores
+from jaxrecall.simulator.program_shape import Shape
 from jaxrecall.simulator.recipe import recipe
-from jaxrecall.simulator.shape import Shape
 from jaxrecall.simulator.sources import gaussian_counts, pool, pool_draws
 from jaxrecall.sweep.__main__ import main
 

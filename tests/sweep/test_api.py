@@ -34,7 +34,7 @@ from jaxrecall.sweep import api
 from jaxrecall.sweep.__main__ import main
 from jaxrecall.sweep.grid import as_grid
 from jaxrecall.sweep.running.engine import Engine
-from jaxrecall.sweep.simulators.recall import RECALL
+from jaxrecall.sweep.simulators.shipped import RECALL
 from jaxrecall.sweep.store import MemoryStore
 
 BASE = {"V": 20, "d": 12, "L": 3, "n_test": 200}  # one program serves most tests

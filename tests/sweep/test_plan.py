@@ -10,7 +10,7 @@ from jaxrecall.errors import PointError, UsageError
 from jaxrecall.model.point import Point
 from jaxrecall.simulator import program
 from jaxrecall.simulator.cost import peak_bytes
-from jaxrecall.simulator.shape import Shape
+from jaxrecall.simulator.program_shape import Shape
 from jaxrecall.sweep import machine, plan
 from jaxrecall.sweep.simulators.merging import as_sizes, larger
 

@@ -16,12 +16,12 @@ from jaxrecall import Point, load
 from jaxrecall.compact import main as compact
 from jaxrecall.errors import UsageError
 from jaxrecall.fit import main as fit
-from jaxrecall.simulator.shape import Shape
+from jaxrecall.simulator.program_shape import Shape
 from jaxrecall.status import main as status
 from jaxrecall.status import survey
 from jaxrecall.sweep.__main__ import main
 from jaxrecall.sweep.plan import Shard, chosen_shard, without_shard
-from jaxrecall.sweep.simulators.recall import RECALL
+from jaxrecall.sweep.simulators.shipped import RECALL
 
 POINTS = [
     Point(V=V, N=N, d=d, L=L)

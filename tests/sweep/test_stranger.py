@@ -22,7 +22,7 @@ import jaxrecall
 from jaxrecall import plot
 from jaxrecall.__main__ import main
 from jaxrecall.report import main as report
-from jaxrecall.sweep.running.status import survey
+from jaxrecall.sweep.running.folder_status import survey
 from jaxrecall.sweep.store import Store
 
 PAYLOAD = """

@@ -31,7 +31,7 @@ WITHOUT_JAX = (
     "model.laws",
     "model.columns",
     "simulator.forms",
-    "simulator.shape",
+    "simulator.program_shape",
 )
 COMPILES = (
     "simulator/program.py",
@@ -321,13 +321,13 @@ def test_a_cycle_is_found(tree):
 def test_an_import_beside_the_door_is_found(tree):
     good = {
         "theory.py": "",
-        "simulator/shape.py": "",
+        "simulator/program_shape.py": "",
         "sweep/plan.py": "",
-        "sweep/simulators/ours.py": "from ...simulator.shape import Shape",
+        "sweep/simulators/ours.py": "from ...simulator.program_shape import Shape",
     }
     assert beside_the_door(tree(good)) == []
     for bad in (
-        "from ..simulator.shape import Shape",
+        "from ..simulator.program_shape import Shape",
         "from .. import theory",
         "def f():\n    from ..simulator import shape",
     ):

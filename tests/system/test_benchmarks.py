@@ -20,7 +20,7 @@ from benchmarks import crossings, estimates, guard, record, runs, scale, search,
 from benchmarks.record import ASKED, Measured, Record, reached
 from jaxrecall import Point, descend, realize, simulate, three_step
 from jaxrecall.model.reference.metrics import measure
-from jaxrecall.simulator.shape import Shape
+from jaxrecall.simulator.program_shape import Shape
 from jaxrecall.sweep.grid import json_schema, read_grid
 
 try:

@@ -22,7 +22,7 @@ from jaxrecall.cli.command import cache_folder
 from jaxrecall.errors import PointError
 from jaxrecall.model.point import Point
 from jaxrecall.simulator.cost import peak_bytes
-from jaxrecall.simulator.shape import Shape
+from jaxrecall.simulator.program_shape import Shape
 from jaxrecall.sweep.__main__ import main
 from jaxrecall.sweep.store.table import about
 

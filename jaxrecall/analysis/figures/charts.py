@@ -14,8 +14,8 @@ from scipy.special import logit
 from ...model.point import LAW_FIELDS
 from ...sweep.files import atomic_write
 from ..fit import Fit
-from ..fit.axes import fixed
 from ..fit.runs import Table
+from ..fit.table_axes import fixed
 from .axis import Axis, columns_in, with_columns
 from .grammar import (
     THEORY,
@@ -29,7 +29,7 @@ from .grammar import (
     Style,
 )
 from .style import accuracy_label, label, look, settings
-from .table import Runs, averaged, in_one_panel, scale_of
+from .table_of_runs import Runs, averaged, in_one_panel, scale_of
 
 MARK: Style = {
     "marker": "d",

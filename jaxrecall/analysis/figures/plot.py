@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 
 from ...errors import UsageError, as_list, expect, refusal
 from ..fit import fractions
-from ..fit.axes import LAW
 from ..fit.runs import (
     ALL,
     LAST,
@@ -29,11 +28,12 @@ from ..fit.runs import (
     no_numbers,
     plain_table,
 )
+from ..fit.table_axes import LAW
 from . import charts
 from .axis import Axis, columns_in, with_columns
 from .grammar import Chart, Pixels, Points
 from .style import accuracy_label, label, look, sized
-from .table import (
+from .table_of_runs import (
     BANDS,
     Runs,
     arranged,

@@ -18,7 +18,6 @@ from ...model.values import as_number, is_missing
 from ...sweep.crossing import edge_of
 from ...sweep.grid.expr import Expression, parse
 from . import cells, tables
-from .axes import AxisValue
 from .cells import Family
 from .estimate import Estimates, by_level, curve, of_best, of_means, without_axis
 from .runs import (
@@ -33,6 +32,7 @@ from .runs import (
     plain_table,
     without,
 )
+from .table_axes import AxisValue
 from .write import summary
 
 __all__ = ["Fit", "fit"]

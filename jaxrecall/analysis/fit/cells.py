@@ -20,8 +20,8 @@ from ...errors import FitError
 from ...model.values import is_missing
 from ...sweep.grid.file import FALLING
 from ...sweep.store.load import limited_by_kappa
-from .axes import LAW, RATES, AxisValue, as_given, find_axes, without_switches
 from .runs import Table, checked, common, groups, is_own, seed_columns, without
+from .table_axes import LAW, RATES, AxisValue, as_given, find_axes, without_switches
 
 NUMBERS = "iuf"
 """The kinds of NumPy's numbers."""

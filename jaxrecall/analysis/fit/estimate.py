@@ -20,8 +20,8 @@ from scipy.special import stdtrit
 
 from ...errors import FitError
 from ...sweep.crossing import MIN_SEEDS, NORMAL, TAIL, Crossing, Curve
-from .axes import AxisValue
 from .cells import Cell, Family, evidence, numbered
+from .table_axes import AxisValue
 
 METHOD = "local"
 METHOD_TEXT = (
@@ -36,7 +36,7 @@ twice the noise.
 """
 
 
-class PowerLaw:
+class FittedLaw:
     """ln N* = sum of exponent ln(axis) + one constant per combination of factor values,
     over `cells`.
 
@@ -175,8 +175,8 @@ class Estimates:
         return list(compress(self.found, self.inside))
 
     @cached_property
-    def law(self) -> PowerLaw:
-        return PowerLaw(self.cells, self.family.law, self.family.factors)
+    def law(self) -> FittedLaw:
+        return FittedLaw(self.cells, self.family.law, self.family.factors)
 
     @property
     def exponents(self) -> np.ndarray:

@@ -14,10 +14,10 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from ...sweep.crossing import MIN_SEEDS, Crossing, Curve
-from .axes import AxisValue
 from .cells import Cell, values_of
 from .estimate import METHOD, Estimates, interval
 from .runs import Table
+from .table_axes import AxisValue
 
 TableRow = dict[str, AxisValue]
 CENSORED = {0: "no", 1: "right", -1: "left"}

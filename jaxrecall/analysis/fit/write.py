@@ -18,8 +18,8 @@ from ...model.point import FIELDS
 from ...model.values import is_missing
 from ...sweep.files import atomic_write, holds_results
 from ...sweep.store.table import KEY, comment
-from .axes import AxisValue
 from .runs import Table, plain_table, without
+from .table_axes import AxisValue
 
 LETTERS = (
     "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi pi rho"

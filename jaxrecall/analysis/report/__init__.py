@@ -25,7 +25,7 @@ import yaml
 
 from ...errors import FitError, UsageError
 from ...sweep.files import atomic_write, holds_results, local_path
-from ...sweep.running.status import survey
+from ...sweep.running.folder_status import survey
 from ...sweep.simulators.custom import trusted
 from ...sweep.store import Store
 from ...sweep.store.table import comment, older, seen
@@ -43,7 +43,7 @@ from ..figures.style import (
     sized,
     text,
 )
-from ..figures.table import Places, Runs, arranged, check_maps, in_one_panel
+from ..figures.table_of_runs import Places, Runs, arranged, check_maps, in_one_panel
 from ..fit import Fit
 from ..fit.runs import along_of, at_steps, is_own, parsed, read
 from ..fit.write import beside, check_folder

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..cost import EXPONENTIAL, Amount, SourceCost, Work, softmax_bounds
-from ..shape import Shape
+from ..program_shape import Shape
 
 
 class CountsCost(SourceCost):

@@ -18,7 +18,7 @@ from ..cost import (
     softmax_bounds,
     whole,
 )
-from ..shape import Shape
+from ..program_shape import Shape
 
 
 class PoolCost(SourceCost):

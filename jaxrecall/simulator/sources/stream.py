@@ -12,10 +12,10 @@ from ...model import keys
 from ..arrays import f32, i32
 from ..forward import Attended, Scores, attend, scores_under
 from ..gradient import (
-    Batch,
     Gradient,
     Parameters,
     State,
+    StepSamples,
     through_logits,
     through_outputs,
 )
@@ -31,7 +31,7 @@ class Stream(Source):
     def gradient(self, world: World, state: State, name: str, step: int) -> Gradient:
         n = world.run.N
         fold = partial(over_samples, world, batch_of_step(world, step), n)
-        found = through_outputs(world, state, [name], Batch(n, fold))
+        found = through_outputs(world, state, [name], StepSamples(n, fold))
         return Gradient(found[name], found.get("phi2"))
 
     def parts(self, world: World) -> Array:
@@ -45,7 +45,7 @@ class Stream(Source):
         self, world: World, state: State, wanted: Collection[str], step: Array
     ) -> Parameters:
         through = through_logits if world.shape.through_logits else through_outputs
-        batch = Batch(n_of_step(world), partial(over_step, world, step))
+        batch = StepSamples(n_of_step(world), partial(over_step, world, step))
         return through(world, state, wanted, batch)
 
     def parts_of_step(self, world: World, step: Array) -> Array:

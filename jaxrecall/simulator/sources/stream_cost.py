@@ -12,7 +12,7 @@ from ..cost import (
     softmax,
     softmax_bounds,
 )
-from ..shape import Shape
+from ..program_shape import Shape
 
 
 class StreamCost(SourceCost):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...model.point import BLOCK, Point
 from ..cost import NORMAL, Amount, SourceCost, Work, softmax, whole
-from ..shape import Shape
+from ..program_shape import Shape
 
 
 class TokensCost(SourceCost):

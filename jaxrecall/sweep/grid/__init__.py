@@ -30,7 +30,7 @@ from ...model.laws.array import paths_from, with_hashes
 from ...model.point import Point
 from ..simulators import SimulatorLike
 from ..simulators.custom import add_to_path, named
-from ..simulators.recall import RECALL, RecallSimulator
+from ..simulators.shipped import RECALL, RecallSimulator
 from .axes import AnyPoint, Names, law_parameters
 from .document import Document, Plain, read_document, without
 from .expand import OnProgress, SearchLine, expand

@@ -20,7 +20,7 @@ from ...model.laws import LAWS
 from ...model.laws.law import plain
 from ...model.point import checked_field
 from ..simulators import AnyPoint, SimulatorLike
-from ..simulators.recall import RECALL
+from ..simulators.shipped import RECALL
 from .document import Plain, Schema, refuse
 from .expr import is_too_large
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from ...errors import UsageError
 from ...model.point import Point
 from ...simulator.cost import Work, amount, work
-from ...simulator.shape import Shape
+from ...simulator.program_shape import Shape
 from ..machine import cores
 from . import Sizes, grouped
 
@@ -57,7 +57,7 @@ def padded(points: Iterable[Point], sizes: Sizes) -> Callable[[Point], Shape]:
 
 
 @dataclass
-class Member:
+class PlannedProgram:
     """A program, its points, and the work of their runs."""
 
     shape: Shape
@@ -68,10 +68,12 @@ class Member:
         """To compile the program and to run it."""
         return seconds(self.shape, self.asked) + self.shape.compile_seconds
 
-    def joined(self, other: Member) -> Member:
+    def joined(self, other: PlannedProgram) -> PlannedProgram:
         """One program for the points of both."""
         shape = larger(self.shape, other.shape)
-        return Member(shape, self.points + other.points, self.asked + other.asked)
+        return PlannedProgram(
+            shape, self.points + other.points, self.asked + other.asked
+        )
 
 
 def seconds(shape: Shape, asked: Work) -> float:
@@ -85,12 +87,12 @@ def merged(points: Mapping[Point, int]) -> dict[Shape, list[Point]]:
     Shapes of the same variant are merged until every merge would cost more than a
     compilation. Then each gets the program in which it costs least.
     """
-    variants: dict[object, list[Member]] = {}
+    variants: dict[object, list[PlannedProgram]] = {}
     for shape, of_shape in sorted(grouped(points, Shape.tight).items(), key=_variant):
         asked = sum((work(point).times(points[point]) for point in of_shape), Work())
-        member = Member(shape, of_shape, asked)
+        member = PlannedProgram(shape, of_shape, asked)
         variants.setdefault(shape.variant, []).append(member)
-    members: list[Member] = []
+    members: list[PlannedProgram] = []
     for of_variant in variants.values():
         members += _merge(of_variant)
     chosen: dict[Shape, list[Point]] = {}
@@ -107,7 +109,7 @@ def _variant(item: tuple[Shape, list[Point]]) -> tuple[object, ...]:
     return item[0].variant
 
 
-def _cheapest(member: Member, fallbacks: set[Shape]) -> Shape:
+def _cheapest(member: PlannedProgram, fallbacks: set[Shape]) -> Shape:
     """The program in which the work of a member costs least.
 
     It may be compiled lightly, or go to a program that others may fall back on, which
@@ -125,7 +127,7 @@ def _cheapest(member: Member, fallbacks: set[Shape]) -> Shape:
     return min(costs, key=costs.__getitem__)
 
 
-def _merge(members: list[Member]) -> list[Member]:
+def _merge(members: list[PlannedProgram]) -> list[PlannedProgram]:
     """Merges the two programs of a variant that save most, while that saves time."""
     # members go by a number, as pairs of shapes take long to hash
     found = dict(enumerate(members))

@@ -19,7 +19,7 @@ from ...model.laws import Law
 from ...model.laws.law import class_name, source_digest
 from ...model.point import FIELDS, LAW_FIELDS, MAX_SEED, Point, Run, checked_seed
 from ...simulator.cost import amount, peak_bytes, work
-from ...simulator.shape import Shape
+from ...simulator.program_shape import Shape
 from ..machine import memory_described, memory_limit
 from . import OURS, Cost, Facts, Loaded, Room, Rows, Sizes, grouped
 from .merging import merged, padded

@@ -22,8 +22,8 @@ from ...sweep.grid.expr import parse
 from ...theory import Model
 from ...theory.noise import has_score_noise
 from ..fit import Fit, cells, fit
-from ..fit.axes import LAW, as_given, rounded, unknown_settings
 from ..fit.runs import ALL, Table, is_own
+from ..fit.table_axes import LAW, as_given, rounded, unknown_settings
 from .axis import columns_in
 from .grammar import MAX_NAMED, Selection, values_of
 
