@@ -30,7 +30,15 @@ from .laws.law import (
     renamed,
 )
 from .laws.tokens import drawn_as, shares
-from .values import Limits, as_number, checked_value, declared, is_missing, to_12_digits
+from .values import (
+    Limits,
+    as_number,
+    checked_value,
+    declared,
+    is_missing,
+    plain_type,
+    to_12_digits,
+)
 
 Kind = Literal["size", "traced", "rate", "static", "form", "draws"]
 """How the simulator treats a field:
@@ -842,8 +850,7 @@ def checked_field(
             return value
     if has_many and "high_with_pool" in limits:
         limits = {**limits, "high": limits["high_with_pool"]}
-    kind = getattr(declared.type, "__name__", str(declared.type))
-    return checked_value(name, value, kind, limits, problems)
+    return checked_value(name, value, plain_type(declared), limits, problems)
 
 
 FIELDS = {f.name: f for f in fields(Point) if "kind" in f.metadata}

@@ -35,6 +35,7 @@ from ...model.point import (
     to_12_digits,
     unusual,
 )
+from ...model.values import plain_type
 from ...sweep.files import is_folder
 from ...sweep.store.load import load
 from ...sweep.store.table import about
@@ -402,7 +403,7 @@ def _not_of_field(frame: Table, name: str) -> str | None:
     """What is wrong with a column of a field of the point that holds values of another
     type.
     """
-    kind = str(FIELDS[name].type).removesuffix(" | None")
+    kind = plain_type(FIELDS[name])
     if kind not in TYPES:
         return no_numbers(frame[name])
     values, (types, allowed) = frame[name].dropna(), TYPES[kind]

@@ -19,6 +19,7 @@ from ...model.law_parameters import law_parameters
 from ...model.laws import LAWS
 from ...model.laws.law import plain
 from ...model.point import checked_field
+from ...model.values import plain_type
 from ..simulators import AnyPoint, SimulatorLike
 from ..simulators.recall import RECALL
 from .document import Plain, Schema, refuse
@@ -106,8 +107,7 @@ class Names:
                 if f.name == parameter
             }
             return "int" if kinds == {"int"} else "float"
-        declared = self.fields[name].type
-        return getattr(declared, "__name__", str(declared)).removesuffix(" | None")
+        return plain_type(self.fields[name])
 
     def choices(self) -> set[str]:
         """Every name that some field takes now: laws and activations may be registered
