@@ -205,7 +205,7 @@ def predict(
 ) -> tuple[Numbers, Numbers]:
     """Logits (n, V) and attention (n, L) of a model on sequences.
 
-    Where draws or a model are arrays of JAX, in JAX; else in NumPy and float64.
+    JAX computes them where draws or a model are its arrays, else NumPy in float64.
 
     Args:
         realization: the draws, of which the embeddings are used.

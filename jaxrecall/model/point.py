@@ -465,23 +465,23 @@ class Point(Evaluation, Training, Recipe, Model, Data):
             object.__setattr__(self, name, value)
 
     def _checked(self) -> dict[str, Any]:
-        """The fields as given, each checked by itself; raises PointError."""
+        """The fields off their default and all laws, checked; raises PointError."""
         problems: list[Problem] = []
-        values = {}
+        found = {}
         for name, default in DEFAULTS.items():
             value = getattr(self, name)
-            if value is not default or isinstance(default, str):  # the text of a law
-                is_token = name == "N" and as_number(self.L, int) == 1
-                has_many = is_token or self.pool is not None
-                value = checked_field(name, value, has_many, problems)
-            values[name] = value
+            if value is default and (name not in LAW_FIELDS or default is None):
+                continue
+            is_token = name == "N" and as_number(self.L, int) == 1
+            has_many = is_token or self.pool is not None
+            found[name] = checked_field(name, value, has_many, problems)
         if None not in (self.kappa, self.gamma):
-            both = f"kappa={values['kappa']!r} and gamma={values['gamma']!r}"
+            both = f"kappa={found['kappa']!r} and gamma={found['gamma']!r}"
             message = f"got {both}; give one, the other follows"
             problems.append(Problem("kappa", message))
         if problems:
             raise PointError(problems)
-        return values
+        return found
 
     def _resolved(self) -> dict[str, object]:
         """The fields that follow from those given."""
