@@ -147,7 +147,7 @@ def compiled(
 
     from jaxrecall.simulator import program
 
-    run, arguments = program.unlowered(
+    run, arguments = program.batch_function(
         shape, width, Mesh(np.array(devices), ("run",)), vmapped=True
     )
     with jax.default_matmul_precision("highest"):

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ..errors import UsageError, imported, shown
 from .laws.law import source_digest
 from .point import FIELDS, LAW_FIELDS, TRAINING
+from .values import plain_type
 
 if TYPE_CHECKING:
     from jax import Array
@@ -110,8 +111,7 @@ def _fields(*names: str) -> dict[str, tuple[str, str]]:
     """The columns of these fields of a point."""
     found = {}
     for name in names:
-        kind = str(FIELDS[name].type).removesuffix(" | None")
-        arrow_type = ARROW_TYPES.get(kind, "string")
+        arrow_type = ARROW_TYPES.get(plain_type(FIELDS[name]), "string")
         found[name] = (arrow_type, FIELDS[name].metadata["legend"])
     return found
 

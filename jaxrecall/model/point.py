@@ -36,6 +36,7 @@ from .values import (
     checked_value,
     declared,
     is_missing,
+    plain_type,
     to_12_digits,
 )
 
@@ -464,23 +465,23 @@ class Point(Evaluation, Training, Recipe, Architecture, Data):
             object.__setattr__(self, name, value)
 
     def _checked(self) -> dict[str, Any]:
-        """The fields as given, each checked by itself; raises PointError."""
+        """The fields off their default and all laws, checked; raises PointError."""
         problems: list[Problem] = []
-        values = {}
+        found = {}
         for name, default in DEFAULTS.items():
             value = getattr(self, name)
-            if value is not default or isinstance(default, str):  # the text of a law
-                is_token = name == "N" and as_number(self.L, int) == 1
-                has_many = is_token or self.pool is not None
-                value = checked_field(name, value, has_many, problems)
-            values[name] = value
+            if value is default and (name not in LAW_FIELDS or default is None):
+                continue
+            is_token = name == "N" and as_number(self.L, int) == 1
+            has_many = is_token or self.pool is not None
+            found[name] = checked_field(name, value, has_many, problems)
         if None not in (self.kappa, self.gamma):
-            both = f"kappa={values['kappa']!r} and gamma={values['gamma']!r}"
+            both = f"kappa={found['kappa']!r} and gamma={found['gamma']!r}"
             message = f"got {both}; give one, the other follows"
             problems.append(Problem("kappa", message))
         if problems:
             raise PointError(problems)
-        return values
+        return found
 
     def _resolved(self) -> dict[str, object]:
         """The fields that follow from those given."""
@@ -849,8 +850,7 @@ def checked_field(
             return value
     if has_many and "high_with_pool" in limits:
         limits = {**limits, "high": limits["high_with_pool"]}
-    kind = getattr(declared.type, "__name__", str(declared.type))
-    return checked_value(name, value, kind, limits, problems)
+    return checked_value(name, value, plain_type(declared), limits, problems)
 
 
 FIELDS = {f.name: f for f in fields(Point) if "kind" in f.metadata}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import MISSING, field
+from dataclasses import MISSING, Field, field
 from typing import Any, TypeAlias
 
 from ..errors import Problem, shown, suggest
@@ -58,6 +58,14 @@ def parameter(
     is "static".
     """
     return declared(kind, legend, default, **limits)
+
+
+def plain_type(declared: Field[Any]) -> str:
+    """The type of a field in files: int, float, bool or str, which a law is there."""
+    if "law" in declared.metadata:
+        return "str"
+    name = getattr(declared.type, "__name__", str(declared.type))
+    return name.removesuffix(" | None")
 
 
 def is_missing(value: object) -> bool:

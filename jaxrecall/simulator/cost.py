@@ -137,7 +137,7 @@ class SourceCost:
             asked.stepped_words + each * asked.stepped_tokens + rest,
         )
 
-    def rows(self, shape: Shape) -> int:
+    def tile_rows(self, shape: Shape) -> int:
         """StepSamples, or tokens, that a tile has at once."""
         return shape.tile
 
@@ -244,7 +244,13 @@ def peak_bytes(shape: Shape) -> int:
     Compilers reserve less, by up to eight times.
     """
     source = cost_named(shape.trained_by.source)
-    V, d, m, p, tile = shape.V, shape.d, shape.m, shape.m or shape.d, source.rows(shape)
+    V, d, m, p, tile = (
+        shape.V,
+        shape.d,
+        shape.m,
+        shape.m or shape.d,
+        source.tile_rows(shape),
+    )
     floats = 10 * V * d + 4 * V * p + 2 * m * d + 6 * d * p + tile * 4 * (V + d + m)
     floats += source.floats(shape)
     # on the host too, and those of the batch that waits

@@ -8,7 +8,7 @@ Forms give the same numbers at different cost.
     full       stream   exact   every sample with its softmax
     pool       pool     even    with a pool: pairs of a token and a noise sequence
     pool-full  pool     exact   every pair with its softmax, weighted
-    memory     tokens   exact   L = 1: every token with its softmax, weighted
+    memory     memory   exact   L = 1: every token with its softmax, weighted
 
 Even predictions are p = 1/V in all three steps, but for the softmax in step 3 where
 attention is locked. Forms with them are shortcuts: they compute a bound on their own
@@ -128,7 +128,7 @@ FORMS: dict[str, Form] = {
         Form("counts", "counts", fallback="full"),
         Form("uniform", "stream", fallback="full"),
         Form("full", "stream"),
-        Form("memory", "tokens"),
+        Form("memory", "memory"),
     )
 }
 
@@ -136,14 +136,14 @@ FORMS: dict[str, Form] = {
 def source_for(point: Point) -> str:
     """Where the exact form of the point has its samples."""
     if point.is_memory:
-        return "tokens"
+        return "memory"
     return "stream" if point.pool is None else "pool"
 
 
 def form_for(point: Point, V: int) -> Form:
     """The cheapest form that covers the point in a program of V padded tokens."""
     source, shortcut = source_for(point), _shortcut_may_pay(point)
-    if source == "tokens":
+    if source == "memory":
         return FORMS["memory"]
     if source == "pool":
         return FORMS["pool" if shortcut else "pool-full"]

@@ -166,7 +166,7 @@ def _compiled(
     precision: str,
     mesh: Mesh,
 ) -> Executable:
-    batched, shapes = unlowered(shape, per_device, mesh, vmapped=not on_cpu())
+    batched, shapes = batch_function(shape, per_device, mesh, vmapped=not on_cpu())
     # a caller may have set another precision and another mesh
     with jax.default_matmul_precision(precision), jax.set_mesh(mesh):
         with without_garbage_collection():
@@ -209,7 +209,7 @@ def without_garbage_collection() -> Iterator[None]:
             gc.enable()
 
 
-def unlowered(
+def batch_function(
     shape: Shape, per_device: int, mesh: Mesh, vmapped: bool
 ) -> tuple[Wrapped, tuple[PyTree, jax.ShapeDtypeStruct]]:
     """The jitted function of a program and the shapes of its arguments, for devices

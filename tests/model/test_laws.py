@@ -34,6 +34,7 @@ from jaxrecall.model.laws import (
     register,
 )
 from jaxrecall.model.reference.metrics import measure
+from jaxrecall.model.values import plain_type
 from jaxrecall.simulator.arguments import arguments
 from jaxrecall.simulator.program_shape import Shape
 from jaxrecall.sweep.grid import as_grid
@@ -300,14 +301,13 @@ def test_arguments_have_every_traced_field_in_the_type_of_its_annotation():
     run = arguments([points.Run(point, 0)], Shape.sized(point, 16, 16, 0))
     kinds = {
         "int": np.int32,
-        "int | None": np.int32,
         "str": np.int32,
         "bool": np.bool_,
         "float": np.float32,
     }
     traced = points.of_kind("size", "traced")
     assert {name: getattr(run, name).dtype for name in traced} == {
-        name: kinds.get(str(points.FIELDS[name].type), np.int32) for name in traced
+        name: kinds[plain_type(points.FIELDS[name])] for name in traced
     }
     assert run.label_noise[0] == np.float32(0.6)
 

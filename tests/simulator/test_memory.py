@@ -22,7 +22,7 @@ from jaxrecall.model.point import MAX_DRAWS, MAX_SAMPLES, MAX_STREAMED, Run
 from jaxrecall.model.reference.metrics import over_vocabulary
 from jaxrecall.simulator import program
 from jaxrecall.simulator.program_shape import Shape
-from jaxrecall.simulator.sources import tokens
+from jaxrecall.simulator.sources import memory
 
 SMALL = {"V": 30, "N": 900, "d": 14, "L": 1, "n_test": 600}
 MLP = {"m": 20, "activation": "gelu"}
@@ -178,7 +178,7 @@ N_KEYS = 300
 
 @quickly
 def token_parts(world, keys):
-    return jax.vmap(lambda key: tokens.token_parts(world, key))(keys)
+    return jax.vmap(lambda key: memory.token_parts(world, key))(keys)
 
 
 def parts(point: Point, seed: int = 0) -> np.ndarray:
@@ -244,9 +244,9 @@ def test_train_samples_are_drawn_by_the_counts():
     point = Point(V=16, N=MAX_DRAWS + 1, d=4, L=1, tokens="zipf(s=6)")
     world = drawn(point, 0, Shape.sized(point, 16, 16, 0))
     key = world.run.batches[0]
-    weights = np.asarray(tokens.token_parts(world, key))
+    weights = np.asarray(memory.token_parts(world, key))
     assert (weights[11:] == 0).any()
-    read = tokens.drawn_tokens(world, key, keys.blocks(key, 0, 200))
+    read = memory.drawn_tokens(world, key, keys.blocks(key, 0, 200))
     often = np.bincount(np.asarray(read), minlength=16)
     assert not often[weights == 0].any()
     np.testing.assert_allclose(

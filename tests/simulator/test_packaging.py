@@ -99,7 +99,7 @@ def test_vmapped_as_on_an_accelerator(alone, form, monkeypatch):
     # several tiles for some of the runs, one for others
     monkeypatch.setattr("jaxrecall.simulator.program_shape.VMAPPED_SAMPLES", 1)
     shape = Shape(32, 32, 0, "none", form, tile=1024)
-    run, _ = program.unlowered(
+    run, _ = program.batch_function(
         shape,
         len(RUNS),
         Mesh(np.array(jax.local_devices()[:1]), ("run",)),

@@ -15,6 +15,7 @@ import numpy as np
 from ...errors import FitError, UsageError, as_list, expect, shown
 from ...model.columns import EXTRA_COLUMNS, is_parameter
 from ...model.point import FIELDS
+from ...model.values import plain_type
 from ...sweep.files import is_folder
 from ...sweep.store.load import load
 from ...sweep.store.table import about
@@ -367,7 +368,7 @@ def _made_whole(frame: Table, name: str) -> str | None:
 
 def _wrong_field(frame: Table, name: str) -> str | None:
     """What is wrong with a column of a field of the point."""
-    kind = str(FIELDS[name].type).removesuffix(" | None")
+    kind = plain_type(FIELDS[name])
     if kind not in FIELD_TYPES:
         return no_numbers(frame[name])
     values = frame[name].dropna()

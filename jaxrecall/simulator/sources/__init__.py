@@ -1,6 +1,6 @@
 """The ways of having the samples of a run, one module each.
 
-They are stream, counts, pool and tokens; `forms` chooses one for a point. The module of
+They are stream, counts, pool and memory; `forms` chooses one for a point. The module of
 its name has an object `SOURCE`, which gives gradients, losses and sequences; the module
 `<name>_cost` has an object `COST`, which says what they take. Planning imports the
 costs alone, as sources start JAX.

@@ -19,6 +19,7 @@ from ...model.law_parameters import law_parameters
 from ...model.laws import LAWS
 from ...model.laws.law import plain
 from ...model.point import checked_field
+from ...model.values import plain_type
 from ..simulators import AnyPoint, SimulatorLike
 from ..simulators.shipped import RECALL
 from .document import Plain, Schema, refuse
@@ -90,8 +91,7 @@ class Names:
         """ "int", "float", "bool" or "str"."""
         if name not in self.fields:
             return self._type_of_parameter(*name.split(".", 1))
-        declared = self.fields[name].type
-        return getattr(declared, "__name__", str(declared)).removesuffix(" | None")
+        return plain_type(self.fields[name])
 
     def _type_of_parameter(self, field: str, parameter: str) -> str:
         """ "int" where it is one in every registered law that has it, else "float"."""

@@ -295,7 +295,7 @@ def prepare(
     store = folder if isinstance(folder, Store) else Store(folder)
     store.check()
     precision = grid.simulator.facts.precision(settings.precision)
-    sources = grid.simulator.sources(grid.points)
+    sources = grid.simulator.law_sources(grid.points)
     done = _done(store, grid.simulator.facts, precision, sources)
     limit = grid.limits.max_bytes or memory_limit()
     search, wanted = None, set[RunId]()

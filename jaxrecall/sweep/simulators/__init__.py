@@ -171,7 +171,7 @@ class SimulatorLike(Protocol):
     def point(self, values: Mapping[str, object]) -> AnyPoint:
         """The point with these values of its fields; raises PointError."""
 
-    def sources(self, points: Iterable[AnyPoint]) -> dict[str, str]:
+    def law_sources(self, points: Iterable[AnyPoint]) -> dict[str, str]:
         """The user's own laws of these points, by name, with a hash of their source."""
         ...
 

@@ -217,7 +217,7 @@ class Simulator:
             raise PointError(problems)
         return self.Point(**values)
 
-    def sources(self, points: Iterable[Any]) -> dict[str, str]:
+    def law_sources(self, points: Iterable[Any]) -> dict[str, str]:
         return {}
 
     def programs(

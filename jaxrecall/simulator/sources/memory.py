@@ -18,7 +18,7 @@ from .gaussian_counts import inverse, shares_of_draws
 from .source import TRAIN, Reader, Source, counted_parts
 
 
-class Tokens(Source):
+class Memory(Source):
     """Tokens with the part of the samples that each is."""
 
     weighted_tokens = True
@@ -72,7 +72,7 @@ class Tokens(Source):
         return of_both[0], of_both[1]
 
 
-SOURCE = Tokens()
+SOURCE = Memory()
 
 
 def token_parts(world: World, key: Array) -> Array:

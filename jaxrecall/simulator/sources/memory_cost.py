@@ -7,7 +7,7 @@ from ..cost import NORMAL, Amount, SourceCost, Work, softmax, whole
 from ..program_shape import Shape
 
 
-class TokensCost(SourceCost):
+class MemoryCost(SourceCost):
     def draws(self, point: Point, evaluated: int, n_test: int) -> Work:
         drawn = super().draws(point, evaluated, n_test)
         if not point.in_the_limit:
@@ -25,8 +25,8 @@ class TokensCost(SourceCost):
         draws = Amount(0, NORMAL * asked.gaussian + 6 * asked.tokens)
         return draws + softmax(shape, asked.runs * shape.V, 1)
 
-    def rows(self, shape: Shape) -> int:
+    def tile_rows(self, shape: Shape) -> int:
         return min(shape.tile, shape.V)
 
 
-COST = TokensCost()
+COST = MemoryCost()
