@@ -1,6 +1,6 @@
-"""What a program returns of a run: counts, sums, losses and norms.
+"""The results of a program for one run: counts, sums, losses and norms.
 
-`rows.finish` makes columns of them on the host.
+On the host, `rows.finish` computes columns from them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .score_noise import covariances, over_redraws
 from .world import Trained, World
 
 Raw = dict[str, PyTree]
-"""What a program returns of a run: columns and what they follow from."""
+"""The results of a program for one run: columns, and numbers to compute others."""
 
 
 def after_recipe(world: World, model: Trained) -> Raw:
@@ -51,9 +51,9 @@ def at_step(
 ) -> Raw:
     """Raw metrics, losses and norms of a model at a recorded further step.
 
-    `params` and w are at their true scale, and the embeddings of the world are those
-    that were trained. `first` is the model at the start of the descent, `last` the
-    stream of the last samples.
+    `params` and w have no scale factors, and the embeddings of the world are the
+    trained ones. `first` is the model at the start of the descent, and `last` is the
+    stream of the most recent samples.
     """
     draws = metrics.draw_check(world)
     batches = jnp.broadcast_to(last, (3, 2))
@@ -75,11 +75,11 @@ def at_step(
 
 
 KINDS = {"int64": jnp.integer, "bool": jnp.bool_}
-"""What a column of the user's own may be, if not a float."""
+"""The dtypes that user-defined columns may have, if they are not floats."""
 
 
 def own_columns(world: World, model: Trained) -> dict[str, Array]:
-    """The columns of the user's own."""
+    """The values of the user-defined columns."""
     e, learned = world.e, model.learned()
     draws = Drawn(e.Z_in, e.Z_out, e.z_trig, e.z_eos, e.W_in, world.perm)
     found = {}
@@ -97,7 +97,11 @@ def own_columns(world: World, model: Trained) -> dict[str, Array]:
 
 
 def norms(world: World, params: Parameters, w: Array) -> Array:
-    """(6,): the columns `rows.NORMS`, of V_mat and W_KQ, and of rows of Z_in, Z_out."""
+    """The columns `rows.NORMS` (6,): norms of V_mat and W_KQ; norms and overlaps of
+    rows.
+
+    The rows are those of Z_in and Z_out.
+    """
     e, V = world.e, world.run.V.astype(f32)
 
     def of_rows(Z: Array) -> tuple[Array, Array]:
