@@ -244,7 +244,8 @@ def softmax(shape: Shape, samples: int, steps: int) -> Amount:
 def softmax_bounds(shape: Shape, asked: Work) -> Amount:
     """The cost of `error_bounds.softmax_errors`.
 
-    It is about a dozen products of matrices with min(V, d) rows and columns.
+    This function computes about a dozen products of matrices with min(V, d) rows and
+    columns.
     """
     V, d = shape.V, shape.d
     side = min(V, d)
@@ -284,7 +285,7 @@ def peak_bytes(shape: Shape) -> int:
 def _floats_of_any_descent(shape: Shape, tile: int) -> int:
     """The number of floats that further steps keep with any source.
 
-    They are the parameters with their gradient and two moments, tables of the
+    The sum includes the parameters with their gradient and two moments, tables of the
     vocabulary, and the arrays of the backward pass.
     """
     V, d, m, p = shape.V, shape.d, shape.m, shape.m or shape.d

@@ -40,10 +40,8 @@ class UserSimulator(Protocol):
 
 
 def words_of(run: Run) -> tuple[int, int, int]:
-    """The three words from which the key of a run is made.
-
-    They are the root seed, the seed, and a number of the point (0 if streams are
-    common).
+    """The words from which the key of a run is made: root seed, seed, and a number of
+    the point, which is 0 if streams are common.
     """
     point, stream = run.point, 0
     if point.streams == "independent":

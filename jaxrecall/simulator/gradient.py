@@ -314,7 +314,7 @@ def by_attention(
 ) -> Parameters:
     """Slopes by attention logits: "S" (V + 1,) of each token, and "trigger".
 
-    They follow from b (n, d), the slopes by h.
+    The argument b (n, d) contains the slopes by h.
     """
     V, Z_in = world.shape.V, with_padding_row(world.e.Z_in)
     sample, last = jnp.arange(len(x0), dtype=i32), i32(V - 1)

@@ -86,9 +86,7 @@ over MAX_STEPS steps, relative to the norm of the parameter.
 
 
 def may_group(world: World, params: Parameters, w: Array, scores: Scores) -> Array:
-    """Whether a further step may use weighted tokens.
-
-    They must be accurate enough, and cost no more than the samples.
+    """Whether weighted tokens are accurate enough for a further step, and cost no more.
 
     The informative token is ahead of any other by `nats_ahead`, which is ln L + lead.
     So all others together have less than the part s = exp(-lead) of its weight. If the

@@ -1,4 +1,4 @@
-"""One run: it prepares its samples, trains, and measures the model."""
+"""One run: prepares its samples, trains, and measures the model."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .world import Trained, World
 
 
 def run(world: World) -> tuple[Trained, Raw]:
-    """The model after the recipe, or zero at a start from zero, and raw metrics."""
+    """The trained model, which is zero if the run starts from zero, and raw metrics."""
     world = world.source.prepare(world)
     model = untrained(world) if world.shape.start == "zero" else recipe(world)
     if not world.shape.optimizer:
