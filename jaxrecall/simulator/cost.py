@@ -283,10 +283,9 @@ def peak_bytes(shape: Shape) -> int:
 
 
 def _floats_of_any_descent(shape: Shape, tile: int) -> int:
-    """The number of floats that further steps keep with any source.
-
-    The sum includes the parameters with their gradient and two moments, tables of the
-    vocabulary, and the arrays of the backward pass.
+    """The number of floats that further steps keep with any source: parameters,
+    gradients, two moments, tables of the vocabulary, and the arrays of the backward
+    pass.
     """
     V, d, m, p = shape.V, shape.d, shape.m, shape.m or shape.d
     trained, way_back = d * p + d * d, tile * (4 * V + 2 * d)

@@ -179,7 +179,7 @@ def wanted_of(params: Parameters) -> list[str]:
 def of_parameters(world: World, found: Parameters, params: Parameters) -> Parameters:
     """The gradient by each parameter.
 
-    By W_KQ it is g z_eos^T, where g is the gradient by w.
+    The gradient by W_KQ is g z_eos^T, where g is the gradient by w.
     """
     slopes = {}
     for name in params:

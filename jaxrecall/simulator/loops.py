@@ -237,8 +237,8 @@ def _over_tokens(
 ) -> Carry:
     """Folds `body(x, here, carry)` over the tokens x (tile,) of each position.
 
-    `here` is None. For vmapped runs x is (n, tile), n = VMAPPED_POSITIONS, and the mask
-    `here` (n, 1) is false from position `end` on.
+    For a single run, `here` is None. For vmapped runs, x is (n, tile) with n =
+    VMAPPED_POSITIONS, and the mask `here` (n, 1) is false from position `end` on.
     """
 
     def one(j: Array, carry: Carry) -> Carry:

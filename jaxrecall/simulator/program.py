@@ -199,7 +199,7 @@ def compile(lowered: Lowered, light: bool) -> Compiled:
 
 @contextmanager
 def memory_errors() -> Iterator[None]:
-    """Raises OutOfMemory in place of those errors of JAX that mean it."""
+    """Replaces JAX's errors about memory by OutOfMemory."""
     try:
         yield
     except jax.errors.JaxRuntimeError as error:
@@ -345,7 +345,7 @@ def rows(
 
 
 def provenance() -> dict[str, str]:
-    """The columns with the version of JAX and the device."""
+    """The columns that contain the version of JAX and the device."""
     return {
         "jax_version": jax.__version__,
         "device_kind": jax.local_devices()[0].device_kind,

@@ -60,7 +60,7 @@ relative to a program that is not light.
 VMAPPED_SAMPLES = 2**17
 """The number of samples, over all vmapped runs, that an accelerator reads at a time.
 
-It gives a thousand samples to each of the hundred or so processors.
+Each of the hundred or so processors then reads a thousand samples.
 """
 
 
@@ -272,7 +272,7 @@ class Shape:
 
     @property
     def label(self) -> str:
-        """The sizes and all choices off their defaults: 64x32x128 relu pool 64."""
+        """The sizes and the non-default choices, such as 64x32x128 relu pool 64."""
         usual = {
             f.name: f.default
             for f in fields(self)

@@ -9,7 +9,7 @@ from .world import Trained, World
 
 
 def run(world: World) -> tuple[Trained, Raw]:
-    """The trained model, which is zero if the run starts from zero, and raw metrics."""
+    """The model before any further steps, and the raw metrics of the run."""
     world = world.source.prepare(world)
     model = untrained(world) if world.shape.start == "zero" else recipe(world)
     if not world.shape.optimizer:

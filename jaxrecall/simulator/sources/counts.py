@@ -28,7 +28,10 @@ from .stream import Stream
 
 
 class Counts(Stream):
-    """Samples that only the recipe replaces by counts."""
+    """Samples that the recipe replaces by counts.
+
+    Everything else reads the samples as they are drawn.
+    """
 
     reads_values = False
 

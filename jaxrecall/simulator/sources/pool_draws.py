@@ -175,8 +175,7 @@ def counted(world: World, blocks: keys.Blocks, n: int, length: Array) -> Array:
 
 
 def noise_in_the_limit(world: World, normals: Array) -> Array:
-    """Counts of L - 1 tokens in the Gaussian limit, from normals (n, V), as (n, V)
-    float32.
+    """Counts (n, V) of L - 1 tokens in the Gaussian limit, from normals (n, V).
 
     No count is negative.
     """
