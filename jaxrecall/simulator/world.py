@@ -18,7 +18,6 @@ from ..model.task import Embeddings
 from .arguments import Arguments
 from .arrays import f32, i32
 from .program_shape import Shape
-from .sources import Source, source_named
 
 
 class Pools(eqx.Module):
@@ -61,11 +60,6 @@ class World(eqx.Module):
     """Whether runs are mapped along the axis `loops.RUNS`,
     as on an accelerator, and not one after the other.
     """
-
-    @property
-    def source(self) -> Source:
-        """How the run has its samples."""
-        return source_named(self.shape.trained_by.source)
 
     def law(self, name: str) -> Any:
         """The activation or the optimizer, with the parameters of the run."""

@@ -1,31 +1,7 @@
-"""The ways of having the samples of a run, one module each.
+"""The ways in which a run gets its samples, each in a module of its own.
 
 They are stream, counts, pool and memory; `forms` chooses one for a point. The module of
-its name has an object `SOURCE`, which gives gradients, losses and sequences; the module
-`<name>_cost` has an object `COST`, which says what they take. Planning imports the
-costs alone, as sources start JAX.
+that name has an object `SOURCE`, which computes gradients and losses and draws the
+sequences that are measured. The module `<name>_cost` has an object `COST`, which
+estimates what that takes. Planning imports the costs alone, because sources start JAX.
 """
-
-from __future__ import annotations
-
-from functools import cache
-from importlib import import_module
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from ..cost import SourceCost
-    from .source import Source
-else:
-    Source = SourceCost = object
-
-
-@cache
-def source_named(name: str) -> Source:
-    """The source in the module of this name. Starts JAX."""
-    return import_module(f"{__name__}.{name}").SOURCE
-
-
-@cache
-def cost_named(name: str) -> SourceCost:
-    """What samples from the source of this name cost."""
-    return import_module(f"{__name__}.{name}_cost").COST

@@ -30,8 +30,6 @@ from .stream import Stream
 class Counts(Stream):
     """Samples that the recipe knows by their counts; all else reads them as drawn."""
 
-    reads_values = False
-
     def prepare(self, world: World) -> World:
         """The world with the co-occurrences in the samples of steps 1 and 2."""
 
