@@ -51,11 +51,8 @@ def memory_gradient(world: World, A: Array) -> Array:
     T^T (e - p). Where the bound on step 2 holds, logits are too small for exp to
     overflow, so their largest is not taken off.
     """
-    run, T, parts = (
-        world.run,
-        centred(world, world.e.Z_out),
-        source_of(world).parts(world),
-    )
+    run, T = world.run, centred(world, world.e.Z_out)
+    parts = source_of(world).parts(world)
 
     def rows(v: Array, real: Array, G: Array) -> Array:
         phi, _ = features(world, values(world).at[v].get(mode="clip"))

@@ -42,9 +42,8 @@ def recipe(world: World) -> Trained:
     """The model after the three steps."""
     first = first_steps(world)
     if world.shape.trained_by.exact:
-        step3 = source_of(world).gradient(
-            world, state_of_step3(world, first), "V_mat", 2
-        )
+        state = state_of_step3(world, first)
+        step3 = source_of(world).gradient(world, state, "V_mat", 2)
         return trained(world, first, step3.value)
     locked = is_locked(world, first.w_hat)
     step3 = step3_of_even_predictions(world, first, locked)

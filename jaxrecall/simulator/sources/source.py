@@ -89,7 +89,7 @@ class Source(ABC):
 
 
 def source_of(world: World) -> Source:
-    """The source of the samples of a run: `SOURCE` of the module that its form names."""
+    """The source of the samples of a run: `SOURCE` of the module of that name."""
     name = world.shape.trained_by.source
     return import_module(f"{__package__}.{name}").SOURCE
 
