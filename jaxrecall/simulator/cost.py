@@ -13,13 +13,13 @@ d, m and K in formulas are the padded ones of the program. p is m, or d without 
 from __future__ import annotations
 
 import operator
-from functools import lru_cache
+from functools import cache, lru_cache
+from importlib import import_module
 from typing import NamedTuple
 
 from ..model.point import BLOCK, REDRAWS, TRAINS, Point
 from .forms import source_for
 from .program_shape import LABELS, LIGHT_RUN, STORED_TOKENS, Shape
-from .sources import cost_named
 
 TILE = 4 * BLOCK
 """The number of samples per iteration of most programs."""
@@ -161,10 +161,16 @@ class SourceCost:
         return tables if shape.batched else tables + STORED_TOKENS
 
 
+@cache
+def cost_of(source: str) -> SourceCost:
+    """The `COST` of the source of this name."""
+    return import_module(f"{__package__}.sources.{source}_cost").COST
+
+
 @lru_cache(2**16)
 def work(point: Point) -> Work:
     """The work of a run of the point."""
-    source, n_rows = cost_named(source_for(point)), len(point.recorded_steps)
+    source, n_rows = cost_of(source_for(point)), len(point.recorded_steps)
     n_test = n_rows * whole(point.n_test, BLOCK)
     evaluated = n_test + n_rows * whole(min(point.N, point.n_test), BLOCK)
     labels = evaluated * whole(point.V, LABELS)
@@ -178,7 +184,7 @@ def work(point: Point) -> Work:
 @lru_cache(4096)
 def amount(shape: Shape, asked: Work) -> Amount:
     """The cost of `asked` in the program of `shape`."""
-    source = cost_named(shape.trained_by.source)
+    source = cost_of(shape.trained_by.source)
     total = _evaluation(shape, asked) + source.sequences(shape, asked)
     if shape.start != "zero":
         recipe = source.recipe(shape, asked)
@@ -259,7 +265,7 @@ def peak_bytes(shape: Shape) -> int:
 
     Compilers reserve less than this, as little as an eighth.
     """
-    source = cost_named(shape.trained_by.source)
+    source = cost_of(shape.trained_by.source)
     V, d, m, p, tile = (
         shape.V,
         shape.d,

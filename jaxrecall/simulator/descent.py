@@ -21,6 +21,7 @@ from .arrays import f32, i32, longest, norm
 from .gradient import Parameters, State, at_parameters, moved, over_tokens
 from .locked_attention import may_group, unread
 from .measurements import Raw, at_step
+from .sources.source import source_of
 from .world import Trained, World, stream_of_step
 
 MAX_RECORDED = len(recorded_steps("zero", MAX_STEPS))
@@ -53,7 +54,7 @@ def descend(world: World, model: Trained) -> Raw:
     params = start(world, model)
     rates = {name: rate_of(world, name) for name in params}
     optimizer = world.law("optimizer").descent(rates, world.run.steps - first)
-    gradient_at = gradient_function(world.source.prepare_descent(world), fixed_w)
+    gradient_at = gradient_function(source_of(world).prepare_descent(world), fixed_w)
 
     def one(step: Array, now: Descent) -> Descent:
         slope, read = gradient_at(now.params, step)
@@ -96,7 +97,7 @@ def gradient_function(world: World, fixed_w: Array) -> GradientAt:
     The gradient comes from weighted tokens where attention is locked. Elsewhere, and in
     programs that do not group samples, it comes from the samples.
     """
-    source = world.source
+    source = source_of(world)
     first_parts = source.parts_of_step(world, i32(0)) if world.shape.groups else None
 
     def gradient_at(params: Parameters, step: Array) -> tuple[Parameters, Array]:
@@ -133,7 +134,7 @@ def gradient_of_samples(
     world: World, state: State, params: Parameters, step: Array
 ) -> Parameters:
     """The gradient of the mean loss of the samples of a step, by parameter."""
-    found = world.source.gradient_of_step(world, state, wanted_of(params), step)
+    found = source_of(world).gradient_of_step(world, state, wanted_of(params), step)
     if "w" in found:
         # a lone token always has all the attention: no optimiser may scale rounding up
         found["w"] = jnp.where(world.run.L > 1, found["w"], f32(0))

@@ -177,7 +177,7 @@ def _is_covered(point: Point) -> bool:
 def may_group_steps(point: Point) -> bool:
     """Whether further steps may take the samples of a token together.
 
-    Such steps do so where attention is locked, as it always is at L = 1.
+    Further steps do so where attention is locked, as it always is at L = 1.
     """
     if point.optimizer is None:
         return False

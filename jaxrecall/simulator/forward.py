@@ -229,8 +229,8 @@ class ColumnBlocks(NamedTuple):
         """
         V, k = table.shape
         rows = with_padding_row(table)
-        trains = world.source.reads_values or bool(world.shape.optimizer)
-        if trains or world.vmapped or k <= COLUMNS or k % COLUMNS:
+        only_measured = world.shape.form == "counts" and not world.shape.optimizer
+        if not only_measured or world.vmapped or k <= COLUMNS or k % COLUMNS:
             return ColumnBlocks(rows, V + 1, None)
         blocks = jnp.swapaxes(rows.reshape(V + 1, -1, COLUMNS), 0, 1)
         n_read = whole(world.run.d, COLUMNS)

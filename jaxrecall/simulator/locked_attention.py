@@ -20,6 +20,7 @@ from .arrays import f32, longest, masked, norm, transposed_product
 from .forward import Scores, activations, attention_scores, features
 from .gradient import Parameters
 from .loops import over_vocabulary
+from .sources.source import source_of
 from .world import World, centred, values, zeros_dp
 
 LOCKED_NATS = 17.0
@@ -53,7 +54,8 @@ def memory_gradient(world: World, A: Array) -> Array:
     T^T (e - p). Where the bound on step 2 holds, the logits are too small for exp to
     overflow, so their maximum is not subtracted.
     """
-    run, T, parts = world.run, centred(world, world.e.Z_out), world.source.parts(world)
+    run, T = world.run, centred(world, world.e.Z_out)
+    parts = source_of(world).parts(world)
 
     def rows(v: Array, real: Array, G: Array) -> Array:
         phi, _ = features(world, values(world).at[v].get(mode="clip"))
@@ -102,7 +104,7 @@ def may_group(world: World, params: Parameters, w: Array, scores: Scores) -> Arr
     by_steps = rate + jnp.log(f32(gain * MAX_STEPS / TOLERANCE))
     least = jnp.min(jnp.stack([norm(parameter) for parameter in params.values()]))
     needed = log_size(world, params, w) + by_steps - jnp.log(least)
-    pays = run.V <= world.source.work_of_step(world)
+    pays = run.V <= source_of(world).work_of_step(world)
     return (lead >= LOCKED_NATS) & (lead >= needed) & pays
 
 

@@ -17,7 +17,7 @@ from .arrays import f32, gather, i32, unless_zero, whole
 from .forward import attention_scores, features
 from .loops import repeat, token_counts
 from .program_shape import LABELS
-from .sources.source import TEST, TRAIN, Reader, labels
+from .sources.source import TEST, TRAIN, Reader, labels, source_of
 from .world import Trained, World, batch_of_step, centred, in_value
 
 MEMORY, STEP1 = 2, 3
@@ -76,7 +76,7 @@ def measure(world: World, trained: Trained) -> dict[str, Array]:
     same is true at L = 1.
     """
     run = world.run
-    by_token = world.source.without_sequences(trained)
+    by_token = source_of(world).without_sequences(trained)
     sums = over_sets(world, trained, by_token)
     correct, tied, margins = map(Weights.unstacked, sums.compared)
 
@@ -119,7 +119,7 @@ def over_sets(world: World, trained: Trained, by_token: Array) -> Sums:
     n = jnp.stack([run.n_test, jnp.minimum(run.N, run.n_test)])
     counted = jnp.where(by_token, n, 0)
     scores = attention_scores(world, trained.w, trained.w_scale)
-    read = world.source.reader(world, scores, by_token)
+    read = source_of(world).reader(world, scores, by_token)
 
     def times(stream: tuple[Array, Array, Array]) -> Array:
         which, key, n = stream
@@ -298,7 +298,7 @@ def draw_check(world: World) -> Array:
     run = world.run
     batches = jnp.concatenate([run.batches, keys.stream(run.streams, "test")[None]])
     first_blocks = keys.Blocks(batches, jnp.zeros(len(batches), jnp.uint32))
-    positions = jnp.stack([i32(0), world.source.last_position(world)])
+    positions = jnp.stack([i32(0), source_of(world).last_position(world)])
     tokens = world.tokens(first_blocks, positions)
 
     def hashed(draws: Array, label: int) -> Array:

@@ -146,26 +146,32 @@ def start() -> None:
 
 
 def compiled(
-    shape: Shape, per_device: int = LOOPED, precision: str = "highest"
+    shape: Shape,
+    per_device: int = LOOPED,
+    precision: str = "highest",
+    vmapped: bool | None = None,
 ) -> Executable:
     """The program of a shape for up to `per_device` runs on each device, compiled once.
 
-    On a CPU a program with decoders, or with large tables as arguments, processes one
-    run per call, because a batch would keep the tables of all its runs in memory. On an
-    accelerator a program processes fewer runs if the compiler reserves more than half
-    of the memory, because the batch that waits needs as much.
+    By default, runs are vmapped on an accelerator and not on a CPU; `vmapped` overrides
+    this. If runs are not vmapped, a program with decoders or with large tables as
+    arguments processes one run per call, because a batch would keep the tables of all
+    its runs in memory. A vmapped program processes fewer runs if the compiler reserves
+    more than half of the memory, because the batch that waits needs as much.
     """
     mesh = Mesh(np.array(jax.local_devices()), ("run",))
-    if on_cpu():
+    if vmapped is None:
+        vmapped = not on_cpu()
+    if not vmapped:
         with_large_tables = shape.given_tables and shape.V * shape.d > MAX_GIVEN
         per_device = 1 if shape.decoders or with_large_tables else LOOPED
     with memory_errors():
-        executable = _compiled(shape, per_device, precision, mesh)
-    if on_cpu() or per_device == 1:
+        executable = _compiled(shape, per_device, precision, mesh, vmapped)
+    if not vmapped or per_device == 1:
         return executable
     memory = memory_of_device()
     if memory and 2 * reserved_bytes(executable.run) > memory:
-        return compiled(shape, per_device // 2, precision)
+        return compiled(shape, per_device // 2, precision, vmapped)
     return executable
 
 
@@ -175,15 +181,26 @@ def _compiled(
     per_device: int,
     precision: str,
     mesh: Mesh,
+    vmapped: bool,
 ) -> Executable:
-    batched, shapes = batch_function(shape, per_device, mesh, vmapped=not on_cpu())
+    batched, shapes = batch_function(shape, per_device, mesh, vmapped)
     # a caller may have set another precision and another mesh
     with jax.default_matmul_precision(precision), jax.set_mesh(mesh):
         with without_garbage_collection():
             lowered = batched.lower(*shapes)
-        run = compile(lowered, light=shape.light and on_cpu())
+        run = compile(lowered, light=shape.light and not vmapped)
     sharding = NamedSharding(mesh, P("run"))
     return Executable(shape, run, per_device * mesh.size, sharding)
+
+
+def n_compiled() -> int:
+    """The number of programs that this process has compiled since `forget`."""
+    return _compiled.cache_info().misses
+
+
+def forget() -> None:
+    """Releases the programs that this process keeps, with their memory maps."""
+    _compiled.cache_clear()
 
 
 def compile(lowered: Lowered, light: bool) -> Compiled:

@@ -64,6 +64,10 @@ Each of the hundred or so processors then reads a thousand samples.
 """
 
 
+UNLABELLED = ("V", "d", "m", "tile", "columns", "light")
+"""The fields that the label of a program omits, or contains only as its sizes."""
+
+
 @dataclass(frozen=True)
 class Shape:
     """Padded sizes V x d x m and the static fields of a program."""
@@ -178,12 +182,13 @@ class Shape:
 
         The program receives these tables as arguments.
         """
-        laws = [law for name, law in self.laws.items() if name.startswith("embedding")]
-        return tuple(
-            name
-            for name, law in zip(("z_in", "z_out"), laws[:1] + laws[-1:], strict=False)
-            if law.on_host
-        )
+        law_in, law_out = self.embedding, self.embedding_out or self.embedding
+        tables = []
+        if law_in and law_in.on_host:
+            tables.append("z_in")
+        if law_out and law_out.on_host:
+            tables.append("z_out")
+        return tuple(tables)
 
     @property
     def trained_by(self) -> Form:
@@ -221,16 +226,10 @@ class Shape:
 
     def fits(self, point: Point) -> bool:
         """Whether the program can run the point."""
-        sizes = point.V <= self.V and point.d <= self.d and point.m <= self.m
-        return (
-            sizes
-            and replace(
-                Shape.sized(point, self.V, self.d, self.m),
-                tile=self.tile,
-                light=self.light,
-            )
-            == self
-        )
+        if point.V > self.V or point.d > self.d or point.m > self.m:
+            return False
+        own = Shape.sized(point, self.V, self.d, self.m)
+        return replace(own, tile=self.tile, light=self.light) == self
 
     def vmapped(self, width: int) -> Shape:
         """The shape with the tile for `width` vmapped runs on an accelerator.
@@ -248,9 +247,8 @@ class Shape:
     @property
     def compile_seconds(self) -> float:
         """The time to compile the program on a core of a usual machine."""
-        return (TRAINING_COMPILE_SECONDS if self.optimizer else COMPILE_SECONDS) * (
-            LIGHT_COMPILE if self.light else 1.0
-        )
+        seconds = TRAINING_COMPILE_SECONDS if self.optimizer else COMPILE_SECONDS
+        return seconds * LIGHT_COMPILE if self.light else seconds
 
     @property
     def kin(self) -> tuple[Any, ...]:
@@ -262,42 +260,30 @@ class Shape:
     @property
     def choices(self) -> dict[str, str | int | None]:
         """The properties that a dry run prints, in addition to the sizes."""
-        said = {
+        return {
             "activation": str(self.activation),
             "pool": self.pool,
             "optimizer": self._plain("optimizer") or None,
             "trains": self.trains or None,
+            "exact": "full" if self.trained_by.exact else "guarded",
         }
-        return said | {"exact": "full" if self.trained_by.exact else "guarded"}
 
     @property
     def label(self) -> str:
         """The sizes and the non-default choices, such as 64x32x128 relu pool 64."""
-        usual = {
-            f.name: f.default
-            for f in fields(self)
-            if f.name not in ("V", "d", "m", "tile")
-        } | {"activation": "none"}
-        said = [
-            (name, self._plain(name))
-            for name in usual
-            if name not in ("columns", "light") and getattr(self, name) != usual[name]
-        ]
-        return " ".join(
-            [
-                str(self),
-                *(
-                    (
-                        name
-                        if value is True
-                        else value
-                        if isinstance(value, str)
-                        else f"{name} {value}"
-                    )
-                    for name, value in said
-                ),
-            ]
-        )
+        words = [str(self)]
+        for field in fields(self):
+            usual = "none" if field.name == "activation" else field.default
+            if field.name in UNLABELLED or getattr(self, field.name) == usual:
+                continue
+            value = self._plain(field.name)
+            if value is True:
+                words.append(field.name)
+            elif isinstance(value, str):
+                words.append(value)
+            else:
+                words.append(f"{field.name} {value}")
+        return " ".join(words)
 
     @staticmethod
     def sized(point: Point, V: int, d: int, m: int) -> Shape:
@@ -316,24 +302,16 @@ class Shape:
 
         Such columns must not see any padding, so sizes are exact.
         """
-        return replace(
-            Shape.sized(point, point.V, point.d, point.m),
-            exact_sizes=True,
-            columns=columns,
-        )
+        shape = Shape.sized(point, point.V, point.d, point.m)
+        return replace(shape, exact_sizes=True, columns=columns)
 
     @staticmethod
     def rounded(point: Point) -> Shape:
         """The shape of a single point: each size is padded to a power of two, at least
         16.
         """
-        return Shape.sized(
-            point,
-            *(
-                max(16, 1 << (size - 1).bit_length()) if size else 0
-                for size in (point.V, point.d, point.m)
-            ),
-        )
+        V, d, m = map(_power_of_two, (point.V, point.d, point.m))
+        return Shape.sized(point, V, d, m)
 
     @staticmethod
     def tight(point: Point) -> Shape:
@@ -341,9 +319,13 @@ class Shape:
 
         Sizes are multiples of 16, four of them to the octave.
         """
-        return Shape.sized(
-            point, padded(point.V, 16), padded(point.d, 16), padded(point.m, 16)
-        )
+        V, d, m = (padded(size, 16) for size in (point.V, point.d, point.m))
+        return Shape.sized(point, V, d, m)
+
+
+def _power_of_two(size: int) -> int:
+    """The smallest power of two that is at least 16 and at least `size`; 0 stays 0."""
+    return max(16, 1 << (size - 1).bit_length()) if size else 0
 
 
 def _static_fields(point: Point) -> dict[str, Any]:

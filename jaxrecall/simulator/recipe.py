@@ -23,6 +23,7 @@ from .error_bounds import softmax_errors
 from .forward import attention_scores, zero_if_rounding
 from .gradient import Gradient, State
 from .locked_attention import is_locked, memory_gradient, unread
+from .sources.source import source_of
 from .world import Trained, World, centred, zeros_dp
 
 
@@ -44,7 +45,8 @@ def recipe(world: World) -> Trained:
     """The model after the three steps."""
     first = first_steps(world)
     if world.shape.trained_by.exact:
-        step3 = world.source.gradient(world, state_of_step3(world, first), "V_mat", 2)
+        state = state_of_step3(world, first)
+        step3 = source_of(world).gradient(world, state, "V_mat", 2)
         return trained(world, first, step3.value)
     locked = is_locked(world, first.w_hat)
     step3 = step3_of_even_predictions(world, first, locked)
@@ -59,7 +61,7 @@ def first_steps(world: World) -> FirstSteps:
 
     At V_mat = 0 predictions are even in any form.
     """
-    e, source, even = world.e, world.source, not world.shape.trained_by.exact
+    e, source, even = world.e, source_of(world), not world.shape.trained_by.exact
     step1 = source.gradient(world, State(zeros_dp(world), even=True), "V_mat", 0)
     G1 = -step1.value
     step2 = source.gradient(world, State(G1, world.run.eta, even=even), "w", 1)
@@ -89,7 +91,7 @@ def step3_of_even_predictions(
 
     def from_samples() -> Gradient:
         here = unread(world, locked, "N")
-        return world.source.gradient(here, state_of_step3(world, first), "V_mat", 2)
+        return source_of(world).gradient(here, state_of_step3(world, first), "V_mat", 2)
 
     return lax.cond(locked, from_tokens, from_samples)
 

@@ -18,7 +18,6 @@ from ..model.task import Embeddings
 from .arguments import Arguments
 from .arrays import f32, i32
 from .program_shape import Shape
-from .sources import Source, source_named
 
 
 class Pools(eqx.Module):
@@ -61,11 +60,6 @@ class World(eqx.Module):
     noise_tokens: NoiseTokens | None = None
     vmapped: bool = eqx.field(static=True, default=False)
     """Whether runs are vmapped along the axis `loops.RUNS`, as on an accelerator."""
-
-    @property
-    def source(self) -> Source:
-        """The source of the run's samples."""
-        return source_named(self.shape.trained_by.source)
 
     def law(self, name: str) -> Any:
         """The activation or the optimizer, with the parameters of the run."""

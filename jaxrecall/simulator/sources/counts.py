@@ -33,8 +33,6 @@ class Counts(Stream):
     Everything else reads the samples as they are drawn.
     """
 
-    reads_values = False
-
     def prepare(self, world: World) -> World:
         """The world with the co-occurrences in the samples of steps 1 and 2."""
 

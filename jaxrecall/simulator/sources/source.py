@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection
+from importlib import import_module
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -31,9 +32,6 @@ class Reader(NamedTuple):
 
 class Source(ABC):
     """A way of providing the samples of a run."""
-
-    reads_values = True
-    """Whether training averages values under attention, a tile of samples at a time."""
 
     weighted_tokens = False
     """Whether samples are weighted tokens, so that no step reads a sequence."""
@@ -90,6 +88,12 @@ class Source(ABC):
     def last_position(self, world: World) -> Array:
         """The last position at which a token is drawn in every sample."""
         return world.run.L - 1
+
+
+def source_of(world: World) -> Source:
+    """The source of the samples of a run: the `SOURCE` of its module."""
+    name = world.shape.trained_by.source
+    return import_module(f"{__package__}.{name}").SOURCE
 
 
 def labels(world: World, which: Array, blocks: keys.Blocks, x: Array) -> Array:
