@@ -565,7 +565,9 @@ class Point(Evaluation, Training, Recipe, Architecture, Data):
 
     @property
     def trains_on(self) -> bool:
-        """Whether an optimiser makes further steps, after the recipe or in place of it."""
+        """Whether an optimiser makes further steps, after the recipe or in place of
+        it.
+        """
         return self.further_steps > 0
 
     @property
