@@ -91,12 +91,12 @@ class OptimizerLaw(Law):
 
     @property
     def gain(self) -> float:
-        """The largest ratio of how far two runs part in a step to how far their
+        """A bound on how far two runs part in a step, relative to how far their
         gradients differ.
 
-        It is the largest distance by which an entry moves apart, as a mean over steps,
-        at rate 1. If it is finite, steps with locked attention may sum over weighted
-        tokens.
+        The distance is that of the entry that moves apart most, as a mean over steps,
+        at rate 1. If the bound is finite, steps with locked attention may sum over
+        weighted tokens.
         """
         return math.inf
 
