@@ -117,9 +117,8 @@ class Cubic(Activation):
 @register
 @dataclass(frozen=True)
 class Mixed(Activation):
-    """sqrt(1 - linear^2) (u^2 - 1) / sqrt 2 + linear u.
-
-    The mean square is 1 for u ~ N(0, 1).
+    """sqrt(1 - linear^2) (u^2 - 1) / sqrt 2 + linear u, with a mean square of 1 for u ~
+    N(0, 1).
     """
 
     linear: float = parameter(0.3, "linear part of the activation", low=-1.0, high=1.0)

@@ -373,7 +373,7 @@ def train(
     def step(t: Array, state: PyTree) -> PyTree:
         params, memory, kept = state
         slopes = jax.grad(loss)(params, batch_of(t))
-        with jax.numpy_dtype_promotion("standard"):  # optax mixes types
+        with jax.numpy_dtype_promotion("standard"):  # optax mixes dtypes
             updates, memory = optimizer.update(slopes, memory, params)
             params = optax.apply_updates(params, updates)
         return params, memory, keep(kept, params, t + 1)

@@ -87,8 +87,8 @@ def stream(streams: Numbers, name: str) -> Numbers:
 def further(stream: Array, r: Array | int) -> Array:
     """Returns (2,) uint32: the key data of the r-th further stream of a stream.
 
-    Its address is larger than that of any row or block of samples, so the two never
-    collide.
+    Further streams have larger addresses than all rows and blocks of samples, so their
+    keys never coincide.
     """
     return fold(stream, jnp.uint32(2**31) + jnp.asarray(r, jnp.uint32))
 
@@ -152,7 +152,7 @@ def blocks(key: Array, first: Array | int, count: int) -> Blocks:
 
 
 class Items(NamedTuple):
-    """Samples of a stream, in any order."""
+    """Samples of a stream in any order."""
 
     key: Array  # (2,) uint32
     index: Array  # (n,) uint32

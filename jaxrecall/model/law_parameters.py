@@ -40,7 +40,7 @@ def make_point(values: Mapping[str, Any]) -> Point:
             if of not in LAW_FIELDS:
                 message = f"got {shown(value)}; fields with parameters: {allowed}"
                 problems.append(Problem(f"{of}.{parameter}", message))
-    for of in LAW_FIELDS:  # embedding_out after embedding, which it follows
+    for of in LAW_FIELDS:  # embedding comes before embedding_out, which follows it
         if of in parameters:
             try:
                 fields[of] = with_parameters(_law_of(of, fields), parameters[of])
@@ -101,9 +101,8 @@ def _laws_with_columns(point: Point) -> dict[str, Law]:
 
 
 def problem_in_workers(point: Point) -> str | None:
-    """Returns why other processes cannot run the point, or None if they can.
-
-    They must be able to import the laws of the point.
+    """Returns why other processes cannot import the laws of the point, or None if they
+    can.
     """
     for name, law in point.laws.items():
         where = ""

@@ -459,7 +459,7 @@ class Point(Evaluation, Training, Recipe, Architecture, Data):
     defaults.
     """
 
-    if not TYPE_CHECKING:  # the constructor of the fields has the types
+    if not TYPE_CHECKING:  # type checkers use the generated constructor
 
         def __new__(cls, *_: object, **given: object) -> Point:
             problems = []
@@ -893,7 +893,9 @@ def checked_field(
     declared = (fields or FIELDS)[name]
     limits: Declared = declared.metadata
     family = limits.get("law")
-    if value is not None and isinstance(family, type):  # a user's law is a text
+    if value is not None and isinstance(
+        family, type
+    ):  # another simulator's law is a text
         try:
             return find_law(family, value)
         except PointError as error:
@@ -946,11 +948,11 @@ COVERED: dict[str, frozenset[str]] = {
         ("gradients", "metrics", "steps"),
         _EVERYWHERE | _FURTHER | _TOKENS | {"batch", "label_noise"},
     ),
-    # its counts are by token, and every step uses all of its pairs
+    # counts are by token, without label noise, and every step uses all pairs
     "pool": _EVERYWHERE | _FURTHER | _TOKENS,
-    # about w after the recipe; a direction of the mean bias for uniform tokens
+    # uses w after the recipe, and the direction of the mean bias for uniform tokens
     "diagnose": _EVERYWHERE | {"label_noise"},
-    # from sums over tokens that are drawn one by one, with the labels of pi
+    # uses sums over tokens that are drawn one by one, with the labels of pi
     "decoders": _EVERYWHERE - {"m", "pool"},
 }
 """The fields that each part of the simulation covers, in the simulator and in the

@@ -232,7 +232,7 @@ def _together(law: Array | int, draws: Draws, real: Array | np.ndarray) -> Array
         if not isinstance(one, Rescaled):
             index = index + jnp.where(law == place, len(branches), 0)
             branches.append(by(one))
-    # branches rather than a select: XLA would compute a select again inside everything
+    # branches, not a select: XLA would compute a select again inside every operation
     # that reads the rows
     return lax.switch(index, branches)
 
@@ -259,7 +259,7 @@ def _table(
         normals, shared, own = (a.astype(jnp.float64) for a in (normals, shared, own))
     row = jnp.arange(n, dtype=jnp.int32)[:, None]
     draws = Draws(name, row, normals, shared, *sizes, own, given)
-    with jax.default_matmul_precision("highest"):  # draws depend on no setting
+    with jax.default_matmul_precision("highest"):  # whatever the user's setting
         rows = law.make(draws, jnp)
     return jnp.where(real, rows, 0)
 

@@ -83,7 +83,7 @@ def recall_ceiling(model: Model, N: float, *, sees_position: bool = True) -> flo
     if sees_position:
         return ceiling
     V, each = model.V, sample_information(model)
-    enough = float(np.ceil(np.log(V) / each))  # occurrences that may reveal a label
+    enough = float(np.ceil(np.log(V) / each))  # occurrences that can reveal a label
     scarce = each * N * (1 - _occurs(V, enough - 1, N - 1))
     nats = scarce + V * np.log(V) * _occurs(V, enough, N)
     return min(ceiling, fraction_known(model, nats))

@@ -23,18 +23,17 @@ lumped if there are more.
 
 
 class Nodes(NamedTuple):
-    """The variables of the average, (NODES,) each.
-
-    They are quasi-random uniforms, or the quantiles at these uniforms.
+    """The variables of the average, (NODES,) each, as quasi-random uniforms or as their
+    quantiles.
     """
 
     key_length: np.ndarray  # |z_in(v)|^2
     trigger_length: np.ndarray  # |z_trig|^2
     cosine: np.ndarray  # between z_in(v) and z_trig
     label_length: np.ndarray  # |z_out(v)|^2
-    rest_length: np.ndarray  # |Q|^2 without the own label, over its mean
-    own_logit: np.ndarray  # less its mean, over its standard deviation
-    own_count: np.ndarray  # always uniform
+    rest_length: np.ndarray  # |Q|^2 without the own label, divided by its mean
+    own_logit: np.ndarray  # minus its mean, divided by its standard deviation
+    own_count: np.ndarray  # always kept as a uniform
     noise_cosine: np.ndarray  # between z_in(v) and the noise tokens of a sequence
 
 
@@ -94,8 +93,8 @@ def normal_levels(n: int) -> np.ndarray:
 class LabelCounts(NamedTuple):
     """The distribution of the number of occurrences of a label, (levels,) each."""
 
-    relative: np.ndarray  # counts over their mean
-    chance: np.ndarray  # their probabilities
+    relative: np.ndarray  # counts divided by their mean
+    chance: np.ndarray  # the probabilities of the counts
 
     def quantiles(self, u: np.ndarray) -> np.ndarray:
         """Returns the relative counts at the uniforms u."""

@@ -52,7 +52,7 @@ class Memory(NamedTuple):
 
     model: Model
     N: float
-    overlaps: KeyOverlaps  # with the spread that uneven attention gives them
+    overlaps: KeyOverlaps  # including the spread from uneven attention
     reading: Reading
     lengths: ValueLengths
 
@@ -68,7 +68,7 @@ class Logits(NamedTuple):
 
     own: np.ndarray  # of its own label
     variance: np.ndarray  # of a wrong label, without its part in Q
-    scale: np.ndarray  # b, which scales the part of a wrong label in Q
+    scale: np.ndarray  # b, which multiplies the part of a wrong label in Q
 
 
 def recall(model: Model, N: float, overlaps: KeyOverlaps, reading: Reading) -> float:
@@ -98,7 +98,7 @@ def recall(model: Model, N: float, overlaps: KeyOverlaps, reading: Reading) -> f
         tail = upper_tail(z, mean, model.d, model.moments)
         return np.log1p(-np.minimum(tail @ counts.chance, 1 - 1e-15))
 
-    # by node and by count of the wrong label
+    # arrays (NODES, counts): by node and by count of the wrong label
     deviation = wrong_deviation(memory, logits, r)
     own = logits.own[:, None] / deviation
     shared = logits.scale * overlaps.shared

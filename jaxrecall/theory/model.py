@@ -71,7 +71,7 @@ class Model:
         self._set("kappa", float(self.kappa))
         for name, family in LAWS_OF_MODEL.items():
             if name == "noise_tokens" and not self.noise_tokens:
-                continue  # that of the informative tokens
+                continue  # noise tokens have the law of the informative tokens
             try:
                 law = find_law(family, getattr(self, name))
             except PointError as error:
@@ -99,7 +99,7 @@ class Model:
             {name: getattr(point, name) for name in FIELDS}, any_training=any_training
         )
 
-    of = from_point  # the name that it had at first
+    of = from_point  # the former name of the method
 
     @classmethod
     def from_fields(
@@ -129,7 +129,7 @@ class Model:
                 f"activation: not given with m={given['m']}; theory assumes none"
             )
         for name in LAWS_OF_MODEL:
-            if module := not_imported(given.get(name)):  # the table may be a stranger's
+            if module := not_imported(given.get(name)):  # the table may be untrusted
                 raise TheoryError(
                     f"{name}: got {shown(plain(given[name]))}, whose module {module} is"
                     " not imported for a table that names it; allowed: laws of modules"
@@ -262,11 +262,11 @@ IRRELEVANT = {
     *EVALUATION,
     "N",  # an argument of each formula
     "eta",  # the formulas are limits of small eta
-    "gamma",  # kappa is gamma without the scale that eta, L and V give it
-    # a common factor of all logits once step 3 outweighs step 1, which it does by
+    "gamma",  # kappa is gamma divided by a scale that depends on eta, L and V
+    # a common factor of all logits if step 3 outweighs step 1, which it does by
     # gamma2 / eta
     "gamma2",
-    # the law of a large pool is that of samples without one; docs/laws.md measures how
+    # a large pool acts like samples without one; docs/laws.md states how
     # large
     "pool",
 }

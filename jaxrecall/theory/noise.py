@@ -47,7 +47,7 @@ class Terms(NamedTuple):
     c: float  # V / d, or 0 if embeddings do not overlap
     rate: float  # lambda = N / V: samples per label
     k: float  # 1 - 1/L
-    # (L - 1) lambda / V: how often a token is expected to occur as noise with a label
+    # (L - 1) lambda / V: the expected number of times a token is noise with a label
     R: float
     M1: float  # M_j = tr Sigma_c^j / d, with Sigma_c = Z_in^T Z_in / V
     M2: float
@@ -87,7 +87,7 @@ def score_noise(model: Model, N: float) -> ScoreNoise:
 def has_score_noise(model: Model) -> bool:
     """Whether `score_noise` covers the model.
 
-    It covers models without an MLP, and embeddings that overlap and have no common
+    Covered are models without an MLP, and embeddings that overlap and have no common
     direction.
     """
     return not model.m or (model.moments.overlap and not model.moments.common)
@@ -127,9 +127,8 @@ def shared_terms(model: Model, N: float) -> Terms:
 
 
 def mean_bias(model: Model, s: Terms) -> float:
-    """The noise along Sigma_c times the mean embedding.
-
-    The mean embedding is in the mean value of every sample.
+    """The noise along Sigma_c times the mean embedding, which is part of the mean value
+    of every sample.
     """
     V, L, gain = model.V, model.L, gains(model)
     itself = gain.itself * L * (L - 1) / s.rate
@@ -239,10 +238,10 @@ class Gains(NamedTuple):
     carries the signal.
     """
 
-    # of two samples of a label: the trigger's score is kappa (1 - 1/L) times it
+    # of two samples with one label: the trigger's score is kappa (1 - 1/L) times it
     total: float
-    linear: float  # of two samples whatever their labels
-    bend: float  # of two samples, through the mean embedding alone
+    linear: float  # of any two samples, whatever their labels
+    bend: float  # of any two samples, through the mean embedding alone
     itself: float  # of a sample with itself
     # of counts of labels, through the part of the activation that all samples share
     mean: float

@@ -41,21 +41,21 @@ class ScoreDistribution(NamedTuple):
     The unit of scores is the standard deviation of the tokens' scores.
     """
 
-    snr: float  # of the trigger
+    snr: float  # of the trigger's score
     exposure: float = 0.0  # standard deviation of the trigger's score over seeds
-    # that of the logarithm of the tokens' standard deviation over seeds
+    # standard deviation of the logarithm of the tokens' standard deviation over seeds
     variation: float = 0.0
     skewness: float = 0.0  # of the tokens' scores
-    kurtosis: float = 0.0  # their excess kurtosis
+    kurtosis: float = 0.0  # excess kurtosis of the tokens' scores
     scale: float = 0.0  # standard deviation of the logarithm of all scores over seeds
 
 
 class Attention(NamedTuple):
     """The distribution of attention, (SEEDS,) each; docs/theory.md, section 4.1."""
 
-    locked: np.ndarray  # part of the tokens that get more than half of it
-    read: np.ndarray  # part of the tokens that are stored and read at all
-    reading: Reading  # of these; each entry is a float or (SEEDS,)
+    locked: np.ndarray  # fraction of the tokens that get more than half of it
+    read: np.ndarray  # fraction of the tokens that are stored and read at all
+    reading: Reading  # of the tokens read; each entry is a float or (SEEDS,)
 
 
 def accuracy(model: Model, N: float) -> float:
@@ -69,7 +69,7 @@ def accuracy(model: Model, N: float) -> float:
     if model.L == 1 or not has_score_noise(model):
         return locked_accuracy(model, N)
     found = attention(model, N)
-    # groups are alike where attention is locked
+    # groups have the same reading where attention is locked, so the cache is hit
     recall_of = cache(partial(locked_accuracy, model, N))
     order = np.lexsort([found.read, np.broadcast_to(-found.reading.rival, SEEDS)])
     recalled = []
@@ -123,7 +123,7 @@ def score_distribution(
     c, d, snr = model.c, model.d, noise.snr
     if not c:
         return ScoreDistribution(snr)
-    # parts in the variance
+    # contributions to the variance
     bias = (noise.mean_bias**2 + noise.mlp**2) * snr**2
     gradient = (noise.gradient * snr) ** 2
     of_noise = bias * (c + 1) * c / (1 + 3 * c + c * c) + gradient * c / (1 + c)
@@ -163,7 +163,7 @@ class SeedScores(NamedTuple):
 
     sigma: np.ndarray  # standard deviation of the tokens' scores, nats
     exposed: np.ndarray  # the trigger's score over sigma
-    rank: np.ndarray  # of the largest rival among such, uniform
+    rank: np.ndarray  # quantile of the largest rival in its distribution, uniform
 
 
 def rivalry(score: float, scores: ScoreDistribution, model: Model) -> Attention:
@@ -227,10 +227,10 @@ def many_rivals(seeds: SeedScores, snr: float, model: Model) -> Attention:
 def one_rival(seeds: SeedScores, scores: ScoreDistribution, model: Model) -> Attention:
     """Returns the attention if a single token dominates the rivals' sum."""
     V, L = model.V, model.L
-    # how often the largest rival occurs, nats
+    # log of the number of times that the largest rival occurs
     often = max(math.log((L - 1) / V), 0.0)
     z = ndtri(seeds.rank ** (1 / distinct_tokens(V, L)))
-    # the expansion of Cornish and Fisher
+    # the Cornish-Fisher expansion
     skewed = scores.skewness / 6 * (z * z - 1)
     largest = z + skewed + scores.kurtosis / 24 * (z**3 - 3 * z)
     return partly(ndtr(seeds.exposed - largest - often / seeds.sigma))
@@ -262,11 +262,11 @@ def token_scores(model: Model, N: float) -> tuple[np.ndarray, np.ndarray, float,
     k = 1 - 1 / L
     again = 0 if model.fresh_batches else 1 / N
 
-    # what the error of a label keeps of the mean embedding
+    # the coefficient of the mean embedding in the error of each label
     excess = p - 1 / V + again
-    # of a token's embedding, its part in the mean of b
+    # the coefficient of each token's embedding in the mean of b
     mean_b = p * excess / L + k * (p @ excess) * q
-    # b of a label, times the value of its token
+    # b of each label, times the value of its token
     own = (p + again + t * excess) / L + k * excess * q
 
     informative = own - (p + again) * q / L - k * excess * (q @ q)
@@ -288,9 +288,8 @@ def token_scores(model: Model, N: float) -> tuple[np.ndarray, np.ndarray, float,
 
 
 def locked_by_frequency(model: Model, N: float) -> float:
-    """The fraction of test tokens that get more than half of the attention.
-
-    It is averaged over random tables and sequences.
+    """The fraction of test tokens that get more than half of the attention, averaged
+    over random tables and sequences.
     """
     mean, deviation, trigger, exposure = token_scores(model, N)
     p, q = model.token_shares

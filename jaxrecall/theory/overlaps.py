@@ -27,7 +27,7 @@ class KeyOverlaps(NamedTuple):
     (NODES,) each.
     """
 
-    own: np.ndarray  # omega(v, v) less the mean of omega(w, v) over w
+    own: np.ndarray  # omega(v, v) minus the mean of omega(w, v) over w
     shared: np.ndarray  # that mean: the part that all keys share
     spread: np.ndarray  # variance of omega(w, v) over w
     third: np.ndarray | float = 0.0  # third central moment of omega(w, v) over w
@@ -39,13 +39,15 @@ class Reading(NamedTuple):
     The default is attention locked on the informative token.
     """
 
-    stored: float = 1.0  # part of the vocabulary whose samples reach V_mat in step 3
-    weight: float = 1.0  # attention on the informative token, over its mean
-    uneven: float = 0.0  # variance of that over the vocabulary
-    aligned: float = 0.0  # how that changes with the overlap of token and trigger
-    rival: float = 0.0  # attention on all noise tokens over that on the informative one
+    stored: float = (
+        1.0  # fraction of the vocabulary whose samples reach V_mat in step 3
+    )
+    weight: float = 1.0  # attention on the informative token, divided by its mean
+    uneven: float = 0.0  # variance of `weight` over the vocabulary
+    aligned: float = 0.0  # slope of `weight` in the overlap of token and trigger
+    rival: float = 0.0  # attention on all noise tokens relative to the informative one
     spread: float = 0.0  # standard deviation of the scores of noise tokens, nats
-    # summed square weight of noise tokens over that of the informative one
+    # summed square weight of noise tokens relative to that of the informative one
     stray: float = 0.0
 
 
@@ -60,8 +62,8 @@ class ValueLengths(NamedTuple):
     """
 
     trigger: float
-    shared: float  # trigger, what all rows share, and the mean of the noise tokens
-    noise: float  # noise tokens of one sequence, less their mean
+    shared: float  # of the trigger, the part all rows share, and the noise mean
+    noise: float  # of the noise tokens of one sequence, minus their mean
 
     @property
     def common(self) -> float:
@@ -112,26 +114,26 @@ class FeatureMeans(NamedTuple):
 
     own: np.ndarray
     shared: np.ndarray
-    finite: np.ndarray  # spread of a finite number of neurons, times that number
-    third: np.ndarray  # the same for the third moment, times the number squared
+    finite: np.ndarray  # spread due to finitely many neurons, times their number
+    third: np.ndarray  # third moment due to finitely many neurons, times number^2
     trace: np.ndarray  # mean of act(u_v) E[act''(u_w)]
     F: list[np.ndarray]  # one for each of ORDERS
 
 
 ORDERS = ((1, 0), (0, 1), (2, 0), (1, 1), (0, 2), (3, 0), (2, 1), (1, 2), (0, 3))
-"""Orders (j, k) of F_jk = mean over neurons of act(u_v) E[act^(j+k)(u_w)] He_j(along)
-He_k(across).
+"""The orders (j, k) of F_jk = mean over neurons of act(u_v) E[act^(j+k)(u_w)]
+He_j(along) He_k(across).
 """
 
 
 class NeuronInputs(NamedTuple):
-    """What memory keys give to a neuron, by its row of W_in along z_trig and across it,
-    (NODES, 1) each.
+    """The inputs of a neuron from memory keys, by its row of W_in along z_trig and
+    across it, (NODES, 1) each.
     """
 
-    trigger: np.ndarray  # of all keys, along
-    tilt: np.ndarray  # of the token, along
-    token: np.ndarray  # of the token, across
+    trigger: np.ndarray  # input from every key, along z_trig
+    tilt: np.ndarray  # input from the token, along z_trig
+    token: np.ndarray  # input from the token, across z_trig
 
 
 @lru_cache(maxsize=64)

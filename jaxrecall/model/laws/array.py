@@ -285,7 +285,7 @@ def read(path: Path, name: str = "") -> np.ndarray:
             f"a file with the suffix {path.suffix!r}; allowed: {', '.join(SUFFIXES)}"
         )
     try:
-        # a pipe would wait forever, a device may have no end
+        # reading a pipe would wait forever, and a device may have no end
         if path.exists() and not path.is_file():
             raise ValueError("not a regular file")
         if path.suffix == ".safetensors":
@@ -315,7 +315,7 @@ def read(path: Path, name: str = "") -> np.ndarray:
 def _checked(found: np.ndarray) -> np.ndarray:
     """Returns the matrix as float32 in row-major order, or raises ValueError."""
     _check_shape(found.shape)
-    if found.dtype == "V2":  # what NumPy makes of bfloat16, the upper half of float32
+    if found.dtype == "V2":  # bfloat16 in NumPy, the upper half of float32
         found = (found.view("<u2").astype("<u4") << 16).view("<f4")
     if found.dtype.kind not in "fiu":
         raise ValueError(

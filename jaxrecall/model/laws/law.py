@@ -71,7 +71,7 @@ class Law:
         cls.name = vars(cls).get("name", cls.__name__.lower())
         if Law in cls.__bases__:
             cls.family = cls
-        # a dataclass writes its own unless the class has them
+        # a dataclass generates its own methods unless the class defines them
         cls.__eq__ = Law.__eq__
         cls.__hash__ = Law.__hash__
 
@@ -155,9 +155,8 @@ class Law:
         }
 
     def with_traced(self, values: Mapping[str, Numbers], of: str = "") -> Self:
-        """Returns a copy with these float parameters.
-
-        They are arrays of a traced program, and are not checked.
+        """Returns a copy with these float parameters, which are arrays of a traced
+        program and are not checked.
         """
         prefix = of or self.field
         names = [f.name for f in self._traced_fields()]
@@ -201,7 +200,7 @@ class LawField(Generic[OrNone]):
     assigned too.
     """
 
-    if TYPE_CHECKING:  # an annotation alone: the field is a plain one
+    if TYPE_CHECKING:  # only an annotation: at run time the field is a plain one
 
         def __get__(self, record: object, of: object = None) -> OrNone: ...
 
@@ -260,7 +259,7 @@ def source_digest(of: Any) -> str:
     """Returns a hash of the source of a function or a class."""
     try:
         source = inspect.getsource(of)
-    except (OSError, TypeError):  # it has no file
+    except (OSError, TypeError):  # there is no source file
         functions = filter(inspect.isfunction, (of, *vars(of).values()))
         codes = [function.__code__ for function in functions]
         source = " ".join(
@@ -389,7 +388,7 @@ def _imported(family: type[Law], path: str, text: str) -> type[Law]:
         found: Any = _local.get(path)
         if found is None:
             found = attrgetter(name)(sys.modules.get(module) or import_module(module))
-    except Exception as error:  # whatever a module does when it is imported
+    except Exception as error:  # importing a module may raise anything
         why = f", which cannot be imported: {error}{where_to_run(module, error)}"
         raise _error(field, text, why) from None
     if field in OF_FUNCTIONS and inspect.isfunction(found):

@@ -30,9 +30,8 @@ SCHEDULES = ("constant", "linear", "cosine")
 
 
 def _setting(default: object, legend: str = "", **limits: object) -> Any:
-    """Declares a parameter that is a constant of the program.
-
-    As a traced float32 number, 1 - b2 would lose digits.
+    """Declares a parameter that is a constant of the program. A traced float32 b2 would
+    lose digits in 1 - b2.
     """
     return parameter(default, legend, kind="static", **limits)
 
@@ -121,9 +120,8 @@ class OptimizerLaw(Law):
         return optax.chain(made, *scheduled, scaled)
 
     def _share(self, count: Numbers, steps: Numbers) -> Array:
-        """Returns the factor of the rate in step `count`, counted from 0.
-
-        It is the same as warmup_cosine_decay_schedule of optax.
+        """Returns the factor of the rate in step `count`, counted from 0, as in
+        warmup_cosine_decay_schedule of optax.
         """
         import jax.numpy as jnp
 

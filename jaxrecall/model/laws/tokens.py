@@ -119,7 +119,7 @@ def _words(law: TokenLaw, V: int) -> list[int]:
     """Returns the number of the 2^32 words that draw each token."""
     p = shares(law, V)
     ends = np.round(np.cumsum(p) * WORDS)
-    # a last token of probability 0 has no word; rounding may not give it one
+    # trailing tokens of probability 0 get no word, whatever the rounding
     ends[np.flatnonzero(p)[-1] :] = WORDS
     return np.diff(ends, prepend=0).astype(np.int64).tolist()
 

@@ -37,9 +37,10 @@ def decoder_columns(
     Z_out: np.ndarray,
     z_trig: np.ndarray,
 ) -> dict[str, float | None]:
-    """Returns the decoder columns: the fractions recovered from G1 (d, d).
+    """Returns the decoder columns: the fractions recovered from G1 (d, d), or None if
+    it overflowed.
 
-    They are None if G1 overflowed. Arrays may be padded.
+    Arrays may be padded.
     """
     V, d = point.V, point.d
     if not np.isfinite(G1).all():

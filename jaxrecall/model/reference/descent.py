@@ -30,11 +30,11 @@ Theta = dict[str, Any]
 class Descended(NamedTuple):
     """The model of a run at one of its recorded steps, float64."""
 
-    step: int  # gradient steps made so far, those of the recipe among them
-    # mean cross-entropy of the N samples (nats), with fresh batches of the last step's
+    step: int  # the number of gradient steps so far, including the recipe's
+    # mean cross-entropy (nats) of the N samples, those of the last step if fresh
     loss: float
-    test_loss: float  # the same of the test sequences
-    # (d, p) V_mat after step 1 of the recipe, p = d or m; None from zero
+    test_loss: float  # mean cross-entropy (nats) of the test sequences
+    # (d, p) V_mat after step 1 of the recipe, p = d or m; None if the start is zero
     V1: np.ndarray | None
     V_mat: np.ndarray  # (d, p)
     W_KQ: np.ndarray  # (d, d)
@@ -46,7 +46,7 @@ class Descended(NamedTuple):
 
     @property
     def w(self) -> np.ndarray:
-        """(d,) W_KQ z_eos."""
+        """The vector W_KQ z_eos (d,)."""
         return self.W_KQ @ self.z_eos
 
 

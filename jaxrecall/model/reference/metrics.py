@@ -63,7 +63,7 @@ def measure(
     xp, r = (jnp, realization) if traced else (np, realization.astype(np.float64))
     if not is_plain(attend, readout):
         traced, xp, r = True, jnp, jax.tree.map(jnp.asarray, realization)
-    # attention is exactly on one token alone
+    # sequences of a single token, so that attention is exactly on it
     alone = np.arange(point.V, dtype=np.int32)[:, None], np.zeros(point.V, np.int32)
     found: Row = dict.fromkeys((*TRACE_COLUMNS, "step1_memory_accuracy"))
     found["step"] = RECIPE_STEPS
@@ -78,7 +78,7 @@ def measure(
         found |= trace(learned)
     else:
         V_mat, last = learned.V2, 2
-    if readout is plain_readout:  # then no metric sees the scale
+    if readout is plain_readout:  # no metric depends on the scale then
         V_mat = V_mat / positive(abs(V_mat).max(), xp)
     model = partial(predict, r, point, V_mat, w, readout=readout)
     x, ell, y = (part[: min(point.N, point.n_test)] for part in r.samples(last))

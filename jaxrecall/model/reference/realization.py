@@ -26,7 +26,7 @@ from ..task import Embeddings
 from ..values import Numbers, padded
 
 if TYPE_CHECKING:
-    DrawnArray = np.ndarray  # so that what `realize` gives can be used as such
+    DrawnArray = np.ndarray  # the type of what `realize` returns
 else:
     DrawnArray = np.ndarray | Array
 
@@ -44,16 +44,16 @@ class Realization(NamedTuple):
     W_in: Float[DrawnArray, "m d"] | None  # None without an MLP
     perm: Int[DrawnArray, " V"]  # label of each token
     train_tokens: Int[DrawnArray, "*steps N L"]
-    train_positions: Int[DrawnArray, "*steps N"]  # where the informative token is
+    train_positions: Int[DrawnArray, "*steps N"]  # of the informative tokens
     train_labels: Int[DrawnArray, "*steps N"]
     test_tokens: Int[DrawnArray, "n_test L"]
     test_positions: Int[DrawnArray, " n_test"]
     test_labels: Int[DrawnArray, " n_test"]
     # the L - 1 noise tokens of each sequence; None without a pool
     pool: Int[DrawnArray, "*steps K noise"] | None = None
-    # which sequence of the pool each sample has
+    # the number of the pool sequence of each sample
     train_rows: Int[DrawnArray, "*steps N"] | None = None
-    # which samples each further step reads; None: all
+    # the numbers of the samples that each further step reads; None if it reads all
     train_items: Int[DrawnArray, "further batch"] | None = None
 
     @property

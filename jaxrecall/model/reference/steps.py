@@ -59,7 +59,7 @@ def three_step(
     rate = gamma * (r.z_eos @ r.z_eos) / (point.N * point.L)
     w = rate * pull_on_w(r, point, V1, *second)
 
-    # Step 3: the gradient of step 1 again, with the attention and the predictions
+    # Step 3: the gradient by V_mat again, with the attention and the predictions
     # learned since.
     x, ell, y = third
     h, _ = attend(r, point, x, ell, w)
