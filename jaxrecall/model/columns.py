@@ -104,11 +104,11 @@ _TRACED = {
 }
 
 ARROW_TYPES = {"float": "float64", "int": "int64", "bool": "bool"}
-"""From the name of the Python type of a number to its Arrow type."""
+"""A dict from the name of a Python number type to its Arrow type."""
 
 
 def _fields(*names: str) -> dict[str, tuple[str, str]]:
-    """Returns the columns of these fields of a point."""
+    """Returns the Arrow type and meaning of the columns of these fields of a point."""
     found = {}
     for name in names:
         arrow_type = ARROW_TYPES.get(plain_type(FIELDS[name]), "string")
@@ -243,8 +243,8 @@ COLUMNS: dict[str, tuple[str, str]] = {
         " for uniform tokens",
     ),
 }
-"""From the name of a column to its Arrow type and meaning, in table order. A new column
-is added at the end.
+"""A dict from column name to Arrow type and meaning, in table order. New columns are
+added at the end.
 
 The meaning of a column that is a field of the point comes from the legend in point.py.
 """

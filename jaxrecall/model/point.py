@@ -68,8 +68,7 @@ TRAINS = {
     "VWZ": ("Z_in", "Z_out", "z_trig"),
     "VWZM": ("Z_in", "Z_out", "z_trig", "W_in"),
 }
-"""What may be trained: from the name of a choice to the embeddings and layers that it
-trains.
+"""A dict from each choice of what is trained to the embeddings and layers that it adds.
 
 V_mat is always trained, and W_KQ is trained by every choice except V.
 """
@@ -101,13 +100,15 @@ MAX_STREAMED = 2**30
 MAX_SAMPLES, MAX_LENGTH = 10**15, 10**9
 """The largest N and L with a pool.
 
-With a pool N and L do not change the cost, and only scale other numbers in float32. At
-L = 1 the largest N is the same.
+With a pool N and L do not change the cost. They only scale other numbers, in float32.
+At L = 1 the largest N is the same.
 """
 
 
 SAME_AS = {"embedding_out": "embedding", "noise_tokens": "tokens"}
-"""From each field that follows another to the field whose law it has by default."""
+"""A dict from each field that follows another to the field whose law it has by
+default.
+"""
 
 
 def _law(
@@ -713,8 +714,8 @@ class Point(Evaluation, Training, Recipe, Architecture, Data):
         return Point(**(arguments | changes))
 
     def with_columns(self, parameters: Iterable[str]) -> Point:
-        """Returns a copy whose rows contain these parameters of laws, even at their
-        defaults.
+        """Returns a copy whose rows have columns for these parameters of laws, even at
+        their defaults.
         """
         other = copy.copy(self)
         other._set({"named": frozenset(parameters)})
@@ -752,8 +753,8 @@ def unknown_names(
     that is not a field.
 
     A formula, a bound or a shortcut lists the fields that it depends on, and those
-    whose values do not matter to it. It refuses a point with any other field off its
-    default. A field that is added later is therefore refused until somebody has checked
+    whose values do not matter to it. Points with any other field off its default are
+    refused. A field that is added later is therefore refused until somebody has checked
     it.
     """
     skipped = set(known)
@@ -911,8 +912,8 @@ FIELDS = {f.name: f for f in fields(Point) if "kind" in f.metadata}
 LAW_FIELDS: dict[str, type[Law]] = {
     name: f.metadata["law"] for name, f in FIELDS.items() if "law" in f.metadata
 }
-"""From each field that contains a law to its family. The family of embedding_out is
-EmbeddingLaw.
+"""A dict from each field that contains a law to its family. The family of embedding_out
+is EmbeddingLaw.
 """
 
 DEFAULTS = {name: f.default for name, f in FIELDS.items()}

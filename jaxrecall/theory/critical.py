@@ -136,8 +136,9 @@ def limiting_noise(model: Model, N: float, locks: float = 0.9) -> str:
 
     Returns:
         If attention fails, the largest part of `score_noise`: mean_bias, gradient,
-        leakage or mlp. Otherwise the limit that would raise recall most: width (m to
-        infinity), counts of labels (N to infinity) or overlaps (d to infinity). Without
+        leakage or mlp. Otherwise the one whose removal would raise recall most: width
+        (m to infinity), counts of labels (N to infinity) or overlaps (d to infinity).
+        Without
         an MLP, width is not considered.
 
     Raises:

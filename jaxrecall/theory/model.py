@@ -140,7 +140,8 @@ class Model:
     def replace(self, **changes: object) -> Model:
         """Returns a changed copy.
 
-        With an MLP an activation of "none" becomes the default, as for a `Point`.
+        If the copy has an MLP, an activation of "none" is replaced by the default, as
+        for a `Point`.
         """
         if changes.get("m") and self.activation == "none":
             changes = {"activation": Model.activation, **changes}
@@ -256,7 +257,7 @@ LAWS_OF_MODEL: dict[str, type[Law]] = {
     "tokens": TokenLaw,
     "noise_tokens": TokenLaw,
 }
-"""From each field that contains a law to its family."""
+"""A dict from each field that contains a law to the family of the law."""
 
 IRRELEVANT = {
     *EVALUATION,

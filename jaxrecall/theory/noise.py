@@ -194,7 +194,7 @@ def fourth_moment(c: float) -> float:
 
 
 def through_the_mean(model: Model, s: Terms) -> float:
-    """The variance from what a sample writes by itself, and from label counts.
+    """The variance from the coupling of a sample with itself, and from label counts.
 
     The label counts act through the mean of the activation, which all samples share.
     """

@@ -109,7 +109,7 @@ def attention_overlaps(model: Model, reading: Reading) -> KeyOverlaps:
 
 class FeatureMeans(NamedTuple):
     """Means over neurons, (NODES,) each, for the input u_v of a token v and u_w of
-    another one.
+    another token.
     """
 
     own: np.ndarray

@@ -67,7 +67,9 @@ class Content(NamedTuple):
 
 
 contents: dict[str, Content] = {}
-"""From hash to content, for all content that this process has read or received."""
+"""A dict from hash to content, for all content that this process has read or
+received.
+"""
 
 _folder: ContextVar[Path | None] = ContextVar("folder", default=None)
 

@@ -301,8 +301,8 @@ class Clustered(EmbeddingLaw):
         z_v = (sqrt(1 - spread) c_k + sqrt(spread) n_v) / sqrt(d)
 
     The centres c_k and the n_v are standard normal (d,). The mean inner product is 1 -
-    spread for two rows of one cluster, and 0 for rows of different clusters. Clusters
-    are of equal size to within one. Which token is in which cluster does not matter,
+    spread for two rows of one cluster, and 0 for rows of different clusters. The sizes
+    of clusters differ by at most one. Which token is in which cluster does not matter,
     because labels are a random permutation. With spread = 1 the rows are gaussian. With
     one cluster they are equicorrelated with rho = 1 - spread.
     """

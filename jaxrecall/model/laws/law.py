@@ -220,8 +220,8 @@ LAWS: dict[str, dict[str, type[Law]]] = {
 """
 
 OF_FUNCTIONS: dict[str, Callable[[Callable[..., object], str, str], type[Law]]] = {}
-"""From each field whose law may be a function to a callable that makes a law class of a
-function, its module and its name.
+"""A dict from each field whose law may be a function to a callable that makes a law
+class. Its arguments are the function, its module and its name.
 """
 
 _local: dict[str, type[Law]] = {}
