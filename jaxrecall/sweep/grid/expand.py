@@ -1,7 +1,7 @@
 """Expands the blocks of a checked file to points. Each point occurs once.
 
-A row contains the values of the axes. From it, the values of all fields and helpers are
-computed. These values make a point, unless a where line excludes it. Equal points are
+A row contains the values of the axes. The values of all fields and helpers are computed
+from the row. They make a point, unless a where line excludes it. Equal points are
 recorded once. If a point cannot be simulated and no where line excludes it, the grid is
 refused. Each kind of fault is reported once.
 """
@@ -160,7 +160,7 @@ class _Fault:
 
 @dataclass
 class _Counted:
-    """The results of the rows so far.
+    """The results of the rows that have been expanded so far.
 
     `found` contains the points, or the lines of a search, by their identity. `faults`
     are indexed by location, name and remedy. `kept` contains the helpers to keep, by
@@ -221,7 +221,9 @@ def _excludes_all(block: _ExpandedBlock) -> Mistake:
 
 
 def _with_equal_helpers(lines: Iterable[SearchLine]) -> tuple[SearchLine, ...]:
-    """The lines, all with the same helpers. A helper that a line lacked is None."""
+    """The lines, all with the same helpers. A helper that a line lacked is set to
+    None.
+    """
     absent = {}
     for line in lines:
         absent |= dict.fromkeys(line.helpers)

@@ -38,7 +38,7 @@ Sizes = tuple[int, int, int]
 
 
 class Program(Hashable, Protocol):
-    """The static part of what is compiled. Its text contains its sizes.
+    """The static part of what is compiled. The text of a program contains its sizes.
 
     Attributes:
         label: a text that no other program has.
@@ -154,9 +154,9 @@ class Loaded(NamedTuple):
     """A program that is ready to run."""
 
     run: Callable[[Mapping[Run, float]], list[Rows | Exception | None]]
-    """A function of a dict from runs to their expected shares of the time. For each
-    run, it returns the rows, the exception that prevented them, or None. None means
-    that the program rejects the run, which the fallback then computes.
+    """Computes runs. The argument is a dict from runs to their expected shares of the
+    time. For each run, the result is its rows, the exception that prevented them, or
+    None. None means that the program rejects the run; the fallback then computes it.
     """
 
     most: int
@@ -195,18 +195,18 @@ class SimulatorLike(Protocol):
 
         Args:
             points: a dict from points to their numbers of runs.
-            sizes: the sizes of the programs. "own" is the program of each point by
-                itself, with little padding. A program means that all points have its
-                sizes. V, d and m are the sizes of one program for all points. None
-                means sizes that save time.
+            sizes: the sizes of the programs, in one of four forms. "own": each point
+                has a program of its own sizes, with little padding. A program: all
+                points have the sizes of that program. V, d and m: all points have these
+                sizes. None: the sizes are chosen to save time.
         """
         ...
 
     def cost(self, program: Any, point: AnyPoint) -> Cost: ...
 
     def width(self, program: Any, seconds: float, room: Room) -> int:
-        """The number of runs, each of so many seconds, that are computed at a time in
-        the available memory. Starts JAX.
+        """The number of runs that are computed at a time in the available memory, if a
+        run takes `seconds`. Starts JAX.
         """
         ...
 
@@ -226,7 +226,7 @@ class SimulatorLike(Protocol):
 def program_of(
     simulator: SimulatorLike, point: AnyPoint, sizes: Any = "own"
 ) -> Program:
-    """The program of one point, with its own or other sizes."""
+    """The program of one point, with the point's own sizes or with other sizes."""
     [program] = simulator.programs({point: 1}, sizes)
     return program
 

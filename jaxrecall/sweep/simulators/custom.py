@@ -507,7 +507,7 @@ class CustomPoint:
 
 
 def _problems_of_array(name: str, value: Any, kind: str) -> list[Problem]:
-    """The problem with a number that would change in an array of a compiled function.
+    """The problem of a number that an array of a compiled function cannot represent.
     The list is empty if the number fits.
     """
     bits = 64 if x64() else 32

@@ -37,7 +37,7 @@ def as_sizes(text: str) -> Sizes:
 
 
 def padded(points: Iterable[Point], sizes: Sizes) -> Callable[[Point], Shape]:
-    """Returns a function from points to their programs with these sizes. Raises
+    """Returns a function that maps a point to its program with these sizes. Raises
     UsageError if a point is too large.
     """
     V, d, m = sizes
@@ -87,7 +87,7 @@ def seconds(shape: Shape, asked: Work) -> float:
 
 
 def merged(points: Mapping[Point, int]) -> dict[Shape, list[Point]]:
-    """The points of each program, from a dict of points and their numbers of runs.
+    """The points of each program. The argument maps points to their numbers of runs.
 
     Shapes of the same variant are merged until every further merge would cost more time
     than it saves. Then the work of each merged shape goes to the program in which it
@@ -125,9 +125,8 @@ def _cheapest(member: PlannedProgram, fallbacks: set[Shape]) -> Shape:
     """
     shape = member.shape
     compiled = {shape: shape.compile_seconds}
-    if (
-        not shape.optimizer
-    ):  # further steps take nearly twice as long in a light program
+    # further steps take nearly twice as long in a light program
+    if not shape.optimizer:
         light = replace(shape, light=True)
         compiled[light] = light.compile_seconds
     for other in sorted(fallbacks):
@@ -173,5 +172,5 @@ def _merge(members: list[PlannedProgram]) -> list[PlannedProgram]:
 
 
 def larger(a: Shape, b: Shape) -> Shape:
-    """A shape with the larger of both values of each size."""
+    """The shape `a` with the larger V, d and m of both shapes."""
     return replace(a, V=max(a.V, b.V), d=max(a.d, b.d), m=max(a.m, b.m), tile=0)

@@ -145,7 +145,9 @@ def _facts(own: tuple[OwnColumn, ...]) -> Facts:
 def _batch(
     executable: Executable, precision: str, runs: Mapping[Run, float]
 ) -> list[Rows | Exception | None]:
-    """The rows of runs. Each run has its share of the seconds that the batch took."""
+    """The rows of runs. The `seconds` of a run are its share of the time of the
+    batch.
+    """
     from ...simulator import program
 
     metrics, seconds = program.execute(executable, list(runs))

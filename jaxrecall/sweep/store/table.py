@@ -33,8 +33,8 @@ from ..files import PARTS, Json, Unreadable, holds_results
 
 
 def schema_of(columns: Mapping[str, tuple[str, ...]]) -> pa.Schema:
-    """The schema of columns, given as a dict from names to Arrow type, meaning and, if
-    any, unit. Parameters of laws have a unit.
+    """The Arrow schema of columns. Each column has an Arrow type and a meaning.
+    Parameters of laws also have a unit.
     """
     fields = []
     for name, (kind, *texts) in columns.items():
@@ -146,8 +146,8 @@ def _sorted(table: pa.Table, names: list[str]) -> pa.Table:
 
 
 def about(table: Any) -> Json:
-    """The description of a table or schema in the entry `KEY` of its metadata. The dict
-    is empty if the entry is missing or damaged.
+    """The description of a table or schema, from the entry `KEY` of its metadata. The
+    dict is empty if the entry is missing or damaged.
     """
     schema = table if isinstance(table, pa.Schema) else table.schema
     try:
@@ -423,8 +423,8 @@ def _standard(schema: pa.Schema) -> pa.Schema:
 
 
 def conformed(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The table with the columns of a schema added. Columns that are new to the table
-    are null.
+    """The table with all columns of a schema. A column that the table lacked is null.
+    The table's other columns are kept.
     """
     own = table.schema.remove_metadata()
     every = pa.unify_schemas([schema, own], promote_options="permissive")
@@ -606,7 +606,8 @@ def older(folder: Path, rows: Mapping[str, Any]) -> list[str]:
 
 
 def _derived_files(folder: Path) -> Iterator[Path]:
-    """Iterates over the files below a folder that may be made from its rows.
+    """Iterates over files below a folder that may have been made from the rows of the
+    folder.
 
     Files in other results folders below it are left out.
     """
