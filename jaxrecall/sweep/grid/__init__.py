@@ -308,7 +308,7 @@ def _varying(
 
 
 def _columns_of(names: Names, point: AnyPoint, name: str) -> dict[str, Plain]:
-    """The value of a field at a point, by name.
+    """A dict with the value of a field at a point.
 
     If the field is a law, its numeric parameters are separate entries, and the value is
     the name of the law without them.

@@ -298,9 +298,7 @@ class Simulator:
         for run, of_run in zip(runs, found, strict=True):
             try:
                 row = self._row(run, of_run)
-            except (
-                Exception
-            ) as error:  # a wrong value that the user's function returned
+            except Exception as error:  # a wrong value from the user's function
                 rows.append(error)
             else:
                 rows.append([row | {"seconds": seconds} | provided])

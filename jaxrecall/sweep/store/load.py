@@ -213,7 +213,8 @@ def limited_by_kappa(rows: Any, axes: Iterable[str], along: str = "N") -> str:
     Args:
         rows: one row per run, as `load` returns them.
         axes: the columns that vary between points.
-        along: the axis along which a cell extends. Only its largest value is judged.
+        along: the axis along which a cell extends. A cell is judged at its largest
+            value of this axis.
     """
     columns = ["attention_top1", "attention_mass"]
     if not {along, "kappa", "steps", *columns} <= {*rows}:

@@ -361,7 +361,7 @@ def _check_names(table: pa.Table) -> None:
 
 
 def _with_older_values(table: pa.Table, part: _Part) -> pa.Table:
-    """The table with a value for every row in the columns that older rows lack.
+    """The table, with a value in every row of the columns that older rows lack.
 
     A Python value is used only where it is needed, because it makes Arrow import
     pandas.
@@ -459,8 +459,7 @@ def joined(tables: Iterable[pa.Table]) -> pa.Table:
     """One table with the rows of all tables, and their joint description.
 
     The known columns come first, in table order, then any others. A column is null in
-    the rows of a file that lacks it. Raises StoreError if the tables do not go
-    together.
+    the rows of a file that lacks it. Raises StoreError if the tables are incompatible.
     """
     tables = list(filter(len, tables))
     facts = list(map(about, tables)) or [{}]
