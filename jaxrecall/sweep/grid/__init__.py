@@ -1,19 +1,21 @@
-"""A grid: the points and seeds that a YAML file, a dict, a point or several points
-describe.
+"""A grid: the points and seeds that are described by a YAML file, a dict, a point or
+several points.
 
-`read_grid` and `as_grid` check keys and literal values, then names, and then make the
-points. All errors are raised together, as one GridError with a line for each. The
+`read_grid` and `as_grid` first check keys and literal values, then check names, and
+then make the points. The errors of the first two checks are raised together, as one
+GridError with a line for each error. Errors of points are raised together as well. The
 modules, from bottom to top:
 
-    schema.json  what a grid file may hold, but for the names of fields
-    document     YAML as plain data, with the line that every value came from, and
-        --set; its check by a JSON Schema
+    schema.json  the keys and values that a grid file may contain, except the names of
+        fields
+    document     YAML as plain data, with the line of every value; `--set`; the check
+        by a JSON Schema
     expr         the arithmetic of where and derive
-    axes         the names that a grid may use; the values of an axis: one, a list, a
-        spacing
-    file         the records that a grid file describes; names that are unknown, unused,
-        missing, misplaced or given twice
-    expand       blocks to points
+    axes         the names that a grid may use, and the values of an axis: one value, a
+        list or a spacing
+    file         the records that a grid file describes; the check for names that are
+        unknown, unused, missing, misplaced or given twice
+    expand       from blocks to points
 """
 
 from __future__ import annotations
@@ -61,14 +63,14 @@ GivenSimulator = SimulatorLike | str | None
 
 @dataclass(frozen=True, kw_only=True)
 class Grid(GridFile):
-    """Points times seeds, with what the file says about how to run them.
+    """Points and seeds, with the settings of the file for running them.
 
-    `axes` are the fields in the file that take more than one value over the points, and
-    parameters of laws such as embedding.rho. `fixed` has the other fields that the file
-    gives, with their values. `resolved` is the grid as plain data: read as a grid file,
-    it gives the same grid. With a `search` there is one point for each cell, and all
-    points of the cells are in `lines`. `kept` has the helpers that become columns, by
-    the id of a point.
+    `axes` lists the fields in the file that have more than one value over the points,
+    and parameters of laws such as embedding.rho. `fixed` contains the other fields that
+    the file gives, with their values. `resolved` is the grid as plain data: a grid file
+    with these data describes the same grid. With a `search`, `points` contains one
+    point for each cell, and `lines` contains all points of the cells. `kept` contains
+    the helpers that become columns, by the id of a point.
     """
 
     points: tuple[AnyPoint, ...]
@@ -91,9 +93,7 @@ class Grid(GridFile):
 
     @property
     def kept_columns(self) -> dict[str, tuple[str, str]]:
-        """The columns of the helpers that are kept, with their Arrow type and
-        meaning.
-        """
+        """The columns of the helpers that are kept, with Arrow type and meaning."""
         columns = {}
         for name in self.resolved.get("keep", ()):
             values = [helpers[name] for helpers in self.kept.values()]
@@ -102,8 +102,10 @@ class Grid(GridFile):
 
     @property
     def columns(self) -> dict[str, tuple[str, ...]]:
-        """The columns of its rows, with Arrow type, meaning and unit: those of the
-        simulator, of the helpers that are kept, and of the parameters of all laws.
+        """The columns of the grid's rows, with Arrow type, meaning and, if any, unit.
+
+        These are the columns of the simulator, the helpers that are kept, and the
+        parameters of all laws.
         """
         columns = {**self.simulator.facts.columns, **self.kept_columns}
         if Names(self.simulator).laws:
@@ -112,16 +114,17 @@ class Grid(GridFile):
 
     @property
     def crosses(self) -> str:
-        """The column of fractions that a search looks at, and figures show."""
+        """The column of fractions that a search evaluates and that figures show."""
         if self.search and self.search.of:
             return self.search.of
         return self.simulator.facts.accuracy
 
     @property
     def searched(self) -> str:
-        """The field that a search varies, empty without a search.
+        """The field that a search varies. The name is empty without a search.
 
-        If the axis of the search is a helper, this is the last field that follows it.
+        If the axis of the search is a helper, this is the last field that is derived
+        from it.
         """
         return self.axes[-1] if self.search else ""
 
@@ -132,19 +135,21 @@ def read_grid(
     on_progress: OnProgress = lambda done, of: None,
     simulator: GivenSimulator = None,
 ) -> Grid:
-    """The grid in a YAML file.
+    """Returns the grid in a YAML file.
 
     Args:
-        path: the file.
-        sets: texts such as "base.V=512", each put over the file; later ones win.
-        on_progress: called with how many points are expanded, and of how many.
-        simulator: what simulates the points, an object or its import path
-            "module:name"; that of the file unless given, and without one that of this
-            package. It is as `sweep.simulators` describes it.
+        path: the path of the file.
+        sets: texts such as "base.V=512". Each replaces a value of the file; later texts
+            take precedence.
+        on_progress: a function that is called with the number of points expanded so far
+            and the number of all points.
+        simulator: the simulator of the points, as `sweep.simulators` describes it: an
+            object or its import path "module:name". If it is None, the simulator that
+            the file names is used, or else the simulator of this package.
 
     Raises:
-        GridError: a line for each error, such as "grid.yaml:7: base.V: got -3; allowed:
-            ...".
+        GridError: with a line for each error, such as "grid.yaml:7: base.V: got -3;
+            allowed: ...".
     """
     return _grid(read_document(path, sets), on_progress, simulator)
 
@@ -155,19 +160,19 @@ def as_grid(
     simulator: GivenSimulator = None,
     columns: Mapping[str, object] | None = None,
 ) -> Grid:
-    """The grid that `given` describes: a dict with the keys of a grid file, the path of
-    one, a point, or a list of points.
+    """Returns the grid that `given` describes. `given` is a dict with the keys of a
+    grid file, the path of a grid file, a point, or a list of points.
 
     Args:
-        given: tuples, ranges and NumPy arrays in it count as lists.
-        seeds: a count or a list, in place of the grid's own. Points have the one seed 0
-            unless given others.
+        given: the description. Tuples, ranges and NumPy arrays in it count as lists.
+        seeds: a number of seeds or a list of seeds, which replaces the seeds of the
+            grid. The seed of given points is 0 by default.
         simulator: as in `read_grid`.
-        columns: columns of your own, functions or their import paths by name, in place
-            of the grid's own.
+        columns: columns of your own, as a dict from names to functions or their import
+            paths. They replace the columns in the grid.
 
     Raises:
-        GridError: a line for each error.
+        GridError: with a line for each error.
     """
     document = _document(given)
     if seeds is not None:
@@ -181,7 +186,7 @@ def as_grid(
 def _document(given: GridLike) -> Document:
     if isinstance(given, (str, os.PathLike)):
         document = read_document(os.fspath(given))
-        # the modules that it names may be beside it
+        # the modules that the file names may be in its folder
         add_to_path([os.path.dirname(os.path.abspath(given))])
         return document
     if isinstance(given, Mapping):
@@ -198,7 +203,8 @@ def _grid(
     on_progress: OnProgress = lambda done, of: None,
     simulator: GivenSimulator = None,
 ) -> Grid:
-    """The grid that a document describes, whose paths are relative to its folder.
+    """The grid that a document describes. Paths in the document are relative to its
+    folder.
 
     Raises GridError with a line for each error.
     """
@@ -233,7 +239,7 @@ def _grid(
 
 
 def _arrow_type(values: Sequence[Plain]) -> str:
-    """The Arrow type of a column with these values; None is null."""
+    """The Arrow type of a column with these values. None is null."""
     kinds = set(map(type, values)) - {type(None)}
     if kinds == {bool}:
         return "bool"
@@ -243,9 +249,10 @@ def _arrow_type(values: Sequence[Plain]) -> str:
 
 
 def _simulator(document: Document, given: GivenSimulator) -> SimulatorLike | None:
-    """The simulator of a document, or at an import path.
+    """The simulator of a document: an object, or the object at an import path.
 
-    Columns of the user's own become paths in the document. Raises GridError.
+    Columns of the user's own are replaced by their import paths in the document. Raises
+    GridError.
     """
     columns = document.data.get("columns")
     try:
@@ -270,10 +277,11 @@ def _simulator(document: Document, given: GivenSimulator) -> SimulatorLike | Non
 def _varying(
     file: GridFile, names: Names, points: tuple[AnyPoint, ...]
 ) -> tuple[str, ...]:
-    """The fields in axes and derive that take more than one value over the points, in
+    """The fields in axes and derive that have more than one value over the points, in
     the order of the file.
 
-    The axis of a search comes last, or the fields that follow it where it is a helper.
+    The axis of a search comes last. If the axis is a helper, the fields that are
+    derived from it come last instead.
     """
     searched = file.search.axis if file.search else ""
     following = set().union(*(block.followers(searched) for block in file.blocks))
@@ -300,9 +308,10 @@ def _varying(
 
 
 def _columns_of(names: Names, point: AnyPoint, name: str) -> dict[str, Plain]:
-    """The value of a field at a point.
+    """A dict with the value of a field at a point.
 
-    A law counts by its name without its numeric parameters, which count on their own.
+    If the field is a law, its numeric parameters are separate entries, and the value is
+    the name of the law without them.
     """
     columns = {name: names.value(point, name)}
     if name in names.laws:
@@ -316,8 +325,8 @@ def _columns_of(names: Names, point: AnyPoint, name: str) -> dict[str, Plain]:
 def _fixed(
     file: GridFile, names: Names, points: tuple[AnyPoint, ...]
 ) -> dict[str, Plain]:
-    """The fields that the file gives and that have one value over the points, with this
-    value.
+    """The fields that the file gives and that have a single value over the points, with
+    that value.
     """
     fixed = {}
     for name in dict.fromkeys(file.base) | file.written:
@@ -329,16 +338,18 @@ def _fixed(
 
 
 def _as_seeds(seeds: int | Iterable[int]) -> Plain:
-    """The seeds as a grid file gives them; a range stays one, however long it is."""
+    """The seeds as a grid file gives them. A range remains a start and a count, so a
+    long range needs no memory.
+    """
     if isinstance(seeds, range) and seeds and seeds.step == 1:
         return {"start": seeds[0], "count": seeds[-1] - seeds[0] + 1}
     return _as_yaml(seeds if isinstance(seeds, Iterable) else {"count": seeds})
 
 
 def _as_yaml(value: Plain) -> Plain:
-    """`value` as YAML would give it: dicts, lists, text, numbers.
+    """`value` as YAML would give it: dicts, lists, text and numbers.
 
-    The caller's own dicts and lists stay as they are.
+    The caller's own dicts and lists are not changed.
     """
     if hasattr(value, "tolist"):  # NumPy's numbers and arrays, pandas' columns
         return value.tolist()
@@ -354,9 +365,10 @@ def _as_yaml(value: Plain) -> Plain:
 
 
 def _as_file(points: object) -> dict[str, Plain]:
-    """A grid file of these points.
+    """A grid file that describes these points.
 
-    What they have in common is the base, and each has a block for the rest.
+    The base contains the values that all points share. Each point has a block with its
+    other values.
     """
     allowed = (
         "a dict with the keys of a grid file, its path, a Point, or a list of Points"

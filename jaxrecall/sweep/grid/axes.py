@@ -1,5 +1,5 @@
-"""The names that a grid may use, and their values: one value, a list or a spacing for
-an axis.
+"""The names that a grid may use, and the values of an axis: one value, a list or a
+spacing.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from .document import Plain, Schema, refuse
 from .expr import is_too_large
 
 MAX_AXIS = 1_000_000
-"""Values of an axis, at most."""
+"""The largest number of values of an axis."""
 
 SCHEMA = Path(__file__).with_name("schema.json")
-"""The schema of a grid file but for the names of fields: a new key of the file is an
-entry there.
+"""The path of the schema of a grid file, without the names of fields. A new key of the
+file needs an entry there.
 """
 
 _JSON_TYPES = {"int": "integer", "float": "number", "bool": "boolean"}
@@ -63,38 +63,45 @@ class Names:
             self.other_rate = {"kappa": "gamma", "gamma": "kappa"}
 
     def __contains__(self, name: str) -> bool:
-        """Whether it is a field, or a parameter of a law such as embedding.rho."""
+        """Whether the name is a field, or a parameter of a law such as
+        embedding.rho.
+        """
         return name in self.fields or name.partition(".")[0] in self.laws
 
     def is_number(self, name: str) -> bool:
-        """Whether it is a field of numbers, or a parameter of a law."""
+        """Whether the name is a field of numbers, or a parameter of a law."""
         return name in self.numbers or (name in self and name not in self.fields)
 
     def is_real(self, name: str, low: float, high: float) -> bool:
-        """Whether an axis between two ends takes real numbers.
+        """Whether an axis between `low` and `high` has real values instead of whole
+        numbers.
 
-        A helper does unless both ends are whole.
+        The values of a helper are real unless both ends are whole.
         """
         if name in self:
             return self.type(name) == "float"
         return low % 1 != 0 or high % 1 != 0
 
     def value(self, point: AnyPoint, name: str) -> Plain:
-        """The value of a field, or of a parameter of a law, at a point; None for a law
-        without this parameter.
+        """The value of a field or of a law's parameter at a point. It is None if the
+        point's law does not have the parameter.
         """
         if name in self.fields:
             return plain(getattr(point, name))
         return law_parameters(point).get(name)
 
     def type(self, name: str) -> str:
-        """ "int", "float", "bool" or "str"."""
+        """ "int", "float", "bool" or "str": the type of a field or of a law's
+        parameter.
+        """
         if name not in self.fields:
             return self._type_of_parameter(*name.split(".", 1))
         return plain_type(self.fields[name])
 
     def _type_of_parameter(self, field: str, parameter: str) -> str:
-        """ "int" where it is one in every registered law that has it, else "float"."""
+        """ "int" if the parameter is an int in every registered law that has it, else
+        "float".
+        """
         kinds = set[str]()
         for law in LAWS[self.fields[field].metadata["law"].field].values():
             for declared in dataclasses.fields(law):
@@ -103,13 +110,13 @@ class Names:
         return "int" if kinds == {"int"} else "float"
 
     def choices(self) -> set[str]:
-        """Every name that some field takes now: laws and activations may be registered
-        at any time.
+        """All names that any field accepts at present. More laws and activations may be
+        registered at any time.
         """
         return set[str]().union(*map(_choices, self.fields.values()))
 
     def is_law(self, text: str) -> bool:
-        """Whether a point may have the text as a law, such as
+        """Whether the text is a law in the form that points use, such as
         "equicorrelated(rho=0.3)".
         """
         for name in self.laws:
@@ -118,14 +125,15 @@ class Names:
         return False
 
     def checked(self, name: str, value: Plain) -> Plain:
-        """A value of a field as it is in a point; null passes where there is a default.
+        """A value of a field, converted to the form that it has in a point. None is
+        allowed for a field with a default.
 
         Raises ValueError.
         """
         if value is None and name not in self.required:
             return None
         problems = []
-        # whether there is a pool is known when the point is made
+        # whether there is a pool is known only when the point is made
         checked = checked_field(name, value, True, problems, self.fields)
         if problems:
             raise ValueError(problems[0].message.replace("got None", "got null"))
@@ -180,8 +188,8 @@ class Names:
         return {key: value for key, value in schema.items() if value not in absent}
 
     def converters(self) -> dict[str, Callable[[Plain], object]]:
-        """What makes values of the definitions of the schema that concern fields and
-        axes.
+        """Functions that convert checked values of fields and axes, by the name of
+        their definition in the schema.
         """
         converters = _SPACINGS | _with_axis("Scalar", _checked_scalar)
         for name in self.in_base:
@@ -192,7 +200,9 @@ class Names:
 def _with_axis(
     name: str, check: Callable[[Plain], Plain]
 ) -> dict[str, Callable[[Plain], object]]:
-    """What makes values of a definition, and of that of an axis of such values."""
+    """The functions that convert values of a definition, and values of an axis of that
+    definition.
+    """
     return {name: check, _axis(name): partial(_as_axis, check)}
 
 
@@ -216,7 +226,7 @@ def _axis_of(name: str) -> Schema:
 
 
 def _as_axis(check: Callable[[Plain], Plain], value: Plain) -> tuple[Plain, ...]:
-    """The values of an axis; those of a spacing are checked here."""
+    """The values of an axis. The values of a spacing are checked here."""
     if isinstance(value, list):
         return tuple(value)
     if not isinstance(value, tuple):
@@ -229,7 +239,7 @@ def _as_axis(check: Callable[[Plain], Plain], value: Plain) -> tuple[Plain, ...]
 
 
 def _checked_scalar(value: Plain) -> Plain:
-    """A value of a helper, or of a parameter of a law; raises ValueError."""
+    """A value of a helper, or of a parameter of a law. Raises ValueError."""
     too_large = is_too_large(value)
     if too_large and isinstance(value, int):
         raise refuse(value, "numbers up to 1e308")
@@ -239,9 +249,9 @@ def _checked_scalar(value: Plain) -> Plain:
 
 
 def _linspace(given: dict[str, Plain]) -> list[float]:
-    """The values without repeats, exact decimals where the ends are.
+    """Evenly spaced values without repeats. They are exact decimals if the ends are.
 
-    0.2 to 3 in 15 gives 0.4, not 0.39999999999999997.
+    For example, 15 values from 0.2 to 3 contain 0.4 instead of 0.39999999999999997.
     """
     start, n_steps = _exact(given["from"]), given["num"] - 1
     step = (_exact(given["to"]) - start) / n_steps
@@ -274,8 +284,8 @@ def _range(given: dict[str, Plain]) -> list[float]:
 
 
 def _between(given: dict[str, Plain], inner: Iterable[Fraction]) -> list[float]:
-    """The first value, those in between and the last one, without repeats if they are
-    rounded.
+    """The first value, the values between, and the last value. If they are rounded,
+    repeats are dropped.
     """
     values = [given["from"], *map(_plain, inner), given["to"]]
     if given.get("round"):

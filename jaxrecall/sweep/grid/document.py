@@ -2,12 +2,13 @@
 check by a JSON Schema.
 
 A place is a line of the file, or a `--set`. Numbers may be written as 1e5, 1E-3 and
-1_000 (YAML 1.1 reads the first two as text). yes and no stay text. A repeated key is an
-error. Tags that would build objects are refused. Anchors cannot unfold without bound.
+1_000 (YAML 1.1 would read the first two as text). yes and no are text. A repeated key
+is an error. Tags are refused. The number of values is limited after anchors are
+expanded.
 
-Of JSON Schema, draft 2020-12, `Checker` knows the keywords that schema.json uses.
-`errorMessage` says what is allowed, where limits alone do not. Every mistake is noted
-with where it is.
+`Checker` implements those keywords of JSON Schema, draft 2020-12, that schema.json
+uses. The keyword `errorMessage` describes the allowed values if the limits alone do
+not. Every mistake is recorded with its location.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ from ...errors import GridError, shown, suggest
 from ...model.point import LAW_FIELDS
 
 Location = tuple[str | int, ...]
-"""The path of a value in a document: keys of mappings and indices of lists, from the
-top.
+"""The path of a value in a document: the keys of mappings and the indices of lists,
+starting at the top.
 """
 
-# data as YAML gives them: null, true, a number, text, a list or a mapping of such
+# data as in YAML: null, a bool, a number, text, a list or a mapping of such data
 Plain = Any
 Schema = dict[str, Plain]
 
@@ -40,8 +41,8 @@ MAX_FILE_BYTES, MAX_VALUES, MAX_DEPTH = 16 * 2**20, 500_000, 100
 _WORDS = {"": None, "~": None, "null": None, "true": True, "false": False}
 _DIGITS = "[0-9]+(?:_[0-9]+)*"
 _OF_LAW = re.compile(rf"\b({'|'.join(LAW_FIELDS)})\.(?=[^.\d])")
-"""In the path of a `--set`: the name of a law and that of its parameter, as in
-embedding.rho, are one key.
+"""A pattern for the path of a `--set`. The name of a law and the name of its parameter,
+as in embedding.rho, form one key.
 """
 
 _INTEGER = re.compile(rf"[-+]?(?:{_DIGITS}|0x[0-9a-fA-F]+)")
@@ -51,8 +52,8 @@ _FLOAT = re.compile(
 
 
 def _scalar(text: str) -> Plain:
-    """The value of text without quotes; raises ValueError for a number with more digits
-    than Python reads.
+    """The value of text without quotes. Raises ValueError for a number with more digits
+    than Python accepts.
     """
     if text.lower() in _WORDS:
         return _WORDS[text.lower()]
@@ -65,19 +66,21 @@ def _scalar(text: str) -> Plain:
 
 class _Loader(yaml.BaseLoader):
     def resolve(self, kind: object, value: object, implicit: object) -> str:
-        """No tag for what is written without one."""
+        """Returns no tag for values that are written without a tag."""
         return ""
 
 
 Mistake = tuple[Location, str]
-"""The location of something wrong, and what is wrong there."""
+"""The location of a mistake, and a message that describes it."""
 
 
 @dataclass
 class Document:
-    """`data` is what the file says with the `--set` values in place.
+    """The contents of a grid file.
 
-    `errors` are the lines of the errors found so far.
+    `data` is the content of the file after the `--set` values are applied. `origins`
+    contains the place of each value. `errors` lists the lines of the errors found so
+    far.
     """
 
     path: str
@@ -86,8 +89,8 @@ class Document:
     errors: list[str] = field(default_factory=list)
 
     def origin(self, location: Location) -> str:
-        """The place in the text, "grid.yaml:7" or "--set base.V=-3", of `location` or
-        of the nearest one around it.
+        """The place of `location` in the text, "grid.yaml:7" or "--set base.V=-3". If
+        the place is unknown, this is the place of the nearest location around it.
         """
         while location and location not in self.origins:
             location = location[:-1]
@@ -100,29 +103,29 @@ class Document:
                 del self.origins[inside]
 
     def line(self, location: Location, message: str) -> str:
-        """One line of a GridError: the place in the text, the dotted location, what is
-        wrong.
+        """One line of a GridError: the place in the text, the dotted location, and the
+        message.
         """
         parts = (self.origin(location), dotted(location), message)
         return ": ".join(filter(None, parts))
 
     def refused(self, mistakes: Iterable[Mistake]) -> GridError:
-        """The error of these mistakes, after the errors found so far."""
+        """The GridError with these mistakes, after the errors found so far."""
         return GridError([*self.errors, *itertools.starmap(self.line, mistakes)])
 
 
 def dotted(location: Location) -> str:
-    """ "blocks.0.axes.d"."""
+    """The location as text, such as "blocks.0.axes.d"."""
     return ".".join(map(str, location))
 
 
 def read_document(path: str | Path, sets: Sequence[str] = ()) -> Document:
-    """The mapping in the YAML file `path`, with each `--set` text ("base.V=512", later
-    ones win) in place.
+    """The mapping in the YAML file `path`, after each `--set` text is applied. Such a
+    text is "base.V=512", and later texts take precedence.
 
-    In a `--set`, the name of a law and that of its parameter are one key, as in
-    base.embedding.rho. A repeated key, or a `--set` that fits nowhere, becomes a line
-    in `errors`, so that it is reported together with later errors.
+    In a `--set`, the name of a law and the name of its parameter form one key, as in
+    base.embedding.rho. A repeated key and a `--set` that does not match the file become
+    lines in `errors`. They are therefore reported together with later errors.
 
     Raises:
         GridError: the file cannot be read, is not YAML, or has no mapping at the top.
@@ -149,7 +152,7 @@ def _text(path: str) -> str:
     try:
         with open(path, "rb") as file:
             content = file.read(MAX_FILE_BYTES + 1)
-    # a path with a null character is a ValueError
+    # a path with a null character raises a ValueError
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
         raise GridError(f"{path}: cannot be read: {why}") from None
@@ -162,9 +165,9 @@ def _text(path: str) -> str:
 
 
 class _YamlReader:
-    """Parses YAML text into plain data, and notes the origin of each value.
+    """Parses YAML text into plain data, and records the origin of each value.
 
-    An anchor is read again wherever it is used.
+    The content of an anchor is read again wherever the anchor is used.
     """
 
     def __init__(self, document: Document, origin: Callable[[yaml.Mark], str]):
@@ -173,7 +176,7 @@ class _YamlReader:
         self.n_values = 0
 
     def read(self, text: str, location: Location) -> Plain:
-        """The data in `text`, which is the value at `location`; raises GridError."""
+        """The data in `text`, which is the value at `location`. Raises GridError."""
         try:
             node = yaml.compose(text, _Loader)
             if node is None:
@@ -249,7 +252,7 @@ class _YamlReader:
 
 
 def _set(document: Document, text: str) -> None:
-    """Writes one `--set` text, "blocks.0.axes.d=[8, 16]", into the data; raises
+    """Writes one `--set` text, such as "blocks.0.axes.d=[8, 16]", into the data. Raises
     GridError.
     """
     origin = f"--set {text}"
@@ -282,7 +285,7 @@ def _set(document: Document, text: str) -> None:
 
 
 def _step(inside: object, key: str, location: Location, origin: str) -> str | int:
-    """The key or index in the mapping or list at `location`; raises GridError."""
+    """The key or index in the mapping or list at `location`. Raises GridError."""
     if isinstance(inside, dict):
         return key
     around = dotted(location) or "the file"
@@ -301,7 +304,9 @@ def _step(inside: object, key: str, location: Location, origin: str) -> str | in
 
 
 WRONG: Plain = object()
-"""In place of a value that is wrong, so that the rest of the file is still checked."""
+"""A marker that replaces a wrong value, so that the rest of the file can still be
+checked.
+"""
 
 
 def without(absent: Plain, values: Mapping[str, Plain]) -> dict[str, Plain]:
@@ -313,19 +318,21 @@ _REFERENCE = "#/$defs/"
 
 
 def is_number(value: object) -> TypeGuard[int | float]:
-    """Whether it is an int or a float; true is neither."""
+    """Whether the value is an int or a float. A bool is neither."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def show(value: Plain) -> str:
-    """`value` as YAML writes it, cut when long."""
+    """`value` as YAML writes it. A long text is shortened."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     return shown(value, 60)
 
 
 def refuse(value: object, allowed: str) -> ValueError:
-    """The error for a wrong value, with the value received and the values allowed."""
+    """The error for a wrong value. Its message shows the value received and the values
+    allowed.
+    """
     return ValueError(f"got {show(value)}; allowed: {allowed}")
 
 
@@ -334,9 +341,10 @@ class Checker:
 
     Args:
         schema: a JSON Schema with its $defs.
-        convert: by the name of a definition, what makes the value of the checked one.
-            It may raise ValueError. If a definition is neither a list nor a mapping,
-            it makes all checks.
+        convert: a dict from the names of definitions to functions. Each function
+            converts a checked value of its definition, and may raise ValueError. If the
+            definition is neither a list nor a mapping, the function also does all the
+            checks.
     """
 
     def __init__(
@@ -346,10 +354,10 @@ class Checker:
         self.mistakes: list[Mistake] = []
 
     def read(self, value: Plain, schema: Schema, at: Location = ()) -> Plain:
-        """The value, with the defaults of keys that are not given; WRONG if it is not
-        allowed.
+        """The value, with the defaults of keys that are not given. It is WRONG if the
+        value is not allowed.
 
-        A schema with nothing but a description allows anything.
+        A schema that contains only a description allows any value.
         """
         n_before = len(self.mistakes)
         convert = self.convert.get(schema.get("$ref", "").removeprefix(_REFERENCE))
@@ -376,8 +384,8 @@ class Checker:
         return self.schema["$defs"][schema["$ref"].removeprefix(_REFERENCE)]
 
     def _alternative(self, value: object, schemas: list[Schema]) -> Schema:
-        """The schema of lists for a list, that of mappings for a mapping, and the first
-        one for anything else.
+        """The schema for a list if the value is a list, and the schema for a mapping if
+        it is a mapping. Otherwise the first schema.
         """
         form = {list: "array", dict: "object"}.get(type(value))
         for schema in schemas:
@@ -429,7 +437,9 @@ class Checker:
 
 
 def _other(schema: Schema, name: str) -> Plain:
-    """The schema of a key that is not listed; false for none."""
+    """The schema of a key that is not listed. The schema is false or None if such a key
+    is not allowed.
+    """
     for pattern, kind in schema.get("patternProperties", {}).items():
         if re.search(pattern, name):
             return kind
@@ -448,7 +458,10 @@ def _check_unique(values: list[Plain]) -> None:
 
 
 def _checked(value: Plain, schema: Schema) -> Plain:
-    """A value that is no list and no mapping; 1e5 is a whole number, true is none."""
+    """The checked value, which is neither a list nor a mapping.
+
+    1e5 counts as a whole number; true does not.
+    """
     if "not" in schema:
         raise ValueError(schema["errorMessage"])
     kind = schema.get("type")
@@ -469,7 +482,9 @@ def _checked(value: Plain, schema: Schema) -> Plain:
 
 
 def _is_in_range(value: Plain, schema: Schema) -> tuple[bool, str]:
-    """Whether a value is a number that a schema allows, and what it allows."""
+    """Whether a value is a number that a schema allows, and a text that describes the
+    allowed numbers.
+    """
     low = schema.get("minimum", schema.get("exclusiveMinimum", -1e308))
     high = schema.get("maximum", schema.get("exclusiveMaximum", 1e308))
     open_ends = (schema.get("exclusiveMinimum"), schema.get("exclusiveMaximum"))

@@ -1,9 +1,9 @@
-"""The blocks of a checked file to points, each point once.
+"""Expands the blocks of a checked file to points. Each point occurs once.
 
-The values of the axes in a row become values of all fields and helpers, these become a
-point unless a where line excludes it, and each point is recorded once. A point that
-cannot be simulated refuses the grid, unless a where line excludes it. Each kind of
-fault is reported once.
+A row contains the values of the axes. The values of all fields and helpers are computed
+from the row. They make a point, unless a where line excludes it. Equal points are
+recorded once. If a point cannot be simulated and no where line excludes it, the grid is
+refused. Each kind of fault is reported once.
 """
 
 from __future__ import annotations
@@ -23,13 +23,15 @@ from .expr import Expression, names_in
 from .file import Block, GridFile, Search
 
 BETWEEN = 10_000
-"""Points from one report of progress to the next."""
+"""The number of points between two reports of progress."""
 
 OnProgress = Callable[[int, int], None]
-"""Called with the points expanded so far, and all of them."""
+"""A function that is called with the number of points expanded so far and the number of
+all points.
+"""
 
 NamedValues = dict[str, Plain]
-"""Values of fields and helpers by name; None is not given."""
+"""The values of fields and helpers by name. None means that a value is not given."""
 
 _RESOLVED = {
     "activation",
@@ -41,11 +43,13 @@ _RESOLVED = {
     "gamma",
     "gamma2",
 }
-"""Fields that may change, or appear, when the point is made."""
+"""Fields whose value may change, or be filled in, when the point is made."""
 
 
 class Levels(Mapping[float, AnyPoint]):
-    """The points of a cell by level of the searched axis, each made when first used."""
+    """The points of a cell by level of the searched axis. Each point is made when it is
+    first used.
+    """
 
     def __init__(self, levels: Iterable[float], make: Callable[[float], AnyPoint]):
         self.levels = dict.fromkeys(levels)
@@ -66,9 +70,10 @@ class Levels(Mapping[float, AnyPoint]):
 class SearchLine(NamedTuple):
     """The points of a cell along the searched axis.
 
-    `levels` are those that are valid, in ascending order. `bounded` says what makes
-    others of the range invalid; it is empty if all are valid. `helpers` distinguish the
-    cell from others with the same fields.
+    `levels` contains the points at the valid levels, in ascending order. `bounded`
+    lists the names that make other levels of the range invalid; the text is empty if
+    all levels are valid. `helpers` distinguish the cell from other cells with the same
+    fields.
     """
 
     levels: Mapping[float, AnyPoint]
@@ -77,7 +82,7 @@ class SearchLine(NamedTuple):
 
     @property
     def identity(self) -> tuple[Plain, ...]:
-        """The same for lines of the same points and helpers."""
+        """A tuple that is equal for lines with the same points and helpers."""
         levels = list(self.levels)
         if isinstance(self.levels, Levels):  # the ends decide; the others are not made
             levels = [min(levels), max(levels)]
@@ -86,7 +91,7 @@ class SearchLine(NamedTuple):
 
 
 class Expansion(TypedDict):
-    """What a `Grid` has of its points."""
+    """The fields of a `Grid` that describe its points."""
 
     points: tuple[AnyPoint, ...]
     lines: tuple[SearchLine, ...]
@@ -98,14 +103,15 @@ class Expansion(TypedDict):
 def expand(
     document: Document, file: GridFile, names: Names, on_progress: OnProgress
 ) -> Expansion:
-    """The points of the grid in order, and the rest that a `Grid` has of them.
+    """Returns the points of the grid in order, and the other fields of a `Grid` that
+    describe its points.
 
-    With a search there is one point of each line; the line makes the others later, and
-    adds their helpers to `kept` then. Lines of the same points are two cells if they
-    have different helpers.
+    With a search, `points` contains one point of each line. The line makes the other
+    points later, and their helpers are added to `kept` then. Two lines with the same
+    points are two cells if their helpers differ.
 
-    Raises GridError with a line for each kind of invalid point, or if no point or too
-    many are left.
+    Raises GridError with a line for each kind of invalid point. Also raises GridError
+    if no point is left, or if there are too many.
     """
     counted = _Counted()
     kind = _SearchedBlock if file.search else _ExpandedBlock
@@ -144,7 +150,9 @@ def expand(
 
 @dataclass
 class _Fault:
-    """What is said of the first of the points that are invalid for one reason."""
+    """A description of the first point that is invalid for one reason, and the number
+    of such points.
+    """
 
     about: str
     n_points: int = 0
@@ -152,10 +160,11 @@ class _Fault:
 
 @dataclass
 class _Counted:
-    """What the rows so far gave.
+    """The results of the rows that have been expanded so far.
 
-    `found` are the points, or the lines of a search, by their identity. `faults` are by
-    location, name and remedy. `kept` are the helpers to keep by the id of a point.
+    `found` contains the points, or the lines of a search, by their identity. `faults`
+    are indexed by location, name and remedy. `kept` contains the helpers to keep, by
+    the id of a point.
     """
 
     n_rows: int = 0
@@ -165,7 +174,9 @@ class _Counted:
     kept: dict[str, NamedValues] = field(default_factory=dict)
 
     def add(self, made: AnyPoint) -> None:
-        """Counts the point or line of a row, or that where lines exclude it."""
+        """Counts the point or line of a row. If where lines exclude it, only the row is
+        counted.
+        """
         self.n_rows += 1
         if made is not None:
             is_line = isinstance(made, SearchLine)
@@ -210,7 +221,9 @@ def _excludes_all(block: _ExpandedBlock) -> Mistake:
 
 
 def _with_equal_helpers(lines: Iterable[SearchLine]) -> tuple[SearchLine, ...]:
-    """The lines, each with the helpers of all lines, None where it had none."""
+    """The lines, all with the same helpers. A helper that a line lacked is set to
+    None.
+    """
     absent = {}
     for line in lines:
         absent |= dict.fromkeys(line.helpers)
@@ -219,8 +232,8 @@ def _with_equal_helpers(lines: Iterable[SearchLine]) -> tuple[SearchLine, ...]:
 
 @dataclass
 class _Candidate:
-    """Values that may become a point, what is wrong with them, and the point if it has
-    been made.
+    """Values that may become a point, and the problems with them. Once it has been
+    made, the candidate also contains the point.
     """
 
     values: NamedValues
@@ -230,10 +243,10 @@ class _Candidate:
 
 @dataclass(frozen=True)
 class _ExpandedBlock:
-    """A block of the file: its rows, and the point at each.
+    """A block of the file: its rows, and the point of each row.
 
-    `kept` takes the helpers to keep of every point that is made; if several blocks have
-    a point, the first one counts.
+    The helpers to keep are added to `kept` for every point that is made. If several
+    blocks contain a point, its helpers in the first block are kept.
     """
 
     names: Names
@@ -243,17 +256,21 @@ class _ExpandedBlock:
 
     @cached_property
     def factors(self) -> list[list[tuple[Plain, ...]]]:
-        """For each group of axes, the values that belong together."""
+        """The values of each group of axes, as tuples of values that belong
+        together.
+        """
         groups = self.block.groups
         return [list(zip(*axes.values(), strict=True)) for _, axes in groups]
 
     @property
     def n_raw(self) -> int:
-        """The number of rows, with those that where lines exclude."""
+        """The number of rows, including the rows that where lines exclude."""
         return math.prod(map(len, self.factors))
 
     def rows(self) -> Iterator[NamedValues]:
-        """The values of the axes at each point, the last axis fastest."""
+        """Iterates over the values of the axes at each point. The last axis varies
+        fastest.
+        """
         for combination in itertools.product(*self.factors):
             values = itertools.chain.from_iterable(combination)
             yield dict(zip(self.block.axis_names, values, strict=True))
@@ -265,7 +282,9 @@ class _ExpandedBlock:
         return self.names.defaults | self.file.given | root_seed
 
     def values(self, row: NamedValues) -> NamedValues:
-        """`row` over the base; null in a row means the default of the field."""
+        """The values of the base, replaced by those of `row`. None in a row means the
+        default of the field.
+        """
         values = self.start | row
         for name, value in row.items():
             if value is None:
@@ -273,8 +292,10 @@ class _ExpandedBlock:
         return values
 
     def made(self, values: NamedValues) -> AnyPoint:
-        """The point at these values of base and axes, or None if a where line excludes
-        it; raises PointError.
+        """The point with these values of base and axes. None if a where line excludes
+        the point.
+
+        Raises PointError if the point is invalid.
         """
         candidate = self.candidate(values)
         if self._excludes(candidate):
@@ -288,8 +309,11 @@ class _ExpandedBlock:
         return candidate.point
 
     def candidate(self, values: NamedValues) -> _Candidate:
-        """These values with the derived ones, None for one that fails, and the first
-        problem: what fails after it fails because of it.
+        """These values with the derived ones. A derived value is None if its expression
+        fails.
+
+        Only the first problem is recorded, because later expressions may fail as a
+        consequence of it.
         """
         values, problems = dict(values), []
         for name, expression in self.block.derive.items():
@@ -299,10 +323,10 @@ class _ExpandedBlock:
     def _excludes(self, candidate: _Candidate) -> bool:
         """Whether a where line excludes the point.
 
-        A where line sees the fields as the point resolves them. The first line that
-        needs the point makes it, as to exclude a point without making it is faster.
-        Where it cannot be made, a line that needs only given and derived values may
-        still exclude it.
+        A where line uses the resolved fields of the point. Excluding a point is faster
+        if the point is not made. The point is therefore made at the first line that
+        needs it. If the point cannot be made, it may still be excluded by a line that
+        needs only given and derived values.
         """
         for i, line in enumerate(self.block.where):
             used = self._used(line, candidate)
@@ -318,7 +342,7 @@ class _ExpandedBlock:
         return False
 
     def _used(self, line: Expression, candidate: _Candidate) -> NamedValues | None:
-        """The values that a where line uses, None if one of them is not known."""
+        """The values that a where line uses. None if one of them is unknown."""
         known = None not in map(candidate.values.get, line.names)
         if not known or line.names & _RESOLVED:
             self._make(candidate)
@@ -331,7 +355,7 @@ class _ExpandedBlock:
         return values
 
     def _make(self, candidate: _Candidate) -> None:
-        """Makes the point, unless it has been made or something is wrong already."""
+        """Makes the point, unless it has been made or there are problems already."""
         if candidate.point is not None or candidate.problems:
             return
         arguments = {}
@@ -348,20 +372,22 @@ class _ExpandedBlock:
 
     @cached_property
     def locations(self) -> dict[str, Location]:
-        """Where each name of axes and derive is written, and each where line."""
+        """The location of each name in axes and derive, and of each where line."""
         locations = dict(self.block.locations)
         for i, location in enumerate(self.block.conditions):
             locations[f"where.{i}"] = location
         return locations
 
     def location_of(self, name: str) -> Location:
-        """Where the value of a name is written."""
+        """The location of the value of a name."""
         if name in self.locations:
             return self.locations[name]
         return ("base", name) if name in self.file.base else self.block.location
 
     def about(self, problem: Problem, row: NamedValues) -> str:
-        """A problem, the values of the axes where it is, and what would mend it."""
+        """A text with a problem, the values of the axes at which it occurs, and a
+        possible remedy.
+        """
         at = ", ".join(f"{axis}={show(value)}" for axis, value in row.items())
         about = f", the first at {at}: {problem}" if at else f": {problem}"
         name = problem.argument
@@ -378,7 +404,7 @@ class _ExpandedBlock:
 
 @dataclass(frozen=True)
 class _SearchedBlock(_ExpandedBlock):
-    """A block of a file with a search: its rows, and the line of points at each."""
+    """A block of a file with a search: its rows, and the line of points of each row."""
 
     @property
     def search(self) -> Search:
@@ -404,8 +430,8 @@ class _SearchedBlock(_ExpandedBlock):
 
     @cached_property
     def _ends_decide(self) -> bool:
-        """Whether levels between two valid ones are valid: nothing joins the axis with
-        other fields.
+        """Whether all levels between two valid levels are valid, because nothing
+        relates the axis to other fields.
         """
         axis, fields = self.search.axis, self.names.fields
         joined = self.followers or axis in names_in(self.block.where)
@@ -414,11 +440,11 @@ class _SearchedBlock(_ExpandedBlock):
         return fields[axis].metadata.get("kind") != "size"
 
     def made(self, values: NamedValues) -> SearchLine | None:
-        """The points at these values of base and axes along the searched axis.
+        """The points along the searched axis with these values of base and axes.
 
-        None if where lines exclude all. If several levels give the same point, the
-        first is kept. An m of 0 that follows the axis is no level. Raises PointError if
-        no level is valid.
+        Returns None if where lines exclude all points. If several levels give the same
+        point, only the first of them is kept. A level is left out if it makes a derived
+        m equal to 0. Raises PointError if no level is valid.
         """
         point_at = super().made
         levels = Levels(
@@ -450,7 +476,9 @@ class _SearchedBlock(_ExpandedBlock):
         raise PointError(self._no_level(problems))
 
     def _no_level(self, problems: list[list[Problem]]) -> list[Problem]:
-        """What is wrong where no level is valid, from the problems of each."""
+        """The problems to report if no level is valid, from the problems of each
+        level.
+        """
         message = "no level between search.from and search.to is valid"
         if problems:
             if problems.count(problems[0]) == len(problems):
@@ -459,10 +487,11 @@ class _SearchedBlock(_ExpandedBlock):
         return [Problem(self.search.axis, message)]
 
     def _helpers(self, values: NamedValues) -> NamedValues:
-        """What distinguishes a cell from others, beside its fields.
+        """The helpers that distinguish a cell from other cells with the same fields.
 
-        These are helpers that are the same at all levels: those to keep and, where
-        fields follow the axis, all axes.
+        These are helpers that have the same value at all levels. They include the
+        helpers to keep. If fields are derived from the searched axis, they also include
+        all helpers among the axes.
         """
         values = self.candidate(values).values
         helpers = list(self.file.keep or ())
@@ -479,7 +508,9 @@ class _SearchedBlock(_ExpandedBlock):
 def _evaluated(
     expression: Expression, values: NamedValues, name: str, problems: list[Problem]
 ) -> Plain:
-    """The value of an expression; or None, and a problem with `name`."""
+    """The value of an expression. If the expression fails, returns None and adds a
+    problem with `name`.
+    """
     try:
         return expression.evaluate(values)
     except ValueError as error:

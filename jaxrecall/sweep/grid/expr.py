@@ -1,8 +1,10 @@
-"""The arithmetic that a grid file may hold, such as "round(alpha * d * L)" or "N >= d".
+"""The arithmetic that a grid file may contain, such as "round(alpha * d * L)" or "N >=
+d".
 
-`parse` reads the text with `ast`, refuses everything that is not on a short list, and
-lets Python compile the rest. A power is bounded before it is taken, and a value must be
-below 2^1024, so that no line of a file takes long or fills the memory.
+`parse` parses the text with `ast`, refuses everything that is not on a short list, and
+lets Python compile the rest. The size of a power is bounded before it is computed, and
+every value must be below 2^1024. Therefore no line of a file can take long or fill the
+memory.
 """
 
 from __future__ import annotations
@@ -103,9 +105,10 @@ _NO_CALLS = (
 def _of_numbers(
     operation: Callable[[Any, Any], Any],
 ) -> Callable[[object, object], Any]:
-    """The operation, of numbers alone.
+    """The operation, restricted to numbers.
 
-    Python would repeat a text or a list as often as a line of a file says.
+    Without this restriction, a line of a file could make Python repeat a text or a list
+    any number of times.
     """
 
     def checked(left: object, right: object) -> Any:
@@ -121,12 +124,16 @@ def _of_numbers(
 
 _SCOPE = {f"{name}()": function for name, function in FUNCTIONS.items()}
 _SCOPE |= {f"{kind.__name__}()": _of_numbers(f) for kind, f in _OPERATORS.items()}
-"""What a compiled expression calls; no name of a value ends in ()."""
+"""The functions that a compiled expression calls. Names of values cannot end in (), so
+they never clash with these.
+"""
 
 
 @dataclass(frozen=True)
 class Expression:
-    """A parsed expression: its text, the names that it uses, the quoted texts in it."""
+    """A parsed expression: its text, the names that it uses, and the quoted texts in
+    it.
+    """
 
     text: str
     names: frozenset[str]
@@ -136,7 +143,8 @@ class Expression:
     def evaluate(self, values: Mapping[str, Scalar | None]) -> Scalar:
         """The value of the expression at `values`.
 
-        Raises ValueError, which shows the expression and the values that it used.
+        Raises ValueError with a message that shows the expression and the values that
+        it used.
         """
         used = {}
         for name in sorted(self.names):
@@ -154,13 +162,14 @@ class Expression:
 
 
 def names_in(expressions: Iterable[Expression]) -> set[str]:
-    """The names that any of these expressions uses."""
+    """The set of names that any of these expressions uses."""
     return set[str]().union(*(expression.names for expression in expressions))
 
 
 def _checked(value: object) -> Scalar:
-    """A value that is text, true or false, or a number that is not too large; raises
-    ValueError or OverflowError.
+    """The value, which must be text, true or false, or a number that is not too large.
+
+    Raises ValueError or OverflowError.
     """
     if isinstance(value, complex):
         raise ValueError("the root of a negative number")
@@ -174,23 +183,24 @@ def _checked(value: object) -> Scalar:
 
 
 def is_too_large(value: object) -> bool:
-    """Whether a value is a number past 1e308, or no number (nan)."""
+    """Whether a value is a number past 1e308, an infinity, or nan."""
     if isinstance(value, int):
         return value.bit_length() > MAX_BITS
     return isinstance(value, float) and not math.isfinite(value)
 
 
 def parse(text: str, calls: bool) -> Expression:
-    """`text` as an Expression.
+    """The text as an Expression.
 
-    A name may be that of a law's parameter, such as embedding.rho.
+    A name in it may be a parameter of a law, such as embedding.rho.
 
     Args:
         text: up to MAX_TEXT characters.
         calls: whether functions such as round and log may be used.
 
     Raises:
-        ValueError: shows the expression, what was received and what is allowed.
+        ValueError: the message shows the expression, what was received and what is
+            allowed.
     """
     if len(text) > MAX_TEXT:
         raise ValueError(
@@ -206,7 +216,9 @@ def parse(text: str, calls: bool) -> Expression:
 
 
 def _tree(text: str) -> ast.expr:
-    """The syntax tree of an expression, with anything in it; raises ValueError."""
+    """The syntax tree of an expression. Its nodes are not checked. Raises
+    ValueError.
+    """
     try:
         with warnings.catch_warnings(action="ignore"):
             return ast.parse(text.strip().replace("\n", " "), mode="eval").body
@@ -216,9 +228,7 @@ def _tree(text: str) -> ast.expr:
 
 
 class _ExpressionReader(ast.NodeTransformer):
-    """Checks the nodes of an expression, and collects names and quoted texts on the
-    way.
-    """
+    """Checks the nodes of an expression, and collects its names and quoted texts."""
 
     def __init__(self, calls: bool):
         self.calls = calls
@@ -226,7 +236,7 @@ class _ExpressionReader(ast.NodeTransformer):
         self.strings = set[str]()
 
     def visit(self, node: ast.AST) -> Any:
-        """The node as it is compiled; raises ValueError."""
+        """The node in the form in which it is compiled. Raises ValueError."""
         for part in (node, *ast.iter_child_nodes(node)):
             allowed = isinstance(part, _NODES)
             if isinstance(part, ast.Constant):

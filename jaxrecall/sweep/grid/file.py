@@ -1,9 +1,9 @@
-"""A grid file as records: its blocks, limits and search, read from plain data with all
-mistakes.
+"""A grid file as records: its blocks, limits and search. They are read from plain data,
+and all mistakes are collected.
 
-Names that are unknown, unused, missing, misplaced or given twice are found in a file of
-which some values may be wrong, so that these mistakes are reported together with those
-of the values.
+Some names may be unknown, unused, missing, misplaced or given twice. The search for
+such names also accepts a file with wrong values, so all these mistakes are reported
+together.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from .document import (
 from .expr import Expression, names_in, parse
 
 SEARCH_MIN_SEEDS = 12
-"""Seeds that a search uses before it trusts the width of an
-interval: with fewer, it would stop where one is narrow by chance.
+"""The number of seeds that a search uses before it trusts the width of an interval.
+With fewer seeds, it could stop because an interval is narrow by chance.
 """
 
 PER_OCTAVE = 8
-"""Levels of a search lie near 2^(k / 8), so that searches
-of other width, theta or range meet on the same rows.
+"""The number of levels of a search per factor of 2. Levels are near 2^(k / 8), so
+searches with another width, theta or range use the same rows.
 """
 
 RANGES = {
@@ -52,10 +52,10 @@ RANGES = {
     "V": (8, 4096),
     "L": (2, 4096),
 }
-"""Ranges that are searched unless others are given."""
+"""The default range of a search along each of these fields."""
 
 FALLING = ("V", "L")
-"""Fields along which accuracy falls, unless `rises` says otherwise."""
+"""The fields along which accuracy falls, unless `rises` is given."""
 
 _UNITS = {
     "B": 1,
@@ -72,7 +72,7 @@ _UNITS = {
 
 @dataclass(frozen=True)
 class Block:
-    """One block of points: the product of its axes over the base.
+    """One block of points: the product of its axes, combined with the base.
 
     `location` is the place of the block in the file. If the file has mistakes, some
     values are WRONG.
@@ -85,7 +85,9 @@ class Block:
 
     @cached_property
     def groups(self) -> list[tuple[Location, dict[str, Plain]]]:
-        """Where axes that move together are written, and their values by name."""
+        """The groups of axes that move together: the location of each group, and its
+        values by name.
+        """
         groups, here = [], (*self.location, "axes")
         for name, values in self.axes.items():
             if name != "zip":
@@ -103,7 +105,7 @@ class Block:
 
     @cached_property
     def locations(self) -> dict[str, Location]:
-        """Where each name of axes and derive is written."""
+        """The location of each name in axes and derive."""
         locations: dict[str, Location] = {}
         for location, axes in self.groups:
             for name in axes:
@@ -121,11 +123,11 @@ class Block:
 
     @cached_property
     def derived(self) -> dict[str, Expression]:
-        """What derive gives, without what is WRONG."""
+        """The expressions of derive that are not WRONG, by name."""
         return without(WRONG, self.derive)
 
     def followers(self, axis: str) -> set[str]:
-        """The names that are derived from an axis, directly or not."""
+        """The names that are derived from an axis, directly or indirectly."""
         found = {axis}
         for name, expression in self.derive.items():
             if found & expression.names:
@@ -135,7 +137,9 @@ class Block:
 
 @dataclass(frozen=True)
 class Limits:
-    """A sweep beyond these is refused before anything runs."""
+    """The limits of a sweep. A sweep that exceeds them is refused before anything
+    runs.
+    """
 
     max_runs: int
     max_bytes: int | None = None
@@ -146,15 +150,15 @@ Precision = Literal["highest", "high", "default"]
 
 @dataclass(frozen=True)
 class Settings:
-    """How a plan is carried out, by any engine: the section `run` of a file, and
-    --fail-fast.
+    """The settings for carrying out a plan, for any engine: the section `run` of a
+    file, and --fail-fast.
     """
 
     precision: Precision = "highest"
-    """Precision of matrix products, as JAX names it."""
+    """The precision of matrix products, as JAX names it."""
 
     part_seconds: float = 5.0
-    """Finished rows are saved this often: a kill loses
+    """The number of seconds between saves of finished rows. A killed process loses
     little, and a day of work is still at most 17,000 files.
     """
 
@@ -164,8 +168,8 @@ class Settings:
 
 @dataclass(frozen=True)
 class Search:
-    """Find, for every cell, the value of a field at which the mean accuracy over seeds
-    crosses theta.
+    """A search for the value of a field at which the mean accuracy over seeds crosses
+    theta, in every cell.
     """
 
     axis: str
@@ -176,16 +180,16 @@ class Search:
     max_runs: int
     rises: bool | None = None
     of: str | None = None
-    """The column of fractions that crosses theta; None is the accuracy."""
+    """The column of fractions that crosses theta. None means the accuracy."""
 
     @property
     def rising(self) -> bool:
-        """Whether accuracy is to rise along the axis."""
+        """Whether accuracy is expected to rise along the axis."""
         return self.axis not in FALLING if self.rises is None else self.rises
 
     def lattice(self, names: Names) -> dict[int, float]:
-        """The levels by k: 2^(k / 8) where the axis is real, else the distinct whole
-        numbers near it.
+        """The levels by k. A level is 2^(k / 8) if the axis is real. Otherwise the
+        levels are the distinct whole numbers near these values.
         """
         first = math.ceil(PER_OCTAVE * math.log2(self.from_) - 1e-9)
         last = math.floor(PER_OCTAVE * math.log2(self.to) + 1e-9)
@@ -202,7 +206,7 @@ class Search:
 
 @dataclass(frozen=True)
 class GridFile:
-    """A grid of points of a simulator: a base, blocks of axes over it, and seeds."""
+    """A grid of points of a simulator: a base, blocks of axes, and seeds."""
 
     name: str = ""
     root_seed: int = 0
@@ -227,15 +231,17 @@ class GridFile:
 
     @property
     def runs_each(self) -> int:
-        """Runs of one point."""
+        """The number of runs of one point. With a search, this is the largest number of
+        runs of one cell.
+        """
         if self.search:
             return self.search.max_runs * len(self.search.theta)
         return len(self.seeds)
 
 
 def read_file(data: Plain, names: Names) -> tuple[GridFile, list[Mistake]]:
-    """The file that plain data describe, without what is wrong in them, and the
-    mistakes.
+    """Returns the file that plain data describe, and the list of mistakes. The file
+    does not contain the wrong values.
     """
     schema = names.schema()
     checker = Checker(schema, names.converters() | _CONVERTERS)
@@ -253,7 +259,7 @@ def read_file(data: Plain, names: Names) -> tuple[GridFile, list[Mistake]]:
 
 
 def plain(record: object) -> dict[str, Plain]:
-    """A record as plain data, with the keys of the file; values that are not given are
+    """A record as plain data, with the keys of the file. Values that are not given are
     left out.
     """
     values = without(None, vars(record))
@@ -261,8 +267,8 @@ def plain(record: object) -> dict[str, Plain]:
 
 
 def json_schema(simulator: SimulatorLike | None = None) -> Schema:
-    """The JSON Schema, draft 2020-12, of a grid file of a simulator, that of this
-    package unless given.
+    """The JSON Schema, draft 2020-12, of a grid file for a simulator. The simulator of
+    this package is the default.
     """
     return Names(simulator).schema()
 
@@ -298,12 +304,12 @@ def _search(given: dict[str, Plain]) -> Search:
 
 
 def _whole(end: float) -> float:
-    """The same number, an int where it is whole."""
+    """The same number, as an int if it is whole."""
     return int(end) if end == int(end) else end
 
 
 def _seeds(given: Plain) -> Sequence[int]:
-    """Seeds; a range of very many takes no memory."""
+    """The seeds. A long range needs no memory."""
     if isinstance(given, list):
         return tuple(given)
     if not isinstance(given, dict):
@@ -332,7 +338,7 @@ def _bytes(given: object) -> int:
 
 
 def _derived(given: object) -> Expression:
-    """An expression of derive, which may be a number and may call functions."""
+    """An expression of derive. It may be a number, and may call functions."""
     text = repr(given) if is_number(given) else given
     if not isinstance(text, str):
         raise refuse(text, "an expression in quotes, such as round(alpha * d * L)")
@@ -354,13 +360,13 @@ _CONVERTERS = {
     "Derived": _derived,
     "Condition": _condition,
 }
-"""What makes the values of definitions of the schema, besides those that concern fields
-and axes.
+"""Functions that convert checked values, by the name of their definition in the schema.
+The definitions of fields and axes are not among them.
 """
 
 
 class WrongNames:
-    """Iterates over the wrong names of a file."""
+    """Iterates over the mistakes in the names of a file."""
 
     def __init__(self, document: Document, file: GridFile, names: Names):
         self.document, self.file, self.names = document, file, names
@@ -535,5 +541,5 @@ class WrongNames:
 
 
 def _text(value: Plain) -> str | None:
-    """The value if it is a text."""
+    """The value if it is text, else None."""
     return value if isinstance(value, str) else None

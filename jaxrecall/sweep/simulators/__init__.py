@@ -1,17 +1,19 @@
-"""The interface of a simulator to the sweep engine.
+"""The interface between a simulator and the sweep engine.
 
-`recall` has that of this package, and `custom` those of users. A simulator has
+`shipped` contains the simulator of this package, and `custom` contains simulators of
+users. A simulator has these members:
 
     facts                      a record: its name, version, fields and columns
     point(values)              a point with these values; raises PointError
-    programs(points, sizes)    the points that share each program, which has sizes
-    cost(program, point)       time and memory of a run of a point in a program
-    width(program, ...)        how many runs a program takes at a time
+    law_sources(points)        the user's own laws of points, with source hashes
+    programs(points, sizes)    the points that share each program
+    cost(program, point)       the time and memory of a run of a point in a program
+    width(program, ...)        the number of runs that a program computes at a time
     run(program, width, room)  the compiled program, which turns runs into rows
-    problem_in_workers(points) why other processes cannot run these points
+    problem_in_workers(points) the reason why other processes cannot run these points
 
-A point has `point_id`, `recorded_steps` and `as_given()`. A program is the static part
-of what is compiled: plain data, hashable and ordered.
+A point has the members `point_id`, `recorded_steps` and `as_given()`. A program is the
+static part of what is compiled: plain data that can be hashed and sorted.
 """
 
 from __future__ import annotations
@@ -36,14 +38,16 @@ Sizes = tuple[int, int, int]
 
 
 class Program(Hashable, Protocol):
-    """The static part of what is compiled. Its text has its sizes.
+    """The static part of what is compiled. The text of a program contains its sizes.
 
     Attributes:
         label: a text that no other program has.
-        fallback: the program for runs that it rejects; None if it rejects none.
-        compile_seconds: the time to compile it on a usual machine; 0 if unknown.
-        kin: a key that is close for programs of similar runs.
-        choices: what the label says, as plain data, for a dry run.
+        fallback: the program for runs that this program rejects. None if it rejects
+            none.
+        compile_seconds: the time to compile the program on a usual machine. 0 if
+            unknown.
+        kin: a sort key. Programs of similar runs have neighboring keys.
+        choices: the content of the label as plain data, for a dry run.
     """
 
     @property
@@ -62,46 +66,48 @@ class Program(Hashable, Protocol):
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known of a simulator before anything runs."""
+    """The properties of a simulator that are known before anything runs."""
 
     name: str
-    """jaxrecall, or module:name of a user's simulator."""
+    """The name: jaxrecall, or module:name for a user's simulator."""
 
     fields: Mapping[str, Field[object]]
-    """The fields of its points, each with type, default and, as metadata, kind, symbol,
-    legend and limits.
+    """The fields of the simulator's points. Each has a type, a default and, as
+    metadata, kind, symbol, legend and limits.
     """
 
     columns: Mapping[str, tuple[str, ...]]
-    """The columns of its rows, in order: Arrow type and meaning."""
+    """The columns of the simulator's rows in order, each with Arrow type and
+    meaning.
+    """
 
     version: int = 1
-    """The version of its numbers; rows of two versions do not mix."""
+    """The version of the simulator's numbers. Rows of two versions do not mix."""
 
     accuracy: str = "accuracy"
-    """The column that is drawn, fitted and searched, a fraction."""
+    """The column that is drawn, fitted and searched. Its values are fractions."""
 
     own_columns: Mapping[str, str] = field(default_factory=dict)
-    """The columns that functions of the user return; for this package's simulator with
-    import path and digest of the source.
+    """The columns that functions of the user return. For this package's simulator, the
+    value of a column is the import path of its function and a digest of the source.
     """
 
     x64: bool = False
-    """Whether its numbers have 64 bits because jax_enable_x64 is on."""
+    """Whether the simulator's numbers have 64 bits because jax_enable_x64 is on."""
 
     @property
     def is_ours(self) -> bool:
-        """Whether it is the simulator of this package, whose costs are known before a
-        run.
+        """Whether this is the simulator of this package. Only its costs are known
+        before a run.
         """
         return self.name == OURS
 
     def precision(self, asked: str) -> str:
-        """The precision in rows; rows of two precisions do not mix."""
+        """The precision that rows record. Rows of two precisions do not mix."""
         return f"{asked}, x64" if self.x64 else asked
 
     def about(self) -> dict[str, Any]:
-        """Its part of the metadata of tables."""
+        """The entries about the simulator in the metadata of tables."""
         if not self.is_ours:
             return {
                 "simulator": self.name,
@@ -117,62 +123,69 @@ OURS = "jaxrecall"
 
 
 class Cost(NamedTuple):
-    """What a run takes in a program."""
+    """The time and memory of a run in a program."""
 
     seconds: float
     """The time on one core of a usual machine."""
 
     flops: float
     bytes: int
-    """The memory of each run that is computed at a time; 0 if unknown."""
+    """The memory of each run that is computed at a time. 0 if unknown."""
 
 
 class Room(NamedTuple):
-    """What a process may use, and how it computes."""
+    """The resources that a process may use, and the settings with which it computes."""
 
     precision: str
     limit: int
-    """Bytes of memory."""
+    """The number of bytes of memory."""
 
     cores: int
     n_runs: int
-    """The runs of all programs."""
+    """The number of runs of all programs."""
 
     batch: int | None
-    """How many runs are vmapped on an accelerator; None: half a second's work."""
+    """The number of runs that are vmapped on an accelerator. None means the number that
+    takes half a second.
+    """
 
 
 class Loaded(NamedTuple):
     """A program that is ready to run."""
 
     run: Callable[[Mapping[Run, float]], list[Rows | Exception | None]]
-    """A function of runs, each with its expected share of the time. For each run it
-    returns rows, the reason why there are none, or None if the program rejects the run,
-    which the fallback then takes."""
+    """Computes runs. The argument is a dict from runs to their expected shares of the
+    time. For each run, the result is its rows, the exception that prevented them, or
+    None. None means that the program rejects the run; the fallback then computes it.
+    """
 
     most: int
-    """How many runs a batch has at most."""
+    """The largest number of runs in a batch."""
 
     threads: int
-    """How many batches run at a time; 0 stands for one, in the calling thread."""
+    """The number of batches that run at a time. 0 means one batch, in the calling
+    thread.
+    """
 
     in_turn: bool = False
     """Whether the runs of a batch are computed one after the other, as on a CPU. Small
-    batches then cost nothing.
+    batches then have no disadvantage.
     """
 
 
 class SimulatorLike(Protocol):
-    """A simulator, as the engine sees it."""
+    """A simulator as the sweep engine uses it."""
 
     @property
     def facts(self) -> Facts: ...
 
     def point(self, values: Mapping[str, object]) -> AnyPoint:
-        """The point with these values of its fields; raises PointError."""
+        """The point with these values of its fields. Raises PointError."""
 
     def law_sources(self, points: Iterable[AnyPoint]) -> dict[str, str]:
-        """The user's own laws of these points, by name, with a hash of their source."""
+        """The user's own laws of these points: a dict from names to hashes of their
+        source.
+        """
         ...
 
     def programs(
@@ -181,26 +194,31 @@ class SimulatorLike(Protocol):
         """The points of each program.
 
         Args:
-            points: the points, and how many runs each has.
-            sizes: "own" for the program of each point itself, with little padding; a
-                program, whose sizes all points have; V, d and m; or None for the sizes
-                that save time.
+            points: a dict from points to their numbers of runs.
+            sizes: the sizes of the programs, in one of four forms. "own": each point
+                has a program of its own sizes, with little padding. A program: all
+                points have the sizes of that program. V, d and m: all points have these
+                sizes. None: the sizes are chosen to save time.
         """
         ...
 
     def cost(self, program: Any, point: AnyPoint) -> Cost: ...
 
     def width(self, program: Any, seconds: float, room: Room) -> int:
-        """How many runs of so many seconds share the memory. Starts JAX."""
+        """The number of runs that are computed at a time in the available memory, if a
+        run takes `seconds`. Starts JAX.
+        """
         ...
 
     def run(self, program: Any, width: int, room: Room) -> Loaded:
-        """The program, compiled if need be. Starts JAX; raises OutOfMemory."""
+        """The program, which is compiled if necessary. Starts JAX. Raises
+        OutOfMemory.
+        """
         ...
 
     def problem_in_workers(self, points: Iterable[AnyPoint]) -> str | None:
-        """Why other processes cannot run these points, in one line; None if they
-        can.
+        """A line with the reason why other processes cannot run these points. None if
+        they can.
         """
         ...
 
@@ -208,7 +226,7 @@ class SimulatorLike(Protocol):
 def program_of(
     simulator: SimulatorLike, point: AnyPoint, sizes: Any = "own"
 ) -> Program:
-    """The program of one point, of its own or of other sizes."""
+    """The program of one point, with the point's own sizes or with other sizes."""
     [program] = simulator.programs({point: 1}, sizes)
     return program
 

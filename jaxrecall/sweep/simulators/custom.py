@@ -1,5 +1,5 @@
-"""A simulator of a user, a function of a point and a random key, as the sweep engine
-sees it. `simulator/custom_runs.py` computes its runs.
+"""A user's simulator as the sweep engine uses it: a function of a point and a random
+key. `simulator/custom_runs.py` computes its runs.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from ...model.point import MAX_SEED, Run, checked_value, to_12_digits
 from . import Cost, Facts, Loaded, Room, Rows, grouped
 
 TYPES = {int: "int64", float: "float64", bool: "bool", str: "string"}
-"""Types of fields and columns, and their Arrow types."""
+"""The Arrow types of fields and columns, by Python type."""
 
 ARROW = {kind.__name__: arrow for kind, arrow in TYPES.items()}
 ALLOWED_TYPES = "with int, float, bool or str as the type"
@@ -70,19 +70,21 @@ AFTER = {
 RESERVED = (*BEFORE, *AFTER, "root_seed", "streams")
 
 WIDTH = 8
-"""Runs that are vmapped together; fewer are filled up, so that each combination of
-static fields has one program.
+"""The number of runs that are vmapped together. A smaller batch is filled up, so that
+each combination of static fields needs only one program.
 """
 
 RUN_SECONDS = 0.01
-"""What a run counts as in a plan: nobody knows what it costs."""
+"""The assumed seconds of a run in a plan, because the true time is unknown."""
 
 ROUNDING = 1e-6
-"""An accuracy beyond 0 or 1 by no more than this is taken for 0 or 1."""
+"""The largest rounding error by which an accuracy may be below 0 or above 1. Such an
+accuracy is replaced by 0 or 1.
+"""
 
 
 class Declaration(NamedTuple):
-    """A field of a simulator as its user declares it."""
+    """A field of a simulator as the user declares it."""
 
     kind: type
     default: Any
@@ -96,24 +98,25 @@ class Simulator:
     `simulator: module:name` in a grid file.
 
     Args:
-        fn: a function of a point and a `jax.random` key, which returns a dict with a
-            number for every column. The point has static fields as Python values and
-            traced ones as arrays. The key follows from root_seed and seed; it is the
-            same for every point unless the grid has `streams: independent`.
+        fn: a function of a point and a `jax.random` key. It returns a dict with a
+            number for every column. In the point, static fields are Python values and
+            traced fields are arrays. The key is determined by root_seed and seed. It is
+            the same for every point unless the grid has `streams: independent`.
         fields: the parameters of a point, `name: (type, default, low, high, "static" or
-            "traced")`. The type is int, float, bool or str. A default of None means
-            that the grid must give the parameter. low and high are limits, or None. A
-            text has its allowed values in place of low. A static field may decide
-            shapes; each combination of static values is compiled once.
-        columns: what fn returns, `name: (type, meaning)`.
-        accuracy: the column that is drawn, fitted and searched, a fraction.
-        version: a whole number, to be raised when numbers change: rows of two versions
-            do not mix.
-        jit: whether fn is compiled and vmapped over runs of equal static fields. With
-            False it is called once for each run, and is plain Python.
+            "traced")`. The type is int, float, bool or str. If the default is None, the
+            grid must give the parameter. low and high are limits, or None. For text,
+            low is the sequence of allowed values. Shapes may depend on static fields.
+            Each combination of static values is compiled once.
+        columns: the columns that fn returns, `name: (type, meaning)`.
+        accuracy: the column that is drawn, fitted and searched. Its values are
+            fractions.
+        version: a whole number. Increase it when numbers change, because rows of two
+            versions do not mix.
+        jit: whether fn is compiled and vmapped over runs with equal static fields. If
+            False, fn is plain Python and is called once for each run.
 
     Raises:
-        UsageError: with a line for everything that is wrong.
+        UsageError: with a line for every mistake.
 
     Examples:
         >>> import jax, jax.numpy as jnp, jaxrecall
@@ -172,10 +175,10 @@ class Simulator:
 
     @cached_property
     def name(self) -> str:
-        """module:name.
+        """The name of the simulator, module:name.
 
-        The module of a script is its file, so that the script and a grid file that
-        names it share rows.
+        For a script, the module is the name of its file. The script and a grid file
+        that names the simulator therefore share rows.
         """
         module: Any = sys.modules.get(self._module)
         name = self._module
@@ -225,7 +228,9 @@ class Simulator:
         points: Mapping[CustomPoint, int],
         sizes: tuple[int, int, int] | StaticProgram | Literal["own"] | None = None,
     ) -> dict[StaticProgram, list[CustomPoint]]:
-        """One for each combination of static fields."""
+        """The points of each program. There is one program for each combination of
+        static fields.
+        """
         if isinstance(sizes, tuple):
             raise UsageError(
                 "--bucket: got with a simulator of your own; allowed: without it"
@@ -280,29 +285,30 @@ class Simulator:
         provided: Row,
         runs: Mapping[Run, float],
     ) -> list[Rows | Exception | None]:
-        """The rows of runs, or why there are none."""
+        """For each run, its rows or the exception that prevented them."""
         start = time.perf_counter()
         try:
             found = columns_of(list(runs))
         except OutOfMemory:
             raise
-        except Exception as error:  # of the user's function
+        except Exception as error:  # an error of the user's function
             return [error] * len(runs)
         seconds = (time.perf_counter() - start) / len(runs)
         rows: list[Rows | Exception | None] = []
         for run, of_run in zip(runs, found, strict=True):
             try:
                 row = self._row(run, of_run)
-            except Exception as error:  # of a value that the user's function returned
+            except Exception as error:  # a wrong value from the user's function
                 rows.append(error)
             else:
                 rows.append([row | {"seconds": seconds} | provided])
         return rows
 
     def _row(self, run: Run, found: Row) -> Row:
-        """What the row of a run says of the run, from what the user's function found.
+        """The part of a run's row that describes the run and contains the values that
+        the user's function returned.
 
-        Raises ValueError for a value that a column cannot hold.
+        Raises ValueError for a value that its column cannot contain.
         """
         row = run.id._asdict() | run.point.as_given()
         for name, (kind, _) in self.own_columns.items():
@@ -320,7 +326,7 @@ class Simulator:
 
 
 def x64() -> bool:
-    """Whether jax_enable_x64 is on, here and now. Does not start JAX."""
+    """Whether jax_enable_x64 is on in this process now. Does not start JAX."""
     jax = sys.modules.get("jax")
     on = jax.config.jax_enable_x64 if jax else os.environ.get("JAX_ENABLE_X64", "")
     return str(on).lower() in ("1", "true", "t", "yes", "y", "on")
@@ -333,7 +339,7 @@ def _problems(
     accuracy: str,
     version: object,
 ) -> list[str]:
-    """What is wrong with the arguments of a simulator."""
+    """Messages about the mistakes in the arguments of a simulator."""
     lines = []
     if not callable(fn):
         lines.append(f"fn: got {shown(fn)}; allowed: a function of a point and a key")
@@ -363,7 +369,7 @@ def _problems(
 
 
 def _problems_of_name(path: str, name: object) -> list[str]:
-    """What is wrong with the name of a field or a column."""
+    """Messages about the mistakes in the name of a field or a column."""
     if not isinstance(name, str) or not name.isidentifier() or name.startswith("_"):
         return [f"{path}: got the name {shown(name)}; allowed: letters, digits and _"]
     if name in RESERVED or hasattr(CustomPoint, name):
@@ -375,7 +381,7 @@ def _problems_of_name(path: str, name: object) -> list[str]:
 
 
 def _problems_of_field(name: str, given: Any) -> list[str]:
-    """What is wrong with the declaration of a field."""
+    """Messages about the mistakes in the declaration of a field."""
     got = f"fields.{name}: got {shown(given)}; allowed:"
     wrong = [f'{got} (type, default, low, high, "static" or "traced"), {ALLOWED_TYPES}']
     if not isinstance(given, tuple) or len(given) != 5:
@@ -389,14 +395,16 @@ def _problems_of_field(name: str, given: Any) -> list[str]:
 
 
 def _is_choice(text: Declaration) -> bool:
-    """Whether the field of a text is static and has its allowed values."""
+    """Whether a field of text is static and declares its allowed values."""
     if text.treated != "static" or not isinstance(text.low, tuple | list):
         return False
     return all(isinstance(value, str) for value in text.low)
 
 
 def _problems_of_limits(name: str, declaration: Declaration) -> list[str]:
-    """What is wrong with the limits of a field, or with a default beyond them."""
+    """Messages about the mistakes in the limits of a field, or about a default outside
+    the limits.
+    """
     kind, default, low, high, _ = declaration
     if kind in (int, float):
         limits = [limit for limit in (low, high) if limit is not None]
@@ -413,12 +421,14 @@ def _problems_of_limits(name: str, declaration: Declaration) -> list[str]:
 
 
 def _is_limit(limit: Any) -> bool:
-    """Whether it is a number other than NaN."""
+    """Whether the limit is a number other than NaN."""
     return isinstance(limit, Real) and not isinstance(limit, bool) and limit == limit
 
 
 def _metadata(name: str, declaration: Declaration) -> dict[str, Any]:
-    """What is declared of a field, as for those of this package's points."""
+    """The metadata of a declared field, in the form that the fields of this package's
+    points have.
+    """
     kind, _, low, high, treated = declaration
     metadata = {"kind": treated, "symbol": "", "legend": name}
     if kind is str:
@@ -431,7 +441,7 @@ def _metadata(name: str, declaration: Declaration) -> dict[str, Any]:
 
 
 def _declared(name: str, declaration: Declaration) -> tuple[str, str, Any]:
-    """The name, type and declaration of a field of a dataclass."""
+    """The name, type and dataclass field of a declaration."""
     default = declaration.default
     declared = field(
         default=MISSING if default is None else default,
@@ -441,7 +451,7 @@ def _declared(name: str, declaration: Declaration) -> tuple[str, str, Any]:
 
 
 class CustomPoint:
-    """A point of a simulator of one's own."""
+    """A point of a user's simulator."""
 
     simulator: ClassVar[Simulator]
     recorded_steps: ClassVar[tuple[int, ...]] = (1,)
@@ -461,8 +471,8 @@ class CustomPoint:
 
     @cached_property
     def point_id(self) -> str:
-        """16 hex digits: a hash of the simulator, its version and all fields, floats to
-        12 significant digits.
+        """16 hex digits: a hash of the simulator, its version and all fields. Floats
+        are rounded to 12 significant digits.
         """
         values = self.as_given()
         for name, value in values.items():
@@ -478,16 +488,16 @@ class CustomPoint:
 
     @cached_property
     def program(self) -> StaticProgram:
-        """What is compiled for it."""
+        """The program that is compiled for the point."""
         static = [(name, getattr(self, name)) for name in self.simulator.static]
         return StaticProgram(self.simulator.name, tuple(static))
 
     def as_given(self) -> dict[str, Any]:
-        """Arguments that rebuild this point."""
+        """The arguments that create this point again."""
         return {name: getattr(self, name) for name in self.simulator.fields}
 
     def replace(self, **changes: Any) -> CustomPoint:
-        """A changed copy."""
+        """A copy of the point with these changes."""
         return self.simulator.point(self.as_given() | changes)
 
     def __reduce__(self) -> Any:
@@ -495,7 +505,9 @@ class CustomPoint:
 
 
 def _problems_of_array(name: str, value: Any, kind: str) -> list[Problem]:
-    """The problem of a number that the arrays of a compiled function would change."""
+    """The problem of a number that an array of a compiled function cannot represent.
+    The list is empty if the number fits.
+    """
     bits = 64 if x64() else 32
     if kind == "int":
         end = 2 ** (bits - 1)
@@ -518,7 +530,7 @@ def _problems_of_array(name: str, value: Any, kind: str) -> list[Problem]:
 
 @dataclass(frozen=True, order=True)
 class StaticProgram:
-    """A simulator at one combination of its static fields."""
+    """A simulator with one combination of its static fields."""
 
     simulator: str
     static: tuple[tuple[str, Any], ...]
@@ -537,7 +549,9 @@ class StaticProgram:
 
 
 def named(name: str) -> Simulator:
-    """The simulator that a grid file names as module:name; raises UsageError."""
+    """The simulator with the import path module:name in a grid file. Raises
+    UsageError.
+    """
     allowed = (
         "allowed: module:name of a jaxrecall.Simulator, such as perceptron:simulator"
     )
@@ -550,8 +564,8 @@ def named(name: str) -> Simulator:
 
 
 def add_to_path(folders: Iterable[str]) -> None:
-    """Makes modules in the folders importable, after everything that is importable
-    already.
+    """Makes the modules in the folders importable. Modules that are already importable
+    take precedence.
     """
     for folder in folders:
         if folder not in sys.path:
@@ -559,8 +573,8 @@ def add_to_path(folders: Iterable[str]) -> None:
 
 
 def trusted(module: str) -> None:
-    """Imports a module given by `--trust`, or its .py file, so that its laws are known;
-    raises UsageError.
+    """Imports a module or .py file that is given by `--trust`, so that its laws are
+    known. Raises UsageError.
     """
     path = Path(module)
     if path.suffix == ".py":
@@ -568,7 +582,7 @@ def trusted(module: str) -> None:
         module = path.stem
     try:
         import_module(module)
-    except Exception as error:  # whatever the module of a user raises
+    except Exception as error:  # a user's module may raise anything
         why = f"{type(error).__name__}: {error}"
         raise UsageError(
             f"--trust: got {path}, which cannot be imported ({why}); allowed: a module,"
@@ -577,8 +591,8 @@ def trusted(module: str) -> None:
 
 
 def _as_fraction(name: str, value: Any) -> Any:
-    """An accuracy without its rounding error; raises ValueError if it is no
-    fraction.
+    """An accuracy without its rounding error. Raises ValueError if the accuracy is not
+    a fraction.
     """
     if value is None or 0 <= value <= 1:
         return value
@@ -591,8 +605,10 @@ def _as_fraction(name: str, value: Any) -> Any:
 
 
 def _as_cell(name: str, kind: str, value: Any) -> Any:
-    """A value as a column of this Arrow type has it; None if there is none, or it is
-    not finite. Raises ValueError.
+    """A value converted to the Arrow type of its column. None if the value is None or
+    not finite.
+
+    Raises ValueError.
     """
     shape = np.shape(value)
     if shape != ():

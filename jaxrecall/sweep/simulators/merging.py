@@ -1,9 +1,10 @@
-"""Which points share a program.
+"""Decides which points share a program.
 
-A program is compiled per shape: padded sizes, activation and form. Points start in
-tight shapes of their own. Two shapes are merged where the padding costs less than the
-compilation that it saves. This depends on the points alone, so the same grid has the
-same programs on every machine and whenever it is resumed.
+Each shape is compiled to a program of its own. A shape consists of padded sizes, the
+activation and the form. At first, points have tight shapes of their own. Two shapes are
+merged if the padding costs less time than the compilation that it saves. The result
+depends only on the points, so a grid has the same programs on every machine and
+whenever it is resumed.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ from . import Sizes, grouped
 
 
 def as_sizes(text: str) -> Sizes:
-    """Sizes (V, d, m) from "256x128" or "256x128x512"; raises UsageError."""
+    """The sizes (V, d, m) in a text such as "256x128" or "256x128x512". Raises
+    UsageError.
+    """
     match = re.fullmatch(r"([1-9]\d{0,6})x([1-9]\d{0,6})(?:x([1-9]\d{0,6}))?", text)
     if not match:
         raise UsageError(
@@ -34,7 +37,9 @@ def as_sizes(text: str) -> Sizes:
 
 
 def padded(points: Iterable[Point], sizes: Sizes) -> Callable[[Point], Shape]:
-    """Gives each point the program of these sizes; UsageError if one is too large."""
+    """Returns a function that maps a point to its program with these sizes. Raises
+    UsageError if a point is too large.
+    """
     V, d, m = sizes
 
     def program(point: Point) -> Shape:
@@ -65,11 +70,11 @@ class PlannedProgram:
     asked: Work
 
     def seconds(self) -> float:
-        """To compile the program and to run it."""
+        """The time to compile the program and to run it."""
         return seconds(self.shape, self.asked) + self.shape.compile_seconds
 
     def joined(self, other: PlannedProgram) -> PlannedProgram:
-        """One program for the points of both."""
+        """One program for the points of both programs."""
         shape = larger(self.shape, other.shape)
         return PlannedProgram(
             shape, self.points + other.points, self.asked + other.asked
@@ -77,15 +82,16 @@ class PlannedProgram:
 
 
 def seconds(shape: Shape, asked: Work) -> float:
-    """To run work in a program on all cores."""
+    """The time to run work in a program on all cores."""
     return amount(shape, asked).seconds / cores()
 
 
 def merged(points: Mapping[Point, int]) -> dict[Shape, list[Point]]:
-    """The points of each program; each point has so many runs.
+    """The points of each program. The argument maps points to their numbers of runs.
 
-    Shapes of the same variant are merged until every merge would cost more than a
-    compilation. Then each gets the program in which it costs least.
+    Shapes of the same variant are merged until every further merge would cost more time
+    than it saves. Then the work of each merged shape goes to the program in which it
+    costs least.
     """
     variants: dict[object, list[PlannedProgram]] = {}
     for shape, of_shape in sorted(grouped(points, Shape.tight).items(), key=_variant):
@@ -110,12 +116,17 @@ def _variant(item: tuple[Shape, list[Point]]) -> tuple[object, ...]:
 
 
 def _cheapest(member: PlannedProgram, fallbacks: set[Shape]) -> Shape:
-    """The program in which the work of a member costs least: its own, the same
-    compiled lightly, or a fallback of others, which may have to be compiled anyway.
+    """The program in which the work of a member costs least.
+
+    There are three kinds of candidates: the member's own program, the same program
+    compiled lightly, and larger programs that other members may need as a fallback. A
+    fallback counts with half its time of compilation, because it may have to be
+    compiled in any case.
     """
     shape = member.shape
     compiled = {shape: shape.compile_seconds}
-    if not shape.optimizer:  # its steps take nearly twice as long in a light program
+    # further steps take nearly twice as long in a light program
+    if not shape.optimizer:
         light = replace(shape, light=True)
         compiled[light] = light.compile_seconds
     for other in sorted(fallbacks):
@@ -126,8 +137,10 @@ def _cheapest(member: PlannedProgram, fallbacks: set[Shape]) -> Shape:
 
 
 def _merge(members: list[PlannedProgram]) -> list[PlannedProgram]:
-    """Merges the two programs of a variant that save most, while that saves time."""
-    # members go by a number, as pairs of shapes take long to hash
+    """Repeatedly merges the two programs of a variant whose merge saves the most time,
+    while a merge saves time.
+    """
+    # each member has a number, because hashing pairs of shapes is slow
     found = dict(enumerate(members))
     takes = {i: member.seconds() for i, member in found.items()}
 
@@ -159,5 +172,5 @@ def _merge(members: list[PlannedProgram]) -> list[PlannedProgram]:
 
 
 def larger(a: Shape, b: Shape) -> Shape:
-    """The sizes of both."""
+    """The shape `a` with the larger V, d and m of both shapes."""
     return replace(a, V=max(a.V, b.V), d=max(a.d, b.d), m=max(a.m, b.m), tile=0)

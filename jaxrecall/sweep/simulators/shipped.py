@@ -1,4 +1,4 @@
-"""The simulator of this package as the sweep engine sees it, and single runs of it."""
+"""The simulator of this package as the sweep engine uses it, and single runs of it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ...simulator.program import Executable
 
 MAX_VMAPPED = 1024
-"""Most vmapped runs on an accelerator."""
+"""The largest number of vmapped runs on an accelerator."""
 
 SEEDS = f"a whole number from 0 to {MAX_SEED}, or a list of up to {MAX_LIST}"
 
@@ -37,9 +37,9 @@ SEEDS = f"a whole number from 0 to {MAX_SEED}, or a list of up to {MAX_LIST}"
 class RecallSimulator:
     """The simulator of this package, with columns of the user's own.
 
-    On a CPU the runs of a batch are computed one after the other, and several threads
-    have a batch each. On an accelerator the runs of a batch are vmapped, while another
-    batch waits.
+    On a CPU, the runs of a batch are computed one after the other, and each of several
+    threads computes a batch. On an accelerator, the runs of a batch are vmapped, while
+    another batch waits.
     """
 
     columns: tuple[OwnColumn, ...] = ()
@@ -98,7 +98,7 @@ class RecallSimulator:
         memory = memory_of_device() or memory_limit()
         wanted = int(min(MAX_VMAPPED, room.n_runs, room.batch or 0.5 / seconds))
         width = 1 << max(0, wanted.bit_length() - 1)
-        # the batch that waits takes as much
+        # the waiting batch needs the same memory
         while width > 1 and 2 * width * peak_bytes(program.vmapped(width)) > memory:
             width //= 2
         return width
@@ -128,7 +128,7 @@ RECALL = RecallSimulator()
 
 
 def _resized(sizes: Shape, point: Point) -> Shape:
-    """The shape of a point in the sizes of another shape."""
+    """The shape of a point with the sizes of another shape."""
     shape = Shape.sized(point, sizes.V, sizes.d, sizes.m)
     return replace(shape, light=sizes.light)
 
@@ -145,7 +145,9 @@ def _facts(own: tuple[OwnColumn, ...]) -> Facts:
 def _batch(
     executable: Executable, precision: str, runs: Mapping[Run, float]
 ) -> list[Rows | Exception | None]:
-    """The rows of runs, each with its share of the seconds that they took."""
+    """The rows of runs. The `seconds` of a run are its share of the time of the
+    batch.
+    """
     from ...simulator import program
 
     metrics, seconds = program.execute(executable, list(runs))
@@ -177,16 +179,19 @@ def simulate(
 def simulate(
     point: Point, seed: int | Iterable[int], *, trace: bool = False
 ) -> Row | list[Row]:
-    """The row that a sweep writes for (point, seed), without `seconds` and `bucket`.
+    """Returns the row that a sweep writes for (point, seed), without `seconds` and
+    `bucket`.
 
-    It is a dict of the columns in table order. A list of seeds has a list of rows. A
-    run that trains on has the row of its last step, or with `trace` a list of the rows
-    of all recorded steps, in order of step, seed by seed.
+    The row is a dict of the columns in table order. For a list of seeds, the function
+    returns a list of rows. For a run that trains on, it returns the row of the last
+    step. With `trace`, it returns a list of the rows of all recorded steps, in order of
+    step, one seed after the other.
 
     The first call for a shape compiles its program, which takes seconds. Points of
-    similar sizes share it, and it is kept for later processes. Raises PointError for
-    what is no point, for seeds out of range or too many, and for a point that needs
-    more than 80 % of this machine's memory.
+    similar sizes share the program, and later processes can use it again. The function
+    raises PointError for an argument that is not a point, for seeds that are out of
+    range or too many, and for a point that needs more than 80 % of this machine's
+    memory.
 
         >>> from jaxrecall import Point, simulate
         >>> point = Point(V=64, N=1024, d=32, L=8)
@@ -211,7 +216,9 @@ def simulate(
 
 
 def _check_memory(point: Point) -> None:
-    """Raises PointError for a point whose program needs more memory than there is."""
+    """Raises PointError if the program of a point needs more memory than is
+    available.
+    """
     need, limit = peak_bytes(Shape.rounded(point)), memory_limit()
     if need > limit:
         sizes = {"V": point.V, "d": point.d, "m": point.m}
@@ -224,9 +231,10 @@ def _check_memory(point: Point) -> None:
 
 
 def _rows(point: Point, runs: Sequence[Run]) -> list[list[Row]]:
-    """The rows of runs of one point, in their order, without `seconds` and `bucket`.
+    """The rows of runs of one point, in the order of the runs, without `seconds` and
+    `bucket`.
 
-    Runs that a bound rejects are computed once more, in the exact form.
+    Runs that an error bound rejects are computed again in the exact form.
     """
     from ...simulator import program
 
@@ -242,7 +250,7 @@ def _rows(point: Point, runs: Sequence[Run]) -> list[list[Row]]:
 
 
 def _metrics(point: Point, runs: Sequence[Run], shape: Shape) -> dict[Run, list[Row]]:
-    """The metrics of runs, by the program of a shape or of its fallback."""
+    """The metrics of runs, computed by the program of a shape or by its fallback."""
     from ...simulator import program
 
     found: dict[Run, list[Row]] = {}
@@ -261,8 +269,8 @@ def _metrics(point: Point, runs: Sequence[Run], shape: Shape) -> dict[Run, list[
 
 
 def _one_thread(point: Point) -> AbstractContextManager[object]:
-    """Keeps BLAS to one thread while matrices of W_KQ are decomposed: more of them wait
-    busily for each other.
+    """A context that limits BLAS to one thread if matrices of W_KQ are decomposed.
+    Several threads would wait for each other and keep the cores busy.
     """
     if point.optimizer and point.optimizer.attention == "column":
         return threadpool_limits(1, user_api="blas")

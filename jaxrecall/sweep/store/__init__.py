@@ -1,17 +1,18 @@
-"""A results folder: rows in, and which runs are done.
+"""A results folder: writes rows into it, and determines which runs are done.
 
     manifest.json    the grid and the command of the last sweep
-    search.json      what a search found
-    parts/           finished rows, *.parquet and nothing else, so that any Parquet
-        reader takes the folder
-    table.parquet    the parts merged and sorted, once `compact` has run
-    failures/        one JSON file per failed chunk
-    _staging/        files being written; what a killed process leaves here is never
-        read, and removed in time
+    search.json      the result of a search
+    parts/           the finished rows, in *.parquet files and nothing else, so that
+        any program that reads Parquet can read the folder
+    table.parquet    the parts, merged and sorted; written by `compact`
+    failures/        one JSON file for each failed chunk
+    _staging/        files that are being written; a file that a killed process left
+        here is never read, and is removed later
 
-A file appears whole or not at all: it is written to `_staging/`, fsynced, and renamed.
-What is done is decided by the rows that can be read, never by file names, so any number
-of processes may write one folder, and writing twice is harmless.
+A file appears completely or not at all: it is written to `_staging/`, flushed to disk
+with fsync, and renamed. Only the rows that can be read determine which runs are done;
+file names do not. Any number of processes may therefore write into one folder, and
+writing the same rows twice is harmless.
 """
 
 from __future__ import annotations
@@ -64,30 +65,34 @@ from .table import (
 )
 
 PART_BYTES, ROW_BYTES, PART_ROWS = 64 * 2**10, 512, 1000
-"""The size of a part without rows, each row's share of it, and the rows for which there
-must be room before any is computed.
+"""The size of a part without rows, the size that each row adds to it, and the largest
+number of rows for which the folder must have room before a sweep starts.
 """
 
 STALE_SECONDS = 3600.0
-"""A file that stays in `_staging` so long was left there by a process that died:
-writing one takes seconds.
+"""The age at which a file in `_staging` is assumed to be left over from a process that
+died. Writing a file takes only seconds.
 """
 
 LOOKS = 10
-"""How often a process looks at most, as others may write parts with fewer columns."""
+"""The largest number of times that a process looks for parts with fewer columns. Other
+processes may be writing such parts meanwhile.
+"""
 
 Version = tuple[int, str]
-"""code_version and precision."""
+"""The code_version and the precision of a row."""
 
 LastValues = dict[Version, dict[RunId, tuple[Any, ...]]]
-"""Values in the last row of each run of each version, of an ok row before others."""
+"""The values in the last row of each run, by version and run. If a run has several last
+rows, a row with status ok is preferred.
+"""
 
 
 class LastRows(NamedTuple):
     """The last rows of all runs that `load` can read.
 
-    `tables` are those in which they were found, and `unreadable` the files that cannot
-    be read.
+    `tables` lists the tables that contain them. `unreadable` lists the files that
+    cannot be read.
     """
 
     values: LastValues
@@ -97,29 +102,29 @@ class LastRows(NamedTuple):
 
 @dataclass(frozen=True)
 class Done:
-    """What is in a folder.
+    """The contents of a results folder.
 
-    `runs` are those of one version; `foreign` counts runs of each other (code_version,
-    precision).
+    `runs` is the set of finished runs of one version. `foreign` is the number of runs
+    of every other version (code_version, precision).
     """
 
     runs: set[RunId]
     foreign: dict[Version, int]
     unreadable: Unreadable
     simulators: Set[str] = frozenset()
-    """The names of the simulators of the rows."""
+    """The names of the simulators that computed the rows."""
 
     columns: Set[str] = frozenset()
-    """The columns of the user's own that the rows have, as JSON."""
+    """The distinct sets of the user's own columns in the tables, each as JSON."""
 
     sources: Mapping[str, str] = field(default_factory=dict)
-    """Laws of the user's own that rows have, with a hash of their source."""
+    """The user's own laws in the rows, each with a hash of its source."""
 
 
 class Store:
-    """The results folder `folder`, which `prepare` makes.
+    """The results folder `folder`, which `prepare` creates.
 
-    Every method raises StoreError, one line that says what to do.
+    Every method may raise a StoreError, whose message is one line that says what to do.
     """
 
     def __init__(self, folder: str | Path):
@@ -130,21 +135,23 @@ class Store:
         self.table = self.folder / TABLE
         self.manifest = self.folder / "manifest.json"
         self.about: Json = {}
-        """What the metadata of every part says; see `table.KEY`."""
+        """The facts in the metadata of every part; see `table.KEY`."""
 
         self.columns: Mapping[str, tuple[str, ...]] = COLUMNS
         """The columns of the rows to write, in order."""
 
         self.of_parts = pa.schema([])
-        """The columns of all parts, once `unify` has looked."""
+        """The columns of all parts. The schema is empty until `unify` is called."""
 
         self.kept: Mapping[str, Mapping[str, Any]] = {}
-        """The values of helpers of a grid that are columns, by the id of a point;
-        `about` has their names.
+        """The values of the grid's helpers that are columns, by the id of a point.
+        `about` lists their names.
         """
 
     def check(self) -> None:
-        """Refuses a folder that is a file or lies below one; makes nothing."""
+        """Raises StoreError if the folder is a file or lies below one, or if one of its
+        own folders is a file. Creates nothing.
+        """
         for path in (*self._folders(), self.failures):
             if os.path.lexists(path) and not os.path.isdir(path):
                 raise StoreError(
@@ -157,10 +164,11 @@ class Store:
         return [*reversed(self.folder.parents), self.folder, self.parts, self.staging]
 
     def prepare(self, manifest: Json, n_rows: int = 0) -> None:
-        """Makes the folder, writes `manifest.json`, removes stale `_staging` files.
+        """Creates the folder, writes `manifest.json`, and removes stale files from
+        `_staging`.
 
-        If refused, nothing that was made stays behind. A folder without room for a part
-        is refused if there are `n_rows` to compute.
+        If there are `n_rows` to compute, the folder must have room for a part. If the
+        folder is refused, every folder that this call created is removed again.
         """
         self.check()
         made = list(itertools.filterfalse(os.path.exists, self._folders()))
@@ -179,7 +187,7 @@ class Store:
         self._remove_stale_files()
 
     def read_manifest(self) -> Json | None:
-        """What `prepare` wrote, or None."""
+        """The manifest that `prepare` wrote, or None."""
         with storage_errors(self.manifest):
             try:
                 return read_json(self.manifest)
@@ -192,8 +200,11 @@ class Store:
                 ) from error
 
     def done(self, code_version: int, precision: str) -> Done:
-        """Runs that need not run again: a readable part or the table has their last
-        row, whatever its status.
+        """The contents of the folder, with the runs of this version that need not run
+        again.
+
+        A run is done if its last row is in a readable part or in the table. The status
+        of that row does not matter.
         """
         values, unreadable, tables = self.last_values()
         runs = set(values.pop((code_version, precision), ()))
@@ -210,31 +221,31 @@ class Store:
         """The values of these columns in the last row of every run."""
         names = [*RUN, *VERSION, "status", *columns]
         tables, unreadable = self.tables([*dict.fromkeys([*names, "step", "steps"])])
-        # seeds of a point share one string, which saves much memory at a million runs
+        # all seeds of a point share one string; this saves much memory at 10^6 runs
         shared, found = {}, {}
         for table in tables.values():
             for row in _rows(last_rows(table), names):
                 point_id, seed, code_version, precision, status, *values = row
                 of_version = found.setdefault((code_version, precision), {})
                 run = RunId(shared.setdefault(point_id, point_id), seed)
-                # compact without pruning leaves a row in two files
+                # without pruning, compact leaves a row in two files
                 if run not in of_version or status == "ok":
                     of_version[run] = tuple(values)
         return LastRows(found, unreadable, list(tables.values()))
 
     def tables(self, columns: list[str] | None = None) -> Read:
-        """The tables by file, with all columns or the given ones."""
+        """The tables by file, with all columns or only the given ones."""
         return read(result_files(self.folder), columns)
 
     def write(self, rows: list[Json]) -> Path:
         """Writes rows as one part, and returns its path.
 
-        The rows have exactly the columns of their simulator, None for null. For columns
-        that other parts have, the part has nulls.
+        Each row has exactly the columns of its simulator; None means null. If other
+        parts have more columns, these are null in the new part.
 
-        All rows of a run go into one part, as the last of them says that the run is
-        done. The name hashes which rows are in the part, so the same rows written twice
-        replace their own file.
+        All rows of a run must be in one part, because the last of these rows marks the
+        run as done. The name of the file is a hash of the identities of its rows. The
+        same rows written twice therefore replace their own file.
         """
         rows = [row | self._kept(row["point_id"]) for row in rows]
         table = with_about(of_rows(rows, self.columns), self.about)
@@ -244,13 +255,14 @@ class Store:
         return self.put_table(self.parts / f"{digest[:16]}.parquet", table)
 
     def unify(self, tell: Callable[[str], None]) -> None:
-        """Gives every part the columns of all parts and of the rows to write, null
-        where it has none.
+        """Gives every part the columns of all parts and of the rows to write.
 
-        A part is replaced, whole or not at all, by one with its name and its rows, so
-        any number of processes may do this while others write. Each looks again until
-        it finds nothing to do. So when the last of them has ended, all parts are alike.
-        `tell` is called with what is rewritten, or why it cannot be.
+        A part has nulls in the columns that are new to it. Each part is replaced,
+        completely or not at all, by a part with the same name and rows. Any number of
+        processes may therefore call this function while others write. Each process
+        looks again until it finds nothing to do, so all parts have the same columns
+        when the last process ends. The function calls `tell` with a message about the
+        parts that it rewrites, or about the error that prevents it.
         """
         try:
             for look in range(LOOKS):
@@ -265,7 +277,7 @@ class Store:
                         f"{self.parts}: {len(others)} files lack columns of other grids"
                         " in the folder, and get them"
                     )
-                # of several processes each finds some done by another
+                # other processes may rewrite some of these files meanwhile
                 random.shuffle(others)
                 for path in others:
                     self._rewrite(path)
@@ -276,14 +288,16 @@ class Store:
             )
 
     def _rewrite(self, path: Path) -> None:
-        """Gives a part the columns of all parts, unless it has them by now."""
+        """Gives a part the columns of all parts, unless the part has them by now."""
         _, others = unlike(self.of_parts, [path])
         for table in read(others).tables.values():
             self.put_table(path, conformed(table, self.of_parts))
 
     def _kept(self, point_id: str) -> Json:
-        """The values of helpers at a point, null where it has none; all of one as text
-        if some are.
+        """The values of the kept helpers at a point. A helper that the point lacks is
+        null.
+
+        If some values of a helper are text, all its values become text.
         """
         values = self.kept.get(point_id, {})
         kept = {}
@@ -295,29 +309,32 @@ class Store:
         return kept
 
     def note(self, name: str, record: Json) -> Path | None:
-        """Writes `record` to `<name>.json` in the folder; returns the path, None if
-        there is no file to read.
+        """Writes `record` to `<name>.json` in the folder, and returns the path.
+
+        Returns None if no file is written.
         """
         text = json.dumps(record, indent=2)
         return self.put(self.folder / f"{name}.json", text.encode())
 
     def clear_failures(self, runs: Set[tuple[str, int]]) -> None:
-        """Removes the records of failures whose runs are all among `runs`, which are
-        done by now or about to be tried again.
+        """Removes the records of failures whose runs are all among `runs`. These runs
+        are done by now, or are about to be tried again.
         """
         with storage_errors(self.failures):
             for path in self.failures.glob("*.json"):
                 try:
                     failed = set(itertools.starmap(RunId, read_json(path)["runs"]))
                 except (OSError, ValueError, KeyError, TypeError):
-                    continue  # not one of ours
+                    continue  # not a file of this package
                 if failed <= runs:
                     path.unlink(missing_ok=True)
 
     def _check_room(self, n_rows: int) -> None:
-        """Refuses a folder where a file of the size of such a part cannot be written.
+        """Raises StoreError if a file of the size of a part of `n_rows` rows cannot be
+        written.
 
-        The free space does not show a quota.
+        A trial file is written because the amount of free space does not reveal a
+        quota.
         """
         size = PART_BYTES + ROW_BYTES * n_rows
         trial = self.staging / f"{os.getpid()}-{secrets.token_hex(4)}-room"
@@ -332,11 +349,12 @@ class Store:
             ) from error
 
     def _remove_stale_files(self) -> None:
-        """Removes what processes that died left in `_staging`.
+        """Removes the files that processes left in `_staging` when they died.
 
-        A process id says nothing on a shared folder. So age decides, by the clock of
-        the file system: that of the manifest just written. Taking a file from a live
-        but very slow writer costs it one more try.
+        The age of a file decides, because a process id has no meaning on a folder that
+        several machines share. The age is measured against the manifest that was just
+        written, so both times are from the clock of the file system. If a very slow
+        writer loses its file, it only has to try once more.
         """
         with storage_errors(self.staging):
             now = self.manifest.stat().st_mtime
@@ -354,7 +372,8 @@ class Store:
     ) -> Path:
         """Writes bytes or a buffer to a file of the folder, through `_staging`.
 
-        `check` may refuse the file before it is renamed.
+        `check` is called with the temporary file, and may raise an error before the
+        rename.
         """
         with storage_errors(target):
             for folder in (self.staging, target.parent):
@@ -363,7 +382,9 @@ class Store:
         return target
 
     def put_table(self, target: Path, table: pa.Table) -> Path:
-        """Writes a table to a file of the folder; its rows are read back first."""
+        """Writes a table to a file of the folder, after reading its rows back as a
+        check.
+        """
 
         def read_back(staged: Path) -> None:
             tables, unreadable = read([staged])
@@ -378,8 +399,9 @@ class Store:
 
 
 def _rows(table: pa.Table, names: list[str]) -> Iterator[tuple[Any, ...]]:
-    """The values of these columns in each row; a file from before a column was added
-    has None.
+    """Iterates over the values of these columns in each row.
+
+    A value is None if its column was added after the file was written.
     """
     for batch in table.to_batches(max_chunksize=2**16):
         lists = []
@@ -390,29 +412,31 @@ def _rows(table: pa.Table, names: list[str]) -> Iterator[tuple[Any, ...]]:
 
 
 class MemoryStore(Store):
-    """A results folder in memory: tables by the path that each file would have."""
+    """A results folder in memory: a dict from the path that each file would have to its
+    table.
+    """
 
     def __init__(self) -> None:
         super().__init__("memory")
         self.held: dict[Path, pa.Table] = {}
 
     def check(self) -> None:
-        """Nothing can be in the way."""
+        """Does nothing, because no file can be in the way."""
 
     def prepare(self, manifest: Json, n_rows: int = 0) -> None:
-        """There is nothing to make."""
+        """Does nothing, because there is no folder to create."""
 
     def unify(self, tell: Callable[[str], None]) -> None:
-        """There is no file."""
+        """Does nothing, because there are no files."""
 
     def tables(self, columns: list[str] | None = None) -> Read:
         return Read(self.held, [])
 
     def note(self, name: str, record: Json) -> None:
-        """Nobody reads it: the caller raises what failed."""
+        """Does nothing, because the caller raises the errors of failed runs."""
 
     def clear_failures(self, runs: Set[tuple[str, int]]) -> None:
-        """There are none."""
+        """Does nothing, because there are no records of failures."""
 
     def put_table(self, target: Path, table: pa.Table) -> Path:
         self.held[target] = table

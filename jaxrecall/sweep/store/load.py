@@ -1,5 +1,5 @@
-"""Reading results: every row of results folders and files as one table for pandas, and
-remarks on rows.
+"""Reads results: every row of results folders and files as one table for pandas. Also
+makes the remarks about rows.
 """
 
 from __future__ import annotations
@@ -40,28 +40,31 @@ PATHS = "a results folder or a .parquet file, or a list of them"
 def load(
     path: Paths, grid: GridLike | None = None, *, last: bool = False
 ) -> pd.DataFrame:
-    """All rows of a results folder as one tidy DataFrame, or of a folder of parts, a
-    .parquet file, or a list of them.
+    """Returns all rows of a results folder as one tidy DataFrame. The path may also be
+    a folder of parts, a .parquet file, or a list of such paths.
 
-    With a `grid` (a dict, a file, a point or several points, as `run` takes them) only
-    the rows of its points and seeds are returned; if the grid has a search, those of
-    its cells at the levels that the search may try.
+    With a `grid` (a dict, a file, a point or several points, as `run` accepts them),
+    the function returns only the rows of the grid's points and seeds. If the grid has a
+    search, it returns the rows of the grid's cells at the levels that the search may
+    try.
 
-    A run that trains on has a row for each recorded step; with `last` only the row of
-    its last step is returned.
+    A run that trains on has a row for each recorded step. With `last`, the function
+    returns only the row of the last step.
 
-    There is one row per (point_id, seed, step): ok before others, then the newest
-    code_version, then the first. Columns are in table order, unknown ones last. Their
-    types are int64, float64, bool and str, and pandas' nullable Int64 and boolean where
-    there are nulls. Warns of rows that were dropped, versions that are mixed and files
-    that cannot be read. Raises StoreError if there is no row, and UsageError for what
-    is no path.
+    There is one row for each (point_id, seed, step). If the files contain several, a
+    row with status ok is preferred, then the newest code_version, then the first row.
+    The columns are in table order, and unknown columns come last. The types of the
+    columns are int64, float64, bool and str. A column with nulls has pandas' nullable
+    type Int64 or boolean. The function warns of dropped rows, of mixed versions and of
+    files that cannot be read. It raises StoreError if there is no row, and UsageError
+    for an argument that is not a path.
 
-    `attrs["axes"]` has the fields that the grid varies, or the grids in the order in
-    which they ran. It is missing where a file does not say, as those of older versions.
-    `attrs["searched"]` is the field that a search varies. For a simulator of your own,
-    `attrs` has its name as "simulator" and its column of accuracy. `attrs["kept"]` has
-    the helpers of the grid that are columns.
+    `attrs["axes"]` lists the fields that the grid varies. If there are several grids,
+    their fields are in the order in which the grids ran. The entry is missing if a file
+    lacks this information, as files of older versions do. `attrs["searched"]` is the
+    field that a search varies. For a simulator of your own, `attrs["simulator"]` is its
+    name and `attrs["accuracy"]` is its column of accuracy. `attrs["kept"]` lists the
+    helpers of the grid that are columns.
 
         >>> import jaxrecall
         >>> df = jaxrecall.load("results/quickstart")
@@ -103,7 +106,7 @@ def _paths(given: Paths) -> list[Path]:
 
 
 def _remarks(rows: pa.Table, table: pa.Table) -> Iterator[str]:
-    """Remarks on a table that was made of these rows."""
+    """Yields remarks on a table that was made from these rows."""
     dropped = len(rows) - len(table)
     if dropped:
         text = (
@@ -133,7 +136,9 @@ def frame_of(
 
 
 def _frame(table: pa.Table, axes: Sequence[str] | None) -> pd.DataFrame:
-    """The table for pandas; without `axes` those that it is about."""
+    """The table as a DataFrame. Without `axes`, the axes in the table's metadata are
+    used.
+    """
     facts = about(table)
     if axes is not None:
         facts["axes"] = list(axes)
@@ -145,7 +150,9 @@ def _frame(table: pa.Table, axes: Sequence[str] | None) -> pd.DataFrame:
 
 
 def _of_grid(rows: pa.Table, grid: Grid) -> pa.Table:
-    """The rows of a grid's points, or of its cells, and seeds."""
+    """The rows with a grid's seeds at its points. With a search, the points are all
+    those of its cells.
+    """
     points = grid.points
     if grid.search:
         lines = (line.levels.values() for line in grid.lines)
@@ -156,25 +163,27 @@ def _of_grid(rows: pa.Table, grid: Grid) -> pa.Table:
 
 
 def _kept(rows: pa.Table, keep: Callable[[str, int], bool]) -> pa.Table:
-    """The rows whose (point_id, seed) is to be kept."""
+    """The rows for which `keep(point_id, seed)` is true."""
     kept = map(keep, rows["point_id"].to_pylist(), rows["seed"].to_pylist())
     return rows.filter(pa.array(kept, pa.bool_()))
 
 
 def _files(path: Path) -> list[Path]:
-    """What is read for `path`: a file, a results folder, or else a folder of parts."""
+    """The files to read for `path`, which is a file, a results folder or a folder of
+    parts.
+    """
     if os.path.isfile(path):
         return [path]
     return result_files(path) if holds_results(path) else entries(path)
 
 
 GAP = 0.03
-"""Largest part of the attention that a locked cell may lose to noise tokens."""
+"""The largest fraction of the attention that a locked cell may lose to noise tokens."""
 
 
 def not_finite(rows: Any, facts: Facts) -> Iterator[str]:
-    """Lines about rows without finite metrics, or without a number in columns of the
-    user's.
+    """Yields lines about rows whose metrics are not finite, and about nulls in the
+    user's own columns.
     """
     nonfinite = list(rows["status"]).count("nonfinite")
     if nonfinite:
@@ -192,18 +201,20 @@ def not_finite(rows: Any, facts: Facts) -> Iterator[str]:
 
 
 def limited_by_kappa(rows: Any, axes: Iterable[str], along: str = "N") -> str:
-    """A line about the cells in which a larger kappa would raise recall, empty if there
-    are none.
+    """Returns a line about the cells in which a larger kappa would raise recall. The
+    line is empty if there are no such cells.
 
-    `attention_top1` is the part of the sequences in which the informative token has the
-    largest score, and `attention_mass` the attention that it gets. Where scores are
-    right but too small, the first exceeds the second. Runs that train on are left out:
-    they find attention by themselves.
+    `attention_top1` is the fraction of the sequences in which the informative token has
+    the largest score. `attention_mass` is the attention that this token receives. If
+    the scores are in the right order but too small, `attention_top1` exceeds
+    `attention_mass`. Runs that train on are ignored, because training finds the
+    attention by itself.
 
     Args:
         rows: one row per run, as `load` returns them.
-        axes: what varies between points.
-        along: the axis whose values make up a cell; its largest value is judged.
+        axes: the columns that vary between points.
+        along: the axis along which a cell extends. A cell is judged at its largest
+            value of this axis.
     """
     columns = ["attention_top1", "attention_mass"]
     if not {along, "kappa", "steps", *columns} <= {*rows}:

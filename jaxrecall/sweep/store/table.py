@@ -1,9 +1,10 @@
-"""Tables of rows: to and from Parquet files, joined, sorted, one row per run and step.
+"""Tables of rows: reads them from Parquet files and writes, joins and sorts them. A
+joined table can be reduced to one row per run and step.
 
-This module also finds derived files that are out of date: a table of a fit and a report
-say which rows they were made from. A Parquet file says so in its metadata, any other in
-a comment at its start, as
-`jaxrecall: {"rows": 528, "digest": "0123456789abcdef", "version": "1.0"}`.
+This module also finds derived files that are out of date. Tables of fits and reports
+record which rows they were made from. A Parquet file contains this record in its
+metadata. Any other file contains it in a comment at its start, such as `jaxrecall:
+{"rows": 528, "digest": "0123456789abcdef", "version": "1.0"}`.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ from ..files import PARTS, Json, Unreadable, holds_results
 
 
 def schema_of(columns: Mapping[str, tuple[str, ...]]) -> pa.Schema:
-    """The schema of columns with these Arrow types and meanings, parameters of laws
-    with their unit too.
+    """The Arrow schema of columns. Each column has an Arrow type and a meaning.
+    Parameters of laws also have a unit.
     """
     fields = []
     for name, (kind, *texts) in columns.items():
@@ -43,23 +44,23 @@ def schema_of(columns: Mapping[str, tuple[str, ...]]) -> pa.Schema:
 
 
 SCHEMA = schema_of(COLUMNS)
-"""Types of the columns; the metadata of each field is its meaning, and is kept in the
-files.
+"""The types of this package's columns. The metadata of each field contains its meaning,
+and is written to the files.
 """
 
 RUN = ["point_id", "seed"]
 ROW = [*RUN, "step"]
 VERSION = ["code_version", "precision"]
 NEEDED = [*RUN, *VERSION, "status"]
-"""Columns without which, or with a null in which, a file is no part."""
+"""Columns that every part must have, without nulls."""
 
 OURS = ["V", "N", "d", "L", "m", "n_test"]
-"""More such columns, of the simulator of this package."""
+"""Further columns that a part of this package's simulator must have, without nulls."""
 
 MEASURED = ["n_correct", "accuracy"]
-"""Columns that such a file has too, and that are finite numbers where status is ok. Any
-other column that is missing was added later. It reads as null, or as what it is for
-every older row.
+"""Columns that such a part must have, with finite numbers in rows with status ok. Any
+other column that is missing was added in a later version. It is then read as null, or
+as the value that all older rows have.
 """
 
 OF_OLDER_ROWS = {
@@ -70,29 +71,33 @@ OF_OLDER_ROWS = {
     "label_noise": 0.0,
     **SAME_AS,
 }
-"""The values of columns in rows that are older than the columns. The name of a column
-means its values.
+"""The values of columns in rows that are older than the columns. If the value is the
+name of another column, the values of that column are used.
 """
 
 X64_OFF = {"x64": False}
-"""The same for a simulator of the user's own, whose rows did not say."""
+"""The same for a simulator of the user's own, because its older rows lack the column
+x64.
+"""
 
 KEY = b"jaxrecall"
-"""The entry of a schema's metadata that says, as JSON, what a table is about:
+"""The key of the entry in a schema's metadata that describes the table. The entry is
+JSON:
 
     axes        the fields that the grid varies, in its order
     kept        the helpers of the grid that are columns, if any
-    xla_flags   the options in XLA_FLAGS of the processes that made the rows, if any
-    searched    the field that a search varies, empty without a search
+    xla_flags   the options in XLA_FLAGS of the processes that computed the rows, if any
+    searched    the field that a search varies; empty without a search
     fixed       the other fields that the grid gives, with their values
     simulator   the name of a simulator of the user's own
-    fields      its fields, in order
-    accuracy    its column of accuracy
+    fields      the fields of that simulator, in order
+    accuracy    the column of accuracy of that simulator
     sources     laws of the user's own, with a hash of their source
-    columns     columns of the user's own on the simulator of this package, with path
-        and digest of each function
+    columns     columns of the user's own on the simulator of this package, with the
+        path and digest of each function
 
-and, in a file, when and by which versions it was written.
+In a file, the entry also contains the time at which the file was written, and the
+versions that wrote it.
 """
 
 _SORT = [
@@ -112,10 +117,10 @@ _SORT = [
 def of_rows(
     rows: list[Json], columns: Mapping[str, tuple[str, ...]] = COLUMNS
 ) -> pa.Table:
-    """A table of rows with exactly these columns and parameters of laws, None for null,
-    sorted by run and step.
+    """A table with these rows, sorted by run and step. None in a row means null.
 
-    Raises StoreError.
+    The table has exactly the given columns and the parameters of laws in the rows.
+    Raises StoreError if a value does not fit its column.
     """
     rows = [in_order(row, columns) for row in rows]
     schema = SCHEMA if columns is COLUMNS else schema_of(columns)
@@ -141,8 +146,8 @@ def _sorted(table: pa.Table, names: list[str]) -> pa.Table:
 
 
 def about(table: Any) -> Json:
-    """What a table, or a file of one, is about, under `KEY` of its metadata; nothing
-    where that is missing or damaged.
+    """The description of a table or schema, from the entry `KEY` of its metadata. The
+    dict is empty if the entry is missing or damaged.
     """
     schema = table if isinstance(table, pa.Schema) else table.schema
     try:
@@ -158,7 +163,9 @@ def about(table: Any) -> Json:
 
 
 def _is_usable(name: str, value: Any, facts: Json, columns: list[str]) -> bool:
-    """Whether a fact about a table with these columns is what `KEY` says."""
+    """Whether a fact has the form that `KEY` describes, in a table with these
+    columns.
+    """
     match name:
         case "axes" | "kept" | "xla_flags":
             return _are_texts(value)
@@ -181,15 +188,15 @@ def _are_texts(value: object) -> bool:
 
 
 def with_about(table: pa.Table, facts: Json) -> pa.Table:
-    """The table, about these facts."""
+    """The table, with these facts as its description."""
     return table.replace_schema_metadata({KEY: json.dumps(facts).encode()})
 
 
 def _joint_facts(parts: list[Json], table: pa.Table) -> Json:
-    """What a table is about that was joined from parts about these.
+    """The description of a table that was joined from parts with these descriptions.
 
-    If a part has no axes, as it has no grid or was written by an older version, the
-    table has none.
+    A part has no axes if it has no grid or was written by an older version. If any part
+    has none, the joined table has none.
     """
     facts = {}
     for name in ("simulator", "fields", "accuracy", "columns"):
@@ -215,8 +222,11 @@ def _joint_facts(parts: list[Json], table: pa.Table) -> Json:
 
 
 def _joint_axes(parts: list[Json], table: pa.Table) -> Json:
-    """The axes of the parts in the order of the files' age, then the fields that differ
-    from grid to grid; and the fields that are fixed in all.
+    """The axes of the joined table, and the fields that have the same value in all
+    parts.
+
+    The axes of the parts come first, those of the oldest file before the others. Fields
+    that differ from grid to grid follow.
     """
     axes, fixed = {}, {}
     for part in sorted(parts, key=lambda part: part.get("created") or ""):
@@ -232,9 +242,9 @@ def _joint_axes(parts: list[Json], table: pa.Table) -> Json:
 
 
 def to_parquet(table: pa.Table) -> pa.Buffer:
-    """The bytes of a file, each page with its checksum.
+    """The bytes of a Parquet file of the table. Every page has a checksum.
 
-    Provenance and pandas types are in the metadata of its schema.
+    The metadata of its schema contain the provenance and the pandas types.
     """
     created = datetime.now(UTC).isoformat(timespec="seconds")
     provenance = {"created": created, **about(table)}
@@ -250,17 +260,17 @@ def to_parquet(table: pa.Table) -> pa.Buffer:
 
 
 class Read(NamedTuple):
-    """The tables by file, and the files that are no readable part."""
+    """The tables by file, and the files that are not readable parts."""
 
     tables: dict[Path, pa.Table]
     unreadable: Unreadable
 
 
 def read(paths: Iterable[Path], columns: list[str] | None = None) -> Read:
-    """The tables in these files; a file that is gone is left out.
+    """The tables in these files. A file that no longer exists is left out.
 
-    All columns are read and checked whichever of them are wanted, so that what counts
-    as done is what `load` can read.
+    All columns are read and checked even if only some are wanted. A run therefore
+    counts as done only if `load` can read its rows.
     """
     tables, unreadable = {}, []
     for path in paths:
@@ -268,7 +278,7 @@ def read(paths: Iterable[Path], columns: list[str] | None = None) -> Read:
             table = read_file(path)
         except MemoryError:
             raise
-        # whatever is in a file, it must not keep the others from being read
+        # a file may raise anything; the other files must still be read
         except Exception as error:
             if os.path.lexists(path):
                 unreadable.append((path, in_one_line(error)))
@@ -281,10 +291,11 @@ def read(paths: Iterable[Path], columns: list[str] | None = None) -> Read:
 
 
 class _Part(NamedTuple):
-    """What a part has, by its simulator.
+    """The requirements on a part, which depend on its simulator.
 
-    `needed` are columns without null, `measured` finite numbers where status is ok, and
-    `older` the values of columns in older rows.
+    `needed` lists the columns that contain no nulls. `measured` lists the columns that
+    contain finite numbers where the status is ok. `older` is a dict from columns to
+    their values in older rows.
     """
 
     needed: list[str]
@@ -293,7 +304,7 @@ class _Part(NamedTuple):
 
 
 def _is_own(facts: Json) -> bool:
-    """Whether a table is of a simulator of the user's own."""
+    """Whether a table with this description is from a simulator of the user's own."""
     return facts.get("simulator") is not None
 
 
@@ -305,11 +316,11 @@ def _part(facts: Json) -> _Part:
 
 
 def read_file(path: Path) -> pa.Table:
-    """The rows of one file; raises any exception if it is no readable part."""
+    """The rows of one file. Raises any exception if the file is not a readable part."""
     if path.suffix != ".parquet" or not path.is_file():
         raise ValueError("not a .parquet file")
     with (
-        open(path, "rb") as bytes_,  # a path need not be UTF-8
+        open(path, "rb") as bytes_,  # pyarrow opens only UTF-8 paths
         pq.ParquetFile(bytes_, page_checksum_verification=True) as file,
     ):
         facts = about(file.schema_arrow)
@@ -333,14 +344,14 @@ def read_file(path: Path) -> pa.Table:
 
 
 def _refuse(message: str, names: list[str]) -> None:
-    """Raises ValueError if there are such names."""
+    """Raises ValueError if the list of names is not empty."""
     if names:
         raise ValueError(message.format(", ".join(names)))
 
 
 def _check_names(table: pa.Table) -> None:
-    """Raises ValueError where names of columns were damaged: pages have checksums,
-    names have none.
+    """Raises ValueError if names of columns were damaged. Pages have checksums, but the
+    names do not.
     """
     columns = (table.schema.pandas_metadata or {}).get("columns", ())
     written = [column.get("field_name") for column in columns]
@@ -350,9 +361,10 @@ def _check_names(table: pa.Table) -> None:
 
 
 def _with_older_values(table: pa.Table, part: _Part) -> pa.Table:
-    """The table with a value for every row in columns that older rows lack.
+    """The table, with a value in every row of the columns that older rows lack.
 
-    A Python value is used only where it is needed, as it makes Arrow start pandas.
+    A Python value is used only where it is needed, because it makes Arrow import
+    pandas.
     """
     for name, older in part.older.items():
         if name in table.column_names and not table[name].null_count:
@@ -366,10 +378,10 @@ def _with_older_values(table: pa.Table, part: _Part) -> pa.Table:
 
 
 def unlike(known: pa.Schema, paths: Iterable[Path]) -> tuple[pa.Schema, list[Path]]:
-    """The columns known and those of all files that are parts, and the files that have
-    others.
+    """The known columns joined with the columns of all parts, and the list of parts
+    whose columns differ from this schema.
 
-    Raises an exception of Arrow where types do not go together.
+    Raises an exception of Arrow if the types of a column are incompatible.
     """
     schemas, alike = {}, {}
     for path in paths:
@@ -383,13 +395,15 @@ def unlike(known: pa.Schema, paths: Iterable[Path]) -> tuple[pa.Schema, list[Pat
 
 
 def _typed(schema: pa.Schema) -> frozenset[tuple[str, pa.DataType]]:
-    """The names of columns, each with its type."""
+    """The names of the columns, each with its type."""
     return frozenset(zip(schema.names, schema.types, strict=True))
 
 
 def _schema_of_part(path: Path) -> pa.Schema | None:
-    """The columns of a file, None if it is no part; `read` gives the reason."""
-    with suppress(Exception):  # whatever is in the file
+    """The columns of a file, or None if the file is not a part. `read` reports the
+    reason.
+    """
+    with suppress(Exception):  # a damaged file may raise anything
         if path.suffix == ".parquet" and path.is_file():
             with open(path, "rb") as file:
                 schema = pq.read_schema(file)
@@ -400,15 +414,17 @@ def _schema_of_part(path: Path) -> pa.Schema | None:
 
 
 def _standard(schema: pa.Schema) -> pa.Schema:
-    """The columns of a file as they are read: those of this package as in SCHEMA."""
+    """The columns of a file as they are read. Columns of this package are as in
+    SCHEMA.
+    """
     if _is_own(about(schema)):
         return schema.remove_metadata()
     return pa.schema([SCHEMA.field(f.name) if f.name in COLUMNS else f for f in schema])
 
 
 def conformed(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The table with the columns of a schema, null where it has none; its other columns
-    stay.
+    """The table with all columns of a schema. A column that the table lacked is null.
+    The table's other columns are kept.
     """
     own = table.schema.remove_metadata()
     every = pa.unify_schemas([schema, own], promote_options="permissive")
@@ -422,9 +438,10 @@ def conformed(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def _statuses_without_number(table: pa.Table, name: str) -> list[str]:
-    """The values of `status` where a column has no finite number.
+    """The distinct values of `status` in the rows where a column has no finite number.
 
-    Arrow's own functions, as NumPy or a Python value start pandas.
+    Only functions of Arrow are used, because NumPy and Python values make Arrow import
+    pandas.
     """
     column = table[name]
     finite = pc.call_function(
@@ -439,8 +456,10 @@ def _statuses_without_number(table: pa.Table, name: str) -> list[str]:
 
 
 def joined(tables: Iterable[pa.Table]) -> pa.Table:
-    """One table: the known columns in table order, null where a file lacks one, then
-    any others; about what the tables are about.
+    """One table with the rows of all tables, and their joint description.
+
+    The known columns come first, in table order, then any others. A column is null in
+    the rows of a file that lacks it. Raises StoreError if the tables are incompatible.
     """
     tables = list(filter(len, tables))
     facts = list(map(about, tables)) or [{}]
@@ -467,8 +486,8 @@ def last_rows(table: pa.Table) -> pa.Table:
 
 
 def best(table: pa.Table, keys: list[str]) -> pa.Table:
-    """One row per `keys`: ok before others, then the newest code_version, then the
-    first.
+    """One row for each combination of `keys`. A row with status ok is preferred, then
+    the newest code_version, then the first row.
     """
     bad = table["status"].to_numpy() != "ok"
     newest = -table["code_version"].to_numpy()
@@ -479,7 +498,7 @@ def best(table: pa.Table, keys: list[str]) -> pa.Table:
 
 
 def in_table_order(table: pa.Table) -> pa.Table:
-    """Sorted by the point, then the seed, then the step."""
+    """The table, sorted by the point, then the seed, then the step."""
     fields = about(table).get("fields")
     if not isinstance(fields, list):
         return _sorted(table, _SORT)
@@ -487,8 +506,10 @@ def in_table_order(table: pa.Table) -> pa.Table:
 
 
 def with_pandas_types(table: pa.Table) -> pa.Table:
-    """The table, with metadata that make pandas read ints and bools with nulls as its
-    nullable types, not as floats and objects.
+    """The table with metadata that specify the pandas type of each column.
+
+    With these metadata, pandas reads ints and bools with nulls as its nullable types
+    instead of floats and objects.
     """
     columns = []
     for field, column in zip(table.schema, table.columns, strict=True):
@@ -506,10 +527,10 @@ def with_pandas_types(table: pa.Table) -> pa.Table:
 
 
 def _pandas_types(kind: pa.DataType, has_null: bool) -> Json:
-    """The types of a column for pandas.
+    """The pandas types of a column as a dict.
 
-    There are none for a column of another program, which pandas reads as it does by
-    itself.
+    The dict is empty for types that this package does not write. pandas then chooses
+    the type by itself.
     """
     if kind == pa.string():
         return {"pandas_type": "unicode", "numpy_type": "object"}
@@ -531,21 +552,21 @@ COMMENT = re.compile(rb"jaxrecall: (\{[^}]*\})")
 
 
 def seen(tables: Iterable[Any]) -> dict[str, Any]:
-    """How many rows there are in tables of Arrow or pandas, their digest, and this
-    version.
+    """The number of distinct rows in tables of Arrow or pandas, their digest, and the
+    version of this package, as a dict.
 
-    A row counts once, wherever and however often it is there: the digest is of
-    point_id, seed and step, and of the code_versions among them. It takes less than a
-    second for 10^6 rows.
+    A row that occurs several times counts once. The digest is a hash of point_id, seed
+    and step of all rows, and of the set of their code_versions. Computing it takes less
+    than a second for 10^6 rows.
     """
     texts = pa.schema([(name, pa.string()) for name in IDENTITY])
-    parts = [pa.Table.from_batches([], texts)]  # an array would start pandas
+    parts = [pa.Table.from_batches([], texts)]  # an array would import pandas
     for table in tables:
         if not isinstance(table, pa.Table):
             table = pa.Table.from_pandas(table[IDENTITY], preserve_index=False)
         parts.append(table.select(IDENTITY).cast(texts))
     rows = pa.concat_tables(parts)
-    # the last one is put in between
+    # the last array, point_id, is the separator between the other two
     words = [rows["seed"], rows["step"], rows["point_id"]]
     names = pc.call_function("binary_join_element_wise", words).unique()
     digest = hashlib.sha256()
@@ -565,8 +586,9 @@ def comment(rows: Mapping[str, Any]) -> str:
 
 
 def older(folder: Path, rows: Mapping[str, Any]) -> list[str]:
-    """Lines about the derived files of a folder that were made from other rows than it
-    has now, such as "report.html, thresholds.parquet: older than 660 rows".
+    """Lines about derived files of a folder that were made from other rows than the
+    folder contains now. An example is "report.html, thresholds.parquet: older than 660
+    rows".
     """
     names = {}
     for path in _derived_files(folder):
@@ -583,8 +605,10 @@ def older(folder: Path, rows: Mapping[str, Any]) -> list[str]:
 
 
 def _derived_files(folder: Path) -> Iterator[Path]:
-    """Files below a folder that may be made from its rows, without those of results
-    folders in it.
+    """Iterates over files below a folder that may have been made from the rows of the
+    folder.
+
+    Files in other results folders below it are left out.
     """
     for place, folders, names in os.walk(folder):
         for name in list(folders):
@@ -597,7 +621,9 @@ def _derived_files(folder: Path) -> Iterator[Path]:
 
 
 def _rows_of(path: Path) -> dict[str, Any]:
-    """The rows that a file was made from; nothing where it does not say."""
+    """The record of the rows that a file was made from. The dict is empty if the file
+    has no such record.
+    """
     with suppress(OSError, ValueError, IndexError, RecursionError, pa.ArrowException):
         if not path.is_file():  # a pipe would wait forever
             return {}
