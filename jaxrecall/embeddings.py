@@ -152,9 +152,7 @@ def _overlap(alpha: float, d: int) -> float:
 
 
 def _alpha(overlap: float, d: int) -> float:
-    """Returns the exponent from 0 to 10 whose spectrum comes closest to this
-    overlap.
-    """
+    """Returns the exponent from 0 to 10 with the closest overlap."""
     from scipy.optimize import brentq
 
     def excess(alpha: float) -> float:

@@ -140,8 +140,7 @@ def as_list(
     error: type[PointError] | type[Refused] = UsageError,
     most: int = MAX_LIST,
 ) -> list[Any]:
-    """Returns a new list of the values of a list or of a similar object, such as a
-    range.
+    """Returns a new list of the values of a list or of another iterable.
 
     Args:
         argument: the name of the argument, as the caller knows it.
@@ -181,9 +180,7 @@ A terminal would obey these characters. `json.dumps` escapes them.
 
 
 def printable(line: str) -> str:
-    """Returns the line with escapes in place of characters that a terminal would
-    obey.
-    """
+    """Returns the line with escapes for characters that a terminal would obey."""
     return UNPRINTED.sub(lambda found: ascii(found[0])[1:-1], line)
 
 
@@ -252,9 +249,7 @@ def imported(argument: str, path: str, allowed: str) -> Any:
 
 
 def suggest(name: str, allowed: Iterable[str]) -> str:
-    """Returns "; did you mean V?" for a name close to an allowed one, or an empty
-    text.
-    """
+    """Returns "; did you mean V?" for a name close to an allowed one, else no text."""
     folded = {a.lower(): a for a in allowed}
     close = difflib.get_close_matches(name.lower(), folded, n=1, cutoff=0.6)
     if not close:

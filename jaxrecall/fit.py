@@ -1,6 +1,4 @@
-"""python -m jaxrecall.fit, and `jaxrecall.fit.fit`: finds thresholds and exponents of a
-table.
-"""
+"""python -m jaxrecall.fit, and `jaxrecall.fit.fit`: thresholds and exponents."""
 
 from __future__ import annotations
 

@@ -91,9 +91,7 @@ def _add_axes(add: Callable[..., object]) -> None:
 
 
 def _add_looks(add: Callable[..., object]) -> None:
-    """Adds the options for the look of figures, and for the modules that figures
-    need.
-    """
+    """Adds the options for the look of figures and for modules that they need."""
     add(
         "--size",
         metavar="SIZE",

@@ -1,6 +1,4 @@
-"""python -m jaxrecall.status: shows the contents of a results folder, and the runs
-left.
-"""
+"""python -m jaxrecall.status: shows a results folder and the runs that are left."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the commands of the package share: names, options, errors and answers."""
+"""Defines the names, options, errors and answers that all commands share."""
 
 from __future__ import annotations
 
@@ -141,9 +141,7 @@ def cache_folder() -> Path | None:
 
 @cache
 def versions() -> dict[str, str]:
-    """Returns a dict from jaxrecall and each package that it requires to its
-    version.
-    """
+    """Returns a dict of the versions of jaxrecall and the packages it requires."""
     required = []
     for line in requires("jaxrecall") or ():
         if "extra ==" not in line:

@@ -76,8 +76,7 @@ def start(module: str) -> NoReturn:
 
 
 def output_error() -> OSError | None:
-    """Returns the error because of which some of the output could not be written, or
-    None.
+    """Returns the error that kept some output from being written, or None.
 
     If the reader left early, as in `| head`, that is no error.
     """

@@ -133,9 +133,7 @@ def _losses(call: Call) -> list[str]:
 
 
 def _finished(rows: pd.DataFrame, n_runs: int, store: Store) -> tuple[str, str]:
-    """Returns texts about how many runs are finished and what the same call would
-    do.
-    """
+    """Returns how many runs are finished and what the same call does, as texts."""
     n_finished = (rows["step"] == rows["steps"]).sum()
     finished = (
         f"{n_finished} of {n_runs} runs are finished; their rows are in `rows` of this"

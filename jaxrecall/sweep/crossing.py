@@ -48,9 +48,7 @@ are moved to this distance.
 """
 
 MIN_SEEDS = 6
-"""The least number of seeds for an interval. A standard error over fewer seeds is not
-reliable.
-"""
+"""The least number of seeds for an interval. With fewer, its error is unreliable."""
 
 TAIL = 0.975
 PER_OCTAVE = 16  # points per octave at which the curve is compared with theta
@@ -99,9 +97,7 @@ class Crossing(NamedTuple):
 
     @property
     def side(self) -> int:
-        """Returns 0 if the curve crosses, 1 if it ends below theta, -1 if it is above
-        theta.
-        """
+        """Returns 0 if the curve crosses, 1 if it is below theta, -1 if above."""
         if math.isfinite(self.log_x):
             return 0
         return 1 if self.log_x > 0 else -1
@@ -241,11 +237,10 @@ class Curve:
         return self.has @ self._kernel.T
 
     def _between(self, x: Floats) -> tuple[Floats, Floats]:
-        """Returns the change of the curve if a seed is left out, and the number of
-        seeds.
+        """Returns the change of the curve if a seed is left out, and the seed count.
 
-        The change (seeds, x) is interpolated linearly between levels. The number of
-        seeds (x,) is the effective number at the neighbouring level with fewer seeds.
+        The change (seeds, x) is interpolated linearly between levels. The seed count
+        (x,) is the effective number of seeds at the neighbouring level that has fewer.
         """
         j = (np.searchsorted(self.x, x, side="right") - 1).clip(0, len(self.x) - 2)
         part = (x - self.x[j]) / (self.x[j + 1] - self.x[j])
@@ -317,8 +312,7 @@ class Curve:
         return np.array([log_x, by_cloglog, by_loglog, straight]), float(step)
 
     def reach(self, theta: float) -> float:
-        """Returns how far beyond the last level, in ln of it, the curve would cross
-        theta.
+        """Returns how far beyond the last level the curve would cross theta, in ln.
 
         The curve is continued with the slope of its last two octaves. The result is inf
         if the curve does not rise there, and 0 if there is only one level.

@@ -117,9 +117,7 @@ def local_path(path: str | Path) -> Path:
 
 
 def holds_results(folder: Path) -> bool:
-    """Whether the folder is a results folder: it contains a folder of parts or a
-    table.
-    """
+    """Whether the folder contains results: a folder of parts or a table."""
     return is_folder(folder / PARTS) or bool(_mode(folder / TABLE))
 
 
@@ -129,9 +127,7 @@ def is_folder(path: Path) -> bool:
 
 
 def is_file(path: Path) -> bool:
-    """Whether the path is a regular file; raises StoreError if permissions hide
-    that.
-    """
+    """Whether the path is a file; raises StoreError if permissions hide that."""
     return stat.S_ISREG(_mode(path))
 
 
@@ -155,9 +151,7 @@ def result_files(folder: Path) -> list[Path]:
 
 
 def entries(folder: Path) -> list[Path]:
-    """Returns the files in a folder, sorted, or an empty list if there is no such
-    folder.
-    """
+    """Returns the sorted files in a folder; none if there is no such folder."""
     with storage_errors(folder):
         return sorted(folder.iterdir()) if is_folder(folder) else []
 

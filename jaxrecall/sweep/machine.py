@@ -14,9 +14,7 @@ from itertools import product
 from pathlib import Path
 
 SHARE = 0.8
-"""The share of the memory that programs may use. Python and the rows need memory,
-too.
-"""
+"""The share of the memory for programs. Python and the rows need memory, too."""
 
 ROOT = Path("/")
 """The folder that contains proc and sys."""

@@ -93,9 +93,7 @@ class Plan:
 
     @property
     def most_workers(self) -> int:
-        """The largest number of workers that each have memory for a run of any
-        program.
-        """
+        """The largest number of workers that have memory for a run each."""
         return max(1, self.limit // (max(self.peaks.values(), default=0) or 1))
 
     @property
@@ -113,9 +111,7 @@ class Plan:
         return self.simulator.cost(program, run.point).seconds
 
     def describe(self) -> list[Json]:
-        """Returns an entry for each program: its sizes, choices and runs, and their
-        cost.
-        """
+        """Returns an entry for each program: its sizes, choices, runs and cost."""
         by_program = grouped(self.chunks, attrgetter("program"))
         return list(starmap(self._entry, by_program.items()))
 

@@ -105,9 +105,7 @@ class Target:
     """
 
     farthest: float = HALF_OCTAVE
-    """The largest distance from the crossing at which levels are tried, in ln of the
-    level.
-    """
+    """The largest distance of levels from the crossing, in ln of the level."""
 
 
 class Result(NamedTuple):
@@ -196,9 +194,7 @@ class CellSearch:
         )
 
     def _climb_and_close_in(self) -> Generator[list[Step], None, str]:
-        """Yields the steps whose accuracy is needed to continue; returns the
-        outcome.
-        """
+        """Yields the steps whose accuracy is needed next; returns the outcome."""
         target, first, last = self.target, self.ks[0], self.ks[-1]
         octaves = dict.fromkeys(
             map(self._nearest, [*range(first, last, PER_OCTAVE), last])

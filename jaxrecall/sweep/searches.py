@@ -26,9 +26,8 @@ from .search import OUTCOMES, CellSearch, Request, Target, farthest
 from .simulators import Program, SimulatorLike, Sizes, program_of
 
 RUNS_PER_CELL, ROUNDS = 60, 25
-"""Guesses of the number of runs that a cell needs and of the number of rounds of a
-search. The guesses are used to weigh padding against compiling and to estimate the
-time.
+"""Guesses of the runs of a cell and of the rounds of a search. They are used to weigh
+padding against compiling and to estimate the time.
 """
 
 ROUND_SECONDS = 0.03
@@ -51,9 +50,7 @@ theta. None means nonfinite, and NaN means that the row has no value.
 
 
 def as_known(value: float | None, status: str) -> float | None:
-    """Returns the entry of `KnownAccuracies` for a row with this accuracy and
-    status.
-    """
+    """Returns the entry of `KnownAccuracies` for a row."""
     return math.nan if value is None and status != "nonfinite" else value
 
 
@@ -248,9 +245,7 @@ class Searches:
         return len(self.cells) - len(self._unfinished)
 
     def plan(self, runs: Sequence[Run]) -> Plan:
-        """Returns the plan of a round. The size of batches is the same in every
-        round.
-        """
+        """Returns the plan of a round; batches have the same size in every round."""
         batch = max(1, len(self.cells) // (4 * len(self.guess.peaks)))
         return self._plan(
             runs,
@@ -282,8 +277,7 @@ class Searches:
         return [cell for cell in self.cells if not cell.search.result]
 
     def likely_seconds(self) -> float:
-        """Returns the wall time that is left if each cell needs the usual number of
-        runs.
+        """Returns the wall time left if each cell needs the usual number of runs.
 
         The cells are assumed to cross in the middle of the range.
         """
@@ -335,9 +329,7 @@ class Searches:
         )
 
     def report(self) -> Json:
-        """Returns the contents of search.json: the settings, and the table with full
-        points.
-        """
+        """Returns the contents of search.json: settings, and a table with points."""
         cells = []
         for cell in self.cells:
             point = dict(cell.point.as_given())

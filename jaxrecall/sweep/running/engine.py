@@ -86,8 +86,7 @@ class Engine:
             raise UsageError(f"{problem} (or use one process)")
 
     def size(self, job: Job) -> int | None:
-        """The number of workers, at most the number of runs and as many as fit the
-        memory.
+        """The number of workers, limited by the number of runs and the memory.
 
         Returns None for this process, and for a cluster that starts as many as fit.
         """
@@ -120,12 +119,11 @@ class Engine:
             )
 
     def facts(self, job: Job) -> dict[str, object]:
-        """Returns a dict of the engine's name, the number of workers, and their
-        requests.
+        """Returns a dict of the engine's name, its workers, and their requests.
 
-        `workers` is None for this process, and for a cluster that starts as many as
-        fit. `requests` is a dict from each resource to the amount that a worker
-        requests.
+        `workers` is the number of workers, or None for this process and for a cluster
+        that starts as many as fit. `requests` is a dict from each resource to the
+        amount that a worker requests.
         """
         return {
             "engine": self.name,

@@ -65,7 +65,7 @@ class Job:
     """Lines to print before the job starts."""
 
     call: Call
-    """What has been carried out. The call stays complete if a signal ends it."""
+    """The record of what was carried out, also after a signal."""
 
     @property
     def runs(self) -> set[RunId]:
@@ -172,8 +172,7 @@ class Job:
         return manifest
 
     def recorded(self) -> Json:
-        """Returns the runs from which `status` counts, so that it need not expand the
-        grid.
+        """Returns the runs that `status` counts, without expanding the grid.
 
         `runs` lists pairs of texts: seeds, and the ids of the points that have these
         seeds. For a sweep, they are all runs of the grid, of every shard. For a search,
@@ -203,9 +202,7 @@ class Job:
         return is_whole and self.n_done + self.call.runs > self.call.unsaved
 
     def problems(self) -> Iterator[str]:
-        """Yields a line for each kind of loss or failure, with the command that
-        resumes.
-        """
+        """Yields a line for each kind of failure, with the command that resumes."""
         call, again = self.call, self.call.resume_command
         if call.unsaved:
             yield (
@@ -356,9 +353,7 @@ def _metadata(grid: Grid, sources: Mapping[str, str]) -> Json:
 
 
 def _remarks(grid: Grid, store: Store, done: Done) -> Iterator[str]:
-    """Yields remarks on the grid and the results folder, to print before the job
-    starts.
-    """
+    """Yields remarks on the grid and the folder, to print before the job."""
     for path, reason in done.unreadable:
         yield (
             f"{path}: cannot be read as results, so its runs count as missing"
@@ -448,9 +443,7 @@ def _done(
 def _mixed(
     store: Store, held: str, added: str = "", advice: str = "Choose another --out"
 ) -> StoreError:
-    """Returns the error for a folder whose rows must not be mixed with those of the
-    call.
-    """
+    """Returns the error for a folder with rows that must not be mixed with others."""
     if added:
         held += f"; this call would add {added}"
     return StoreError(
@@ -503,7 +496,8 @@ def carry_out(
 def _rows_of_a_part(plan: Plan) -> int:
     """The number of rows of the first PART_ROWS runs.
 
-    Every run has a row, so these runs fill a part file if the plan has so many.
+    Every run has at least one row, so these runs fill a part file if the plan has that
+    many.
     """
     runs = chain.from_iterable(chunk.runs for chunk in plan.chunks)
     return sum(len(run.point.recorded_steps) for run in islice(runs, PART_ROWS))
@@ -512,7 +506,7 @@ def _rows_of_a_part(plan: Plan) -> int:
 def _search(job: Job, search: Searches, execute: Executor) -> None:
     """Runs rounds until every cell is finished or waits for a failed run.
 
-    Ends earlier if the call must stop. Then writes what the search has found.
+    Ends earlier if the call must stop. In any case, writes what the search has found.
     """
     call = job.call
     failed: set[RunId] = set()

@@ -47,9 +47,7 @@ class Failure(NamedTuple):
 
     @property
     def line(self) -> str:
-        """The first line of the message, or the class name of an error without a
-        message.
-        """
+        """The first line of the message, or the class name if there is none."""
         kind, _, message = self.error.partition(": ")
         if not message or not kind.isidentifier():
             message = self.error.removesuffix(": ")
@@ -72,9 +70,7 @@ class Shown(NamedTuple):
     """The event as plain data, for a program."""
 
     summary: str
-    """The state of the call as a line of text. It is empty before anything has
-    happened.
-    """
+    """The state of the call as a line of text, empty at the start."""
 
 
 Display = Callable[[Shown], None]

@@ -28,9 +28,7 @@ Batch = dict[Run, float]
 """A dict from each run to the estimated seconds that it takes on one core."""
 
 Outcomes = list[Rows | Exception | None]
-"""For each run of a batch: its rows, its exception, or None if the program rejects
-it.
-"""
+"""For each run of a batch: its rows, its exception, or None if it is rejected."""
 
 Finished = tuple[list[Run], Traces | Failure]
 """Runs, with the rows of each or the failure of all of them."""

@@ -166,9 +166,7 @@ class Workers(ABC):
 
     @abstractmethod
     def events(self, seconds: float) -> Iterable[tuple[Place, Event]]:
-        """Yields the events that have arrived; waits at most `seconds` for the
-        first.
-        """
+        """Yields events that have arrived; waits at most `seconds` for the first."""
 
     @abstractmethod
     def end(self, place: Place) -> None:
@@ -224,9 +222,7 @@ class Spread:
             self.call.save(now=True)
 
     def _goes_on(self) -> bool:
-        """Gives chunks to free workers; returns whether there is anything to wait
-        for.
-        """
+        """Gives chunks to free workers; returns whether to wait for events."""
         if not self.call.stopping:
             for place in self.workers.places:
                 if self.waiting and place.ready and not place.chunk:
@@ -349,9 +345,7 @@ class Process(NamedTuple):
 
 
 def with_package(env: Mapping[str, str]) -> dict[str, str]:
-    """Returns the environment with a PYTHONPATH that leads to this copy of the
-    package.
-    """
+    """Returns the environment, with this copy of the package on PYTHONPATH."""
     paths = [str(Path(__file__).parents[3]), env.get("PYTHONPATH")]
     return {**env, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
 
@@ -366,9 +360,7 @@ class LocalWorkers(Workers):
         super().__init__(size, cores() / size)
 
     def share(self, plan: Plan) -> Plan:
-        """Returns the plan without its chunks, and with one worker's share of the
-        memory.
-        """
+        """Returns the plan without chunks, with a worker's share of the memory."""
         return replace(super().share(plan), limit=plan.limit // len(self.places))
 
     def start(self, place: Place) -> None:
