@@ -187,11 +187,11 @@ class Interrupts:
 
 
 def start_child() -> None:
-    """Starts a process that serves another; arguments are PARENT MODULE FD CORES.
+    """The entry point of a process that serves another; see `sweep.running.workers`.
 
-    The process first binds itself to the life of its parent and to its cores, before
-    any import that takes long or starts threads. Then it calls `main` of the module
-    with the connection.
+    The arguments are PARENT MODULE FD CORES. The process first binds itself to the life
+    of its parent and to its cores, before any import that takes long or starts threads.
+    Then it calls `main` of the module with the connection.
     """
     parent, module, fd, cores = sys.argv[1:]
     if sys.platform == "linux":

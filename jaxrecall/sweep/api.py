@@ -133,7 +133,9 @@ def _losses(call: Call) -> list[str]:
 
 
 def _finished(rows: pd.DataFrame, n_runs: int, store: Store) -> tuple[str, str]:
-    """Returns how many runs are finished and what the same call does, as texts."""
+    """Returns two texts: how many runs are finished, and what the same call would
+    do.
+    """
     n_finished = (rows["step"] == rows["steps"]).sum()
     finished = (
         f"{n_finished} of {n_runs} runs are finished; their rows are in `rows` of this"

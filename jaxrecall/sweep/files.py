@@ -44,12 +44,12 @@ def atomic_write(
 ) -> None:
     """Writes `data`, bytes or a buffer, to a temporary file and renames that to `path`.
 
-    If writing fails, the old file stays, or there is none. The temporary file is hidden
-    beside `path`, or is in the folder `staging` on the same file system. Its name is
-    unique, so any number of processes may write to one path. `check` receives the
-    complete temporary file before the rename; an exception that it raises prevents the
-    rename. With `sync`, the bytes are on disk before the rename, and the new name is on
-    disk before the function returns. Raises OSError.
+    If writing fails, an old file at `path` stays unchanged. The temporary file is
+    hidden beside `path`, or is in the folder `staging` on the same file system. Its
+    name is unique, so any number of processes may write to one path. `check` receives
+    the complete temporary file before the rename; an exception that it raises prevents
+    the rename. With `sync`, the bytes are on disk before the rename, and the new name
+    is on disk before the function returns. Raises OSError.
     """
     name = f"{os.getpid()}-{secrets.token_hex(4)}-{path.name}"
     temporary = staging / name if staging else path.with_name(f".{name}.tmp")

@@ -285,8 +285,7 @@ class Searches:
         return seconds
 
     def worst_case(self) -> tuple[int, float, float]:
-        """Returns the largest number of runs, flops and seconds that the cells may
-        still need.
+        """Returns the runs, flops and seconds that the cells may still need at most.
 
         Every run is assumed to be at the largest level.
         """
