@@ -1,4 +1,4 @@
-"""Simulates how a one-layer transformer learns to recall with random embeddings, over
+"""Simulates how a one-layer transformer with random embeddings learns to recall, over
 whole grids of parameters.
 
     import jaxrecall
@@ -10,9 +10,10 @@ whole grids of parameters.
     df = jaxrecall.run(grid, seeds=4)
     ax = jaxrecall.plot.accuracy(df)
 
-Modules: `plot` draws a table, `fit` finds thresholds and exponents, `model` is the
-plain model and its loss, `theory` has closed formulas. Each is loaded when it is first
-used; JAX starts with the first run. docs/python.md has a tour.
+The module `plot` draws a table, and `fit` finds thresholds and exponents. `model` is
+the plain model and its loss, and `theory` contains closed formulas. Each module is
+loaded when it is first used. JAX starts with the first run. docs/python.md gives a
+tour.
 """
 
 from __future__ import annotations
@@ -107,10 +108,10 @@ _HOME = {
     "sweep.simulators.shipped": ("simulate",),
     "sweep.store.load": ("load",),
 }
-"""Module -> the public names that it defines."""
+"""A dict from each module to the public names that it defines."""
 
 
-if not TYPE_CHECKING:  # with it, type checkers would accept any name
+if not TYPE_CHECKING:  # otherwise, type checkers would accept any name
 
     def __getattr__(name: str) -> Any:
         if name in _MODULES:

@@ -40,9 +40,9 @@ HELP = (__doc__ or "").strip()
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command that the first word names with the other words.
+    """Runs the command that the first word names, with the other words.
 
-    Returns its exit code, 2 for an unknown word.
+    Returns the exit code of the command, or 2 for an unknown word.
     """
     if argv is None:
         argv = sys.argv[1:]
@@ -66,7 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def script() -> None:
-    """The entry point of `jaxrecall`."""
+    """The entry point of the program `jaxrecall`."""
     start("jaxrecall.__main__")
 
 

@@ -29,7 +29,8 @@ from .sweep.store.table import ROW, VERSION, best, in_table_order, joined, read
 class Compacted:
     """The table that a compaction wrote, and what went into it.
 
-    `n_dropped` counts duplicate rows. `unreadable` files were left unchanged.
+    `n_dropped` is the number of duplicate rows. The files in `unreadable` were left
+    unchanged.
     """
 
     table: Path
@@ -40,11 +41,11 @@ class Compacted:
 
 
 def compact(folder: str | Path, prune: bool = False) -> Compacted:
-    """Merges table and parts into `table.parquet`, sorted.
+    """Merges the table and the parts of a folder into a sorted `table.parquet`.
 
-    It has one row per run, step and version: an ok one if there is one. `prune` removes
-    the parts that went into the table, once it is safe on disk. Unreadable files stay.
-    Raises StoreError.
+    The table has one row for each run, step and version, an ok row if there is one.
+    `prune` removes the parts that went into the table, once the table is safe on disk.
+    Unreadable files stay. Raises StoreError.
     """
     target = Store(folder)
     target.check()
@@ -76,10 +77,10 @@ def compact(folder: str | Path, prune: bool = False) -> Compacted:
 def compaction_lock(store: Store) -> Iterator[None]:
     """Allows one compaction at a time.
 
-    The slower of two could put an old table over a newer one whose parts are already
-    gone.
+    Otherwise, the slower of two compactions could replace a newer table by an older one
+    after the parts have been removed.
     """
-    import fcntl  # not on Windows, where the rest can still be read
+    import fcntl  # not available on Windows
 
     with storage_errors(store.staging):
         store.staging.mkdir(exist_ok=True)
@@ -98,7 +99,7 @@ def compaction_lock(store: Store) -> Iterator[None]:
 
 @command()
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command; returns its exit code: 0 done, 2 refused."""
+    """Runs the command; returns its exit code: 0 done, 2 refused."""
     parser = Parser(
         "compact",
         "Merge the parts of a results folder into DIR/table.parquet, sorted, each row"
@@ -116,7 +117,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def lines(result: Compacted, pruned: bool) -> Iterator[str]:
-    """The result as lines of text."""
+    """Yields the result as lines of text."""
     size = result.table.stat().st_size / 1e6
     yield f"{result.table}: {result.n_rows} rows, {size:.2f} MB"
     removed = "kept; --prune removes them"

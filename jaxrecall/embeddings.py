@@ -1,5 +1,5 @@
-"""python -m jaxrecall.embeddings: describes a table of embeddings, and the law of this
-package that comes closest.
+"""python -m jaxrecall.embeddings: describes a table of embeddings, and finds the
+closest law of this package.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from .errors import UsageError, shown
 from .model.laws.array import read
 
 BETTER = 0.05
-"""How much closer, in ln d_eff, a law with a parameter must come than one without.
+"""The margin, in ln d_eff, by which a law with a parameter must be closer than a law
+without one.
 
-The noise of few rows, 10 / V, is added.
+For the noise of few rows, 10 / V is added to the margin.
 """
 
 
@@ -31,9 +32,9 @@ class Spectrum(NamedTuple):
     """The spectrum of a matrix S, the mean of z z^T over rows z.
 
     - d_eff: (tr S)^2 / tr S^2.
-    - overlap: 1 / d_eff from products of different rows alone, so that it does not
-      depend on the number of rows.
-    - values: the eigenvalues of S over their mean, in falling order.
+    - overlap: 1 / d_eff computed from products of different rows only, so that it does
+      not depend on the number of rows.
+    - values: the eigenvalues of S divided by their mean, in descending order.
     """
 
     d_eff: float
@@ -42,28 +43,30 @@ class Spectrum(NamedTuple):
 
 
 def facts(rows: np.ndarray) -> dict[str, Any]:
-    """Describes a matrix (V, d) of rows z_v.
+    """Returns a dict that describes a matrix (V, d) of rows z_v.
 
-    - d_eff: (tr S)^2 / tr S^2, with S the mean of z z^T; `d_eff_centred` is the same
-      after the mean row was subtracted.
-    - common: the part of the mean squared length that the rows share, the mean of
-      z_v . z_w over v != w; `cosine` is the same mean of unit rows.
-    - length: the mean length; `spread` is the standard deviation of lengths over it.
-    - spectrum: the eigenvalues of the centred S over their mean, in falling order.
-    - alpha: the exponent of the power law i^-alpha with the centred d_eff; `off_power`
-      is the rms of ln(eigenvalue / power law).
-    - law: the law of this package that comes closest, and `law_d_eff` its d_eff and
+    - d_eff: (tr S)^2 / tr S^2, where S is the mean of z z^T. `d_eff_centred` is the
+      same after the mean row was subtracted.
+    - common: the mean of z_v . z_w over v != w, as a share of the mean squared length.
+      `cosine` is the same mean for unit rows.
+    - length: the mean length. `spread` is the standard deviation of the lengths divided
+      by their mean.
+    - spectrum: the eigenvalues of the centred S divided by their mean, in descending
+      order.
+    - alpha: the exponent of the power law i^-alpha that has the centred d_eff.
+      `off_power` is the standard deviation of ln(eigenvalue / power law).
+    - law: the closest law of this package. `law_d_eff` is the pair of its d_eff and its
       centred d_eff.
 
-    For alpha and law only products of different rows count in tr S^2, so that V does
-    not matter. Raises ValueError if all rows are the same.
+    For alpha and law, tr S^2 is computed from products of different rows only, so that
+    V does not matter. Raises ValueError if all rows are the same.
     """
     x = np.array(rows, np.float64)
     V, d = x.shape
     mean = x.mean(0)
     length = np.linalg.norm(x, axis=1)
     square = float(np.mean(length**2))
-    if not x.var(0).sum() > 1e-10 * square:  # rounding may leave a little
+    if not x.var(0).sum() > 1e-10 * square:  # rounding may leave a small variance
         raise ValueError(
             "a table whose rows are all the same; allowed: rows that differ"
         )
@@ -117,7 +120,7 @@ def _spectrum(x: np.ndarray) -> Spectrum:
 
 
 def _even_law(overlap: float, spread: float, d: int) -> str:
-    """The law without a parameter, whose d_eff is d, that suits the lengths."""
+    """Returns the law without a parameter that suits the rows. Its d_eff is d."""
     if overlap * d < 0.1:
         return "orthogonal"
     if spread < 0.5 / np.sqrt(2 * d):
@@ -128,8 +131,10 @@ def _even_law(overlap: float, spread: float, d: int) -> str:
 def _laws(
     even: str, common: float, alpha: float, d: int
 ) -> dict[str, tuple[float, float]]:
-    """Law -> its d_eff and centred d_eff: the law without a parameter first, then those
-    with parameters that suit the rows.
+    """Returns a dict from each candidate law to its d_eff and centred d_eff.
+
+    The law without a parameter comes first. The other laws have the parameters that
+    suit the rows.
     """
     rho = max(common, 0)
     power = 1 / _overlap(alpha, d)
@@ -141,13 +146,13 @@ def _laws(
 
 
 def _overlap(alpha: float, d: int) -> float:
-    """1 / d_eff of the spectrum i^-alpha, i = 1 ... d."""
+    """Returns 1 / d_eff of the spectrum i^-alpha, i = 1 ... d."""
     power = np.arange(1.0, d + 1) ** -alpha
     return float(power @ power / power.sum() ** 2)
 
 
 def _alpha(overlap: float, d: int) -> float:
-    """The exponent from 0 to 10 whose spectrum comes closest to this overlap."""
+    """Returns the exponent from 0 to 10 with the closest overlap."""
     from scipy.optimize import brentq
 
     def excess(alpha: float) -> float:
@@ -161,7 +166,7 @@ def _alpha(overlap: float, d: int) -> float:
 
 
 def lines(about: dict[str, Any]) -> Iterator[str]:
-    """The facts as lines of text."""
+    """Yields the facts as lines of text."""
     values = np.array(about["spectrum"])
     low, middle, high = np.quantile(values, (0.1, 0.5, 0.9))
     first, centred = about["law_d_eff"]
@@ -191,7 +196,7 @@ def lines(about: dict[str, Any]) -> Iterator[str]:
 
 @command()
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command; returns its exit code: 0 done, 2 refused."""
+    """Runs the command; returns its exit code: 0 done, 2 refused."""
     parser = Parser(
         "embeddings",
         "Describe a table of embeddings, and the law of this package that comes"

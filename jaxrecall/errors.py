@@ -1,7 +1,7 @@
 """The exceptions of the package, and helpers that make their messages.
 
-The message about a value is "argument: got value; allowed: values". Any other problem
-is a plain sentence that says what is wrong and what to do.
+The message about a value is "argument: got value; allowed: values". The message about
+any other problem is a plain sentence that states what is wrong and what to do.
 """
 
 from __future__ import annotations
@@ -18,10 +18,12 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MAX_LINES, MAX_LINE, MAX_WORD = 100, 2000, 300
-"""The most lines of a message, characters of a line, and characters of a word."""
+"""The largest number of lines in a message, of characters in a line, and of characters
+in a word.
+"""
 
 MAX_LIST = 1_000_000
-"""The most values of a list."""
+"""The largest number of values in a list."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,7 @@ class PointError(ValueError):
 
 
 class Refused(ValueError):
-    """Something that cannot be used as requested; `lines` holds one line per error."""
+    """Input that cannot be used as requested; `lines` contains one line per error."""
 
     def __init__(self, lines: list[str] | str):
         if isinstance(lines, str):
@@ -72,7 +74,7 @@ class StoreError(Refused):
 
 
 class Interrupted(KeyboardInterrupt):
-    """A signal ended a call; `rows` has the runs that had finished."""
+    """A signal ended a call; `rows` contains the rows of the finished runs."""
 
     def __init__(self, message: str, rows: pd.DataFrame):
         self.rows = rows
@@ -80,7 +82,7 @@ class Interrupted(KeyboardInterrupt):
 
 
 class RunFailed(RuntimeError):
-    """Some runs of a call failed; `rows` has the others."""
+    """Some runs of a call failed; `rows` contains the rows of the others."""
 
     def __init__(self, message: str, rows: pd.DataFrame):
         self.rows = rows
@@ -88,11 +90,11 @@ class RunFailed(RuntimeError):
 
 
 class OutOfMemory(RuntimeError):
-    """A program or its compilation needs more memory than it may have."""
+    """A program or its compilation needs more memory than is allowed."""
 
 
 class FitError(Refused):
-    """A table that cannot be fitted, or not in the requested way."""
+    """A table that cannot be fitted, at all or in the requested way."""
 
 
 class TheoryError(ValueError):
@@ -100,7 +102,7 @@ class TheoryError(ValueError):
 
 
 def shown(value: object, most: int = 200) -> str:
-    """`value` as Python writes it, cut after `most` characters."""
+    """Returns the repr of `value`, cut to at most `most` characters."""
     try:
         text = repr(value)
     except (ValueError, RecursionError):  # an integer of more than 4300 digits
@@ -120,11 +122,11 @@ def expect(
     """Returns `value` if it has one of the types; bool does not count as int.
 
     Args:
-        argument: its name, as the caller knows it.
-        value: what was given.
+        argument: the name of the argument, as the caller knows it.
+        value: the value that was given.
         types: the types that are allowed.
         allowed: the same in words.
-        error: the exception that is raised otherwise.
+        error: the class of the exception that is raised otherwise.
     """
     if isinstance(value, types) and not (types is int and isinstance(value, bool)):
         return value
@@ -138,15 +140,15 @@ def as_list(
     error: type[PointError] | type[Refused] = UsageError,
     most: int = MAX_LIST,
 ) -> list[Any]:
-    """A new list of the values of a list or of anything like it, such as a range.
+    """Returns a new list of the values of a list or of another iterable.
 
     Args:
-        argument: its name, as the caller knows it.
-        values: what was given; no more than `most` + 1 of them are read.
+        argument: the name of the argument, as the caller knows it.
+        values: the values that were given; no more than `most` + 1 of them are read.
         allowed: what is allowed, in words.
-        error: the exception for text, for anything else that is not a list, and for
-            more than `most` values.
-        most: how many there may be.
+        error: the class of the exception that is raised for text, for anything else
+            that is not a list, and for more than `most` values.
+        most: the largest number of values that is allowed.
     """
     if isinstance(values, (str, bytes, Mapping)):
         raise refusal(argument, shown(values), allowed, error)
@@ -163,7 +165,7 @@ def as_list(
 def refusal(
     argument: str, got: str, allowed: str, error: type[PointError] | type[Refused]
 ) -> PointError | Refused:
-    """The exception to raise for a value that is not allowed."""
+    """Returns the exception to raise for a value that is not allowed."""
     message = f"got {got}; allowed: {allowed}"
     if issubclass(error, PointError):
         return PointError([Problem(argument, message)])
@@ -171,22 +173,22 @@ def refusal(
 
 
 UNPRINTED = re.compile(r"[\x00-\x1f\x80-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
-"""Control characters, and those that change the direction of text.
+"""Matches control characters, and characters that change the direction of text.
 
-A terminal would obey them. A string in JSON never has them as they are.
+A terminal would obey these characters. `json.dumps` escapes them.
 """
 
 
 def printable(line: str) -> str:
-    """The line with escapes in place of characters that a terminal would obey."""
+    """Returns the line with escapes for characters that a terminal would obey."""
     return UNPRINTED.sub(lambda found: ascii(found[0])[1:-1], line)
 
 
 def shortened(line: str) -> str:
-    """The printable line with long words cut and, if it is too long, its middle left
-    out.
+    """Returns the line in printable form, with long words cut.
 
-    The end of a message says what is allowed, so it is kept.
+    If the line is too long, its middle is left out. The end is kept, because it states
+    what is allowed.
     """
     line = "\n".join(map(printable, line.split("\n")))
     line = re.sub(
@@ -198,22 +200,24 @@ def shortened(line: str) -> str:
 
 
 def plural(n: int, noun: str) -> str:
-    """A number of things, as in 1 run or 2 runs."""
+    """Returns a number with its noun, such as 1 run or 2 runs."""
     if n == 1:
         return f"{n} {noun}"
     return f"{n} {noun}s"
 
 
 def in_one_line(error: BaseException, most: int = 200) -> str:
-    """The message of an exception, cut after `most` characters, or its class name if
-    the message is empty.
+    """Returns the message of an exception, cut after `most` characters.
+
+    If the message is empty, returns the class name of the exception.
     """
     return " ".join(str(error).split())[:most] or type(error).__name__
 
 
 def where_to_run(module: str, error: BaseException) -> str:
-    """Advice after a failed import: how Python finds the module. Empty if the module
-    was found.
+    """Returns advice after a failed import on how Python finds the module.
+
+    If the module was found, the advice is empty.
     """
     if module.endswith(".py"):
         return f"; a module is named without .py: {module.removesuffix('.py')}"
@@ -226,10 +230,10 @@ def where_to_run(module: str, error: BaseException) -> str:
 
 
 def imported(argument: str, path: str, allowed: str) -> Any:
-    """The object at `module:name`.
+    """Returns the object at `module:name`.
 
     Raises UsageError, also for any exception that a user's module raises. `allowed` is
-    the end of the message, which says what is allowed.
+    the end of the message and states what is allowed.
     """
     module, _, name = path.partition(":")
     if not all(part.isidentifier() for part in (*module.split("."), name)):
@@ -245,7 +249,7 @@ def imported(argument: str, path: str, allowed: str) -> Any:
 
 
 def suggest(name: str, allowed: Iterable[str]) -> str:
-    """ "; did you mean V?" for a name close to an allowed one; otherwise empty."""
+    """Returns "; did you mean V?" for a name close to an allowed one, else no text."""
     folded = {a.lower(): a for a in allowed}
     close = difflib.get_close_matches(name.lower(), folded, n=1, cutoff=0.6)
     if not close:

@@ -1,6 +1,4 @@
-"""python -m jaxrecall.fit, and `jaxrecall.fit.fit`: thresholds and exponents of a
-table.
-"""
+"""python -m jaxrecall.fit, and `jaxrecall.fit.fit`: thresholds and exponents."""
 
 from __future__ import annotations
 
@@ -81,7 +79,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _add_laws(add: Callable[..., object]) -> None:
-    """Adds the options that say which laws are fitted, to which cells."""
+    """Adds the options that choose which laws are fitted to which cells."""
     add(
         "--where",
         metavar="EXPR",
@@ -115,7 +113,7 @@ def _add_laws(add: Callable[..., object]) -> None:
 
 @command("interrupted; nothing was written")
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command; returns its exit code: 0 done, 2 refused, 130 interrupted."""
+    """Runs the command; returns its exit code: 0 done, 2 refused, 130 interrupted."""
     args = parser().parse_args(argv)
     paths = list(map(local_path, args.tables))
     step = runs.parsed(args.step)

@@ -1,4 +1,4 @@
-"""python -m jaxrecall.report: makes one HTML page of a table, and its figures."""
+"""python -m jaxrecall.report: makes one HTML page and the figures of a table."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _add_axes(add: Callable[..., object]) -> None:
-    """Adds the options that say which axis goes where in a figure."""
+    """Adds the options that choose which axis goes where in a figure."""
     add("--along", metavar="AXIS", help=runs.ALONG)
     add(
         "--x",
@@ -91,7 +91,7 @@ def _add_axes(add: Callable[..., object]) -> None:
 
 
 def _add_looks(add: Callable[..., object]) -> None:
-    """Adds the options that say how figures look, and the modules that they need."""
+    """Adds the options for the look of figures and for modules that they need."""
     add(
         "--size",
         metavar="SIZE",
@@ -130,7 +130,7 @@ def _add_looks(add: Callable[..., object]) -> None:
 
 @command("interrupted; the report is not complete")
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command; returns its exit code: 0 done, 2 refused, 130 interrupted."""
+    """Runs the command; returns its exit code: 0 done, 2 refused, 130 interrupted."""
     if argv is None:
         argv = sys.argv[1:]
     args = parser().parse_args(argv)
@@ -146,7 +146,7 @@ def _progress(what: str, done: int, of: int) -> str:
 
 
 def lines(report: Report, formats: Sequence[str]) -> Iterator[str]:
-    """Remarks and figures as lines of text, and where the files are."""
+    """Yields lines of text: the remarks, the figures, and the paths of the files."""
     yield from map("note: {}".format, report.remarks)
     for picture in report.pictures:
         line = f"{picture.name}: {picture.heading}"

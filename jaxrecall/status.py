@@ -1,4 +1,4 @@
-"""python -m jaxrecall.status: what is in a results folder, and which runs are left."""
+"""python -m jaxrecall.status: shows a results folder and the runs that are left."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .sweep.running.progress import duration
 
 
 def lines(facts: dict[str, Any]) -> Iterator[str]:
-    """The facts as lines of text."""
+    """Yields the facts as lines of text."""
     if facts["remark"]:
         yield facts["remark"]
     if facts["grid"]:
@@ -61,7 +61,7 @@ def _version(of: dict[str, Any]) -> str:
 
 @command()
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command; returns its exit code: 0 done, 2 refused."""
+    """Runs the command; returns its exit code: 0 done, 2 refused."""
     parser = Parser(
         "status",
         "Show what is in a results folder, which runs failed or are left, and the"

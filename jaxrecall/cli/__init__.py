@@ -1,5 +1,5 @@
-"""The commands of the package: how one is called, and how its process starts and ends.
+"""The commands of the package, and how their processes start and end.
 
-`examples` is a command itself. Nothing is imported here, because `process` has to come
-before everything that takes long.
+`examples` is itself a command. Nothing is imported here, because `process` must be
+loaded before everything that takes long.
 """

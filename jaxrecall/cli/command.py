@@ -1,4 +1,4 @@
-"""What the commands of the package share: their names, options, errors and answers."""
+"""Defines the names, options, errors and answers that all commands share."""
 
 from __future__ import annotations
 
@@ -20,18 +20,21 @@ from .process import FAILED, INTERRUPTED, OK, USAGE, output_error
 
 SCRIPT = "jaxrecall"
 WORDS = ("examples",)
-"""Commands that are not modules, but words of `jaxrecall` and `python -m jaxrecall`."""
+"""The commands that are not modules, but words of `jaxrecall` and `python -m
+jaxrecall`.
+"""
 
 ROOT = Path(__file__).parents[2]
-"""The clone, if the package runs from one."""
+"""The folder of the clone, if the package runs from one."""
 
 
 def called(name: str, argv: Sequence[str] = ()) -> str:
-    """The shell command that calls the command `name` as this process was called.
+    """Returns the shell command that calls `name` in the same way as this process.
 
     Examples are `jaxrecall sweep`, `python -m jaxrecall.sweep`, and `python -m
-    jaxrecall examples`, as `examples` is not a module. The program has its path only
-    where the shell would not find it by its name and it lies below the current folder.
+    jaxrecall examples`, as `examples` is not a module. The program is written with its
+    path only if the shell would not find it by its name and it is below the current
+    folder.
     """
     if Path(sys.argv[0]).stem == SCRIPT:
         words = [_program(Path(sys.argv[0])), name]
@@ -49,7 +52,7 @@ def _program(path: Path) -> str:
 
 
 def absolute(path: str | os.PathLike[str] = "") -> Path:
-    """A path from the root, that of the current folder unless given.
+    """Returns an absolute path, that of the current folder unless a path is given.
 
     If the current folder was deleted, the path is returned unchanged.
     """
@@ -60,7 +63,7 @@ def absolute(path: str | os.PathLike[str] = "") -> Path:
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser of the options of a command, whose errors are one line."""
+    """A parser of a command's options, which reports an error in one line."""
 
     def __init__(self, name: str, description: str, epilog: str | None = None):
         super().__init__(prog=called(name), description=description, epilog=epilog)
@@ -70,7 +73,7 @@ class Parser(argparse.ArgumentParser):
     ) -> Any:
         words = sys.argv[1:] if args is None else list(args)
         for word in words:
-            # argparse would take it for an empty list
+            # argparse would parse it as an empty list
             if re.fullmatch(r"--[^=]+=--", word):
                 flag = word.removesuffix("=--")
                 self.error(f"{flag}: got --; allowed: a value, as in {flag}=VALUE")
@@ -89,7 +92,8 @@ def command(
 ) -> Callable[[Callable[MainArguments, int]], Callable[MainArguments, int]]:
     """Decorates the `main` of a command.
 
-    What is refused ends in a message and an exit code, as an interrupt does.
+    If a request is refused or interrupted, the command prints a message and returns an
+    exit code.
     """
 
     def decorated(main: Callable[MainArguments, int]) -> Callable[MainArguments, int]:
@@ -112,17 +116,18 @@ def command(
 def answer(*lines: str) -> int:
     """Prints lines, and returns the exit code.
 
-    Control characters become escapes, as the lines may have text from a file. The code
-    is FAILED if they could not be written.
+    Control characters are escaped, as the lines may contain text from a file. The code
+    is FAILED if the lines could not be written.
     """
     print("".join(f"{printable(line)}\n" for line in lines), end="", flush=True)
     return FAILED if output_error() else OK
 
 
 def cache_folder() -> Path | None:
-    """Where compiled programs are kept: $JAXRECALL_CACHE, else in the user's cache.
+    """Returns the folder of compiled programs: $JAXRECALL_CACHE, or the user's cache.
 
-    With an empty variable, and for a user without a home, it is None: nowhere.
+    Returns None, so that no program is kept, if the variable is empty or if the user
+    has no home folder.
     """
     folder = os.environ.get("JAXRECALL_CACHE")
     if folder is not None:
@@ -136,7 +141,7 @@ def cache_folder() -> Path | None:
 
 @cache
 def versions() -> dict[str, str]:
-    """The version of jaxrecall and of each package that it requires."""
+    """Returns a dict of the versions of jaxrecall and the packages it requires."""
     required = []
     for line in requires("jaxrecall") or ():
         if "extra ==" not in line:
@@ -146,15 +151,18 @@ def versions() -> dict[str, str]:
 
 
 def xla_flags() -> list[str]:
-    """The options in XLA_FLAGS, sorted: some change the last digits of a row."""
+    """Returns the options in XLA_FLAGS, sorted.
+
+    Some of them change the last digits of a row.
+    """
     return sorted(os.environ.get("XLA_FLAGS", "").split())
 
 
 @cache
 def commit(root: Path = ROOT) -> str | None:
-    """The commit of the clone at `root`, or None without a clone or git.
+    """Returns the commit of the clone at `root`, or None without a clone or git.
 
-    `-dirty` is added where files differ from the commit.
+    `-dirty` is appended if files differ from the commit.
     """
     if not (root / ".git").exists():
         return None

@@ -1,7 +1,7 @@
 """jaxrecall examples: lists the grids of the package, or copies one to this folder.
 
-A grid of a simulator other than that of the package is copied together with the
-simulator's module, one of a given table with the table.
+If a grid uses another simulator than that of the package, its module is copied, too. If
+a grid uses a table of embeddings, the table is copied, too.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ SCHEMA = "grid.schema.json"
 
 
 def folders() -> tuple[Path, ...]:
-    """The folders of the grids: `_examples` in the installed package.
+    """Returns the folders with the grids: `_examples` in the installed package.
 
-    In a clone there are two, `sweeps/` and `examples/`.
+    In a clone, they are `sweeps/` and `examples/`.
     """
     installed = Path(__file__).parents[1] / "_examples"
     if installed.is_dir():
@@ -29,14 +29,14 @@ def folders() -> tuple[Path, ...]:
 
 
 def grids() -> dict[str, Path]:
-    """The files of the grids by name, the quickstart first."""
+    """Returns a dict from the name of each grid to its file, the quickstart first."""
     paths = {path.stem: path for folder in folders() for path in folder.glob("*.yaml")}
     quickstart = {"quickstart": paths.pop("quickstart")}
     return quickstart | dict(sorted(paths.items()))
 
 
 def about(path: Path) -> str:
-    """The first sentence of the first comment in a grid."""
+    """Returns the first sentence of the first comment in a grid."""
     text = path.read_text(encoding="utf-8")
     comment = re.search(r"(?:^# (?!yaml-language-server).*\n)+", text, re.M)
     if not comment:
@@ -56,8 +56,8 @@ def copy(name: str, to: Path) -> list[Path]:
         The new files, the grid first.
 
     Raises:
-        UsageError: for a name that no grid has, a file of the same name in `to`, or one
-            that cannot be written.
+        UsageError: if no grid has this name, if a file of the same name is in `to`, or
+            if a file cannot be written.
     """
     known = grids()
     source = known.get(name.removesuffix(".yaml"))
@@ -95,7 +95,7 @@ def _run(grid: Path) -> str:
 
 @command()
 def main(argv: Sequence[str] | None = None) -> int:
-    """Parses, lists or copies, prints; returns the exit code: 0 done, 2 refused."""
+    """Lists the grids or copies one; returns the exit code: 0 done, 2 refused."""
     parser = Parser(
         "examples",
         "List the grids that come with the package, or copy one to the current folder.",

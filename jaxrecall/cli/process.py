@@ -1,7 +1,7 @@
-"""How the process of a command starts and ends; its signals and broken streams.
+"""How the process of a command starts and ends, with its signals and broken streams.
 
-This module imports nothing that takes long: a signal that comes before `start` has set
-its handlers ends Python with a traceback.
+This module imports nothing that takes long. A signal that arrives before `start` has
+set its handlers ends Python with a traceback.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ if TYPE_CHECKING:
     from _typeshed import ReadableBuffer as Buffer
 
 OK, USAGE, FAILED, INTERRUPTED = 0, 2, 3, 130
-"""Exit codes of every command."""
+"""The exit codes of every command."""
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""Signals that end a command in order, as Ctrl-C does."""
+"""The signals that end a command in an orderly way, as Ctrl-C does."""
 
 STOPPING = (
     "stopping when the running batch is finished; its rows are kept. A second signal"
     " drops it"
 )
 
-PR_SET_PDEATHSIG = 1  # of linux/prctl.h
+PR_SET_PDEATHSIG = 1  # from linux/prctl.h
 
 _lost: dict[int, OSError] = {}
-"""The last error of each of the streams 1 and 2 that could not be written."""
+"""The last error of each of the streams 1 and 2 that could not be written to."""
 
 
 def start(module: str) -> NoReturn:
     """Runs `main` of a module of the package, and ends the process with its exit code.
 
-    The module is imported here, because its imports take so long that a signal may come
-    meanwhile.
+    The module is imported here, because its imports take so long that a signal may
+    arrive meanwhile.
     """
     with Interrupts() as interrupts:
         try:
@@ -64,21 +64,21 @@ def start(module: str) -> NoReturn:
             _ignore_signals()
             print("interrupted", file=sys.stderr)
             exit_code = INTERRUPTED
-        # an interrupted process ends at once: everything is saved, and some exit
+        # an interrupted process ends immediately: everything is saved, and some exit
         # functions wait for the batch in flight
         if exit_code != INTERRUPTED:
             atexit._run_exitfuncs()
         sys.stdout.flush()
         sys.stderr.flush()
-        # threads of Arrow abort now and then while Python takes its modules down
+        # threads of Arrow sometimes abort while Python unloads its modules
         # (apache/arrow#34314)
         os._exit(exit_code)
 
 
 def output_error() -> OSError | None:
-    """Why some of the output could not be written.
+    """Returns the error that kept some output from being written, or None.
 
-    A reader that left early, as in `| head`, is no failure.
+    If the reader left early, as in `| head`, that is no error.
     """
     error = _lost.get(1)
     if error and error.errno == errno.EPIPE:
@@ -87,18 +87,18 @@ def output_error() -> OSError | None:
 
 
 def collect_rarely() -> None:
-    """Makes Python look for cycles of objects less often.
+    """Makes Python search for cycles of objects less often.
 
-    Imports and tracing leave many objects that live on, and looking through them again
-    and again takes a tenth of the time of a short command.
+    Imports and tracing create many objects that stay alive. Searching through them
+    repeatedly takes a tenth of the time of a short command.
     """
     gc.set_threshold(50_000, 20, 20)
 
 
 def resend_interrupts(unraisable: sys.UnraisableHookArgs) -> None:
-    """Sends an interrupt again that had no effect; it is a `sys.unraisablehook`.
+    """Resends an interrupt that had no effect; this is a `sys.unraisablehook`.
 
-    The interrupt came in a callback, such as one of the garbage collector.
+    Such an interrupt arrived in a callback, for example one of the garbage collector.
     """
     if issubclass(unraisable.exc_type, KeyboardInterrupt):
         threading.Timer(0.01, os.kill, (os.getpid(), signal.SIGINT)).start()
@@ -111,9 +111,9 @@ class Interrupts:
 
     While runs are in progress, the first signal only requests a stop.
 
-    On exit the earlier signal handlers are restored. `requested` is true once a signal
-    has come. Signals that are ignored, as under nohup, stay so, and only the main
-    thread can take any.
+    On exit, the earlier signal handlers are restored. `requested` is true once a signal
+    has arrived. Signals that were ignored before, as under nohup, stay ignored. Only
+    the main thread can handle signals.
     """
 
     def __init__(self) -> None:
@@ -128,7 +128,7 @@ class Interrupts:
         self._hook = sys.unraisablehook
         if threading.current_thread() is threading.main_thread():
             for number in SIGNALS:
-                # None is a handler that Python does not know, and could not be put back
+                # None is a handler that Python does not know and cannot restore
                 if signal.getsignal(number) not in (signal.SIG_IGN, None):
                     self._before[number] = signal.signal(number, self._handle)
             sys.unraisablehook = resend_interrupts
@@ -143,7 +143,7 @@ class Interrupts:
     def patient(self, message: str = STOPPING) -> Iterator[None]:
         """A context in which the first signal only sets `requested` and is reported.
 
-        So finished rows can be saved.
+        Finished rows can then be saved.
         """
         self._patient, self._told = True, message
         try:
@@ -155,7 +155,7 @@ class Interrupts:
     def droppable(self) -> Iterator[None]:
         """A context, within `patient`, in which a second signal interrupts.
 
-        A second signal that came earlier raises KeyboardInterrupt on entry.
+        If a second signal arrived earlier, KeyboardInterrupt is raised on entry.
         """
         self._droppable = True
         try:
@@ -167,7 +167,7 @@ class Interrupts:
 
     @contextmanager
     def deferred(self) -> Iterator[None]:
-        """A context in which a first signal waits until the end, a second one does not.
+        """A context that delays a first signal until its end, but not a second one.
 
         An interrupt in a module that is being loaded is not always a KeyboardInterrupt
         outside of it, and may crash native code.
@@ -187,10 +187,11 @@ class Interrupts:
 
 
 def start_child() -> None:
-    """Starts a process that serves another; arguments are PARENT MODULE FD CORES.
+    """The entry point of a process that serves another; see `sweep.running.workers`.
 
-    Before anything is imported that takes long or starts threads, it is bound to the
-    life of its parent and to its cores. Then `main` of the module gets the connection.
+    The arguments are PARENT MODULE FD CORES. The process first binds itself to the life
+    of its parent and to its cores, before any import that takes long or starts threads.
+    Then it calls `main` of the module with the connection.
     """
     parent, module, fd, cores = sys.argv[1:]
     if sys.platform == "linux":
@@ -212,7 +213,7 @@ def _ignore_signals() -> None:
 
 
 class _Stream(io.FileIO):
-    """A standard stream that loses what cannot be written.
+    """A standard stream that drops what cannot be written.
 
     A full disk or a reader that has left must not end a sweep.
     """
@@ -231,9 +232,9 @@ class _Stream(io.FileIO):
 def _protect_streams() -> None:
     """Replaces the output streams of this process.
 
-    Closed streams become the null device, so that no file takes their number. The new
-    ones take any text: what their encoding lacks, such as a byte of a path that is not
-    UTF-8, is written as an escape.
+    Closed streams become the null device, so that no file receives their number. The
+    new streams accept any text. Characters that the encoding lacks, such as a byte of a
+    path that is not UTF-8, are written as escapes.
     """
     for number in range(3):
         try:

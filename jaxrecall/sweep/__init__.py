@@ -1,4 +1,4 @@
-"""Sweeps: from a grid file to rows in a results folder."""
+"""Runs sweeps: computes the rows of a grid file and writes them to a results folder."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command `jaxrecall sweep`; returns its exit code."""
+    """Runs the command `jaxrecall sweep`; returns its exit code."""
     from .__main__ import main as command
 
     return command(argv)

@@ -1,4 +1,4 @@
-"""python -m jaxrecall.sweep: from a grid file to a table and a figure.
+"""python -m jaxrecall.sweep: runs a grid file, and makes a table and a figure.
 
 Finished runs are never run again.
 """
@@ -39,11 +39,11 @@ from .simulators.merging import as_sizes
 from .store.load import limited_by_kappa, load, not_finite
 
 WIDEST = 40
-"""Characters of a text in a table; pandas cuts a longer one."""
+"""The largest number of characters of a text in a table. pandas cuts a longer text."""
 
 FIGURE = "jaxrecall.analysis.figures.charts"
-"""The module that draws the figure. It is above this folder, and so it is loaded by its
-name once there are rows.
+"""The module that draws the figure. The module belongs to a layer above this folder, so
+it is imported by its name, and only once there are rows.
 """
 
 
@@ -149,7 +149,7 @@ def _sweep(
     events: Events | None,
     interrupts: Interrupts,
 ) -> int:
-    """Runs what is missing, reports problems, draws the figure.
+    """Runs what is missing, reports problems, and draws the figure.
 
     Returns the exit code.
     """
@@ -179,9 +179,9 @@ def _sweep(
 
 
 def _try_to_draw(job: Job, events: Events | None) -> None:
-    """Draws the figure, or reports why not.
+    """Draws the figure, or reports why it could not be drawn.
 
-    The drawing, its settings or the disk may fail: the rows are there.
+    The drawing, its settings or the disk may fail, but the rows are safe.
     """
     try:
         _draw(job, events)
@@ -196,7 +196,7 @@ def _try_to_draw(job: Job, events: Events | None) -> None:
 def _draw(job: Job, events: Events | None) -> None:
     """Draws the runs of this grid at their last step.
 
-    Prints a table of them unless the output is JSON events.
+    Also prints a table of them, unless the output is JSON events.
     """
     rows = _last_rows(job)
     if rows.empty:
@@ -230,7 +230,7 @@ def _draw(job: Job, events: Events | None) -> None:
 
 
 def _last_rows(job: Job) -> Any:
-    """The last row of each run of the job."""
+    """Returns the last row of each run of the job."""
     with warnings.catch_warnings():
         # duplicates left by compact are expected here
         warnings.simplefilter("ignore", UserWarning)
@@ -243,7 +243,7 @@ def _last_rows(job: Job) -> Any:
 
 
 def _is_drawn(axis: str, rows: Any) -> bool:
-    """Whether an axis has a value in any row: some have no run yet."""
+    """Whether any row has a value of the axis. Some axes have no run yet."""
     return axis in rows and not (is_parameter(axis) and rows[axis].isna().all())
 
 
@@ -260,7 +260,7 @@ def _print_means(job: Job, rows: Any, axes: Sequence[str]) -> None:
 
 
 def _print_cells(job: Job, cells: Sequence[Json]) -> None:
-    """Prints what a search found, with its outcomes and warnings in words."""
+    """Prints the results of a search, and explains their outcomes and warnings."""
     heading = (
         f"{cells[0]['axis']} at which the mean {job.grid.crosses} over seeds crosses"
         " theta, and its 95 % interval"

@@ -1,4 +1,4 @@
-"""A grid run from Python, with rows in a results folder or in memory."""
+"""Runs a grid from Python, with rows in a results folder or in memory."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from .store import MemoryStore, Store
 from .store.load import frame_of, not_finite
 
 THRESHOLDS = "thresholds"
-"""The attribute of a table with what a search found, as plain data."""
+"""The attribute of a table that contains the results of a search as plain data."""
 
 ADVICE = "For a grid that lists its N: jaxrecall.fit.fit(df, [0.5]).thresholds"
 
@@ -41,43 +41,43 @@ def run(
     simulator: Simulator | str | None = None,
     columns: Mapping[str, Callable[..., Any] | str] | None = None,
 ) -> pd.DataFrame:
-    """Runs every point and seed of a grid and returns their rows, as `load` does.
+    """Runs every point and seed of a grid, and returns their rows as `load` does.
 
-    There is one row for each run, or one for each of its recorded steps.
+    The table has one row for each run, or one for each recorded step of a run.
 
     Args:
         grid: a dict with the keys of a grid file, the path of a grid file, a `Point`,
             or a list of them. A grid with a `search` looks for thresholds; `thresholds`
             returns what it found.
-        seeds: a count or a list, in place of the grid's own. Points have the one seed 0
-            unless given others.
+        seeds: the number of seeds or a list of seeds, in place of the grid's own.
+            Points have only seed 0 unless seeds are given.
         out: a results folder. Only runs that it lacks are computed, and finished rows
-            are saved there every few seconds, as by the command line. Without it rows
-            stay in memory and no file is written.
-        workers: processes that share the work, each with cores or an accelerator of its
-            own; 1 is this process.
-        progress: show a live line in a terminal or a notebook, and a line every 30
-            seconds elsewhere.
-        simulator: a `jaxrecall.Simulator` of your own, or its name as module:name;
-            without it that of the grid, or else that of this package. With `workers` it
-            must be in a module that can be imported from this folder, or that of the
-            grid file.
-        columns: columns of your own by name, functions of (draws, learned) or their
-            import paths, in place of those of the grid. With `workers` they must be in
-            such a module, too.
+            are saved there every few seconds, as by the command line. Without a folder,
+            rows stay in memory and no file is written.
+        workers: the number of processes that share the work, each with its own cores or
+            accelerator; 1 is this process.
+        progress: whether to show a live line in a terminal or a notebook, and a line
+            every 30 seconds elsewhere.
+        simulator: a `jaxrecall.Simulator` of your own, or its name as module:name. The
+            default is that of the grid, or else that of this package. With `workers`,
+            the simulator must be in a module that can be imported from this folder or
+            from that of the grid file.
+        columns: a dict from the names of your own columns to functions of (draws,
+            learned) or their import paths. These columns replace those of the grid.
+            With `workers`, the functions must be in such a module, too.
 
     Returns:
-        The rows of this grid in table order; rows of other grids in `out` are left out.
+        The rows of this grid in table order. Rows of other grids in `out` are left out.
 
     Raises:
-        GridError, UsageError or StoreError, before anything runs, for arguments that
-        are refused.
-        Interrupted: Ctrl-C, a notebook's stop button, SIGTERM or SIGHUP, in the main
-            thread. The batch in flight is finished first; a second Ctrl-C drops it.
-            Finished rows are saved in `out`, and are `rows` of the exception in any
-            case.
-        RunFailed: some runs failed, after all others have run; `rows` of the exception
-            are the finished ones.
+        GridError, UsageError or StoreError: if an argument is refused, before anything
+            runs.
+        Interrupted: after Ctrl-C, a notebook's stop button, SIGTERM or SIGHUP, in the
+            main thread. The batch in flight is finished first; a second Ctrl-C drops
+            it. Finished rows are saved in `out`, and are in `rows` of the exception in
+            any case.
+        RunFailed: if some runs failed, after all others have run. The finished rows are
+            in `rows` of the exception.
 
     Examples:
         >>> import jaxrecall
@@ -125,7 +125,7 @@ def run(
 
 
 def _losses(call: Call) -> list[str]:
-    """A line for each kind of loss, and for each failed chunk."""
+    """Returns a line for each kind of loss, and for each failed chunk."""
     if not call.unsaved:
         return call.failures
     lost = f"{call.unsaved} finished runs could not be saved and are lost"
@@ -133,7 +133,9 @@ def _losses(call: Call) -> list[str]:
 
 
 def _finished(rows: pd.DataFrame, n_runs: int, store: Store) -> tuple[str, str]:
-    """How many runs of a call are finished, and what the same call does."""
+    """Returns two texts: how many runs are finished, and what the same call would
+    do.
+    """
     n_finished = (rows["step"] == rows["steps"]).sum()
     finished = (
         f"{n_finished} of {n_runs} runs are finished; their rows are in `rows` of this"
@@ -148,7 +150,7 @@ def _finished(rows: pd.DataFrame, n_runs: int, store: Store) -> tuple[str, str]:
 
 
 def _check(workers: Any, simulator: Any, out: Any, columns: Any) -> None:
-    """Raises UsageError for arguments of `run` of a wrong type."""
+    """Raises UsageError if an argument of `run` has a wrong type or value."""
     if not 1 <= expect("workers", workers, int, WORKERS) <= MAX_WORKERS:
         raise UsageError(f"workers: got {shown(workers)}; allowed: {WORKERS}")
     expect(
@@ -169,24 +171,24 @@ def _check(workers: Any, simulator: Any, out: Any, columns: Any) -> None:
 
 
 def thresholds(source: pd.DataFrame | str | os.PathLike[str]) -> pd.DataFrame:
-    """What a search found.
+    """Returns a table of what a search found.
 
-    For each cell and theta there are the critical value, its 95 % interval, and how the
-    search of that cell ended.
+    For each cell and theta, the table contains the critical value, its 95 % interval,
+    and how the search of that cell ended.
 
     Args:
         source: the table that `run` returned for a grid with a `search`, or the results
             folder of a search.
 
     Returns:
-        One row per cell and theta, with the columns of the cell's axes, `theta`, `axis`
-        (what was searched over), `critical`, `lo`, `hi`, `N_star`, `outcome`, `seeds`,
+        One row per cell and theta. The columns are the cell's axes, `theta`, `axis`
+        (the searched axis), `critical`, `lo`, `hi`, `N_star`, `outcome`, `seeds`,
         `runs`, `samples` and `warning`. `critical`, `lo` and `hi` are missing unless
-        the outcome has a crossing; `N_star` is `critical` along N and missing along
+        the outcome has a crossing. `N_star` is `critical` along N and missing along
         other axes.
 
     Raises:
-        UsageError or StoreError if the source is not from a search.
+        UsageError or StoreError: if the source is not from a search.
 
     Examples:
         >>> import jaxrecall
@@ -238,7 +240,10 @@ def _table_of(cells: list[Json]) -> pd.DataFrame:
 
 
 def _rows(job: Job) -> pd.DataFrame:
-    """What the job has finished so far; of a search with its thresholds."""
+    """Returns the table of rows that the job has so far.
+
+    The table of a search has the thresholds as an attribute.
+    """
     tables, _ = job.store.tables()
     frame = frame_of(tables.values(), job.runs, job.grid.axes)
     if job.search:
@@ -247,7 +252,7 @@ def _rows(job: Job) -> pd.DataFrame:
 
 
 def import_paths(grid: str | os.PathLike[str] | None = None) -> tuple[str, ...]:
-    """Makes the current folder and that of a grid file importable here.
+    """Makes modules in the current folder and in that of a grid file importable.
 
     Returns all folders from which this process imports, for its workers.
     """

@@ -1,27 +1,29 @@
-r"""Where accuracy crosses theta: the curve of a cell, the crossing, and its interval.
+r"""Estimates the level at which accuracy crosses theta, and its interval.
 
-The curve is a local logistic regression of the mean accuracy over seeds (Zychaluk and
-Foster, "Model-free estimation of the psychometric function", Attention, Perception &
-Psychophysics 71, 2009; Loader, "Local Regression and Likelihood", 1999). At each level
-x, in ln of the axis, it solves
+The curve of a cell is a local logistic regression of the mean accuracy over seeds
+(Zychaluk and Foster, "Model-free estimation of the psychometric function", Attention,
+Perception & Psychophysics 71, 2009; Loader, "Local Regression and Likelihood", 1999).
+Levels are given as x, the ln of the axis. At each level x, the regression solves
 
     sum_i n_i K(u_i) (a_i - p_i) (1, u_i, u_i^2) = penalty
     logit p_i = b_0 + b_1 u_i + b_2 u_i^2,  u_i = (x_i - x) / h
 
-over the levels x_i with n_i runs of mean accuracy a_i, K(u) = (1 - u^2)^2 up to |u| =
-1. The width h is an octave, or half again the distance within which as many runs lie as
-there are seeds. A small ridge shrinks the curvature b_2, and the slope b_1 where one
-level is alone. The curve at x is b_0; between levels it is a monotone cubic (PCHIP)
-through these logits. No formula for the whole curve is assumed: it may level off
-anywhere, and only runs near the crossing say where that is.
+over the levels x_i with n_i runs of mean accuracy a_i. The kernel is K(u) = (1 - u^2)^2
+up to |u| = 1. The width h is an octave, or 1.5 times the distance within which there
+are as many runs as seeds, whichever is larger. A small ridge shrinks the curvature b_2,
+and also the slope b_1 where one level is alone. The curve at x is b_0. Between levels
+it is a monotone cubic (PCHIP) through these logits. No formula for the whole curve is
+assumed: it may level off anywhere, and only runs near the crossing determine where the
+crossing is.
 
-The seed is the independent unit. D_s is the change of the curve where seed s is left
-out, to first order (one Newton step), so the squared standard error is that of the
-jackknife, (S - 1) / S sum_s D_s^2. The interval has each level at which the curve is
-within Student's t of theta, S - 2 degrees of freedom, both taken as 2 arcsin sqrt p
-(Fieller). S is the number of seeds of equal weight, (sum_s w_s)^2 / sum_s w_s^2 (Kish).
-The crossing itself is among them by construction. Nothing is iterated between crossing
-and interval, and all of it is continuous in the levels.
+Seeds are the independent units. D_s is the change of the curve if seed s is left out,
+to first order (one Newton step). The squared standard error is that of the jackknife,
+(S - 1) / S sum_s D_s^2. S is the effective number of seeds, (sum_s w_s)^2 / sum_s w_s^2
+(Kish). Accuracies are compared with theta after the transformation 2 arcsin sqrt p. The
+interval contains each level at which the curve differs from theta by at most Student's
+t, with S - 2 degrees of freedom, times the standard error (Fieller). By construction,
+the interval contains the crossing itself. Nothing is iterated between crossing and
+interval, and both are continuous in the levels.
 """
 
 from __future__ import annotations
@@ -38,20 +40,22 @@ Floats = Any  # numpy.ndarray of floats
 
 OCTAVE = math.log(2)
 RIDGE = np.array([0.0, 1e-3, 0.02])
-"""Penalties of b_0, b_1 and b_2, as shares of the weight of all runs."""
+"""The penalties of b_0, b_1 and b_2, relative to the weight of all runs."""
 
 EDGE = 1e-4
-"""Mean accuracies nearer to 0 or 1 than this count as so near."""
-
-MIN_SEEDS = 6
-"""With fewer seeds no interval is given: a standard error over so few is not reliable.
+"""The least distance of a mean accuracy from 0 and from 1. Accuracies that are nearer
+are moved to this distance.
 """
 
+MIN_SEEDS = 6
+"""The least number of seeds for an interval. With fewer, its error is unreliable."""
+
 TAIL = 0.975
-PER_OCTAVE = 16  # points of the curve that are compared with theta
+PER_OCTAVE = 16  # points per octave at which the curve is compared with theta
 ONE_STEP = 0.8
-"""Where a curve does more than this share of its whole rise between two levels, it is
-hardly known where in between, and in the end not at all.
+"""The largest share of the curve's whole rise between two levels that is not a step.
+The more the share exceeds this number, the less is known about where between the levels
+the curve rises.
 """
 
 NORMAL = 1.96
@@ -66,24 +70,25 @@ def loglog(p: Floats) -> Floats:
 
 
 class Crossing(NamedTuple):
-    """Where mean accuracy crosses theta, in ln of the level.
+    """The level at which mean accuracy crosses theta, in ln of the level.
 
-    If it does not cross, log_x is -inf or inf, and the rest has no meaning.
+    If the curve does not cross, log_x is -inf or inf, and the other fields have no
+    meaning.
     """
 
     log_x: float
     lo: float = -np.inf
     hi: float = np.inf  # 95 % interval
-    n_seeds: int = 0  # seeds that have runs near it
-    slope: float | None = None  # of logit accuracy
-    without: Floats = 0.0  # change of log_x where a seed is left out, (seeds,)
-    # log_x by each shape that the curve may have between two levels
+    n_seeds: int = 0  # seeds with runs near the crossing
+    slope: float | None = None  # slope of logit accuracy
+    without: Floats = 0.0  # change of log_x if a seed is left out, (seeds,)
+    # log_x for each shape that the curve may have between two levels
     shapes: Floats = ()
-    # distance of these levels if all of the rise lies between them, 0 if little does
+    # distance of these levels if the whole rise is between them, 0 if little of it is
     step: float = 0.0
     is_open: tuple[bool, bool] = (False, False)
-    """Whether no level shows that the curve is below theta on the left, or above it on
-    the right.
+    """Two flags: whether no level shows that the curve is below theta on the left, and
+    whether no level shows that it is above theta on the right.
     """
 
     @property
@@ -92,19 +97,20 @@ class Crossing(NamedTuple):
 
     @property
     def side(self) -> int:
-        """0 if the curve crosses, 1 if it lies below theta at the end, -1 if above."""
+        """Returns 0 if the curve crosses, 1 if it is below theta, -1 if above."""
         if math.isfinite(self.log_x):
             return 0
         return 1 if self.log_x > 0 else -1
 
     @property
     def shape_error(self) -> float:
-        """Standard deviation of log_x, as the curve between two levels is unknown.
+        """The standard deviation of log_x due to the unknown curve between two levels.
 
-        It is taken as uniform over the range of `shapes`, range / sqrt(12); the
-        crossing often lies at an end of it, so its distance from the middle is added in
-        squares. With a step, it may be anywhere between the levels: their distance /
-        sqrt(12) at least.
+        log_x is assumed to be uniform over the range of `shapes`, which gives range /
+        sqrt(12). The crossing is often at an end of this range, so its distance from
+        the middle is added in quadrature. If there is a step, the crossing may be
+        anywhere between the levels, so the result is at least their distance /
+        sqrt(12).
         """
         if not len(self.shapes):
             return 0.0
@@ -114,17 +120,18 @@ class Crossing(NamedTuple):
 
 
 class Curve:
-    """Mean accuracy over seeds against ln of the level.
+    """The mean accuracy over seeds as a function of ln of the level.
 
     Args:
         x: ln of the levels, ascending, (levels,).
-        accuracy: fraction of each run, which rises with x, (seeds, levels); nan where
-            there is no run.
-        edge: mean accuracies nearer to 0 or 1 than this count as so near.
+        accuracy: the accuracy of each run, a fraction that rises with x, (seeds,
+            levels); nan where there is no run.
+        edge: the least distance of a mean accuracy from 0 and from 1; nearer ones are
+            moved to this distance.
 
     Attributes:
-        mean: what was measured at each level, (levels,).
-        logits: the curve at each level, (levels,).
+        mean: the measured mean accuracy at each level, (levels,).
+        logits: the logit of the curve at each level, (levels,).
     """
 
     def __init__(self, x: Floats, accuracy: Floats, edge: float = EDGE):
@@ -140,7 +147,7 @@ class Curve:
         self.logits = self._solve(self._kernel * count)
 
     def _widths(self, count: Floats) -> Floats:
-        """The width of the kernel at each level, (levels, 1)."""
+        """Returns the width of the kernel at each level, (levels, 1)."""
         apart = np.abs(self.x - self.x[:, None])
         order = np.argsort(apart, axis=1, kind="stable")
         enough = np.cumsum(count[order], axis=1) >= self.has.any(axis=1).sum()
@@ -149,7 +156,7 @@ class Curve:
         return np.maximum(OCTAVE, 1.5 * reach)
 
     def _solve(self, weights: Floats) -> Floats:
-        """The curve by Newton's method, at all levels at once."""
+        """Returns the curve's logits, by Newton's method at all levels at once."""
         mean = self.mean.clip(self._edge, 1 - self._edge)
         total = weights.sum(axis=1)
         middle = weights @ mean / total
@@ -171,18 +178,18 @@ class Curve:
 
     @cached_property
     def _links(self) -> Any:
-        """The curve as functions of x, through its logits, cloglog and loglog."""
+        """The curve as functions of x: the interpolated logit, cloglog and loglog."""
         p = expit(self.logits).clip(self._edge / 2, 1 - self._edge / 2)
         values = np.stack([self.logits, cloglog(p), loglog(p)], axis=1)
         return PchipInterpolator(self.x, values)
 
     def smooth(self, x: Floats) -> Floats:
-        """The logits of the curve at any x."""
+        """Returns the logits of the curve at any x."""
         return self._links(x)[..., 0]
 
     @cached_property
     def without(self) -> Floats:
-        """Change of the logits where a seed is left out, (seeds, levels)."""
+        """The change of the logits if a seed is left out, (seeds, levels)."""
         moments = self._powers * self._kernel[..., None]
         measured = np.tensordot(np.nan_to_num(self.accuracy), moments, (1, 1))
         expected = np.tensordot(self.has, moments * self._p[..., None], (1, 1))
@@ -194,10 +201,11 @@ class Curve:
         return -np.linalg.solve(rest, off[..., None])[..., 0, 0]
 
     def crossing(self, theta: float) -> Crossing:
-        """Where the curve crosses theta upwards.
+        """Returns the level at which the curve crosses theta upwards.
 
-        If there are several such places, it is the one nearest to where isotonic
-        regression through the curve crosses, which weighs a level by its runs.
+        If there are several such levels, the one nearest to the crossing of an isotonic
+        regression through the curve is returned. The regression weighs each level by
+        its number of runs.
         """
         x, z = self.x, self.logits - logit(theta)
         excess = self.has.sum(axis=0) * (expit(self.logits) - theta)
@@ -225,14 +233,14 @@ class Curve:
 
     @cached_property
     def _weight(self) -> Floats:
-        """The weight of a seed in the curve at each level, (seeds, levels)."""
+        """The weight of each seed in the curve at each level, (seeds, levels)."""
         return self.has @ self._kernel.T
 
     def _between(self, x: Floats) -> tuple[Floats, Floats]:
-        """The change of the curve where a seed is left out, and its seeds, at any x.
+        """Returns the change of the curve if a seed is left out, and the seed count.
 
-        Their shapes are (seeds, x) and (x,). The change is linear between levels. The
-        seeds are of equal weight, those of the level with fewer of the two.
+        The change (seeds, x) is interpolated linearly between levels. The seed count
+        (x,) is the effective number of seeds at the neighbouring level that has fewer.
         """
         j = (np.searchsorted(self.x, x, side="right") - 1).clip(0, len(self.x) - 2)
         part = (x - self.x[j]) / (self.x[j + 1] - self.x[j])
@@ -241,10 +249,11 @@ class Curve:
         return change, np.minimum(seeds[j], seeds[j + 1])
 
     def _with_interval(self, found: Crossing, theta: float) -> Crossing:
-        """The crossing with its 95 % interval.
+        """Returns the crossing with its 95 % interval.
 
-        On a side where the levels leave it open, it ends beyond them, where a straight
-        line through the crossing would, or nowhere.
+        If no level bounds the interval on a side, its end is computed from a straight
+        line through the crossing. If that end is not beyond the levels, the side is
+        unbounded.
         """
         if found.n_seeds < MIN_SEEDS:
             return found
@@ -278,13 +287,14 @@ class Curve:
         )
 
     def _shapes(self, theta: float, j: int, log_x: float) -> tuple[Floats, float]:
-        """The crossing between levels j and j + 1 by each shape, and the step.
+        """Returns the crossing between levels j and j + 1 for each shape, and the step.
 
-        The shapes are a monotone cubic in three links, of which logit is the estimate,
-        and a straight line in the accuracy.
+        The shapes are a monotone cubic in each of three links, logit, cloglog and
+        loglog, and a straight line in the accuracy. The cubic in logit is the estimate.
 
-        The curve blurs a jump between levels much nearer than an octave. What was
-        measured shows it, pooled within an eighth of an octave.
+        The curve blurs a jump between levels that are much nearer than an octave. So
+        the jump is also computed from the measured accuracies, pooled within an eighth
+        of an octave.
         """
         by_cloglog = _root(self._links, j, 1, cloglog(np.asarray(theta)))
         by_loglog = _root(self._links, j, 2, loglog(np.asarray(theta)))
@@ -302,10 +312,10 @@ class Curve:
         return np.array([log_x, by_cloglog, by_loglog, straight]), float(step)
 
     def reach(self, theta: float) -> float:
-        """How far beyond the last level, in ln of it, the curve would cross theta.
+        """Returns how far beyond the last level the curve would cross theta, in ln.
 
-        The curve is continued as over its last two octaves: the result is inf if it
-        falls there, and 0 if there is one level only.
+        The curve is continued with the slope of its last two octaves. The result is inf
+        if the curve does not rise there, and 0 if there is only one level.
         """
         if len(self.x) == 1:
             return 0.0
@@ -319,17 +329,20 @@ class Curve:
 
 
 def edge_of(*thetas: float) -> float:
-    """How near to 0 or 1 a mean accuracy may count, for the crossing of these."""
+    """Returns the `edge` of a curve for the crossing of these thetas.
+
+    The edge is at most half the distance of each theta from 0 and from 1.
+    """
     return min(EDGE, *(min(theta, 1 - theta) / 2 for theta in thetas))
 
 
 def of_runs(log_x: Floats, seed: Floats, accuracy: Floats, edge: float = EDGE) -> Curve:
-    """The curve of runs, any number of levels for a seed.
+    """Returns the curve of runs; a seed may have any number of levels.
 
     Args:
         log_x: ln of the level of each run.
-        seed: its seed.
-        accuracy: its accuracy, a fraction.
+        seed: the seed of each run.
+        accuracy: the accuracy of each run, a fraction.
         edge: as for `Curve`.
     """
     x, at = np.unique(np.asarray(log_x, float), return_inverse=True)
@@ -340,9 +353,9 @@ def of_runs(log_x: Floats, seed: Floats, accuracy: Floats, edge: float = EDGE) -
 
 
 def _root(curves: Any, j: int, i: int, level: float) -> float:
-    """Where the i-th of some cubic splines has this value, between points j and j + 1.
+    """Returns the x between points j and j + 1 at which spline i has the value `level`.
 
-    The spline must rise there; the method is bisection.
+    The spline must rise there. The method is bisection.
     """
     a, b, c, d = map(float, curves.c[:, j, i])
     low, high = 0.0, float(curves.x[j + 1] - curves.x[j])
@@ -356,5 +369,5 @@ def _root(curves: Any, j: int, i: int, level: float) -> float:
 
 
 def _zero(x: Floats, y: Floats, i: int) -> float:
-    """Where the line through the points i and i + 1 is 0."""
+    """Returns the x at which the line through the points i and i + 1 is 0."""
     return float(x[i] - y[i] * (x[i + 1] - x[i]) / (y[i + 1] - y[i]))

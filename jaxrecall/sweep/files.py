@@ -1,4 +1,4 @@
-"""Files of a results folder, which are written whole or not at all."""
+"""Reads and writes files of a results folder, which are written whole or not at all."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from typing import Any
 from ..errors import StoreError, printable, shown
 
 Json = dict[str, Any]
-"""An object of JSON."""
+"""A JSON object."""
 
 Unreadable = list[tuple[Path, str]]
-"""Files that are no readable part, each with the reason."""
+"""Files that could not be read, each with the reason."""
 
 PARTS, TABLE = "parts", "table.parquet"
 
 TEMPORARY_NAME = re.compile(r"\d+-[0-9a-f]{8}-.+")
-"""Names of temporary files in a staging folder."""
+"""Matches the names of temporary files in a staging folder."""
 
 MAX_DEPTH = 100
-"""Lists and mappings inside each other in a JSON file, at most."""
+"""The largest depth of nested lists and mappings in a JSON file."""
 
 MAX_BYTES = 2**26
-"""Size of a JSON file, at most: the report on a failure lists its runs, which may be
-hundreds of thousands.
+"""The largest size of a JSON file. The report on a failure is large, because it lists
+its runs, which may be hundreds of thousands.
 """
 
 
@@ -44,11 +44,12 @@ def atomic_write(
 ) -> None:
     """Writes `data`, bytes or a buffer, to a temporary file and renames that to `path`.
 
-    A failure leaves the old file, or none. The temporary file is hidden beside `path`,
-    or in the folder `staging` on the same file system. Its name is its own, so any
-    number of processes may write one path. `check` gets the complete temporary file
-    before it is renamed; what it raises prevents that. With `sync` the bytes are on
-    disk before the rename, and the new name is before the return. Raises OSError.
+    If writing fails, an old file at `path` stays unchanged. The temporary file is
+    hidden beside `path`, or is in the folder `staging` on the same file system. Its
+    name is unique, so any number of processes may write to one path. `check` receives
+    the complete temporary file before the rename; an exception that it raises prevents
+    the rename. With `sync`, the bytes are on disk before the rename, and the new name
+    is on disk before the function returns. Raises OSError.
     """
     name = f"{os.getpid()}-{secrets.token_hex(4)}-{path.name}"
     temporary = staging / name if staging else path.with_name(f".{name}.tmp")
@@ -71,13 +72,13 @@ def atomic_write(
 
 
 def read_json(path: Path) -> Any:
-    """The contents of a JSON file.
+    """Returns the contents of a JSON file.
 
-    Raises OSError, and ValueError for what is no JSON, or beyond MAX_BYTES or
-    MAX_DEPTH.
+    Raises OSError if the file cannot be read. Raises ValueError if it is not a JSON
+    file, or if it exceeds MAX_BYTES or MAX_DEPTH.
     """
     found = path.stat()
-    # a pipe would wait forever, a device may have no end
+    # reading a pipe would wait forever, and a device may have no end
     if not stat.S_ISREG(found.st_mode):
         raise ValueError("not a regular file")
     if found.st_size > MAX_BYTES:
@@ -101,7 +102,7 @@ def _items(value: Any) -> Iterable[Any]:
 
 
 def local_path(path: str | Path) -> Path:
-    """The path; raises StoreError for a URL, and for a null character."""
+    """Returns the path; raises StoreError for a URL or a null character."""
     if "\0" in str(path):
         raise StoreError(
             f"{shown(str(path))}: holds a null character; allowed: a path without one"
@@ -116,44 +117,47 @@ def local_path(path: str | Path) -> Path:
 
 
 def holds_results(folder: Path) -> bool:
-    """Whether this is a results folder: it has a folder of parts or a table."""
+    """Whether the folder contains results: a folder of parts or a table."""
     return is_folder(folder / PARTS) or bool(_mode(folder / TABLE))
 
 
 def is_folder(path: Path) -> bool:
-    """Whether there is such a folder; raises StoreError where permissions hide that."""
+    """Whether the path is a folder; raises StoreError if permissions hide that."""
     return stat.S_ISDIR(_mode(path))
 
 
 def is_file(path: Path) -> bool:
-    """As `is_folder`, for a regular file."""
+    """Whether the path is a file; raises StoreError if permissions hide that."""
     return stat.S_ISREG(_mode(path))
 
 
 def _mode(path: Path) -> int:
-    """The kind of file and its permissions, 0 if there is none."""
+    """Returns the kind of a file and its permissions, or 0 if there is no file."""
     try:
         return os.stat(path).st_mode
     except PermissionError:
         with storage_errors(path):
             raise
-    except (OSError, ValueError):  # a loop of links, a NUL
+    except (OSError, ValueError):  # a loop of links, or a null character
         return 0
 
 
 def result_files(folder: Path) -> list[Path]:
-    """Parts first, the table last: a prune moves rows that way, so none is missed."""
+    """Returns the parts first and the table last.
+
+    A prune moves rows from parts to the table, so this order misses no row.
+    """
     return [*entries(folder / PARTS), folder / TABLE]
 
 
 def entries(folder: Path) -> list[Path]:
-    """The files in a folder, sorted; none if there is no such folder."""
+    """Returns the sorted files in a folder; none if there is no such folder."""
     with storage_errors(folder):
         return sorted(folder.iterdir()) if is_folder(folder) else []
 
 
 def listed(unreadable: Unreadable) -> str:
-    """The first three unreadable files, each with the reason."""
+    """Returns a text with the first three unreadable files, each with the reason."""
     files = [printable(f"{path.name} ({why})") for path, why in unreadable[:3]]
     if len(unreadable) > 3:
         files.append(f"and {len(unreadable) - 3} more")
@@ -161,7 +165,7 @@ def listed(unreadable: Unreadable) -> str:
 
 
 def no_rows(paths: list[Path], unreadable: Unreadable) -> StoreError:
-    """The error for paths without a row."""
+    """Returns the error for paths without a row."""
     where = ", ".join(map(str, paths)) or "an empty list of paths"
     for path, _ in unreadable:
         if "=" in path.name and path.is_dir():
@@ -183,7 +187,10 @@ def storage_errors(
     path: Path,
     so_far: str = "finished parts are kept, the same command resumes from there",
 ) -> Iterator[None]:
-    """Turns an OSError into a StoreError with the path and what there is so far."""
+    """Turns an OSError into a StoreError with the path.
+
+    The message ends with `so_far`, which states what has been kept.
+    """
     try:
         yield
     except OSError as error:

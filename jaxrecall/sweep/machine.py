@@ -1,8 +1,7 @@
-"""What a process may use of this machine: the least of all limits.
+"""Determines the memory and the cores that a process may use: the least of all limits.
 
-Containers and batch systems limit a process by cgroups, its own and their parents, by
-`ulimit -v`, and by the request to Slurm. A limit that cannot be read counts as
-none.
+Containers and batch systems limit a process by its cgroups and their parents, by
+`ulimit -v`, and by the Slurm request. A limit that cannot be read is ignored.
 """
 
 from __future__ import annotations
@@ -15,35 +14,36 @@ from itertools import product
 from pathlib import Path
 
 SHARE = 0.8
-"""The share of the memory for programs: Python and the rows take some, too."""
+"""The share of the memory for programs. Python and the rows need memory, too."""
 
 ROOT = Path("/")
-"""Where proc and sys are."""
+"""The folder that contains proc and sys."""
 
 FILES = {
     "memory": (["memory.max"], ["memory.limit_in_bytes"]),
     "cpu": (["cpu.max"], ["cpu.cfs_quota_us", "cpu.cfs_period_us"]),
 }
-"""The files of a limit in cgroups of version 2 and 1. The limit of cores is the
-quotient of two numbers; any other is one number.
+"""The files of each limit in cgroups of version 2 and of version 1.
+
+The files contain one number for memory, and a dividend and a divisor for cores.
 """
 
 
 def memory_limit() -> int:
-    """80 % of the memory that this process may use, bytes."""
+    """Returns 80 % of the memory that this process may use, in bytes."""
     amount, _ = memory()
     return int(SHARE * amount)
 
 
 def cores() -> int:
-    """Cores that this process may use, rounded; at least one."""
+    """Returns the number of cores that this process may use, rounded, at least one."""
     amount, _ = processors()
     return max(1, round(amount))
 
 
 @cache
 def memory() -> tuple[float, str]:
-    """The memory that this process may use, bytes, and what limits it."""
+    """Returns the memory that this process may use, in bytes, and what limits it."""
     import resource
 
     n_cpus = _of_slurm("SLURM_CPUS_ON_NODE") or _of_slurm("SLURM_CPUS_PER_TASK")
@@ -59,9 +59,9 @@ def memory() -> tuple[float, str]:
 
 @cache
 def processors() -> tuple[float, str]:
-    """The cores that this process may use, and what limits them.
+    """Returns the number of cores that this process may use, and what limits them.
 
-    A quota may be a part of a core.
+    A quota may be a fraction of a core.
     """
     limits = {"this machine": os.cpu_count() or 1}
     if hasattr(os, "sched_getaffinity"):
@@ -71,14 +71,14 @@ def processors() -> tuple[float, str]:
 
 
 def _least(limits: Mapping[str, float]) -> tuple[float, str]:
-    """The least limit, and where it comes from; 0 and less are none."""
+    """Returns the least limit that is above 0, and its source."""
     set_limits = {source: amount for source, amount in limits.items() if amount > 0}
     least = min(set_limits, key=set_limits.__getitem__)
     return limits[least], least
 
 
 def memory_described() -> str:
-    """The limit of memory, and where it comes from."""
+    """Returns a text with the memory limit and its source."""
     total, source = memory()
     return (
         f"{memory_limit() / 2**20:.0f} MiB, {SHARE * 100:.0f} % of the"
@@ -87,22 +87,25 @@ def memory_described() -> str:
 
 
 def described() -> str:
-    """Both limits, and where they come from."""
+    """Returns a text with both limits and their sources."""
     _, source = processors()
     return f"limits: memory {memory_described()}; cores {cores()}, of {source}"
 
 
 def _of_slurm(name: str) -> int:
-    """The number in a variable, 0 if there is none; for memory 0 is all of it."""
+    """Returns the number in an environment variable, or 0 if there is none.
+
+    A memory request of 0 means all memory, so it counts as no limit, too.
+    """
     text = os.environ.get(name, "")
     return int(text) if text.isdecimal() else 0
 
 
 def _of_cgroups(controller: str) -> dict[str, float]:
-    """The limits of a controller for the cgroups of this process, by file.
+    """Returns a dict from files of cgroups of this process to the limits in them.
 
-    Their parents count, too. In a container the path of a cgroup may not be there; then
-    the root of the path is the container's own.
+    The parents of these cgroups count, too. In a container, the path of a cgroup may
+    not exist. Then the root of the path is the container's own cgroup.
     """
     limits: dict[str, float] = {}
     lines: list[str] = []

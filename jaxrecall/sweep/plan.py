@@ -1,11 +1,12 @@
-"""From missing runs to programs and chunks.
+"""Groups missing runs into programs and chunks.
 
-The simulator says which points share a program, and what their runs cost. A chunk is a
-list of runs of one program that are started and reported together.
+The simulator determines which points share a program, and what their runs cost. A chunk
+is a list of runs of one program that are started and reported together.
 
-A process may have a share of the runs, by --shard i/n or as a task of a Slurm array. It
-depends on the grid alone, not on finished runs or measured rates. So processes that
-start at different times, on different machines, neither miss a run nor run one twice.
+A process may run only a share of the runs, chosen by --shard i/n or by its number in a
+Slurm array. The share depends on the grid alone, not on finished runs or measured
+rates. So processes that start at different times and on different machines neither miss
+a run nor run one twice.
 """
 
 from __future__ import annotations
@@ -40,27 +41,27 @@ CHUNK_RUNS = 4096
 
 @dataclass(frozen=True)
 class Chunk:
-    """Runs of one program that end in one part file."""
+    """Runs of one program that are started and reported together."""
 
     program: Program
     runs: tuple[Run, ...]
-    seconds: float  # of wall time
+    seconds: float  # estimated wall time
 
     def part(self, runs: Sequence[Run]) -> Chunk:
-        """The chunk of some of its runs."""
+        """Returns the chunk of some of its runs."""
         seconds = self.seconds * len(runs) / len(self.runs)
         return Chunk(self.program, tuple(runs), seconds)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The chunks of some runs, their estimated cost, and how they are carried out."""
+    """The chunks of some runs, their estimated cost, and the settings that apply."""
 
     chunks: tuple[Chunk, ...]
     flops: float
     peaks: Mapping[Program, int]  # bytes of each program with one run at a time
     settings: Settings
-    limit: int  # bytes that a program may take
+    limit: int  # bytes that a program may use
     batch: int | None  # vmapped runs on an accelerator; None: half a second's work
     n_runs: int
     simulator: SimulatorLike = RECALL
@@ -68,7 +69,7 @@ class Plan:
 
     @property
     def room(self) -> Room:
-        """What each of the workers may use."""
+        """The memory and cores that each worker may use."""
         cores_each = -(-cores() // self.workers)
         return Room(
             self.settings.precision,
@@ -80,7 +81,10 @@ class Plan:
 
     @property
     def peak_bytes(self) -> int:
-        """The memory of the largest program, with its runs at a time in all workers."""
+        """The memory that the largest program uses in all workers, in bytes.
+
+        The memory includes all runs that each worker runs at a time.
+        """
         room, largest = self.room, 0
         for each in self.peaks.values():
             at_a_time = min(room.cores, self.n_runs, room.limit // (each or 1))
@@ -89,25 +93,25 @@ class Plan:
 
     @property
     def most_workers(self) -> int:
-        """The number of processes that each have room for a run of any program."""
+        """The largest number of workers that have memory for a run each."""
         return max(1, self.limit // (max(self.peaks.values(), default=0) or 1))
 
     @property
     def run_seconds(self) -> float:
-        """Wall time of all runs."""
+        """The estimated wall time of all runs, in seconds."""
         return sum(chunk.seconds for chunk in self.chunks)
 
     @property
     def seconds(self) -> float:
-        """Wall time with compilation."""
+        """The estimated wall time of all runs and of compilation, in seconds."""
         return self.run_seconds + sum(each.compile_seconds for each in self.peaks)
 
     def seconds_of(self, run: Run, program: Program) -> float:
-        """The time of one core that a run takes in a program."""
+        """Returns the estimated seconds that a run takes on one core in a program."""
         return self.simulator.cost(program, run.point).seconds
 
     def describe(self) -> list[Json]:
-        """An entry for each program: its sizes, choices, runs and their cost."""
+        """Returns an entry for each program: its sizes, choices, runs and cost."""
         by_program = grouped(self.chunks, attrgetter("program"))
         return list(starmap(self._entry, by_program.items()))
 
@@ -140,23 +144,24 @@ def make_plan(
     batch: int | None = None,
     simulator: SimulatorLike = RECALL,
 ) -> Plan:
-    """The plan for runs.
+    """Returns the plan for runs.
 
-    Points share programs where that saves time, unless their programs are given.
+    Points share programs where that saves time, unless `program` is given.
 
     Args:
-        runs: what is to be computed.
-        pad_to: sizes (V, d, m) of one program for all.
-        limit: bytes that a program may take; 80 % of what this process may use unless
-            given.
-        settings: how the plan is carried out.
-        program: the program of each point.
-        batch: how many runs an accelerator vmaps; half a second's work unless given.
-        simulator: what is simulated; that of this package unless given.
+        runs: the runs to compute.
+        pad_to: sizes (V, d, m) of one program for all points.
+        limit: the bytes that a program may use; by default 80 % of what this process
+            may use.
+        settings: the settings that the plan is carried out with.
+        program: a function that returns the program of a point.
+        batch: the number of runs that an accelerator vmaps; by default half a second's
+            work.
+        simulator: the simulator of the points; by default that of this package.
 
     Raises:
-        UsageError if a point does not fit into `pad_to`, and for `pad_to` with a
-        simulator of a user.
+        UsageError: if a point does not fit into `pad_to`, or if `pad_to` is given with
+            a user's simulator.
     """
     seeds: dict[AnyPoint, list[int]] = {}
     for point, seed in runs:
@@ -196,8 +201,8 @@ def pieces(
 ) -> Iterator[tuple[tuple[Run, ...], float]]:
     """Cuts runs, in order, into pieces of at most `most` runs and `seconds`.
 
-    A run that takes longer is a piece of its own. Each piece comes with the sum of its
-    costs.
+    A run that takes longer is a piece of its own. Each piece is yielded with the sum of
+    its costs.
     """
     runs: list[Run] = []
     total = 0.0
@@ -215,7 +220,7 @@ SHARDS = "allowed: i/n with i from 0 to n - 1, as in 0/4 to 3/4"
 
 
 class Shard(NamedTuple):
-    """Share `index` of `count`; `source` is where it was given."""
+    """Share `index` of `count`; `source` is the option or variable that chose it."""
 
     index: int
     count: int
@@ -227,7 +232,7 @@ class Shard(NamedTuple):
     def of(
         self, points: Sequence[AnyPoint], seeds: Sequence[int], simulator: SimulatorLike
     ) -> list[Run]:
-        """The runs of this share, of all (point, seed)."""
+        """Returns the runs of this share among all points and seeds."""
         every = shares(points, seeds, self.count, simulator)
         return [run for index, run in every if index == self.index]
 
@@ -238,11 +243,12 @@ def shares(
     count: int,
     simulator: SimulatorLike,
 ) -> Iterator[tuple[int, Run]]:
-    """Every run with the index of its share among `count`.
+    """Yields every run with the index of its share among `count`.
 
     All runs are put in a row, with similar sizes side by side, and the row is cut into
-    pieces of equal estimated cost. So a share is off by less than one run, and compiles
-    few programs. A run belongs to the piece with its middle.
+    pieces of equal estimated cost. A run belongs to the piece that contains its middle.
+    So the cost of a share is off by less than one run, and a share compiles few
+    programs.
     """
     programs = {point: program_of(simulator, point) for point in points}
     row = sorted(points, key=lambda point: programs[point].kin)
@@ -258,9 +264,10 @@ def shares(
 def chosen_shard(
     given: str | None, environment: Mapping[str, str] = os.environ
 ) -> Shard | None:
-    """The share given by the flag, else by the environment; None for everything.
+    """Returns the share that the flag or else the environment chooses, or None.
 
-    Raises UsageError for a share that does not exist.
+    Without a share, a process runs everything. Raises UsageError for a share that does
+    not exist.
     """
     if given is None:
         return _of_slurm(environment)
@@ -271,17 +278,18 @@ def chosen_shard(
 
 
 def without_shard(command: str) -> str:
-    """The command without its --shard, which resumes the whole grid.
+    """Returns the command without its --shard, so that it resumes the whole grid.
 
-    Any unique beginning of the flag counts, as for argparse.
+    Any unique abbreviation of the flag is removed, because argparse accepts it.
     """
     return re.sub(r" --sh(?:a(?:rd?)?)?[ =]\d+/\d+(?!\S)", "", command)
 
 
 def _of_slurm(environment: Mapping[str, str]) -> Shard | None:
-    """The share of a task of a Slurm array, whose numbers may start anywhere.
+    """Returns the share of a task of a Slurm array, or None outside of an array.
 
-    The step of the array must be 1, or shares would be missing.
+    The numbers of the tasks may start anywhere. The step of the array must be 1, or
+    shares would be missing.
     """
     task = environment.get("SLURM_ARRAY_TASK_ID")
     count = environment.get("SLURM_ARRAY_TASK_COUNT")

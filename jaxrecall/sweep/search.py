@@ -1,17 +1,19 @@
-"""The search in one cell: from the results so far to the runs that it needs next.
+"""Searches one cell: computes from the results so far which runs are needed next.
 
-A cell is a point without its value of the searched axis. First one run a level, the
-value doubling from below, finds roughly where accuracy crosses; then every seed runs at
-two levels close to the crossing, one on either side, until the interval over seeds is
-narrow enough. The next request is a deterministic function of the results so far, so a
-search repeats and resumes by the same requests.
+A cell is a point without its value on the searched axis. The first runs, one per level,
+start at the lowest level, and the level doubles each time. They show roughly where
+accuracy crosses theta. Then every seed runs at two levels close to the crossing, one on
+either side, until the interval over seeds is narrow enough. The next request is a
+deterministic function of the results so far, so a repeated or resumed search makes the
+same requests.
 
-What is estimated is where the mean accuracy over seeds crosses (`crossing.py`). One
-seed's accuracy goes up and down with the level, so the first time that it crosses comes
-too early, and a seed that levels off below never does; the mean has neither fault.
+The estimate is the level at which the mean accuracy over seeds crosses theta
+(`crossing.py`). The accuracy of a single seed goes up and down with the level. So its
+first crossing comes too early, and a seed that levels off below theta never crosses.
+The mean has neither fault.
 
-Along an axis on which accuracy falls, everything here is about 1 - accuracy and
-1 - theta, which rise.
+Along an axis on which accuracy falls, 1 - accuracy and 1 - theta are used instead of
+accuracy and theta, so that accuracy rises.
 """
 
 from __future__ import annotations
@@ -27,33 +29,39 @@ from .crossing import OCTAVE, Crossing, Curve, edge_of, of_runs
 from .grid.file import PER_OCTAVE, SEARCH_MIN_SEEDS
 
 FIRST_SEEDS = 4
-"""New seeds of a round; later a sixth of those there are."""
+"""The least number of new seeds of a round. Later rounds add a sixth of the seeds so
+far if that is more.
+"""
 
 HALF = PER_OCTAVE // 2
-"""Half an octave: how far a round reaches beyond what has been tried."""
+"""Half an octave: how far a round reaches beyond the levels that have been tried."""
 
 END_SEEDS = (4, 12, 36)
-"""Seeds at an end of the range, as many as are needed to decide that a crossing lies
-beyond it.
+"""The numbers of seeds that are tried at an end of the range, until it is decided
+whether a crossing lies beyond it.
 """
 
 END_STEPS = 2 * PER_OCTAVE
-"""How far from an end the curve is compared, to decide whether it still rises."""
+"""The distance from an end of the range to the level that it is compared with, to
+decide whether the curve still rises.
+"""
 
 FAR_OFF = 64
-"""A crossing beyond so many times the last level is none: the curve levels off."""
+"""The largest ratio of a crossing to the last level. If the crossing would lie further
+away, the curve counts as levelling off.
+"""
 
 HALF_OCTAVE = OCTAVE / 2
 STRAIGHT = 0.25
-"""With an interval of this width, levels half an octave away are near enough: along d,
-m, V and L they are off by 2 to 5 %.
+"""The width of an interval for which levels half an octave away are near enough. Along
+d, m, V and L, such levels are off by 2 to 5 %.
 """
 
 Request = tuple[float, int]
-"""Level and seed."""
+"""A level and a seed."""
 
 Step = tuple[int, int]
-"""k of a level, and seed."""
+"""The number k of a level, and a seed."""
 
 OUTCOMES = {
     "found": (
@@ -78,38 +86,38 @@ OUTCOMES = {
         " command resumes it"
     ),
 }
-"""How the search of a cell ended."""
+"""A dict from each way in which the search of a cell ends to its description."""
 
 
 @dataclass(frozen=True)
 class Target:
     """The goal of the search in one cell."""
 
-    theta: float  # accuracy to cross, a fraction
+    theta: float  # accuracy to cross, as a fraction
     levels: Mapping[int, float]  # k -> level, near 2^(k / PER_OCTAVE)
-    width: float  # of the interval, in ln of the level
+    width: float  # largest width of the interval, in ln of the level
     max_runs: int
     seeds: Sequence[int]  # in the order in which they are used
     rises: bool = True
     checks: bool = False
-    """Whether a cell without a crossing also compares its ends, to notice that accuracy
-    runs the other way.
+    """Whether a cell without a crossing also compares its ends, to detect that accuracy
+    runs in the opposite direction.
     """
 
     farthest: float = HALF_OCTAVE
-    """How far from the crossing levels are tried, in ln of the level."""
+    """The largest distance of levels from the crossing, in ln of the level."""
 
 
 class Result(NamedTuple):
     outcome: str  # one of OUTCOMES
-    threshold: Crossing | None  # of found, budget and seeds
+    threshold: Crossing | None  # for the outcomes found, budget and seeds
 
 
 class CellSearch:
     """The search of one cell.
 
-    `pending` lists the runs that it waits for, `update` takes their accuracies,
-    `result` is set when it ends.
+    `pending` lists the runs that the search waits for. `update` receives their
+    accuracies. `result` is set when the search ends.
     """
 
     def __init__(self, target: Target):
@@ -117,11 +125,13 @@ class CellSearch:
         self.ks = sorted(target.levels)
         self.theta = target.theta if target.rises else 1 - target.theta
         self.accuracy: dict[Step, Any] = {}
-        """1 - accuracy along a falling axis; None, which ends the search: nonfinite."""
+        """The accuracy of each step, or 1 - accuracy along a falling axis. None means
+        that the accuracy is nonfinite, which ends the search.
+        """
 
         self.result: Result | None = None
         self.against = False
-        """Whether accuracy ran against the direction that was expected."""
+        """Whether accuracy ran against the expected direction."""
 
         self._steps = self._climb_and_close_in()
         self._advance()
@@ -132,16 +142,16 @@ class CellSearch:
 
     @property
     def completed(self) -> list[Request]:
-        """The runs whose accuracy it has received, in order."""
+        """The runs whose accuracy the search has received, in order."""
         return self._requests(self.accuracy)
 
     def _requests(self, steps: Iterable[Step]) -> list[Request]:
         return [(self.target.levels[k], seed) for k, seed in steps]
 
     def update(self, accuracies: Sequence[float | None]) -> None:
-        """Takes the accuracies of the pending runs, in their order.
+        """Records the accuracies of the pending runs, in their order.
 
-        An accuracy is a fraction; None is one that is nonfinite.
+        An accuracy is a fraction, or None if it is nonfinite.
         """
         for step, accuracy in zip(self._new, accuracies, strict=True):
             if accuracy is not None and not self.target.rises:
@@ -153,7 +163,7 @@ class CellSearch:
             self._advance()
 
     def _advance(self) -> None:
-        """Goes on to the next steps whose accuracy is not known, or to the end."""
+        """Proceeds to the next steps whose accuracy is not known, or to the end."""
         self._new: list[Step] = []
         while not self._new:
             try:
@@ -184,13 +194,13 @@ class CellSearch:
         )
 
     def _climb_and_close_in(self) -> Generator[list[Step], None, str]:
-        """Yields the steps whose accuracy it needs to continue; returns the outcome."""
+        """Yields the steps whose accuracy is needed next; returns the outcome."""
         target, first, last = self.target, self.ks[0], self.ks[-1]
         octaves = dict.fromkeys(
             map(self._nearest, [*range(first, last, PER_OCTAVE), last])
         )
         for i, k in enumerate(octaves):
-            # each level its own seed: one that never crosses must not lead the climb
+            # a new seed for each level: one that never crosses must not lead the climb
             step = k, target.seeds[i % len(target.seeds)]
             yield [step]
             if self.accuracy[step] >= self.theta:
@@ -234,8 +244,8 @@ class CellSearch:
     def _is_narrow(self, now: Crossing) -> bool:
         """Whether the interval is as narrow as required, or as the levels allow.
 
-        The latter is an interval between neighbouring whole numbers, both of them
-        levels.
+        The levels allow no narrower interval if it lies between neighbouring whole
+        numbers that are both levels.
         """
         if now.width <= self.target.width:
             return True
@@ -246,9 +256,9 @@ class CellSearch:
         return above - below == 1 and {below, above} <= {*self.target.levels.values()}
 
     def _side_at(self, k: int) -> Generator[list[Step], None, int]:
-        """The side of theta on which all of the curve lies, 0 if it crosses.
+        """Returns the side of theta on which the whole curve lies, or 0 if it crosses.
 
-        Runs as many seeds at a level as are needed to distinguish the mean there from
+        Runs as many seeds at level k as are needed to distinguish the mean there from
         theta.
         """
         for n in END_SEEDS:
@@ -262,7 +272,7 @@ class CellSearch:
         return self._estimate().side
 
     def _compare(self, k: int, other: int) -> Generator[list[Step], None, None]:
-        """Runs a few seeds at two levels, and notes whether accuracy surely falls."""
+        """Runs a few seeds at two levels, and records whether accuracy surely falls."""
         if k == other:
             return
         seeds = self.target.seeds[:FIRST_SEEDS]
@@ -273,12 +283,12 @@ class CellSearch:
     def _lacking(
         self, centre: float, slope: float | None, seeds: Sequence[int]
     ) -> list[Step]:
-        """The steps that the seeds lack.
+        """Returns the steps that the seeds lack.
 
         Each seed needs one level on either side of the centre, near the most
         informative distance.
         """
-        # a logit of accuracy away a level is most informative
+        # a level is most informative where accuracy is one logit away from theta
         distance = self.target.farthest
         if slope:
             distance = min(1 / slope, distance)
@@ -291,7 +301,7 @@ class CellSearch:
             [k for k in self.ks[:-1] if k < min(centre, above)] or self.ks[:1],
             key=lambda k: (abs(k - centre + away), -k),
         )
-        # what is near enough stays near enough when the centre moves a little
+        # levels that are near enough stay near enough if the centre moves a little
         far = max(2 * away + 1, above - below)
         has_below: set[int] = set()
         has_above: set[int] = set()
@@ -310,15 +320,16 @@ class CellSearch:
 
 
 def _three_errors(values: Sequence[float]) -> float:
-    """Three standard errors of the mean."""
+    """Returns three standard errors of the mean."""
     return 3 * float(np.std(values, ddof=1)) / math.sqrt(len(values))
 
 
 def farthest(axis: str, width: float) -> float:
-    """How far from the crossing, in ln of the level, the levels of a search lie.
+    """Returns the largest distance of levels from the crossing, in ln of the level.
 
-    It is half an octave, or less where the interval is to be so narrow that the bend of
-    the curve would show. Along N it is always half an octave: the bend is slight.
+    The distance is half an octave, or less if the interval must be so narrow that the
+    curvature would matter. Along N the distance is always half an octave, because the
+    curvature is slight.
     """
     if axis == "N":
         return HALF_OCTAVE

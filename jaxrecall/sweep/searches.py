@@ -1,10 +1,10 @@
-"""The searches of all cells of a grid, in rounds.
+"""Runs the searches of all cells of a grid in rounds.
 
-The runs that all cells need next form one round of ordinary runs.
+A round consists of the ordinary runs that all cells need next.
 
-Programs are chosen by the cell and its requests alone, so that a resumed search takes
-the same ones. Rows that are in the folder are looked up instead of run. So a search
-that was stopped repeats the same requests and resumes where it was.
+The programs depend only on the cell and its requests, so a resumed search uses the same
+ones. Rows that are in the folder are looked up instead of run. So a search that was
+stopped repeats the same requests and resumes where it was.
 """
 
 from __future__ import annotations
@@ -26,30 +26,31 @@ from .search import OUTCOMES, CellSearch, Request, Target, farthest
 from .simulators import Program, SimulatorLike, Sizes, program_of
 
 RUNS_PER_CELL, ROUNDS = 60, 25
-"""A guess of what a search needs, to weigh padding against compiling and to estimate
-its time.
+"""Guesses of the runs of a cell and of the rounds of a search. They are used to weigh
+padding against compiling and to estimate the time.
 """
 
 ROUND_SECONDS = 0.03
-"""What planning, saving and learning take in a round, besides its runs."""
+"""The seconds that planning, saving and updating the cells take in a round."""
 
 CHECKED = ("d", "m", "V", "L")
-"""Axes besides those with `rises` whose direction is checked where accuracy is beyond
-theta at the first level.
+"""The axes, in addition to those with `rises`, whose direction is checked if a cell has
+no crossing.
 """
 
 TIER = 2
-"""Levels within such a factor share a program; a plan merges programs where that saves
-time.
+"""The factor within which levels share a program. A plan merges further programs where
+that saves time.
 """
 
 KnownAccuracies = dict[RunId, float | None]
-"""Accuracy of runs, or what else crosses theta; None: nonfinite, NaN: a row without it.
+"""A dict from each run to its accuracy, or to the value of the column that crosses
+theta. None means nonfinite, and NaN means that the row has no value.
 """
 
 
 def as_known(value: float | None, status: str) -> float | None:
-    """The entry of `KnownAccuracies` for a row with this accuracy and status."""
+    """Returns the entry of `KnownAccuracies` for a row."""
     return math.nan if value is None and status != "nonfinite" else value
 
 
@@ -57,11 +58,11 @@ class SearchedCell:
     """The points along the searched axis, all else fixed, and the search for one theta.
 
     Attributes:
-        points: by level, in ascending order.
-        point: the first of them.
-        following: its fields that vary along the axis.
-        tiers: levels whose programs serve those below them; one in the middle where all
-            have the same sizes.
+        points: the points by level, in ascending order.
+        point: the first of these points.
+        following: the names of the fields that vary along the axis.
+        tiers: the levels whose programs also serve the levels below them. If all levels
+            have the same sizes, this is one level in the middle.
     """
 
     def __init__(self, line: SearchLine, target: Target, simulator: SimulatorLike):
@@ -78,7 +79,7 @@ class SearchedCell:
         return Run(self.points[level], seed)
 
     def tier(self, level: float) -> AnyPoint:
-        """The point whose program serves a level."""
+        """Returns the point whose program serves a level."""
         for top in self.tiers:
             if top >= level:
                 return self.points[top]
@@ -86,7 +87,7 @@ class SearchedCell:
 
     @property
     def warning(self) -> str:
-        """What to be careful about, empty if nothing."""
+        """A text of what to be careful about, empty if there is nothing."""
         warnings = []
         if self.line.bounded:
             levels = list(self.points)
@@ -103,9 +104,10 @@ class SearchedCell:
 
 
 def _tiers(points: Mapping[float, AnyPoint], simulator: SimulatorLike) -> list[float]:
-    """Levels whose programs serve those below them.
+    """Returns the levels whose programs also serve the levels below them.
 
-    The largest within each factor of TIER, or one in the middle where no size varies.
+    These levels are the largest within each factor of TIER. If no size varies, one
+    level in the middle is returned.
     """
     levels = list(points)
     first = program_of(simulator, points[levels[0]])
@@ -119,7 +121,7 @@ def _tiers(points: Mapping[float, AnyPoint], simulator: SimulatorLike) -> list[f
 
 
 def _cells(grid: Grid, search: Search, names: Names) -> list[SearchedCell]:
-    """The cells of a grid, for each theta."""
+    """Returns the cells of a grid, one for each line of points and each theta."""
     cells = []
     lattice = search.lattice(names)
     for line in grid.lines:
@@ -147,9 +149,9 @@ class Searches:
     """All cells of a grid that has a `search`, and the accuracies known so far.
 
     Attributes:
-        pending: the runs of the next round, each once: those that unfinished cells wait
-            for.
-        used: the runs whose accuracy a cell has received.
+        pending: the runs of the next round, for which unfinished cells wait. Each run
+            is listed once.
+        used: the ids of the runs whose accuracy a cell has received.
     """
 
     def __init__(
@@ -177,7 +179,7 @@ class Searches:
         self.pending = self._advanced()
 
     def update(self, accuracy: Mapping[RunId, float | None]) -> None:
-        """Takes the accuracy of runs, and advances every cell as far as possible."""
+        """Records the accuracy of runs, and advances every cell as far as possible."""
         self._known.update(accuracy)
         self.pending = self._advanced()
 
@@ -201,9 +203,10 @@ class Searches:
         return {}
 
     def _fraction(self, run: RunId) -> float | None:
-        """The known accuracy of a run.
+        """Returns the known accuracy of a run.
 
-        Raises GridError for a row without it, and if it is not from 0 to 1.
+        Raises GridError if the row has no accuracy, or if the accuracy is not from 0 to
+        1.
         """
         value = self._known[run]
         if value is None or 0 <= value <= 1:
@@ -217,9 +220,9 @@ class Searches:
 
     @cached_property
     def _programs(self) -> dict[AnyPoint, Program]:
-        """The program of each tier, by its point.
+        """A dict from the point of each tier to its program.
 
-        The programs depend on the cells alone, so that every call decides the same.
+        The programs depend on the cells alone, so every call chooses the same ones.
         """
         tops = {}
         for cell in self.cells:
@@ -233,7 +236,7 @@ class Searches:
 
     @cached_property
     def guess(self) -> Plan:
-        """The plan of the usual runs of all tiers."""
+        """The plan for the usual number of runs at each tier."""
         programs = self._programs
         return self._plan(_usual_runs(programs), program=programs.__getitem__)
 
@@ -242,7 +245,7 @@ class Searches:
         return len(self.cells) - len(self._unfinished)
 
     def plan(self, runs: Sequence[Run]) -> Plan:
-        """The plan of a round; its batches have one size, whatever the round."""
+        """Returns the plan of a round; batches have the same size in every round."""
         batch = max(1, len(self.cells) // (4 * len(self.guess.peaks)))
         return self._plan(
             runs,
@@ -253,9 +256,9 @@ class Searches:
         )
 
     def programs(self) -> list[Json]:
-        """The programs, before any run, without what is only guessed of their runs.
+        """Returns the programs, before any run, without the guesses about their runs.
 
-        For a user's simulator they are all that its levels could need.
+        For a user's simulator, these are all programs that its levels could need.
         """
         if not self.simulator.facts.is_ours:
             points = {}
@@ -274,30 +277,31 @@ class Searches:
         return [cell for cell in self.cells if not cell.search.result]
 
     def likely_seconds(self) -> float:
-        """Wall time that is left if each cell needs the usual number of runs.
+        """Returns the wall time left if each cell needs the usual number of runs.
 
-        Cells cross in the middle of the range.
+        The cells are assumed to cross in the middle of the range.
         """
         _, _, seconds = self._cost(RUNS_PER_CELL, in_the_middle=True)
         return seconds
 
     def worst_case(self) -> tuple[int, float, float]:
-        """Runs, flops and seconds of all that the cells may still use.
+        """Returns the runs, flops and seconds that the cells may still need at most.
 
-        Every run is at the largest level.
+        Every run is assumed to be at the largest level.
         """
         return self._cost(self.search.max_runs)
 
     def _cost(
         self, n_runs: int, in_the_middle: bool = False
     ) -> tuple[int, float, float]:
-        """Runs, flops and seconds that are left if each cell needs `n_runs` in all.
+        """Returns the runs, flops and seconds left if each cell needs `n_runs` in all.
 
-        Some of them are rejected by an error bound.
+        The compilation of fallbacks is included, because an error bound rejects some
+        runs.
         """
         if not self._unfinished:
             return 0, 0.0, 0.0
-        # in order, so that sums have the same last digit in every process
+        # ordered, so that sums have the same last digit in every process
         programs = {}
         left, flops, seconds = 0, 0.0, ROUNDS * ROUND_SECONDS
         for cell in self._unfinished:
@@ -324,7 +328,7 @@ class Searches:
         )
 
     def report(self) -> Json:
-        """The contents of search.json: the settings, and the table with full points."""
+        """Returns the contents of search.json: settings, and a table with points."""
         cells = []
         for cell in self.cells:
             point = dict(cell.point.as_given())
@@ -334,7 +338,7 @@ class Searches:
         return {"search": plain(self.search), "outcomes": OUTCOMES, "cells": cells}
 
     def table(self) -> list[Json]:
-        """One entry per cell and theta: the crossing, its outcome and its cost.
+        """Returns one entry per cell and theta: the crossing, its outcome and its cost.
 
         The interval is null if there is none.
         """

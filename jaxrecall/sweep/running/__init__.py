@@ -1,14 +1,13 @@
-"""Carries out a plan: in this process, in worker processes, or on Ray.
+"""Carries out a plan in this process, in worker processes, or on Ray.
 
 The modules of this folder are:
 
-    progress   how a call shows its progress
-    call       what has happened in a call
-    runner     runs in this process
-    job        a grid, its results folder, and what is missing there
-    status     what a results folder has, from its files alone
-    workers    what a worker does; which worker runs what, and what becomes of it;
-        workers that are processes of this machine
-    ray        workers that are tasks of Ray
-    engine     the choice among these
+    progress       shows the progress of a call
+    call           records what has happened in a call
+    runner         runs chunks in this process
+    job            combines a grid, its results folder, and the runs missing there
+    folder_status  describes a results folder, from its files alone
+    workers        distributes a plan over workers, and runs worker processes
+    ray            runs workers as tasks of Ray
+    engine         chooses this process, worker processes, or Ray
 """

@@ -1,4 +1,4 @@
-"""What has happened in a call: finished runs, whose rows are saved, and failures."""
+"""Records what has happened in a call: finished runs, saved rows, and failures."""
 
 from __future__ import annotations
 
@@ -17,21 +17,24 @@ from ..store import Store
 from .progress import Display, Event, Failure, Shown, Traces, duration
 
 WAITS = (1.0, 2.0, 5.0, 10.0, 20.0, 40.0)
-"""Seconds from one refused write to the next try; the last refusal gives up."""
+"""The seconds that pass after each refused write before the next try. The call gives up
+when the last try is refused, too.
+"""
 
 POLL_SECONDS = 0.05
 
 
 @dataclass
 class Call:
-    """What has happened in a call, whatever carries it out; a display shows it.
+    """What has happened in a call, whichever engine carries it out.
 
-    Rows are written as parts every `part_seconds`, those of a run together. A refused
-    write is reported immediately and retried at growing intervals; after the last try
-    `gave_up` is true, and rows that are not saved are lost when the process ends.
+    The display shows each event. Rows are written to a new part file every
+    `part_seconds`; all rows of a run go into the same file. A refused write is reported
+    immediately and retried at growing intervals. After the last try `gave_up` is true,
+    and unsaved rows are lost when the process ends.
 
-    The time left is based on the estimated cost, corrected by the measured speed. A
-    search counts finished cells instead, as its cost is not known in advance.
+    The time left is computed from the estimated cost, corrected by the measured speed.
+    A search counts finished cells instead, because its cost is not known in advance.
     """
 
     store: Store
@@ -43,10 +46,10 @@ class Call:
     interrupts: Interrupts = field(default_factory=Interrupts)
 
     n_runs: int = 0
-    """The runs to be computed, as far as they are known."""
+    """The number of runs to compute, as far as it is known."""
 
     est_seconds: float = 0.0
-    """The estimated time of these runs."""
+    """The estimated wall time of the runs to compute, in seconds."""
 
     n_programs: int = 0
     round: int = 0
@@ -54,18 +57,18 @@ class Call:
     """The number of computed runs."""
 
     unsaved: int = 0
-    """The number of computed runs whose rows are not saved."""
+    """The number of computed runs whose rows have not been saved."""
 
     failures: list[str] = field(default_factory=list)
     """One line for each chunk that failed."""
 
     accuracy: dict[RunId, float | None] = field(default_factory=dict)
-    """Accuracy of the computed runs at their last step, or the other column that a
-    search uses, in the form of `searches.as_known`.
+    """The accuracy of each computed run at its last step, as `searches.as_known`
+    returns it. If a search uses another column, the values are those of that column.
     """
 
     last: float | None = None
-    """The last accuracy that is a number."""
+    """The accuracy of the last run that has one."""
 
     gave_up: bool = False
     est_done: float = 0.0
@@ -92,15 +95,15 @@ class Call:
         return self.interrupts.requested or self.gave_up or failed_fast
 
     def handle(self, event: Event, who: str = "", share: float = 1.0) -> None:
-        """Handles an event about programs: one compiles, one is ready, or a message.
+        """Handles an event about programs: `compiling`, `compiled` or `message`.
 
-        The time before the first program does not count.
+        The time before the first program starts to compile does not count.
 
         Args:
             event: an event of a `Runner`.
-            who: the worker that sends it.
-            share: the part of its seconds that counts; for K workers that compile at
-                once, 1 / K.
+            who: the text that precedes its messages and identifies the worker.
+            share: the share of the compile time that counts: 1 / K for K workers that
+                compile at the same time.
         """
         match event:
             case "compiling", program:
@@ -109,7 +112,7 @@ class Call:
                 self.show("compiling", f"compiling {program}", program=program)
             case "compiled", program, seconds:
                 own = share * seconds
-                # a task of Ray sends both events with its first batch
+                # a task of Ray sends both events together, with its first batch
                 self.start = min(self.start, time.monotonic() - own)
                 self.compile_seconds += own
                 self.n_compiled += 1
@@ -121,7 +124,10 @@ class Call:
         self.show("message", line, text=line)
 
     def take(self, part: Chunk, got: Traces | Failure) -> None:
-        """Takes the rows of runs, part of a chunk, or the reason why they failed."""
+        """Records the rows of the runs in `part`, or the failure of these runs.
+
+        `part` is a part of a chunk.
+        """
         if isinstance(got, Failure):
             self.failed(part, got)
             return
@@ -146,7 +152,7 @@ class Call:
         self.save()
 
     def failed(self, rest: Chunk, failure: Failure) -> None:
-        """Records a failure, with its runs and the command that tries them again."""
+        """Records a failure, its runs, and the command that tries them again."""
         first, last = rest.runs[0].id, rest.runs[-1].id
         n = len(rest.runs)
         report = failure._asdict() | {
@@ -174,9 +180,9 @@ class Call:
         self.show("failed", line, runs=n, details=path and str(path), text=line)
 
     def save(self, now: bool = False) -> None:
-        """Writes the unsaved rows if a part is due, or `now`.
+        """Writes the unsaved rows if a part file is due, or if `now` is true.
 
-        While the disk refuses, waits and retries as long as tries are left.
+        If the disk refuses the write, waits and tries again until no tries are left.
         """
         if not self.rows or self.gave_up:
             return
@@ -202,13 +208,13 @@ class Call:
         self.gave_up = True
 
     def _wait(self, seconds: float) -> None:
-        """Waits so long, or until a signal comes."""
+        """Waits for `seconds`, or until a signal arrives."""
         end = time.monotonic() + seconds
         while time.monotonic() < end and not self.interrupts.requested:
             time.sleep(POLL_SECONDS)
 
     def show(self, event: str, line: str = "", **facts: object) -> None:
-        """Displays an event; see `Shown`."""
+        """Passes an event to the display; see `Shown`."""
         if self.display:
             summary = self.summary() if self.has_begun else ""
             self.display(Shown(event, printable(line), facts, summary))
@@ -219,9 +225,9 @@ class Call:
 
     @property
     def eta(self) -> float | None:
-        """Seconds left, also for programs that are still to be compiled.
+        """The estimated seconds left, including the compilation of further programs.
 
-        There is no estimate before the first row is finished, and in a search.
+        In a search, and before the first row is finished, the estimate is None.
         """
         if self.search or not self.est_done:
             return None
@@ -232,9 +238,10 @@ class Call:
         return est_left * elapsed / self.est_done + compilation
 
     def summary(self) -> str:
-        """Runs done, time left, compile time, accuracy of the last run, and failures.
+        """Returns a line that describes the progress of the call.
 
-        Short enough for 80 columns.
+        The line contains the runs done, the time left, the compile time, the last
+        accuracy, and the number of failures. It is short enough for 80 columns.
         """
         if self.search:
             cells = f"{self.search.finished}/{len(self.search.cells)} cells"

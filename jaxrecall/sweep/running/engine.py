@@ -1,4 +1,4 @@
-"""Which engine carries out a plan: this process, worker processes, or Ray."""
+"""Chooses the engine of a plan: this process, worker processes, or Ray."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .runner import execute
 from .workers import LocalWorkers, Setup, Workers, accelerators
 
 MAX_WORKERS = 1000
-"""More workers are refused: each is a process."""
+"""The largest number of workers that is allowed. Each worker is a process."""
 
 WORKERS = f"whole numbers from 1 to {MAX_WORKERS}"
 RESOURCE = (
@@ -31,7 +31,7 @@ RESOURCE = (
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Adds the options of an engine, and `--shard`."""
+    """Adds the options that choose an engine, and `--shard`."""
     add = parser.add_argument_group("more than one process").add_argument
     add(
         "--shard",
@@ -63,7 +63,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 @dataclass(frozen=True)
 class Engine:
-    """What carries out a plan: Ray, workers, or this process if `workers` is None."""
+    """What carries out a plan: Ray, worker processes, or this process.
+
+    A local engine without `workers` is this process.
+    """
 
     name: str = "local"
     workers: int | None = None
@@ -75,7 +78,7 @@ class Engine:
         return self.name == "local" and not self.workers
 
     def check(self, grid: Grid) -> None:
-        """Raises UsageError where it cannot carry out the grid."""
+        """Raises UsageError if this engine cannot carry out the grid."""
         if self.is_this_process:
             return
         problem = grid.simulator.problem_in_workers(grid.points)
@@ -83,9 +86,9 @@ class Engine:
             raise UsageError(f"{problem} (or use one process)")
 
     def size(self, job: Job) -> int | None:
-        """The number of workers: no more than there are runs or than fit the memory.
+        """The number of workers, limited by the number of runs and the memory.
 
-        None: as many as fit a cluster, or none but this process.
+        Returns None for this process, and for a cluster that starts as many as fit.
         """
         wanted = self.workers
         if not wanted and self.name == "ray" and not self.ray_address:
@@ -97,13 +100,13 @@ class Engine:
 
     @property
     def shares_memory(self) -> bool:
-        """Whether the workers share this machine's memory, without accelerators."""
+        """Whether the workers share this machine's memory and use no accelerators."""
         return not self.ray_address and not accelerators(os.environ)
 
     def share(self, job: Job) -> None:
         """Divides memory and cores between the workers.
 
-        The job gets a remark if fewer start than were requested.
+        Adds a remark to the job if fewer workers start than were requested.
         """
         size = self.size(job) or 1
         if self.shares_memory:
@@ -116,9 +119,11 @@ class Engine:
             )
 
     def facts(self, job: Job) -> dict[str, object]:
-        """Its name, the number of workers for a job, and what each of them requests.
+        """Returns a dict of the engine's name, its workers, and their requests.
 
-        The number is None for this process, or for as many as fit a cluster.
+        `workers` is the number of workers, or None for this process and for a cluster
+        that starts as many as fit. `requests` is a dict from each resource to the
+        amount that a worker requests.
         """
         return {
             "engine": self.name,
@@ -127,7 +132,7 @@ class Engine:
         }
 
     def describe(self, job: Job) -> str:
-        """The same as a line of text."""
+        """Returns the same facts as a line of text."""
         if self.is_this_process:
             return "runs in this process"
         size, requests = self.size(job), self._requests(job)
@@ -144,10 +149,10 @@ class Engine:
     def opened(
         self, job: Job, interrupts: Interrupts, import_paths: tuple[str, ...] = ()
     ) -> Iterator[Executor]:
-        """A context with an executor for plans of the job.
+        """A context manager that yields an executor for plans of the job.
 
-        Workers are started, which can import from `import_paths`. Raises UsageError if
-        they cannot be started, or if JAX does not start in this process.
+        Workers are started on entry, and can import from `import_paths`. Raises
+        UsageError if they cannot be started, or if JAX does not start in this process.
         """
         if not job.to_do or self.is_this_process:
             with interrupts.deferred():
@@ -155,7 +160,7 @@ class Engine:
                     start_jax()
             yield execute
             return
-        # Ray prints on stdout what the sweep shows, too
+        # what Ray prints must not mix with the sweep's own lines on stdout
         out = sys.stderr if self.name == "ray" else sys.stdout
         with (
             redirect_stdout(out),
@@ -174,7 +179,10 @@ class Engine:
         )
 
     def _requests(self, job: Job) -> dict[str, float]:
-        """The resources of each worker of Ray, in a local Ray a share of the cores."""
+        """Returns a dict from each resource to the amount that a Ray worker requests.
+
+        In a Ray that is started here, each worker requests an equal share of the cores.
+        """
         if self.name != "ray":
             return {}
         cpus = 1
@@ -186,20 +194,21 @@ class Engine:
 def start_jax() -> None:
     """Starts JAX in this process.
 
-    Raises UsageError where its settings let no run succeed.
+    Raises UsageError if JAX cannot be imported, or if every run would fail with its
+    settings.
     """
     try:
         from ...simulator.program import start
-    # too little memory, or a wrong variable of JAX
+    # too little memory, or an invalid environment variable of JAX
     except (ImportError, ValueError) as error:
         raise UsageError(f"JAX cannot be imported: {in_one_line(error)}") from error
     start()
 
 
 def chosen(args: argparse.Namespace) -> Engine:
-    """The engine that the options choose.
+    """Returns the engine that the options choose.
 
-    Raises UsageError with a line for each wrong option.
+    Raises UsageError with a line for each invalid option.
     """
     lines = []
     if args.engine != "ray":
@@ -234,7 +243,11 @@ def chosen(args: argparse.Namespace) -> Engine:
 
 
 def _resource(given: str) -> tuple[str, float] | None:
-    """A resource and its amount; None if Ray would refuse it, or wait without end."""
+    """Returns the name and amount in the text NAME=X.
+
+    Returns None if the text is invalid, or if Ray would refuse the request or wait for
+    it without end.
+    """
     match = re.fullmatch(r"([^=]+)=(\d{0,7}\.?\d{0,9})", given)
     if not match:
         return None

@@ -1,4 +1,4 @@
-"""What a results folder has and which runs are left, from its files alone."""
+"""Describes a results folder and the runs that are left, from its files alone."""
 
 from __future__ import annotations
 
@@ -15,23 +15,24 @@ from ..store import LastValues, Store, Version
 from ..store.table import older, seen
 
 MAX_SECONDS = 1e9
-"""No run takes so long: a larger number, or NaN, is damage and is left out of the sum.
+"""The longest time that a run can take. A larger number, or NaN, is damage and is left
+out of the sum.
 """
 
 REPORTED = ("error", "host", "bucket", "repeat")
-"""Entries of the report on a failure that are shown."""
+"""The entries of the report on a failure that are shown."""
 
 
 def survey(folder: str | Path) -> Json:
-    """The facts of a results folder as plain data.
+    """Returns the facts about a results folder as plain data.
 
-    Nothing that a file in the folder names is imported: which runs there are was
-    written into the manifest by the last sweep. `todo` counts the runs that the next
-    call with this version of jaxrecall would run, of a search those of its next round.
-    Where the manifest does not say, `points`, `runs` and `todo` are None, and every row
-    of this version counts as done.
+    No module that a file in the folder names is imported. The last sweep wrote the runs
+    of its grid into the manifest. `todo` is the number of runs that the next call with
+    this version of jaxrecall would run. For a search, `todo` counts the runs of the
+    next round. If the manifest does not list the runs, `points`, `runs` and `todo` are
+    None, and every row of this version counts as done.
 
-    Raises StoreError if it is not a results folder.
+    Raises StoreError if the folder is not a results folder.
     """
     store = Store(folder)
     if not holds_results(store.folder) and not is_file(store.manifest):
@@ -85,10 +86,11 @@ def survey(folder: str | Path) -> Json:
 
 
 def _version(manifest: Mapping[str, Any], found: LastValues) -> Version:
-    """The code_version and precision that the next call would have.
+    """Returns the code_version and precision that the next call would have.
 
-    If the manifest lacks them, those of most rows are taken. The version of a simulator
-    of one's own is that of the last call.
+    The code_version is that of this package or, for a user's simulator, that of the
+    last call. The precision is that of the last call. If the manifest lacks a value,
+    the value of most rows is returned.
     """
     code_version, precision = max(
         found,
@@ -108,10 +110,10 @@ def _version(manifest: Mapping[str, Any], found: LastValues) -> Version:
 
 
 def _manifest(store: Store) -> tuple[Json, Json]:
-    """The manifest, and what it says of its plan.
+    """Returns the manifest, and what it says about its plan.
 
-    The latter has the name of the grid, a remark, the number of points, and the seeds
-    of each point; None for what is unknown.
+    The plan is a dict of the grid's name, a remark, the number of points, and the seeds
+    of each point. Unknown values are None.
     """
     unknown: Json = dict.fromkeys(("grid", "remark", "points", "runs"))
     try:
@@ -146,7 +148,7 @@ def _manifest(store: Store) -> tuple[Json, Json]:
 
 
 def _failures(store: Store, done: Container[RunId]) -> tuple[list[Json], Unreadable]:
-    """Reports on failed chunks, and files in failures/ that are none."""
+    """Returns the reports on failed chunks, and the other files in failures/."""
     reports, others = [], Unreadable()
     for path in entries(store.failures):
         try:

@@ -1,7 +1,7 @@
-"""A job: a grid, its results folder, and what is missing there.
+"""A job: a grid, its results folder, and the runs that are missing there.
 
-`prepare` writes nothing, and refuses everything that can be refused before a run;
-`carry_out` runs a job by any executor.
+`prepare` writes nothing, and refuses everything that can be refused before a run.
+`carry_out` runs a job with any executor.
 """
 
 from __future__ import annotations
@@ -28,59 +28,65 @@ from .call import Call
 from .progress import Display, duration
 
 Executor = Callable[[Plan, Call], None]
-"""Carries out a plan; the call takes the rows."""
+"""A function that carries out a plan and passes the rows to the call."""
 
 point_id = attrgetter("point_id")
 
 STARTED = ("runs", "done", "todo", "programs", "est_seconds")
-"""Facts of a job in the event that starts it."""
+"""The facts of a job that its `start` event contains."""
 
 UNKNOWN = "time and memory are unknown until the first batch has run"
-"""The estimate for a simulator of the user's."""
+"""The text shown instead of an estimate for a user's simulator."""
 
 
 @dataclass
 class Job:
-    """A grid, its results folder, and what is missing there."""
+    """A grid, its results folder, and the runs that are missing there."""
 
     grid: Grid
     store: Store
     shard: Shard | None
     search: Searches | None
-    """The searches of all cells, where the grid has a `search`."""
+    """The searches of all cells if the grid has a `search`, or None."""
 
     wanted: set[RunId]
-    """All runs of a sweep."""
+    """The ids of all runs of a sweep, or of its shard. The set is empty for a search.
+    """
 
     n_done: int
     """The number of runs that need not run again."""
 
     plan: Plan
-    """The plan of the missing runs; of a search a guess, which decides the programs."""
+    """The plan of the missing runs. For a search it is a guess, which determines the
+    programs.
+    """
 
     remarks: list[str]
     """Lines to print before the job starts."""
 
     call: Call
-    """What was carried out, also if a signal ends the call."""
+    """The record of what was carried out, also after a signal."""
 
     @property
     def runs(self) -> set[RunId]:
-        """All runs of this job, finished or not; of a search up to its next round."""
+        """The ids of all runs of this job, finished or not.
+
+        For a search, these are the runs up to its next round.
+        """
         if not self.search:
             return self.wanted
         return self.search.used.union(by_id(self.search.pending))
 
     @property
     def to_do(self) -> bool:
-        """Whether anything is missing."""
+        """Whether any run is missing."""
         return bool(self.search.pending if self.search else self.plan.chunks)
 
     def facts(self) -> Json:
-        """The runs that are left and their estimated cost, as plain data.
+        """Returns the number of runs left and their estimated cost, as plain data.
 
-        For a search it is the worst case: every run that may be left is at the largest
-        value of its axis.
+        For a search the numbers are those of the worst case, in which every run that
+        may be left is at the largest level of the searched axis.
         """
         plan, search = self.plan, self.search
         if search:
@@ -107,7 +113,7 @@ class Job:
         return facts
 
     def describe(self) -> list[str]:
-        """The same as lines of text, for a dry run."""
+        """Returns the same facts as lines of text, for a dry run."""
         title = self.search or _size_of(self.grid)
         lines = [f"{self.grid.name}: {title}"]
         if self.shard and not self.search:
@@ -126,7 +132,7 @@ class Job:
         return [*lines, _cost_of_sweep(self.plan), described()]
 
     def start_line(self) -> str:
-        """The same as one line, printed when the job starts."""
+        """Returns the line that is printed when the job starts."""
         folder, plan = self.store.folder, self.plan
         n_done = plural(self.n_done, "run")
         if not self.to_do:
@@ -144,10 +150,10 @@ class Job:
         )
 
     def manifest(self) -> Json:
-        """The contents of manifest.json.
+        """Returns the contents of manifest.json.
 
-        The grid, its runs as far as they are known, versions, the commit if known, and
-        the command that resumes the job.
+        The manifest contains the grid, its runs as far as they are known, versions, the
+        commit if known, and the command that resumes the job.
         """
         facts, settings = self.grid.simulator.facts, self.plan.settings
         manifest = {
@@ -166,10 +172,12 @@ class Job:
         return manifest
 
     def recorded(self) -> Json:
-        """What `status` counts by, so that it need not make the grid again.
+        """Returns the runs that `status` counts, without expanding the grid.
 
-        All runs of the grid, of every shard, as seeds and the ids of the points that
-        have them; of a search those until its next round, and how far it is.
+        `runs` lists pairs of texts: seeds, and the ids of the points that have these
+        seeds. For a sweep, they are all runs of the grid, of every shard. For a search,
+        they are the runs up to the next round, and `progress` describes how far the
+        search is.
         """
         points = self.grid.points
         if not self.search:
@@ -187,13 +195,14 @@ class Job:
     def has_picture(self) -> bool:
         """Whether there are rows to draw.
 
-        The whole grid is drawn by the call without --shard.
+        A sweep with --shard draws nothing. The call without --shard draws the whole
+        grid.
         """
         is_whole = self.search is not None or not self.shard
         return is_whole and self.n_done + self.call.runs > self.call.unsaved
 
     def problems(self) -> Iterator[str]:
-        """A line for each kind of loss or failure, with the command that resumes."""
+        """Yields a line for each kind of failure, with the command that resumes."""
         call, again = self.call, self.call.resume_command
         if call.unsaved:
             yield (
@@ -210,7 +219,7 @@ class Job:
 
 
 def interrupted(resume_command: str) -> str:
-    """The line for a call that a signal ended."""
+    """Returns the line that is printed after a signal has ended a call."""
     return f"interrupted; finished runs are kept. To resume: {resume_command}"
 
 
@@ -227,7 +236,7 @@ def _size_of(grid: Grid) -> str:
 
 
 def _program_line(entry: Json) -> str:
-    """What a program runs, and what that costs if it is known."""
+    """Returns a line with the runs of a program, and with their cost if it is known."""
     line = (
         f"  program {entry['program']}: {plural(entry['points'], 'point')},"
         f" {plural(entry['runs'], 'run')}, {plural(entry['chunks'], 'chunk')}"
@@ -272,19 +281,19 @@ def prepare(
     fail_fast: bool = False,
     resume_command: str = "",
 ) -> Job:
-    """The job of a grid, or of a shard of it, in a results folder.
+    """Returns the job of a grid, or of a shard of it, in a results folder.
 
     Args:
         grid: the points and seeds.
         folder: the results folder, which need not exist.
-        shard: the share of the runs; None: all.
-        pad_to: sizes (V, d, m) of one program for every point; None: as the plan
-            chooses.
+        shard: the share of the runs, or None for all runs.
+        pad_to: sizes (V, d, m) of one program for every point, or None to let the plan
+            choose.
         fail_fast: whether the first failed chunk ends the job.
         resume_command: the command that repeats or resumes the call.
 
     Raises:
-        GridError, UsageError or StoreError for what is refused.
+        GridError, UsageError or StoreError if the job is refused.
     """
     if grid.search and shard and shard.count > 1:
         raise UsageError(
@@ -321,14 +330,14 @@ def prepare(
 
 
 def _known_accuracies(store: Store, grid: Grid, precision: str) -> KnownAccuracies:
-    """What a search needs of the finished runs in the folder."""
+    """Returns the accuracies of the finished runs in the folder, for a search."""
     found, _, _ = store.last_values(grid.crosses, "status")
     mine = found.get((grid.simulator.facts.version, precision), {})
     return {run: as_known(*values) for run, values in mine.items()}
 
 
 def _metadata(grid: Grid, sources: Mapping[str, str]) -> Json:
-    """The metadata of the parts that a grid writes."""
+    """Returns the metadata of the part files that a grid writes."""
     about = grid.simulator.facts.about() | {
         "axes": list(grid.axes),
         "searched": grid.searched,
@@ -344,7 +353,7 @@ def _metadata(grid: Grid, sources: Mapping[str, str]) -> Json:
 
 
 def _remarks(grid: Grid, store: Store, done: Done) -> Iterator[str]:
-    """What to know of the grid and the results folder before the job starts."""
+    """Yields remarks on the grid and the folder, to print before the job."""
     for path, reason in done.unreadable:
         yield (
             f"{path}: cannot be read as results, so its runs count as missing"
@@ -373,7 +382,7 @@ def _remarks(grid: Grid, store: Store, done: Done) -> Iterator[str]:
 
 
 def _check_memory(plan: Plan, limit: int) -> None:
-    """Raises GridError where a program needs more bytes than the limit."""
+    """Raises GridError if a program needs more bytes than the limit."""
     if plan.peak_bytes <= limit:
         return
     largest = max(plan.peaks, key=plan.peaks.__getitem__)
@@ -390,10 +399,11 @@ def _check_memory(plan: Plan, limit: int) -> None:
 def _done(
     store: Store, facts: Facts, precision: str, sources: Mapping[str, str]
 ) -> Done:
-    """The finished runs of the folder.
+    """Returns the finished runs of the folder.
 
-    Raises StoreError if it has rows of another simulator, version or precision, or with
-    other columns or changed laws of the user's own.
+    Raises StoreError if the folder contains rows of another simulator, code_version or
+    precision, rows with other columns of the user, or rows of a user's law whose source
+    has changed.
     """
     done = store.done(facts.version, precision)
     mine = json.dumps(facts.about().get("columns", {}), sort_keys=True)
@@ -433,7 +443,7 @@ def _done(
 def _mixed(
     store: Store, held: str, added: str = "", advice: str = "Choose another --out"
 ) -> StoreError:
-    """The error for a folder with rows that must not be mixed with those of a call."""
+    """Returns the error for a folder with rows that must not be mixed with others."""
     if added:
         held += f"; this call would add {added}"
     return StoreError(
@@ -442,7 +452,7 @@ def _mixed(
 
 
 def _columns(texts: Iterable[str]) -> str:
-    """Columns of the user's own, each given as JSON."""
+    """Returns a text that lists sets of a user's columns, each given as JSON."""
     return " and ".join(sorted(text.strip("{}") or "none" for text in texts))
 
 
@@ -451,8 +461,8 @@ def carry_out(
 ) -> Call:
     """Creates the results folder if needed, and runs what is missing there.
 
-    Raises StoreError, also where a part would not fit on the disk, and
-    KeyboardInterrupt where a signal comes before anything runs.
+    Raises StoreError, also if a part file would not fit on the disk. Raises
+    KeyboardInterrupt if a signal arrives before anything runs.
     """
     call, store, plan = job.call, job.store, job.plan
     call.display, call.interrupts = display, interrupts
@@ -484,7 +494,11 @@ def carry_out(
 
 
 def _rows_of_a_part(plan: Plan) -> int:
-    """The rows of the first runs, so many that they fill a part if there are enough."""
+    """The number of rows of the first PART_ROWS runs.
+
+    Every run has at least one row, so these runs fill a part file if the plan has that
+    many.
+    """
     runs = chain.from_iterable(chunk.runs for chunk in plan.chunks)
     return sum(len(run.point.recorded_steps) for run in islice(runs, PART_ROWS))
 
@@ -492,7 +506,7 @@ def _rows_of_a_part(plan: Plan) -> int:
 def _search(job: Job, search: Searches, execute: Executor) -> None:
     """Runs rounds until every cell is finished or waits for a failed run.
 
-    If the call is to stop, it ends earlier. What was found is written.
+    Ends earlier if the call must stop. In any case, writes what the search has found.
     """
     call = job.call
     failed: set[RunId] = set()

@@ -1,4 +1,4 @@
-"""How a call shows its progress: a live line, lines, or JSON events."""
+"""Shows the progress of a call as a live line, as lines, or as JSON events."""
 
 from __future__ import annotations
 
@@ -19,18 +19,19 @@ COUNT_EVERY_SECONDS = 5.0
 LIVE_EVERY_SECONDS = 0.2
 
 Traces = Sequence[Rows]
-"""The rows of finished runs, run by run; the last row of a run is that of its last
-step.
+"""The rows of finished runs, one sequence per run. The last row of a run is the row of
+its last step.
 """
 
 Event = tuple[Any, ...]
-"""What happens while a plan is carried out: a name, and what belongs to it.
-`Call.handle` lists those about programs, `Spread.handle` all that a worker sends.
+"""An event during a plan: a tuple of its name and the values that belong to it.
+`Call.handle` lists the events about programs, and `Spread.handle` all events that a
+worker sends.
 """
 
 
 class Failure(NamedTuple):
-    """What went wrong, and where."""
+    """An error as text, with its traceback and the host on which it occurred."""
 
     error: str
     traceback: str
@@ -46,7 +47,7 @@ class Failure(NamedTuple):
 
     @property
     def line(self) -> str:
-        """The error in one line, without its class unless there is no message."""
+        """The first line of the message, or the class name if there is none."""
         kind, _, message = self.error.partition(": ")
         if not message or not kind.isidentifier():
             message = self.error.removesuffix(": ")
@@ -54,20 +55,22 @@ class Failure(NamedTuple):
 
 
 class Shown(NamedTuple):
-    """An event of a call, and how far the call is."""
+    """An event of a call, and the state of the call."""
 
     event: str
-    """`start`, `compiling`, `compiled`, `batch` (runs are finished), `part` (a file is
-    written), `message`, `failed`, `search` (its results are written) or `close`."""
+    """The name of the event: `start`, `compiling`, `compiled`, `batch` (runs are
+    finished), `part` (a file is written), `message`, `failed`, `search` (its results
+    are written) or `close`.
+    """
 
     line: str
-    """The event as text, for a person."""
+    """The event as a line of text, for a person."""
 
     facts: Mapping[str, object]
     """The event as plain data, for a program."""
 
     summary: str
-    """The state of the call; empty before anything has happened."""
+    """The state of the call as a line of text, empty at the start."""
 
 
 Display = Callable[[Shown], None]
@@ -76,8 +79,8 @@ Display = Callable[[Shown], None]
 class Lines:
     """Prints a line every 30 seconds and one at the end, for logs and pipes.
 
-    With `announce` it also prints the line that starts a sweep. A `live` line is
-    renewed several times a second, for terminals and notebooks.
+    With `announce`, the line that starts a sweep is printed, too. With `live`, the line
+    is renewed several times a second, for terminals and notebooks.
     """
 
     def __init__(self, out: TextIO, announce: bool = True, live: bool = False):
@@ -88,7 +91,7 @@ class Lines:
         if not live:
             self.due += self.every
         self.width = 0
-        """The length of the live line that may have to be covered."""
+        """The length of the live line that the next line must cover, or 0."""
 
     def __call__(self, shown: Shown) -> None:
         if shown.event == "start":
@@ -104,7 +107,10 @@ class Lines:
             self._print(shown.line, live=True)
 
     def _print(self, line: str, live: bool = False) -> None:
-        """Prints a line over the last live one; the next covers one that is live."""
+        """Prints a line over the last live line.
+
+        If the line is `live`, the next line is printed over it.
+        """
         end = "\n"
         if live:
             line, end = line[: shutil.get_terminal_size().columns - 1], "\r"
@@ -113,10 +119,10 @@ class Lines:
 
 
 class Events:
-    """Prints every event as a line with a JSON object.
+    """Prints every event but `close` as a line with a JSON object.
 
-    The object has `event`, `at` (seconds since the start of the call) and the facts of
-    the event.
+    The object contains `event`, `at` (the seconds since the start of the call), and the
+    facts of the event.
     """
 
     def __init__(self, out: TextIO):
@@ -132,9 +138,9 @@ class Events:
 
 
 def display(announce: bool) -> Display | None:
-    """A live line in a notebook or a terminal, lines elsewhere.
+    """Returns a live line for a notebook or a terminal, and plain lines elsewhere.
 
-    In a program without streams it is None.
+    Returns None for a program whose stderr is closed or missing.
     """
     get_ipython = getattr(sys.modules.get("IPython"), "get_ipython", None)
     if get_ipython and hasattr(get_ipython(), "kernel"):
@@ -149,13 +155,16 @@ def _print(line: str, out: TextIO | None, end: str = "\n") -> None:
         return
     # a log on a full disk, or a reader that has gone, must not end the sweep
     with suppress(OSError):
-        # in one call: the line of a signal handler must not come in between
+        # in one call, so that no line of a signal handler comes in between
         out.write(line + end)
         out.flush()
 
 
 def now_and_then(seconds: float, line: Callable[..., str]) -> Callable[..., None]:
-    """A function that prints `line` of its arguments on stderr every few `seconds`."""
+    """Returns a function that prints a line on stderr, at most one every `seconds`.
+
+    The function calls `line` with its arguments to make the text.
+    """
     last = time.monotonic()
 
     def show(*arguments: object) -> None:
@@ -168,12 +177,12 @@ def now_and_then(seconds: float, line: Callable[..., str]) -> Callable[..., None
 
 
 def counter(what: str) -> Callable[[int, int], None]:
-    """A function that prints how many parts are done, and of how many, on stderr."""
+    """Returns a function that prints on stderr how many of all parts are done."""
     return now_and_then(COUNT_EVERY_SECONDS, lambda done, of: f"{what}: {done} of {of}")
 
 
 def duration(seconds: float) -> str:
-    """A time as 0.4 s, 12 s, 3 min 20 s or 2 h 5 min."""
+    """A time as text, such as 0.4 s, 12 s, 3 min 20 s or 2 h 5 min."""
     if seconds < 10:
         return f"{seconds:.1f} s"
     if seconds < 100:

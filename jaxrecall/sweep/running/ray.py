@@ -1,9 +1,9 @@
-"""Workers that are tasks of Ray: a chunk is a task that yields rows batch by batch.
+"""Workers that are tasks of Ray. A task runs a chunk and yields rows after each batch.
 
-Ray starts the processes that run tasks, and finds out which of them, and which nodes,
-are lost. A task that is lost is followed by another with the rest of its runs. The head
-of a cluster, and Ray on this machine, must live as long as the sweep. Every node needs
-this version of jaxrecall, and nothing else.
+Ray starts the processes that run tasks, and detects lost processes and lost nodes. If a
+task is lost, another one runs the rest of its runs. The head of a cluster must live as
+long as the sweep, and so must a Ray on this machine. Every node needs this version of
+jaxrecall, and nothing else.
 """
 
 from __future__ import annotations
@@ -32,22 +32,24 @@ from .workers import (
 )
 
 ALONE = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_AUTH_MODE": "token"}
-"""Variables of a Ray that is started here. With the first, Ray binds to 127.0.0.1
-alone, on Linux too; with --node-ip-address=127.0.0.1 it would take another address.
+"""The environment variables of a Ray that is started here. The first one makes Ray bind
+to 127.0.0.1 only, on Linux too. With the option --node-ip-address=127.0.0.1, Ray would
+choose another address.
 """
 
 NO_TOKEN = (
     "it asks for a token: RAY_AUTH_MODE=token must be set here, and ~/.ray/auth_token"
     " must be that of the cluster"
 )
-STORE_BYTES = 100 * 2**20  # of the object store of a local Ray: rows are small
+STORE_BYTES = 100 * 2**20  # size of the object store of a local Ray; rows are small
 CONNECT_SECONDS, SENT_SECONDS = 10.0, 1.0
 
 
 class RayWorkers(Workers):
-    """Tasks with these resources each, on a Ray at `address` or started here.
+    """Workers that are tasks of Ray, each with the given resources.
 
-    `size` run at a time; without it as many as fit, but no more than `most`. Raises
+    The tasks run on a Ray at `address`, or on one that is started here. `size` tasks
+    run at a time. If `size` is None, as many run as fit, but at most `most`. Raises
     UsageError if there is no Ray.
     """
 
@@ -120,14 +122,17 @@ class RayWorkers(Workers):
 
 
 def connected(address: str | None, n_cores: int) -> Any:
-    """Ray, joined at the address or started here; raises UsageError."""
+    """Returns the module `ray`, joined to the cluster at `address` or to a new Ray.
+
+    Raises UsageError if Ray cannot be reached or started.
+    """
     if address is None:
         os.environ.update({**ALONE, **with_package(os.environ)})
     options: dict[str, Any] = {}
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     handlers = dict(zip(SIGNALS, map(signal.getsignal, SIGNALS), strict=True))
     try:
-        import ray  # after its variables
+        import ray  # once its environment variables are set
 
         if address is None:
             options = {
@@ -149,7 +154,7 @@ def connected(address: str | None, n_cores: int) -> Any:
     except Exception as error:
         raise UsageError(_no_ray(address, error)) from error
     finally:
-        for number, handler in handlers.items():  # Ray has set its own
+        for number, handler in handlers.items():  # Ray has replaced them
             signal.signal(number, handler)
     return ray
 
@@ -167,13 +172,13 @@ def _no_ray(address: str | None, error: Exception) -> str:
 
 _workers: dict[Setup, Worker] = {}
 _events: list[Event] = []
-"""The worker of a process of Ray, which runs many tasks and compiles a program once;
-and its events that have not been sent.
+"""The workers of this process of Ray, and the events that have not been sent. The
+process runs many tasks and compiles each program once.
 """
 
 
 def run_chunk(setup: Setup, devices: float, message: bytes) -> Iterator[list[Event]]:
-    """A task: the events of a pickled chunk, batch by batch."""
+    """Runs a pickled chunk as a task of Ray; yields its events after each batch."""
     try:
         if setup not in _workers:
             os.environ.update({**share_of_memory(devices), **os.environ})

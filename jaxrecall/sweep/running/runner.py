@@ -1,4 +1,4 @@
-"""The runs of a plan in this process, several batches at a time."""
+"""Runs the chunks of a plan in this process, several batches at a time."""
 
 from __future__ import annotations
 
@@ -20,40 +20,39 @@ from .progress import Event, Failure, Traces, duration
 BATCH_SECONDS = 0.25
 ANNOUNCED_SECONDS = 10.0
 SMALL_ETA = 1e-6
-"""With this rate of step 1, that of the shipped studies, predictions
-are as good as uniform in all three gradients; docs/running.md.
+"""The learning rate of step 1 in the shipped studies. With it, predictions are as good
+as uniform in all three gradients; see docs/running.md.
 """
 
 Batch = dict[Run, float]
-"""Runs, and the seconds that each is estimated to take on one core."""
+"""A dict from each run to the estimated seconds that it takes on one core."""
 
 Outcomes = list[Rows | Exception | None]
-"""What became of the runs of a batch; None: the program rejects the run."""
+"""For each run of a batch: its rows, its exception, or None if it is rejected."""
 
 Finished = tuple[list[Run], Traces | Failure]
-"""Runs, and their rows or the failure of all of them."""
+"""Runs, with the rows of each or the failure of all of them."""
 
 
 class Runner:
-    """Runs chunks batch by batch; `on_event` takes the events about programs."""
+    """Runs chunks batch by batch, and passes events about programs to `on_event`."""
 
     def __init__(self, plan: Plan, on_event: Callable[[Event], None]):
         self.plan, self.simulator = plan, plan.simulator
         self.on_event = on_event
         self.batch_seconds = min(BATCH_SECONDS, plan.settings.part_seconds)
         self.width: dict[Program, int] = {}
-        """How many runs of a program share the memory."""
+        """The number of runs of each program that share the memory at a time."""
 
         self.announced: set[Program] = set()
 
     def rows(self, chunk: Chunk) -> Iterator[Finished]:
-        """Yields runs of the chunk with their rows, or their Failure, batch by batch.
+        """Yields runs of the chunk with their rows or their Failure, batch by batch.
 
-        Runs that a program rejects come last, in its fallback. An exception concerns
-        all runs that are left. Starts JAX.
+        Runs that a program rejects come last, and run in its fallback. An exception
+        concerns all runs that are left. JAX is started here.
 
-        Where memory runs out, the width of this program is halved for the rest of the
-        call.
+        If memory runs out, the width of the program is halved for the rest of the call.
         """
         left = dict.fromkeys(chunk.runs)
         rejected: dict[Run, None] = {}
@@ -75,9 +74,9 @@ class Runner:
         rejected: dict[Run, None],
         seconds: float,
     ) -> Iterator[Finished]:
-        """Runs `left` until it is empty, and moves runs that are rejected.
+        """Runs `left` until it is empty, and moves rejected runs to `rejected`.
 
-        Raises OutOfMemory if there is too little for a single run.
+        Raises OutOfMemory if there is too little memory for a single run.
         """
         while left:
             if program not in self.width:
@@ -104,9 +103,9 @@ class Runner:
                 self.on_event(("message", line))
 
     def _announce(self, program: Program, rejected: Mapping[Run, None]) -> None:
-        """Reports runs that an error bound rejected, if they take long.
+        """Reports rejected runs if their fallback takes long.
 
-        No estimate has counted them before.
+        The earlier estimates did not include this time.
         """
         seconds = sum(self.plan.seconds_of(run, program) for run in rejected) / cores()
         if seconds <= ANNOUNCED_SECONDS:
@@ -120,7 +119,7 @@ class Runner:
         self.on_event(("message", line))
 
     def _loaded(self, program: Program, width: int) -> Loaded:
-        """The program, announced if it is new here."""
+        """Returns the loaded program, and reports its compilation if it is new here."""
         if program in self.announced:
             return self.simulator.run(program, width, self.plan.room)
         self.announced.add(program)
@@ -133,11 +132,12 @@ class Runner:
     def _batches(
         self, program: Program, runs: list[Run], width: int
     ) -> Iterator[tuple[Batch, Outcomes]]:
-        """Yields batches of runs with what became of them, in order.
+        """Yields batches of runs with their outcomes, in order.
 
-        Decoders run on the host, one thread each: BLAS threads of all of them would
-        wait for each other, and wait busily. The threads are daemons: an interrupted
-        sweep does not wait for them.
+        Decoders run on the host, in one thread each. BLAS is limited to one thread as
+        well, because the BLAS threads of several decoders would wait for each other,
+        and would keep the cores busy meanwhile. The threads are daemons, so an
+        interrupted sweep does not wait for them.
         """
         loaded = self._loaded(program, width)
         batches = self._by_cost(program, runs, loaded)
@@ -159,9 +159,9 @@ class Runner:
     ) -> Iterator[Batch]:
         """Yields batches of at most `batch_seconds` of work that fit the program.
 
-        Where the runs of a batch take turns, batches are small enough to go round all
-        threads. The most expensive come first, so that all threads finish at about the
-        same time. Batches that run together are of similar length.
+        If the runs of a batch run one after another, batches are small enough to occupy
+        all threads. The most expensive batches come first, so that all threads finish
+        at about the same time. Batches that run at the same time take similarly long.
         """
         most = loaded.most
         if loaded.in_turn:
@@ -175,7 +175,7 @@ class Runner:
 def _oldest(
     ahead: deque[tuple[Batch, AsyncResult[Outcomes]]],
 ) -> tuple[Batch, Outcomes]:
-    """Removes the oldest of the batches in progress, and waits for its outcomes."""
+    """Removes the oldest batch in progress, waits for it, and returns its outcomes."""
     batch, result = ahead.popleft()
     try:
         return batch, result.get()
@@ -186,7 +186,7 @@ def _oldest(
 
 
 def _by_outcome(batch: Batch, outcomes: Outcomes) -> Iterator[Finished]:
-    """The runs with rows, then those that failed, together where the reason is one."""
+    """Yields the runs with rows, then the failed runs, grouped by their message."""
     done, failed = {}, {}
     for run, outcome in zip(batch, outcomes, strict=True):
         if isinstance(outcome, Exception):
@@ -202,9 +202,9 @@ def _by_outcome(batch: Batch, outcomes: Outcomes) -> Iterator[Finished]:
 def execute(plan: Plan, call: Call) -> None:
     """Runs every chunk of a plan in this process.
 
-    A chunk that fails is reported, and the others run.
+    A chunk that fails is reported, and the other chunks run.
     """
-    with call.interrupts.deferred():  # JAX starts
+    with call.interrupts.deferred():  # JAX is started here
         runner = Runner(plan, call.handle)
     with call.interrupts.patient():
         for chunk in plan.chunks:
@@ -215,7 +215,7 @@ def execute(plan: Plan, call: Call) -> None:
 
 
 def _run(chunk: Chunk, batches: Iterator[Finished], call: Call) -> None:
-    """Runs a chunk until it is finished, fails or is to stop."""
+    """Runs a chunk until it is finished or fails, or until the call must stop."""
     left = by_id(chunk.runs)
     while left and not call.stopping:
         try:

@@ -1,14 +1,15 @@
-"""A plan carried out by workers: each takes runs of one program when it is free.
+"""Distributes a plan over workers: a free worker receives runs of one program.
 
-Rows come back a batch at a time and are saved by this process, so a worker that dies
-takes its batches in flight with it and nothing else; the rest of its runs go to
-another. Chunks are pickled, and unpickled in workers alone, so that only they need the
-modules that a chunk names.
+A worker returns rows after each batch, and this process saves them. If a worker dies,
+only its batches in flight are lost, and another worker receives the rest of its runs.
+Chunks are pickled here and unpickled only in workers, so only workers need the modules
+that a chunk names.
 
-The workers here are processes of this machine, one per accelerator or each with its own
-cores. Libraries were tried (concurrent.futures, loky 3.7). When one worker is killed
-they end the others, and what these had begun is lost; their workers outlive a parent
-that is killed; results come at the end of a task, not with each batch.
+The workers in this module are processes of this machine. Each of them has its own
+accelerator or its own cores. Two libraries were tried instead, concurrent.futures and
+loky 3.7. When one of their workers is killed, they end the others, and the work in
+progress is lost. Their workers outlive a parent that is killed. They return results at
+the end of a task, not after each batch.
 """
 
 from __future__ import annotations
@@ -44,46 +45,50 @@ from .progress import Event, Failure
 from .runner import Runner
 
 TRIES = 3
-"""A run counts as failed once so many workers raised an exception or died with it."""
+"""A run counts as failed once this number of workers have raised an exception or died
+with it.
+"""
 
 MAX_FAILED_STARTS = 3
-"""A worker may die so often in a row before it is ready; then none takes its place."""
+"""The number of times in a row that a worker may fail before it is ready and still be
+replaced.
+"""
 
 LEAST_SECONDS, MOST_SECONDS, MOST_RUNS = 0.1, 20.0, 4096
-"""Limits of a chunk. The cost of starting it shows in a smaller one; a larger one comes
-back late.
+"""The least time, the most time and the most runs of a chunk. The cost of starting a
+smaller chunk would be noticeable, and a larger chunk would come back late.
 """
 
 SHARES = 3
-"""With K workers a chunk is at most 1 / (SHARES * K) of what is left: chunks are large
-first and small at the end, when all must finish.
+"""With K workers, a chunk is at most 1 / (SHARES * K) of the work that is left. So
+chunks are large first and small at the end, when all workers must finish.
 """
 
 POLL_SECONDS = 0.2
 
 
 class Setup(NamedTuple):
-    """What a worker has to know before its first chunk."""
+    """What a worker needs to know before its first chunk."""
 
     import_paths: Iterable[str] = ()
-    """Folders from which it can import, besides the usual ones."""
+    """The folders from which the worker can import, in addition to the usual ones."""
 
     x64: bool = False
-    """Whether jax_enable_x64 is on in the process that takes its rows, where a program
-    may have set it.
+    """Whether jax_enable_x64 is on in the process that receives the rows. A program may
+    have turned it on there.
     """
 
     cores: float = math.inf
-    """The cores of its process that it may use."""
+    """The number of cores that the worker may use in its process."""
 
     code_version: int = CODE_VERSION
-    """The code_version of the process that takes its rows."""
+    """The code_version of the process that receives the rows."""
 
 
 class Worker:
     """Runs chunks in this process, which starts JAX.
 
-    `on_event` takes the events that come between rows.
+    `on_event` receives the events that occur between rows.
     """
 
     def __init__(self, setup: Setup, on_event: Callable[[Event], None]):
@@ -92,7 +97,7 @@ class Worker:
                 f"jaxrecall of code_version {CODE_VERSION} there, {setup.code_version}"
                 " here"
             )
-        os.environ["JAX_ENABLE_X64"] = str(setup.x64)  # JAX has not started
+        os.environ["JAX_ENABLE_X64"] = str(setup.x64)  # JAX has not started yet
         add_to_path(setup.import_paths)
         from ...simulator import program
 
@@ -104,7 +109,7 @@ class Worker:
         self.plan: Plan | None = None
 
     def rows(self, message: bytes) -> Iterator[Event]:
-        """Runs a pickled chunk with its plan, batch by batch."""
+        """Runs a pickled chunk with its plan, and yields an event for each batch."""
         chunk, plan = pickle.loads(message)
         if self.plan != plan:
             self.plan = plan
@@ -114,27 +119,30 @@ class Worker:
 
 
 def last_event(error: Exception) -> Event:
-    """The event of a worker that ends, as a device may refuse everything afterwards."""
+    """Returns the last event of a worker, which ends because of this exception.
+
+    The worker ends because a device may refuse everything after an error.
+    """
     return "refused" if isinstance(error, UsageError) else "lost", Failure.of(error)
 
 
 @dataclass
 class Place:
-    """A place for one worker after another, and what the present one does."""
+    """A slot for one worker after another, and the state of the present worker."""
 
     number: int
     ready: bool = False
     failed_starts: int = 0
     program: Program | None = None
-    """The program of its last chunk."""
+    """The program of the worker's last chunk."""
 
     chunk: Chunk | None = None
     left: dict[RunId, Run] = field(default_factory=dict)
-    """Runs of the chunk that are not finished."""
+    """The runs of the chunk that are not finished, by id."""
 
 
 class Workers(ABC):
-    """So many workers, with `cores` cores each.
+    """`size` workers with `cores` cores each.
 
     A worker that is lost is replaced by another.
     """
@@ -150,7 +158,7 @@ class Workers(ABC):
 
     @abstractmethod
     def start(self, place: Place) -> None:
-        """Starts a worker, which is ready from now on or sends "ready" later."""
+        """Starts a worker, which is ready immediately or sends "ready" later."""
 
     @abstractmethod
     def give(self, place: Place, message: bytes) -> None:
@@ -158,7 +166,7 @@ class Workers(ABC):
 
     @abstractmethod
     def events(self, seconds: float) -> Iterable[tuple[Place, Event]]:
-        """The events that have arrived; waits at most `seconds` for the first."""
+        """Yields events that have arrived; waits at most `seconds` for the first."""
 
     @abstractmethod
     def end(self, place: Place) -> None:
@@ -168,33 +176,36 @@ class Workers(ABC):
     def close(self) -> None: ...
 
     def share(self, plan: Plan) -> Plan:
-        """What a worker needs of a plan: its chunks may have millions of runs."""
+        """Returns the plan without its chunks, which may have millions of runs.
+
+        Workers do not need the list of chunks.
+        """
         return replace(plan, chunks=())
 
     def execute(self, plan: Plan, call: Call) -> None:
         """Runs the chunks of a plan.
 
-        Runs that `TRIES` workers fail at are reported, and the others run.
+        A run that `TRIES` workers fail at is reported, and the other runs continue.
         """
         Spread(self, plan, call).run()
 
 
 class Spread:
-    """One plan, spread over workers."""
+    """Distributes one plan over workers."""
 
     def __init__(self, workers: Workers, plan: Plan, call: Call):
         self.workers, self.call = workers, call
         self.plan = workers.share(plan)
         self.waiting: dict[Program, deque[Run]] = {}
-        """Runs that no worker has, by program."""
+        """The runs that no worker has, by program."""
 
         for chunk in plan.chunks:
             self.waiting.setdefault(chunk.program, deque()).extend(chunk.runs)
         self.seconds_left = plan.run_seconds
-        """The estimate for these runs, on all cores of this machine."""
+        """The estimated time of these runs on all cores of this machine, in seconds."""
 
         self.cost = Counter[RunId]()
-        """How many workers were lost with a run."""
+        """The number of workers that were lost with each run."""
 
     def run(self) -> None:
         interrupts = self.call.interrupts
@@ -211,7 +222,7 @@ class Spread:
             self.call.save(now=True)
 
     def _goes_on(self) -> bool:
-        """Gives chunks to free workers; whether there is anything to wait for."""
+        """Gives chunks to free workers; returns whether to wait for events."""
         if not self.call.stopping:
             for place in self.workers.places:
                 if self.waiting and place.ready and not place.chunk:
@@ -233,9 +244,9 @@ class Spread:
     def _give(self, place: Place) -> None:
         """Gives a worker its next chunk.
 
-        The chunk is so small that others do not wait for it at the end. Its program is
-        the last one of the worker, or else the one that the fewest others run, so that
-        few compile it.
+        The chunk is small enough that the other workers do not wait for it at the end.
+        Its program is the last one of the worker, if runs of it are waiting. Otherwise
+        it is the program that the fewest workers run, so that few workers compile it.
         """
         places = self.workers.places
         speed = self.workers.cores / cores()
@@ -249,7 +260,10 @@ class Spread:
         self.workers.give(place, pickle.dumps((place.chunk, self.plan)))
 
     def _next(self, program: Program, seconds: float) -> Chunk:
-        """Waiting runs of a program for `seconds` on all cores of this machine."""
+        """Removes waiting runs of a program, and returns them as a chunk.
+
+        The chunk takes at most about `seconds` on all cores of this machine.
+        """
         runs = self.waiting[program]
         costs = ((run, self.plan.seconds_of(run, program) / cores()) for run in runs)
         taken, total = next(pieces(costs, MOST_RUNS, seconds))
@@ -261,7 +275,10 @@ class Spread:
         return Chunk(program, taken, total)
 
     def handle(self, place: Place, event: Event) -> None:
-        """Handles an event of a worker, which ends with its batch if it is to stop."""
+        """Handles an event of a worker.
+
+        If the call must stop, the worker is ended after its batch.
+        """
         match event:
             case ("ready",):
                 place.ready, place.failed_starts = True, 0
@@ -287,7 +304,8 @@ class Spread:
     def _lost(self, place: Place, failure: Failure) -> None:
         """Replaces a worker that has died or raised an exception.
 
-        The runs of its chunk wait again, but for those that cost too many workers.
+        The unfinished runs of its chunk wait again, unless too many workers were lost
+        with them.
         """
         chunk, runs = place.chunk, list(place.left.values())
         self.workers.reason = failure.line
@@ -320,20 +338,20 @@ START = "from jaxrecall.cli.process import start_child; start_child()"
 
 
 class Process(NamedTuple):
-    """A process that runs the worker, and the connection to it."""
+    """A process that runs a worker, and the connection to it."""
 
     popen: subprocess.Popen[bytes]
     connection: Connection
 
 
 def with_package(env: Mapping[str, str]) -> dict[str, str]:
-    """The environment, in which the package is imported from the same place as here."""
+    """Returns the environment, with this copy of the package on PYTHONPATH."""
     paths = [str(Path(__file__).parents[3]), env.get("PYTHONPATH")]
     return {**env, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
 
 
 class LocalWorkers(Workers):
-    """`size` worker processes of this machine."""
+    """Workers that are `size` processes on this machine."""
 
     def __init__(self, size: int, setup: Setup):
         self.setup, self.core_numbers = setup, shares_of_cores(size)
@@ -342,13 +360,13 @@ class LocalWorkers(Workers):
         super().__init__(size, cores() / size)
 
     def share(self, plan: Plan) -> Plan:
-        """As for all workers; each of these has a share of the memory, too."""
+        """Returns the plan without chunks, with a worker's share of the memory."""
         return replace(super().share(plan), limit=plan.limit // len(self.places))
 
     def start(self, place: Place) -> None:
-        """Starts a process that leaves every signal to this one, and ends with it.
+        """Starts a process that ignores signals and ends when this process ends.
 
-        A terminal or Slurm sends signals to all.
+        Only this process responds to signals, which a terminal or Slurm sends to all.
         """
         i = place.number
         connection, theirs = Pipe()
@@ -356,7 +374,7 @@ class LocalWorkers(Workers):
         own_cores = ",".join(map(str, self.core_numbers[i]))
         words = [str(os.getpid()), __name__, str(fd), own_cores]
         env = with_package(self.environments[i])
-        # the mask is inherited, so it is deaf to them from its first moment
+        # the process inherits the mask, so it blocks signals from its first moment
         blocked = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
         try:
             popen = subprocess.Popen(
@@ -369,12 +387,12 @@ class LocalWorkers(Workers):
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
         theirs.close()
-        with suppress(OSError):  # it is dead, which reading will find
+        with suppress(OSError):  # the process is dead; the next read detects it
             connection.send(self.setup)
         self.processes[i] = Process(popen, connection)
 
     def give(self, place: Place, message: bytes) -> None:
-        with suppress(OSError):  # it is dead, which reading will find
+        with suppress(OSError):  # the process is dead; the next read detects it
             self.processes[place.number].connection.send_bytes(message)
 
     def events(self, seconds: float) -> Iterator[tuple[Place, Event]]:
@@ -400,7 +418,7 @@ class LocalWorkers(Workers):
 
 
 def _death(code: int) -> Failure:
-    """The failure of a process that ended with this code, negative for a signal."""
+    """Returns the failure of a process with this exit code, negative for a signal."""
     how = f"exit code {code}"
     if code < 0:
         how = f"killed by {signal.Signals(-code).name}"
@@ -408,8 +426,9 @@ def _death(code: int) -> Failure:
 
 
 def shares_of_cores(size: int) -> list[list[int]]:
-    """The cores of each worker: equal shares of those of this process, at least one.
+    """Returns the list of cores of each worker.
 
+    The workers have equal shares of the cores of this process, at least one core each.
     The lists are empty if cores cannot be assigned.
     """
     if not hasattr(os, "sched_getaffinity"):
@@ -423,7 +442,7 @@ def shares_of_cores(size: int) -> list[list[int]]:
 
 
 def accelerators(environment: Mapping[str, str]) -> list[str]:
-    """NVIDIA devices that JAX would use, in the form of CUDA_VISIBLE_DEVICES."""
+    """Returns the NVIDIA devices that JAX would use, as in CUDA_VISIBLE_DEVICES."""
     platforms = environment.get("JAX_PLATFORMS", "")
     if platforms and not {"cuda", "gpu"} & set(platforms.split(",")):
         return []
@@ -437,9 +456,9 @@ def accelerators(environment: Mapping[str, str]) -> list[str]:
 def environments(
     size: int, environment: Mapping[str, str], devices: list[str]
 ) -> list[dict[str, str]]:
-    """The environment of each worker, so that its JAX uses one device.
+    """Returns the environment of each worker, in which its JAX uses one device.
 
-    If workers share a device, each has its share of the memory.
+    Workers that share a device have equal shares of its memory.
     """
     if not devices:
         return [dict(environment)] * size
@@ -449,9 +468,9 @@ def environments(
 
 
 def share_of_memory(devices: float) -> dict[str, str]:
-    """The variable that limits JAX to a share of a device's memory.
+    """Returns the environment variable that limits JAX to a share of a device's memory.
 
-    There is none for a worker with a whole device.
+    The dict is empty for a worker with a whole device.
     """
     if devices >= 1:
         return {}
@@ -459,13 +478,13 @@ def share_of_memory(devices: float) -> dict[str, str]:
 
 
 def main(connection: Connection) -> None:
-    """Runs the chunks that come through the connection until it is closed."""
+    """Runs the chunks that arrive through the connection until it is closed."""
 
     def send(event: Event) -> None:
         try:
             connection.send(event)
         except OSError:
-            os._exit(0)  # the parent is gone, or wants no more
+            os._exit(0)  # the parent has ended or closed the connection
 
     try:
         worker = Worker(connection.recv(), send)
