@@ -102,8 +102,8 @@ def as_given(frame: Table) -> Table:
 
 
 def _drop_parameters(frame: Table) -> None:
-    """Replaces laws by their bare names if the parameters' columns distinguish them as
-    well.
+    """Replaces laws by their bare names if the columns of parameters distinguish as
+    many laws.
     """
     for name in common(FIELDS, frame):
         parameters = _parameters(frame, [name])
@@ -255,10 +255,9 @@ def _distinguishing(
 
 
 def without_switches(frame: Table) -> tuple[Table, list[str]]:
-    """Drops the switches that change no count, and one row of each two that become
-    equal.
+    """Returns the table without the switches that change no count, and remarks.
 
-    Returns the table and remarks.
+    Rows that differ from another row in these switches alone are dropped.
     """
     from pandas.api.types import is_hashable
 
