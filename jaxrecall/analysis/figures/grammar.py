@@ -252,9 +252,7 @@ class Points(Layer):
         if self.joined and panel.x.kind != "names":
             shown["linestyle"] = "-"
         panel.ax.errorbar(at, up, **shown)
-        panel.ax.update_datalim(
-            np.column_stack([at, up])
-        )  # the limits ignore the shift
+        panel.ax.update_datalim(np.column_stack([at, up]))  # ignores the shift
 
     def heights(self) -> np.ndarray:
         found = floats(self.table[self.y])
