@@ -4,8 +4,8 @@ Each replicate draws a new cell of a family. A seed shifts the curve of the cell
 some cells its ceiling. Answers are overdispersed besides. The truth is the level at
 which the mean over all seeds crosses theta.
 
-A search runs as it does in the package. A table has levels around the truth, and its
-crossing is often near an end of them. The same estimator reads both.
+A search runs as it does in the package. A table has levels around the truth, often with
+the crossing near the first or the last level. The same estimator is used for both.
 """
 
 from __future__ import annotations

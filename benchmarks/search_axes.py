@@ -92,10 +92,10 @@ STUDIES: dict[str, tuple[tuple[int, int], list[dict[str, Any]]]] = {
 def compared(axis: str, low: int, high: int, cell: dict[str, Any]) -> dict[str, Any]:
     """Compares the crossing of one cell by a search with that by a dense grid.
 
-    The grid covers the same range. Crossings are compared in ln of the axis, with the
-    cost of both. `dense_flops` is the cost of a dense grid for an interval as wide as
-    the search's. Its scaling assumes that a width is inverse to the square root of the
-    number of seeds.
+    The grid covers the same range as the search. Crossings are compared in ln of the
+    axis. The result also contains the cost of both. `dense_flops` is the cost of a
+    dense grid for an interval as wide as the search's. Its scaling assumes that a width
+    is inverse to the square root of the number of seeds.
     """
     grid = {"base": BASE | cell}
     search = {

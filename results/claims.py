@@ -75,8 +75,8 @@ def dimension_by_length():
 def matching():
     """The same comparison for all cells of the law.
 
-    The columns are how many cells match, how many are within the interval, and which do
-    not match.
+    The columns are the number of cells that match, the number within the interval, and
+    the cells that do not match.
     """
     body = []
     for inside in (True, False):

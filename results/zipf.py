@@ -204,7 +204,7 @@ def s_of(name, s):
 
 
 def zipf_cause():
-    """Attention and accuracy by which tokens have Zipf frequencies, N = 2048.
+    """Attention and accuracy, by the tokens that have Zipf frequencies, N = 2048.
 
     Attention of infinitely many samples is in brackets.
     """
@@ -229,7 +229,7 @@ def zipf_errors():
     """Measured attention minus that of infinitely many samples: rms and largest, over s
     and L.
 
-    The rows are by which tokens have Zipf frequencies.
+    There is a row for each choice of the tokens that have Zipf frequencies.
     """
     body = []
     for inside, way in WAYS.items():
@@ -444,7 +444,7 @@ def breaking():
 
 
 def causing():
-    """Draws attention against L by which tokens have Zipf frequencies.
+    """Draws attention against L, by the tokens that have Zipf frequencies.
 
     Attention of infinitely many samples is drawn as lines.
     """

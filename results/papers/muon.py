@@ -553,7 +553,7 @@ def speed(V=8192, d=256, alpha=1.5, repeats=3):
 
 
 def polar(G):
-    """U V^T of G = U S V^T."""
+    """The polar factor U V^T of G = U S V^T."""
     U, _, Vt = jnp.linalg.svd(G, full_matrices=False)
     return U @ Vt
 

@@ -79,7 +79,7 @@ def break_length(s):
 def moment(c):
     """The mean fourth power of the eigenvalues of Z_in Z_in^T, c = V / d.
 
-    The eigenvalues follow Marchenko and Pastur.
+    The eigenvalues have the Marchenko-Pastur distribution.
     """
     return 1 + 6 * c + 6 * c**2 + c**3
 

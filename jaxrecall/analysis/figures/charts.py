@@ -305,7 +305,7 @@ def draw_sweep(
     upto = ""
     if thresholds:
         chart = chart.plus(crossings(pd.DataFrame(thresholds), x))
-        upto = "up to "  # a search may run different seeds at each level
+        upto = "up to "  # a search runs different seeds at different levels
     shared = _fixed(frame)
     for name in (*axes, x):
         shared.pop(name, None)

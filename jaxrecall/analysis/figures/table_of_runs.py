@@ -327,7 +327,7 @@ def averaged(rows: Table, by: Sequence[str], y: str, band: str = "sd") -> Table:
 
 
 def scale_of(column: Table) -> str:
-    """The scale that suits some values.
+    """The axis scale that suits the values of a column.
 
     The scale is "fraction" for values within 0 and 1, "log" for positive values over
     more than a factor of 20, and otherwise "linear".

@@ -42,7 +42,7 @@ class Cell:
     """The counts of one curve: k of n answers are correct, both (levels, seeds).
 
     k and n are 0 where a seed is missing. If accuracy falls along the axis, k counts
-    the wrong answers, which rise. If accuracies were not counted, n is 1.
+    the wrong answers, so that k rises. If accuracies were not counted, n is 1.
 
     Attributes:
         at: the value of every other axis.
@@ -81,7 +81,7 @@ class Family:
     powers: tuple[str, ...] = LAW  # axes that get an exponent if they vary
     along: str = "N"
     falls: bool = False  # whether accuracy falls along the axis
-    what: str = ""  # the column that obeys the law, empty for N*
+    what: str = ""  # the column that obeys the law, or empty for N*
 
     @property
     def critical(self) -> str:

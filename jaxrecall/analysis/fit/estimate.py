@@ -138,7 +138,7 @@ class Misfit(NamedTuple):
 
 @dataclass(frozen=True)
 class Estimates:
-    """Where the curves of a family's cells cross one theta."""
+    """The crossings of one theta by the curves of a family's cells."""
 
     family: Family
     theta: float
@@ -184,7 +184,7 @@ class Estimates:
 
     @cached_property
     def crossings(self) -> list[Crossing]:
-        """Where the curves of the cells in the law cross."""
+        """The crossings of the cells in the law."""
         return list(compress(self.found, self.inside))
 
     @cached_property

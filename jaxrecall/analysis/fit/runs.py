@@ -20,7 +20,7 @@ from ...sweep.files import is_folder
 from ...sweep.store.load import load
 from ...sweep.store.table import about
 
-Table = Any  # pandas.DataFrame, whose own types say less than Any
+Table = Any  # pandas.DataFrame, whose own annotations help less than Any
 
 ALONG = (
     "axis along which accuracy crosses: N, d, m, V, L or another number (default: that"
