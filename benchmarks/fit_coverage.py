@@ -121,7 +121,7 @@ def draw(rng: np.random.Generator, setting: Setting) -> Truth:
     at_middle = link(np.where(flat, 0.5, np.minimum(theta / ceiling, 0.999)))[:, None]
 
     def accuracy(beyond: np.ndarray) -> np.ndarray:
-        """The fraction of right answers at ln N - ln N_star of a seed, both (C, ...)."""
+        """The fraction of right answers for ln N - ln N_star of a seed, (C, ...)."""
         z = slope[:, None] * beyond.reshape(C, -1) + at_middle
         return (ceiling[:, None] * up(z)).clip(1e-12, 1 - 1e-12).reshape(beyond.shape)
 

@@ -48,9 +48,10 @@ A further step of these runs may read V tokens instead of the N samples.
 
 
 def from_tokens(bench: Bench) -> dict[str, Measured]:
-    """Measures runs of many steps that read samples against the same runs from tokens.
+    """Compares the times of long runs that read samples and of the same runs from
+    tokens.
 
-    The figures are the smallest and the median ratio of their times.
+    The figures are the smallest and the median ratio of these times.
     """
     table, times = [], []
     for sizes in LOCKED[: 1 if bench.tiny else None]:

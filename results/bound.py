@@ -157,9 +157,10 @@ def bound():
 
 
 def bound_slopes():
-    """Slope in ln V of N* over the larger of benchmark and bound (position hidden).
+    """Slope of ln(N* / limit) in ln V, at fixed V / d and L.
 
-    V / d and L are fixed. Each cell also has the range of this ratio.
+    The limit is the larger of the benchmark and the bound (position hidden). Each cell
+    also has the range of N* / limit.
     """
     found, body = ceilings(), []
     found = found[found["censored"] == "no"].assign(

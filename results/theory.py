@@ -170,7 +170,7 @@ def layer_accuracy():
 def snr_errors():
     """Observed over predicted snr.
 
-    Points with orthogonal embeddings are those of snr below 20. Layers are those of snr
+    Points with orthogonal embeddings have snr below 20. Points with layers have snr
     below 0.9 sqrt(d).
     """
     rows = noise()

@@ -33,7 +33,7 @@ class Axis:
     """A column, or arithmetic on columns such as m * d, with its sorted values.
 
     Positive numbers have a log axis, which is linear near 0 if 0 is among them. Other
-    numbers have a linear axis. Names are spaced evenly. `ticks` is whether the ticks
+    numbers have a linear axis. Names are spaced evenly. If `ticks` is true, the ticks
     are at the values. Otherwise they are at round numbers, which suits measured values.
     """
 

@@ -121,7 +121,7 @@ def values_of(cells: Sequence[Cell], axis: str) -> set[AxisValue]:
 
 
 def numbered(keys: Iterable[Hashable]) -> np.ndarray:
-    """Numbers the keys in the order of their first appearance; equal keys get one
+    """Numbers the keys in the order of first appearance; equal keys get the same
     number.
     """
     numbers: dict[Hashable, int] = {}

@@ -1,8 +1,8 @@
 """Writes a report: one HTML page, and a folder with its figures.
 
 The page contains figures, laws, thresholds and provenance. Its figures are inline SVG.
-The page loads nothing and contains no scripts. It is dark if the reader's screen is,
-but figures keep a white background.
+The page loads nothing and contains no scripts. The page is dark if the reader's screen
+is dark, but figures keep a white background.
 """
 
 from __future__ import annotations
