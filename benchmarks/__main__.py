@@ -1,5 +1,6 @@
-"""python -m benchmarks: measures, prints the table, saves it. Half an hour in full;
---only for parts.
+"""python -m benchmarks: measures, prints the table, and saves it.
+
+The full table takes half an hour; --only selects groups.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
     failed = 0
     with tempfile.TemporaryDirectory() as folder:
-        os.environ["JAXRECALL_CACHE"] = ""  # what is measured here is compiled here
+        os.environ["JAXRECALL_CACHE"] = ""  # programs are compiled here, not loaded
         os.environ.pop("JAX_COMPILATION_CACHE_DIR", None)
         from .groups import MEASURE  # starts JAX
 
@@ -112,7 +113,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def not_run(group: str, error: Exception) -> dict[str, Measured]:
-    """The rows of a group that failed."""
+    """Returns the rows of a group that failed."""
     note = f"not run: {type(error).__name__}: {error}"
     keys = [asked.key for asked in ASKED if asked.group == group]
     return {key: Measured(note=note) for key in keys}

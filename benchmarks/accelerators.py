@@ -1,10 +1,10 @@
-"""Compiles every variant of the programs for accelerators that are not here: `python -m
-benchmarks.accelerators tpu`, or `cuda`.
+"""Compiles every variant of the programs for accelerators that are not here.
 
-`make accelerators` calls it in two environments, whose wheels carry the compilers.
-Figures are kept in results/accelerators.json, and results/accelerators.md is written
-from it. A program is compiled again only if its code or the version of JAX has changed.
-Nothing is run.
+The command is `python -m benchmarks.accelerators tpu`, or `cuda`. `make accelerators`
+calls it in two environments whose wheels contain the compilers. The results are saved
+in results/accelerators.json, and results/accelerators.md is written from that file. A
+program is compiled again only if its code or the version of JAX has changed. Nothing is
+run.
 """
 
 from __future__ import annotations
@@ -42,16 +42,19 @@ TARGETS = {
         }
     },
 }
-"""Platform -> accelerator -> how JAX describes it."""
+"""Platform -> accelerator -> its description for JAX."""
 
 SIZE, WIDTH = 128, 16
-"""V, d, m and pool of the programs, and vmapped runs on each device. 128 fills the
-lanes of a TPU, which pads smaller sizes to it.
+"""V, d, m and pool of the programs, and the number of vmapped runs on each device.
+
+A size of 128 fills the lanes of a TPU, which pads smaller sizes to 128.
 """
 
 COMMON = [Shape(256, 128, 0, "none", "counts"), Shape(256, 128, 256, "relu", "uniform")]
-"""Programs of a usual size, also compiled for COMMON_WIDTH runs side by side where that
-is quick.
+"""Programs of a common size.
+
+They are also compiled for COMMON_WIDTH vmapped runs, on the targets where that is
+quick.
 """
 COMMON_WIDTH = 64
 
@@ -66,13 +69,13 @@ COUNTED = {
         "(?:all|ragged)-[a-z-]+|collective-[a-z-]+|reduce-scatter(?:-[a-z]+)?|send|recv"
     ),
 }
-"""What is counted in an optimised program, by the names of its operations."""
+"""Count -> a pattern for the names of the operations in an optimised program."""
 
 
 def main(platform: str) -> None:
     os.environ.setdefault("JAX_PLATFORMS", "cpu")  # nothing runs on the accelerator
     os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
-    os.environ["XLA_FLAGS"] = (  # which would time kernels on the GPU
+    os.environ["XLA_FLAGS"] = (  # autotuning would time kernels on the GPU
         f"{os.environ.get('XLA_FLAGS', '')} --xla_gpu_autotune_level=0"
     )
     from jax.experimental import topologies
@@ -117,8 +120,9 @@ def main(platform: str) -> None:
 
 
 def asked(target: str) -> dict[str, tuple[Shape, int]]:
-    """The programs to compile for an accelerator, by their keys in the record, and how
-    many runs go side by side.
+    """The programs to compile for an accelerator: key in the record -> (shape, width).
+
+    The width is the number of vmapped runs on each device.
     """
     todo = [(shape, WIDTH) for shape in (*variants(SIZE), *further(SIZE))]
     if target in TARGETS["cuda"]:
@@ -136,10 +140,12 @@ def recorded() -> dict[str, dict[str, Any]]:
 def compiled(
     shape: Shape, width: int, devices: Any, known: dict[str, Any]
 ) -> dict[str, Any]:
-    """What the compiler reserves for a program of `width` vmapped runs on each device.
+    """Returns the resources that the compiler reserves for a program, and counts of
+    operations.
 
-    Bytes are those of one run. If `known` is of the same code and the same version of
-    JAX, nothing is compiled and it is returned.
+    The program computes `width` vmapped runs on each device. Bytes are those of one
+    run. If `known` has the same code and the same version of JAX, it is returned and
+    nothing is compiled.
     """
     import jax
     import numpy as np

@@ -1,5 +1,7 @@
-"""results/accelerators.md from the figures of `accelerators`: what the compilers
-reserve for a run, and the planner's formula.
+"""Writes results/accelerators.md from the record of `accelerators`.
+
+The tables compare the memory that compilers reserve for a run with the planner's
+formula.
 """
 
 from __future__ import annotations
@@ -66,14 +68,16 @@ draws are Gaussian for some runs of a batch and counted one by one for others, b
 
 
 def write(record: Path, asked: Sequence[str]) -> None:
-    """Writes the tables beside the record; `asked` are the keys that it is to hold."""
+    """Writes the tables beside the record; `asked` lists the keys that it should
+    contain.
+    """
     atomic_write(
         record.with_suffix(".md"), page(json.loads(record.read_text()), asked).encode()
     )
 
 
 def page(record: Mapping[str, Any], asked: Sequence[str]) -> str:
-    """The tables in Markdown, and what is missing."""
+    """Returns the tables in Markdown, with a note on missing programs."""
     entries = record.values()
     all_of, left_of = (
         Counter(key.partition(",")[0] for key in keys)
@@ -139,12 +143,12 @@ def table(entries: list[dict[str, Any]]) -> list[str]:
 
 
 def planned(entry: Mapping[str, Any]) -> int:
-    """What the planner assumes for a run of the entry."""
+    """The bytes that the planner assumes for a run of the entry."""
     return peak_bytes(shape_of(entry).vmapped(entry["width"]))
 
 
 def shape_of(entry: Mapping[str, Any]) -> Shape:
-    """The shape of the entry; JSON has lists in place of tuples."""
+    """The shape of the entry, with tuples in place of JSON's lists."""
     values: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value
         for name, value in entry["shape"].items()

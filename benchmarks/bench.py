@@ -1,5 +1,6 @@
-"""What every group of measurements needs: the work, a temporary folder, progress
-messages, and the engines under test.
+"""The objects that every group of measurements needs.
+
+These are the work, a temporary folder, progress messages, and the engines to compare.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ NO_TORCH = "torch is not installed: pip install '.[bench]'"
 
 @dataclass
 class Bench:
-    """What every measurement needs; `folder` is temporary."""
+    """The context of a measurement; `folder` is temporary."""
 
     work: Work
     tiny: bool
@@ -47,8 +48,9 @@ class Bench:
 def torch_engines(
     runs: Callable[[int], Sequence[tuple[Point, int]]],
 ) -> dict[str, Engine]:
-    """Both forms of the torch loop over the runs of a call, warmed up; none where torch
-    is missing.
+    """Returns both forms of the torch loop over the runs of a call, after a first call.
+
+    The dict is empty if torch is not installed.
     """
     try:
         from . import torch_loop
@@ -56,7 +58,7 @@ def torch_engines(
         return {}
 
     def engine(form: str) -> Engine:
-        # starts its threads
+        # starts the threads of torch
         torch_loop.run(Point(V=16, N=64, d=16, L=4, n_test=64), 0, form)
         return timed(
             lambda call: [
@@ -73,7 +75,10 @@ def against_torch(
     scale: float = 1.0,
     note: str = "",
 ) -> Measured:
-    """The row torch loop / ours; not run without torch. `scale` is for unequal work."""
+    """Returns the row torch loop / ours, or a note if torch is not installed.
+
+    `scale` corrects for unequal work.
+    """
     at = medians(seconds)
     if TORCH not in at:
         return Measured(note=f"not run: {NO_TORCH}", seconds={ours: seconds[ours]})
@@ -87,6 +92,9 @@ def against_torch(
 
 
 def simulator(point: Point) -> Engine:
-    """`jaxrecall.simulate`, its program compiled; every call another seed."""
+    """Returns an engine that calls `jaxrecall.simulate` with another seed each time.
+
+    The program is already compiled.
+    """
     jaxrecall.simulate(point, 0)
     return timed(lambda call: jaxrecall.simulate(point, call))

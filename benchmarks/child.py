@@ -1,5 +1,7 @@
-"""What fresh processes run: `python -m benchmarks.child TASK JSON` prints one JSON
-object. The clock starts after the imports.
+"""Tasks that run in fresh processes.
+
+`python -m benchmarks.child TASK JSON` prints one JSON object. Timing starts after the
+imports.
 """
 
 from __future__ import annotations
@@ -25,16 +27,20 @@ from . import clock
 from .work import FULL, TINY
 
 SLOW_COMPILE_SECONDS = 0.3
-"""Simulator programs take seconds to compile, helpers hundredths of one. The compile
-cache draws the same line.
+"""The compile time in seconds that separates programs of the simulator from helpers.
+
+A program takes seconds to compile, and a helper hundredths of a second. The compile
+cache uses the same limit.
 """
 
 
 def cold_jaxrecall(
     tiny: bool, threshold: float = SLOW_COMPILE_SECONDS
 ) -> dict[str, Any]:
-    """S1 by `jaxrecall.sweep`: seconds to the last row, and which programs were
-    compiled rather than found in the cache.
+    """Runs S1 with `jaxrecall.sweep`.
+
+    Returns the seconds to the last row, and the programs that were compiled and not
+    found in the cache.
     """
     import jaxrecall
 
@@ -54,15 +60,16 @@ def cold_jaxrecall(
 
 
 def import_all() -> None:
-    """Imports all that a sweep may need, as its command does, so that importing is not
-    counted.
+    """Imports all that a sweep may need, as its command does.
+
+    The time of imports is thus not measured.
     """
     import jaxrecall
     from jaxrecall.cli.process import collect_rarely
 
     collect_rarely()
     ours = [module.name for module in walk_packages(jaxrecall.__path__, "jaxrecall.")]
-    # Ray and Slurm take no part
+    # Ray and Slurm are not used
     needed = [
         name for name in ours if not name.endswith((".__main__", ".slurm", ".ray"))
     ]
@@ -71,8 +78,9 @@ def import_all() -> None:
 
 
 def estimated(grid: str, arguments: list[str]) -> dict[str, Any]:
-    """What a dry run estimates for a grid, seconds, and what its sweep takes to the
-    last row.
+    """Returns the estimate of a dry run for a grid, and the measured time of its sweep.
+
+    Both are in seconds; the measured time ends at the last row.
     """
     import_all()
     from jaxrecall.sweep.grid import read_grid
@@ -89,8 +97,9 @@ def estimated(grid: str, arguments: list[str]) -> dict[str, Any]:
 
 
 def compiled_programs(threshold: float) -> list[str]:
-    """A list that grows by the name of each program that takes `threshold` seconds or
-    more to compile.
+    """Returns a list that grows with each compiled program.
+
+    It contains the names of programs that take at least `threshold` seconds to compile.
     """
     import jax
 
@@ -113,8 +122,8 @@ def compiled_programs(threshold: float) -> list[str]:
 
 
 def compiling(tiny: bool, light: bool) -> dict[str, Any]:
-    """The program of S1 from nothing: processor seconds, of all threads, to trace and
-    compile it.
+    """Measures the processor seconds, of all threads, to trace and compile the program
+    of S1.
     """
     from jaxrecall.simulator import program
     from jaxrecall.simulator.program_shape import Shape
@@ -130,7 +139,7 @@ def compiling(tiny: bool, light: bool) -> dict[str, Any]:
 
 
 def cold_torch(tiny: bool, form: str) -> dict[str, Any]:
-    """S1 by the torch loop."""
+    """Runs S1 with the torch loop."""
     from . import torch_loop
 
     start = time.perf_counter()
@@ -148,8 +157,9 @@ def cold_torch(tiny: bool, form: str) -> dict[str, Any]:
 def later_torch(
     tiny: bool, form: str, threads: int, which: Sequence[int]
 ) -> dict[str, Any]:
-    """Some of the runs beyond the recipe by the torch loop, on so many threads; a short
-    one comes before.
+    """Runs some of the runs beyond the recipe with the torch loop on `threads` threads.
+
+    A short run comes first and is not timed.
     """
     import torch  # pyright: ignore[reportMissingImports]
 
@@ -164,7 +174,7 @@ def later_torch(
 
 
 def cold_jax(tiny: bool) -> dict[str, Any]:
-    """S1 by the jax loop."""
+    """Runs S1 with the jax loop."""
     from . import jax_loop
 
     start = time.perf_counter()
@@ -179,8 +189,9 @@ def cold_jax(tiny: bool) -> dict[str, Any]:
 
 
 def size(tiny: bool, N: int, cache: str) -> dict[str, Any]:
-    """Two runs of N samples: peak memory of the process in bytes. Programs are found in
-    `cache` or left there.
+    """Measures the peak memory of a process with two runs of N samples, in bytes.
+
+    Programs are loaded from `cache` or saved there.
     """
     return _size((TINY if tiny else FULL).memory.replace(N=N), cache)
 
@@ -200,15 +211,17 @@ def _size(point: Point, cache: str) -> dict[str, Any]:
 
 
 def pool_size(tiny: bool, N: int, L: int, cache: str) -> dict[str, Any]:
-    """Two runs with a pool: peak memory of the process in bytes. Programs are found in
-    `cache` or left there.
+    """Measures the peak memory of a process with two pool runs, in bytes.
+
+    Programs are loaded from `cache` or saved there.
     """
     return _size((TINY if tiny else FULL).pool.replace(N=N, L=L), cache)
 
 
 def fit(seeds: int) -> dict[str, Any]:
-    """`jaxrecall.fit.fit` of a table that follows a law: 120 cells, 16 levels, `seeds`
-    seeds.
+    """Measures `jaxrecall.fit.fit` on a table that follows a law.
+
+    The table has 120 cells, 16 levels and `seeds` seeds.
     """
     import numpy as np
     import pandas as pd
@@ -241,8 +254,9 @@ def fit(seeds: int) -> dict[str, Any]:
 
 
 def peak_bytes() -> int:
-    """Largest resident size of this process. Linux's getrusage would count what the
-    parent held when it forked.
+    """The largest resident size of this process, in bytes.
+
+    Linux's getrusage would include the memory of the parent at the time of the fork.
     """
     try:
         line = next(

@@ -1,5 +1,6 @@
-"""How things are timed, and on what: interleaved repeats, sweeps in this process, fresh
-processes, the machine.
+"""Timing: interleaved repeats, sweeps in this process, and fresh processes.
+
+The module also describes the machine and the versions.
 """
 
 from __future__ import annotations
@@ -20,8 +21,7 @@ from statistics import median
 from typing import Any
 
 Engine = Callable[[int], float]
-"""Runs the work once, with the random numbers of that call, and says how many seconds
-it took.
+"""Runs the work once with the random numbers of that call; returns the seconds it took.
 """
 
 ROUND_SECONDS, ROUND_CALLS, PAUSE_SECONDS = 1.0, 5, 0.2
@@ -39,15 +39,16 @@ def timed(work: Callable[[int], Any]) -> Engine:
 def interleaved(
     engines: Mapping[str, Engine], rounds: int, log: Callable[[str], None]
 ) -> dict[str, list[float]]:
-    """Seconds of every call. In each round every engine has its turn: up to five calls,
-    until a second has gone by.
+    """Returns the seconds of every call of each engine.
 
-    The first call of an engine should be behind it: here nothing is left out.
+    In each round, every engine makes up to five calls, until they have taken a second.
+    Callers make the first call of an engine beforehand, because no call is left out
+    here.
     """
     seconds: dict[str, list[float]] = {name: [] for name in engines}
     for turn in range(rounds):
         for name, engine in engines.items():
-            time.sleep(PAUSE_SECONDS)  # threads of the other engine may still spin
+            time.sleep(PAUSE_SECONDS)  # other threads may still spin
             here: list[float] = []
             while len(here) < ROUND_CALLS and sum(here) < ROUND_SECONDS:
                 here.append(engine(1 + turn * ROUND_CALLS + len(here)))
@@ -64,11 +65,11 @@ def medians(seconds: Mapping[str, list[float]]) -> dict[str, float]:
 
 
 def sweep(grid: str, folder: Path, *arguments: str) -> tuple[float, float]:
-    """`jaxrecall.sweep` on a grid in this process, rows to `folder`: seconds to the
-    last row, and to the end.
+    """Runs `jaxrecall.sweep` on a grid in this process, with rows in `folder`.
 
-    The last row is there when its part file is renamed into place; after that come the
-    table and the picture.
+    Returns the seconds to the last row and to the end. The last row is complete when
+    its part file is renamed to its final name. The table and the picture follow after
+    that.
     """
     from jaxrecall.sweep.__main__ import main
 
@@ -85,7 +86,7 @@ def sweep(grid: str, folder: Path, *arguments: str) -> tuple[float, float]:
 
 
 def dry_run(grid: str, folder: Path, *arguments: str) -> dict[str, Any]:
-    """What `python -m jaxrecall.sweep --dry-run --json` says of a grid."""
+    """Returns the output of `python -m jaxrecall.sweep --dry-run --json` for a grid."""
     file = folder / "dry-run.yaml"
     file.write_text(grid)
     command = [
@@ -107,8 +108,9 @@ def dry_run(grid: str, folder: Path, *arguments: str) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[Callable[[], str]]:
-    """Nothing that is written meanwhile reaches the terminal, not even a progress bar;
-    gives what was written.
+    """A context in which nothing is written to the terminal, not even a progress bar.
+
+    It yields a function that returns the text written so far.
     """
     sys.stdout.flush()
     sys.stderr.flush()
@@ -132,8 +134,10 @@ def quiet() -> Iterator[Callable[[], str]]:
 
 
 def fresh(task: str, sweep_cache: str = "", **arguments: Any) -> dict[str, Any]:
-    """What `benchmarks.child` answers to a task, in a process of its own; sweeps there
-    keep programs in that folder (none if empty).
+    """Runs a task of `benchmarks.child` in a fresh process, and returns its answer.
+
+    Sweeps in that process keep their programs in `sweep_cache`, or nowhere if it is
+    empty.
     """
     environment = {**os.environ, "JAXRECALL_CACHE": sweep_cache}
     environment.pop("JAX_COMPILATION_CACHE_DIR", None)
@@ -154,7 +158,7 @@ def fresh(task: str, sweep_cache: str = "", **arguments: Any) -> dict[str, Any]:
 
 
 def machine() -> str:
-    """Processor, cores and memory."""
+    """The processor, cores and memory of this machine."""
     with contextlib.suppress(OSError, IndexError):
         cpu = (
             Path("/proc/cpuinfo")
@@ -169,7 +173,7 @@ def machine() -> str:
 
 
 def versions() -> dict[str, str]:
-    """Of Python, of what is compared, and the commit."""
+    """The versions of Python and of the compared packages, and the commit."""
     found = {"python": platform.python_version()}
     for name in ("jaxrecall", "jax", "jaxlib", "numpy", "torch"):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
@@ -184,7 +188,7 @@ def versions() -> dict[str, str]:
 
 
 def circumstances() -> dict[str, Any]:
-    """What a row remembers of where and when it was measured."""
+    """Where, when and with what a row is measured; saved with the row."""
     now = datetime.datetime.now().astimezone().isoformat(timespec="minutes")
     return {
         "date": now,

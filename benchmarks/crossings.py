@@ -1,10 +1,11 @@
-"""python -m benchmarks.crossings: do crossings and their intervals hold what they say?
-Searches and tables whose truth is known.
+"""python -m benchmarks.crossings: tests crossings and their intervals on known truths.
 
-Each replicate draws a cell of a family anew. A seed shifts its curve, and in some cells
-its ceiling; answers are overdispersed besides. The truth is where the mean over all
-seeds crosses theta. A search runs as the package runs it; a table has levels around the
-truth, often with the crossing near an end. Both are read by the same estimator.
+Each replicate draws a new cell of a family. A seed shifts the curve of the cell, and in
+some cells its ceiling. Answers are overdispersed besides. The truth is the level at
+which the mean over all seeds crosses theta.
+
+A search runs as it does in the package. A table has levels around the truth, often with
+the crossing near the first or the last level. The same estimator is used for both.
 """
 
 from __future__ import annotations
@@ -40,8 +41,9 @@ WIDTH, MAX_RUNS, MANY_SEEDS = 0.3, 400, 200
 
 @dataclass(frozen=True)
 class Cell:
-    """Accuracy against ln of the level; everything that a run depends on besides level
-    and seed.
+    """Accuracy as a function of ln of the level.
+
+    The fields are all that a run depends on, except level and seed.
     """
 
     key: int
@@ -52,13 +54,13 @@ class Cell:
     spread: float  # standard deviation of the seeds' shifts, in ln of the level
     ceiling: float = 1.0
     ceiling_spread: float = 0.0
-    correlation: float = 0.0  # of the answers of one run, beta-binomial
+    correlation: float = 0.0  # between the answers of one run, beta-binomial
     n_test: int = 2048
     falls: bool = False
 
     def accuracy(self, x: float, of_seed: np.ndarray) -> np.ndarray:
-        """The expected accuracy of seeds, given the two normal numbers of each, (2,
-        ...) -> (...).
+        """The expected accuracy of seeds, given two normal numbers for each, (2, ...)
+        -> (...).
         """
         top = (self.ceiling + self.ceiling_spread * of_seed[1]).clip(0.02, 1)
         rising = 0.01 + (top - 0.01) * SHAPES[self.shape][0](
@@ -79,8 +81,9 @@ class Cell:
         return rng.binomial(self.n_test, p) / self.n_test
 
     def truth(self) -> float:
-        """Where the mean over all seeds crosses theta, in ln of the level, by
-        bisection.
+        """ln of the level at which the mean over all seeds crosses theta.
+
+        The method is bisection.
         """
         nodes, weights = np.polynomial.hermite_e.hermegauss(41)
         of_seed = np.array(np.meshgrid(nodes, nodes))
@@ -126,8 +129,9 @@ def draw(family: str, rng: np.random.Generator, key: int) -> Cell:
 
 
 class Read(NamedTuple):
-    """What was read off one search or table, and the truth; `found` is None if nothing
-    crosses.
+    """The crossing that was found in one search or table, and the truth.
+
+    `found` is None if nothing crosses.
     """
 
     truth: float
@@ -137,7 +141,7 @@ class Read(NamedTuple):
 
 
 def searched(family: str, replicates: int) -> Iterator[Read]:
-    """Searches as the package runs them."""
+    """Yields the results of searches as the package runs them."""
     rng = np.random.default_rng(sum(map(ord, family)))
     axis, low, high = ("d", 2, 256) if family == "integer" else ("N", 64, 2**20)
     for key in range(replicates):
@@ -163,7 +167,7 @@ def searched(family: str, replicates: int) -> Iterator[Read]:
 
 
 def tabled(family: str, replicates: int) -> Iterator[Read]:
-    """Tables as a dense grid gives them, every seed at every level."""
+    """Yields the results of tables of a dense grid, with every seed at every level."""
     rng = np.random.default_rng(sum(map(ord, family)) + 1)
     for key in range(replicates):
         cell = draw(family, rng, 10**6 + key)
@@ -188,8 +192,10 @@ def tabled(family: str, replicates: int) -> Iterator[Read]:
 def best_rates(
     curvature: tuple[float, float], replicates: int, of_search: bool
 ) -> Iterator[Read]:
-    """The best of 5 rates by `fit --best`, 8 seeds: N* is least at a rate between them,
-    and rises with ln of the rate squared.
+    """Yields the results of `fit --best` for the best of 5 rates, with 8 seeds.
+
+    N* is smallest at a rate between the five, and rises with the square of ln of the
+    rate.
     """
     rng, rates, S = np.random.default_rng(1), np.array([0.01, 0.03, 0.1, 0.3, 1.0]), 8
     for key in range(replicates):
@@ -230,7 +236,9 @@ def best_rates(
 
 
 def line(read: Sequence[Read]) -> str:
-    """How well the crossings that come with an interval, and these, hold the truth."""
+    """Summarises how well crossings with an interval, and the intervals, agree with the
+    truth.
+    """
     known = [
         (one, one.found) for one in read if one.found and math.isfinite(one.found.width)
     ]

@@ -1,5 +1,7 @@
-"""The tables of docs/scaling.md and CONTRIBUTING.md, from the saved figures: python -m
-benchmarks.documented
+"""python -m benchmarks.documented: prints tables for docs/scaling.md and
+CONTRIBUTING.md.
+
+The tables are made from the saved figures.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ WORK = {
     "S1": "small sweep",
     "S2": "large sweep",
 }
-"""What readers call the work of work.py."""
+"""Name of the work in work.py -> its name for readers."""
 
 REACHED = {"neither": "neither", "bar": "requirement", "aim": "goal", "": "not run"}
 
@@ -38,13 +40,13 @@ SHOWN = (
     ),
     *("two-workers", "fit"),
 )
-"""Keys of the figures that docs/scaling.md shows; results/benchmarks.md has all."""
+"""Keys of the figures that docs/scaling.md shows; results/benchmarks.md lists all."""
 
 Rows = Mapping[str, Mapping[str, Any]]
 
 
 def speed(rows: Rows) -> list[str]:
-    """The figures that a user may want, as a Markdown table."""
+    """Returns the figures that a user may want, as a Markdown table."""
     lines = ["| figure | measured | against embedding_bag |", "| --- | --- | --- |"]
     for asked, name, row in _saved(rows):
         if asked.key not in SHOWN:
@@ -58,7 +60,7 @@ def speed(rows: Rows) -> list[str]:
 
 
 def asked_for(rows: Rows) -> list[str]:
-    """What the project asked of the same figures, and which of it was reached."""
+    """Returns the requirements on these figures, and which of them were reached."""
     lines = ["| figure | requirement | goal | reached |", "| --- | --- | --- | --- |"]
     return lines + [
         f"| {name} | {asked.bar} | {asked.aim} |"
@@ -68,7 +70,7 @@ def asked_for(rows: Rows) -> list[str]:
 
 
 def _saved(rows: Rows) -> Iterator[tuple[Asked, str, Mapping[str, Any]]]:
-    """The saved figures that something was asked of, as readers call them."""
+    """Yields the saved figures with a requirement, and their names for readers."""
     for asked in ASKED:
         if asked.bar and asked.key in rows:
             yield (

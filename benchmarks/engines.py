@@ -1,10 +1,9 @@
-"""What a second core and Ray bring and cost: S1 with so many times the seeds that it
-takes more than a minute of one core.
+"""Measures what a second core and Ray gain and cost.
 
-Each engine runs in turn in a process of its own.
-
-Timed is the steady state, from the first finished batch to the last; programs come from
-the compile cache, which a first sweep that is not counted leaves behind.
+The work is S1 with so many seeds that it takes more than a minute of one core. The
+engines run in turn, each in its own process. The timed part is the steady state, from
+the first finished batch to the last. Programs come from the compile cache, which an
+uncounted first sweep fills.
 """
 
 from __future__ import annotations
@@ -31,8 +30,10 @@ RAY = "two Ray tasks, two cores"
 def steady_seconds(
     grid: Path, out: Path, cache: Path, cores: list[int], *arguments: str
 ) -> tuple[float, int]:
-    """Seconds from the first finished batch of a sweep on these cores to the last, and
-    how many runs it computed.
+    """Runs a sweep on these cores.
+
+    Returns the seconds from its first finished batch to its last, and the number of
+    runs.
     """
     environment = {**os.environ, "JAXRECALL_CACHE": str(cache), "JAX_PLATFORMS": "cpu"}
     command = [
@@ -69,7 +70,7 @@ def steady_seconds(
 
 
 def side_by_side(bench: Bench) -> dict[str, Measured]:
-    """One worker against two, and two of Ray's against those."""
+    """Compares one worker with two, and two Ray tasks with two workers."""
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     if len(cores) < 2:
         return {

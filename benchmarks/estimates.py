@@ -1,5 +1,6 @@
-"""Whether a plan can be trusted: estimated against measured time on grids of all kinds,
-and what sharing programs costs.
+"""Measures whether a plan can be trusted, and the cost of sharing programs.
+
+Estimated times are compared with measured times on grids of all kinds.
 """
 
 from __future__ import annotations
@@ -85,7 +86,7 @@ GRIDS: dict[str, tuple[dict[str, Any], list[str]]] = {
         ["--workers", "2"],
     ),
 }
-"""Twenty kinds of grid with their arguments, each a few seconds of two cores."""
+"""Twenty kinds of grid with their arguments; each takes a few seconds on two cores."""
 
 TINY = {
     "small runs": (grid(2, {"N": [64, 128]}, V=16, d=16, L=4, n_test=128), []),
@@ -98,11 +99,12 @@ def figures(bench: Bench) -> dict[str, Measured]:
 
 
 def against_measured(bench: Bench) -> dict[str, Measured]:
-    """Every grid twice, each time in a fresh process: first with nothing known but what
-    earlier grids have taught, and once more.
+    """Measures every grid twice, each time in a fresh process.
 
-    The estimate is taken as by a dry run, right before the sweep; both go from after
-    the imports to the last row.
+    In the first turn, an estimate can use only what earlier grids have taught. The
+    second turn repeats all grids. The estimate is that of a dry run, right before the
+    sweep. Estimate and measurement both cover the time from after the imports to the
+    last row.
     """
     cache = tempfile.mkdtemp(dir=bench.folder)
     grids = TINY if bench.tiny else GRIDS
@@ -134,8 +136,9 @@ def against_measured(bench: Bench) -> dict[str, Measured]:
 
 
 def parts(bench: Bench) -> dict[str, Measured]:
-    """A grid of three widths against the same widths in grids of their own, each in a
-    fresh process with a cache of its own.
+    """Measures a grid of three widths against three grids of one width each.
+
+    Each grid runs in a fresh process and has its own cache.
     """
     widths, seeds, base = (
         ((8, 24), 4, {"V": 16, "N": 64, "L": 4})

@@ -1,11 +1,14 @@
-"""python -m benchmarks.fit_coverage: do 95 % intervals hold what they say? Tables with
-known N* and exponents, fitted.
+"""python -m benchmarks.fit_coverage: measures how often 95 % intervals contain the
+truth.
 
-Each replicate draws exponents, levels, slopes, ceilings and seeds anew, then counts. A
-seed shifts all curves and each of its own; answers are overdispersed besides. Some
-cells level off below theta, some have too small or too large N, some rise within one
-step; in some tables, some cells are copies of others. Curves differ in slope and
-ceiling, and all have one of three shapes.
+The intervals are fitted to tables with known N* and exponents. Each replicate draws new
+exponents, levels, slopes, ceilings and seeds, and then counts of right answers. A seed
+shifts all curves together, and also each curve by itself. Answers are overdispersed
+besides.
+
+Some cells level off below theta, some have too small or too large N, and some rise
+within one step. In some settings, some cells are copies of others. Curves of a table
+differ in slope and ceiling but share one of three shapes.
 """
 
 from __future__ import annotations
@@ -31,36 +34,38 @@ SHAPES = {
 }
 AXES = {"V": (64, 128, 256), "d": (32, 64, 128, 256), "L": (8, 32)}
 STEP = {4: 3.0, 6: 2.5, 8: 2.0, 12: 1.6}
-"""Levels per cell, and the factor from one N to the next."""
+"""The number of levels per cell -> the factor from one N to the next."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What tables are drawn: seeds and levels (drawn from those given), slopes of logit
-    p in ln N, shares of odd cells.
+    """How tables are drawn: seeds, levels, slopes, and the shares of unusual cells.
+
+    Seeds and levels are drawn from the given values. Slopes are those of logit p in ln
+    N.
     """
 
     seeds: tuple[int, ...] = (8, 16)
     levels: tuple[int, ...] = tuple(STEP)
     theta: float = 0.5
     slope: tuple[float, float] = (1.0, 3.0)
-    one_step: float = 0.1  # share of cells that rise at once
+    one_step: float = 0.1  # share of the cells that rise within one step
     plateau: float = (
-        0.7  # share of the cells at the smallest d that level off below theta
+        0.7  # the share that levels off below theta, among cells at the smallest d
     )
     ceiling: float = (
-        0.75  # the others level off between this and 1, half of them below 1
+        0.75  # the smallest ceiling of the other cells; half of them have the ceiling 1
     )
     censored: float = (
         0.25  # spread of the levels around N*, as a share of half their range
     )
     seed_shift: float = (
-        0.2  # standard deviations of ln N* between seeds, of all curves and of each
+        0.2  # standard deviation of a seed's shift of ln N*, common to all curves
     )
-    own_shift: float = 0.15
-    correlation: float = 0.01  # of the answers of one seed, beta-binomial
+    own_shift: float = 0.15  # the same, for each curve by itself
+    correlation: float = 0.01  # between the answers of one seed, beta-binomial
     n_test: int = 2048
-    # share of the cells at the larger L that are copies; the exponent of L is 0 then
+    # the share of copies among the cells at the larger L; above 0, L has exponent 0
     copies: float = 0.0
 
 
@@ -68,11 +73,11 @@ class Setting:
 class Truth:
     family: Family
     exponents: np.ndarray
-    # where the mean over seeds crosses theta; infinite where it never does
+    # N at which the mean over seeds crosses theta; infinite if it never does
     N_star: np.ndarray
 
     def frame(self) -> Any:
-        """The same table as a DataFrame of runs."""
+        """Returns the same table as a DataFrame of runs."""
         import pandas as pd
 
         rows = []
@@ -91,7 +96,7 @@ class Truth:
 
 
 def draw(rng: np.random.Generator, setting: Setting) -> Truth:
-    """A table and what is true of it."""
+    """Draws a table with its truth."""
     S, T = int(rng.choice(setting.seeds)), int(rng.choice(setting.levels))
     at = [
         {"V": V, "d": d, "L": L, "m": 0}
@@ -116,11 +121,11 @@ def draw(rng: np.random.Generator, setting: Setting) -> Truth:
     at_middle = link(np.where(flat, 0.5, np.minimum(theta / ceiling, 0.999)))[:, None]
 
     def accuracy(beyond: np.ndarray) -> np.ndarray:
-        """(C, ...) ln N - ln N_star of a seed -> fraction right"""
+        """The fraction of right answers for ln N - ln N_star of a seed, (C, ...)."""
         z = slope[:, None] * beyond.reshape(C, -1) + at_middle
         return (ceiling[:, None] * up(z)).clip(1e-12, 1 - 1e-12).reshape(beyond.shape)
 
-    # else seeds would smear the step
+    # with larger shifts, seeds would smear the step
     smaller = np.where(slope > 10, 0.1, 1.0)
     spread = np.hypot(setting.seed_shift, setting.own_shift) * smaller
     shift = spread[:, None] / np.hypot(setting.seed_shift, setting.own_shift)
@@ -146,10 +151,10 @@ def draw(rng: np.random.Generator, setting: Setting) -> Truth:
 def _levels(
     rng: np.random.Generator, setting: Setting, middle: np.ndarray, T: int
 ) -> np.ndarray:
-    """The levels of N of each cell, (C, T)."""
+    """Draws the levels of N of each cell, (C, T)."""
     step = np.log(STEP[T])
     off = rng.normal(0, setting.censored * step * T / 2, len(middle))
-    # one grid of N for all cells, from another level on
+    # one grid of N for all cells; each cell starts at its own level
     start = np.round((middle + off) / step) + rng.uniform()
     x = (start[:, None] + np.arange(T) - (T - 1) / 2) * step
     return np.round(np.exp(x)).astype(np.int64)
@@ -158,7 +163,9 @@ def _levels(
 def _ceilings(
     rng: np.random.Generator, setting: Setting, logs: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Which cells level off below theta, and where each levels off, (C,)."""
+    """Draws which cells level off below theta, and the level of each ceiling, both
+    (C,).
+    """
     C = len(logs)
     ceiling = np.where(rng.random(C) < 0.5, 1.0, rng.uniform(setting.ceiling, 1, C))
     flat = (logs[:, 1] == logs[:, 1].min()) & (rng.random(C) < setting.plateau)
@@ -167,8 +174,9 @@ def _ceilings(
 
 
 def _mean_crossing(accuracy: Any, spread: np.ndarray, theta: float) -> np.ndarray:
-    """Where the mean over normal shifts of the seeds crosses theta, by bisection:
-    (C,)
+    """Where the mean over normal shifts of the seeds crosses theta, (C,).
+
+    The method is bisection.
     """
     nodes, weights = np.polynomial.hermite_e.hermegauss(41)
     low, high = np.full(len(spread), -5.0), np.full(len(spread), 5.0)
@@ -185,8 +193,11 @@ def _mean_crossing(accuracy: Any, spread: np.ndarray, theta: float) -> np.ndarra
 
 @dataclass(frozen=True)
 class Checked:
-    """Of each replicate: seeds, levels; per axis: interval holds the truth, error,
-    width; share of thresholds that hold theirs.
+    """The results of each replicate.
+
+    These are the numbers of seeds and levels; for each axis whether the interval
+    contains the truth, the error and the width; and the share of thresholds whose
+    interval contains the truth.
     """
 
     seeds: np.ndarray
@@ -217,14 +228,15 @@ class Checked:
 
 
 def estimates(family: Family, theta: float) -> Estimates:
-    """Where the curves of a family cross theta (fraction)."""
+    """Returns where the curves of a family cross theta (fraction)."""
     curves = [curve(cell, EDGE) for cell in family.cells]
     return Estimates(family, theta, curves, [c.crossing(theta) for c in curves])
 
 
 def check(setting: Setting, replicates: int, seed: int = 0) -> Checked:
-    """Draws and fits `replicates` tables. Every one must determine the law: a null
-    exponent raises ValueError.
+    """Draws and fits `replicates` tables.
+
+    Every table must determine the law; a missing interval raises ValueError.
     """
     found = []
     for replicate in range(replicates):
@@ -279,7 +291,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         help="tables per setting (default: 1000)",
     )
     args = p.parse_args(argv)
-    # exp of nan where a cell has no interval
+    # numpy warns of exp(nan) where a cell has no interval
     warnings.simplefilter("ignore", RuntimeWarning)
     print(
         "coverage of 95 % intervals of the reported estimate; in brackets: coverage"

@@ -1,9 +1,9 @@
-"""The floor: what a run must at least do, at the rates that this machine reaches in
-this process.
+"""The floor: the least time of a run, at the rates that this machine reaches.
 
-Each primitive is timed as a program would use it, in a jitted loop over chunks, at
-several chunk sizes; the fastest counts. A rate is that of one call, as a run is one
-call; that of one call a core at the same time is kept beside it.
+Rates are measured in this process. Each primitive is timed as a program would use it,
+in a jitted loop over chunks. Of several chunk sizes, the fastest counts. The rate of
+one call is used, because a run is one call. The rate of simultaneous calls on all cores
+is recorded beside it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ TRIES = 4
 
 
 class Rate(NamedTuple):
-    """Operations per second."""
+    """Operations per second, of one call and of simultaneous calls on all cores."""
 
     one_call: float
     all_cores: float
@@ -47,12 +47,15 @@ UNITS = {
 
 
 def counts(point: Point) -> dict[str, dict[str, float]]:
-    """What an attention-only run needs, by form.
+    """Form -> the number of operations of each kind that an attention-only run needs.
 
-    guarded: each token drawn once, its pair with the label counted once (step 1), a
-    number looked up for that pair and one added to the token's sum (step 2). full: one
-    pass over the rows for h in each step and one for the key sums of step 2; logits in
-    steps 2 and 3 and what their softmax pushes on, two outer products; test sequences.
+    In the guarded form, each token is drawn once, and its pair with the label is
+    counted once (step 1). For that pair, one number is looked up and one is added to
+    the token's sum (step 2).
+
+    In the full form, each step has one pass over the rows for h, and step 2 has another
+    for the key sums. Steps 2 and 3 compute logits and propagate their softmax back,
+    with two outer products. The test sequences follow.
     """
     V, N, d, L, n = point.V, point.N, point.d, point.L, point.n_test
     return {
@@ -68,15 +71,16 @@ def counts(point: Point) -> dict[str, dict[str, float]]:
 
 
 def seconds(count: dict[str, float], rates: dict[str, Rate]) -> tuple[float, float]:
-    """The sum of the counted terms, at the rates of one call and of one call a core."""
+    """The total time of the counted terms, at each of the two rates."""
     return tuple(
         sum(n / rates[name][which] for name, n in count.items()) for which in (0, 1)
     )  # type: ignore[return-value]
 
 
 def rates(point: Point, tiny: bool = False) -> dict[str, Rate]:
-    """Rates of the primitives at the sizes V, d, L of a point; tiny tries one form of
-    each.
+    """Measures the rates of the primitives at the sizes V, d, L of a point.
+
+    With `tiny`, only one form of each primitive is measured.
     """
     total, few = (2**18, 1) if tiny else (2**23, None)
     forms: dict[str, Iterator[tuple[Callable[[], Any], float]]] = {
@@ -101,7 +105,7 @@ def best(found: list[Rate]) -> Rate:
 
 
 def rate(call: Callable[[], Any], count: float) -> Rate:
-    """`count` operations a call, the fastest of some calls."""
+    """Measures a call of `count` operations; the fastest of several calls counts."""
 
     def finish() -> None:
         jax.block_until_ready(call())
@@ -130,8 +134,9 @@ def fastest(call: Callable[[], None]) -> float:
 
 
 def words(point: Point, chunk: int, total: int) -> tuple[Callable[[], Any], float]:
-    """jaxrecall's own words, both outputs of the cipher used: a loop over positions in
-    a loop over chunks of samples.
+    """Draws jaxrecall's own random words, with both outputs of the cipher used.
+
+    The loop over positions is inside a loop over chunks of samples.
     """
     loops = max(1, total // (chunk * point.L))
 
@@ -153,7 +158,7 @@ def words(point: Point, chunk: int, total: int) -> tuple[Callable[[], Any], floa
 
 
 def rows(point: Point, chunk: int, total: int) -> tuple[Callable[[], Any], float]:
-    """A loop over positions that adds one gathered row per sample."""
+    """Adds one gathered row per sample in a loop over positions."""
     loops = max(1, total // (chunk * point.L))
     table = jax.random.normal(jax.random.key(1), (point.V, point.d), jnp.float32)
     x = tokens(point, chunk)
@@ -171,7 +176,7 @@ def rows(point: Point, chunk: int, total: int) -> tuple[Callable[[], Any], float
 
 
 def lookups(point: Point, chunk: int, total: int) -> tuple[Callable[[], Any], float]:
-    """A number of a V x V table for each (label, token) pair."""
+    """Looks up a number in a V x V table for each (label, token) pair."""
     loops = max(1, total // (chunk * point.L))
     table = jax.random.normal(jax.random.key(1), (point.V**2,), jnp.float32)
     x = tokens(point, chunk)
@@ -193,7 +198,7 @@ def lookups(point: Point, chunk: int, total: int) -> tuple[Callable[[], Any], fl
 def scatters(
     point: Point, chunk: int, total: int, rows: int
 ) -> tuple[Callable[[], Any], float]:
-    """Counting (label, token) pairs: one int32 scatter-add a token into a table of
+    """Counts (label, token) pairs: one int32 scatter-add per token into a table of
     `rows` x V.
     """
     loops = max(1, total // (chunk * point.L))
@@ -213,7 +218,7 @@ def scatters(
 
 
 def exponentials(size: int, total: int) -> tuple[Callable[[], Any], float]:
-    """exp of an array, again and again."""
+    """Computes exp of an array repeatedly."""
     loops = max(1, total // size)
     u = jax.random.normal(jax.random.key(2), (size,), jnp.float32)
     again = jax.jit(lambda u: lax.fori_loop(0, loops, lambda _, u: jnp.exp(-u), u))
@@ -221,7 +226,7 @@ def exponentials(size: int, total: int) -> tuple[Callable[[], Any], float]:
 
 
 def matmul(n: int, k: int, m: int) -> tuple[Callable[[], Any], float]:
-    """float32 at precision "highest": (n, k) by (k, m)."""
+    """Multiplies float32 matrices at precision "highest": (n, k) by (k, m)."""
     a, b = (
         jax.random.normal(jax.random.key(i), shape, jnp.float32)
         for i, shape in enumerate([(n, k), (k, m)])
@@ -231,7 +236,9 @@ def matmul(n: int, k: int, m: int) -> tuple[Callable[[], Any], float]:
 
 
 def matmul_shapes(point: Point) -> list[tuple[int, int, int]]:
-    """Logits of a chunk, their way back, and squares."""
+    """Shapes of the products for logits of a chunk, for their gradients, and of
+    squares.
+    """
     squares = [(size, size, size) for size in (1024, 2048, 4096)]
     return [
         (2048, point.d, point.V),
@@ -243,7 +250,7 @@ def matmul_shapes(point: Point) -> list[tuple[int, int, int]]:
 
 
 def tokens(point: Point, chunk: int) -> Array:
-    """(L, chunk) int32"""
+    """Draws random tokens, (L, chunk) int32."""
     return jax.random.randint(
         jax.random.key(3), (point.L, chunk), 0, point.V, jnp.int32
     )

@@ -1,5 +1,6 @@
-"""What a GPU gains from runs side by side, and how much of its own float32-grade matmul
-rate a full run reaches.
+"""Measures what a GPU gains from running runs side by side, and its matmul rate.
+
+The matmul rate of a full run is compared with the GPU's own float32 rate.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ from .record import Measured
 
 
 def batched_and_matmul(bench: Bench) -> dict[str, Measured]:
-    """S1 by the sweep against S1 by one `simulate` a run; R1 in full, its matmul
-    operations a second over a plain matmul's.
+    """Compares S1 as a sweep with S1 as one `simulate` call per run, and matmul rates.
+
+    The matmul rate of R1 in the full form is compared with that of a plain matmul.
     """
     if jax.default_backend() != "gpu":
         return {

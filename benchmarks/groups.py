@@ -1,4 +1,4 @@
-"""The groups of measurements by name: each function measures the rows of its group."""
+"""The groups of measurements: name -> the function that measures its rows."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""What the guard costs: a guarded run over the same run in the full form, over a design
-of sizes.
+"""Measures the cost of the guard, over a design of sizes.
+
+The cost is the time of a guarded run over the time of the same run in the full form.
 """
 
 from __future__ import annotations
@@ -46,8 +47,10 @@ DESIGN: tuple[tuple[dict[str, Any], tuple[tuple[int, int, int], ...]], ...] = (
     ({"diagnose": True, "m": 512}, ((64, 64, 32),)),
     ({"decoders": True}, ((64, 64, 8), (64, 512, 32), (256, 32, 512))),
 )
-"""Extras, and (V, d, L) with them: every size from its least to its largest, few
-samples, where the guard weighs most.
+"""Extras, and the sizes (V, d, L) to measure with them.
+
+Every size ranges from its least to its largest value. N is small, so that the guard has
+the largest share of the time.
 """
 
 TINY = (({}, ((16, 16, 4), (64, 16, 64))),)
@@ -61,8 +64,9 @@ def points(tiny: bool) -> Iterator[Point]:
 
 
 def worst(bench: Bench) -> dict[str, Measured]:
-    """The largest ratio, and a table of all. A run that its guard turns away counts
-    with the full form that follows.
+    """Measures the largest ratio, with a table of all ratios.
+
+    If the guard rejects a run, the time of the full run that follows is added.
     """
     table = [against_full(bench, point) for point in points(bench.tiny)]
     largest = max(table, key=lambda entry: entry["guarded / full"])
@@ -79,7 +83,7 @@ def worst(bench: Bench) -> dict[str, Measured]:
 
 
 def against_full(bench: Bench, point: Point) -> dict[str, Any]:
-    """One line of the table."""
+    """Measures one line of the table."""
     extras = [name for name in ("pool", "diagnose", "decoders") if getattr(point, name)]
     about = {
         "V": point.V,
@@ -89,7 +93,7 @@ def against_full(bench: Bench, point: Point) -> dict[str, Any]:
         "with": ", ".join(extras),
     }
     shape = Shape.tight(point)
-    # nothing to measure: the point is expected to be turned away, and runs in full
+    # nothing to measure: such a point is expected to be rejected, and runs in full
     if shape.fallback is None:
         return {
             **about,

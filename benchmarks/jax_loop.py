@@ -1,9 +1,10 @@
-"""The jax loop: what a careful user writes in JAX. Each run is one `jax.jit` of its
-shape (V, N, d, L, m), in a Python loop.
+"""The jax loop: the code that a careful user writes in JAX.
 
-Nothing is padded, so every new shape compiles. The three steps take `jax.grad` of the
-plain loss, scanned over chunks of 4096 samples. Random numbers are `jax.random`'s.
-Defaults of a point only, as in `torch_loop.py`.
+Each run is one call of a function that `jax.jit` compiles for its shape (V, N, d, L,
+m), in a Python loop. Nothing is padded, so every new shape compiles. The three steps
+use `jax.grad` of the plain loss, scanned over chunks of 4096 samples. Random numbers
+are from `jax.random`. The loop supports only the defaults of a point, as
+`torch_loop.py` does.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ CHUNK = 4096
 
 
 class Draws(NamedTuple):
-    """What `jaxrecall.realize` names so."""
+    """The random arrays of a run, under their names in `jaxrecall.realize`."""
 
     Z_in: Array  # (V, d)
     Z_out: Array  # (V, d)
@@ -58,7 +59,7 @@ def sizes(point: Point) -> Sizes:
 
 
 def draw(key: Array, s: Sizes) -> Draws:
-    """The random numbers of one run."""
+    """Draws the random arrays of one run."""
     of = jax.random.split(key, 7)
     normal = jax.random.normal(of[0], (2 * s.V + 2, s.d), jnp.float32) * s.d**-0.5
     perm = jax.random.permutation(of[1], jnp.arange(s.V, dtype=jnp.int32))
@@ -83,7 +84,7 @@ def draw(key: Array, s: Sizes) -> Draws:
 
 
 def logits(r: Draws, V_mat: Array, W_KQ: Array, x: Array, ell: Array) -> Array:
-    """(n, V)"""
+    """The logits of the samples, (n, V)."""
     k = (
         r.Z_in[x]
         + jax.nn.one_hot(ell, x.shape[1], dtype=jnp.float32)[:, :, None]
@@ -96,7 +97,7 @@ def logits(r: Draws, V_mat: Array, W_KQ: Array, x: Array, ell: Array) -> Array:
 
 
 def learn(r: Draws, rates: tuple[Any, Any, Any]) -> Learned:
-    """The three gradient steps."""
+    """Performs the three gradient steps."""
     eta, gamma, gamma2 = rates
     N, d = len(r.train_labels), r.Z_in.shape[1]
     p = d if r.W_in is None else r.W_in.shape[0]
@@ -124,7 +125,7 @@ def learn(r: Draws, rates: tuple[Any, Any, Any]) -> Learned:
 
 
 def accuracy(r: Draws, learned: Learned) -> Array:
-    """Fraction of the test sequences whose label has the largest logit."""
+    """The fraction of the test sequences whose label has the largest logit."""
     answers = logits(r, learned.V2, learned.W1, r.test_tokens, r.test_positions)
     return jnp.mean((jnp.argmax(answers, axis=1) == r.test_labels).astype(jnp.float32))
 
@@ -132,8 +133,10 @@ def accuracy(r: Draws, learned: Learned) -> Array:
 def descend(
     r: Draws, rates: tuple[Any, Any, Any], lr: Array, recorded: tuple[int, ...]
 ) -> tuple[Array, Array, Array]:
-    """V_mat and W_KQ after all steps, and (loss, test loss, accuracy) at each recorded
-    step; gradient descent from the recipe.
+    """Continues with gradient descent after the recipe.
+
+    Returns V_mat and W_KQ after all steps, and (loss, test loss, accuracy) at each
+    recorded step.
     """
 
     def loss(
@@ -180,8 +183,9 @@ def _descend(
 
 
 def run_on(point: Point, seed: int) -> Array:
-    """The recorded losses and accuracies of one run beyond the recipe; compiles when
-    the shape or the number of steps is new.
+    """Returns the recorded losses and accuracies of one run beyond the recipe.
+
+    The function compiles if the shape or the number of steps is new.
     """
     rates = tuple(jnp.float32(rate) for rate in (point.eta, point.gamma, point.gamma2))
     return _descend(
@@ -200,6 +204,9 @@ def _run(seed: Array, rates: tuple[Array, Array, Array], s: Sizes) -> Array:
 
 
 def run(point: Point, seed: int) -> float:
-    """Accuracy of one run: draws, trains and tests; compiles when the shape is new."""
+    """Draws, trains and tests one run; returns its accuracy.
+
+    The function compiles if the shape is new.
+    """
     rates = tuple(jnp.float32(rate) for rate in (point.eta, point.gamma, point.gamma2))
     return float(_run(jnp.uint32(seed), rates, sizes(point)))

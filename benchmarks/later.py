@@ -1,5 +1,7 @@
-"""Runs beyond the recipe: many rates and seeds against the torch loop on two cores and
-the jax loop, and steps from tokens against steps from samples.
+"""Measures runs beyond the recipe, with many rates and seeds.
+
+The peers are the torch loop on two cores and the jax loop. Steps from tokens are also
+compared with steps from samples.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from .record import Measured
 
 JAX = "jax loop"
 WAYS = {"one process, 2 threads": 1, "two processes, 1 thread each": 2}
-"""How the torch loop may use two cores, by the number of processes."""
+"""Ways of the torch loop to use two cores -> the number of processes."""
 
 LOCKED: tuple[dict[str, Any], ...] = (
     {"V": 64, "d": 64, "L": 8, "kappa": 1e3, "optimizer": "sgd", "lr": 4},
@@ -39,14 +41,17 @@ LOCKED: tuple[dict[str, Any], ...] = (
         "trigger_in_value": False,
     },
 )
-"""Runs with locked attention, where a further step may read V tokens in place of N = 16
-V samples.
+"""Runs with locked attention and N = 16 V samples.
+
+A further step of these runs may read V tokens instead of the N samples.
 """
 
 
 def from_tokens(bench: Bench) -> dict[str, Measured]:
-    """The time of runs of many steps that read samples over that of the same runs that
-    read tokens, least and median of all.
+    """Compares the times of long runs that read samples and of the same runs from
+    tokens.
+
+    The figures are the smallest and the median ratio of these times.
     """
     table, times = [], []
     for sizes in LOCKED[: 1 if bench.tiny else None]:
@@ -86,8 +91,10 @@ def from_tokens(bench: Bench) -> dict[str, Measured]:
 
 
 def against_peers(bench: Bench) -> dict[str, Measured]:
-    """All runs by a sweep, and a few by each peer, whose seconds are scaled to all. The
-    torch loop has the faster of its ways.
+    """Measures a sweep of all runs against a few runs of each peer.
+
+    The seconds of a peer are scaled to all runs. For the torch loop, its faster way
+    counts.
     """
     sweep = bench.work.later
     runs = list(sweep.runs())
@@ -137,8 +144,10 @@ def against_peers(bench: Bench) -> dict[str, Measured]:
 
 
 def by_torch(bench: Bench, form: str, chosen: Sequence[int], processes: int) -> Engine:
-    """The torch loop on two cores, in so many processes at once: seconds of the
-    slowest, after the imports.
+    """Returns an engine that runs the torch loop on two cores, in `processes`
+    processes.
+
+    It returns the seconds of the slowest process, without the imports.
     """
     shares = [chosen[i::processes] for i in range(processes)]
 

@@ -1,5 +1,7 @@
-"""What laws of tokens and embeddings cost: their runs over the same runs with uniform
-tokens and gaussian embeddings.
+"""Measures the cost of laws of tokens and embeddings.
+
+Runs with a law are compared with the same runs with uniform tokens and gaussian
+embeddings.
 """
 
 from __future__ import annotations
@@ -24,14 +26,16 @@ WHERE: dict[str, dict[str, float]] = {
     " at eta 1e-4": {"eta": 1e-4},
     " at eta 1e-4, kappa 1": {"eta": 1e-4, "kappa": 1},
 }
-"""The small sweep as it is; with predictions before step 3 that are near enough to
-uniform for any law; and with open attention too.
+"""Settings of the small sweep.
+
+The first is the sweep as it is. In the second, predictions before step 3 are close
+enough to uniform for any law. In the third, attention is also open.
 """
 
 
 def figures(bench: Bench) -> dict[str, Measured]:
-    """Zipf tokens on the large run and the small sweep, and four structured laws on
-    both.
+    """Measures zipf tokens and four structured laws, on the large run and the small
+    sweep.
     """
     run_seconds = bench.interleaved(run_engines(bench))
     sweeps = sweep_engines(bench)
@@ -70,7 +74,7 @@ def figures(bench: Bench) -> dict[str, Measured]:
 
 
 def run_engines(bench: Bench) -> dict[str, Engine]:
-    """The large run with each law."""
+    """Returns the large run with each law."""
     R1 = bench.work.R1
     full = R1.replace(exact="full")
     runs: dict[str, Engine] = {
@@ -83,7 +87,7 @@ def run_engines(bench: Bench) -> dict[str, Engine]:
 
 
 def sweep_engines(bench: Bench) -> dict[str, Engine]:
-    """The small sweep with each law, at each setting of WHERE."""
+    """Returns the small sweep with each law, at each setting of WHERE."""
     laws: dict[str, dict[str, Any]] = {
         "gaussian, uniform": {},
         "zipf": {"tokens": "zipf"},
@@ -98,6 +102,6 @@ def sweep_engines(bench: Bench) -> dict[str, Engine]:
 
 
 def sweep(bench: Bench, work: Sweep) -> Engine:
-    """A sweep's time to its last row."""
+    """Returns an engine that measures the time of a sweep to its last row."""
     grid = work.grid()
     return lambda call: clock.sweep(grid, bench.new_folder())[0]

@@ -1,5 +1,7 @@
-"""Runs with a pool: against the exact run, against N and L, against the floor of their
-products and draws.
+"""Measures runs with a pool: against the exact run, against N and L, and against a
+floor.
+
+The floor is the time of the matrix products and draws of the runs.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ def figures(bench: Bench) -> dict[str, Measured]:
 
 
 def against_exact(bench: Bench) -> dict[str, Measured]:
-    """The same point without its pool at a smaller N, its time scaled by N."""
+    """Measures the exact run of the same point at a smaller N, with its time scaled by
+    N.
+    """
     point, N = bench.work.pool, bench.work.pool_exact_N
     exact = point.replace(pool=None, N=N)
     seconds = bench.interleaved({"exact": simulator(exact), "pool": simulator(point)})
@@ -44,7 +48,7 @@ def against_exact(bench: Bench) -> dict[str, Measured]:
 
 
 def slopes(bench: Bench) -> dict[str, Measured]:
-    """Time of a run against N and against L, log-log."""
+    """The log-log slopes of the time of a run against N and against L."""
     found = {}
     for key, name, values in (
         ("pool-N", "N", bench.work.pool_N),
@@ -67,8 +71,9 @@ def slopes(bench: Bench) -> dict[str, Measured]:
 
 
 def memory(bench: Bench) -> dict[str, Measured]:
-    """Peak memory at large N and L over that at small, each in a fresh process with its
-    program from the compile cache.
+    """The ratio of peak memory at large N and L to that at small N and L.
+
+    Each run is in a fresh process, with its program from the compile cache.
     """
     cache = tempfile.mkdtemp(dir=bench.folder)
     ends: list[dict[str, Any]] = [
@@ -89,8 +94,9 @@ def memory(bench: Bench) -> dict[str, Measured]:
 
 
 def against_floor(bench: Bench) -> dict[str, Measured]:
-    """Many seeds of a point as a sweep, over what their products and draws take at the
-    least on all cores.
+    """Measures a sweep over many seeds of a point against its floor.
+
+    The floor is the least time that its products and draws need on all cores.
     """
     point, n = bench.work.pool_many, bench.work.pool_seeds
     fixed = {"pool": point.pool, "n_test": point.n_test}
@@ -125,10 +131,11 @@ def against_floor(bench: Bench) -> dict[str, Measured]:
 
 
 def least(point: Point) -> dict[str, float]:
-    """What a run with a pool and open attention must draw, count and multiply, m = 0.
+    """The smallest numbers of operations of a run with a pool, open attention and m =
+    0.
 
-    Steps 1 to 3: seven products of V x K by d. Sequences: their mean values, answers
-    and logits.
+    Steps 1 to 3 need seven products of V x K by d. Test sequences need their mean
+    values, answers and logits.
     """
     V, N, d, L, K, n = point.V, point.N, point.d, point.L, point.pool, point.n_test
     assert K
@@ -147,7 +154,7 @@ def least(point: Point) -> dict[str, float]:
 
 
 def normals(rows: int, width: int) -> tuple[Any, float]:
-    """jaxrecall's own normals, a row of keys at a time, in a loop."""
+    """Draws jaxrecall's own normal numbers in a loop, with a row per key."""
     loops = max(1, 2**21 // (rows * width))
 
     @jax.jit

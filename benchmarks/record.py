@@ -1,8 +1,7 @@
-"""The table that was asked for, the file it is saved in, and how partial runs merge
-into it.
+"""The requested table, its file, and the merging of partial runs.
 
-The JSON file is the record; the Markdown beside it is written from it. Each row
-remembers when, where and with what it was measured, so that expensive rows can be
+The JSON file is the record, and the Markdown file beside it is written from it. Each
+row includes when, where and with what it was measured, so that expensive rows can be
 refreshed on their own.
 """
 
@@ -25,8 +24,9 @@ NOT_RUN = "not run"
 
 
 class Asked(NamedTuple):
-    """A row of the table: a figure, what is asked of it, and the group of measurements
-    that it comes from.
+    """A row of the table: a figure, its required and desired values, and its group.
+
+    The group is the group of measurements that the figure comes from.
     """
 
     key: str
@@ -305,21 +305,27 @@ GROUPS = tuple(dict.fromkeys(row.group for row in ASKED))
 
 @dataclass
 class Measured:
-    """What was measured for one row; no values means not run, and the note says why."""
+    """The measurements for one row.
+
+    Without values the row was not run, and the note gives the reason.
+    """
 
     values: list[float] = field(default_factory=list)
-    beside: str = ""  # the same figure against the torch loop in its bag form
+    beside: str = ""  # the same figure, measured against the bag form of the torch loop
     note: str = ""
-    # every call of each engine
+    # the seconds of every call, by engine
     seconds: Mapping[str, list[float]] = field(default_factory=dict)
     # counted terms and their rates
     floor: list[dict[str, Any]] = field(default_factory=list)
-    # what the values are the worst of
+    # the entries of which the values are the worst
     table: list[dict[str, Any]] = field(default_factory=list)
 
 
 def reached(asked: Asked, values: Sequence[float]) -> str:
-    """ "aim", "bar" or "neither"; nothing when not run, or nothing is asked."""
+    """Returns "aim", "bar" or "neither", whichever the values reach.
+
+    The result is empty if the row was not run, or if nothing is required of it.
+    """
     if not asked.bar:
         return ""
     for level in ("aim", "bar") if values else ():
@@ -340,7 +346,7 @@ def reached(asked: Asked, values: Sequence[float]) -> str:
 
 
 class Record:
-    """The saved rows: `path` is the Markdown file, the JSON lies beside it."""
+    """The saved rows; `path` is the Markdown file, and the JSON file is beside it."""
 
     def __init__(self, path: Path, tiny: bool):
         self.path, self.json, self.tiny = path, path.with_suffix(".json"), tiny
@@ -357,8 +363,9 @@ class Record:
     def merge(
         self, measured: Mapping[str, Measured], circumstances: Mapping[str, Any]
     ) -> None:
-        """Takes rows in and saves. A row that was not run leaves an earlier measurement
-        alone.
+        """Adds rows and saves the record.
+
+        A row that was not run does not replace an earlier measurement.
         """
         for key, row in measured.items():
             if row.values or not self.rows.get(key, {}).get("values"):
@@ -398,7 +405,7 @@ class Record:
         return "\n".join(parts) + "\n"
 
     def table(self) -> list[str]:
-        """One line per row that was asked for."""
+        """Returns the lines of the table, with one row for each requested figure."""
         lines = [
             "| figure | bar | aim | measured | reached | against embedding_bag |",
             "| --- | --- | --- | --- | --- | --- |",
@@ -422,7 +429,7 @@ class Record:
         return lines
 
     def details(self) -> list[str]:
-        """How each row came about: medians, calls, remarks."""
+        """Returns a table of how each row was measured: medians, calls and remarks."""
         lines = [
             (
                 "| row | medians, seconds (calls) | on | date, load at the start |"
@@ -447,7 +454,7 @@ class Record:
         return [*lines, ""]
 
     def floor(self) -> list[str]:
-        """The counted terms of R1 and the rates of this process."""
+        """Returns a table of the counted terms of R1, and the rates of this process."""
         terms = self.rows.get("R1-floor", {}).get("floor", [])
         lines = [
             (
@@ -465,7 +472,7 @@ class Record:
         return [*lines, ""] if terms else []
 
     def tables(self) -> list[str]:
-        """What the figures that name a worst case are the worst of."""
+        """Returns the tables behind the figures that are a worst case."""
         lines: list[str] = []
         for asked in ASKED:
             if table := self.rows.get(asked.key, {}).get("table"):
@@ -488,7 +495,7 @@ class Record:
         return lines
 
     def places(self) -> list[str]:
-        """Machines and versions."""
+        """Returns the lines that describe machines and versions."""
         named = zip("ABCDEFGHIJKLMNOPQRSTUVWXYZ", self.circumstances(), strict=False)
         return [f"{name}: {machine}; {versions}" for name, (machine, versions) in named]
 

@@ -1,5 +1,7 @@
-"""Runs and sweeps against the peers and the floor: R1, R2, S1 warm and cold, S2,
-memory, and the fit. Each function returns its rows.
+"""Measures runs and sweeps against the peers and the floor; each function returns its
+rows.
+
+The groups are R1, R2, S1 warm and cold, S2, memory, and the fit.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ from .work import Sweep
 
 
 def r1(bench: Bench) -> dict[str, Measured]:
-    """One run, guarded and in full, against the torch loop and against the floor."""
+    """Measures one run, guarded and in full, against the torch loop and the floor."""
     point = bench.work.R1
     bench.log("rates of the primitives")
     rates = floor.rates(point, bench.tiny)
@@ -74,7 +76,7 @@ def r1(bench: Bench) -> dict[str, Measured]:
 
 
 def r2(bench: Bench) -> dict[str, Measured]:
-    """One run with an MLP."""
+    """Measures one run with an MLP."""
     point = bench.work.R2
     engines = torch_engines(lambda call: [(point, call)]) | {OURS: simulator(point)}
     seconds = bench.interleaved(engines)
@@ -86,9 +88,7 @@ def r2(bench: Bench) -> dict[str, Measured]:
 
 
 def s1(bench: Bench) -> dict[str, Measured]:
-    """The small sweep, warm: what `jaxrecall.sweep` takes to the last row once its
-    programs are compiled.
-    """
+    """Measures the small sweep, warm: the time to its last row once compiled."""
     grid = bench.work.S1.grid()
     whole: list[float] = []
 
@@ -108,8 +108,10 @@ def s1(bench: Bench) -> dict[str, Measured]:
 
 
 def cold(bench: Bench) -> dict[str, Measured]:
-    """The small sweep in fresh processes, each with an empty compile cache but the
-    second, and how many programs they compile.
+    """Measures the small sweep in fresh processes, and the programs that they compile.
+
+    Each process has an empty compile cache, except the second process of jaxrecall,
+    which uses the cache of the first.
     """
     answers: dict[str, list[dict[str, Any]]] = {}
     cache, again = "", "jaxrecall, second process"
@@ -163,7 +165,9 @@ def cold(bench: Bench) -> dict[str, Measured]:
 
 
 def planned_programs(bench: Bench, answers: list[dict[str, Any]]) -> Measured:
-    """How many programs the two sweeps are planned in, and the first is compiled in."""
+    """The number of programs that are planned for the two sweeps, and compiled for the
+    first.
+    """
     works = (bench.work.S1, bench.work.S2)
     small, large = (
         clock.dry_run(work.grid(), bench.folder)["programs"] for work in works
@@ -178,8 +182,8 @@ def planned_programs(bench: Bench, answers: list[dict[str, Any]]) -> Measured:
 
 
 def s2(bench: Bench) -> dict[str, Measured]:
-    """A sample of the lab's sweep in the programs that the whole of it is planned
-    in.
+    """Measures a sample of the lab's sweep, in the programs planned for the whole
+    sweep.
     """
     S2 = bench.work.S2
     bench.log("planning all of S2")
@@ -223,7 +227,7 @@ def s2(bench: Bench) -> dict[str, Measured]:
 def by_program(
     sweep: Sweep, cells: Sequence[tuple[int, int, int]], shapes: Sequence[str]
 ) -> dict[str, Sweep]:
-    """The cells in the smallest of the programs "VxD" that they fit."""
+    """Assigns each cell to the smallest program "VxD" that it fits."""
     sizes = {shape: tuple(map(int, shape.split("x")[:2])) for shape in shapes}
     groups: dict[str, list[tuple[int, int, int]]] = {}
     for V, d, L in cells:
@@ -238,8 +242,8 @@ def by_program(
 
 
 def fit(bench: Bench) -> dict[str, Measured]:
-    """Thresholds and exponents of a large table, in a process of its own; with --tiny
-    of a small one.
+    """Measures the fit of a large table in its own process; with --tiny, of a small
+    one.
     """
     done = clock.fresh("fit", seeds=8 if bench.tiny else 521)
     bench.log(f"{done['rows']} rows in {done['seconds']:.1f} s")
@@ -252,10 +256,10 @@ def fit(bench: Bench) -> dict[str, Measured]:
 
 
 def memory(bench: Bench) -> dict[str, Measured]:
-    """Peak memory against N, each N in a fresh process, and time against N.
+    """Measures peak memory and time against N, with a fresh process for each N.
 
-    The processes find their program in a cache: compiling takes more memory than
-    running, 10 % more or less each time, and would hide what grows with N.
+    The processes load their program from a cache. Compiling needs more memory than
+    running, and its use varies by 10 %, which would hide the growth with N.
     """
     point, N = bench.work.memory, bench.work.memory_N
     cache = tempfile.mkdtemp(dir=bench.folder)

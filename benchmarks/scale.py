@@ -1,8 +1,7 @@
-"""What the results folder does per second: parts written, parts read, rows compacted;
-and bytes a row.
+"""Measures the results folder: parts written, parts read and rows compacted per second.
 
-`python -m benchmarks.scale [FILE.json]` extrapolates the saved figures, for
-docs/scaling.md.
+The module also measures bytes per row. `python -m benchmarks.scale [FILE.json]`
+extrapolates the saved figures, for docs/scaling.md.
 """
 
 from __future__ import annotations
@@ -26,12 +25,13 @@ from jaxrecall.sweep.store import Store
 from .bench import Bench
 from .record import Measured
 
-ROWS = 1000  # in a part: what a core finishes in a few seconds
+ROWS = 1000  # rows in a part: a core computes these in a few seconds
 
 
 def rows(n: int) -> Iterator[dict[str, Any]]:
-    """Rows as a sweep would write them, 64 seeds a point; metrics are random, so that
-    nothing compresses better than real ones.
+    """Yields rows like those of a sweep, with 64 seeds per point.
+
+    Metrics are random, so that they do not compress better than real metrics.
     """
     rng = np.random.default_rng(0)
     text = {
@@ -69,8 +69,9 @@ def rows(n: int) -> Iterator[dict[str, Any]]:
 
 
 def figures(bench: Bench) -> dict[str, Measured]:
-    """Each figure `rounds` times, in a folder of its own on the disk of the temporary
-    folder.
+    """Measures each figure `rounds` times, each time in a new folder.
+
+    The folders are on the disk of the temporary folder.
     """
     parts = 3 if bench.tiny else 200
     per_second: dict[str, list[float]] = {
@@ -121,8 +122,10 @@ def figures(bench: Bench) -> dict[str, Measured]:
 
 
 def plan(saved: Mapping[str, Any]) -> list[str]:
-    """A table: what so many rows take at the saved rates, one process at one disk,
-    parts of `ROWS` rows.
+    """Returns a table of the time and space that numbers of rows need at the saved
+    rates.
+
+    It assumes one process, one disk, and parts of `ROWS` rows.
     """
     written, read, compacted = (
         saved[name]["values"][0]

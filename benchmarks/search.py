@@ -1,5 +1,7 @@
-"""Threshold search against a dense grid: samples simulated for the same width of the
-same estimator's interval.
+"""Compares a threshold search with a dense grid.
+
+The figure is the number of simulated samples for the same width of the interval. Both
+use the same estimator.
 """
 
 from __future__ import annotations
@@ -22,14 +24,15 @@ from .record import Measured
 from .work import Sweep
 
 THETA = 0.5
-SEEDS = 400  # that the search may use
+SEEDS = 400  # the most seeds that the search may use
 CELL = ["V", "d", "L"]
 WINDOW = np.log(2.0)
 
 
 def search_grid(dense: Sweep, width: float) -> str:
-    """The cells of a dense grid as a search over the same N: the one place that knows
-    how a grid asks for it.
+    """Returns the cells of a dense grid as the grid file of a search over the same N.
+
+    Only this function depends on the syntax of a search in a grid.
     """
     grid = yaml.safe_load(dense.grid())
     N = grid["blocks"][0]["axes"].pop("N")
@@ -49,8 +52,9 @@ def search_grid(dense: Sweep, width: float) -> str:
 
 
 def against_dense(bench: Bench) -> dict[str, Measured]:
-    """Both designs on the same cells, by the sweep; the search is asked for the median
-    width that the dense grid reached.
+    """Runs both designs on the same cells with the sweep.
+
+    The requested width of the search is the median width that the dense grid reached.
     """
     schema = subprocess.run(
         [sys.executable, "-m", "jaxrecall.sweep", "--print-schema"],
@@ -86,11 +90,12 @@ def against_dense(bench: Bench) -> dict[str, Measured]:
 
 
 def samples_ratio(dense: Any, search: Any, theta: float) -> tuple[float, list[str]]:
-    """Samples that the dense design would take for the search's widths, over those that
-    the search took; remarks by cell.
+    """Returns the ratio of samples, dense design over search, and a remark for each
+    cell.
 
-    More seeds narrow an interval as their number's root, so a design's samples go as
-    width^-2.
+    The samples of the dense design are scaled to the widths of the search. The width of
+    an interval is inverse to the square root of the number of seeds, so the samples of
+    a design are proportional to width^-2.
     """
     needed, remarks = 0.0, []
     for (V, d, L), cell in search.groupby(CELL):
@@ -106,7 +111,7 @@ def samples_ratio(dense: Any, search: Any, theta: float) -> tuple[float, list[st
 
 
 class Interval(NamedTuple):
-    """ln N at which accuracy crosses theta: the mean over seeds and its 95 % t
+    """ln N at which accuracy crosses theta: the mean over seeds, and its 95 % t
     interval.
     """
 
@@ -121,13 +126,13 @@ class Interval(NamedTuple):
 
 
 def interval(frame: pd.DataFrame, theta: float) -> Interval:
-    """Where accuracy crosses theta, in ln N, from the rows of one cell; seeds are the
-    independent units.
+    """Estimates ln N at which accuracy crosses theta from the rows of one cell.
 
-    The mean curve over seeds, made monotone, says about where. From the rows within an
-    octave of it, each seed gets its own crossing by a line in ln N; the slope is shared
+    Seeds are the independent units. The mean curve over seeds, made monotone, gives a
+    first estimate. Each seed then gets its own crossing, from a line in ln N through
+    its rows within an octave of that estimate. All seeds share the slope of this line
     (within seeds), since a search need not bracket theta in every seed. Raises
-    ValueError when theta is not crossed, or by fewer than two seeds.
+    ValueError if the mean does not cross theta, or if there are fewer than two seeds.
     """
     curve = frame.groupby("N")["accuracy"].agg(["mean", "size"]).sort_index()
     x = np.log(curve.index.to_numpy(float))

@@ -1,5 +1,7 @@
-"""Searches along d, m, V and L against dense grids of the same cells with other seeds:
-python -m benchmarks.search_axes.
+"""python -m benchmarks.search_axes: compares searches along d, m, V and L with dense
+grids.
+
+The dense grids have the same cells and other seeds.
 """
 
 from __future__ import annotations
@@ -84,15 +86,16 @@ STUDIES: dict[str, tuple[tuple[int, int], list[dict[str, Any]]]] = {
         + [{"V": 32, "d": 48, "N": 512, **LATER}],
     ),
 }
-"""Axis -> its range, and the cells: six each, the last with further steps."""
+"""Axis -> its range, and its six cells, the last of which has further steps."""
 
 
 def compared(axis: str, low: int, high: int, cell: dict[str, Any]) -> dict[str, Any]:
-    """The crossing of one cell by a search and by a dense grid over the same range, in
-    ln of the axis, and what both cost.
+    """Compares the crossing of one cell by a search with that by a dense grid.
 
-    `dense_flops` are those that the dense grid takes for an interval as wide as the
-    search's: more seeds narrow it as their number's root.
+    The grid covers the same range as the search. Crossings are compared in ln of the
+    axis. The result also contains the cost of both. `dense_flops` is the cost of a
+    dense grid for an interval as wide as the search's. Its scaling assumes that a width
+    is inverse to the square root of the number of seeds.
     """
     grid = {"base": BASE | cell}
     search = {
@@ -135,7 +138,7 @@ def compared(axis: str, low: int, high: int, cell: dict[str, Any]) -> dict[str, 
 
 
 def densely(grid: dict[str, Any], axis: str, low: int, high: int) -> Any:
-    """The runs at two levels per octave."""
+    """Runs the dense grid, with two levels per octave."""
     n_levels = int(2 * math.log2(high / low)) + 1
     levels = sorted({round(low * 2 ** (i / 2)) for i in range(n_levels)})
     seeds = {"start": 1000, "count": DENSE_SEEDS}
@@ -144,7 +147,7 @@ def densely(grid: dict[str, Any], axis: str, low: int, high: int) -> Any:
 
 
 def points(frame: Any) -> list[Any]:
-    """The point of each run."""
+    """Returns the point of each run."""
     last = frame[frame["step"] == frame["steps"]]
     names = [
         name
@@ -158,15 +161,16 @@ def points(frame: Any) -> list[Any]:
 
 
 def flops(frame: Any) -> float:
-    """Estimated flops of the runs of a table, each at its own sizes."""
+    """The estimated flops of the runs of a table, each at its own sizes."""
     return sum(
         OURS.cost(program_of(OURS, point), point).flops for point in points(frame)
     )
 
 
 def seconds(frame: Any) -> dict[str, float]:
-    """Estimated time of the runs in the programs that they ran in, without compiling,
-    and at their own sizes.
+    """The estimated time of the runs in their programs, and at their own sizes.
+
+    Neither includes compiling.
     """
     buckets = frame[frame["step"] == frame["steps"]]["bucket"]
     padded = exact = 0.0

@@ -1,16 +1,20 @@
-"""The torch loop: what a careful user writes today. PyTorch eager, float32, autograd,
-chunks of 4096 samples, one run at a time.
+"""The torch loop: the code that a careful user writes today in PyTorch.
 
-The three steps take gradients of the plain loss, with respect to what the step changes
-and nothing else. Two forms of the attention, which autograd differentiates alike:
-`keys` holds the keys of a chunk as one (n, L, d) array, as the formula reads; `bag`
-never does: attention logits come from a table over the vocabulary and `embedding_bag`
-sums the values. Random numbers are torch's own. Defaults of a point only (gaussian
-embeddings, trigger in the value, one batch, relu; further steps by gradient descent
-from the recipe, without an MLP).
+The loop uses eager mode, float32, autograd and chunks of 4096 samples, one run at a
+time. The three steps compute gradients of the plain loss, with respect to the
+parameters that the step changes and nothing else. Random numbers are torch's own.
+
+There are two forms of the attention, which autograd differentiates alike. `keys` stores
+the keys of a chunk as one (n, L, d) array, as in the formula. `bag` never forms them:
+attention logits come from a table over the vocabulary, and `embedding_bag` sums the
+values.
+
+The loop supports only the defaults of a point: gaussian embeddings, trigger in the
+value, one batch, relu. Further steps are gradient descent from the recipe, without an
+MLP.
 """
 
-# torch comes with the extra [bench] alone
+# only the extra [bench] installs torch
 # pyright: reportMissingImports=false
 
 from __future__ import annotations
@@ -29,7 +33,7 @@ CHUNK = 4096
 
 
 class Draws(NamedTuple):
-    """What `jaxrecall.realize` names so."""
+    """The random arrays of a run, under their names in `jaxrecall.realize`."""
 
     Z_in: Tensor  # (V, d)
     Z_out: Tensor  # (V, d)
@@ -52,7 +56,7 @@ class Learned(NamedTuple):
 
 
 def draw(point: Point, seed: int) -> Draws:
-    """The random numbers of one run."""
+    """Draws the random arrays of one run."""
     g = torch.Generator().manual_seed(seed)
     V, d, L, m = point.V, point.d, point.L, point.m
     normal = torch.randn(2 * V + 2, d, generator=g) * d**-0.5
@@ -77,14 +81,14 @@ def draw(point: Point, seed: int) -> Draws:
 
 
 def keys(r: Draws, x: Tensor, ell: Tensor) -> Tensor:
-    """(n, L, d)"""
+    """The keys of the samples, (n, L, d)."""
     k = F.embedding(x, r.Z_in)
     k[torch.arange(len(x)), ell] += r.z_trig
     return k
 
 
 def attend_keys(r: Draws, w: Tensor, x: Tensor, ell: Tensor) -> Tensor:
-    """Attention outputs h (n, d): every key of the chunk is formed."""
+    """Attention outputs h (n, d), computed from all keys of the chunk."""
     return attend_to(keys(r, x, ell), w)
 
 
@@ -95,7 +99,7 @@ def attend_to(k: Tensor, w: Tensor) -> Tensor:
 
 
 def attend_bag(r: Draws, w: Tensor, x: Tensor, ell: Tensor) -> Tensor:
-    """Attention outputs h (n, d): no key is formed."""
+    """Attention outputs h (n, d), computed without forming a key."""
     ell = ell.unsqueeze(1)
     logits = (r.Z_in @ w)[x].scatter_add(1, ell, (r.z_trig @ w).expand(len(x), 1))
     a = torch.softmax(logits, dim=1)
@@ -114,14 +118,14 @@ FORMS: dict[str, Callable[[Draws, Tensor, Tensor, Tensor], Tensor]] = {
 def logits(
     r: Draws, V_mat: Tensor, W_KQ: Tensor, x: Tensor, ell: Tensor, form: str
 ) -> Tensor:
-    """(n, V)"""
+    """The logits of the samples, (n, V)."""
     h = FORMS[form](r, W_KQ @ r.z_eos, x, ell)
     phi = h if r.W_in is None else torch.relu(h @ r.W_in.T) * len(r.W_in) ** -0.5
     return phi @ V_mat.T @ r.Z_out.T
 
 
 def learn(r: Draws, point: Point, form: str = "keys") -> Learned:
-    """The three gradient steps."""
+    """Performs the three gradient steps."""
 
     def gradient(of: Tensor, V_mat: Tensor, W_KQ: Tensor) -> Tensor:
         of.requires_grad_(True)
@@ -146,7 +150,7 @@ def learn(r: Draws, point: Point, form: str = "keys") -> Learned:
 
 @torch.no_grad()
 def accuracy(r: Draws, learned: Learned, form: str = "keys") -> float:
-    """Fraction of the test sequences whose label has the largest logit."""
+    """The fraction of the test sequences whose label has the largest logit."""
     batches = chunks(r.test_tokens, r.test_positions, r.test_labels)
     correct = sum(
         int((logits(r, learned.V2, learned.W1, x, ell, form).argmax(1) == y).sum())
@@ -156,13 +160,13 @@ def accuracy(r: Draws, learned: Learned, form: str = "keys") -> float:
 
 
 def run(point: Point, seed: int, form: str = "keys") -> float:
-    """Accuracy of one run: draws, trains and tests."""
+    """Draws, trains and tests one run; returns its accuracy."""
     r = draw(point, seed)
     return accuracy(r, learn(r, point, form), form)
 
 
 class Record(NamedTuple):
-    """A recorded step."""
+    """The measurements at a recorded step."""
 
     step: int
     loss: float
@@ -173,8 +177,10 @@ class Record(NamedTuple):
 def descend(
     r: Draws, point: Point, form: str = "keys"
 ) -> tuple[Tensor, Tensor, list[Record]]:
-    """V_mat and W_KQ after all steps, and what was recorded. Each step reads all
-    samples at once; their keys are formed once.
+    """Continues with gradient descent after the recipe.
+
+    Returns V_mat and W_KQ after all steps, and the records. Each step uses all samples
+    at once. Their keys are formed only once.
     """
     learned = learn(r, point, form)
     V_mat, W_KQ = learned.V2.requires_grad_(), learned.W1.requires_grad_()
@@ -213,8 +219,9 @@ def descend(
 
 
 def run_on(point: Point, seed: int, form: str = "keys") -> float:
-    """Accuracy of one run beyond the recipe: draws, trains, tests at every recorded
-    step.
+    """Draws and trains one run beyond the recipe, and tests it at every recorded step.
+
+    Returns the accuracy at the last of these steps.
     """
     return descend(draw(point, seed), point, form)[2][-1].accuracy
 
@@ -222,7 +229,7 @@ def run_on(point: Point, seed: int, form: str = "keys") -> float:
 def attention_of(
     r: Draws, x: Tensor, ell: Tensor, form: str
 ) -> Callable[[Tensor], Tensor]:
-    """Attention outputs h (n, d) as a function of w = W_KQ z_eos."""
+    """Returns a function from w = W_KQ z_eos to attention outputs h (n, d)."""
     if form == "bag":
         return lambda w: attend_bag(r, w, x, ell)
     k = keys(r, x, ell)

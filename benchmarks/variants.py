@@ -1,5 +1,6 @@
-"""Every variant of the compiled programs, at one size: what an accelerator is compiled
-for, and what lowering is tested on.
+"""Every variant of the compiled programs, at one size.
+
+These variants are compiled for accelerators, and tests lower them.
 """
 
 from __future__ import annotations
@@ -11,15 +12,15 @@ from jaxrecall.simulator.program_shape import Shape
 
 
 def variants(size: int) -> list[Shape]:
-    """Each form without and with an MLP, plain and with all columns that a point may
-    ask for; V = d = m = pool = `size`.
+    """Returns each form without and with an MLP, plain and with all extra columns.
 
-    Some activations take turns: they differ in elementwise operations alone.
+    The sizes are V = d = m = pool = `size`. Each variant with an MLP has one of the
+    activations in turn, because activations differ only in elementwise operations.
     """
     shapes: list[Shape] = []
     activations = ("relu", "gelu", "tanh", "quadratic", "identity")
     without_pool_first = sorted(FORMS.values(), key=lambda form: form.source == "pool")
-    # last, so that the others keep their turns
+    # the form "memory" is last, so that the others keep their activations
     others = [form for form in without_pool_first if form.name != "memory"]
     for extras, form, mlp in chain(
         *(
@@ -28,7 +29,7 @@ def variants(size: int) -> list[Shape]:
         )
     ):
         if mlp and form.source == "counts":
-            continue  # counts of tokens do not suffice for an MLP
+            continue  # an MLP needs more than the counts of tokens
         activation = (
             activations[sum(shape.m > 0 for shape in shapes) % len(activations)]
             if mlp
@@ -52,7 +53,7 @@ def variants(size: int) -> list[Shape]:
 
 
 def further(size: int) -> list[Shape]:
-    """Programs of runs that train beyond the recipe, some of each kind."""
+    """Returns programs of runs that train beyond the recipe, some of each kind."""
     return [
         Shape(
             size, size, 0, "none", "full", start="zero", optimizer="adam", trains="VWZ"
@@ -86,7 +87,7 @@ def further(size: int) -> list[Shape]:
 
 
 def name(shape: Shape) -> str:
-    """The variant in words."""
+    """The name of the variant in words."""
     words = [
         shape.form,
         f"with {shape.activation} MLP" if shape.m else "",

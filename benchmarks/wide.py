@@ -1,5 +1,7 @@
-"""What bounds a wide layer with a pool: time of a run, and of its hidden units alone,
-on one core: python -m benchmarks.wide.
+"""python -m benchmarks.wide: measures what limits a wide layer with a pool, on one
+core.
+
+The table compares the time of a run with the time of its hidden units alone.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ TRIES = 5
 
 
 def fastest(call: Callable[[], Any]) -> float:
-    """Seconds of the fastest of some calls, after one that compiles."""
+    """The seconds of the fastest of several calls, after a first call that compiles."""
     jax.block_until_ready(call())
     times = []
     for _ in range(TRIES):
@@ -42,16 +44,19 @@ def fastest(call: Callable[[], Any]) -> float:
 
 
 def seconds_of_run(activation: str) -> float:
-    """Of a run of this package."""
+    """The seconds of a run of this package."""
     point = Point(**SIZES, **REST, activation=activation)
     compiled = program.compiled(Shape.tight(point))
     return fastest(lambda: program.execute(compiled, [Run(point, 0)]))
 
 
 def seconds_of_units(activation: str, V: int, K: int, m: int) -> float:
-    """Of steps 1 and 2 over V K pairs with m units each, reduced to what their hidden
-    units cost at least: as many matrix products, or two passes that form the units of
-    each token, activate them and sum over the pool.
+    """The least seconds of the hidden units of steps 1 and 2, over V K pairs with m
+    units each.
+
+    For an activation with coefficients, this is the time of as many matrix products.
+    For any other, it is the time of two passes, each of which forms the units of each
+    token, activates them and sums over the pool.
     """
     law = find_law(Activation, activation)
     coefficients = law.coefficients(jnp)

@@ -1,8 +1,8 @@
-"""The reference work, and the same in small so that a test can run all of it.
+"""The reference work, and a small version of it so that a test can run everything.
 
 R1  one attention-only run           S1  144 small runs
-R2  one run with an MLP              S2  a lab's sweep: 15,360 runs, of which a sample
-    is run
+R2  one run with an MLP              S2  a lab's sweep of 15,360 runs, of which a sample
+is run
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Cell = tuple[int, int, int]  # V, d, L
 
 @dataclass(frozen=True)
 class Sweep:
-    """A product of axes, or of the cells (V, d, L) with the N axis."""
+    """A product of axes, or of the cells (V, d, L) with the axis N."""
 
     name: str
     seeds: int
@@ -31,7 +31,7 @@ class Sweep:
     fixed: Mapping[str, Any] = field(default_factory=dict)
 
     def grid(self) -> str:
-        """The grid file."""
+        """Returns the text of the grid file."""
         blocks = [{"axes": dict(self.axes)}]
         if self.cells:
             V, d, L = (list(column) for column in zip(*self.cells, strict=True))
@@ -48,7 +48,7 @@ class Sweep:
         )
 
     def points(self) -> list[Point]:
-        """The points of the grid file, written out for the peers."""
+        """Returns the points of the grid file, for the peers."""
         if self.cells:
             return [
                 Point(V=V, d=d, L=L, N=N, **self.fixed)
@@ -63,7 +63,7 @@ class Sweep:
         return itertools.product(self.points(), range(self.seeds))
 
     def sample(self, cells: Sequence[Cell]) -> Sweep:
-        """The sweep restricted to some cells (V, d, L), each with every N."""
+        """Returns the sweep restricted to some cells (V, d, L), with every N."""
         return Sweep(
             f"{self.name}-sample", self.seeds, {"N": self.axes["N"]}, cells, self.fixed
         )
@@ -78,17 +78,15 @@ class Work:
     S2_cells: Sequence[Cell]
     memory: Point
     memory_N: Sequence[int]
-    search: (
-        Sweep  # the dense grid that a threshold search over the same N is held against
-    )
+    search: Sweep  # the dense grid that is compared with a search over the same N
     pool: Point  # one run with a pool
-    pool_exact_N: int  # at which it is measured without
+    pool_exact_N: int  # the N of the exact run, without a pool
     pool_N: Sequence[int]
     pool_L: Sequence[int]
-    pool_many: Point  # of which there are many seeds
+    pool_many: Point  # a run that is swept over many seeds
     pool_seeds: int
-    later: Sweep  # runs that train on
-    later_peers: int  # of which each peer makes so many
+    later: Sweep  # runs with further steps
+    later_peers: int  # the number of these runs that each peer makes
 
 
 _S2 = {
@@ -112,8 +110,8 @@ FULL = Work(
         },
     ),
     S2=Sweep("S2", 8, _S2),
-    # each d once, each V twice, every L; the means of L d, V d and L are within 2 % of
-    # the whole sweep's
+    # each d once, each V twice, every L; the means of L d, V d and L differ by at most
+    # 2 % from those of the whole sweep
     S2_cells=[
         (512, 16, 16),
         (64, 24, 8),

@@ -1,5 +1,6 @@
-"""The three steps and decoders of the initial gradient beside what bounds them: the
-studies results/study/bound, decoders and law-long.
+"""The three steps and decoders of the initial gradient, compared with their limits.
+
+The data is in the studies results/study/bound, decoders and law-long.
 """
 
 from collections import Counter
@@ -40,13 +41,14 @@ STEPS = {
 
 
 def least(name, model):
-    """The N at which a limit allows half of pi."""
+    """The N at which a limit allows half of pi to be known."""
     return np.exp(brentq(lambda x: LIMITS[name](model, np.exp(x)) - 0.5, 0, 40))
 
 
 def gradient(counts, L, Z_in, Z_out, z_trig):
-    """(d, d) minus the gradient of V_mat at initialization, of (V, V) counts of tokens
-    (columns) with each label (rows).
+    """(d, d): minus the gradient of V_mat at initialization.
+
+    `counts` is (V, V): counts of tokens (columns) with each label (rows).
     """
     return (
         (Z_out - Z_out.mean(0)).T
@@ -56,12 +58,14 @@ def gradient(counts, L, Z_in, Z_out, z_trig):
 
 
 def best_decoder(V, L, N, d=2):
-    """Expected fraction of pi that the best decoder of the initial gradient recovers,
-    exactly: over all samples and permutations.
+    """The expected fraction of pi that the best decoder of the initial gradient
+    recovers.
+
+    The result is exact: it covers all samples and permutations.
     """
     labels = np.array([*permutations(range(V))])
     sequences = [*product(range(V), repeat=L)]
-    # the tokens of a sample, sorted, and its label: the chance under each permutation
+    # (sorted tokens of a sample, its label) -> its chance under each permutation
     samples: dict[tuple, np.ndarray] = {}
     for tokens, x, y in product(sequences, range(L), range(V)):
         sample = *sorted(tokens), y
@@ -90,16 +94,17 @@ def best_decoder(V, L, N, d=2):
     _, which = np.unique(
         np.array(of_one)[chosen].sum(axis=1).round(9), axis=0, return_inverse=True
     )
-    seen = np.zeros((which.max() + 1, len(labels)))  # gradients that can be told apart
+    seen = np.zeros((which.max() + 1, len(labels)))  # a row for each distinct gradient
     np.add.at(seen, which, chances)
-    # label, gradient, token: the chance of all three
+    # the joint chance of label, gradient and token
     joint = np.stack([seen @ (labels == y) for y in range(V)])
     return joint.max(axis=0).sum() / V / len(labels)
 
 
 def exhaustive():
-    """Expected fraction of pi that the best decoder of the initial gradient recovers at
-    V = 4, L = 2, d = 2; what limits say.
+    """Expected fraction of pi that the best decoder of the initial gradient recovers.
+
+    The sizes are V = 4, L = 2, d = 2. The other columns are the limits.
     """
     model, body = Model(V=4, d=2, L=2), []
     for N in (1, 2, 3, 4):
@@ -110,8 +115,9 @@ def exhaustive():
 
 @cache
 def ceilings():
-    """Thresholds of the bound study with the least N of each limit: a row for each cell
-    and column.
+    """Returns the thresholds of the bound study, with the smallest N of each limit.
+
+    There is a row for each cell and column.
     """
     rows = load(STUDY / "bound")
     tables = [
@@ -136,8 +142,9 @@ def ceilings():
 
 
 def bound():
-    """N at which half of pi is known: as the limits allow, by each decoder, by the
-    three steps.
+    """N at which half of pi is known.
+
+    The columns are the limits, each decoder, and the three steps.
     """
     found, body = ceilings(), []
     for (_, L, size, d), mine in found.groupby(["c", "L", "V", "d"]):
@@ -150,8 +157,10 @@ def bound():
 
 
 def bound_slopes():
-    """Slope in ln V, at fixed V / d and L, of N* over the larger of benchmark and
-    bound, position hidden; how many times it is.
+    """Slope of ln(N* / limit) in ln V, at fixed V / d and L.
+
+    The limit is the larger of the benchmark and the bound (position hidden). Each cell
+    also has the range of N* / limit.
     """
     found, body = ceilings(), []
     found = found[found["censored"] == "no"].assign(
@@ -176,8 +185,9 @@ def bound_slopes():
 
 @cache
 def measured():
-    """N* at V = 1024 of the three steps and of decoders, by name, d and L, with the
-    standard error of its logarithm.
+    """Returns N* at V = 1024 of the three steps and of decoders, by name, d and L.
+
+    Each row has the standard error of ln N*.
     """
     steps = searched("law-long").query("V == @V and d >= V / 4")
     steps = steps.assign(name=steps["trigger_in_value"].map(STEPS))
@@ -201,8 +211,9 @@ def measured():
 
 
 def limits(name, d_values, lengths):
-    """N at which a limit, or theory of the three steps, has half of pi, at V = 1024,
-    for every d and L.
+    """The N at which a limit, or theory of the three steps, knows half of pi.
+
+    The size is V = 1024. The result is an array over every d and L.
     """
     models = [
         Model(V=V, d=int(d), L=int(L), trigger_in_value=name != STEPS[False])
@@ -220,8 +231,9 @@ D_VALUES, LENGTHS = (256, 512, 1024, 2048), (4, 64, 256, 1024, 4096, 16384)
 
 
 def bound_numbers():
-    """N* at V = 1024 of the three steps and of decoders [95 %], and the N that
-    benchmark and bounds allow, by d and L.
+    """N* at V = 1024 of the three steps and of decoders [95 %], by d and L.
+
+    The last columns are the N that benchmark and bounds allow.
     """
     found, body = measured().set_index(["name", "d", "L"]), []
     allowed = {name: limits(name, D_VALUES, LENGTHS) for name in LIMITS}
@@ -247,12 +259,14 @@ def bound_numbers():
 
 
 def bound_exponents():
-    """Exponents at V = 1024: of L with long sequences, at two d, and of d with short
-    and with long ones [95 %].
+    """Exponents of N* at V = 1024 [95 %].
+
+    The columns are the exponents of L for long sequences at two d, and of d for short
+    and for long sequences.
     """
     found, body = measured(), []
     for name in NAMES:
-        if name == "matched filter":  # not found at every L
+        if name == "matched filter":  # N* was not found at every L
             continue
         if name in LIMITS:
             N = limits(name, D_VALUES, LENGTHS)
@@ -287,8 +301,9 @@ COLUMNS = ["d", "L", "N_star", "error"]
 
 
 def slope(mine, axis):
-    """Least squares of ln N* on the logarithm of an axis, with the interval that the
-    errors of N* give it.
+    """The least-squares slope of ln N* on the logarithm of an axis.
+
+    Its interval follows from the errors of N*.
     """
     x = np.log(mine[axis]) - np.log(mine[axis]).mean()
     weights = x / (x @ x)
@@ -315,8 +330,9 @@ MARKS = {
 
 
 def against():
-    """N* of the three steps and of decoders beside benchmark and bounds, V = 1024:
-    along L at V / d = 1 and 4, along d at two L.
+    """Draws N* of the three steps and of decoders with benchmark and bounds, V = 1024.
+
+    The panels are along L at V / d = 1 and 4, and along d at two L.
     """
     found = measured()
     lengths = np.geomspace(4, 16384, 13).round().astype(int)
@@ -381,8 +397,9 @@ LOOKS = {
 
 
 def decoders():
-    """Decoders of the first gradient beside the three steps, benchmark and bound, at
-    twelve of the sizes.
+    """Draws decoders of the first gradient with the three steps, benchmark and bound.
+
+    There is a panel for each of twelve sizes.
     """
     rows = load(STUDY / "bound")
     every = sorted(

@@ -1,5 +1,7 @@
-"""Predicted against observed N* at accuracy 1/2: by width and length, and in cells that
-were predicted before they were run.
+"""Predicted and observed N* at accuracy 1/2.
+
+The tables are by width and length, and for cells that were predicted before they were
+run.
 """
 
 import numpy as np
@@ -15,8 +17,9 @@ FIELDS = [*SIZES, "embedding", "trigger_in_value"]
 
 
 def with_theory(cells):
-    """Cells of a search with the predicted N*, and whether it matches: within the
-    interval, or within a factor of 1.25 of N*.
+    """Returns cells of a search with the predicted N*, and whether it matches.
+
+    It matches if it is within the interval, or within a factor of 1.25 of N*.
     """
     models = [Model(**cell) for cell in cells[FIELDS].to_dict("records")]
     return matched(cells.assign(predicted=on_all_cores(critical_N, models)))
@@ -31,7 +34,7 @@ def matched(cells):
 
 
 def short(number):
-    """Three digits."""
+    """Formats a number with three digits."""
     return (
         f"{float(f'{number:.3g}'):,.0f}"
         if number < 1e6
@@ -44,8 +47,9 @@ def interval(row):
 
 
 def dimension_by_length():
-    """N* by width and length at V = 256: predicted, observed, and whether they match,
-    within the interval or a factor of 1.25.
+    """N* by width and length at V = 256: predicted and observed.
+
+    A prediction matches if it is within the interval, or within a factor of 1.25.
     """
     found, body = with_theory(searched("law").query(CELLS)), []
     for (d, L), mine in found.groupby(["d", "L"]):
@@ -69,8 +73,10 @@ def dimension_by_length():
 
 
 def matching():
-    """The same over all cells of the law: how many match, how many lie within the
-    interval, and which do not match.
+    """The same comparison for all cells of the law.
+
+    The columns are the number of cells that match, the number within the interval, and
+    the cells that do not match.
     """
     body = []
     for inside in (True, False):
@@ -95,8 +101,9 @@ def matching():
 
 
 def twelve_cells():
-    """Cells predicted before they were run, without a pool: theory, a search, and a fit
-    of other seeds at fixed N.
+    """Cells that were predicted before they were run, without a pool.
+
+    The columns are theory, a search, and a fit to other seeds at fixed N.
     """
     body, rows = [], load(STUDY / "held-out-levels")
     levels = {
@@ -132,9 +139,7 @@ def twelve_cells():
 
 
 def label_counts():
-    """N* of orthogonal rows at L = 8, how many times V ln 2 it is, and its exponent of
-    V.
-    """
+    """N* of orthogonal rows at L = 8, its ratio to V ln 2, and its exponent of V."""
     body = []
     for inside, mine in searched("orthogonal").groupby("trigger_in_value", sort=False):
         (slope,), (half,), _ = regression(mine, "N_star", ["V"])
@@ -160,8 +165,9 @@ def label_counts():
 
 
 def gaussian_widths():
-    """Required m d over V ln V with Gaussian rows and with rows of unit length, trigger
-    out of the value path, and how many times more.
+    """Required m d over V ln V, with Gaussian rows and with rows of unit length.
+
+    The trigger is out of the value path. The last column is the ratio of the two.
     """
     sphere = (
         searched("width")

@@ -1,5 +1,6 @@
-"""What the figures of the studies share: their look, legends above the panels, ticks,
-and files.
+"""Functions and settings that the figures of the studies share.
+
+These are the look, legends above the panels, ticks, and files.
 """
 
 from contextlib import contextmanager
@@ -12,10 +13,10 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, NullFormatter, NullLocator
 
 WIDTH = 5.5
-"""Of a figure, inches."""
+"""The width of a figure, in inches."""
 
 LETTER = 0.067
-"""Width of a letter of a legend, inches."""
+"""The width of a letter in a legend, in inches."""
 
 ACCURACY = "test accuracy (fraction)"
 MARKERS = "osD^vP*Xd<>"
@@ -48,17 +49,17 @@ def canvas(rows, columns, height, **shared):
 
 
 def shades(n):
-    """Colours in even steps of lightness, dark to light."""
+    """Returns `n` colours in even steps of lightness, from dark to light."""
     return [matplotlib.colormaps["viridis"](0.85 * i / max(1, n - 1)) for i in range(n)]
 
 
 def line(named, **style):
-    """An entry of a legend."""
+    """Returns an entry of a legend."""
     return Line2D([], [], label=named, **{"color": GREY} | style)
 
 
 def above(figure, handles):
-    """A legend over the panels, in as few lines as fit."""
+    """Adds a legend above the panels, in as few lines as fit."""
     names = [handle.get_label() for handle in handles]
     widths = {
         n: sum(LETTER * (max(map(len, names[i::n])) + 5.5) for i in range(n))
@@ -76,8 +77,9 @@ def above(figure, handles):
 
 
 def log_axis(axis):
-    """Powers of ten as ticks, and numbers between them where there are few; after the
-    limits are set.
+    """Sets powers of ten as ticks, and numbers between them if there are few.
+
+    The limits of the axis must be set before.
     """
     low, high = axis.get_view_interval()
     decades = np.log10(high / low)
@@ -94,7 +96,7 @@ def log_axis(axis):
 
 
 def bars(ax, mine, **how):
-    """N* with its interval, against L."""
+    """Draws N* with its interval against L."""
     mine = mine[mine["N_star"].notna()].sort_values("L")
     error = [mine["N_star"] - mine["lo"], mine["hi"] - mine["N_star"]]
     ax.errorbar(mine["L"], mine["N_star"], yerr=error, elinewidth=0.7, **how)

@@ -39,12 +39,13 @@ SHAPES = {
     REGIMES[2]: ("s", "#D55E00"),
 }
 SEEDS = 12
-"""A level of N is drawn where at least so many seeds ran."""
+"""The smallest number of seeds for which a level of N is drawn."""
 
 
 def critical():
-    """N* against L: both regimes, the trigger in the value path and out of it, theory
-    as lines, exact cells.
+    """Draws N* against L, with both regimes and both paths of the trigger.
+
+    Theory is drawn as lines, and exact cells as rings.
     """
     found, exact = (
         table[table["theta"] == 0.5]
@@ -121,8 +122,9 @@ def critical():
 
 
 def levels():
-    """Means over seeds at every N of a cell, with N over the predicted N*, and the
-    predicted accuracy.
+    """Returns means over seeds at every N of a cell.
+
+    Each row has N over the predicted N*, and the predicted accuracy.
     """
     rows = load(STUDY / "law").query("trigger_in_value")
     means = rows.groupby([*SIZES, "N"])[
@@ -146,7 +148,7 @@ def levels():
 
 
 def scatter(ax, table, column):
-    """Dots of each regime against N over the predicted N*."""
+    """Draws dots of each regime against N over the predicted N*."""
     for name, (marker, colour) in SHAPES.items():
         mine = table[table["regime"] == name]
         ax.plot(
@@ -176,7 +178,7 @@ def regimes(figure):
 
 
 def collapse(table):
-    """Accuracy against N over the predicted N*, and what theory leaves."""
+    """Draws accuracy, and its residual from theory, against N over the predicted N*."""
     figure, panels = canvas(1, 2, 3.0)
     curve, rest = panels[0]
     scatter(curve, table, "accuracy")
@@ -189,7 +191,7 @@ def collapse(table):
 
 
 def order_parameters(table):
-    """Trigger cosine and attention mass against N over the predicted N*."""
+    """Draws trigger cosine and attention mass against N over the predicted N*."""
     figure, panels = canvas(1, 2, 3.0)
     names = (
         ("trigger_cosine", "cosine of W_KQ z_eos and z_trig"),
@@ -203,7 +205,7 @@ def order_parameters(table):
 
 
 def embeddings():
-    """N* against L by embedding, a panel for each d."""
+    """Draws N* against L by embedding, with a panel for each d."""
     found = searched("embeddings")
     d_values = sorted(found["d"].unique())
     looks = {
@@ -238,8 +240,9 @@ def embeddings():
 
 
 def late():
-    """Accuracy against the step at N = 512, and against N at d = 16: a column for each
-    optimiser and what it trains.
+    """Draws accuracy against the step at N = 512, and against N at d = 16.
+
+    There is a column for each optimiser and choice of trained parameters.
     """
     rows = load(STUDY / "late")
     rows = rows[rows["kappa"].between(99, 101) & (rows["start"] == "three_step")]
@@ -311,8 +314,9 @@ def late():
 
 
 def found_late():
-    """Attention and accuracy against the step for five pushes of the early phase, and
-    for none of it.
+    """Draws attention and accuracy against the step for five values of kappa.
+
+    Another line has no early phase.
     """
     rows = load(STUDY / "late")
     rows = rows[
@@ -366,8 +370,9 @@ NOISES = {
 
 
 def noises():
-    """Parts of the noise of the attention scores along N, medians and quartiles, theory
-    dashed, at six of the sizes.
+    """Draws the parts of the noise of the attention scores along N, at six sizes.
+
+    Lines are medians with quartiles; theory is dashed.
     """
     rows = load(STUDY / "phase")
     sizes = [

@@ -1,8 +1,7 @@
-"""The scaling law in both regimes, from the tables of results/study/law, law-long and
-law-exact: exponents, errors of theory, exact cells.
+"""The scaling law in both regimes: exponents, errors of theory, and exact cells.
 
-Tables and figures are about the trigger in the value path, unless they say that it is
-out of it.
+The data is in the tables of results/study/law, law-long and law-exact. Tables and
+figures are about the trigger in the value path, unless they say that it is out of it.
 """
 
 import json
@@ -45,14 +44,15 @@ def with_interval(row):
 
 
 def short(number):
-    """Three digits."""
+    """Formats a number with three digits."""
     return f"{number:.0f}" if number < 1000 else f"{number:.3g}".replace("e+0", "e")
 
 
 @cache
 def searched(study):
-    """What the search of a study found: a row for each cell and theta, with the fields
-    of its point and the standard error of ln N*.
+    """Returns the results of a study's search: a row for each cell and theta.
+
+    Each row has the fields of its point and the standard error of ln N*.
     """
     cells = json.loads((STUDY / study / "search.json").read_text())["cells"]
     found = pd.DataFrame(
@@ -70,8 +70,10 @@ def searched(study):
 
 @cache
 def predicted(study):
-    """The same of a study of V, d and L, trigger in the value path or out of it, with
-    the predicted N* and the regime.
+    """Returns the results of a study of V, d and L, with the predicted N* and the
+    regime.
+
+    The study contains both paths of the trigger.
     """
     found = searched(study)
     models = [
@@ -84,21 +86,22 @@ def predicted(study):
 
 
 def on_all_cores(function, *arguments):
-    """The values of a function of theory, in order."""
+    """Returns the values of a function of theory, in order, computed on all cores."""
     with ProcessPoolExecutor(mp_context=get_context("forkserver")) as pool:
         return list(pool.map(function, *arguments, chunksize=8))
 
 
 def regime(table):
-    """By L^2 / (V^(3/2) d^(1/2)): under 0.1, over 10, or between."""
+    """The regime of each row, from x = L^2 / (V^(3/2) d^(1/2)).
+
+    Sequences are short for x under 0.1, long for x over 10, and otherwise between.
+    """
     x = table["L"] ** 2 / table["V"] ** 1.5 / table["d"] ** 0.5
     return np.select([x < 0.1, x > 10], [REGIMES[0], REGIMES[2]], REGIMES[1])
 
 
 def crossed(theta, name=None, inside=True, study="law"):
-    """Cells whose N* was found, and predicted, with the trigger in the value path or
-    out of it.
-    """
+    """Returns cells with a measured and a predicted N*, for one path of the trigger."""
     found = predicted(study)
     found = found[(found["theta"] == theta) & (found["trigger_in_value"] == inside)]
     found = found[found["N_star"].notna() & np.isfinite(found["predicted"])]
@@ -106,8 +109,9 @@ def crossed(theta, name=None, inside=True, study="law"):
 
 
 def regression(table, column, axes=SIZES, extra=()):
-    """Least squares of ln(column) on the logarithms of the axes: slopes, half widths of
-    their 95 % intervals, rms residual.
+    """Fits ln(column) to the logarithms of the axes by least squares.
+
+    Returns the slopes, the half widths of their 95 % intervals, and the rms residual.
     """
     X = np.column_stack(
         [np.ones(len(table)), *(np.log(table[axis]) for axis in axes), *extra]
@@ -121,8 +125,9 @@ def regression(table, column, axes=SIZES, extra=()):
 
 
 def law_exponents():
-    """Exponents of N* within each regime, least squares through the logarithms of its
-    cells, and those of theory on the same cells.
+    """Exponents of N* within each regime, measured and by theory on the same cells.
+
+    Each is a least-squares fit to the logarithms of the cells.
     """
     body = []
     for theta in (0.25, 0.5, 0.9):
@@ -152,8 +157,9 @@ def law_exponents():
 
 
 def law_lengths():
-    """Exponent of L within each regime, with a constant for each V and d instead of a
-    power law in them.
+    """Exponent of L within each regime.
+
+    Each V and d has its own constant, instead of a power law in V and d.
     """
     body = []
     for theta in (0.25, 0.5, 0.9):
@@ -177,8 +183,11 @@ def law_lengths():
 
 
 def local_slopes(name, axis, theta=0.5):
-    """Of ln N* between neighbouring values of an axis, all else equal: mean over the
-    pairs, its standard error, their number; of theory.
+    """Returns the slopes of ln N* between neighbouring values of an axis, all else
+    equal.
+
+    The result is a dict from (low, high) to an array with the measured slope and
+    theory's slope of each pair.
     """
     others = [other for other in SIZES if other != axis]
     steps = {}
@@ -195,8 +204,9 @@ def local_slopes(name, axis, theta=0.5):
 
 
 def law_slopes():
-    """Local slopes of ln N* between neighbouring sizes, all else equal, at theta 0.5:
-    mean over the pairs of cells; theory in brackets.
+    """Local slopes of ln N* between neighbouring sizes, all else equal, at theta 0.5.
+
+    Each slope is a mean over pairs of cells; theory is in brackets.
     """
     body = []
     for name in (REGIMES[0], REGIMES[2]):
@@ -213,8 +223,9 @@ def law_slopes():
 
 
 def law_logarithms():
-    """What a factor of log V, or of log L, does to the law at theta 0.5: its exponent
-    when it is fitted beside the powers.
+    """The effect of a factor of log V, or of log L, on the law at theta 0.5.
+
+    The number is the factor's exponent if it is fitted together with the powers.
     """
     body = []
     for name in (REGIMES[0], REGIMES[2]):
@@ -240,8 +251,9 @@ def law_logarithms():
 
 
 def law_errors():
-    """Predicted against observed N*, no constant fitted; the noise is the median
-    standard error of the observed ln N*.
+    """Predicted over observed N*, with no constant fitted.
+
+    The noise is the median standard error of the observed ln N*.
     """
     body = []
     for theta in (0.25, 0.5, 0.9):
@@ -272,8 +284,9 @@ def law_errors():
 
 
 def law_check():
-    """N* of exact runs, without a pool, beside those with one, at theta 0.5; their
-    difference in standard errors.
+    """N* of exact runs, without a pool, and of runs with a pool, at theta 0.5.
+
+    The difference is in standard errors.
     """
     exact, pooled = (predicted(study) for study in ("law-exact", "law"))
     exact, pooled = (
@@ -308,8 +321,9 @@ def law_check():
 
 
 def law_without():
-    """N* at theta 0.5 with the trigger out of the value path, by L; in brackets how
-    many times more with it in the value path.
+    """N* at theta 0.5 by L, with the trigger out of the value path.
+
+    The number in brackets is N* with the trigger in the value path, over this N*.
     """
     out, inside = crossed(0.5, inside=False), crossed(0.5).set_index(SIZES)["N_star"]
     lengths, body = sorted(out["L"].unique()), []
@@ -329,8 +343,9 @@ def law_without():
 
 
 def law_without_errors():
-    """The trigger out of the value path: error of theory by regime, and exponents of
-    long sequences, theory in the same cells.
+    """Errors of theory by regime, with the trigger out of the value path.
+
+    Long sequences also have exponents, measured and by theory in the same cells.
     """
     body = []
     for theta in (0.25, 0.5, 0.9):
@@ -371,8 +386,9 @@ WAYS = {True: "in", False: "out"}
 
 
 def law_wide_exponents():
-    """V / d of 4 to 13: exponents of N* within each regime at theta 0.5, least squares,
-    and those of theory on the same cells.
+    """Exponents of N* within each regime at V / d of 4 to 13 and theta 0.5.
+
+    Each is a least-squares fit, with theory on the same cells.
     """
     body = []
     for inside, way in WAYS.items():
@@ -410,8 +426,10 @@ def law_wide_exponents():
 
 
 def law_wide():
-    """V / d of 4 to 13: every cell, its width over the least one, N* [95 %], theory and
-    its error in ln N*.
+    """Every cell at V / d of 4 to 13.
+
+    The columns include the width over the smallest width, N* [95 %], theory, and
+    theory's error in ln N*.
     """
     order, body = ["trigger_in_value", *SIZES], []
     found = (
@@ -465,8 +483,9 @@ def law_wide():
 
 
 def law_wide_errors():
-    """V / d of 4 to 13: error of theory at theta 0.5, by the width over the least
-    one.
+    """Errors of theory at V / d of 4 to 13 and theta 0.5.
+
+    The rows are by the width over the smallest width.
     """
     body = []
     for inside, way in WAYS.items():

@@ -1,5 +1,6 @@
-"""The phase planes of an MLP: what keeps accuracy below one half over (m d, N) and (m
-d, L), from results/study/phase-mlp.
+"""The phase planes of an MLP over (m d, N) and (m d, L), from results/study/phase-mlp.
+
+They show what keeps accuracy below one half.
 """
 
 from functools import cache
@@ -16,7 +17,7 @@ from jaxrecall.fit import fit
 from jaxrecall.theory import Model, accuracy
 
 V, D, L, N = 96, 64, 64, 65536
-"""Sizes of both planes, L of the first and N of the second."""
+"""The sizes of both planes; L is that of the first plane, and N that of the second."""
 
 SETTINGS = (("relu", "gaussian"), ("quadratic", "sphere"), ("cubic", "sphere"))
 ROWS = tuple(
@@ -24,13 +25,14 @@ ROWS = tuple(
     for plane in (("N", f"L == {L}"), ("L", f"N == {N}"))
     for inside in (False, True)
 )
-"""Of panels: what stands upwards, which cells of the study these are, and the path of
-the trigger.
+"""The rows of panels: the upward axis, the condition on cells, and the path of the
+trigger.
 """
 
 WORKS = 0.9
-"""Attention works where the informative token has the largest score in so many test
-sequences.
+"""The share of test sequences above which attention works.
+
+Counted are the sequences in which the informative token has the largest score.
 """
 
 PARTS = {
@@ -54,15 +56,19 @@ UNDECIDED = {
     "markersize": 2.4,
     "markeredgewidth": 0.6,
 }
-"""Where the 95 % interval of the mean accuracy holds one half."""
+"""The marker of cells in which the 95 % interval of the mean accuracy contains one
+half.
+"""
 
 KEY = ["activation", "embedding", "trigger_in_value", "L", "N", "m"]
 
 
 @cache
 def cells():
-    """Every cell: mean accuracy, whether its 95 % interval holds one half, and what
-    keeps it below.
+    """Returns every cell with its mean accuracy and its state.
+
+    The state is what keeps accuracy below one half. `undecided` is whether the 95 %
+    interval of the mean accuracy contains one half.
     """
     rows = load(STUDY / "phase-mlp")
     found = rows.groupby(KEY).agg(
@@ -85,7 +91,7 @@ def cells():
 
 @cache
 def predicted():
-    """Predicted accuracy of every cell."""
+    """Returns the predicted accuracy of every cell."""
     settings = [
         dict(zip(KEY, at, strict=True))
         for at in cells()[KEY].itertuples(index=False, name=None)
@@ -105,7 +111,10 @@ def predicted():
 
 
 def planes():
-    """Both planes, a row for each path of the trigger, a column for each activation."""
+    """Draws both planes, with a row for each path of the trigger.
+
+    There is a column for each activation.
+    """
     figure, panels = canvas(4, 3, 6.6, sharex=True, sharey="row")
     table = cells().merge(predicted(), on=KEY)
     for across, (up, condition, inside) in zip(panels, ROWS, strict=True):
@@ -146,8 +155,9 @@ def planes():
 
 
 def draw(ax, mine, up):
-    """One panel: the state of every cell, the lines of accuracy one half, and crosses
-    where the state is not decided.
+    """Draws one panel: the state of every cell, and the lines of accuracy one half.
+
+    Crosses mark the undecided cells.
     """
 
     def grid(column):
@@ -201,8 +211,9 @@ def draw(ax, mine, up):
 
 
 def widths(up):
-    """m* at one half, with its 95 % interval, by activation, path of the trigger and N
-    or L.
+    """Returns m* at accuracy one half with its 95 % interval.
+
+    There is a row for each activation, path of the trigger, and value of N or L.
     """
     condition = next(condition for axis, condition, _ in ROWS if axis == up)
     found = fit(load(STUDY / "phase-mlp").query(condition), [0.5], along="m").thresholds
@@ -210,7 +221,7 @@ def widths(up):
 
 
 def plane_table(up, shown):
-    """A table of m* d in thousands, at some values of N or L."""
+    """Returns a table of m* d in thousands at some values of N or L."""
     found, body = widths(up), []
     found = found[found[up].isin(shown)]
     for activation, _ in SETTINGS:
@@ -232,8 +243,9 @@ def plane_table(up, shown):
 
 
 def required(cell):
-    """m* d in thousands with its interval; "none" where accuracy levels off below one
-    half.
+    """Formats m* d in thousands with its interval.
+
+    The text is "none" if accuracy levels off below one half.
     """
     if cell["censored"] == "right":
         return (
@@ -246,8 +258,9 @@ def required(cell):
 
 
 def widths_by_samples():
-    """m* d in thousands, by N at L = 64 (V = 96, d = 64); "none" where accuracy levels
-    off below one half as m grows.
+    """m* d in thousands by N, at L = 64 (V = 96, d = 64).
+
+    "none": accuracy levels off below one half as m grows.
     """
     return plane_table(
         "N", (512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 262144, 1048576)
@@ -255,14 +268,15 @@ def widths_by_samples():
 
 
 def widths_by_lengths():
-    """m* d in thousands, by L at N = 65536 (V = 96, d = 64); "none" where accuracy
-    levels off below one half as m grows.
+    """m* d in thousands by L, at N = 65536 (V = 96, d = 64).
+
+    "none": accuracy levels off below one half as m grows.
     """
     return plane_table("L", (8, 32, 64, 128, 256, 512, 1024, 4096))
 
 
 def leading():
-    """Cells by what keeps accuracy below one half, of both planes."""
+    """The number of cells of both planes, by what keeps accuracy below one half."""
     counts = (
         cells()
         .groupby(["activation", "trigger_in_value"])["state"]
@@ -280,8 +294,10 @@ def leading():
 
 
 def attention_borders():
-    """Where attention begins to work at each m: the least N at L = 64, in thousands,
-    and the largest L at N = 65536 in brackets.
+    """The border at which attention begins to work, for each m.
+
+    The number is the smallest N at L = 64, in thousands. The number in brackets is the
+    largest L at N = 65536.
     """
     body = []
     for activation, _ in SETTINGS:
@@ -310,8 +326,10 @@ def attention_borders():
 
 
 def border(mine, axis):
-    """Where attention crosses the share at which it works, between neighbouring values
-    of an axis; none where it does not.
+    """Where the share of sequences crosses WORKS, between neighbouring values of an
+    axis.
+
+    The result is nan if it does not cross.
     """
     mine = mine.sort_values(axis)
     above = (mine["top1"] - WORKS).to_numpy()

@@ -1,5 +1,6 @@
-"""How many bits a parameter stores: the largest V that is recalled, from the search of
-results/study/storage.
+"""How many bits a parameter stores, from the searches of results/study/storage.
+
+The number of bits follows from the largest V that is recalled.
 """
 
 from functools import cache
@@ -13,13 +14,15 @@ from scipy.special import entr, logit
 from jaxrecall import load
 
 EDGE = 1 / (2 * np.log(2))
-"""Theory's bits per entry of V_mat after three steps: V ln V = d^2 / 2, trigger out of
-the value path.
+"""Theory's bits per entry of V_mat after three steps, trigger out of the value path.
+
+The bits follow from V ln V = d^2 / 2.
 """
 
 LANGUAGE_MODELS = 2.0
-"""Bits per parameter that language models are reported to hold (Allen-Zhu and Li,
-arXiv:2404.05405).
+"""The bits per parameter that language models are reported to store.
+
+The number is from Allen-Zhu and Li, arXiv:2404.05405.
 """
 
 STUDIES = ("storage", "storage-long")
@@ -28,13 +31,14 @@ LEAST_SQUARES = "least squares, sphere"
 
 
 def bits(V):
-    """V log2 V: what it takes to know one label of V for each of V tokens."""
+    """V log2 V: the bits of one label out of V for each of V tokens."""
     return V * np.log2(V)
 
 
 def recalled(V, accuracy):
-    """V (p log2 V - h(p)): bits that V guesses of accuracy p carry if nothing tells
-    which of them are right (Fano).
+    """V (p log2 V - h(p)): the bits in V guesses of accuracy p (Fano).
+
+    Nothing tells which of the guesses are right.
     """
     return V * (
         accuracy * np.log2(V) - (entr(accuracy) + entr(1 - accuracy)) / np.log(2)
@@ -43,8 +47,10 @@ def recalled(V, accuracy):
 
 @cache
 def stored():
-    """A row for each cell: V* at each theta, entries of V_mat, and the most bits that
-    are recalled at any V, with that V.
+    """Returns a row for each cell: V* at each theta, entries of V_mat, and the most
+    bits recalled.
+
+    The row also contains the V at which these bits are recalled.
     """
     fields = ["setting", "d", "m"]
     found = named(pd.concat([searched(study) for study in STUDIES], ignore_index=True))
@@ -78,12 +84,12 @@ def stored():
 
 
 def named(table):
-    """The same with the setting of each row, in words."""
+    """Returns the table with the setting of each row in words."""
     return table.assign(setting=[setting(row) for row in table.to_dict("records")])
 
 
 def trained(cell, V):
-    """All trained entries: V_mat, W_KQ, and Z_in, Z_out, z_trig where they are
+    """The number of trained entries: V_mat, W_KQ, and Z_in, Z_out, z_trig if they are
     trained.
     """
     d = cell["d"]
@@ -92,8 +98,10 @@ def trained(cell, V):
 
 @cache
 def least_squares(d):
-    """Mean accuracy by V > d of the V_mat that minimises |Z_in V_mat^T Z_out^T - 1|^2,
-    an associative memory that is solved for.
+    """Returns V -> mean accuracy of an associative memory from least squares, for V >
+    d.
+
+    Its V_mat minimises |Z_in V_mat^T Z_out^T - 1|^2.
     """
     levels = sorted(
         {
@@ -111,7 +119,7 @@ def least_squares(d):
                 z / np.linalg.norm(z, axis=1, keepdims=True)
                 for z in rng.normal(size=(2, V, d))
             )
-            # V > d
+            # these inverses need V > d
             M_in, M_out = (np.linalg.solve(z.T @ z, z.T) for z in (Z_in, Z_out))
             logits = Z_in @ (M_in @ M_out.T) @ Z_out.T
             right.append((logits.argmax(axis=1) == np.arange(V)).mean())
@@ -120,8 +128,9 @@ def least_squares(d):
 
 
 def solved(d, theta):
-    """V* of the least-squares memory: where accuracy crosses theta, by interpolation in
-    logit accuracy over log V.
+    """V* of the least-squares memory, where its accuracy crosses theta.
+
+    The crossing is interpolated in logit accuracy over log V.
     """
     V, accuracy = (
         np.array(values) for values in zip(*least_squares(d).items(), strict=True)
@@ -134,12 +143,12 @@ def solved(d, theta):
 
 
 def solved_most(d):
-    """The most bits that the least-squares memory recalls, and at which V."""
+    """The most bits that the least-squares memory recalls, and the V where it does."""
     return max((recalled(V, accuracy), V) for V, accuracy in least_squares(d).items())
 
 
 def setting(row):
-    """What a cell varies besides d, in words."""
+    """The settings of a cell besides d, in words."""
     trains = row.get("trains")
     embeddings = "trained" if isinstance(trains, str) and "Z" in trains else "fixed"
     after = (
@@ -161,8 +170,10 @@ TOLD = {
 
 
 def storage():
-    """Bits per parameter: V log2 V at V* over the entries of V_mat, over all trained
-    entries; and the most bits recalled at any V.
+    """Bits per parameter in each cell.
+
+    At V*, the bits are V log2 V over the entries of V_mat, and over all trained
+    entries. The last column is the most bits recalled at any V.
     """
     body = []
     for cell in stored().to_dict("records"):
@@ -236,8 +247,9 @@ CURVES = {
 
 
 def storing():
-    """Bits per entry against the size of V_mat: V* at accuracy 1/2 and 0.99, and the
-    most bits that are recalled.
+    """Draws bits per entry against the size of V_mat.
+
+    The panels are V* at accuracy 1/2 and 0.99, and the most bits that are recalled.
     """
     table = stored()
     table = table[table["setting"].isin(CURVES) | (table["activation"] == "quadratic")]
@@ -299,7 +311,7 @@ def storing():
 
 
 def starred(cell, theta):
-    """V*, or nan where the search found none."""
+    """V* of a cell, or nan if the search found none."""
     return float(cell["cells"]["critical"].get(theta) or np.nan)
 
 

@@ -1,8 +1,8 @@
-"""What replaces V/d where embeddings have structure: critical N of
-results/study/structure against the effective dimension of the rows.
+"""What replaces V/d for embeddings with structure, from results/study/structure.
 
-python results/structure.py writes sweeps/structure.npy, the table of the laws `array`
-of the study.
+The tables and figures show critical N against the effective dimension of the rows.
+`python results/structure.py` writes sweeps/structure.npy, which contains the rows of
+the laws `array` of the study.
 """
 
 import re
@@ -21,8 +21,9 @@ from jaxrecall.theory import Model, critical_N
 
 TABLE = Path(__file__).parent.parent / "sweeps/structure.npy"
 SEEDS = 4
-"""The effective dimension is the mean over the tables of so many seeds; they differ by
-a few percent.
+"""The number of seeds whose tables the effective dimension is averaged over.
+
+The tables differ by a few percent.
 """
 
 WHERE = [*product((8, 1024), (True, False))]
@@ -38,20 +39,21 @@ LOOKS = dict(
     )
 )
 DERIVED = ("gaussian", "equicorrelated")
-"""Laws with a formula of their own."""
+"""The laws with a formula of their own."""
 
 INFINITE = 3.0
-"""What an infinite prediction counts as, in ln, where N* was found."""
+"""The error in ln N* that counts for an infinite prediction, where N* was found."""
 
 MEASURES = {"d": "V / d", "effective": "V / d_eff", "centred": "V / d_eff, centred"}
 
 
 def learned_table(R=512, D=256, seed=0):
-    """(R, D) float16: a table with the features of a learned one.
+    """Returns a table with the features of a learned one, (R, D) float16.
 
-    A row is e^(0.3 n) times the sum of a centre, one of 32, and of its own normals,
-    both with variances i^-0.7 along the axes, and of a direction that all rows share,
-    of half the squared length of the rest. n is standard normal.
+    A row is e^(0.3 n) times a sum of three vectors, where n is standard normal. The
+    first is one of 32 centres, and the second is the row's own normals. Both have
+    variances proportional to i^-0.7 along the axes. The third is a direction that all
+    rows share, with half the squared length of the rest.
     """
     rng = np.random.default_rng(seed)
     spectrum = np.arange(1, D + 1) ** -0.35
@@ -65,8 +67,9 @@ def learned_table(R=512, D=256, seed=0):
 
 
 def effective_dimension(Z, centred=False):
-    """(tr S)^2 / tr S^2 of S = mean of z z^T over the rows of Z (V, d); of the rows
-    less their mean if `centred`.
+    """(tr S)^2 / tr S^2, where S is the mean of z z^T over the rows z of Z (V, d).
+
+    With `centred`, the mean row is subtracted first.
     """
     Z = Z - Z.mean(axis=0) if centred else Z
     gram = Z @ Z.T if len(Z) < Z.shape[1] else Z.T @ Z
@@ -75,10 +78,13 @@ def effective_dimension(Z, centred=False):
 
 @cache
 def dimensions(law, V, d):
-    """The effective dimensions of Z_in of a law, as it is and centred: (sum of 1/d_eff
-    over seeds / seeds)^-1, the harmonic mean.
+    """The effective dimensions of Z_in of a law, as it is and centred.
+
+    Each is the harmonic mean over seeds.
     """
-    with chdir(TABLE.parent):  # the law names the table by its path from there
+    with chdir(
+        TABLE.parent
+    ):  # the path of the table in the law is relative to this folder
         point = jaxrecall.Point(V=V, d=d, L=2, N=1, n_test=1, embedding=law)
         tables = [
             np.asarray(jaxrecall.realize(point, seed).Z_in, np.float64)
@@ -91,7 +97,7 @@ def dimensions(law, V, d):
 
 
 def both_sides():
-    """The cells with the same law on both sides."""
+    """Returns the cells with the same law on both sides."""
     found = searched("structure")
     found = found[found["embedding"] == found["embedding_out"]].reset_index(drop=True)
     return found.assign(law=found["embedding"].str.partition("(")[0])
@@ -99,10 +105,12 @@ def both_sides():
 
 @cache
 def cells():
-    """The cells with the same law on both sides, with effective dimensions and N*.
+    """Returns the cells with the same law on both sides, with effective dimensions and
+    N*.
 
-    N* is the observed one and three predictions: with d, with what replaces d, and by
-    the formula of the law where there is one (gaussian, equicorrelated).
+    There is the observed N* and three predictions: with d, with the dimension that
+    replaces d, and by the formula of the law. Only gaussian and equicorrelated have a
+    formula.
     """
     found = both_sides()
     about = [
@@ -111,8 +119,8 @@ def cells():
     found[["effective", "centred"]] = np.array(about)
     for name in MEASURES:
         found[f"x_{name}"] = found["V"] / found[name]
-    # V / d_eff of independent rows in d isotropic dimensions is V / d + 1: a row is its
-    # own neighbour
+    # V / d_eff of independent rows in d isotropic dimensions is V / d + 1, because each
+    # row also overlaps with itself
     found["isotropic"] = found["V"] / np.maximum(found["x_effective"] - 1, 1e-3)
     for name, by in (("with_d", "d"), ("predicted", "isotropic")):
         sizes = found[["V", by, "L", "trigger_in_value"]].itertuples(index=False)
@@ -130,7 +138,7 @@ def cells():
 
 
 def predicted(models):
-    """The predicted N* of each model."""
+    """Returns the predicted N* of each model."""
     models = [*models]
     different = [*dict.fromkeys(models)]
     found = dict(zip(different, on_all_cores(critical_or_nan, different), strict=True))
@@ -138,7 +146,7 @@ def predicted(models):
 
 
 def critical_or_nan(model):
-    """The predicted N*; nan where rows overlap so much that the formulas end."""
+    """The predicted N*, or nan if rows overlap too much for the formulas."""
     try:
         return critical_N(model)
     except ValueError:
@@ -146,7 +154,7 @@ def critical_or_nan(model):
 
 
 def crossed(L, inside):
-    """Cells of one panel whose N* was found."""
+    """Returns the cells of one panel whose N* was found."""
     found = cells()
     return found[
         (found["L"] == L)
@@ -156,8 +164,10 @@ def crossed(L, inside):
 
 
 def residual(mine, by):
-    """What a curve leaves of ln N*: a constant, ln V, and a cubic in ln(V / by), least
-    squares.
+    """The residual of ln N* from a least-squares curve.
+
+    The curve is a constant, ln V, and a cubic in ln(V / by). It is quadratic if `by` is
+    d.
     """
     x = np.log(mine[f"x_{by}"].to_numpy(float))
     X = np.column_stack(
@@ -181,8 +191,9 @@ def name_of(L, inside):
 
 
 def structure_collapse():
-    """Rms of ln N* around one curve in V/d, in V/d_eff, and in V/d_eff of centred rows;
-    and the rms of ln(predicted / measured).
+    """Rms of ln N* around one curve in V/d, in V/d_eff, and in V/d_eff of centred rows.
+
+    The next columns are the rms of ln(predicted / measured).
     """
     body = []
     for L, inside in WHERE:
@@ -221,14 +232,16 @@ def structure_collapse():
 
 
 def errors(mine, name):
-    """ln(measured / predicted); -INFINITE where theory has no finite N*."""
+    """ln(measured / predicted), or -INFINITE if theory has no finite N*."""
     ratio = mine["N_star"] / mine[name]
     return np.log(ratio.where(ratio > np.exp(-INFINITE), np.exp(-INFINITE)))
 
 
 def structure_derived():
-    """|ln(measured / predicted)| where the law has a formula: median, largest, infinite
-    ones, beside those with V/d and with V/d_eff.
+    """|ln(measured / predicted)| of the laws that have a formula: median, largest,
+    infinite ones.
+
+    The columns compare the formula of the law with the theory of V/d_eff and of V/d.
     """
     body = []
     for L, inside in WHERE:
@@ -259,8 +272,9 @@ def structure_derived():
 
 
 def structure_laws():
-    """Mean of ln(measured / predicted from V/d_eff), by law, with its 95 % interval and
-    the number of cells.
+    """Mean of ln(measured / predicted from V/d_eff) by law.
+
+    Each cell has the 95 % interval and the number of cells.
     """
     body = []
     for law in LOOKS:
@@ -281,7 +295,7 @@ def structure_laws():
 
 
 def found_or(cell):
-    """N* to three digits, or why there is none."""
+    """Formats N* with three digits, or the reason why there is none."""
     if not cell["N_star"] > 0:
         return {"right": "none to 1e9", "plateau": "levels off"}.get(
             cell["outcome"], cell["outcome"]
@@ -290,8 +304,9 @@ def found_or(cell):
 
 
 def structure_critical(V=128, d=128):
-    """N* and the effective dimension at V 128, d 128 by law; N* has an interval of
-    about +-20 %.
+    """N* and the effective dimension by law, at V 128, d 128.
+
+    N* has an interval of about +-20 %.
     """
     found = cells()
     found, body = found[(found["V"] == V) & (found["d"] == d)], []
@@ -309,9 +324,7 @@ def structure_critical(V=128, d=128):
 
 
 def structure_sides():
-    """N* at V 128, d 128 with structure on both sides, on the input side alone, and on
-    the output side alone.
-    """
+    """N* at V 128, d 128 with structure on neither, both, or one of the sides."""
     found, body = searched("structure"), []
     found = (
         found[(found["V"] == 128) & (found["d"] == 128)]
@@ -345,8 +358,10 @@ def structure_sides():
 
 
 def collapsed():
-    """N* against V/d and against V/d_eff, by law, for each length and trigger path;
-    theory of isotropic rows as a line.
+    """Draws N* against V/d and against V/d_eff by law, for each length and trigger
+    path.
+
+    The lines are the theory of isotropic rows.
     """
     figure, panels = canvas(2, 4, 4.6, sharex="row", sharey="col")
     for column, (L, inside) in enumerate(WHERE):
@@ -411,7 +426,7 @@ DEFAULTS = {"rho": 0.0, "rank": 16.0, "clusters": 16.0, "alpha": 1.0}
 
 
 def parameter(laws, name):
-    """A parameter of the law in each text, which leaves out defaults."""
+    """The value of a parameter in the text of each law, which leaves out defaults."""
     return (
         laws.str.extract(rf"\b{name}=([0-9.e+-]+)")[0]
         .astype(float)
@@ -420,7 +435,7 @@ def parameter(laws, name):
 
 
 def along():
-    """N* over that of gaussian rows against each parameter, at V 128, d 128."""
+    """Draws N* over that of gaussian rows against each parameter, at V 128, d 128."""
     found = both_sides()
     found = found[(found["V"] == 128) & (found["d"] == 128)]
     plain = found[found["law"] == "gaussian"].set_index(["L", "trigger_in_value"])[

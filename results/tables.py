@@ -18,13 +18,13 @@ from jaxrecall.theory import Model, critical_N
 
 
 def thresholds(study, theta=0.5):
-    """Reported thresholds of a study, by cell."""
+    """Returns the reported thresholds of a study, by cell."""
     found = pd.read_parquet(STUDY / study / "thresholds.parquet")
     return found[found["record"] & (found["theta"] == theta)].set_index(SIZES)
 
 
 def capacity(V=128):
-    """Small and large d and L: critical N predicted and observed."""
+    """Critical N, predicted and observed, at small and large d and L."""
     observed, body = thresholds("capacity"), []
     for d in (64, 256):
         for L in (8, 256):
@@ -40,7 +40,7 @@ def capacity(V=128):
 
 
 def embeddings():
-    """N* of each embedding against the length of the sequences, by d."""
+    """N* of each embedding by d and by the length of the sequences."""
     found, body = searched("embeddings"), []
     for (name, d), mine in found.groupby(["embedding", "d"], sort=False):
         body.append(
@@ -56,7 +56,7 @@ def embeddings():
 
 
 def found_interval(row):
-    """What a search found in a cell."""
+    """Formats the result of a search in a cell."""
     if not row["N_star"] > 0:
         return {"right": "none to 1e12", "plateau": "levels off"}.get(
             row["outcome"], row["outcome"]
@@ -72,8 +72,9 @@ NOISES = ("leakage", "bias", "mlp", "gradient")
 
 
 def noise_map():
-    """The leading part of the noise of the attention scores without an MLP, at 5 levels
-    of N from 64 to 16384.
+    """The leading part of the noise of the attention scores, without an MLP.
+
+    The five letters of a cell are for 5 levels of N from 64 to 16384.
     """
     means = noises().query("m == 0")
     body = []
@@ -88,7 +89,9 @@ def noise_map():
 
 
 def noises():
-    """Mean parts of the noise of the phase study, by point, and which one leads."""
+    """Returns the mean parts of the noise of the phase study by point, and the leading
+    part.
+    """
     rows = load(STUDY / "phase")
     names = [f"noise_{name}" for name in NOISES]
     means = (
@@ -102,8 +105,9 @@ def noises():
 
 
 def noise_of_gradient():
-    """Points where gradient noise leads by most: the parts in units of the trigger's
-    score.
+    """Points where gradient noise leads by most.
+
+    The parts are in units of the trigger's score.
     """
     means = noises()
     mine = means[means["leads"] == "gradient"]
@@ -121,8 +125,9 @@ def noise_of_gradient():
 
 
 def sensitivity():
-    """N* at V 64, d 128 for changes of the recipe, by L; the first line is the recipe
-    as it is elsewhere.
+    """N* at V 64, d 128 for changes of the recipe, by L.
+
+    The first line is the recipe without changes.
     """
     found = searched("sensitivity")
     lengths, body = sorted(found["L"].unique()), []
@@ -133,16 +138,16 @@ def sensitivity():
 
 
 def changed(cell):
-    """What a cell of the sensitivity study has changed."""
+    """The change that a cell of the sensitivity study makes."""
     if cell["fresh_batches"]:
         return "fresh samples for each step"
-    if cell["gamma2"] < 1:  # elsewhere it is gamma, which is far larger
+    if cell["gamma2"] < 1:  # in other cells gamma2 is gamma, which is far larger
         return f"gamma2 = {cell['gamma2'] / cell['eta']:g} eta"
     return f"kappa = {cell['kappa']:g}"
 
 
 def agreement():
-    """Predicted against observed N*, cells with attention locked at N*."""
+    """Predicted against observed N* in cells whose attention is locked at N*."""
     rows, body = load(STUDY / "capacity"), []
     mass = rows.groupby([*SIZES, "N"])["attention_mass"].mean()
     for theta in (0.5, 0.9):
@@ -187,8 +192,11 @@ PAIRED += ("attention_top1", "test_margin")
 
 
 def paired():
-    """For each point of sweeps/pool.yaml: its name, the rows without a pool, and for
-    each K the differences from them by seed.
+    """Yields each point of sweeps/pool.yaml with its differences from runs without a
+    pool.
+
+    An item contains the point's name, its settings, the rows without a pool, and for
+    each K the differences from these rows by seed.
     """
     rows = load(STUDY / "pool")
     rows["pool"] = rows["pool"].fillna(0).astype(int)
@@ -216,16 +224,15 @@ def paired():
 
 
 def in_errors(off):
-    """The mean over seeds in units of its standard error; nothing where all seeds
-    agree.
-    """
+    """The mean over seeds in units of its standard error; 0 if all seeds agree."""
     error = off.std() / len(off) ** 0.5
     return off.mean() / error if error > 0 else 0.0
 
 
 def pool_differences():
-    """Differences from runs without a pool, in standard errors over 48 paired seeds,
-    for K = 16, 64, 256, 1024.
+    """Differences from runs without a pool, for K = 16, 64, 256, 1024.
+
+    They are in standard errors over 48 paired seeds.
     """
     body = []
     for name, _, _, off in paired():
@@ -242,8 +249,10 @@ def pool_differences():
 
 
 def pool_noise():
-    """What a pool adds to the noise of the attention scores: 1/snr^2 over that without
-    a pool, less one: the median over seeds.
+    """The noise that a pool adds to the attention scores.
+
+    The number is the median over seeds of 1/snr^2 with a pool over 1/snr^2 without,
+    minus one.
     """
     body = []
     for name, at, without, off in paired():
@@ -258,7 +267,7 @@ def pool_noise():
 
 
 def pool_summary():
-    """How many of the differences exceed two and three standard errors."""
+    """The number of these differences above two and above three standard errors."""
     off = {
         K: [
             in_errors(differences[K][metric])
@@ -280,8 +289,9 @@ def pool_summary():
 
 
 def late_rows():
-    """The runs of the late study that start from the recipe at kappa = 100, and the
-    name of each setting.
+    """Returns the runs of the late study that start from the recipe at kappa = 100.
+
+    The column `setting` is the name of each setting.
     """
     rows = load(STUDY / "late")
     rows = rows[rows["kappa"].between(99, 101) & (rows["start"] == "three_step")]
@@ -322,8 +332,10 @@ def late():
 
 
 def late_embeddings():
-    """Embeddings that are trained, at N = 512: accuracy, norm of the rows and overlap
-    over that of random rows, first and last.
+    """Trained embeddings at N = 512: values at the first and at the last step.
+
+    The columns are accuracy, the norm of the rows, and their overlap relative to that
+    of random rows.
     """
     rows, body = late_rows().query("N == 512 and trains == 'VWZ'"), []
     for (setting, d), mine in rows.groupby(["setting", "d"]):
@@ -353,8 +365,9 @@ def late_embeddings():
 
 
 def late_attention():
-    """Attention on the informative token and accuracy by the push of the early phase:
-    V_mat and W_KQ by sgd, N = 512.
+    """Attention on the informative token and accuracy, by the kappa of the early phase.
+
+    V_mat and W_KQ are trained by sgd, N = 512.
     """
     rows = load(STUDY / "late").query(
         "optimizer == 'sgd' and trains == 'VW' and N == 512 and d in (16, 32)"

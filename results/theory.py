@@ -1,6 +1,7 @@
-"""How far theory is from simulations, nothing fitted, from the tables of the studies
-law, embeddings, width, mlp, noise and of theory-held-out, whose cells were written down
-before the formulas were tried on them.
+"""How far theory is from simulations, with nothing fitted.
+
+The tables are from the studies law, embeddings, width, mlp, noise and theory-held-out.
+The cells of theory-held-out were written down before the formulas were tried on them.
 """
 
 import numpy as np
@@ -21,7 +22,7 @@ def critical_sizes():
 
 
 def summary(name, ratios):
-    """A line: how far ln(predicted / observed) is from 0."""
+    """Returns a line of the table: how far ln(predicted / observed) is from 0."""
     off = np.abs(ratios)
     return [
         name,
@@ -33,7 +34,7 @@ def summary(name, ratios):
 
 
 def critical_samples():
-    """N* of the study of the law, with the trigger in the value path and out of it."""
+    """Returns the lines for N* in the study of the law, for both trigger paths."""
     body = []
     for name, inside in TRIGGER.items():
         rows = crossed(0.5, inside=inside)
@@ -51,7 +52,7 @@ def critical_samples():
 
 
 def critical_embeddings():
-    """N* of the study of embeddings, trigger in the value path."""
+    """Returns the lines for N* in the study of embeddings, trigger in the value."""
     rows = searched("embeddings").dropna(subset="N_star")
     models = [
         Model(V=V, d=d, L=L, embedding=name)
@@ -71,7 +72,7 @@ def critical_embeddings():
 
 
 def critical_widths():
-    """m*, the width at which a layer recalls half."""
+    """Returns the lines for m*, the width at which a layer recalls one half."""
     body, found = [], width.compared()
     for name, inside in TRIGGER.items():
         mine = found[found["trigger_in_value"] == inside]
@@ -87,12 +88,13 @@ TRIGGER = {"trigger out": False, "trigger in": True}
 
 
 INFINITE = 3.0
-"""What an infinite prediction counts as, in ln, where N* was found."""
+"""The error in ln N* that counts for an infinite prediction, where N* was found."""
 
 
 def held_out():
-    """N* of the study theory-held-out: |ln(predicted / measured)|, infinite predictions
-    counted as 3.
+    """N* of the study theory-held-out: |ln(predicted / measured)|.
+
+    An infinite prediction counts as 3.
     """
     found = searched("theory-held-out")
     found = found[
@@ -128,7 +130,7 @@ def held_out():
 
 
 def layer_accuracy():
-    """Accuracy of layers with plenty of samples, predicted less observed."""
+    """Accuracy of layers with plenty of samples: predicted minus observed."""
     rows = load(STUDY / "mlp").query("m > 0")
     fields = [
         "activation",
@@ -166,8 +168,10 @@ def layer_accuracy():
 
 
 def snr_errors():
-    """Observed over predicted snr: orthogonal embeddings where it is below 20, layers
-    where it is below 0.9 sqrt(d).
+    """Observed over predicted snr.
+
+    Points with orthogonal embeddings have snr below 20. Points with layers have snr
+    below 0.9 sqrt(d).
     """
     rows = noise()
     orthogonal = rows[(rows["embedding"] == "orthogonal") & rows["snr"].between(0, 20)]
@@ -183,8 +187,10 @@ def snr_errors():
 
 
 def gradient_noise():
-    """Gradient noise without an MLP, observed over predicted, where counts of labels
-    times counts of tokens make most of it.
+    """Gradient noise without an MLP: observed over predicted.
+
+    The points are those where counts of labels times counts of tokens make most of the
+    noise.
     """
     rows = noise()
     rows = rows[
@@ -202,7 +208,7 @@ FIELDS = ["activation", "trigger_in_value", "V", "d", "L", "m", "embedding", "ka
 
 
 def noise():
-    """Medians over the seeds of each point of the study of noise."""
+    """Returns medians over the seeds of each point of the study of noise."""
     return (
         load(STUDY / "noise")
         .groupby([*FIELDS, "N"])[["snr", "noise_gradient"]]
@@ -212,7 +218,9 @@ def noise():
 
 
 def quotients(rows, by, column, name=""):
-    """Lines: median and quartiles of a column over its prediction, for each group."""
+    """Returns a line for each group: median and quartiles of a column over its
+    prediction.
+    """
     noises = [
         score_noise(Model(**row), N)
         for row, N in zip(rows[FIELDS].to_dict("records"), rows["N"], strict=True)

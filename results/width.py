@@ -1,5 +1,6 @@
-"""Required width: m* against V and d, against N and L, and accuracy against m d, from
-results/study/width and results/study/mlp.
+"""The required width m*, from results/study/width and results/study/mlp.
+
+m* is shown against V and d, and against N and L. Accuracy is shown against m d.
 """
 
 from functools import cache
@@ -15,12 +16,12 @@ LARGEST_M = 1024
 
 
 def edge(V):
-    """The width below which the interference of a quadratic layer ends the collapse."""
+    """The width d below which interference ends the collapse of a quadratic layer."""
     return (4 * V * np.log(V)) ** (1 / 3)
 
 
 def model_of(cell, m=None):
-    """The theory's model of a cell."""
+    """Returns the theory's model of a cell."""
     fields = {
         name: cell[name]
         for name in ("embedding", "activation", "trigger_in_value", "kappa")
@@ -31,7 +32,7 @@ def model_of(cell, m=None):
 
 @cache
 def widths():
-    """The searched m* of all cells at large N and L = 8, with the predicted m*."""
+    """Returns the searched and the predicted m* of all cells at large N and L = 8."""
     found = searched("width")
     found = found[~found["diagnose"]].reset_index(drop=True)
     models = [model_of(cell) for cell in found.to_dict("records")]
@@ -42,7 +43,7 @@ def widths():
 
 
 def compared():
-    """Cells whose m* was found, with ln(predicted / measured)."""
+    """Returns the cells whose m* was found, with ln(predicted / measured)."""
     found = widths()
     found = found[found["critical"].notna() & np.isfinite(found["predicted"])]
     return found.assign(
@@ -51,8 +52,10 @@ def compared():
 
 
 def required_width():
-    """m* at theta 0.5, N = 16777216, L = 8: measured [95 %], in units of V ln V / d,
-    and predicted.
+    """m* at theta 0.5, N = 16777216, L = 8.
+
+    The columns are m* measured [95 %], the same in units of V ln V / d, and m* by
+    theory.
     """
     body = []
     for cell in (
@@ -102,7 +105,7 @@ def required_width():
 
 
 def width_errors():
-    """Theory against m*, nothing fitted: |ln(predicted / measured)|."""
+    """Errors of theory for m*, with nothing fitted: |ln(predicted / measured)|."""
     body = []
     for (inside, name), mine in compared().groupby(["trigger_in_value", "activation"]):
         off = mine["off"].abs()
@@ -126,8 +129,9 @@ def width_errors():
 
 
 def width_exponents():
-    """Exponents of m*, trigger out of the value path, where d is from 2 (4 V ln
-    V)^(1/3) to V; theory in the same cells.
+    """Exponents of m*, measured and by theory in the same cells.
+
+    The trigger is out of the value path, and d is from 2 (4 V ln V)^(1/3) to V.
     """
     found, body = compared().query("not trigger_in_value"), []
     found = found[(found["d"] >= 2 * edge(found["V"])) & (found["d"] <= found["V"])]
@@ -154,7 +158,7 @@ def width_exponents():
 
 
 def means(select, by):
-    """Mean accuracy of rows of the study of the MLP."""
+    """Returns the mean accuracy of rows of the study of the MLP."""
     rows = load(STUDY / "mlp").query(select)
     rows = rows.assign(
         x=rows["m"] * rows["d"] / (rows["V"] * np.log(rows["V"])),
@@ -168,8 +172,10 @@ def means(select, by):
 
 
 def activations():
-    """Accuracy at V = 256, N = 16777216 for m = 0, and along x = m d / (V ln V) for
-    each activation.
+    """Accuracy of each activation at V = 256, N = 16777216.
+
+    The column m = 0 is without an MLP. The values in each other cell are in the order
+    of x = m d / (V ln V).
     """
     table, body = means("V == 256", ["trigger_in_value", "d", "activation"]), []
     for (inside, d), mine in table.groupby(["trigger_in_value", "d"]):
@@ -196,8 +202,10 @@ LOOKS = dict(
 
 
 def mlp():
-    """Accuracy against x: both activations without a linear part over V and d, and all
-    activations at V = 256, trigger out and in.
+    """Draws accuracy against x = m d / (V ln V).
+
+    The left panels show both activations without a linear part, over V and d. The other
+    panels show all activations at V = 256, with the trigger out and in.
     """
     figure, panels = canvas(2, 3, 5.2, sharex=True, sharey=True)
     for ax, name in zip(panels[:, 0], ("quadratic", "cubic"), strict=True):
@@ -266,8 +274,9 @@ def mlp():
 
 
 def required_plane():
-    """m* d in thousands, over N and L at V = 256, d = 64, trigger out; "none" where
-    accuracy levels off below one half as m grows.
+    """m* d in thousands over N and L, at V = 256, d = 64, trigger out.
+
+    "none": accuracy levels off below one half as m grows.
     """
     table, body = searched("width"), []
     table = table[table["diagnose"]]
@@ -286,7 +295,7 @@ def required_plane():
 
 
 def required(cell):
-    """m* d of a cell with its interval, or what its search ended with."""
+    """Formats m* d of a cell with its interval, or the outcome of its search."""
     if cell["critical"] is None or not cell["critical"] > 0:
         ends = {
             "plateau": "none",

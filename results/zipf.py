@@ -1,5 +1,6 @@
-"""Why recall suffers where tokens have Zipf frequencies, and what mends it: the study
-results/study/zipf, and the gradient of infinitely many samples beside it.
+"""Why Zipf frequencies of tokens harm recall, and what helps, from results/study/zipf.
+
+Measurements are compared with the gradient of infinitely many samples.
 """
 
 from functools import cache
@@ -14,7 +15,9 @@ from jaxrecall.theory import Model, locked_fraction
 
 SEEDS = 8
 TESTED = 1024
-"""Sequences over which the attention of the infinite-sample gradient is a mean."""
+"""The number of sequences over which attention of the infinite-sample gradient is
+averaged.
+"""
 
 SIZES = [(64, 64), (64, 128), (128, 128)]
 EXPONENTS = (0.0, 0.5, 1.0, 1.5)
@@ -26,8 +29,10 @@ KINDS = {BOTH: "#D55E00", TOKENS: "#0072B2", NOISE: "#009E73"}
 
 @cache
 def rows():
-    """The rows of the study, with the exponents of informative and of noise tokens; 0
-    where they are uniform.
+    """Returns the rows of the study, with the exponents of informative and of noise
+    tokens.
+
+    An exponent is 0 for uniform tokens.
     """
     table = jaxrecall.load(STUDY / "zipf")
     s, noise_s = exponent(table["tokens"]), exponent(table["noise_tokens"])
@@ -40,7 +45,7 @@ def rows():
 
 
 def exponent(laws):
-    """s of each law of tokens in text."""
+    """Returns s of each law of tokens, given as text."""
     return (
         laws.str.extract(r"s=([0-9.]+)")[0]
         .astype(float)
@@ -49,33 +54,35 @@ def exponent(laws):
 
 
 def at(table, **values):
-    """Rows with these values."""
+    """Returns the rows with these values."""
     for name, value in values.items():
         table = table[table[name] == value]
     return table
 
 
 def recipe():
-    """Rows that end with the recipe."""
+    """Returns the rows that end with the recipe."""
     return at(rows(), start="three_step", steps=3)
 
 
 def plain():
-    """Rows of the recipe with the defaults."""
+    """Returns the rows of the recipe with the defaults."""
     return at(recipe(), kappa=100.0, eta=1e-3, fresh_batches=False).query(
         "gamma2 == gamma"
     )
 
 
 def population_w(tables, p, q, L, inside, errors):
-    """(d,) W_KQ z_eos after step 2 of infinitely many samples, up to kappa L^2 V
+    """(d,): W_KQ z_eos after step 2 of infinitely many samples, over kappa L^2 V
     |z_eos|^2.
 
-    With c_v the value and k_v the key of an informative token v, mu = sum_v q_v z_v,
-    and rows of Z_out in the order of the labels, -grad_V = sum_v p_v (z_out(v) - mean
-    z_out) h_v^T, h_v = c_v / L + (1 - 1/L) mu. b_v pulls the gradient of step 2 back
-    along the error of a sample: e_v - 1/V in the recipe (`errors` "uniform"), where all
-    labels are predicted alike, and e_v - p (`errors` "frequencies") where they are
+    Rows of Z_out are in the order of the labels. c_v is the value and k_v the key of an
+    informative token v, and mu = sum_v q_v z_v. Then -grad_V = sum_v p_v (z_out(v) -
+    mean z_out) h_v^T with h_v = c_v / L + (1 - 1/L) mu.
+
+    In step 2, b_v is the error of a sample, propagated back through Z_out and this
+    gradient. The error is e_v - 1/V in the recipe (`errors` "uniform"), where all
+    labels have equal predictions. It is e_v - p (`errors` "frequencies") if labels are
     predicted with their frequencies.
     """
     Z_in, Z_out, z_trig, _ = tables
@@ -96,7 +103,9 @@ def population_w(tables, p, q, L, inside, errors):
 
 @cache
 def tables_of(V, d, seed):
-    """Z_in, Z_out in the order of the labels, z_trig and z_eos of a seed, float64."""
+    """Returns Z_in, Z_out in the order of the labels, z_trig and z_eos of a seed,
+    float64.
+    """
     drawn = jaxrecall.realize(jaxrecall.Point(V=V, d=d, L=2, N=1, n_test=1), seed)
     Z_in, Z_out, z_trig, z_eos = (
         np.asarray(table, np.float64)
@@ -107,8 +116,9 @@ def tables_of(V, d, seed):
 
 @cache
 def population_mass(V, d, L, inside, s, noise_s, errors="uniform", kappa=100.0):
-    """Attention on the informative token by W_KQ of infinitely many samples, mean over
-    seeds.
+    """Attention on the informative token with W_KQ of infinitely many samples.
+
+    The result is a mean over seeds.
     """
     p, q = (
         shares / shares.sum()
@@ -135,13 +145,16 @@ def population_mass(V, d, L, inside, s, noise_s, errors="uniform", kappa=100.0):
 
 
 def along_N():
-    """Rows of the block along N."""
+    """Returns the rows of the block along N."""
     found = plain()
     return found[(found["s"] == found["noise_s"]) & found["L"].isin([8, 256])]
 
 
 def zipf_critical():
-    """N* [95 %], or attention and accuracy at the largest N, by s."""
+    """N* [95 %] by s.
+
+    Where there is none, the cell has attention and accuracy at the largest N.
+    """
     found, body = along_N(), []
     last = found["N"].max()
     for V, d in SIZES:
@@ -171,7 +184,9 @@ def zipf_critical():
 
 
 def kind(table):
-    """Rows of the block along L by which tokens have Zipf frequencies."""
+    """Returns the rows of the block along L in which these tokens have Zipf
+    frequencies.
+    """
     found = at(plain(), V=64, d=128, N=2048)
     return {
         BOTH: found[(found["s"] == found["noise_s"]) & (found["s"] > 0)],
@@ -189,8 +204,9 @@ def s_of(name, s):
 
 
 def zipf_cause():
-    """Attention and accuracy by which tokens have Zipf frequencies, N = 2048; attention
-    of infinitely many samples in brackets.
+    """Attention and accuracy, by the tokens that have Zipf frequencies, N = 2048.
+
+    Attention of infinitely many samples is in brackets.
     """
     body = []
     for inside, way in WAYS.items():
@@ -210,8 +226,10 @@ def zipf_cause():
 
 
 def zipf_errors():
-    """Measured attention less that of infinitely many samples, by which tokens have
-    Zipf frequencies: rms and largest, over s and L.
+    """Measured attention minus that of infinitely many samples: rms and largest, over s
+    and L.
+
+    There is a row for each choice of the tokens that have Zipf frequencies.
     """
     body = []
     for inside, way in WAYS.items():
@@ -255,7 +273,7 @@ def zipf_errors():
 
 
 def choices():
-    """The choices of the recipe at s = 1, N = 2048, and their rows."""
+    """Returns the choices of the recipe at s = 1, N = 2048, with their rows."""
     found = at(recipe(), V=64, d=128, N=2048, s=1.0, noise_s=1.0)
     found = found[found["L"].isin([8, 64])]
     usual = at(found, kappa=100.0, eta=1e-3, fresh_batches=False)
@@ -276,7 +294,7 @@ def choices():
 
 
 def trained():
-    """Further steps at s = 1, N = 1024: what it is, the rows."""
+    """Yields the settings of further steps at s = 1, N = 1024, with their rows."""
     found = at(rows(), N=1024, s=1.0, steps=200)
     for optimizer in ("sgd", "adam"):
         yield f"{optimizer} from zero", at(found, optimizer=optimizer, start="zero")
@@ -288,8 +306,10 @@ def trained():
 
 
 def zipf_mends():
-    """Attention, accuracy and accuracy over the rarer half of the vocabulary at s = 1,
-    by choice of the recipe; and after 200 steps.
+    """Attention, accuracy, and accuracy over the rarer half of the vocabulary, at s =
+    1.
+
+    The rows are choices of the recipe, and runs after 200 steps.
     """
     body = []
     everything = [
@@ -316,8 +336,10 @@ def zipf_mends():
 
 
 def crossing(lengths, shares):
-    """The length at which a share falls through one half, by a straight line in its
-    logarithm; infinite or 0 where it does not.
+    """The length at which a share falls through one half.
+
+    The share is interpolated in ln of the length. The result is infinite or 0 if it
+    does not cross.
     """
     below = np.flatnonzero(np.asarray(shares) < 0.5)
     if not len(below) or below[0] == 0:
@@ -330,8 +352,10 @@ def crossing(lengths, shares):
 
 
 def zipf_breaks():
-    """L at which attention falls below one half, N = 2048, V = 64, d = 128: measured
-    mean; theory (share of tokens above one half).
+    """L at which attention falls below one half, N = 2048, V = 64, d = 128.
+
+    The measured share is the mean attention. Theory's share is the fraction of tokens
+    with attention above one half.
     """
     body, off = [], []
     for name in KINDS:
@@ -379,8 +403,9 @@ def zipf_breaks():
 
 
 def breaking():
-    """Accuracy and attention against N by s, at short and long sequences, V = 64, d =
-    128.
+    """Draws accuracy and attention against N by s, V = 64, d = 128.
+
+    The panels are for short and for long sequences.
     """
     found = at(along_N(), V=64, d=128)
     figure, panels = canvas(2, 4, 4.0, sharex=True, sharey=True)
@@ -419,8 +444,9 @@ def breaking():
 
 
 def causing():
-    """Attention against L by which tokens have Zipf frequencies; that of infinitely
-    many samples as lines.
+    """Draws attention against L, by the tokens that have Zipf frequencies.
+
+    Attention of infinitely many samples is drawn as lines.
     """
     figure, panels = canvas(2, 3, 4.2, sharex=True, sharey=True)
     for row, inside in zip(panels, WAYS, strict=True):
@@ -475,8 +501,9 @@ def causing():
 
 
 def mending():
-    """Attention and accuracy against eta, and against the step from zero and after the
-    recipe, s = 1.
+    """Draws attention and accuracy against eta, and against the step, at s = 1.
+
+    The steps start from zero or after the recipe.
     """
     figure, panels = canvas(2, 3, 4.2, sharey=True)
     measures = (

@@ -1,1 +1,1 @@
-"""From a table of rows to thresholds, scaling laws, figures and a report."""
+"""Turns a table of rows into thresholds, scaling laws, figures and a report."""

@@ -1,10 +1,11 @@
-"""How many items Muon and SGD recall: the table and the figure of docs/papers.md, from
-results/papers/muon*.
+"""How many items Muon and SGD recall, from results/papers/muon*.
+
+The script makes the table and the figure of docs/papers.md.
 
 python results/papers/muon.py            # prints the tables
 python results/papers/muon.py --draw     # and saves the figure, muon.png
-python results/papers/muon.py --time     # times one step with the polar factor by SVD
-    and by Newton-Schulz on this machine
+python results/papers/muon.py --time     # times one step on this machine, with the
+                                         # polar factor by SVD and by Newton-Schulz
 """
 
 import sys
@@ -30,10 +31,13 @@ HERE = Path(__file__).parent
 ALPHAS = (1.2, 1.5, 2.0)
 STEPS = range(1, 7)
 WIDTHS = 3
-"""The fewest widths that an exponent is fitted to."""
+"""The smallest number of widths for which an exponent is fitted."""
 
 MANY = 10**12
-"""Samples that stand for infinitely many: the rarest of 8192 items has thousands."""
+"""The N that stands for infinitely many samples.
+
+The rarest of 8192 items then has thousands of samples.
+"""
 
 SCHEDULES = {
     "exact, rate 4 sqrt(d) / t": ("exact", 4.0, "inverse"),
@@ -43,27 +47,26 @@ SCHEDULES = {
 
 
 def predicted(alpha, t):
-    """The exponent of the number of items after t steps of Muon, in d."""
+    """The exponent in d of the number of items after t steps of Muon."""
     return 2 - (1 - 1 / (2 * alpha)) ** t
 
 
 @cache
 def rows(study):
-    """The rows of a study, with alpha whatever its name there."""
+    """Returns the rows of a study; the exponent of the tokens is always named alpha."""
     table = jaxrecall.load(HERE / study, last=True)
     return table.rename(columns={"tokens.s": "alpha"})
 
 
 def one_step(optimizer, alpha):
-    """Rows of one step of the shipped simulator along the gradient of as many samples
-    as one could want.
-    """
+    """Returns rows of one step of the shipped simulator, with MANY samples."""
     return at(rows("muon"), optimizer=optimizer, alpha=alpha, N=MANY)
 
 
 def in_float64(alpha, V=None):
-    """Rows of one step of Muon with singular values in float64, at V = min(d^2, 16384)
-    or at one V.
+    """Returns rows of one step of Muon with singular values in float64.
+
+    V is min(d^2, 16384), or the same for all rows.
     """
     table = at(rows("muon-float64"), alpha=alpha)
     table = table.assign(recalled=table["recalled_1"])
@@ -71,14 +74,15 @@ def in_float64(alpha, V=None):
 
 
 def few_samples(alpha):
-    """Rows of one step of Muon from B samples."""
+    """Returns rows of one step of Muon from B samples."""
     return at(rows("muon"), alpha=alpha).query("N < @MANY")
 
 
 @cache
 def long(study):
-    """A row for each step of each run of a study: t, recalled, spread, and whether the
-    prediction is at most V / 4, so that it counts.
+    """Returns a row for each step of each run of a study: t, recalled, spread, counts.
+
+    A step counts if its predicted number of items is at most V / 4.
     """
     table = rows(study)
     steps = [
@@ -93,7 +97,7 @@ def long(study):
 
 
 def iterates(schedule, alpha, **values):
-    """Rows of the iterates of a schedule, with these values."""
+    """Returns rows of the iterates of a schedule with these values."""
     gradient, c_eta, decay = SCHEDULES[schedule]
     return at(
         long("muon-iterates"),
@@ -106,8 +110,8 @@ def iterates(schedule, alpha, **values):
 
 
 def exponent(table, x="d"):
-    """Slope of ln recalled over ln x: mean over seeds and the 95 % interval by
-    Student's t.
+    """The slope of ln recalled over ln x: mean over seeds and its 95 % interval
+    (Student's t).
     """
     slopes = [
         linregress(np.log(mine[x]), np.log(mine["recalled"])).slope
@@ -117,8 +121,10 @@ def exponent(table, x="d"):
 
 
 def compared(name, claims, tables, x="d"):
-    """A line of a table: for each alpha the claim in brackets, and the exponent; then
-    how far off the claim they are.
+    """Returns a line of a table: for each alpha the claim in brackets, and the
+    exponent.
+
+    The last cell is the largest distance from the claim.
     """
     found = [exponent(table, x) if len(table) else None for table in tables]
     cells = [
@@ -144,8 +150,9 @@ HEADS = [
 
 
 def page():
-    """The table of docs/papers.md: exponents by alpha with 95 % intervals over seeds,
-    the claimed ones in brackets before them.
+    """The table of docs/papers.md: exponents by alpha with 95 % intervals over seeds.
+
+    The claimed exponents are in brackets before them.
     """
     gains = [
         line
@@ -156,7 +163,7 @@ def page():
 
 
 def by_width():
-    """Lines of one step along d, and along the samples B."""
+    """Returns the lines of one step along d, and along the samples B."""
     body = []
     for size, V in ONE_STEP.items():
         for low, high in ((64, 256), (256, 512)):
@@ -191,13 +198,14 @@ def by_width():
 
 
 def later():
-    """Exponents after 5 and 6 steps, and of the gain over the first."""
+    """Exponents after 5 and 6 steps, and exponents of the gain over the first step."""
     return markdown(HEADS, by_steps(STEPS[4:]))
 
 
 def by_steps(steps):
-    """Lines of several steps over the widths that count, and of their gain over the
-    first step.
+    """Returns the lines of several steps, and of their gain over the first step.
+
+    Only widths that count are included.
     """
     body = []
     for schedule in SCHEDULES:
@@ -219,16 +227,18 @@ def by_steps(steps):
 
 
 def counted(schedule, alpha, t):
-    """Rows of a step at the widths that count; none where these are fewer than
-    WIDTHS.
+    """Returns the rows of a step at the widths that count.
+
+    There are no rows if fewer than WIDTHS widths count.
     """
     table = iterates(schedule, alpha, t=t, counts=True)
     return table if table["d"].nunique() >= WIDTHS else table.iloc[:0]
 
 
 def recalled():
-    """Items recalled after each step at d = 32, 64, 128 and 256, as many as were run;
-    means over seeds.
+    """Items recalled after each step, means over seeds.
+
+    The widths are those of d = 32, 64, 128 and 256 that were run.
     """
     body = []
     for schedule in SCHEDULES:
@@ -252,7 +262,9 @@ def recalled():
 
 
 def widths_that_count():
-    """The widths at which the prediction is at most V / 4, by alpha and step."""
+    """The widths at which the predicted number of items is at most V / 4, by alpha and
+    step.
+    """
     body = []
     for t in STEPS:
         counted = [
@@ -266,8 +278,9 @@ def widths_that_count():
 
 
 def spreads():
-    """Smallest singular value of the gradient over the largest: medians over seeds, for
-    the exact gradient at the falling rate.
+    """Smallest singular value of the gradient over the largest, medians over seeds.
+
+    The rows are for the exact gradient at the falling rate.
     """
     body = []
     for d in (32, 64, 128, 256):
@@ -284,8 +297,9 @@ def spreads():
 
 
 def constants():
-    """Items recalled after 1 to 6 steps at d = 64, alpha = 1.5: means over seeds, for
-    each choice of constants.
+    """Items recalled after 1 to 6 steps for each choice of constants.
+
+    The numbers are means over seeds at d = 64, alpha = 1.5.
     """
     table = rows("muon-constants").query(
         "d == 64 and alpha == 1.5 and dtype == 'float32'"
@@ -307,8 +321,9 @@ def constants():
 
 
 def best():
-    """The most items recalled after 1 to 6 steps at d = 64, of all c_eta and c_lam
-    (means over seeds), by gradient and decay.
+    """The most items recalled after 1 to 6 steps at d = 64, by gradient and decay.
+
+    The maximum is over all c_eta and c_lam, of means over seeds.
     """
     table = at(rows("muon-constants"), d=64, dtype="float32")
     means = table.groupby(["gradient", "decay", "alpha", "c_eta", "c_lam"])[
@@ -331,7 +346,9 @@ def best():
 
 def precision():
     """The largest difference in recalled items between logits in float32 and in
-    float64, of all runs that have both.
+    float64.
+
+    All runs that have both are compared.
     """
     table = rows("muon-constants")
     names = [f"recalled_{t}" for t in STEPS]
@@ -344,8 +361,10 @@ def precision():
 
 
 def single_precision():
-    """Items recalled after one step at V = 8192, means over seeds: singular values in
-    float64, and the shipped float32.
+    """Items recalled after one step at V = 8192, means over seeds.
+
+    The first number is for singular values in float64, the second for the shipped
+    float32.
     """
     body = []
     for d in (64, 128, 256, 512):
@@ -361,8 +380,9 @@ def single_precision():
 
 
 def newton_schulz():
-    """Items recalled after one step at d = 256, V = 8192: the exact polar factor, and
-    optax's Newton-Schulz steps; means over seeds.
+    """Items recalled after one step at d = 256, V = 8192, means over seeds.
+
+    The rows are the exact polar factor and optax's Newton-Schulz steps.
     """
     table = rows("muon").query("d == 256 and V == 8192")
     means = table.groupby(["optimizer", "alpha"])["recalled"].mean()
@@ -383,12 +403,13 @@ LOOKS = dict(
         strict=True,
     )
 )
-"""Colour and marker of each step."""
+"""The colour and marker of each step."""
 
 
 def draw():
-    """Items recalled per width against d, after each step, and the predicted slopes
-    through the points that count.
+    """Draws items recalled per width against d, after each step.
+
+    Lines through the points that count have the predicted slopes.
     """
     look = {
         "font.size": 8,
@@ -450,7 +471,7 @@ def draw():
 
 
 def panel(ax, table, slope, colour, marker):
-    """The points of one step: filled where the prediction is at most V / 4."""
+    """Draws the points of one step, filled if the prediction is at most V / 4."""
     means = (
         table.groupby("d")
         .agg(recalled=("recalled", "mean"), counts=("counts", "first"))
@@ -480,8 +501,10 @@ def panel(ax, table, slope, colour, marker):
 
 
 def speed(V=8192, d=256, alpha=1.5, repeats=3):
-    """One step on this machine, best of some calls: seconds of the gradient, of its
-    polar factor by SVD and by Newton-Schulz.
+    """Measures the seconds of one step on this machine; the best of several calls
+    counts.
+
+    The parts are the gradient, and its polar factor by SVD and by Newton-Schulz.
     """
     Z_in, Z_out = jax.random.normal(jax.random.key(0), (2, V, d)) / d**0.5
     p = jnp.arange(1.0, V + 1) ** -alpha
@@ -530,7 +553,7 @@ def speed(V=8192, d=256, alpha=1.5, repeats=3):
 
 
 def polar(G):
-    """U V^T of G = U S V^T."""
+    """The polar factor U V^T of G = U S V^T."""
     U, _, Vt = jnp.linalg.svd(G, full_matrices=False)
     return U @ Vt
 

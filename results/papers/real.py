@@ -1,10 +1,11 @@
-"""What rows of two real tables cost: N* over that of gaussian rows, from
-results/papers/real, as Markdown.
+"""N* of rows of two real tables, relative to N* of gaussian rows.
 
---draw makes the figure real.png.
+The script prints Markdown tables from results/papers/real. --draw makes the figure
+real.png.
 
-An interval of a ratio joins those of the two N*, which share no runs, in quadrature on
-the logarithm, each side with its own.
+The interval of a ratio combines the intervals of two N*, whose runs are different.
+Their half widths in ln N* are added in quadrature, separately for the lower and the
+upper side.
 """
 
 import json
@@ -24,7 +25,7 @@ import jaxrecall
 HERE = Path(__file__).parent
 STUDY = HERE / "real"
 FACTOR = 1.5
-"""By how much a law may be off."""
+"""The factor by which a law may be off."""
 
 FEATURES = {
     "raw": "as it is",
@@ -36,13 +37,13 @@ FEATURES = {
     "power_law": "power law, same d_eff",
     "learned": "law of three numbers",
 }
-"""What is compared with gaussian rows: forms of a table, then laws."""
+"""The rows that are compared with gaussian rows: forms of a table, then laws."""
 
 TABLES = {"minilm": "MiniLM, d 384", "jieba": "jieba, d 128"}
 
 
 def kind(embedding):
-    """The name of a law among FEATURES, with that of its table if it is one."""
+    """Returns the table of a law, if it has one, and its name among FEATURES."""
     name, _, rest = embedding.partition("(")
     if name == "array":
         file, kept = rest.split("tables/")[1].split(".npy")[0], "mean=1" in rest
@@ -59,8 +60,9 @@ def kind(embedding):
 
 @cache
 def ratios():
-    """The cells, with N* over that of gaussian rows and its 95 % interval; `what` is
-    compared, on the side `side`.
+    """Returns the cells, with N* over that of gaussian rows and its 95 % interval.
+
+    `what` is the kind of rows that is compared, on the side `side`.
     """
     found = jaxrecall.thresholds(STUDY).copy()
     named = [
@@ -86,7 +88,7 @@ def ratios():
 
 
 def quotient(found, above, below):
-    """N* over N* with its interval, as columns ratio, low, high."""
+    """Returns the ratio of two N* with its interval, as columns ratio, low, high."""
     N, lo, hi = (
         np.log(found[f"{name}{above}"].astype(float))
         for name in ("critical", "lo", "hi")
@@ -103,7 +105,10 @@ def quotient(found, above, below):
 
 
 def at(**values):
-    """Cells with these values; L = 8, uniform tokens and both sides unless given."""
+    """Returns the cells with these values.
+
+    The defaults are L = 8, uniform tokens and both sides.
+    """
     found = ratios()
     for name, value in ({"L": 8, "tokens": "uniform", "side": "both"} | values).items():
         found = found[found[name] == value]
@@ -111,8 +116,9 @@ def at(**values):
 
 
 def explained():
-    """The cells of a table with, beside each, the law of three numbers: `ratio` is N*
-    of the law over that of the table.
+    """Returns the cells of a table together with those of the law of three numbers.
+
+    `ratio` is N* of the law over N* of the table.
     """
     on = ["table", "V", "L", "tokens", "side", "trigger_in_value"]
     found = ratios()
@@ -123,7 +129,7 @@ def explained():
 
 
 def text(cell):
-    """A ratio with its interval, or why there is none."""
+    """Formats a ratio with its interval, or the reason why there is none."""
     if not cell["ratio"] > 0:
         return str(cell["outcome"]).replace("plateau", "levels off")
     ends = (
@@ -139,8 +145,9 @@ def way(inside):
 
 
 def beside():
-    """The table of the page: N* of each table, and of the law of three numbers, over
-    that of gaussian rows.
+    """The table of the page: N* over that of gaussian rows.
+
+    The columns are each table, and its law of three numbers.
     """
     body = []
     for table, name in TABLES.items():
@@ -186,8 +193,10 @@ def costs():
 
 
 def slices():
-    """Ratios of tables and law with one side alone, Zipf tokens and longer sequences,
-    and of all characters of jieba.
+    """Ratios of tables and of their law in other settings.
+
+    The settings are one side alone, Zipf tokens, longer sequences, and all characters
+    of jieba.
     """
     body = []
     for (table, V, L, tokens, side), mine in ratios().groupby(
@@ -269,7 +278,7 @@ def verdicts():
 
 
 def tables():
-    """What the tables are like, and the three numbers of their law."""
+    """The properties of the tables, and the three numbers of their law."""
     body = []
     for name, about in json.loads((STUDY / "tables.json").read_text()).items():
         numbers = ", ".join(

@@ -1,5 +1,6 @@
-"""Five claims of neighbouring papers beside what the tables in this folder hold: python
-results/papers/rows.py [--draw]
+"""Five claims of other papers, compared with the tables in this folder.
+
+python results/papers/rows.py [--draw]
 """
 
 import sys
@@ -18,7 +19,7 @@ import jaxrecall
 HERE = Path(__file__).parent
 HEADS = ["paper", "claim", "measured [95 %]", "range", "verdict"]
 SURE_OF_FREQUENT = 0.9
-"""Mean probability of frequent labels at which optimisers are compared."""
+"""The mean probability of frequent labels at which optimisers are compared."""
 
 NAMES = {"sgd": "SGD", "adam": "Adam", "polar": "polar", "muon": "Muon"}
 BLUE, ORANGE, GREEN, PINK, GREY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "0.45"
@@ -26,27 +27,27 @@ BLUE, ORANGE, GREEN, PINK, GREY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "0
 
 @cache
 def rows(name):
-    """The last row of each run of a grid that is in order."""
+    """Returns the last row of each run of a grid, for runs of status ok."""
     return traces(name).groupby(["point_id", "seed"]).tail(1)
 
 
 @cache
 def traces(name):
-    """All recorded steps of the runs of a grid, in their order, with the exponent of
-    the tokens.
+    """Returns all recorded steps of the runs of a grid, in order, for runs of status
+    ok.
     """
     table = jaxrecall.load(HERE / name).query("status == 'ok'")
     return table.sort_values("step", kind="stable") if "step" in table else table
 
 
 def slopes(table, x, y):
-    """(seeds,) slope of ln y along ln x of each seed, by least squares."""
+    """(seeds,): the least-squares slope of ln y along ln x for each seed."""
     wide = np.log(table.pivot_table(y, x, "seed").dropna(axis=1))
     return np.polyfit(np.log(wide.index.to_numpy(float)), wide.to_numpy(), 1)[0]
 
 
 def last_slopes(table, x, y):
-    """The slope between the two largest values of x alone, of each seed."""
+    """(seeds,): the slope between the two largest values of x."""
     return slopes(table[table[x].isin(sorted(table[x].unique())[-2:])], x, y)
 
 
@@ -59,8 +60,10 @@ def shown(values, digits=2):
 
 
 def judged(claim, values, near=0.1):
-    """`holds` if the interval holds the claim, `near` if the mean is within `near` of
-    it, else `differs`.
+    """Returns `holds` if the interval contains the claim.
+
+    Otherwise returns `near` if the mean is within `near` of the claim, and else
+    `differs`.
     """
     mean, lo, hi = interval(values)
     return (
@@ -73,13 +76,13 @@ def judged(claim, values, near=0.1):
 
 
 def verdicts(found):
-    """One verdict for each alpha, or one for all if they agree."""
+    """Returns one verdict if all are equal, else the verdict of each."""
     found = list(found)
     return found[0] if len(set(found)) == 1 else "; ".join(found)
 
 
 def spans(table, *names):
-    """The range of each axis, in words."""
+    """Returns the range of each axis, in words."""
     found = []
     for name in names:
         values = sorted(table[name].unique())
@@ -99,10 +102,11 @@ def weights(labels, alpha):
 
 
 def cabannes(optimizer, alpha):
-    """Errors along d of a trained memory on infinitely many samples.
+    """Returns errors along d of a trained memory on infinitely many samples.
 
-    The polar factor treats singular values below d eps as 0, and they go down to about
-    d^-alpha. So only widths are kept at which all of them are larger.
+    The polar factor treats singular values below d eps as 0, and the smallest singular
+    values are about d^-alpha. For polar steps, only widths at which all singular values
+    are larger are kept.
     """
     table = at(rows("cabannes"), optimizer=optimizer)
     table = table[
@@ -116,7 +120,7 @@ def cabannes(optimizer, alpha):
 
 
 def infinite_width(alpha):
-    """Errors along N with one-hot rows."""
+    """Returns errors along N with one-hot rows."""
     table = at(rows("cabannes"), embedding="orthogonal")
     return table[np.isclose(table["tokens.s"], alpha)].assign(
         error=lambda rows: rows[ALPHAS[alpha]]
@@ -197,16 +201,18 @@ def cabannes_rows():
 
 
 WIDER = 16
-"""Width from which the exponents of facts are given once more."""
+"""The smallest width of a second fit of the exponents of facts."""
 
 STORED = 0.99
-"""Part of the facts that a memory recalls if it is said to store them."""
+"""The recalled share of facts above which a memory stores them."""
 
 
 @cache
 def facts():
-    """V* of each seed, in the middle of the two levels of V between which its recall
-    falls through STORED, and V* ln V*.
+    """Returns V* of each seed, and V* ln V*.
+
+    V* is the geometric middle of the two levels of V between which recall falls through
+    STORED. Raises ValueError if recall does not cross STORED.
     """
     found = []
     for (d, m, seed), mine in (
@@ -270,15 +276,17 @@ def nichani_rows():
 
 
 WIDE = 2 * 66
-"""A width from which rows of `wang` have a name of their own."""
+"""The width from which the names of rows of `wang` include d."""
 
 LAWS = {"orthogonal": "one-hot", "rows:Rotated": "rotated", "sphere": "sphere"}
 
 
 @cache
 def rare():
-    """Rare confidence where the frequent one first reaches SURE_OF_FREQUENT, by
-    optimiser, law, rate and seed.
+    """Returns rare confidence at the step where the frequent one first reaches
+    SURE_OF_FREQUENT.
+
+    There is a row for each optimiser, law, rate and seed.
     """
     found = []
     for (optimizer, law, d, rate, seed), run in traces("wang").groupby(
@@ -307,8 +315,9 @@ def rare():
 
 
 def at_rates(optimizer, law):
-    """(rates, seeds) rare confidence at equal progress, of rates that take at least 5
-    steps to it in every seed.
+    """(rates, seeds): rare confidence at equal progress.
+
+    Only rates that take at least 5 steps in every seed are included.
     """
     mine = rare().query("optimizer == @optimizer and law == @law")
     wide = mine.pivot_table("rare", "lr", "seed").dropna()
@@ -317,22 +326,24 @@ def at_rates(optimizer, law):
 
 
 def best_at(optimizer, law):
-    """Rare confidence by seed at the rate where its mean is largest."""
+    """Returns rare confidence by seed at the rate where its mean is largest."""
     wide = at_rates(optimizer, law)
     return wide.loc[wide.mean(axis=1).idxmax()].to_numpy()
 
 
 def laws(optimizer):
-    """Names of the laws of rows with which an optimiser was run, those of all
-    optimisers first.
+    """Returns the laws of rows that an optimiser was run with.
+
+    Laws that all optimisers were run with come first.
     """
     ran = set(rare().query("optimizer == @optimizer")["law"])
     return [*LAWS.values(), *sorted(ran - {*LAWS.values()})]
 
 
 def over_rates(optimizer):
-    """Rare confidence of each law: at the best rate with its interval, and the range
-    over rates.
+    """Returns the rare confidence of each law, as text.
+
+    The text has the value at the best rate with its interval, and the range over rates.
     """
     parts = []
     for law in laws(optimizer):
@@ -374,8 +385,9 @@ def wang_rows():
 
 
 def trained_entries(table):
-    """V_mat, and Z_in and Z_out where they are trained; at L = 1 nothing depends on
-    W_KQ and z_trig.
+    """The number of entries of V_mat, and of Z_in and Z_out if they are trained.
+
+    At L = 1 nothing depends on W_KQ and z_trig.
     """
     return table["d"] ** 2 + np.where(
         table["trains"] == "V", 0, 2 * table["V"] * table["d"]
@@ -384,8 +396,10 @@ def trained_entries(table):
 
 @cache
 def bits():
-    """Bits by trained entry of each run, (V log2 V - V loss / ln 2) / entries, at the
-    rate with the largest mean of each cell.
+    """Returns the bits per trained entry of each run, at the best rate of each cell.
+
+    The bits are (V log2 V - V loss / ln 2) / entries. The best rate has the largest
+    mean.
     """
     table = rows("bits")
     stored = table["V"] * (np.log2(table["V"]) - table["loss"] / np.log(2))
@@ -401,7 +415,7 @@ def bits():
 
 
 def most_bits(trains, d):
-    """The runs of the V with the most bits an entry."""
+    """Returns the runs of the V with the most bits per entry."""
     cell = at(bits(), trains=trains, d=d)
     return at(cell, V=cell.groupby("V")["stored"].mean().idxmax())
 
@@ -430,7 +444,7 @@ def bits_rows():
 
 
 def noisy(optimizer, label_noise, x, **values):
-    """Errors along x at the rate that is best in the mean at each x."""
+    """Returns errors along x, at the rate with the smallest mean error for each x."""
     table = at(
         traces("noise"), optimizer=optimizer, label_noise=label_noise, **values
     ).query("step > 0")
@@ -440,8 +454,9 @@ def noisy(optimizer, label_noise, x, **values):
 
 
 def noise_rows():
-    """Along steps at the largest N, and along N after the last step, where labels are
-    noisy.
+    """Yields the rows on noisy labels.
+
+    They are along steps at the largest N, and along N after the last step.
     """
     level = float(rows("noise")["label_noise"].max())
     N = int(rows("noise")["N"].max())
@@ -501,7 +516,7 @@ OPTIMIZERS = {"sgd": BLUE, "adam": PINK, "polar": ORANGE, "muon": GREEN}
 
 
 def curve(ax, table, x, y, **style):
-    """Mean over seeds with its 95 % interval."""
+    """Draws the mean over seeds with its 95 % interval."""
     found = table.groupby(x)[y].agg(interval)
     mean, lo, hi = (np.array(part) for part in zip(*found, strict=True))
     ax.errorbar(
@@ -516,7 +531,7 @@ def curve(ax, table, x, y, **style):
 
 
 def log_ticks(axis):
-    """Powers of ten, and two numbers between them where there are few."""
+    """Sets powers of ten as ticks, and numbers between them if there are few."""
     low, high = axis.get_view_interval()
     axis.set_major_locator(LogLocator(10, subs=(1, 3) if high / low < 60 else (1,)))
     axis.set_major_formatter(lambda value, _: f"{value:.4g}")

@@ -1,5 +1,6 @@
-"""What the scripts of this folder share: rows with given values, intervals over seeds,
-and tables in Markdown.
+"""Functions that the scripts of this folder share.
+
+They select rows with given values, compute intervals over seeds, and write Markdown.
 """
 
 import numpy as np
@@ -7,7 +8,7 @@ from scipy.stats import t
 
 
 def at(table, **values):
-    """The rows with these values; floats up to rounding."""
+    """Returns the rows with these values; floats are equal up to rounding."""
     for name, value in values.items():
         table = table[
             (
@@ -20,7 +21,7 @@ def at(table, **values):
 
 
 def interval(values):
-    """Mean and the ends of its 95 % interval (Student's t) over seeds."""
+    """The mean over seeds and the ends of its 95 % interval (Student's t)."""
     values = np.asarray(values, float)
     half = t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / len(values) ** 0.5
     return values.mean(), values.mean() - half, values.mean() + half

@@ -1,5 +1,6 @@
-"""The spectral recipe: what attention learns and how many samples it takes where
-gradients are made polar, from the committed tables.
+"""The spectral recipe, whose gradients are made polar, from the committed tables.
+
+The tables show what attention learns and how many samples it needs.
 
 python results/papers/spectral.py            # the rows of the tables, in Markdown
 python results/papers/spectral.py --draw     # and the figure beside this file
@@ -47,7 +48,7 @@ BASE = {
 }
 LENGTHS = (8, 16, 32, 64)
 LONG = 256
-"""Least length of the laws of long sequences."""
+"""The smallest length in the laws of long sequences."""
 
 
 def of(rows, recipe):
@@ -56,34 +57,37 @@ def of(rows, recipe):
 
 
 def short(number):
-    """Three digits."""
+    """Formats a number with three digits."""
     return f"{number:.3g}" if number < 1000 else f"{float(f'{number:.3g}'):,.0f}"
 
 
 def shares(s, V=64):
-    """Probabilities of Zipf tokens."""
+    """The probabilities of Zipf tokens."""
     p = np.arange(1.0, V + 1) ** -s
     return p / p.sum()
 
 
 def break_length(s):
-    """L at which the pull on the most frequent noise token reaches that on the trigger,
-    steps polar, N infinite, rows orthogonal.
+    """L at which the most frequent noise token is pulled as strongly as the trigger.
+
+    The formula is for polar steps, infinite N and orthogonal rows.
     """
     p = shares(s)
     return 1 / (p[0] * (p[0] - p @ p))
 
 
 def moment(c):
-    """Mean fourth power of the eigenvalues of Z_in Z_in^T, c = V / d (Marchenko and
-    Pastur).
+    """The mean fourth power of the eigenvalues of Z_in Z_in^T, c = V / d.
+
+    The eigenvalues have the Marchenko-Pastur distribution.
     """
     return 1 + 6 * c + 6 * c**2 + c**3
 
 
 def crossings(rows):
-    """L at which attention falls through one half, of each seed, by a straight line in
-    ln L; NaN where it does not.
+    """(seeds,): L at which attention falls through one half.
+
+    Attention is interpolated in ln L. The result is NaN if it does not cross.
     """
     found = []
     for _, mine in rows.groupby("seed"):
@@ -100,8 +104,10 @@ def crossings(rows):
 
 
 def breaks():
-    """L at which attention falls below one half, geometric mean [95 %] over seeds, by s
-    and recipe; theory of infinitely many samples.
+    """L at which attention falls below one half, by s and recipe.
+
+    Numbers are geometric means [95 %] over seeds. The last columns are theory for
+    infinitely many samples.
     """
     rows = at(
         jaxrecall.load(HERE / "spectral"),
@@ -159,8 +165,9 @@ def decomposition():
 
 
 def along(field):
-    """Attention at s = 1, trigger out, along another choice, step 3 polar or as
-    step 1.
+    """Returns attention at s = 1, trigger out, along another choice.
+
+    Step 3 is polar or like step 1.
     """
     rows = at(jaxrecall.load(HERE / "spectral"), s=1.0, trigger_in_value=False)
     body = []
@@ -185,7 +192,7 @@ def along(field):
 
 
 def critical():
-    """N* [95 %] along L, by trigger and recipe, V = d = 64."""
+    """N* [95 %] along L by trigger and recipe, V = d = 64."""
     found, body = jaxrecall.thresholds(HERE / "spectral-critical"), []
     for inside in (False, True):
         for L, mine in at(found, trigger_in_value=inside).groupby("L"):
@@ -203,7 +210,7 @@ def critical():
 
 
 def all_sizes():
-    """The rows at L = 512, trigger out, of all V and d."""
+    """Returns the rows at L = 512, trigger out, of all V and d."""
     rows = jaxrecall.load(HERE / "spectral-critical")
     found = jaxrecall.load(HERE / "spectral-sizes")
     both = pd.concat(
@@ -215,8 +222,9 @@ def all_sizes():
 
 
 def exponents():
-    """Exponents of N* along L, and at L = 512 along d and V, with their intervals over
-    seeds.
+    """Exponents of N* along L, and along d and V at L = 512, with intervals.
+
+    The intervals are over seeds.
     """
     rows, both, body = jaxrecall.load(HERE / "spectral-critical"), all_sizes(), []
     for inside in (False, True):
@@ -255,13 +263,15 @@ def exponent(rows, axis):
 
 
 def predicted(V, d, L):
-    """N* of long sequences with steps 1 and 3 polar, up to a constant."""
+    """N* of long sequences with polar steps 1 and 3, up to a constant."""
     return L**1.5 * np.sqrt(moment(V / d) / (d * V))
 
 
 def sizes():
-    """N* at L = 512, trigger out; that of both steps polar over the prediction, whose
-    constant is the geometric mean.
+    """N* at L = 512, trigger out.
+
+    The last column is N* with both steps polar over the prediction, whose constant is
+    the geometric mean.
     """
     searched = pd.concat(
         [
@@ -302,7 +312,7 @@ def sizes():
 
 
 def exact():
-    """N* where every sample has noise of its own, beside a pool of 256."""
+    """N* with independent noise in every sample, and N* with a pool of 256."""
     body = []
     pooled = at(
         jaxrecall.thresholds(HERE / "spectral-critical"), trigger_in_value=False
@@ -322,8 +332,10 @@ def exact():
 
 
 def order():
-    """Uniform tokens, trigger out, N = 2048: share of |V1|^2 along the mean embedding,
-    recall by V1, noise of scores over the trigger's.
+    """Order in V1 and noise of scores, for uniform tokens, trigger out, N = 2048.
+
+    The columns are the share of |V1|^2 along the mean embedding, the effective rank,
+    recall by V1, and the noise of scores over the trigger's score.
     """
     rows = at(
         jaxrecall.load(HERE / "spectral"),
@@ -344,20 +356,23 @@ def order():
 
 
 def slope(axis, values, critical_of):
-    """The least-squares exponent of a predicted N* along an axis, the other sizes as in
-    `exponents`.
+    """The least-squares exponent of a predicted N* along an axis.
+
+    The other sizes are those of `exponents`.
     """
     sizes = [{"V": 64, "d": 64, "L": 512} | {axis: int(value)} for value in values]
     return f"{np.polyfit(np.log(values), np.log([critical_of(**size) for size in sizes]), 1)[0]:.2f}"  # noqa: E501
 
 
 def plain_theory(inside):
-    """The package's formula of N* as a function of sizes."""
+    """Returns the package's formula of N* as a function of sizes."""
     return lambda **size: critical_N(Model(**size, trigger_in_value=inside), 0.5)
 
 
 def verdict():
-    """What plain and polar gradients do, measured [95 % over seeds] and by theory."""
+    """The effects of plain and polar gradients, measured [95 % over seeds] and by
+    theory.
+    """
     rows = at(
         jaxrecall.load(HERE / "spectral"),
         **{n: v for n, v in BASE.items() if n != "N"},
@@ -424,8 +439,9 @@ TABLES = (verdict, breaks, decomposition, critical, exponents, sizes, exact, ord
 
 
 def draw():
-    """Attention against L by s, plain and polar; and N* against L with the trigger out
-    and in.
+    """Draws attention against L by s, for plain and polar steps.
+
+    The lower panels show N* against L with the trigger out and in.
     """
     figure = Figure(figsize=(5.5, 4.8), dpi=200, layout="constrained")
     above, below = figure.subplots(2, 2)

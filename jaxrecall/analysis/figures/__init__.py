@@ -1,7 +1,8 @@
-"""From a table of runs to figures worth a paper.
+"""Draws tables of runs as figures in the quality of a paper.
 
-`grammar` draws tables as layers of a chart: which columns are along x and y, and which
-make lines, panels and colours; `axis` places values, and `style` has looks and files.
-`table` has the means and thresholds of a table of runs, and their theory. `charts` has
-the figures of a report, of the end of a sweep, and of `plot`, which Python users call.
+`grammar` draws tables as layers of a chart. It assigns columns to x and y, to lines,
+panels and colours. `axis` places the values along an axis, and `style` contains the
+looks and writes files. `table_of_runs` computes the means, thresholds and theory of a
+table of runs. `charts` contains the figures of a report, of the end of a sweep, and of
+`plot`. `plot` is the interface for Python users.
 """

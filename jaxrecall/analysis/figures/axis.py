@@ -1,4 +1,4 @@
-"""One axis of a figure: the values that were tested, their places, and its ticks."""
+"""One axis of a figure: the values that were tested, their places, and the ticks."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ if TYPE_CHECKING:
 
 Side = Literal["x", "y"]
 MOST_TICKS = 9
-"""An axis with more values than this has round numbers as ticks."""
+"""An axis with more values than this has ticks at round numbers."""
 
 MAX_NAME = 24
-"""The most letters of the name of a tick."""
+"""The largest number of characters in the name of a tick."""
 
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 @dataclass(frozen=True)
 class Axis:
-    """A column, which may be arithmetic such as m * d, with its sorted values.
+    """A column, or arithmetic on columns such as m * d, with its sorted values.
 
     Positive numbers have a log axis, which is linear near 0 if 0 is among them. Other
-    numbers have a linear axis, and names are spaced evenly. `ticks` says whether the
-    values are ticks; the alternative is round numbers, for values that were measured.
+    numbers have a linear axis. Names are spaced evenly. If `ticks` is true, the ticks
+    are at the values. Otherwise they are at round numbers, which suits measured values.
     """
 
     name: str
@@ -44,7 +44,7 @@ class Axis:
 
     @classmethod
     def make(cls, name: str, table: Table, ticks: bool = True) -> Axis:
-        """The axis of a column of the table."""
+        """Returns the axis of a column of the table."""
         found = {*table[name].dropna().tolist()}
         values = sorted(found, key=lambda v: (isinstance(v, str), v))
         return cls(name, tuple(values), label(name), ticks and name != "N")
@@ -62,15 +62,18 @@ class Axis:
         return "symlog" if 0 in self.values else "log"
 
     def place(self, values: Iterable[Any]) -> np.ndarray:
-        """The places of values on the axis: themselves, or the ranks of names."""
+        """Returns the places of values on the axis: the values themselves, or the ranks
+        of names.
+        """
         if self.kind != "names":
             return np.array([*values], dtype=float)
         rank = {value: float(i) for i, value in enumerate(self.values)}
         return np.array([rank.get(value, np.nan) for value in values])
 
     def scale(self, ax: Axes, which: Side) -> Transform:
-        """Sets the scale of `ax` along x or y, and returns the transform that makes its
-        steps even.
+        """Sets the scale of `ax` along x or y.
+
+        Returns the transform to coordinates in which the scale is even.
         """
         options = {}
         if self.kind == "symlog":
@@ -80,7 +83,10 @@ class Axis:
         return getattr(ax, f"{which}axis").get_transform()
 
     def edges(self, ax: Axes, which: Side) -> np.ndarray:
-        """The middles between neighbouring places, and as far beyond the ends."""
+        """The middles between neighbouring places, with one edge beyond each end.
+
+        An edge beyond an end is half a step away from it.
+        """
         transform = self.scale(ax, which)
         spots = transform.transform(self.place(self.values))
         step = np.diff(spots) if len(spots) > 1 else np.array([0.3])
@@ -90,9 +96,9 @@ class Axis:
         return transform.inverted().transform(np.concatenate([before, between, after]))
 
     def mark(self, ax: Axes, which: Side) -> None:
-        """Sets the ticks: round numbers, or as many of the values as have room.
+        """Sets the ticks: round numbers, or as many of the values as there is room for.
 
-        The limits of the axis must have been set before.
+        The limits of the axis must be set before.
         """
         from matplotlib.ticker import NullLocator
 
@@ -135,7 +141,9 @@ def _is_number(value: object) -> bool:
 
 
 def _with_room(spots: np.ndarray, sizes: Sequence[float]) -> list[int]:
-    """Which labels of these sizes have room at these spots, from the last one down."""
+    """The indices of labels that fit at these spots without overlap, from the last one
+    down.
+    """
     kept = []
     free = np.inf
     for i in reversed(range(len(sizes))):
@@ -146,7 +154,7 @@ def _with_room(spots: np.ndarray, sizes: Sequence[float]) -> list[int]:
 
 
 def columns_in(name: str) -> frozenset[str]:
-    """The columns that an axis is made of: itself, or those in its arithmetic."""
+    """The columns of an axis: the axis itself, or the columns in its arithmetic."""
     try:
         return parse(name, calls=False).names
     except ValueError:
@@ -154,7 +162,7 @@ def columns_in(name: str) -> frozenset[str]:
 
 
 def with_columns(table: Table, *axes: str) -> Table:
-    """The table with a column for each axis that is arithmetic."""
+    """Returns the table with a column for each axis that is arithmetic."""
     for axis in axes:
         if axis not in table:
             expression = parse(axis, calls=False)
@@ -164,8 +172,9 @@ def with_columns(table: Table, *axes: str) -> Table:
 
 
 def log_axis(ruler: Ruler) -> None:
-    """Numbers the ticks of a log axis: powers of ten, and numbers between them if it
-    has few decades.
+    """Sets the ticks of a log axis and their labels.
+
+    The ticks are powers of ten, and numbers between them if the axis has few decades.
     """
     from matplotlib.ticker import LogLocator, NullFormatter, NullLocator
 

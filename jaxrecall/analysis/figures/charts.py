@@ -1,5 +1,6 @@
-"""The charts of runs that a report, the end of a sweep and `plot` share: accuracy,
-critical values, maps and the collapse.
+"""The charts of runs: accuracy, critical values, maps and the collapse.
+
+Reports, the end of a sweep and `plot` share them.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ MARK: Style = {
 }
 FITTED: Style = {"marker": "none", "linewidth": 1.0}
 TICK: Style = {"linestyle": "none", "marker": "_", "markersize": 12}
-"""The style of theory if nothing lies between the values."""
+"""The style of theory along an axis of names, where nothing lies between the values."""
 
 STAR: Style = {
     "color": "black",
@@ -51,21 +52,24 @@ STAR: Style = {
 DOTTED: Style = {"color": "black", "marker": "none", "linewidth": 0.6, "linestyle": ":"}
 
 LONGEST_LAW = 30
-"""The most letters of a law in a heading; of a longer one only the name is shown."""
+"""The largest number of characters of a law in a heading.
+
+A longer law is shown by its name alone.
+"""
 
 
 def theory_line(table: Table, x: Axis) -> list[Layer]:
-    """Theory along x; nothing if it covers no row."""
+    """Returns the line of theory along x, or no layer if theory covers no row."""
     if table["theory"].isna().all():
         return []
-    # without a band, and joined over all values
+    # without a band; the line joins all values
     shown = table.drop(columns=["low", "n_seeds"], errors="ignore")
     style = TICK if x.kind == "names" else THEORY
     return [Polyline(shown, "theory", theory_name(table), style)]
 
 
 def theory_name(table: Table) -> str:
-    """The legend of theory, which says if it assumes that attention is locked."""
+    """The legend of theory, with a note if theory assumes that attention is locked."""
     if table["assumes"][table["theory"].notna()].any():
         return "theory, assumes locked attention"
     return "theory"
@@ -80,8 +84,9 @@ def means(
     named: str = "",
     band: str = "sd",
 ) -> Chart:
-    """Means of columns of runs along x, with their band; several columns are a line
-    each.
+    """Returns a chart of the mean of columns of runs along x, with their band.
+
+    Several columns give a line each.
     """
     y = columns[0]
     rows = with_columns(rows, x)
@@ -110,8 +115,10 @@ def accuracy(
     theory: bool = False,
     of: str | None = None,
 ) -> Chart:
-    """Mean accuracy along x with its band, marks where it crosses theta, and theory if
-    x is the axis of the runs.
+    """Returns a chart of mean accuracy along x with its band.
+
+    Marks show where accuracy crosses theta. Theory is drawn if x is the axis of the
+    runs.
     """
     chart = means(runs.rows, ["accuracy"], x, lines, panels, accuracy_label(of))
     if theory and x == runs.along:
@@ -122,7 +129,7 @@ def accuracy(
 
 
 def crossings(marks: Table, x: str) -> list[Layer]:
-    """Where lines of accuracy along x cross theta, with intervals."""
+    """Returns marks where lines of accuracy along x cross theta, with intervals."""
     there = marks[marks["critical"].notna()].drop(columns="state", errors="ignore")
     if there.empty:
         return []
@@ -139,8 +146,9 @@ def critical(
     panels: Sequence[str],
     theory: bool = True,
 ) -> Chart:
-    """Thresholds along x with theory, and with the fitted law if the fit does not
-    reject it.
+    """Returns a chart of the thresholds along x, with theory and the fitted law.
+
+    The law is left out if the fit rejects it.
     """
     stars = with_columns(runs.thresholds(found, theta, theory), x)
     law = stars[stars["law"].notna()].drop(columns="n_seeds")
@@ -157,7 +165,7 @@ def critical(
 
 
 def over(pixels: Pixels, x: str, y: str, panels: Sequence[str]) -> Chart:
-    """Colours over two axes."""
+    """Returns a chart of colours over two axes."""
     return Chart(
         [pixels],
         Axis.make(x, pixels.table),
@@ -175,10 +183,11 @@ def phase(
     theory: bool = True,
     of: str | None = None,
 ) -> Chart:
-    """Mean accuracy over two axes, with panels for all others that vary.
+    """Returns a chart of mean accuracy over two axes, with panels for the others that
+    vary.
 
-    If one of the two is the axis of the thresholds, these are drawn over it. Otherwise
-    there is a line where the mean accuracy is theta.
+    If one of the two is the axis of the thresholds, the thresholds are drawn on top.
+    Otherwise a line shows where the mean accuracy is theta.
     """
     panels = [axis for axis in runs.every if axis not in columns_in(x) | columns_in(y)]
     levels = with_columns(runs.levels, x, y)
@@ -210,9 +219,12 @@ def phase(
 def theory_contour(
     runs: Runs, x: str, y: str, panels: Sequence[str], theta: float
 ) -> list[Layer]:
-    """Where theory's accuracy is theta over two axes; nothing if it covers no row."""
+    """Returns the line over two axes where theory predicts the accuracy theta.
+
+    There is no layer if theory covers no row.
+    """
     table = with_columns(runs.predicted, x, y)
-    # the logit rises more evenly between the places than accuracy
+    # between the places the logit rises more evenly than accuracy
     off = logit(table["theory"].clip(1e-3, 1 - 1e-3)) - logit(theta)
     shown = averaged(table.assign(off=off), [x, y, *panels], "off")
     if shown.empty:
@@ -224,7 +236,9 @@ def theory_contour(
 def collapse(
     runs: Runs, found: Fit, theta: float, lines: Sequence[str], of: str | None = None
 ) -> Chart:
-    """The curve of every cell against its axis in units of the cell's own crossing."""
+    """Returns a chart of every cell's curve against the axis in units of the cell's
+    crossing.
+    """
     stars = runs.thresholds(found, theta)[[*runs.axes, "critical"]]
     levels = runs.levels.drop(columns=["low", "high", "n_seeds"])
     levels = levels.merge(stars, on=[*runs.axes])
@@ -244,7 +258,9 @@ def collapse(
 def places(
     axes: Sequence[str], searched: str = ""
 ) -> tuple[str, str | None, list[str]]:
-    """Which of a grid's axes goes along x, which makes lines, and which make panels."""
+    """Returns which of a grid's axes is along x, which makes lines, and which make
+    panels.
+    """
     x = searched
     if not x:
         x = "N" if "N" in axes or not axes else axes[0]
@@ -264,23 +280,23 @@ def draw_sweep(
     thresholds: Sequence[Selection] | None = None,
     searched: str = "",
 ) -> str | None:
-    """Draws the rows of a sweep along its axes, as PNG at `path`.
+    """Draws the rows of a sweep along its axes as a PNG file at `path`.
 
     Returns a remark on what is not drawn, or None.
 
     Args:
-        frame: rows of a sweep; `frame.attrs["accuracy"]` names the column that crosses
-            theta, if that is not "accuracy".
+        frame: the rows of a sweep. `frame.attrs["accuracy"]` is the name of the column
+            that crosses theta, if that is not "accuracy".
         axes: the fields that the grid varies, in its order.
         title: the heading, usually the name of the grid.
         path: the PNG file.
-        thresholds: what a search found, if the sweep is one: its axes, theta, axis,
-            critical, lo and hi.
-        searched: the field that it varies.
+        thresholds: the results of a search, if the sweep is one, each with its axes,
+            theta, axis, critical, lo and hi.
+        searched: the field that the search varies.
     """
     y = frame.attrs.get("accuracy", "accuracy")
     for name in {"pool", "batch"} & {*axes}:
-        # 0 is no pool, as m = 0 is no MLP
+        # 0 means no pool, as m = 0 means no MLP
         frame = frame.assign(**{name: frame[name].fillna(0).astype(int)})
     drawn = frame.dropna(subset=[y])
     x, line, panels = places(axes, searched)
@@ -289,7 +305,7 @@ def draw_sweep(
     upto = ""
     if thresholds:
         chart = chart.plus(crossings(pd.DataFrame(thresholds), x))
-        upto = "up to "  # a search runs other seeds at other levels
+        upto = "up to "  # a search runs different seeds at different levels
     shared = _fixed(frame)
     for name in (*axes, x):
         shared.pop(name, None)
@@ -301,7 +317,7 @@ def draw_sweep(
     png = io.BytesIO()
     with look():
         chart.figure(heading).savefig(png, format="png")
-    atomic_write(path, png.getbuffer())  # shards may draw at once
+    atomic_write(path, png.getbuffer())  # several shards may draw at the same time
     n_missing = len(frame) - len(drawn)
     remarks = [chart.remark] if chart.remark else []
     if n_missing:
@@ -310,8 +326,10 @@ def draw_sweep(
 
 
 def _fixed(frame: Table) -> Selection:
-    """The sizes that all rows share, and the pool, the path of the trigger and the
-    laws, if these are not the usual ones.
+    """The settings of a sweep's heading, which all rows share.
+
+    These are the sizes, and the pool, the path of the trigger and the laws if they are
+    not the defaults.
     """
     found: Selection = {}
     for name in ("V", "N", "d", "L", "m"):

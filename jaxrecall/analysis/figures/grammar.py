@@ -1,13 +1,19 @@
-"""The grammar of figures: a chart is a stack of layers, each a table whose columns give
-the places of its marks.
+"""The grammar of figures: a chart is a stack of layers, and each layer draws a table.
 
     layers = [Polyline(levels, "accuracy"), Points(thresholds, "critical")]
     Chart(layers, x=Axis.make("N", levels), lines=["d"], panels=["L"]).figure()
 
-A `Polyline` joins means and has a band, `Points` have bars and open marks for censored
-cells, `Pixels` are colours over two axes and a `Contour` is a line over these. All
-layers of a chart share its x, its lines (one colour and marker each) and its panels. A
-layer that lacks a column of the lines or of the panels is in all of them.
+The columns of a layer's table determine the places of its marks. There are four kinds
+of layers:
+
+- `Polyline` joins means and may have a band.
+- `Points` have bars, and open marks for censored cells.
+- `Pixels` are colours over two axes.
+- `Contour` is a line over two axes.
+
+All layers of a chart share its x, its lines (one colour and marker each) and its
+panels. A layer whose table lacks a column of the lines or panels is drawn in all of
+them.
 """
 
 from __future__ import annotations
@@ -47,30 +53,30 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Selection = dict[str, Any]
-"""Column -> value, which selects the rows of a table with these values."""
+"""Column -> value; selects the rows of a table that have these values."""
 
 Style = dict[str, Any]
-"""Keywords of matplotlib."""
+"""Keyword arguments of matplotlib."""
 
 MAX_PANELS, MAX_NAMED = 12, 14
-"""The most panels that are drawn, and the most lines that a legend names."""
+"""The largest number of panels that are drawn, and of lines that a legend lists."""
 
 NARROW, LOW = 1.7, 1.3
-"""The width and the height that a panel needs, inches."""
+"""The width and the height that a panel needs, in inches."""
 
 OPEN = {
     "levels off": ("X", "levels off before"),
     "not reached": ("^", "not reached, crosses above"),
     "above": ("v", "crosses below"),
 }
-"""The state of a censored cell -> its open mark and its entry in the legend."""
+"""State of a censored cell -> its open mark, and its entry in the legend."""
 
 HOLLOW: Style = {"linestyle": "none", "markerfacecolor": "white", "markersize": 4.5}
 THEORY: Style = {"linestyle": DASH, "marker": "none", "linewidth": 0.9}
 
 
 class Group(NamedTuple):
-    """A line of a chart: what selects its rows, and its colour and marker."""
+    """A line of a chart: the values that select its rows, and its colour and marker."""
 
     values: Selection
     style: Style
@@ -78,8 +84,10 @@ class Group(NamedTuple):
 
 @dataclass(frozen=True)
 class Panel:
-    """One panel while it is drawn: its Axes of matplotlib, its axes x and y, what
-    selects its rows, and its lines.
+    """One panel while it is drawn.
+
+    `ax` is its Axes of matplotlib, `x` and `y` are its axes, `values` selects its rows,
+    and `groups` are its lines.
     """
 
     ax: Axes
@@ -89,8 +97,10 @@ class Panel:
     groups: list[Group]
 
     def lines(self, table: Table) -> Iterator[tuple[Table, Style, float]]:
-        """For each line its rows from left to right, its style, and how far its marks
-        are moved aside, in points.
+        """Yields the rows of each line from left to right, its style, and its shift.
+
+        The shift is the distance in points by which the marks of the line are moved
+        aside.
         """
         rows = where(table, self.values)
         rows = rows.iloc[np.argsort(self.at(rows), kind="stable")]
@@ -114,7 +124,7 @@ class Panel:
         return np.array(values, dtype=float)
 
     def over(self, table: Table, name: str) -> np.ma.MaskedArray:
-        """A column over all places of both axes, masked where it is missing."""
+        """A column over all places of both axes, masked where there is no value."""
         x, y = self.x, self.y or self.x
         rows = where(table, self.values)
         placed = rows.assign(_x=self.at(rows), _y=self.up(rows, y.name))
@@ -125,8 +135,10 @@ class Panel:
 
 @dataclass(frozen=True)
 class Layer:
-    """Marks of one kind: a table, its column `y`, an entry of the legend, and a style
-    over that of the lines.
+    """Marks of one kind.
+
+    A layer contains a table, its column `y`, an entry of the legend, and a style that
+    overrides the style of the lines.
     """
 
     table: Table
@@ -135,18 +147,18 @@ class Layer:
     style: Style = field(default_factory=dict)
 
     def draw(self, panel: Panel) -> None:
-        """Draws the marks that are in a panel."""
+        """Draws the marks that belong to a panel."""
         raise NotImplementedError
 
     def finish(self, figure: Figure, axes: Axes | Sequence[Axes]) -> None:
-        """Draws what is beside the panels, such as the scale of the colours."""
+        """Draws what belongs beside the panels, such as the colour bar."""
 
     def heights(self) -> np.ndarray:
-        """The values that must be within the limits of y."""
+        """The values that the limits of y must include."""
         return np.zeros(0)
 
     def entries(self, chart: Chart) -> list[Artist]:
-        """The legend."""
+        """The entries of the layer in the legend."""
         if self.legend and len(self.table):
             return [entry(self.legend, **self.style)]
         return []
@@ -154,11 +166,11 @@ class Layer:
 
 @dataclass(frozen=True)
 class Polyline(Layer):
-    """Values joined along x, with a band between the columns `low` and `high`, if the
-    table has them.
+    """Values joined along x, with a band between `low` and `high` if the table has
+    them.
 
-    Values with few seeds, by the column n_seeds, are hollow and not joined; a threshold
-    search leaves such values far from the crossing. `each` names a column that breaks a
+    Values with few seeds, by the column n_seeds, are hollow and not joined. A threshold
+    search leaves such values far from the crossing. `each` is a column that divides a
     line into several.
     """
 
@@ -189,7 +201,7 @@ class Polyline(Layer):
             panel.ax.plot(*places, **style | HOLLOW)
 
     def heights(self) -> np.ndarray:
-        """Values that were measured; predictions may lie beyond the limits."""
+        """The measured values; predictions may lie beyond the limits."""
         if "n_seeds" in self.table:
             return floats(self.table[self.y])
         return super().heights()
@@ -203,12 +215,12 @@ class Polyline(Layer):
 
 @dataclass(frozen=True)
 class Points(Layer):
-    """Estimates with bars from `lo` to `hi`, and open marks where a cell is censored.
+    """Estimates with bars from `lo` to `hi`, and open marks for censored cells.
 
-    A column `state`, if there is one, is "crosses" for cells with an estimate; the
-    marks of the others are where they were tried, in the column `tried`. The marks of
-    several lines are side by side. `joined` joins the estimates. `across` is for bars
-    along x.
+    If the table has a column `state`, it is "crosses" for cells with an estimate. The
+    marks of all other cells are at their value in the column `tried`. Marks of several
+    lines are drawn side by side. `joined` is whether a line joins the estimates, and
+    `across` is whether bars are along x.
     """
 
     joined: bool = False
@@ -240,7 +252,7 @@ class Points(Layer):
         if self.joined and panel.x.kind != "names":
             shown["linestyle"] = "-"
         panel.ax.errorbar(at, up, **shown)
-        panel.ax.update_datalim(np.column_stack([at, up]))  # not where they are moved
+        panel.ax.update_datalim(np.column_stack([at, up]))  # ignores the shift
 
     def heights(self) -> np.ndarray:
         found = floats(self.table[self.y])
@@ -267,8 +279,9 @@ def _draw_open(panel: Panel, rows: Table, style: Style) -> None:
 
 
 def _bars(values: np.ndarray, rows: Table) -> np.ndarray | None:
-    """How far the bars of some values reach down and up, (2, n); an open end is beyond
-    the limits of the figure.
+    """(2, n): the lengths of the bars below and above some values.
+
+    An open end is beyond the limits of the figure.
     """
     if not {"lo", "hi"} <= {*rows}:
         return None
@@ -280,11 +293,10 @@ def _bars(values: np.ndarray, rows: Table) -> np.ndarray | None:
 
 @dataclass(frozen=True)
 class Pixels(Layer):
-    """A coloured pixel for each place over the two axes of the chart; places that were
-    not tested are hatched.
+    """A coloured pixel for each place over the two axes of the chart.
 
-    The scale of the colours is from one of the `ends` to the other; None takes the ends
-    of the values.
+    Places that were not tested are hatched. `ends` are the two ends of the colour
+    scale; None uses the smallest and the largest value.
     """
 
     ends: tuple[float, float] | None = None
@@ -320,7 +332,7 @@ class Pixels(Layer):
         ax.set_ylim(along_y[0], along_y[-1])
 
     def finish(self, figure: Figure, axes: Axes | Sequence[Axes]) -> None:
-        """Draws the scale of the colours."""
+        """Draws the colour bar."""
         from matplotlib.cm import ScalarMappable
 
         figure.colorbar(
@@ -350,8 +362,8 @@ class Pixels(Layer):
 
 @dataclass(frozen=True)
 class Contour(Layer):
-    """A line over the two axes of the chart where a column of numbers crosses a
-    level.
+    """The line over the two axes of the chart where a column of numbers crosses
+    `level`.
     """
 
     level: float = 0.5
@@ -376,10 +388,10 @@ class Contour(Layer):
 
 @dataclass(frozen=True)
 class Chart:
-    """Layers over one x. The first layer determines the lines and the panels.
+    """Layers over one x; the first layer determines the lines and the panels.
 
-    `y` is an Axis in a map; without it `scale` is "fraction", "log" or "linear". A
-    `size` of None is what suits the panels.
+    In a map `y` is an Axis. Otherwise `scale` is the scale of y: "fraction", "log" or
+    "linear". A `size` of None is chosen to suit the panels.
     """
 
     layers: Sequence[Layer]
@@ -392,7 +404,7 @@ class Chart:
     size: Size | None = None
 
     def plus(self, layers: Sequence[Layer]) -> Chart:
-        """The chart with layers over its own."""
+        """Returns the chart with more layers on top of its own."""
         return replace(self, layers=[*self.layers, *layers])
 
     @property
@@ -402,7 +414,7 @@ class Chart:
 
     @cached_property
     def groups(self) -> list[Group]:
-        """The lines."""
+        """The lines of the chart."""
         values = values_of(self.table, self.lines)
         colours = shades(len(values))
         if self.y:
@@ -415,8 +427,10 @@ class Chart:
 
     @cached_property
     def parts(self) -> list[Selection]:
-        """What selects each panel that is drawn: as many as have room, evenly from the
-        first to the last.
+        """The values that select each panel that is drawn.
+
+        If there is not enough room for all panels, an even choice from the first to the
+        last is drawn.
         """
         width, height = self.size or (PAGE, None)
         room = _across(width) * max(1, int((height or HIGHEST) / LOW))
@@ -424,7 +438,7 @@ class Chart:
 
     @property
     def remark(self) -> str:
-        """How many panels are drawn, if some are not."""
+        """The number of panels that are drawn, as text; empty if all are."""
         n = len(values_of(self.table, self.panels))
         if len(self.parts) == n:
             return ""
@@ -437,8 +451,9 @@ class Chart:
     def figure(
         self, title: str = "", make: Callable[..., Figure] | None = None
     ) -> Figure:
-        """A new figure with all panels under the legend, by `make` if it is not
-        matplotlib's Figure.
+        """Returns a new figure with all panels below the legend.
+
+        `make` creates the figure; the default is matplotlib's Figure.
         """
         from matplotlib.figure import Figure
 
@@ -489,10 +504,13 @@ class Chart:
         return figure
 
     def _draw_panels(self, axes: Sequence[Axes], width: float) -> None:
-        """Draws each panel, with the settings in which it differs over this width."""
+        """Draws each panel, with a title of the settings in which the panels differ.
+
+        `width` is the width of a title in inches.
+        """
         names = [name for name in self.panels if _varies(self.parts, name)]
         for ax, values in zip(axes, self.parts, strict=False):
-            # lines break only between settings
+            # titles break only between settings
             joined = settings(values, names or self.panels).replace(" = ", "\xa0=\xa0")
             title = textwrap.fill(joined, int(width / LETTER)).replace("\xa0", " ")
             ax.set_title(title, pad=3)
@@ -501,13 +519,13 @@ class Chart:
             ax.set_visible(False)
 
     def on(self, ax: Axes) -> Axes:
-        """Draws the only panel on a user's Axes, with its legend beside it, or above a
-        map; returns the Axes.
+        """Draws the only panel on a user's Axes, and returns the Axes.
 
-        A figure that matplotlib does not lay out gets its constrained layout, so that
-        the legend has room.
+        The legend is beside the panel, or above it in a map. A figure without a layout
+        engine gets matplotlib's constrained layout, so that there is room for the
+        legend.
         """
-        figure: Any = ax.figure.figure  # the whole one, if the Axes is in a subfigure
+        figure: Any = ax.figure.figure  # the whole figure, even of a subfigure
         if figure.get_layout_engine() is None:
             figure.set_layout_engine("constrained")
         self.draw(ax, {})
@@ -526,7 +544,7 @@ class Chart:
         return ax
 
     def draw(self, ax: Axes, values: Selection) -> None:
-        """Draws the panel of these values."""
+        """Draws the panel that these values select."""
         self.x.scale(ax, "x")
         if self.y:
             self.y.scale(ax, "y")
@@ -545,13 +563,16 @@ class Chart:
     def _scale_log(self, ax: Axes) -> None:
         heights = np.concatenate([layer.heights() for layer in self.layers])
         heights = heights[np.isfinite(heights) & (heights > 0)]
-        if len(heights):  # matplotlib has no limits of its own for equal values
+        if len(heights):  # matplotlib sets no limits for equal values
             ax.set_ylim(heights.min() / 2, heights.max() * 2)
         ax.set_yscale("log")
         log_axis(ax.yaxis)
 
     def entries(self, named: bool = False) -> list[Artist]:
-        """The legend; with `named` every line is named as in d = 64."""
+        """The entries of the legend.
+
+        With `named` each line has the name of its column too, as in d = 64.
+        """
         found = {}
         for layer in self.layers:
             for artist in layer.entries(self):
@@ -569,7 +590,7 @@ class Chart:
 
 
 def entry(named: str, **style: Any) -> Artist:
-    """An entry of a legend."""
+    """Returns an entry of a legend."""
     from matplotlib.lines import Line2D
 
     shown: Style = {"color": GREY} | style
@@ -577,17 +598,17 @@ def entry(named: str, **style: Any) -> Artist:
 
 
 def floats(table: Table) -> np.ndarray:
-    """The numbers of a column or of a table, nan where they are missing."""
+    """Returns the numbers of a column or of a table, with nan for missing values."""
     return table.to_numpy(float, na_value=np.nan)
 
 
 def _across(width: float) -> int:
-    """How many panels have room side by side."""
+    """The number of panels that fit side by side."""
     return max(1, int((width + 0.3) / NARROW))
 
 
 def _height(width: float, rows: int, columns: int, above: int) -> float:
-    """The height that suits panels under so many lines of legend and heading."""
+    """The height that suits these panels below `above` lines of legend and heading."""
     if rows == columns == 1:
         panels = 0.7 * width
     else:
@@ -601,7 +622,7 @@ def _varies(parts: Sequence[Selection], name: str) -> bool:
 
 
 def where(table: Table, values: Selection) -> Table:
-    """The rows that have these values, in columns that the table has."""
+    """Returns the rows with these values; ignores columns that the table lacks."""
     for name, value in values.items():
         if name in table:
             column = table[name]
@@ -611,8 +632,9 @@ def where(table: Table, values: Selection) -> Table:
 
 
 def values_of(table: Table, by: Sequence[str]) -> list[Selection]:
-    """The combinations of values of some columns, sorted: numbers first, missing values
-    last. Without columns it is [{}].
+    """Returns the distinct combinations of values of some columns, sorted.
+
+    Numbers come first and missing values last. Without columns the result is [{}].
     """
     if not by:
         return [{}]
@@ -628,8 +650,9 @@ def _order(value: Any) -> tuple[bool, bool, Any]:
 
 
 def few_seeds(rows: Table) -> np.ndarray:
-    """Which rows have fewer than half as many seeds as the best of them; none without
-    the column n_seeds.
+    """A mask of the rows with fewer than half of the largest number of seeds.
+
+    Without the column n_seeds no row is marked.
     """
     if "n_seeds" not in rows:
         return np.zeros(len(rows), bool)

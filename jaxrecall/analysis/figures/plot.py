@@ -1,10 +1,12 @@
 """Single figures of a table of runs, for Python: `jaxrecall.plot`.
 
-Each function takes a DataFrame as `jaxrecall.load` returns it. `accuracy`,
-`critical_n`, `phase` and `collapse` draw on one matplotlib Axes, `ax` or a new one, and
-return it; `figure` draws any column, with panels, and returns the figure. matplotlib is
-imported when something is drawn, and your own settings of it apply. The last step of
-runs that train on is drawn, unless `step` is one of the axes.
+Each function accepts a DataFrame from `jaxrecall.load`. `accuracy`, `critical_n`,
+`phase` and `collapse` draw on one matplotlib Axes and return it: `ax`, or that of a new
+figure. `figure` draws any column, with panels, and returns the figure.
+
+matplotlib is imported only when something is drawn. Your own settings of matplotlib
+apply, except in `figure`, which has the style of a report. For runs that train, the
+last step is drawn unless `step` is one of the axes.
 """
 
 from __future__ import annotations
@@ -71,33 +73,34 @@ def figure(
     size: str | None = None,
     style: str | Path | None = None,
 ) -> Figure:
-    """Any column of a table against any other, with lines and panels, or as colours
-    over two axes; in the style of a report.
+    """Draws any column of a table against any other, in the style of a report.
 
-    A table of runs has a column `seed`. It is averaged over rows alike in the columns
-    that are used, with a band. In any other table, such as the thresholds of a fit,
-    each row is a mark: `y` with a bar from `lo` to `hi`, if there are such columns, and
-    an open mark where `censored` says that accuracy crosses nowhere.
+    The figure may have lines and panels, or colours over two axes.
+
+    A table of runs has a column `seed`. Rows that are alike in the columns of the
+    figure are averaged, and the mean has a band. In any other table, such as the
+    thresholds of a fit, each row is a mark. A mark has a bar if there are columns `lo`
+    and `hi`. A mark is open if `censored` says that accuracy does not cross.
 
     Args:
         df: runs, or thresholds of `jaxrecall.fit`.
-        y: the column along y, or several, each a line; the accuracy if None. With
-            `colour` it is an axis.
+        y: the column along y, or several, each of which is a line; the accuracy if
+            None. With `colour` it is an axis.
         x: the column along x. It may be arithmetic, such as "N / d"; so may `y` with
             `colour`.
-        lines: the column, or columns, that the lines differ in; every axis of runs that
-            has no other place if None.
-        panels: the column, or columns, that the panels differ in.
-        colour: the column of numbers that is shown as colours over `x` and `y`; places
+        lines: the column, or columns, in which the lines differ. If None, these are all
+            axes of the runs that have no other place.
+        panels: the column, or columns, in which the panels differ.
+        colour: the column of numbers that is shown as colours over `x` and `y`. Places
             that were not tested are hatched.
-        contour: "theory" draws the line in a map of runs where theory's accuracy is one
-            half, as far as theory covers the runs.
-        band: "sd", one standard deviation around the mean, or "quartiles" around the
+        contour: "theory" draws the line in a map of runs where theory predicts an
+            accuracy of one half. The line covers only runs that theory covers.
+        band: "sd" for one standard deviation around the mean, or "quartiles" around the
             median.
-        scale: of y, "fraction" (0 to 1), "log" or "linear"; what suits the values if
-            None.
-        size: "column", "text", or inches as in "3.4x2.6"; what suits the panels if
-            None.
+        scale: the scale of y: "fraction" (0 to 1), "log" or "linear". If None, the
+            values determine it.
+        size: "column", "text", or inches as in "3.4x2.6". If None, the panels determine
+            it.
         style: a style file of matplotlib, or the name of one of its styles.
 
     Returns:
@@ -164,20 +167,22 @@ def accuracy(
     theory: bool = False,
     of: str | None = None,
 ) -> Axes:
-    """Mean accuracy against an axis, with a band of one standard deviation over seeds.
+    """Draws mean accuracy against an axis, with a band of one standard deviation over
+    seeds.
 
     Args:
         df: runs, one row per (point, seed), or one for each recorded step.
-        ax: where to draw; a new figure if None.
-        x: the axis along x, or arithmetic such as "m * d"; the axis of a search, else
-            N, if None.
-        lines: the axis, or axes, that the lines differ in; every other axis that varies
-            if None.
-        theta: an accuracy (fraction) whose fitted crossings are marked with their 95 %
+        ax: the Axes to draw on; those of a new figure if None.
+        x: the axis along x, or arithmetic such as "m * d". If None, the axis of a
+            search, else N.
+        lines: the axis, or axes, in which the lines differ. If None, every other axis
+            that varies.
+        theta: an accuracy (fraction). Its fitted crossings are marked with their 95 %
             intervals, if x is N, d, m, V or L.
-        theory: whether to draw theory too, only along N and for the accuracy.
-        of: the column of fractions that is drawn, and crosses theta; the accuracy if
-            None.
+        theory: whether to draw theory too. It is drawn only along N and only for the
+            accuracy.
+        of: the column of fractions that is drawn and that crosses theta; the accuracy
+            if None.
 
     Example:
         >>> import jaxrecall
@@ -185,8 +190,8 @@ def accuracy(
         >>> ax = jaxrecall.plot.accuracy(df, theta=0.5)
         >>> ax.figure.savefig("accuracy.pdf")
 
-    Raises UsageError for an axis that does not vary or that has no place, FitError for
-    a table that lacks a column.
+    Raises UsageError for an axis that does not vary or that has no place, and FitError
+    for a table that lacks a column.
     """
     df = _expect(df, ax, theta, of, x=x)
     x = along_of(df, x)
@@ -220,33 +225,32 @@ def critical_n(
     along: str | None = None,
     of: str | None = None,
 ) -> Axes:
-    """Critical N*, or the critical value of another axis, against an axis, log-log,
-    with 95 % intervals, the fitted law, and theory.
+    """Draws the critical N*, or the critical value of another axis, against an axis.
 
-    The law is not drawn if the diagnostics of the fit reject it, nor theory if it does
-    not cover the table.
+    Both axes are log. The figure includes 95 % intervals, the fitted law, and theory.
+    The law is left out if the diagnostics of the fit reject it. Theory is left out if
+    it does not cover the table.
 
     Args:
         df: runs, one row per (point, seed), or one for each recorded step, at several
-            N, or values of `along`.
-        ax: where to draw; a new figure if None.
+            values of N or of `along`.
+        ax: the Axes to draw on; those of a new figure if None.
         x: the axis along x, or arithmetic; the first of d, L, V, m that varies if None.
-        lines: the axis that the lines differ in; the next that varies if None.
-        theta: the accuracy (fraction) that N* is for.
-        theory: whether to draw theory too, which takes a second or two; only along N
-            and for the accuracy.
-        along: the axis along which accuracy crosses; the axis of a search, else N, if
-            None.
-        of: the column of fractions that is drawn, and crosses theta; the accuracy if
-            None.
+        lines: the axis in which the lines differ; the next axis that varies if None.
+        theta: the accuracy (fraction) that defines N*.
+        theory: whether to draw theory too, which takes a second or two. It is drawn
+            only along N and only for the accuracy.
+        along: the axis along which accuracy crosses theta. If None, the axis of a
+            search, else N.
+        of: the column of fractions that crosses theta; the accuracy if None.
 
     Example:
         >>> import jaxrecall
         >>> df = jaxrecall.load("results/quickstart")
         >>> ax = jaxrecall.plot.critical_n(df, x="d", theta=0.3)
 
-    Raises UsageError for an axis that does not vary or that has no place, FitError for
-    a table that cannot be fitted.
+    Raises UsageError for an axis that does not vary or that has no place, and FitError
+    for a table that cannot be fitted.
     """
     df = _expect(df, ax, theta, of, x=x, lines=lines, along=along)
     along = along_of(df, along)
@@ -279,29 +283,30 @@ def phase(
     theory: bool = True,
     of: str | None = None,
 ) -> Axes:
-    """Mean accuracy over two axes, with the critical values by the fit and by theory.
+    """Draws mean accuracy over two axes, with the critical values of the fit and of
+    theory.
 
     Places that were not tested are hatched. If neither axis is the axis of the critical
-    values, there is a line where the mean accuracy is theta.
+    values, a line shows where the mean accuracy is theta.
 
     Args:
         df: runs, one row per (point, seed), or one for each recorded step.
         x: an axis, or arithmetic on axes such as "N / d".
-        y: the same; the axis of a search, else N, if None.
-        ax: where to draw; a new figure if None.
+        y: another axis or arithmetic. If None, the axis of a search, else N.
+        ax: the Axes to draw on; those of a new figure if None.
         theta: the accuracy (fraction) whose crossing is drawn.
-        theory: whether to draw theory too, which takes a second or two; only for the
-            accuracy.
-        of: the column of fractions that is drawn, and crosses theta; the accuracy if
-            None.
+        theory: whether to draw theory too, which takes a second or two. It is drawn
+            only for the accuracy.
+        of: the column of fractions that is drawn and that crosses theta; the accuracy
+            if None.
 
     Example:
         >>> import jaxrecall
         >>> df = jaxrecall.load("results/quickstart")
         >>> ax = jaxrecall.plot.phase(df, "d", "N")
 
-    Raises UsageError for an unknown axis or if a pixel would be more than one cell,
-    FitError for a table that cannot be fitted.
+    Raises UsageError for an unknown axis, or if several cells would share a pixel.
+    Raises FitError for a table that cannot be fitted.
     """
     df = _expect(df, ax, theta, of, x=expect("x", x, str, COLUMN_NAME), y=y)
     along = along_of(df, None)
@@ -322,27 +327,27 @@ def collapse(
     theta: float = 0.5,
     of: str | None = None,
 ) -> Axes:
-    """Accuracy against N, or against what a search varies, in units of each cell's own
-    crossing.
+    """Draws accuracy against N in units of each cell's own crossing.
 
-    The curves fall onto one if all cells have the same shape.
+    For a search, the axis of the search replaces N. If all cells have the same shape,
+    their curves coincide.
 
     Args:
         df: runs, one row per (point, seed), or one for each recorded step, at several
             N.
-        ax: where to draw; a new figure if None.
+        ax: the Axes to draw on; those of a new figure if None.
         lines: the axis that colours show; the first of d, L, V, m that varies if None.
-        theta: the accuracy (fraction) that N* is for. Cells that do not cross it are
+        theta: the accuracy (fraction) that defines N*. Cells that do not cross it are
             left out.
-        of: the column of fractions that is drawn, and crosses theta; the accuracy if
-            None.
+        of: the column of fractions that is drawn and that crosses theta; the accuracy
+            if None.
 
     Example:
         >>> import jaxrecall
         >>> df = jaxrecall.load("results/quickstart")
         >>> ax = jaxrecall.plot.collapse(df, theta=0.3)
 
-    Raises UsageError if fewer than two cells cross theta, FitError for a table that
+    Raises UsageError if fewer than two cells cross theta, and FitError for a table that
     cannot be fitted.
     """
     df = _expect(df, ax, theta, of, lines=lines)
@@ -366,11 +371,10 @@ def _expect(
     of: object = None,
     **names: object,
 ) -> Table:
-    """The table as `plain_table` gives it, with the column `of` in place of the
-    accuracy.
+    """Returns the table from `plain_table`, with the column `of` as its accuracy.
 
     Raises FitError or UsageError for anything that is not a table, Axes, an accuracy or
-    the name of a column. None is an argument that was not given.
+    the name of a column. None means that an argument was not given.
     """
     from matplotlib.axes import Axes
 
@@ -392,7 +396,7 @@ def _expect_one_of(argument: str, value: object, allowed: Sequence[str | None]) 
 
 
 def _names(axes: object, argument: str = "lines") -> list[str]:
-    """Names of columns, given as one, several or None."""
+    """Returns a list of column names, given as one name, several, or None."""
     if axes is None:
         return []
     if isinstance(axes, str):
@@ -404,20 +408,22 @@ def _names(axes: object, argument: str = "lines") -> list[str]:
 
 
 def _at_steps(df: Table, *axes: str | None) -> Table:
-    """The rows of all steps if the step is one of the axes, else of the last step."""
+    """Returns the rows of all steps if the step is one of the axes, else of the last
+    step.
+    """
     if re.search(r"\bstep\b", " ".join(filter(None, axes))):
         return at_steps(df, ALL)
     return at_steps(df, LAST)
 
 
 def _other_axes(runs: Runs, x: str, panels: Sequence[str] = ()) -> list[str]:
-    """The axes of runs that vary and have no other place."""
+    """The axes of the runs that vary and have no other place."""
     place = arranged(runs.sizes, runs.every, x, None, panels)
     return [*place.lines, *(axis for axis in place.panels if axis not in panels)]
 
 
 def _marks(rows: Table, x: str, y: str, lines: list[str], panels: list[str]) -> Chart:
-    """The rows of a table of estimates as marks."""
+    """Returns a chart with the rows of a table of estimates as marks."""
     if {"censored", "warning"} <= {*rows}:
         rows = with_states(rows)
     else:
@@ -445,7 +451,7 @@ def _map(
     contour: str | None,
     scale: str | None,
 ) -> Chart:
-    """A column as colours over two axes."""
+    """Returns a chart of a column as colours over two axes."""
     has_runs = "seed" in rows
     table = averaged(rows, [x, y, *panels], colour) if has_runs else rows
     is_fraction = (scale or scale_of(table[colour])) == "fraction"
@@ -463,9 +469,9 @@ def _map(
 
 
 def _with_axes(df: Table, axes: Sequence[str], others: Sequence[str]) -> Table:
-    """The table with a column for each axis that is arithmetic.
+    """Returns the table with a column for each axis that is arithmetic.
 
-    Raises UsageError if it lacks a column.
+    Raises UsageError if the table lacks a column.
     """
     has = ", ".join(map(str, df))
     try:
@@ -482,7 +488,7 @@ def _with_axes(df: Table, axes: Sequence[str], others: Sequence[str]) -> Table:
 
 
 def _with_few_lines(chart: Chart) -> Chart:
-    """The chart; raises UsageError for more lines than can be told apart."""
+    """Returns the chart; raises UsageError if it has too many lines to distinguish."""
     n = len(chart.groups)
     if n > MAX_LINES:
         raise UsageError(
@@ -493,7 +499,7 @@ def _with_few_lines(chart: Chart) -> Chart:
 
 
 def _one_value(df: Table, left: Sequence[str], place: str | None = None) -> None:
-    """Raises UsageError for axes that vary and have no place in the figure."""
+    """Raises UsageError if axes that vary have no place in the figure."""
     if left:
         advice = f"choose one, as in {_example(df, left)}"
         if place:
@@ -507,8 +513,9 @@ def _example(df: Table, axes: Sequence[str]) -> str:
 
 
 def _on(chart: Chart, ax: Axes | None) -> Axes:
-    """Draws the chart on these Axes, or on those of a new figure of pyplot, which
-    notebooks show.
+    """Draws the chart on these Axes, or on those of a new pyplot figure.
+
+    Notebooks display figures of pyplot.
     """
     import matplotlib.pyplot as plt
 

@@ -1,8 +1,8 @@
-"""How every figure looks: its size, colours, labels and files.
+"""The look of every figure: its size, colours, labels and files.
 
-Colours differ in brightness too, and lines in their markers, so that figures can be
-read in grey and by colour-blind eyes. matplotlib is imported when something is drawn.
-The same figure gives the same bytes: no dates, no random ids.
+Colours also differ in brightness, and lines in their markers. Figures can thus be read
+in grey, and by colour-blind readers. matplotlib is imported only when something is
+drawn. Files contain no dates or random ids, so equal figures give equal bytes.
 """
 
 from __future__ import annotations
@@ -31,36 +31,34 @@ DASH = (0, (3, 1.5))
 """The linestyle of theory."""
 
 LETTER = 0.06
-"""The width of a letter in a figure, inches."""
+"""The width of a letter in a figure, in inches."""
 
 COLUMN, PAGE, HIGHEST = 3.4, 5.5, 9.0
-"""The widths of a figure, and its largest height, inches."""
+"""The two usual widths of a figure, and its largest height, in inches."""
 
 LEAST, MOST = 1.5, 20.0
-"""The shortest and the longest side that a figure may have, inches."""
+"""The shortest and the longest side that a figure may have, in inches."""
 
 OURS = Path(__file__).with_name("report.mplstyle")
-"""The look of a report."""
+"""The style file of a report."""
 
 FIXED = Path(__file__).with_name("fixed.mplstyle")
-"""The settings that no style changes."""
+"""The style file with the settings that no other style changes."""
 
 Size = tuple[float, float | None]
-"""Width and height, inches; None is the height that suits the panels."""
+"""Width and height in inches; a height of None is chosen to suit the panels."""
 
 SIZES: dict[str, Size] = {"column": (COLUMN, None), "text": (PAGE, None)}
 
 GREEK = {"alpha": "α", "rho": "ρ"}
-"""Parameters of laws -> their letters."""
+"""Parameter of a law -> its Greek letter."""
 
 MAX_TEXT = 60
-"""The most characters of a value in a figure."""
+"""The largest number of characters of a value in a figure."""
 
 
 def sized(asked: str | None) -> Size | None:
-    """The size that a text means: column, text, or inches as in 3.4x2.6; raises
-    UsageError.
-    """
+    """Parses a size: column, text, or inches as in 3.4x2.6; raises UsageError."""
     if asked is None:
         return None
     if asked in SIZES:
@@ -76,9 +74,9 @@ def sized(asked: str | None) -> Size | None:
 
 @contextmanager
 def look(style: str | Path | None = None, ours: bool = True) -> Iterator[None]:
-    """A context that draws with the settings of a report, and a style over them.
+    """A context in which figures have the look of a report, with a style on top.
 
-    Letters that the font lacks are taken from the font of matplotlib.
+    matplotlib's own font replaces letters that the font of the style lacks.
 
     Args:
         style: a style file of matplotlib, or the name of one of its styles.
@@ -90,7 +88,7 @@ def look(style: str | Path | None = None, ours: bool = True) -> Iterator[None]:
     try:
         from matplotlib import rcParams
         from matplotlib import style as styles
-    except Exception as error:  # it reads its settings as it is imported
+    except Exception as error:  # matplotlib reads its settings on import
         raise UsageError(
             f"matplotlib: cannot be imported ({in_one_line(error)}); set MPLBACKEND and"
             " matplotlibrc to what it can use"
@@ -114,7 +112,7 @@ def look(style: str | Path | None = None, ours: bool = True) -> Iterator[None]:
 
 
 def shades(n: int) -> list[tuple[float, ...]]:
-    """`n` colours in even steps of lightness, from dark to light."""
+    """Returns `n` colours in even steps of lightness, from dark to light."""
     import matplotlib
 
     colours = matplotlib.colormaps["viridis"]
@@ -122,7 +120,7 @@ def shades(n: int) -> list[tuple[float, ...]]:
 
 
 def spread(items: Sequence[T], most: int) -> list[T]:
-    """At most `most` of the items, evenly from the first to the last."""
+    """Returns at most `most` of the items, evenly spaced from the first to the last."""
     if len(items) <= most:
         return [*items]
     kept = np.linspace(0, len(items) - 1, most).round().astype(int)
@@ -130,7 +128,9 @@ def spread(items: Sequence[T], most: int) -> list[T]:
 
 
 def symbol(name: str) -> str:
-    """The name, or the Greek letter of a parameter of a law, as for embedding.rho."""
+    """The name of an axis, or the Greek letter of a law's parameter such as
+    embedding.rho.
+    """
     law, _, parameter = name.partition(".")
     if is_parameter(name) and law not in SAME_AS:
         return GREEK.get(parameter, name)
@@ -138,7 +138,7 @@ def symbol(name: str) -> str:
 
 
 def label(name: str) -> str:
-    """The symbol of an axis and what it counts, if that fits under a panel."""
+    """The symbol of an axis, with its meaning if that fits under a panel."""
     meaning = ""
     if name == "step":
         meaning = "gradient steps made"
@@ -151,17 +151,16 @@ def label(name: str) -> str:
 
 
 def accuracy_label(of: str | None) -> str:
-    """The label of the accuracy, or of another column of fractions that crosses
-    theta.
-    """
+    """The label of the accuracy, or of another column that crosses theta."""
     if of in (None, "accuracy"):
         return "test accuracy (fraction)"
     return f"{of} (fraction)"
 
 
 def settings(values: Mapping[str, Any], names: Iterable[str] | None = None) -> str:
-    """Settings as in d = 64, L = 8, and only the value of a column whose name begins
-    with _.
+    """Formats settings as in d = 64, L = 8.
+
+    A column whose name begins with _ is shown by its value alone.
     """
     shown = []
     for name in values if names is None else names:
@@ -171,8 +170,9 @@ def settings(values: Mapping[str, Any], names: Iterable[str] | None = None) -> s
 
 
 def text(value: object, most: int = MAX_TEXT) -> str:
-    """A value as a reader expects it: numbers with four digits, text cut after `most`
-    characters.
+    """Formats a value for a figure.
+
+    Numbers have four digits, and text is cut after `most` characters.
     """
     if isinstance(value, (float, np.floating)) and np.isfinite(value):
         if 1e4 <= abs(value) <= 1e15:
@@ -189,7 +189,7 @@ def text(value: object, most: int = MAX_TEXT) -> str:
 
 
 def grouped(value: float | np.integer) -> str:
-    """A whole number with thin spaces between thousands, from five digits on.
+    """Formats a whole number, with thin spaces between thousands from five digits on.
 
     >>> grouped(8500), grouped(17400)  # ('8500', '17 400')
     """
@@ -199,7 +199,7 @@ def grouped(value: float | np.integer) -> str:
 
 
 def rounded(value: float) -> str:
-    """A number with three significant digits.
+    """Formats a number with three significant digits.
 
     >>> rounded(17432.1), rounded(0.01234)  # ('17 400', '0.0123')
     """
@@ -210,7 +210,8 @@ def rounded(value: float) -> str:
 
 
 def interval(value: float, low: float, high: float) -> str:
-    """A number with its interval, if they are known, with three significant digits.
+    """Formats a number and its interval, if they are known, with three significant
+    digits.
 
     >>> interval(17432.1, 8495.2, 35600.0)  # '17 400 [8500, 35 600]'
     """
@@ -222,11 +223,12 @@ def interval(value: float, low: float, high: float) -> str:
 
 
 def save(figure: Figure, name: str, folder: Path, formats: Sequence[str]) -> str:
-    """Writes `<name>.<format>` for each format; returns SVG for a page, with ids that
-    no other figure has.
+    """Writes `<name>.<format>` for each format, and returns the SVG for a page.
+
+    The ids in this SVG begin with the name, so no other figure of the page has them.
     """
     figure.draw_without_rendering()
-    # it is laid out now; with "none" each format would be drawn twice
+    # the layout is done; a layout engine would draw each format twice
     figure.set_layout_engine(None)
     file = io.StringIO()
     metadata = dict.fromkeys(("Date", "Creator", "Type", "Format"))

@@ -1,8 +1,8 @@
-"""The table of runs that figures are drawn of: its axes, means, thresholds and theory.
+"""The table of runs behind a figure: its axes, means, thresholds and theory.
 
-This is the one place where figures use the formulas. A formula gets every setting of a
-row. There is no prediction where a setting is off its default and the formula does not
-know it; `Runs.reason` says why.
+Only this module applies formulas of theory for figures. A formula gets every setting of
+a row. There is no prediction for a setting that differs from its default and that the
+formula does not cover. `Runs.reason` gives the reason.
 """
 
 from __future__ import annotations
@@ -33,20 +33,22 @@ ORDER = ("d", "L", "V", "m")
 BANDS = ("sd", "quartiles")
 
 LOCKED = 0.95
-"""Attention counts as locked if its mass on the informative token is above this."""
+"""Attention counts as locked if its mass on the informative token exceeds this."""
 
 NO_SETTINGS = ("foreign", "mass")
-"""Columns of `Runs.settings` that are not settings: a column that no formula knows, and
-the attention mass that was measured.
+"""The columns of `Runs.settings` that are not settings.
+
+`foreign` describes a column that no formula covers, and `mass` is the measured
+attention mass.
 """
 
 
 @dataclass(frozen=True)
 class Runs:
-    """Runs with the column `accuracy` (a fraction), the axis `along` which it crosses
-    theta, and the other `axes` that vary.
+    """The runs of a table, with the column `accuracy` (a fraction).
 
-    `given` is the table as the fit takes it.
+    `along` is the axis along which accuracy crosses theta, and `axes` are the other
+    axes that vary. `given` is the table that the fit uses.
     """
 
     given: Table
@@ -56,7 +58,7 @@ class Runs:
 
     @classmethod
     def of(cls, df: Table, along: str) -> Runs:
-        """The runs of a table that have an accuracy; raises FitError."""
+        """Returns the runs of a table that have an accuracy; raises FitError."""
         axes = varying(df, along)
         rows = rows_of(df)
         if "n_correct" in rows:
@@ -71,30 +73,31 @@ class Runs:
 
     @property
     def sizes(self) -> Table:
-        """The columns that arithmetic may use."""
+        """The part of the table with the columns that arithmetic may use."""
         names = dict.fromkeys((self.along, *LAW, "N", *self.axes))
         return self.rows[[name for name in names if name in self.rows]]
 
     @property
     def every(self) -> list[str]:
-        """All axes that vary."""
+        """All axes that vary, with `along`."""
         if _varies(self.rows, self.along):
             return [*self.axes, self.along]
         return [*self.axes]
 
     @cached_property
     def levels(self) -> Table:
-        """The mean accuracy over seeds at every place that was tested."""
+        """The mean accuracy over seeds at every tested combination of the axes."""
         by = [*self.axes, self.along]
         others = _groups(self.rows, by)[[*self.sizes.columns.difference(by)]].first()
         means = averaged(self.rows, by, "accuracy")
         return means.join(others.reset_index(drop=True))
 
     def settings(self, by: Sequence[str]) -> Table:
-        """All settings of runs alike in the columns `by`, and the columns NO_SETTINGS.
+        """All settings of runs that are alike in the columns `by`, and the columns
+        NO_SETTINGS.
 
-        `foreign` is the same text for all rows, empty if formulas know every column.
-        `mass` is there if it was measured.
+        `foreign` is one text for all rows, and empty if formulas cover every column.
+        `mass` is present only if it was measured.
         """
         names = [name for name in self.rows if _is_setting(name) and name not in by]
         found = _groups(self.rows, by)[names].first()
@@ -124,11 +127,11 @@ class Runs:
         by: Sequence[str],
         formula: Callable[[Selection], float | None],
     ) -> Table:
-        """A table with the column `theory`, a formula's value for each row's settings.
+        """Returns a table with the column `theory`: the value of a formula for each
+        row.
 
-        The column `assumes` says whether theory covers a row only by assuming that
-        attention is locked. There is no prediction if attention was measured and is
-        not.
+        The column `assumes` is whether theory covers a row only if attention is locked.
+        For such a row there is no prediction if the measured attention is not locked.
         """
         if is_own(self.rows):
             return table.assign(theory=np.nan, assumes=False)
@@ -154,17 +157,17 @@ class Runs:
         thetas: Sequence[float],
         on_progress: Callable[[int, int], None] = lambda done, of: None,
     ) -> Fit:
-        """Thresholds and laws along the axis."""
+        """Returns the fit: thresholds and laws along the axis."""
         return fit(
             self.given, thetas, step=ALL, along=self.along, on_progress=on_progress
         )
 
     def thresholds(self, found: Fit, theta: float, with_theory: bool = False) -> Table:
-        """The thresholds of a theta, with these columns.
+        """Returns the thresholds at theta, with these additional columns.
 
         - state: crosses, levels off, not reached, or above.
         - tried: the level beyond which a censored threshold lies.
-        - law: the critical value by the law, null if the fit rejects it.
+        - law: the critical value by the fitted law, null if the fit rejects the law.
         - theory: the critical N by theory, if it is requested and the axis is N.
         - assumes: whether theory assumes that attention is locked.
         """
@@ -178,8 +181,10 @@ class Runs:
         )
 
     def reason(self) -> str:
-        """One sentence on the cells without a prediction of accuracy, with the first
-        reason; empty if there are none.
+        """One sentence on the cells without a predicted accuracy, with the first
+        reason.
+
+        The sentence is empty if there are no such cells.
         """
         cells = self.settings(self.axes).to_dict("records")
         reasons = []
@@ -197,7 +202,7 @@ class Runs:
 def predicted(
     formula: Callable[..., Any], at: Mapping[str, Any], *arguments: Any
 ) -> Any:
-    """A formula's value for the settings `at`; None if it does not cover them."""
+    """The value of a formula for the settings `at`; None if it does not cover them."""
     try:
         return _answer(formula, at, *arguments)
     except TheoryError:
@@ -205,7 +210,9 @@ def predicted(
 
 
 def _answer(formula: Callable[..., Any], at: Mapping[str, Any], *arguments: Any) -> Any:
-    """As `predicted`, but raises the TheoryError that refuses the settings."""
+    """Computes the same as `predicted`, but raises TheoryError if the settings are not
+    covered.
+    """
     if at.get("foreign"):
         raise TheoryError(f"{at['foreign']}; covered by theory: no such column")
     settings = {}
@@ -218,7 +225,9 @@ def _answer(formula: Callable[..., Any], at: Mapping[str, Any], *arguments: Any)
 
 
 def _with_law_texts(settings: Selection) -> Selection:
-    """Settings with the numbers of a law in its text, not in columns of their own."""
+    """Returns settings in which the text of a law includes the numbers from its
+    columns.
+    """
     found: Selection = {}
     numbers = {}
     for name, value in settings.items():
@@ -246,8 +255,9 @@ def _without_noise(model: Model) -> bool:
 
 
 def rows_of(df: Table) -> Table:
-    """The rows of a table of runs with columns as a grid gives them, and `accuracy`
-    where answers were counted.
+    """Returns the rows of a table of runs with columns as a grid gives them.
+
+    The column `accuracy` is added if answers were counted.
     """
     rows = as_given(df)
     if not {"n_correct", "n_test"} <= {*rows}:
@@ -256,9 +266,9 @@ def rows_of(df: Table) -> Table:
 
 
 def varying(df: Table, along: str) -> tuple[str, ...]:
-    """The axes of the fit that vary, those in ORDER first; `along` is not among them.
+    """The axes of the fit that vary, except `along`; those in ORDER come first.
 
-    If nothing can be fitted, the metadata of the table has the axes.
+    If nothing can be fitted, the axes are read from the metadata of the table.
     """
     listed = df.attrs.get("axes")
     if along not in df and listed:
@@ -294,11 +304,11 @@ def _groups(rows: Table, by: Sequence[str]) -> Any:
 
 
 def averaged(rows: Table, by: Sequence[str], y: str, band: str = "sd") -> Table:
-    """The mean of a column over rows alike in `by`, with n_seeds and the ends `low` and
-    `high` of a band.
+    """Returns the mean of a column over rows alike in `by`, with n_seeds and a band.
 
-    The band "sd" is one standard deviation around the mean. With "quartiles" it lies
-    between them, and the column is the median.
+    The columns `low` and `high` are the ends of the band. The band "sd" is one standard
+    deviation around the mean. The band "quartiles" lies between the quartiles, and the
+    column is then the median.
     """
     by = list(dict.fromkeys(by))
     values = _groups(rows.dropna(subset=[y]), by)[y]
@@ -317,8 +327,10 @@ def averaged(rows: Table, by: Sequence[str], y: str, band: str = "sd") -> Table:
 
 
 def scale_of(column: Table) -> str:
-    """The scale that suits some values: "fraction" within 0 and 1, "log" for positive
-    values over a factor of 20, otherwise "linear".
+    """The axis scale that suits the values of a column.
+
+    The scale is "fraction" for values within 0 and 1, "log" for positive values over
+    more than a factor of 20, and otherwise "linear".
     """
     values = column.to_numpy(float, na_value=np.nan)
     known = values[np.isfinite(values)]
@@ -330,7 +342,7 @@ def scale_of(column: Table) -> str:
 
 
 def with_states(found: Table) -> Table:
-    """Thresholds with the columns `state` and `tried`."""
+    """Returns thresholds with the columns `state` and `tried`."""
     plateau = found["warning"].str.contains("plateau")
     states = np.select(
         [found["censored"] == "no", found["censored"] == "left", plateau],
@@ -344,8 +356,10 @@ def with_states(found: Table) -> Table:
 
 
 def with_law(found: Table, exponents: Table, axes: Sequence[str]) -> Table:
-    """Thresholds with the column `law`: the product of axis^exponent, times a constant
-    for each place along all other axes.
+    """Returns thresholds with the column `law`, the critical value by the fitted law.
+
+    The law is the product of axis^exponent, times a constant for each combination of
+    values of the other axes.
     """
     found = found.assign(law=np.nan, part="")
     for part, mine in exponents.groupby("part", sort=False):
@@ -367,7 +381,7 @@ def with_law(found: Table, exponents: Table, axes: Sequence[str]) -> Table:
 
 
 class Places(NamedTuple):
-    """The axis along x, the axes that make lines, and those that make panels."""
+    """The axis along x, the axes that make lines, and the axes that make panels."""
 
     x: str | None
     lines: list[str]
@@ -381,11 +395,11 @@ def arranged(
     lines: Sequence[str] | None = None,
     panels: Sequence[str] = (),
 ) -> Places:
-    """The places of the axes: the choices that were made, and for the rest the next
-    axis.
+    """Returns the places of the axes.
 
-    If x is arithmetic, such as m * d, the one of its axes with most values has no place
-    of its own. Raises UsageError with everything that is wrong.
+    Axes that were not chosen fill the remaining places in order. If x is arithmetic,
+    such as m * d, the axis in it with the most values gets no place of its own. Raises
+    UsageError with everything that is wrong.
     """
     chosen = {"x": [], "lines": [*(lines or [])], "panels": [*panels]}
     problems = []
@@ -426,9 +440,9 @@ def arranged(
 def in_one_panel(
     table: Table, lines: Sequence[str], panels: Sequence[str]
 ) -> tuple[list[str], list[str]]:
-    """The axes that make lines and those that make panels.
+    """Returns the axes that make lines and the axes that make panels.
 
-    If most panels would hold a single line, all axes make lines.
+    If most panels would contain a single line, all axes make lines.
     """
     if lines and panels:
         n_lines = len(values_of(table, [*lines, *panels]))
@@ -440,8 +454,10 @@ def in_one_panel(
 
 
 def check_maps(pairs: Sequence[tuple[str, str]], table: Table) -> None:
-    """Raises UsageError for maps whose two axes are the same, or that have an axis that
-    is neither a column of a table nor arithmetic on its columns.
+    """Raises UsageError for maps that cannot be drawn.
+
+    The two axes of a map must differ. Each must be a column of the table, or arithmetic
+    on its columns.
     """
     problems = []
     for axis in dict.fromkeys(axis for pair in pairs for axis in pair):
@@ -455,8 +471,9 @@ def check_maps(pairs: Sequence[tuple[str, str]], table: Table) -> None:
 
 
 def unknown(place: str, axis: str, table: Table) -> list[str]:
-    """What is wrong with an axis that is not a column of a table; nothing if it is
-    arithmetic on its columns.
+    """Returns what is wrong with an axis that is not a column of a table.
+
+    The list is empty if the axis is arithmetic on the columns.
     """
     try:
         found = parse(axis, calls=False)

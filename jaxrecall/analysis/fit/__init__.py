@@ -1,10 +1,15 @@
-"""From a table of runs to thresholds N* and the exponents of N* ~ product of
-axis^exponent, as three tables.
+"""Fits a table of runs: thresholds N*, and the exponents of N* ~ product of
+axis^exponent.
 
-`runs` reads and checks rows, `axes` finds what they were requested for, and `cells`
-makes curves of them. `estimate` has where those of a family cross theta, with their law
-and intervals. `tables` makes the rows, `write` the output. `fit` does all of it: every
-family, theta and regime of a table.
+The modules of this package work in this order:
+
+- `runs` reads and checks the rows.
+- `table_axes` finds the axes: the columns that the runs were requested for.
+- `cells` makes curves of the rows and groups them into families.
+- `estimate` computes where the curves of a family cross theta, their law and intervals.
+- `tables` makes the rows of the three result tables, and `write` writes the output.
+
+The function `fit` does all of this, for every family, theta and regime of a table.
 """
 
 from __future__ import annotations
@@ -44,10 +49,10 @@ TEXTS = "a text or a list of texts"
 
 @dataclass(frozen=True, repr=False)
 class Fit:
-    """Three tables (pandas), as the command writes them, and remarks on what was left
-    out; prints as a summary.
+    """The three tables of a fit (pandas), and remarks on what was left out.
 
-    A fit unpacks as `thresholds, exponents, diagnostics = fit(frame)`.
+    The command `fit` writes the same tables. A fit unpacks as `thresholds, exponents,
+    diagnostics = fit(frame)`, and prints as a summary.
     """
 
     thresholds: Table
@@ -76,32 +81,35 @@ def fit(
     by: str | None = None,
     law: str | None = None,
 ) -> Fit:
-    """Thresholds, exponents and diagnostics of a table of runs, as `load` and `run`
-    return it; any other table needs columns V, N, d, L, m, seed, and n_test and
-    n_correct or the column `of`.
+    """Returns the thresholds, exponents and diagnostics of a table of runs.
+
+    The table is one that `load` or `run` returned. Any other table needs the columns V,
+    N, d, L, m and seed, and either n_test and n_correct or the column `of`.
 
     Args:
-        frame: one row per run, of runs that train on one per recorded step.
-        thetas: the accuracy to cross, a fraction, or several.
-        resamples: has no effect, since intervals leave out one seed at a time; kept for
-            calls that were written before.
-        on_progress: called with the curves estimated so far and in all, as often as
-            there are thetas.
-        where: restricts the law to the cells for which an expression of the axes holds,
-            such as "L**2 > 10 * V**1.5 * d**0.5"; several give a law each, by which the
-            column `regime` tells them apart.
+        frame: one row per run; runs that train have one row per recorded step.
+        thetas: the accuracy to cross, a fraction, or several of them.
+        resamples: has no effect, since intervals leave out one seed at a time. The
+            argument remains so that older calls still work.
+        on_progress: called with the number of curves estimated so far and the total
+            number. A curve counts once for each theta.
+        where: restricts the law to the cells for which an expression of the axes is
+            true, such as "L**2 > 10 * V**1.5 * d**0.5". Several expressions give one
+            law each, identified by the column `regime`.
         along: the axis along which accuracy crosses theta: N, d, m, V, L or any other
-            column of numbers greater than 0; unless given that of a search, else N.
-            Along m, rows with m = 0 are no level.
-        step: which rows of runs that train on: "last", a step, several steps, or "all";
-            with several, `step` is an axis.
-        of: the column that crosses theta: the accuracy, or any other column of
-            fractions that was measured, such as "attention_mass".
-        best: an axis, such as a rate, of which each cell takes the value that crosses
-            first. It is chosen anew without each seed, and is a column.
-        by: an axis, each value of which has a law of its own, as by `where`.
-        law: a column of numbers from 0. Instead of thresholds its mean over seeds obeys
-            the law, along the axis `along` too; points of mean 0 are left out.
+            column of numbers greater than 0. The default is the axis of a search, else
+            N. Along m, rows with m = 0 are ignored.
+        step: the rows of runs that train: "last", a step, several steps, or "all". With
+            several steps, `step` is an axis.
+        of: the column that crosses theta: the accuracy, or any other measured column of
+            fractions, such as "attention_mass".
+        best: an axis, such as a rate. Each cell uses the value of this axis that
+            crosses theta first. The value is chosen again for each left-out seed, and
+            the thresholds contain it as a column.
+        by: an axis. Each of its values gets its own law, as with `where`.
+        law: a column of numbers from 0. The law then describes the mean of this column
+            over seeds instead of a threshold, and `along` is one of its axes. Points of
+            mean 0 are left out.
 
     Raises:
         FitError: with one line per problem.
@@ -112,8 +120,9 @@ def fit(
 
 
 def fractions(thetas: float | Sequence[float]) -> list[float]:
-    """Accuracies to cross, one or a list, each once; raises FitError for anything
-    else.
+    """Returns the distinct accuracies to cross, given as one number or a list.
+
+    Raises FitError for anything else.
     """
     if isinstance(thetas, Real):
         given = [thetas]
@@ -127,7 +136,10 @@ def fractions(thetas: float | Sequence[float]) -> list[float]:
 
 
 def _texts(where: str | Sequence[str]) -> list[str]:
-    """Expressions, one or a list, each once; raises FitError for anything else."""
+    """Returns the distinct expressions, given as one text or a list.
+
+    Raises FitError for anything else.
+    """
     if isinstance(where, str):
         return [where]
     texts = as_list("where", where, TEXTS, FitError, MAX_THETAS)
@@ -138,7 +150,7 @@ def _texts(where: str | Sequence[str]) -> list[str]:
 
 @dataclass(frozen=True)
 class _Wanted:
-    """What a call of `fit` wants, as its arguments say."""
+    """The arguments of a call of `fit`, after their checks."""
 
     thetas: list[float]
     where: list[str]
@@ -188,7 +200,7 @@ def _fitted(
 
 
 def _axis_columns(family: Family) -> list[str]:
-    """The columns of axes and of further names of a cell; raises FitError."""
+    """The columns of the axes, and of the other names of a cell; raises FitError."""
     cell = family.cells[0]
     if clash := common(cell.at, tables.THRESHOLDS):
         raise FitError(
@@ -199,7 +211,7 @@ def _axis_columns(family: Family) -> list[str]:
 
 
 def _estimates(family: Family, wanted: _Wanted) -> Iterator[Estimates]:
-    """Where the curves of a family cross each theta, or the means of a column."""
+    """Yields the crossings of a family at each theta, or the means of a column."""
     if wanted.law is not None:
         yield of_means(family)
         return
@@ -217,11 +229,12 @@ def _estimates(family: Family, wanted: _Wanted) -> Iterator[Estimates]:
 def _regimes(
     families: Sequence[Family], wanted: _Wanted
 ) -> list[dict[str, list[bool]]]:
-    """For each family which of its cells are in each law, by the expression that holds
-    for them, "" for a law through all cells.
+    """Returns, for each family, a dict from the expression of each law to a mask of its
+    cells.
 
-    There is a law for each expression, and for each value of the axis `by` if there is
-    one. Raises FitError for an expression that cannot be read, or holds for no cell at
+    There is a law for each expression, and for each value of the axis `by` if it is
+    given. Without either, one law contains all cells, with the expression "". Raises
+    FitError for an expression that cannot be parsed, or that is true for no cell at
     all.
     """
     if wanted.best:
@@ -249,7 +262,9 @@ def _regimes(
 def _by_value(
     families: Sequence[Family], axes: Sequence[str], by: str, where: Sequence[str]
 ) -> list[str]:
-    """An expression for each value of an axis, each with each of those given."""
+    """Returns an expression for each value of an axis, combined with each given
+    expression.
+    """
     if by not in axes:
         raise FitError(
             f"by: got {by!r}; allowed: an axis of the table: {', '.join(axes)}"
@@ -264,7 +279,7 @@ def _by_value(
 
 
 def _literal(value: AxisValue) -> str:
-    """A value as an expression writes it."""
+    """Formats a value as a literal of an expression."""
     return str(value).lower() if isinstance(value, bool) else repr(value)
 
 

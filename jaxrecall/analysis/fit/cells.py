@@ -1,11 +1,13 @@
-"""Cells: accuracy along an axis, usually N, by seed, and which of them are fitted
-together.
+"""Cells and families: a cell is a curve of accuracy along one axis, usually N.
 
-A cell fixes every other axis. The seed is the independent unit: everything here is kept
-by seed. With `streams: common`, cells share their random draws. If what they differ in
-has no effect on a run, as d has none with orthogonal embeddings and L hardly any once
-attention is locked, they give the same counts, seed by seed. Such a cell is a copy: one
-piece of evidence, however often it is listed.
+A cell has a fixed value of every other axis. A family contains the cells that are
+fitted together. All counts are kept per seed, because the seed is the independent unit.
+
+With `streams: common`, cells share their random draws. Two cells then have equal counts
+for every seed if the axes in which they differ have no effect on a run. For example, d
+has no effect with orthogonal embeddings, and L hardly any once attention is locked. The
+later of two such cells is called a copy. A cell and all its copies are one piece of
+evidence.
 """
 
 from __future__ import annotations
@@ -24,32 +26,31 @@ from .runs import Table, checked, common, groups, is_own, seed_columns, without
 from .table_axes import LAW, RATES, AxisValue, as_given, find_axes, without_switches
 
 NUMBERS = "iuf"
-"""The kinds of NumPy's numbers."""
+"""The dtype kinds of NumPy's numbers."""
 
 CHANCE = 1e-9
-"""Counts are taken for a copy if cells that share no draws
-would agree in all of them with less than this probability.
+"""A cell is called a copy only if cells with independent draws would agree in all
+counts with a probability below this.
 """
 
 SHARED = 0.5
-"""Two cells are compared if they share at least this part of the runs of the smaller.
-"""
+"""Two cells are compared if they share at least this part of the smaller one's runs."""
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One curve: k of n answers are right at each level, (levels, seeds).
+    """The counts of one curve: k of n answers are correct, both (levels, seeds).
 
-    Where a seed is missing, k and n are 0. Along an axis on which accuracy falls, k
-    counts wrong answers, which rise. Where accuracies were not counted, n is 1.
+    k and n are 0 where a seed is missing. If accuracy falls along the axis, k counts
+    the wrong answers, so that k rises. If accuracies were not counted, n is 1.
 
     Attributes:
         at: the value of every other axis.
         N: the levels, ascending.
         copy_of: the `at` of an earlier cell of the family that has the same runs.
-        names: what else the grid calls the cell, such as its label, or the value of an
-            axis that was chosen.
-        told: what to be careful about in that choice.
+        names: other columns of the cell, such as its label in the grid, or the chosen
+            value of an axis.
+        told: a warning about that choice, or empty.
     """
 
     at: dict[str, AxisValue]
@@ -70,25 +71,29 @@ class Cell:
 
 @dataclass(frozen=True)
 class Family:
-    """Cells fitted together, such as those with m = 0; `name` is the value of the
-    column `part`.
+    """Cells that are fitted together, such as those with m = 0.
+
+    `name` is the value of the column `part`.
     """
 
     name: str
     cells: list[Cell]
     powers: tuple[str, ...] = LAW  # axes that get an exponent if they vary
     along: str = "N"
-    falls: bool = False  # whether accuracy falls along it
-    what: str = ""  # what obeys the law, as N*
+    falls: bool = False  # whether accuracy falls along the axis
+    what: str = ""  # the column that obeys the law, or empty for N*
 
     @property
     def critical(self) -> str:
-        """What obeys the law: N*, or a column."""
+        """The quantity that obeys the law: N*, or a column."""
         return self.what or f"{self.along}*"
 
     def mirrored(self, accuracy: AxisValue) -> AxisValue:
-        """What crosses for an accuracy (fraction), and back: itself, or 1 less it where
-        accuracy falls.
+        """Converts an accuracy (fraction) to the fraction that rises along the axis, or
+        back.
+
+        The result is 1 - accuracy if accuracy falls along the axis, else the accuracy
+        itself.
         """
         return 1 - accuracy if self.falls else accuracy
 
@@ -104,8 +109,9 @@ class Family:
 
     @property
     def factors(self) -> tuple[str, ...]:
-        """The other varying axes: each combination of their values has a constant of
-        its own.
+        """The varying axes without an exponent.
+
+        Each combination of their values has its own constant in the law.
         """
         return tuple(without(self.varying, self.powers))
 
@@ -115,7 +121,9 @@ def values_of(cells: Sequence[Cell], axis: str) -> set[AxisValue]:
 
 
 def numbered(keys: Iterable[Hashable]) -> np.ndarray:
-    """A number for each key, the same for equal keys, in the order of appearance."""
+    """Numbers the keys in the order of first appearance; equal keys get the same
+    number.
+    """
     numbers: dict[Hashable, int] = {}
     found = []
     for key in keys:
@@ -124,16 +132,18 @@ def numbered(keys: Iterable[Hashable]) -> np.ndarray:
 
 
 def evidence(cells: Sequence[Cell]) -> np.ndarray:
-    """A number for each cell, the same for a cell and its copies, (cells,)."""
+    """(cells,): a number for each cell, equal for a cell and its copies."""
     return numbered(tuple((cell.copy_of or cell.at).items()) for cell in cells)
 
 
 def families(frame: Table, along: str = "N") -> tuple[list[Family], list[str]]:
-    """The cells of a table, m = 0 and m > 0 apart, and remarks on what was left out.
+    """Returns the families of a table, and remarks on what was left out.
+
+    Cells with m = 0 and cells with m > 0 are in separate families.
 
     Args:
-        frame: one row per run; of runs that train on, one per step, the step being an
-            axis.
+        frame: one row per run. Runs that train have one row per step, and the step is
+            an axis.
         along: the axis along which accuracy crosses theta.
 
     Raises:
@@ -176,7 +186,7 @@ def families(frame: Table, along: str = "N") -> tuple[list[Family], list[str]]:
 
 
 def _with_levels(frame: Table, along: str, own: bool) -> Table:
-    """The rows that are at a level of the axis; raises FitError."""
+    """Returns the rows that can be a level of the axis; raises FitError."""
     if along not in frame or frame[along].dtype.kind not in NUMBERS:
         raise FitError(
             f"along: got {along!r}; allowed: a column of numbers, such as N, d, m, V, L"
@@ -212,8 +222,9 @@ def _scales(frame: Table, axes: Sequence[str]) -> list[str]:
 
 
 def _falls(frame: Table, along: str) -> bool:
-    """Whether accuracy falls along an axis: for an axis that is not known, whether it
-    is higher at the smallest value than at the largest.
+    """Whether accuracy falls along an axis.
+
+    For an unknown axis this compares the accuracies at its smallest and largest values.
     """
     if along in ("N", "d", "m", *FALLING):
         return along in FALLING
@@ -243,8 +254,10 @@ def _refuse_runs_twice(frame: Table, point: list[str], seeds: list[str]) -> None
 def _cells(
     rows: Table, axes: list[str], falls: bool, names: Sequence[str]
 ) -> list[Cell]:
-    """The cells of a family; `_seed` numbers the seed of each row, `_level` is its
-    value along the axis.
+    """Returns the cells of a family.
+
+    The column `_seed` is the number of each row's seed, and `_level` its value along
+    the axis.
     """
     cells: list[Cell] = []
     by_cell = groups(rows, axes)
@@ -263,7 +276,9 @@ def _cells(
 
 
 def _values(rows: Table, names: Sequence[str]) -> dict[str, AxisValue]:
-    """The value of each column in the rows of a cell, which have but one."""
+    """Returns the value of each column in the rows of a cell, all of which have the
+    same one.
+    """
     found = dict.fromkeys(names)
     for name in names:
         known = rows[name].dropna()
@@ -273,7 +288,7 @@ def _values(rows: Table, names: Sequence[str]) -> dict[str, AxisValue]:
 
 
 def _names(frame: Table, axes: list[str], along: str) -> list[str]:
-    """The helpers of the grid that are no axes and have one value in each cell."""
+    """The grid's helper columns that are no axes and have one value in each cell."""
     kept = common(frame.attrs.get("kept", ()), frame)
     names = without(kept, (*axes, along))
     by_cell = groups(frame, axes)
@@ -281,8 +296,10 @@ def _names(frame: Table, axes: list[str], along: str) -> list[str]:
 
 
 def _plain(value: AxisValue) -> AxisValue:
-    """A Python number; the same object for every nan, so that cells without a value are
-    alike.
+    """Converts a value to a Python number, and every missing value to the same nan
+    object.
+
+    Cells without a value then compare as equal.
     """
     if is_missing(value):
         return np.nan
@@ -290,14 +307,15 @@ def _plain(value: AxisValue) -> AxisValue:
 
 
 def _originals(rows: Table, cell: np.ndarray) -> list[int | None]:
-    """The earlier cell that each cell copies, or None; `cell` numbers the cell of each
-    row.
+    """Returns the index of the earlier cell that each cell copies, or None.
 
-    A cell copies another if they agree exactly in n_correct and n_test at every (seed,
-    N) that both have. Those must be half of the runs of the smaller, and hold enough
-    counts between 0 and n_test that agreement is no accident (CHANCE). Cells of one L
-    must also agree in `draw_check`, if the table has it; the check depends on L, so
-    between other cells it decides nothing.
+    `cell` is the number of each row's cell. A cell copies another if both have equal
+    n_correct and n_test at every (level, seed) that they share. The shared runs must be
+    at least half of the smaller cell's runs. They must also contain enough counts
+    between 0 and n_test that agreement by accident is improbable (CHANCE).
+
+    If the table has a column `draw_check`, cells with equal L must also agree in it.
+    The check depends on L, so cells with different L are not compared in it.
     """
     runs = rows[["_level", "_seed"]].to_numpy()
     run = np.unique(runs, axis=0, return_inverse=True)[1].ravel()
@@ -329,8 +347,8 @@ def _originals(rows: Table, cell: np.ndarray) -> list[int | None]:
 
 
 def _log_chance(k: np.ndarray, n: np.ndarray) -> np.ndarray:
-    """ln of the probability that another binomial count of the same mean equals k
-    of n.
+    """ln of the probability that an independent binomial count of the same mean is also
+    k of n.
     """
     variance = k * (1 - k / n)
     return -np.log(np.maximum(1, np.sqrt(4 * np.pi * variance)))

@@ -1,10 +1,9 @@
-"""The estimate of one family at one theta: ln N* of every cell, their law, and
-intervals.
+"""Estimates of one family at one theta: ln N* of every cell, their law, and intervals.
 
-Each cell's crossing is found by itself, from the levels around theta, and least squares
-goes through the cells. That assumes no slope, ceiling or shape that cells would share,
-so curves that level off cannot bend the exponents. The seed is the unit of the
-intervals.
+The crossing of each cell is computed from its own levels around theta. The law is then
+a least-squares fit through the crossings. Cells share no slope, ceiling or shape in
+this method, so curves that level off cannot bias the exponents. Intervals use the seed
+as the independent unit.
 """
 
 from __future__ import annotations
@@ -28,19 +27,20 @@ METHOD_TEXT = (
     "local logistic regression of the accuracy, cell by cell; least squares through the"
     " cells"
 )
-"""What the column `method` holds, and its meaning."""
+"""The value of the column `method`, and its meaning."""
 
 MISFIT = 0.05
-"""Distance of ln N* from the law (rms) that is worth a warning, if it is also more than
-twice the noise.
+"""The smallest rms distance of ln N* from the law for which the law can be rejected.
+
+The distance must also be more than twice the noise.
 """
 
 
 class FittedLaw:
-    """ln N* = sum of exponent ln(axis) + one constant per combination of factor values,
-    over `cells`.
+    """The law ln N* = sum of exponent ln(axis) + a constant, fitted to `cells`.
 
-    Least squares in which a cell and its copies have the weight of one cell.
+    There is one constant for each combination of factor values. In the least squares, a
+    cell and its copies together have the weight of one cell.
     """
 
     def __init__(
@@ -59,15 +59,18 @@ class FittedLaw:
 
     @cached_property
     def share(self) -> np.ndarray:
-        """(cells,): weights in the regression, one over the number of a cell's copies
-        with itself.
+        """(cells,): the weight of each cell in the regression.
+
+        The weight is 1 / (1 + the number of the cell's copies).
         """
         return 1 / np.bincount(self.evidence)[self.evidence]
 
     @cached_property
     def weights(self) -> np.ndarray:
-        """(axes, cells): the weight of each cell in each exponent; nan for an axis that
-        is constant or moves with others.
+        """(axes, cells): the weight of each cell in each exponent.
+
+        The weights are nan for an axis that is constant or moves together with other
+        axes.
         """
         if not len(self.design):
             return np.zeros((len(self.axes), 0))
@@ -80,16 +83,17 @@ class FittedLaw:
         return weights
 
     def exponents(self, y: np.ndarray) -> np.ndarray:
-        """Least squares through ln N*, (estimates, cells) -> (estimates, axes); nan
-        where the cells do not determine an exponent.
+        """Fits the exponents to ln N*: (estimates, cells) -> (estimates, axes).
+
+        An exponent is nan if the cells do not determine it.
         """
         if not len(self.design):
             return np.full((len(y), len(self.axes)), np.nan)
-        # one layout of y, as the last digits depend on it
+        # always the same layout of y, because the last digits depend on it
         return np.ascontiguousarray(y) @ self.weights.T
 
     def residuals(self, y: np.ndarray) -> np.ndarray:
-        """(estimates, cells): how far ln N* lies from the law.
+        """(estimates, cells): the distances of ln N* from the law.
 
         A cell and its copies together have the square of one cell.
         """
@@ -100,18 +104,21 @@ class FittedLaw:
 
 
 def squared_error(y: np.ndarray, n_seeds: int) -> np.ndarray:
-    """The jackknife's squared standard error of y[0]: (S - 1) / S times the squared
-    distances of the estimates without each seed, y[1:].
+    """The squared standard error of y[0] by the jackknife.
+
+    y[1:] are the estimates without each seed. The result is (S - 1) / S times the sum
+    of their squared distances from y[0].
     """
     return (n_seeds - 1) / n_seeds * np.nansum((y[1:] - y[0]) ** 2, axis=0)
 
 
 def interval(y: np.ndarray, n_seeds: int, shape: float = 0.0) -> tuple[float, float]:
-    """95 % interval of an estimate y[0], from those without each seed, y[1:].
+    """Returns the 95 % interval of an estimate y[0]; y[1:] are those without each seed.
 
-    Its ends are nan with fewer than MIN_SEEDS seeds. Half of its width is t with S - 1
-    degrees of freedom times the standard error, to which 1.96 times `shape`, an error
-    that seeds cannot show, is added in squares.
+    Both ends are nan with fewer than MIN_SEEDS seeds. The squared half-width is the sum
+    of two squares: Student's t with S - 1 degrees of freedom times the standard error,
+    and 1.96 times `shape`. `shape` is the standard deviation of an error that the seeds
+    do not show.
     """
     if n_seeds < MIN_SEEDS or np.isnan(y[0]):
         return np.nan, np.nan
@@ -121,7 +128,7 @@ def interval(y: np.ndarray, n_seeds: int, shape: float = 0.0) -> tuple[float, fl
 
 
 class Misfit(NamedTuple):
-    """Distance of ln N* from the law (rms), and the distance that noise alone would
+    """The rms distance of ln N* from the law, and the distance that noise alone would
     give.
     """
 
@@ -131,7 +138,7 @@ class Misfit(NamedTuple):
 
 @dataclass(frozen=True)
 class Estimates:
-    """Where the curves of a family's cells cross one theta."""
+    """The crossings of one theta by the curves of a family's cells."""
 
     family: Family
     theta: float
@@ -140,13 +147,15 @@ class Estimates:
 
     @cached_property
     def side(self) -> np.ndarray:
-        """0 if it crosses, 1 if accuracy stays below, -1 above, (cells,)."""
+        """(cells,): 0 if the curve crosses theta, 1 if accuracy stays below, -1 if
+        above.
+        """
         return np.array([one.side for one in self.found])
 
     @cached_property
     def y(self) -> np.ndarray:
-        """ln N*, and ln N* without each seed, (1 + seeds, cells); nan where there is
-        none.
+        """(1 + seeds, cells): ln N* of all seeds, then without each seed; nan without a
+        crossing.
         """
         n_seeds = self.family.cells[0].n.shape[1]
         y = np.stack([without_seeds(one, n_seeds) for one in self.found], axis=1)
@@ -154,14 +163,18 @@ class Estimates:
 
     @property
     def given_theta(self) -> float:
-        """Theta as the user gave it: `theta` is what k of n crosses, 1 less it where
-        accuracy falls.
+        """Theta as the user gave it.
+
+        `theta` is the fraction that k / n crosses: 1 - `given_theta` where accuracy
+        falls.
         """
         return self.family.mirrored(self.theta)
 
     @cached_property
     def inside(self) -> np.ndarray:
-        """Which cells are in the law: those that surely cross, (cells,)."""
+        """(cells,): whether each cell is in the law, because it crosses theta with
+        certainty.
+        """
         return np.array([one.side == 0 and not any(one.is_open) for one in self.found])
 
     @cached_property
@@ -171,7 +184,7 @@ class Estimates:
 
     @cached_property
     def crossings(self) -> list[Crossing]:
-        """Where the curves of the cells in the law cross."""
+        """The crossings of the cells in the law."""
         return list(compress(self.found, self.inside))
 
     @cached_property
@@ -180,22 +193,24 @@ class Estimates:
 
     @property
     def exponents(self) -> np.ndarray:
-        """(1 + seeds, axes): those of all seeds, and without each."""
+        """(1 + seeds, axes): the exponents of all seeds, then without each seed."""
         return self.law.exponents(self.y[:, self.inside])
 
     def within(self, among: Sequence[bool]) -> Estimates:
-        """The same estimates of some of the cells, without their curves."""
+        """Returns the estimates of some of the cells, without their curves."""
         family = replace(self.family, cells=list(compress(self.family.cells, among)))
         found = list(compress(self.found, among))
         return replace(self, family=family, curves=(), found=found)
 
     def shape_deviation(self, weights: np.ndarray) -> np.ndarray:
-        """The standard deviation that the unknown shape of the curves gives weights @
-        ln N*, with weights of the law's cells, (..., cells) -> (...).
+        """The standard deviation of weights @ ln N* due to the unknown shape of the
+        curves.
 
-        All curves are taken to have one shape, whichever it is, so its error cancels in
-        part: range over the shapes / sqrt(12). Where a rise falls between two levels,
-        the cells err independently, and a cell and its copies as one.
+        The weights belong to the cells of the law: (..., cells) -> (...). All curves
+        are assumed to have the same unknown shape, so part of its error cancels. That
+        part of the deviation is the range over the shapes / sqrt(12). If a curve rises
+        between two levels, the position of its crossing there is an independent error
+        of the cell. A cell and its copies share this error.
         """
         if not self.cells:
             return np.zeros(weights.shape[:-1])
@@ -209,45 +224,49 @@ class Estimates:
 
     @cached_property
     def misfit(self) -> Misfit | None:
-        """How far the cells lie from the law; None with no more distinct cells than
+        """The misfit of the law; None if there are no more distinct cells than
         unknowns.
         """
         free = self.law.n_distinct - self.law.rank
         if free < 1:
             return None
-        off = self.law.residuals(self.y[:, self.inside])  # what the seeds share cancels
+        off = self.law.residuals(self.y[:, self.inside])  # a common shift cancels
         shapes = [one.shape_error**2 for one in self.crossings]
         noise = squared_error(off, self.n_seeds).sum() / free + np.mean(shapes)
         return Misfit(float(np.sqrt((off[0] ** 2).sum() / free)), float(np.sqrt(noise)))
 
     @cached_property
     def n_seeds(self) -> int:
-        """Seeds of the cells in the law."""
+        """The number of seeds with runs in the cells of the law."""
         has_run = [(cell.n > 0).any(axis=0) for cell in self.cells]
         return int(np.any(has_run, axis=0).sum())
 
     @property
     def rejected(self) -> bool:
-        """Whether the cells lie further from the law than the noise explains."""
+        """Whether the cells lie further from the law than noise explains."""
         if self.misfit is None:
             return False
         return self.misfit.rms > max(2 * self.misfit.noise, MISFIT)
 
 
 def curve(cell: Cell, edge: float) -> Curve:
-    """The curve of a cell; accuracies nearer to 0 or 1 than `edge` count as so near."""
+    """Returns the curve of a cell.
+
+    Mean accuracies within `edge` of 0 or 1 are clipped.
+    """
     with np.errstate(invalid="ignore"):
         return Curve(np.log(cell.N), (cell.k / cell.n).T, edge)
 
 
 def without_seeds(found: Crossing, n_seeds: int) -> np.ndarray:
-    """ln N*, and ln N* without each seed, (1 + seeds,)."""
+    """(1 + seeds,): ln N* of all seeds, then without each seed."""
     return found.log_x + np.append(0.0, np.broadcast_to(found.without, n_seeds))
 
 
 def by_level(family: Family, column: str) -> Family:
-    """The family with each level of each cell as a cell of its own, for the law of a
-    column.
+    """Returns the family with each level of each cell as a separate cell.
+
+    The law of a column is fitted to such a family.
     """
     cells = []
     for cell in family.cells:
@@ -259,14 +278,17 @@ def by_level(family: Family, column: str) -> Family:
 
 
 def of_means(family: Family) -> Estimates:
-    """The means over seeds in place of N*, of a family by level."""
+    """Returns the means over seeds of a family by level, in place of N*."""
     with np.errstate(invalid="ignore"):
         found = [_mean(family.mirrored(cell.k[0] / cell.n[0])) for cell in family.cells]
     return Estimates(family, np.nan, [], found)
 
 
 def _mean(values: np.ndarray) -> Crossing:
-    """ln of the mean of some seeds; nan where there is no run."""
+    """Returns ln of the mean over seeds as a crossing; nan marks seeds without a run.
+
+    log_x is inf if the mean is not positive.
+    """
     has = ~np.isnan(values)
     total, count = np.nansum(values), int(has.sum())
     if not total > 0:
@@ -292,7 +314,7 @@ class Option(NamedTuple):
 
 
 def _options(family: Family, axis: str) -> list[list[Option]]:
-    """The cells that differ in this axis alone; raises FitError."""
+    """Returns lists of the cells that differ in this axis alone; raises FitError."""
     axes = family.cells[0].at
     if axis not in axes:
         raise FitError(
@@ -308,18 +330,18 @@ def _options(family: Family, axis: str) -> list[list[Option]]:
 
 
 def without_axis(family: Family, axis: str) -> Family:
-    """The family without one of its axes, of which the best value is taken."""
+    """Returns the family without one of its axes, whose best value is used."""
     cells = [options[0].cell for options in _options(family, axis)]
     return replace(family, cells=cells)
 
 
 def of_best(family: Family, theta: float, edge: float, axis: str) -> Estimates:
-    """The crossings at the best value of an axis, such as a rate, in each cell: the one
-    whose curve crosses theta first.
+    """Returns the crossings at the best value of an axis, such as a rate, in each cell.
 
-    It is chosen from the same runs, and anew without each seed. Along an axis on which
-    accuracy falls, it crosses last. What is best by chance looks better than it is;
-    this bias is measured by `python -m benchmarks.crossings`.
+    The best value is the one whose curve crosses theta first, or last if accuracy falls
+    along the axis of the curves. It is chosen from the same runs as the crossing, and
+    chosen again without each seed. The value that is best by chance seems better than
+    it is; `python -m benchmarks.crossings` measures this bias.
     """
     sign = -1 if family.falls else 1
     chosen = [
@@ -332,14 +354,16 @@ def of_best(family: Family, theta: float, edge: float, axis: str) -> Estimates:
 def _first(
     options: Sequence[Option], theta: float, edge: float, axis: str, sign: int
 ) -> tuple[Cell, Curve, Crossing]:
-    """The cell that crosses first, or last with sign -1, with its curve, and its
-    crossing with an interval of that choice.
+    """Returns the cell that crosses first, its curve, and its crossing.
+
+    With sign -1 it is the cell that crosses last. The interval of the crossing accounts
+    for the choice.
     """
     curves = [curve(option.cell, edge) for option in options]
     found = [one.crossing(theta) for one in curves]
     n_seeds = options[0].cell.n.shape[1]
     each = sign * np.array([without_seeds(one, n_seeds) for one in found])
-    # if none crosses, the best at the last level
+    # if none crosses, the one with the best accuracy at the last level
     i = min(range(len(found)), key=lambda i: (each[i, 0], -sign * curves[i].mean[-1]))
     crossing = found[i]
     if crossing.side == 0:
@@ -349,8 +373,9 @@ def _first(
 
 
 def _with_value(options: Sequence[Option], i: int, axis: str) -> Cell:
-    """The cell with the value that was chosen, and a warning where it is an end of a
-    range.
+    """Returns the cell with the chosen value of the axis.
+
+    The cell has a warning if the value is an end of a range of numbers.
     """
     value, cell = options[i]
     ends = {0: "smallest", len(options) - 1: "largest"}
@@ -362,8 +387,9 @@ def _with_value(options: Sequence[Option], i: int, axis: str) -> Cell:
 
 
 def _chosen_anew(found: Crossing, change: np.ndarray) -> Crossing:
-    """The crossing with an interval in which the value is chosen anew without each
-    seed.
+    """Returns the crossing with an interval that accounts for the choice of the value.
+
+    `change` is the change of ln N* without each seed, where the value is chosen again.
     """
     open_below, open_above = found.is_open
     is_open = (

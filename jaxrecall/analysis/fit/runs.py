@@ -1,4 +1,4 @@
-"""A table of runs: read from folders, files or tables of pandas, and checked."""
+"""Reads tables of runs from folders, files or pandas tables, and checks them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ...sweep.files import is_folder
 from ...sweep.store.load import load
 from ...sweep.store.table import about
 
-Table = Any  # pandas.DataFrame, whose own types say less than Any
+Table = Any  # pandas.DataFrame, whose own annotations help less than Any
 
 ALONG = (
     "axis along which accuracy crosses: N, d, m, V, L or another number (default: that"
@@ -37,8 +37,9 @@ NEEDED = {
     "n_test": 1,
     "n_correct": 0,
 }
-"""Columns that a table of our simulator must have, each with the least value allowed;
-all are whole numbers.
+"""The columns that a table of our simulator needs -> the smallest allowed value.
+
+All values are whole numbers.
 """
 
 OF_FRACTIONS = (
@@ -49,12 +50,12 @@ OF_FRACTIONS = (
     "matched_accuracy",
     "assignment_accuracy",
 )
-"""Some columns that may cross theta in place of accuracy."""
+"""Some of the columns that may cross theta in place of the accuracy."""
 
 LAST, ALL = "last", "all"
 
 Steps = str | int | Sequence[int]
-"""LAST, ALL, a step or several."""
+"""LAST, ALL, a step, or several steps."""
 
 STEP_HELP = (
     "rows of runs that train on: last (the last step of each point), all, or steps;"
@@ -67,17 +68,18 @@ FIELD_TYPES: dict[str, tuple[type | tuple[type, ...], str]] = {
     "str": (str, "text"),
     "bool": ((bool, np.bool_), "true, false"),
 }
-"""Types of fields that are no numbers, and what to call their values."""
+"""Types of the fields that are not numbers, and the words for their values in messages.
+"""
 
 NUMERIC = ("integer", "floating", "mixed-integer-float", "decimal")
-"""What pandas calls objects that are numbers."""
+"""The types of objects that are numbers, as pandas infers them."""
 
 
 def plain_table(argument: str, frame: Table) -> Table:
-    """The table without an index, whose levels become columns, and with numbers in
-    place of objects.
+    """Returns the table without an index and with numbers in place of objects.
 
-    Raises FitError for anything that is no table, and for columns of one name.
+    The levels of the index become columns. Raises FitError for anything that is not a
+    table, and for columns of equal names.
     """
     import pandas as pd
 
@@ -106,7 +108,7 @@ def plain_table(argument: str, frame: Table) -> Table:
 
 
 def read(path: Path, *others: Path) -> tuple[Table, list[str]]:
-    """The rows of results folders or of any one Parquet file, and remarks on them.
+    """Returns the rows of results folders or of one Parquet file, and remarks on them.
 
     Raises FitError or StoreError.
     """
@@ -122,16 +124,16 @@ def _read_file(path: Path) -> Table:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    if not os.path.isfile(path):  # a pipe would wait forever
+    if not os.path.isfile(path):  # reading a pipe would block forever
         what = "there is no such file or folder"
         if os.path.exists(path):
             what = "is neither a file nor a folder"
         raise FitError(f"{path}: {what}; allowed: a results folder or a .parquet file")
     try:
-        # pyarrow opens no path that is not UTF-8
+        # pyarrow cannot open a path that is not UTF-8
         with open(path, "rb") as bytes_, pq.ParquetFile(bytes_) as file:
             table = file.read()
-            frame = table.to_pandas(ignore_metadata=True)  # an index is columns too
+            frame = table.to_pandas(ignore_metadata=True)  # an index stays columns
     except (OSError, ValueError, TypeError, OverflowError, pa.ArrowException) as error:
         raise FitError(
             f"{path}: cannot be read ({' '.join(str(error).split())[:200]}); allowed: a"
@@ -145,11 +147,10 @@ def _read_file(path: Path) -> Table:
 
 
 def at_steps(frame: Table, step: Steps) -> Table:
-    """The rows of these steps; raises FitError for a step that no row has.
+    """Returns the rows of these steps; raises FitError for a step that no row has.
 
-    A table without the column has one row per run.
-    The last step is that of each point, not of each run: a run without a row of that
-    step is left out.
+    A table without a column `step` has one row per run. LAST is the last step of each
+    point, not of each run: a run without a row at that step is left out.
     """
     if isinstance(step, (str, int)):
         wanted = [step]
@@ -179,7 +180,7 @@ def _at_last_step(frame: Table) -> Table:
 
 
 def parsed(words: Sequence[str]) -> Steps:
-    """The steps that a command line gives; raises UsageError."""
+    """Parses the steps of a command line; raises UsageError."""
     if list(words) in ([LAST], [ALL]):
         return words[0]
     if not all(re.fullmatch(r"\d{1,9}", word) for word in words):
@@ -191,8 +192,9 @@ def parsed(words: Sequence[str]) -> Steps:
 
 
 def is_own(frame: Table) -> bool:
-    """Whether the table is of a user's own simulator, which says what its column of
-    accuracy is.
+    """Whether the table is from a user's own simulator.
+
+    Such a table contains the name of its accuracy column in `attrs`.
     """
     return "accuracy" in frame.attrs
 
@@ -203,8 +205,9 @@ def seed_columns(frame: Table) -> list[str]:
 
 
 def along_of(frame: Table, wanted: str | None) -> str:
-    """The axis along which accuracy crosses: the one wanted, else that of a search,
-    else N.
+    """The axis along which accuracy crosses theta.
+
+    The default is the axis of a search, else N.
     """
     expect(
         "along",
@@ -217,7 +220,7 @@ def along_of(frame: Table, wanted: str | None) -> str:
 
 
 def crossing(frame: Table, of: str) -> Table:
-    """The table with another column in place of its accuracy; raises FitError."""
+    """Returns the table with the column `of` as its accuracy; raises FitError."""
     if of in ("accuracy", frame.attrs.get("accuracy")):
         return frame
     allowed = (
@@ -233,9 +236,10 @@ def crossing(frame: Table, of: str) -> Table:
 
 
 def measured(frame: Table, column: str) -> Table:
-    """The table with a column in place of its accuracy, divided by its largest value.
+    """Returns the table with a column in place of its accuracy, divided by its largest
+    value.
 
-    No exponent depends on that scale. Raises FitError.
+    No exponent depends on this scale. Raises FitError.
     """
     allowed = (
         "allowed: a column of numbers from 0 that was measured, such as"
@@ -249,7 +253,7 @@ def measured(frame: Table, column: str) -> Table:
 def _measured(
     frame: Table, argument: str, name: str, allowed: str, high: float
 ) -> Table:
-    """A column of numbers from 0 that was measured; raises FitError."""
+    """Returns a measured column of numbers from 0 to `high`; raises FitError."""
     wrong = ""
     if name not in frame:
         wrong = "is no column of the table"
@@ -269,7 +273,10 @@ def _measured(
 
 
 def _of_shares(frame: Table, column: str) -> Table:
-    """The table with a column of fractions as shares of one answer."""
+    """Returns the table with a column of fractions as its accuracy.
+
+    Each fraction is the correct share of one answer: n_correct of n_test = 1.
+    """
     made = frame.assign(n_correct=frame[column].astype(float), n_test=1)
     made.attrs["of"] = column
     if is_own(frame):
@@ -278,14 +285,15 @@ def _of_shares(frame: Table, column: str) -> Table:
 
 
 def checked(frame: Table, along: str = "N") -> tuple[Table, list[str]]:
-    """The rows that have an accuracy, and how many have none.
+    """Returns the rows that have an accuracy, and remarks on the others.
 
-    Raises FitError with every problem.
-    A table of our simulator needs the columns NEEDED. One of a user's own needs its
-    accuracy, counted or not, the seed and `along`.
+    A table of our simulator needs the columns NEEDED. A table of a user's own simulator
+    needs its accuracy, counted or not, the seed and `along`. Raises FitError with every
+    problem.
 
     Args:
-        frame: with columns as a grid gives them.
+        frame: a table with its columns as a grid gives them.
+        along: the axis along which accuracy crosses theta.
     """
     of = frame.attrs.get("of")
     needed = [along, "seed"] if is_own(frame) else without(NEEDED, COUNTS)
@@ -305,7 +313,9 @@ def checked(frame: Table, along: str = "N") -> tuple[Table, list[str]]:
 
 
 def _with_accuracy(frame: Table, what: str) -> tuple[Table, list[str]]:
-    """The rows that have an accuracy, and a remark on the others; raises FitError."""
+    """Returns the rows that have an accuracy, and remarks on the others; raises
+    FitError.
+    """
     gone = frame["n_correct"].isna()
     if not gone.any() or not is_numeric(frame["n_correct"]):
         return frame, []
@@ -320,8 +330,9 @@ def _with_accuracy(frame: Table, what: str) -> tuple[Table, list[str]]:
 
 
 def _wrong_types(frame: Table, needed: Sequence[str]) -> list[str]:
-    """A line for each column with values of another type; makes columns of whole
-    numbers int64.
+    """Returns a line for each column that has values of a wrong type.
+
+    Converts columns of whole numbers to int64 in place.
     """
     problems = []
     if not is_own(frame):
@@ -335,7 +346,7 @@ def _wrong_types(frame: Table, needed: Sequence[str]) -> list[str]:
 
 
 def _wrong_accuracies(frame: Table, of: str | None) -> list[str]:
-    """What is wrong with the accuracies, counted or not."""
+    """Returns what is wrong with the accuracies, counted or not."""
     if of is None:
         n_bad = (frame["n_correct"] > frame["n_test"]).sum()
         if not n_bad:
@@ -351,7 +362,10 @@ def _wrong_accuracies(frame: Table, of: str | None) -> list[str]:
 
 
 def _made_whole(frame: Table, name: str) -> str | None:
-    """What is wrong with a column that should hold whole numbers; it becomes int64."""
+    """Converts a column of whole numbers to int64 in place.
+
+    Returns what is wrong with its values, or None.
+    """
     from pandas.api.types import is_bool_dtype
 
     low = NEEDED[name]
@@ -367,7 +381,7 @@ def _made_whole(frame: Table, name: str) -> str | None:
 
 
 def _wrong_field(frame: Table, name: str) -> str | None:
-    """What is wrong with a column of a field of the point."""
+    """Returns what is wrong with the column of a field of the point, or None."""
     kind = plain_type(FIELDS[name])
     if kind not in FIELD_TYPES:
         return no_numbers(frame[name])
@@ -379,7 +393,7 @@ def _wrong_field(frame: Table, name: str) -> str | None:
 
 
 def no_numbers(column: Table) -> str | None:
-    """What is wrong with a column that should hold numbers."""
+    """Returns what is wrong with a column that should contain numbers, or None."""
     values = column.dropna()
     if values.empty or is_numeric(values):
         return None
@@ -390,7 +404,7 @@ def _holds(values: Table, allowed: str) -> str:
     first = values.tolist()[0]
     kind = values.dtype
     if isinstance(first, str):
-        kind = "str"  # pandas 2 calls text object
+        kind = "str"  # pandas 2 gives text the dtype object
     return f"holds {shown(first, 60)} ({kind}); allowed: {allowed}"
 
 
@@ -411,5 +425,8 @@ def is_numeric(column: Table) -> bool:
 
 
 def groups(frame: Table, names: Iterable[str]) -> Any:
-    """The rows grouped by columns, where null is a value too; by none, one group."""
+    """Groups the rows by columns, with null as a value.
+
+    Without columns, all rows are one group.
+    """
     return frame.groupby([*names] or (lambda _: 0), dropna=False, observed=True)

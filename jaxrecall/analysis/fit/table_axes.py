@@ -1,13 +1,13 @@
-"""The axes of a table of runs: what runs were requested for, not what was measured.
+"""Finds the axes of a table of runs: the columns that were requested, not measured.
 
-A table of a sweep lists the axes of its grid in `attrs["axes"]`. In a table without
-that, as one of an older version or of another origin, they are every field of the point
-that varies, and every column from elsewhere whose values seeds share.
+A table of a sweep lists the axes of its grid in `attrs["axes"]`. Tables of older
+versions or of other origin do not. Their axes are all fields of the point that vary,
+and all other columns whose values are shared by several seeds.
 
-In a table of our own simulator V, d, L and m are always axes, and the step of a row is
-one if several are fitted. A column that merely follows others is no axis: where kappa
-was given, gamma = kappa L^2 V / eta varies with V and L, and gamma2 with it unless it
-was given too.
+In a table of our simulator V, d, L and m are always axes, and so is the step if several
+steps are fitted. A column that merely follows from others is not an axis. For example,
+if kappa was given, gamma = kappa L^2 V / eta varies with V and L, and so does gamma2
+unless it was also given.
 """
 
 from __future__ import annotations
@@ -42,30 +42,36 @@ from .runs import (
 AxisValue = Any  # a number, text, true or false; nan where there is none
 
 LAW = ("V", "d", "L", "m")
-"""Axes of our simulator that get an exponent; any other axis is a
-factor: each of its values has a constant of its own in the law.
+"""The axes of our simulator that get an exponent.
+
+Any other axis is a factor: each of its values has its own constant in the law.
 """
 
 FOLDER = r'path="(?:[^"]*/)?([^"/]*)"'
-"""The path in the text of a law of embeddings."""
+"""A regular expression for the path in the text of an embedding law."""
 
 RATES = ("kappa", "gamma", "gamma2")
-"""Rates in the order in which they are taken as given if each could be computed from
-the others.
+"""Rates in order of priority.
+
+If each could be computed from the others, the first counts as given.
 """
 
 
 def as_given(frame: Table) -> Table:
-    """A copy of the table with its columns as a grid gives them, which is how axes are
-    told apart.
+    """Returns a copy of the table with its columns as a grid gives them.
 
-    `pool` is 0 for no pool and `batch` for all samples, as m is 0 for no MLP. `gamma2`
-    is null where it is gamma, if that leaves it fewer values. A law with parameters
-    goes by its bare name, as they have columns of their own, and a file of embeddings
-    by its name without its folder, as a sweep may go on after it was moved. Rows of the
-    recipe alone, which have no optimiser, have what all others have, so that steps may
-    be an axis from 3 on. Where accuracies were not counted, each counts as a share of
-    one answer. Floats of 16 bits, which pandas cannot group by, become longer.
+    Axes are found in this form. The changes are:
+
+    - `pool` is 0 for no pool and `batch` is 0 for all samples, as m is 0 for no MLP.
+    - `gamma2` is null where it equals gamma, if it then has fewer distinct values.
+    - A law with parameters is given by its name alone, since its parameters have
+      columns.
+    - A file of embeddings is given by its name without the folder, since a sweep may be
+      resumed after the file was moved.
+    - Rows of the recipe alone, which have no optimiser, get the training settings that
+      all other rows share. Steps can then be an axis that starts at 3.
+    - Accuracies that were not counted become shares of one answer.
+    - 16-bit floats, by which pandas cannot group, become 64-bit floats.
     """
     from pandas.api.types import infer_dtype
 
@@ -96,7 +102,9 @@ def as_given(frame: Table) -> Table:
 
 
 def _drop_parameters(frame: Table) -> None:
-    """Laws go by their bare names, if these and the parameters' columns say as much."""
+    """Replaces laws by their bare names if the columns of parameters distinguish as
+    many laws.
+    """
     for name in common(FIELDS, frame):
         parameters = _parameters(frame, [name])
         if not parameters:
@@ -110,7 +118,7 @@ def _drop_parameters(frame: Table) -> None:
 
 
 def _fill_training(frame: Table) -> None:
-    """Runs of the recipe alone have the settings of training that all others share."""
+    """Gives runs of the recipe alone the training settings that all others share."""
     if not {"steps", "start"} <= {*frame}:
         return
     alone = (frame["steps"] == RECIPE_STEPS) & (frame["start"] == STARTS[0])
@@ -121,7 +129,7 @@ def _fill_training(frame: Table) -> None:
 
 
 def _drop_equal_gamma2(frame: Table) -> None:
-    """No value for a gamma2 that is gamma, if that leaves it fewer values."""
+    """Makes gamma2 null where it equals gamma, if it then has fewer distinct values."""
     if not {"gamma", "gamma2"} <= {*frame.select_dtypes("number")}:
         return
     gamma2 = frame["gamma2"]
@@ -133,9 +141,7 @@ def _drop_equal_gamma2(frame: Table) -> None:
 
 
 def fixed(frame: Table) -> dict[str, AxisValue]:
-    """The settings that all rows share and that are not at their defaults, of our own
-    simulator.
-    """
+    """The settings of our simulator that all rows share and that are not defaults."""
     if is_own(frame):
         return {}
     frame = as_given(frame)
@@ -147,7 +153,7 @@ def fixed(frame: Table) -> dict[str, AxisValue]:
 
 
 def _parameters(frame: Table, fields: Iterable[str]) -> list[str]:
-    """Columns of the parameters of the laws in some fields, such as embedding.rho."""
+    """The columns with parameters of the laws in some fields, such as embedding.rho."""
     found = []
     for name in map(str, frame):
         field, dot, _ = name.partition(".")
@@ -157,21 +163,21 @@ def _parameters(frame: Table, fields: Iterable[str]) -> list[str]:
 
 
 def rounded(column: Table) -> Table:
-    """A column of floats to 12 digits, so that values of an axis that differ by
-    rounding alone are one.
+    """Rounds a column of floats to 12 digits.
+
+    Values of an axis that differ only by rounding become equal.
     """
     values = column.dropna().unique()
     return column.map({value: float(to_12_digits(value)) for value in values})
 
 
 def find_axes(frame: Table, along: str = "N") -> tuple[list[str], list[str]]:
-    """The axes of a table, and the fields that vary but follow others.
+    """Returns the axes of a table, and the fields that vary but follow from others.
 
     Args:
-        frame: one row per run and step, as `as_given` gives it. Columns of floats are
-            rounded in place.
-        along: the axis along which accuracy crosses theta, which is none of the axes of
-            a cell.
+        frame: one row per run and step, as returned by `as_given`. Columns of floats
+            are rounded in place.
+        along: the axis along which accuracy crosses theta. It is not an axis of a cell.
     """
     listed = frame.attrs.get("axes")
     known = [*(listed or ()), *frame.attrs.get("kept", ())]
@@ -191,7 +197,7 @@ def find_axes(frame: Table, along: str = "N") -> tuple[list[str], list[str]]:
         cell_rows = [*axes, along, *seed_columns(frame)]
         if is_own(frame) or not frame.duplicated(cell_rows).any():
             return axes, followers
-        # the table has rows of other grids, or columns that were added to it
+        # rows of other grids or columns were added to the table
     fields = common((*FIELDS, "step", *_parameters(frame, FIELDS)), frame)
     left_out = {*LAW, along, *following, "root_seed", "n_test", *RATES}
     fields = without(fields, left_out) + common(RATES, frame)
@@ -201,8 +207,9 @@ def find_axes(frame: Table, along: str = "N") -> tuple[list[str], list[str]]:
 
 
 def _follows(frame: Table, name: str, along: str, among: Sequence[str]) -> bool:
-    """Whether a column varies with `along` alone: N = 8 V would make a cell along V of
-    each level.
+    """Whether a column varies only together with `along`, as N = 8 V does with V.
+
+    Such a column as an axis would make every level a cell of its own.
     """
     if frame[name].nunique() < 2:
         return False
@@ -220,11 +227,11 @@ def _distinguishing(
     along: str,
     known: Sequence[str] = (),
 ) -> tuple[list[str], list[str]]:
-    """`axes` and each further column that tells more runs apart, and the fields that
-    vary but do not.
+    """Extends `axes` by the columns that distinguish more runs.
 
-    A column that a grid lists tells cells apart whose levels of `along` differ, too. A
-    field of text stays an axis even where its values follow from sizes: a law of the
+    Returns the axes, and the fields that vary but distinguish none. A column that a
+    grid lists also distinguishes cells with different levels of `along`. A text field
+    of a grid is an axis even if its values follow from sizes, because a law of the
     sizes would mix them.
     """
     listed = frame.attrs.get("axes") or ()
@@ -248,8 +255,9 @@ def _distinguishing(
 
 
 def without_switches(frame: Table) -> tuple[Table, list[str]]:
-    """The table without switches that change no count, and one row of those alike in
-    all else.
+    """Returns the table without the switches that change no count, and remarks.
+
+    Rows that differ from another row in these switches alone are dropped.
     """
     from pandas.api.types import is_hashable
 
@@ -271,8 +279,8 @@ def without_switches(frame: Table) -> tuple[Table, list[str]]:
 
 
 def unknown_settings(frame: Table, point: Sequence[str]) -> list[str]:
-    """Columns from elsewhere that seeds of a point share, so that they might be
-    settings.
+    """Columns of unknown origin that may be settings, because seeds of a point share
+    them.
 
     There are none in a table that lists its axes.
     """
@@ -289,6 +297,6 @@ def unknown_settings(frame: Table, point: Sequence[str]) -> list[str]:
 
 
 def _foreign(frame: Table) -> list[str]:
-    """Columns of plain values that are not ours."""
+    """The columns of scalar values that are not our own columns."""
     foreign = without(frame, COLUMNS)
     return [name for name in foreign if all(map(np.isscalar, frame[name]))]

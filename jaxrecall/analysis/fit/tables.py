@@ -1,9 +1,9 @@
-"""Estimates become rows of thresholds, exponents and diagnostics.
+"""Converts estimates to rows of the thresholds, exponents and diagnostics.
 
-There is a threshold per cell and theta, and an exponent per law, axis and theta.
-What is not known is null, with the reason in `warning`. An interval's end is 0 or
-infinite where the levels on that side do not show that the curve has crossed.
-Diagnostics say what an interval alone does not: misfit, warnings.
+There is one threshold per cell and theta, and one exponent per law, axis and theta.
+Unknown values are null, and `warning` contains the reason. The lower end of an interval
+is 0, or its upper end infinite, if the levels on that side do not show that the curve
+has crossed. The diagnostics contain the misfit of each law and its warnings.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ _COLUMNS = (
     "part theta diagnostic subject value text regime",
 )
 THRESHOLDS, EXPONENTS, DIAGNOSTICS = map(str.split, _COLUMNS)
-"""Columns of the three tables, those of the thresholds after the axes;
-docs/thresholds.md has what they mean.
+"""The columns of the three tables; docs/thresholds.md explains them.
+
+In the thresholds, the columns of the axes come before these.
 """
 
 WARNINGS = {
@@ -70,26 +71,27 @@ WARNINGS = {
         " a part of the cells"
     ),
 }
-"""What to be careful about, by what is so. The accuracies in a warning are measured
-means.
-"""
+"""Condition -> text of the warning. The accuracies in a warning are measured means."""
 
 MIRRORED = {"rises": "falls", "falls": "rises", "above": "below", "below": "above"}
-"""Words of the warnings of a cell where accuracy falls along the axis."""
+"""Words to exchange in the warnings of a cell where accuracy falls along the axis."""
 
 COARSE = 4.0
 FAR = 10.0
 FLAT = 0.5
 STEP = 0.85
-"""A curve that does not reach theta has levelled off if it would need FAR times more N
-at its last slope, and that slope is below FLAT times its steepest; both in logits
-against ln N. One that does STEP of what counts as all of its rise between two levels
-rises within one step.
+"""Limits for the shape of a curve.
+
+A curve is coarse if the levels around theta differ by more than a factor COARSE. A
+curve that does not reach theta has levelled off under two conditions: at its last slope
+it would need more than FAR times the largest N, and that slope is below FLAT times its
+steepest slope. Slopes are in logits per unit of ln N. A curve rises within one step if
+`Crossing.step` is more than STEP times the distance between the levels around theta.
 """
 
 
 def thresholds(e: Estimates) -> list[TableRow]:
-    """One row per cell of a family."""
+    """Returns one row per cell of a family."""
     rows, along = [], e.family.along
     for cell, found, c in zip(e.family.cells, e.found, e.curves, strict=True):
         critical = np.nan if found.side else np.exp(found.log_x)
@@ -132,7 +134,7 @@ def _interval(found: Crossing) -> tuple[float, float]:
 def _levels_around(
     cell: Cell, found: Crossing, c: Curve
 ) -> tuple[AxisValue, AxisValue]:
-    """The levels between which the curve crosses; None where there is none."""
+    """The levels below and above the crossing; None on a side without a level."""
     if found.side == 1:
         return cell.N[-1], None
     if found.side == -1:
@@ -142,13 +144,16 @@ def _levels_around(
 
 
 def _around(found: Crossing, c: Curve) -> slice:
-    """The numbers of the levels around a crossing."""
+    """The slice of the two levels around a crossing."""
     after = int(np.searchsorted(c.x, found.log_x).clip(1, max(len(c.x) - 1, 1)))
     return slice(after - 1, after + 1)
 
 
 def _copied(cell: Cell) -> str | None:
-    """The values of the original of a copy, where they differ from its own."""
+    """The values in which the original of a copy differs from it, as text.
+
+    None if the cell is not a copy.
+    """
     if cell.copy_of is None:
         return None
     differ = []
@@ -159,7 +164,7 @@ def _copied(cell: Cell) -> str | None:
 
 
 def _warnings(e: Estimates, cell: Cell, found: Crossing, c: Curve) -> Iterator[str]:
-    """What to be careful about in a cell."""
+    """Yields the warnings about a cell."""
     shape = _shape(e.theta, found, c)
     drop = (np.maximum.accumulate(c.mean) - c.mean).max()
     open_below, open_above = found.is_open
@@ -190,7 +195,7 @@ def _warnings(e: Estimates, cell: Cell, found: Crossing, c: Curve) -> Iterator[s
 
 
 def _measured(e: Estimates, c: Curve, i: int) -> str:
-    """The mean accuracy at the level of this number."""
+    """The mean accuracy at the level with index i, as text."""
     level = np.exp(c.x[i])
     is_whole = abs(level - round(level)) < 1e-6 * level
     text = f"{level:.0f}" if is_whole else f"{level:.4g}"
@@ -198,7 +203,9 @@ def _measured(e: Estimates, c: Curve, i: int) -> str:
 
 
 def _shape(theta: float, found: Crossing, c: Curve) -> str:
-    """The warning on the shape of a curve, empty if it simply crosses theta."""
+    """The key of the warning about the shape of a curve, empty if it simply crosses
+    theta.
+    """
     if len(c.x) == 1:
         return "one level"
     if found.side == -1:
@@ -222,7 +229,7 @@ def _shape(theta: float, found: Crossing, c: Curve) -> str:
 
 
 def exponents(e: Estimates, regime: str = "") -> list[TableRow]:
-    """The exponents of a family, or of its cells in a regime."""
+    """Returns the rows of the exponents of a family, or of its cells in a regime."""
     shape, found = e.shape_deviation(e.law.weights), e.exponents
     rows = []
     for j, axis in enumerate(e.family.law):
@@ -248,8 +255,9 @@ def exponents(e: Estimates, regime: str = "") -> list[TableRow]:
 
 
 def _unknown(e: Estimates, axis: str) -> str:
-    """Why the cells do not determine an exponent, or how sure it is; empty if there is
-    nothing to say.
+    """The warning of an exponent, empty if there is none.
+
+    The warning explains why the cells do not determine the exponent, or how sure it is.
     """
     facts = {
         "inside": len(e.cells),
@@ -274,8 +282,9 @@ def _unknown(e: Estimates, axis: str) -> str:
 def diagnose(
     e: Estimates, exponents: Sequence[TableRow], regime: str = ""
 ) -> list[TableRow]:
-    """All about one family at one theta, warnings last, from its rows of the exponents
-    table.
+    """Returns the diagnostics of one family at one theta, warnings last.
+
+    `exponents` contains the rows of the family in the table of exponents.
     """
     common = {"part": e.family.name, "theta": e.given_theta, "regime": regime}
     rows = []
@@ -293,13 +302,13 @@ def diagnose(
 
 
 def diagnostic(kind: str, text: str, subject: str = "") -> TableRow:
-    """A row of the diagnostics, on no part or regime."""
+    """Returns a row of the diagnostics without a part or regime."""
     row = {"diagnostic": kind, "text": text, "subject": subject}
     return row | {"part": "", "regime": ""}
 
 
 def _on_law(e: Estimates, exponents: Sequence[TableRow]) -> Iterator[str]:
-    """What to be careful about in a law."""
+    """Yields the warnings about a law."""
     if not e.inside.all():
         yield _not_in_law(e)
     if e.rejected and e.misfit:
@@ -315,7 +324,7 @@ def _on_law(e: Estimates, exponents: Sequence[TableRow]) -> Iterator[str]:
 
 
 def _not_in_law(e: Estimates) -> str:
-    """How many cells are not in the law, and why."""
+    """The warning that some cells are not in the law, with the reasons."""
     out = int((~e.inside).sum())
     below, above = int((e.side == 1).sum()), int((e.side == -1).sum())
     side = "below" if e.family.falls else "above"
@@ -337,8 +346,8 @@ def frames(
     exponents: list[TableRow],
     diagnostics: list[TableRow],
 ) -> tuple[Table, Table, Table]:
-    """The rows of a fit as three tables of pandas, with the columns that users rely
-    on.
+    """Converts the rows of a fit to three pandas tables with documented columns and
+    types.
     """
     import pandas as pd
 

@@ -1,5 +1,6 @@
-"""What a fit has found: a few lines of text, files, and tables for a paper in LaTeX,
-with the rules of the package booktabs.
+"""Writes the results of a fit: a text summary, Parquet files, and LaTeX tables.
+
+The LaTeX tables use the rules of the package booktabs.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ TABLE = Template(r"""% needs \usepackage{booktabs}
 """)
 
 NO_AXES = ("method", "axis", "critical", "outcome")
-"""Columns of a search's thresholds that stand before theta and are no axes."""
+"""The columns before theta in a search's thresholds that are not axes."""
 
 NOTES = {
     r"\dag": (
@@ -56,12 +57,14 @@ NOTES = {
         " that nothing checks it."
     ),
 }
-"""What a caption says of a mark."""
+"""LaTeX of a mark -> its explanation in the caption."""
 
 
 def summary(found: Iterable[Table]) -> Iterator[str]:
-    """For each theta how many cells cross, the exponents with their intervals, and
-    every warning; without thresholds, the laws of a mean.
+    """Yields the lines of a summary.
+
+    For each theta these are the number of cells that cross, the exponents with their
+    intervals, and every warning. Without thresholds they are the laws of a mean.
     """
     thresholds, exponents, diagnostics = tables = tuple(found)
     if thresholds.empty:
@@ -74,7 +77,10 @@ def summary(found: Iterable[Table]) -> Iterator[str]:
 
 
 def _laws(exponents: Table, diagnostics: Table, mark: str) -> Iterator[str]:
-    """A line for each exponent of what is marked so, as N*, and for each warning."""
+    """Yields a line for each exponent and each warning.
+
+    `mark` is appended to the name of the quantity, as in N*.
+    """
     for row in exponents.itertuples():
         yield f"  {_law(row)}: {_exponent_line(row, row.along + mark)}"
     for row in diagnostics[diagnostics["diagnostic"] == "warning"].itertuples():
@@ -93,7 +99,7 @@ def _exponent_line(row: Any, what: str) -> str:
 
 
 def _crossings(thresholds: Table) -> str:
-    """How many of the cells cross, count in the law, are censored or are copies."""
+    """The number of cells, and how many of them cross, are censored, or are copies."""
     cells = plural(len(thresholds), "cell")
     if n_copies := thresholds["copy_of"].notna().sum():
         cells += f", of which {n_copies} repeat the counts of another"
@@ -112,17 +118,17 @@ def _law(row: Any) -> str:
 
 
 def _two(value: float) -> str:
-    """Two decimals; 0.00 for what rounds to it, without a sign."""
+    """Formats a number with two decimals; zero has no sign."""
     return f"{round(value, 2) + 0.0:.2f}"
 
 
 def default_folder(
     tables: Sequence[Path], of: str = "accuracy", along: str | None = None
 ) -> Path:
-    """The results folder itself, or FILE-fit beside a file; raises UsageError for
-    several.
+    """The folder for the output: the results folder itself, or FILE-fit beside a file.
 
-    Another accuracy or axis has its own folder there.
+    Another accuracy or axis gets its own folder inside it. Raises UsageError for
+    several tables.
     """
     if len(tables) > 1:
         raise UsageError(
@@ -138,17 +144,19 @@ def default_folder(
 
 
 def beside(path: Path, ending: str) -> Path:
-    """The path of a file beside another one, or beside what that links to, with its
-    name and this ending.
+    """The path of a new file beside `path`, named after it with this ending.
+
+    If `path` is a link, the new path is beside its target.
     """
-    # unlike Path.resolve, this takes links that lead to themselves
+    # unlike Path.resolve, this accepts links that point to themselves
     place = Path(os.path.realpath(path))
     return place.parent / f"{place.stem}{ending}"
 
 
 def check_folder(out: Path) -> None:
-    """Raises UsageError for a folder that cannot be written, before anything is fitted;
-    makes nothing.
+    """Raises UsageError if a folder cannot be written; creates nothing.
+
+    The check comes before the fit.
     """
     places = (out, *Path(os.path.realpath(out)).parents)
     nearest = next(filter(os.path.exists, places))
@@ -165,12 +173,17 @@ def write(
     with_latex: bool = False,
     rows: Mapping[str, object] | None = None,
 ) -> dict[Path, int]:
-    """Writes each table of a `Fit` whole or not at all; returns the files with their
-    rows.
+    """Writes the tables of a `Fit`, and returns the number of rows of each file by its
+    path.
 
-    Raises FitError. `rows` is what they say of the rows that they were made from.
-    `with_latex` writes the thresholds and the exponents as LaTeX too; a table without
-    rows has no such file.
+    Each file is written whole or not at all. Raises FitError.
+
+    Args:
+        found: the three tables.
+        out: the folder.
+        with_latex: whether to write the thresholds and the exponents as LaTeX too. A
+            table without rows has no LaTeX file.
+        rows: a description of the rows of the fit, which each file contains.
     """
     about = rows or {}
     tables = dict(zip(("thresholds", "exponents", "diagnostics"), found, strict=True))
@@ -194,7 +207,7 @@ def write(
 
 
 def _parquet(table: Table, rows: Mapping[str, object]) -> bytes:
-    """The bytes of a file."""
+    """The bytes of a Parquet file."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -210,16 +223,17 @@ def _parquet(table: Table, rows: Mapping[str, object]) -> bytes:
 
 
 def latex(table: Table, *, caption: str | None = None, label: str | None = None) -> str:
-    r"""A table of thresholds or of exponents as LaTeX, with the rules of the package
-    booktabs.
+    r"""Formats a table of thresholds or of exponents as LaTeX.
 
-    A critical value and the ends of its 95 % interval have three significant digits:
-    17\,400 [8520, 35\,600]. Columns of one value are left out.
+    The rules are those of the package booktabs. A critical value and the ends of its 95
+    % interval have three significant digits: 17\,400 [8520, 35\,600]. Settings that
+    have only one value are left out.
 
     Args:
-        table: thresholds or exponents of a fit, or the thresholds of a search.
-        caption: as LaTeX, in place of what crosses theta and what the marks mean.
-        label: in place of tab:thresholds or tab:exponents.
+        table: the thresholds or exponents of a fit, or the thresholds of a search.
+        caption: LaTeX that replaces the default caption. The default says what crosses
+            theta and what the marks mean.
+        label: replaces the default tab:thresholds or tab:exponents.
 
     Returns:
         The text of a table environment. The document needs `\usepackage{booktabs}`.
@@ -285,10 +299,10 @@ def _settings(table: Table, names: Iterable[str]) -> dict[str, list[str]]:
 
 
 def _caption(table: Table, columns: Mapping[str, list[str]]) -> str:
-    """What crosses theta, or obeys the law, and what the marks mean."""
+    """The caption: what crosses theta or obeys the law, and what the marks mean."""
     is_law = "exponent" in columns
     along, theta = table["along" if is_law else "axis"].iloc[0], table["theta"].iloc[0]
-    if is_law and is_missing(theta):  # a law of --law
+    if is_law and is_missing(theta):  # a law of the option --law
         told = f"the mean of {escaped(along)}"
     else:
         if symbol("theta") in columns:
@@ -308,8 +322,9 @@ def _caption(table: Table, columns: Mapping[str, list[str]]) -> str:
 
 
 def _critical(row: Mapping[str, AxisValue]) -> str:
-    """A value with its interval, a bound where accuracy does not cross, or how a search
-    ended.
+    """Formats a critical value with its interval.
+
+    Without a crossing, this is a bound, or the outcome of a search.
     """
     if not is_missing(row["critical"]):
         return _with_interval(row, row["critical"], number)
@@ -333,7 +348,7 @@ def _exponent(row: Mapping[str, AxisValue]) -> str:
 
 
 def _signed(value: float) -> str:
-    """Two decimals, with LaTeX's minus."""
+    """Formats a number with two decimals and a LaTeX minus sign."""
     return re.sub("^-.*", r"$\g<0>$", _two(value))
 
 
@@ -350,7 +365,7 @@ def _with_interval(
 
 
 def number(value: float) -> str:
-    r"""A number with three significant digits, as 17\,400 or $1.74 \times 10^{9}$."""
+    r"""Formats a number with three digits, as 17\,400 or $1.74 \times 10^{9}$."""
     digits, _, power = f"{value:.2e}".partition("e")
     if value and not -4 < int(power) < 7:
         return rf"${digits} \times 10^{{{int(power)}}}$"
@@ -360,7 +375,7 @@ def number(value: float) -> str:
 
 
 def _setting(value: AxisValue) -> str:
-    """The value of an axis as it was given."""
+    """Formats the value of an axis as it was given."""
     if is_missing(value):
         return "--"
     text = str(value)
@@ -370,7 +385,7 @@ def _setting(value: AxisValue) -> str:
 
 
 def symbol(name: str, mark: str = "") -> str:
-    """The symbol of an axis, or its name."""
+    """The LaTeX symbol of an axis, or its name, followed by `mark`."""
     short = name
     if name in FIELDS:
         short = FIELDS[name].metadata["symbol"] or name
@@ -384,5 +399,5 @@ def symbol(name: str, mark: str = "") -> str:
 
 
 def escaped(text: str) -> str:
-    """Text with LaTeX's special signs written out."""
+    """Returns the text with LaTeX's special characters escaped."""
     return text.translate(ESCAPES).replace("$<$=", r"$\leq$").replace("$>$=", r"$\geq$")

@@ -1,8 +1,8 @@
-"""A report: one HTML page with figures, laws, thresholds and provenance, and the
-figures beside it.
+"""Writes a report: one HTML page, and a folder with its figures.
 
-Figures are inline SVG; nothing is fetched and nothing run. The page is dark where the
-reader's screen is; figures keep a white card.
+The page contains figures, laws, thresholds and provenance. Its figures are inline SVG.
+The page loads nothing and contains no scripts. The page is dark if the reader's screen
+is dark, but figures keep a white background.
 """
 
 from __future__ import annotations
@@ -58,11 +58,13 @@ NAMES = (
     "decoders",
     "trace",
 )
-"""The beginnings of the names of figures, of earlier versions too."""
+"""The beginnings of the names of figures, including those of earlier versions."""
 
 
 class Picture(NamedTuple):
-    """A figure that was drawn, its files, and its SVG for the page."""
+    """A figure that was drawn: its name, heading, remark, files, and its SVG for the
+    page.
+    """
 
     name: str
     heading: str
@@ -90,8 +92,9 @@ def write(
 
     Args:
         asked: the options of the command, by their names.
-        command: what goes into the page as the command that made it.
-        on_progress: is called with the present step, the parts done and all parts.
+        command: the command line that the page shows as its origin.
+        on_progress: called with the name of the present step, the number of parts done,
+            and the number of all parts.
 
     Raises UsageError, FitError or StoreError before anything is written.
     """
@@ -102,7 +105,7 @@ def write(
     check_folder(folder)
     for module in asked.trust:
         trusted(module)
-    with look(asked.style):  # refuses style and size before the fit
+    with look(asked.style):  # checks style and size before the fit
         sized(asked.size)
     every, remarks = read(table)
     frame = at_steps(every, step)
@@ -161,7 +164,7 @@ def _page_of(asked: Namespace, table: Path, is_folder: bool) -> Path:
 def _saved(
     name: str, heading: str, chart: Chart, folder: Path, asked: Namespace
 ) -> Picture:
-    """Draws a chart into files of this name."""
+    """Draws a chart into files of this name, and returns the picture."""
     chart = replace(chart, size=sized(asked.size))
     svg = save(chart.figure(), name, folder, asked.format)
     files = f"{folder.name}/{name}.{', .'.join(asked.format)}"
@@ -178,7 +181,7 @@ def _make_empty(folder: Path) -> None:
 
 
 def _places(runs: Runs, asked: Namespace) -> Places:
-    """The places of the axes; raises UsageError."""
+    """Returns the places of the axes; raises UsageError."""
     check_maps(asked.phase, runs.sizes)
     every = runs.axes
     if asked.x and runs.along in columns_in(asked.x):
@@ -190,7 +193,7 @@ def _places(runs: Runs, asked: Namespace) -> Places:
 def figures(
     runs: Runs, found: Fit, asked: Namespace
 ) -> Iterator[tuple[str, str, Chart]]:
-    """The name, the heading and the chart of each figure."""
+    """Yields the name, the heading and the chart of each figure."""
     along, theta = runs.along, asked.theta[0]
     x, lines, panels = _places(runs, asked)
     stars = {one: runs.thresholds(found, one) for one in asked.theta}
@@ -232,13 +235,13 @@ def figures(
 
 
 def _file_name(axis: str) -> str:
-    """An axis in the name of a file: arithmetic in letters and digits."""
+    """Converts an axis to a part of a file name: arithmetic in letters and digits."""
     plain = re.sub(r"[^\w*/]|_", "", axis)
     return plain.replace("*", "x").replace("/", "-by-")
 
 
 def summary(runs: Runs) -> str:
-    """What is in the table, what its symbols mean, and where theory applies."""
+    """A paragraph on what the table contains, its symbols, and where theory applies."""
     rows = runs.rows
     symbols = [label(name) for name in ("N", "d", "L", "V", "m") if name in rows]
     n_cells = len(runs.settings(runs.axes))
@@ -252,7 +255,7 @@ def summary(runs: Runs) -> str:
 
 
 OPEN_ROWS = 24
-"""A longer table is folded away."""
+"""The largest number of rows of a table that is not folded."""
 
 TEMPLATE = Template(Path(__file__).with_name("page.html").read_text("utf-8"))
 
@@ -263,7 +266,7 @@ def page(
     pictures: Sequence[Picture],
     sections: Mapping[str, str],
 ) -> str:
-    """The whole page; `sections` has HTML by heading."""
+    """Returns the whole page; `sections` is a dict from heading to HTML."""
     contents = figures = written = ""
     for picture in pictures:
         contents += _link(picture.name, picture.heading)
@@ -300,7 +303,7 @@ def _figure(picture: Picture) -> str:
 
 
 def thresholds(runs: Runs, found: Fit) -> str:
-    """The critical value of each cell and theta, as HTML."""
+    """The HTML table of the critical value of each cell and theta."""
     columns = found.thresholds.columns
     before = columns[: columns.get_loc("theta")]
     names = [name for name in before if name in runs.axes or name not in runs.sizes]
@@ -320,7 +323,7 @@ def thresholds(runs: Runs, found: Fit) -> str:
 
 
 def _star(row: Mapping[str, Any]) -> str:
-    """A critical value with its interval, or the bound where it is censored."""
+    """Formats a critical value with its interval, or its bound if it is censored."""
     if row["censored"] == "no":
         return interval(row["critical"], row["lo"], row["hi"])
     sign = "<" if row["censored"] == "left" else ">"
@@ -337,7 +340,7 @@ SETUP = (
     "device_kind",
     "form",
 )
-"""Columns whose values are counted under provenance."""
+"""The columns whose values are counted in the section on provenance."""
 
 STATED = {
     "versions": "versions",
@@ -345,13 +348,17 @@ STATED = {
     "xla_flags": "XLA_FLAGS",
     "command": "sweep",
 }
-"""Entries of a manifest under provenance, with their names there."""
+"""Entry of a manifest -> its name in the section on provenance."""
 
 
 def provenance(
     runs: Runs, facts: Mapping[str, Any], manifest: object, command: str
 ) -> str:
-    """What was run, with what, and the command that made this page, as HTML."""
+    """The HTML of the section on provenance.
+
+    The section describes the runs and the versions that made them, and contains the
+    command that made the page.
+    """
     rows = runs.given
     seeds = rows["seed"]
     told: dict[str, object] = {
@@ -382,7 +389,7 @@ def provenance(
 
 
 def table(heads: Sequence[str], body: Sequence[Sequence[object]]) -> str:
-    """An HTML table, folded away if it is long."""
+    """Returns an HTML table, folded if it is long."""
     rows = ""
     for line in body:
         rows += f"<tr>{_cells('td', line)}</tr>\n"
