@@ -135,7 +135,7 @@ def _forget_programs():
     yield
     maps = Path("/proc/self/maps")
     if maps.exists() and len(maps.read_text().splitlines()) > MAX_MAPS:
-        program._compiled.cache_clear()
+        program.forget()
         jax.clear_caches()
 
 

@@ -1,9 +1,9 @@
 """The model: a point, the task, the embeddings, and the plain transformer with its
 loss.
 
-`point` holds the symbols and their checks, `recall` the model, `reference/` the three
-steps in float64. `jaxrecall.model` has `Recall` and `loss`, and the attention and the
-readout that `Recall` has unless others are given.
+`point` declares the symbols and checks their values. `recall` contains the model, and
+`reference/` the three steps in float64. `jaxrecall.model` exports `Recall` and `loss`,
+and the default attention and readout of `Recall`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The MLP's activations, for NumPy and JAX alike: the value and the slope of each."""
+"""The MLP's activations for NumPy and JAX: the value and the slope of each."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Erf = Callable[[Numbers], Numbers]
 class Activation(Law):
     """A nonlinearity of the MLP. The same code serves NumPy and JAX through `xp`.
 
-    In a program parameters are arrays.
+    In a compiled program the parameters are arrays.
     """
 
     field: ClassVar[str] = "activation"
@@ -26,15 +26,17 @@ class Activation(Law):
     def value_and_slope(
         self, u: Numbers, xp: ModuleType, erf: Erf
     ) -> tuple[Numbers, Numbers]:
-        """act(u) and act'(u), elementwise; `xp` is numpy or jax.numpy, `erf` its error
-        function.
+        """Returns act(u) and act'(u), elementwise.
+
+        `xp` is numpy or jax.numpy, and `erf` is the error function of that library.
         """
 
     def coefficients(self, xp: ModuleType) -> Sequence[Numbers] | None:
-        """c with act(u) = c[0] + c[1] u + c[2] u^2 + ...; None if it is no polynomial.
+        """Returns c with act(u) = c[0] + c[1] u + c[2] u^2 + ..., or None if act is no
+        polynomial.
 
-        An absent power has the number 0. Sums of a polynomial over all pairs of a pool
-        are matrix products.
+        The coefficient of an absent power is the number 0. Sums of a polynomial over
+        all pairs of a pool are matrix products.
         """
         return None
 
@@ -98,8 +100,9 @@ class Quadratic(Activation):
 @register
 @dataclass(frozen=True)
 class Cubic(Activation):
-    """(u^3 - 3u) / sqrt 6: linear at small inputs, and without a linear part on the
-    whole where u ~ N(0, 1).
+    """(u^3 - 3u) / sqrt 6: linear at small inputs.
+
+    For u ~ N(0, 1) it is uncorrelated with u.
     """
 
     def value_and_slope(
@@ -114,8 +117,8 @@ class Cubic(Activation):
 @register
 @dataclass(frozen=True)
 class Mixed(Activation):
-    """sqrt(1 - linear^2) (u^2 - 1) / sqrt 2 + linear u: a mean square of 1
-    where u ~ N(0, 1).
+    """sqrt(1 - linear^2) (u^2 - 1) / sqrt 2 + linear u, with a mean square of 1 for u ~
+    N(0, 1).
     """
 
     linear: float = parameter(0.3, "linear part of the activation", low=-1.0, high=1.0)
@@ -146,5 +149,5 @@ class Identity(Activation):
 
 
 def activations() -> tuple[str, ...]:
-    """The short names of the activations of an MLP."""
+    """Returns the short names of the activations of an MLP."""
     return tuple(name for name in LAWS["activation"] if name != "none")

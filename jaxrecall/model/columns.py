@@ -1,9 +1,9 @@
 """The columns of the result table: names, types and meaning, in the order that users
 rely on.
 
-One row per (point, seed, step), scalars only. The order is fixed and a new column goes
-to the end. A column of a user's own is a function of what a run drew and learned,
-computed in its compiled program.
+There is one row per (point, seed, step), and it contains only scalars. The order is
+fixed, and a new column is added at the end. A column of a user's own is a function of
+what a run drew and learned. It is computed in the compiled program of the run.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from jax import Array
 
 Row = dict[str, Any]
-"""The columns of a row by name."""
+"""A dict from column name to value."""
 
 CODE_VERSION = 2
-"""Raised by hand whenever a number in a row changes; rows of different versions never
-mix silently.
+"""The version of the numbers, raised by hand whenever a number in a row changes. Rows
+of different versions are never mixed silently.
 """
 
 DTYPE = "float32"
@@ -35,8 +35,8 @@ DTYPE = "float32"
 STATUSES = ("ok", "nonfinite", "degenerate")
 
 NOISES = ("leakage", "bias", "mlp", "gradient")
-"""Sources of the noise of the attention scores, in the order in which they are split
-off.
+"""The sources of the noise of the attention scores, in the order in which they are
+split off.
 """
 
 _SOURCE = {
@@ -104,11 +104,11 @@ _TRACED = {
 }
 
 ARROW_TYPES = {"float": "float64", "int": "int64", "bool": "bool"}
-"""Arrow types of numbers, by the name of the Python type."""
+"""A dict from the name of a Python number type to its Arrow type."""
 
 
 def _fields(*names: str) -> dict[str, tuple[str, str]]:
-    """The columns of these fields of a point."""
+    """Returns the Arrow type and meaning of the columns of these fields of a point."""
     found = {}
     for name in names:
         arrow_type = ARROW_TYPES.get(plain_type(FIELDS[name]), "string")
@@ -117,7 +117,7 @@ def _fields(*names: str) -> dict[str, tuple[str, str]]:
 
 
 EXTRA_COLUMNS = (*_DIAGNOSED, *_DECODED)
-"""Columns that are null unless the point asks for them."""
+"""The columns that are null unless the point requests them."""
 
 ATTENTION_COLUMNS = (
     "attention_mass",
@@ -127,10 +127,10 @@ ATTENTION_COLUMNS = (
     "snr",
     "trigger_cosine",
 )
-"""Columns that are null at L = 1, where there is nothing to attend to."""
+"""The columns that are null at L = 1, where attention has no choice."""
 
 TRACE_COLUMNS = tuple(name for name in _TRACED if name != "step")
-"""Columns that are null for the recipe alone."""
+"""The columns that are null for the recipe alone."""
 
 COLUMNS: dict[str, tuple[str, str]] = {
     "point_id": ("string", "hash of the point: equal ids mean equal science"),
@@ -243,25 +243,27 @@ COLUMNS: dict[str, tuple[str, str]] = {
         " for uniform tokens",
     ),
 }
-"""Arrow type and meaning by name, in table order. A new column goes to the end.
+"""A dict from column name to Arrow type and meaning, in table order. New columns are
+added at the end.
 
-Fields of the point take their meaning from the legend in point.py.
+The meaning of a column that is a field of the point comes from the legend in point.py.
 """
 
 
 def is_parameter(name: str) -> bool:
-    """Whether a column has a parameter of a law, as `embedding.rho` does.
+    """Whether a column contains a parameter of a law, such as `embedding.rho`.
 
-    Such columns are float64, null for other laws, and come after all others.
+    Such columns are float64, null for rows with other laws, and placed after all
+    others.
     """
     return name.partition(".")[0] in LAW_FIELDS and "." in name
 
 
 def in_order(row: Row, columns: Mapping[str, object] = COLUMNS) -> Row:
-    """`row` with the columns in table order, then other parameters of laws.
+    """Returns `row` with its columns in table order, then other parameters of laws.
 
-    A parameter that its laws lack is None. Raises KeyError on any other missing column,
-    ValueError on one too many.
+    A parameter that its laws lack is None. Raises KeyError for any other missing
+    column, and ValueError for an unknown one.
     """
     parameters = {name: row[name] for name in row if is_parameter(name)}
     if unknown := row.keys() - columns.keys() - parameters.keys():
@@ -278,7 +280,7 @@ ALLOWED = (
 
 
 class Drawn(NamedTuple):
-    """What a run drew, float32 and int32, with the names that `realize` uses."""
+    """The draws of a run, float32 and int32, with the names that `realize` uses."""
 
     Z_in: Array  # (V, d), as trained so far
     Z_out: Array  # (V, d)
@@ -289,7 +291,7 @@ class Drawn(NamedTuple):
 
 
 class Learned(NamedTuple):
-    """What it has learned, with the names that `three_step` uses."""
+    """What a run has learned, with the names that `three_step` uses."""
 
     V1: Array  # (d, p) V_mat after step 1
     w: Array  # (d,) W_KQ z_eos
@@ -297,19 +299,21 @@ class Learned(NamedTuple):
 
 
 class OwnColumn(NamedTuple):
-    """A column that a function returns: plain data, from which every process finds the
-    function.
+    """A column that a function returns.
+
+    The record is plain data, from which every process can import the function.
     """
 
     name: str
     path: str
     digest: str
-    """Of the source of the function."""
+    """The hash of the source of the function."""
 
     @property
     def fn(self) -> Callable[[Drawn, Learned], Array]:
-        """The function; raises UsageError where it has other source than when the
-        column was made.
+        """The function.
+
+        Raises UsageError if its source has changed since the column was made.
         """
         found = function_at(self.name, self.path)
         if source_digest(found) != self.digest:
@@ -321,15 +325,16 @@ class OwnColumn(NamedTuple):
 
     @property
     def declared(self) -> tuple[str, str]:
-        """Its Arrow type, float64 unless the function says otherwise, and its
-        meaning.
+        """The Arrow type of the column and its meaning.
+
+        The type is float64 unless the annotation of the function is another one.
         """
         legend, _, _ = (inspect.getdoc(self.fn) or self.path).partition("\n")
         return _arrow_type(self.fn), legend.rstrip(".")
 
 
 def own_columns(given: Mapping[str, object]) -> tuple[OwnColumn, ...]:
-    """The columns of these functions, or import paths of functions, by name.
+    """Returns the columns of these functions, or import paths of functions, by name.
 
     Raises UsageError with a line for each error.
     """
@@ -359,7 +364,7 @@ def _own_column(name: str, given: object) -> OwnColumn:
 
 
 def function_at(name: str, path: str) -> FunctionType:
-    """The function at module:name; raises UsageError."""
+    """Returns the function at module:name, or raises UsageError."""
     found = imported(f"columns.{name}", path, f"{ALLOWED}, at the top of its module")
     if not inspect.isfunction(found) or not _arrow_type(found):
         raise UsageError(
@@ -369,6 +374,8 @@ def function_at(name: str, path: str) -> FunctionType:
 
 
 def _arrow_type(fn: Callable[[Drawn, Learned], Array]) -> str:
-    """The Arrow type of what a function returns, empty if no column has it."""
+    """Returns the Arrow type of the values of a function, empty if there is no column
+    type for them.
+    """
     returns = fn.__annotations__.get("return", "float")
     return ARROW_TYPES.get(getattr(returns, "__name__", str(returns)), "")

@@ -1,13 +1,14 @@
-"""The model as functions, to be composed, differentiated and vmapped.
+"""The model as functions that can be composed, differentiated and vmapped.
 
     V1 = V_mat - eta    grad_V loss(V_mat, W_KQ, batch 1)
     W1 = W_KQ  - gamma  grad_W loss(V1,    W_KQ, batch 2)
     V2 = V1    - gamma2 grad_V loss(V1,    W1,   batch 3)
 
-Everything here is pure, and nothing is compiled: jit, vmap and grad are the caller's. A
-`Point` is static; rates, draws and what is learned are arrays, in whose dtype all is
-computed. `reference/steps.py` is an independent judge in NumPy, and `simulator/` takes
-the same steps streamed and faster.
+All functions here are pure, and none is compiled: the caller applies jit, vmap and
+grad. A `Point` is static. Rates, draws and learned parameters are arrays, and their
+dtype is that of the computation. `reference/steps.py` is an independent NumPy
+implementation to compare with. `simulator/` computes the same steps faster, with
+streamed samples.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ Rate = float | Array
 
 
 class Rates(NamedTuple):
-    """The rates of the three steps: numbers, or arrays that JAX traces."""
+    """The rates of the three steps: numbers, or arrays that JAX may trace."""
 
     eta: Rate
     gamma: Rate
@@ -56,11 +57,13 @@ def rates(
     gamma2: Rate | None = None,
     kappa: Rate | None = None,
 ) -> Rates:
-    """The rates of a point, or those that follow from others, which JAX may trace.
+    """Returns the rates of a point, with those given here in their place. JAX may trace
+    them.
 
-    They follow as in `Point.replace`: gamma = kappa L^2 V / eta unless gamma was given,
-    here, or to the point while kappa is not given here. gamma2 = gamma unless gamma2
-    was given. Numbers are not checked, as those of a point are.
+    Rates that are not given follow as in `Point.replace`. If gamma is given here, it is
+    used. If kappa is given here, gamma = kappa L^2 V / eta. Otherwise gamma is that
+    given to the point, or else follows from the point's kappa in the same way. gamma2 =
+    gamma unless gamma2 was given. The numbers are not checked, unlike those of a point.
 
         >>> jax.grad(lambda kappa: rates(point, kappa=kappa).gamma)(100.0)  # L^2 V/eta
     """
@@ -93,17 +96,18 @@ def recipe(
     rates: Rates,
     chunk: int | None = None,
 ) -> tuple[PyTree, ...]:
-    """The three steps over any loss of any parameters: V1, W1 and V2.
+    """Returns V1, W1 and V2 of the three steps, for any loss of any parameters.
 
     Args:
         loss: a scalar function loss(V_mat, W_KQ, batch).
-        V_mat, W_KQ: pytrees of arrays, where the steps start.
-        batches: what each of the three steps reads, as `Realization.batches`: pytrees
-            of arrays, samples first.
-        rates: those of the steps; they are cast to the dtype of what they scale.
-        chunk: how many samples a gradient is taken of at a time, for a loss that is a
-            mean over samples. Memory, also that of a derivative of the whole, is then
-            that of one chunk. None takes the batch at once, and allows any loss.
+        V_mat, W_KQ: the parameters at the start, pytrees of arrays.
+        batches: one batch for each of the three steps, as in `Realization.batches`.
+            Each is a pytree of arrays whose first axis is that of the samples.
+        rates: the rates of the steps. They are cast to the dtype of the parameters.
+        chunk: the number of samples per gradient evaluation, for a loss that is a mean
+            over samples. The memory needed is then that of one chunk, also in a
+            derivative of the whole recipe. None evaluates the whole batch at once, and
+            allows any loss.
 
         >>> V1, W1, V2 = recipe(loss, V_mat, W_KQ, r.batches, rates(point))
     """
@@ -124,14 +128,16 @@ def recipe(
 def gradient(
     loss: Loss, params: PyTree, batch: PyTree, chunk: int | None = None
 ) -> PyTree:
-    """The gradient of loss(params, batch) by `params`, taken a chunk at a time if one
-    is given. The loss is then a mean over samples.
+    """Returns the gradient of loss(params, batch) by `params`.
+
+    If a chunk is given, the gradient is computed one chunk of samples at a time. The
+    loss must then be a mean over samples.
     """
     n = len(jax.tree.leaves(batch)[0])
     if chunk is None or chunk >= n:
         return jax.grad(loss)(params, batch)
 
-    # in a derivative of the whole, a chunk is computed again
+    # a derivative of the whole recomputes each chunk instead of storing it
     @partial(jax.checkpoint, static_argnums=2, prevent_cse=False)
     def add(total: PyTree, first: Array | int, size: int) -> PyTree:
         def cut(whole: Array) -> Array:
@@ -161,19 +167,20 @@ def three_step(
     attend: Attend = softmax_attention,
     readout: Readout = plain_readout,
 ) -> ThreeStep:
-    """What the three steps of the recipe learn from V_mat = 0, W_KQ = 0.
+    """Returns what the three steps of the recipe learn from V_mat = 0, W_KQ = 0.
 
-    Where draws or rates are arrays of JAX, and for another attention or readout, the
-    steps are taken by `recipe` along the gradient of `jaxrecall.model.loss`, in the
-    dtype of the embeddings. Otherwise they are taken in NumPy and float64, by the
-    closed form of `reference/steps.py`.
+    If draws or rates are JAX arrays, or with another attention or readout, `recipe`
+    computes the steps from the gradient of `jaxrecall.model.loss`, in the dtype of the
+    embeddings. Otherwise the closed form of `reference/steps.py` computes them in NumPy
+    and float64.
 
     Args:
-        realization: the draws of `realize` or `draws`, or your own.
-        rates: rates in place of the point's, as `jaxrecall.rates` returns them.
-        chunk: how many samples JAX takes at a time; None takes all at once.
-        attend: another attention, as in `predict`.
-        readout: another readout, as in `predict`.
+        realization: the draws returned by `realize` or `draws`, or your own.
+        rates: rates to use instead of the point's, as returned by `jaxrecall.rates`.
+        chunk: the number of samples that JAX processes at a time. None processes all at
+            once.
+        attend: the attention, as in `predict`.
+        readout: the readout, as in `predict`.
 
     Examples:
         >>> from jaxrecall import Point, draws, rates, realize, three_step
@@ -204,12 +211,14 @@ def three_step(
 
 
 def in_jax(*trees: PyTree) -> bool:
-    """Whether any leaf is an array of JAX, traced or not."""
+    """Whether any leaf is a JAX array, traced or not."""
     return any(isinstance(leaf, Array) for leaf in jax.tree.leaves(trees))
 
 
 def is_plain(attend: Attend, readout: Readout) -> bool:
-    """Whether the model is that of the paper, which NumPy computes too."""
+    """Whether attention and readout are those of the paper, which NumPy code also
+    computes.
+    """
     return attend is softmax_attention and readout is plain_readout
 
 
@@ -243,21 +252,21 @@ def predict(
     attend: Attend = softmax_attention,
     readout: Readout = plain_readout,
 ) -> tuple[Numbers, Numbers]:
-    """Logits (n, V) and attention (n, L) of a model for sequences.
+    """Returns the logits (n, V) and the attention (n, L) of a model for n sequences.
 
-    They are computed in JAX or in NumPy, as in `three_step`.
+    The computation is in JAX or in NumPy, as in `three_step`.
 
     Args:
-        realization: the draws, of which the embeddings are used.
-        V_mat, w: parameters, as `three_step` returns them.
+        realization: the draws. Only the embeddings are used.
+        V_mat, w: parameters, as returned by `three_step`.
         tokens: tokens (n, L).
         positions: positions (n,) of the informative tokens.
-        attend: another attention, `attend(recall, tokens, position)`: a pure function
-            of JAX that returns the weights (L,) of one sequence. `recall` is a
-            `jaxrecall.model.Recall`, whose `scores` and `attended` may be of use. Its
-            W_KQ is w z_eos^T / |z_eos|^2.
-        readout: another readout, `readout(recall, h)`: a pure function of JAX that
-            returns the logits (V,) for what was attended to, h (d,).
+        attend: the attention, `attend(recall, tokens, position)`: a pure JAX function
+            that returns the weights (L,) of one sequence. `recall` is a
+            `jaxrecall.model.Recall`, whose methods `scores` and `attended` may be
+            useful. Its W_KQ is w z_eos^T / |z_eos|^2.
+        readout: the readout, `readout(recall, h)`: a pure JAX function that returns the
+            logits (V,) for the output h (d,) of the attention.
 
     Examples:
         >>> logits, attention = predict(r, point, learned.V2, learned.w, *r.test[:2])
@@ -285,12 +294,12 @@ def soft_accuracy(
     attend: Attend = softmax_attention,
     readout: Readout = plain_readout,
 ) -> Array:
-    """Test accuracy with a gradient: the mean over test sequences of softmax(logits /
-    (temperature s)) at the label.
+    """Returns a differentiable test accuracy: the mean over test sequences of
+    softmax(logits / (temperature s)) at the label.
 
     s is the standard deviation of the logits of a sequence, so their scale does not
-    matter. At temperature 0 this would be `accuracy`. It is always computed in JAX.
-    `attend` and `readout` are as in `predict`.
+    matter. In the limit of temperature 0 the result is `accuracy`. The computation is
+    always in JAX. `attend` and `readout` are as in `predict`.
 
         >>> def score(kappa):
         ...     learned = three_step(r, point, rates(point, kappa=kappa))
@@ -326,19 +335,22 @@ def train(
     steps: int | Array,
     record: Sequence[int] | Array = (),
 ) -> tuple[PyTree, PyTree]:
-    """Descends any loss by any optimiser of optax.
+    """Descends any loss with any optax optimiser.
 
     Args:
         loss: a scalar function loss(params, batch).
-        params: a pytree of arrays, where it starts.
-        batch_of: what step t = 0, 1, ... reads, batch_of(t); t is traced.
+        params: the parameters at the start, a pytree of arrays.
+        batch_of: a function that returns the batch of step t = 0, 1, ... for a traced
+            t.
         optimizer: an `optax.GradientTransformation`.
-        steps: how many. JAX may trace it; then there are no derivatives of the whole.
-        record: numbers of steps made, from 0 on, after which the parameters are kept.
+        steps: the number of steps. JAX may trace it, but then the result cannot be
+            differentiated in reverse mode.
+        record: the numbers of completed steps, from 0 on, after which the parameters
+            are recorded.
 
     Returns:
-        The parameters, and the kept ones: the same pytree with a leading axis, one
-        entry for each of `record`.
+        The final parameters, and the recorded ones: the same pytree with a leading axis
+        that has one entry for each number in `record`.
 
     Examples:
         >>> params, kept = train(
@@ -361,7 +373,7 @@ def train(
     def step(t: Array, state: PyTree) -> PyTree:
         params, memory, kept = state
         slopes = jax.grad(loss)(params, batch_of(t))
-        with jax.numpy_dtype_promotion("standard"):  # optax mixes types
+        with jax.numpy_dtype_promotion("standard"):  # optax mixes dtypes
             updates, memory = optimizer.update(slopes, memory, params)
             params = optax.apply_updates(params, updates)
         return params, memory, keep(kept, params, t + 1)

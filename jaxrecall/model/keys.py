@@ -1,13 +1,13 @@
 """Addressed random numbers: root seed -> seed -> stream -> (block of 512 samples,
 position).
 
-Rows of tables have their index for an address, instead of a block and a position.
+Rows of tables are addressed by their index instead of a block and a position.
 
-Keys are never chained, so a number depends on its address alone: padding, batching,
-sharding and the order of work change no draw. Keys and normals are those of
-`jax.random`. Threefry is written out here because the words behind tokens, of which a
-run needs N L, then use both output words of the cipher and need no key per position.
-Keys of streams are folded on the host: a compiled program starts from them.
+Keys are never chained, so a number depends on its address alone. Padding, batching,
+sharding and the order of work therefore change no draw. Keys and normals are those of
+`jax.random`. A run needs N L words for its tokens. Threefry is written out here so that
+these words use both output words of the cipher and need no key per position. The keys
+of streams are folded on the host, and compiled programs start from them.
 """
 
 from __future__ import annotations
@@ -36,16 +36,18 @@ STREAMS = {
     "test": 8,
     "test_position": 9,
 }
-"""Addresses of the named streams; the numbers are part of the contract."""
+"""The addresses of the named streams. The numbers are part of the contract."""
 
 
 def run_streams(
     root_seed: ArrayLike, seed: ArrayLike, tag: ArrayLike, independent: ArrayLike
 ) -> np.ndarray:
-    """(n, 10, 2) uint32: key data of the named streams of n runs, by address.
+    """Returns (n, 10, 2) uint32: the key data of the named streams of n runs, by
+    address.
 
-    Arguments are (n,), uint32 and bool; `tag` is (n, 2), the two 32-bit halves of the
-    point id, which are folded in after the seed where streams are `independent`.
+    `root_seed` and `seed` are (n,) uint32, and `independent` is (n,) bool. `tag` is (n,
+    2), the two 32-bit halves of the point id. They are folded in after the seed where
+    streams are `independent`.
     """
     check_partitionable()
     tag = np.asarray(tag, np.uint32)
@@ -58,9 +60,10 @@ def run_streams(
 
 
 def streams(run: Array) -> Array:
-    """(10, 2) uint32: key data of the named streams of a run, from its own (2,).
+    """Returns (10, 2) uint32: the key data of the named streams of a run, from its own
+    (2,).
 
-    Unlike `run_streams` it may be called in a compiled function.
+    Unlike `run_streams`, this function may be called in a compiled function.
     """
     check_partitionable()
     return fold(run, jnp.arange(len(STREAMS), dtype=jnp.uint32))
@@ -77,43 +80,45 @@ def check_partitionable() -> None:
 
 
 def stream(streams: Numbers, name: str) -> Numbers:
-    """(..., 2) uint32: key data of the named stream of a run."""
+    """Returns (..., 2) uint32: the key data of the named stream of a run."""
     return streams[..., STREAMS[name], :]
 
 
 def further(stream: Array, r: Array | int) -> Array:
-    """(2,) uint32: key data of the r-th further stream of a stream.
+    """Returns (2,) uint32: the key data of the r-th further stream of a stream.
 
-    No row or block of samples has its address, which is larger than theirs.
+    Further streams have larger addresses than all rows and blocks of samples, so their
+    keys never coincide.
     """
     return fold(stream, jnp.uint32(2**31) + jnp.asarray(r, jnp.uint32))
 
 
 POOL, POOL_COUNTS, PAIR_COUNTS, LABELS = range(4)
-"""Further streams of a batch of samples: the tokens of its pool, normals for Gaussian
-counts of its tokens and of its pairs, and noise of labels. Test sequences have the
-second.
+"""Further streams of a batch of samples: the tokens of its pool, the normals of the
+Gaussian counts of its tokens, those of its pairs, and the noise of its labels. Test
+sequences use the second.
 """
 
 
 def fold_on_host(key: np.ndarray, address: np.ndarray) -> np.ndarray:
-    """`fold` in NumPy."""
+    """Returns the same as `fold`, computed in NumPy."""
     words = threefry2x32(key[..., 0], key[..., 1], np.zeros_like(address), address)
     return np.stack(np.broadcast_arrays(*words), axis=-1)
 
 
 def fold(key: Array, address: Array) -> Array:
-    """(..., 2) uint32: what `jax.random.fold_in` gives for every address (...,) uint32.
+    """Returns (..., 2) uint32: the output of `jax.random.fold_in` for every address
+    (...,) uint32.
 
     The key data are (2,) or (..., 2).
     """
     words = threefry2x32(key[..., 0], key[..., 1], jnp.zeros_like(address), address)
-    # else XLA derives the keys again inside everything that uses them
+    # without the barrier XLA derives the keys again inside everything that uses them
     return lax.optimization_barrier(jnp.stack(words, axis=-1))
 
 
 def normals(key: Array, width: int) -> Array:
-    """(rows, width) float32 standard normals of the row keys (rows, 2).
+    """Returns (rows, width) float32 standard normals for the row keys (rows, 2).
 
     A number does not depend on `rows` or `width`.
     """
@@ -126,28 +131,28 @@ def normals(key: Array, width: int) -> Array:
 
 
 LOWEST = np.nextafter(np.float32(-1), np.float32(0))
-"""The smallest of the uniform numbers on (-1, 1) that normals are made of."""
+"""The smallest of the uniform numbers on (-1, 1) from which normals are made."""
 
 
 def rows(key: Array, count: int) -> Array:
-    """(count, 2) uint32: key data of rows 0, 1, ... of a stream."""
+    """Returns (count, 2) uint32: the key data of rows 0, 1, ... of a stream."""
     return fold(key, jnp.arange(count, dtype=jnp.uint32))
 
 
 class Blocks(NamedTuple):
-    """Blocks of 512 samples of a stream, or of one stream each."""
+    """Blocks of 512 samples, all of one stream or each of its own stream."""
 
     key: Array  # (2,) or (count, 2) uint32
     index: Array  # (count,) uint32
 
 
 def blocks(key: Array, first: Array | int, count: int) -> Blocks:
-    """The blocks `first`, `first + 1`, ... of a stream."""
+    """Returns the blocks `first`, `first + 1`, ... of a stream."""
     return Blocks(key, jnp.uint32(first) + jnp.arange(count, dtype=jnp.uint32))
 
 
 class Items(NamedTuple):
-    """Samples of a stream, in any order."""
+    """Samples of a stream in any order."""
 
     key: Array  # (2,) uint32
     index: Array  # (n,) uint32
@@ -157,15 +162,17 @@ Addresses = Blocks | Items
 
 
 def words(blocks: Addresses, position: Array | int) -> Array:
-    """(..., count * 512) uint32: the random words of samples at each `position` below
-    2^24; (..., n) for single items, at twice the work.
+    """Returns the random words of samples at each `position` below 2^24, uint32.
 
-    Sample i < 256 of a block takes the first, sample 256 + i the second output word of
-    threefry-2x32 (Salmon et al., SC 2011) under the stream's key at the counter (256
-    position + i, block).
+    The shape is (..., count * 512) for blocks. For single items it is (..., n), at
+    twice the work.
+
+    The counter of threefry-2x32 (Salmon et al., SC 2011) is (256 position + i, block)
+    with i < 256, under the stream's key. Sample i of a block uses the first output
+    word, and sample 256 + i the second.
     """
-    # else XLA moves what does not depend on the position out of loops, as a dozen small
-    # kernels
+    # without the barrier XLA moves what does not depend on the position out of loops,
+    # into a dozen small kernels
     at = jnp.asarray(position, jnp.uint32)
     key, index, at = lax.optimization_barrier((blocks.key, blocks.index, at))
     ones = (1,) * at.ndim
@@ -188,9 +195,9 @@ def words(blocks: Addresses, position: Array | int) -> Array:
 def threefry2x32(
     k0: Numbers, k1: Numbers, x0: Numbers, x1: Numbers
 ) -> tuple[Numbers, Numbers]:
-    """The two output words of threefry-2x32 with 20 rounds.
+    """Returns the two output words of threefry-2x32 with 20 rounds.
 
-    Arguments are uint32 arrays, of NumPy or JAX, and broadcast.
+    Arguments are uint32 arrays of NumPy or JAX, and broadcast.
     """
     if isinstance(x0, Array):
         return _traced_once(k0, k1, x0, x1)
@@ -212,16 +219,16 @@ def _rounds(
 
 
 _traced_once = jax.jit(_rounds)
-"""A program holds a dozen ciphers: tracing each takes a third of the time to trace it
-all.
+"""`_rounds`, traced once by JAX. A program contains a dozen ciphers, and tracing each
+would take a third of the time needed to trace the whole program.
 """
 
 
 def below_many(word: Array, n: Array | int) -> Array:
-    """floor(word n / 2^32) as int32, for 1 <= n <= 2^31 - 1, as `below` for more items.
+    """Returns floor(word n / 2^32) as int32, for 1 <= n <= 2^31 - 1.
 
-    The relative bias of a value is up to n / 2^32. The product is formed in 16-bit
-    halves.
+    This is `below` for larger n. The relative bias of a value is at most n / 2^32. The
+    product is formed in 16-bit halves.
     """
     n = jnp.uint32(n)
     a1, a0 = word >> jnp.uint32(16), word & jnp.uint32(0xFFFF)
@@ -233,11 +240,11 @@ def below_many(word: Array, n: Array | int) -> Array:
 
 
 def below(word: Array, n: Array | int) -> Array:
-    """floor(word n / 2^32) as int32, for 1 <= n <= 65536: uniform on 0..n-1.
+    """Returns floor(word n / 2^32) as int32, for 1 <= n <= 65536: uniform on 0..n-1.
 
-    Each value has a probability within 2^-32 of 1/n, a relative bias of at most n /
-    2^32 < 1.6e-5. The product is formed in 16-bit halves; no step of it overflows 32
-    bits.
+    The probability of each value is within 2^-32 of 1/n, a relative bias of at most n /
+    2^32 < 1.6e-5. The product is formed in 16-bit halves, and no step of it overflows
+    32 bits.
     """
     n = jnp.uint32(n)
     high, low = word >> jnp.uint32(16), word & jnp.uint32(0xFFFF)

@@ -1,6 +1,6 @@
-"""Parameters of the laws of a point by dotted name, as grids and rows have them.
+"""Parameters of the laws of a point by dotted name, as in grids and rows.
 
-A grid gives `embedding.rho`, and a row has a column of this name.
+A grid contains `embedding.rho`, and a row has a column of this name.
 """
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ from .point import DEFAULTS, LAW_FIELDS, SAME_AS, Point
 
 
 def make_point(values: Mapping[str, Any]) -> Point:
-    """The point of these fields and parameters of laws, as {"embedding.rho": 0.3}.
+    """Returns the point with these fields and parameters of laws, such as
+    {"embedding.rho": 0.3}.
 
     Args:
-        values: fields of a point by name; a parameter replaces that of the law given,
-            None leaves it.
+        values: fields of a point by name, and parameters of laws by dotted name. A
+            parameter replaces that of the law given. None leaves it unchanged.
 
     Raises:
-        PointError: as `Point`, and for a parameter that the law lacks.
+        PointError: as for `Point`, and for a parameter that the law lacks.
     """
     fields: dict[str, Any] = {}
     parameters: dict[str, dict[str, object]] = {}
@@ -39,7 +40,7 @@ def make_point(values: Mapping[str, Any]) -> Point:
             if of not in LAW_FIELDS:
                 message = f"got {shown(value)}; fields with parameters: {allowed}"
                 problems.append(Problem(f"{of}.{parameter}", message))
-    for of in LAW_FIELDS:  # embedding_out after embedding, which it follows
+    for of in LAW_FIELDS:  # embedding comes before embedding_out, which follows it
         if of in parameters:
             try:
                 fields[of] = with_parameters(_law_of(of, fields), parameters[of])
@@ -53,17 +54,18 @@ def make_point(values: Mapping[str, Any]) -> Point:
 
 
 def _law_of(name: str, values: Mapping[str, Any]) -> Law:
-    """The law that a field has where these values are given; raises PointError."""
+    """Returns the law of a field where these values are given, or raises PointError."""
     family = LAW_FIELDS[name]
     given = values.get(name) or values.get(family.field) or DEFAULTS[family.field]
     return find_law(family, given or "sgd")
 
 
 def law_parameters(point: Point) -> dict[str, float]:
-    """The numeric parameters of laws that are columns of a row: {"embedding.rho": 0.3}.
+    """Returns a dict from dotted name to value, for the numeric parameters of laws that
+    are columns of a row.
 
-    The parameters of embedding_out are columns where it was given, and so are those of
-    noise_tokens.
+    The parameters of embedding_out are columns if embedding_out was given. The same is
+    true of noise_tokens.
     """
     found = {}
     for of, law in _laws_with_columns(point).items():
@@ -73,7 +75,9 @@ def law_parameters(point: Point) -> dict[str, float]:
 
 
 def parameter_columns(points: Iterable[Point]) -> dict[str, tuple[str, str, str]]:
-    """All such columns of some points, sorted: Arrow type, legend and unit of each."""
+    """Returns a dict from the name of each such column of some points to its Arrow
+    type, legend and unit, sorted by name.
+    """
     alike = {(*_laws_with_columns(point).items(), point.named) for point in points}
     found = {}
     for *laws, named in alike:
@@ -84,7 +88,9 @@ def parameter_columns(points: Iterable[Point]) -> dict[str, tuple[str, str, str]
 
 
 def _laws_with_columns(point: Point) -> dict[str, Law]:
-    """The laws whose parameters are columns, by field."""
+    """Returns a dict from field name to law, for the laws whose parameters are
+    columns.
+    """
     laws = point.laws
     found = {}
     for name in ("embedding", "tokens", "activation", "optimizer", *SAME_AS):
@@ -95,8 +101,8 @@ def _laws_with_columns(point: Point) -> dict[str, Law]:
 
 
 def problem_in_workers(point: Point) -> str | None:
-    """Why other processes cannot run the point, or None: they must be able to import
-    its laws.
+    """Returns why other processes cannot import the laws of the point, or None if they
+    can.
     """
     for name, law in point.laws.items():
         where = ""

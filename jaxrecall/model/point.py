@@ -1,11 +1,11 @@
 """A point of the parameter space, the legend of its symbols, and the hash that
 identifies it.
 
-A point is five records: what the samples are, what the model is, the rates of the
-recipe, training beyond it, and what is measured. A record declares its fields, checks
-them together, and lists what of it enters the id. To a user the fields are flat:
-`point.V`. The arguments and shapes of compiled programs, the columns of a row, the grid
-schema and the documented legend are derived from the declarations.
+A point consists of five records: the samples, the architecture, the rates of the
+recipe, the training beyond the recipe, and what is measured. Each record declares its
+fields, checks them together, and lists those that enter the id. The user sees flat
+fields: `point.V`. The arguments and shapes of compiled programs, the columns of a row,
+the grid schema and the documented legend are derived from the declarations.
 """
 
 from __future__ import annotations
@@ -43,8 +43,9 @@ from .values import (
 Kind = Literal["size", "traced", "rate", "static", "form", "draws"]
 """How the simulator treats a field:
 
-    size     an argument of the compiled program, and padded to a static size of it
-    traced   an argument
+    size     an argument of the compiled program, whose arrays are padded to a static
+             size of this field
+    traced   an argument of the compiled program
     rate     enters an argument: products and ratios of rates are formed in float64
     static   selects the program
     form     selects the simulation form, and so the program
@@ -54,7 +55,7 @@ Kind = Literal["size", "traced", "rate", "static", "form", "draws"]
 MAX_SEED = 2**32 - 1
 
 RECIPE_STEPS = 3
-"""Gradient steps of the paper's recipe."""
+"""The number of gradient steps of the paper's recipe."""
 
 MAX_STEPS = 10**6
 
@@ -67,44 +68,53 @@ TRAINS = {
     "VWZ": ("Z_in", "Z_out", "z_trig"),
     "VWZM": ("Z_in", "Z_out", "z_trig", "W_in"),
 }
-"""What may be trained, by name: V_mat always, W_KQ in all but V, and these embeddings
-and layers.
+"""A dict from each choice of what is trained to the embeddings and layers that it adds.
+
+V_mat is always trained, and W_KQ is trained by every choice except V.
 """
 
 BLOCK = 512
-"""Samples per block of random draws: a constant of the contract, not a tuning
-parameter.
+"""The number of samples per block of random draws. It is part of the contract, not a
+tuning parameter.
 """
 
 REDRAWS = 8
-"""How often `diagnose` draws W_in again."""
+"""The number of times that `diagnose` draws W_in again."""
 
 MAX_DRAWS = 2**20
-"""Draws of a pool, or of samples of one token each, that are always made one by one."""
+"""The largest number of draws that are always made one by one, for a pool or for
+samples of one token each.
+"""
 
 MIN_MEAN = 8
-"""Draws a cell below which they are made one by one however many they are. At a mean of
-8 a cell stays empty with probability 2.4e-4 in the limit, against 3.4e-4. Where cells
-are not equally likely, those with a smaller mean have counts of their exact law.
+"""The smallest mean number of draws per cell at which counts may replace single draws.
+
+At a mean of 8 a cell stays empty with probability 2.4e-4 in the Gaussian limit, against
+3.4e-4 exactly. Where cells are not equally likely, the counts of cells with a smaller
+mean follow their exact law.
 """
 
 MAX_STREAMED = 2**30
-"""Largest N of samples that are read one by one."""
+"""The largest N of samples that are read one by one."""
 
 MAX_SAMPLES, MAX_LENGTH = 10**15, 10**9
-"""Largest N and L with a pool, whose cost they do not raise; in float32 they scale
-other numbers alone. At L = 1 the largest N is the same.
+"""The largest N and L with a pool.
+
+With a pool N and L do not change the cost. They only scale other numbers, in float32.
+At L = 1 the largest N is the same.
 """
 
 
 SAME_AS = {"embedding_out": "embedding", "noise_tokens": "tokens"}
-"""Fields that have a law, and the field whose law they have unless given."""
+"""A dict from each field that follows another to the field whose law it has by
+default.
+"""
 
 
 def _law(
     kind: Kind, legend: str, default: str | None, family: type[Law], symbol: str = ""
 ) -> Any:
-    """A field that has a law of a family."""
+    """Declares a field whose value is a law of a family."""
     names = partial(law_names, family.field)
     return declared(kind, legend, default, symbol, names, law=family)
 
@@ -116,14 +126,16 @@ def _clash(
     allowed: str,
     where: str | None = None,
 ) -> Problem:
-    """A value that does not go with those of other fields."""
+    """Returns the problem of a value that is not allowed together with those of other
+    fields.
+    """
     together = ", ".join(f"{other}={_as_text(point, other)}" for other in others)
     message = f"got {_as_text(point, name)} with {together}; allowed{allowed}"
     return Problem(name, message, where)
 
 
 def _as_text(point: Point, name: str) -> str:
-    """The value of a field as a grid file has it."""
+    """Returns the value of a field as it is written in a grid file."""
     value = plain(getattr(point, name))
     if value is None or isinstance(value, bool):
         return str(value).lower()
@@ -132,9 +144,10 @@ def _as_text(point: Point, name: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Data:
-    """The samples: how many, how long, and how they are drawn.
+    """The samples: their number, their length, and how they are drawn.
 
-    Off their defaults, the pool and the laws of tokens enter the id too.
+    The pool and the laws of tokens also enter the id where they differ from their
+    defaults.
     """
 
     in_id: ClassVar = ("root_seed", "V", "N", "L", "fresh_batches", "streams")
@@ -206,9 +219,10 @@ class Data:
 
 @dataclass(frozen=True, kw_only=True)
 class Architecture:
-    """The transformer: its sizes and laws, each of which says what of it enters the id.
+    """The transformer: its sizes and laws.
 
-    embedding_out enters where it is another one.
+    The id contains the text that each law returns from `identity`. It contains
+    embedding_out only if it differs from embedding.
     """
 
     in_id: ClassVar = ("d", "m", "embedding", "activation", "trigger_in_value")
@@ -242,7 +256,9 @@ class Architecture:
 
 
 def _problems_of_embeddings(point: Point, name: str) -> list[Problem]:
-    """What is wrong with the law of the embeddings that a field has, at these sizes."""
+    """Returns the problems of the embedding law in the field `name` at the sizes of the
+    point.
+    """
     law = getattr(point, name)
     found = law.problems(point.V, point.d)
     if not found and ":" in str(law):
@@ -254,7 +270,7 @@ def _problems_of_embeddings(point: Point, name: str) -> list[Problem]:
 class Recipe:
     """The three steps: their rates, and whether shortcuts are allowed.
 
-    All enter the id but kappa, which gamma carries.
+    All fields except kappa enter the id. gamma already determines kappa.
     """
 
     in_id: ClassVar = ("eta", "gamma", "gamma2", "exact")
@@ -291,11 +307,12 @@ class Recipe:
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """Steps of an optimiser, after the recipe or in place of it; in the id if there are
-    any. All is ours.
+    """Steps of an optimiser, after the recipe or in place of it.
 
-    A run that trains on starts from the model after the three steps, or from V_mat = 0
-    and W_KQ = 0, and descends the same loss until `steps` gradient steps are made in
+    The fields enter the id if there are such steps. The paper has no such steps.
+
+    A run with further steps starts from the model after the three steps, or from V_mat
+    = 0 and W_KQ = 0. It descends the same loss until `steps` gradient steps are made in
     total. Each recorded step is a row of its own.
     """
 
@@ -369,7 +386,7 @@ class Training:
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """What is measured: test sequences, and switches that add columns.
+    """What is measured: the test sequences, and switches that add columns.
 
     A switch changes no other column. It enters the id if it is on.
     """
@@ -388,19 +405,24 @@ class Evaluation:
 
 
 KAPPA = 100.0
-"""kappa unless it or gamma is given."""
+"""The default of kappa if neither kappa nor gamma is given."""
 
 LEAST_KAPPA = 2.0**-126
-"""Below the least normal number of float32, scores of attention would all be 0."""
+"""The smallest normal number of float32. With a smaller kappa all attention scores
+would be 0.
+"""
 
 
 def gamma_per_kappa(L: int, V: int, eta: Any) -> Any:
-    """gamma / kappa at these sizes and rate of step 1, which JAX may trace."""
+    """gamma / kappa for these sizes and this rate of step 1, which JAX may trace."""
     return float(L**2 * V) / eta
 
 
 class Given(NamedTuple):
-    """The fields that follow from others unless they are given, None where they do."""
+    """The values that were given for the fields that can follow from others.
+
+    A field that was not given is None.
+    """
 
     kappa: float | None
     gamma: float | None
@@ -412,16 +434,16 @@ class Given(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Point(Evaluation, Training, Recipe, Architecture, Data):
-    """One point of the parameter space, checked and resolved: rates are numbers, never
-    None.
+    """One point of the parameter space, checked, with a number for each rate of the
+    recipe.
 
     Give `kappa` or `gamma`, not both: gamma = kappa L^2 V / eta. `gamma2` defaults to
-    gamma. `m = 0` is the attention-only model and sets `activation` to "none". A law is
-    given as an object, its class or its text, and `point.embedding` is the object:
-    `Equicorrelated(rho=0.3)`, equal to its text "equicorrelated(rho=0.3)". `replace`
-    makes a changed copy.
+    gamma. `m = 0` is the attention-only model and sets `activation` to "none". A law
+    can be given as an object, a class or a text. `point.embedding` is always the
+    object, such as `Equicorrelated(rho=0.3)`, which equals its text
+    "equicorrelated(rho=0.3)". `replace` makes a changed copy.
 
-    Raises PointError, which lists everything that is wrong, not only the first thing.
+    Raises PointError, which lists all problems and not only the first.
 
         >>> from jaxrecall import Point
         >>> point = Point(V=64, N=1024, d=32, L=8)
@@ -431,12 +453,14 @@ class Point(Evaluation, Training, Recipe, Architecture, Data):
     records: ClassVar = (Data, Architecture, Recipe, Training, Evaluation)
 
     given: Given = field(init=False, compare=False)
-    """The fields that may follow from others, as they were given."""
+    """The fields that can follow from others, as they were given."""
 
     named: frozenset[str] = field(default=frozenset(), init=False, compare=False)
-    """Parameters of laws that a grid names: columns even at their defaults."""
+    """The parameters of laws that a grid names. They are columns even at their
+    defaults.
+    """
 
-    if not TYPE_CHECKING:  # the constructor of the fields has the types
+    if not TYPE_CHECKING:  # type checkers use the generated constructor
 
         def __new__(cls, *_: object, **given: object) -> Point:
             problems = []
@@ -460,12 +484,17 @@ class Point(Evaluation, Training, Recipe, Architecture, Data):
             raise PointError(problems)
 
     def _set(self, values: Mapping[str, object]) -> None:
-        """Sets attributes while the point is made, which is frozen from then on."""
+        """Sets attributes while the point is constructed. The point is frozen
+        afterwards.
+        """
         for name, value in values.items():
             object.__setattr__(self, name, value)
 
     def _checked(self) -> dict[str, Any]:
-        """The fields off their default and all laws, checked; raises PointError."""
+        """Returns the checked values of all laws and of the fields off their default.
+
+        Raises PointError.
+        """
         problems: list[Problem] = []
         found = {}
         for name, default in DEFAULTS.items():
@@ -484,7 +513,7 @@ class Point(Evaluation, Training, Recipe, Architecture, Data):
         return found
 
     def _resolved(self) -> dict[str, object]:
-        """The fields that follow from those given."""
+        """Returns the fields that follow from those given."""
         found: dict[str, object] = {}
         for name, of in SAME_AS.items():
             found[name] = getattr(self, name) or getattr(self, of)
@@ -493,7 +522,7 @@ class Point(Evaluation, Training, Recipe, Architecture, Data):
         return found | self._resolved_rates() | self._resolved_training()
 
     def _resolved_rates(self) -> dict[str, float]:
-        """gamma, kappa and gamma2 as numbers."""
+        """Returns gamma, kappa and gamma2 as numbers."""
         given, scale = self.given, gamma_per_kappa(self.L, self.V, self.eta)
         if given.gamma is not None:
             gamma, kappa = given.gamma, given.gamma / scale
@@ -504,7 +533,9 @@ class Point(Evaluation, Training, Recipe, Architecture, Data):
         return {"gamma": gamma, "kappa": kappa, "gamma2": gamma2}
 
     def _resolved_training(self) -> dict[str, object]:
-        """The fields of further steps as a run has them: none for the recipe alone."""
+        """Returns the resolved fields of further steps, or their defaults for the
+        recipe alone.
+        """
         if not self.trains_on:
             return {name: DEFAULTS[name] for name in TRAINING if name != "steps"}
         trains, attention = self.trains or "VW", self.lr_attention
@@ -520,9 +551,10 @@ class Point(Evaluation, Training, Recipe, Architecture, Data):
         return f"Point({', '.join(values)})"
 
     def __eq__(self, other: object) -> bool:
-        """Whether all fields are equal, and whether gamma and gamma2 follow.
+        """Whether two points agree in all fields, and in whether gamma and gamma2 were
+        given.
 
-        JAX keeps compiled functions by static points.
+        JAX caches compiled functions by static points.
         """
         if not isinstance(other, Point):
             return NotImplemented
@@ -541,52 +573,57 @@ class Point(Evaluation, Training, Recipe, Architecture, Data):
 
     @property
     def recorded_steps(self) -> tuple[int, ...]:
-        """The steps of a run that have a row, the last one last."""
+        """The steps of a run that have a row, in increasing order."""
         return recorded_steps(self.start, self.steps)
 
     @property
     def further_steps(self) -> int:
-        """Steps of the optimiser."""
+        """The number of steps of the optimiser."""
         return self.steps - first_step(self.start)
 
     @property
     def p(self) -> int:
-        """Width of what V_mat reads: d for attention-only, m with an MLP."""
+        """The width of the input of V_mat: d for attention-only, m with an MLP."""
         return self.m or self.d
 
     @property
     def embedding_law(self) -> EmbeddingLaw:
-        """The same as `embedding`: its name while `embedding` was the text."""
+        """The same law as `embedding`, under the name from when `embedding` was the
+        text.
+        """
         return self.embedding
 
     @property
     def embedding_laws(self) -> tuple[EmbeddingLaw, EmbeddingLaw]:
-        """The laws of Z_in, which is that of z_trig and z_eos too, and of Z_out."""
+        """The law of Z_in, z_trig and z_eos, and the law of Z_out."""
         return self.embedding, self.embedding_out
 
     @property
     def token_laws(self) -> tuple[TokenLaw, TokenLaw]:
-        """The laws of informative tokens and of noise, uniform where all are equally
-        likely.
+        """The laws of the informative tokens and of the noise tokens.
+
+        A law by which all tokens are equally likely is replaced by the uniform one.
         """
         return drawn_as(self.tokens, self.V), drawn_as(self.noise_tokens, self.V)
 
     @property
     def laws(self) -> dict[str, Law]:
-        """The laws by field."""
+        """Returns a dict from field name to law, without fields that are None."""
         every = {name: getattr(self, name) for name in LAW_FIELDS}
         return {name: law for name, law in every.items() if law is not None}
 
     def values(self) -> dict[str, Any]:
-        """The fields by name as rows have them: a law is its text."""
+        """Returns a dict from field name to value as rows contain it. A law is given by
+        its text.
+        """
         return {name: plain(getattr(self, name)) for name in FIELDS}
 
     def identity(self) -> dict[str, object]:
-        """What enters the id, by field: `in_id` of each record, and all else off its
-        default.
+        """Returns a dict from field name to value, for the fields that enter the id.
 
-        So a field that a later version adds moves no id. kappa never enters, since
-        gamma carries it.
+        These are the fields in `in_id` of each record, and all other fields that are
+        off their default. A field that a later version adds therefore changes no id.
+        kappa never enters, because gamma determines it.
         """
         values = self.values()
         for name, law in self.laws.items():
@@ -600,10 +637,11 @@ class Point(Evaluation, Training, Recipe, Architecture, Data):
 
     @cached_property
     def point_id(self) -> str:
-        """16 hex digits that name the point: a hash of its science, not of how or where
-        it is run.
+        """The id of the point, 16 hex digits: a hash of what is computed, not of how or
+        where.
 
-        sha256 of the canonical JSON of `identity`, floats to 12 significant digits.
+        The id is the start of the sha256 of the canonical JSON of `identity`, with
+        floats rounded to 12 significant digits.
         """
         science = self.identity()
         for name, value in science.items():
@@ -614,8 +652,9 @@ class Point(Evaluation, Training, Recipe, Architecture, Data):
 
     @cached_property
     def draws_id(self) -> str:
-        """The id that independent streams are drawn by: asking for more columns changes
-        no draw.
+        """The id that selects the random numbers of independent streams.
+
+        The switches that add columns do not enter this id, so they change no draw.
         """
         if not any(getattr(self, name) for name in EXTRAS):
             return self.point_id
@@ -623,19 +662,20 @@ class Point(Evaluation, Training, Recipe, Architecture, Data):
 
     @property
     def is_memory(self) -> bool:
-        """Whether the model is an associative memory: L = 1, a sample is its
+        """Whether the model is an associative memory: L = 1, and a sample is its
         informative token.
 
-        No field may make more of it.
+        The value is False if any field outside `OF_MEMORY` is off its default.
         """
         return self.L == 1 and self.pool is None and not unknown_fields(self, OF_MEMORY)
 
     @cached_property
     def in_the_limit(self) -> tuple[str, ...]:
-        """Which counts are drawn from their Gaussian limit: samples, noise, test.
+        """The names of the counts that are drawn from their Gaussian limit.
 
-        These are the counts of the samples, of the noise tokens of the pool, and of the
-        tokens of test sequences. Without a pool, only an associative memory has any.
+        `samples` are the counts of the samples, `noise` those of the noise tokens of
+        the pool, and `test` those of the tokens of test sequences. Without a pool, only
+        an associative memory has such counts.
         """
         if self.pool is None:
             is_limit = self.is_memory and in_the_limit(self.N, self.V)
@@ -648,8 +688,9 @@ class Point(Evaluation, Training, Recipe, Architecture, Data):
         return tuple(name for name, of in draws_and_cells.items() if in_the_limit(*of))
 
     def as_given(self) -> dict[str, Any]:
-        """Plain arguments that rebuild this point: of fields that follow only those
-        that were given.
+        """Returns plain arguments that construct this point again.
+
+        A field that can follow from others is included only if it was given.
         """
         return {name: plain(value) for name, value in self._arguments().items()}
 
@@ -660,7 +701,9 @@ class Point(Evaluation, Training, Recipe, Architecture, Data):
         return {name: getattr(self, name) for name in FIELDS if name not in follows}
 
     def replace(self, **changes: Any) -> Point:
-        """A changed copy; rates that followed from others follow again."""
+        """Returns a changed copy. Rates that followed from other fields are derived
+        again.
+        """
         arguments = self._arguments()
         if self.activation == "none" and changes.get("m"):
             del arguments["activation"]
@@ -671,14 +714,18 @@ class Point(Evaluation, Training, Recipe, Architecture, Data):
         return Point(**(arguments | changes))
 
     def with_columns(self, parameters: Iterable[str]) -> Point:
-        """A copy whose rows have these parameters of laws, even at their defaults."""
+        """Returns a copy whose rows have columns for these parameters of laws, even at
+        their defaults.
+        """
         other = copy.copy(self)
         other._set({"named": frozenset(parameters)})
         return other
 
 
 def unusual(values: Mapping[str, object]) -> dict[str, object]:
-    """The settings of a row that are off their default and follow from no other."""
+    """Returns the settings of a row that are off their default and do not follow from
+    others.
+    """
     follow = {"root_seed"}
     if "kappa" in values:
         follow.add("gamma")
@@ -697,16 +744,18 @@ def unusual(values: Mapping[str, object]) -> dict[str, object]:
 def unknown_names(
     values: Mapping[str, object], known: Collection[str] = ()
 ) -> tuple[str, ...]:
-    """The names of `values` that have a value off the default, leaving out `known`.
+    """Returns the names in `values` whose value is off its default, except those in
+    `known`.
 
-    None and NaN are no values. The activation `none`, that of a model without an MLP,
-    counts as a default, and so does a law like that of the field it follows. A field
-    without a default, such as V, counts as off its default, and so does a name that is
-    no field.
+    None and NaN count as no value. The activation `none` of a model without an MLP
+    counts as a default, and so does a law that equals the law of the field it follows.
+    A field without a default, such as V, counts as off its default, and so does a name
+    that is not a field.
 
-    A formula, a bound or a shortcut names the fields that it depends on, and those that
-    do not matter to it whatever their value. It refuses a point with any other off its
-    default, so that a field which is added later is refused until somebody has looked.
+    A formula, a bound or a shortcut lists the fields that it depends on, and those
+    whose values do not matter to it. Points with any other field off its default are
+    refused. A field that is added later is therefore refused until somebody has checked
+    it.
     """
     skipped = set(known)
     for name, of in SAME_AS.items():
@@ -728,10 +777,10 @@ def _is_default(name: str, value: Any) -> bool:
 
 
 def unknown_fields(point: Point, known: Collection[str]) -> tuple[str, ...]:
-    """The fields of a point that are off their default and not among `known`, in order.
+    """Returns the fields of a point that are off their default and not in `known`, in
+    order.
 
-    >>> from jaxrecall import Point
-    >>> point = Point(V=64, N=1024, d=32, L=8, pool=16)
+    >>> from jaxrecall import Point >>> point = Point(V=64, N=1024, d=32, L=8, pool=16)
     >>> unknown_fields(point, {"V", "N", "d", "L", "gamma", "gamma2", "kappa"})
     ('pool',)
     """
@@ -739,8 +788,9 @@ def unknown_fields(point: Point, known: Collection[str]) -> tuple[str, ...]:
 
 
 def _uncovered(point: Point) -> Iterable[Problem]:
-    """For each part that a point takes, the first field off its default that it does
-    not cover.
+    """Yields a problem for each part of the simulation that does not cover the point.
+
+    Each problem is about the first field off its default that the part does not cover.
     """
     off = unknown_fields(point, () if point.trains_on else TRAINING)
     taken = {*COVERED.keys() - FIELDS.keys(), *off}
@@ -761,7 +811,7 @@ def _uncovered(point: Point) -> Iterable[Problem]:
 
 
 def _usual(name: str) -> str:
-    """The condition of a grid that a field is at its default."""
+    """Returns the condition of a grid by which a field is at its default."""
     default = DEFAULTS[name]
     if name in SAME_AS:
         return f"{name} == {SAME_AS[name]}"
@@ -771,15 +821,16 @@ def _usual(name: str) -> str:
 
 
 def in_the_limit(draws: int, cells: int) -> bool:
-    """Whether the counts of so many draws on so many cells are from the Gaussian
+    """Whether the counts of `draws` draws over `cells` cells come from the Gaussian
     limit.
     """
     return draws > MAX_DRAWS and draws >= MIN_MEAN * cells
 
 
 def recorded_steps(start: str, steps: int) -> tuple[int, ...]:
-    """The steps of a run that have a row: the first, then 1, 2 and 5 of each decade,
-    then the last.
+    """Returns the steps of a run that have a row.
+
+    These are the first step, then 1, 2 and 5 of each decade, then the last step.
 
     >>> recorded_steps("three_step", 100)  # 3, 5, 10, 20, 50, 100
     """
@@ -795,12 +846,12 @@ def recorded_steps(start: str, steps: int) -> tuple[int, ...]:
 
 
 def first_step(start: str) -> int:
-    """Steps that are made before the optimiser takes over."""
+    """The number of steps before those of the optimiser."""
     return RECIPE_STEPS if start == "three_step" else 0
 
 
 class RunId(NamedTuple):
-    """What identifies a run in rows, files and messages."""
+    """The id of a run in rows, files and messages."""
 
     point_id: str
     seed: int
@@ -818,7 +869,7 @@ class Run(NamedTuple):
 
 
 def checked_seed(seed: object) -> int:
-    """`seed` as an int in 0..2^32-1; raises PointError."""
+    """Returns `seed` as an int in 0..2^32-1, or raises PointError."""
     problems: list[Problem] = []
     value = checked_value("seed", seed, "int", {"low": 0, "high": MAX_SEED}, problems)
     if problems:
@@ -833,16 +884,19 @@ def checked_field(
     problems: list[Problem],
     fields: Mapping[str, Field] | None = None,
 ) -> Any:
-    """`value` as the plain Python type of the field or its law, or an entry in
-    `problems`.
+    """Returns `value` as the plain Python type of the field, or as its law.
 
-    Joint limits are not checked. `has_many` is whether samples are counts, so that N
-    may be large; `fields` are those of another simulator.
+    A value that is not allowed is returned unchanged, and a problem is appended to
+    `problems`. Limits on several fields together are not checked. `has_many` is whether
+    samples are counts, in which case N may be large. `fields` are those of another
+    simulator.
     """
     declared = (fields or FIELDS)[name]
     limits: Declared = declared.metadata
     family = limits.get("law")
-    if value is not None and isinstance(family, type):  # a user's law is a text
+    if value is not None and isinstance(
+        family, type
+    ):  # another simulator's law is a text
         try:
             return find_law(family, value)
         except PointError as error:
@@ -858,7 +912,8 @@ FIELDS = {f.name: f for f in fields(Point) if "kind" in f.metadata}
 LAW_FIELDS: dict[str, type[Law]] = {
     name: f.metadata["law"] for name, f in FIELDS.items() if "law" in f.metadata
 }
-"""The fields that have a law, with its family: that of embedding_out is EmbeddingLaw.
+"""A dict from each field that contains a law to its family. The family of embedding_out
+is EmbeddingLaw.
 """
 
 DEFAULTS = {name: f.default for name, f in FIELDS.items()}
@@ -866,12 +921,12 @@ DEFAULTS = {name: f.default for name, f in FIELDS.items()}
 EVALUATION = frozenset(
     {"root_seed", "streams", "n_test", "exact", "diagnose", "decoders"}
 )
-"""Fields that change which random numbers are drawn or what is measured, never what is
-learned on average.
+"""The fields that change which random numbers are drawn or what is measured, but never
+what is learned on average.
 """
 
 EXTRAS = ("diagnose", "decoders")
-"""Switches that add columns and change no other."""
+"""The switches that add columns and change no other column."""
 
 _EVERYWHERE = EVALUATION | {
     "V",
@@ -894,29 +949,33 @@ COVERED: dict[str, frozenset[str]] = {
         ("gradients", "metrics", "steps"),
         _EVERYWHERE | _FURTHER | _TOKENS | {"batch", "label_noise"},
     ),
-    # its counts are by token, and every step uses all of its pairs
+    # counts are by token, without label noise, and every step uses all pairs
     "pool": _EVERYWHERE | _FURTHER | _TOKENS,
-    # about w after the recipe; a direction of the mean bias for uniform tokens
+    # uses w after the recipe, and the direction of the mean bias for uniform tokens
     "diagnose": _EVERYWHERE | {"label_noise"},
-    # from sums over tokens that are drawn one by one, with the labels of pi
+    # uses sums over tokens that are drawn one by one, with the labels of pi
     "decoders": _EVERYWHERE - {"m", "pool"},
 }
 """The fields that each part of the simulation covers, in the simulator and in the
-reference: exact gradients and metrics of every point; further steps; the forms with a
-pool; the diagnosis and the decoders. Names are written out, so that a field which is
-added to a point is refused off its default by each part until somebody has looked
-there. Shortcuts and formulas list theirs in `simulator/forms.py` and `theory/model.py`.
+reference.
+
+The parts are the exact gradients and metrics of every point, further steps, the forms
+with a pool, the diagnosis, and the decoders. Names are written out, so that each part
+refuses a new field off its default until somebody has checked it. Shortcuts and
+formulas list their fields in `simulator/forms.py` and `theory/model.py`.
 """
 
 OF_MEMORY = _EVERYWHERE | _FURTHER | _TOKENS | {"batch"}
-"""Fields of an associative memory: whatever they are, a sample at L = 1 is its token,
-with the label of pi.
+"""The fields that may have any value in an associative memory. A sample at L = 1 is
+then its token, with the label that pi assigns to it.
 """
 
 TRAINING = tuple(f.name for f in fields(Training))
-"""Fields of further steps."""
+"""The names of the fields of further steps."""
 
 
 def of_kind(*kinds: Kind) -> tuple[str, ...]:
-    """The names of the fields of these kinds, in the order of their declaration."""
+    """Returns the names of the fields of these kinds, in the order of their
+    declaration.
+    """
     return tuple(name for name, f in FIELDS.items() if f.metadata["kind"] in kinds)

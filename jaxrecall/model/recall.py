@@ -5,10 +5,10 @@
     f = V_mat h   or   f = V_mat act(W_in h) / sqrt(m)
     logits = Z_out f,                      loss = mean cross-entropy (nats)
 
-Sums over the tokens of a sequence are taken over the vocabulary, so that no key or
-value is formed: a batch takes memory for N (V + L) numbers, not for N L d. Faster code
-is tested against this model; `functional.py` and `reference/` descend its loss. JAX
-transforms it like any function.
+A sum over the tokens of a sequence is computed as a sum over the vocabulary, so no key
+or value is formed. A batch then needs memory for N (V + L) numbers, not for N L d.
+Faster code is tested against this model. `functional.py` and `reference/` descend its
+loss. JAX can transform the model like any function.
 
     >>> import jax, jax.numpy as jnp
     >>> from jaxrecall import Point, model, realize
@@ -37,13 +37,14 @@ from .task import Embeddings
 
 
 def softmax_attention(recall: Recall, tokens: Array, position: Array) -> Array:
-    """Weights (L,) of the tokens (L,) of a sequence: the softmax of their scores."""
+    """Returns the attention weights (L,) of one sequence: the softmax of the scores."""
     return jax.nn.softmax(recall.scores(tokens, position))
 
 
 def plain_readout(recall: Recall, h: Array) -> Array:
-    """Logits (V,) from what was attended to, h (d,): Z_out V_mat h, or with an MLP
-    Z_out V_mat act(W_in h) / sqrt(m).
+    """Returns the logits (V,) for h (d,), the output of the attention.
+
+    The logits are Z_out V_mat h, or with an MLP Z_out V_mat act(W_in h) / sqrt(m).
     """
     e, phi = recall.embeddings, h
     if e.W_in is not None:
@@ -54,13 +55,13 @@ def plain_readout(recall: Recall, h: Array) -> Array:
 
 
 Attend = Callable[["Recall", Array, Array], Array]
-"""Like `softmax_attention`, a pure function of the model, tokens (L,) and the position
-() of the informative one, which returns weights (L,).
+"""A pure function like `softmax_attention`. Its arguments are the model, the tokens
+(L,) of a sequence, and the position () of the informative one. It returns weights (L,).
 """
 
 Readout = Callable[["Recall", Array], Array]
-"""Like `plain_readout`, a pure function of the model and of h (d,), which returns
-logits (V,).
+"""A pure function like `plain_readout`. Its arguments are the model and h (d,). It
+returns logits (V,).
 """
 
 
@@ -69,8 +70,8 @@ class Recall(eqx.Module):
 
     The three steps train V_mat (d, p) and W_KQ (d, d), with p = d or m.
 
-    Another attention or readout takes the place of `attend` or `readout`. Either is a
-    function of JAX and of one sequence, and may close over parameters of its own.
+    `attend` and `readout` may be replaced by another attention or readout. Each is a
+    JAX function of a single sequence, and may close over parameters of its own.
     """
 
     V_mat: Array
@@ -84,19 +85,21 @@ class Recall(eqx.Module):
     readout: Readout = eqx.field(static=True, default=plain_readout)
 
     def __call__(self, tokens: Array, position: Array) -> Array:
-        """Logits (V,) of one sequence: tokens (L,) with the informative one at
-        `position`.
+        """Returns the logits (V,) of one sequence of tokens (L,).
+
+        The informative token is at `position`.
         """
         weights = self.attention(tokens, position)
         return self.readout(self, self.attended(weights, tokens, position))
 
     def attention(self, tokens: Array, position: Array) -> Array:
-        """Weights (L,) of the tokens of one sequence."""
+        """Returns the attention weights (L,) of one sequence."""
         return self.attend(self, tokens, position)
 
     def scores(self, tokens: Array, position: Array, w: Array | None = None) -> Array:
-        """Scores k_j^T w (L,) of the tokens of one sequence, with w = W_KQ z_eos unless
-        another w (d,) is given.
+        """Returns the attention scores k_j^T w (L,) of one sequence.
+
+        w = W_KQ z_eos unless another w (d,) is given.
         """
         e = self.embeddings
         if w is None:
@@ -105,7 +108,9 @@ class Recall(eqx.Module):
         return (e.Z_in @ w)[tokens] + jnp.where(is_ell, e.z_trig @ w, 0)
 
     def attended(self, weights: Array, tokens: Array, position: Array) -> Array:
-        """The sum h (d,) of the values of one sequence with these weights (L,)."""
+        """Returns h (d,), the sum of the values of one sequence with these weights
+        (L,).
+        """
         e = self.embeddings
         by_token = jnp.zeros(e.Z_in.shape[0], weights.dtype).at[tokens].add(weights)
         h = by_token @ e.Z_in
@@ -115,8 +120,9 @@ class Recall(eqx.Module):
 
 
 def loss(model: Recall, tokens: Array, positions: Array, labels: Array) -> Array:
-    """Mean cross-entropy (nats) over samples: tokens (N, L), positions (N,), labels
-    (N,).
+    """Returns the mean cross-entropy (nats) over samples.
+
+    The samples are tokens (N, L), positions (N,) and labels (N,).
     """
     log_p = jax.nn.log_softmax(jax.vmap(model)(tokens, positions))
     return -jnp.mean(jnp.take_along_axis(log_p, labels[:, None], axis=1))

@@ -1,9 +1,9 @@
-"""What a run draws: the permutation, samples, the embeddings, and the MLP's first
+"""The draws of a run: the permutation, the samples, the embeddings, and the MLP's first
 layer.
 
-The model has no positions, so token 0 of a stream is the informative one and the
-simulator never moves it; only `realize` swaps it to position ell. Embeddings are drawn
-padded and masked.
+The model has no positional encoding, so the simulator leaves the informative token at
+place 0 of a stream. Only `realize` swaps it to position ell. Embeddings are drawn with
+padding and masked.
 """
 
 from __future__ import annotations
@@ -24,12 +24,13 @@ from .laws import TOGETHER, Draws, EmbeddingLaw, Rescaled
 
 
 def permutation(streams: Array, V: Array | int, V_pad: int) -> Array:
-    """(V_pad,) int32: a uniform permutation pi of 0..V-1, label of token v at index v.
+    """Returns (V_pad,) int32: a uniform permutation pi of 0..V-1, with the label of
+    token v at index v.
 
     Entries from V on are padding.
 
-    Items are sorted by two random words each (their row keys), so that equal keys
-    (chance V^2 / 2^65) do not bend the law.
+    Items are sorted by two random words each (their row keys). Two items with equal
+    keys (chance V^2 / 2^65) therefore do not distort the distribution.
     """
     items = jnp.arange(V_pad, dtype=jnp.int32)
     key = keys.stream(streams, "permutation")
@@ -43,10 +44,11 @@ def permutation(streams: Array, V: Array | int, V_pad: int) -> Array:
 def batch_items(
     streams: Array, step: Array | int, blocks: tuple[Array | int, int], N: Array | int
 ) -> Array:
-    """(512 * count,) uint32: the samples of a step's batch, drawn with replacement.
+    """Returns (512 * count,) uint32: the samples of a step's batch, drawn with
+    replacement.
 
-    Each of the N is as likely. `blocks` is (first, count): the places of
-    the batch, 512 a block.
+    Each of the N samples is equally likely. `blocks` is (first, count): the blocks of
+    512 places of the batch.
     """
     key = keys.further(keys.stream(streams, "train"), step)
     return keys.below_many(keys.words(keys.blocks(key, *blocks), 0), N).astype(
@@ -60,11 +62,11 @@ def tokens(
     V: Array | int,
     tables: Array | None = None,
 ) -> Array:
-    """(..., 512 * count) int32: tokens at each `position` (...,) of the samples of
-    `blocks`; 0 is informative.
+    """Returns (..., 512 * count) int32: the tokens at each `position` (...,) of the
+    samples of `blocks`.
 
-    Tokens are uniform, or drawn by alias tables (1 or 2, 2, V), the last one for noise:
-    see `laws.tokens`.
+    Position 0 is that of the informative token. Tokens are uniform, or drawn by alias
+    tables (1 or 2, 2, V). The last table is for noise: see `laws.tokens`.
     """
     word = keys.words(blocks, position)
     cell = keys.below(word, V)
@@ -85,10 +87,12 @@ def tokens(
 def noisy_labels(
     blocks: keys.Addresses, labels: Array, V: Array | int, label_noise: Array | float
 ) -> Array:
-    """`labels` (n,) of samples, each replaced with probability `label_noise`.
+    """Returns the `labels` (n,) of samples, each replaced with probability
+    `label_noise`.
 
-    The new label is uniform. Noise has a stream of its own, so it moves no other draw,
-    and samples that are noisy stay so where there is more of it.
+    The new label is uniform. Label noise has a stream of its own, so it changes no
+    other draw. A sample that is noisy at one `label_noise` is also noisy at every
+    larger one.
     """
     chosen, drawn = keys.words(
         blocks._replace(key=keys.further(blocks.key, keys.LABELS)),
@@ -99,22 +103,24 @@ def noisy_labels(
 
 
 class Embeddings(eqx.Module):
-    """Frozen parameters of the model; rows and columns beyond V, d, m are zero."""
+    """The frozen parameters of the model. Rows and columns beyond V, d and m are
+    zero.
+    """
 
     Z_in: Float[Array, "V d"]
     Z_out: Float[Array, "V d"]
     z_trig: Float[Array, " d"]
     z_eos: Float[Array, " d"]
     W_in: Float[Array, "m d"] | None
-    """None is attention-only."""
+    """None for attention-only."""
 
 
 def redrawn_first_layer(
     streams: Array, r: Array | int, d: Array | int, m: Array | int, pad: tuple[int, int]
 ) -> Array:
-    """The r-th independent copy of W_in, padded to `pad` = (m_pad, d_pad).
+    """Returns the r-th independent copy of W_in, padded to `pad` = (m_pad, d_pad).
 
-    With smaller m or d it is a prefix of a larger one, as W_in is.
+    A copy with smaller m or d is a prefix of a copy with larger ones, as for W_in.
     """
     m_pad, d_pad = pad
     real = (jnp.arange(m_pad, dtype=jnp.int32)[:, None] < m) & (
@@ -134,16 +140,16 @@ def draw_embeddings(
     own: tuple[EmbeddingLaw, EmbeddingLaw] | None = None,
     given: Mapping[str, Array] = MappingProxyType({}),
 ) -> Embeddings:
-    """Embeddings of one run, padded to `pad` = (V_pad, d_pad, m_pad).
+    """Returns the embeddings of one run, padded to `pad` = (V_pad, d_pad, m_pad).
 
-    The first law of `own` makes Z_in, z_trig and z_eos, the second Z_out; without them
-    the law at the place `law` of TOGETHER makes all. `given` is what `on_host` made,
-    padded.
+    The first law of `own` makes Z_in, z_trig and z_eos, and the second makes Z_out.
+    Without `own`, the law at the place `law` of TOGETHER makes all of them. `given` is
+    the padded output of `on_host`.
 
-    Every law makes its rows of the same normals, and one program serves all of
+    Every law makes its rows from the same normals, and one program serves all laws of
     TOGETHER. W_in has entries N(0, 1). With the same streams, gaussian and sphere
-    embeddings of a smaller d are a prefix of those of a larger one up to scale, and
-    W_in is a prefix in m and d.
+    embeddings of a smaller d are a prefix of those of a larger one up to scale. W_in is
+    a prefix in m and d.
     """
     V_pad, d_pad, m_pad = pad
     counts = V_pad, V_pad, 1, 1, m_pad
@@ -177,9 +183,10 @@ def draw_embeddings(
 def on_host(
     laws: tuple[EmbeddingLaw, EmbeddingLaw], streams: np.ndarray, V: int, d: int
 ) -> dict[str, np.ndarray]:
-    """(V, d) float32 rows of Z_in and Z_out that laws make on the host, by stream.
+    """Returns a dict from stream name (`z_in`, `z_out`) to (V, d) float32 rows, for the
+    embedding laws that make their rows on the host.
 
-    A law that makes its rows in the program has none.
+    A law that makes its rows in the program has no entry.
     """
     found = {}
     for name, law in zip(TABLES, laws, strict=False):
@@ -191,17 +198,19 @@ def on_host(
 
 @lru_cache(64)
 def _order(stream: tuple[int, int], r: int, n: int) -> np.ndarray:
-    """(n,) a random order of 0..n-1, by a random word of 64 bits each.
+    """Returns a random order of 0..n-1, (n,) int32, sorted by one random word of 64
+    bits per item.
 
-    The words are those of Philox, whose stream NumPy keeps the same, under the key of
-    the stream and r. They are kept, since points of a sweep share those of their seeds.
+    The words come from Philox, whose output NumPy keeps stable. The key consists of the
+    stream and r. Orders are cached, because the points of a sweep use the same ones for
+    the same seed.
     """
     words = np.random.Philox(key=stream[0] << 96 | stream[1] << 64 | r).random_raw(n)
     return np.argsort(words).astype(np.int32)
 
 
 def _together(law: Array | int, draws: Draws, real: Array | np.ndarray) -> Array:
-    """The rows of all tables by the law at this place of TOGETHER.
+    """Returns the rows of all tables by the law at the place `law` of TOGETHER.
 
     A row's number is that of its unit vector.
     """
@@ -223,7 +232,7 @@ def _together(law: Array | int, draws: Draws, real: Array | np.ndarray) -> Array
         if not isinstance(one, Rescaled):
             index = index + jnp.where(law == place, len(branches), 0)
             branches.append(by(one))
-    # branches rather than a select: XLA would compute a select again inside everything
+    # branches, not a select: XLA would compute a select again inside every operation
     # that reads the rows
     return lax.switch(index, branches)
 
@@ -237,7 +246,10 @@ def _table(
     sizes: tuple[Array | int, Array | int],
     given: Array | None,
 ) -> Array:
-    """(n, d_pad) rows of one table by a law of its own program; `sizes` are V and d."""
+    """Returns the (n, d_pad) rows of one table by a law that has a program of its own.
+
+    `sizes` are V and d.
+    """
     name = {"z_in": "Z_in", "z_out": "Z_out"}.get(stream, stream)
     n, width = normals.shape
     key = keys.stream(streams, stream)
@@ -247,23 +259,23 @@ def _table(
         normals, shared, own = (a.astype(jnp.float64) for a in (normals, shared, own))
     row = jnp.arange(n, dtype=jnp.int32)[:, None]
     draws = Draws(name, row, normals, shared, *sizes, own, given)
-    with jax.default_matmul_precision("highest"):  # draws depend on no setting
+    with jax.default_matmul_precision("highest"):  # whatever the user's setting
         rows = law.make(draws, jnp)
     return jnp.where(real, rows, 0)
 
 
 def _is_float64(value: object) -> bool:
-    """Whether a parameter of a law is a float64 array, which sets the type of rows."""
+    """Whether a parameter of a law is a float64 array, which makes its rows float64."""
     if not isinstance(value, Array) or value.weak_type:
         return False
     return value.dtype == jnp.float64
 
 
 SHARED, OWN = range(2)
-"""Further streams of a table: normals that all its rows share, and further ones of each
-row.
+"""Further streams of a table: normals that all its rows share, and additional normals
+of each row.
 """
 
 
 TABLES = "z_in", "z_out", "z_trig", "z_eos", "w_in"
-"""Streams of the rows that a run draws."""
+"""The streams of the rows that a run draws."""

@@ -1,4 +1,6 @@
-"""One value: how it is declared, with its meaning and limits, and how it is checked."""
+"""The declaration of one value with its meaning and limits, and the check of a
+value.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +13,14 @@ from typing import Any, TypeAlias
 from ..errors import Problem, shown, suggest
 
 Numbers: TypeAlias = Any
-"""An array of NumPy or of JAX, or a number: what code for both libraries takes, beside
-`xp`, numpy or jax.numpy.
+"""A NumPy array, a JAX array, or a number. Code that serves both libraries accepts it
+together with `xp`, which is numpy or jax.numpy.
 """
 
 Choices = Iterable[str] | Callable[[], Iterable[str]]
 
 Declared = Mapping[str, Any]
-"""What the metadata of a field declares."""
+"""The metadata that a field declares."""
 
 
 def declared(
@@ -29,14 +31,14 @@ def declared(
     choices: Choices | None = None,
     **limits: object,
 ) -> Any:
-    """A field of a record of a point.
+    """Declares a field of a record of a point.
 
     Args:
-        kind: how the simulator treats it, a `Kind` of `model/point.py`.
-        legend: its meaning.
-        default: MISSING for none.
-        symbol: that of the paper, where it is not the name.
-        choices: the allowed values of a text, or a function that gives them.
+        kind: how the simulator treats the field, a `Kind` of `model/point.py`.
+        legend: the meaning of the field.
+        default: the default value, or MISSING for none.
+        symbol: the symbol in the paper, if it differs from the name.
+        choices: the allowed values of a text, or a function that returns them.
         limits: low, high, high_with_pool, open_low and open_high of a number, and the
             family of a law.
     """
@@ -51,17 +53,17 @@ def declared(
 def parameter(
     default: object, legend: str = "", kind: str = "traced", **limits: Any
 ) -> Any:
-    """A parameter of a law, a field of a frozen dataclass.
+    """Declares a parameter of a law, a field of a frozen dataclass.
 
-    `limits` are low, high, open_low and open_high. `unit` is what it counts, if it is
-    not a plain number. All values of a float share a compiled program unless its kind
-    is "static".
+    `limits` are low, high, open_low and open_high. `unit` is the unit of the number, if
+    it has one. All values of a float parameter share one compiled program unless its
+    kind is "static".
     """
     return declared(kind, legend, default, **limits)
 
 
 def plain_type(declared: Field[Any]) -> str:
-    """The type of a field in files: int, float, bool or str, which a law is there."""
+    """The type of a field in files: int, float, bool or str. A law is a str."""
     if "law" in declared.metadata:
         return "str"
     name = getattr(declared.type, "__name__", str(declared.type))
@@ -76,13 +78,14 @@ def is_missing(value: object) -> bool:
 
 
 def to_12_digits(value: float) -> str:
-    """The value to 12 significant digits, by which ids and axes compare numbers."""
+    """The value to 12 significant digits. Ids and axes compare numbers by this text."""
     return f"{value:.12g}"
 
 
 def padded(size: int, least: int) -> int:
-    """The size rounded up to a multiple of `least`, or of a larger step that adds a
-    quarter at most.
+    """Returns the size rounded up to a multiple of a step.
+
+    The step is `least`, or a larger one that adds at most a quarter.
     """
     step = max(least, 1 << max(0, size.bit_length() - 3))
     return -(-size // step) * step
@@ -91,9 +94,10 @@ def padded(size: int, least: int) -> int:
 def checked_value(
     name: str, value: object, kind: str, limits: Declared, problems: list[Problem]
 ) -> Any:
-    """`value` as the plain Python type `kind`, or an entry in `problems`.
+    """Returns `value` as the plain Python type `kind`.
 
-    The kind is int, float, bool or str, or one of these or None.
+    A value that is not allowed is returned unchanged, and a problem is appended to
+    `problems`. The kind is int, float, bool or str, or one of these with `| None`.
     """
     checked, where = _typed(value, kind, limits), None
     if type(checked) in (int, float):
@@ -106,7 +110,9 @@ def checked_value(
 
 
 def _typed(value: object, kind: str, limits: Declared) -> Any:
-    """`value` as the plain Python type `kind`; None if it is no such value."""
+    """Returns `value` as the plain Python type `kind`, or None if it has another
+    type.
+    """
     if "choices" in limits:
         fits = isinstance(value, str) and value in limits["choices"]()
         return value if fits else None
@@ -119,8 +125,8 @@ def _typed(value: object, kind: str, limits: Declared) -> Any:
 
 
 def _unmet_condition(name: str, number: float, limits: Declared) -> str | None:
-    """The condition that a number does not meet, as "N >= 1"; None if it is within its
-    limits.
+    """Returns the condition that a number does not meet, such as "N >= 1", or None if
+    the number is within its limits.
     """
     low, high = limits.get("low", -math.inf), limits.get("high", math.inf)
     open_low, open_high = limits.get("open_low"), limits.get("open_high")
@@ -132,7 +138,7 @@ def _unmet_condition(name: str, number: float, limits: Declared) -> str | None:
 
 
 def _allowed(name: str, value: object, kind: str, limits: Declared) -> str:
-    """What is allowed in place of a value, as "; allowed: whole numbers from 2 to
+    """Returns the text of what is allowed, such as "; allowed: whole numbers from 2 to
     65536".
     """
     if "choices" in limits:
@@ -162,8 +168,9 @@ def _allowed(name: str, value: object, kind: str, limits: Declared) -> str:
 
 
 def as_number(value: Any, kind: type) -> Any:
-    """`value` as an exact int or finite float, or None; 1e5 is a whole number, True is
-    none.
+    """Returns `value` as an exact int or a finite float, or None if it is neither.
+
+    1e5 counts as a whole number, and True does not count as a number.
     """
     if isinstance(value, (bool, str)) or value is None:
         return None

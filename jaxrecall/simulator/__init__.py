@@ -1,4 +1,4 @@
-"""The fast implementation of the model: float32, padded and streamed.
+"""The fast implementation of the model: in float32, padded, with streamed samples.
 
-`program` compiles it for batches of runs.
+Module `program` compiles the model for batches of runs.
 """

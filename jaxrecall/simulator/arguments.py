@@ -1,6 +1,7 @@
-"""Runs as the arguments of a program: here the axes of a grid become arrays.
+"""Runs as the arguments of a program: axes of a grid become arrays.
 
-All is float32 or 32-bit integers, padded to the shape of the program.
+The arguments are NumPy arrays on the host; `program.execute` puts them on the device.
+They are float32, 32-bit integers or bool, and are padded to the shape of the program.
 """
 
 from __future__ import annotations
@@ -32,63 +33,65 @@ else:
 
 
 class TokenLaws(eqx.Module):
-    """The laws of the informative tokens of a run, and of its noise if it differs."""
+    """The laws of informative tokens, and of noise tokens if theirs differ."""
 
     tables: UInt32[Traced, "*runs laws 2 V"]
-    """`laws.tokens.alias_table` of each."""
+    """The `laws.tokens.alias_table` of each law."""
     shares: Float32[Traced, "*runs laws V"]
-    """Probabilities."""
+    """The probability of each token under each law."""
     groups: Int32[Traced, "*runs 2 V"]
-    """1 for informative tokens of the rarer half, and of the
-    most frequent tenth: `laws.tokens.rare_and_frequent`.
+    """Two masks of tokens, 1 inside and 0 outside: the rarer half of the informative
+    tokens, and the most frequent tenth (`laws.tokens.rare_and_frequent`).
     """
     by_frequency: Int32[Traced, "*runs V"]
-    """Tokens, the most often informative first."""
+    """The tokens, sorted by how often they are informative, the most frequent first."""
 
 
 class Sampling(eqx.Module):
-    """How some draws are made: one by one, or as counts in their Gaussian limit."""
+    """How some items are drawn: one by one, or as counts in their Gaussian limit."""
 
     n: Whole
-    """How many are drawn one by one, at most 2^31 - 1; 0 in the limit."""
+    """The number of items drawn one by one, at most 2^31 - 1; 0 in the limit."""
     in_the_limit: Flag
 
     def choose(self, gaussian: Callable[[], Any], one_by_one: Callable[[], Any]) -> Any:
-        """What the function for the way in which they are drawn returns."""
+        """Calls the function for the way in which the items are drawn; returns its
+        result.
+        """
         return lax.cond(self.in_the_limit, gaussian, one_by_one)
 
 
 class Arguments(eqx.Module):
-    """One run: keys, fields of the point, and what follows from its rates.
+    """One run: keys, fields of the point, and numbers derived from its rates.
 
-    Every one is traced. Products and ratios of rates are formed in float64 and limited
-    to the range of float32.
+    Every field is traced. Products and ratios of rates are computed in float64 and
+    limited to the range of float32.
     """
 
     streams: UInt32[Traced, "*runs 10 2"]
-    """Keys of the named streams."""
+    """The keys of the named streams."""
     batches: UInt32[Traced, "*runs 3 2"]
-    """Keys of the samples of the three gradient steps."""
+    """The keys of the samples of the three gradient steps."""
     V: Whole
     d: Whole
     m: Whole
     L: Whole
     N: Whole
-    """At most 2^31 - 1."""
+    """The field N, at most 2^31 - 1."""
     samples: Real
-    """N."""
+    """The field N as a float, without that limit."""
     n_test: Whole
     steps: Whole
     batch: Whole
-    """0 for none."""
+    """The batch size of further steps; 0 if every step reads all samples."""
     embedding: Whole
-    """Place of the law in TOGETHER."""
+    """The index of the embedding law in TOGETHER."""
     fresh_batches: Flag
     trigger_in_value: Flag
     label_noise: Real
     eta: Real
     attention_rate: Real
-    """gamma eta: w = gamma eta w_hat."""
+    """gamma eta, the factor of w: w = gamma eta w_hat."""
     scale: Real
     """max(eta, gamma2): V2 = scale (step1_weight G1 + step3_weight G2)."""
     step1_weight: Real
@@ -98,17 +101,19 @@ class Arguments(eqx.Module):
     lr: Real
     lr_attention: Real
     drawn_samples: Sampling
-    """Samples as pairs of a token and a sequence of the pool; at L = 1 as tokens."""
+    """How samples are drawn: as pairs of a token and a sequence of the pool, or as
+    tokens at L = 1.
+    """
     drawn_noise: Sampling
-    """The tokens of a noise sequence of the pool."""
+    """How the noise tokens of the pool's sequences are drawn."""
     drawn_test: Sampling
-    """The noise tokens of a test sequence."""
+    """How the noise tokens of test sequences are drawn."""
     parameters: dict[str, Real]
-    """Float parameters of the laws of the program by dotted name."""
+    """The float parameters of the laws of the program, by dotted name."""
     token_laws: TokenLaws | None = None
-    """None if all tokens are uniform."""
+    """The laws of the tokens; None if all tokens are uniform."""
     given: dict[str, Float32[Traced, "*runs V d"]] = eqx.field(default_factory=dict)
-    """Tables of embeddings that were made on the host, by stream: `task.on_host`."""
+    """Embedding tables made on the host (`task.on_host`), by stream."""
 
 
 MAX_INT, MAX_RATE = 2**31 - 1, 3e38
@@ -127,11 +132,11 @@ UNCHANGED = (
     "label_noise",
     "eta",
 )
-"""Fields of a point that are arguments as they are."""
+"""The fields of a point that are arguments without any change."""
 
 
 def arguments(runs: Sequence[Run], shape: Shape) -> Arguments:
-    """Runs as the arguments of the program of a shape, leading axis n."""
+    """The arguments of the program of `shape` for n runs, with leading axis n."""
     streams, batches = run_keys(runs)
     points = [point for point, _ in runs]
     numbers = [_numbers(point) for point in points]
@@ -152,14 +157,14 @@ def arguments(runs: Sequence[Run], shape: Shape) -> Arguments:
 
 
 def as_array(values: Sequence[float]) -> Any:
-    """Traced of the runs, one each, as an array of 32 bits or of bool."""
+    """The values of the runs, one each, as an array of a 32-bit type or bool."""
     every = np.array(values)
     with np.errstate(over="ignore"):
         return every.astype(TYPES[every.dtype.kind])
 
 
 def _numbers(point: Point) -> dict[str, float]:
-    """The numbers of a run; the type of each is that of the argument."""
+    """The numeric arguments of a run; each has the type of its argument."""
     scale, law = max(point.eta, point.gamma2), point.embedding
     numbers: dict[str, float] = {name: getattr(point, name) for name in UNCHANGED}
     numbers["N"] = min(point.N, MAX_INT)
@@ -184,7 +189,7 @@ def _draws(
 
 
 def _law_parameters(points: Sequence[Point], shape: Shape) -> dict[str, Any]:
-    """Float parameters of the laws of a program, the default where a point has none."""
+    """The float parameters of a program's laws; defaults where a point has none."""
     found = {}
     own = [law_parameters(point) for point in points]
     for field, law in shape.laws.items():
@@ -197,7 +202,10 @@ def _law_parameters(points: Sequence[Point], shape: Shape) -> dict[str, Any]:
 def given_tables(
     points: Sequence[Point], streams: np.ndarray, shape: Shape
 ) -> dict[str, Any]:
-    """(n, V, d) float32 tables that laws make on the host, padded, by stream."""
+    """Returns a dict from stream name to padded (n, V, d) float32 tables.
+
+    Only embedding laws that make their rows on the host have a table.
+    """
     size = len(points), shape.V, shape.d
     tables = {name: np.zeros(size, np.float32) for name in shape.given_tables}
     if not tables:
@@ -210,7 +218,7 @@ def given_tables(
 
 
 def token_laws(points: Sequence[Point], shape: Shape) -> TokenLaws | None:
-    """The laws of the tokens of each point, padded; None if all tokens are uniform."""
+    """The padded token laws of all points; None if all tokens are uniform."""
     if shape.tokens == "uniform":
         return None
     n_laws = 2 if shape.noise_tokens else 1
@@ -245,4 +253,4 @@ def token_laws(points: Sequence[Point], shape: Shape) -> TokenLaws | None:
 
 
 IDLE = Run(Point(V=2, N=1, d=1, L=1, n_test=1), 0)
-"""A run of next to nothing, which fills a batch up."""
+"""A run of next to no work, which fills up a batch."""

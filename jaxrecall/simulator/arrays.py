@@ -1,4 +1,4 @@
-"""Small operations on arrays in float32: rows at drawn tokens, products, norms."""
+"""Small operations on float32 arrays: rows at drawn tokens, products and norms."""
 
 from __future__ import annotations
 
@@ -9,38 +9,39 @@ f32, i32 = jnp.float32, jnp.int32
 
 
 def with_padding_row(table: Array, fill: float = 0.0) -> Array:
-    """`table` (V, ...) with one more row, that of the empty token."""
+    """`table` (V, ...) with one more row, which belongs to the empty token."""
     return jnp.concatenate([table, jnp.full((1, *table.shape[1:]), fill, table.dtype)])
 
 
 def gather(table: Array, index: Array) -> Array:
-    """Rows of `table` at drawn tokens or their labels.
+    """The rows of `table` at drawn tokens or their labels.
 
-    Unsigned, because JAX looks for negative indices among others.
+    The index is cast to unsigned integers, because JAX would test signed ones for being
+    negative.
     """
     return table.at[index.astype(jnp.uint32)].get(mode="promise_in_bounds")
 
 
 def scatter_add(table: Array, index: Array, amount: Array) -> Array:
-    """`table` with the amounts added at drawn tokens."""
+    """`table` with `amount` added to the rows of drawn tokens."""
     return table.at[index.astype(jnp.uint32)].add(amount, mode="promise_in_bounds")
 
 
 def masked(real: Array, rows: Array) -> Array:
-    """`rows` (n, k), zero where not `real` (n,)."""
+    """`rows` (n, k), set to zero where `real` (n,) is false."""
     return jnp.where(real[:, None], rows, f32(0))
 
 
 def transposed_product(a: Array, b: Array) -> Array:
     """a^T b, summed over samples."""
-    # XLA's own product with a transposed left side is two times slower on a CPU
+    # on a CPU, XLA's own product with a transposed left side takes twice as long
     return lax.optimization_barrier(a.T) @ b
 
 
 def whole(n: Array, size: int) -> Array:
-    """How many times `size` covers n >= 0.
+    """n / size rounded up, for n >= 0.
 
-    Unsigned, because a division that looks at signs compiles to several kernels.
+    The division is unsigned, because a signed one compiles to several kernels.
     """
     last = n.astype(jnp.uint32) + jnp.uint32(size - 1)
     return (last // jnp.uint32(size)).astype(i32)
@@ -55,5 +56,5 @@ def norm(a: Array) -> Array:
 
 
 def longest(rows: Array) -> Array:
-    """The largest norm of a row."""
+    """The largest norm of the rows."""
     return jnp.sqrt(jnp.max(jnp.sum(rows * rows, axis=1)))

@@ -1,44 +1,47 @@
-"""What runs take: flops, random words and memory, estimated before anything runs.
+"""The cost of runs, estimated before anything runs: flops, random words and memory.
 
-Two numbers say how long a run takes: the flops of its matrix products, and everything
-else in units of a random word, which is what a token of a sample costs first of all.
-They are those of one core of a usual x86-64 machine; on another all are faster or
-slower, and the time left of a sweep follows from the pace that was measured.
+Two numbers determine how long a run takes. The first is the flops of its matrix
+products. The second is everything else, in units of the time of one random word, which
+is the main cost of a token of a sample. Both rates below are those of one core of a
+usual x86-64 machine. Another machine is faster or slower by about one factor for all
+runs, and the estimate of a sweep's remaining time uses the measured speed.
 
-What depends on the source of the samples is beside it, in `sources/*_cost.py`. Sizes V,
-d, m, K in formulas are those of the program, padded. p is m, or d without an MLP.
+Costs that depend on the source of the samples are in `sources/*_cost.py`. The sizes V,
+d, m and K in formulas are the padded ones of the program. p is m, or d without an MLP.
 """
 
 from __future__ import annotations
 
 import operator
-from functools import lru_cache
+from functools import cache, lru_cache
+from importlib import import_module
 from typing import NamedTuple
 
 from ..model.point import BLOCK, REDRAWS, TRAINS, Point
 from .forms import source_for
 from .program_shape import LABELS, LIGHT_RUN, STORED_TOKENS, Shape
-from .sources import cost_named
 
 TILE = 4 * BLOCK
-"""Samples per iteration of most programs."""
+"""The number of samples per iteration of most programs."""
 
 FLOPS_A_SECOND, TOKENS_A_SECOND = 2.0e11, 8.0e8
-"""Of one core."""
+"""The rates of one core: flops, and tokens (random words), per second."""
 
 RUN = 1.1e6
-"""Tokens that a run takes which does nothing: 1.4 ms."""
+"""The fixed cost of a run, in tokens: 1.4 ms."""
 
 NORMAL, EXPONENTIAL, UNIT, ROW = 4.0, 1 / 3, 0.6, 1 / 30
-"""Tokens of a normal number, of an exponential, of a hidden unit or of a logit that is
-compared with a label, and of a float that is gathered and added row by row."""
+"""The costs in tokens of a normal number, of an exponential, of a hidden unit or of a
+logit that is compared with a label, and of a float that is gathered and added as part
+of a row.
+"""
 
 DECODED = 1 / 20
-"""Tokens of a step of the decoders, which run on the host."""
+"""The cost in tokens of one operation of the decoders, which run on the host."""
 
 
 class Amount(NamedTuple):
-    """What runs take in a program."""
+    """The cost of runs in a program: flops, and everything else in tokens."""
 
     flops: float = 0.0
     tokens: float = 0.0
@@ -51,25 +54,26 @@ class Amount(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """Of one core."""
+        """The time on one core."""
         return self.flops / FLOPS_A_SECOND + self.tokens / TOKENS_A_SECOND
 
 
 class Work(NamedTuple):
-    """What runs ask for whatever program they run in."""
+    """The work of runs, in any program."""
 
     runs: int = 0
-    samples: int = 0  # drawn: N, here as below rounded up to whole tiles
-    tokens: int = 0  # drawn: N L, or those of a pool
+    # samples drawn: N, here and below rounded up to whole tiles or blocks
+    samples: int = 0
+    tokens: int = 0  # tokens drawn: N L, or those of a pool
     evaluated: int = 0  # test and train sequences that are measured
     evaluated_tokens: int = 0
-    labels: int = 0  # logits of the evaluated
-    gaussian: int = 0  # counts from their Gaussian limit
-    stepped: int = 0  # samples that further steps read; with a pool, steps
-    stepped_tokens: int = 0  # those without a pool
-    stepped_words: int = 0  # random words for them
-    recorded: int = 0  # rows of runs that train on
-    grouped: int = 0  # further steps that read tokens with weights
+    labels: int = 0  # logits of these sequences
+    gaussian: int = 0  # counts that are drawn from their Gaussian limit
+    stepped: int = 0  # samples that further steps read; with a pool, further steps
+    stepped_tokens: int = 0  # tokens of these samples; 0 with a pool
+    stepped_words: int = 0  # random words drawn for them
+    recorded: int = 0  # recorded rows of runs with further steps
+    grouped: int = 0  # further steps that read weighted tokens
 
     def __add__(self, other: Work) -> Work:
         return Work(*map(operator.add, self, other))
@@ -79,12 +83,13 @@ class Work(NamedTuple):
 
 
 class SourceCost:
-    """What samples from a source cost; the methods here are those of most sources."""
+    """The cost of samples from a source; the methods here fit most sources."""
 
     def draws(self, point: Point, evaluated: int, n_test: int) -> Work:
-        """Sampling of a run.
+        """The sampling work of a run.
 
-        `evaluated` sequences are measured in all rows, `n_test` of them test sequences.
+        `evaluated` is the number of sequences measured in all rows; `n_test` of them
+        are test sequences.
         """
         samples = whole(point.N, TILE)
         tokens = samples * point.L
@@ -93,33 +98,38 @@ class SourceCost:
         )
 
     def further_draws(self, point: Point) -> Work:
-        """What the further steps of a run read.
+        """The work of the further steps of a run.
 
-        They are expected to read all samples: whether attention will be locked is not
-        known before the run.
+        All steps are assumed to read samples, because it is unknown before the run
+        whether attention will be locked.
         """
         samples = point.further_steps * whole(point.batch or point.N, BLOCK)
         tokens = samples * point.L
         stored = whole(point.N, BLOCK) * point.L
-        # forward and back
+        # drawn in the forward pass and again in the backward pass
         words = 2 * tokens
         if point.batch:
-            # a chosen sample takes both words of a cipher
+            # each token of a chosen sample costs both output words of the cipher
             words = 4 * tokens
         elif not point.fresh_batches and stored <= STORED_TOKENS:
             words = stored
         return Work(stepped=samples, stepped_tokens=tokens, stepped_words=words)
 
     def recipe(self, shape: Shape, asked: Work) -> Amount:
-        """The three steps, with open attention, which costs more than locked."""
+        """The cost of the three steps with open attention, which is above that of
+        locked.
+        """
         raise NotImplementedError
 
     def sequences(self, shape: Shape, asked: Work) -> Amount:
-        """Attention of the sequences that are measured."""
+        """The cost of attention in the sequences that are measured."""
         return Amount(0, ROW * asked.evaluated_tokens * shape.d)
 
     def further_steps(self, shape: Shape, asked: Work) -> Amount:
-        """Samples of further steps: forward and back, which costs twice as much."""
+        """The cost of further steps that read samples.
+
+        The backward pass costs twice as much as the forward pass.
+        """
         V, d, m = shape.V, shape.d, shape.m
         samples, each, of_sample = asked.stepped, 5 + EXPONENTIAL * 2 + ROW * d, 0
         if trains_rows(shape):
@@ -138,23 +148,29 @@ class SourceCost:
         )
 
     def tile_rows(self, shape: Shape) -> int:
-        """StepSamples, or tokens, that a tile has at once."""
+        """The number of samples, or of tokens at L = 1, in a tile."""
         return shape.tile
 
     def floats(self, shape: Shape) -> int:
-        """Numbers that the recipe has at once, besides those of any source."""
+        """The number of floats that the recipe keeps only with this source."""
         return 0
 
     def floats_of_descent(self, shape: Shape) -> int:
-        """Numbers that further steps have at once, besides those of any source."""
+        """The number of floats that further steps keep only with this source."""
         tables = 5 * shape.V * shape.V if shape.through_logits else 0
         return tables if shape.batched else tables + STORED_TOKENS
 
 
+@cache
+def cost_of(source: str) -> SourceCost:
+    """The `COST` of the source of this name."""
+    return import_module(f"{__package__}.sources.{source}_cost").COST
+
+
 @lru_cache(2**16)
 def work(point: Point) -> Work:
-    """The work of a run of a point."""
-    source, n_rows = cost_named(source_for(point)), len(point.recorded_steps)
+    """The work of a run of the point."""
+    source, n_rows = cost_of(source_for(point)), len(point.recorded_steps)
     n_test = n_rows * whole(point.n_test, BLOCK)
     evaluated = n_test + n_rows * whole(min(point.N, point.n_test), BLOCK)
     labels = evaluated * whole(point.V, LABELS)
@@ -167,13 +183,13 @@ def work(point: Point) -> Work:
 
 @lru_cache(4096)
 def amount(shape: Shape, asked: Work) -> Amount:
-    """What work takes in a program."""
-    source = cost_named(shape.trained_by.source)
+    """The cost of `asked` in the program of `shape`."""
+    source = cost_of(shape.trained_by.source)
     total = _evaluation(shape, asked) + source.sequences(shape, asked)
     if shape.start != "zero":
         recipe = source.recipe(shape, asked)
         total += recipe
-        if shape.diagnose and shape.m:  # two steps for each redraw
+        if shape.diagnose and shape.m:  # each redraw repeats two of the three steps
             total += recipe.times(REDRAWS * 2 / 3)
     if shape.optimizer:
         total += _grouped_steps(shape, asked) + source.further_steps(shape, asked)
@@ -183,7 +199,7 @@ def amount(shape: Shape, asked: Work) -> Amount:
 
 
 def _evaluation(shape: Shape, asked: Work) -> Amount:
-    """Embeddings and metrics."""
+    """The cost of drawing embeddings and of computing metrics."""
     V, d, m, runs = shape.V, shape.d, shape.m, asked.runs
     products = max(runs, asked.recorded) * 4 * V * d * (V + (2 * m or 2 * d))
     flops = 2 * asked.labels * d + asked.evaluated * 4 * m * d + products
@@ -195,7 +211,7 @@ def _evaluation(shape: Shape, asked: Work) -> Amount:
 
 
 def _grouped_steps(shape: Shape, asked: Work) -> Amount:
-    """Further steps that read weighted tokens: forward and back."""
+    """The cost of both passes of further steps that read weighted tokens."""
     V, d, m = shape.V, shape.d, shape.m
     tokens, update = asked.grouped * V, 6 * V * d * (m or d)
     of_token = 3 * flops_of_logits(shape) + flops_of_values(shape)
@@ -211,26 +227,32 @@ def trains_rows(shape: Shape) -> bool:
 
 
 def flops_of_logits(shape: Shape) -> int:
-    """Of one sample: the features of an MLP, and the answers."""
+    """The flops per sample of the features of an MLP and of the logits."""
     return 2 * shape.V * shape.d + 4 * shape.m * shape.d
 
 
 def flops_of_values(shape: Shape) -> int:
-    """Of one sample, to train the rows of Z_in."""
+    """The flops per sample of training the rows of Z_in; 0 if they are not trained."""
     return 2 * shape.V * shape.d if trains_rows(shape) else 0
 
 
 def softmax(shape: Shape, samples: int, steps: int) -> Amount:
-    """The exact softmax of samples in some of the steps 2 and 3.
+    """The cost of the exact softmax of `samples` samples in `steps` of the steps 2 and
+    3.
 
-    That of all pairs of a pool is formed twice, once for the way back.
+    A pool counts each of these steps twice, as the softmax of its pairs is computed
+    again in the backward pass.
     """
     flops = steps * samples * 4 * (shape.V + shape.m) * shape.d
     return Amount(flops, EXPONENTIAL * steps * samples * shape.V)
 
 
 def softmax_bounds(shape: Shape, asked: Work) -> Amount:
-    """`error_bounds.softmax_errors`: some dozen products of the smaller matrices."""
+    """The cost of `error_bounds.softmax_errors`.
+
+    This function computes about a dozen products of matrices with min(V, d) rows and
+    columns.
+    """
     V, d = shape.V, shape.d
     side = min(V, d)
     outer = 2 * (max(V, d) + (shape.m or max(V, d)))
@@ -239,11 +261,11 @@ def softmax_bounds(shape: Shape, asked: Work) -> Amount:
 
 @lru_cache(256)
 def peak_bytes(shape: Shape) -> int:
-    """Estimated peak memory of a run: tables, and what a tile of samples has at once.
+    """The estimated peak memory of a run: its tables, and the arrays of one tile.
 
-    Compilers reserve less, by up to eight times.
+    Compilers reserve less than this, as little as an eighth.
     """
-    source = cost_named(shape.trained_by.source)
+    source = cost_of(shape.trained_by.source)
     V, d, m, p, tile = (
         shape.V,
         shape.d,
@@ -253,13 +275,13 @@ def peak_bytes(shape: Shape) -> int:
     )
     floats = 10 * V * d + 4 * V * p + 2 * m * d + 6 * d * p + tile * 4 * (V + d + m)
     floats += source.floats(shape)
-    # on the host too, and those of the batch that waits
+    # twice on the device and twice on the host: for this batch and the one that waits
     floats += 4 * V * d * len(shape.given_tables)
     if shape.diagnose:
         floats += 4 * V * d
         if m:
             floats += 4 * V * p + 2 * d * p + 2 * m * d
-    if shape.decoders:  # what the program returns, and float64 on the host
+    if shape.decoders:  # results of the program, and float64 arrays on the host
         floats += 5 * V * d + 10 * V * V + 20 * d * d
     if shape.optimizer:
         floats += _floats_of_any_descent(shape, tile) + source.floats_of_descent(shape)
@@ -267,7 +289,10 @@ def peak_bytes(shape: Shape) -> int:
 
 
 def _floats_of_any_descent(shape: Shape, tile: int) -> int:
-    """Parameters, gradient and two moments; tables of the vocabulary; the way back."""
+    """The number of floats that further steps keep with any source: parameters,
+    gradients, two moments, tables of the vocabulary, and the arrays of the backward
+    pass.
+    """
     V, d, m, p = shape.V, shape.d, shape.m, shape.m or shape.d
     trained, way_back = d * p + d * d, tile * (4 * V + 2 * d)
     if trains_rows(shape):

@@ -1,5 +1,6 @@
-"""Runs of a user's simulator, a function of a point and a key: compiled and vmapped, or
-one after the other.
+"""Runs of a user's simulator, which is a function of a point and a key.
+
+The function is compiled and vmapped, or called for one run after the other.
 """
 
 from __future__ import annotations
@@ -20,12 +21,14 @@ from ..model.point import Run
 from .program import MAX_PROGRAMS, compile, memory_errors, reserved_bytes
 
 DTYPES = {"int": np.int64, "float": np.float64, "bool": np.bool_}
-"""Of 32 bits unless jax_enable_x64 is on."""
+"""NumPy types of the kinds of fields; JAX makes them 32-bit unless jax_enable_x64 is
+on.
+"""
 
 
 class UserSimulator(Protocol):
-    """A simulator of a user: its function, its traced fields with their types, and its
-    columns.
+    """A user's simulator: its function, its columns, and its traced fields with their
+    types.
     """
 
     @property
@@ -37,8 +40,8 @@ class UserSimulator(Protocol):
 
 
 def words_of(run: Run) -> tuple[int, int, int]:
-    """What the key of a run is made of: root seed, seed, and a number of the point if
-    its streams are independent.
+    """The words from which the key of a run is made: root seed, seed, and a number of
+    the point, which is 0 if streams are common.
     """
     point, stream = run.point, 0
     if point.streams == "independent":
@@ -47,8 +50,10 @@ def words_of(run: Run) -> tuple[int, int, int]:
 
 
 def run_key(words: jax.Array) -> jax.Array:
-    """The key of a run from its three words. With common streams it is that of this
-    package's own runs with the same root seed and seed.
+    """The key of a run from its three words.
+
+    With common streams the key equals that of this package's own runs with the same
+    root seed and seed.
     """
     root, seed, stream = words
     common = jax.random.fold_in(jax.random.key(root, impl="threefry2x32"), seed)
@@ -64,19 +69,19 @@ def compiled(
     limit: int,
     x64: bool,
 ) -> Callable[[Sequence[Run]], list[Row]]:
-    """A function that returns the columns of up to `width` runs, compiled once a
+    """A function that returns the columns of up to `width` runs, compiled once per
     process.
 
     Args:
         simulator: the simulator of a user.
         static: the static fields of the runs, which are Python values in the program.
-        width: how many runs are vmapped.
-        precision: the precision of matrix products, as JAX names it.
-        limit: bytes that the program may take.
+        width: the number of runs that are vmapped.
+        precision: JAX's name for the precision of matrix products.
+        limit: the largest number of bytes that the program may use.
         x64: whether jax_enable_x64 is on.
 
     Raises:
-        OutOfMemory: if the program takes more.
+        OutOfMemory: if the program needs more than `limit` bytes.
     """
 
     def one(traced: dict[str, jax.Array], words: jax.Array) -> dict[str, jax.Array]:
@@ -108,7 +113,9 @@ def _dtype(kind: str) -> np.dtype:
 def _together(
     simulator: UserSimulator, program: Compiled, width: int, runs: Sequence[Run]
 ) -> list[Row]:
-    """The columns of runs; the last one is repeated if they are fewer than `width`."""
+    """The columns of the runs; fewer than `width` runs are padded by repeating the
+    last.
+    """
     padded = [*runs, *[runs[-1]] * (width - len(runs))]
     traced = {}
     for name, kind in simulator.traced.items():
@@ -124,7 +131,7 @@ def _together(
 
 
 def called(simulator: UserSimulator, precision: str, runs: Sequence[Run]) -> list[Row]:
-    """The columns of runs by a function that is plain Python."""
+    """The columns of the runs, by a function in plain Python."""
     rows = []
     for run in runs:
         key = run_key(jnp.array(words_of(run), jnp.uint32))
@@ -134,7 +141,9 @@ def called(simulator: UserSimulator, precision: str, runs: Sequence[Run]) -> lis
 
 
 def _checked(simulator: UserSimulator, found: object) -> Row:
-    """What a function returned, if it is the columns; raises ValueError."""
+    """Returns the columns that a function returned; raises ValueError if they are
+    others.
+    """
     got = type(found).__name__
     if isinstance(found, Mapping):
         if set(found) == set(simulator.own_columns):

@@ -1,9 +1,9 @@
 """Further steps by an optimiser of optax, after the recipe or in place of it.
 
-They are ours, not the paper's. The model is recorded now and then. Where attention is
-locked, weighted tokens stand for the samples if a bound allows it, which is computed
-from the attention logits and the parameters of that step. `model/reference/descent.py`
-trains the plain model.
+Further steps are ours, not the paper's. The model is recorded at some of the steps.
+Where attention is locked, weighted tokens can replace the samples. A bound decides
+whether they do; it is computed from the attention logits and the parameters of that
+step. `model/reference/descent.py` trains the plain model.
 """
 
 from __future__ import annotations
@@ -21,31 +21,32 @@ from .arrays import f32, i32, longest, norm
 from .gradient import Parameters, State, at_parameters, moved, over_tokens
 from .locked_attention import may_group, unread
 from .measurements import Raw, at_step
+from .sources.source import source_of
 from .world import Trained, World, stream_of_step
 
 MAX_RECORDED = len(recorded_steps("zero", MAX_STEPS))
 
 
 class Descent(NamedTuple):
-    """Where a descent is."""
+    """The state of a descent."""
 
     params: Parameters
     memory: PyTree
-    """What the optimiser remembers."""
+    """The state of the optimiser."""
     n_read: Array
-    """In how many steps samples were read, and not weighted tokens."""
+    """The number of steps so far that read samples instead of weighted tokens."""
 
 
 GradientAt = Callable[[Parameters, Array], tuple[Parameters, Array]]
-"""(parameters, step) -> the gradient, and 1 (int32) if the samples of the step were
-read, or 0.
+"""(parameters, step) -> the gradient, and an int32: 1 if the step read its samples,
+else 0.
 """
 
 
 def descend(world: World, model: Trained) -> Raw:
     """Raw metrics at every recorded step, each with a leading axis MAX_RECORDED.
 
-    `model` is where the descent starts: after the recipe, or zero.
+    `model` is the start of the descent: the model after the recipe, or zero.
     """
     first = first_step(world.shape.start)
     candidates = jnp.array(recorded_steps(world.shape.start, MAX_STEPS), i32)
@@ -53,7 +54,7 @@ def descend(world: World, model: Trained) -> Raw:
     params = start(world, model)
     rates = {name: rate_of(world, name) for name in params}
     optimizer = world.law("optimizer").descent(rates, world.run.steps - first)
-    gradient_at = gradient_function(world.source.prepare_descent(world), fixed_w)
+    gradient_at = gradient_function(source_of(world).prepare_descent(world), fixed_w)
 
     def one(step: Array, now: Descent) -> Descent:
         slope, read = gradient_at(now.params, step)
@@ -91,11 +92,12 @@ def descend(world: World, model: Trained) -> Raw:
 
 
 def gradient_function(world: World, fixed_w: Array) -> GradientAt:
-    """The gradient of a step, from weighted tokens where attention is locked.
+    """The function that computes the gradient of a step.
 
-    Elsewhere, and in programs that do not group samples, it is from the samples.
+    The gradient comes from weighted tokens where attention is locked. Elsewhere, and in
+    programs that do not group samples, it comes from the samples.
     """
-    source = world.source
+    source = source_of(world)
     first_parts = source.parts_of_step(world, i32(0)) if world.shape.groups else None
 
     def gradient_at(params: Parameters, step: Array) -> tuple[Parameters, Array]:
@@ -132,30 +134,30 @@ def gradient_of_samples(
     world: World, state: State, params: Parameters, step: Array
 ) -> Parameters:
     """The gradient of the mean loss of the samples of a step, by parameter."""
-    found = world.source.gradient_of_step(world, state, wanted_of(params), step)
+    found = source_of(world).gradient_of_step(world, state, wanted_of(params), step)
     if "w" in found:
-        # a lone token has all the attention: no optimiser scales rounding up
+        # a lone token always has all the attention: no optimiser may scale rounding up
         found["w"] = jnp.where(world.run.L > 1, found["w"], f32(0))
     return of_parameters(world, found, params)
 
 
 ALL_ROUNDING = 2.0**-20
-"""A gradient of attention below this part of its largest
-terms is rounding in float32: 16 times the unit roundoff.
+"""The part of its largest terms below which a gradient of attention is only rounding in
+float32: 16 times the unit roundoff.
 """
 
 
 def zero_attention_if_rounding(
     world: World, params: Parameters, slope: Parameters
 ) -> Parameters:
-    """The gradient, but zero for untrained attention whose gradient is rounding.
+    """The gradient, with zero for untrained attention whose gradient is only rounding.
 
-    It is rounding where all tokens of each sample are equal. Then w stays 0, and no
-    optimiser scales rounding up.
+    The gradient is rounding where all tokens of each sample are equal. With zero
+    instead, w stays 0 and no optimiser scales rounding up.
 
-    The gradient of w is a mean of b^T (v - h) k, and that of V_mat one of q phi^T with
-    b = V_mat^T q. So the first is summed from terms of up to |V_mat| |grad V_mat| |k|
-    |v| / |phi|, where |v| and |phi| are about the same.
+    The gradient of w is a mean of b^T (v - h) k, and the gradient of V_mat is a mean of
+    q phi^T, where b = V_mat^T q. So the terms of the first are at most about |V_mat|
+    |grad V_mat| |k| |v| / |phi|, where |v| and |phi| are about equal.
     """
     name = "w" if "w" in params else "W_KQ"
     if name not in params:
@@ -171,12 +173,15 @@ def zero_attention_if_rounding(
 
 
 def wanted_of(params: Parameters) -> list[str]:
-    """Names of the gradients to compute: w for W_KQ."""
+    """The names of the gradients to compute: w in place of W_KQ."""
     return ["w" if name == "W_KQ" else name for name in params]
 
 
 def of_parameters(world: World, found: Parameters, params: Parameters) -> Parameters:
-    """The gradient by parameter; that by W_KQ is g z_eos^T, with g that by w."""
+    """The gradient by each parameter.
+
+    The gradient by W_KQ is g z_eos^T, where g is the gradient by w.
+    """
     slopes = {}
     for name in params:
         if name == "W_KQ":
@@ -187,7 +192,7 @@ def of_parameters(world: World, found: Parameters, params: Parameters) -> Parame
 
 
 def start(world: World, model: Trained) -> Parameters:
-    """The parameters at the first further step, at their true scale."""
+    """The parameters at the first further step, without scale factors."""
     _, w, V_mat = model.learned()
     z = query(world)
     params = {"V_mat": V_mat}
@@ -202,9 +207,10 @@ def start(world: World, model: Trained) -> Parameters:
 
 
 def query(world: World) -> Array:
-    """z_eos (d,) as W_KQ (d, d) meets it, or its length alone, which W_KQ (d, 1) meets.
+    """The vector by which W_KQ is multiplied: z_eos (d,), or its length (1,).
 
-    The latter is in the basis that starts with z_eos.
+    With its length, W_KQ is (d, 1): the column along z_eos, in a basis that starts
+    there.
     """
     z_eos = world.e.z_eos
     if world.law("optimizer").attention == "column":
@@ -223,7 +229,7 @@ def rate_of(world: World, name: str) -> Array:
 
 
 def attention_of(world: World, params: Parameters, fixed_w: Array) -> Array:
-    """w = W_KQ z_eos, `fixed_w` where it is not trained."""
+    """w = W_KQ z_eos, or `fixed_w` where attention is not trained."""
     if "W_KQ" in params:
         return params["W_KQ"] @ query(world)
     return params.get("w", fixed_w)

@@ -1,8 +1,8 @@
-"""Bounds on the error of p = 1/V in place of the softmax over labels. They are ours.
+"""Bounds on the error of even predictions, p = 1/V in place of the softmax over labels.
 
-In step 1 p = 1/V exactly, as V_mat is 0. In step 2, and in step 3 where attention is
-open, it is an approximation: the logits of V1, of order eta / (L V), are small. So no
-sample needs V logits.
+In step 1, p = 1/V is exact, as V_mat is 0. In step 2, and in step 3 where attention is
+open, it is an approximation: the logits of V1, of order eta / (L V), are small. With
+it, no sample needs V logits. The bounds are ours.
 """
 
 from __future__ import annotations
@@ -17,19 +17,22 @@ from .world import World, centred, token_shares
 def softmax_errors(
     world: World, G1: Array, A: Array, phi2_step2: Array, phi2_step3: Array
 ) -> tuple[Array, Array]:
-    """Bounds on |A^T (p - 1/V)| in step 2 and |T^T (p - 1/V)| in step 3.
+    """Bounds on the relative error of even predictions in steps 2 and 3.
 
-    They are means over samples, relative to the r.m.s. norm of A[y], of T[y]. A (V, p)
-    is Z_out G1, T (V, d) is Z_out, both centred; phi2 is the mean of |phi|^2 over
-    samples. The r.m.s. is that of labels y with the probabilities of their tokens. With
-    x the centred logits eta A phi, |x| <= B = eta max|A_u| |phi|: each p_u is within
-    B^2 / V of (1 + x_u) / V, and the linear part moves A^T p by eta / V A^T A phi, T^T
-    p by eta / V T^T A phi. By Cauchy and Schwarz, the rest moves A^T p by at most B^2
-    times the r.m.s. norm over equally likely labels; the factor 2 allows for unequal
-    ones.
+    The errors are |A^T (p - 1/V)| in step 2 and |T^T (p - 1/V)| in step 3. Here A (V,
+    p) is Z_out G1 and T (V, d) is Z_out, both centred. Each bound is on the mean over
+    samples, relative to the r.m.s. norm of A[y] or T[y]. In this r.m.s., labels y have
+    the probabilities of their tokens. The arguments `phi2_*` are means of |phi|^2 over
+    samples.
+
+    Let x be the centred logits eta A phi. Then |x| <= B = eta max|A_u| |phi|, and each
+    p_u is within B^2 / V of (1 + x_u) / V. The linear part x_u / V changes A^T p by eta
+    / V A^T A phi, and T^T p by eta / V T^T A phi. By the Cauchy-Schwarz inequality, the
+    rest changes A^T p by at most B^2 times the r.m.s. norm over equally likely labels.
+    The factor 2 allows for labels that are not equally likely.
     """
     V, eta, T = world.run.V.astype(f32), world.run.eta, centred(world, world.e.Z_out)
-    # the same eigenvalues but for zeros, from the smaller side
+    # the smaller matrix has the same eigenvalues, except for zeros
     if world.shape.V < world.shape.d:
         AA = A @ A.T
         op_AA, op_TA = radius_bound(AA), jnp.sqrt(radius_bound(T @ T.T @ AA))
@@ -51,13 +54,16 @@ def softmax_errors(
 def radius_bound(M: Array) -> Array:
     """An upper bound, |M^16|_F^(1/16), on the largest absolute eigenvalue of M (n, n).
 
-    |A^T A phi| is at most |phi| times the largest eigenvalue of A^T A, and |T^T A phi|
-    at most |phi| times the root of that of T^T A (T^T A)^T. X Y and Y X have the same
-    eigenvalues but for zeros, so products of the smaller matrices serve, though they
-    are not symmetric. No eigenvalue of M^16 is above its Frobenius norm.
+    No eigenvalue of M^16 exceeds its Frobenius norm.
+
+    The bounds above need |A^T A phi|, which is at most |phi| times the largest
+    eigenvalue of A^T A, and |T^T A phi|, which is at most |phi| times the root of the
+    largest eigenvalue of T^T A (T^T A)^T. X Y and Y X have the same eigenvalues except
+    for zeros. So M may be the smaller of the two products, although it is not
+    symmetric.
     """
     scale = jnp.sqrt(jnp.sum(M * M))
-    # written out, all products but the first take ten times as long on a CPU (jax
+    # without the loop, all products but the first take ten times as long on a CPU (jax
     # 0.10.2)
     P = lax.fori_loop(0, 4, lambda _, P: P @ P, M / scale)
     return scale * jnp.sum(P * P) ** f32(1 / 32)

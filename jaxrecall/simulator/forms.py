@@ -1,6 +1,6 @@
-"""The form of a run: where its samples come from, and which predictions it takes.
+"""The form of a run: the source of its samples, and the kind of its predictions.
 
-Forms give the same numbers at different cost.
+All forms give the same numbers, at different cost.
 
     name       source   predictions
     counts     counts   even    attention-only: how often tokens meet in a sample
@@ -10,13 +10,15 @@ Forms give the same numbers at different cost.
     pool-full  pool     exact   every pair with its softmax, weighted
     memory     memory   exact   L = 1: every token with its softmax, weighted
 
-Even predictions are p = 1/V in all three steps, but for the softmax in step 3 where
-attention is locked. Forms with them are shortcuts: they compute a bound on their own
-error, and a run beyond the bound runs again in the exact form. A shortcut is tried for
-points that it covers and that are expected to meet the bound (`step2_error`). Most runs
-of any other point would be rejected after a guarded attempt, which costs as much as the
-full form where V is small. The choice depends on nothing but the point, so the same run
-has the same form in every sweep. Forms, bounds and the expected error are ours.
+Even predictions are p = 1/V in all three steps, except that step 3 uses the softmax
+where attention is locked. Forms with even predictions are shortcuts: they compute a
+bound on their own error, and a run beyond the bound runs again in the exact form.
+
+A shortcut is used for points that it covers and that are expected to meet the bound
+(`step2_error`). Most runs of other points would be rejected, and the rejected attempt
+costs as much as the full form where V is small. The choice depends on the point alone,
+so a run has the same form in every sweep. Forms, bounds and the expected error are
+ours.
 """
 
 from __future__ import annotations
@@ -32,16 +34,18 @@ from ..model.point import EVALUATION, Point, unknown_fields
 from ..model.values import Numbers
 
 MAX_COUNTED_V = 2048
-"""Widest padded vocabulary for which a program keeps a V x V table of token counts (16
+"""The largest padded V for which a program keeps a V x V table of token counts (16
 MiB).
 """
 
 TOLERANCE = (2.0**-20, 2.0**-19)
-"""Largest relative error of the samples' residuals, averaged over samples, that uniform
-predictions may cause in steps 2 and 3. At these bounds V1 and w move by under 1e-6 of
-their norms, V2 by up to 1e-5 (open attention, V = 30), where rounding alone moves them
-by 1e-7 to 8e-7 and a float32 run is held to 2e-5 of the float64 reference. No metric
-was seen to move."""
+"""The largest relative errors that even predictions may cause in steps 2 and 3.
+
+They are errors of the samples' residuals, averaged over samples. Errors at these bounds
+move V1 and w by under 1e-6 of their norms, and V2 by up to 1e-5 (open attention, V =
+30). Rounding alone moves them by 1e-7 to 8e-7, and a float32 run must agree with the
+float64 reference to 2e-5. No metric was seen to change.
+"""
 
 BOUNDED = frozenset(
     [
@@ -60,9 +64,12 @@ BOUNDED = frozenset(
         "kappa",
     ]
 )
-"""The fields that shortcuts and their bounds depend on, with the embeddings and
-activations of the run itself. The tokens may have any law: labels are predicted evenly
-whatever their frequency, and bounds take means over samples by it."""
+"""The fields on which shortcuts and their bounds depend.
+
+They also depend on the embeddings and activations of the run itself. The tokens may
+have any law: labels are predicted evenly whatever their frequency, and bounds are means
+over samples under this law.
+"""
 
 OF_ANY_VALUE = EVALUATION | {
     "embedding",
@@ -70,17 +77,20 @@ OF_ANY_VALUE = EVALUATION | {
     "activation",
     "trigger_in_value",
 }
-"""Fields that do not matter to them: bounds are computed from what was drawn."""
+"""Fields that may have any value, as bounds are computed from what was drawn."""
 
 AFTER_RECIPE = frozenset(
     {"steps", "start", "optimizer", "lr", "lr_attention", "trains", "batch"}
 )
-"""Fields of further steps. Their shortcut is in `locked`.
-It bounds its own error at every step, whatever these are.
+"""Fields of further steps, which may have any value.
+
+The shortcut of further steps (`locked_attention`) bounds its own error at every step.
 """
 
 KNOWN = BOUNDED | OF_ANY_VALUE | AFTER_RECIPE
-"""A point with any other field off its default runs exact."""
+"""The fields that a shortcut allows: a point with any other field off its default runs
+in the exact form.
+"""
 
 
 class Form(NamedTuple):
@@ -88,29 +98,29 @@ class Form(NamedTuple):
 
     name: str
     source: str
-    """The module of `sources` that has its samples."""
+    """The module of `sources` that provides the samples."""
     fallback: str | None = None
-    """The form for runs that the error bound rejects; None with exact predictions."""
+    """The form for runs that the error bound rejects; None if predictions are exact."""
 
     @property
     def exact(self) -> bool:
-        """Whether it has exact predictions, and so no bound that could reject a run."""
+        """Whether predictions are exact, so that there is no bound to reject a run."""
         return self.fallback is None
 
     def accepts(self, errors: tuple[Numbers, Numbers] | None) -> bool:
-        """Whether the bounds on the errors of steps 2 and 3 are small enough.
+        """Whether the bounds on the errors of steps 2 and 3 are within TOLERANCE.
 
-        A bound that is not a number is not.
+        A bound of nan is not.
         """
         if errors is None:
             return True
         return bool(errors[0] <= TOLERANCE[0] and errors[1] <= TOLERANCE[1])
 
     def label(self, point: Point, locked: Numbers | None) -> str:
-        """The column `form`: what trained, and which counts are Gaussian.
+        """The column `form`: the name of the form, and the counts that are Gaussian.
 
-        `locked` says whether attention was locked in step 3, None if that was not
-        asked.
+        `locked` is whether attention was locked in step 3, or None if that was not
+        determined.
         """
         label = self.name
         if locked is not None:
@@ -134,7 +144,7 @@ FORMS: dict[str, Form] = {
 
 
 def source_for(point: Point) -> str:
-    """Where the exact form of the point has its samples."""
+    """The source of the samples in the exact form of the point."""
     if point.is_memory:
         return "memory"
     return "stream" if point.pool is None else "pool"
@@ -147,14 +157,14 @@ def form_for(point: Point, V: int) -> Form:
         return FORMS["memory"]
     if source == "pool":
         return FORMS["pool" if shortcut else "pool-full"]
-    fits_counts = point.N * point.L < 2**31  # tokens are counted in 32 bits
+    fits_counts = point.N * point.L < 2**31  # counts of tokens are 32-bit
     if not shortcut or not fits_counts:
         return FORMS["full"]
     return FORMS["counts" if point.m == 0 and V <= MAX_COUNTED_V else "uniform"]
 
 
 def _shortcut_may_pay(point: Point) -> bool:
-    """Whether a shortcut is allowed and covers the point, and most runs should pass."""
+    """Whether a shortcut is allowed, covers the point, and is likely to be accepted."""
     if point.start == "zero" or not _is_covered(point):
         return False
     return step2_error(point) <= TOLERANCE[0]
@@ -167,7 +177,7 @@ def _is_covered(point: Point) -> bool:
 def may_group_steps(point: Point) -> bool:
     """Whether further steps may take the samples of a token together.
 
-    They do where attention is locked, as it is at L = 1.
+    Further steps do so where attention is locked, as it always is at L = 1.
     """
     if point.optimizer is None:
         return False
@@ -175,27 +185,31 @@ def may_group_steps(point: Point) -> bool:
 
 
 GAIN = {"none": 0.64, "relu": 0.4, "tanh": 0.55, "gelu": 0.25}
-"""Measured error over the leading order, by activation. No others are foreseen."""
+"""The measured error over its leading order, by activation. For other activations no
+error is predicted.
+"""
 
 
 def step2_error(point: Point) -> float:
-    """The bound that `softmax_errors` is expected to have on step 2, or 0 if unknown.
+    """The expected value of `softmax_errors` in step 2, or 0 if it is unknown.
 
-    With c = V/d and q = 1 + sqrt(c), the centred answers A = Z_out G1 have three parts:
-    of the permutation, of the counts of noise tokens, and of the counts of labels. q is
-    the largest singular value of a V x d matrix of N(0, 1/d) entries (Marchenko and
-    Pastur). The first two parts are Z_out Z_out^T X Z_in, with three such factors,
-    where X is a permutation times s, or noise of variance sigma^2, whose largest
-    singular value is 2 sqrt(V) sigma; the third is Z_out Z_out^T times a vector. So
-    they are at most q^3 s, 2 q^3 sqrt(V) sigma and q^2 sqrt(V) rho, and a row has the
-    mean square (1 + c) (s^2 + V sigma^2 + rho^2), to leading order, with s = 1/(L V).
-    The largest directions of the factors do not line up, so their product is smaller:
-    by q^-2.2 and GAIN, which were fitted to 450 points with V from 12 to 128.
+    Let c = V/d and q = 1 + sqrt(c), the largest singular value of a V x d matrix with
+    entries N(0, 1/d) (Marchenko and Pastur). The centred answers A = Z_out G1 have
+    three parts: from the permutation, from the counts of noise tokens, and from the
+    counts of labels. The first two are Z_out Z_out^T X Z_in, with three factors of norm
+    q. X is a permutation times s, or noise of variance sigma^2, whose largest singular
+    value is 2 sqrt(V) sigma. The third part is Z_out Z_out^T times a vector. So the
+    norms of the parts are at most q^3 s, 2 q^3 sqrt(V) sigma and q^2 sqrt(V) rho. To
+    leading order, a row of A has the mean square (1 + c) (s^2 + V sigma^2 + rho^2),
+    where s = 1/(L V). The largest directions of the factors do not align, so the norm
+    of their product is smaller: by factors q^-2.2 and GAIN, which were fitted to 450
+    points with V from 12 to 128.
 
-    Of tokens with probabilities p, V is that of as many uniform ones, 1 / sum p^2, but
-    for the labels, whose counts differ without any noise. In the studies in results/,
-    up to 1.5 times the tolerance about two thirds of the runs were rejected, from twice
-    on 97 % or more, and at half of it under 1 %.
+    If tokens have probabilities p, V is replaced by 1 / sum p^2, the number of uniform
+    tokens that are equal as often. This does not apply to labels, whose counts then
+    differ even without noise. In the studies in results/, where the expected error was
+    up to 1.5 times the tolerance, about two thirds of the runs were rejected; from
+    twice the tolerance on, 97 % or more; at half the tolerance, under 1 %.
     """
     isotropic = {point.embedding, point.embedding_out} <= {"gaussian", "sphere"}
     if point.activation not in GAIN or not isotropic:
@@ -204,7 +218,7 @@ def step2_error(point: Point) -> float:
     alike, of_noise = (_chance_of_equal_tokens(point, law) for law in point.token_laws)
     q, q_labels = 1 + sqrt(1 / alike / d), 1 + sqrt(point.V / d)
     trigger = point.trigger_in_value / L**2
-    mean2 = (1 - 1 / L) ** 2 * of_noise + trigger  # of the mean value
+    mean2 = (1 - 1 / L) ** 2 * of_noise + trigger  # mean square of the mean value
     phi2 = 1 / L + (1 - 1 / L) * of_noise + trigger
     of_tokens, of_noise_counts = (alike / L) ** 2, (L - 1) * alike / (N * L**2)
     of_labels = mean2 * (alike - 1 / point.V + 1 / N)
@@ -215,7 +229,7 @@ def step2_error(point: Point) -> float:
 
 
 def _chance_of_equal_tokens(point: Point, law: Law) -> float:
-    """sum p^2, the chance that two tokens of a law are equal."""
+    """sum p^2, the probability that two tokens of a law are equal."""
     if law == Uniform():
         return 1 / point.V
     return float(np.sum(shares(law, point.V) ** 2))

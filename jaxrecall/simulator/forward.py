@@ -39,17 +39,18 @@ def mean_value(world: World, blocks: keys.Addresses) -> Array:
 
 
 class Scores(NamedTuple):
-    """What attention logits (nats) are made of."""
+    """The parts of attention logits, in nats."""
 
-    token: Array  # (V,) z_in(v)^T w of every token
-    trigger: Array  # z_trig^T w, which is added for the informative token
+    token: Array  # (V,) z_in(v)^T w for every token v
+    trigger: Array  # z_trig^T w, which is added to the logit of the informative token
 
 
 def attention_scores(world: World, w: Array, rate: Array) -> Scores:
     """Attention logits under rate * w.
 
-    They are scaled by their largest before the rate comes in. Beyond 1e30 nats every
-    softmax is an argmax to float32, so the rate is capped there and no gamma overflows.
+    The logits are first divided by the largest of them, and then multiplied by the
+    rate. Beyond 1e30 nats every softmax is an argmax in float32. The logits are limited
+    to that, so no gamma overflows.
     """
     token, trigger = world.e.Z_in @ w, world.e.z_trig @ w
     largest = unless_zero(jnp.maximum(jnp.max(jnp.abs(token)), jnp.abs(trigger)))
@@ -58,28 +59,29 @@ def attention_scores(world: World, w: Array, rate: Array) -> Scores:
 
 
 def unlearned_scores(world: World) -> Scores:
-    """The attention logits of w = 0."""
+    """The attention logits at w = 0, which are all 0."""
     return Scores(jnp.zeros(world.shape.V, f32), f32(0))
 
 
 def scores_under(world: World, w: Array) -> Scores:
-    """Attention logits under w at its true scale (nats)."""
+    """Attention logits in nats under w, which has no scale factor."""
     return Scores(world.e.Z_in @ w, world.e.z_trig @ w)
 
 
 class NoiseAttention(NamedTuple):
-    """Softmax attention among the noise tokens of each sequence alone.
+    """Softmax attention over the noise tokens of each sequence, without the informative
+    one.
 
-    All their weights are relative to that of the largest.
+    All weights are relative to the weight of the token with the largest logit.
     """
 
-    value: Array  # (n, d) mean value
+    value: Array  # (n, d) mean of the values
     total: Array  # (n,) sum of the weights
     top: Array  # (n,) largest attention logit; -inf without noise
 
 
 def attend_to_counts(world: World, counts: Array, scores: Scores) -> NoiseAttention:
-    """Attention among noise tokens that occur `counts` (n, V) times."""
+    """Attention over noise tokens that occur `counts` (n, V) times."""
     top = lax.stop_gradient(
         jnp.max(jnp.where(counts > 0, scores.token[None], f32(-jnp.inf)), axis=1)
     )
@@ -90,11 +92,14 @@ def attend_to_counts(world: World, counts: Array, scores: Scores) -> NoiseAttent
 
 @jax.custom_jvp
 def weighted_mean(logits: Array, counts: Array, Z: Array) -> tuple[Array, Array]:
-    """Mean (n, d) of the rows of Z (V, d), and the sum (n,) of their weights.
+    """The weighted mean (n, d) of the rows of Z (V, d), and the sum (n,) of their
+    weights.
 
-    The weights are counts exp(logits) (n, V). The derivative, as that of `shares_of`,
-    is zero and not rounding where one token has all the weight: the gradient of a
-    trained key multiplies it by w, which can be 1e6.
+    The weights are counts exp(logits) (n, V).
+
+    Where one token has all the weight, the derivative is exactly zero and not rounding,
+    as in `shares_of`. This matters because the gradient of a trained key multiplies the
+    derivative by w, which can be 1e6.
     """
     weight = _weights(logits, counts)
     total = jnp.sum(weight, axis=1)
@@ -120,10 +125,10 @@ def _weights(logits: Array, counts: Array) -> Array:
 
 @jax.custom_jvp
 def shares_of(own: Array, total: Array, top: Array) -> tuple[Array, Array]:
-    """Softmax weight on the informative token, and on all noise tokens together.
+    """The softmax weights of the informative token, and of all noise tokens together.
 
-    `own` is the attention logit of the informative token, `total` and `top` are those
-    of NoiseAttention. The three have one rank.
+    `own` is the attention logit of the informative token. `total` and `top` are those
+    of NoiseAttention. The three arrays have the same rank.
     """
     highest = jnp.maximum(own, top)
     mine, others = jnp.exp(own - highest), total * jnp.exp(top - highest)
@@ -141,19 +146,19 @@ def _(
 
 
 class Values(NamedTuple):
-    """What attention averages."""
+    """The vectors that attention averages."""
 
-    token: Array  # (V, k)
-    trigger: Array  # (k,) counts where the trigger is in the values
+    token: Array  # (V, k) the value of each token
+    trigger: Array  # (k,) added to that of the informative token if `trigger_in_value`
 
 
 class Attended(NamedTuple):
     h: Array  # (tile, k) attention output
-    mass: Array  # (tile,) softmax weight on the informative token
-    is_top: Array  # (tile,) that weight is strictly the largest
+    mass: Array  # (tile,) softmax weight of the informative token
+    is_top: Array  # (tile,) whether that weight is strictly the largest
     # (tile,) largest attention logit (nats)
     top: Array | None = None
-    # (tile,) log of the sum of exponentials of the logits less `top`
+    # (tile,) log of the sum over tokens of exp(logit - top)
     log_total: Array | None = None
 
 
@@ -164,10 +169,11 @@ def attend(
     scores: Scores,
     values: Values | None = None,
 ) -> Attended:
-    """Softmax attention in one pass over positions; x0 are the tokens at position 0.
+    """Softmax attention in one pass over positions, where x0 are the tokens at position
+    0.
 
-    Every sum is rescaled when the running maximum grows. Values are those of the model
-    unless given.
+    All sums are rescaled when the running maximum of the logits grows. The default
+    `values` are those of the model.
     """
     of_token, of_trigger = values or Values(world.e.Z_in, world.e.z_trig)
     token = with_padding_row(scores.token, -jnp.inf)
@@ -196,28 +202,35 @@ def attend(
 
 
 COLUMNS = 32
-"""Columns of a table that are read at a time: a narrow run in a wide program reads few
-that are padding.
+"""The number of columns of a table that are read at a time.
+
+With such blocks, a narrow run in a wide program reads little padding.
 """
 
 
 class ColumnBlocks(NamedTuple):
-    """A table (V, k) with a padding row, whole or in blocks of columns.
+    """A table (V, k) with a padding row, either whole or in blocks of columns.
 
-    Sums of its rows have the shape (n, k) or (blocks, n, COLUMNS).
+    Sums of its rows have the shape (n, k) if it is whole, else (blocks, n, COLUMNS).
     """
 
-    rows: Array  # (blocks (V + 1), COLUMNS), or (V + 1, k)
+    rows: Array  # (V + 1, k) if whole, else (blocks (V + 1), COLUMNS)
     n_rows: int
-    n_read: Array | None  # blocks that the run has; None: the table is whole
+    # number of blocks within the run's d; None if the table is whole
+    n_read: Array | None
 
     @staticmethod
     def split(world: World, table: Array) -> ColumnBlocks:
-        """In blocks if attention is only measured; whole if all samples are read."""
+        """The table in blocks if attention is only measured, or whole if training reads
+        values.
+
+        The table is also whole for vmapped runs, or if it does not consist of several
+        blocks.
+        """
         V, k = table.shape
         rows = with_padding_row(table)
-        trains = world.source.reads_values or bool(world.shape.optimizer)
-        if trains or world.vmapped or k <= COLUMNS or k % COLUMNS:
+        only_measured = world.shape.form == "counts" and not world.shape.optimizer
+        if not only_measured or world.vmapped or k <= COLUMNS or k % COLUMNS:
             return ColumnBlocks(rows, V + 1, None)
         blocks = jnp.swapaxes(rows.reshape(V + 1, -1, COLUMNS), 0, 1)
         n_read = whole(world.run.d, COLUMNS)
@@ -231,7 +244,7 @@ class ColumnBlocks(NamedTuple):
         return gather(self.rows, first[:, None] + x[None])
 
     def add(self, x: Array, weight: Array, sums: Array, keep: Array) -> Array:
-        """keep (n,) times the sums, plus the rows of tokens x (j, n), weighted."""
+        """keep (n,) times the sums, plus the weighted rows of tokens x (j, n)."""
 
         def added(part: Array, first: Array | int) -> Array:
             part = part * keep[:, None]
@@ -247,30 +260,33 @@ class ColumnBlocks(NamedTuple):
         return lax.fori_loop(0, self.n_read, block, sums)
 
     def joined(self, sums: Array) -> Array:
-        """(n, k): sums of all columns."""
+        """The sums of all columns, of shape (n, k)."""
         if self.n_read is None:
             return sums
         return jnp.swapaxes(sums, 0, 1).reshape(sums.shape[1], -1)
 
 
 def attend_evenly(world: World, blocks: keys.Addresses) -> Attended:
-    """Uniform attention, as of w = 0."""
+    """Uniform attention, which is that of w = 0."""
     h = mean_value(world, blocks)
     mass = jnp.broadcast_to(1 / world.run.L.astype(f32), h.shape[:1])
     return Attended(h, mass, jnp.zeros(h.shape[:1], bool))
 
 
 ROUNDING = 2.0**-21
-"""Part of the largest push of an informative token below which all of w is rounding: of
-2,015 small points rounding was up to 1e-7 of it, and learned attention 9e-7 or more."""
+"""The part of the largest push of an informative token below which all of w is
+rounding. In 2,015 small points, rounding was at most 1e-7 of that push, and learned
+attention at least 9e-7.
+"""
 
 
 def zero_if_rounding(world: World, w_hat: Array, A: Array) -> Array:
-    """w_hat, or zero where the samples leave attention untrained and it is rounding.
+    """w_hat, or zero where attention is untrained and w_hat is only rounding.
 
-    That is so if all tokens of each sample are equal. The informative token alone
-    pushes by up to |z_eos|^2 max |b| |v - h| |k| / L. Here b has the norms of the
-    centred answers A (V, p) of G1, values and keys have those of the embeddings.
+    Attention is untrained if all tokens of each sample are equal. The informative token
+    alone changes w_hat by up to |z_eos|^2 max |b| |v - h| |k| / L. In this bound, |b|
+    is taken from the centred answers A (V, p) of G1, and |v - h| and |k| from the
+    embeddings.
     """
     e = world.e
     size = longest(e.Z_in) + norm(e.z_trig)
@@ -279,47 +295,49 @@ def zero_if_rounding(world: World, w_hat: Array, A: Array) -> Array:
 
 
 def features(world: World, h: Array) -> tuple[Array, Array]:
-    """phi (n, p), the input of V_mat, and act'(W_in h) / sqrt(m); 0 on padded units.
+    """phi (n, p), the input of V_mat, and its slope act'(W_in h) / sqrt(m).
 
-    Without an MLP they are h and one.
+    Both are 0 on padded units. Without an MLP they are h and ones.
     """
     return features_of(world, h if world.e.W_in is None else h @ world.e.W_in.T)
 
 
 def features_of(world: World, u: Array) -> tuple[Array, Array]:
-    """The same from u = W_in h (n, m), or h without an MLP."""
+    """Same as `features`, from u = W_in h (n, m), or from u = h without an MLP."""
     if world.e.W_in is None:
         return u, jnp.ones_like(u)
     return activations(world, u)
 
 
 def activations(world: World, u: Array) -> tuple[Array, Array]:
-    """phi (n, m) and its slope from hidden units u = W_in h; 0 on padded units."""
+    """phi (n, m) and its slope from hidden units u = W_in h; both are 0 on padded
+    units.
+    """
     phi, slope = world.law("activation").value_and_slope(u, jnp, jax.scipy.special.erf)
     scale = unit_scale(world)
     return phi * scale, slope * scale
 
 
 def unit_scale(world: World) -> Array:
-    """(1, m): 1 / sqrt(m), zero on padded units."""
+    """1 / sqrt(m) for each hidden unit, as (1, m); zero on padded units."""
     real = (jnp.arange(world.shape.m, dtype=i32) < world.run.m)[None]
     return jnp.where(real, lax.rsqrt(world.run.m.astype(f32)), f32(0))
 
 
 def probabilities(world: World, logits: Array) -> Array:
-    """p (n, V), the softmax of logits (n, V) over the real labels."""
+    """p (n, V), the softmax of logits (n, V) over the labels without padding."""
     return jax.nn.softmax(logits + world.no_label[None], axis=1)
 
 
 def is_label(world: World, y: Array) -> Array:
-    """(n, V) bool: where a label is y (n,)."""
+    """A mask (n, V) that is true at the label y (n,) of each row."""
     return y[:, None] == jnp.arange(world.shape.V, dtype=i32)[None]
 
 
 def label_of(world: World, x: Array, train: keys.Addresses | None = None) -> Array:
-    """(n,) int32: the labels pi(x) of informative tokens x.
+    """The labels pi(x) of informative tokens x, as (n,) int32.
 
-    Those of the samples at the addresses `train` may be noisy.
+    With addresses `train`, label noise is applied to the samples at these addresses.
     """
     labels = gather(world.perm, x)
     if train is None or not world.shape.noisy:

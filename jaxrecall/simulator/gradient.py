@@ -1,9 +1,11 @@
-"""The gradient of the mean loss at a state of the model. The sums are ours.
+"""The gradient of the mean loss at a state of the model.
 
-It is summed over samples, a tile at a time, or over tokens with weights. With r = p -
-e_y (n, V), the slope of a sample's loss by its logits, and where attention puts weight
-a on a token, the slope by that token's attention logit is a (g - c): g is the slope of
-the loss along the token's value, and c is the mean of g under attention.
+The gradient is a sum over samples, one tile at a time, or over weighted tokens. The
+formulas for the sums are ours.
+
+Let r = p - e_y (n, V) be the slope of a sample's loss by its logits. If attention has
+weight a on a token, the slope by that token's attention logit is a (g - c). Here g is
+the slope of the loss along the token's value, and c is the mean of g under attention.
 """
 
 from __future__ import annotations
@@ -35,32 +37,38 @@ from .loops import over_positions, over_vocabulary
 from .world import World, centred, f32, i32, in_value, values
 
 Parameters = dict[str, Array]
-"""What is trained, by name: V_mat (d, p); w = W_KQ z_eos (d,), or
-W_KQ (d, d) where an optimiser scales entries; and more of TRAINS.
+"""Trained parameters by name: V_mat (d, p), w = W_KQ z_eos (d,), and others of TRAINS.
+
+W_KQ (d, d) takes the place of w where an optimiser scales single entries.
 """
 
 
 class State(NamedTuple):
-    """Where the gradient is taken. The embeddings are those of the world."""
+    """The point at which the gradient is computed.
+
+    The embeddings are those of the world.
+    """
 
     V_mat: Array
-    """(d, p), up to the factor `scale`."""
+    """(d, p) V_mat without the factor `scale`."""
 
     scale: Array | float = 1.0
-    """The model has scale V_mat. The gradient with respect to w is then given over
-    `scale`, so that no small rate makes it vanish.
+    """The factor of V_mat: the model has scale V_mat.
+
+    The gradient with respect to w is divided by `scale`, so that it does not vanish at
+    small rates.
     """
 
     scores: Scores | None = None
-    """Attention logits (nats); None is attention at w = 0, which is uniform."""
+    """Attention logits in nats. None means w = 0, where attention is uniform."""
 
     w: Array | None = None
-    """(d,) W_KQ z_eos of the scores, where the embeddings are trained too."""
+    """(d,) W_KQ z_eos, from which the scores follow; given if embeddings are trained
+    too.
+    """
 
     even: bool = False
-    """Whether predictions are taken as 1/V in place of the softmax, a shortcut whose
-    error `error_bounds` limits.
-    """
+    """Whether predictions are 1/V instead of the softmax (see `error_bounds`)."""
 
 
 class Gradient(NamedTuple):
@@ -69,18 +77,19 @@ class Gradient(NamedTuple):
     value: Array
 
     phi2: Array | None = None
-    """The mean of |phi|^2 over the samples, or a bound on it, which the error of even
-    predictions depends on; None where it was not computed.
+    """The mean of |phi|^2 over the samples, or a bound on it; None if not computed.
+
+    The error of even predictions depends on it.
     """
 
 
 def at_parameters(world: World, V_mat: Array, w: Array) -> State:
-    """The state of a model at its true scale."""
+    """The state of a model whose V_mat and w have no scale factors."""
     return State(V_mat, 1.0, scores_under(world, w), w)
 
 
 def moved(world: World, parameters: Parameters) -> World:
-    """The world with the embeddings and layers that are among the parameters."""
+    """The world with its embeddings and W_in replaced by those among the parameters."""
     trained = {
         name: value for name, value in parameters.items() if hasattr(world.e, name)
     }
@@ -92,7 +101,7 @@ class StepSamples(NamedTuple):
 
     n: Array
     fold: Callable[..., Parameters]
-    """`fold(body, start)` goes over them as `loops.over_samples` does."""
+    """`fold(body, start)` loops over the samples as `loops.over_samples` does."""
 
 
 def mean_over(
@@ -100,7 +109,7 @@ def mean_over(
     batch: StepSamples,
     tile: Callable[[keys.Addresses, Array], Parameters],
 ) -> Parameters:
-    """The means over samples of what `tile(addresses, real)` gives for a tile."""
+    """The mean over samples; `tile(addresses, real)` returns the sums over one tile."""
 
     def add(blocks: keys.Addresses, real: Array, so_far: Parameters) -> Parameters:
         return jax.tree.map(jnp.add, so_far, tile(blocks, real))
@@ -116,7 +125,7 @@ def mean_over(
 def over_tokens(
     world: World, state: State, wanted: Collection[str], weights: Array
 ) -> Parameters:
-    """The gradient of the mean loss of tokens with weights (V,), by `wanted`.
+    """The gradient by `wanted` of the mean loss of tokens with weights (V,).
 
     Each token has all the attention, so the gradient with respect to w is zero.
     """
@@ -146,20 +155,20 @@ def over_tokens(
 def slope_along(
     world: World, logits: Array, y: Array, scale: Array | float = 1.0
 ) -> Array:
-    """(n,): r^T logits with r held, whose gradient is that of the loss.
+    """r^T logits as (n,), with r held constant; its gradient is that of the loss.
 
-    Logits are (n, V), labels y (n,).
+    The logits are (n, V), and the labels y are (n,).
     """
     r = probabilities(world, scale * logits) - is_label(world, y).astype(f32)
     return jnp.sum(lax.stop_gradient(r) * logits, axis=1)
 
 
 Maps = tuple[Array, ...]
-"""Matrices that features go through, one after the other, to the logits."""
+"""Matrices that map features to logits, applied one after the other."""
 
 
 def output_maps(world: World, V_mat: Array) -> Maps:
-    """From features to logits: V_mat and Z_out, or Z_out V_mat without an MLP."""
+    """The maps from features to logits: V_mat, Z_out; without an MLP Z_out V_mat."""
     if world.e.W_in is None:
         return (world.e.Z_out @ V_mat,)
     return V_mat, world.e.Z_out
@@ -175,14 +184,16 @@ def mapped(maps: Maps, phi: Array) -> Array:
 def through_logits(
     world: World, state: State, wanted: Collection[str], batch: StepSamples
 ) -> Parameters:
-    """By V_mat and w without an MLP, from the logits of each token of the vocabulary.
+    """The gradient by V_mat and w without an MLP, from the logits of each token.
 
-    The logits of a sample are the mean of those of its tokens under attention. No h is
-    formed, so the cost of a sample does not depend on d. With A (V, n), the attention
-    on each noise token of each sample, the gradient follows from A r (V, V), from its
-    part on the informative tokens, and from A c. Slopes are less that of the
-    informative token, so that attention on it alone has no slope at all, however large
-    the logits are.
+    The logits of a sample are the mean of the logits of its tokens under attention. So
+    h is not computed, and the cost of a sample does not depend on d.
+
+    Let A (V, n) be the attention on each noise token of each sample. The gradient
+    follows from A r (V, V), from the same sum for the informative tokens, and from A c.
+    The slope of the informative token is subtracted from all slopes. So attention on
+    the informative token alone has a slope of exactly zero, however large the logits
+    are.
     """
     e, V, with_w = world.e, world.shape.V, "w" in wanted
     scores = state.scores
@@ -201,7 +212,7 @@ def through_logits(
         sums = {"r": A @ r, "r_of_x0": on_x0}
         if not with_w:
             return sums
-        # the rows that attention starts from
+        # rows for the informative tokens
         own = gather(with_padding_row(of_token), x0) + of_trigger[None]
         of_own = jnp.sum(r * own, axis=1)
         less_own = jnp.sum(r * (seen.h - own), axis=1)
@@ -224,16 +235,16 @@ def through_logits(
 def through_outputs(
     world: World, state: State, wanted: Collection[str], batch: StepSamples
 ) -> Parameters:
-    """With or without an MLP, through h and its slope b (n, d).
+    """The gradient with or without an MLP, through h and its slope b (n, d).
 
-    With even predictions it has the mean of |phi|^2, too, as "phi2". Then p^T M is the
-    mean row of a table M (V, n), and no logits are formed.
+    With even predictions, the result also contains "phi2", the mean of |phi|^2. In that
+    case p^T M is the mean row of a table M (V, n), and no logits are computed.
     """
     e, V_mat, W_in = world.e, state.V_mat, world.e.W_in
     mlp, with_V, with_Z = W_in is not None, "V_mat" in wanted, "Z_in" in wanted
-    # (V, p or d): times the outputs they are the logits
+    # (V, p or d): outputs times these are the logits
     answers = e.Z_out if mlp else e.Z_out @ V_mat
-    # attention alone needs the slope by h and not that by the outputs
+    # attention alone needs only the slope by h, and not the slope by the outputs
     table = answers if mlp or with_Z or not with_V else e.Z_out
     less_mean = centred(world, table)
 
@@ -288,8 +299,8 @@ def through_outputs(
 
 
 WIDE_V = 512
-"""Above it, b^T z of every token of the vocabulary, for
-a tile of samples, no longer fits in the cache of a CPU.
+"""The V above which b^T z of all tokens, for a tile of samples, no longer fits in the
+cache of a CPU.
 """
 
 
@@ -301,9 +312,9 @@ def by_attention(
     seen: Attended,
     b: Array,
 ) -> Parameters:
-    """Slopes by the attention logits of each token, "S" (V + 1,), and of the trigger.
+    """Slopes by attention logits: "S" (V + 1,) of each token, and "trigger".
 
-    They follow from those by h, b (n, d).
+    The argument b (n, d) contains the slopes by h.
     """
     V, Z_in = world.shape.V, with_padding_row(world.e.Z_in)
     sample, last = jnp.arange(len(x0), dtype=i32), i32(V - 1)
@@ -324,8 +335,8 @@ def by_attention(
     if scores is None:
         mean = jnp.sum(b * seen.h, axis=1) - own
     else:
-        # from the same slopes, so that attention on one token alone has no slope at
-        # all: trained keys multiply it by w
+        # computed from the same slopes, so that attention on one token alone has a
+        # slope of exactly zero: trained keys multiply it by w
         mean = over_positions(world, blocks, 1, add_mean, jnp.zeros_like(own))
 
     def add_slopes(x: Array, S: Array) -> Array:
@@ -340,14 +351,14 @@ def by_attention(
 def weight_on(
     world: World, scores: Scores | None, seen: Attended
 ) -> Callable[[Array], Array]:
-    """A function of x (k, n), a noise token of each sample: the attention on it."""
+    """A function of noise tokens x (k, n) of each sample: the attention on them."""
     if scores is None:
         return lambda x: jnp.broadcast_to(seen.mass[None], x.shape)
     token = with_padding_row(scores.token, -jnp.inf)
     top, log_total = seen.top, seen.log_total
     assert top is not None
     assert log_total is not None
-    # in this order, as logits of 1e5 are rounded to 0.01
+    # subtracted in this order, as logits of 1e5 are rounded to 0.01
     return lambda x: jnp.exp(gather(token, x) - top[None] - log_total[None])
 
 
@@ -356,7 +367,7 @@ def attention_on_noise(
 ) -> Array:
     """A (V + 1, n): the attention on each noise token of each sample.
 
-    The last row is that of the empty token.
+    The last row belongs to the empty token.
     """
     n, weight = len(seen.mass), weight_on(world, scores, seen)
     sample = jnp.arange(n, dtype=i32)[None]
@@ -371,7 +382,8 @@ def attention_on_noise(
 def through_keys(
     world: World, state: State, S: Array, trigger: Array, found: Parameters
 ) -> Parameters:
-    """`found` with the gradient by w, and with what embeddings get as keys.
+    """`found` with the gradient by w, and with the slopes of trained embeddings as
+    keys.
 
     S (V,) and `trigger` are slopes by attention logits.
     """

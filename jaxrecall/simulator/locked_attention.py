@@ -1,8 +1,9 @@
-"""Locked attention: all other tokens have less weight than rounding.
+"""Locked attention: all other tokens together have less weight than rounding.
 
-A sample is then its informative token, so V weighted tokens stand for all samples. The
-recipe asks for a lead of LOCKED_NATS in step 3. Further steps ask for more, as an
-optimiser may divide by the size of a gradient. Sums and bounds are ours.
+A sample is then equal to its informative token, so V weighted tokens replace all
+samples. The recipe requires a lead of LOCKED_NATS in step 3. Further steps require
+more, because an optimiser may divide by the size of a gradient. The formulas of sums
+and bounds are ours.
 """
 
 from __future__ import annotations
@@ -19,16 +20,19 @@ from .arrays import f32, longest, masked, norm, transposed_product
 from .forward import Scores, activations, attention_scores, features
 from .gradient import Parameters
 from .loops import over_vocabulary
+from .sources.source import source_of
 from .world import World, centred, values, zeros_dp
 
 LOCKED_NATS = 17.0
-"""Required lead in attention logit, beyond ln L: all other
-weights together are then under 2^-24 of the informative one's.
+"""The lead of the informative token's attention logit that is required in addition to
+ln L. The weights of all other tokens then sum to less than 2^-24 of its weight.
 """
 
 
 def nats_ahead(world: World, scores: Scores) -> Array:
-    """The least lead (nats) of an informative token's logit over any other token's."""
+    """The smallest lead (nats) of an informative token's logit over that of another
+    token.
+    """
     real = world.no_label == 0
     lowest = jnp.min(jnp.where(real, scores.token, f32(math.inf)))
     highest = jnp.max(jnp.where(real, scores.token, f32(-math.inf)))
@@ -36,7 +40,7 @@ def nats_ahead(world: World, scores: Scores) -> Array:
 
 
 def is_locked(world: World, w_hat: Array) -> Array:
-    """Whether the informative token is ahead by LOCKED_NATS + ln L, whatever it is."""
+    """Whether every informative token is ahead by LOCKED_NATS + ln L."""
     scores = attention_scores(world, w_hat, world.run.attention_rate)
     return nats_ahead(world, scores) >= LOCKED_NATS + jnp.log(world.run.L.astype(f32))
 
@@ -46,11 +50,12 @@ def memory_gradient(world: World, A: Array) -> Array:
 
         -sum_x n_x/N T^T (e_{pi x} - p_x) phi(v_x)^T,     p_x the softmax
 
-    A is Z_out G1, T is Z_out, both centred, which changes neither the softmax nor
-    T^T (e - p). Where the bound on step 2 holds, logits are too small for exp to
-    overflow, so their largest is not taken off.
+    A is Z_out G1 and T is Z_out, both centred. Centring changes neither the softmax nor
+    T^T (e - p). Where the bound on step 2 holds, the logits are too small for exp to
+    overflow, so their maximum is not subtracted.
     """
-    run, T, parts = world.run, centred(world, world.e.Z_out), world.source.parts(world)
+    run, T = world.run, centred(world, world.e.Z_out)
+    parts = source_of(world).parts(world)
 
     def rows(v: Array, real: Array, G: Array) -> Array:
         phi, _ = features(world, values(world).at[v].get(mode="clip"))
@@ -65,10 +70,10 @@ def memory_gradient(world: World, A: Array) -> Array:
 
 
 def unread(world: World, skipped: Array, number: str) -> World:
-    """The world with a single sample if all are skipped and runs are vmapped.
+    """The world with a single sample, if all samples are skipped and runs are vmapped.
 
-    Vmapped runs compute both branches of a condition. `number` is the argument that
-    says how many samples there are.
+    Vmapped runs compute both branches of a condition, so this makes the unused one
+    cheap. `number` is the name of the argument with the number of samples.
     """
     if not world.vmapped:
         return world
@@ -77,20 +82,21 @@ def unread(world: World, skipped: Array, number: str) -> World:
 
 
 TOLERANCE = 2.0**-20
-"""Most that dropping all other tokens may change a trained
-parameter over MAX_STEPS steps, relative to its norm.
+"""The largest change of a trained parameter that ignoring all other tokens may cause
+over MAX_STEPS steps, relative to the norm of the parameter.
 """
 
 
 def may_group(world: World, params: Parameters, w: Array, scores: Scores) -> Array:
-    """Whether weighted tokens are accurate enough for a further step, and no more work.
+    """Whether weighted tokens are accurate enough for a further step, and cost no more.
 
     The informative token is ahead of any other by `nats_ahead`, which is ln L + lead.
-    So all others together have less than the part s = exp(-lead) of its weight. From a
-    lead of LOCKED_NATS on, what they add to h is rounding. They add at most s
-    e^log_size to a gradient. An optimiser may divide by the size of a gradient, so this
-    moves a parameter by up to rate and `gain` times as much. Over MAX_STEPS steps that
-    must be within TOLERANCE of the norm of every parameter.
+    So all others together have less than the part s = exp(-lead) of its weight. If the
+    lead is at least LOCKED_NATS, their contribution to h is rounding. They contribute
+    at most s e^log_size to a gradient. An optimiser may divide by the size of a
+    gradient, so a step moves a parameter by up to the rate times `gain` times this
+    contribution. Over MAX_STEPS steps, that must be within TOLERANCE of the norm of
+    every parameter.
     """
     run, gain = world.run, world.law("optimizer").gain
     lead = nats_ahead(world, scores) - jnp.log(run.L.astype(f32))
@@ -98,21 +104,25 @@ def may_group(world: World, params: Parameters, w: Array, scores: Scores) -> Arr
     by_steps = rate + jnp.log(f32(gain * MAX_STEPS / TOLERANCE))
     least = jnp.min(jnp.stack([norm(parameter) for parameter in params.values()]))
     needed = log_size(world, params, w) + by_steps - jnp.log(least)
-    pays = run.V <= world.source.work_of_step(world)
+    pays = run.V <= source_of(world).work_of_step(world)
     return (lead >= LOCKED_NATS) & (lead >= needed) & pays
 
 
 def log_size(world: World, params: Parameters, w: Array) -> Array:
-    """Log of a bound on what other tokens add to any gradient, over their part s of it.
+    """The log of a bound on what other tokens add to any gradient, divided by s.
 
-    It is to leading order in s. Let D be above every difference of two values or keys,
-    B above |W_in| times phi' or phi'' (1 without an MLP), F above |phi|, and O above
-    the rows of Z_out. Others move h by s D, phi and phi' by s B D, a logit by s O
-    |V_mat| B D, and r = p - e_y, whose entries add up to 2 at most, by twice that. The
-    gradient of a loss by h is W_in^T phi' V_mat^T Z_out^T r, below 2 B O |V_mat|. A
-    gradient changes by products of these, each once or twice: with a key and z_eos in
-    that of W_KQ, w in that of a key, and W_in once more where phi' moves. A product of
-    all, each plus one, is above any.
+    Here s is the weight of the other tokens (`may_group`), and the bound is to leading
+    order in s. The formula uses these bounds: D on every difference of two values or
+    keys, B on |W_in| times phi' or phi'' (1 without an MLP), F on |phi|, and O on the
+    norms of the rows of Z_out.
+
+    Other tokens change h by at most s D, phi and phi' by s B D, and a logit by s O
+    |V_mat| B D. They change r = p - e_y by at most twice the change of a logit. The
+    absolute entries of r sum to at most 2. The gradient of a loss by h is W_in^T phi'
+    V_mat^T Z_out^T r, which is below 2 B O |V_mat|. The change of a gradient is a
+    product of these factors, each of them once or twice. The gradient of W_KQ also has
+    a key and z_eos as factors, that of a key has w, and the change of phi' has W_in
+    once more. The product of all factors, each plus one, is above any such product.
     """
     e = world.e
     phi, W_in, B = values(world), f32(0), f32(1)

@@ -3,9 +3,9 @@
 Samples are drawn from their addresses whenever they are needed, so memory does not grow
 with N or L.
 
-Vmapped runs share their loops: each goes as far as the longest of them needs, and masks
-keep the others as they are. A loop that ended at a different step for each run would
-copy all that it carries, tables of V x V numbers too, at every step.
+Vmapped runs share their loops: each loop ends where the longest run ends, and masks
+protect the results of the others. If each run ended at its own step, the loop would
+copy all its state at every step, including tables of V x V numbers.
 """
 
 from __future__ import annotations
@@ -26,17 +26,19 @@ from .program_shape import STORED_TOKENS
 from .world import NoiseTokens, World, stream_of_step
 
 POSITIONS = 4
-"""Positions per iteration of a loop over a sequence: each
-pass over the sums of a tile then adds this many rows.
+"""The number of positions per iteration of a loop over a sequence.
+
+Each pass over the sums of a tile then adds this many rows.
 """
 
 VMAPPED_POSITIONS = 16
-"""Positions whose numbers vmapped runs read at a time: each
-iteration starts a handful of kernels, however little they do.
+"""The number of positions that vmapped runs read at a time.
+
+Each iteration starts several kernels, however little they compute.
 """
 
 Carry = TypeVar("Carry")
-"""What a loop carries: a pytree of arrays."""
+"""The state of a loop: a pytree of arrays."""
 
 Of = TypeVar("Of")
 
@@ -44,10 +46,10 @@ Add = Callable[[Array, Array | None, Carry], Carry]
 """(tokens, a mask or None, carry) -> carry."""
 
 Body = Callable[[Of, Array, Carry], Carry]
-"""(what the loop goes over, a mask, carry) -> carry."""
+"""(an item of the loop, a mask, carry) -> carry."""
 
 RUNS = "runs"
-"""Name of the axis of vmapped runs."""
+"""The name of the axis of vmapped runs."""
 
 
 def repeat(
@@ -59,7 +61,7 @@ def repeat(
 ) -> Carry:
     """Folds `body(i, carry)` over i from `first` to `end` - 1.
 
-    Vmapped runs go to the largest `end` of all.
+    Vmapped runs continue to the largest `end` of all runs.
     """
     if world.vmapped:
         end = lax.pmax(end, RUNS)
@@ -71,7 +73,7 @@ def over_samples(
 ) -> Carry:
     """Folds `body(blocks, real, carry)` over the first n samples of a stream.
 
-    `real` (tile,) masks those past n.
+    The mask `real` (tile,) is false for samples past n.
     """
     return _over_tiles(world, n, partial(keys.blocks, key), body, start)
 
@@ -79,9 +81,9 @@ def over_samples(
 def over_step(
     world: World, step: Array, body: Body[keys.Addresses, Carry], start: Carry
 ) -> Carry:
-    """`over_samples` of the samples of further step `step`.
+    """Same as `over_samples`, for the samples of further step `step`.
 
-    Those of a batch are chosen among the N of the first step.
+    The samples of a batch are chosen among the N of the first step.
     """
     run = world.run
     if not world.shape.batched:
@@ -103,7 +105,8 @@ def _over_tiles(
 ) -> Carry:
     """Folds `body(addresses, real, carry)` over n samples.
 
-    `addresses(first, count)` gives those of some blocks of samples.
+    `addresses(first, count)` returns the addresses in `count` blocks from block `first`
+    on.
     """
     tile = world.shape.tile
     per_tile = tile // BLOCK
@@ -124,7 +127,7 @@ def over_positions(
 ) -> Carry:
     """Folds `body(x, carry)` over tokens x (POSITIONS, tile) from position `first` on.
 
-    Past L a token is the empty one, V_pad: see `with_padding_row`.
+    Tokens past L are the empty token V_pad (see `with_padding_row`).
     """
     stored = world.noise_tokens
 
@@ -139,7 +142,9 @@ def over_positions(
 
 
 def _tokens(world: World, blocks: keys.Addresses, first: Array) -> Array:
-    """(POSITIONS, tile) int32: tokens from position `first` on, empty ones past L."""
+    """Tokens from position `first` on, as (POSITIONS, tile) int32; past L they are
+    empty.
+    """
     j = first + jnp.arange(POSITIONS, dtype=i32)
     return jnp.where((j < world.run.L)[:, None], world.tokens(blocks, j), world.shape.V)
 
@@ -147,8 +152,8 @@ def _tokens(world: World, blocks: keys.Addresses, first: Array) -> Array:
 def with_noise_tokens(world: World) -> World:
     """The world with the noise tokens of the first batch, which many loops read.
 
-    None are drawn if they are too many. Vmapped runs draw them whenever they are
-    needed, as a tile of theirs is large.
+    If there are too many of them, none are drawn here. Vmapped runs store no noise
+    tokens, because their tiles are large; they draw tokens whenever they need them.
     """
     if world.vmapped:
         return world
@@ -170,7 +175,7 @@ def with_noise_tokens(world: World) -> World:
 def _stored_tokens(
     world: World, stored: NoiseTokens, blocks: keys.Blocks, g: Array
 ) -> Array:
-    """`_tokens` of the g-th group of noise positions, from `with_noise_tokens`."""
+    """Same as `_tokens`, for the g-th group of positions in `with_noise_tokens`."""
     size = POSITIONS * world.shape.tile
     tile = blocks.index[0].astype(i32) // (world.shape.tile // BLOCK)
     start = (tile * whole(world.run.L - 1, POSITIONS) + g) * size
@@ -187,8 +192,8 @@ def add_tokens(
 ) -> Array:
     """`table` with amounts added for the tokens at positions `first` to `end` - 1.
 
-    For the tokens x (tile,) of a position, `what(x)` gives places in the table, and an
-    amount for each.
+    For the tokens x (tile,) of a position, `what(x)` returns indices into the table,
+    and an amount for each.
     """
 
     def add(x: Array, here: Array | None, table: Array) -> Array:
@@ -211,7 +216,7 @@ def sum_tokens(
 ) -> Array:
     """`start` (tile,) plus the sum of `what(x)` over positions `first` to `end` - 1.
 
-    x (tile,) are the tokens of a position.
+    The argument x (tile,) contains the tokens of a position.
     """
 
     def add(x: Array, here: Array | None, total: Array) -> Array:
@@ -232,8 +237,8 @@ def _over_tokens(
 ) -> Carry:
     """Folds `body(x, here, carry)` over the tokens x (tile,) of each position.
 
-    `here` is None. For vmapped runs x is (n, tile), n = VMAPPED_POSITIONS, and `here`
-    (n, 1) masks positions from `end` on.
+    For a single run, `here` is None. For vmapped runs, x is (n, tile) with n =
+    VMAPPED_POSITIONS, and the mask `here` (n, 1) is false from position `end` on.
     """
 
     def one(j: Array, carry: Carry) -> Carry:
@@ -253,7 +258,7 @@ def _over_tokens(
 def over_vocabulary(world: World, body: Body[Array, Carry], start: Carry) -> Carry:
     """Folds `body(v, real, carry)` over the vocabulary, a tile of tokens v at a time.
 
-    `real` masks those past V.
+    The mask `real` is false for tokens past V.
     """
     size = min(world.shape.tile, world.shape.V)
 
@@ -270,10 +275,11 @@ def token_counts(
     n: Array,
     informative: Callable[[keys.Blocks], Array] | None = None,
 ) -> Array:
-    """(V,) int32: how often each token is informative in the first n samples of `key`.
+    """How often each token is informative in the first n samples of `key`, as (V,)
+    int32.
 
-    `informative` gives the informative tokens of blocks; they are at position 0 unless
-    it is given.
+    `informative` returns the informative tokens of blocks. The default is the tokens at
+    position 0.
     """
 
     def tile(blocks: keys.Blocks, real: Array, counts: Array) -> Array:

@@ -19,7 +19,7 @@ from .world import World, values
 def mean_loss(
     world: World, read: Reader, V_mat: Array, which: Array, key: Array, n: Array
 ) -> Array:
-    """The loss of the n sequences of set `which`, in the stream `key`."""
+    """The loss of the n sequences of set `which` in the stream `key`."""
 
     def block(c: Array, total: Array) -> Array:
         blocks = keys.blocks(key, c, 1)
@@ -33,7 +33,10 @@ def mean_loss(
 
 
 def losses_of_tokens(world: World, V_mat: Array, weights: Array) -> Array:
-    """The losses (n,) of tokens with all the attention, weighted (n, V)."""
+    """The losses (n,) of weighted tokens with all the attention.
+
+    Each row of the weights (n, V) gives one loss.
+    """
 
     def rows(v: Array, real: Array, total: Array) -> Array:
         phi, _ = features(world, values(world).at[v].get(mode="clip"))
@@ -45,7 +48,7 @@ def losses_of_tokens(world: World, V_mat: Array, weights: Array) -> Array:
 
 
 def cross_entropy(world: World, V_mat: Array, phi: Array, y: Array) -> Array:
-    """(n,): -log p_y of features phi (n, p) with labels y (n,)."""
+    """-log p_y as (n,), for features phi (n, p) and labels y (n,)."""
     logits = mapped(output_maps(world, V_mat), phi)
     own = jnp.sum(jnp.where(is_label(world, y), logits, f32(0)), axis=1)
     return jax.nn.logsumexp(logits + world.no_label[None], axis=1) - own

@@ -1,6 +1,6 @@
-"""What a program returns of a run: counts, sums, losses and norms.
+"""The results of a program for one run: counts, sums, losses and norms.
 
-`rows.finish` makes columns of them on the host.
+On the host, `rows.finish` computes columns from them.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from . import metrics
 from .arrays import f32, norm, unless_zero
 from .gradient import Parameters
 from .score_noise import covariances, over_redraws
+from .sources.source import source_of
 from .world import Trained, World
 
 Raw = dict[str, PyTree]
-"""What a program returns of a run: columns and what they follow from."""
+"""The results of a program for one run: columns, and numbers to compute others."""
 
 
 def after_recipe(world: World, model: Trained) -> Raw:
@@ -51,9 +52,9 @@ def at_step(
 ) -> Raw:
     """Raw metrics, losses and norms of a model at a recorded further step.
 
-    `params` and w are at their true scale, and the embeddings of the world are those
-    that were trained. `first` is the model at the start of the descent, `last` the
-    stream of the last samples.
+    `params` and w have no scale factors, and the embeddings of the world are the
+    trained ones. `first` is the model at the start of the descent, and `last` is the
+    stream of the most recent samples.
     """
     draws = metrics.draw_check(world)
     batches = jnp.broadcast_to(last, (3, 2))
@@ -61,7 +62,7 @@ def at_step(
     V_mat = params["V_mat"]
     model = Trained(first.V1, w, V_mat, first.V1_scale, f32(1), f32(1))
     raw = metrics.measure(world, model)
-    loss, test_loss = world.source.losses(world, V_mat, w)
+    loss, test_loss = source_of(world).losses(world, V_mat, w)
     numbers = (loss, test_loss, *params.values())
     finite = jnp.stack([jnp.all(jnp.isfinite(a)) for a in numbers])
     return raw | {
@@ -75,11 +76,11 @@ def at_step(
 
 
 KINDS = {"int64": jnp.integer, "bool": jnp.bool_}
-"""What a column of the user's own may be, if not a float."""
+"""The dtypes that user-defined columns may have, if they are not floats."""
 
 
 def own_columns(world: World, model: Trained) -> dict[str, Array]:
-    """The columns of the user's own."""
+    """The values of the user-defined columns."""
     e, learned = world.e, model.learned()
     draws = Drawn(e.Z_in, e.Z_out, e.z_trig, e.z_eos, e.W_in, world.perm)
     found = {}
@@ -97,7 +98,11 @@ def own_columns(world: World, model: Trained) -> dict[str, Array]:
 
 
 def norms(world: World, params: Parameters, w: Array) -> Array:
-    """(6,): the columns `rows.NORMS`, of V_mat and W_KQ, and of rows of Z_in, Z_out."""
+    """The columns `rows.NORMS` (6,): norms of V_mat and W_KQ; norms and overlaps of
+    rows.
+
+    The rows are those of Z_in and Z_out.
+    """
     e, V = world.e, world.run.V.astype(f32)
 
     def of_rows(Z: Array) -> tuple[Array, Array]:

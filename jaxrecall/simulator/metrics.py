@@ -1,6 +1,6 @@
-"""The metrics of one trained run: float32, padded, a block at a time.
+"""The metrics of one trained run, in padded float32, a block of items at a time.
 
-`model/reference/metrics.py` has the same to read.
+`model/reference/metrics.py` computes the same metrics in readable code.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from .arrays import f32, gather, i32, unless_zero, whole
 from .forward import attention_scores, features
 from .loops import repeat, token_counts
 from .program_shape import LABELS
-from .sources.source import TEST, TRAIN, Reader, labels
+from .sources.source import TEST, TRAIN, Reader, labels, source_of
 from .world import Trained, World, batch_of_step, centred, in_value
 
 MEMORY, STEP1 = 2, 3
-"""Sets of items besides the sequences TEST and TRAIN: every
-token through V2, and through V1 without the trigger.
+"""Two more sets of items besides the sequences TEST and TRAIN: every token through V2,
+and every token through V1 without the trigger.
 """
 
 LEAST_WIDTH = 16
-"""Columns below which a product takes no less time."""
+"""The number of columns below which a matrix product does not get faster."""
 
 
 class Comparison(NamedTuple):
-    """Predictions compared with their labels, one entry each, or sums of them."""
+    """Predictions compared with labels: one entry per item, or sums of entries."""
 
     correct: Array  # bool
-    tied: Array  # bool: the largest logit is shared
+    tied: Array  # bool: several logits are the largest
     # float32: (logit of the label - best other) / standard deviation of the logits
     margin: Array
 
@@ -41,40 +41,42 @@ class Comparison(NamedTuple):
 class Sums(NamedTuple):
     """Sums over the items of a set."""
 
-    compared: Comparison  # int32, int32, float32, with an axis of `Weights`
+    compared: Comparison  # int32, int32, float32, each with an axis of `Weights`
     top1: Array  # int32
     mass: Array  # float32
     most: Array  # int32: the largest k such that 90 % of the first k items are correct
 
 
 class Weights(NamedTuple):
-    """How often each token counts, (V,) int32, or sums with these weights."""
+    """Integer weights (V,) int32 of tokens, or sums with these weights."""
 
     evenly: Array
-    by_test: Array  # as often as test sequences have it as their informative token
+    by_test: Array  # how many test sequences have the token as the informative one
     by_train: Array
-    of_groups: Array  # (2, V) rare and frequent tokens, (0, V) if all are alike
+    of_groups: Array  # (2, V) rare and frequent tokens; (0, V) if tokens are uniform
 
     def stacked(self) -> Array:
-        """(3 or 5, V): sequences of items have the first."""
+        """All weights as one array (3 or 5, V). Sequences count once under each."""
         each = jnp.stack([self.evenly, self.by_test, self.by_train])
         return jnp.concatenate([each, self.of_groups])
 
     @staticmethod
     def unstacked(sums: Array) -> Weights:
-        """The sums (sets, 3 or 5) of each set, one array for each of the weights."""
+        """Splits sums (sets, 3 or 5) into one array (sets, ...) per field."""
         return Weights(sums[:, 0], sums[:, 1], sums[:, 2], sums[:, 3:])
 
 
 def measure(world: World, trained: Trained) -> dict[str, Array]:
-    """Counts (int32) and sums (float32), of which `rows.finish` makes metric columns.
+    """Counts (int32) and sums (float32), from which `rows.finish` makes columns.
 
-    A number under the name of a column goes to the row as it is. Where attention is
-    locked, a sequence is recalled as its informative token is: tokens are then counted
-    as often as sequences have them, and no sequence is read. So it is at L = 1.
+    A number under the name of a column becomes its value without any change.
+
+    Where attention is locked, a sequence is recalled exactly if its informative token
+    is. So no sequence is read: each token counts as often as it is informative. The
+    same is true at L = 1.
     """
     run = world.run
-    by_token = world.source.without_sequences(trained)
+    by_token = source_of(world).without_sequences(trained)
     sums = over_sets(world, trained, by_token)
     correct, tied, margins = map(Weights.unstacked, sums.compared)
 
@@ -105,19 +107,19 @@ def measure(world: World, trained: Trained) -> dict[str, Array]:
 
 
 def over_sets(world: World, trained: Trained, by_token: Array) -> Sums:
-    """The sums over each set of items, leading axis 4.
+    """The sums over each of the four sets of items, with leading axis 4.
 
-    Sequences are read unless `by_token`.
+    If `by_token`, no sequence is read.
     """
     run, V2 = world.run, trained.V2
-    # no metric sees the scale of the answers, nor their mean
+    # no metric depends on the scale of the answers or on their mean
     maps = jnp.stack([V2 / unless_zero(jnp.max(jnp.abs(V2))), trained.V1])
     test, train = keys.stream(run.streams, "test"), batch_of_step(world, 2)
     streams = jnp.stack([test, train])
     n = jnp.stack([run.n_test, jnp.minimum(run.N, run.n_test)])
     counted = jnp.where(by_token, n, 0)
     scores = attention_scores(world, trained.w, trained.w_scale)
-    read = world.source.reader(world, scores, by_token)
+    read = source_of(world).reader(world, scores, by_token)
 
     def times(stream: tuple[Array, Array, Array]) -> Array:
         which, key, n = stream
@@ -131,14 +133,14 @@ def over_sets(world: World, trained: Trained, by_token: Array) -> Sums:
     n_step1 = run.V if world.shape.start == "three_step" else i32(0)
     n_items = jnp.concatenate([n - counted, jnp.stack([run.V, n_step1])])
     sets = jnp.arange(4), jnp.stack([test, train, test, test]), n_items
-    # mapped rather than written out for each set: it compiles once
+    # mapped over the sets, so that the function compiles only once
     return lax.map(lambda one: recall(world, read, maps, often, *one), sets)
 
 
 def of_scores(world: World, w: Array) -> dict[str, Array]:
-    """The scores of the trigger and of the tokens, for w over its largest entry.
+    """The attention scores of the trigger and of the tokens, for w / w_scale.
 
-    That entry is `w_scale`.
+    `w_scale` is the largest absolute entry of w.
     """
     e, scale = world.e, jnp.max(jnp.abs(w))
     unit = w / unless_zero(scale)
@@ -163,13 +165,12 @@ def recall(
 ) -> Sums:
     """Sums over the n items of set `which`, a block of items at a time.
 
-    Items are sequences of the stream `key`, or tokens in the order of their frequency,
-    each of which counts as `often` (3 or 5, V) says. `maps` (2, d, p) are V2 and V1, up
-    to scale.
+    The items are sequences of the stream `key`, or tokens in order of frequency, with
+    the weights `often` (3 or 5, V). `maps` (2, d, p) are V2 and V1, up to scale.
     """
     laws, is_sequence, is_step1 = world.run.token_laws, which < MEMORY, which == STEP1
     matrix = maps[is_step1.astype(i32)]
-    # an MLP's answers go by way of the d dimensions, which are fewer than the m
+    # with an MLP, answers go through the d dimensions, which are fewer than the m units
     table = world.e.Z_out @ matrix if world.e.W_in is None else world.e.Z_out
     answers = centred(world, table)
     trigger = jnp.where(is_step1, f32(0), in_value(world)) * world.e.z_trig
@@ -213,7 +214,7 @@ def recall(
 
 
 def weighted(compared: Comparison, times: Array) -> Comparison:
-    """Sums over the items of a block, each counted `times` (weights, n)."""
+    """Sums over the items of a block, with weights `times` (weights, n)."""
 
     def count(of: Array) -> Array:
         return jnp.sum(times * of[None].astype(i32), axis=1, dtype=i32)
@@ -223,9 +224,9 @@ def weighted(compared: Comparison, times: Array) -> Comparison:
 
 
 def compare(world: World, out: Array, answers: Array, y: Array) -> Comparison:
-    """Logits out @ answers^T, of mean zero, against labels y (n,).
+    """Compares the logits out @ answers^T, which have mean zero, with labels y (n,).
 
-    A few labels are taken at a time, and none past V.
+    A few columns of logits are computed at a time, and none past V.
     """
     width = min(world.shape.V, LABELS)
 
@@ -233,7 +234,7 @@ def compare(world: World, out: Array, answers: Array, y: Array) -> Comparison:
         own: Array
         other: Array
         top: Array
-        # label of the first largest logit: argmax is four times slower on a CPU
+        # column of the first largest logit: argmax is four times slower on a CPU
         first: Array
         n_top: Array
         square: Array
@@ -272,10 +273,11 @@ def compare(world: World, out: Array, answers: Array, y: Array) -> Comparison:
 
 
 def narrow_product(world: World, a: Array, b: Array) -> Array:
-    """a @ b^T of rows (n, d) and (k, d), or of their first quarter if that is all.
+    """a @ b^T of rows (n, d) and (k, d).
 
-    A narrow run in a wide program would multiply padding most of the time. Vmapped runs
-    would make both products.
+    Only the first quarter of the columns is multiplied if the run needs no more.
+    Otherwise a narrow run in a wide program would mostly multiply padding. Vmapped runs
+    always multiply all columns, as they would compute both products.
     """
     narrow = world.shape.d // 4
     if world.vmapped or narrow < LEAST_WIDTH:
@@ -288,15 +290,15 @@ def narrow_product(world: World, a: Array, b: Array) -> Array:
 
 
 def draw_check(world: World) -> Array:
-    """uint32 hash of first draws: the permutation, tokens of each batch, all keys.
+    """A uint32 hash of the permutation, of tokens of each batch, and of all keys.
 
-    The tokens are two of the first block. It is equal for every N, shape, tile and
-    device count.
+    From each batch it includes two positions of the first block. The hash is equal for
+    every N, shape, tile and number of devices.
     """
     run = world.run
     batches = jnp.concatenate([run.batches, keys.stream(run.streams, "test")[None]])
     first_blocks = keys.Blocks(batches, jnp.zeros(len(batches), jnp.uint32))
-    positions = jnp.stack([i32(0), world.source.last_position(world)])
+    positions = jnp.stack([i32(0), source_of(world).last_position(world)])
     tokens = world.tokens(first_blocks, positions)
 
     def hashed(draws: Array, label: int) -> Array:

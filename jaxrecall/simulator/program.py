@@ -1,4 +1,4 @@
-"""Compiled programs, which take a batch of runs of this package's simulator.
+"""Compiled programs that simulate a batch of runs in this package's simulator.
 
 One program serves every point that fits its shape. An accelerator computes the runs of
 a batch together, by vmap; a CPU computes them one after the other. The batch is spread
@@ -39,31 +39,38 @@ from .training import run as train_and_measure
 from .world import draw
 
 LOOPED = 16
-"""Runs of a call on a CPU. A loop goes over those that there are, so that one program
-serves every batch.
+"""The number of runs per call on a CPU.
+
+A loop over the runs that are present lets one program serve batches of any size.
 """
 
 OUT_OF_MEMORY = ("RESOURCE_EXHAUSTED", "YNNPACK operation failed")
-"""Parts of the messages of JAX. The second is that of matrix products on a CPU."""
+"""Parts of the messages of JAX's memory errors.
+
+The second comes from matrix products on a CPU.
+"""
 
 MAX_PROGRAMS = 24
-"""How many compiled programs a process keeps: those that it used last. On a CPU a
-program takes up to 1,300 memory maps. Linux allows a process 65,530, and LLVM aborts it
-when they run out.
+"""The number of compiled programs that a process keeps: those that it used last.
+
+On a CPU a program uses up to 1,300 memory maps. Linux allows a process 65,530, and LLVM
+aborts the process when they run out.
 """
 
 LIGHT = {
     "xla_cpu_use_fusion_emitters": False,
     "xla_disable_hlo_passes": "tree_reduction_rewriter",
 }
-"""Options of XLA for light programs on a CPU. Kernels come straight from HLO, not by
-way of MLIR, and compile in two thirds of the time. A sum is one kernel instead of a
-tree of two. The tree is more exact, which matters only for sums of millions of terms.
+"""XLA's compiler options for light programs on a CPU.
+
+Kernels are compiled directly from HLO and not through MLIR, which takes two thirds of
+the time. A sum is one kernel instead of a tree of two. The tree is more accurate, but
+only sums of millions of terms need it.
 """
 
 MAX_GIVEN = 2**15
-"""Entries of the largest table, 128 KiB, of which a batch on a CPU takes one for each
-run.
+"""The largest number of entries of a given table (128 KiB) at which a batch on a CPU
+still contains several runs, each with its own table.
 """
 
 
@@ -72,15 +79,18 @@ class Executable(NamedTuple):
 
     shape: Shape
     run: Compiled
-    """A function of the arguments of runs, and of which of them are active. All have
-    the leading axis `batch`."""
+    """A function of two arguments: the arguments of the runs, and a mask of active
+    runs.
+
+    Both have the leading axis `batch`.
+    """
 
     batch: int
     sharding: NamedSharding
 
 
 def reserved_bytes(run: Compiled) -> int:
-    """Memory on each device that the compiler reserves for a call, 0 if unknown."""
+    """The bytes that the compiler reserves on each device for a call; 0 if unknown."""
     memory = run.memory_analysis()
     if not memory:
         return 0
@@ -96,7 +106,7 @@ def on_cpu() -> bool:
 
 
 def memory_of_device() -> int | None:
-    """The bytes of memory that JAX has on a local device; None if it is unknown."""
+    """The bytes of memory that JAX can use on a local device; None if unknown."""
     statistics = jax.local_devices()[0].memory_stats() or {}
     return statistics.get("bytes_limit")
 
@@ -104,9 +114,9 @@ def memory_of_device() -> int | None:
 def start() -> None:
     """Starts JAX on the local devices.
 
-    Compiled programs are kept in `cache_folder()`, so that a second process compiles
-    nothing. A folder that JAX already has (JAX_COMPILATION_CACHE_DIR) stays. Raises
-    UsageError for settings of JAX under which no run can succeed.
+    Compiled programs are stored in `cache_folder()`, so that a second process compiles
+    nothing. If JAX already has a cache folder (JAX_COMPILATION_CACHE_DIR), it is kept.
+    Raises UsageError for settings of JAX under which no run can succeed.
     """
     if jax.config.jax_disable_jit:  # type: ignore[attr-defined]
         raise UsageError(
@@ -119,9 +129,9 @@ def start() -> None:
         jax.config.update("jax_compilation_cache_dir", str(folder))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
     try:
-        # a device that does not start is found out before there is anything to lose
+        # detects a device that does not start, before there is anything to lose
         jax.local_devices()
-    except Exception as error:  # of whatever class the plugin of a device raises
+    except Exception as error:  # the plugin of a device may raise any class
         given = jax.config.jax_platforms  # type: ignore[attr-defined]
         allowed = "unset, or a platform that starts here, such as cpu"
         raise UsageError(
@@ -136,26 +146,32 @@ def start() -> None:
 
 
 def compiled(
-    shape: Shape, per_device: int = LOOPED, precision: str = "highest"
+    shape: Shape,
+    per_device: int = LOOPED,
+    precision: str = "highest",
+    vmapped: bool | None = None,
 ) -> Executable:
     """The program of a shape for up to `per_device` runs on each device, compiled once.
 
-    On a CPU a program with decoders, or with large tables for arguments, takes one run
-    a call, because a batch would hold the tables of all its runs. On an accelerator a
-    program takes fewer runs if the compiler reserves more than half of the memory, as
-    the batch that waits needs as much.
+    By default, runs are vmapped on an accelerator and not on a CPU; `vmapped` overrides
+    this. If runs are not vmapped, a program with decoders or with large tables as
+    arguments processes one run per call, because a batch would keep the tables of all
+    its runs in memory. A vmapped program processes fewer runs if the compiler reserves
+    more than half of the memory, because the batch that waits needs as much.
     """
     mesh = Mesh(np.array(jax.local_devices()), ("run",))
-    if on_cpu():
+    if vmapped is None:
+        vmapped = not on_cpu()
+    if not vmapped:
         with_large_tables = shape.given_tables and shape.V * shape.d > MAX_GIVEN
         per_device = 1 if shape.decoders or with_large_tables else LOOPED
     with memory_errors():
-        executable = _compiled(shape, per_device, precision, mesh)
-    if on_cpu() or per_device == 1:
+        executable = _compiled(shape, per_device, precision, mesh, vmapped)
+    if not vmapped or per_device == 1:
         return executable
     memory = memory_of_device()
     if memory and 2 * reserved_bytes(executable.run) > memory:
-        return compiled(shape, per_device // 2, precision)
+        return compiled(shape, per_device // 2, precision, vmapped)
     return executable
 
 
@@ -165,20 +181,32 @@ def _compiled(
     per_device: int,
     precision: str,
     mesh: Mesh,
+    vmapped: bool,
 ) -> Executable:
-    batched, shapes = batch_function(shape, per_device, mesh, vmapped=not on_cpu())
+    batched, shapes = batch_function(shape, per_device, mesh, vmapped)
     # a caller may have set another precision and another mesh
     with jax.default_matmul_precision(precision), jax.set_mesh(mesh):
         with without_garbage_collection():
             lowered = batched.lower(*shapes)
-        run = compile(lowered, light=shape.light and on_cpu())
+        run = compile(lowered, light=shape.light and not vmapped)
     sharding = NamedSharding(mesh, P("run"))
     return Executable(shape, run, per_device * mesh.size, sharding)
 
 
+def n_compiled() -> int:
+    """The number of programs that this process has compiled since `forget`."""
+    return _compiled.cache_info().misses
+
+
+def forget() -> None:
+    """Releases the programs that this process keeps, with their memory maps."""
+    _compiled.cache_clear()
+
+
 def compile(lowered: Lowered, light: bool) -> Compiled:
-    """Compiles a lowered program, a light one with the options LIGHT if this version of
-    XLA has them.
+    """Compiles a lowered program.
+
+    A light one gets the options LIGHT if this version of XLA supports them.
     """
     if light:
         with suppress(jax.errors.JaxRuntimeError):
@@ -188,7 +216,7 @@ def compile(lowered: Lowered, light: bool) -> Compiled:
 
 @contextmanager
 def memory_errors() -> Iterator[None]:
-    """Raises OutOfMemory in place of JAX's error if that is what it means."""
+    """Replaces JAX's errors about memory by OutOfMemory."""
     try:
         yield
     except jax.errors.JaxRuntimeError as error:
@@ -199,7 +227,10 @@ def memory_errors() -> Iterator[None]:
 
 @contextmanager
 def without_garbage_collection() -> Iterator[None]:
-    """Saves a fifth of the time of tracing, which leaves no cycles to be found."""
+    """Turns off garbage collection while JAX traces, which leaves no cycles to collect.
+
+    This saves a fifth of the time of tracing.
+    """
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -212,11 +243,10 @@ def without_garbage_collection() -> Iterator[None]:
 def batch_function(
     shape: Shape, per_device: int, mesh: Mesh, vmapped: bool
 ) -> tuple[Wrapped, tuple[PyTree, jax.ShapeDtypeStruct]]:
-    """The jitted function of a program and the shapes of its arguments, for devices
-    that need not be here.
+    """The jitted function of a program, and the shapes of its arguments.
 
-    A CPU is fastest on one run at a time, each with its own number of tiles; an
-    accelerator needs them vmapped.
+    The devices of `mesh` need not be on this machine. A CPU is fastest on one run at a
+    time, each with its own number of tiles; an accelerator needs vmapped runs.
     """
     if vmapped:
         one = functools.partial(
@@ -224,7 +254,7 @@ def batch_function(
         )
         many = lambda runs, active: jax.vmap(one, axis_name=RUNS)(runs)  # noqa: E731
     else:
-        # traced once, although it is used twice
+        # the function is used twice but traced once
         one = jax.jit(functools.partial(simulate_run, shape=shape), inline=True)
         many = functools.partial(looped, one)
     spread = jax.shard_map(
@@ -241,8 +271,9 @@ def batch_function(
 
 
 def looped(one: Callable[[Arguments], Raw], runs: Arguments, active: jax.Array) -> Raw:
-    """`one` for each of the active runs, one after the other. They are the first ones;
-    the results of the others are zeros.
+    """Calls `one` for each of the active runs, one after the other.
+
+    The active runs are the first ones. The results of the others are zeros.
     """
 
     def body(i: jax.Array, out: Raw) -> Raw:
@@ -265,17 +296,18 @@ def looped(one: Callable[[Arguments], Raw], runs: Arguments, active: jax.Array) 
 
 
 def simulate_run(run: Arguments, shape: Shape, vmapped: bool = False) -> Raw:
-    """The raw metrics of one run. Traced; `rows.finish` makes columns of them."""
+    """The raw metrics of one run, in a traced function; `rows.finish` makes columns."""
     return train_and_measure(draw(run, shape, vmapped))[1]
 
 
 def execute(
     program: Executable, runs: Sequence[Run]
 ) -> tuple[list[list[Row] | None], float]:
-    """The metric columns of up to `program.batch` runs, and the seconds taken.
+    """The metric columns of up to `program.batch` runs, and the seconds that they took.
 
-    Each run, in order, has one dict for each of its rows, or None if the error bound of
-    the form rejects it; it is then left to `shape.fallback`. Raises OutOfMemory.
+    The first result has one item per run, in order: a list with a dict for each row, or
+    None if the error bound of the form rejects the run. A rejected run must be repeated
+    with `shape.fallback`. Raises OutOfMemory.
     """
     start = time.perf_counter()
     slots = _slots(program, len(runs))
@@ -295,8 +327,9 @@ def execute(
 
 
 def _slots(program: Executable, n_runs: int) -> list[int]:
-    """The places of runs in a batch: equal shares of the devices, each from the first
-    place of its device.
+    """The indices of runs in a batch.
+
+    Every device has an equal share of the runs, in its first places.
     """
     n_devices = program.sharding.num_devices
     share = -(-n_runs // n_devices)
@@ -311,7 +344,10 @@ def rows(
     precision: str,
     seconds: float | None,
 ) -> list[Row]:
-    """The whole rows of a run, columns in table order. `seconds` is that of the run."""
+    """The complete rows of a run, with columns in table order.
+
+    `seconds` is the time that the run took.
+    """
     about = run.id._asdict() | run.point.values() | law_parameters(run.point)
     how = {
         "seconds": seconds,
@@ -326,7 +362,7 @@ def rows(
 
 
 def provenance() -> dict[str, str]:
-    """The version of JAX and the device, as columns."""
+    """The columns that contain the version of JAX and the device."""
     return {
         "jax_version": jax.__version__,
         "device_kind": jax.local_devices()[0].device_kind,

@@ -1,4 +1,4 @@
-"""What is static in a compiled program, as plain data: padded sizes, and choices of
+"""The static part of a compiled program as plain data: padded sizes and choices of
 code.
 
 One program serves every point that fits.
@@ -33,32 +33,39 @@ LAWS: dict[str, type[Law]] = {
     "activation": Activation,
     "optimizer": OptimizerLaw,
 }
-"""Fields of a program that have a law, and its family."""
+"""The fields of a program that are laws, and the family of each law."""
 
 COMPILE_SECONDS, TRAINING_COMPILE_SECONDS = 3.5, 6.0
-"""To compile a program on a core of a usual machine, without further steps and with
-them.
+"""The seconds to compile a program on a core of a usual machine: without further steps,
+and with them.
 """
 
 LABELS = 64
-"""Labels per block when logits are compared with labels: small, so that padding past V
-costs little.
+"""The number of labels per block when logits are compared with labels.
+
+It is small, so that padding past V costs little.
 """
 
 STORED_TOKENS = 2**20
-"""Most noise tokens that a run keeps for further steps, where it would draw them again
-in each: 4 MiB.
+"""The largest number of noise tokens that a run stores for further steps: 4 MiB.
+
+Tokens that are not stored are drawn again in each step.
 """
 
 LIGHT_COMPILE, LIGHT_RUN = 0.65, 1.35
-"""Time to compile a light program, and to run it apart from matrix products, over those
-of another.
+"""The time to compile a light program, and its run time apart from matrix products,
+relative to a program that is not light.
 """
 
 VMAPPED_SAMPLES = 2**17
-"""Samples that an accelerator reads at a time, of all vmapped
-runs: a thousand for each of its some hundred processors.
+"""The number of samples, over all vmapped runs, that an accelerator reads at a time.
+
+Each of the hundred or so processors then reads a thousand samples.
 """
+
+
+UNLABELLED = ("V", "d", "m", "tile", "columns", "light")
+"""The fields that the label of a program omits, or contains only as its sizes."""
 
 
 @dataclass(frozen=True)
@@ -69,46 +76,51 @@ class Shape:
     d: int
     m: int
     activation: LawField[Activation]
-    """The law, its float parameters at their defaults."""
+    """The activation law, with its float parameters at their defaults."""
 
     form: str = "full"  # a name of forms.FORMS
     diagnose: bool = False
     decoders: bool = False
     tile: int = 0
-    """Samples per iteration of a loop over samples: whole blocks. 0 takes four, which
-    suits a CPU's caches and wastes little on small N; programs of further steps take
-    one; wide programs take fewer, so that a (tile, widest) float32 array stays within
-    16 MiB as long as one block does."""
+    """The number of samples per iteration of a loop over samples: a multiple of the
+    block.
+
+    The default, for 0, is four blocks, which suits the caches of a CPU and wastes
+    little at small N. Programs with further steps use one block. Wide programs use
+    fewer blocks, so that a (tile, widest) float32 array stays within 16 MiB, but at
+    least one.
+    """
 
     pool: int = 0
-    """Noise sequences of the pool; 0 is none."""
+    """The number of noise sequences in the pool; 0 without a pool."""
 
     start: str = "three_step"
     optimizer: LawField[OptimizerLaw | None] = None  # type: ignore[assignment]
-    """Of further steps; None for the recipe alone."""
+    """The optimiser of further steps; None for the recipe alone."""
 
     trains: str = ""
     embedding: LawField[EmbeddingLaw | None] = None  # type: ignore[assignment]
-    """The embedding law, its float parameters at their defaults; None for laws that
-    share a program.
+    """The embedding law with its float parameters at their defaults; None for laws that
+    share one program.
     """
 
     embedding_out: LawField[EmbeddingLaw | None] = None  # type: ignore[assignment]
-    """The same of Z_out, where its law is another one."""
+    """The embedding law of Z_out, if it differs from that of Z_in."""
 
     tokens: str = "uniform"
-    """`tables` where some tokens are not uniform: they are arguments, so one program
-    serves all laws.
+    """`tables` if some tokens are not uniform, else `uniform`.
+
+    The tables are arguments of the program, so one program serves all token laws.
     """
 
     noise_tokens: str = ""
-    """`tables` where noise tokens have a law of their own."""
+    """`tables` if noise tokens have a law of their own."""
 
     batched: bool = False
     """Whether further steps read batches of samples."""
 
     groups: bool = False
-    """Whether further steps may take the samples of a token together where attention is
+    """Whether further steps may replace samples by weighted tokens where attention is
     locked.
     """
 
@@ -116,16 +128,21 @@ class Shape:
     """Whether some labels of the samples are drawn anew."""
 
     light: bool = False
-    """On a CPU, compiled in less time and slower to run, by the
-    factors below. The plan chooses it for little work of the recipe.
+    """Whether a program on a CPU compiles faster and runs slower, by LIGHT_COMPILE and
+    LIGHT_RUN.
+
+    The plan chooses light programs if the recipe has little work.
     """
 
     exact_sizes: bool = False
-    """Whether V, d and m are those of the point: its optimiser, or a function of the
-    user's, sees the zero rows and columns of padding."""
+    """Whether V, d and m equal those of the point.
+
+    They must if the optimiser or a user's function depends on padding, which is zero
+    rows and columns.
+    """
 
     columns: tuple[OwnColumn, ...] = ()
-    """Columns of the user's own."""
+    """The user-defined columns."""
 
     def __post_init__(self) -> None:
         for name, family in LAWS.items():
@@ -141,40 +158,41 @@ class Shape:
     def through_logits(self) -> bool:
         """Whether further steps go through the logits of the vocabulary.
 
-        Then no sample needs its attention output h (d,).
+        Then the attention output h (d,) of a sample is not computed.
 
-        Not where embeddings are trained: rounding in the slopes by attention logits
-        times w would then be the gradient of keys that locked attention does not have.
+        This is false where embeddings are trained: the product of w and the rounding
+        errors of slopes by attention logits would then replace the gradient of keys,
+        which is zero under locked attention.
         """
         return not self.m and self.V <= 2 * self.d and not TRAINS.get(self.trains)
 
     @property
     def laws(self) -> dict[str, Any]:
-        """The laws of the program by field, their float parameters at the defaults.
+        """The laws of the program by field, with float parameters at their defaults.
 
-        None of the embeddings for those that share a program, one where Z_in and Z_out
-        have the same.
+        The embedding laws that share a program are absent. If Z_in and Z_out have the
+        same law, only the first is included.
         """
         laws = {name: getattr(self, name) for name in LAWS}
         return {name: law for name, law in laws.items() if law is not None}
 
     @property
     def given_tables(self) -> tuple[str, ...]:
-        """Streams of the tables that are made on the host, which the program takes as
-        arguments.
+        """The streams, z_in or z_out, of tables that are made on the host.
 
-        They are z_in and z_out.
+        The program receives these tables as arguments.
         """
-        laws = [law for name, law in self.laws.items() if name.startswith("embedding")]
-        return tuple(
-            name
-            for name, law in zip(("z_in", "z_out"), laws[:1] + laws[-1:], strict=False)
-            if law.on_host
-        )
+        law_in, law_out = self.embedding, self.embedding_out or self.embedding
+        tables = []
+        if law_in and law_in.on_host:
+            tables.append("z_in")
+        if law_out and law_out.on_host:
+            tables.append("z_out")
+        return tuple(tables)
 
     @property
     def trained_by(self) -> Form:
-        """The form of the simulation that trains its runs."""
+        """The form in which the program trains its runs."""
         return FORMS[self.form]
 
     @property
@@ -185,17 +203,17 @@ class Shape:
 
     @property
     def variant(self) -> tuple[object, ...]:
-        """What two programs must share, besides sizes, for one to hold the other's
-        points.
+        """What two programs must have in common so that one can serve the points of the
+        other.
 
-        Sizes too where they are exact.
+        Sizes are included only if they are exact.
         """
         sizes = (self.V, self.d, self.m) if self.exact_sizes else ()
         names = (*_STATIC, "embedding", "batched", "groups", "noisy")
         return (self.form, self.m > 0, *map(self._plain, names), sizes)
 
     def _plain(self, name: str) -> Any:
-        """The value of a field, a law as its text; programs are sorted by them."""
+        """The value of a field, as text for a law. Programs are sorted by it."""
         value = getattr(self, name)
         return str(value or "") if name in LAWS else value
 
@@ -208,23 +226,17 @@ class Shape:
 
     def fits(self, point: Point) -> bool:
         """Whether the program can run the point."""
-        sizes = point.V <= self.V and point.d <= self.d and point.m <= self.m
-        return (
-            sizes
-            and replace(
-                Shape.sized(point, self.V, self.d, self.m),
-                tile=self.tile,
-                light=self.light,
-            )
-            == self
-        )
+        if point.V > self.V or point.d > self.d or point.m > self.m:
+            return False
+        own = Shape.sized(point, self.V, self.d, self.m)
+        return replace(own, tile=self.tile, light=self.light) == self
 
     def vmapped(self, width: int) -> Shape:
         """The shape with the tile for `width` vmapped runs on an accelerator.
 
-        Every iteration of a loop starts kernels there: the fewer the runs, the more
-        samples of each at a time, as long as a (tile, widest) float32 array stays
-        within 16 MiB.
+        There, every iteration of a loop starts kernels. So with fewer runs, more
+        samples of each are read at a time. A (tile, widest) float32 array stays within
+        16 MiB.
         """
         tile = min(VMAPPED_SAMPLES // width, 2**22 // max(self.V, self.d, self.m))
         return replace(self, tile=max(self.tile, tile // BLOCK * BLOCK))
@@ -234,61 +246,50 @@ class Shape:
 
     @property
     def compile_seconds(self) -> float:
-        """On a core of a usual machine."""
-        return (TRAINING_COMPILE_SECONDS if self.optimizer else COMPILE_SECONDS) * (
-            LIGHT_COMPILE if self.light else 1.0
-        )
+        """The time to compile the program on a core of a usual machine."""
+        seconds = TRAINING_COMPILE_SECONDS if self.optimizer else COMPILE_SECONDS
+        return seconds * LIGHT_COMPILE if self.light else seconds
 
     @property
     def kin(self) -> tuple[Any, ...]:
-        """What is close for programs whose points could share one."""
+        """A sort key under which programs are close if their points could share a
+        program.
+        """
         return *self.variant, self.V, self.d, self.m
 
     @property
     def choices(self) -> dict[str, str | int | None]:
-        """What a dry run says of it, besides its sizes."""
-        said = {
+        """The properties that a dry run prints, in addition to the sizes."""
+        return {
             "activation": str(self.activation),
             "pool": self.pool,
             "optimizer": self._plain("optimizer") or None,
             "trains": self.trains or None,
+            "exact": "full" if self.trained_by.exact else "guarded",
         }
-        return said | {"exact": "full" if self.trained_by.exact else "guarded"}
 
     @property
     def label(self) -> str:
-        """Sizes, and every choice that is not the usual one: 64x32x128 relu pool 64."""
-        usual = {
-            f.name: f.default
-            for f in fields(self)
-            if f.name not in ("V", "d", "m", "tile")
-        } | {"activation": "none"}
-        said = [
-            (name, self._plain(name))
-            for name in usual
-            if name not in ("columns", "light") and getattr(self, name) != usual[name]
-        ]
-        return " ".join(
-            [
-                str(self),
-                *(
-                    (
-                        name
-                        if value is True
-                        else value
-                        if isinstance(value, str)
-                        else f"{name} {value}"
-                    )
-                    for name, value in said
-                ),
-            ]
-        )
+        """The sizes and the non-default choices, such as 64x32x128 relu pool 64."""
+        words = [str(self)]
+        for field in fields(self):
+            usual = "none" if field.name == "activation" else field.default
+            if field.name in UNLABELLED or getattr(self, field.name) == usual:
+                continue
+            value = self._plain(field.name)
+            if value is True:
+                words.append(field.name)
+            elif isinstance(value, str):
+                words.append(value)
+            else:
+                words.append(f"{field.name} {value}")
+        return " ".join(words)
 
     @staticmethod
     def sized(point: Point, V: int, d: int, m: int) -> Shape:
         """The shape of these sizes for the point, whether it fits or not.
 
-        Of its own sizes where these must be exact.
+        If sizes must be exact, they are those of the point.
         """
         fields = _static_fields(point)
         if fields["exact_sizes"]:
@@ -297,40 +298,38 @@ class Shape:
 
     @staticmethod
     def with_columns(point: Point, columns: tuple[OwnColumn, ...]) -> Shape:
-        """The shape of a point with columns of the user's own, which must not see any
-        padding.
+        """The shape of a point with user-defined columns.
+
+        Such columns must not see any padding, so sizes are exact.
         """
-        return replace(
-            Shape.sized(point, point.V, point.d, point.m),
-            exact_sizes=True,
-            columns=columns,
-        )
+        shape = Shape.sized(point, point.V, point.d, point.m)
+        return replace(shape, exact_sizes=True, columns=columns)
 
     @staticmethod
     def rounded(point: Point) -> Shape:
-        """The shape of a point on its own: each size padded to a power of two, at least
+        """The shape of a single point: each size is padded to a power of two, at least
         16.
         """
-        return Shape.sized(
-            point,
-            *(
-                max(16, 1 << (size - 1).bit_length()) if size else 0
-                for size in (point.V, point.d, point.m)
-            ),
-        )
+        V, d, m = map(_power_of_two, (point.V, point.d, point.m))
+        return Shape.sized(point, V, d, m)
 
     @staticmethod
     def tight(point: Point) -> Shape:
-        """The shape of a point with little padding: four sizes to the octave, multiples
-        of 16.
+        """The shape of a point with little padding.
+
+        Sizes are multiples of 16, four of them to the octave.
         """
-        return Shape.sized(
-            point, padded(point.V, 16), padded(point.d, 16), padded(point.m, 16)
-        )
+        V, d, m = (padded(size, 16) for size in (point.V, point.d, point.m))
+        return Shape.sized(point, V, d, m)
+
+
+def _power_of_two(size: int) -> int:
+    """The smallest power of two that is at least 16 and at least `size`; 0 stays 0."""
+    return max(16, 1 << (size - 1).bit_length()) if size else 0
 
 
 def _static_fields(point: Point) -> dict[str, Any]:
-    """The static fields of a point's program; one that the point leaves out is empty or
+    """The static fields of a point's program; fields that the point omits are empty or
     0.
     """
     tokens, noise = point.token_laws

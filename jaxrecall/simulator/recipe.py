@@ -1,14 +1,14 @@
-"""The recipe: three gradient steps, from whatever source a run has its samples.
+"""The recipe: three gradient steps, with samples from any source.
 
-`model/functional.py` has the same three lines over any loss. The rates are left out, so
-that no number is as small as eta or as large as gamma:
+`model/functional.py` has the same three lines for any loss. Rates are separate factors,
+so that no number is as small as eta or as large as gamma:
 
     G1    = -grad_V at (0, 0)                                V1 = eta G1
     w_hat = -|z_eos|^2 grad_w at (V1, 0), over eta           w  = gamma eta w_hat
     G2    = -grad_V at (V1, w)                               V2 = eta G1 + gamma2 G2
 
-Forms that take even predictions, p = 1/V, bound their own error, and take step 3 from
-weighted tokens where attention is locked.
+Forms with even predictions, p = 1/V, bound their own error. Where attention is locked,
+they compute step 3 from weighted tokens.
 """
 
 from __future__ import annotations
@@ -23,25 +23,30 @@ from .error_bounds import softmax_errors
 from .forward import attention_scores, zero_if_rounding
 from .gradient import Gradient, State
 from .locked_attention import is_locked, memory_gradient, unread
+from .sources.source import source_of
 from .world import Trained, World, centred, zeros_dp
 
 
 class FirstSteps(NamedTuple):
-    """What steps 1 and 2 give."""
+    """The results of steps 1 and 2."""
 
     G1: Array
     A: Array
     """(V, p) Z_out G1, centred."""
     w_hat: Array
     phi2: Array | None
-    """The mean of |phi|^2 in step 2, or a bound on it; None with exact predictions."""
+    """The mean of |phi|^2 in step 2, or a bound on it.
+
+    None if predictions are exact.
+    """
 
 
 def recipe(world: World) -> Trained:
     """The model after the three steps."""
     first = first_steps(world)
     if world.shape.trained_by.exact:
-        step3 = world.source.gradient(world, state_of_step3(world, first), "V_mat", 2)
+        state = state_of_step3(world, first)
+        step3 = source_of(world).gradient(world, state, "V_mat", 2)
         return trained(world, first, step3.value)
     locked = is_locked(world, first.w_hat)
     step3 = step3_of_even_predictions(world, first, locked)
@@ -52,13 +57,17 @@ def recipe(world: World) -> Trained:
 
 
 def first_steps(world: World) -> FirstSteps:
-    """Steps 1 and 2 alone. At V_mat = 0 predictions are even in any form."""
-    e, source, even = world.e, world.source, not world.shape.trained_by.exact
+    """Steps 1 and 2 alone.
+
+    At V_mat = 0 predictions are even in any form.
+    """
+    e, source, even = world.e, source_of(world), not world.shape.trained_by.exact
     step1 = source.gradient(world, State(zeros_dp(world), even=True), "V_mat", 0)
     G1 = -step1.value
     step2 = source.gradient(world, State(G1, world.run.eta, even=even), "w", 1)
     w_hat = -jnp.sum(e.z_eos * e.z_eos) * step2.value
-    w_hat = jnp.where(world.run.L > 1, w_hat, f32(0))  # a lone token has all attention
+    # a lone token always has all the attention
+    w_hat = jnp.where(world.run.L > 1, w_hat, f32(0))
     A = centred(world, e.Z_out @ G1)
     phi2 = step2.phi2
     if even and phi2 is None:
@@ -82,7 +91,7 @@ def step3_of_even_predictions(
 
     def from_samples() -> Gradient:
         here = unread(world, locked, "N")
-        return world.source.gradient(here, state_of_step3(world, first), "V_mat", 2)
+        return source_of(world).gradient(here, state_of_step3(world, first), "V_mat", 2)
 
     return lax.cond(locked, from_tokens, from_samples)
 
@@ -94,7 +103,9 @@ def trained(
     errors: tuple[Array, Array] | None = None,
     locked: Array | None = None,
 ) -> Trained:
-    """The model after three steps, from the gradient by V_mat in the third."""
+    """The model after three steps, from `step3`, the gradient by V_mat in the third
+    step.
+    """
     run = world.run
     return Trained(
         V1=first.G1,
@@ -109,7 +120,7 @@ def trained(
 
 
 def untrained(world: World) -> Trained:
-    """V_mat = 0 and w = 0."""
+    """The model with V_mat = 0 and w = 0."""
     nothing, one = zeros_dp(world), f32(1)
     w = jnp.zeros(world.shape.d, f32)
     return Trained(nothing, w, nothing, one, one, one)

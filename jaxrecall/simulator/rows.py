@@ -1,6 +1,6 @@
-"""The metric columns of rows, made on the host of what a program returns.
+"""The metric columns of rows, computed on the host from the results of a program.
 
-Ratios are float64.
+Ratios are computed in float64.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from .forms import Form
 from .measurements import Raw
 
 NORMS = ("V_norm", "W_norm", "Z_in_norm", "Z_out_norm", "Z_in_overlap", "Z_out_overlap")
-"""Columns of `measurements.norms`, in order."""
+"""The columns that `measurements.norms` computes, in order."""
 
 
 def finish(raw: Raw, point: Point, form: Form) -> list[Row] | None:
     """The metric columns of each row of a run, in order of step.
 
-    None stands for a run that the error bound of its form rejects.
+    Returns None for a run that the error bound of its form rejects.
     """
     if not form.accepts(raw["errors"]):
         return None
@@ -51,9 +51,9 @@ def finish(raw: Raw, point: Point, form: Form) -> list[Row] | None:
 
 
 def noise_columns(covariances: np.ndarray, trigger: float) -> dict[str, float | None]:
-    """The noise columns, null where the trigger's score is 0.
+    """The noise columns; null where the score of the trigger is 0.
 
-    `covariances` (4, 4) are those of the scores of the parts of w.
+    `covariances` (4, 4) are those between the scores of the parts of w.
     """
     with np.errstate(divide="ignore", invalid="ignore"):
         relative = np.asarray(covariances, np.float64) / np.float64(trigger) ** 2
@@ -68,9 +68,9 @@ def noise_columns(covariances: np.ndarray, trigger: float) -> dict[str, float | 
 
 
 def _trace(raw: Raw, point: Point, trained: str) -> list[Row]:
-    """A row for each recorded step; `trained` is what comes before in the form.
+    """The row of each recorded step; `trained` is the first part of the column `form`.
 
-    Every array of `raw` has the axis of steps first, and w at its true scale.
+    Every array of `raw` has the axis of steps first, and w has no scale factor.
     """
     rows = []
     for i, step in enumerate(point.recorded_steps):
@@ -78,7 +78,7 @@ def _trace(raw: Raw, point: Point, trained: str) -> list[Row]:
         scale = float(now["w_scale"])
         row: Row = dict.fromkeys(EXTRA_COLUMNS) | _measured(now, point, scale)
         row |= zip(NORMS, now["norms"].tolist(), strict=True)
-        # step 1 of the recipe is over when a trace begins
+        # step 1 of the recipe has ended when a trace begins
         n_step1 = int(raw["n_step1"][0])
         row["step1_memory_accuracy"] = n_step1 / point.V
         if point.start == "zero":
@@ -92,7 +92,8 @@ def _trace(raw: Raw, point: Point, trained: str) -> list[Row]:
 
 
 def _measured(raw: Raw, point: Point, scale: float) -> Row:
-    """What every row has: numbers under the names of their columns, and ratios.
+    """The columns of every row: numbers of `raw` under the names of columns, and
+    ratios.
 
     `scale` is that of w.
     """
@@ -132,10 +133,10 @@ def _by_frequency(raw: Raw, point: Point) -> Row:
 
 
 def _judged(row: Row, finite: bool, scale: float, point: Point) -> Row:
-    """The row with its status, and null for metrics that mean nothing.
+    """The row with its status, and with null for metrics without a meaning.
 
-    All are null if a number overflowed, those of a direction if w = 0, and those of
-    attention at L = 1.
+    All metrics are null if a number overflowed. Metrics of a direction are null if w =
+    0, and metrics of attention at L = 1.
     """
     if not finite or not math.isfinite(scale):
         return dict.fromkeys(row) | {"status": "nonfinite"}

@@ -1,4 +1,4 @@
-"""What the noise of the scores is made of: parts of w, and how their scores vary."""
+"""The parts of the noise of attention scores: parts of w, and how their scores vary."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from .world import World, centred
 def over_redraws(world: World) -> tuple[Array, Array]:
     """The mean of w_hat over redraws of W_in, and the largest error bound of step 2.
 
-    Data and embeddings stay. Steps 1 and 2 have the form of the run itself; an exact
-    form has error 0.
+    Data and embeddings are not redrawn. Steps 1 and 2 have the form of the run itself;
+    in an exact form the error bound is 0.
     """
     run, shape = world.run, world.shape
     size = shape.m, shape.d
@@ -39,13 +39,13 @@ def over_redraws(world: World) -> tuple[Array, Array]:
 
 
 def split(world: World, w: Array, mean_w: Array) -> Array:
-    """(4, d): w as the sum of its parts, in the order of NOISES.
+    """The parts (4, d) of w, in the order of NOISES; w is their sum.
 
-    The first is along z_trig. The second is along Sigma_c zbar, the covariance of the
-    rows of Z_in times their mean, less its part along z_trig; it is zero where Sigma_c
-    zbar has no direction of its own (orthogonal embeddings). What is left differs from
-    `mean_w`, the mean of w over redraws of W_in, by the third; the fourth is what is
-    left of that mean.
+    The first part is along z_trig. The second is along Sigma_c zbar, the covariance of
+    the rows of Z_in times their mean, without its part along z_trig. It is zero where
+    Sigma_c zbar has no direction of its own (orthogonal embeddings). The third and
+    fourth parts split what is left of w. The fourth is what is left of `mean_w`, the
+    mean of w over redraws of W_in; the third is the difference.
     """
     e, V = world.e, world.run.V.astype(f32)
     rows = centred(world, e.Z_in)
@@ -66,9 +66,9 @@ def split(world: World, w: Array, mean_w: Array) -> Array:
 
 
 def covariances(world: World, w_hat: Array, mean_w: Array) -> Array:
-    """(4, 4): covariances over the vocabulary of the scores of the parts of w.
+    """The covariances (4, 4), over the vocabulary, of the scores of the parts of w.
 
-    w_hat is scaled to a largest entry of 1.
+    w is divided by its largest absolute entry.
     """
     scale = unless_zero(jnp.max(jnp.abs(w_hat)))
     parts = split(world, w_hat / scale, mean_w / scale)

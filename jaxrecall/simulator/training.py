@@ -1,16 +1,17 @@
-"""One run: it prepares its samples, trains, and measures the model."""
+"""One run: prepares its samples, trains, and measures the model."""
 
 from __future__ import annotations
 
 from .descent import descend
 from .measurements import Raw, after_recipe
 from .recipe import recipe, untrained
+from .sources.source import source_of
 from .world import Trained, World
 
 
 def run(world: World) -> tuple[Trained, Raw]:
-    """The model after the recipe, or zero at a start from zero, and raw metrics."""
-    world = world.source.prepare(world)
+    """The model before any further steps, and the raw metrics of the run."""
+    world = source_of(world).prepare(world)
     model = untrained(world) if world.shape.start == "zero" else recipe(world)
     if not world.shape.optimizer:
         return model, after_recipe(world, model)

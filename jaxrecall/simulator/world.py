@@ -1,6 +1,6 @@
-"""What one run has on the device: what it draws, and what training makes of it.
+"""The data of one run on the device: its draws, and the result of training.
 
-All is float32, padded to the shape of the program.
+All arrays are float32, 32-bit integers or bool, padded to the shape of the program.
 """
 
 from __future__ import annotations
@@ -18,19 +18,18 @@ from ..model.task import Embeddings
 from .arguments import Arguments
 from .arrays import f32, i32
 from .program_shape import Shape
-from .sources import Source, source_named
 
 
 class Pools(eqx.Module):
     """The samples of the three gradient steps of a point with a pool.
 
-    Those of later steps are unused unless batches are fresh.
+    Only the entries of the first step are used unless batches are fresh.
     """
 
     noise: Float32[Array, "3 K V"]
     """How often each token occurs in each sequence of the pool."""
     deviations: Float32[Array, "3 V K"]
-    """The part of the samples that have informative token x and noise sequence k, less
+    """The fraction of the samples with informative token x and noise sequence k, minus
     its mean 1 / (V K).
     """
 
@@ -39,9 +38,11 @@ class NoiseTokens(eqx.Module):
     """Noise tokens of the samples of a run, drawn once and read in many steps."""
 
     tokens: Int32[Array, " STORED_TOKENS"]
-    """In the order in which `loops.over_positions` reads them."""
+    """The tokens, in the order in which `loops.over_positions` reads them."""
     complete: Bool[Array, ""]
-    """Whether all are here; else they are drawn whenever they are needed."""
+    """Whether all noise tokens are stored; if not, they are drawn whenever they are
+    needed.
+    """
 
 
 class World(eqx.Module):
@@ -58,62 +59,57 @@ class World(eqx.Module):
     """How often tokens meet in the samples of steps 1 and 2: `sources.counts`."""
     noise_tokens: NoiseTokens | None = None
     vmapped: bool = eqx.field(static=True, default=False)
-    """Whether runs are mapped along the axis `loops.RUNS`,
-    as on an accelerator, and not one after the other.
-    """
-
-    @property
-    def source(self) -> Source:
-        """How the run has its samples."""
-        return source_named(self.shape.trained_by.source)
+    """Whether runs are vmapped along the axis `loops.RUNS`, as on an accelerator."""
 
     def law(self, name: str) -> Any:
         """The activation or the optimizer, with the parameters of the run."""
         return self.shape.laws[name].with_traced(self.run.parameters)
 
     def tokens(self, blocks: keys.Addresses, position: Array | int) -> Array:
-        """(..., 512 * count) int32: tokens at each `position` of samples.
+        """The tokens at each `position` of samples, as (..., 512 * count) int32.
 
-        Position 0 has the informative token. They are drawn by the law of the run.
+        The informative token is at position 0. The tokens follow the laws of the run.
         """
         laws = self.run.token_laws
         return task.tokens(blocks, position, self.run.V, laws and laws.tables)
 
 
 class Trained(eqx.Module):
-    """A trained model: V_mat and w = W_KQ z_eos, float32, each over a positive factor.
+    """A trained model: V_mat and w = W_KQ z_eos in float32, each divided by a positive
+    factor.
 
-    The rates are in the factors, so nothing else is as small as eta or as large as
-    gamma. Metrics do not depend on them but for the size of attention logits.
+    The rates are in these factors, so no other number is as small as eta or as large as
+    gamma. Metrics do not depend on the factors, except for the size of attention
+    logits.
     """
 
     V1: Float32[Array, "d p"]
-    """V_mat after step 1, over `V1_scale`."""
+    """V_mat after step 1, divided by `V1_scale`."""
     w: Float32[Array, " d"]
-    """Over `w_scale`."""
+    """w at the end, divided by `w_scale`."""
     V2: Float32[Array, "d p"]
-    """V_mat at the end, over `V2_scale`."""
+    """V_mat at the end, divided by `V2_scale`."""
     V1_scale: Float32[Array, ""]
     w_scale: Float32[Array, ""]
     V2_scale: Float32[Array, ""]
     errors: tuple[Float32[Array, ""], Float32[Array, ""]] | None = None
-    """Bounds on the relative error of the residuals of steps 2 and 3; None if the form
+    """Bounds on the relative errors of the residuals of steps 2 and 3; None if the form
     is exact.
     """
     locked: Bool[Array, ""] | None = None
-    """Whether attention rests on the informative token to rounding; None if that was
-    not asked.
+    """Whether attention to all but the informative token is below rounding; None if
+    this was not determined.
     """
 
     def learned(self) -> Learned:
-        """The model at its true scale."""
+        """The model with its scale factors applied."""
         return Learned(
             self.V1_scale * self.V1, self.w_scale * self.w, self.V2_scale * self.V2
         )
 
 
 def draw(run: Arguments, shape: Shape, vmapped: bool = False) -> World:
-    """The frozen part of the run."""
+    """The untrained part of the run."""
     laws = []
     for name, law in shape.laws.items():
         if name.startswith("embedding"):
@@ -134,29 +130,31 @@ def draw(run: Arguments, shape: Shape, vmapped: bool = False) -> World:
 
 
 def batch_of_step(world: World, step: int | Array) -> Array:
-    """Stream of the samples of gradient step 0, 1 or 2."""
+    """The stream of the samples of gradient step 0, 1 or 2."""
     return world.run.batches[step]
 
 
 def stream_of_step(world: World, step: Array) -> Array:
-    """Stream of the samples that further step `step` reads, or draws its batch from."""
+    """The stream of samples that further step `step` reads, or from which it draws a
+    batch.
+    """
     stream = keys.fold(keys.stream(world.run.streams, "train"), step.astype(jnp.uint32))
     return jnp.where(world.run.fresh_batches, stream, world.run.batches[0])
 
 
 def n_of_step(world: World) -> Array:
-    """How many samples a further step reads."""
+    """The number of samples that a further step reads."""
     return world.run.batch if world.shape.batched else world.run.N
 
 
 def centred(world: World, table: Array) -> Array:
-    """`table` (V, n) less its mean row; padded rows stay zero."""
+    """`table` (V, n) minus its mean row; padded rows stay zero."""
     mean = jnp.sum(table, axis=0) / world.run.V.astype(f32)
     return jnp.where((world.no_label == 0)[:, None], table - mean[None], f32(0))
 
 
 def token_shares(world: World) -> tuple[Array, Array]:
-    """(V,) each: the probabilities of informative tokens, and of noise tokens."""
+    """The probabilities (V,) of informative tokens, and those of noise tokens."""
     if laws := world.run.token_laws:
         return laws.shares[0], laws.shares[-1]
     even = jnp.where(world.no_label == 0, 1 / world.run.V.astype(f32), f32(0))
@@ -164,7 +162,7 @@ def token_shares(world: World) -> tuple[Array, Array]:
 
 
 def values(world: World) -> Array:
-    """(V, d): the value of each token as the informative one."""
+    """The value (V, d) of each token when it is the informative one."""
     return world.e.Z_in + in_value(world) * world.e.z_trig[None]
 
 

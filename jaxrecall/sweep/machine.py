@@ -24,9 +24,8 @@ FILES = {
     "memory": (["memory.max"], ["memory.limit_in_bytes"]),
     "cpu": (["cpu.max"], ["cpu.cfs_quota_us", "cpu.cfs_period_us"]),
 }
-"""The files of a limit in cgroups of version 2 and 1.
-
-They have an amount; for cores it is a dividend, with its divisor.
+"""The files of a limit in cgroups of version 2 and 1. The limit of cores is the
+quotient of two numbers; any other is one number.
 """
 
 

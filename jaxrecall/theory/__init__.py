@@ -1,9 +1,9 @@
-"""Closed formulas for what the three steps learn, limits of any training, locked
+"""Closed formulas for what the three steps learn, limits of any training, and locked
 recall.
 
-Ours, not the paper's: docs/theory.md.
+The formulas are ours, not the paper's: docs/theory.md.
 
-Every formula takes a `Model` and raises TheoryError for what it does not cover.
+Every formula needs a `Model` and raises TheoryError for a model that it does not cover.
 """
 
 from .bounds import (

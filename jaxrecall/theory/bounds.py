@@ -1,9 +1,8 @@
-"""What the gradient at initialization says about pi, and what bounds recall after any
+"""The information about pi in the initial gradient, and bounds on recall after any
 training.
 
-Ours, not the paper's: docs/theory.md, sections 7 and 8. `information` and
-`fano_ceiling` are a benchmark, those of a Gaussian channel; `recall_ceiling` is a
-bound.
+These are ours, not the paper's: docs/theory.md, sections 7 and 8. `information` and
+`fano_ceiling` are benchmarks of a Gaussian channel. `recall_ceiling` is a bound.
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ from .overlaps import KeyOverlaps, Reading
 
 
 def information(model: Model, N: float) -> float:
-    """Information (nats) of a Gaussian channel like the initial gradient;
+    """The information (nats) of a Gaussian channel like the initial gradient;
     docs/theory.md, section 7.1.
 
-    A benchmark and not a bound: embeddings are real numbers, so the gradient reveals
-    the counts of tokens, which can contain more. Raises TheoryError unless embeddings
-    are gaussian, m = 0, all steps have the same batch and the trigger is in the value
-    path.
+    This is a benchmark and not a bound. Embeddings are real numbers, so the gradient
+    reveals the counts of tokens, which can contain more information. Raises TheoryError
+    unless embeddings are gaussian, m = 0, all steps have the same batch, and the
+    trigger is in the value path.
     """
     check_N(model, N)
     formula = "the information formula"
@@ -37,17 +36,17 @@ def information(model: Model, N: float) -> float:
 
 
 def fano_ceiling(model: Model, N: float) -> float:
-    """Fraction of pi that the nats of the Gaussian channel allow; docs/theory.md,
+    """The fraction of pi that the nats of the Gaussian channel allow; docs/theory.md,
     section 7.2.
 
-    A benchmark and not a bound: a decoder of the gradient may recover more. Raises
-    TheoryError as `information` does.
+    This is a benchmark and not a bound: a decoder of the gradient may recover more.
+    Raises TheoryError as `information` does.
     """
     return fraction_known(model, information(model, N))
 
 
 def fraction_known(model: Model, nats: float) -> float:
-    """The largest expected fraction of pi that so many nats about it allow;
+    """The largest expected fraction of pi that `nats` of information about it allow;
     docs/theory.md, section 7.2.
     """
     if nats <= 1e-12:
@@ -57,11 +56,11 @@ def fraction_known(model: Model, nats: float) -> float:
 
 
 def sample_information(model: Model) -> float:
-    """Nats about pi in a sample whose informative position is not known;
+    """The nats about pi in a sample whose informative position is unknown;
     docs/theory.md, section 8.
 
-    log V - E[entropy of the L tokens of the sample] = E log((1 + n) V / L), n ~
-    binomial(L - 1, 1/V).
+    The value is log V - E[entropy of the L tokens of the sample] = E log((1 + n) V /
+    L), with n ~ binomial(L - 1, 1/V).
     """
     check_model(model)
     V, L = model.V, model.L
@@ -71,26 +70,27 @@ def sample_information(model: Model) -> float:
 
 
 def recall_ceiling(model: Model, N: float, *, sees_position: bool = True) -> float:
-    """Largest expected fraction of pi that anything learns from N samples;
+    """The largest expected fraction of pi that any method learns from N samples;
     docs/theory.md, section 8.
 
-    Where the informative position is known, as it is to the three steps by the trigger,
-    a label that occurs is known: `seen`, and one guess. Where it is not, as for any
-    decoder of the initial gradient, a label that occurs n times gives at most n
-    `sample_information` nats and at most log V. Raises TheoryError with fresh batches.
+    If the informative position is known, every label that occurs is known. The ceiling
+    is then `seen` plus one guess. The three steps know the position by the trigger. If
+    the position is unknown, as for any decoder of the initial gradient, a label that
+    occurs n times reveals at most n `sample_information` nats, and at most log V nats.
+    Raises TheoryError with fresh batches.
     """
     ceiling = min(1.0, seen(model, N) + 1 / model.V)
     if sees_position:
         return ceiling
     V, each = model.V, sample_information(model)
-    enough = float(np.ceil(np.log(V) / each))  # occurrences that may reveal a label
+    enough = float(np.ceil(np.log(V) / each))  # occurrences that can reveal a label
     scarce = each * N * (1 - _occurs(V, enough - 1, N - 1))
     nats = scarce + V * np.log(V) * _occurs(V, enough, N)
     return min(ceiling, fraction_known(model, nats))
 
 
 def _occurs(V: int, n: float, N: float) -> float:
-    """The chance that a label occurs at least n times in N samples."""
+    """The probability that a label occurs at least n times in N samples."""
     if n <= 0:
         return 1.0
     if n > N:
@@ -99,10 +99,11 @@ def _occurs(V: int, n: float, N: float) -> float:
 
 
 def matched_filter_accuracy(model: Model, N: float) -> float:
-    """Fraction of pi that argmax_u z_out(u)^T G z_in(v) recovers: the matched filter,
-    the column `step1_memory_accuracy`; docs/theory.md, section 7.3.
+    """The fraction of pi that the matched filter argmax_u z_out(u)^T G z_in(v)
+    recovers; docs/theory.md, section 7.3.
 
-    Raises TheoryError unless m = 0 and embeddings overlap.
+    The column `step1_memory_accuracy` measures it. Raises TheoryError unless m = 0 and
+    embeddings overlap.
     """
     check_N(model, N)
     formula = "the matched filter's formula"
@@ -118,10 +119,10 @@ def matched_filter_accuracy(model: Model, N: float) -> float:
 
 
 def seen(model: Model, N: float) -> float:
-    """Expected fraction of the labels that N samples contain, 1 - (1 - 1/V)^N;
+    """The expected fraction of the labels that N samples contain, 1 - (1 - 1/V)^N;
     docs/theory.md, section 8.
 
-    Raises TheoryError with fresh batches, of which each step has N samples more.
+    Raises TheoryError with fresh batches, because each step then has N further samples.
     """
     check_N(model, N)
     model.require("the fraction of labels seen", fresh_batches=False)
@@ -136,8 +137,9 @@ def seen_N(model: Model, theta: float = 0.5) -> float:
 
 
 def parameters_per_bit(model: Model) -> float:
-    """Parameters of V_mat, d^2 or with an MLP d m, over the log2 V! bits of pi;
-    docs/theory.md, section 8.
+    """The number of parameters of V_mat per bit of pi; docs/theory.md, section 8.
+
+    V_mat has d^2 parameters, or d m with an MLP. pi has log2 V! bits.
     """
     check_model(model)
     return model.d * (model.m or model.d) / float(gammaln(model.V + 1) / np.log(2))

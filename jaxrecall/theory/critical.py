@@ -1,6 +1,6 @@
-"""Sizes at which the accuracy of theory crosses a value, and what limits it.
+"""Sizes at which the accuracy in theory crosses a value, and what limits the accuracy.
 
-Ours, not the paper's: docs/theory.md, section 5.
+The formulas are ours, not the paper's: docs/theory.md, section 5.
 """
 
 from __future__ import annotations
@@ -26,18 +26,19 @@ RANGES = {
     "V": (2, 2**14),
     "L": (2, 2**24),
 }
-"""Smallest and largest size that `critical` looks at."""
+"""The smallest and the largest size that `critical` considers on each axis."""
 
 FALLING = ("V", "L")
-"""Axes along which accuracy falls."""
+"""The axes along which accuracy falls."""
 
 
 def critical_N(model: Model, theta: float = 0.5) -> float:
-    """Smallest N (samples) at which `accuracy` reaches theta (fraction), or inf if it
-    never does; docs/theory.md, section 5.1.
+    """The smallest N (samples) at which `accuracy` reaches theta (fraction);
+    docs/theory.md, section 5.1.
 
-    Derived, with no fitted constant. Its error against simulations is in the same
-    section. Raises TheoryError.
+    The value is inf if `accuracy` never reaches theta. The formula is derived and has
+    no fitted constant. Section 5.1 also contains its error against simulations. Raises
+    TheoryError.
     """
     check_theta(model, theta)
 
@@ -55,21 +56,22 @@ def critical_N(model: Model, theta: float = 0.5) -> float:
 def critical(
     model: Model, axis: str, theta: float = 0.5, N: float | None = None
 ) -> float:
-    """The size along `axis` at which `accuracy` crosses theta, all else equal;
+    """The size along `axis` at which `accuracy` crosses theta, all other sizes fixed;
     docs/theory.md, section 5.2.
 
     Args:
-        model: its own size along the axis does not matter. With axis m, an activation
-            of "none" becomes the default.
-        axis: N, d or m, of which it is the smallest size that is enough; V or L, of
-            which it is the largest that is not too much.
-        theta: accuracy (fraction).
-        N: samples; needed unless the axis is N.
+        model: the model, whose own size along the axis does not matter. With axis m an
+            activation of "none" becomes the default.
+        axis: N, d or m, for which the result is the smallest size that reaches theta,
+            or V or L, for which it is the largest such size.
+        theta: the accuracy (fraction).
+        N: the number of samples, needed unless the axis is N.
 
     Returns:
-        The size, between whole numbers by a straight line in logit accuracy against its
-        logarithm. Where no size in RANGES is enough: inf, or 0 for V and L. Where every
-        size is, or every one that the formulas cover: the smallest, or inf for V and L.
+        The size. Between whole numbers it is interpolated linearly in the logit of
+        accuracy against the logarithm of the size. If no size in RANGES reaches theta,
+        the result is inf, or 0 for V and L. If every size that the formulas cover
+        reaches theta, it is the smallest size, or inf for V and L.
 
     Raises:
         TheoryError: axis, theta or N is out of range, or a formula does not cover the
@@ -89,7 +91,7 @@ def critical(
 
 
 def _crossing(excess: Callable[[int], float], axis: str) -> float:
-    """The size along an axis at which `excess` crosses 0, by bisection."""
+    """Returns the size along an axis at which `excess` crosses 0, by bisection."""
     low, high = RANGES[axis]
     at_low, at_high = excess(low), excess(high)
     if (at_low < 0) == (at_high < 0):
@@ -105,14 +107,14 @@ def _crossing(excess: Callable[[int], float], axis: str) -> float:
 
 
 def _without_crossing(axis: str, enough: bool) -> float:
-    """What `critical` returns where every size is enough, or none."""
+    """Returns the result of `critical` if either every size or no size is enough."""
     if axis in FALLING:
         return math.inf if enough else 0.0
     return float(RANGES[axis][0]) if enough else math.inf
 
 
 def _excess(model: Model, axis: str, theta: float, N: float, size: int) -> float:
-    """By how much the logit of accuracy at a size is above that of theta."""
+    """The difference between the logit of accuracy at a size and that of theta."""
     try:
         reached = accuracy(model.replace(**{axis: size}), N)
     except TheoryError:
@@ -123,19 +125,21 @@ def _excess(model: Model, axis: str, theta: float, N: float, size: int) -> float
 
 
 def limiting_noise(model: Model, N: float, locks: float = 0.9) -> str:
-    """What limits accuracy with N samples; docs/theory.md, section 5.3.
+    """Returns the name of what limits accuracy with N samples; docs/theory.md, section
+    5.3.
 
     Args:
-        model: for instance at its critical m.
-        N: samples.
-        locks: attention fails where fewer tokens (fraction) than this get more than
-            half of the attention.
+        model: the model, for instance at its critical m.
+        N: the number of samples.
+        locks: the smallest fraction of tokens that must get more than half of the
+            attention. Below it attention counts as failing.
 
     Returns:
-        Where attention fails, the largest part of `score_noise`: mean_bias, gradient,
-        leakage or mlp. Elsewhere recall noise, named after what would raise recall
-        most: width (m to infinity), counts (of labels; N to infinity) or overlaps (d to
-        infinity). Without an MLP, width is not among them.
+        If attention fails, the largest part of `score_noise`: mean_bias, gradient,
+        leakage or mlp. Otherwise the one whose removal would raise recall most: width
+        (m to infinity), counts of labels (N to infinity) or overlaps (d to infinity).
+        Without
+        an MLP, width is not considered.
 
     Raises:
         TheoryError: a formula does not cover the model.

@@ -1,4 +1,4 @@
-"""The nodes over which recall is averaged, and the distributions that it needs."""
+"""The nodes over which recall is averaged, and the distributions used for it."""
 
 from __future__ import annotations
 
@@ -12,41 +12,41 @@ from scipy.stats import poisson, qmc
 from ..model.laws import Moments
 
 NODES = 1024
-"""Quasi-random nodes of the average over embeddings, W_in, and the count and the logit
-of the token's own label.
+"""The number of quasi-random nodes used to average over the embeddings, W_in, and the
+count and the logit of the token's own label.
 """
 
 LEVELS = 40
-"""Counts of a wrong label that are summed over; neighbours are lumped where there are
-more.
+"""The largest number of counts of a wrong label in a sum. Neighbouring counts are
+lumped if there are more.
 """
 
 
 class Nodes(NamedTuple):
-    """What is averaged over, (NODES,) each: quasi-random uniforms, or the quantiles at
-    them.
+    """The variables of the average, (NODES,) each, as quasi-random uniforms or as their
+    quantiles.
     """
 
     key_length: np.ndarray  # |z_in(v)|^2
     trigger_length: np.ndarray  # |z_trig|^2
     cosine: np.ndarray  # between z_in(v) and z_trig
     label_length: np.ndarray  # |z_out(v)|^2
-    rest_length: np.ndarray  # |Q|^2 without the own label, over its mean
-    own_logit: np.ndarray  # less its mean, over its standard deviation
-    own_count: np.ndarray  # always uniform
+    rest_length: np.ndarray  # |Q|^2 without the own label, divided by its mean
+    own_logit: np.ndarray  # minus its mean, divided by its standard deviation
+    own_count: np.ndarray  # always kept as a uniform
     noise_cosine: np.ndarray  # between z_in(v) and the noise tokens of a sequence
 
 
 @cache
 def uniforms() -> Nodes:
-    """The quasi-random nodes, as uniforms."""
+    """Returns the quasi-random nodes as uniforms."""
     sequence = qmc.Sobol(len(Nodes._fields), scramble=False)
     return Nodes(*(sequence.random(NODES) + 0.5 / NODES).T)
 
 
 @lru_cache(maxsize=64)
 def quantiles(d: int, moments: Moments) -> Nodes:
-    """The nodes in d dimensions: squared lengths, cosines and logits."""
+    """Returns the nodes in d dimensions: squared lengths, cosines and logits."""
     u = uniforms()
     own_logit = ndtri(u.own_logit)
     if moments.overlap and not moments.random_length:
@@ -64,42 +64,49 @@ def quantiles(d: int, moments: Moments) -> Nodes:
 
 
 def row_length(u: np.ndarray, d: int, moments: Moments) -> np.ndarray:
-    """Quantiles of the squared length of an embedding."""
+    """Returns quantiles of the squared length of an embedding."""
     if moments.random_length:
         return chi_square(u, d)
     return np.ones(NODES)
 
 
 def chi_square(u: np.ndarray, d: int) -> np.ndarray:
-    """Quantiles of a chi-square with d degrees of freedom, over d: mean 1."""
+    """Returns quantiles of a chi-square with d degrees of freedom, divided by d: mean
+    1.
+    """
     return 2 / d * gammaincinv(d / 2, u)
 
 
 def cosine(u: np.ndarray, d: int) -> np.ndarray:
-    """Quantiles of the cosine between two independent directions in d dimensions."""
+    """Returns quantiles of the cosine between two independent directions in d
+    dimensions.
+    """
     t = stdtrit(d - 1, u)
     return t / np.sqrt(d - 1 + t * t)
 
 
 def normal_levels(n: int) -> np.ndarray:
-    """(n,) standard normal values of equal probability."""
+    """Returns (n,) standard normal values of equal probability."""
     return ndtri((np.arange(n) + 0.5) / n)
 
 
 class LabelCounts(NamedTuple):
-    """The distribution of how often a label occurs, (levels,) each."""
+    """The distribution of the number of occurrences of a label, (levels,) each."""
 
-    relative: np.ndarray  # counts over their mean
-    chance: np.ndarray  # their probabilities
+    relative: np.ndarray  # counts divided by their mean
+    chance: np.ndarray  # the probabilities of the counts
 
     def quantiles(self, u: np.ndarray) -> np.ndarray:
-        """The relative counts at uniforms u."""
+        """Returns the relative counts at the uniforms u."""
         level = np.searchsorted(np.cumsum(self.chance), u)
         return self.relative[np.minimum(level, len(self.relative) - 1)]
 
 
 def poisson_counts(mean: float) -> LabelCounts:
-    """Poisson counts; more than LEVELS of them are lumped to means of neighbours."""
+    """Returns the distribution of Poisson counts.
+
+    More than LEVELS counts are lumped, each group to its mean.
+    """
     if mean == np.inf:
         return LabelCounts(np.ones(1), np.ones(1))
     low = np.floor(max(0, mean - 7 * mean**0.5))
@@ -113,11 +120,10 @@ def poisson_counts(mean: float) -> LabelCounts:
 
 
 def upper_tail(z: np.ndarray, mean: np.ndarray, d: int, moments: Moments) -> np.ndarray:
-    """Probability that a wrong logit exceeds its mean by z; both are in its standard
-    deviations.
+    """The probability that a wrong logit exceeds its mean by z.
 
-    On the sphere a logit over sqrt(d) is a cosine, spread around a direction;
-    docs/theory.md, section 3.1.
+    `z` and `mean` are in standard deviations of the logit. On the sphere a logit over
+    sqrt(d) is a cosine, spread around a direction; docs/theory.md, section 3.1.
     """
     if not moments.overlap or moments.random_length:
         return ndtr(-z)
@@ -133,16 +139,19 @@ def tangent(sine: np.ndarray) -> np.ndarray:
 
 @lru_cache(maxsize=64)
 def student_tail(d: int) -> tuple[np.ndarray, np.ndarray]:
-    """Values, and the probability that a variable of Student's law with d - 1 degrees
-    of freedom is above each.
+    """Returns values, and for each the probability that a Student variable with d - 1
+    degrees of freedom exceeds it.
     """
     values = np.linspace(-40, 40, 16001)
     return values, stdtr(d - 1, -values)
 
 
 def normal_from_skewed(z: np.ndarray, skewness: np.ndarray) -> np.ndarray:
-    """The standard normal value that is as rare as z of a shifted gamma variable with
-    mean 0 and variance 1, by the approximation of Wilson and Hilferty.
+    """Returns the standard normal value that is as rare as z of a shifted gamma
+    variable.
+
+    The gamma variable has mean 0 and variance 1. The approximation is that of Wilson
+    and Hilferty.
     """
     if not skewness.any():
         return z

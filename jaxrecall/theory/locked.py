@@ -1,8 +1,8 @@
 """Recall by a model whose attention is locked on the informative token.
 
-Ours, not the paper's: docs/theory.md, section 3.
+The formulas are ours, not the paper's: docs/theory.md, section 3.
 
-Step 3 then depends on the samples through their label counts alone.
+With locked attention, step 3 depends on the samples only through their label counts.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from .overlaps import (
 def locked_accuracy(model: Model, N: float, at: Reading = LOCKED) -> float:
     """Test accuracy (fraction) with locked attention; docs/theory.md, section 3.
 
-    `at` describes samples whose attention is elsewhere, as in `recall`; orthogonal
-    attention-only models ignore it. Raises TheoryError.
+    `at` is the `reading` of `recall`, and describes samples whose attention is
+    elsewhere. Orthogonal attention-only models ignore it. Raises TheoryError.
     """
     check_N(model, N, infinite=True)
     if model.m:
@@ -52,13 +52,13 @@ class Memory(NamedTuple):
 
     model: Model
     N: float
-    overlaps: KeyOverlaps  # with the spread that uneven attention gives them
+    overlaps: KeyOverlaps  # including the spread from uneven attention
     reading: Reading
     lengths: ValueLengths
 
     @property
     def kept(self) -> float:
-        """What the vocabulary writes of the part that all keys share, on average."""
+        """The average part of what all keys share that the vocabulary writes."""
         common = self.lengths.common
         return common + (1 - common) * self.reading.stored
 
@@ -68,18 +68,19 @@ class Logits(NamedTuple):
 
     own: np.ndarray  # of its own label
     variance: np.ndarray  # of a wrong label, without its part in Q
-    scale: np.ndarray  # b, which scales the part of a wrong label in Q
+    scale: np.ndarray  # b, which multiplies the part of a wrong label in Q
 
 
 def recall(model: Model, N: float, overlaps: KeyOverlaps, reading: Reading) -> float:
-    """Fraction of the stored vocabulary that a model with these key overlaps recalls.
+    """The fraction of the stored vocabulary that a model with these key overlaps
+    recalls.
 
-    Label counts and random embeddings limit it. `reading.stray` is the summed square
-    weight, per sample, of tokens that occur with a label where they do not belong, over
-    N times the square weight of the right token. `reading.stored` is the part of the
-    vocabulary whose samples reach V_mat in step 3; the others count as labels without
-    samples. Raises TheoryError where d is so small that the variance of a logit comes
-    out negative.
+    Label counts and random embeddings limit it. `reading.stray` is about tokens that
+    occur with a label where they do not belong. It is their summed square weight per
+    sample over N times the square weight of the right token. `reading.stored` is the
+    part of the vocabulary whose samples reach V_mat in step 3. The other tokens count
+    as labels without samples. Raises TheoryError if d is so small that the variance of
+    a logit is negative.
     """
     V, L = model.V, model.L
     counts = poisson_counts(N / V)
@@ -90,13 +91,14 @@ def recall(model: Model, N: float, overlaps: KeyOverlaps, reading: Reading) -> f
     )
 
     def log_below(z: np.ndarray, mean: np.ndarray) -> np.ndarray:
-        """Log of the chance that a wrong logit does not exceed its mean by z, in
-        standard deviations.
+        """Log of the probability that a wrong logit does not exceed its mean by z.
+
+        `z` and `mean` are in standard deviations of the logit.
         """
         tail = upper_tail(z, mean, model.d, model.moments)
         return np.log1p(-np.minimum(tail @ counts.chance, 1 - 1e-15))
 
-    # by node and by count of the wrong label
+    # arrays (NODES, counts): by node and by count of the wrong label
     deviation = wrong_deviation(memory, logits, r)
     own = logits.own[:, None] / deviation
     shared = logits.scale * overlaps.shared
@@ -123,8 +125,9 @@ def recall(model: Model, N: float, overlaps: KeyOverlaps, reading: Reading) -> f
 def memory_of(
     model: Model, N: float, overlaps: KeyOverlaps, reading: Reading
 ) -> Memory:
-    """What is stored where attention is uneven, so that the trigger's part of the keys
-    does not cancel.
+    """Returns what is stored if attention is uneven.
+
+    The trigger's part of the keys does then not cancel.
     """
     lengths = value_lengths(model, reading)
     marked = overlaps.shared * (1 - lengths.common)
@@ -135,7 +138,7 @@ def memory_of(
 
 
 def logits_of(memory: Memory, r_v: np.ndarray) -> Logits:
-    """The logits, where the own label has the relative counts r_v; docs/theory.md,
+    """Returns the logits for own labels with the relative counts r_v; docs/theory.md,
     section 3.1.
     """
     model, N, overlaps, reading, lengths = memory
@@ -160,7 +163,7 @@ def logits_of(memory: Memory, r_v: np.ndarray) -> Logits:
 
 
 def rest_length(memory: Memory, lost: np.ndarray) -> np.ndarray:
-    """(NODES,) mean squared length of Q without the own label."""
+    """Returns (NODES,) the mean squared length of Q without the own label."""
     model, N, overlaps, reading, lengths = memory
     V, kept = model.V, memory.kept
     stored, common = reading.stored, lengths.common
@@ -172,7 +175,9 @@ def rest_length(memory: Memory, lost: np.ndarray) -> np.ndarray:
 
 
 def wrong_deviation(memory: Memory, logits: Logits, r: np.ndarray) -> np.ndarray:
-    """(NODES, counts) standard deviation of a wrong logit; raises TheoryError."""
+    """Returns (NODES, counts) the standard deviation of a wrong logit, or raises
+    TheoryError.
+    """
     model, N = memory.model, memory.N
     own_part = np.outer(logits.scale**2 * memory.overlaps.spread, r**2)
     variance = logits.variance[:, None] + own_part
@@ -181,25 +186,25 @@ def wrong_deviation(memory: Memory, logits: Logits, r: np.ndarray) -> np.ndarray
             f"d: got {model.d} with V={model.V} and N={N:g}; allowed: larger d or V,"
             " the variance of a wrong logit is not positive here"
         )
-    # all neurons of a narrow layer may be silent
+    # the variance is 0 if all neurons of a narrow layer are silent
     return np.sqrt(np.maximum(variance, 1e-30))
 
 
 def distinct_tokens(V: int, L: int) -> float:
-    """Expected number of distinct noise tokens in a sequence."""
+    """The expected number of distinct noise tokens in a sequence."""
     return -V * math.expm1((L - 1) * math.log1p(-1 / V))
 
 
 def orthogonal_accuracy(model: Model, N: float) -> float:
-    """Accuracy of attention-only models with orthogonal embeddings.
+    """The accuracy of attention-only models with orthogonal embeddings.
 
     The logits for a token are the label counts. The trigger in the value path doubles
-    its own.
+    the count of the token's own label.
     """
     V = model.V
     if not model.trigger_in_value:
         return -float(np.expm1((N + 1) * np.log1p(-1 / V)))
-    # there twice the count of one label is above all others already
+    # at a mean of 1000, twice the count of one label already exceeds all other counts
     mean = min(N / V, 1000)
     n = np.arange(np.ceil(mean + 7 * mean**0.5 + 15))
     below = poisson.cdf(2 * n - 1, mean)

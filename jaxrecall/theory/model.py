@@ -1,6 +1,4 @@
-"""The model that the formulas are about: those fields of a point that they depend
-on.
-"""
+"""The model in the formulas: the fields of a point on which they depend."""
 
 from __future__ import annotations
 
@@ -33,11 +31,11 @@ from ..model.values import as_number, is_missing
 
 @dataclass(frozen=True, kw_only=True)
 class Model:
-    """A model, checked, with the fields and the defaults of a `Point`.
+    """A checked model, with the fields and defaults of a `Point`.
 
-    N is an argument of each formula instead.
+    N is not a field: it is an argument of each formula.
 
-    Raises TheoryError, which names the field, its value and the values allowed.
+    Raises TheoryError, which contains the field, its value and the values allowed.
     """
 
     V: int
@@ -73,7 +71,7 @@ class Model:
         self._set("kappa", float(self.kappa))
         for name, family in LAWS_OF_MODEL.items():
             if name == "noise_tokens" and not self.noise_tokens:
-                continue  # that of the informative tokens
+                continue  # noise tokens have the law of the informative tokens
             try:
                 law = find_law(family, getattr(self, name))
             except PointError as error:
@@ -96,29 +94,29 @@ class Model:
 
     @classmethod
     def from_point(cls, point: Point, *, any_training: bool = False) -> Model:
-        """The model of a point; see `from_fields`."""
+        """Returns the model of a point. See `from_fields`."""
         return cls.from_fields(
             {name: getattr(point, name) for name in FIELDS}, any_training=any_training
         )
 
-    of = from_point  # the name that it had at first
+    of = from_point  # the former name of the method
 
     @classmethod
     def from_fields(
         cls, values: Mapping[str, Any], *, any_training: bool = False
     ) -> Model:
-        """The model of a row or a cell of a table, by the names of fields of a point
-        and of other axes; None or NaN where one has no value.
+        """Returns the model of a row or a cell of a table.
 
         Args:
-            values: at least V, d and L. A `step` says which step of a run that trains
-                on is meant. Measured columns are ignored.
-            any_training: for formulas that hold however the model was trained; others
-                are about the three steps alone.
+            values: a dict from the name of a field or of another axis to its value,
+                with at least V, d and L. None and NaN count as no value. `step` selects
+                a step of a run with further steps. Measured columns are ignored.
+            any_training: whether the formula is valid for any training. Other formulas
+                cover only the three steps.
 
         Raises:
-            TheoryError: a field that the formulas do not know is off its default, or a
-                column is no field at all.
+            TheoryError: a field that the formulas do not cover is off its default, or a
+                column is not a field.
         """
         given = _given(values)
         _refuse_unknown(given, any_training)
@@ -131,7 +129,7 @@ class Model:
                 f"activation: not given with m={given['m']}; theory assumes none"
             )
         for name in LAWS_OF_MODEL:
-            if module := not_imported(given.get(name)):  # the table may be a stranger's
+            if module := not_imported(given.get(name)):  # the table may be untrusted
                 raise TheoryError(
                     f"{name}: got {shown(plain(given[name]))}, whose module {module} is"
                     " not imported for a table that names it; allowed: laws of modules"
@@ -140,7 +138,9 @@ class Model:
         return cls(**{name: given[name] for name in FIELDS_OF_MODEL if name in given})
 
     def replace(self, **changes: object) -> Model:
-        """A changed copy; with an MLP, an activation of "none" becomes the default, as
+        """Returns a changed copy.
+
+        If the copy has an MLP, an activation of "none" is replaced by the default, as
         for a `Point`.
         """
         if changes.get("m") and self.activation == "none":
@@ -149,8 +149,9 @@ class Model:
 
     @property
     def moments(self) -> Moments:
-        """The moments that the embedding law declares; raises TheoryError if there are
-        none.
+        """The moments that the embedding law declares.
+
+        Raises TheoryError if it declares none.
         """
         moments = self.embedding.moments
         if moments is None:
@@ -162,7 +163,7 @@ class Model:
 
     @property
     def token_shares(self) -> tuple[np.ndarray, np.ndarray]:
-        """(V,) probabilities of informative and of noise tokens."""
+        """The probabilities (V,) of informative tokens and those of noise tokens."""
         noise = self.noise_tokens or self.tokens
         return shares(self.tokens, self.V), shares(noise, self.V)
 
@@ -178,12 +179,14 @@ class Model:
 
     @property
     def common_length(self) -> float:
-        """Squared length of what all rows share, over that of the rest."""
+        """The squared length of the part that all rows share, over that of the rest."""
         return self.moments.common / (1 - self.moments.common)
 
     @property
     def trigger_length(self) -> float:
-        """Squared length of the trigger, over that of a row without what all share."""
+        """The squared length of the trigger, over that of a row without the shared
+        part.
+        """
         return 1 + self.common_length
 
     def require(self, formula: str, **values: object) -> None:
@@ -198,8 +201,8 @@ class Model:
                 )
 
     def require_law(self, formula: str, covered: Callable[[Moments], bool]) -> None:
-        """Raises TheoryError unless the embedding law has moments that `formula`
-        covers.
+        """Raises TheoryError unless `formula` covers the moments of the embedding
+        law.
         """
         if not covered(self.moments):
             raise TheoryError(
@@ -209,7 +212,7 @@ class Model:
 
 
 def _given(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values that a row has, without those that the rest of it implies."""
+    """Returns the values of a row, without those that its other values imply."""
     given = {}
     for name, value in values.items():
         if np.ndim(value):
@@ -228,7 +231,7 @@ def _given(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _refuse_unknown(given: Mapping[str, Any], any_training: bool) -> None:
-    """Raises TheoryError for an axis that the formulas do not know."""
+    """Raises TheoryError for an axis that the formulas do not cover."""
     axes = {
         name: given[name] for name in given if name in FIELDS or name not in COLUMNS
     }
@@ -254,34 +257,34 @@ LAWS_OF_MODEL: dict[str, type[Law]] = {
     "tokens": TokenLaw,
     "noise_tokens": TokenLaw,
 }
-"""Fields that have a law, and its family."""
+"""A dict from each field that contains a law to the family of the law."""
 
 IRRELEVANT = {
     *EVALUATION,
     "N",  # an argument of each formula
     "eta",  # the formulas are limits of small eta
-    "gamma",  # kappa is gamma without the scale that eta, L and V give it
-    # a common factor of all logits once step 3 outweighs step 1, which it does by
+    "gamma",  # kappa is gamma divided by a scale that depends on eta, L and V
+    # a common factor of all logits if step 3 outweighs step 1, which it does by
     # gamma2 / eta
     "gamma2",
-    # the law of a large pool is that of samples without one; docs/laws.md measures how
+    # a large pool acts like samples without one; docs/laws.md states how
     # large
     "pool",
 }
-"""Fields of a point that matter to no formula, whatever their value."""
+"""The fields of a point that matter to no formula, whatever their value."""
 
 
 MAX_N = 1e30
-"""Powers of N and V are finite up to here."""
+"""The largest finite N. Powers of N and V are finite up to this number."""
 
 
 def check_N(
     model: Model, N: float, infinite: bool = False, any_tokens: bool = False
 ) -> None:
-    """Raises TheoryError unless these are a model and a number of samples.
+    """Raises TheoryError unless `model` is a model and N is a number of samples.
 
-    Infinitely many are allowed where a formula has that limit, and tokens that are not
-    equally frequent in the few formulas that cover them.
+    With `infinite`, N may be infinite. With `any_tokens`, tokens may differ in
+    frequency, which few formulas cover.
     """
     check_model(model, any_tokens)
     number = as_float(N)
@@ -294,7 +297,9 @@ def check_N(
 
 
 def check_theta(model: Model, theta: float) -> None:
-    """Raises TheoryError unless these are a model and an accuracy to reach."""
+    """Raises TheoryError unless `model` is a model and theta an accuracy between 0 and
+    1.
+    """
     check_model(model)
     if not 0 < as_float(theta) < 1:
         raise TheoryError(
@@ -303,8 +308,10 @@ def check_theta(model: Model, theta: float) -> None:
 
 
 def check_model(model: object, any_tokens: bool = False) -> None:
-    """Raises TheoryError unless this is a `Model` (a point is none) whose tokens are
-    equally frequent.
+    """Raises TheoryError unless this is a `Model`, not a `Point`, with equally frequent
+    tokens.
+
+    With `any_tokens`, tokens may differ in frequency.
     """
     if not isinstance(model, Model):
         raise TheoryError(
@@ -320,7 +327,9 @@ def check_model(model: object, any_tokens: bool = False) -> None:
 
 
 def as_float(value: object) -> float:
-    """A real number, infinite or not; nan for anything else."""
+    """Returns a real number as a float, finite or infinite, and nan for any other
+    value.
+    """
     try:
         return float(value) if isinstance(value, Real) else math.nan
     except OverflowError:
@@ -328,7 +337,9 @@ def as_float(value: object) -> float:
 
 
 def _laws_where(covered: Callable[[Moments], bool]) -> str:
-    """The shipped embedding laws without parameters whose moments are covered."""
+    """Returns the names of the shipped embedding laws without parameters whose moments
+    are covered.
+    """
     names = []
     for name, law in LAWS["embedding"].items():
         if fields(law):  # type: ignore[arg-type]

@@ -1,9 +1,9 @@
 """Noise of the attention scores after step 2, term by term; docs/theory.md, section 2.
 
-Ours, not the paper's.
+The formulas are ours, not the paper's.
 
-The letters are those of that section: c, lambda (here `rate`), k, t, rho (here `R`),
-M_1 to M_3, T and a.
+The letters are those of section 2: c, lambda (here `rate`), k, t, rho (here `R`), M_1
+to M_3, T and a.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from .model import Model, check_N
 
 
 class ScoreNoise(NamedTuple):
-    """Standard deviations over the vocabulary of z_in(v)^T w after step 2, in units of
-    the trigger's score z_trig^T w.
+    """Standard deviations over the vocabulary of z_in(v)^T w after step 2.
+
+    The unit is the trigger's score z_trig^T w.
     """
 
     mean_bias: float
@@ -36,17 +37,17 @@ class ScoreNoise(NamedTuple):
 
     @property
     def leading(self) -> str:
-        """Name of the largest term."""
+        """The name of the largest term."""
         return max(self._fields, key=lambda name: getattr(self, name))
 
 
 class Terms(NamedTuple):
-    """What the terms of the noise share."""
+    """The quantities that several terms of the noise use."""
 
     c: float  # V / d, or 0 if embeddings do not overlap
     rate: float  # lambda = N / V: samples per label
     k: float  # 1 - 1/L
-    # (L - 1) lambda / V: how often a token is expected to occur as noise with a label
+    # (L - 1) lambda / V: the expected number of times a token is noise with a label
     R: float
     M1: float  # M_j = tr Sigma_c^j / d, with Sigma_c = Z_in^T Z_in / V
     M2: float
@@ -61,8 +62,8 @@ class Terms(NamedTuple):
 
 
 def score_noise(model: Model, N: float) -> ScoreNoise:
-    """Noise of the attention scores with N samples, by source; docs/theory.md, section
-    2.
+    """Returns the noise of the attention scores with N samples, by source;
+    docs/theory.md, section 2.
 
     Raises TheoryError for L = 1 and for an MLP that the formula does not cover.
     """
@@ -84,15 +85,17 @@ def score_noise(model: Model, N: float) -> ScoreNoise:
 
 
 def has_score_noise(model: Model) -> bool:
-    """Whether `score_noise` covers the model: without an MLP, or with embeddings that
-    overlap and have no direction in common.
+    """Whether `score_noise` covers the model.
+
+    Covered are models without an MLP, and embeddings that overlap and have no common
+    direction.
     """
     return not model.m or (model.moments.overlap and not model.moments.common)
 
 
 def trigger(model: Model, N: float) -> tuple[float, float]:
-    """T and a of w = T z_trig + a Sigma_c z_trig + noise, over a trigger's score
-    without noise.
+    """Returns T and a of w = T z_trig + a Sigma_c z_trig + noise, over a trigger's
+    score without noise.
     """
     if not model.trigger_in_value:
         return 1.0, 0.0
@@ -103,7 +106,7 @@ def trigger(model: Model, N: float) -> tuple[float, float]:
 
 
 def shared_terms(model: Model, N: float) -> Terms:
-    """What the terms of the noise share."""
+    """Returns the quantities that several terms of the noise use."""
     V, L, c = model.V, model.L, model.c
     rate = N / V
     third = c + 3 * c * c + c**3
@@ -124,8 +127,8 @@ def shared_terms(model: Model, N: float) -> Terms:
 
 
 def mean_bias(model: Model, s: Terms) -> float:
-    """Noise along Sigma_c times the mean embedding, which is in the mean value of every
-    sample.
+    """The noise along Sigma_c times the mean embedding, which is part of the mean value
+    of every sample.
     """
     V, L, gain = model.V, model.L, gains(model)
     itself = gain.itself * L * (L - 1) / s.rate
@@ -137,12 +140,14 @@ def mean_bias(model: Model, s: Terms) -> float:
 
 
 def leakage(s: Terms) -> float:
-    """Overlaps of the tokens with the trigger: near 1/sqrt(d)."""
+    """The noise from overlaps of the tokens with the trigger: near 1/sqrt(d)."""
     return np.sqrt(s.T**2 * s.M1 + 2 * s.a * s.T * s.M2 + s.a**2 * s.M3)
 
 
 def gradient(model: Model, s: Terms) -> float:
-    """Noise of the counts of labels, and of the tokens that occur with them."""
+    """The noise from the counts of labels, and from those of the tokens that occur with
+    them.
+    """
     V, d, L = model.V, model.d, model.L
     k, rate = s.k, s.rate
     of_labels = k**2 * label_counts(model, s) + rate**3 * (L - 1) / L**2
@@ -160,7 +165,7 @@ def gradient(model: Model, s: Terms) -> float:
 
 
 def label_counts(model: Model, s: Terms) -> float:
-    """Variance of a token's part in w from the counts of labels, over k^2."""
+    """The variance of a token's part in w from the counts of labels, divided by k^2."""
     t, rate = model.trigger_in_value * model.trigger_length, s.rate
     if model.fresh_batches:
         own = (1 + 3 * t) * rate**2 + (2 + 3 * t) * rate**3
@@ -170,24 +175,28 @@ def label_counts(model: Model, s: Terms) -> float:
 
 
 def token_counts(model: Model, s: Terms) -> float:
-    """Variance of a token's part in w from how often tokens occur with a label in other
-    batches.
+    """The variance of a token's part in w from how often tokens occur with a label in
+    other batches.
 
-    Overlaps, whose variance sums to 1, pass on as much. In one batch it is twice that.
+    Overlaps, whose variance sums to 1, transmit the same variance again. Within one
+    batch the variance is twice as large.
     """
     return (1 + s.c) * (2 * s.rate**2 * s.R + model.V * s.R**2)
 
 
 def fourth_moment(c: float) -> float:
-    """tr K^4 / V of K = Z_in Z_in^T: how noise along Sigma_c z_u, summed over tokens u,
-    spreads over the scores.
+    """tr K^4 / V of K = Z_in Z_in^T.
+
+    This is how much noise along Sigma_c z_u, summed over tokens u, spreads over the
+    scores.
     """
     return 1 + c * (6 + c * (6 + c))
 
 
 def through_the_mean(model: Model, s: Terms) -> float:
-    """Variance from what a sample writes by itself, and from label counts through the
-    mean of the activation, which all samples share.
+    """The variance from the coupling of a sample with itself, and from label counts.
+
+    The label counts act through the mean of the activation, which all samples share.
     """
     if model.fresh_batches:
         return 0.0
@@ -201,7 +210,7 @@ def through_the_mean(model: Model, s: Terms) -> float:
 
 
 def mlp(model: Model, s: Terms) -> float:
-    """Noise from the draw of W_in; 0 without an MLP."""
+    """The noise from the draw of W_in, 0 without an MLP."""
     if not model.m:
         return 0.0
     V, L, rate = model.V, model.L, s.rate
@@ -225,12 +234,14 @@ def mlp(model: Model, s: Terms) -> float:
 
 
 class Gains(NamedTuple):
-    """How strongly pairs of samples couple in step 2, over what carries the signal."""
+    """How strongly pairs of samples couple in step 2, relative to the coupling that
+    carries the signal.
+    """
 
-    # of two samples of a label: the trigger's score is kappa (1 - 1/L) times it
+    # of two samples with one label: the trigger's score is kappa (1 - 1/L) times it
     total: float
-    linear: float  # of two samples whatever their labels
-    bend: float  # of two samples, through the mean embedding alone
+    linear: float  # of any two samples, whatever their labels
+    bend: float  # of any two samples, through the mean embedding alone
     itself: float  # of a sample with itself
     # of counts of labels, through the part of the activation that all samples share
     mean: float
@@ -238,7 +249,9 @@ class Gains(NamedTuple):
 
 @lru_cache(maxsize=256)
 def gains(model: Model) -> Gains:
-    """Couplings of two samples through the MLP; docs/theory.md, section 2.3."""
+    """Returns the couplings of two samples through the MLP; docs/theory.md, section
+    2.3.
+    """
     if not model.m:
         return Gains(total=1.0, linear=1.0, bend=0.0, itself=1.0, mean=0.0)
     act, V = moments_of(model), model.V
@@ -265,8 +278,9 @@ class ActivationMoments(NamedTuple):
 
 
 def moments_of(model: Model) -> ActivationMoments:
-    """Moments of the activation at s^2 = 1/L + (1 - 1/L)/V + t/L^2, the mean squared
-    length of a mean value.
+    """Returns the moments of the activation at s^2 = 1/L + (1 - 1/L)/V + t/L^2.
+
+    s^2 is the mean squared length of a mean value.
     """
     L = model.L
     square = 1 / L + (1 - 1 / L) / model.V + model.trigger_in_value / L**2
@@ -275,8 +289,8 @@ def moments_of(model: Model) -> ActivationMoments:
 
 @lru_cache(maxsize=256)
 def activation_moments(activation: Activation, s: float) -> ActivationMoments:
-    """Means of an activation over inputs of standard deviation s, by Gauss-Hermite
-    quadrature.
+    """Returns means of an activation over inputs of standard deviation s, by
+    Gauss-Hermite quadrature.
     """
     u, weight = np.polynomial.hermite_e.hermegauss(100)
     value, slope = activation.value_and_slope(s * u, np, erf)

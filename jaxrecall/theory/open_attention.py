@@ -1,6 +1,6 @@
 """Accuracy, whether attention is locked or not; docs/theory.md, section 4.
 
-Ours, not the paper's.
+The formulas are ours, not the paper's.
 """
 
 from __future__ import annotations
@@ -19,52 +19,57 @@ from .noise import ScoreNoise, gains, has_score_noise, score_noise, trigger
 from .overlaps import Reading
 
 SEEDS = 4096
-"""Quasi-random seeds: how far the noise exposes the trigger, how large it is, and how
-large the largest rival score is.
+"""The number of quasi-random seeds. They determine how far the noise exposes the
+trigger, how large the noise is, and how large the largest rival score is.
 """
 
 GROUPS = 8
-"""Groups of seeds of like p, for each of which recall is computed once."""
+"""The number of groups of seeds with similar attention. Recall is computed once for
+each group.
+"""
 
 DRAWN = 64
-"""Tables of embeddings, and test sequences of each, over which attention is a mean
-where tokens are not equally frequent.
+"""The number of tables of embeddings, and of test sequences of each, over which
+attention is averaged if tokens are not equally frequent.
 """
 
 
 class ScoreDistribution(NamedTuple):
-    """How the scores of tokens and trigger are distributed, in standard deviations of
-    the tokens' scores; docs/theory.md, section 4.2.
+    """The distribution of the scores of tokens and trigger; docs/theory.md, section
+    4.2.
+
+    The unit of scores is the standard deviation of the tokens' scores.
     """
 
-    snr: float  # of the trigger
+    snr: float  # of the trigger's score
     exposure: float = 0.0  # standard deviation of the trigger's score over seeds
-    # that of the logarithm of the tokens' standard deviation over seeds
+    # standard deviation of the logarithm of the tokens' standard deviation over seeds
     variation: float = 0.0
     skewness: float = 0.0  # of the tokens' scores
-    kurtosis: float = 0.0  # their excess kurtosis
+    kurtosis: float = 0.0  # excess kurtosis of the tokens' scores
     scale: float = 0.0  # standard deviation of the logarithm of all scores over seeds
 
 
 class Attention(NamedTuple):
-    """Where attention is, (SEEDS,) each; docs/theory.md, section 4.1."""
+    """The distribution of attention, (SEEDS,) each; docs/theory.md, section 4.1."""
 
-    locked: np.ndarray  # part of the tokens that get more than half of it
-    read: np.ndarray  # part of the tokens that are stored and read at all
-    reading: Reading  # of these; each entry is a float or (SEEDS,)
+    locked: np.ndarray  # fraction of the tokens that get more than half of it
+    read: np.ndarray  # fraction of the tokens that are stored and read at all
+    reading: Reading  # of the tokens read; each entry is a float or (SEEDS,)
 
 
 def accuracy(model: Model, N: float) -> float:
-    """Test accuracy (fraction) after three steps with N samples, whether attention is
-    locked, open or in between; docs/theory.md, section 4.
+    """Test accuracy (fraction) after three steps with N samples; docs/theory.md,
+    section 4.
 
-    This is `locked_accuracy` where L = 1 or score noise is not covered. Derived, with
-    no fitted constant. Raises TheoryError.
+    Attention may be locked, open or in between. If L = 1 or score noise is not covered,
+    the result is `locked_accuracy`. The formula is derived and has no fitted constant.
+    Raises TheoryError.
     """
     if model.L == 1 or not has_score_noise(model):
         return locked_accuracy(model, N)
     found = attention(model, N)
-    # groups are alike where attention is locked
+    # groups have the same reading where attention is locked, so the cache is hit
     recall_of = cache(partial(locked_accuracy, model, N))
     order = np.lexsort([found.read, np.broadcast_to(-found.reading.rival, SEEDS)])
     recalled = []
@@ -80,7 +85,7 @@ def accuracy(model: Model, N: float) -> float:
 
 
 def group_reading(reading: Reading, group: np.ndarray) -> Reading:
-    """The medians over a group of seeds."""
+    """Returns the medians over a group of seeds."""
 
     def median(part: float | np.ndarray) -> float:
         return float(np.median(np.broadcast_to(part, SEEDS)[group]))
@@ -89,8 +94,8 @@ def group_reading(reading: Reading, group: np.ndarray) -> Reading:
 
 
 def locked_fraction(model: Model, N: float) -> float:
-    """Part of the tokens that get more than half of the attention, mean over seeds;
-    docs/theory.md, section 4.
+    """The fraction of tokens that get more than half of the attention, averaged over
+    seeds; docs/theory.md, section 4.
     """
     check_N(model, N, any_tokens=True)
     if not model.equally_frequent:
@@ -99,7 +104,7 @@ def locked_fraction(model: Model, N: float) -> float:
 
 
 def attention(model: Model, N: float) -> Attention:
-    """`rivalry` of a model with N samples."""
+    """Returns `rivalry` of a model with N samples."""
     check_N(model, N)
     T, a = trigger(model, N)
     unit = model.kappa / model.trigger_length**2 * (1 - 1 / model.L)
@@ -112,11 +117,13 @@ def attention(model: Model, N: float) -> Attention:
 def score_distribution(
     model: Model, noise: ScoreNoise, N: float = math.inf
 ) -> ScoreDistribution:
-    """The distribution of scores with this noise; docs/theory.md, section 4.2."""
+    """Returns the distribution of scores with this noise; docs/theory.md, section
+    4.2.
+    """
     c, d, snr = model.c, model.d, noise.snr
     if not c:
         return ScoreDistribution(snr)
-    # parts in the variance
+    # contributions to the variance
     bias = (noise.mean_bias**2 + noise.mlp**2) * snr**2
     gradient = (noise.gradient * snr) ** 2
     of_noise = bias * (c + 1) * c / (1 + 3 * c + c * c) + gradient * c / (1 + c)
@@ -136,7 +143,7 @@ def score_distribution(
 
 
 def variation(c: float, V: int) -> float:
-    """Standard deviation of the logarithm of the mean bias over seeds."""
+    """The standard deviation of the logarithm of the mean bias over seeds."""
     # tr K^n / V by the law of Marchenko and Pastur
     moments = np.array([1, *(narayana(n, c) for n in range(1, 9))])
     of_bias = np.array([0, -2 * c * c, 1 - 2 * c, -2, 1])
@@ -152,18 +159,18 @@ def narayana(n: int, c: float) -> float:
 
 
 class SeedScores(NamedTuple):
-    """Scores of a seed, (SEEDS,) each."""
+    """The scores of each seed, (SEEDS,) each."""
 
     sigma: np.ndarray  # standard deviation of the tokens' scores, nats
     exposed: np.ndarray  # the trigger's score over sigma
-    rank: np.ndarray  # of the largest rival among such, uniform
+    rank: np.ndarray  # quantile of the largest rival in its distribution, uniform
 
 
 def rivalry(score: float, scores: ScoreDistribution, model: Model) -> Attention:
-    """Where attention is in each seed.
+    """Returns where attention is in each seed.
 
-    `score` is the trigger's, in nats. The sum of the rivals is that of a random energy
-    model: the largest term, or the mean.
+    `score` is the trigger's score in nats. The sum of the rivals is that of a random
+    energy model: either its largest term dominates, or it is close to its mean.
     """
     seeds = seed_scores(score, scores)
     typical = score / scores.snr
@@ -173,11 +180,11 @@ def rivalry(score: float, scores: ScoreDistribution, model: Model) -> Attention:
 
 
 def seed_scores(score: float, scores: ScoreDistribution) -> SeedScores:
-    """The scores of seeds, each of which has one size of the noise, one exposure of the
-    trigger to it, and one largest rival.
+    """Returns the scores of the seeds.
 
-    The seeds are a lattice whose generator consists of powers of the plastic number,
-    the analogue of the golden ratio in two dimensions more.
+    Each seed has one size of the noise, one exposure of the trigger to it, and one
+    largest rival. The seeds form a lattice whose generator consists of powers of the
+    plastic number, the analogue of the golden ratio in two dimensions.
     """
     plastic = 1.324717957244746
     places = np.arange(SEEDS)
@@ -191,7 +198,7 @@ def seed_scores(score: float, scores: ScoreDistribution) -> SeedScores:
 
 
 def many_rivals(seeds: SeedScores, snr: float, model: Model) -> Attention:
-    """Attention where all noise tokens contribute to the rivals' sum."""
+    """Returns the attention if all noise tokens contribute to the rivals' sum."""
     L, sigma = model.L, seeds.sigma
     # log of the rivals' sum over the trigger's weight: the score that the informative
     # token needs
@@ -218,29 +225,32 @@ def many_rivals(seeds: SeedScores, snr: float, model: Model) -> Attention:
 
 
 def one_rival(seeds: SeedScores, scores: ScoreDistribution, model: Model) -> Attention:
-    """Attention where a single token dominates the rivals' sum."""
+    """Returns the attention if a single token dominates the rivals' sum."""
     V, L = model.V, model.L
-    # how often the largest rival occurs, nats
+    # log of the number of times that the largest rival occurs
     often = max(math.log((L - 1) / V), 0.0)
     z = ndtri(seeds.rank ** (1 / distinct_tokens(V, L)))
-    # the expansion of Cornish and Fisher
+    # the Cornish-Fisher expansion
     skewed = scores.skewness / 6 * (z * z - 1)
     largest = z + skewed + scores.kurtosis / 24 * (z**3 - 3 * z)
     return partly(ndtr(seeds.exposed - largest - often / seeds.sigma))
 
 
 def partly(p: np.ndarray, stray: float = 0.0) -> Attention:
-    """Attention that is whole on a part p of the tokens and elsewhere on the others."""
+    """Returns attention that is fully on the token for a part p of the tokens, and
+    elsewhere for the others.
+    """
     return Attention(p, p, Reading(stray=stray))
 
 
 def token_scores(model: Model, N: float) -> tuple[np.ndarray, np.ndarray, float, float]:
-    """Scores after step 2 in nats, mean and standard deviation over tables: those of
-    tokens, (V,) each, and those of the trigger; docs/theory.md, section 4.3.
+    """Returns the scores after step 2 in nats, for tokens and for the trigger;
+    docs/theory.md, section 4.3.
 
-    Where tokens are not equally frequent, labels pull the mean embedding into w however
-    many samples there are, and frequent tokens win attention. The noise of counts is
-    left out.
+    The four results are the mean and the standard deviation over tables of the tokens'
+    scores, (V,) each, and those of the trigger's score. If tokens are not equally
+    frequent, labels pull the mean embedding into w however many samples there are, and
+    frequent tokens win attention. The noise of counts is neglected.
     """
     model.require("attention with token frequencies", m=0)
     model.require_law(
@@ -252,11 +262,11 @@ def token_scores(model: Model, N: float) -> tuple[np.ndarray, np.ndarray, float,
     k = 1 - 1 / L
     again = 0 if model.fresh_batches else 1 / N
 
-    # what the error of a label keeps of the mean embedding
+    # the coefficient of the mean embedding in the error of each label
     excess = p - 1 / V + again
-    # of a token's embedding, its part in the mean of b
+    # the coefficient of each token's embedding in the mean of b
     mean_b = p * excess / L + k * (p @ excess) * q
-    # b of a label, times the value of its token
+    # b of each label, times the value of its token
     own = (p + again + t * excess) / L + k * excess * q
 
     informative = own - (p + again) * q / L - k * excess * (q @ q)
@@ -278,8 +288,8 @@ def token_scores(model: Model, N: float) -> tuple[np.ndarray, np.ndarray, float,
 
 
 def locked_by_frequency(model: Model, N: float) -> float:
-    """Part of the test tokens that get more than half of the attention, mean over
-    tables and sequences that are drawn.
+    """The fraction of test tokens that get more than half of the attention, averaged
+    over random tables and sequences.
     """
     mean, deviation, trigger, exposure = token_scores(model, N)
     p, q = model.token_shares

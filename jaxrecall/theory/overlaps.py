@@ -1,7 +1,7 @@
-"""Overlaps of memory keys, as features that V_mat reads; docs/theory.md, section 3.2.
+"""Overlaps of memory keys as features that V_mat reads; docs/theory.md, section 3.2.
 
-The *memory key* of a token is what attention passes on for it: z_in(v), with z_trig
-where the trigger is in the value path.
+The *memory key* of a token is what attention outputs for it: z_in(v), plus z_trig if
+the trigger is in the value path.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .distributions import NODES, quantiles
 from .model import Model
 
 NEURONS = 256
-"""Neurons of an MLP that are drawn at each node."""
+"""The number of neurons of an MLP that are drawn at each node."""
 
 
 class KeyOverlaps(NamedTuple):
@@ -27,7 +27,7 @@ class KeyOverlaps(NamedTuple):
     (NODES,) each.
     """
 
-    own: np.ndarray  # omega(v, v) less the mean of omega(w, v) over w
+    own: np.ndarray  # omega(v, v) minus the mean of omega(w, v) over w
     shared: np.ndarray  # that mean: the part that all keys share
     spread: np.ndarray  # variance of omega(w, v) over w
     third: np.ndarray | float = 0.0  # third central moment of omega(w, v) over w
@@ -39,13 +39,15 @@ class Reading(NamedTuple):
     The default is attention locked on the informative token.
     """
 
-    stored: float = 1.0  # part of the vocabulary whose samples reach V_mat in step 3
-    weight: float = 1.0  # attention on the informative token, over its mean
-    uneven: float = 0.0  # variance of that over the vocabulary
-    aligned: float = 0.0  # how that changes with the overlap of token and trigger
-    rival: float = 0.0  # attention on all noise tokens over that on the informative one
+    stored: float = (
+        1.0  # fraction of the vocabulary whose samples reach V_mat in step 3
+    )
+    weight: float = 1.0  # attention on the informative token, divided by its mean
+    uneven: float = 0.0  # variance of `weight` over the vocabulary
+    aligned: float = 0.0  # slope of `weight` in the overlap of token and trigger
+    rival: float = 0.0  # attention on all noise tokens relative to the informative one
     spread: float = 0.0  # standard deviation of the scores of noise tokens, nats
-    # summed square weight of noise tokens over that of the informative one
+    # summed square weight of noise tokens relative to that of the informative one
     stray: float = 0.0
 
 
@@ -53,19 +55,21 @@ LOCKED = Reading()
 
 
 class ValueLengths(NamedTuple):
-    """Squared lengths of parts of the value that attention passes on.
+    """Squared lengths of parts of the value that attention outputs.
 
-    The unit is that of the informative token's row without what all rows share;
-    docs/theory.md, section 3.5.
+    The unit is the squared length of the informative token's row without the part that
+    all rows share; docs/theory.md, section 3.5.
     """
 
     trigger: float
-    shared: float  # trigger, what all rows share, and the mean of the noise tokens
-    noise: float  # noise tokens of one sequence, less their mean
+    shared: float  # of the trigger, the part all rows share, and the noise mean
+    noise: float  # of the noise tokens of one sequence, minus their mean
 
     @property
     def common(self) -> float:
-        """Part of what is shared that all samples write: all but the trigger's."""
+        """The part of the shared value that all samples write: all except the
+        trigger's.
+        """
         if not self.shared:
             return 0.0
         return 1 - self.trigger / self.shared
@@ -79,7 +83,7 @@ def value_lengths(model: Model, reading: Reading) -> ValueLengths:
 
 
 def key_overlaps(model: Model, reading: Reading = LOCKED) -> KeyOverlaps:
-    """Overlaps of memory keys over tokens and embeddings."""
+    """Returns the overlaps of memory keys over tokens and embeddings."""
     if not model.m:
         return attention_overlaps(model, reading)
     return feature_overlaps(
@@ -88,8 +92,9 @@ def key_overlaps(model: Model, reading: Reading = LOCKED) -> KeyOverlaps:
 
 
 def attention_overlaps(model: Model, reading: Reading) -> KeyOverlaps:
-    """Overlaps without an MLP, of a value that may hold more than the informative
-    token.
+    """Returns the overlaps without an MLP.
+
+    The value may contain more than the informative token.
     """
     d, moments = model.d, model.moments
     lengths = value_lengths(model, reading)
@@ -104,39 +109,41 @@ def attention_overlaps(model: Model, reading: Reading) -> KeyOverlaps:
 
 class FeatureMeans(NamedTuple):
     """Means over neurons, (NODES,) each, for the input u_v of a token v and u_w of
-    another one.
+    another token.
     """
 
     own: np.ndarray
     shared: np.ndarray
-    finite: np.ndarray  # spread of a finite number of neurons, times that number
-    third: np.ndarray  # the same for the third moment, times the number squared
+    finite: np.ndarray  # spread due to finitely many neurons, times their number
+    third: np.ndarray  # third moment due to finitely many neurons, times number^2
     trace: np.ndarray  # mean of act(u_v) E[act''(u_w)]
     F: list[np.ndarray]  # one for each of ORDERS
 
 
 ORDERS = ((1, 0), (0, 1), (2, 0), (1, 1), (0, 2), (3, 0), (2, 1), (1, 2), (0, 3))
-"""Orders (j, k) of F_jk = mean over neurons of act(u_v) E[act^(j+k)(u_w)] He_j(along)
-He_k(across).
+"""The orders (j, k) of F_jk = mean over neurons of act(u_v) E[act^(j+k)(u_w)]
+He_j(along) He_k(across).
 """
 
 
 class NeuronInputs(NamedTuple):
-    """What memory keys give to a neuron, by its row of W_in along z_trig and across it,
-    (NODES, 1) each.
+    """The inputs of a neuron from memory keys, by its row of W_in along z_trig and
+    across it, (NODES, 1) each.
     """
 
-    trigger: np.ndarray  # of all keys, along
-    tilt: np.ndarray  # of the token, along
-    token: np.ndarray  # of the token, across
+    trigger: np.ndarray  # input from every key, along z_trig
+    tilt: np.ndarray  # input from the token, along z_trig
+    token: np.ndarray  # input from the token, across z_trig
 
 
 @lru_cache(maxsize=64)
 def feature_overlaps(
     d: int, m: int, moments: Moments, trigger_in_value: bool, activation: Activation
 ) -> KeyOverlaps:
-    """Overlaps behind an MLP, from A = |z_in(v)|^2, B = |z_trig|^2 and X = z_in(v) .
-    z_trig; B is 0 with the trigger out of the value path.
+    """Returns the overlaps behind an MLP.
+
+    The notation is A = |z_in(v)|^2, B = |z_trig|^2 and X = z_in(v) . z_trig. B is 0 if
+    the trigger is not in the value path.
     """
     q = quantiles(d, moments)
     A = q.key_length
@@ -158,8 +165,10 @@ def feature_overlaps(
 def projected(
     f: FeatureMeans, d: int, moments: Moments
 ) -> tuple[np.ndarray, np.ndarray]:
-    """What the projections of the other token's row add to the mean and to the spread
-    of infinitely many neurons, to third order.
+    """Returns what the projections of the other token's row add to the mean and to the
+    spread.
+
+    The layer has infinitely many neurons, and the expansion is to third order.
     """
     F10, F01, F20, F11, F02, F30, F21, F12, F03 = f.F
     spread = (F10**2 + F01**2) / d
@@ -172,11 +181,11 @@ def projected(
 
 
 def layer_means(inputs: NeuronInputs, m: int, activation: Activation) -> FeatureMeans:
-    """Means over the m neurons of a layer.
+    """Returns means over the m neurons of a layer.
 
-    A few neurons are drawn one by one, because their sum is far from normal. Wider
-    layers than NEURONS deviate from the mean over all neurons as NEURONS of them do,
-    scaled to their width.
+    A small number of neurons is drawn one by one, because their sum is far from normal.
+    A layer wider than NEURONS deviates from the mean over all neurons as NEURONS
+    neurons do, scaled to its width.
     """
     along, across = drawn_neurons()[..., : min(m, NEURONS)]
     weight = np.asarray(1 / along.shape[-1])
@@ -198,7 +207,7 @@ def neuron_means(
     weight: np.ndarray,
     activation: Activation,
 ) -> np.ndarray:
-    """(14, NODES) the `FeatureMeans` over neurons with these rows of W_in."""
+    """Returns (14, NODES) the `FeatureMeans` over neurons with these rows of W_in."""
     u = (inputs.trigger + inputs.tilt) * along + inputs.token * across
     v, _ = activation.value_and_slope(u, np, erf)
     values, table = other_tokens(activation)
@@ -214,7 +223,8 @@ def neuron_means(
 
 @cache
 def drawn_neurons() -> np.ndarray:
-    """(2, NODES, NEURONS) rows of W_in along z_trig and along the rest of a key.
+    """Returns (2, NODES, NEURONS) rows of W_in along z_trig and along the rest of a
+    key.
 
     Each neuron is a Latin hypercube over the nodes.
     """
@@ -226,10 +236,11 @@ def drawn_neurons() -> np.ndarray:
 
 @cache
 def other_tokens(activation: Activation) -> tuple[np.ndarray, np.ndarray]:
-    """Values of y, and a table (6, values) of what a neuron makes of other tokens.
+    """Returns values of y, and a table (6, values) of moments of act(y + g), the
+    activation for other tokens.
 
-    These are E He_k(g) act(y + g) for k = 0 to 3, and the second and the third central
-    moment of act(y + g), with g ~ N(0, 1).
+    The moments are E He_k(g) act(y + g) for k = 0 to 3, and the second and third
+    central moments of act(y + g), with g ~ N(0, 1).
     """
     g, weight = np.polynomial.hermite_e.hermegauss(60)
     weight = weight / weight.sum()
@@ -241,5 +252,5 @@ def other_tokens(activation: Activation) -> tuple[np.ndarray, np.ndarray]:
 
 
 def hermite(g: np.ndarray) -> tuple[np.ndarray, ...]:
-    """He_0 to He_3."""
+    """Returns He_0 to He_3."""
     return np.ones_like(g), g, g * g - 1, g**3 - 3 * g

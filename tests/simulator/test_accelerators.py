@@ -106,11 +106,10 @@ def test_a_program_that_reserves_more_than_half_of_the_device_is_compiled_for_fe
     """As on an accelerator, and with memory for two batches of four runs but not for
     two of eight.
     """
-    monkeypatch.setattr(program, "on_cpu", lambda: False)
     shape = Shape(16, 16, 0, "none", "counts", tile=512)
-    four = program.compiled(shape, 4)
+    four = program.compiled(shape, 4, vmapped=True)
     monkeypatch.setattr(
         program, "memory_of_device", lambda: 2 * program.reserved_bytes(four.run)
     )
-    assert program.compiled(shape, 8).batch == 4
-    assert program.compiled(shape, 4) is four
+    assert program.compiled(shape, 8, vmapped=True).batch == 4
+    assert program.compiled(shape, 4, vmapped=True) is four

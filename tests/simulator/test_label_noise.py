@@ -267,12 +267,12 @@ def test_random_points_are_refused_or_right(number):
 
 
 @pytest.mark.slow  # compiles a program for an accelerator; others vmap without noise
-def test_vmapped_runs_have_the_labels_of_runs_by_themselves(monkeypatch):
+def test_vmapped_runs_have_the_labels_of_runs_by_themselves():
     point = Point(**SMALL, steps=9, lr=1.0)
     alone = simulate(point, 0)
-    monkeypatch.setattr(program, "on_cpu", lambda: False)
     runs = [Run(point, 0), Run(point.replace(label_noise=0.9), 0)]
-    both = program.execute(program.compiled(Shape.rounded(point), 2), runs)[0]
+    vmapped = program.compiled(Shape.rounded(point), 2, vmapped=True)
+    both = program.execute(vmapped, runs)[0]
     assert both[0][-1]["loss"] == pytest.approx(alone["loss"], rel=1e-5)
     assert both[1][-1]["loss"] > both[0][-1]["loss"] + 0.1
 

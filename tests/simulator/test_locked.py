@@ -238,18 +238,14 @@ def test_fewer_samples_than_tokens_are_read():
 
 # compiles for an accelerator; tests of pools and of packaging do so too
 @pytest.mark.slow
-def test_vmapped_runs_and_runs_one_after_the_other_are_the_same(monkeypatch):
+def test_vmapped_runs_and_runs_one_after_the_other_are_the_same():
     """As on an accelerator: locked and open runs in one batch, each with the steps of
     its own.
     """
     runs = [Run(later(of), seed) for of in (LOCKED, OPEN) for seed in (3, 4)]
     shape = shape_of(runs[0].point)
     looped = program.execute(program.compiled(shape), runs)[0]
-    monkeypatch.setattr(program, "on_cpu", lambda: False)
-    program._compiled.cache_clear()
-    vmapped = program.execute(program.compiled(shape, 4), runs)[0]
-    monkeypatch.undo()
-    program._compiled.cache_clear()
+    vmapped = program.execute(program.compiled(shape, 4, vmapped=True), runs)[0]
     assert [
         bool(rows) and rows[-1]["form"].endswith("locked descent") for rows in looped
     ] == [True, True, False, False]

@@ -444,7 +444,7 @@ def test_no_step_scatters():
             assert "scatter" not in traced
 
 
-def test_vmapped_runs_and_runs_one_after_the_other_are_the_same(monkeypatch):
+def test_vmapped_runs_and_runs_one_after_the_other_are_the_same():
     """As on an accelerator: points in the limit and points that are not, in one
     batch.
     """
@@ -455,11 +455,7 @@ def test_vmapped_runs_and_runs_one_after_the_other_are_the_same(monkeypatch):
     runs = [Run(point, seed) for point in points for seed in range(2)]
     shape = sized(points[0])
     looped = executed(program.compiled(shape), runs)
-    monkeypatch.setattr(program, "on_cpu", lambda: False)
-    program._compiled.cache_clear()
-    vmapped = executed(program.compiled(shape, 6), runs)
-    monkeypatch.undo()
-    program._compiled.cache_clear()
+    vmapped = executed(program.compiled(shape, 6, vmapped=True), runs)
     for a, b in zip(looped, vmapped, strict=True):
         if a is None or b is None:
             assert a is b

@@ -419,13 +419,13 @@ def searched(tmp_path_factory):
     """Of the whole grid, by the command."""
     there, printed = tmp_path_factory.mktemp("searched"), io.StringIO()
     (there / "tiny.yaml").write_text(GRID)
-    programs = program._compiled.cache_info().misses
+    before = program.n_compiled()
     with contextlib.chdir(there), contextlib.redirect_stdout(printed):
         assert main(["--grid", "tiny.yaml", *ONE_PROGRAM]) == 0
     return Searched(
         there / "results/tiny",
         printed.getvalue(),
-        program._compiled.cache_info().misses - programs,
+        program.n_compiled() - before,
     )
 
 
@@ -759,9 +759,9 @@ def test_a_search_along_d_that_is_stopped_ends_with_the_same_table(
     """Along d, where sizes and so programs differ from level to level."""
     monkeypatch.chdir(tmp_path)
     Path("along.yaml").write_text(ALONG)
-    programs = program._compiled.cache_info().misses
+    before = program.n_compiled()
     assert main(["--grid", "along.yaml", "--out", "whole"]) == 0
-    n_programs = program._compiled.cache_info().misses - programs
+    n_programs = program.n_compiled() - before
 
     assert n_programs <= 4, "the range is a factor of 64"
     update, rounds = Searches.update, []

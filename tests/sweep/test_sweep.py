@@ -3,7 +3,6 @@ again, and all that can go wrong.
 """
 
 import contextlib
-import functools
 import json
 import os
 import re
@@ -412,10 +411,7 @@ def test_programs_traced_are_programs_planned_and_traced_once(
         "draw",
         lambda run, shape, axis: traced.append(shape) or draw(run, shape, axis),
     )
-    # empty
-    monkeypatch.setattr(
-        program, "_compiled", functools.lru_cache(program._compiled.__wrapped__)
-    )
+    program.forget()
     call = [
         "--grid",
         "tiny.yaml",

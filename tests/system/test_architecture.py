@@ -329,7 +329,7 @@ def test_an_import_beside_the_door_is_found(tree):
     for bad in (
         "from ..simulator.program_shape import Shape",
         "from .. import theory",
-        "def f():\n    from ..simulator import shape",
+        "def f():\n    from ..simulator import program_shape",
     ):
         assert len(beside_the_door(tree(good | {"sweep/plan.py": bad}))) == 1
 

@@ -1,10 +1,11 @@
-"""Laws with parameters: of the embeddings, of the tokens, and the optimisers.
+"""Laws with parameters: embedding laws, token laws and optimisers.
 
-`law` has the text that names a law, `embedding` what an embedding law must say and
-those that are drawn, `array` those of a file, `tokens` laws of the tokens, and
-`optimizers` the optimisers. Activations are laws too: `model/activations.py`. To add
-one, write a frozen dataclass, decorate it with `register` and import its file here, or
-name it as `module:Class`.
+`law` defines laws and the text of a law. `embedding` defines what an embedding law must
+provide, and contains the laws whose rows are drawn. `array` contains the law of
+embeddings from a file, `tokens` the token laws, and `optimizers` the optimisers.
+Activations are laws too: `model/activations.py`. To add a law, write a frozen
+dataclass. Then decorate it with `register` and import its file here, or refer to it as
+`module:Class`.
 """
 
 # ruff: noqa: F401  these are the names of the folder

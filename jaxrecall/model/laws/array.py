@@ -1,31 +1,31 @@
-"""Embeddings given as an array, such as the table of a trained model.
+"""Embeddings from an array, such as the table of a trained model.
 
-V of its R rows and d of its D columns are chosen for each seed.
+For each seed V of its R rows and d of its D columns are chosen.
 
-With x (R, D) the rows of the file, mu their mean, and x - mu rotated once and for all
-(random signs that are always the same, then the orthonormal discrete cosine transform),
-so that no column is special:
+Let x (R, D) be the rows of the file and mu their mean. x - mu and mu are rotated by a
+fixed rotation, so that no column is special. The rotation consists of random signs,
+which are always the same, and the orthonormal discrete cosine transform. Then
 
     z_v = a sqrt(D / d) ((x - mu)[row v, columns] + mean mu[columns])
     1 / a^2 = mean |x - mu|^2 + mean^2 |mu|^2
 
-The rows and columns are the first V and d of random orders of all, drawn for each seed
-and each table: prefixes in V and in d. With d = D inner products are those of the file;
-with d < D this is a random projection onto d orthonormal directions (Ailon and
-Chazelle, "The fast Johnson-Lindenstrauss transform and approximate nearest neighbors",
-SIAM J. Comput. 2009). Over all rows and columns the mean squared length is 1. `mean` is
-0 for centred rows and 1 for those of the file, whose common direction stays. z_trig and
-z_eos are isotropic.
+The rows and columns are the first V and d in random orders of all, which are drawn for
+each seed and each table. A smaller V or d has a prefix of them. With d = D inner
+products are those of the file. With d < D this is a random projection onto d
+orthonormal directions (Ailon and Chazelle, "The fast Johnson-Lindenstrauss transform
+and approximate nearest neighbors", SIAM J. Comput. 2009). Over all rows and columns the
+mean squared length is 1. `mean` is 0 for centred rows. It is 1 for the rows of the
+file, which keep their common direction. z_trig and z_eos are isotropic.
 
-What counts is the content: `path` is extended by its hash,
-"table.npy#0123456789abcdef", and the hash alone enters the id of a point. The float32
-numbers are hashed, so the format of the file does not matter either. Other processes
-and machines read the file themselves, and refuse one with another content.
+The content identifies the law. Its hash is appended to `path`, as in
+"table.npy#0123456789abcdef", and only the hash enters the id of a point. The float32
+numbers are hashed, so the format of the file does not matter. Other processes and
+machines read the file themselves, and refuse a file with other content.
 
-Files are read without running anything that they hold, and sizes are checked before
-anything is read. A .safetensors file is 8 bytes with the length of its header, the
-header as JSON, which gives type, shape and place of each tensor, and the numbers
-themselves: https://github.com/huggingface/safetensors#format.
+No code in a file is run, and sizes are checked before the numbers are read. A
+.safetensors file consists of 8 bytes with the length of its header, the header as JSON
+with the type, shape and place of each tensor, and the numbers themselves:
+https://github.com/huggingface/safetensors#format.
 """
 
 from __future__ import annotations
@@ -56,23 +56,25 @@ from .law import find_law, register
 
 
 class Content(NamedTuple):
-    """The numbers of a file, as rows are made of them."""
+    """The numbers of a file in the form from which rows are made."""
 
     rows: np.ndarray
-    """(R, D) float32: centred and rotated."""
+    """(R, D) float32: the rows, centred and rotated."""
     mean: np.ndarray
-    """(D,) float32: their mean, rotated."""
+    """(D,) float32: the mean of the rows, rotated."""
     square: float
-    """Mean squared length of `rows`."""
+    """The mean squared length of `rows`."""
 
 
 contents: dict[str, Content] = {}
-"""What this process has read, or was sent, by hash."""
+"""A dict from hash to content, for all content that this process has read or
+received.
+"""
 
 _folder: ContextVar[Path | None] = ContextVar("folder", default=None)
 
 HASHED = re.compile(r".*#[0-9a-f]{16}", re.DOTALL)
-"""A path with the hash of the content."""
+"""A pattern of paths that end with the hash of the content."""
 
 
 @register
@@ -99,15 +101,17 @@ class Array(EmbeddingLaw):
 
     @property
     def hash(self) -> str:
-        """16 hex digits that name the content."""
+        """The hash of the content, 16 hex digits, or an empty text without one."""
         return self.path[-16:] if HASHED.fullmatch(self.path) else ""
 
     def identity(self) -> str:
-        """The hash of the content in place of the path."""
+        """Returns the text with the hash of the content in place of the path."""
         return str(replace(self, path=f"#{self.hash}", tensor=""))
 
     def static(self) -> Array:
-        """One program serves all files: rows are an argument."""
+        """Returns the law without parameters. One program serves all files, because
+        rows are an argument.
+        """
         return Array()
 
     def problems(self, V: int, d: int) -> list[Problem]:
@@ -133,7 +137,9 @@ class Array(EmbeddingLaw):
         return found
 
     def content(self) -> Content:
-        """The numbers; raises ValueError where no file that can be found has them."""
+        """Returns the numbers, or raises ValueError if no file with this content is
+        found.
+        """
         if self.hash not in contents:
             path = self.path.removesuffix(f"#{self.hash}")
             folders = (_folder.get() or Path(), *map(Path, sys.path))
@@ -169,8 +175,8 @@ class Array(EmbeddingLaw):
 
 
 def _place(path: str) -> Path:
-    """Where a path leads: from the folder of the grid file, or else from the current
-    one.
+    """Returns a path relative to the folder of the grid file, or else to the current
+    folder.
     """
     first = (_folder.get() or Path()) / path
     if os.path.exists(path) and not os.path.exists(first):
@@ -179,7 +185,7 @@ def _place(path: str) -> Path:
 
 
 def _hash_of(path: Path, tensor: str) -> str:
-    """The hash of the content of a file, which is among `contents` from then on.
+    """Returns the hash of the content of a file, and adds the content to `contents`.
 
     Raises ValueError.
     """
@@ -202,14 +208,16 @@ def _hash(path: Path, tensor: str, version: tuple[int, ...]) -> str:
 
 
 def prepared(x: np.ndarray) -> Content:
-    """The content of a matrix (R, D); raises ValueError where all rows are the same."""
-    # a tenth of a second that commands without such a law do not wait for
+    """Returns the content of a matrix (R, D), or raises ValueError if all rows are the
+    same.
+    """
+    # this import takes a tenth of a second, which other laws do not need
     from scipy.fft import dct
 
     mean = x.mean(0, dtype=np.float64)
     x = x - mean.astype(np.float32)
     square = float(np.mean(np.einsum("ij,ij->i", x, x, dtype=np.float64)))
-    rounding = 1e-10 * float(mean @ mean)  # of rows that are the same
+    rounding = 1e-10 * float(mean @ mean)  # for rows that are the same
     if not square > rounding:
         raise ValueError(
             "an array whose rows are all the same; allowed: rows that differ"
@@ -226,7 +234,9 @@ def prepared(x: np.ndarray) -> Content:
 
 @contextmanager
 def paths_from(folder: Path) -> Iterator[None]:
-    """Meanwhile relative paths are looked up in a folder, before the current one."""
+    """Within this context, relative paths are looked up in a folder before the current
+    one.
+    """
     token = _folder.set(folder)
     try:
         yield
@@ -235,8 +245,8 @@ def paths_from(folder: Path) -> Iterator[None]:
 
 
 def with_hashes(data: object) -> object:
-    """Plain data with the hash of its content in the text of each array that can be
-    read.
+    """Returns plain data in which the text of each readable array contains the hash of
+    its content.
     """
     if isinstance(data, dict):
         return {name: with_hashes(value) for name, value in data.items()}
@@ -251,20 +261,23 @@ def with_hashes(data: object) -> object:
 SUFFIXES = (".npy", ".npz", ".safetensors")
 
 MAX_NUMBERS = 2**29
-"""Numbers of a matrix, 2 GiB in float32."""
+"""The largest number of entries of a matrix: 2 GiB in float32."""
 
 MAX_HEADER = 100 * 10**6
-"""Bytes of the header of a .safetensors file, as the format has it."""
+"""The largest number of bytes of the header of a .safetensors file, as defined by the
+format.
+"""
 
 DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "V2"}
 
 
 def read(path: Path, name: str = "") -> np.ndarray:
-    """The matrix in a file, (rows, columns) float32.
+    """Returns the matrix in a file, (rows, columns) float32.
 
     Args:
-        path: of the file; its suffix says what it holds.
-        name: of the array or tensor, needed where the file holds more than one matrix.
+        path: the path of the file. The suffix determines the format.
+        name: the name of the array or tensor, needed if the file contains more than one
+            matrix.
 
     Raises:
         ValueError: what is wrong with the file, and what is allowed.
@@ -274,7 +287,7 @@ def read(path: Path, name: str = "") -> np.ndarray:
             f"a file with the suffix {path.suffix!r}; allowed: {', '.join(SUFFIXES)}"
         )
     try:
-        # a pipe would wait forever, a device may have no end
+        # reading a pipe would wait forever, and a device may have no end
         if path.exists() and not path.is_file():
             raise ValueError("not a regular file")
         if path.suffix == ".safetensors":
@@ -302,9 +315,9 @@ def read(path: Path, name: str = "") -> np.ndarray:
 
 
 def _checked(found: np.ndarray) -> np.ndarray:
-    """The matrix as float32 in the order of its rows; raises ValueError."""
+    """Returns the matrix as float32 in row-major order, or raises ValueError."""
     _check_shape(found.shape)
-    if found.dtype == "V2":  # what NumPy makes of bfloat16, the upper half of float32
+    if found.dtype == "V2":  # bfloat16 in NumPy, the upper half of float32
         found = (found.view("<u2").astype("<u4") << 16).view("<f4")
     if found.dtype.kind not in "fiu":
         raise ValueError(
@@ -336,7 +349,7 @@ def _check_shape(shape: tuple[int, ...]) -> None:
 def _numpy(path: Path, name: str) -> np.ndarray:
     try:
         found = np.load(path, mmap_mode="r", allow_pickle=False)
-    except ValueError:  # numpy advises to run what the file holds
+    except ValueError:  # numpy's message advises to allow pickles
         raise ValueError(
             "a file that holds no array of numbers; allowed: what numpy.save and"
             " numpy.savez write"
@@ -374,9 +387,9 @@ def _safetensors(path: Path, name: str) -> np.ndarray:
 
 
 def _chosen(names: Collection[str], name: str) -> str:
-    """The name of the array to read.
+    """Returns the name of the array to read.
 
-    Raises ValueError unless it is there, or without a name the only one.
+    Raises ValueError if there is no array `name`, or several arrays and no `name`.
     """
     if name in names:
         return name

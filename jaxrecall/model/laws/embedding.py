@@ -1,8 +1,8 @@
-"""Embedding laws: how rows of embeddings are made of independent standard normals.
+"""Embedding laws: how rows of embeddings are made from independent standard normals.
 
-What a law must define comes first, then the plain laws, then those with structure:
-clusters, a subspace of few dimensions, a power-law spectrum. At one value of a
-parameter each of these has gaussian rows. `array` makes rows of a file.
+The interface of a law comes first, then the plain laws, then those with structure:
+clusters, a subspace of few dimensions, a power-law spectrum. At one value of its
+parameter each law with structure has gaussian rows. `array` makes rows from a file.
 """
 
 from __future__ import annotations
@@ -22,112 +22,116 @@ from .law import Law, register
 
 
 class Moments(NamedTuple):
-    """What the formulas in `theory/` need to know of a law, whose rows have a mean
-    squared length of 1.
+    """The properties of a law that the formulas in `theory/` need.
+
+    Rows of such a law have a mean squared length of 1.
     """
 
     overlap: bool
-    """True: rows are independent and their directions uniform, so that cosines between
-    them have variance 1/d. False: rows are orthonormal.
+    """True if rows are independent with uniform directions, so that cosines between
+    them have variance 1/d. False if rows are orthonormal.
     """
 
     random_length: bool
-    """True: the squared length of a row is chi-square with d degrees of freedom, over
-    d, so that entries are normal. False: it is 1, so that entries are coordinates of a
-    random direction, whose tails are lighter.
+    """True if d times the squared length of a row is chi-square with d degrees of
+    freedom, so that entries are normal. False if the squared length is 1, so that
+    entries are coordinates of a random direction, with lighter tails.
     """
 
     common: float = 0.0
-    """Part of the squared length that lies along one direction, which all rows of a
-    table share.
+    """The part of the squared length that lies along one direction shared by all rows
+    of a table.
     """
 
 
 class Draws(NamedTuple):
-    """The random numbers of which a law makes the rows of one table.
+    """The random numbers from which a law makes the rows of one table.
 
     Columns from d on are padding, and so are rows of zeros.
     """
 
     table: str
-    """Z_in, Z_out, z_trig or z_eos."""
+    """The name of the table: Z_in, Z_out, z_trig or z_eos."""
 
     row: Numbers
-    """(n, 1) number of each row in its table: the token or label; 0 for z_trig and
-    z_eos.
+    """(n, 1) the number of each row in its table: the token or label, or 0 for z_trig
+    and z_eos.
     """
 
     normals: Numbers
-    """(n, width) independent N(0, 1) entries, addressed by row: a prefix in V and in d.
+    """(n, width) independent N(0, 1) entries, addressed by row. A smaller V or d has a
+    prefix of them.
     """
 
     shared: Numbers
     """(law.n_shared, width) independent N(0, 1) entries that all rows of this table
-    share, other ones for each table.
+    share. Every table has its own.
     """
 
     V: Numbers
     d: Numbers
 
     own: Numbers = None
-    """(n, law.n_own) further independent N(0, 1) entries of each row: a prefix in V and
-    in n_own.
+    """(n, law.n_own) additional independent N(0, 1) entries of each row. A smaller V or
+    n_own has a prefix of them.
     """
 
     given: Numbers = None
-    """(n, width) what `from_host` made, for a law with `on_host`."""
+    """(n, width) the rows made by `from_host`, for a law with `on_host`."""
 
 
 Orders = Callable[[int, int], np.ndarray]
-"""The r-th random order of 0..n-1 of a table, (n,) integers, by r and n: the draws of a
-law that chooses among n things.
+"""A function of r and n that returns the r-th random order of 0..n-1 of a table, (n,)
+integers. A law that chooses among n items uses these draws.
 """
 
 
 class EmbeddingLaw(Law):
     """How rows of embeddings are made. The same code serves NumPy and JAX through `xp`.
 
-    In a program parameters are arrays.
+    In a compiled program the parameters are arrays.
     """
 
     field: ClassVar[str] = "embedding"
     n_shared: ClassVar[int] = 0
-    """Rows of normals that all rows of a table share."""
+    """The number of rows of normals that all rows of a table share."""
 
     n_own: ClassVar[int] = 0
-    """Normals of each row, besides its d."""
+    """The number of normals of each row in addition to its d."""
 
     on_host: ClassVar[bool] = False
-    """Whether `from_host` makes the rows. A program takes them as an argument, and
-    `draws.given` has them.
+    """Whether `from_host` makes the rows. They are then an argument of a program, and
+    `draws.given` contains them.
     """
 
     moments: ClassVar[Moments | None] = None
-    """What theory needs to know; the formulas refuse a law that leaves it out."""
+    """The properties that theory needs. The formulas refuse a law without them."""
 
     @abstractmethod
     def rows(self, draws: Draws, xp: ModuleType) -> Numbers:
-        """(n, width) rows of Z_in or Z_out.
+        """Returns (n, width) rows of Z_in or Z_out.
 
-        What is returned for padding is dropped, but it must be finite.
+        The rows returned for padding are dropped, but they must be finite.
         """
 
     def from_host(self, orders: Orders, V: int, d: int) -> np.ndarray:
-        """(V, d) float32 rows of Z_in or Z_out, a NumPy array, where `on_host` is
-        true.
+        """Returns (V, d) float32 rows of Z_in or Z_out as a NumPy array, if `on_host`
+        is true.
         """
         raise NotImplementedError
 
     def special(self, draws: Draws, xp: ModuleType) -> Numbers:
-        """(1, width) z_trig or z_eos; isotropic unless a law says otherwise."""
+        """Returns (1, width) z_trig or z_eos, isotropic unless a law overrides this
+        method.
+        """
         return isotropic(draws, xp)
 
     def problems(self, V: int, d: int) -> list[Problem]:
-        """What is wrong with a point of these sizes; nothing by default."""
+        """Returns the problems of a point with these sizes, by default none."""
         return []
 
     def make(self, draws: Draws, xp: ModuleType) -> Numbers:
-        """The rows of any table."""
+        """Returns the rows of any table."""
         if draws.table in ("Z_in", "Z_out"):
             return self.rows(draws, xp)
         return self.special(draws, xp)
@@ -135,11 +139,11 @@ class EmbeddingLaw(Law):
 
 @lru_cache(1024)
 def problems_of_rows(law: EmbeddingLaw, V: int, d: int) -> list[Problem]:
-    """What is wrong with the rows that a law from outside the package makes.
+    """Returns the problems of the rows of a law from outside the package.
 
-    The first and the last row of each table are tried with NumPy, which raises where a
-    law looks up a row that it does not have. A compiled program would take the last row
-    in its place.
+    The first and the last row of each table are made with NumPy. NumPy raises an error
+    if a law looks up a row that does not exist. A compiled program would use the last
+    row instead.
     """
     rng = np.random.default_rng(0)
     for table in ("Z_in", "Z_out", "z_trig", "z_eos"):
@@ -174,7 +178,7 @@ def numpy_draws(
     sizes: tuple[int, int],
     rng: np.random.Generator,
 ) -> Draws:
-    """The draws of a table with NumPy's random numbers; `sizes` are V and d.
+    """Returns the draws of a table from NumPy's random numbers. `sizes` are V and d.
 
     A law with `on_host` needs all rows of the table in `row`.
     """
@@ -188,21 +192,21 @@ def numpy_draws(
 
 
 def isotropic(draws: Draws, xp: ModuleType) -> Numbers:
-    """Rows with entries N(0, 1/d)."""
+    """Returns rows with entries N(0, 1/d)."""
     return draws.normals / xp.sqrt(xp.asarray(draws.d, draws.normals.dtype))
 
 
 class Rescaled(EmbeddingLaw):
-    """A law whose rows are the normals over a length.
+    """A law whose rows are normals divided by a length.
 
     A compiled program divides once for all such laws of this package.
     """
 
     @abstractmethod
     def length(self, draws: Draws, xp: ModuleType) -> Numbers:
-        """(n, 1), or one number for all rows.
+        """Returns the lengths (n, 1), or one number for all rows.
 
-        What it is for rows of zeros, which are padding, does not matter.
+        The value for rows of zeros, which are padding, does not matter.
         """
 
     def rows(self, draws: Draws, xp: ModuleType) -> Numbers:
@@ -225,7 +229,7 @@ class Gaussian(Rescaled):
 @register
 @dataclass(frozen=True)
 class Sphere(Rescaled):
-    """Uniform on the unit sphere: normalised standard normals."""
+    """Rows are uniform on the unit sphere: normalised standard normals."""
 
     moments = Moments(overlap=True, random_length=False)
 
@@ -236,7 +240,9 @@ class Sphere(Rescaled):
 @register
 @dataclass(frozen=True)
 class Orthogonal(EmbeddingLaw):
-    """Unit vectors, because every metric is invariant under rotations."""
+    """Rows are unit vectors of the axes. Any other orthonormal rows have the same
+    metrics, which are invariant under rotations.
+    """
 
     moments = Moments(overlap=False, random_length=False)
 
@@ -245,7 +251,7 @@ class Orthogonal(EmbeddingLaw):
         return (width[None, :] == draws.row).astype(draws.normals.dtype)
 
     def special(self, draws: Draws, xp: ModuleType) -> Numbers:
-        """Unit vectors V and V + 1, which no token has."""
+        """Returns unit vector V for z_trig and V + 1 for z_eos. No token has them."""
         row = draws.row + draws.V + int(draws.table == "z_eos")
         return self.rows(draws._replace(row=row), xp)
 
@@ -260,13 +266,12 @@ class Orthogonal(EmbeddingLaw):
 @register
 @dataclass(frozen=True)
 class Equicorrelated(EmbeddingLaw):
-    """A direction in common (ours).
+    """All rows of a table share a random direction (ours).
 
         z_v = (sqrt(1 - rho) n_v + sqrt(rho) g) / sqrt(d)
 
-    Here n_v and g are standard normal. Two rows of one table have the mean inner
-    product rho. Z_in and Z_out have directions of their own; z_trig and z_eos are
-    isotropic.
+    Here n_v and g are standard normal. The mean inner product of two rows of one table
+    is rho. Z_in and Z_out have different directions. z_trig and z_eos are isotropic.
     """
 
     n_shared = 1
@@ -291,15 +296,15 @@ class Equicorrelated(EmbeddingLaw):
 @register
 @dataclass(frozen=True)
 class Clustered(EmbeddingLaw):
-    """Rows around the centre of a cluster each, k = v mod `clusters` (ours).
+    """Each row is near the centre of its cluster k = v mod `clusters` (ours).
 
         z_v = (sqrt(1 - spread) c_k + sqrt(spread) n_v) / sqrt(d)
 
-    The centres c_k and the n_v are standard normal (d,). Two rows of one cluster have
-    the mean inner product 1 - spread, rows of two clusters 0. Clusters are of equal
-    size to within one; since labels are a random permutation, which token is in which
-    cluster does not matter. With spread = 1 the rows are gaussian, with one cluster
-    they are equicorrelated with rho = 1 - spread.
+    The centres c_k and the n_v are standard normal (d,). The mean inner product is 1 -
+    spread for two rows of one cluster, and 0 for rows of different clusters. The sizes
+    of clusters differ by at most one. Which token is in which cluster does not matter,
+    because labels are a random permutation. With spread = 1 the rows are gaussian. With
+    one cluster they are equicorrelated with rho = 1 - spread.
     """
 
     clusters: int = parameter(
@@ -330,19 +335,19 @@ class Clustered(EmbeddingLaw):
 @register
 @dataclass(frozen=True)
 class LowRank(EmbeddingLaw):
-    """Rows near to a subspace of `rank` dimensions (ours).
+    """Rows are near a subspace of `rank` dimensions (ours).
 
         z_v = (sqrt(1 - noise) sum_k s_vk g_k / sqrt(rank) + sqrt(noise) n_v) / sqrt(d)
 
-    All of s_vk, g_k and n_v are standard normal; the `rank` directions g_k (d,) are
-    those of a table, s_v (rank,) and n_v (d,) those of a row. A part `noise` of the
-    mean squared length is isotropic. Given the directions, rows are independent with
-    covariance S = ((1 - noise) / rank sum_k g_k g_k^T + noise I) / d, of trace about 1.
-    With noise = 1 the rows are gaussian.
+    Here s_vk, g_k and n_v are standard normal. All rows of a table share the `rank`
+    directions g_k (d,). Each row has its own s_v (rank,) and n_v (d,). A part `noise`
+    of the mean squared length is isotropic. Given the directions, rows are independent
+    with covariance S = ((1 - noise) / rank sum_k g_k g_k^T + noise I) / d, whose trace
+    is about 1. With noise = 1 the rows are gaussian.
 
-    Sizes of learned tables: a few directions hold most of the variance (Mu and
-    Viswanath, "All-but-the-top: simple and effective postprocessing for word
-    representations", ICLR 2018).
+    In learned tables a few directions contain most of the variance (Mu and Viswanath,
+    "All-but-the-top: simple and effective postprocessing for word representations",
+    ICLR 2018).
     """
 
     name = "low_rank"
@@ -383,12 +388,12 @@ class PowerLaw(EmbeddingLaw):
 
     The l_i add up to 1: l_i = i^-alpha / (1 + 2^-alpha + ... + d^-alpha).
 
-    Such spectra are those of learned representations (Ghosh et al., "Investigating
-    power laws in deep representation learning", arXiv:2202.05808). The eigenvectors are
-    the axes: the model, trained by gradient descent from zero, is invariant under
-    rotations of Z_in, and of Z_out. (Adam is not: it scales each coordinate.) With
-    alpha = 0 the rows are gaussian. The effective dimension (tr S)^2 / tr S^2 of S =
-    diag(l) is (sum i^-alpha)^2 / sum i^(-2 alpha).
+    Learned representations have such spectra (Ghosh et al., "Investigating power laws
+    in deep representation learning", arXiv:2202.05808). The eigenvectors are the axes,
+    because the model, trained by gradient descent from zero, is invariant under
+    rotations of Z_in, and of Z_out. (Training by Adam is not invariant: it scales each
+    coordinate.) With alpha = 0 the rows are gaussian. The effective dimension (tr S)^2
+    / tr S^2 of S = diag(l) is (sum i^-alpha)^2 / sum i^(-2 alpha).
     """
 
     name = "power_law"
@@ -411,6 +416,6 @@ class PowerLaw(EmbeddingLaw):
 
 
 TOGETHER: tuple[EmbeddingLaw, ...] = (Gaussian(), Sphere(), Orthogonal())
-"""Embedding laws that one compiled program serves, by place. Any other has programs of
-its own.
+"""The embedding laws that one compiled program serves, by place. Every other law has
+programs of its own.
 """

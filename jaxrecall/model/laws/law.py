@@ -1,11 +1,11 @@
-"""Laws with parameters, and the text that names one in grids and rows.
+"""Laws with parameters, and the text of a law in grids and rows.
 
-A law is a frozen dataclass; its fields are its parameters. `equicorrelated(rho=0.3)` is
-the text of one: the name of the class, then the parameters that are off their default,
-in the order of their declaration, numbers to 12 digits. A class from outside the
-package has its import path for a name, as in `mymodule:MyLaw(a=2)`, so that any process
-finds it. Points and programs have laws themselves; `find_law` reads the text of one
-where it enters.
+A law is a frozen dataclass, and its fields are its parameters. An example of its text
+is `equicorrelated(rho=0.3)`. The text consists of the name of the class and the
+parameters that are off their default, in the order of their declaration, with numbers
+to 12 digits. The name of a class from outside the package is its import path, as in
+`mymodule:MyLaw(a=2)`, so that any process finds the class. Points and programs contain
+the laws themselves. `find_law` converts a text to a law where it enters.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class LawColumn(NamedTuple):
 class Law:
     """A law of the embeddings, tokens, activation or optimizer: the value of a field.
 
-    A law equals its text and has the hash of it: `Gaussian() == "gaussian"`. Two laws
-    are equal if they are of one class and have the same text.
+    A law equals its text and has the same hash: `Gaussian() == "gaussian"`. Two laws
+    are equal if they have the same class and the same text.
 
     Raises PointError for a parameter that is out of range or of the wrong type. Limits
     are declared with `parameter`.
@@ -54,16 +54,16 @@ class Law:
     """The class of all laws of the field."""
 
     name: ClassVar[str]
-    """Short name; that of the class in small letters unless given."""
+    """The short name. The default is the name of the class in lower case."""
 
     reads_file: ClassVar[bool] = False
-    """Whether its text may name a file, whose content may change. Then the law adds a
-    hash of the content to its own text.
+    """Whether the law reads a file that its text may refer to. The content of a file
+    may change, so the law adds a hash of the content to its own text.
     """
 
     always_columns: ClassVar[bool] = True
-    """Whether rows have columns of all its numbers; else of those off their defaults,
-    or named by a grid.
+    """Whether rows have columns of all numbers of the law. Otherwise they have columns
+    only of numbers that are off their default or that a grid names.
     """
 
     def __init_subclass__(cls) -> None:
@@ -71,7 +71,7 @@ class Law:
         cls.name = vars(cls).get("name", cls.__name__.lower())
         if Law in cls.__bases__:
             cls.family = cls
-        # a dataclass writes its own unless the class has them
+        # a dataclass generates its own methods unless the class defines them
         cls.__eq__ = Law.__eq__
         cls.__hash__ = Law.__hash__
 
@@ -112,18 +112,21 @@ class Law:
         return f"{name}({', '.join(changed)})" if changed else name
 
     def identity(self) -> str:
-        """What of the law enters the id of a point."""
+        """Returns the text of the law that enters the id of a point."""
         return str(self)
 
     @classmethod
     def source(cls) -> object:
-        """What its numbers come from: the class, or the function that made it."""
+        """Returns the source of the law's numbers: the class, or the function that it
+        wraps.
+        """
         return cls
 
     def static(self) -> Self:
-        """The law that a compiled program depends on, with the usual traced parameters.
+        """Returns the law that a compiled program depends on, with default values for
+        the traced parameters.
 
-        One without a default is NaN, which stands for any value.
+        A traced parameter without a default is NaN, which represents any value.
         """
         usual: dict[str, Numbers] = {}
         for f in self._traced_fields():
@@ -131,7 +134,7 @@ class Law:
         return self._with(usual)
 
     def _traced_fields(self) -> list[Field[float]]:
-        """The float parameters that are not declared static."""
+        """Returns the float parameters that are not declared static."""
         found = []
         for f in fields(self):
             is_static = f.metadata.get("kind") == "static"
@@ -140,10 +143,11 @@ class Law:
         return found
 
     def traced(self, of: str = "") -> dict[str, float]:
-        """The float parameters by dotted name, as "embedding.rho", but static ones.
+        """Returns a dict from dotted name, such as "embedding.rho", to value, for the
+        float parameters that are not static.
 
-        One compiled program serves all their values. `of` is the field of the point,
-        where it is another one than that of the class, as embedding_out is.
+        One compiled program serves all their values. `of` is the field of the point if
+        it differs from that of the class, as for embedding_out.
         """
         prefix = of or self.field
         return {
@@ -151,15 +155,15 @@ class Law:
         }
 
     def with_traced(self, values: Mapping[str, Numbers], of: str = "") -> Self:
-        """A copy with these float parameters, arrays of a traced program, which are not
-        checked.
+        """Returns a copy with these float parameters, which are arrays of a traced
+        program and are not checked.
         """
         prefix = of or self.field
         names = [f.name for f in self._traced_fields()]
         return self._with({name: values[f"{prefix}.{name}"] for name in names})
 
     def _with(self, values: Mapping[str, Numbers]) -> Self:
-        """A copy with other values of parameters, which are not checked."""
+        """Returns a copy with other values of parameters, which are not checked."""
         other = object.__new__(type(self))
         for f in fields(self):
             value = values.get(f.name, getattr(self, f.name))
@@ -169,9 +173,10 @@ class Law:
     def columns(
         self, of: str = "", named: Collection[str] = ()
     ) -> dict[str, LawColumn]:
-        """The numeric parameters that are columns of a row, by dotted name.
+        """Returns a dict from dotted name to column, for the numeric parameters that
+        are columns of a row.
 
-        Parameters in `named` are columns even at their defaults. `of` is that of
+        Parameters in `named` are columns even at their defaults. `of` is as in
         `traced`.
         """
         found = {}
@@ -191,9 +196,11 @@ OrNone = TypeVar("OrNone", bound=Law | None)
 
 
 class LawField(Generic[OrNone]):
-    """The type of a field that has a law and takes its text, class or function too."""
+    """The type of a field that contains a law. A text, a class or a function may be
+    assigned too.
+    """
 
-    if TYPE_CHECKING:  # an annotation alone: the field is a plain one
+    if TYPE_CHECKING:  # only an annotation: at run time the field is a plain one
 
         def __get__(self, record: object, of: object = None) -> OrNone: ...
 
@@ -208,26 +215,26 @@ LAWS: dict[str, dict[str, type[Law]]] = {
     "activation": {},
     "optimizer": {},
 }
-"""The laws of each field by short name: those of the package, and aliases that
-`register` added.
+"""The laws of each field by short name: those of the package, and those added by
+`register`.
 """
 
 OF_FUNCTIONS: dict[str, Callable[[Callable[..., object], str, str], type[Law]]] = {}
-"""Fields whose law may be a function, and what makes a class of it and of its module
-and name.
+"""A dict from each field whose law may be a function to a callable that makes a law
+class. Its arguments are the function, its module and its name.
 """
 
 _local: dict[str, type[Law]] = {}
-"""Classes and functions that were made in a function, which no import finds, by
-`module:name`: the latest that was used.
+"""The latest classes and functions that were defined inside a function, by
+`module:name`. They cannot be imported.
 """
 
 
 def register(law: LawClass, name: str | None = None) -> LawClass:
-    """Adds a short name for a law, by default its own; usable as a decorator.
+    """Adds a short name for a law, by default its own name. Usable as a decorator.
 
-    Texts and rows name a law from outside the package by its import path whatever its
-    alias. Raises ValueError if the name is taken.
+    In texts and rows a law from outside the package is given by its import path, even
+    if it has an alias. Raises ValueError if the name is taken.
     """
     known, alias = LAWS[law.field], name or law.name
     if alias in known:
@@ -240,8 +247,8 @@ def register(law: LawClass, name: str | None = None) -> LawClass:
 
 
 def class_name(law: type[Law]) -> str:
-    """The name of a law in texts: the short one of a law of this package, else
-    `module:Class`.
+    """Returns the name of a law in texts: the short name for a law of this package,
+    else `module:Class`.
     """
     if law.__module__.partition(".")[0] == PACKAGE:
         return law.name
@@ -249,10 +256,10 @@ def class_name(law: type[Law]) -> str:
 
 
 def source_digest(of: Any) -> str:
-    """A hash of the source of a function or a class."""
+    """Returns a hash of the source of a function or a class."""
     try:
         source = inspect.getsource(of)
-    except (OSError, TypeError):  # it has no file
+    except (OSError, TypeError):  # there is no source file
         functions = filter(inspect.isfunction, (of, *vars(of).values()))
         codes = [function.__code__ for function in functions]
         source = " ".join(
@@ -262,21 +269,21 @@ def source_digest(of: Any) -> str:
 
 
 def law_names(field: str) -> tuple[str, ...]:
-    """The names that texts have for the registered laws of a field."""
+    """Returns the names of the registered laws of a field as they appear in texts."""
     return tuple(dict.fromkeys(map(class_name, LAWS[field].values())))
 
 
 def find_law(family: type[AnyLaw], given: object) -> AnyLaw:
-    """The law that a text, an alias or an object names.
+    """Returns the law that a text, an alias or an object stands for.
 
     Args:
         family: EmbeddingLaw, TokenLaw, Activation or OptimizerLaw.
-        given: a text such as "equicorrelated(rho=0.3)" or "mymodule:MyLaw", a law, its
-            class, or, for an optimizer, a function.
+        given: a text such as "equicorrelated(rho=0.3)" or "mymodule:MyLaw", a law, the
+            class of a law, or, for an optimizer, a function.
 
     Raises:
-        PointError: there is no such law, it has no such parameter, or the value of one
-            is not allowed.
+        PointError: there is no such law, it has no such parameter, or the value of a
+            parameter is not allowed.
     """
     if isinstance(given, str):
         return _read(family, given)
@@ -293,14 +300,14 @@ def find_law(family: type[AnyLaw], given: object) -> AnyLaw:
 
 
 def _read(family: type[AnyLaw], text: str) -> AnyLaw:
-    """The law of a text; raises PointError."""
+    """Returns the law of a text, or raises PointError."""
     name = text.partition("(")[0].strip()
     law = LAWS[family.field].get(name) or _imported(family, name, text)
     return _parse(law, text) if law.reads_file else _parsed(law, text)  # type: ignore[return-value]
 
 
 def _parse(law: type[Law], text: str) -> Law:
-    """The law of this class with the arguments of the text."""
+    """Returns the law of this class with the arguments in the text."""
     _, bracket, arguments = text.partition("(")
     given: dict[str, object] = {}
     if bracket:
@@ -315,7 +322,7 @@ _parsed = lru_cache(4096)(_parse)
 
 
 def _arguments(law: type[Law], text: str) -> dict[str, object]:
-    """The literal arguments of a call, by parameter.
+    """Returns the literal arguments of a call, by parameter.
 
     Raises ValueError or SyntaxError for anything else.
     """
@@ -331,18 +338,21 @@ def _arguments(law: type[Law], text: str) -> dict[str, object]:
 
 
 def not_imported(text: object) -> str:
-    """The module of a law that a text names, empty if it is imported already."""
+    """Returns the module of the law in a text, or an empty text if it is imported
+    already.
+    """
     module, colon, _ = str(text).partition("(")[0].strip().partition(":")
     return module if colon and module not in sys.modules else ""
 
 
 def with_parameters(law: Law, values: Mapping[str, object]) -> Law:
-    """The law with other values of some parameters; raises PointError."""
+    """Returns the law with other values of some parameters, or raises PointError."""
     return _made(type(law), asdict(law) | dict(values))
 
 
 def _made(law: type[AnyLaw], values: Mapping[str, object]) -> AnyLaw:
-    """A law of this class with these parameters, the others at their defaults.
+    """Returns a law of this class with these parameters, and the others at their
+    defaults.
 
     Raises PointError.
     """
@@ -366,8 +376,9 @@ def _made(law: type[AnyLaw], values: Mapping[str, object]) -> AnyLaw:
 
 
 def _imported(family: type[Law], path: str, text: str) -> type[Law]:
-    """The class of a law from outside the package, `module:Class` or
-    `module:function`; raises PointError.
+    """Returns the class of a law from outside the package, or raises PointError.
+
+    The path is `module:Class` or `module:function`.
     """
     field = family.field
     module, colon, name = path.partition(":")
@@ -377,7 +388,7 @@ def _imported(family: type[Law], path: str, text: str) -> type[Law]:
         found: Any = _local.get(path)
         if found is None:
             found = attrgetter(name)(sys.modules.get(module) or import_module(module))
-    except Exception as error:  # whatever a module does when it is imported
+    except Exception as error:  # importing a module may raise anything
         why = f", which cannot be imported: {error}{where_to_run(module, error)}"
         raise _error(field, text, why) from None
     if field in OF_FUNCTIONS and inspect.isfunction(found):
@@ -400,8 +411,9 @@ def _error(field: str, given: object, why: str = "") -> PointError:
 def renamed(
     problems: Iterable[Problem], law: Law | type[Law], field: str
 ) -> list[Problem]:
-    """Problems of a law by the field that has it, as embedding_out.rho for
-    embedding.rho.
+    """Returns the problems of a law with the name of the field that contains it.
+
+    For example, embedding.rho becomes embedding_out.rho.
     """
     found = []
     for problem in problems:
@@ -412,7 +424,9 @@ def renamed(
 
 
 def plain(value: Any) -> Any:
-    """A value of a field as files and rows have it: a law as its text."""
+    """Returns a value of a field as it appears in files and rows. A law becomes its
+    text.
+    """
     return str(value) if isinstance(value, Law) else value
 
 

@@ -1,9 +1,10 @@
-"""Optimisers of further steps, as laws: those of optax, a polar factor, and one's own.
+"""Optimiser laws for further steps: those of optax, a polar factor, and the user's own.
 
-A law gives the optax transformation of a rate. It also declares what the simulator may
-do with it: whether the zero rows and columns of padding change an update, and in what
-form W_KQ is trained. A law that declares nothing runs without padding and sees W_KQ in
-full, which is right for any optimiser. All is ours but the optimisers themselves.
+A law returns the optax transformation for a rate. It also declares how the simulator
+may run it: whether zero padding of rows and columns changes an update, and in what form
+W_KQ is trained. A law without declarations runs without padding and is given the full
+W_KQ, which is correct for any optimiser. The paper has no further steps. Only the
+optimisers themselves are not ours.
 """
 
 from __future__ import annotations
@@ -25,42 +26,45 @@ if TYPE_CHECKING:
     from jax import Array
 
 SCHEDULES = ("constant", "linear", "cosine")
-"""Courses of a rate after its warmup."""
+"""Shapes of the learning-rate schedule after warmup."""
 
 
 def _setting(default: object, legend: str = "", **limits: object) -> Any:
-    """A parameter that is a constant of the program: 1 - b2 would lose digits in
-    float32.
+    """Declares a parameter that is a constant of the program. A traced float32 b2 would
+    lose digits in 1 - b2.
     """
     return parameter(default, legend, kind="static", **limits)
 
 
 @dataclass(frozen=True, kw_only=True)
 class OptimizerLaw(Law):
-    """An optimiser: `transformation(rate)` is that of optax, for parameters by name.
+    """An optimiser. `transformation(rate)` is that of optax, for a dict of parameters
+    by name.
 
-    `schedule` and `warmup` are the factor by which rates change with the steps of the
-    optimiser.
+    `schedule` and `warmup` determine the factor by which rates change with the steps of
+    the optimiser.
     """
 
     field: ClassVar[str] = "optimizer"
     always_columns: ClassVar[bool] = False
 
     padding_safe: ClassVar[bool] = False
-    """Whether zero rows and columns around a gradient only add zeros to its update. A
-    law for which this is false runs in programs of exact sizes.
+    """Whether zero rows and columns around a gradient only add zeros to its update. If
+    False, the law runs in programs of exact sizes.
     """
 
     attention: ClassVar[Literal["matrix", "column", "vector"]] = "matrix"
-    """In what form W_KQ is trained, whose gradient is g z_eos^T. As a whole matrix; as
-    its one column in a basis that starts with z_eos, for a law whose update of G Q is
-    that of G times Q for every rotation Q; or as the vector w = W_KQ z_eos, for a law
-    that is linear in gradients.
+    """The form in which W_KQ is trained, whose gradient is g z_eos^T.
+
+    `matrix` trains the whole matrix. `column` trains its one column in a basis that
+    starts with z_eos. It is for a law whose update of G Q is that of G times Q for
+    every rotation Q. `vector` trains w = W_KQ z_eos. It is for a law that is linear in
+    gradients.
     """
 
     of_optax: ClassVar[str] = ""
-    """Name in optax of the function of a rate that makes it, whose other parameters are
-    those of the law.
+    """The name of the optax function that returns the optimiser for a rate. Its other
+    parameters are those of the law.
     """
 
     schedule: str = _setting(
@@ -73,7 +77,7 @@ class OptimizerLaw(Law):
     )
 
     def transformation(self, rate: float) -> optax.GradientTransformation:
-        """The optimiser of optax whose updates are multiplied by the rate."""
+        """Returns the optax optimiser whose updates are multiplied by the rate."""
         import optax.contrib
 
         return attrgetter(self.of_optax)(optax)(rate, **self.own)
@@ -86,15 +90,19 @@ class OptimizerLaw(Law):
 
     @property
     def gain(self) -> float:
-        """How far two runs part in a step at most, over how far their gradients differ.
+        """A bound on how far two runs part in a step, relative to how far their
+        gradients differ.
 
-        It is the most that an entry moves apart, as a mean over steps, at rate 1. Where
-        it is finite, steps with locked attention may sum over weighted tokens.
+        The distance is that of the entry that moves apart most, as a mean over steps,
+        at rate 1. If the bound is finite, steps with locked attention may sum over
+        weighted tokens.
         """
         return math.inf
 
     def descent(self, rates: Mapping[str, Numbers], steps: Numbers) -> Any:
-        """The optimiser of parameters with a rate each, over a number of steps."""
+        """Returns the optax optimiser of parameters with one rate each, for this number
+        of steps.
+        """
         import optax
 
         made = self.transformation(1.0)
@@ -112,8 +120,8 @@ class OptimizerLaw(Law):
         return optax.chain(made, *scheduled, scaled)
 
     def _share(self, count: Numbers, steps: Numbers) -> Array:
-        """The factor of the rate in step `count`, from 0 on: optax has the same as
-        warmup_cosine_decay_schedule.
+        """Returns the factor of the rate in step `count`, counted from 0, as in
+        warmup_cosine_decay_schedule of optax.
         """
         import jax.numpy as jnp
 
@@ -142,8 +150,9 @@ class Sgd(OptimizerLaw):
 @register
 @dataclass(frozen=True)
 class Momentum(Sgd):
-    """sgd along the sum of the gradients so far, each with `momentum` times the weight
-    of the next.
+    """sgd along a weighted sum of the gradients so far.
+
+    Each gradient has `momentum` times the weight of the next.
     """
 
     momentum: float = _setting(
@@ -158,14 +167,16 @@ class Momentum(Sgd):
 
 DECAY = {"low": 0.0, "high": 1.0, "open_high": True}
 LEAST_EPS = 1e-30
-"""Padding has gradients of 0, and 0 / (0 + eps) must be 0 in float32."""
+"""The smallest eps. Padding has gradients of 0, and 0 / (0 + eps) must be 0 in
+float32.
+"""
 
 
 @register
 @dataclass(frozen=True)
 class Adam(OptimizerLaw):
-    """The mean of gradients over (the root of the mean of their squares + eps), entry
-    by entry.
+    """The mean of gradients over (the root of the mean of their squares + eps),
+    elementwise.
     """
 
     of_optax, padding_safe = "adam", True
@@ -175,8 +186,10 @@ class Adam(OptimizerLaw):
 
     @property
     def gain(self) -> float:
-        """At the usual decay rates m moves by 1 / eps, and sqrt v by as much times
-        |m| / sqrt v, at most 3.2.
+        """A bound for the usual decay rates, and infinity for others.
+
+        m moves by 1 / eps. sqrt v moves by as much times |m| / sqrt v, which is at most
+        3.2.
         """
         return 4.2 / self.eps if (self.b1, self.b2) == (0.9, 0.999) else math.inf
 
@@ -184,7 +197,7 @@ class Adam(OptimizerLaw):
 @register
 @dataclass(frozen=True)
 class AdamW(Adam):
-    """adam, and each entry decays at the rate times `weight_decay`."""
+    """adam, where each entry also decays at the rate times `weight_decay`."""
 
     of_optax = "adamw"
     weight_decay: float = _setting(
@@ -220,8 +233,8 @@ class Lion(OptimizerLaw):
 @register
 @dataclass(frozen=True)
 class Muon(OptimizerLaw):
-    """The mean of gradients with its singular values brought near 1 by Newton-Schulz
-    steps (Jordan, 2024).
+    """The mean of gradients, with singular values brought near 1 by Newton-Schulz steps
+    (Jordan, 2024).
 
     optax multiplies the update of a matrix by max(1, columns/rows)^(1/2), which padding
     would change.
@@ -240,9 +253,9 @@ class Polar(OptimizerLaw):
 
     The step is along U h(S) V^T.
 
-    h(s) = 0 where s is rounding: at most max(rows, columns) eps times the largest,
-    which counts the rows and columns that are not all zero. A vector is a matrix of one
-    column. With lam = 0 it is muon without momentum and without error.
+    h(s) = 0 where s is only rounding: at most max(rows, columns) eps times the largest
+    singular value, without the rows and columns that are all zero. A vector is treated
+    as a matrix with one column. With lam = 0 the law is an exact muon without momentum.
     """
 
     padding_safe, attention = True, "column"
@@ -266,19 +279,19 @@ class Polar(OptimizerLaw):
 
 
 TYPES = (bool, int, float, str)
-"""Types of the parameters of a function that are parameters of its law."""
+"""The types of function parameters that become parameters of the law."""
 
 
 @lru_cache(256)
 def of_function(
     function: Callable[..., object], module: str, name: str
 ) -> type[OptimizerLaw]:
-    """The law of a function of a rate, and of parameters, that returns an optax
-    transformation.
+    """Returns the law of a function that takes a rate and parameters and returns an
+    optax transformation.
 
-    Its parameters with a default of a plain type are those of the law. Raises
-    PointError for a parameter without a default, and for one that has the name of one
-    of the schedule.
+    The parameters of the law are those of the function that have a default of a plain
+    type. Raises PointError for a parameter without a default, and for one whose name is
+    that of a schedule parameter.
     """
     declared = [*inspect.signature(function).parameters.values()]
     given = [p for p in declared[1:] if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]

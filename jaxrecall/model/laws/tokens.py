@@ -1,9 +1,9 @@
-"""Laws of the tokens: which tokens of the vocabulary a sample holds.
+"""Token laws: how the tokens of a sample are drawn from the vocabulary.
 
 A token is drawn from one random word by an alias table (Walker, ACM TOMS 1977, built as
-by Vose, IEEE TSE 1991). Of the words that `keys.below` gives to token v, its cell,
-those from some word on draw one other token in its place. Cells are filled in whole
-words, so each probability is right to 2^-32, whatever V is.
+by Vose, IEEE TSE 1991). The cell of token v contains the words for which `keys.below`
+returns v. In each cell, all words from some word on draw one other token instead. Cells
+are filled in whole words, so each probability is exact to 2^-32, whatever V is.
 """
 
 from __future__ import annotations
@@ -24,15 +24,17 @@ WORDS = 2**32
 
 
 class TokenLaw(Law):
-    """How tokens are drawn: informative ones by the field `tokens`, noise by
-    `noise_tokens`.
+    """A distribution of tokens.
+
+    The field `tokens` contains the law of informative tokens, and `noise_tokens` that
+    of noise.
     """
 
     field: ClassVar[str] = "tokens"
 
     @abstractmethod
     def probabilities(self, V: int, xp: ModuleType) -> Numbers:
-        """(V,) probability of each token, up to a factor; `xp` is NumPy."""
+        """Returns (V,) the probability of each token, up to a factor. `xp` is NumPy."""
 
 
 @register
@@ -47,7 +49,7 @@ class Uniform(TokenLaw):
 @register
 @dataclass(frozen=True)
 class Zipf(TokenLaw):
-    """Token v has probability ~ (v + 1)^-s; words of natural language have s near 1.
+    """Token v has probability ~ (v + 1)^-s. Words of natural language have s near 1.
 
     Zipf, "Human behavior and the principle of least effort", 1949. With s = 0 tokens
     are uniform, and the same numbers are drawn.
@@ -61,10 +63,10 @@ class Zipf(TokenLaw):
 
 @lru_cache(256)
 def shares(law: TokenLaw, V: int) -> np.ndarray:
-    """(V,) float64: the probability of each token.
+    """Returns (V,) float64: the probability of each token.
 
-    Raises ValueError unless the law gives V numbers of which none is negative and one
-    is positive.
+    Raises ValueError unless the law returns V numbers, none of them negative and at
+    least one positive.
     """
     p = np.asarray(law.probabilities(V, np), np.float64)
     if p.shape != (V,) or not np.isfinite(p).all() or p.min() < 0 or not p.max() > 0:
@@ -76,7 +78,7 @@ def shares(law: TokenLaw, V: int) -> np.ndarray:
 
 
 def drawn_as(law: TokenLaw, V: int) -> TokenLaw:
-    """The law, or the uniform one where all tokens are equally likely."""
+    """Returns the law, or the uniform law if all tokens are equally likely."""
     if isinstance(law, Uniform):
         return law
     p = shares(law, V)
@@ -85,11 +87,11 @@ def drawn_as(law: TokenLaw, V: int) -> TokenLaw:
 
 @lru_cache(256)
 def alias_table(law: TokenLaw, V: int) -> np.ndarray:
-    """(2, V) uint32: the first word of each cell that draws another token, and that
-    token.
+    """Returns (2, V) uint32: the first word of each cell that draws another token, and
+    that token.
 
-    The host makes it, so that neither padding nor a device changes a draw. Raises
-    ValueError as `shares`.
+    The table is made on the host, so that neither padding nor a device changes a draw.
+    Raises ValueError as `shares` does.
     """
     # the first word of each cell, as in `keys.below`
     starts = -(-np.arange(V + 1, dtype=np.int64) * WORDS // V)
@@ -99,7 +101,7 @@ def alias_table(law: TokenLaw, V: int) -> np.ndarray:
     kept, other = [*cells], [*range(V)]
     short = [v for v in range(V) if own[v] < cells[v]]
     long = [v for v in range(V) if own[v] > cells[v]]
-    # as long as a cell is not full, a token has more words than its own cell takes
+    # as long as a cell is not full, some token has more words than fit in its own cell
     while short:
         v, giver = short.pop(), long[-1]
         kept[v], other[v] = own[v], giver
@@ -114,19 +116,19 @@ def alias_table(law: TokenLaw, V: int) -> np.ndarray:
 
 
 def _words(law: TokenLaw, V: int) -> list[int]:
-    """How many of the 2^32 words draw each token."""
+    """Returns the number of the 2^32 words that draw each token."""
     p = shares(law, V)
     ends = np.round(np.cumsum(p) * WORDS)
-    # a last token of probability 0 has no word; rounding may not give it one
+    # trailing tokens of probability 0 get no word, whatever the rounding
     ends[np.flatnonzero(p)[-1] :] = WORDS
     return np.diff(ends, prepend=0).astype(np.int64).tolist()
 
 
 def tables(laws: Sequence[TokenLaw], V: int) -> np.ndarray | None:
-    """(1 or 2, 2, V): alias tables of the informative tokens and of the noise, None if
-    all tokens are uniform.
+    """Returns (1 or 2, 2, V) the alias tables of informative tokens and of noise, or
+    None if all tokens are uniform.
 
-    There is one table where both have the same law.
+    There is a single table if both have the same law.
     """
     distinct = tuple(dict.fromkeys(laws))
     if distinct == (Uniform(),):
@@ -135,21 +137,25 @@ def tables(laws: Sequence[TokenLaw], V: int) -> np.ndarray | None:
 
 
 def n_rare(V: int) -> int:
-    """Tokens of the rarer half of a vocabulary."""
+    """The number of tokens in the rarer half of a vocabulary."""
     return V // 2
 
 
 def n_frequent(V: int) -> int:
-    """Tokens of the most frequent tenth of a vocabulary, at least one."""
+    """The number of tokens in the most frequent tenth of a vocabulary, at least one."""
     return -(-V // 10)
 
 
 def rare_and_frequent(law: TokenLaw, V: int) -> np.ndarray:
-    """(2, V) bool: the rarer half of the vocabulary, and its most frequent tenth."""
+    """Returns masks (2, V) of the rarer half of the vocabulary and of its most frequent
+    tenth.
+    """
     rank = np.argsort(by_frequency(law, V))
     return np.stack([rank >= V - n_rare(V), rank < n_frequent(V)])
 
 
 def by_frequency(law: TokenLaw, V: int) -> np.ndarray:
-    """(V,): the tokens by frequency, the most frequent first; ties stay in order."""
+    """Returns (V,) the tokens by frequency, the most frequent first. Ties keep their
+    order.
+    """
     return np.argsort(-shares(law, V), kind="stable")

@@ -1,3 +1,3 @@
-"""The readable implementation, which judges the fast one: full batch, float64,
+"""The readable implementation, used to check the fast one: full batch, float64,
 NumPy.
 """

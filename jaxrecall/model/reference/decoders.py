@@ -1,8 +1,7 @@
-"""What can be decoded about the labels from the gradient of step 1, whatever a
-transformer makes of it: float64, in NumPy.
+"""Decoders of the labels from the gradient of step 1 alone: float64, in NumPy.
 
-For attention-only, G1 = -grad_V L_hat(0, 0) = Z_c^T X Z_in + Z_c^T delta g^T, Z_c the
-centred output embeddings:
+With Z_c the centred output embeddings, the gradient of an attention-only model is G1 =
+-grad_V L_hat(0, 0) = Z_c^T X Z_in + Z_c^T delta g^T:
 
     X        (V, V), labels by tokens: (permutation + counting noise) / (L V)
     delta    (V,) how far each label's share of the samples is from 1/V; its variance is
@@ -10,8 +9,8 @@ centred output embeddings:
     g        (1 - 1/L) mean of z_in + z_trig / L (where the trigger is in the values):
              what every sample of a label adds alike
 
-A decoder knows the embeddings and the sizes, but neither permutation nor samples. It is
-ours, not the paper's.
+A decoder uses the embeddings and the sizes, but neither the permutation nor the
+samples. The paper has no decoders.
 """
 
 from __future__ import annotations
@@ -25,8 +24,8 @@ from ..point import Point
 DECODERS = ("matched_accuracy", "whitened_accuracy", "assignment_accuracy")
 
 UNRESOLVED = 1e-5
-"""Ridge along all directions, in parts of the mean eigenvalue: below it, float32 sums
-are rounding.
+"""The ridge along all directions, in parts of the mean eigenvalue. Below it float32
+sums are only rounding.
 """
 
 
@@ -38,7 +37,8 @@ def decoder_columns(
     Z_out: np.ndarray,
     z_trig: np.ndarray,
 ) -> dict[str, float | None]:
-    """The decoder columns: fractions recovered from G1 (d, d); null if it overflowed.
+    """Returns the decoder columns: the fractions recovered from G1 (d, d), or None if
+    it overflowed.
 
     Arrays may be padded.
     """
@@ -57,7 +57,7 @@ def decoder_columns(
 
 
 def matched(G1: np.ndarray, Z_in: np.ndarray, Z_out: np.ndarray) -> np.ndarray:
-    """(V, V) tokens by labels: z_out(u)^T G1 z_in(v), the matched filter."""
+    """Returns (V, V) tokens by labels: z_out(u)^T G1 z_in(v), the matched filter."""
     return Z_in @ G1.T @ Z_out.T
 
 
@@ -68,18 +68,18 @@ def whitened(
     Z_out: np.ndarray,
     z_trig: np.ndarray,
 ) -> np.ndarray:
-    """(V, V) tokens by labels: log-likelihood of a pair up to a factor, if all else in
-    G1 is Gaussian.
+    """Returns (V, V) tokens by labels: the log-likelihood of a pair up to a factor, if
+    the rest of G1 is Gaussian.
 
         score(v, u) = z_in(v)^T B z - h(v) h(u) / (2 L V),     z = G1^T A z_c(u)
         A = (Z_c^T Z_c)^-1,     B = (Z_in^T Z_in + rho g g^T)^-1
         rho = L^2 V^2 / (N + (L - 1) V)
         h(u) = z_c(u)^T A z_c(u),     h(v) = z_in(v)^T B z_in(v)
 
-    Least squares for X with delta as a further regressor: rho, about L V / (1 + N / (L
-    V)), is its variance over that of an entry of X, (1 + (L - 1) V / N) / (L^2 V^3). So
-    the ridge lies along g alone; one along all directions, or along none, recovers less
-    (tests/model/test_decoders.py).
+    This is least squares for X with delta as an additional regressor. rho, about L V /
+    (1 + N / (L V)), is the variance of delta over that of an entry of X, (1 + (L - 1) V
+    / N) / (L^2 V^3). The ridge is therefore along g alone. A ridge along all
+    directions, or no ridge, recovers less (tests/model/test_decoders.py).
     """
     V, N, L = point.V, point.N, point.L
     Z_c = Z_out - Z_out.mean(0)
@@ -94,8 +94,8 @@ def whitened(
 
 
 def inverse(K: np.ndarray, gram: np.ndarray) -> np.ndarray:
-    """Inverse of K (d, d), eased by what float32 sums leave unresolved at the scale of
-    `gram`.
+    """Returns the inverse of K (d, d), with a ridge for what float32 sums leave
+    unresolved at the scale of `gram`.
     """
     eye = np.eye(len(gram))
     return cho_solve(cho_factor(K + UNRESOLVED * np.trace(gram) / len(gram) * eye), eye)

@@ -1,9 +1,9 @@
-"""Training beyond the recipe, to read: the plain loss, by jax.grad and optax in
+"""Training beyond the recipe in readable form: the plain loss, jax.grad and optax, in
 float64.
 
-The simulator takes the same steps in float32, and where W_KQ moves along z_eos^T alone
-it keeps only w = W_KQ z_eos. Here W_KQ is the whole d x d matrix, so this judges that
-too. All of this is ours, not the paper's.
+The simulator computes the same steps in float32. Where W_KQ moves along z_eos^T alone,
+the simulator stores only w = W_KQ z_eos. Here W_KQ is the whole d x d matrix, so a
+comparison checks that too. None of this is in the paper.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from .realization import EMBEDDINGS, Realization, expect_both
 from .steps import three_step
 
 Theta = dict[str, Any]
-"""Theta of the model by name."""
+"""A dict from name to parameter of the model."""
 
 
 class Descended(NamedTuple):
     """The model of a run at one of its recorded steps, float64."""
 
-    step: int  # gradient steps made so far, those of the recipe among them
-    # mean cross-entropy of the N samples (nats), with fresh batches of the last step's
+    step: int  # the number of gradient steps so far, including the recipe's
+    # mean cross-entropy (nats) of the N samples, those of the last step if fresh
     loss: float
-    test_loss: float  # the same of the test sequences
-    # (d, p) V_mat after step 1 of the recipe, p = d or m; None from zero
+    test_loss: float  # mean cross-entropy (nats) of the test sequences
+    # (d, p) V_mat after step 1 of the recipe, p = d or m; None if the start is zero
     V1: np.ndarray | None
     V_mat: np.ndarray  # (d, p)
     W_KQ: np.ndarray  # (d, d)
@@ -46,21 +46,22 @@ class Descended(NamedTuple):
 
     @property
     def w(self) -> np.ndarray:
-        """(d,) W_KQ z_eos."""
+        """The vector W_KQ z_eos (d,)."""
         return self.W_KQ @ self.z_eos
 
 
 def descend(realization: Realization, point: Point) -> list[Descended]:
-    """What the point's optimizer makes of the model, at each of its recorded steps.
+    """Returns the model at each recorded step of the point's optimizer.
 
-    The start is V_mat = 0 and W_KQ = 0, or that of `three_step`: V_mat = V2 and
+    The start is V_mat = 0 and W_KQ = 0, or the output of `three_step`: V_mat = V2 and
     W_KQ = w z_eos^T / |z_eos|^2. A step is
 
         theta <- theta + rate update(grad_theta loss)
 
     with the rate lr_attention for W_KQ and lr for all else. The whole batch is in
-    memory at once, 8 N L d bytes and more. A run that overflows goes on with numbers
-    that are not finite. Raises ValueError for a point without further steps.
+    memory at once, which needs at least 8 N L d bytes. A run that overflows continues
+    with numbers that are not finite. Raises ValueError for a point without further
+    steps.
 
         >>> from jaxrecall import Point, descend, realize
         >>> further = {"steps": 100, "lr": 20, "optimizer": "sgd"}
@@ -107,8 +108,9 @@ def descend(realization: Realization, point: Point) -> list[Descended]:
 
 
 def start(realization: Realization, point: Point) -> tuple[np.ndarray | None, Theta]:
-    """V1 if the recipe was followed, and the parameters from which the optimizer
-    starts, in float64.
+    """Returns V1 and the parameters from which the optimizer starts, in float64.
+
+    V1 is None if the optimizer starts from zero.
     """
     r = realization.astype(np.float64)
     theta = dict(zip(EMBEDDINGS, r, strict=False))
@@ -128,7 +130,7 @@ def _loss(
     activation: str,
     trigger_in_value: bool,
 ) -> Array:
-    """The plain loss, as a function of what moves."""
+    """Returns the plain loss as a function of the parameters that are trained."""
     theta = held | moved
     embeddings = Embeddings(*(theta[name] for name in EMBEDDINGS))
     recall = model.Recall(
@@ -148,8 +150,10 @@ def _train(
     law: OptimizerLaw,
     **model_of: Any,
 ) -> Theta:
-    """What moves, after each of the numbers of further steps in `recorded`, the last of
-    which is all of them. `first` steps were made before.
+    """Returns the trained parameters after each number of further steps in `recorded`.
+
+    The last of these numbers is that of all further steps. `first` steps were made
+    before.
     """
 
     def batch_of(t: Array) -> tuple[Array, ...]:

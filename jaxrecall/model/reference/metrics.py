@@ -1,6 +1,7 @@
-"""The metrics of a trained model, to read: full batch, in NumPy and float64, or in JAX.
+"""The metrics of a trained model in readable form: full batch, in NumPy float64 or in
+JAX.
 
-The simulator measures the same, streamed.
+The simulator computes the same metrics with streamed samples.
 """
 
 from __future__ import annotations
@@ -32,20 +33,21 @@ def measure(
     attend: Attend = softmax_attention,
     readout: Readout = plain_readout,
 ) -> Row:
-    """The metric columns of a run's row, from its draws and what `three_step` or
-    `descend` learned, in the order of the table.
+    """Returns the metric columns of a run's row in table order, from its draws and the
+    output of `three_step` or `descend`.
 
-    Left out are the columns of the point, those that say how the run was computed
+    The result contains neither the columns of the point nor those about the computation
     (status, form, draw_check, seconds, versions, device_kind, dtype, precision,
-    bucket), and those that the switches `diagnose` and `decoders` add.
+    bucket). Columns that the switches `diagnose` and `decoders` add are left out too.
 
-    Where draws or what was learned are arrays of JAX, the numbers are too, in their
-    dtype, and nan where undefined. Otherwise they are of NumPy in float64, and None
-    where undefined. Columns that a row of this point has empty are None in both.
+    If the draws or the learned parameters are JAX arrays, the numbers are JAX arrays of
+    the same dtype, and undefined numbers are nan. Otherwise they are computed in NumPy
+    float64, and undefined numbers are None. Columns that are empty in a row of this
+    point are None in both cases.
 
-    `attend` and `readout` are another attention and another readout, as in `predict`;
-    the numbers are then arrays of JAX. `attention_mass` and `attention_top1` are those
-    of the weights that `attend` returns. The columns of scores are those of w.
+    `attend` and `readout` are as in `predict`. With another attention or readout the
+    numbers are JAX arrays. `attention_mass` and `attention_top1` are computed from the
+    weights that `attend` returns, and the columns of scores from w.
 
     Examples:
         >>> from jaxrecall import Point, measure, realize, simulate, three_step
@@ -61,7 +63,7 @@ def measure(
     xp, r = (jnp, realization) if traced else (np, realization.astype(np.float64))
     if not is_plain(attend, readout):
         traced, xp, r = True, jnp, jax.tree.map(jnp.asarray, realization)
-    # attention is exactly on one token alone
+    # sequences of a single token, so that attention is exactly on it
     alone = np.arange(point.V, dtype=np.int32)[:, None], np.zeros(point.V, np.int32)
     found: Row = dict.fromkeys((*TRACE_COLUMNS, "step1_memory_accuracy"))
     found["step"] = RECIPE_STEPS
@@ -76,7 +78,7 @@ def measure(
         found |= trace(learned)
     else:
         V_mat, last = learned.V2, 2
-    if readout is plain_readout:  # then no metric sees the scale
+    if readout is plain_readout:  # no metric depends on the scale then
         V_mat = V_mat / positive(abs(V_mat).max(), xp)
     model = partial(predict, r, point, V_mat, w, readout=readout)
     x, ell, y = (part[: min(point.N, point.n_test)] for part in r.samples(last))
@@ -96,7 +98,7 @@ def measure(
 
 
 def _plain(found: Row) -> Row:
-    """The same as Python numbers, and None where they are undefined."""
+    """Returns the same values as Python numbers, with None for undefined ones."""
     for name, value in found.items():
         if isinstance(value, np.generic | np.ndarray):
             found[name] = value.item()
@@ -107,7 +109,7 @@ def _plain(found: Row) -> Row:
 
 
 def positive(x: Numbers, xp: ModuleType) -> Numbers:
-    """x, or 1 where it is 0, to divide by."""
+    """Returns x, or 1 where it is 0, for use as a divisor."""
     return xp.where(x > 0, x, 1)
 
 
@@ -120,11 +122,11 @@ def over_sequences(
     xp: ModuleType,
     ranked: Numbers | None = None,
 ) -> Row:
-    """The columns that are counts or means over the test sequences, from their logits
-    (n, V) and attention (n, L).
+    """Returns the columns that are counts or means over the test sequences.
 
-    The informative token is the first by `ranked` (n, L) or not. If that is None, the
-    scores rank tokens, as softmax keeps their order.
+    They are computed from the logits (n, V) and the attention (n, L). `ranked` (n, L)
+    determines whether the informative token ranks first. If it is None, the scores rank
+    the tokens, because softmax preserves their order.
     """
     x, ell, y = r.test
     is_label = xp.arange(point.V)[None] == y[:, None]
@@ -154,7 +156,9 @@ def over_sequences(
 def over_vocabulary(
     r: Realization, point: Point, logits: Numbers, xp: ModuleType
 ) -> Row:
-    """How much of the vocabulary is recalled with attention exactly on the token."""
+    """Returns the columns of recall over the vocabulary, with attention exactly on the
+    token.
+    """
     recalled = logits.argmax(1) == r.perm
     found: Row = {
         "memory_accuracy": recalled.mean(),
@@ -175,8 +179,9 @@ def over_vocabulary(
 
 
 def of_scores(r: Realization, w: Numbers, xp: ModuleType) -> Row:
-    """The columns of what the trigger and the tokens add to an attention logit; nan
-    where they are undefined.
+    """Returns the columns of what the trigger and the tokens add to an attention logit.
+
+    Undefined numbers are nan.
     """
     scale = abs(w).max()
     unit = w / positive(scale, xp)
@@ -192,7 +197,7 @@ def of_scores(r: Realization, w: Numbers, xp: ModuleType) -> Row:
 
 
 def trace(learned: Descended) -> Row:
-    """The columns that only a run beyond the recipe has."""
+    """Returns the columns that only a run beyond the recipe has."""
 
     def norm(rows: np.ndarray) -> float:
         return (rows**2).sum(1).mean() ** 0.5

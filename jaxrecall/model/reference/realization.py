@@ -1,4 +1,6 @@
-"""All random draws of one run as plain arrays: what other code needs to check a row."""
+"""All random draws of one run as plain arrays, which other code needs to check a
+row.
+"""
 
 from __future__ import annotations
 
@@ -24,15 +26,15 @@ from ..task import Embeddings
 from ..values import Numbers, padded
 
 if TYPE_CHECKING:
-    DrawnArray = np.ndarray  # so that what `realize` gives can be used as such
+    DrawnArray = np.ndarray  # the type of what `realize` returns
 else:
     DrawnArray = np.ndarray | Array
 
 
 class Realization(NamedTuple):
-    """Draws of one (point, seed), float32 and int32.
+    """The draws of one (point, seed), float32 and int32.
 
-    With fresh_batches train_* has a leading axis, a batch a step.
+    With fresh_batches the train_* arrays have a leading axis with one batch per step.
     """
 
     Z_in: Float[DrawnArray, "V d"]  # input embeddings
@@ -42,36 +44,35 @@ class Realization(NamedTuple):
     W_in: Float[DrawnArray, "m d"] | None  # None without an MLP
     perm: Int[DrawnArray, " V"]  # label of each token
     train_tokens: Int[DrawnArray, "*steps N L"]
-    train_positions: Int[DrawnArray, "*steps N"]  # where the informative token is
+    train_positions: Int[DrawnArray, "*steps N"]  # of the informative tokens
     train_labels: Int[DrawnArray, "*steps N"]
     test_tokens: Int[DrawnArray, "n_test L"]
     test_positions: Int[DrawnArray, " n_test"]
     test_labels: Int[DrawnArray, " n_test"]
     # the L - 1 noise tokens of each sequence; None without a pool
     pool: Int[DrawnArray, "*steps K noise"] | None = None
-    # which sequence of the pool each sample has
+    # the number of the pool sequence of each sample
     train_rows: Int[DrawnArray, "*steps N"] | None = None
-    # which samples each further step reads; None: all
+    # the numbers of the samples that each further step reads; None if it reads all
     train_items: Int[DrawnArray, "further batch"] | None = None
 
     @property
     def embeddings(self) -> Embeddings:
-        """The same embeddings and W_in as `jaxrecall.model` takes them."""
+        """The embeddings and W_in in the form that `jaxrecall.model` uses."""
         return Embeddings(*jax.tree.map(jnp.asarray, self[: len(EMBEDDINGS)]))
 
     @property
     def batches(self) -> tuple[Any, ...]:
-        """What each of the three steps reads: tokens, positions and labels.
+        """The tokens, positions and labels of each of the three steps.
 
-        The samples are the same unless batches are fresh.
+        The samples are the same in all steps unless batches are fresh.
         """
         return tuple(map(self.samples, range(3)))
 
     def samples(self, step: Any) -> tuple[Any, Any, Any]:
-        """Tokens, positions and labels of the samples of a gradient step, counted from
-        0.
+        """Returns the tokens, positions and labels of a gradient step, counted from 0.
 
-        JAX may trace it.
+        JAX may trace the step.
         """
         train = self.train_tokens, self.train_positions, self.train_labels
         if self.train_labels.ndim == 1:
@@ -81,12 +82,13 @@ class Realization(NamedTuple):
 
     @property
     def test(self) -> tuple[Any, Any, Any]:
-        """Tokens, positions and labels of the test sequences."""
+        """The tokens, positions and labels of the test sequences."""
         return self.test_tokens, self.test_positions, self.test_labels
 
     def astype(self, dtype: Any) -> Realization:
-        """The same draws with embeddings and W_in of another dtype, in which all is
-        computed.
+        """Returns the same draws with embeddings and W_in of another dtype.
+
+        Computations with the draws then use this dtype.
         """
         frozen = jax.tree.map(lambda a: a.astype(dtype), self[: len(EMBEDDINGS)])
         return self._replace(**dict(zip(EMBEDDINGS, frozen, strict=True)))
@@ -97,13 +99,13 @@ EMBEDDINGS = ("Z_in", "Z_out", "z_trig", "z_eos", "W_in")
 
 
 def realize(point: Point, seed: int) -> Realization:
-    """Every random draw of the run (point, seed): what `simulate` streams, as NumPy
-    arrays.
+    """Returns every random draw of the run (point, seed) as NumPy arrays.
 
-    Memory: about 4 N L bytes, with fresh batches that for each step. The dtypes do not
-    depend on JAX_ENABLE_X64. Raises ValueError for a point with a pool, or with batches
-    for further steps, whose samples are more than MAX_TOKENS numbers, and for a pool
-    that is known only as Gaussian counts.
+    `simulate` streams the same draws. They need about 4 N L bytes of memory, or this
+    for each step with fresh batches. The dtypes do not depend on JAX_ENABLE_X64. Raises
+    ValueError for a point with a pool, or with batches for further steps, if its
+    samples are more than MAX_TOKENS numbers. Raises ValueError also if some counts are
+    drawn only from their Gaussian limit.
 
         >>> from jaxrecall import Point, realize
         >>> draws = realize(Point(V=64, N=1024, d=32, L=8), seed=0)
@@ -111,7 +113,7 @@ def realize(point: Point, seed: int) -> Realization:
     """
     expect("point", point, Point, "a jaxrecall.Point", PointError)
     streams, _ = run_keys([Run(point, checked_seed(seed))])
-    # numbers also where another function is being traced, and the same ones
+    # the arrays are then concrete and the same also while another function is traced
     with eval_context():
         return jax.tree.map(partial(np.array, order="C"), _drawn(point, streams[0]))
 
@@ -119,28 +121,30 @@ def realize(point: Point, seed: int) -> Realization:
 def draws(
     point: Point, key: Array, parameters: Mapping[str, Any] = MappingProxyType({})
 ) -> Realization:
-    """What `realize` gives, as JAX arrays and in functions that are compiled or
-    vmapped.
+    """Returns the same draws as `realize`, as JAX arrays, also in compiled or vmapped
+    functions.
 
-    A simulator of one's own has the draws of `simulate(point, seed)` in a row with this
+    A user's own simulator gets the draws of `simulate(point, seed)` for a row with this
     seed, from the key that it is called with.
 
     Args:
-        point: its fields are Python values, for they decide the shapes.
-        key: a `jax.random` key; that of a seed is fold_in(key(root_seed), seed). The
-            point's own root_seed is not read.
-        parameters: float parameters of the laws of the embeddings by dotted name, in
-            place of the point's own. JAX may trace them; they are not checked. Those of
-            `embedding` are of both sides where these have the same law. An array of
-            float64 makes such embeddings in float64.
+        point: the point. Its fields are Python values, because they determine the
+            shapes.
+        key: a `jax.random` key. The key of a seed is fold_in(key(root_seed), seed). The
+            point's own root_seed is not used.
+        parameters: float parameters of the embedding laws by dotted name, which replace
+            the point's own. JAX may trace them, and they are not checked. Those of
+            `embedding` apply to both sides if the two laws are the same. A float64
+            array makes the embeddings float64.
 
     Returns:
-        The draws, float32 and int32: the integers of `realize` exactly, the embeddings
-            to rounding.
+        The draws, float32 and int32. The integers are exactly those of `realize`, and
+        the embeddings are equal up to rounding.
 
     Raises:
-        ValueError: as `realize`, and in a compiled function for embeddings from a file.
-        PointError: a parameter that the laws lack, or that is a size.
+        ValueError: as for `realize`, and in a compiled function for embeddings from a
+            file.
+        PointError: for a parameter that the laws lack, or that is a size.
 
     Examples:
         >>> import jax
@@ -163,7 +167,7 @@ def draws(
 
 
 def _all_parameters(point: Point, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The float parameters of both embedding laws, where any are given; raises
+    """Returns the float parameters of both embedding laws if any are given, or raises
     PointError.
     """
     if not given:
@@ -192,7 +196,7 @@ def _drawn(
     streams: np.ndarray | Array,
     parameters: Mapping[str, Any] = MappingProxyType({}),
 ) -> Realization:
-    """The draws from the keys of the named streams, (10, 2)."""
+    """Returns the draws from the keys of the named streams, (10, 2)."""
     _check_writable(point)
     arrays = InTrace() if isinstance(streams, Tracer) else OnHost()
     streams = arrays.xp.asarray(streams)
@@ -222,20 +226,22 @@ def _drawn(
 
 
 class OnHost:
-    """How draws become NumPy arrays: by programs of a few padded sizes, which serve all
+    """Makes draws as NumPy arrays, by programs of a few padded sizes that serve all
     points.
     """
 
     xp: ModuleType = np
 
     def size(self, size: int) -> int:
-        """The size of a program for one of a point: up to 64, or a quarter larger."""
+        """Returns the padded size of a program: a multiple of 64, or for large sizes up
+        to a quarter more than the size.
+        """
         return padded(size, 64)
 
     def tokens(
         self, key: Numbers, law: np.ndarray | None, V: int, L: int, n: int
     ) -> Numbers:
-        """(n, L) int32."""
+        """Returns (n, L) int32 tokens."""
         if law is not None:
             law = np.pad(law, ((0, 0), (0, 0), (0, self.size(V) - V)))
         tokens = np.empty((n, L), np.int32)
@@ -249,8 +255,10 @@ class OnHost:
         return tokens
 
     def exchange(self, tokens: Numbers, positions: Numbers) -> Numbers:
-        """The tokens (n, L) after the first changed places with that at its position
-        (n, 1); in place, which takes half of the memory.
+        """Returns the tokens (n, L) after the first is swapped with that at its
+        position (n, 1).
+
+        The swap is in place, which halves the memory.
         """
         informative = tokens[:, :1].copy()
         tokens[:, :1] = np.take_along_axis(tokens, positions, axis=1)
@@ -259,8 +267,10 @@ class OnHost:
 
 
 class InTrace(OnHost):
-    """The same in a function that JAX traces: by one program of the sizes of the point.
-    The bits are the same.
+    """Makes the same draws in a function that JAX traces, by one program with the sizes
+    of the point.
+
+    The draws are equal to the last bit.
     """
 
     xp: ModuleType = jnp
@@ -281,11 +291,13 @@ class InTrace(OnHost):
 
 
 WIDTH, COUNT = 16, 8
-"""Positions, and blocks of 512 samples, that one call draws tokens of."""
+"""The number of positions, and of blocks of 512 samples, whose tokens one call
+draws.
+"""
 
 
 class Samples(NamedTuple):
-    """Samples as in `Realization`."""
+    """Samples, with the fields of `Realization`."""
 
     tokens: Numbers
     positions: Numbers
@@ -305,7 +317,7 @@ class Sampler:
     law: np.ndarray | None  # alias tables; None if tokens are uniform
 
     def train(self, step: int) -> Samples:
-        """The samples of a gradient step that has a batch of its own."""
+        """Returns the samples of a gradient step that has a batch of its own."""
         point, address = self.point, jnp.uint32(step)
         key = keys.fold(keys.stream(self.streams, "train"), address)
         positions = keys.fold(keys.stream(self.streams, "train_position"), address)
@@ -328,11 +340,13 @@ class Sampler:
         return self.samples(tokens, keys.stream(self.streams, "test_position"))
 
     def tokens(self, key: Numbers, L: int, n: int) -> Numbers:
-        """(n, L) tokens by the laws of the point."""
+        """Returns (n, L) tokens by the laws of the point."""
         return self.arrays.tokens(key, self.law, self.point.V, L, n)
 
     def samples(self, tokens: Numbers, position_key: Numbers) -> Samples:
-        """Token 0 of a stream is informative, and moves to its position."""
+        """Returns samples in which token 0 of each stream, the informative one, is
+        moved to its position.
+        """
         n, L = tokens.shape
         positions = self.arrays.tokens(position_key, None, L, 1, n)
         labels = self.perm[tokens[:, 0]]
@@ -348,7 +362,9 @@ class Sampler:
 
 
 def _further_items(point: Point, streams: Numbers) -> Array | None:
-    """(further steps, batch) which samples each step reads; None: all."""
+    """Returns (further steps, batch) the samples that each step reads, or None for
+    all.
+    """
     if not point.batch:
         return None
     steps = np.arange(first_step(point.start), point.steps, dtype=np.uint32)
@@ -357,20 +373,18 @@ def _further_items(point: Point, streams: Numbers) -> Array | None:
 
 
 def batches(point: Point) -> int:
-    """Batches of N samples that a run draws."""
+    """The number of batches of N samples that a run draws."""
     return max(3, point.steps) if point.fresh_batches else 1
 
 
 MAX_TOKENS = 2**26
-"""Tokens that `realize` writes out for a point with a pool, or with a batch for each of
-many steps: 256 MB.
+"""The largest number of tokens that `realize` returns for a point with a pool, or with
+a batch for each of many steps: 256 MB.
 """
 
 
 def _check_writable(point: Point) -> None:
-    """Raises ValueError unless the samples of a pool or of fresh batches can be written
-    out.
-    """
+    """Raises ValueError unless the samples can be written out."""
     many_batches = batches(point) > 3
     tokens = (point.N * batches(point) + point.n_test) * point.L
     if tokens > MAX_TOKENS and (point.pool or many_batches):
@@ -399,10 +413,10 @@ def _check_writable(point: Point) -> None:
 
 
 def run_keys(runs: Sequence[Run]) -> tuple[np.ndarray, np.ndarray]:
-    """(n, 10, 2) uint32 keys of the streams of n runs, and (n, 3, 2) those of the
-    samples of the three steps.
+    """Returns (n, 10, 2) uint32 keys of the streams of n runs, and (n, 3, 2) keys of
+    the samples of the three steps.
 
-    Streams follow from root_seed and seed, and from the point id too where they are
+    Streams follow from root_seed and seed, and also from the point id if they are
     independent. Without fresh batches every step reads batch 0.
     """
     points, seeds = zip(*runs, strict=True)
@@ -430,7 +444,9 @@ def expect_both(realization: Any, point: Any) -> None:
 
 
 def halves_of_id(point: Point) -> tuple[int, int]:
-    """The two 32-bit halves of the id by which independent streams are drawn."""
+    """Returns the two 32-bit halves of the id by which independent streams are
+    drawn.
+    """
     return int(point.draws_id[:8], 16), int(point.draws_id[8:], 16)
 
 
@@ -440,7 +456,7 @@ _permutation = partial(jax.jit, static_argnames="V_pad")(task.permutation)
 def _embeddings(
     arrays: OnHost, streams: Numbers, parameters: dict[str, Any], point: Point
 ) -> dict[str, Any]:
-    """The frozen parameters by name."""
+    """Returns the frozen parameters by name."""
     V, d, m = point.V, point.d, point.m
     laws = point.embedding_laws
     given = {}
@@ -451,7 +467,7 @@ def _embeddings(
                 " allowed in compiled functions: other laws"
             )
         given = task.on_host(laws, streams, V, d)
-    # other laws sum over rows, which may be rounded by the width of a padded row
+    # other laws sum over a row, and the rounding may depend on its padded width
     if set(laws) != {Gaussian()}:
         return vars(_of_laws(streams, given, parameters, laws, V=V, d=d, m=m))
     pad = (arrays.size(V), arrays.size(d), arrays.size(m) if m else 0)

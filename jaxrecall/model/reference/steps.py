@@ -1,7 +1,7 @@
-"""The three gradient steps, to read: full batch, float64, closed form, in NumPy.
+"""The three gradient steps in readable form: full batch, float64, closed form, NumPy.
 
-`simulator/training.py` takes the same steps in float32. Tests compare the two, and
-compare this file with the gradient of `loss` in `model/recall.py`.
+`simulator/training.py` computes the same steps in float32. Tests compare the two files.
+They also compare this file with the gradient of `loss` in `model/recall.py`.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from .realization import DrawnArray, Realization, expect_both
 
 
 class ThreeStep(NamedTuple):
-    """What the three steps learn: float64 in NumPy, in JAX of the dtype of the
-    embeddings.
+    """What the three steps learn: float64 in NumPy, or the dtype of the embeddings in
+    JAX.
     """
 
     V1: DrawnArray  # (d, p) V_mat after step 1, p = d or m
@@ -29,17 +29,16 @@ class ThreeStep(NamedTuple):
 def three_step(
     realization: Realization, point: Point, rates: tuple[Numbers, ...] | None = None
 ) -> ThreeStep:
-    """The recipe of the paper from V_mat = 0, W_KQ = 0, by full-batch gradients of the
-    cross-entropy.
+    """Returns the result of the paper's recipe from V_mat = 0, W_KQ = 0.
 
-        V1 = V0 - eta    grad_V loss(V0, W0)
+        V1 = V0 - eta grad_V loss(V0, W0)
         W1 = W0 - gamma  grad_W loss(V1, W0)
         V2 = V1 - gamma2 grad_V loss(V1, W1)
 
-    `rates` are eta, gamma and gamma2, those of the point unless given. W_KQ enters
-    through w = W_KQ z_eos alone, and grad_W = grad_w z_eos^T, so w1 = -gamma |z_eos|^2
-    grad_w. Memory: 8 N (V + d + m + L) bytes. Source: arXiv:2603.15923; the closed
-    forms are ours.
+    The gradients are full-batch gradients of the cross-entropy. `rates` are eta, gamma
+    and gamma2, by default those of the point. W_KQ enters only through w = W_KQ z_eos.
+    Since grad_W = grad_w z_eos^T, w1 = -gamma |z_eos|^2 grad_w. Memory: 8 N (V + d + m
+    + L) bytes. The recipe is from arXiv:2603.15923, and the closed forms are ours.
 
         >>> from jaxrecall import Point, realize
         >>> point = Point(V=64, N=1024, d=32, L=8)
@@ -50,7 +49,7 @@ def three_step(
     r = realization.astype(np.float64)
     first, second, third = r.batches
 
-    # Step 1: at V_mat = 0 the prediction is uniform, at w = 0 attention is.
+    # Step 1: the prediction is uniform at V_mat = 0, and attention is uniform at w = 0.
     x, ell, y = first
     h, _ = attend(r, point, x, ell, np.zeros(point.d))
     phi, _ = features(r, point, h)
@@ -60,7 +59,7 @@ def three_step(
     rate = gamma * (r.z_eos @ r.z_eos) / (point.N * point.L)
     w = rate * pull_on_w(r, point, V1, *second)
 
-    # Step 3: the gradient of step 1 again, with the attention and the predictions
+    # Step 3: the gradient by V_mat again, with the attention and the predictions
     # learned since.
     x, ell, y = third
     h, _ = attend(r, point, x, ell, w)
@@ -72,8 +71,9 @@ def three_step(
 def pull_on_outputs(
     r: Realization, V_mat: np.ndarray, phi: np.ndarray, y: np.ndarray
 ) -> np.ndarray:
-    """(N, d) z_out(y_i) - sum_u p_i(u) z_out(u): minus the gradient of each sample's
-    loss by V_mat phi_i.
+    """Returns (N, d) z_out(y_i) - sum_u p_i(u) z_out(u).
+
+    This is minus the gradient of each sample's loss by V_mat phi_i.
     """
     p = softmax(phi @ V_mat.T @ r.Z_out.T, axis=1)
     return r.Z_out[y] - p @ r.Z_out
@@ -87,7 +87,8 @@ def pull_on_w(
     ell: np.ndarray,
     y: np.ndarray,
 ) -> np.ndarray:
-    """(d,) sum_ij b_i^T (v_ij - h_i) k_ij: minus N L times the gradient by w, at w = 0.
+    """Returns (d,) sum_ij b_i^T (v_ij - h_i) k_ij: minus N L times the gradient by w,
+    at w = 0.
 
     Here b_i is minus the gradient of a sample's loss by h_i.
     """
@@ -109,8 +110,9 @@ def pull_on_w(
 def attend(
     r: Realization, point: Point, x: np.ndarray, ell: np.ndarray, w: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Attention outputs h (N, d) and weights (N, L) of tokens x (N, L), the informative
-    ones of which are at ell (N,).
+    """Returns the attention outputs h (N, d) and weights (N, L) of tokens x (N, L).
+
+    The informative tokens are at the positions ell (N,).
     """
     is_ell = ell[:, None] == np.arange(x.shape[1])
     a = softmax((r.Z_in @ w)[x] + is_ell * (r.z_trig @ w), axis=1)
@@ -125,8 +127,9 @@ def attend(
 def features(
     r: Realization, point: Point, h: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """phi (N, p), what V_mat reads, and act'(W_in h) / sqrt(m); attention-only reads h
-    itself.
+    """Returns phi (N, p), the input of V_mat, and act'(W_in h) / sqrt(m).
+
+    For attention-only these are h and ones.
     """
     if r.W_in is None:
         return h, np.ones_like(h)

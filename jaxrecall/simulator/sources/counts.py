@@ -1,6 +1,6 @@
-"""Samples as counts of how often tokens meet, without an MLP and with even predictions.
+"""Samples as counts of how often tokens meet, without an MLP, with even predictions.
 
-The sums are ours; `error_bounds` limits their error.
+The formulas of the sums are ours. `error_bounds` bounds the error of the predictions.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ from .stream import Stream
 
 
 class Counts(Stream):
-    """Samples that the recipe knows by their counts; all else reads them as drawn."""
+    """Samples that the recipe replaces by counts.
 
-    reads_values = False
+    Everything else reads the samples as they are drawn.
+    """
 
     def prepare(self, world: World) -> World:
         """The world with the co-occurrences in the samples of steps 1 and 2."""
@@ -56,9 +57,9 @@ SOURCE = Counts()
 
 
 def co_occurrences(world: World, key: Array) -> Array:
-    """(V, V) int32: how often token u occurs in samples whose informative token is x.
+    """How often token u occurs in samples with informative token x, as (V, V) int32.
 
-    The informative one is itself counted.
+    The informative token itself is counted.
     """
     run, V = world.run, world.shape.V
 
@@ -74,16 +75,19 @@ def co_occurrences(world: World, key: Array) -> Array:
 
 
 def informative(world: World, C: Array) -> Array:
-    """(V,) float32: samples of each informative token, from the co-occurrences."""
+    """The number of samples with each informative token, from co-occurrences: (V,)
+    float32.
+    """
     return lax.div(jnp.sum(C, axis=1, dtype=i32), world.run.L).astype(f32)
 
 
 def step1(world: World, C: Array) -> Gradient:
-    """By V_mat under uniform attention.
+    """The gradient by V_mat under uniform attention.
 
         G1 = 1/(N L) sum_x zc(pi x) (sum_u C[x, u] z_in(u) + n_x z_trig)^T
 
-    Here zc is z_out less its mean. It is exact, in another order.
+    Here zc is z_out minus its mean. The result is exact; only the order of summation
+    differs from that of the samples.
     """
     run, e = world.run, world.e
     table = gather(centred(world, e.Z_out), world.perm)
@@ -94,12 +98,14 @@ def step1(world: World, C: Array) -> Gradient:
 
 
 def step2(world: World, A: Array, C: Array) -> Gradient:
-    """By w under uniform attention, with A (V, d) the centred answers of V_mat.
+    """The gradient by w under uniform attention; A (V, d) are the centred answers of
+    V_mat.
 
-    b depends on the informative token alone, so sums over keys are sums over counts.
-    What is left for the samples is sum_i (b_i^T h_i) sum_j k_ij: B[x, u] = b_x^T
-    z_in(u) added up over a sample is L b_i^T h_i, and a token's key then enters as
-    often as S says. A sample is read twice, a number at a time.
+    The slope b depends on the informative token alone, so most sums over keys are sums
+    over counts. Only sum_i (b_i^T h_i) sum_j k_ij needs the samples. The sum of B[x, u]
+    = b_x^T z_in(u) over the tokens of a sample is L b_i^T h_i. Each token of the sample
+    then adds that number to its entry of S, the weights of keys. So every sample is
+    read twice, with one number per token.
     """
     run, e, t, V = world.run, world.e, in_value(world), world.shape.V
     b = gather(A, world.perm)  # by informative token
@@ -126,20 +132,22 @@ def step2(world: World, A: Array, C: Array) -> Gradient:
 
     L = run.L.astype(f32)
     S = over_samples(world, batch_of_step(world, 1), run.N, tile, jnp.zeros(V, f32)) / L
-    # z_trig is in the key sum of every sample once, wherever it is in the values
+    # the key of every sample contains z_trig once, whether or not the values contain it
     of_trigger = trigger - jnp.sum(S) / L
     keys_sum = (weight - S) @ e.Z_in + of_trigger * e.z_trig
     return Gradient(-keys_sum / run.N.astype(f32) / L, mean_square_bound(world))
 
 
 def mean_square_bound(world: World) -> Array:
-    """A bound on the mean of |h|^2 over N samples under uniform attention.
+    """A bound on the mean of |h|^2 over N samples under uniform attention: the
+    expectation plus six standard deviations.
 
-    It is the expectation plus six standard deviations. h is a constant and the sum of L
-    independent rows of Z_in over L, the informative one and L - 1 of noise, each less
-    its mean. So |h|^2 is a sum of a linear and a quadratic part: with cov the sum of
-    the rows' covariances, they have variances of 4 mean^T cov mean, and of 2 |cov|^2
-    and the sum of the rows' mean |row|^4 at most.
+    Without its mean, h is the sum of L independent vectors: rows of Z_in minus their
+    mean, divided by L. One row belongs to the informative token, and L - 1 rows are
+    noise. So |h|^2 is a constant plus a linear and a quadratic part. Let cov be the sum
+    of the covariances of the vectors. The variance of the linear part is 4 mean^T cov
+    mean. The variance of the quadratic part is at most 2 |cov|^2 plus the sum of the
+    mean fourth powers of the vectors' norms.
     """
     e, L, N = world.e, world.run.L.astype(f32), world.run.N.astype(f32)
     mean, cov, fourth = in_value(world) / L * e.z_trig, f32(0), f32(0)
@@ -149,7 +157,7 @@ def mean_square_bound(world: World) -> Array:
         mean = mean + times * mean_row
         cov = cov + times / L * transposed_product(rows, p[:, None] * rows)
         fourth = fourth + times / L**3 * (p @ jnp.sum(rows * rows, axis=1) ** 2)
-    # with orthogonal rows it is zero, and rounding may be negative
+    # zero for orthogonal rows, where rounding may make it negative
     linear = jnp.maximum(4 * mean @ cov @ mean, f32(0))
     quadratic = 2 * jnp.sum(cov * cov) + fourth
     deviation = (jnp.sqrt(linear) + jnp.sqrt(quadratic)) / jnp.sqrt(N)
@@ -157,13 +165,13 @@ def mean_square_bound(world: World) -> Array:
 
 
 def step3(world: World, scores: Scores) -> Gradient:
-    """By V_mat under learned attention, from what informative tokens pay to others.
+    """The gradient by V_mat under learned attention, from the attention between tokens.
 
         G2 = 1/N sum_x zc(pi x) (sum_u W[x, u] z_in(u) + W_x z_trig)^T
 
-    W[x, u] adds up the attention that samples with the informative token x pay to
-    tokens u, W_x to the informative one. By convexity |h|^2 is at most the mean of
-    |v|^2 under the attention.
+    W[x, u] is the sum of the attention on tokens u in samples with the informative
+    token x, and W_x is the part of it on the informative token. By convexity, |h|^2 is
+    at most the mean of |v|^2 under the attention.
     """
     run, e, V = world.run, world.e, world.shape.V
     token = with_padding_row(scores.token, -math.inf)

@@ -1,4 +1,4 @@
-"""What samples cost as counts of how often tokens meet."""
+"""The cost of samples as counts of how often tokens meet."""
 
 from __future__ import annotations
 

@@ -1,15 +1,15 @@
-"""Counts of many draws on cells, from standard normals, and draws by such counts.
+"""Counts of many draws in cells from standard normals, and draws from such counts.
 
-n draws that fall evenly on cells are made one by one while they are few, or few for
-each cell. Beyond that, their counts are had from standard normals g, by the expansion
-of Cornish and Fisher: mean, variance and skewness of a Poisson count, the sum held to
-n,
+If n draws into equally likely cells are few, or few for each cell, they are made one by
+one. Otherwise their counts are computed from standard normals g by the Cornish-Fisher
+expansion. It has the mean, variance and skewness of a Poisson count, and the counts are
+shifted to have the sum n:
 
     count = mean + x - (mean of x over the cells),     x = sqrt(mean) g + (g^2 - 1) / 6,
         mean = n / cells
 
-`Point.in_the_limit` decides where. `shares_of_draws` has the counts of cells that are
-not equally likely.
+`Point.in_the_limit` decides between the two. `shares_of_draws` computes the counts of
+cells that are not equally likely.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ def fluctuation(g: Array, root_mean: Array) -> Array:
 
 
 def shares_of_draws(g: Array, p: Array, n: Array, axes: tuple[int, ...]) -> Array:
-    """The parts of n draws that fall on each cell, of probabilities p, from normals g.
+    """The fractions of n draws that fall into cells of probabilities p, from normals g.
 
-    Each row of g along `axes` is one table of counts. A count of mean n p from MIN_MEAN
-    on is that of the limit, and the smaller ones are quantiles of their exact law. The
-    larger ones are scaled so that all add up to n. So the smaller ones, which are a
-    small part of all, differ independently.
+    Each slice of g along `axes` is one table of counts. A count with mean n p of at
+    least MIN_MEAN comes from the limit. A count with a smaller mean is a quantile of
+    its exact law. The counts from the limit are then scaled so that all counts add up
+    to n. So the others, which are a small part of the total, stay independent.
     """
     mean = n * p
     few = mean < MIN_MEAN
@@ -52,16 +52,16 @@ def shares_of_draws(g: Array, p: Array, n: Array, axes: tuple[int, ...]) -> Arra
 
 
 MOST = 32
-"""A count of mean up to MIN_MEAN is below it, but for a chance of 2e-10, less than the
-normals resolve.
+"""A number that a count of mean up to MIN_MEAN reaches with a probability of only
+2e-10, which is less than the normals resolve.
 """
 
 
 def poisson_quantile(g: Array, mean: Array) -> Array:
-    """The Poisson count whose place in its law is that of a standard normal g.
+    """The Poisson quantile at the probability that a standard normal is below g.
 
-    Its mean is up to MIN_MEAN. The count of n draws on a cell of probability p differs
-    from it with a chance of at most p.
+    The argument `mean` is limited to MIN_MEAN. The result differs from the count of n
+    draws in a cell of probability p with a probability of at most p.
     """
     mean = jnp.minimum(mean, f32(MIN_MEAN))
     chances = [jnp.exp(-mean)]
@@ -77,9 +77,10 @@ def poisson_quantile(g: Array, mean: Array) -> Array:
 
 
 def inverse(cumulated: Array, u: Array) -> Array:
-    """(n,) int32: where cumulated weights pass the parts u (n,) of their sum.
+    """The index (n,) int32 at which cumulated weights exceed the fraction u (n,) of
+    their sum.
 
-    Weights are (n or 1, places). The place that is found has positive weight.
+    `cumulated` is (n or 1, places). The weight at the index is positive.
     """
     part = jnp.minimum(u, f32(1 - 2**-23))[:, None] * cumulated[:, -1:]
     return jnp.sum((cumulated <= part).astype(i32), axis=1, dtype=i32)

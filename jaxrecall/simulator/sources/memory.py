@@ -1,4 +1,4 @@
-"""Samples at L = 1, where a sample is its informative token: tokens with weights."""
+"""Samples at L = 1 as weighted tokens; a sample is then its informative token."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .source import TRAIN, Reader, Source, counted_parts
 
 
 class Memory(Source):
-    """Tokens with the part of the samples that each is."""
+    """Tokens, each weighted by its fraction of the samples."""
 
     weighted_tokens = True
 
@@ -76,9 +76,7 @@ SOURCE = Memory()
 
 
 def token_parts(world: World, key: Array) -> Array:
-    """(V,): the part that each token is of the N samples of a stream, one token
-    each.
-    """
+    """The fraction (V,) of each token among N samples of one token each."""
     run = world.run
 
     def counted() -> Array:
@@ -91,7 +89,7 @@ def token_parts(world: World, key: Array) -> Array:
 
 
 def parts_in_the_limit(world: World, key: Array) -> Array:
-    """The same from Gaussian counts."""
+    """Same as `token_parts`, from Gaussian counts."""
     g = keys.normals(keys.further(key, keys.PAIR_COUNTS)[None], world.shape.V)[0]
     return shares_of_draws(g, token_shares(world)[0], world.run.samples, (0,))
 
@@ -99,7 +97,8 @@ def parts_in_the_limit(world: World, key: Array) -> Array:
 def drawn_tokens(world: World, key: Array, blocks: keys.Addresses) -> Array:
     """The tokens at addresses in a stream of samples of one token each.
 
-    They are those that were drawn, or as many drawn by their Gaussian counts.
+    If the counts of the samples are Gaussian, the tokens are drawn according to the
+    counts.
     """
 
     def by_counts() -> Array:

@@ -1,4 +1,4 @@
-"""What samples cost at L = 1, as tokens with weights."""
+"""The cost of samples at L = 1, as weighted tokens."""
 
 from __future__ import annotations
 

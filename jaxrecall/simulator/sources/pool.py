@@ -1,10 +1,12 @@
-"""Samples with a pool of noise: pairs of a token and a noise sequence, with weights.
+"""Samples with a pool of noise, as weighted pairs of a token and a noise sequence.
 
-A sample is a token x and a noise sequence k. All pairs are summed over with their
-weights, the part of the samples that is such a pair, 1 / (V K) + E[x, k]: cost and
-memory depend on neither N nor L. What does not depend on x cancels against centred
-tables, so products take the deviation E from the mean alone where they can: its
-rounding is relative to what the samples fluctuate by, at any N. Laws and sums are ours.
+A sample is a token x and a noise sequence k. Sums go over all pairs. The weight of a
+pair is its fraction of the samples, 1 / (V K) + E[x, k]. So cost and memory depend on
+neither N nor L.
+
+Terms that do not depend on x cancel against centred tables. So where possible, products
+use only the deviation E from the mean. The rounding error is then relative to the
+fluctuations of the samples, at any N. Laws and formulas of sums are ours.
 """
 
 from __future__ import annotations
@@ -87,11 +89,15 @@ class Pool(Source):
         return self.parts(world)
 
     def work_of_step(self, world: World) -> Array:
-        """All pairs, of which there are at least V."""
+        """V, because there are at least V pairs, and so weighted tokens never cost
+        more.
+        """
         return world.run.V
 
     def reader(self, world: World, scores: Scores, unread: Array) -> Reader:
-        """Test sequences draw fresh noise; train sequences are pairs of step 3."""
+        """Reads fresh noise for test sequences, and pairs of step 3 for train
+        sequences.
+        """
         K, d = world.shape.pool, world.shape.d
         counts, _ = pool_of_step(world, 2)
         cumulated = cumulated_pairs(world)
@@ -140,7 +146,7 @@ class Pool(Source):
         return loss_of_pairs(world, V_mat, w), test
 
     def last_position(self, world: World) -> Array:
-        """Position 1, which has the noise sequence."""
+        """Position 1, which contains the noise sequence."""
         return i32(1)
 
 
@@ -150,14 +156,14 @@ SOURCE = Pool()
 class PairAttention(NamedTuple):
     """Attention of all pairs: h of (x, k) is own[x, k] v_x + other[x, k] noise[k]."""
 
-    own: Array  # (V, K) weight on the informative token
-    other: Array  # (V, K) weight on all others
+    own: Array  # (V, K) weight of the informative token
+    other: Array  # (V, K) weight of all others
     noise: Array  # (K, d) mean value of the others
-    total: Array  # (K,) their number, under uniform attention
+    total: Array  # (K,) number of the others, under uniform attention
 
 
 def attended(world: World, counts: Array, scores: Scores) -> PairAttention:
-    """Attention of all pairs of a token and a row of the counts (K, V)."""
+    """Attention of all pairs of a token and a row of `counts` (K, V)."""
     noise = attend_to_counts(world, counts, scores)
     of_informative = (scores.token + scores.trigger)[:, None]
     own, other = shares_of(of_informative, noise.total[None], noise.top[None])
@@ -165,17 +171,18 @@ def attended(world: World, counts: Array, scores: Scores) -> PairAttention:
 
 
 def by_memory(world: World, scores: Scores, step: int) -> Gradient:
-    """By V_mat, with even predictions: a sum over pairs of weight zc(pi x) phi(h)^T.
+    """The gradient by V_mat, with even predictions: a sum over pairs.
 
-    Here zc is z_out less its mean. Without an MLP |h|^2 is at most the mean of |v|^2
-    under the attention, by convexity.
+    The term of a pair is its weight times zc(pi x) phi(h)^T, where zc is z_out minus
+    its mean. Without an MLP, by convexity, |h|^2 is at most the mean of |v|^2 under the
+    attention.
     """
     counts, E = pool_of_step(world, step)
     a, mean = attended(world, counts, scores), mean_weight(world)
     weights = weights_of(world, E)
     table = gather(centred(world, world.e.Z_out), world.perm)
     if world.e.W_in is not None:
-        # later attention is learned, and another one for each token
+        # attention in later steps is learned, and differs between tokens
         coefficients = world.law("activation").coefficients(jnp) if step == 0 else None
         if coefficients:
             phi, phi2 = mean_polynomials(world, a, weights, coefficients)
@@ -194,7 +201,10 @@ def by_memory(world: World, scores: Scores, step: int) -> Gradient:
 
 
 def by_attention_to_values(world: World, b: Array) -> Array:
-    """By w without an MLP, from b (V, d) by informative token, which sum to zero."""
+    """The gradient by w without an MLP, from b (V, d) by informative token.
+
+    The rows of b sum to zero.
+    """
     counts, E = pool_of_step(world, 1)
     run, mean = world.run, mean_weight(world)
     noise = attended(world, counts, unlearned_scores(world))
@@ -203,7 +213,7 @@ def by_attention_to_values(world: World, b: Array) -> Array:
     own = jnp.sum(b * v, axis=1)  # b^T v_x
     share = 1 / run.V.astype(f32) + jnp.sum(E, axis=1)
     B = E.T @ b
-    # b^T h L, summed over the noise sequences of a token, and over the tokens of a
+    # L b^T h, summed over the noise sequences of a token, and over the tokens of a
     # noise sequence
     of_pairs = E @ g + jnp.sum(g, axis=0)[None] * mean
     of_token = share * own + jnp.sum(b * of_pairs, axis=1)
@@ -214,19 +224,19 @@ def by_attention_to_values(world: World, b: Array) -> Array:
 
 
 class KeySums(NamedTuple):
-    """Sums over pairs, from which the gradient by w follows."""
+    """Weighted sums over pairs, from which the gradient by w follows."""
 
-    B: Array  # (K, d) of b, by sequence
-    own: Array  # (V,) of b^T v_x, by token
-    of_token: Array  # (V,) of b^T h, by token
-    of_noise: Array  # (K,) of b^T h, by sequence
+    B: Array  # (K, d) sums of b, by sequence
+    own: Array  # (V,) sums of b^T v_x, by token
+    of_token: Array  # (V,) sums of b^T h, by token
+    of_noise: Array  # (K,) sums of b^T h, by sequence
 
 
 def through_keys(world: World, counts: Array, sums: KeySums, g: Array) -> Array:
-    """By w, where a key has the weight b^T (v - h).
+    """The gradient by w, where a key has the weight b^T (v - h).
 
-    Noise token u of sequence k has B_k^T z_u as often as it occurs, less of_noise_k.
-    g (K, d) is the sum of the values of a noise sequence.
+    Each occurrence of noise token u in sequence k adds B_k^T z_u minus of_noise_k. g
+    (K, d) is the sum of the values of a noise sequence.
     """
     e = world.e
     less_mean = sums.own - sums.of_token
@@ -238,8 +248,8 @@ def through_keys(world: World, counts: Array, sums: KeySums, g: Array) -> Array:
 class Token(NamedTuple):
     """All pairs of one token."""
 
-    u: Array  # (K, p) what their features are made of: h, or W_in h
-    own: Array  # (p,) that of the value of the token alone
+    u: Array  # (K, p) input of their features: h, or W_in h
+    own: Array  # (p,) the same for the value of the token alone
     weight: Array  # (K,)
     label: Array
 
@@ -252,10 +262,11 @@ def over_tokens(
     start: PyTree,
     *more: Array,
 ) -> PyTree:
-    """Scans `body(carry, token, ...)` over tokens, with rows of tables `more` (V, ...).
+    """Scans `body(carry, token, ...)` over tokens, with rows of the tables `more` (V,
+    ...).
 
-    u of (x, k) is own[x, k] u(v_x) + other[x, k] u(noise_k), so a pair costs p, not d
-    p, and the memory is a few (K, p).
+    u of (x, k) is own[x, k] u(v_x) + other[x, k] u(noise_k). So the cost of a pair is p
+    and not d p, and the memory is a few arrays (K, p).
     """
     own, of_noise = hidden_tables(world, a)
 
@@ -268,15 +279,17 @@ def over_tokens(
 
 
 class Own(NamedTuple):
-    """What the pairs of one token have of their own, or tables of it, (V, ...)."""
+    """The properties of one token's pairs; for all tokens, tables with axis V first."""
 
-    mine: Array  # (K,) weight on the token
-    other: Array  # (K,) weight on the noise sequence
-    u: Array  # (p,) what the value of the token is in h, or in W_in h
+    mine: Array  # (K,) weight of the token
+    other: Array  # (K,) weight of the noise sequence
+    u: Array  # (p,) value of the token, as a part of h or of W_in h
 
 
 def hidden_tables(world: World, a: PairAttention) -> tuple[Own, Array]:
-    """Tables over tokens, and (K, p) what noise sequences are in h, or in W_in h."""
+    """The tables of all tokens, and the noise sequences (K, p) as parts of h or of W_in
+    h.
+    """
     W_in, v, noise = world.e.W_in, values(world), a.noise
     if W_in is None:
         return Own(a.own, a.other, v), noise
@@ -284,14 +297,16 @@ def hidden_tables(world: World, a: PairAttention) -> tuple[Own, Array]:
 
 
 def hidden(own: Own, of_noise: Array) -> Array:
-    """(K, p): h, or W_in h, of all pairs of a token."""
+    """h or W_in h (K, p) of all pairs of a token."""
     return own.mine[:, None] * own.u[None] + own.other[:, None] * of_noise
 
 
 def mean_features(
     world: World, a: PairAttention, weights: Array
 ) -> tuple[Array, Array]:
-    """(V, p): sums over the pairs of a token of weight phi, and the mean of |phi|^2."""
+    """The sum of weight phi over the pairs of each token (V, p), and the mean of
+    |phi|^2.
+    """
 
     def token(phi2: Array, x: Token) -> tuple[Array, Array]:
         phi, _ = features_of(world, x.u)
@@ -304,7 +319,7 @@ def mean_features(
 def mean_polynomials(
     world: World, a: PairAttention, weights: Array, coefficients: Coefficients
 ) -> tuple[Array, Array]:
-    """`mean_features` under uniform attention of an activation that is a polynomial."""
+    """Same as `mean_features`, for polynomial activations under uniform attention."""
     all_pairs, scale = evenly_attended(world, a, weights), unit_scale(world)
     phi2 = jnp.sum(all_pairs.over_units(square(coefficients), scale * scale))
     return all_pairs.means(coefficients) * scale, phi2
@@ -319,7 +334,10 @@ def evenly_attended(world: World, a: PairAttention, weights: Array) -> Polynomia
 
 
 def by_attention_to_features(world: World, b: Array) -> Array:
-    """By w with an MLP, from b (V, p) by informative token, the slope by features."""
+    """The gradient by w with an MLP.
+
+    b (V, p) is the slope by features, by informative token.
+    """
     counts, E = pool_of_step(world, 1)
     a, W_in = attended(world, counts, unlearned_scores(world)), world.e.W_in
     assert W_in is not None
@@ -336,7 +354,7 @@ def by_attention_to_features(world: World, b: Array) -> Array:
 def sums_of_features(
     world: World, a: PairAttention, weights: Array, b: Array
 ) -> KeySums:
-    """The sums from every pair, with B (K, m) by hidden unit."""
+    """The sums over every pair; B (K, m) is by hidden unit."""
 
     def token(
         carry: tuple[Array, Array], x: Token, by_features: Array
@@ -357,7 +375,7 @@ def sums_of_features(
 def sums_of_polynomials(
     world: World, a: PairAttention, weights: Array, coefficients: Coefficients, b: Array
 ) -> KeySums:
-    """The same of an activation that is a polynomial, as products of matrices."""
+    """Same as `sums_of_features`, for polynomials, as products of matrices."""
     all_pairs = evenly_attended(world, a, weights)
     wanted, of_slope = b * unit_scale(world), slope_of(coefficients)
     B = all_pairs.over_tokens(of_slope, wanted)
@@ -371,7 +389,7 @@ def over_pairs(
 ) -> Parameters:
     """The gradient by `wanted` of the mean loss of all pairs of step 0, 1 or 2.
 
-    It is the gradient of the sum of r^T logits with r held.
+    This equals the gradient of the sum of r^T logits with r held constant.
     """
     counts, E = pool_of_step(world, step)
     w = jnp.zeros(world.shape.d, f32) if state.w is None else state.w
@@ -412,7 +430,7 @@ def over_pairs(
 
 
 def loss_of_pairs(world: World, V_mat: Array, w: Array) -> Array:
-    """The loss of all pairs of a token and a noise sequence of the pool, weighted."""
+    """The weighted loss of all pairs of a token and a noise sequence of the pool."""
     counts, E = pool_of_step(world, 0)
     seen = attended(world, counts, scores_under(world, w))
 

@@ -1,4 +1,4 @@
-"""What samples cost with a pool of noise, as pairs with weights."""
+"""The cost of samples with a pool of noise, as weighted pairs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ..program_shape import Shape
 
 class PoolCost(SourceCost):
     def draws(self, point: Point, evaluated: int, n_test: int) -> Work:
-        """Words one by one, or counts in their Gaussian limit."""
+        """The work of drawing words one by one, or counts in their Gaussian limit."""
         assert point.pool
         batches, limit = 3 if point.fresh_batches else 1, point.in_the_limit
         pairs = batches * whole(point.N, TILE)
@@ -58,7 +58,10 @@ class PoolCost(SourceCost):
         return Amount(2 * counts * shape.d, tokens)
 
     def further_steps(self, shape: Shape, asked: Work) -> Amount:
-        """Over all pairs, which are formed once more for the way back."""
+        """The cost of further steps over all pairs.
+
+        The backward pass computes the pairs once more.
+        """
         V, d, m, K = shape.V, shape.d, shape.m, shape.pool
         pairs = asked.stepped * V * K
         tables = asked.stepped * 8 * (K * V * d + V * K * d + (V + K) * m * d)
@@ -82,13 +85,16 @@ COST = PoolCost()
 
 
 def products_of_steps(degree: int) -> int:
-    """Products of (V, K) with (K, m) in steps 1 and 2, for a polynomial activation."""
+    """The number of products of (V, K) with (K, m) matrices in steps 1 and 2.
+
+    The activation is a polynomial.
+    """
     step1, step2 = 3 * degree - 1, 3 * degree - 1
     return step1 + step2
 
 
 def _pairs(shape: Shape, asked: Work) -> Amount:
-    """The three steps over all pairs of a token and a noise sequence."""
+    """The cost of the three steps over all pairs of a token and a noise sequence."""
     V, d, m, K, runs = shape.V, shape.d, shape.m, shape.pool, asked.runs
     flops, units = 6 * (V * K * d + K * V * d + 2 * K * d * m + V * K * m), 3
     coefficients = None

@@ -1,8 +1,8 @@
-"""What is drawn of a point with a pool, as counts: pairs, noise sequences, test noise.
+"""The draws of a point with a pool, as counts: pairs, noise sequences and test noise.
 
-A batch of samples has its pool and its pairs from its own key. The informative token of
-a sample is that of the same sample without a pool. `gaussian_counts` has the counts of
-many draws.
+Each batch of samples draws its pool and its pairs with its own key. The informative
+token of a sample is the same as without a pool. `gaussian_counts` computes the counts
+of many draws.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .gaussian_counts import fluctuation, inverse, shares_of_draws
 
 
 def with_pools(world: World) -> World:
-    """The world with the pool and the pairs of every batch that it has."""
+    """The world with the pool and the pairs of each of its batches."""
     V, K = world.shape.V, world.shape.pool
 
     def batch(step: Array, pools: Pools) -> Pools:
@@ -35,9 +35,8 @@ def with_pools(world: World) -> World:
 
 
 def pool_of_step(world: World, step: int) -> tuple[Array, Array]:
-    """Token counts of the pool (K, V) and deviations E of the pairs (V, K).
-
-    They are those of gradient step 0, 1 or 2.
+    """The pool of gradient step 0, 1 or 2: token counts (K, V), and deviations E (V, K)
+    of its pairs.
     """
     assert world.pools
     which = step * world.run.fresh_batches.astype(i32)
@@ -45,17 +44,17 @@ def pool_of_step(world: World, step: int) -> tuple[Array, Array]:
 
 
 def mean_weight(world: World) -> Array:
-    """1 / (V K), the mean part of the samples that is a certain pair."""
+    """1 / (V K), the mean fraction of the samples per pair."""
     return 1 / (world.run.V.astype(f32) * f32(world.shape.pool))
 
 
 def weights_of(world: World, E: Array) -> Array:
-    """(V, K): the part of the samples that is each pair, from its deviation E."""
+    """The fraction (V, K) of the samples per pair, from its deviation E."""
     return masked(world.no_label == 0, mean_weight(world) + E)
 
 
 def noise_counts(world: World, key: Array) -> Array:
-    """(K, V) float32: how often each token occurs in each sequence of the pool."""
+    """How often each token occurs in each sequence of the pool, as (K, V) float32."""
     run, K = world.run, world.shape.pool
     blocks = keys.blocks(keys.further(key, keys.POOL), 0, -(-K // BLOCK))
 
@@ -70,7 +69,7 @@ def noise_counts(world: World, key: Array) -> Array:
 
 
 def deviations(world: World, key: Array) -> Array:
-    """(V, K) float32: the part of the samples that is each pair, less 1 / (V K).
+    """The fraction of the samples per pair, minus 1 / (V K), as (V, K) float32.
 
     A pair is an informative token x and a noise sequence k.
     """
@@ -98,15 +97,16 @@ def deviations(world: World, key: Array) -> Array:
 
 
 def drawn_pairs(world: World, blocks: keys.Blocks) -> tuple[Array, Array]:
-    """Informative tokens and rows of the pool of the samples of `blocks`."""
+    """The informative tokens and the rows of the pool of the samples of `blocks`."""
     return world.tokens(blocks, 0), keys.below(keys.words(blocks, 1), world.shape.pool)
 
 
 def cumulated_pairs(world: World) -> tuple[Array, Array]:
-    """Cumulated shares of the samples, by which `pairs` draws if counts are Gaussian.
+    """Cumulated fractions of the samples, from which `pairs` draws if counts are
+    Gaussian.
 
-    Those of the last step are cumulated over tokens (V,), and for each token over the
-    sequences of the pool (V, K).
+    They belong to the last step. The first array (V,) is cumulated over tokens. The
+    second (V, K) is cumulated over the sequences of the pool for each token.
     """
     shares = jnp.maximum(weights_of(world, pool_of_step(world, 2)[1]), f32(0))
 
@@ -122,10 +122,11 @@ def cumulated_pairs(world: World) -> tuple[Array, Array]:
 def pairs(
     world: World, blocks: keys.Blocks, cumulated: tuple[Array, Array]
 ) -> tuple[Array, Array]:
-    """The samples of `blocks` of the last step, or as many by their Gaussian counts.
+    """The samples of `blocks` in the last step, as tokens and sequences of the pool.
 
-    By counts, a token is drawn by its share of the samples, then a sequence of the pool
-    among the samples of the token.
+    If counts are Gaussian, new samples are drawn from them: first a token by its
+    fraction of the samples, then a sequence of the pool among the samples of this
+    token.
     """
 
     def from_counts() -> tuple[Array, Array]:
@@ -142,7 +143,9 @@ def pairs(
 
 
 def test_counts(world: World, blocks: keys.Blocks) -> Array:
-    """(512, V) float32: the noise tokens of the test sequences of a block, counted."""
+    """The counts of the noise tokens in the test sequences of a block, as (512, V)
+    float32.
+    """
 
     def gaussian() -> Array:
         row = blocks.index[0] * jnp.uint32(BLOCK) + jnp.arange(BLOCK, dtype=jnp.uint32)
@@ -156,9 +159,9 @@ def test_counts(world: World, blocks: keys.Blocks) -> Array:
 
 
 def counted(world: World, blocks: keys.Blocks, n: int, length: Array) -> Array:
-    """(n, V) float32: how often each token occurs at positions 1 to `length`.
+    """How often each token occurs at positions 1 to `length`, as (n, V) float32.
 
-    The first n sequences of `blocks` are counted.
+    Only the first n sequences of `blocks` are counted.
     """
     V = world.shape.V
     row = jnp.arange(n, dtype=i32) * V
@@ -172,9 +175,9 @@ def counted(world: World, blocks: keys.Blocks, n: int, length: Array) -> Array:
 
 
 def noise_in_the_limit(world: World, normals: Array) -> Array:
-    """(n, V) float32: counts of L - 1 tokens in the limit of many, from normals (n, V).
+    """Counts (n, V) of L - 1 tokens in the Gaussian limit, from normals (n, V).
 
-    None is negative.
+    No count is negative.
     """
     real = (world.no_label == 0)[None]
     V, n = world.run.V.astype(f32), (world.run.L - 1).astype(f32)

@@ -1,4 +1,4 @@
-"""Sums over all pairs of a pool of activations that are polynomials, as products."""
+"""Sums of polynomial activations over all pairs of a pool, as matrix products."""
 
 from __future__ import annotations
 
@@ -12,22 +12,25 @@ from jax import Array
 from ...model.values import Numbers
 
 Coefficients = Sequence[Numbers]
-"""c of sum_n c[n] u^n; a power that is absent has the number 0."""
+"""The coefficients c of sum_n c[n] u^n; an absent power has the coefficient 0."""
 
 
 class Polynomials(NamedTuple):
-    """All pairs of a token and a noise sequence, under uniform attention."""
+    """All pairs of a token and a noise sequence, under uniform attention.
+
+    A hidden unit of a pair is own u + other n.
+    """
 
     own: Array  # (K, 1) attention on the token
     other: Array  # (K, 1) attention on the noise sequence
-    weights: Array  # (V, K) part of the samples
+    weights: Array  # (V, K) fraction of the samples
     u: Array  # (V, m) hidden units of the tokens' values
     n: Array  # (K, m) hidden units of the noise sequences' mean values
 
     def tables(self, c: Coefficients) -> list[Array]:
-        """Coefficients by powers of u of a polynomial of own u + other n.
+        """The coefficients of the polynomial c(own u + other n) in powers of u.
 
-        They are (K, m) each, the last (K, 1).
+        All coefficients are (K, m), except for the last, which is (K, 1).
         """
         y, degree = self.other * self.n, len(c) - 1
         found = []
@@ -40,16 +43,18 @@ class Polynomials(NamedTuple):
         return [*found, c[degree] * self.own**degree]
 
     def means(self, c: Coefficients) -> Array:
-        """(V, m): for each token, the sum over noise sequences of weight times c."""
+        """For each token, the sum over noise sequences of weight times polynomial c:
+        (V, m).
+        """
         total = jnp.zeros_like(self.u)
         for a, table in enumerate(self.tables(c)):
             total = total + self.u**a * (self.weights @ table)
         return total
 
     def over_tokens(self, c: Coefficients, wanted: Array) -> Array:
-        """(K, m): for each noise sequence, the sum over tokens of weight times c.
+        """For each noise sequence, a sum over tokens, as (K, m).
 
-        Each is multiplied by `wanted` (V, m).
+        The terms are weight times polynomial c times `wanted` (V, m).
         """
         total = jnp.zeros_like(self.n)
         for a, table in enumerate(self.tables(c)):
@@ -57,9 +62,9 @@ class Polynomials(NamedTuple):
         return total
 
     def over_units(self, c: Coefficients, wanted: Array) -> Array:
-        """(V, K): for each pair, weight times the sum over units of `wanted` times c.
+        """For each pair, the weight times a sum over hidden units, as (V, K).
 
-        `wanted` is (V, m) or (1, m).
+        The terms are `wanted` times polynomial c; `wanted` is (V, m) or (1, m).
         """
         *tables, last = self.tables(c)
         total = jnp.sum(wanted * self.u ** len(tables), axis=1)[:, None] * last.T
@@ -69,7 +74,7 @@ class Polynomials(NamedTuple):
 
 
 def square(c: Coefficients) -> list[Numbers]:
-    """The coefficients of the polynomial squared."""
+    """The coefficients of the square of the polynomial."""
     found: list[Numbers] = [0] * (2 * len(c) - 1)
     for i, a in enumerate(c):
         for j, b in enumerate(c):
@@ -79,7 +84,7 @@ def square(c: Coefficients) -> list[Numbers]:
 
 
 def slope_of(c: Coefficients) -> list[Numbers]:
-    """The coefficients of the derivative."""
+    """The coefficients of the derivative of the polynomial."""
     return [n * each for n, each in enumerate(c)][1:]
 
 

@@ -1,9 +1,10 @@
-"""What a source of samples does for training and metrics."""
+"""The interface by which training and metrics use a source of samples."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection
+from importlib import import_module
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -21,25 +22,22 @@ TEST, TRAIN = range(2)
 
 
 class Reader(NamedTuple):
-    """Two functions of TEST or TRAIN, traced, and blocks of its stream."""
+    """Two traced functions of a stream (TEST or TRAIN) and of blocks of this stream."""
 
     informative: Callable[[Array, keys.Blocks], Array]
-    """Informative tokens (n,) int32."""
+    """Returns the informative tokens (n,) int32."""
     attended: Callable[[Array, keys.Blocks], tuple[Array, Attended]]
-    """The same, with attention; of a single block."""
+    """Returns the informative tokens and the attention; accepts a single block."""
 
 
 class Source(ABC):
-    """A way of having the samples of a run."""
-
-    reads_values = True
-    """Whether training averages values under attention, a tile of samples at a time."""
+    """A way of providing the samples of a run."""
 
     weighted_tokens = False
-    """Whether samples are tokens with weights, so that no step reads a sequence."""
+    """Whether samples are weighted tokens, so that no step reads a sequence."""
 
     def prepare(self, world: World) -> World:
-        """The world with what several steps read."""
+        """The world with data that several steps of the recipe read."""
         return world
 
     @abstractmethod
@@ -48,10 +46,10 @@ class Source(ABC):
 
     @abstractmethod
     def parts(self, world: World) -> Array:
-        """(V,): the part of the samples of step 3 that has each informative token."""
+        """The fraction (V,) of step 3's samples that have each informative token."""
 
     def prepare_descent(self, world: World) -> World:
-        """The world with what many further steps read."""
+        """The world with data that many further steps read."""
         return world
 
     @abstractmethod
@@ -62,36 +60,44 @@ class Source(ABC):
 
     @abstractmethod
     def parts_of_step(self, world: World, step: Array) -> Array:
-        """(V,): the same as `parts`, of the samples of a further step."""
+        """Same as `parts`, for the samples of a further step."""
 
     def work_of_step(self, world: World) -> Array:
-        """How many items a further step goes through, to be compared with V tokens."""
+        """The number of items that a further step reads, which is compared with V
+        tokens.
+        """
         return n_of_step(world)
 
     def without_sequences(self, trained: Trained) -> Array:
-        """Whether metrics follow from informative tokens, and no sequence is read."""
+        """Whether metrics follow from informative tokens, without reading sequences."""
         if trained.locked is None:
             return jnp.bool_(self.weighted_tokens)
         return trained.locked
 
     @abstractmethod
     def reader(self, world: World, scores: Scores, unread: Array) -> Reader:
-        """Of the sequences of a run under learned attention.
+        """The reader of the sequences of a run under learned attention.
 
-        Where none is to be read, `unread` saves what prepares it.
+        If `unread`, no sequence will be read, and preparation for it is skipped.
         """
 
     @abstractmethod
     def losses(self, world: World, V_mat: Array, w: Array) -> tuple[Array, Array]:
-        """The loss of the samples, and that of the test sequences."""
+        """The loss of the samples, and the loss of the test sequences."""
 
     def last_position(self, world: World) -> Array:
-        """A position whose token is drawn in every sample, as far back as there is."""
+        """The last position at which a token is drawn in every sample."""
         return world.run.L - 1
 
 
+def source_of(world: World) -> Source:
+    """The source of the samples of a run: the `SOURCE` of its module."""
+    name = world.shape.trained_by.source
+    return import_module(f"{__package__}.{name}").SOURCE
+
+
 def labels(world: World, which: Array, blocks: keys.Blocks, x: Array) -> Array:
-    """(n,): the labels of items x of set `which`; those of TRAIN may be noisy."""
+    """The labels (n,) of items x of set `which`; labels of TRAIN may be noisy."""
     clean = label_of(world, x)
     if not world.shape.noisy:
         return clean
@@ -101,9 +107,10 @@ def labels(world: World, which: Array, blocks: keys.Blocks, x: Array) -> Array:
 def counted_parts(
     world: World, step: Array, informative: Callable[[keys.Addresses], Array]
 ) -> Array:
-    """(V,): the part of the samples of a further step with each informative token.
+    """The fraction (V,) of the samples of a further step that have each informative
+    token.
 
-    `informative` gives the tokens of samples, which are counted one by one.
+    `informative` returns the tokens of samples, which are counted one by one.
     """
 
     def tile(blocks: keys.Addresses, real: Array, counts: Array) -> Array:

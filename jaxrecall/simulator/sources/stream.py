@@ -67,7 +67,7 @@ class Stream(Source):
         test, train = keys.stream(run.streams, "test"), batch_of_step(world, 2)
         which = jnp.array([TRAIN, TEST], i32)
         sets = which, jnp.stack([train, test]), jnp.stack([run.N, run.n_test])
-        # mapped rather than written out for both: it compiles once
+        # mapped over both sets, so that the function compiles only once
         of_both = lax.map(lambda one: mean_loss(world, read, V_mat, *one), sets)
         return of_both[0], of_both[1]
 

@@ -1,4 +1,4 @@
-"""What samples cost as they are drawn."""
+"""The cost of samples that are read as they are drawn."""
 
 from __future__ import annotations
 

@@ -110,10 +110,8 @@ def _variant(item: tuple[Shape, list[Point]]) -> tuple[object, ...]:
 
 
 def _cheapest(member: PlannedProgram, fallbacks: set[Shape]) -> Shape:
-    """The program in which the work of a member costs least.
-
-    It may be compiled lightly, or go to a program that others may fall back on, which
-    may have to be compiled in any case.
+    """The program in which the work of a member costs least: its own, the same
+    compiled lightly, or a fallback of others, which may have to be compiled anyway.
     """
     shape = member.shape
     compiled = {shape: shape.compile_seconds}

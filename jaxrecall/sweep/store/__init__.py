@@ -192,9 +192,8 @@ class Store:
                 ) from error
 
     def done(self, code_version: int, precision: str) -> Done:
-        """Runs that need not run again, in a readable part or the table.
-
-        Their last row counts, whatever its status.
+        """Runs that need not run again: a readable part or the table has their last
+        row, whatever its status.
         """
         values, unreadable, tables = self.last_values()
         runs = set(values.pop((code_version, precision), ()))
