@@ -323,6 +323,15 @@ def test_links_lead_somewhere(page):
             assert fragment in map(anchor, re.findall(r"^#+ (.*)$", text, re.M)), link
 
 
+@pytest.mark.parametrize("page", ["docs/how-it-works.md", "CONTRIBUTING.md"])
+def test_python_files_that_a_page_names_exist(page):
+    """Paths are from the root of the repository or of the package."""
+    named = re.findall(r"`([\w/*.-]+\.py)`", LINKING[page])
+    assert named
+    for path in named:
+        assert any(ROOT.glob(path)) or any(ROOT.glob(f"jaxrecall/{path}")), path
+
+
 def test_the_readme_links_every_page():
     linked = set(LINK.findall(README))
     assert {page for page in PAGES if page.startswith("docs/")} <= linked
