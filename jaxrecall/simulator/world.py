@@ -34,6 +34,15 @@ class Pools(eqx.Module):
     """
 
 
+class StepCounts(eqx.Module):
+    """What steps 1 and 2 need of their samples if these are counted."""
+
+    step1: Float32[Array, "d d"]
+    """The gradient by V_mat in step 1."""
+    step2: Int32[Array, "V V"]
+    """How often token u occurs in samples of step 2 with informative token x."""
+
+
 class NoiseTokens(eqx.Module):
     """Noise tokens of the samples of a run, drawn once and read in many steps."""
 
@@ -55,8 +64,7 @@ class World(eqx.Module):
     """0 on labels, -inf on padding."""
     shape: Shape = eqx.field(static=True)
     pools: Pools | None = None
-    counts: Int32[Array, "2 V V"] | None = None
-    """How often tokens meet in the samples of steps 1 and 2: `sources.counts`."""
+    counts: StepCounts | None = None
     noise_tokens: NoiseTokens | None = None
     vmapped: bool = eqx.field(static=True, default=False)
     """Whether runs are vmapped along the axis `loops.RUNS`, as on an accelerator."""

@@ -454,7 +454,7 @@ def test_workers_give_the_same_rows():
 def test_search_fit_and_figure_of_the_example():
     import perceptron
 
-    assert len(EXAMPLE.read_text().splitlines()) < 60
+    assert len(EXAMPLE.read_text().splitlines()) < 75
     search = {
         "blocks": [{"axes": {"d": [8, 16]}}],
         "search": {"axis": "N", "theta": 0.8, "from": 16, "to": 4096, "width": 0.25},

@@ -23,7 +23,16 @@ from ..arrays import (
 from ..forward import Scores
 from ..gradient import Gradient, State
 from ..loops import add_tokens, over_positions, over_samples, repeat, sum_tokens
-from ..world import World, batch_of_step, centred, in_value, token_shares, values
+from ..world import (
+    StepCounts,
+    World,
+    batch_of_step,
+    centred,
+    in_value,
+    token_shares,
+    values,
+    zeros_dp,
+)
 from .stream import Stream
 
 
@@ -34,12 +43,18 @@ class Counts(Stream):
     """
 
     def prepare(self, world: World) -> World:
-        """The world with the co-occurrences in the samples of steps 1 and 2."""
+        """The world with the gradient of step 1 and the co-occurrences of step 2.
 
-        def batch(k: Array, counts: Array) -> Array:
-            return counts.at[k].set(co_occurrences(world, batch_of_step(world, k)))
+        The gradient of step 1 is formed first, so that one table of co-occurrences
+        takes the place of the other.
+        """
 
-        nothing = jnp.zeros((2, world.shape.V, world.shape.V), i32)
+        def batch(k: Array, known: StepCounts) -> StepCounts:
+            C = co_occurrences(world, batch_of_step(world, k))
+            return StepCounts(jnp.where(k == 0, step1(world, C), known.step1), C)
+
+        V = world.shape.V
+        nothing = StepCounts(zeros_dp(world), jnp.zeros((V, V), i32))
         n_batches = 1 + world.run.fresh_batches.astype(i32)
         return replace(world, counts=repeat(world, 0, n_batches, batch, nothing))
 
@@ -47,10 +62,10 @@ class Counts(Stream):
         if state.scores is not None:
             return step3(world, state.scores)
         assert world.counts is not None
-        C = world.counts[step * world.run.fresh_batches.astype(i32)]
         if name == "V_mat":
-            return step1(world, C)
-        return step2(world, centred(world, world.e.Z_out @ state.V_mat), C)
+            return Gradient(world.counts.step1)
+        A = centred(world, world.e.Z_out @ state.V_mat)
+        return step2(world, A, world.counts.step2)
 
 
 SOURCE = Counts()
@@ -81,7 +96,7 @@ def informative(world: World, C: Array) -> Array:
     return lax.div(jnp.sum(C, axis=1, dtype=i32), world.run.L).astype(f32)
 
 
-def step1(world: World, C: Array) -> Gradient:
+def step1(world: World, C: Array) -> Array:
     """The gradient by V_mat under uniform attention.
 
         G1 = 1/(N L) sum_x zc(pi x) (sum_u C[x, u] z_in(u) + n_x z_trig)^T
@@ -94,7 +109,7 @@ def step1(world: World, C: Array) -> Gradient:
     triggers = in_value(world) * informative(world, C)
     sums = C.astype(f32) @ e.Z_in + triggers[:, None] * e.z_trig[None]
     G1 = transposed_product(table, sums) / run.N.astype(f32) / run.L.astype(f32)
-    return Gradient(-G1)
+    return -G1
 
 
 def step2(world: World, A: Array, C: Array) -> Gradient:

@@ -14,7 +14,7 @@ class CountsCost(SourceCost):
         return tables + draws + softmax_bounds(shape, asked)
 
     def floats(self, shape: Shape) -> int:
-        return 4 * shape.V * shape.d + 6 * shape.V * shape.V
+        return 4 * shape.V * shape.d + 5 * shape.V * shape.V
 
 
 COST = CountsCost()
