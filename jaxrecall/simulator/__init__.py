@@ -1,4 +1,5 @@
-"""The fast implementation of the model: in float32, padded, with streamed samples.
+"""The fast implementation of the model, which uses padded float32 arrays and streams
+samples.
 
-Module `program` compiles the model for batches of runs.
+The module `program` compiles the model for batches of runs.
 """

@@ -1,4 +1,6 @@
-"""Small operations on float32 arrays: rows at drawn tokens, products and norms."""
+"""Small operations on float32 arrays: gathers and scatters of rows, products, and
+norms.
+"""
 
 from __future__ import annotations
 
@@ -9,37 +11,37 @@ f32, i32 = jnp.float32, jnp.int32
 
 
 def with_padding_row(table: Array, fill: float = 0.0) -> Array:
-    """`table` (V, ...) with one more row, which belongs to the empty token."""
+    """Returns `table` (V, ...) with one more row, which belongs to the empty token."""
     return jnp.concatenate([table, jnp.full((1, *table.shape[1:]), fill, table.dtype)])
 
 
 def gather(table: Array, index: Array) -> Array:
     """The rows of `table` at drawn tokens or their labels.
 
-    The index is cast to unsigned integers, because JAX would test signed ones for being
-    negative.
+    The index is cast to unsigned integers, because JAX would test whether signed
+    integers are negative.
     """
     return table.at[index.astype(jnp.uint32)].get(mode="promise_in_bounds")
 
 
 def scatter_add(table: Array, index: Array, amount: Array) -> Array:
-    """`table` with `amount` added to the rows of drawn tokens."""
+    """Returns `table` with `amount` added to the rows of drawn tokens."""
     return table.at[index.astype(jnp.uint32)].add(amount, mode="promise_in_bounds")
 
 
 def masked(real: Array, rows: Array) -> Array:
-    """`rows` (n, k), set to zero where `real` (n,) is false."""
+    """Returns `rows` (n, k), set to zero where `real` (n,) is false."""
     return jnp.where(real[:, None], rows, f32(0))
 
 
 def transposed_product(a: Array, b: Array) -> Array:
-    """a^T b, summed over samples."""
+    """The product a^T b, which sums over samples."""
     # on a CPU, XLA's own product with a transposed left side takes twice as long
     return lax.optimization_barrier(a.T) @ b
 
 
 def whole(n: Array, size: int) -> Array:
-    """n / size rounded up, for n >= 0.
+    """Returns n / size rounded up, for n >= 0.
 
     The division is unsigned, because a signed one compiles to several kernels.
     """

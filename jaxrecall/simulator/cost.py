@@ -1,10 +1,11 @@
-"""The cost of runs, estimated before anything runs: flops, random words and memory.
+"""Estimates the cost of runs before anything runs: flops, random words and memory.
 
 Two numbers determine how long a run takes. The first is the flops of its matrix
-products. The second is everything else, in units of the time of one random word, which
-is the main cost of a token of a sample. Both rates below are those of one core of a
-usual x86-64 machine. Another machine is faster or slower by about one factor for all
-runs, and the estimate of a sweep's remaining time uses the measured speed.
+products. The second is the time of everything else, in units of the time to draw one
+random word. That unit is the main cost of one token of a sample. Both rates below were
+measured on one core of a usual x86-64 machine. Another machine is faster or slower by
+about the same factor for all runs. A sweep estimates its remaining time from the
+measured speed.
 
 Costs that depend on the source of the samples are in `sources/*_cost.py`. The sizes V,
 d, m and K in formulas are the padded ones of the program. p is m, or d without an MLP.
@@ -25,23 +26,25 @@ TILE = 4 * BLOCK
 """The number of samples per iteration of most programs."""
 
 FLOPS_A_SECOND, TOKENS_A_SECOND = 2.0e11, 8.0e8
-"""The rates of one core: flops, and tokens (random words), per second."""
+"""The speeds of one core: flops per second, and tokens (random words) per second."""
 
 RUN = 1.1e6
 """The fixed cost of a run, in tokens: 1.4 ms."""
 
 NORMAL, EXPONENTIAL, UNIT, ROW = 4.0, 1 / 3, 0.6, 1 / 30
-"""The costs in tokens of a normal number, of an exponential, of a hidden unit or of a
-logit that is compared with a label, and of a float that is gathered and added as part
-of a row.
+"""Costs in tokens. NORMAL is the cost of a normal number, and EXPONENTIAL that of an
+exponential. UNIT is the cost of a hidden unit, or of comparing a logit with a label.
+ROW is the cost of gathering and adding one float of a row.
 """
 
 DECODED = 1 / 20
-"""The cost in tokens of one operation of the decoders, which run on the host."""
+"""The cost in tokens of one operation of the decoders on the host."""
 
 
 class Amount(NamedTuple):
-    """The cost of runs in a program: flops, and everything else in tokens."""
+    """The cost of runs in a program: the flops, and the cost of everything else in
+    tokens.
+    """
 
     flops: float = 0.0
     tokens: float = 0.0
@@ -54,12 +57,12 @@ class Amount(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """The time on one core."""
+        """The number of seconds on one core."""
         return self.flops / FLOPS_A_SECOND + self.tokens / TOKENS_A_SECOND
 
 
 class Work(NamedTuple):
-    """The work of runs, in any program."""
+    """The amount of work of runs, which does not depend on the program."""
 
     runs: int = 0
     # samples drawn: N, here and below rounded up to whole tiles or blocks
@@ -83,13 +86,13 @@ class Work(NamedTuple):
 
 
 class SourceCost:
-    """The cost of samples from a source; the methods here fit most sources."""
+    """The cost of samples from a source. The methods of this class fit most sources."""
 
     def draws(self, point: Point, evaluated: int, n_test: int) -> Work:
-        """The sampling work of a run.
+        """The work of drawing the samples of a run.
 
-        `evaluated` is the number of sequences measured in all rows; `n_test` of them
-        are test sequences.
+        `evaluated` is the number of sequences that are measured, summed over rows.
+        `n_test` of them are test sequences.
         """
         samples = whole(point.N, TILE)
         tokens = samples * point.L
@@ -116,8 +119,8 @@ class SourceCost:
         return Work(stepped=samples, stepped_tokens=tokens, stepped_words=words)
 
     def recipe(self, shape: Shape, asked: Work) -> Amount:
-        """The cost of the three steps with open attention, which is above that of
-        locked.
+        """The cost of the three steps if attention is not locked. Locked attention
+        costs less.
         """
         raise NotImplementedError
 
@@ -148,28 +151,32 @@ class SourceCost:
         )
 
     def tile_rows(self, shape: Shape) -> int:
-        """The number of samples, or of tokens at L = 1, in a tile."""
+        """The number of samples in a tile, or of tokens if L = 1."""
         return shape.tile
 
     def floats(self, shape: Shape) -> int:
-        """The number of floats that the recipe keeps only with this source."""
+        """The number of extra floats that the recipe stores when this source is
+        used.
+        """
         return 0
 
     def floats_of_descent(self, shape: Shape) -> int:
-        """The number of floats that further steps keep only with this source."""
+        """The number of extra floats that further steps store when this source is
+        used.
+        """
         tables = 5 * shape.V * shape.V if shape.through_logits else 0
         return tables if shape.batched else tables + STORED_TOKENS
 
 
 @cache
 def cost_of(source: str) -> SourceCost:
-    """The `COST` of the source of this name."""
+    """Returns the `COST` object of the source with this name."""
     return import_module(f"{__package__}.sources.{source}_cost").COST
 
 
 @lru_cache(2**16)
 def work(point: Point) -> Work:
-    """The work of a run of the point."""
+    """The work of one run of the point."""
     source, n_rows = cost_of(source_for(point)), len(point.recorded_steps)
     n_test = n_rows * whole(point.n_test, BLOCK)
     evaluated = n_test + n_rows * whole(min(point.N, point.n_test), BLOCK)
@@ -183,7 +190,7 @@ def work(point: Point) -> Work:
 
 @lru_cache(4096)
 def amount(shape: Shape, asked: Work) -> Amount:
-    """The cost of `asked` in the program of `shape`."""
+    """The cost of the work `asked` in the program of `shape`."""
     source = cost_of(shape.trained_by.source)
     total = _evaluation(shape, asked) + source.sequences(shape, asked)
     if shape.start != "zero":
@@ -227,28 +234,30 @@ def trains_rows(shape: Shape) -> bool:
 
 
 def flops_of_logits(shape: Shape) -> int:
-    """The flops per sample of the features of an MLP and of the logits."""
+    """The flops that one sample needs for the features of an MLP and for the logits."""
     return 2 * shape.V * shape.d + 4 * shape.m * shape.d
 
 
 def flops_of_values(shape: Shape) -> int:
-    """The flops per sample of training the rows of Z_in; 0 if they are not trained."""
+    """The flops that one sample needs to train the rows of Z_in. 0 if they are not
+    trained.
+    """
     return 2 * shape.V * shape.d if trains_rows(shape) else 0
 
 
 def softmax(shape: Shape, samples: int, steps: int) -> Amount:
-    """The cost of the exact softmax of `samples` samples in `steps` of the steps 2 and
-    3.
+    """The cost of computing the exact softmax of `samples` samples in `steps` gradient
+    steps.
 
-    A pool counts each of these steps twice, as the softmax of its pairs is computed
-    again in the backward pass.
+    For a pool, `steps` counts each of the steps 2 and 3 twice, because the backward
+    pass computes the softmax of the pairs again.
     """
     flops = steps * samples * 4 * (shape.V + shape.m) * shape.d
     return Amount(flops, EXPONENTIAL * steps * samples * shape.V)
 
 
 def softmax_bounds(shape: Shape, asked: Work) -> Amount:
-    """The cost of `error_bounds.softmax_errors`.
+    """The cost of computing `error_bounds.softmax_errors`.
 
     This function computes about a dozen products of matrices with min(V, d) rows and
     columns.
@@ -261,9 +270,10 @@ def softmax_bounds(shape: Shape, asked: Work) -> Amount:
 
 @lru_cache(256)
 def peak_bytes(shape: Shape) -> int:
-    """The estimated peak memory of a run: its tables, and the arrays of one tile.
+    """The estimated peak memory of a run in bytes: its tables, and the arrays of one
+    tile.
 
-    Compilers reserve less than this, as little as an eighth.
+    Compilers reserve less memory, sometimes only an eighth of it.
     """
     source = cost_of(shape.trained_by.source)
     V, d, m, p, tile = (
@@ -289,7 +299,7 @@ def peak_bytes(shape: Shape) -> int:
 
 
 def _floats_of_any_descent(shape: Shape, tile: int) -> int:
-    """The number of floats that further steps keep with any source: parameters,
+    """The number of floats that further steps store with any source: parameters,
     gradients, two moments, tables of the vocabulary, and the arrays of the backward
     pass.
     """
@@ -304,5 +314,5 @@ def _floats_of_any_descent(shape: Shape, tile: int) -> int:
 
 
 def whole(n: int, size: int) -> int:
-    """n rounded up to a multiple of `size`."""
+    """Returns n rounded up to a multiple of `size`."""
     return -(-n // size) * size

@@ -1,9 +1,9 @@
-"""Further steps by an optimiser of optax, after the recipe or in place of it.
+"""Further steps with an optimiser of optax, after the recipe or instead of it.
 
-Further steps are ours, not the paper's. The model is recorded at some of the steps.
-Where attention is locked, weighted tokens can replace the samples. A bound decides
-whether they do; it is computed from the attention logits and the parameters of that
-step. `model/reference/descent.py` trains the plain model.
+Further steps are our addition to the paper. The model is recorded at some of the steps.
+When attention is locked, a step can use weighted tokens instead of samples. It does so
+if an error bound allows it, which is computed from the attention logits and the
+parameters at that step. `model/reference/descent.py` trains the plain model.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MAX_RECORDED = len(recorded_steps("zero", MAX_STEPS))
 
 
 class Descent(NamedTuple):
-    """The state of a descent."""
+    """The parameters and the optimiser state between two further steps."""
 
     params: Parameters
     memory: PyTree
@@ -38,15 +38,16 @@ class Descent(NamedTuple):
 
 
 GradientAt = Callable[[Parameters, Array], tuple[Parameters, Array]]
-"""(parameters, step) -> the gradient, and an int32: 1 if the step read its samples,
-else 0.
+"""A function (parameters, step) -> (gradient, int32). The int32 is 1 if the step read
+its samples, else 0.
 """
 
 
 def descend(world: World, model: Trained) -> Raw:
-    """Raw metrics at every recorded step, each with a leading axis MAX_RECORDED.
+    """The raw metrics at every recorded step. Each array has a leading axis
+    MAX_RECORDED.
 
-    `model` is the start of the descent: the model after the recipe, or zero.
+    The descent starts from `model`, which is the model after the recipe, or zero.
     """
     first = first_step(world.shape.start)
     candidates = jnp.array(recorded_steps(world.shape.start, MAX_STEPS), i32)
@@ -92,10 +93,10 @@ def descend(world: World, model: Trained) -> Raw:
 
 
 def gradient_function(world: World, fixed_w: Array) -> GradientAt:
-    """The function that computes the gradient of a step.
+    """Returns the function that computes the gradient of a step.
 
-    The gradient comes from weighted tokens where attention is locked. Elsewhere, and in
-    programs that do not group samples, it comes from the samples.
+    When attention is locked, the gradient is computed from weighted tokens. Otherwise,
+    and in programs that do not group samples, it is computed from the samples.
     """
     source = source_of(world)
     first_parts = source.parts_of_step(world, i32(0)) if world.shape.groups else None
@@ -133,7 +134,9 @@ def gradient_function(world: World, fixed_w: Array) -> GradientAt:
 def gradient_of_samples(
     world: World, state: State, params: Parameters, step: Array
 ) -> Parameters:
-    """The gradient of the mean loss of the samples of a step, by parameter."""
+    """The gradient of a step's mean loss over its samples: a dict from parameter name
+    to array.
+    """
     found = source_of(world).gradient_of_step(world, state, wanted_of(params), step)
     if "w" in found:
         # a lone token always has all the attention: no optimiser may scale rounding up
@@ -142,18 +145,19 @@ def gradient_of_samples(
 
 
 ALL_ROUNDING = 2.0**-20
-"""The part of its largest terms below which a gradient of attention is only rounding in
-float32: 16 times the unit roundoff.
+"""The threshold, relative to the largest terms of an attention gradient, below which
+the gradient is only float32 rounding. It is 16 times the unit roundoff.
 """
 
 
 def zero_attention_if_rounding(
     world: World, params: Parameters, slope: Parameters
 ) -> Parameters:
-    """The gradient, with zero for untrained attention whose gradient is only rounding.
+    """Returns `slope` with the attention gradient set to zero if attention is untrained
+    and its gradient is only rounding.
 
-    The gradient is rounding where all tokens of each sample are equal. With zero
-    instead, w stays 0 and no optimiser scales rounding up.
+    The gradient is only rounding if all tokens of each sample are equal. Setting it to
+    zero keeps w at 0, so that no optimiser amplifies the rounding.
 
     The gradient of w is a mean of b^T (v - h) k, and the gradient of V_mat is a mean of
     q phi^T, where b = V_mat^T q. So the terms of the first are at most about |V_mat|
@@ -173,12 +177,12 @@ def zero_attention_if_rounding(
 
 
 def wanted_of(params: Parameters) -> list[str]:
-    """The names of the gradients to compute: w in place of W_KQ."""
+    """The names of the gradients to compute. The name w replaces W_KQ."""
     return ["w" if name == "W_KQ" else name for name in params]
 
 
 def of_parameters(world: World, found: Parameters, params: Parameters) -> Parameters:
-    """The gradient by each parameter.
+    """The gradients of `params`, from the computed gradients `found`.
 
     The gradient by W_KQ is g z_eos^T, where g is the gradient by w.
     """
@@ -192,7 +196,7 @@ def of_parameters(world: World, found: Parameters, params: Parameters) -> Parame
 
 
 def start(world: World, model: Trained) -> Parameters:
-    """The parameters at the first further step, without scale factors."""
+    """The parameters at the start of the descent, multiplied by their scale factors."""
     _, w, V_mat = model.learned()
     z = query(world)
     params = {"V_mat": V_mat}
@@ -207,10 +211,10 @@ def start(world: World, model: Trained) -> Parameters:
 
 
 def query(world: World) -> Array:
-    """The vector by which W_KQ is multiplied: z_eos (d,), or its length (1,).
+    """The vector by which W_KQ is multiplied: z_eos (d,), or only its length (1,).
 
-    With its length, W_KQ is (d, 1): the column along z_eos, in a basis that starts
-    there.
+    In the second case W_KQ is (d, 1). It is the first column of the full matrix in a
+    basis whose first vector is along z_eos.
     """
     z_eos = world.e.z_eos
     if world.law("optimizer").attention == "column":
@@ -219,7 +223,7 @@ def query(world: World) -> Array:
 
 
 def rate_of(world: World, name: str) -> Array:
-    """The learning rate of a parameter.
+    """The learning rate of the parameter `name`.
 
     A step of W_KQ along g z_eos^T moves w by |z_eos|^2 g.
     """
@@ -229,7 +233,7 @@ def rate_of(world: World, name: str) -> Array:
 
 
 def attention_of(world: World, params: Parameters, fixed_w: Array) -> Array:
-    """w = W_KQ z_eos, or `fixed_w` where attention is not trained."""
+    """Returns w = W_KQ z_eos, or `fixed_w` if attention is not trained."""
     if "W_KQ" in params:
         return params["W_KQ"] @ query(world)
     return params.get("w", fixed_w)

@@ -1,8 +1,9 @@
-"""Bounds on the error of even predictions, p = 1/V in place of the softmax over labels.
+"""Bounds on the error of even predictions, which are p = 1/V instead of the softmax.
 
-In step 1, p = 1/V is exact, as V_mat is 0. In step 2, and in step 3 where attention is
-open, it is an approximation: the logits of V1, of order eta / (L V), are small. With
-it, no sample needs V logits. The bounds are ours.
+In step 1, p = 1/V is exact, because V_mat is 0. In step 2, and in step 3 if attention
+is not locked, it is an approximation. It is accurate because the logits of V1 are
+small, of order eta / (L V). With this approximation, no sample needs V logits. The
+bounds are ours.
 """
 
 from __future__ import annotations
@@ -20,16 +21,16 @@ def softmax_errors(
     """Bounds on the relative error of even predictions in steps 2 and 3.
 
     The errors are |A^T (p - 1/V)| in step 2 and |T^T (p - 1/V)| in step 3. Here A (V,
-    p) is Z_out G1 and T (V, d) is Z_out, both centred. Each bound is on the mean over
-    samples, relative to the r.m.s. norm of A[y] or T[y]. In this r.m.s., labels y have
-    the probabilities of their tokens. The arguments `phi2_*` are means of |phi|^2 over
-    samples.
+    p) is Z_out G1 and T (V, d) is Z_out, both centred. Each bound applies to the mean
+    error over samples, divided by the r.m.s. norm of A[y] or T[y]. The r.m.s. is over
+    labels y, weighted by the probabilities of their tokens. The arguments `phi2_*` are
+    the means of |phi|^2 over samples.
 
     Let x be the centred logits eta A phi. Then |x| <= B = eta max|A_u| |phi|, and each
     p_u is within B^2 / V of (1 + x_u) / V. The linear part x_u / V changes A^T p by eta
     / V A^T A phi, and T^T p by eta / V T^T A phi. By the Cauchy-Schwarz inequality, the
-    rest changes A^T p by at most B^2 times the r.m.s. norm over equally likely labels.
-    The factor 2 allows for labels that are not equally likely.
+    remaining part changes A^T p by at most B^2 times the r.m.s. norm of A[y] over
+    equally likely labels y. The factor 2 allows for labels that are not equally likely.
     """
     V, eta, T = world.run.V.astype(f32), world.run.eta, centred(world, world.e.Z_out)
     # the smaller matrix has the same eigenvalues, except for zeros
@@ -52,12 +53,12 @@ def softmax_errors(
 
 
 def radius_bound(M: Array) -> Array:
-    """An upper bound, |M^16|_F^(1/16), on the largest absolute eigenvalue of M (n, n).
+    """The upper bound |M^16|_F^(1/16) on the largest absolute eigenvalue of M (n, n).
 
     No eigenvalue of M^16 exceeds its Frobenius norm.
 
-    The bounds above need |A^T A phi|, which is at most |phi| times the largest
-    eigenvalue of A^T A, and |T^T A phi|, which is at most |phi| times the root of the
+    The bounds above use two facts. |A^T A phi| is at most |phi| times the largest
+    eigenvalue of A^T A. |T^T A phi| is at most |phi| times the square root of the
     largest eigenvalue of T^T A (T^T A)^T. X Y and Y X have the same eigenvalues except
     for zeros. So M may be the smaller of the two products, although it is not
     symmetric.

@@ -1,9 +1,10 @@
-"""Locked attention: all other tokens together have less weight than rounding.
+"""Locked attention: all tokens but the informative one together have less weight than
+rounding.
 
 A sample is then equal to its informative token, so V weighted tokens replace all
-samples. The recipe requires a lead of LOCKED_NATS in step 3. Further steps require
-more, because an optimiser may divide by the size of a gradient. The formulas of sums
-and bounds are ours.
+samples. In step 3 the recipe requires a lead of LOCKED_NATS + ln L. Further steps
+require a larger lead, because an optimiser may divide by the size of a gradient. The
+formulas of sums and bounds are ours.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ ln L. The weights of all other tokens then sum to less than 2^-24 of its weight.
 
 
 def nats_ahead(world: World, scores: Scores) -> Array:
-    """The smallest lead (nats) of an informative token's logit over that of another
-    token.
+    """The smallest difference, in nats, between the logit of an informative token and
+    the logit of another token.
     """
     real = world.no_label == 0
     lowest = jnp.min(jnp.where(real, scores.token, f32(math.inf)))
@@ -48,11 +49,11 @@ def is_locked(world: World, w_hat: Array) -> Array:
 def memory_gradient(world: World, A: Array) -> Array:
     """The gradient by V_mat in step 3 under locked attention.
 
-        -sum_x n_x/N T^T (e_{pi x} - p_x) phi(v_x)^T,     p_x the softmax
+    -sum_x n_x/N T^T (e_{pi x} - p_x) phi(v_x)^T, p_x the softmax
 
     A is Z_out G1 and T is Z_out, both centred. Centring changes neither the softmax nor
-    T^T (e - p). Where the bound on step 2 holds, the logits are too small for exp to
-    overflow, so their maximum is not subtracted.
+    T^T (e - p). The maximum of the logits is not subtracted: if the error bound of step
+    2 is met, they are too small for exp to overflow.
     """
     run, T = world.run, centred(world, world.e.Z_out)
     parts = source_of(world).parts(world)
@@ -70,10 +71,12 @@ def memory_gradient(world: World, A: Array) -> Array:
 
 
 def unread(world: World, skipped: Array, number: str) -> World:
-    """The world with a single sample, if all samples are skipped and runs are vmapped.
+    """Returns the world with only one sample if samples are skipped and runs are
+    vmapped.
 
-    Vmapped runs compute both branches of a condition, so this makes the unused one
-    cheap. `number` is the name of the argument with the number of samples.
+    Vmapped runs compute both branches of a condition. With one sample, the unused
+    branch is cheap. `number` is the name of the argument that contains the number of
+    samples.
     """
     if not world.vmapped:
         return world
@@ -82,21 +85,23 @@ def unread(world: World, skipped: Array, number: str) -> World:
 
 
 TOLERANCE = 2.0**-20
-"""The largest change of a trained parameter that ignoring all other tokens may cause
-over MAX_STEPS steps, relative to the norm of the parameter.
+"""The largest relative change of a trained parameter, over MAX_STEPS steps, that may
+result from ignoring all other tokens. It is relative to the norm of the parameter.
 """
 
 
 def may_group(world: World, params: Parameters, w: Array, scores: Scores) -> Array:
-    """Whether weighted tokens are accurate enough for a further step, and cost no more.
+    """Whether weighted tokens are accurate enough for a further step, and cost no more
+    than samples.
 
-    The informative token is ahead of any other by `nats_ahead`, which is ln L + lead.
-    So all others together have less than the part s = exp(-lead) of its weight. If the
-    lead is at least LOCKED_NATS, their contribution to h is rounding. They contribute
-    at most s e^log_size to a gradient. An optimiser may divide by the size of a
-    gradient, so a step moves a parameter by up to the rate times `gain` times this
-    contribution. Over MAX_STEPS steps, that must be within TOLERANCE of the norm of
-    every parameter.
+    The logit of the informative token exceeds every other logit by at least
+    `nats_ahead`, which is ln L + lead. So the other tokens together have less than s =
+    exp(-lead) times the weight of the informative token. If the lead is at least
+    LOCKED_NATS, the other tokens contribute only rounding to h. They contribute at most
+    s e^log_size to a gradient. An optimiser may divide by the size of a gradient. So
+    this contribution, times the learning rate and `gain`, bounds the change of a
+    parameter in one step. The change over MAX_STEPS steps must be at most TOLERANCE
+    times the norm of every parameter.
     """
     run, gain = world.run, world.law("optimizer").gain
     lead = nats_ahead(world, scores) - jnp.log(run.L.astype(f32))
@@ -109,20 +114,22 @@ def may_group(world: World, params: Parameters, w: Array, scores: Scores) -> Arr
 
 
 def log_size(world: World, params: Parameters, w: Array) -> Array:
-    """The log of a bound on what other tokens add to any gradient, divided by s.
+    """The log of a bound on the amount that other tokens add to any gradient, divided
+    by s.
 
     Here s is the weight of the other tokens (`may_group`), and the bound is to leading
-    order in s. The formula uses these bounds: D on every difference of two values or
-    keys, B on |W_in| times phi' or phi'' (1 without an MLP), F on |phi|, and O on the
-    norms of the rows of Z_out.
+    order in s. The formula uses four bounds. D bounds every difference of two values or
+    keys. B bounds |W_in| times phi' or phi'', and is 1 without an MLP. F bounds |phi|,
+    and O bounds the norms of the rows of Z_out.
 
-    Other tokens change h by at most s D, phi and phi' by s B D, and a logit by s O
-    |V_mat| B D. They change r = p - e_y by at most twice the change of a logit. The
-    absolute entries of r sum to at most 2. The gradient of a loss by h is W_in^T phi'
-    V_mat^T Z_out^T r, which is below 2 B O |V_mat|. The change of a gradient is a
-    product of these factors, each of them once or twice. The gradient of W_KQ also has
-    a key and z_eos as factors, that of a key has w, and the change of phi' has W_in
-    once more. The product of all factors, each plus one, is above any such product.
+    Other tokens change h by at most s D. They change phi and phi' by at most s B D, and
+    a logit by at most s O |V_mat| B D. They change r = p - e_y by at most twice the
+    change of a logit. The absolute entries of r sum to at most 2. The gradient of a
+    loss by h is W_in^T phi' V_mat^T Z_out^T r, whose norm is below 2 B O |V_mat|. The
+    change of a gradient is a product in which each of these factors occurs once or
+    twice. Some products have further factors: the gradient of W_KQ has a key and z_eos,
+    the gradient of a key has w, and the change of phi' has W_in once more. The product
+    of all factors, each plus one, is larger than any such product.
     """
     e = world.e
     phi, W_in, B = values(world), f32(0), f32(1)

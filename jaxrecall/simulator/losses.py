@@ -1,4 +1,6 @@
-"""The loss of samples and of test sequences: mean cross-entropy in nats."""
+"""The loss of samples and of test sequences, which is the mean cross-entropy in
+nats.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ from .world import World, values
 def mean_loss(
     world: World, read: Reader, V_mat: Array, which: Array, key: Array, n: Array
 ) -> Array:
-    """The loss of the n sequences of set `which` in the stream `key`."""
+    """The mean loss of the first n sequences of set `which` in the stream `key`."""
 
     def block(c: Array, total: Array) -> Array:
         blocks = keys.blocks(key, c, 1)
@@ -33,7 +35,7 @@ def mean_loss(
 
 
 def losses_of_tokens(world: World, V_mat: Array, weights: Array) -> Array:
-    """The losses (n,) of weighted tokens with all the attention.
+    """The losses (n,) of weighted tokens, where each token has all the attention.
 
     Each row of the weights (n, V) gives one loss.
     """
@@ -48,7 +50,7 @@ def losses_of_tokens(world: World, V_mat: Array, weights: Array) -> Array:
 
 
 def cross_entropy(world: World, V_mat: Array, phi: Array, y: Array) -> Array:
-    """-log p_y as (n,), for features phi (n, p) and labels y (n,)."""
+    """Returns -log p_y as an array (n,), for features phi (n, p) and labels y (n,)."""
     logits = mapped(output_maps(world, V_mat), phi)
     own = jnp.sum(jnp.where(is_label(world, y), logits, f32(0)), axis=1)
     return jax.nn.logsumexp(logits + world.no_label[None], axis=1) - own

@@ -1,4 +1,5 @@
-"""The metrics of one trained run, in padded float32, a block of items at a time.
+"""Computes the metrics of one trained run in padded float32, a block of items at a
+time.
 
 `model/reference/metrics.py` computes the same metrics in readable code.
 """
@@ -21,16 +22,18 @@ from .sources.source import TEST, TRAIN, Reader, labels, source_of
 from .world import Trained, World, batch_of_step, centred, in_value
 
 MEMORY, STEP1 = 2, 3
-"""Two more sets of items besides the sequences TEST and TRAIN: every token through V2,
-and every token through V1 without the trigger.
+"""Two sets of items in addition to the sequences TEST and TRAIN. MEMORY is every token
+through V2, and STEP1 is every token through V1 without the trigger.
 """
 
 LEAST_WIDTH = 16
-"""The number of columns below which a matrix product does not get faster."""
+"""The number of columns below which a matrix product is not faster."""
 
 
 class Comparison(NamedTuple):
-    """Predictions compared with labels: one entry per item, or sums of entries."""
+    """Comparisons of predictions with labels: one entry per item, or sums of
+    entries.
+    """
 
     correct: Array  # bool
     tied: Array  # bool: several logits are the largest
@@ -48,7 +51,7 @@ class Sums(NamedTuple):
 
 
 class Weights(NamedTuple):
-    """Integer weights (V,) int32 of tokens, or sums with these weights."""
+    """Weights of the tokens, as int32 arrays (V,), or sums with these weights."""
 
     evenly: Array
     by_test: Array  # how many test sequences have the token as the informative one
@@ -56,24 +59,29 @@ class Weights(NamedTuple):
     of_groups: Array  # (2, V) rare and frequent tokens; (0, V) if tokens are uniform
 
     def stacked(self) -> Array:
-        """All weights as one array (3 or 5, V). Sequences count once under each."""
+        """Returns all weights as one array (3 or 5, V). A sequence has weight 1 under
+        each.
+        """
         each = jnp.stack([self.evenly, self.by_test, self.by_train])
         return jnp.concatenate([each, self.of_groups])
 
     @staticmethod
     def unstacked(sums: Array) -> Weights:
-        """Splits sums (sets, 3 or 5) into one array (sets, ...) per field."""
+        """Splits an array of sums (sets, 3 or 5) into one array (sets, ...) per
+        field.
+        """
         return Weights(sums[:, 0], sums[:, 1], sums[:, 2], sums[:, 3:])
 
 
 def measure(world: World, trained: Trained) -> dict[str, Array]:
-    """Counts (int32) and sums (float32), from which `rows.finish` makes columns.
+    """Returns a dict of counts (int32) and sums (float32), from which `rows.finish`
+    computes columns.
 
-    A number under the name of a column becomes its value without any change.
+    An entry with the name of a column is the value of that column.
 
-    Where attention is locked, a sequence is recalled exactly if its informative token
-    is. So no sequence is read: each token counts as often as it is informative. The
-    same is true at L = 1.
+    If attention is locked, or if L = 1, a sequence is recalled if and only if its
+    informative token is recalled. In that case no sequence is read. Instead, each token
+    is weighted by the number of times that it is informative.
     """
     run = world.run
     by_token = source_of(world).without_sequences(trained)
@@ -107,7 +115,7 @@ def measure(world: World, trained: Trained) -> dict[str, Array]:
 
 
 def over_sets(world: World, trained: Trained, by_token: Array) -> Sums:
-    """The sums over each of the four sets of items, with leading axis 4.
+    """The sums over each of the four sets of items. Each array has a leading axis of 4.
 
     If `by_token`, no sequence is read.
     """
@@ -138,7 +146,8 @@ def over_sets(world: World, trained: Trained, by_token: Array) -> Sums:
 
 
 def of_scores(world: World, w: Array) -> dict[str, Array]:
-    """The attention scores of the trigger and of the tokens, for w / w_scale.
+    """A dict of numbers that describe the attention scores of the trigger and of the
+    tokens under w / w_scale.
 
     `w_scale` is the largest absolute entry of w.
     """
@@ -163,10 +172,11 @@ def recall(
     key: Array,
     n: Array,
 ) -> Sums:
-    """Sums over the n items of set `which`, a block of items at a time.
+    """The sums over the n items of set `which`, a block of items at a time.
 
-    The items are sequences of the stream `key`, or tokens in order of frequency, with
-    the weights `often` (3 or 5, V). `maps` (2, d, p) are V2 and V1, up to scale.
+    The items are sequences of the stream `key`, or tokens in order of frequency. Tokens
+    have the weights `often` (3 or 5, V). `maps` (2, d, p) contains V2 and V1, up to
+    scale factors.
     """
     laws, is_sequence, is_step1 = world.run.token_laws, which < MEMORY, which == STEP1
     matrix = maps[is_step1.astype(i32)]
@@ -214,7 +224,7 @@ def recall(
 
 
 def weighted(compared: Comparison, times: Array) -> Comparison:
-    """Sums over the items of a block, with weights `times` (weights, n)."""
+    """The sums over the n items of a block, with the weights `times` (weights, n)."""
 
     def count(of: Array) -> Array:
         return jnp.sum(times * of[None].astype(i32), axis=1, dtype=i32)
@@ -224,9 +234,9 @@ def weighted(compared: Comparison, times: Array) -> Comparison:
 
 
 def compare(world: World, out: Array, answers: Array, y: Array) -> Comparison:
-    """Compares the logits out @ answers^T, which have mean zero, with labels y (n,).
+    """Compares the labels y (n,) with the logits out @ answers^T, whose mean is zero.
 
-    A few columns of logits are computed at a time, and none past V.
+    Only a few columns of logits are computed at a time, and no column past V.
     """
     width = min(world.shape.V, LABELS)
 
@@ -273,11 +283,11 @@ def compare(world: World, out: Array, answers: Array, y: Array) -> Comparison:
 
 
 def narrow_product(world: World, a: Array, b: Array) -> Array:
-    """a @ b^T of rows (n, d) and (k, d).
+    """The product a @ b^T of a (n, d) and b (k, d).
 
-    Only the first quarter of the columns is multiplied if the run needs no more.
-    Otherwise a narrow run in a wide program would mostly multiply padding. Vmapped runs
-    always multiply all columns, as they would compute both products.
+    If d of the run is at most a quarter of the padded d, only the first quarter of the
+    columns is multiplied. This avoids multiplying mostly padding. Vmapped runs always
+    multiply all columns, because they would compute both products.
     """
     narrow = world.shape.d // 4
     if world.vmapped or narrow < LEAST_WIDTH:
@@ -290,10 +300,10 @@ def narrow_product(world: World, a: Array, b: Array) -> Array:
 
 
 def draw_check(world: World) -> Array:
-    """A uint32 hash of the permutation, of tokens of each batch, and of all keys.
+    """A uint32 hash of the permutation, of some tokens of each batch, and of all keys.
 
-    From each batch it includes two positions of the first block. The hash is equal for
-    every N, shape, tile and number of devices.
+    The tokens are those at two positions of the first block. The hash does not depend
+    on N, shape, tile or the number of devices.
     """
     run = world.run
     batches = jnp.concatenate([run.batches, keys.stream(run.streams, "test")[None]])

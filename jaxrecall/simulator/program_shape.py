@@ -1,7 +1,7 @@
-"""The static part of a compiled program as plain data: padded sizes and choices of
-code.
+"""The static part of a compiled program as plain data: its padded sizes, and the
+choices that determine its code.
 
-One program serves every point that fits.
+One program runs every point that fits its shape.
 """
 
 from __future__ import annotations
@@ -33,44 +33,47 @@ LAWS: dict[str, type[Law]] = {
     "activation": Activation,
     "optimizer": OptimizerLaw,
 }
-"""The fields of a program that are laws, and the family of each law."""
+"""The fields of a shape that contain laws, with the family of each law."""
 
 COMPILE_SECONDS, TRAINING_COMPILE_SECONDS = 3.5, 6.0
-"""The seconds to compile a program on a core of a usual machine: without further steps,
-and with them.
+"""The seconds that one core of a usual machine needs to compile a program: without
+further steps, and with them.
 """
 
 LABELS = 64
-"""The number of labels per block when logits are compared with labels.
+"""The number of labels whose logits are computed at a time when predictions are
+compared with labels.
 
 It is small, so that padding past V costs little.
 """
 
 STORED_TOKENS = 2**20
-"""The largest number of noise tokens that a run stores for further steps: 4 MiB.
+"""The largest number of noise tokens that a run stores for further steps. They occupy 4
+MiB.
 
 Tokens that are not stored are drawn again in each step.
 """
 
 LIGHT_COMPILE, LIGHT_RUN = 0.65, 1.35
-"""The time to compile a light program, and its run time apart from matrix products,
-relative to a program that is not light.
+"""Two ratios between a light program and one that is not light: of the compile times,
+and of the run times without matrix products.
 """
 
 VMAPPED_SAMPLES = 2**17
-"""The number of samples, over all vmapped runs, that an accelerator reads at a time.
+"""The total number of samples that an accelerator reads at a time, summed over vmapped
+runs.
 
-Each of the hundred or so processors then reads a thousand samples.
+An accelerator has about a hundred processors, so each then reads a thousand samples.
 """
 
 
 UNLABELLED = ("V", "d", "m", "tile", "columns", "light")
-"""The fields that the label of a program omits, or contains only as its sizes."""
+"""The fields that `Shape.label` omits, or contains only as the sizes."""
 
 
 @dataclass(frozen=True)
 class Shape:
-    """Padded sizes V x d x m and the static fields of a program."""
+    """The padded sizes V, d and m of a program, and its other static fields."""
 
     V: int
     d: int
@@ -82,13 +85,12 @@ class Shape:
     diagnose: bool = False
     decoders: bool = False
     tile: int = 0
-    """The number of samples per iteration of a loop over samples: a multiple of the
-    block.
+    """The number of samples per iteration of a loop over samples, a multiple of BLOCK.
 
-    The default, for 0, is four blocks, which suits the caches of a CPU and wastes
-    little at small N. Programs with further steps use one block. Wide programs use
-    fewer blocks, so that a (tile, widest) float32 array stays within 16 MiB, but at
-    least one.
+    If it is 0, the default is used: four blocks, which suit the caches of a CPU and
+    waste little at small N. Programs with further steps use one block. Wide programs
+    use fewer blocks, but at least one, so that a float32 array of shape (tile, max(V,
+    d, m)) stays within 16 MiB.
     """
 
     pool: int = 0
@@ -100,12 +102,12 @@ class Shape:
 
     trains: str = ""
     embedding: LawField[EmbeddingLaw | None] = None  # type: ignore[assignment]
-    """The embedding law with its float parameters at their defaults; None for laws that
-    share one program.
+    """The embedding law, with its float parameters at their defaults. None for laws
+    that share one program.
     """
 
     embedding_out: LawField[EmbeddingLaw | None] = None  # type: ignore[assignment]
-    """The embedding law of Z_out, if it differs from that of Z_in."""
+    """The embedding law of Z_out, if Z_in has a different one; else None."""
 
     tokens: str = "uniform"
     """`tables` if some tokens are not uniform, else `uniform`.
@@ -114,31 +116,32 @@ class Shape:
     """
 
     noise_tokens: str = ""
-    """`tables` if noise tokens have a law of their own."""
+    """`tables` if noise tokens have another law than informative tokens, else empty."""
 
     batched: bool = False
     """Whether further steps read batches of samples."""
 
     groups: bool = False
-    """Whether further steps may replace samples by weighted tokens where attention is
-    locked.
+    """Whether further steps may use weighted tokens instead of samples when attention
+    is locked.
     """
 
     noisy: bool = False
-    """Whether some labels of the samples are drawn anew."""
+    """Whether the samples have label noise: some labels are then drawn again at random.
+    """
 
     light: bool = False
-    """Whether a program on a CPU compiles faster and runs slower, by LIGHT_COMPILE and
-    LIGHT_RUN.
+    """Whether the program is light: on a CPU it compiles faster and runs slower, by the
+    factors LIGHT_COMPILE and LIGHT_RUN.
 
-    The plan chooses light programs if the recipe has little work.
+    The plan chooses a light program if the recipe is cheap.
     """
 
     exact_sizes: bool = False
     """Whether V, d and m equal those of the point.
 
-    They must if the optimiser or a user's function depends on padding, which is zero
-    rows and columns.
+    This is necessary if padding with zero rows and columns would change the results of
+    the optimiser or of a user's function.
     """
 
     columns: tuple[OwnColumn, ...] = ()
@@ -156,29 +159,31 @@ class Shape:
 
     @property
     def through_logits(self) -> bool:
-        """Whether further steps go through the logits of the vocabulary.
+        """Whether further steps compute logits as the mean, under attention, of the
+        logits of tokens.
 
-        Then the attention output h (d,) of a sample is not computed.
+        In that case, no step computes the attention output h (d,) of a sample.
 
-        This is false where embeddings are trained: the product of w and the rounding
-        errors of slopes by attention logits would then replace the gradient of keys,
-        which is zero under locked attention.
+        It is false if embeddings are trained. Under locked attention the gradient of
+        keys must be zero, but here it would be w times the rounding errors of the
+        slopes by attention logits.
         """
         return not self.m and self.V <= 2 * self.d and not TRAINS.get(self.trains)
 
     @property
     def laws(self) -> dict[str, Any]:
-        """The laws of the program by field, with float parameters at their defaults.
+        """A dict from field name to law, with the float parameters at their defaults.
 
-        The embedding laws that share a program are absent. If Z_in and Z_out have the
-        same law, only the first is included.
+        Embedding laws that share a program are absent. If Z_in and Z_out have the same
+        law, only `embedding` is included.
         """
         laws = {name: getattr(self, name) for name in LAWS}
         return {name: law for name, law in laws.items() if law is not None}
 
     @property
     def given_tables(self) -> tuple[str, ...]:
-        """The streams, z_in or z_out, of tables that are made on the host.
+        """The names (`z_in`, `z_out`) of the embedding tables that are made on the
+        host.
 
         The program receives these tables as arguments.
         """
@@ -192,28 +197,32 @@ class Shape:
 
     @property
     def trained_by(self) -> Form:
-        """The form in which the program trains its runs."""
+        """The form that the program uses to train its runs."""
         return FORMS[self.form]
 
     @property
     def fallback(self) -> Shape | None:
-        """The program for runs that the error bound rejects; None for an exact form."""
+        """The shape of the program that repeats runs rejected by the error bound. None
+        if the form is exact.
+        """
         form = self.trained_by.fallback
         return None if form is None else replace(self, form=form)
 
     @property
     def variant(self) -> tuple[object, ...]:
-        """What two programs must have in common so that one can serve the points of the
-        other.
+        """A tuple that is equal for two programs if one can run the points of the
+        other, apart from sizes.
 
-        Sizes are included only if they are exact.
+        The sizes are included only if they must be exact.
         """
         sizes = (self.V, self.d, self.m) if self.exact_sizes else ()
         names = (*_STATIC, "embedding", "batched", "groups", "noisy")
         return (self.form, self.m > 0, *map(self._plain, names), sizes)
 
     def _plain(self, name: str) -> Any:
-        """The value of a field, as text for a law. Programs are sorted by it."""
+        """The value of a field, by which programs are sorted. A law is converted to
+        text.
+        """
         value = getattr(self, name)
         return str(value or "") if name in LAWS else value
 
@@ -234,9 +243,9 @@ class Shape:
     def vmapped(self, width: int) -> Shape:
         """The shape with the tile for `width` vmapped runs on an accelerator.
 
-        There, every iteration of a loop starts kernels. So with fewer runs, more
-        samples of each are read at a time. A (tile, widest) float32 array stays within
-        16 MiB.
+        On an accelerator, every iteration of a loop starts kernels. So if there are
+        fewer runs, each run reads more samples per iteration. A float32 array of shape
+        (tile, max(V, d, m)) stays within 16 MiB.
         """
         tile = min(VMAPPED_SAMPLES // width, 2**22 // max(self.V, self.d, self.m))
         return replace(self, tile=max(self.tile, tile // BLOCK * BLOCK))
@@ -246,14 +255,16 @@ class Shape:
 
     @property
     def compile_seconds(self) -> float:
-        """The time to compile the program on a core of a usual machine."""
+        """The number of seconds that one core of a usual machine needs to compile the
+        program.
+        """
         seconds = TRAINING_COMPILE_SECONDS if self.optimizer else COMPILE_SECONDS
         return seconds * LIGHT_COMPILE if self.light else seconds
 
     @property
     def kin(self) -> tuple[Any, ...]:
-        """A sort key under which programs are close if their points could share a
-        program.
+        """A sort key that places programs next to each other if their points could
+        share one.
         """
         return *self.variant, self.V, self.d, self.m
 
@@ -270,7 +281,9 @@ class Shape:
 
     @property
     def label(self) -> str:
-        """The sizes and the non-default choices, such as 64x32x128 relu pool 64."""
+        """A text with the sizes and the non-default choices, such as "64x32x128 relu
+        pool 64".
+        """
         words = [str(self)]
         for field in fields(self):
             usual = "none" if field.name == "activation" else field.default
@@ -287,9 +300,10 @@ class Shape:
 
     @staticmethod
     def sized(point: Point, V: int, d: int, m: int) -> Shape:
-        """The shape of these sizes for the point, whether it fits or not.
+        """The shape for the point with sizes V, d and m, even if the point does not
+        fit.
 
-        If sizes must be exact, they are those of the point.
+        If sizes must be exact, those of the point are used instead.
         """
         fields = _static_fields(point)
         if fields["exact_sizes"]:
@@ -298,26 +312,27 @@ class Shape:
 
     @staticmethod
     def with_columns(point: Point, columns: tuple[OwnColumn, ...]) -> Shape:
-        """The shape of a point with user-defined columns.
+        """The shape for a point with user-defined columns.
 
-        Such columns must not see any padding, so sizes are exact.
+        The functions of such columns must not receive padded arrays, so sizes are
+        exact.
         """
         shape = Shape.sized(point, point.V, point.d, point.m)
         return replace(shape, exact_sizes=True, columns=columns)
 
     @staticmethod
     def rounded(point: Point) -> Shape:
-        """The shape of a single point: each size is padded to a power of two, at least
-        16.
+        """The shape for a single point. Each size is padded to a power of two that is
+        at least 16.
         """
         V, d, m = map(_power_of_two, (point.V, point.d, point.m))
         return Shape.sized(point, V, d, m)
 
     @staticmethod
     def tight(point: Point) -> Shape:
-        """The shape of a point with little padding.
+        """The shape for a point with little padding.
 
-        Sizes are multiples of 16, four of them to the octave.
+        Sizes are multiples of 16, with four sizes between successive powers of two.
         """
         V, d, m = (padded(size, 16) for size in (point.V, point.d, point.m))
         return Shape.sized(point, V, d, m)
@@ -329,8 +344,8 @@ def _power_of_two(size: int) -> int:
 
 
 def _static_fields(point: Point) -> dict[str, Any]:
-    """The static fields of a point's program; fields that the point omits are empty or
-    0.
+    """A dict of the static fields of the point's program. Fields that the point omits
+    are empty or 0.
     """
     tokens, noise = point.token_laws
     law, out = point.embedding_laws

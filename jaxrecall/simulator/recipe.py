@@ -1,14 +1,14 @@
-"""The recipe: three gradient steps, with samples from any source.
+"""The recipe: three gradient steps, whose samples may come from any source.
 
-`model/functional.py` has the same three lines for any loss. Rates are separate factors,
-so that no number is as small as eta or as large as gamma:
+`model/functional.py` contains the same three lines for any loss. Learning rates are
+kept as separate factors, so that no number is as small as eta or as large as gamma:
 
     G1    = -grad_V at (0, 0)                                V1 = eta G1
     w_hat = -|z_eos|^2 grad_w at (V1, 0), over eta           w  = gamma eta w_hat
     G2    = -grad_V at (V1, w)                               V2 = eta G1 + gamma2 G2
 
-Forms with even predictions, p = 1/V, bound their own error. Where attention is locked,
-they compute step 3 from weighted tokens.
+Forms with even predictions, p = 1/V, compute a bound on their own error. When attention
+is locked, they compute step 3 from weighted tokens.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ class FirstSteps(NamedTuple):
     phi2: Array | None
     """The mean of |phi|^2 in step 2, or a bound on it.
 
-    None if predictions are exact.
+    It is None if predictions are exact.
     """
 
 
 def recipe(world: World) -> Trained:
-    """The model after the three steps."""
+    """Returns the model after the three steps."""
     first = first_steps(world)
     if world.shape.trained_by.exact:
         state = state_of_step3(world, first)
@@ -57,9 +57,9 @@ def recipe(world: World) -> Trained:
 
 
 def first_steps(world: World) -> FirstSteps:
-    """Steps 1 and 2 alone.
+    """Computes steps 1 and 2 alone.
 
-    At V_mat = 0 predictions are even in any form.
+    In step 1, predictions are even in every form, because V_mat = 0.
     """
     e, source, even = world.e, source_of(world), not world.shape.trained_by.exact
     step1 = source.gradient(world, State(zeros_dp(world), even=True), "V_mat", 0)
@@ -84,7 +84,9 @@ def state_of_step3(world: World, first: FirstSteps) -> State:
 def step3_of_even_predictions(
     world: World, first: FirstSteps, locked: Array
 ) -> Gradient:
-    """The gradient by V_mat, from weighted tokens with their softmax if locked."""
+    """The gradient by V_mat in step 3. If attention is locked, it is computed from
+    weighted tokens with their softmax.
+    """
 
     def from_tokens() -> Gradient:
         return Gradient(memory_gradient(world, first.A), f32(0))
@@ -103,8 +105,8 @@ def trained(
     errors: tuple[Array, Array] | None = None,
     locked: Array | None = None,
 ) -> Trained:
-    """The model after three steps, from `step3`, the gradient by V_mat in the third
-    step.
+    """Returns the model after three steps. `step3` is the gradient by V_mat in the
+    third step.
     """
     run = world.run
     return Trained(

@@ -1,6 +1,6 @@
-"""The metric columns of rows, computed on the host from the results of a program.
+"""Computes the metric columns of rows on the host, from the results of a program.
 
-Ratios are computed in float64.
+All ratios are float64.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from .forms import Form
 from .measurements import Raw
 
 NORMS = ("V_norm", "W_norm", "Z_in_norm", "Z_out_norm", "Z_in_overlap", "Z_out_overlap")
-"""The columns that `measurements.norms` computes, in order."""
+"""The names of the columns that `measurements.norms` computes, in order."""
 
 
 def finish(raw: Raw, point: Point, form: Form) -> list[Row] | None:
-    """The metric columns of each row of a run, in order of step.
+    """Returns the metric columns of each row of a run, in order of step.
 
-    Returns None for a run that the error bound of its form rejects.
+    The result is None if the error bound of the form rejects the run.
     """
     if not form.accepts(raw["errors"]):
         return None
@@ -51,9 +51,10 @@ def finish(raw: Raw, point: Point, form: Form) -> list[Row] | None:
 
 
 def noise_columns(covariances: np.ndarray, trigger: float) -> dict[str, float | None]:
-    """The noise columns; null where the score of the trigger is 0.
+    """Returns the noise columns, which are null if the score of the trigger is 0.
 
-    `covariances` (4, 4) are those between the scores of the parts of w.
+    `covariances` (4, 4) contains the covariances between the scores of the four parts
+    of w.
     """
     with np.errstate(divide="ignore", invalid="ignore"):
         relative = np.asarray(covariances, np.float64) / np.float64(trigger) ** 2
@@ -68,9 +69,10 @@ def noise_columns(covariances: np.ndarray, trigger: float) -> dict[str, float | 
 
 
 def _trace(raw: Raw, point: Point, trained: str) -> list[Row]:
-    """The row of each recorded step; `trained` is the first part of the column `form`.
+    """Returns the row of each recorded step. `trained` is the first part of the column
+    `form`.
 
-    Every array of `raw` has the axis of steps first, and w has no scale factor.
+    The first axis of every array of `raw` is the step, and w has no scale factor.
     """
     rows = []
     for i, step in enumerate(point.recorded_steps):
@@ -92,10 +94,10 @@ def _trace(raw: Raw, point: Point, trained: str) -> list[Row]:
 
 
 def _measured(raw: Raw, point: Point, scale: float) -> Row:
-    """The columns of every row: numbers of `raw` under the names of columns, and
-    ratios.
+    """The columns that every row has: entries of `raw` with the name of a column, and
+    ratios of other entries.
 
-    `scale` is that of w.
+    `scale` is the scale factor of w.
     """
     row: Row = {}
     for name, (kind, *_) in COLUMNS.items():
@@ -121,7 +123,9 @@ def _measured(raw: Raw, point: Point, scale: float) -> Row:
 
 
 def _by_frequency(raw: Raw, point: Point) -> Row:
-    """The columns of rare and of frequent tokens, null where tokens are uniform."""
+    """The columns about rare and frequent tokens, which are null if tokens are
+    uniform.
+    """
     if point.token_laws[0] == Uniform():
         names = "rare_memory_accuracy", "frequent_memory_accuracy", "recalled_top"
         return dict.fromkeys(names)
@@ -133,10 +137,10 @@ def _by_frequency(raw: Raw, point: Point) -> Row:
 
 
 def _judged(row: Row, finite: bool, scale: float, point: Point) -> Row:
-    """The row with its status, and with null for metrics without a meaning.
+    """Returns the row with its status, and with null for metrics that are undefined.
 
-    All metrics are null if a number overflowed. Metrics of a direction are null if w =
-    0, and metrics of attention at L = 1.
+    All metrics are null if a number overflowed. Metrics of the direction of w are null
+    if w = 0. Metrics of attention are null if L = 1.
     """
     if not finite or not math.isfinite(scale):
         return dict.fromkeys(row) | {"status": "nonfinite"}

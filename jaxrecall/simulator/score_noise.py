@@ -1,4 +1,4 @@
-"""The parts of the noise of attention scores: parts of w, and how their scores vary."""
+"""Splits w into parts, and computes how much each part varies the attention scores."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from .world import World, centred
 
 
 def over_redraws(world: World) -> tuple[Array, Array]:
-    """The mean of w_hat over redraws of W_in, and the largest error bound of step 2.
+    """Returns the mean of w_hat over redraws of W_in, and the largest error bound of
+    step 2.
 
-    Data and embeddings are not redrawn. Steps 1 and 2 have the form of the run itself;
-    in an exact form the error bound is 0.
+    Data and embeddings are not redrawn. Steps 1 and 2 use the form of the run. In an
+    exact form, the error bound is 0.
     """
     run, shape = world.run, world.shape
     size = shape.m, shape.d
@@ -39,13 +40,14 @@ def over_redraws(world: World) -> tuple[Array, Array]:
 
 
 def split(world: World, w: Array, mean_w: Array) -> Array:
-    """The parts (4, d) of w, in the order of NOISES; w is their sum.
+    """The four parts of w, in the order of NOISES, as an array (4, d). They sum to w.
 
-    The first part is along z_trig. The second is along Sigma_c zbar, the covariance of
-    the rows of Z_in times their mean, without its part along z_trig. It is zero where
-    Sigma_c zbar has no direction of its own (orthogonal embeddings). The third and
-    fourth parts split what is left of w. The fourth is what is left of `mean_w`, the
-    mean of w over redraws of W_in; the third is the difference.
+    The first part is along z_trig. Let Sigma_c be the covariance of the rows of Z_in,
+    and zbar their mean. The second part is along the component of Sigma_c zbar that is
+    orthogonal to z_trig. It is zero if this component is zero, as for orthogonal
+    embeddings. Without the first two parts, w leaves a remainder, and so does `mean_w`,
+    the mean of w over redraws of W_in. The fourth part is the remainder of `mean_w`.
+    The third is the remainder of w minus the fourth part.
     """
     e, V = world.e, world.run.V.astype(f32)
     rows = centred(world, e.Z_in)
@@ -66,9 +68,10 @@ def split(world: World, w: Array, mean_w: Array) -> Array:
 
 
 def covariances(world: World, w_hat: Array, mean_w: Array) -> Array:
-    """The covariances (4, 4), over the vocabulary, of the scores of the parts of w.
+    """The covariance matrix (4, 4) of the scores of the four parts of w. The
+    covariances are taken over the vocabulary.
 
-    w is divided by its largest absolute entry.
+    Before this, w is divided by its largest absolute entry.
     """
     scale = unless_zero(jnp.max(jnp.abs(w_hat)))
     parts = split(world, w_hat / scale, mean_w / scale)

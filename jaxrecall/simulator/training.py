@@ -1,4 +1,4 @@
-"""One run: prepares its samples, trains, and measures the model."""
+"""Prepares the samples of one run, trains the model, and measures it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .world import Trained, World
 
 
 def run(world: World) -> tuple[Trained, Raw]:
-    """The model before any further steps, and the raw metrics of the run."""
+    """Returns the model before any further steps, and the raw metrics of the run."""
     world = source_of(world).prepare(world)
     model = untrained(world) if world.shape.start == "zero" else recipe(world)
     if not world.shape.optimizer:

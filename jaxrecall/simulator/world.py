@@ -1,4 +1,4 @@
-"""The data of one run on the device: its draws, and the result of training.
+"""The data of one run on the device: its random draws, and the trained model.
 
 All arrays are float32, 32-bit integers or bool, padded to the shape of the program.
 """
@@ -23,11 +23,11 @@ from .program_shape import Shape
 class Pools(eqx.Module):
     """The samples of the three gradient steps of a point with a pool.
 
-    Only the entries of the first step are used unless batches are fresh.
+    If batches are not fresh, only the entries of the first step are used.
     """
 
     noise: Float32[Array, "3 K V"]
-    """How often each token occurs in each sequence of the pool."""
+    """The number of times that each token occurs in each sequence of the pool."""
     deviations: Float32[Array, "3 V K"]
     """The fraction of the samples with informative token x and noise sequence k, minus
     its mean 1 / (V K).
@@ -35,33 +35,39 @@ class Pools(eqx.Module):
 
 
 class StepCounts(eqx.Module):
-    """What steps 1 and 2 need of their samples if these are counted."""
+    """The quantities that steps 1 and 2 need from their samples when the samples are
+    represented by counts.
+    """
 
     step1: Float32[Array, "d d"]
     """The gradient by V_mat in step 1."""
     step2: Int32[Array, "V V"]
-    """How often token u occurs in samples of step 2 with informative token x."""
+    """The number of times that token u occurs in the samples of step 2 with the
+    informative token x, at index [x, u].
+    """
 
 
 class NoiseTokens(eqx.Module):
-    """Noise tokens of the samples of a run, drawn once and read in many steps."""
+    """The noise tokens of a run's samples. They are drawn once and read in many
+    steps.
+    """
 
     tokens: Int32[Array, " STORED_TOKENS"]
     """The tokens, in the order in which `loops.over_positions` reads them."""
     complete: Bool[Array, ""]
-    """Whether all noise tokens are stored; if not, they are drawn whenever they are
+    """Whether all noise tokens are stored. If not, they are drawn whenever they are
     needed.
     """
 
 
 class World(eqx.Module):
-    """The drawn but untrained part of a run."""
+    """A run before training: its arguments and its random draws."""
 
     run: Arguments
     e: Embeddings
     perm: Int32[Array, " V"]
     no_label: Float32[Array, " V"]
-    """0 on labels, -inf on padding."""
+    """0 for each label, and -inf for padding."""
     shape: Shape = eqx.field(static=True)
     pools: Pools | None = None
     counts: StepCounts | None = None
@@ -70,11 +76,14 @@ class World(eqx.Module):
     """Whether runs are vmapped along the axis `loops.RUNS`, as on an accelerator."""
 
     def law(self, name: str) -> Any:
-        """The activation or the optimizer, with the parameters of the run."""
+        """The law of the field `name`, activation or optimizer, with the parameters of
+        the run.
+        """
         return self.shape.laws[name].with_traced(self.run.parameters)
 
     def tokens(self, blocks: keys.Addresses, position: Array | int) -> Array:
-        """The tokens at each `position` of samples, as (..., 512 * count) int32.
+        """The tokens of samples at each `position`, as an int32 array (..., 512 *
+        count).
 
         The informative token is at position 0. The tokens follow the laws of the run.
         """
@@ -84,11 +93,11 @@ class World(eqx.Module):
 
 class Trained(eqx.Module):
     """A trained model: V_mat and w = W_KQ z_eos in float32, each divided by a positive
-    factor.
+    scale factor.
 
-    The rates are in these factors, so no other number is as small as eta or as large as
-    gamma. Metrics do not depend on the factors, except for the size of attention
-    logits.
+    The factors contain the learning rates, so no other number is as small as eta or as
+    large as gamma. Metrics do not depend on the factors, except for the size of
+    attention logits.
     """
 
     V1: Float32[Array, "d p"]
@@ -101,23 +110,25 @@ class Trained(eqx.Module):
     w_scale: Float32[Array, ""]
     V2_scale: Float32[Array, ""]
     errors: tuple[Float32[Array, ""], Float32[Array, ""]] | None = None
-    """Bounds on the relative errors of the residuals of steps 2 and 3; None if the form
-    is exact.
+    """Bounds on the relative errors of the residuals in step 2 and in step 3. None if
+    the form is exact.
     """
     locked: Bool[Array, ""] | None = None
-    """Whether attention to all but the informative token is below rounding; None if
-    this was not determined.
+    """Whether attention to all tokens but the informative one is below rounding. None
+    if this was not determined.
     """
 
     def learned(self) -> Learned:
-        """The model with its scale factors applied."""
+        """The model multiplied by its scale factors."""
         return Learned(
             self.V1_scale * self.V1, self.w_scale * self.w, self.V2_scale * self.V2
         )
 
 
 def draw(run: Arguments, shape: Shape, vmapped: bool = False) -> World:
-    """The untrained part of the run."""
+    """Draws the embeddings and the permutation of a run, and returns its untrained
+    world.
+    """
     laws = []
     for name, law in shape.laws.items():
         if name.startswith("embedding"):
@@ -138,13 +149,13 @@ def draw(run: Arguments, shape: Shape, vmapped: bool = False) -> World:
 
 
 def batch_of_step(world: World, step: int | Array) -> Array:
-    """The stream of the samples of gradient step 0, 1 or 2."""
+    """The key of the stream of samples that gradient step 0, 1 or 2 reads."""
     return world.run.batches[step]
 
 
 def stream_of_step(world: World, step: Array) -> Array:
-    """The stream of samples that further step `step` reads, or from which it draws a
-    batch.
+    """The key of the stream of samples that further step `step` reads, or from which it
+    draws a batch.
     """
     stream = keys.fold(keys.stream(world.run.streams, "train"), step.astype(jnp.uint32))
     return jnp.where(world.run.fresh_batches, stream, world.run.batches[0])
@@ -162,7 +173,9 @@ def centred(world: World, table: Array) -> Array:
 
 
 def token_shares(world: World) -> tuple[Array, Array]:
-    """The probabilities (V,) of informative tokens, and those of noise tokens."""
+    """The probability of each token as informative token, and as noise token. Two
+    arrays (V,).
+    """
     if laws := world.run.token_laws:
         return laws.shares[0], laws.shares[-1]
     even = jnp.where(world.no_label == 0, 1 / world.run.V.astype(f32), f32(0))
@@ -170,7 +183,9 @@ def token_shares(world: World) -> tuple[Array, Array]:
 
 
 def values(world: World) -> Array:
-    """The value (V, d) of each token when it is the informative one."""
+    """The value vector of each token when it is the informative one, as an array (V,
+    d).
+    """
     return world.e.Z_in + in_value(world) * world.e.z_trig[None]
 
 
