@@ -1,4 +1,4 @@
-"""Runs as the arguments of a program: axes of a grid become arrays.
+"""Converts runs to the arguments of a program: the axes of a grid become arrays.
 
 The arguments are NumPy arrays on the host; `program.execute` puts them on the device.
 They are float32, 32-bit integers or bool, and are padded to the shape of the program.
@@ -33,39 +33,48 @@ else:
 
 
 class TokenLaws(eqx.Module):
-    """The laws of informative tokens, and of noise tokens if theirs differ."""
+    """The law of informative tokens, and the law of noise tokens if it is another
+    one.
+    """
 
     tables: UInt32[Traced, "*runs laws 2 V"]
     """The `laws.tokens.alias_table` of each law."""
     shares: Float32[Traced, "*runs laws V"]
-    """The probability of each token under each law."""
+    """The probabilities of the tokens under each law."""
     groups: Int32[Traced, "*runs 2 V"]
-    """Two masks of tokens, 1 inside and 0 outside: the rarer half of the informative
+    """Two masks of tokens, with entries 0 and 1: the rarer half of the informative
     tokens, and the most frequent tenth (`laws.tokens.rare_and_frequent`).
     """
     by_frequency: Int32[Traced, "*runs V"]
-    """The tokens, sorted by how often they are informative, the most frequent first."""
+    """The tokens, sorted by their probability as informative token. The most frequent
+    is first.
+    """
 
 
 class Sampling(eqx.Module):
-    """How some items are drawn: one by one, or as counts in their Gaussian limit."""
+    """The way in which some items are drawn: one by one, or as counts in the Gaussian
+    limit.
+    """
 
     n: Whole
-    """The number of items drawn one by one, at most 2^31 - 1; 0 in the limit."""
+    """The number of items that are drawn one by one, at most 2^31 - 1. It is 0 in the
+    Gaussian limit.
+    """
     in_the_limit: Flag
 
     def choose(self, gaussian: Callable[[], Any], one_by_one: Callable[[], Any]) -> Any:
-        """Calls the function for the way in which the items are drawn; returns its
-        result.
+        """Calls `gaussian` if the counts are Gaussian, else `one_by_one`, and returns
+        the result.
         """
         return lax.cond(self.in_the_limit, gaussian, one_by_one)
 
 
 class Arguments(eqx.Module):
-    """One run: keys, fields of the point, and numbers derived from its rates.
+    """The arguments of one run: keys, fields of the point, and numbers computed from
+    its learning rates.
 
-    Every field is traced. Products and ratios of rates are computed in float64 and
-    limited to the range of float32.
+    Every field is traced. Products and ratios of learning rates are computed in
+    float64, and limited to the range of float32.
     """
 
     streams: UInt32[Traced, "*runs 10 2"]
@@ -79,7 +88,7 @@ class Arguments(eqx.Module):
     N: Whole
     """The field N, at most 2^31 - 1."""
     samples: Real
-    """The field N as a float, without that limit."""
+    """The field N as a float, without the limit 2^31 - 1."""
     n_test: Whole
     steps: Whole
     batch: Whole
@@ -91,9 +100,11 @@ class Arguments(eqx.Module):
     label_noise: Real
     eta: Real
     attention_rate: Real
-    """gamma eta, the factor of w: w = gamma eta w_hat."""
+    """gamma eta, the scale factor of w: w = gamma eta w_hat."""
     scale: Real
-    """max(eta, gamma2): V2 = scale (step1_weight G1 + step3_weight G2)."""
+    """max(eta, gamma2), the scale factor of V2 = scale (step1_weight G1 + step3_weight
+    G2).
+    """
     step1_weight: Real
     """eta / scale."""
     step3_weight: Real
@@ -101,19 +112,21 @@ class Arguments(eqx.Module):
     lr: Real
     lr_attention: Real
     drawn_samples: Sampling
-    """How samples are drawn: as pairs of a token and a sequence of the pool, or as
-    tokens at L = 1.
+    """The way in which samples are drawn. With a pool, a sample is a pair of a token
+    and a sequence of the pool. If L = 1, it is a token.
     """
     drawn_noise: Sampling
-    """How the noise tokens of the pool's sequences are drawn."""
+    """The way in which the noise tokens of the pool's sequences are drawn."""
     drawn_test: Sampling
-    """How the noise tokens of test sequences are drawn."""
+    """The way in which the noise tokens of test sequences are drawn."""
     parameters: dict[str, Real]
-    """The float parameters of the laws of the program, by dotted name."""
+    """The float parameters of the program's laws, as a dict by dotted name."""
     token_laws: TokenLaws | None = None
     """The laws of the tokens; None if all tokens are uniform."""
     given: dict[str, Float32[Traced, "*runs V d"]] = eqx.field(default_factory=dict)
-    """Embedding tables made on the host (`task.on_host`), by stream."""
+    """The embedding tables that are made on the host (`task.on_host`), as a dict by
+    stream name.
+    """
 
 
 MAX_INT, MAX_RATE = 2**31 - 1, 3e38
@@ -136,7 +149,9 @@ UNCHANGED = (
 
 
 def arguments(runs: Sequence[Run], shape: Shape) -> Arguments:
-    """The arguments of the program of `shape` for n runs, with leading axis n."""
+    """Returns the arguments for n runs in the program of `shape`. Each array has a
+    leading axis n.
+    """
     streams, batches = run_keys(runs)
     points = [point for point, _ in runs]
     numbers = [_numbers(point) for point in points]
@@ -157,14 +172,16 @@ def arguments(runs: Sequence[Run], shape: Shape) -> Arguments:
 
 
 def as_array(values: Sequence[float]) -> Any:
-    """The values of the runs, one each, as an array of a 32-bit type or bool."""
+    """Returns one value per run, as an array of a 32-bit type or bool."""
     every = np.array(values)
     with np.errstate(over="ignore"):
         return every.astype(TYPES[every.dtype.kind])
 
 
 def _numbers(point: Point) -> dict[str, float]:
-    """The numeric arguments of a run; each has the type of its argument."""
+    """A dict of the numeric arguments of a run. Each number has the type of its
+    argument.
+    """
     scale, law = max(point.eta, point.gamma2), point.embedding
     numbers: dict[str, float] = {name: getattr(point, name) for name in UNCHANGED}
     numbers["N"] = min(point.N, MAX_INT)
@@ -189,7 +206,9 @@ def _draws(
 
 
 def _law_parameters(points: Sequence[Point], shape: Shape) -> dict[str, Any]:
-    """The float parameters of a program's laws; defaults where a point has none."""
+    """A dict of the float parameters of a program's laws. If a point has none, the
+    default is used.
+    """
     found = {}
     own = [law_parameters(point) for point in points]
     for field, law in shape.laws.items():
@@ -204,7 +223,7 @@ def given_tables(
 ) -> dict[str, Any]:
     """Returns a dict from stream name to padded (n, V, d) float32 tables.
 
-    Only embedding laws that make their rows on the host have a table.
+    Only embedding laws that are made on the host have a table.
     """
     size = len(points), shape.V, shape.d
     tables = {name: np.zeros(size, np.float32) for name in shape.given_tables}
@@ -218,7 +237,7 @@ def given_tables(
 
 
 def token_laws(points: Sequence[Point], shape: Shape) -> TokenLaws | None:
-    """The padded token laws of all points; None if all tokens are uniform."""
+    """The padded token laws of all points. None if all tokens are uniform."""
     if shape.tokens == "uniform":
         return None
     n_laws = 2 if shape.noise_tokens else 1
@@ -253,4 +272,4 @@ def token_laws(points: Sequence[Point], shape: Shape) -> TokenLaws | None:
 
 
 IDLE = Run(Point(V=2, N=1, d=1, L=1, n_test=1), 0)
-"""A run of next to no work, which fills up a batch."""
+"""A run with almost no work, which fills the unused places of a batch."""

@@ -26,7 +26,8 @@ from .world import World, centred, values, zeros_dp
 
 LOCKED_NATS = 17.0
 """The lead of the informative token's attention logit that is required in addition to
-ln L. The weights of all other tokens then sum to less than 2^-24 of its weight.
+ln L. The weights of all other tokens then sum to less than 2^-24 of the informative
+token's weight.
 """
 
 
@@ -49,7 +50,7 @@ def is_locked(world: World, w_hat: Array) -> Array:
 def memory_gradient(world: World, A: Array) -> Array:
     """The gradient by V_mat in step 3 under locked attention.
 
-    -sum_x n_x/N T^T (e_{pi x} - p_x) phi(v_x)^T, p_x the softmax
+        -sum_x n_x/N T^T (e_{pi x} - p_x) phi(v_x)^T,     p_x the softmax
 
     A is Z_out G1 and T is Z_out, both centred. Centring changes neither the softmax nor
     T^T (e - p). The maximum of the logits is not subtracted: if the error bound of step

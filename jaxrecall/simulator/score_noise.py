@@ -45,9 +45,9 @@ def split(world: World, w: Array, mean_w: Array) -> Array:
     The first part is along z_trig. Let Sigma_c be the covariance of the rows of Z_in,
     and zbar their mean. The second part is along the component of Sigma_c zbar that is
     orthogonal to z_trig. It is zero if this component is zero, as for orthogonal
-    embeddings. Without the first two parts, w leaves a remainder, and so does `mean_w`,
-    the mean of w over redraws of W_in. The fourth part is the remainder of `mean_w`.
-    The third is the remainder of w minus the fourth part.
+    embeddings. The third and fourth parts sum to the rest of w. The fourth part is
+    `mean_w`, the mean of w over redraws of W_in, without its components along the first
+    two parts.
     """
     e, V = world.e, world.run.V.astype(f32)
     rows = centred(world, e.Z_in)

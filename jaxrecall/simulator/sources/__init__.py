@@ -1,12 +1,13 @@
-"""The sources of the samples of a run, one module each: stream, counts, pool, memory.
+"""The four sources of samples, with one module each: stream, counts, pool, memory.
 
-Module `<name>` contains an object `SOURCE`, which computes gradients and losses and
-draws the sequences that are measured. Module `<name>_cost` contains an object `COST`,
-which estimates their cost. Planning imports only the costs, because sources start JAX.
+The module `<name>` contains an object `SOURCE`. It computes gradients and losses, and
+draws the sequences that are measured. The module `<name>_cost` contains an object
+`COST`, which estimates the cost of `SOURCE`. Planning imports only the modules of
+costs, because sources start JAX.
 
-A new source needs these two modules, a row of `forms.FORMS`, and a condition in
-`forms.form_for` that chooses it (in `forms.source_for` too, if its form is exact). If
-users choose the source, it also needs a new field of the point. Data that it prepares
-for several steps needs a field of `World`. The tokens of samples are drawn outside of
-sources, by `World.tokens`.
+A new source needs these two modules, a row in `forms.FORMS`, and a condition in
+`forms.form_for` that chooses the source. If its form is exact, `forms.source_for` needs
+such a condition too. If users choose the source, the point needs a new field. If the
+source prepares data for several steps, `World` needs a field for them. Sources do not
+draw tokens themselves: `World.tokens` does.
 """

@@ -1,4 +1,5 @@
-"""Samples as counts of how often tokens meet, without an MLP, with even predictions.
+"""Represents samples by co-occurrence counts of tokens, without an MLP and with even
+predictions.
 
 The formulas of the sums are ours. `error_bounds` bounds the error of the predictions.
 """
@@ -37,16 +38,17 @@ from .stream import Stream
 
 
 class Counts(Stream):
-    """Samples that the recipe replaces by counts.
+    """The source that uses counts instead of samples in the recipe.
 
-    Everything else reads the samples as they are drawn.
+    Metrics and further steps read the samples as they are drawn.
     """
 
     def prepare(self, world: World) -> World:
-        """The world with the gradient of step 1 and the co-occurrences of step 2.
+        """Returns the world with the gradient of step 1 and the co-occurrences of step
+        2.
 
-        The gradient of step 1 is formed first, so that one table of co-occurrences
-        takes the place of the other.
+        The gradient of step 1 is computed first, so only one table of co-occurrences is
+        stored at a time.
         """
 
         def batch(k: Array, known: StepCounts) -> StepCounts:
@@ -72,9 +74,10 @@ SOURCE = Counts()
 
 
 def co_occurrences(world: World, key: Array) -> Array:
-    """How often token u occurs in samples with informative token x, as (V, V) int32.
+    """The number of times that token u occurs in samples with the informative token x,
+    as an int32 array (V, V) with index [x, u].
 
-    The informative token itself is counted.
+    Occurrences of the informative token itself are included.
     """
     run, V = world.run, world.shape.V
 
@@ -90,8 +93,8 @@ def co_occurrences(world: World, key: Array) -> Array:
 
 
 def informative(world: World, C: Array) -> Array:
-    """The number of samples with each informative token, from co-occurrences: (V,)
-    float32.
+    """The number of samples with each informative token, computed from co-occurrences,
+    as a float32 array (V,).
     """
     return lax.div(jnp.sum(C, axis=1, dtype=i32), world.run.L).astype(f32)
 
@@ -101,8 +104,8 @@ def step1(world: World, C: Array) -> Array:
 
         G1 = 1/(N L) sum_x zc(pi x) (sum_u C[x, u] z_in(u) + n_x z_trig)^T
 
-    Here zc is z_out minus its mean. The result is exact; only the order of summation
-    differs from that of the samples.
+    Here zc is z_out minus the mean row of Z_out. The result is exact. Only the order of
+    summation differs from a sum over samples.
     """
     run, e = world.run, world.e
     table = gather(centred(world, e.Z_out), world.perm)
@@ -113,14 +116,14 @@ def step1(world: World, C: Array) -> Array:
 
 
 def step2(world: World, A: Array, C: Array) -> Gradient:
-    """The gradient by w under uniform attention; A (V, d) are the centred answers of
+    """The gradient by w under uniform attention. A (V, d) is the centred matrix Z_out
     V_mat.
 
-    The slope b depends on the informative token alone, so most sums over keys are sums
-    over counts. Only sum_i (b_i^T h_i) sum_j k_ij needs the samples. The sum of B[x, u]
-    = b_x^T z_in(u) over the tokens of a sample is L b_i^T h_i. Each token of the sample
-    then adds that number to its entry of S, the weights of keys. So every sample is
-    read twice, with one number per token.
+    The slope b depends only on the informative token, so most sums over keys can be
+    computed from counts. Only sum_i (b_i^T h_i) sum_j k_ij needs the samples. The sum
+    of B[x, u] = b_x^T z_in(u) over the tokens of a sample is L b_i^T h_i. For each
+    token of the sample, this number is added to the token's entry of S, the weights of
+    keys. So every sample is read twice, with one number per token.
     """
     run, e, t, V = world.run, world.e, in_value(world), world.shape.V
     b = gather(A, world.perm)  # by informative token
@@ -154,15 +157,15 @@ def step2(world: World, A: Array, C: Array) -> Gradient:
 
 
 def mean_square_bound(world: World) -> Array:
-    """A bound on the mean of |h|^2 over N samples under uniform attention: the
-    expectation plus six standard deviations.
+    """An upper bound on the mean of |h|^2 over N samples under uniform attention. It is
+    the expectation plus six standard deviations.
 
-    Without its mean, h is the sum of L independent vectors: rows of Z_in minus their
-    mean, divided by L. One row belongs to the informative token, and L - 1 rows are
-    noise. So |h|^2 is a constant plus a linear and a quadratic part. Let cov be the sum
-    of the covariances of the vectors. The variance of the linear part is 4 mean^T cov
-    mean. The variance of the quadratic part is at most 2 |cov|^2 plus the sum of the
-    mean fourth powers of the vectors' norms.
+    h minus its mean is the sum of L independent vectors. Each is a row of Z_in minus
+    the mean row, divided by L. One row belongs to the informative token, and L - 1 rows
+    to noise tokens. So |h|^2 is a constant plus a linear and a quadratic part in these
+    vectors. Let cov be the sum of their covariance matrices. The variance of the linear
+    part is 4 mean^T cov mean. The variance of the quadratic part is at most 2 |cov|^2
+    plus the sum of the mean fourth powers of the vectors' norms.
     """
     e, L, N = world.e, world.run.L.astype(f32), world.run.N.astype(f32)
     mean, cov, fourth = in_value(world) / L * e.z_trig, f32(0), f32(0)
@@ -180,13 +183,14 @@ def mean_square_bound(world: World) -> Array:
 
 
 def step3(world: World, scores: Scores) -> Gradient:
-    """The gradient by V_mat under learned attention, from the attention between tokens.
+    """The gradient by V_mat under learned attention, computed from the attention
+    between tokens.
 
         G2 = 1/N sum_x zc(pi x) (sum_u W[x, u] z_in(u) + W_x z_trig)^T
 
-    W[x, u] is the sum of the attention on tokens u in samples with the informative
-    token x, and W_x is the part of it on the informative token. By convexity, |h|^2 is
-    at most the mean of |v|^2 under the attention.
+    W[x, u] is the sum of the attention on tokens u over samples with the informative
+    token x. W_x is the sum of the attention on the informative token itself. By
+    convexity, |h|^2 is at most the mean of |v|^2 under the attention.
     """
     run, e, V = world.run, world.e, world.shape.V
     token = with_padding_row(scores.token, -math.inf)

@@ -1,4 +1,4 @@
-"""The cost of samples as counts of how often tokens meet."""
+"""The cost of samples that are represented by co-occurrence counts of tokens."""
 
 from __future__ import annotations
 

@@ -1,14 +1,15 @@
-"""Counts of many draws in cells from standard normals, and draws from such counts.
+"""Computes counts of many draws in cells from standard normals, and draws from such
+counts.
 
-If n draws into equally likely cells are few, or few for each cell, they are made one by
-one. Otherwise their counts are computed from standard normals g by the Cornish-Fisher
-expansion. It has the mean, variance and skewness of a Poisson count, and the counts are
-shifted to have the sum n:
+Consider n draws into equally likely cells. If n or the mean count per cell is small,
+the draws are made one by one. Otherwise the counts are computed from standard normals g
+by the Cornish-Fisher expansion, with the mean, variance and skewness of a Poisson
+count. The counts are then shifted so that their sum is n:
 
     count = mean + x - (mean of x over the cells),     x = sqrt(mean) g + (g^2 - 1) / 6,
         mean = n / cells
 
-`Point.in_the_limit` decides between the two. `shares_of_draws` computes the counts of
+`Point.in_the_limit` chooses between the two methods. `shares_of_draws` is used for
 cells that are not equally likely.
 """
 
@@ -22,17 +23,19 @@ from ..arrays import f32, i32
 
 
 def fluctuation(g: Array, root_mean: Array) -> Array:
-    """x / sqrt(mean) of counts, from standard normals g and sqrt(mean)."""
+    """The fluctuation x / sqrt(mean) of counts, from standard normals g and
+    sqrt(mean).
+    """
     return g + (g * g - 1) / (6 * root_mean)
 
 
 def shares_of_draws(g: Array, p: Array, n: Array, axes: tuple[int, ...]) -> Array:
     """The fractions of n draws that fall into cells of probabilities p, from normals g.
 
-    Each slice of g along `axes` is one table of counts. A count with mean n p of at
-    least MIN_MEAN comes from the limit. A count with a smaller mean is a quantile of
-    its exact law. The counts from the limit are then scaled so that all counts add up
-    to n. So the others, which are a small part of the total, stay independent.
+    Each slice of g along `axes` is one table of counts. If the mean n p of a count is
+    at least MIN_MEAN, the count is computed in the Gaussian limit. Otherwise it is a
+    Poisson quantile. The counts from the limit are then scaled so that all counts sum
+    to n. The other counts are a small part of the total, and they stay independent.
     """
     mean = n * p
     few = mean < MIN_MEAN
@@ -52,16 +55,17 @@ def shares_of_draws(g: Array, p: Array, n: Array, axes: tuple[int, ...]) -> Arra
 
 
 MOST = 32
-"""A number that a count of mean up to MIN_MEAN reaches with a probability of only
-2e-10, which is less than the normals resolve.
+"""A bound on counts with a mean up to MIN_MEAN. They reach it with a probability of
+only 2e-10, which is below the resolution of the normals.
 """
 
 
 def poisson_quantile(g: Array, mean: Array) -> Array:
-    """The Poisson quantile at the probability that a standard normal is below g.
+    """The Poisson quantile at the level Phi(g), where Phi is the standard normal
+    distribution function.
 
-    The argument `mean` is limited to MIN_MEAN. The result differs from the count of n
-    draws in a cell of probability p with a probability of at most p.
+    The argument `mean` is limited to MIN_MEAN. The result differs from a count of n
+    draws in a cell of probability p. The probability of a difference is at most p.
     """
     mean = jnp.minimum(mean, f32(MIN_MEAN))
     chances = [jnp.exp(-mean)]
@@ -77,10 +81,11 @@ def poisson_quantile(g: Array, mean: Array) -> Array:
 
 
 def inverse(cumulated: Array, u: Array) -> Array:
-    """The index (n,) int32 at which cumulated weights exceed the fraction u (n,) of
-    their sum.
+    """The first index at which the cumulative weights exceed the fraction u (n,) of
+    their sum. An int32 array (n,).
 
-    `cumulated` is (n or 1, places). The weight at the index is positive.
+    `cumulated` has the shape (n or 1, places). The weight at the returned index is
+    positive.
     """
     part = jnp.minimum(u, f32(1 - 2**-23))[:, None] * cumulated[:, -1:]
     return jnp.sum((cumulated <= part).astype(i32), axis=1, dtype=i32)

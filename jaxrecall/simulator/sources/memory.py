@@ -1,4 +1,6 @@
-"""Samples at L = 1 as weighted tokens; a sample is then its informative token."""
+"""Represents samples at L = 1, which are informative tokens only, by weighted
+tokens.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ from .source import TRAIN, Reader, Source, counted_parts
 
 
 class Memory(Source):
-    """Tokens, each weighted by its fraction of the samples."""
+    """The source that weights each token by the fraction of samples that equal it."""
 
     weighted_tokens = True
 
@@ -76,7 +78,9 @@ SOURCE = Memory()
 
 
 def token_parts(world: World, key: Array) -> Array:
-    """The fraction (V,) of each token among N samples of one token each."""
+    """For N samples of one token each, the fraction of samples that equal each token.
+    Shape (V,).
+    """
     run = world.run
 
     def counted() -> Array:
@@ -89,15 +93,15 @@ def token_parts(world: World, key: Array) -> Array:
 
 
 def parts_in_the_limit(world: World, key: Array) -> Array:
-    """Same as `token_parts`, from Gaussian counts."""
+    """Returns the same as `token_parts`, computed from Gaussian counts."""
     g = keys.normals(keys.further(key, keys.PAIR_COUNTS)[None], world.shape.V)[0]
     return shares_of_draws(g, token_shares(world)[0], world.run.samples, (0,))
 
 
 def drawn_tokens(world: World, key: Array, blocks: keys.Addresses) -> Array:
-    """The tokens at addresses in a stream of samples of one token each.
+    """The tokens at the addresses `blocks` in a stream of samples of one token each.
 
-    If the counts of the samples are Gaussian, the tokens are drawn according to the
+    If counts are Gaussian, tokens are drawn with probabilities proportional to the
     counts.
     """
 

@@ -1,4 +1,4 @@
-"""The cost of samples at L = 1, as weighted tokens."""
+"""The cost of samples at L = 1, which are represented by weighted tokens."""
 
 from __future__ import annotations
 

@@ -1,12 +1,14 @@
-"""Samples with a pool of noise, as weighted pairs of a token and a noise sequence.
+"""Represents samples with a pool of noise as weighted pairs of a token and a noise
+sequence.
 
-A sample is a token x and a noise sequence k. Sums go over all pairs. The weight of a
-pair is its fraction of the samples, 1 / (V K) + E[x, k]. So cost and memory depend on
-neither N nor L.
+A sample is a pair of a token x and a noise sequence k. Sums are over all pairs. The
+weight of a pair is the fraction of samples that equal it, 1 / (V K) + E[x, k]. So cost
+and memory depend on neither N nor L.
 
-Terms that do not depend on x cancel against centred tables. So where possible, products
-use only the deviation E from the mean. The rounding error is then relative to the
-fluctuations of the samples, at any N. Laws and formulas of sums are ours.
+Tables are centred, so terms that do not depend on x cancel. Where possible, products
+therefore use only the deviation E from the mean weight. The rounding error is then
+relative to the fluctuations of the samples, for any N. The sampling laws and the
+formulas for the sums are ours.
 """
 
 from __future__ import annotations
@@ -58,7 +60,9 @@ from .source import TEST, TRAIN, Reader, Source
 
 
 class Pool(Source):
-    """All pairs of a token and a noise sequence of the pool."""
+    """The source that sums over all pairs of a token and a noise sequence of the
+    pool.
+    """
 
     def prepare(self, world: World) -> World:
         return with_pools(world)
@@ -89,14 +93,14 @@ class Pool(Source):
         return self.parts(world)
 
     def work_of_step(self, world: World) -> Array:
-        """V, because there are at least V pairs, and so weighted tokens never cost
+        """The number V. There are at least V pairs, so weighted tokens never cost
         more.
         """
         return world.run.V
 
     def reader(self, world: World, scores: Scores, unread: Array) -> Reader:
-        """Reads fresh noise for test sequences, and pairs of step 3 for train
-        sequences.
+        """Returns a reader that uses new noise for test sequences, and the pairs of
+        step 3 for train sequences.
         """
         K, d = world.shape.pool, world.shape.d
         counts, _ = pool_of_step(world, 2)
@@ -154,7 +158,9 @@ SOURCE = Pool()
 
 
 class PairAttention(NamedTuple):
-    """Attention of all pairs: h of (x, k) is own[x, k] v_x + other[x, k] noise[k]."""
+    """The attention of all pairs. The output h of pair (x, k) is own[x, k] v_x +
+    other[x, k] noise[k].
+    """
 
     own: Array  # (V, K) weight of the informative token
     other: Array  # (V, K) weight of all others
@@ -163,7 +169,7 @@ class PairAttention(NamedTuple):
 
 
 def attended(world: World, counts: Array, scores: Scores) -> PairAttention:
-    """Attention of all pairs of a token and a row of `counts` (K, V)."""
+    """The attention of all pairs of a token and a row of `counts` (K, V)."""
     noise = attend_to_counts(world, counts, scores)
     of_informative = (scores.token + scores.trigger)[:, None]
     own, other = shares_of(of_informative, noise.total[None], noise.top[None])
@@ -171,11 +177,11 @@ def attended(world: World, counts: Array, scores: Scores) -> PairAttention:
 
 
 def by_memory(world: World, scores: Scores, step: int) -> Gradient:
-    """The gradient by V_mat, with even predictions: a sum over pairs.
+    """The gradient by V_mat with even predictions, which is a sum over pairs.
 
-    The term of a pair is its weight times zc(pi x) phi(h)^T, where zc is z_out minus
-    its mean. Without an MLP, by convexity, |h|^2 is at most the mean of |v|^2 under the
-    attention.
+    Each pair contributes its weight times zc(pi x) phi(h)^T, where zc is z_out minus
+    the mean row of Z_out. Without an MLP, |h|^2 is at most the mean of |v|^2 under the
+    attention, by convexity.
     """
     counts, E = pool_of_step(world, step)
     a, mean = attended(world, counts, scores), mean_weight(world)
@@ -201,7 +207,8 @@ def by_memory(world: World, scores: Scores, step: int) -> Gradient:
 
 
 def by_attention_to_values(world: World, b: Array) -> Array:
-    """The gradient by w without an MLP, from b (V, d) by informative token.
+    """The gradient by w without an MLP. b (V, d) contains the slope by h for each
+    informative token.
 
     The rows of b sum to zero.
     """
@@ -224,7 +231,7 @@ def by_attention_to_values(world: World, b: Array) -> Array:
 
 
 class KeySums(NamedTuple):
-    """Weighted sums over pairs, from which the gradient by w follows."""
+    """Weighted sums over pairs, from which the gradient by w is computed."""
 
     B: Array  # (K, d) sums of b, by sequence
     own: Array  # (V,) sums of b^T v_x, by token
@@ -233,10 +240,10 @@ class KeySums(NamedTuple):
 
 
 def through_keys(world: World, counts: Array, sums: KeySums, g: Array) -> Array:
-    """The gradient by w, where a key has the weight b^T (v - h).
+    """The gradient by w, in which each key has the weight b^T (v - h).
 
-    Each occurrence of noise token u in sequence k adds B_k^T z_u minus of_noise_k. g
-    (K, d) is the sum of the values of a noise sequence.
+    Each occurrence of a noise token u in sequence k adds B_k^T z_u - of_noise_k to the
+    weight of key u. g (K, d) contains the sum of the values of each noise sequence.
     """
     e = world.e
     less_mean = sums.own - sums.of_token
@@ -262,11 +269,11 @@ def over_tokens(
     start: PyTree,
     *more: Array,
 ) -> PyTree:
-    """Scans `body(carry, token, ...)` over tokens, with rows of the tables `more` (V,
-    ...).
+    """Scans `body(carry, token, ...)` over tokens. The further arguments are rows of
+    the tables `more` (V, ...).
 
-    u of (x, k) is own[x, k] u(v_x) + other[x, k] u(noise_k). So the cost of a pair is p
-    and not d p, and the memory is a few arrays (K, p).
+    The input u of pair (x, k) is own[x, k] u(v_x) + other[x, k] u(noise_k). So a pair
+    costs p operations instead of d p, and the memory is a few arrays (K, p).
     """
     own, of_noise = hidden_tables(world, a)
 
@@ -279,7 +286,9 @@ def over_tokens(
 
 
 class Own(NamedTuple):
-    """The properties of one token's pairs; for all tokens, tables with axis V first."""
+    """The properties of the pairs of one token. For all tokens, each array has a
+    leading axis V.
+    """
 
     mine: Array  # (K,) weight of the token
     other: Array  # (K,) weight of the noise sequence
@@ -287,8 +296,8 @@ class Own(NamedTuple):
 
 
 def hidden_tables(world: World, a: PairAttention) -> tuple[Own, Array]:
-    """The tables of all tokens, and the noise sequences (K, p) as parts of h or of W_in
-    h.
+    """Returns the tables of all tokens, and the noise values (K, p). Both are parts of
+    h, or of W_in h with an MLP.
     """
     W_in, v, noise = world.e.W_in, values(world), a.noise
     if W_in is None:
@@ -297,15 +306,15 @@ def hidden_tables(world: World, a: PairAttention) -> tuple[Own, Array]:
 
 
 def hidden(own: Own, of_noise: Array) -> Array:
-    """h or W_in h (K, p) of all pairs of a token."""
+    """The array h (K, p) of all pairs of a token, or W_in h with an MLP."""
     return own.mine[:, None] * own.u[None] + own.other[:, None] * of_noise
 
 
 def mean_features(
     world: World, a: PairAttention, weights: Array
 ) -> tuple[Array, Array]:
-    """The sum of weight phi over the pairs of each token (V, p), and the mean of
-    |phi|^2.
+    """For each token, the sum of weight phi over its pairs, as an array (V, p). Also
+    returns the mean of |phi|^2.
     """
 
     def token(phi2: Array, x: Token) -> tuple[Array, Array]:
@@ -319,14 +328,18 @@ def mean_features(
 def mean_polynomials(
     world: World, a: PairAttention, weights: Array, coefficients: Coefficients
 ) -> tuple[Array, Array]:
-    """Same as `mean_features`, for polynomial activations under uniform attention."""
+    """Returns the same as `mean_features`, for polynomial activations under uniform
+    attention.
+    """
     all_pairs, scale = evenly_attended(world, a, weights), unit_scale(world)
     phi2 = jnp.sum(all_pairs.over_units(square(coefficients), scale * scale))
     return all_pairs.means(coefficients) * scale, phi2
 
 
 def evenly_attended(world: World, a: PairAttention, weights: Array) -> Polynomials:
-    """All pairs under uniform attention, which is the same for all tokens."""
+    """The pairs of all tokens under uniform attention, which does not depend on the
+    token.
+    """
     own, of_noise = hidden_tables(world, a)
     return Polynomials(
         own.mine[0][:, None], own.other[0][:, None], weights, own.u, of_noise
@@ -336,7 +349,7 @@ def evenly_attended(world: World, a: PairAttention, weights: Array) -> Polynomia
 def by_attention_to_features(world: World, b: Array) -> Array:
     """The gradient by w with an MLP.
 
-    b (V, p) is the slope by features, by informative token.
+    b (V, p) contains the slope by features for each informative token.
     """
     counts, E = pool_of_step(world, 1)
     a, W_in = attended(world, counts, unlearned_scores(world)), world.e.W_in
@@ -354,7 +367,7 @@ def by_attention_to_features(world: World, b: Array) -> Array:
 def sums_of_features(
     world: World, a: PairAttention, weights: Array, b: Array
 ) -> KeySums:
-    """The sums over every pair; B (K, m) is by hidden unit."""
+    """Computes the sums over all pairs. Here B (K, m) has one entry per hidden unit."""
 
     def token(
         carry: tuple[Array, Array], x: Token, by_features: Array
@@ -375,7 +388,9 @@ def sums_of_features(
 def sums_of_polynomials(
     world: World, a: PairAttention, weights: Array, coefficients: Coefficients, b: Array
 ) -> KeySums:
-    """Same as `sums_of_features`, for polynomials, as products of matrices."""
+    """Returns the same as `sums_of_features`, for polynomials. It uses matrix
+    products.
+    """
     all_pairs = evenly_attended(world, a, weights)
     wanted, of_slope = b * unit_scale(world), slope_of(coefficients)
     B = all_pairs.over_tokens(of_slope, wanted)
@@ -387,9 +402,10 @@ def sums_of_polynomials(
 def over_pairs(
     world: World, state: State, wanted: Collection[str], step: int
 ) -> Parameters:
-    """The gradient by `wanted` of the mean loss of all pairs of step 0, 1 or 2.
+    """The gradient of the mean loss over all pairs of step 0, 1 or 2, by the parameters
+    `wanted`.
 
-    This equals the gradient of the sum of r^T logits with r held constant.
+    It equals the gradient of the sum of r^T logits with r held constant.
     """
     counts, E = pool_of_step(world, step)
     w = jnp.zeros(world.shape.d, f32) if state.w is None else state.w
@@ -410,7 +426,7 @@ def over_pairs(
     def slope_of_pairs(
         own: Own, shared: tuple[Array, Maps], weight: Array, label: Array
     ) -> Array:
-        """The sum over the pairs of a token of weight times r^T logits."""
+        """The sum of weight times r^T logits over the pairs of a token."""
         of_noise, maps = shared
         phi, _ = features_of(world, hidden(own, of_noise))
         y = jnp.full(len(phi), label)

@@ -1,4 +1,4 @@
-"""The cost of samples with a pool of noise, as weighted pairs."""
+"""The cost of samples with a pool of noise, which are represented by weighted pairs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ..program_shape import Shape
 
 class PoolCost(SourceCost):
     def draws(self, point: Point, evaluated: int, n_test: int) -> Work:
-        """The work of drawing words one by one, or counts in their Gaussian limit."""
+        """The work of drawing words one by one, or counts in the Gaussian limit."""
         assert point.pool
         batches, limit = 3 if point.fresh_batches else 1, point.in_the_limit
         pairs = batches * whole(point.N, TILE)
@@ -85,9 +85,9 @@ COST = PoolCost()
 
 
 def products_of_steps(degree: int) -> int:
-    """The number of products of (V, K) with (K, m) matrices in steps 1 and 2.
+    """The number of products of a (V, K) and a (K, m) matrix in steps 1 and 2.
 
-    The activation is a polynomial.
+    The activation must be a polynomial of this degree.
     """
     step1, step2 = 3 * degree - 1, 3 * degree - 1
     return step1 + step2

@@ -1,8 +1,8 @@
-"""The draws of a point with a pool, as counts: pairs, noise sequences and test noise.
+"""Draws the counts of a point with a pool: of pairs, noise sequences and test noise.
 
-Each batch of samples draws its pool and its pairs with its own key. The informative
-token of a sample is the same as without a pool. `gaussian_counts` computes the counts
-of many draws.
+The pool and the pairs of each batch of samples are drawn with the key of the batch. The
+informative token of a sample is the same as without a pool. If draws are many,
+`gaussian_counts` computes their counts.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .gaussian_counts import fluctuation, inverse, shares_of_draws
 
 
 def with_pools(world: World) -> World:
-    """The world with the pool and the pairs of each of its batches."""
+    """Returns the world with the pool and the pairs of each batch."""
     V, K = world.shape.V, world.shape.pool
 
     def batch(step: Array, pools: Pools) -> Pools:
@@ -35,8 +35,8 @@ def with_pools(world: World) -> World:
 
 
 def pool_of_step(world: World, step: int) -> tuple[Array, Array]:
-    """The pool of gradient step 0, 1 or 2: token counts (K, V), and deviations E (V, K)
-    of its pairs.
+    """Returns the pool of gradient step 0, 1 or 2: the token counts (K, V), and the
+    deviations E (V, K) of the pairs.
     """
     assert world.pools
     which = step * world.run.fresh_batches.astype(i32)
@@ -44,17 +44,21 @@ def pool_of_step(world: World, step: int) -> tuple[Array, Array]:
 
 
 def mean_weight(world: World) -> Array:
-    """1 / (V K), the mean fraction of the samples per pair."""
+    """The number 1 / (V K), which is the mean fraction of samples per pair."""
     return 1 / (world.run.V.astype(f32) * f32(world.shape.pool))
 
 
 def weights_of(world: World, E: Array) -> Array:
-    """The fraction (V, K) of the samples per pair, from its deviation E."""
+    """The fraction of samples that equal each pair, as an array (V, K), from the
+    deviations E.
+    """
     return masked(world.no_label == 0, mean_weight(world) + E)
 
 
 def noise_counts(world: World, key: Array) -> Array:
-    """How often each token occurs in each sequence of the pool, as (K, V) float32."""
+    """The number of times that each token occurs in each sequence of the pool, as a
+    float32 array (K, V).
+    """
     run, K = world.run, world.shape.pool
     blocks = keys.blocks(keys.further(key, keys.POOL), 0, -(-K // BLOCK))
 
@@ -69,7 +73,8 @@ def noise_counts(world: World, key: Array) -> Array:
 
 
 def deviations(world: World, key: Array) -> Array:
-    """The fraction of the samples per pair, minus 1 / (V K), as (V, K) float32.
+    """The fraction of samples that equal each pair, minus 1 / (V K), as a float32 array
+    (V, K).
 
     A pair is an informative token x and a noise sequence k.
     """
@@ -97,16 +102,18 @@ def deviations(world: World, key: Array) -> Array:
 
 
 def drawn_pairs(world: World, blocks: keys.Blocks) -> tuple[Array, Array]:
-    """The informative tokens and the rows of the pool of the samples of `blocks`."""
+    """For the samples of `blocks`, returns the informative tokens and the indices of
+    their noise sequences in the pool.
+    """
     return world.tokens(blocks, 0), keys.below(keys.words(blocks, 1), world.shape.pool)
 
 
 def cumulated_pairs(world: World) -> tuple[Array, Array]:
-    """Cumulated fractions of the samples, from which `pairs` draws if counts are
-    Gaussian.
+    """Cumulative fractions of samples, from which `pairs` draws if counts are Gaussian.
 
-    They belong to the last step. The first array (V,) is cumulated over tokens. The
-    second (V, K) is cumulated over the sequences of the pool for each token.
+    The fractions are those of the last step. The first array (V,) is cumulated over
+    tokens. The second array (V, K) is cumulated over the sequences of the pool, for
+    each token.
     """
     shares = jnp.maximum(weights_of(world, pool_of_step(world, 2)[1]), f32(0))
 
@@ -122,11 +129,11 @@ def cumulated_pairs(world: World) -> tuple[Array, Array]:
 def pairs(
     world: World, blocks: keys.Blocks, cumulated: tuple[Array, Array]
 ) -> tuple[Array, Array]:
-    """The samples of `blocks` in the last step, as tokens and sequences of the pool.
+    """Returns the samples of `blocks` in the last step, as tokens and indices of
+    sequences of the pool.
 
-    If counts are Gaussian, new samples are drawn from them: first a token by its
-    fraction of the samples, then a sequence of the pool among the samples of this
-    token.
+    If counts are Gaussian, new samples are drawn with probabilities proportional to the
+    counts. First a token is drawn, and then a sequence of the pool given the token.
     """
 
     def from_counts() -> tuple[Array, Array]:
@@ -143,8 +150,8 @@ def pairs(
 
 
 def test_counts(world: World, blocks: keys.Blocks) -> Array:
-    """The counts of the noise tokens in the test sequences of a block, as (512, V)
-    float32.
+    """The number of times that each noise token occurs in the test sequences of a
+    block, as a float32 array (512, V).
     """
 
     def gaussian() -> Array:
@@ -159,7 +166,8 @@ def test_counts(world: World, blocks: keys.Blocks) -> Array:
 
 
 def counted(world: World, blocks: keys.Blocks, n: int, length: Array) -> Array:
-    """How often each token occurs at positions 1 to `length`, as (n, V) float32.
+    """The number of times that each token occurs at positions 1 to `length`, as a
+    float32 array (n, V).
 
     Only the first n sequences of `blocks` are counted.
     """
@@ -175,7 +183,7 @@ def counted(world: World, blocks: keys.Blocks, n: int, length: Array) -> Array:
 
 
 def noise_in_the_limit(world: World, normals: Array) -> Array:
-    """Counts (n, V) of L - 1 tokens in the Gaussian limit, from normals (n, V).
+    """The counts (n, V) of L - 1 tokens in the Gaussian limit, from normals (n, V).
 
     No count is negative.
     """

@@ -1,4 +1,6 @@
-"""Sums of polynomial activations over all pairs of a pool, as matrix products."""
+"""Computes sums of polynomial activations over all pairs of a pool by matrix
+products.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +14,15 @@ from jax import Array
 from ...model.values import Numbers
 
 Coefficients = Sequence[Numbers]
-"""The coefficients c of sum_n c[n] u^n; an absent power has the coefficient 0."""
+"""The coefficients c of the polynomial sum_n c[n] u^n. An absent power has the
+coefficient 0.
+"""
 
 
 class Polynomials(NamedTuple):
     """All pairs of a token and a noise sequence, under uniform attention.
 
-    A hidden unit of a pair is own u + other n.
+    The value of a hidden unit for a pair is own u + other n.
     """
 
     own: Array  # (K, 1) attention on the token
@@ -43,8 +47,8 @@ class Polynomials(NamedTuple):
         return [*found, c[degree] * self.own**degree]
 
     def means(self, c: Coefficients) -> Array:
-        """For each token, the sum over noise sequences of weight times polynomial c:
-        (V, m).
+        """For each token, the sum of weight times polynomial c over noise sequences, as
+        an array (V, m).
         """
         total = jnp.zeros_like(self.u)
         for a, table in enumerate(self.tables(c)):
@@ -52,7 +56,7 @@ class Polynomials(NamedTuple):
         return total
 
     def over_tokens(self, c: Coefficients, wanted: Array) -> Array:
-        """For each noise sequence, a sum over tokens, as (K, m).
+        """For each noise sequence, a sum over tokens, as an array (K, m).
 
         The terms are weight times polynomial c times `wanted` (V, m).
         """
@@ -62,7 +66,7 @@ class Polynomials(NamedTuple):
         return total
 
     def over_units(self, c: Coefficients, wanted: Array) -> Array:
-        """For each pair, the weight times a sum over hidden units, as (V, K).
+        """For each pair, the weight times a sum over hidden units, as an array (V, K).
 
         The terms are `wanted` times polynomial c; `wanted` is (V, m) or (1, m).
         """

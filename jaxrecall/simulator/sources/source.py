@@ -22,68 +22,82 @@ TEST, TRAIN = range(2)
 
 
 class Reader(NamedTuple):
-    """Two traced functions of a stream (TEST or TRAIN) and of blocks of this stream."""
+    """Two traced functions. Their arguments are a stream (TEST or TRAIN) and blocks of
+    it.
+    """
 
     informative: Callable[[Array, keys.Blocks], Array]
     """Returns the informative tokens (n,) int32."""
     attended: Callable[[Array, keys.Blocks], tuple[Array, Attended]]
-    """Returns the informative tokens and the attention; accepts a single block."""
+    """Returns the informative tokens and the attention. It accepts only a single
+    block.
+    """
 
 
 class Source(ABC):
     """A way of providing the samples of a run."""
 
     weighted_tokens = False
-    """Whether samples are weighted tokens, so that no step reads a sequence."""
+    """Whether samples are represented by weighted tokens, so that no step reads a
+    sequence.
+    """
 
     def prepare(self, world: World) -> World:
-        """The world with data that several steps of the recipe read."""
+        """Returns the world with data that several steps of the recipe use."""
         return world
 
     @abstractmethod
     def gradient(self, world: World, state: State, name: str, step: int) -> Gradient:
-        """The gradient by V_mat or w of the samples of step 0, 1 or 2 of the recipe."""
+        """The gradient by `name`, V_mat or w, over the samples of step 0, 1 or 2 of the
+        recipe.
+        """
 
     @abstractmethod
     def parts(self, world: World) -> Array:
-        """The fraction (V,) of step 3's samples that have each informative token."""
+        """For each token, the fraction of the samples of step 3 in which it is
+        informative. Shape (V,).
+        """
 
     def prepare_descent(self, world: World) -> World:
-        """The world with data that many further steps read."""
+        """Returns the world with data that many further steps use."""
         return world
 
     @abstractmethod
     def gradient_of_step(
         self, world: World, state: State, wanted: Collection[str], step: Array
     ) -> Parameters:
-        """The gradient by `wanted` of the samples of a further step."""
+        """The gradients by the parameters `wanted` over the samples of a further
+        step.
+        """
 
     @abstractmethod
     def parts_of_step(self, world: World, step: Array) -> Array:
-        """Same as `parts`, for the samples of a further step."""
+        """Returns the same as `parts`, for the samples of a further step."""
 
     def work_of_step(self, world: World) -> Array:
-        """The number of items that a further step reads, which is compared with V
-        tokens.
+        """The number of items that a further step reads. It is compared with the cost
+        of V tokens.
         """
         return n_of_step(world)
 
     def without_sequences(self, trained: Trained) -> Array:
-        """Whether metrics follow from informative tokens, without reading sequences."""
+        """Whether metrics can be computed from informative tokens, without reading
+        sequences.
+        """
         if trained.locked is None:
             return jnp.bool_(self.weighted_tokens)
         return trained.locked
 
     @abstractmethod
     def reader(self, world: World, scores: Scores, unread: Array) -> Reader:
-        """The reader of the sequences of a run under learned attention.
+        """Returns a reader of sequences under the attention `scores`.
 
-        If `unread`, no sequence will be read, and preparation for it is skipped.
+        If `unread` is true, no sequence will be read, so preparation is skipped.
         """
 
     @abstractmethod
     def losses(self, world: World, V_mat: Array, w: Array) -> tuple[Array, Array]:
-        """The loss of the samples, and the loss of the test sequences."""
+        """Returns the mean loss of the samples, and that of the test sequences."""
 
     def last_position(self, world: World) -> Array:
         """The last position at which a token is drawn in every sample."""
@@ -91,13 +105,13 @@ class Source(ABC):
 
 
 def source_of(world: World) -> Source:
-    """The source of the samples of a run: the `SOURCE` of its module."""
+    """Returns the source of samples of a run, which is the `SOURCE` of a module."""
     name = world.shape.trained_by.source
     return import_module(f"{__package__}.{name}").SOURCE
 
 
 def labels(world: World, which: Array, blocks: keys.Blocks, x: Array) -> Array:
-    """The labels (n,) of items x of set `which`; labels of TRAIN may be noisy."""
+    """The labels (n,) of items x of set `which`. Labels of TRAIN may be noisy."""
     clean = label_of(world, x)
     if not world.shape.noisy:
         return clean
@@ -107,10 +121,11 @@ def labels(world: World, which: Array, blocks: keys.Blocks, x: Array) -> Array:
 def counted_parts(
     world: World, step: Array, informative: Callable[[keys.Addresses], Array]
 ) -> Array:
-    """The fraction (V,) of the samples of a further step that have each informative
-    token.
+    """For each token, the fraction of the samples of a further step in which it is
+    informative. Shape (V,).
 
-    `informative` returns the tokens of samples, which are counted one by one.
+    `informative` returns the informative tokens of samples, which are counted one by
+    one.
     """
 
     def tile(blocks: keys.Addresses, real: Array, counts: Array) -> Array:

@@ -1,4 +1,6 @@
-"""Samples as they are drawn, a tile at a time: memory does not grow with N or L."""
+"""Reads samples as they are drawn, a tile at a time, so memory does not grow with N or
+L.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ from .source import TEST, TRAIN, Reader, Source, counted_parts
 
 
 class Stream(Source):
-    """Samples as they are drawn."""
+    """The source that reads every sample as it is drawn."""
 
     def gradient(self, world: World, state: State, name: str, step: int) -> Gradient:
         n = world.run.N
