@@ -1,6 +1,6 @@
-"""Runs of a user's simulator, which is a function of a point and a key.
+"""Runs a user's simulator, which is a function of a point and a key.
 
-The function is compiled and vmapped, or called for one run after the other.
+The function is either compiled and vmapped, or called for one run after the other.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from ..model.point import Run
 from .program import MAX_PROGRAMS, compile, memory_errors, reserved_bytes
 
 DTYPES = {"int": np.int64, "float": np.float64, "bool": np.bool_}
-"""NumPy types of the kinds of fields; JAX makes them 32-bit unless jax_enable_x64 is
-on.
+"""The NumPy type of each kind of field. JAX makes the types 32-bit unless
+jax_enable_x64 is on.
 """
 
 
 class UserSimulator(Protocol):
-    """A user's simulator: its function, its columns, and its traced fields with their
+    """A user's simulator: the function, the columns, and the traced fields with their
     types.
     """
 
@@ -40,8 +40,8 @@ class UserSimulator(Protocol):
 
 
 def words_of(run: Run) -> tuple[int, int, int]:
-    """The words from which the key of a run is made: root seed, seed, and a number of
-    the point, which is 0 if streams are common.
+    """The three integers from which the key of a run is computed: the root seed, the
+    seed, and a number of the point. The last is 0 if streams are common.
     """
     point, stream = run.point, 0
     if point.streams == "independent":
@@ -50,9 +50,9 @@ def words_of(run: Run) -> tuple[int, int, int]:
 
 
 def run_key(words: jax.Array) -> jax.Array:
-    """The key of a run from its three words.
+    """The key of a run, from the three integers of `words_of`.
 
-    With common streams the key equals that of this package's own runs with the same
+    If streams are common, the key equals that of this package's own runs with the same
     root seed and seed.
     """
     root, seed, stream = words
@@ -69,8 +69,8 @@ def compiled(
     limit: int,
     x64: bool,
 ) -> Callable[[Sequence[Run]], list[Row]]:
-    """A function that returns the columns of up to `width` runs, compiled once per
-    process.
+    """Returns a function that computes the columns of up to `width` runs. It is
+    compiled once per process.
 
     Args:
         simulator: the simulator of a user.
@@ -113,8 +113,8 @@ def _dtype(kind: str) -> np.dtype:
 def _together(
     simulator: UserSimulator, program: Compiled, width: int, runs: Sequence[Run]
 ) -> list[Row]:
-    """The columns of the runs; fewer than `width` runs are padded by repeating the
-    last.
+    """Returns the columns of the runs. If there are fewer than `width` runs, the last
+    one is repeated as padding.
     """
     padded = [*runs, *[runs[-1]] * (width - len(runs))]
     traced = {}
@@ -131,7 +131,9 @@ def _together(
 
 
 def called(simulator: UserSimulator, precision: str, runs: Sequence[Run]) -> list[Row]:
-    """The columns of the runs, by a function in plain Python."""
+    """Returns the columns of the runs, with one plain Python call of the function per
+    run.
+    """
     rows = []
     for run in runs:
         key = run_key(jnp.array(words_of(run), jnp.uint32))
@@ -141,8 +143,8 @@ def called(simulator: UserSimulator, precision: str, runs: Sequence[Run]) -> lis
 
 
 def _checked(simulator: UserSimulator, found: object) -> Row:
-    """Returns the columns that a function returned; raises ValueError if they are
-    others.
+    """Returns the columns that a user's function returned. Raises ValueError if they
+    are not the declared columns.
     """
     got = type(found).__name__
     if isinstance(found, Mapping):

@@ -1,6 +1,7 @@
-"""The form of a run: the source of its samples, and the kind of its predictions.
+"""Defines the form of a run: the source of its samples, and the kind of its
+predictions.
 
-All forms give the same numbers, at different cost.
+All forms give the same results, at different costs.
 
     name       source   predictions
     counts     counts   even    attention-only: how often tokens meet in a sample
@@ -10,15 +11,15 @@ All forms give the same numbers, at different cost.
     pool-full  pool     exact   every pair with its softmax, weighted
     memory     memory   exact   L = 1: every token with its softmax, weighted
 
-Even predictions are p = 1/V in all three steps, except that step 3 uses the softmax
-where attention is locked. Forms with even predictions are shortcuts: they compute a
-bound on their own error, and a run beyond the bound runs again in the exact form.
+Even predictions are p = 1/V in all three steps, except that step 3 uses the softmax if
+attention is locked. Forms with even predictions are called shortcuts. They compute a
+bound on their own error. If the bound exceeds TOLERANCE, the run is repeated in the
+exact form.
 
-A shortcut is used for points that it covers and that are expected to meet the bound
-(`step2_error`). Most runs of other points would be rejected, and the rejected attempt
-costs as much as the full form where V is small. The choice depends on the point alone,
-so a run has the same form in every sweep. Forms, bounds and the expected error are
-ours.
+A shortcut is used for points that it covers and whose expected error (`step2_error`) is
+within TOLERANCE. Most runs of other points would be rejected. If V is small, a rejected
+attempt costs as much as the full form. The choice depends only on the point, so a run
+has the same form in every sweep. The forms, the bounds and the expected error are ours.
 """
 
 from __future__ import annotations
@@ -34,17 +35,18 @@ from ..model.point import EVALUATION, Point, unknown_fields
 from ..model.values import Numbers
 
 MAX_COUNTED_V = 2048
-"""The largest padded V for which a program keeps a V x V table of token counts (16
+"""The largest padded V for which a program stores a V x V table of token counts (16
 MiB).
 """
 
 TOLERANCE = (2.0**-20, 2.0**-19)
-"""The largest relative errors that even predictions may cause in steps 2 and 3.
+"""The largest relative errors that even predictions may cause: in step 2, and in step
+3.
 
-They are errors of the samples' residuals, averaged over samples. Errors at these bounds
-move V1 and w by under 1e-6 of their norms, and V2 by up to 1e-5 (open attention, V =
-30). Rounding alone moves them by 1e-7 to 8e-7, and a float32 run must agree with the
-float64 reference to 2e-5. No metric was seen to change.
+Each number limits the error of the residuals, averaged over samples. Errors at these
+bounds move V1 and w by under 1e-6 of their norms, and V2 by up to 1e-5 (open attention,
+V = 30). Rounding alone moves them by 1e-7 to 8e-7, and a float32 run must agree with
+the float64 reference to 2e-5. In tests, no metric changed.
 """
 
 BOUNDED = frozenset(
@@ -66,8 +68,8 @@ BOUNDED = frozenset(
 )
 """The fields on which shortcuts and their bounds depend.
 
-They also depend on the embeddings and activations of the run itself. The tokens may
-have any law: labels are predicted evenly whatever their frequency, and bounds are means
+The bounds also depend on the embeddings and activations of the run. Tokens may have any
+law: predictions are even for every label, whatever its frequency, and bounds are means
 over samples under this law.
 """
 
@@ -77,19 +79,20 @@ OF_ANY_VALUE = EVALUATION | {
     "activation",
     "trigger_in_value",
 }
-"""Fields that may have any value, as bounds are computed from what was drawn."""
+"""Fields that may have any value, because bounds are computed from the drawn values."""
 
 AFTER_RECIPE = frozenset(
     {"steps", "start", "optimizer", "lr", "lr_attention", "trains", "batch"}
 )
 """Fields of further steps, which may have any value.
 
-The shortcut of further steps (`locked_attention`) bounds its own error at every step.
+The shortcut for further steps (`locked_attention`) computes a bound on its own error at
+every step.
 """
 
 KNOWN = BOUNDED | OF_ANY_VALUE | AFTER_RECIPE
-"""The fields that a shortcut allows: a point with any other field off its default runs
-in the exact form.
+"""The fields that a shortcut allows. If any other field of a point differs from its
+default, the point runs in the exact form.
 """
 
 
@@ -104,22 +107,25 @@ class Form(NamedTuple):
 
     @property
     def exact(self) -> bool:
-        """Whether predictions are exact, so that there is no bound to reject a run."""
+        """Whether predictions are exact. Then there is no error bound, and no run is
+        rejected.
+        """
         return self.fallback is None
 
     def accepts(self, errors: tuple[Numbers, Numbers] | None) -> bool:
-        """Whether the bounds on the errors of steps 2 and 3 are within TOLERANCE.
+        """Whether both error bounds, of step 2 and of step 3, are within TOLERANCE.
 
-        A bound of nan is not.
+        A bound of nan is not accepted.
         """
         if errors is None:
             return True
         return bool(errors[0] <= TOLERANCE[0] and errors[1] <= TOLERANCE[1])
 
     def label(self, point: Point, locked: Numbers | None) -> str:
-        """The column `form`: the name of the form, and the counts that are Gaussian.
+        """The value of the column `form`: the name of the form, and the list of counts
+        that are Gaussian.
 
-        `locked` is whether attention was locked in step 3, or None if that was not
+        `locked` is true if attention was locked in step 3, or None if this was not
         determined.
         """
         label = self.name
@@ -144,14 +150,14 @@ FORMS: dict[str, Form] = {
 
 
 def source_for(point: Point) -> str:
-    """The source of the samples in the exact form of the point."""
+    """The name of the source of samples in the exact form of the point."""
     if point.is_memory:
         return "memory"
     return "stream" if point.pool is None else "pool"
 
 
 def form_for(point: Point, V: int) -> Form:
-    """The cheapest form that covers the point in a program of V padded tokens."""
+    """The cheapest form that covers the point, in a program with V padded tokens."""
     source, shortcut = source_for(point), _shortcut_may_pay(point)
     if source == "memory":
         return FORMS["memory"]
@@ -175,9 +181,9 @@ def _is_covered(point: Point) -> bool:
 
 
 def may_group_steps(point: Point) -> bool:
-    """Whether further steps may take the samples of a token together.
+    """Whether further steps may group all samples that have the same informative token.
 
-    Further steps do so where attention is locked, as it always is at L = 1.
+    A step groups samples if attention is locked. If L = 1, attention is always locked.
     """
     if point.optimizer is None:
         return False
@@ -185,31 +191,34 @@ def may_group_steps(point: Point) -> bool:
 
 
 GAIN = {"none": 0.64, "relu": 0.4, "tanh": 0.55, "gelu": 0.25}
-"""The measured error over its leading order, by activation. For other activations no
-error is predicted.
+"""For each activation, the ratio of the measured error to its leading order. No error
+is predicted for other activations.
 """
 
 
 def step2_error(point: Point) -> float:
-    """The expected value of `softmax_errors` in step 2, or 0 if it is unknown.
+    """The expected error bound of step 2 (see `softmax_errors`), or 0 if it is unknown.
 
     Let c = V/d and q = 1 + sqrt(c), the largest singular value of a V x d matrix with
-    entries N(0, 1/d) (Marchenko and Pastur). The centred answers A = Z_out G1 have
-    three parts: from the permutation, from the counts of noise tokens, and from the
-    counts of labels. The first two are Z_out Z_out^T X Z_in, with three factors of norm
-    q. X is a permutation times s, or noise of variance sigma^2, whose largest singular
-    value is 2 sqrt(V) sigma. The third part is Z_out Z_out^T times a vector. So the
-    norms of the parts are at most q^3 s, 2 q^3 sqrt(V) sigma and q^2 sqrt(V) rho. To
-    leading order, a row of A has the mean square (1 + c) (s^2 + V sigma^2 + rho^2),
-    where s = 1/(L V). The largest directions of the factors do not align, so the norm
-    of their product is smaller: by factors q^-2.2 and GAIN, which were fitted to 450
-    points with V from 12 to 128.
+    entries N(0, 1/d) (Marchenko and Pastur). The centred matrix A = Z_out G1 is a sum
+    of three parts: from the permutation, from the counts of noise tokens, and from the
+    counts of labels. The first two parts are Z_out Z_out^T X Z_in, where Z_out, Z_out^T
+    and Z_in have norm q. In the first part, X is a permutation times s. In the second,
+    X is noise of variance sigma^2, whose largest singular value is 2 sqrt(V) sigma. The
+    third part is Z_out Z_out^T times a vector of label fluctuations, of size rho. So
+    the norms of the parts are at most q^3 s, 2 q^3 sqrt(V) sigma and q^2 sqrt(V) rho.
+    To leading order, a row of A has the mean square (1 + c) (s^2 + V sigma^2 + rho^2),
+    where s = 1/(L V). The largest singular directions of the factors do not align, so
+    the norm of the product is smaller. It is multiplied by q^-2.2 and GAIN, which were
+    fitted to 450 points with V from 12 to 128.
 
-    If tokens have probabilities p, V is replaced by 1 / sum p^2, the number of uniform
-    tokens that are equal as often. This does not apply to labels, whose counts then
-    differ even without noise. In the studies in results/, where the expected error was
-    up to 1.5 times the tolerance, about two thirds of the runs were rejected; from
-    twice the tolerance on, 97 % or more; at half the tolerance, under 1 %.
+    If tokens have probabilities p, V is replaced by 1 / sum p^2. With that number of
+    uniform tokens, two tokens would be equal with the same probability. V is not
+    replaced for labels, whose counts then differ even without fluctuations. The studies
+    in results/ show how often runs were rejected. About two thirds were rejected if the
+    expected error was up to 1.5 times the tolerance. If it was twice the tolerance or
+    more, 97 % or more were rejected. If it was half the tolerance, under 1 % were
+    rejected.
     """
     isotropic = {point.embedding, point.embedding_out} <= {"gaussian", "sphere"}
     if point.activation not in GAIN or not isotropic:
@@ -229,7 +238,9 @@ def step2_error(point: Point) -> float:
 
 
 def _chance_of_equal_tokens(point: Point, law: Law) -> float:
-    """sum p^2, the probability that two tokens of a law are equal."""
+    """The number sum p^2, which is the probability that two tokens of a law are
+    equal.
+    """
     if law == Uniform():
         return 1 / point.V
     return float(np.sum(shares(law, point.V) ** 2))

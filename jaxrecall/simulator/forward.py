@@ -1,4 +1,6 @@
-"""The forward pass of a tile of samples: attention, features and predictions."""
+"""Computes the forward pass of a tile of samples: attention, features and
+predictions.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ from .world import World, in_value
 
 
 def mean_value(world: World, blocks: keys.Addresses) -> Array:
-    """h (tile, d) under uniform attention: the mean of the values."""
+    """The attention output h (tile, d) under uniform attention, which is the mean of
+    the values.
+    """
     run, e = world.run, world.e
     Z_in = with_padding_row(e.Z_in)
 
@@ -39,18 +43,18 @@ def mean_value(world: World, blocks: keys.Addresses) -> Array:
 
 
 class Scores(NamedTuple):
-    """The parts of attention logits, in nats."""
+    """The two parts of attention logits, in nats."""
 
     token: Array  # (V,) z_in(v)^T w for every token v
     trigger: Array  # z_trig^T w, which is added to the logit of the informative token
 
 
 def attention_scores(world: World, w: Array, rate: Array) -> Scores:
-    """Attention logits under rate * w.
+    """The attention logits under rate * w.
 
     The logits are first divided by the largest of them, and then multiplied by the
-    rate. Beyond 1e30 nats every softmax is an argmax in float32. The logits are limited
-    to that, so no gamma overflows.
+    rate. The logits are limited to 1e30 nats, so that no gamma causes an overflow.
+    Beyond this limit, every float32 softmax is an argmax.
     """
     token, trigger = world.e.Z_in @ w, world.e.z_trig @ w
     largest = unless_zero(jnp.maximum(jnp.max(jnp.abs(token)), jnp.abs(trigger)))
@@ -64,13 +68,13 @@ def unlearned_scores(world: World) -> Scores:
 
 
 def scores_under(world: World, w: Array) -> Scores:
-    """Attention logits in nats under w, which has no scale factor."""
+    """The attention logits in nats under w, which has no scale factor."""
     return Scores(world.e.Z_in @ w, world.e.z_trig @ w)
 
 
 class NoiseAttention(NamedTuple):
     """Softmax attention over the noise tokens of each sequence, without the informative
-    one.
+    token.
 
     All weights are relative to the weight of the token with the largest logit.
     """
@@ -81,7 +85,9 @@ class NoiseAttention(NamedTuple):
 
 
 def attend_to_counts(world: World, counts: Array, scores: Scores) -> NoiseAttention:
-    """Attention over noise tokens that occur `counts` (n, V) times."""
+    """The attention over noise tokens, where each token occurs `counts` (n, V)
+    times.
+    """
     top = lax.stop_gradient(
         jnp.max(jnp.where(counts > 0, scores.token[None], f32(-jnp.inf)), axis=1)
     )
@@ -92,14 +98,14 @@ def attend_to_counts(world: World, counts: Array, scores: Scores) -> NoiseAttent
 
 @jax.custom_jvp
 def weighted_mean(logits: Array, counts: Array, Z: Array) -> tuple[Array, Array]:
-    """The weighted mean (n, d) of the rows of Z (V, d), and the sum (n,) of their
-    weights.
+    """Returns the weighted means (n, d) of the rows of Z (V, d), and the sums (n,) of
+    the weights.
 
-    The weights are counts exp(logits) (n, V).
+    The weights (n, V) are counts * exp(logits).
 
-    Where one token has all the weight, the derivative is exactly zero and not rounding,
-    as in `shares_of`. This matters because the gradient of a trained key multiplies the
-    derivative by w, which can be 1e6.
+    If one token has all the weight, the derivative is exactly zero, without any
+    rounding error, as in `shares_of`. This matters because the gradient of a trained
+    key contains the derivative times w, which can be 1e6.
     """
     weight = _weights(logits, counts)
     total = jnp.sum(weight, axis=1)
@@ -125,10 +131,11 @@ def _weights(logits: Array, counts: Array) -> Array:
 
 @jax.custom_jvp
 def shares_of(own: Array, total: Array, top: Array) -> tuple[Array, Array]:
-    """The softmax weights of the informative token, and of all noise tokens together.
+    """Returns the softmax weight of the informative token, and that of all noise tokens
+    together.
 
-    `own` is the attention logit of the informative token. `total` and `top` are those
-    of NoiseAttention. The three arrays have the same rank.
+    `own` is the attention logit of the informative token. `total` and `top` are the
+    fields of NoiseAttention. The three arrays have the same rank.
     """
     highest = jnp.maximum(own, top)
     mine, others = jnp.exp(own - highest), total * jnp.exp(top - highest)
@@ -169,10 +176,10 @@ def attend(
     scores: Scores,
     values: Values | None = None,
 ) -> Attended:
-    """Softmax attention in one pass over positions, where x0 are the tokens at position
-    0.
+    """Computes softmax attention in one pass over positions. x0 contains the tokens at
+    position 0.
 
-    All sums are rescaled when the running maximum of the logits grows. The default
+    All sums are rescaled when the running maximum of the logits grows. By default,
     `values` are those of the model.
     """
     of_token, of_trigger = values or Values(world.e.Z_in, world.e.z_trig)
@@ -202,16 +209,16 @@ def attend(
 
 
 COLUMNS = 32
-"""The number of columns of a table that are read at a time.
+"""The number of columns of a table that a loop reads at a time.
 
-With such blocks, a narrow run in a wide program reads little padding.
+With such blocks, a run with a small d reads little padding in a wide program.
 """
 
 
 class ColumnBlocks(NamedTuple):
     """A table (V, k) with a padding row, either whole or in blocks of columns.
 
-    Sums of its rows have the shape (n, k) if it is whole, else (blocks, n, COLUMNS).
+    Sums of rows have the shape (n, k) if the table is whole, else (blocks, n, COLUMNS).
     """
 
     rows: Array  # (V + 1, k) if whole, else (blocks (V + 1), COLUMNS)
@@ -221,11 +228,11 @@ class ColumnBlocks(NamedTuple):
 
     @staticmethod
     def split(world: World, table: Array) -> ColumnBlocks:
-        """The table in blocks if attention is only measured, or whole if training reads
-        values.
+        """Returns the table in blocks if only metrics use attention outputs, or whole
+        if training uses them.
 
-        The table is also whole for vmapped runs, or if it does not consist of several
-        blocks.
+        The table is also whole if runs are vmapped, or if k is not a multiple of
+        COLUMNS above COLUMNS.
         """
         V, k = table.shape
         rows = with_padding_row(table)
@@ -237,14 +244,16 @@ class ColumnBlocks(NamedTuple):
         return ColumnBlocks(blocks.reshape(-1, COLUMNS), V + 1, n_read)
 
     def at(self, x: Array) -> Array:
-        """The rows of tokens x (n,)."""
+        """The rows of the tokens x (n,)."""
         if self.n_read is None:
             return gather(self.rows, x)
         first = jnp.arange(0, len(self.rows), self.n_rows, dtype=i32)
         return gather(self.rows, first[:, None] + x[None])
 
     def add(self, x: Array, weight: Array, sums: Array, keep: Array) -> Array:
-        """keep (n,) times the sums, plus the weighted rows of tokens x (j, n)."""
+        """Returns keep (n,) times the sums, plus the weighted rows of the tokens x (j,
+        n).
+        """
 
         def added(part: Array, first: Array | int) -> Array:
             part = part * keep[:, None]
@@ -260,33 +269,33 @@ class ColumnBlocks(NamedTuple):
         return lax.fori_loop(0, self.n_read, block, sums)
 
     def joined(self, sums: Array) -> Array:
-        """The sums of all columns, of shape (n, k)."""
+        """Returns the sums of all columns as one array (n, k)."""
         if self.n_read is None:
             return sums
         return jnp.swapaxes(sums, 0, 1).reshape(sums.shape[1], -1)
 
 
 def attend_evenly(world: World, blocks: keys.Addresses) -> Attended:
-    """Uniform attention, which is that of w = 0."""
+    """Computes uniform attention, which is the attention for w = 0."""
     h = mean_value(world, blocks)
     mass = jnp.broadcast_to(1 / world.run.L.astype(f32), h.shape[:1])
     return Attended(h, mass, jnp.zeros(h.shape[:1], bool))
 
 
 ROUNDING = 2.0**-21
-"""The part of the largest push of an informative token below which all of w is
-rounding. In 2,015 small points, rounding was at most 1e-7 of that push, and learned
-attention at least 9e-7.
+"""The threshold below which w is only rounding, relative to the largest change of w by
+an informative token alone. In 2,015 small points, the relative size of rounding was at
+most 1e-7, and that of learned attention at least 9e-7.
 """
 
 
 def zero_if_rounding(world: World, w_hat: Array, A: Array) -> Array:
-    """w_hat, or zero where attention is untrained and w_hat is only rounding.
+    """Returns w_hat, or zero if attention is untrained and w_hat is only rounding.
 
     Attention is untrained if all tokens of each sample are equal. The informative token
-    alone changes w_hat by up to |z_eos|^2 max |b| |v - h| |k| / L. In this bound, |b|
-    is taken from the centred answers A (V, p) of G1, and |v - h| and |k| from the
-    embeddings.
+    alone changes w_hat by up to |z_eos|^2 max |b| |v - h| |k| / L. In this bound, max
+    |b| is the largest row norm of A (V, p), the centred Z_out G1. |v - h| and |k| are
+    bounded by norms of the embeddings.
     """
     e = world.e
     size = longest(e.Z_in) + norm(e.z_trig)
@@ -295,23 +304,25 @@ def zero_if_rounding(world: World, w_hat: Array, A: Array) -> Array:
 
 
 def features(world: World, h: Array) -> tuple[Array, Array]:
-    """phi (n, p), the input of V_mat, and its slope act'(W_in h) / sqrt(m).
+    """Returns phi (n, p), the input of V_mat, and the slope act'(W_in h) / sqrt(m).
 
-    Both are 0 on padded units. Without an MLP they are h and ones.
+    Both are 0 on padded units. Without an MLP, they are h and an array of ones.
     """
     return features_of(world, h if world.e.W_in is None else h @ world.e.W_in.T)
 
 
 def features_of(world: World, u: Array) -> tuple[Array, Array]:
-    """Same as `features`, from u = W_in h (n, m), or from u = h without an MLP."""
+    """Returns the same as `features`, from u = W_in h (n, m), or from u = h without an
+    MLP.
+    """
     if world.e.W_in is None:
         return u, jnp.ones_like(u)
     return activations(world, u)
 
 
 def activations(world: World, u: Array) -> tuple[Array, Array]:
-    """phi (n, m) and its slope from hidden units u = W_in h; both are 0 on padded
-    units.
+    """Returns phi (n, m) and its slope, from hidden units u = W_in h. Both are 0 on
+    padded units.
     """
     phi, slope = world.law("activation").value_and_slope(u, jnp, jax.scipy.special.erf)
     scale = unit_scale(world)
@@ -319,13 +330,17 @@ def activations(world: World, u: Array) -> tuple[Array, Array]:
 
 
 def unit_scale(world: World) -> Array:
-    """1 / sqrt(m) for each hidden unit, as (1, m); zero on padded units."""
+    """The factor 1 / sqrt(m) of each hidden unit, as an array (1, m). It is zero on
+    padded units.
+    """
     real = (jnp.arange(world.shape.m, dtype=i32) < world.run.m)[None]
     return jnp.where(real, lax.rsqrt(world.run.m.astype(f32)), f32(0))
 
 
 def probabilities(world: World, logits: Array) -> Array:
-    """p (n, V), the softmax of logits (n, V) over the labels without padding."""
+    """The probabilities p (n, V): the softmax of the logits (n, V) over all labels that
+    are not padding.
+    """
     return jax.nn.softmax(logits + world.no_label[None], axis=1)
 
 
@@ -335,9 +350,10 @@ def is_label(world: World, y: Array) -> Array:
 
 
 def label_of(world: World, x: Array, train: keys.Addresses | None = None) -> Array:
-    """The labels pi(x) of informative tokens x, as (n,) int32.
+    """The labels pi(x) of informative tokens x, as an int32 array (n,).
 
-    With addresses `train`, label noise is applied to the samples at these addresses.
+    If `train` is given, it contains the addresses of the samples, and label noise is
+    applied.
     """
     labels = gather(world.perm, x)
     if train is None or not world.shape.noisy:

@@ -1,11 +1,11 @@
-"""The gradient of the mean loss at a state of the model.
+"""Computes the gradient of the mean loss at a state of the model.
 
-The gradient is a sum over samples, one tile at a time, or over weighted tokens. The
+The gradient is a sum over samples, a tile at a time, or over weighted tokens. The
 formulas for the sums are ours.
 
-Let r = p - e_y (n, V) be the slope of a sample's loss by its logits. If attention has
-weight a on a token, the slope by that token's attention logit is a (g - c). Here g is
-the slope of the loss along the token's value, and c is the mean of g under attention.
+Let r = p - e_y (n, V) be the slope of a sample's loss by its logits. For a token with
+attention weight a, the slope by its attention logit is a (g - c). Here g is the slope
+of the loss along the token's value, and c is the mean of g under attention.
 """
 
 from __future__ import annotations
@@ -37,23 +37,23 @@ from .loops import over_positions, over_vocabulary
 from .world import World, centred, f32, i32, in_value, values
 
 Parameters = dict[str, Array]
-"""Trained parameters by name: V_mat (d, p), w = W_KQ z_eos (d,), and others of TRAINS.
+"""A dict of trained parameters: V_mat (d, p), w = W_KQ z_eos (d,), and those of TRAINS.
 
-W_KQ (d, d) takes the place of w where an optimiser scales single entries.
+If an optimiser scales single entries, W_KQ (d, d) replaces w.
 """
 
 
 class State(NamedTuple):
-    """The point at which the gradient is computed.
+    """The values of V_mat and w at which the gradient is computed.
 
-    The embeddings are those of the world.
+    The embeddings are in the world.
     """
 
     V_mat: Array
     """(d, p) V_mat without the factor `scale`."""
 
     scale: Array | float = 1.0
-    """The factor of V_mat: the model has scale V_mat.
+    """The scale factor: the matrix of the model is scale * V_mat.
 
     The gradient with respect to w is divided by `scale`, so that it does not vanish at
     small rates.
@@ -63,8 +63,8 @@ class State(NamedTuple):
     """Attention logits in nats. None means w = 0, where attention is uniform."""
 
     w: Array | None = None
-    """(d,) W_KQ z_eos, from which the scores follow; given if embeddings are trained
-    too.
+    """The vector W_KQ z_eos (d,), from which the scores were computed. It is needed if
+    embeddings are trained too.
     """
 
     even: bool = False
@@ -77,19 +77,22 @@ class Gradient(NamedTuple):
     value: Array
 
     phi2: Array | None = None
-    """The mean of |phi|^2 over the samples, or a bound on it; None if not computed.
+    """The mean of |phi|^2 over the samples, or an upper bound on it. None if not
+    computed.
 
-    The error of even predictions depends on it.
+    The error bound of even predictions depends on this mean.
     """
 
 
 def at_parameters(world: World, V_mat: Array, w: Array) -> State:
-    """The state of a model whose V_mat and w have no scale factors."""
+    """Returns the state of a model whose V_mat and w have no scale factors."""
     return State(V_mat, 1.0, scores_under(world, w), w)
 
 
 def moved(world: World, parameters: Parameters) -> World:
-    """The world with its embeddings and W_in replaced by those among the parameters."""
+    """Returns the world with its embeddings and W_in replaced by those that
+    `parameters` contains.
+    """
     trained = {
         name: value for name, value in parameters.items() if hasattr(world.e, name)
     }
@@ -109,7 +112,7 @@ def mean_over(
     batch: StepSamples,
     tile: Callable[[keys.Addresses, Array], Parameters],
 ) -> Parameters:
-    """The mean over samples; `tile(addresses, real)` returns the sums over one tile."""
+    """The mean over samples. `tile(addresses, real)` returns the sums over one tile."""
 
     def add(blocks: keys.Addresses, real: Array, so_far: Parameters) -> Parameters:
         return jax.tree.map(jnp.add, so_far, tile(blocks, real))
@@ -125,7 +128,8 @@ def mean_over(
 def over_tokens(
     world: World, state: State, wanted: Collection[str], weights: Array
 ) -> Parameters:
-    """The gradient by `wanted` of the mean loss of tokens with weights (V,).
+    """The gradients of the weighted loss of tokens, by the parameters `wanted`. The
+    weights have the shape (V,).
 
     Each token has all the attention, so the gradient with respect to w is zero.
     """
@@ -155,7 +159,8 @@ def over_tokens(
 def slope_along(
     world: World, logits: Array, y: Array, scale: Array | float = 1.0
 ) -> Array:
-    """r^T logits as (n,), with r held constant; its gradient is that of the loss.
+    """The product r^T logits (n,), with r held constant. Its gradient equals that of
+    the loss.
 
     The logits are (n, V), and the labels y are (n,).
     """
@@ -168,7 +173,9 @@ Maps = tuple[Array, ...]
 
 
 def output_maps(world: World, V_mat: Array) -> Maps:
-    """The maps from features to logits: V_mat, Z_out; without an MLP Z_out V_mat."""
+    """The maps from features to logits: V_mat and then Z_out. Without an MLP, Z_out
+    V_mat.
+    """
     if world.e.W_in is None:
         return (world.e.Z_out @ V_mat,)
     return V_mat, world.e.Z_out
@@ -184,16 +191,17 @@ def mapped(maps: Maps, phi: Array) -> Array:
 def through_logits(
     world: World, state: State, wanted: Collection[str], batch: StepSamples
 ) -> Parameters:
-    """The gradient by V_mat and w without an MLP, from the logits of each token.
+    """The gradient by V_mat and w without an MLP, computed from the logits of each
+    token.
 
-    The logits of a sample are the mean of the logits of its tokens under attention. So
-    h is not computed, and the cost of a sample does not depend on d.
+    The logits of a sample are the mean, under attention, of the logits of its tokens.
+    So h is not computed, and the cost of a sample does not depend on d.
 
-    Let A (V, n) be the attention on each noise token of each sample. The gradient
-    follows from A r (V, V), from the same sum for the informative tokens, and from A c.
-    The slope of the informative token is subtracted from all slopes. So attention on
-    the informative token alone has a slope of exactly zero, however large the logits
-    are.
+    Let A (V, n) be the attention on each noise token of each sample. The gradient is
+    computed from A r (V, V), from the same sum for the informative tokens, and from A
+    c. The slope of the informative token is subtracted from all slopes. So if the
+    informative token has all the attention, the slope by attention logits is exactly
+    zero, however large the logits are.
     """
     e, V, with_w = world.e, world.shape.V, "w" in wanted
     scores = state.scores
@@ -235,10 +243,11 @@ def through_logits(
 def through_outputs(
     world: World, state: State, wanted: Collection[str], batch: StepSamples
 ) -> Parameters:
-    """The gradient with or without an MLP, through h and its slope b (n, d).
+    """The gradient with or without an MLP, computed from h and the slope b (n, d) of
+    the loss by h.
 
     With even predictions, the result also contains "phi2", the mean of |phi|^2. In that
-    case p^T M is the mean row of a table M (V, n), and no logits are computed.
+    case p^T M is the mean row of a table M (V, n), so no logits are computed.
     """
     e, V_mat, W_in = world.e, state.V_mat, world.e.W_in
     mlp, with_V, with_Z = W_in is not None, "V_mat" in wanted, "Z_in" in wanted
@@ -299,8 +308,8 @@ def through_outputs(
 
 
 WIDE_V = 512
-"""The V above which b^T z of all tokens, for a tile of samples, no longer fits in the
-cache of a CPU.
+"""The largest V for which a table of b^T z, with all tokens and a tile of samples, fits
+in the cache of a CPU.
 """
 
 
@@ -312,9 +321,10 @@ def by_attention(
     seen: Attended,
     b: Array,
 ) -> Parameters:
-    """Slopes by attention logits: "S" (V + 1,) of each token, and "trigger".
+    """The slopes of the loss by attention logits, as a dict: "S" (V + 1,) of each
+    token, and "trigger".
 
-    The argument b (n, d) contains the slopes by h.
+    The argument b (n, d) contains the slopes of the loss by h.
     """
     V, Z_in = world.shape.V, with_padding_row(world.e.Z_in)
     sample, last = jnp.arange(len(x0), dtype=i32), i32(V - 1)
@@ -322,7 +332,7 @@ def by_attention(
     by_token = None if V > WIDE_V else (b @ world.e.Z_in.T).reshape(-1)
 
     def slope(x: Array) -> Array:
-        """b^T z of tokens x (k, n)."""
+        """The products b^T z for tokens x (k, n)."""
         if by_token is None:
             return jnp.stack([jnp.sum(b * gather(Z_in, row), axis=1) for row in x])
         return gather(by_token, (sample * V)[None] + jnp.minimum(x, last))
@@ -351,7 +361,9 @@ def by_attention(
 def weight_on(
     world: World, scores: Scores | None, seen: Attended
 ) -> Callable[[Array], Array]:
-    """A function of noise tokens x (k, n) of each sample: the attention on them."""
+    """Returns a function that computes the attention on noise tokens x (k, n) of the
+    samples.
+    """
     if scores is None:
         return lambda x: jnp.broadcast_to(seen.mass[None], x.shape)
     token = with_padding_row(scores.token, -jnp.inf)
@@ -365,7 +377,7 @@ def weight_on(
 def attention_on_noise(
     world: World, blocks: keys.Addresses, scores: Scores | None, seen: Attended
 ) -> Array:
-    """A (V + 1, n): the attention on each noise token of each sample.
+    """The attention on each noise token of each sample, as an array (V + 1, n).
 
     The last row belongs to the empty token.
     """
@@ -382,10 +394,10 @@ def attention_on_noise(
 def through_keys(
     world: World, state: State, S: Array, trigger: Array, found: Parameters
 ) -> Parameters:
-    """`found` with the gradient by w, and with the slopes of trained embeddings as
-    keys.
+    """Returns `found` with the gradient by w added. For trained embeddings, also adds
+    the slopes by their use in keys.
 
-    S (V,) and `trigger` are slopes by attention logits.
+    S (V,) and `trigger` are the slopes of the loss by attention logits.
     """
     with_w = found | {"w": S @ world.e.Z_in + trigger * world.e.z_trig}
     if state.w is not None:

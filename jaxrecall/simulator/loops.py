@@ -1,11 +1,11 @@
-"""Loops over what a run draws, a tile of samples at a time.
+"""Loops over the random draws of a run, a tile of samples at a time.
 
-Samples are drawn from their addresses whenever they are needed, so memory does not grow
-with N or L.
+Samples are computed from their addresses whenever they are needed, so memory does not
+grow with N or L.
 
-Vmapped runs share their loops: each loop ends where the longest run ends, and masks
-protect the results of the others. If each run ended at its own step, the loop would
-copy all its state at every step, including tables of V x V numbers.
+Vmapped runs share their loops. Each loop ends where the longest run ends, and masks
+keep the results of the other runs unchanged. If each run ended at a different step, the
+loop would copy all its state at every step, including V x V tables.
 """
 
 from __future__ import annotations
@@ -28,13 +28,14 @@ from .world import NoiseTokens, World, stream_of_step
 POSITIONS = 4
 """The number of positions per iteration of a loop over a sequence.
 
-Each pass over the sums of a tile then adds this many rows.
+Each pass over the sums of a tile then adds this number of rows.
 """
 
 VMAPPED_POSITIONS = 16
-"""The number of positions that vmapped runs read at a time.
+"""The number of positions per iteration of a loop over a sequence, for vmapped runs.
 
-Each iteration starts several kernels, however little they compute.
+It is larger, because each iteration starts several kernels, even if they compute
+little.
 """
 
 Carry = TypeVar("Carry")
@@ -43,10 +44,10 @@ Carry = TypeVar("Carry")
 Of = TypeVar("Of")
 
 Add = Callable[[Array, Array | None, Carry], Carry]
-"""(tokens, a mask or None, carry) -> carry."""
+"""A function (tokens, a mask or None, carry) -> carry."""
 
 Body = Callable[[Of, Array, Carry], Carry]
-"""(an item of the loop, a mask, carry) -> carry."""
+"""A function (an item of the loop, a mask, carry) -> carry."""
 
 RUNS = "runs"
 """The name of the axis of vmapped runs."""
@@ -61,7 +62,7 @@ def repeat(
 ) -> Carry:
     """Folds `body(i, carry)` over i from `first` to `end` - 1.
 
-    Vmapped runs continue to the largest `end` of all runs.
+    Vmapped runs continue to the largest `end` among them.
     """
     if world.vmapped:
         end = lax.pmax(end, RUNS)
@@ -81,9 +82,9 @@ def over_samples(
 def over_step(
     world: World, step: Array, body: Body[keys.Addresses, Carry], start: Carry
 ) -> Carry:
-    """Same as `over_samples`, for the samples of further step `step`.
+    """Does the same as `over_samples`, for the samples of further step `step`.
 
-    The samples of a batch are chosen among the N of the first step.
+    The samples of a batch are chosen from the N samples of the first step.
     """
     run = world.run
     if not world.shape.batched:
@@ -105,8 +106,8 @@ def _over_tiles(
 ) -> Carry:
     """Folds `body(addresses, real, carry)` over n samples.
 
-    `addresses(first, count)` returns the addresses in `count` blocks from block `first`
-    on.
+    `addresses(first, count)` returns the addresses in `count` blocks, starting with
+    block `first`.
     """
     tile = world.shape.tile
     per_tile = tile // BLOCK
@@ -125,9 +126,10 @@ def over_positions(
     body: Callable[[Array, Carry], Carry],
     start: Carry,
 ) -> Carry:
-    """Folds `body(x, carry)` over tokens x (POSITIONS, tile) from position `first` on.
+    """Folds `body(x, carry)` over tokens x (POSITIONS, tile), starting at position
+    `first`.
 
-    Tokens past L are the empty token V_pad (see `with_padding_row`).
+    At positions past L, x contains the empty token V_pad (see `with_padding_row`).
     """
     stored = world.noise_tokens
 
@@ -142,18 +144,19 @@ def over_positions(
 
 
 def _tokens(world: World, blocks: keys.Addresses, first: Array) -> Array:
-    """Tokens from position `first` on, as (POSITIONS, tile) int32; past L they are
-    empty.
+    """The tokens at POSITIONS positions, starting at `first`, as an int32 array
+    (POSITIONS, tile). Past L they are empty tokens.
     """
     j = first + jnp.arange(POSITIONS, dtype=i32)
     return jnp.where((j < world.run.L)[:, None], world.tokens(blocks, j), world.shape.V)
 
 
 def with_noise_tokens(world: World) -> World:
-    """The world with the noise tokens of the first batch, which many loops read.
+    """Returns the world with the noise tokens of the first batch, which many loops
+    read.
 
-    If there are too many of them, none are drawn here. Vmapped runs store no noise
-    tokens, because their tiles are large; they draw tokens whenever they need them.
+    If there are too many noise tokens, none are drawn here. Vmapped runs store no noise
+    tokens, because their tiles are large. They draw tokens whenever they need them.
     """
     if world.vmapped:
         return world
@@ -175,7 +178,9 @@ def with_noise_tokens(world: World) -> World:
 def _stored_tokens(
     world: World, stored: NoiseTokens, blocks: keys.Blocks, g: Array
 ) -> Array:
-    """Same as `_tokens`, for the g-th group of positions in `with_noise_tokens`."""
+    """Returns the same as `_tokens`, for the g-th group of positions in
+    `with_noise_tokens`.
+    """
     size = POSITIONS * world.shape.tile
     tile = blocks.index[0].astype(i32) // (world.shape.tile // BLOCK)
     start = (tile * whole(world.run.L - 1, POSITIONS) + g) * size
@@ -190,10 +195,11 @@ def add_tokens(
     what: Callable[[Array], tuple[Array, Array]],
     table: Array,
 ) -> Array:
-    """`table` with amounts added for the tokens at positions `first` to `end` - 1.
+    """Returns `table` with amounts added for the tokens at positions `first` to `end` -
+    1.
 
-    For the tokens x (tile,) of a position, `what(x)` returns indices into the table,
-    and an amount for each.
+    For the tokens x (tile,) of a position, `what(x)` returns an index into the table
+    and an amount for each token.
     """
 
     def add(x: Array, here: Array | None, table: Array) -> Array:
@@ -214,7 +220,8 @@ def sum_tokens(
     what: Callable[[Array], Array],
     start: Array,
 ) -> Array:
-    """`start` (tile,) plus the sum of `what(x)` over positions `first` to `end` - 1.
+    """Returns `start` (tile,) plus the sum of `what(x)` over positions `first` to `end`
+    - 1.
 
     The argument x (tile,) contains the tokens of a position.
     """
@@ -237,8 +244,9 @@ def _over_tokens(
 ) -> Carry:
     """Folds `body(x, here, carry)` over the tokens x (tile,) of each position.
 
-    For a single run, `here` is None. For vmapped runs, x is (n, tile) with n =
-    VMAPPED_POSITIONS, and the mask `here` (n, 1) is false from position `end` on.
+    For a single run, `here` is None. For vmapped runs, x has the shape (n, tile) with n
+    = VMAPPED_POSITIONS. The mask `here` (n, 1) is then false at position `end` and
+    after it.
     """
 
     def one(j: Array, carry: Carry) -> Carry:
@@ -275,11 +283,11 @@ def token_counts(
     n: Array,
     informative: Callable[[keys.Blocks], Array] | None = None,
 ) -> Array:
-    """How often each token is informative in the first n samples of `key`, as (V,)
-    int32.
+    """The number of the first n samples of `key` in which each token is informative, as
+    an int32 array (V,).
 
-    `informative` returns the informative tokens of blocks. The default is the tokens at
-    position 0.
+    `informative` returns the informative tokens of blocks. By default, they are the
+    tokens at position 0.
     """
 
     def tile(blocks: keys.Blocks, real: Array, counts: Array) -> Array:

@@ -1,6 +1,6 @@
-"""The results of a program for one run: counts, sums, losses and norms.
+"""Computes the results of a program for one run: counts, sums, losses and norms.
 
-On the host, `rows.finish` computes columns from them.
+On the host, `rows.finish` computes columns from these results.
 """
 
 from __future__ import annotations
@@ -21,11 +21,15 @@ from .sources.source import source_of
 from .world import Trained, World
 
 Raw = dict[str, PyTree]
-"""The results of a program for one run: columns, and numbers to compute others."""
+"""The results of a program for one run: columns, and numbers from which other columns
+are computed.
+"""
 
 
 def after_recipe(world: World, model: Trained) -> Raw:
-    """Raw metrics of the model after the recipe, and the bounds on its error."""
+    """The raw metrics of the model after the recipe, and the error bounds of the
+    recipe.
+    """
     raw: Raw = metrics.measure(world, model)
     errors = model.errors
     if world.shape.diagnose:
@@ -50,11 +54,11 @@ def after_recipe(world: World, model: Trained) -> Raw:
 def at_step(
     world: World, params: Parameters, w: Array, first: Trained, last: Array
 ) -> Raw:
-    """Raw metrics, losses and norms of a model at a recorded further step.
+    """The raw metrics, losses and norms of a model at a recorded further step.
 
-    `params` and w have no scale factors, and the embeddings of the world are the
-    trained ones. `first` is the model at the start of the descent, and `last` is the
-    stream of the most recent samples.
+    `params` and w have no scale factors, and the world contains the trained embeddings.
+    `first` is the model at the start of the descent. `last` is the stream of the most
+    recent samples.
     """
     draws = metrics.draw_check(world)
     batches = jnp.broadcast_to(last, (3, 2))
@@ -76,11 +80,11 @@ def at_step(
 
 
 KINDS = {"int64": jnp.integer, "bool": jnp.bool_}
-"""The dtypes that user-defined columns may have, if they are not floats."""
+"""The dtypes of user-defined columns that are not floats."""
 
 
 def own_columns(world: World, model: Trained) -> dict[str, Array]:
-    """The values of the user-defined columns."""
+    """A dict of the values of the user-defined columns."""
     e, learned = world.e, model.learned()
     draws = Drawn(e.Z_in, e.Z_out, e.z_trig, e.z_eos, e.W_in, world.perm)
     found = {}
@@ -98,10 +102,10 @@ def own_columns(world: World, model: Trained) -> dict[str, Array]:
 
 
 def norms(world: World, params: Parameters, w: Array) -> Array:
-    """The columns `rows.NORMS` (6,): norms of V_mat and W_KQ; norms and overlaps of
-    rows.
+    """The columns `rows.NORMS` as an array (6,): the norms of V_mat and W_KQ, and the
+    norms and overlaps of rows.
 
-    The rows are those of Z_in and Z_out.
+    The norms and overlaps of rows are computed for Z_in and for Z_out.
     """
     e, V = world.e, world.run.V.astype(f32)
 

@@ -1,8 +1,9 @@
-"""Compiled programs that simulate a batch of runs in this package's simulator.
+"""Compiles and runs the programs that simulate batches of runs in this package's
+simulator.
 
-One program serves every point that fits its shape. An accelerator computes the runs of
-a batch together, by vmap; a CPU computes them one after the other. The batch is spread
-over all local devices.
+One program runs every point that fits its shape. An accelerator computes the runs of a
+batch together, by vmap. A CPU computes them one after the other. The runs of a batch
+are distributed over all local devices.
 """
 
 from __future__ import annotations
@@ -41,17 +42,18 @@ from .world import draw
 LOOPED = 16
 """The number of runs per call on a CPU.
 
-A loop over the runs that are present lets one program serve batches of any size.
+The program loops over the active runs only, so it can run batches of any smaller size.
 """
 
 OUT_OF_MEMORY = ("RESOURCE_EXHAUSTED", "YNNPACK operation failed")
 """Parts of the messages of JAX's memory errors.
 
-The second comes from matrix products on a CPU.
+The second part is from errors of matrix products on a CPU.
 """
 
 MAX_PROGRAMS = 24
-"""The number of compiled programs that a process keeps: those that it used last.
+"""The number of compiled programs that a process keeps. It keeps the most recently used
+ones.
 
 On a CPU a program uses up to 1,300 memory maps. Linux allows a process 65,530, and LLVM
 aborts the process when they run out.
@@ -61,28 +63,29 @@ LIGHT = {
     "xla_cpu_use_fusion_emitters": False,
     "xla_disable_hlo_passes": "tree_reduction_rewriter",
 }
-"""XLA's compiler options for light programs on a CPU.
+"""The compiler options of XLA for light programs on a CPU.
 
-Kernels are compiled directly from HLO and not through MLIR, which takes two thirds of
-the time. A sum is one kernel instead of a tree of two. The tree is more accurate, but
-only sums of millions of terms need it.
+Kernels are compiled directly from HLO instead of through MLIR, in two thirds of the
+time. A sum is one kernel instead of a tree of two kernels. The tree is more accurate,
+but only sums of millions of terms need this accuracy.
 """
 
 MAX_GIVEN = 2**15
-"""The largest number of entries of a given table (128 KiB) at which a batch on a CPU
-still contains several runs, each with its own table.
+"""The largest number of entries of an embedding table from the host, up to which a
+batch on a CPU contains several runs. Such a table occupies 128 KiB, and each run has
+its own.
 """
 
 
 class Executable(NamedTuple):
-    """The compiled program of a shape, which turns runs into raw metrics."""
+    """The compiled program of a shape, which computes raw metrics of runs."""
 
     shape: Shape
     run: Compiled
-    """A function of two arguments: the arguments of the runs, and a mask of active
+    """A function with two arguments: the arguments of the runs, and a mask of active
     runs.
 
-    Both have the leading axis `batch`.
+    The leading axis of both has the length `batch`.
     """
 
     batch: int
@@ -90,7 +93,9 @@ class Executable(NamedTuple):
 
 
 def reserved_bytes(run: Compiled) -> int:
-    """The bytes that the compiler reserves on each device for a call; 0 if unknown."""
+    """The number of bytes that the compiler reserves on each device for a call. 0 if
+    unknown.
+    """
     memory = run.memory_analysis()
     if not memory:
         return 0
@@ -106,7 +111,9 @@ def on_cpu() -> bool:
 
 
 def memory_of_device() -> int | None:
-    """The bytes of memory that JAX can use on a local device; None if unknown."""
+    """The number of bytes of memory that JAX can use on a local device. None if
+    unknown.
+    """
     statistics = jax.local_devices()[0].memory_stats() or {}
     return statistics.get("bytes_limit")
 
@@ -151,13 +158,15 @@ def compiled(
     precision: str = "highest",
     vmapped: bool | None = None,
 ) -> Executable:
-    """The program of a shape for up to `per_device` runs on each device, compiled once.
+    """Returns the program of a shape for up to `per_device` runs on each device. It is
+    compiled only once.
 
-    By default, runs are vmapped on an accelerator and not on a CPU; `vmapped` overrides
-    this. If runs are not vmapped, a program with decoders or with large tables as
-    arguments processes one run per call, because a batch would keep the tables of all
-    its runs in memory. A vmapped program processes fewer runs if the compiler reserves
-    more than half of the memory, because the batch that waits needs as much.
+    By default, runs are vmapped on an accelerator but not on a CPU. `vmapped` overrides
+    this default. If runs are not vmapped, a program with decoders or with large
+    embedding tables as arguments computes one run per call. A larger batch would keep
+    the tables of all its runs in memory. A vmapped program computes fewer runs per call
+    if the compiler reserves more than half of the memory, because the next batch needs
+    the same amount while it waits.
     """
     mesh = Mesh(np.array(jax.local_devices()), ("run",))
     if vmapped is None:
@@ -194,7 +203,9 @@ def _compiled(
 
 
 def n_compiled() -> int:
-    """The number of programs that this process has compiled since `forget`."""
+    """The number of programs that this process has compiled since the last call of
+    `forget`.
+    """
     return _compiled.cache_info().misses
 
 
@@ -206,7 +217,8 @@ def forget() -> None:
 def compile(lowered: Lowered, light: bool) -> Compiled:
     """Compiles a lowered program.
 
-    A light one gets the options LIGHT if this version of XLA supports them.
+    A light program is compiled with the options LIGHT if this version of XLA supports
+    them.
     """
     if light:
         with suppress(jax.errors.JaxRuntimeError):
@@ -216,7 +228,7 @@ def compile(lowered: Lowered, light: bool) -> Compiled:
 
 @contextmanager
 def memory_errors() -> Iterator[None]:
-    """Replaces JAX's errors about memory by OutOfMemory."""
+    """Converts JAX's memory errors to OutOfMemory."""
     try:
         yield
     except jax.errors.JaxRuntimeError as error:
@@ -227,9 +239,10 @@ def memory_errors() -> Iterator[None]:
 
 @contextmanager
 def without_garbage_collection() -> Iterator[None]:
-    """Turns off garbage collection while JAX traces, which leaves no cycles to collect.
+    """Turns off garbage collection while JAX traces. Tracing leaves no cycles to
+    collect.
 
-    This saves a fifth of the time of tracing.
+    Without garbage collection, tracing takes a fifth less time.
     """
     enabled = gc.isenabled()
     gc.disable()
@@ -243,10 +256,11 @@ def without_garbage_collection() -> Iterator[None]:
 def batch_function(
     shape: Shape, per_device: int, mesh: Mesh, vmapped: bool
 ) -> tuple[Wrapped, tuple[PyTree, jax.ShapeDtypeStruct]]:
-    """The jitted function of a program, and the shapes of its arguments.
+    """Returns the jitted function of a program, and the shapes of its arguments.
 
-    The devices of `mesh` need not be on this machine. A CPU is fastest on one run at a
-    time, each with its own number of tiles; an accelerator needs vmapped runs.
+    The devices of `mesh` need not be on this machine. A CPU is fastest if it computes
+    one run at a time, each with its own number of tiles. An accelerator needs vmapped
+    runs.
     """
     if vmapped:
         one = functools.partial(
@@ -296,18 +310,21 @@ def looped(one: Callable[[Arguments], Raw], runs: Arguments, active: jax.Array) 
 
 
 def simulate_run(run: Arguments, shape: Shape, vmapped: bool = False) -> Raw:
-    """The raw metrics of one run, in a traced function; `rows.finish` makes columns."""
+    """Returns the raw metrics of one run, from which `rows.finish` computes columns.
+    JAX traces this function.
+    """
     return train_and_measure(draw(run, shape, vmapped))[1]
 
 
 def execute(
     program: Executable, runs: Sequence[Run]
 ) -> tuple[list[list[Row] | None], float]:
-    """The metric columns of up to `program.batch` runs, and the seconds that they took.
+    """Returns the metric columns of up to `program.batch` runs, and the seconds that
+    the runs took.
 
-    The first result has one item per run, in order: a list with a dict for each row, or
-    None if the error bound of the form rejects the run. A rejected run must be repeated
-    with `shape.fallback`. Raises OutOfMemory.
+    The first result is a list with one item per run. The item is a list with a dict for
+    each row, or None if the error bound of the form rejects the run. A rejected run
+    must be repeated with `shape.fallback`. Raises OutOfMemory.
     """
     start = time.perf_counter()
     slots = _slots(program, len(runs))
@@ -327,9 +344,10 @@ def execute(
 
 
 def _slots(program: Executable, n_runs: int) -> list[int]:
-    """The indices of runs in a batch.
+    """The indices at which runs are placed in a batch.
 
-    Every device has an equal share of the runs, in its first places.
+    The runs are divided equally among the devices, and fill the first places of each
+    device.
     """
     n_devices = program.sharding.num_devices
     share = -(-n_runs // n_devices)
@@ -344,7 +362,7 @@ def rows(
     precision: str,
     seconds: float | None,
 ) -> list[Row]:
-    """The complete rows of a run, with columns in table order.
+    """Returns the complete rows of a run, with columns in table order.
 
     `seconds` is the time that the run took.
     """
@@ -362,7 +380,7 @@ def rows(
 
 
 def provenance() -> dict[str, str]:
-    """The columns that contain the version of JAX and the device."""
+    """A dict of the columns that contain the version of JAX and the kind of device."""
     return {
         "jax_version": jax.__version__,
         "device_kind": jax.local_devices()[0].device_kind,

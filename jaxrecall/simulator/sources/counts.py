@@ -119,11 +119,12 @@ def step2(world: World, A: Array, C: Array) -> Gradient:
     """The gradient by w under uniform attention. A (V, d) is the centred matrix Z_out
     V_mat.
 
-    The slope b depends only on the informative token, so most sums over keys can be
-    computed from counts. Only sum_i (b_i^T h_i) sum_j k_ij needs the samples. The sum
-    of B[x, u] = b_x^T z_in(u) over the tokens of a sample is L b_i^T h_i. For each
-    token of the sample, this number is added to the token's entry of S, the weights of
-    keys. So every sample is read twice, with one number per token.
+    Let b be the negative slope of a sample's loss by h. It depends only on the
+    informative token, so most sums over keys can be computed from counts. Only sum_i
+    (b_i^T h_i) sum_j k_ij needs the samples. The sum of B[x, u] = b_x^T z_in(u) over
+    the tokens of a sample is L b_i^T h_i. For each token of the sample, this number is
+    added to the token's entry of S, the weights of keys. So every sample is read twice,
+    with one number per token.
     """
     run, e, t, V = world.run, world.e, in_value(world), world.shape.V
     b = gather(A, world.perm)  # by informative token

@@ -64,8 +64,8 @@ def poisson_quantile(g: Array, mean: Array) -> Array:
     """The Poisson quantile at the level Phi(g), where Phi is the standard normal
     distribution function.
 
-    The argument `mean` is limited to MIN_MEAN. The result differs from a count of n
-    draws in a cell of probability p. The probability of a difference is at most p.
+    The argument `mean` is limited to MIN_MEAN. With a probability of at most p, the
+    result differs from the count of n draws in a cell of probability p.
     """
     mean = jnp.minimum(mean, f32(MIN_MEAN))
     chances = [jnp.exp(-mean)]

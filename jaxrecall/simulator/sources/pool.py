@@ -207,8 +207,8 @@ def by_memory(world: World, scores: Scores, step: int) -> Gradient:
 
 
 def by_attention_to_values(world: World, b: Array) -> Array:
-    """The gradient by w without an MLP. b (V, d) contains the slope by h for each
-    informative token.
+    """The gradient by w without an MLP. For each informative token, b (V, d) contains
+    the negative slope of the loss by h.
 
     The rows of b sum to zero.
     """
@@ -349,7 +349,8 @@ def evenly_attended(world: World, a: PairAttention, weights: Array) -> Polynomia
 def by_attention_to_features(world: World, b: Array) -> Array:
     """The gradient by w with an MLP.
 
-    b (V, p) contains the slope by features for each informative token.
+    For each informative token, b (V, p) contains the negative slope of the loss by
+    features.
     """
     counts, E = pool_of_step(world, 1)
     a, W_in = attended(world, counts, unlearned_scores(world)), world.e.W_in
@@ -405,7 +406,7 @@ def over_pairs(
     """The gradient of the mean loss over all pairs of step 0, 1 or 2, by the parameters
     `wanted`.
 
-    It equals the gradient of the sum of r^T logits with r held constant.
+    The gradient equals that of the sum of r^T logits with r held constant.
     """
     counts, E = pool_of_step(world, step)
     w = jnp.zeros(world.shape.d, f32) if state.w is None else state.w
