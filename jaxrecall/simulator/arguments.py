@@ -33,12 +33,10 @@ else:
 
 
 class TokenLaws(eqx.Module):
-    """The law of informative tokens, and the law of noise tokens if it is another
-    one.
-    """
+    """The law of informative tokens, and the law of noise tokens if the two differ."""
 
     tables: UInt32[Traced, "*runs laws 2 V"]
-    """The `laws.tokens.alias_table` of each law."""
+    """The alias table (`laws.tokens.alias_table`) of each law."""
     shares: Float32[Traced, "*runs laws V"]
     """The probabilities of the tokens under each law."""
     groups: Int32[Traced, "*runs 2 V"]
@@ -46,8 +44,8 @@ class TokenLaws(eqx.Module):
     tokens, and the most frequent tenth (`laws.tokens.rare_and_frequent`).
     """
     by_frequency: Int32[Traced, "*runs V"]
-    """The tokens, sorted by their probability as informative token. The most frequent
-    is first.
+    """The tokens, sorted by their probability of being informative. The most frequent
+    token is first.
     """
 
 
@@ -145,7 +143,7 @@ UNCHANGED = (
     "label_noise",
     "eta",
 )
-"""The fields of a point that are arguments without any change."""
+"""The fields of a point that are passed to the program unchanged."""
 
 
 def arguments(runs: Sequence[Run], shape: Shape) -> Arguments:

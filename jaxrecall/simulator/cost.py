@@ -2,13 +2,13 @@
 
 Two numbers determine how long a run takes. The first is the flops of its matrix
 products. The second is the time of everything else, in units of the time to draw one
-random word. That unit is the main cost of one token of a sample. Both rates below were
-measured on one core of a usual x86-64 machine. Another machine is faster or slower by
-about the same factor for all runs. A sweep estimates its remaining time from the
-measured speed.
+random word. Drawing its random word is the main cost of each token of a sample, so the
+unit is called a token. Both rates below were measured on one core of a usual x86-64
+machine. Another machine is faster or slower by about the same factor for all runs. A
+sweep estimates its remaining time from the measured speed.
 
-Costs that depend on the source of the samples are in `sources/*_cost.py`. The sizes V,
-d, m and K in formulas are the padded ones of the program. p is m, or d without an MLP.
+Costs that depend on the source of the samples are in `sources/*_cost.py`. In formulas,
+V, d, m and K are the padded sizes of the program, and p is m, or d without an MLP.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ FLOPS_A_SECOND, TOKENS_A_SECOND = 2.0e11, 8.0e8
 """The speeds of one core: flops per second, and tokens (random words) per second."""
 
 RUN = 1.1e6
-"""The fixed cost of a run, in tokens: 1.4 ms."""
+"""The fixed cost of a run in tokens. It takes 1.4 ms."""
 
 NORMAL, EXPONENTIAL, UNIT, ROW = 4.0, 1 / 3, 0.6, 1 / 30
 """Costs in tokens. NORMAL is the cost of a normal number, and EXPONENTIAL that of an
@@ -65,16 +65,16 @@ class Work(NamedTuple):
     """The amount of work of runs, which does not depend on the program."""
 
     runs: int = 0
-    # samples drawn: N, here and below rounded up to whole tiles or blocks
+    # samples drawn: N, which here and below is rounded up to whole tiles or blocks
     samples: int = 0
     tokens: int = 0  # tokens drawn: N L, or those of a pool
     evaluated: int = 0  # test and train sequences that are measured
     evaluated_tokens: int = 0
     labels: int = 0  # logits of these sequences
     gaussian: int = 0  # counts that are drawn from their Gaussian limit
-    stepped: int = 0  # samples that further steps read; with a pool, further steps
+    stepped: int = 0  # samples that further steps read, or with a pool, steps
     stepped_tokens: int = 0  # tokens of these samples; 0 with a pool
-    stepped_words: int = 0  # random words drawn for them
+    stepped_words: int = 0  # random words drawn for further steps
     recorded: int = 0  # recorded rows of runs with further steps
     grouped: int = 0  # further steps that read weighted tokens
 
@@ -218,7 +218,9 @@ def _evaluation(shape: Shape, asked: Work) -> Amount:
 
 
 def _grouped_steps(shape: Shape, asked: Work) -> Amount:
-    """The cost of both passes of further steps that read weighted tokens."""
+    """The cost of further steps that read weighted tokens: the forward and the backward
+    pass.
+    """
     V, d, m = shape.V, shape.d, shape.m
     tokens, update = asked.grouped * V, 6 * V * d * (m or d)
     of_token = 3 * flops_of_logits(shape) + flops_of_values(shape)

@@ -40,8 +40,9 @@ class UserSimulator(Protocol):
 
 
 def words_of(run: Run) -> tuple[int, int, int]:
-    """The three integers from which the key of a run is computed: the root seed, the
-    seed, and a number of the point. The last is 0 if streams are common.
+    """Returns the three integers from which the key of a run is computed: the root
+    seed, the seed, and a number of the point. The third integer is 0 if streams are
+    common.
     """
     point, stream = run.point, 0
     if point.streams == "independent":
@@ -50,7 +51,7 @@ def words_of(run: Run) -> tuple[int, int, int]:
 
 
 def run_key(words: jax.Array) -> jax.Array:
-    """The key of a run, from the three integers of `words_of`.
+    """Returns the key of a run, computed from the three integers of `words_of`.
 
     If streams are common, the key equals that of this package's own runs with the same
     root seed and seed.
@@ -69,8 +70,8 @@ def compiled(
     limit: int,
     x64: bool,
 ) -> Callable[[Sequence[Run]], list[Row]]:
-    """Returns a function that computes the columns of up to `width` runs. It is
-    compiled once per process.
+    """Returns a function that computes the columns of up to `width` runs. The function
+    is compiled once per process.
 
     Args:
         simulator: the simulator of a user.

@@ -1,9 +1,9 @@
 """Further steps with an optimiser of optax, after the recipe or instead of it.
 
 Further steps are our addition to the paper. The model is recorded at some of the steps.
-When attention is locked, a step can use weighted tokens instead of samples. It does so
-if an error bound allows it, which is computed from the attention logits and the
-parameters at that step. `model/reference/descent.py` trains the plain model.
+When attention is locked, a step can use weighted tokens instead of samples. An error
+bound, computed from the attention logits and the parameters at that step, decides
+whether it does. `model/reference/descent.py` trains the plain model.
 """
 
 from __future__ import annotations
@@ -145,8 +145,8 @@ def gradient_of_samples(
 
 
 ALL_ROUNDING = 2.0**-20
-"""The threshold, relative to the largest terms of an attention gradient, below which
-the gradient is only float32 rounding. It is 16 times the unit roundoff.
+"""An attention gradient is only float32 rounding if it is smaller than this number
+times its largest terms. The number is 16 times the unit roundoff.
 """
 
 
@@ -160,8 +160,8 @@ def zero_attention_if_rounding(
     zero keeps w at 0, so that no optimiser amplifies the rounding.
 
     The gradient of w is a mean of b^T (v - h) k, and the gradient of V_mat is a mean of
-    q phi^T, where b = V_mat^T q. So the terms of the first are at most about |V_mat|
-    |grad V_mat| |k| |v| / |phi|, where |v| and |phi| are about equal.
+    q phi^T, where b = V_mat^T q. So the terms of the gradient of w are at most about
+    |V_mat| |grad V_mat| |k| |v| / |phi|, where |v| and |phi| are about equal.
     """
     name = "w" if "w" in params else "W_KQ"
     if name not in params:
@@ -182,7 +182,8 @@ def wanted_of(params: Parameters) -> list[str]:
 
 
 def of_parameters(world: World, found: Parameters, params: Parameters) -> Parameters:
-    """The gradients of `params`, from the computed gradients `found`.
+    """Returns the gradient by each parameter, from the gradients `found` that were
+    computed.
 
     The gradient by W_KQ is g z_eos^T, where g is the gradient by w.
     """

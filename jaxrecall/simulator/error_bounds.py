@@ -22,15 +22,16 @@ def softmax_errors(
 
     The errors are |A^T (p - 1/V)| in step 2 and |T^T (p - 1/V)| in step 3. Here A (V,
     p) is Z_out G1 and T (V, d) is Z_out, both centred. Each bound applies to the mean
-    error over samples, divided by the r.m.s. norm of A[y] or T[y]. The r.m.s. is over
-    labels y, weighted by the probabilities of their tokens. The arguments `phi2_*` are
-    the means of |phi|^2 over samples.
+    error over samples, divided by the r.m.s. norm of A[y] or T[y]. In the r.m.s., each
+    label y has the probability of its token. The arguments `phi2_*` are the means of
+    |phi|^2 over samples.
 
     Let x be the centred logits eta A phi. Then |x| <= B = eta max|A_u| |phi|, and each
     p_u is within B^2 / V of (1 + x_u) / V. The linear part x_u / V changes A^T p by eta
     / V A^T A phi, and T^T p by eta / V T^T A phi. By the Cauchy-Schwarz inequality, the
     remaining part changes A^T p by at most B^2 times the r.m.s. norm of A[y] over
-    equally likely labels y. The factor 2 allows for labels that are not equally likely.
+    equally likely labels y. The factor 2 in the code allows for labels that are not
+    equally likely.
     """
     V, eta, T = world.run.V.astype(f32), world.run.eta, centred(world, world.e.Z_out)
     # the smaller matrix has the same eigenvalues, except for zeros

@@ -19,7 +19,8 @@ exact form.
 A shortcut is used for points that it covers and whose expected error (`step2_error`) is
 within TOLERANCE. Most runs of other points would be rejected. If V is small, a rejected
 attempt costs as much as the full form. The choice depends only on the point, so a run
-has the same form in every sweep. The forms, the bounds and the expected error are ours.
+has the same form in every sweep. The forms, the bounds and the formula of the expected
+error are ours.
 """
 
 from __future__ import annotations
@@ -43,10 +44,10 @@ TOLERANCE = (2.0**-20, 2.0**-19)
 """The largest relative errors that even predictions may cause: in step 2, and in step
 3.
 
-Each number limits the error of the residuals, averaged over samples. Errors at these
-bounds move V1 and w by under 1e-6 of their norms, and V2 by up to 1e-5 (open attention,
-V = 30). Rounding alone moves them by 1e-7 to 8e-7, and a float32 run must agree with
-the float64 reference to 2e-5. In tests, no metric changed.
+Each number limits the error of the residuals, averaged over samples. Errors of this
+size change V1 and w by under 1e-6 of their norms, and V2 by up to 1e-5 of its norm
+(attention not locked, V = 30). Rounding alone changes them by 1e-7 to 8e-7. A float32
+run must agree with the float64 reference to 2e-5. In tests, no metric changed.
 """
 
 BOUNDED = frozenset(
@@ -69,8 +70,8 @@ BOUNDED = frozenset(
 """The fields on which shortcuts and their bounds depend.
 
 The bounds also depend on the embeddings and activations of the run. Tokens may have any
-law: predictions are even for every label, whatever its frequency, and bounds are means
-over samples under this law.
+law. Predictions are even for every label, whatever its frequency, and bounds are means
+over samples that are drawn by the law.
 """
 
 OF_ANY_VALUE = EVALUATION | {
@@ -107,7 +108,7 @@ class Form(NamedTuple):
 
     @property
     def exact(self) -> bool:
-        """Whether predictions are exact. Then there is no error bound, and no run is
+        """Whether predictions are exact. If so, there is no error bound, and no run is
         rejected.
         """
         return self.fallback is None
@@ -202,23 +203,23 @@ def step2_error(point: Point) -> float:
     Let c = V/d and q = 1 + sqrt(c), the largest singular value of a V x d matrix with
     entries N(0, 1/d) (Marchenko and Pastur). The centred matrix A = Z_out G1 is a sum
     of three parts: from the permutation, from the counts of noise tokens, and from the
-    counts of labels. The first two parts are Z_out Z_out^T X Z_in, where Z_out, Z_out^T
-    and Z_in have norm q. In the first part, X is a permutation times s. In the second,
-    X is noise of variance sigma^2, whose largest singular value is 2 sqrt(V) sigma. The
-    third part is Z_out Z_out^T times a vector of label fluctuations, of size rho. So
-    the norms of the parts are at most q^3 s, 2 q^3 sqrt(V) sigma and q^2 sqrt(V) rho.
-    To leading order, a row of A has the mean square (1 + c) (s^2 + V sigma^2 + rho^2),
-    where s = 1/(L V). The largest singular directions of the factors do not align, so
-    the norm of the product is smaller. It is multiplied by q^-2.2 and GAIN, which were
-    fitted to 450 points with V from 12 to 128.
+    counts of labels. Each of the first two parts is Z_out Z_out^T X Z_in, where Z_out,
+    Z_out^T and Z_in have norm q. In the first part, X is a permutation times s. In the
+    second, X is noise of variance sigma^2, whose largest singular value is 2 sqrt(V)
+    sigma. The third part is Z_out Z_out^T times a vector of label fluctuations, of size
+    rho. So the norms of the parts are at most q^3 s, 2 q^3 sqrt(V) sigma and q^2
+    sqrt(V) rho. To leading order, a row of A has the mean square (1 + c) (s^2 + V
+    sigma^2 + rho^2), where s = 1/(L V). The largest singular directions of the factors
+    do not align, so the norm of the product is smaller. It is multiplied by q^-2.2 and
+    GAIN, which were fitted to 450 points with V from 12 to 128.
 
-    If tokens have probabilities p, V is replaced by 1 / sum p^2. With that number of
-    uniform tokens, two tokens would be equal with the same probability. V is not
-    replaced for labels, whose counts then differ even without fluctuations. The studies
+    If tokens have probabilities p, V is replaced by 1 / sum p^2. Two tokens drawn
+    uniformly from that number of tokens are equal with the same probability. For labels
+    V is not replaced. Their counts then differ even without fluctuations. The studies
     in results/ show how often runs were rejected. About two thirds were rejected if the
-    expected error was up to 1.5 times the tolerance. If it was twice the tolerance or
-    more, 97 % or more were rejected. If it was half the tolerance, under 1 % were
-    rejected.
+    expected error was up to 1.5 times the tolerance. If the expected error was twice
+    the tolerance or more, at least 97 % were rejected. If the expected error was half
+    the tolerance, under 1 % were rejected.
     """
     isotropic = {point.embedding, point.embedding_out} <= {"gaussian", "sphere"}
     if point.activation not in GAIN or not isotropic:

@@ -52,9 +52,10 @@ class Scores(NamedTuple):
 def attention_scores(world: World, w: Array, rate: Array) -> Scores:
     """The attention logits under rate * w.
 
-    The logits are first divided by the largest of them, and then multiplied by the
-    rate. The logits are limited to 1e30 nats, so that no gamma causes an overflow.
-    Beyond this limit, every float32 softmax is an argmax.
+    The logits under w are divided by the largest absolute logit. They are then
+    multiplied by that logit times the rate. The product is limited to 1e30 nats, so
+    that no gamma causes an overflow. Beyond this limit, every float32 softmax is an
+    argmax.
     """
     token, trigger = world.e.Z_in @ w, world.e.z_trig @ w
     largest = unless_zero(jnp.maximum(jnp.max(jnp.abs(token)), jnp.abs(trigger)))
@@ -216,7 +217,8 @@ With such blocks, a run with a small d reads little padding in a wide program.
 
 
 class ColumnBlocks(NamedTuple):
-    """A table (V, k) with a padding row, either whole or in blocks of columns.
+    """A table (V, k) with a padding row. It is either whole or divided into blocks of
+    columns.
 
     Sums of rows have the shape (n, k) if the table is whole, else (blocks, n, COLUMNS).
     """
@@ -228,11 +230,11 @@ class ColumnBlocks(NamedTuple):
 
     @staticmethod
     def split(world: World, table: Array) -> ColumnBlocks:
-        """Returns the table in blocks if only metrics use attention outputs, or whole
-        if training uses them.
+        """Returns the table in blocks if only metrics compute h. If training computes
+        h, the table stays whole.
 
-        The table is also whole if runs are vmapped, or if k is not a multiple of
-        COLUMNS above COLUMNS.
+        The table is also whole if runs are vmapped, or if it cannot be divided into two
+        or more full blocks.
         """
         V, k = table.shape
         rows = with_padding_row(table)
@@ -283,9 +285,9 @@ def attend_evenly(world: World, blocks: keys.Addresses) -> Attended:
 
 
 ROUNDING = 2.0**-21
-"""The threshold below which w is only rounding, relative to the largest change of w by
-an informative token alone. In 2,015 small points, the relative size of rounding was at
-most 1e-7, and that of learned attention at least 9e-7.
+"""w is only rounding if it is smaller than this number times the largest change of w
+that an informative token alone can cause. In 2,015 small points, rounding was at most
+1e-7 of this change, and learned attention was at least 9e-7 of it.
 """
 
 

@@ -50,7 +50,7 @@ class State(NamedTuple):
     """
 
     V_mat: Array
-    """(d, p) V_mat without the factor `scale`."""
+    """The matrix V_mat (d, p), without the factor `scale`."""
 
     scale: Array | float = 1.0
     """The scale factor: the matrix of the model is scale * V_mat.
@@ -63,8 +63,8 @@ class State(NamedTuple):
     """Attention logits in nats. None means w = 0, where attention is uniform."""
 
     w: Array | None = None
-    """The vector W_KQ z_eos (d,), from which the scores were computed. It is needed if
-    embeddings are trained too.
+    """The vector w = W_KQ z_eos (d,), from which the scores were computed. It is needed
+    only if embeddings are trained too.
     """
 
     even: bool = False
@@ -104,7 +104,9 @@ class StepSamples(NamedTuple):
 
     n: Array
     fold: Callable[..., Parameters]
-    """`fold(body, start)` loops over the samples as `loops.over_samples` does."""
+    """A function `fold(body, start)` that loops over the samples, as
+    `loops.over_samples` does.
+    """
 
 
 def mean_over(
@@ -308,8 +310,8 @@ def through_outputs(
 
 
 WIDE_V = 512
-"""The largest V for which a table of b^T z, with all tokens and a tile of samples, fits
-in the cache of a CPU.
+"""The largest V for which the table of b^T z fits in the cache of a CPU. The table
+contains all tokens and a tile of samples.
 """
 
 
@@ -321,8 +323,8 @@ def by_attention(
     seen: Attended,
     b: Array,
 ) -> Parameters:
-    """The slopes of the loss by attention logits, as a dict: "S" (V + 1,) of each
-    token, and "trigger".
+    """A dict of the slopes of the loss by attention logits. "S" (V + 1,) contains the
+    slope of each token, and "trigger" that of the trigger.
 
     The argument b (n, d) contains the slopes of the loss by h.
     """
@@ -394,8 +396,8 @@ def attention_on_noise(
 def through_keys(
     world: World, state: State, S: Array, trigger: Array, found: Parameters
 ) -> Parameters:
-    """Returns `found` with the gradient by w added. For trained embeddings, also adds
-    the slopes by their use in keys.
+    """Returns `found` with the gradient by w added. For trained embeddings, it also
+    adds the part of the gradient that comes from keys.
 
     S (V,) and `trigger` are the slopes of the loss by attention logits.
     """

@@ -4,7 +4,7 @@ rounding.
 A sample is then equal to its informative token, so V weighted tokens replace all
 samples. In step 3 the recipe requires a lead of LOCKED_NATS + ln L. Further steps
 require a larger lead, because an optimiser may divide by the size of a gradient. The
-formulas of sums and bounds are ours.
+formulas for sums and bounds are ours.
 """
 
 from __future__ import annotations
@@ -42,7 +42,9 @@ def nats_ahead(world: World, scores: Scores) -> Array:
 
 
 def is_locked(world: World, w_hat: Array) -> Array:
-    """Whether every informative token is ahead by LOCKED_NATS + ln L."""
+    """Whether the logit of every informative token has a lead of at least LOCKED_NATS +
+    ln L.
+    """
     scores = attention_scores(world, w_hat, world.run.attention_rate)
     return nats_ahead(world, scores) >= LOCKED_NATS + jnp.log(world.run.L.astype(f32))
 
@@ -86,8 +88,8 @@ def unread(world: World, skipped: Array, number: str) -> World:
 
 
 TOLERANCE = 2.0**-20
-"""The largest relative change of a trained parameter, over MAX_STEPS steps, that may
-result from ignoring all other tokens. It is relative to the norm of the parameter.
+"""The largest allowed change of a trained parameter that results from ignoring all
+other tokens over MAX_STEPS steps. It is relative to the norm of the parameter.
 """
 
 
@@ -97,12 +99,12 @@ def may_group(world: World, params: Parameters, w: Array, scores: Scores) -> Arr
 
     The logit of the informative token exceeds every other logit by at least
     `nats_ahead`, which is ln L + lead. So the other tokens together have less than s =
-    exp(-lead) times the weight of the informative token. If the lead is at least
+    exp(-lead) times the weight of the informative token. If this lead is at least
     LOCKED_NATS, the other tokens contribute only rounding to h. They contribute at most
-    s e^log_size to a gradient. An optimiser may divide by the size of a gradient. So
-    this contribution, times the learning rate and `gain`, bounds the change of a
-    parameter in one step. The change over MAX_STEPS steps must be at most TOLERANCE
-    times the norm of every parameter.
+    s e^log_size to a gradient (see `log_size`). An optimiser may divide by the size of
+    a gradient. So this contribution, times the learning rate and `gain`, bounds the
+    change of a parameter in one step. The change over MAX_STEPS steps must be at most
+    TOLERANCE times the norm of every parameter.
     """
     run, gain = world.run, world.law("optimizer").gain
     lead = nats_ahead(world, scores) - jnp.log(run.L.astype(f32))

@@ -145,7 +145,7 @@ def over_positions(
 
 def _tokens(world: World, blocks: keys.Addresses, first: Array) -> Array:
     """The tokens at POSITIONS positions, starting at `first`, as an int32 array
-    (POSITIONS, tile). Past L they are empty tokens.
+    (POSITIONS, tile). At positions past L, the tokens are empty.
     """
     j = first + jnp.arange(POSITIONS, dtype=i32)
     return jnp.where((j < world.run.L)[:, None], world.tokens(blocks, j), world.shape.V)
@@ -283,8 +283,8 @@ def token_counts(
     n: Array,
     informative: Callable[[keys.Blocks], Array] | None = None,
 ) -> Array:
-    """The number of the first n samples of `key` in which each token is informative, as
-    an int32 array (V,).
+    """For each token, the number of samples in which it is informative, among the first
+    n samples of `key`. An int32 array (V,).
 
     `informative` returns the informative tokens of blocks. By default, they are the
     tokens at position 0.

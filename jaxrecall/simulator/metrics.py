@@ -27,7 +27,9 @@ through V2, and STEP1 is every token through V1 without the trigger.
 """
 
 LEAST_WIDTH = 16
-"""The number of columns below which a matrix product is not faster."""
+"""The smallest useful number of columns. A matrix product with fewer columns is not
+faster.
+"""
 
 
 class Comparison(NamedTuple):
@@ -42,7 +44,7 @@ class Comparison(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """Sums over the items of a set."""
+    """The sums over the items of a set."""
 
     compared: Comparison  # int32, int32, float32, each with an axis of `Weights`
     top1: Array  # int32
@@ -54,7 +56,7 @@ class Weights(NamedTuple):
     """Weights of the tokens, as int32 arrays (V,), or sums with these weights."""
 
     evenly: Array
-    by_test: Array  # how many test sequences have the token as the informative one
+    by_test: Array  # number of test sequences with this informative token
     by_train: Array
     of_groups: Array  # (2, V) rare and frequent tokens; (0, V) if tokens are uniform
 

@@ -46,17 +46,17 @@ The program loops over the active runs only, so it can run batches of any smalle
 """
 
 OUT_OF_MEMORY = ("RESOURCE_EXHAUSTED", "YNNPACK operation failed")
-"""Parts of the messages of JAX's memory errors.
+"""Texts that occur in the messages of JAX's memory errors.
 
-The second part is from errors of matrix products on a CPU.
+The second text occurs when a matrix product on a CPU fails.
 """
 
 MAX_PROGRAMS = 24
 """The number of compiled programs that a process keeps. It keeps the most recently used
 ones.
 
-On a CPU a program uses up to 1,300 memory maps. Linux allows a process 65,530, and LLVM
-aborts the process when they run out.
+On a CPU a program uses up to 1,300 memory maps. Linux allows a process 65,530 memory
+maps, and LLVM aborts the process when none is left.
 """
 
 LIGHT = {
@@ -71,9 +71,9 @@ but only sums of millions of terms need this accuracy.
 """
 
 MAX_GIVEN = 2**15
-"""The largest number of entries of an embedding table from the host, up to which a
-batch on a CPU contains several runs. Such a table occupies 128 KiB, and each run has
-its own.
+"""The largest size of an embedding table from the host for which a batch on a CPU
+contains several runs. It is the number of entries, which occupy 128 KiB. Each run has
+its own table.
 """
 
 
@@ -158,8 +158,8 @@ def compiled(
     precision: str = "highest",
     vmapped: bool | None = None,
 ) -> Executable:
-    """Returns the program of a shape for up to `per_device` runs on each device. It is
-    compiled only once.
+    """Returns the program of a shape for up to `per_device` runs on each device. The
+    program is compiled only once.
 
     By default, runs are vmapped on an accelerator but not on a CPU. `vmapped` overrides
     this default. If runs are not vmapped, a program with decoders or with large
@@ -239,8 +239,8 @@ def memory_errors() -> Iterator[None]:
 
 @contextmanager
 def without_garbage_collection() -> Iterator[None]:
-    """Turns off garbage collection while JAX traces. Tracing leaves no cycles to
-    collect.
+    """Turns off garbage collection while JAX traces. Tracing creates no reference
+    cycles to collect.
 
     Without garbage collection, tracing takes a fifth less time.
     """

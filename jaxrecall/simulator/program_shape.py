@@ -36,8 +36,8 @@ LAWS: dict[str, type[Law]] = {
 """The fields of a shape that contain laws, with the family of each law."""
 
 COMPILE_SECONDS, TRAINING_COMPILE_SECONDS = 3.5, 6.0
-"""The seconds that one core of a usual machine needs to compile a program: without
-further steps, and with them.
+"""The seconds that one core of a usual machine needs to compile a program: the first
+without further steps, and the second with further steps.
 """
 
 LABELS = 64
@@ -55,8 +55,9 @@ Tokens that are not stored are drawn again in each step.
 """
 
 LIGHT_COMPILE, LIGHT_RUN = 0.65, 1.35
-"""Two ratios between a light program and one that is not light: of the compile times,
-and of the run times without matrix products.
+"""Two times of a light program, divided by those of a program that is not light.
+LIGHT_COMPILE is for the compile time, and LIGHT_RUN for the run time without matrix
+products.
 """
 
 VMAPPED_SAMPLES = 2**17
@@ -68,7 +69,7 @@ An accelerator has about a hundred processors, so each then reads a thousand sam
 
 
 UNLABELLED = ("V", "d", "m", "tile", "columns", "light")
-"""The fields that `Shape.label` omits, or contains only as the sizes."""
+"""The fields that `Shape.label` omits or includes only as sizes."""
 
 
 @dataclass(frozen=True)
@@ -87,10 +88,10 @@ class Shape:
     tile: int = 0
     """The number of samples per iteration of a loop over samples, a multiple of BLOCK.
 
-    If it is 0, the default is used: four blocks, which suit the caches of a CPU and
-    waste little at small N. Programs with further steps use one block. Wide programs
-    use fewer blocks, but at least one, so that a float32 array of shape (tile, max(V,
-    d, m)) stays within 16 MiB.
+    0 stands for the default. The default is four blocks, which suit the caches of a CPU
+    and waste little at small N. Programs with further steps use one block. Wide
+    programs use fewer blocks, but at least one, so that a float32 array of shape (tile,
+    max(V, d, m)) stays within 16 MiB.
     """
 
     pool: int = 0
@@ -116,7 +117,9 @@ class Shape:
     """
 
     noise_tokens: str = ""
-    """`tables` if noise tokens have another law than informative tokens, else empty."""
+    """`tables` if the laws of noise tokens and informative tokens differ, else
+    empty.
+    """
 
     batched: bool = False
     """Whether further steps read batches of samples."""
@@ -140,8 +143,8 @@ class Shape:
     exact_sizes: bool = False
     """Whether V, d and m equal those of the point.
 
-    This is necessary if padding with zero rows and columns would change the results of
-    the optimiser or of a user's function.
+    Sizes must be exact if padding with zeros would change the results of the optimiser
+    or of a user's function.
     """
 
     columns: tuple[OwnColumn, ...] = ()
@@ -159,14 +162,13 @@ class Shape:
 
     @property
     def through_logits(self) -> bool:
-        """Whether further steps compute logits as the mean, under attention, of the
-        logits of tokens.
+        """Whether further steps average the logits of tokens instead of their values.
 
-        In that case, no step computes the attention output h (d,) of a sample.
+        If so, no step computes the attention output h (d,) of a sample.
 
-        It is false if embeddings are trained. Under locked attention the gradient of
-        keys must be zero, but here it would be w times the rounding errors of the
-        slopes by attention logits.
+        The property is false if embeddings are trained. Under locked attention, the
+        gradient of keys must be zero. With averaged logits, it would be w times the
+        rounding errors of the slopes by attention logits.
         """
         return not self.m and self.V <= 2 * self.d and not TRAINS.get(self.trains)
 
@@ -197,7 +199,7 @@ class Shape:
 
     @property
     def trained_by(self) -> Form:
-        """The form that the program uses to train its runs."""
+        """The `Form` with which the program trains its runs."""
         return FORMS[self.form]
 
     @property
@@ -241,7 +243,7 @@ class Shape:
         return replace(own, tile=self.tile, light=self.light) == self
 
     def vmapped(self, width: int) -> Shape:
-        """The shape with the tile for `width` vmapped runs on an accelerator.
+        """Returns the shape with `tile` set for `width` vmapped runs on an accelerator.
 
         On an accelerator, every iteration of a loop starts kernels. So if there are
         fewer runs, each run reads more samples per iteration. A float32 array of shape

@@ -32,12 +32,12 @@ class FirstSteps(NamedTuple):
 
     G1: Array
     A: Array
-    """(V, p) Z_out G1, centred."""
+    """The matrix Z_out G1 (V, p), centred."""
     w_hat: Array
     phi2: Array | None
     """The mean of |phi|^2 in step 2, or a bound on it.
 
-    It is None if predictions are exact.
+    The value is None if predictions are exact.
     """
 
 

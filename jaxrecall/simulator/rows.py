@@ -94,8 +94,8 @@ def _trace(raw: Raw, point: Point, trained: str) -> list[Row]:
 
 
 def _measured(raw: Raw, point: Point, scale: float) -> Row:
-    """The columns that every row has: entries of `raw` with the name of a column, and
-    ratios of other entries.
+    """Returns the columns that every row has. Some are entries of `raw` with the name
+    of a column, and the others are computed from `raw`.
 
     `scale` is the scale factor of w.
     """

@@ -1,4 +1,4 @@
-"""Splits w into parts, and computes how much each part varies the attention scores."""
+"""Splits w into four parts, and computes the covariances of their attention scores."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def split(world: World, w: Array, mean_w: Array) -> Array:
     and zbar their mean. The second part is along the component of Sigma_c zbar that is
     orthogonal to z_trig. It is zero if this component is zero, as for orthogonal
     embeddings. The third and fourth parts sum to the rest of w. The fourth part is
-    `mean_w`, the mean of w over redraws of W_in, without its components along the first
-    two parts.
+    computed from `mean_w`, the mean of w over redraws of W_in, by removing the
+    components along the first two parts.
     """
     e, V = world.e, world.run.V.astype(f32)
     rows = centred(world, e.Z_in)
@@ -71,7 +71,7 @@ def covariances(world: World, w_hat: Array, mean_w: Array) -> Array:
     """The covariance matrix (4, 4) of the scores of the four parts of w. The
     covariances are taken over the vocabulary.
 
-    Before this, w is divided by its largest absolute entry.
+    First, w is divided by its largest absolute entry.
     """
     scale = unless_zero(jnp.max(jnp.abs(w_hat)))
     parts = split(world, w_hat / scale, mean_w / scale)

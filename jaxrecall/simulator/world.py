@@ -29,8 +29,8 @@ class Pools(eqx.Module):
     noise: Float32[Array, "3 K V"]
     """The number of times that each token occurs in each sequence of the pool."""
     deviations: Float32[Array, "3 V K"]
-    """The fraction of the samples with informative token x and noise sequence k, minus
-    its mean 1 / (V K).
+    """The fraction of samples with the informative token x and the noise sequence k,
+    minus the mean fraction 1 / (V K).
     """
 
 
@@ -42,8 +42,8 @@ class StepCounts(eqx.Module):
     step1: Float32[Array, "d d"]
     """The gradient by V_mat in step 1."""
     step2: Int32[Array, "V V"]
-    """The number of times that token u occurs in the samples of step 2 with the
-    informative token x, at index [x, u].
+    """The number of times that token u occurs in samples with the informative token x,
+    at index [x, u]. The samples are those of step 2.
     """
 
 
@@ -53,7 +53,7 @@ class NoiseTokens(eqx.Module):
     """
 
     tokens: Int32[Array, " STORED_TOKENS"]
-    """The tokens, in the order in which `loops.over_positions` reads them."""
+    """The tokens, in the order that `loops.over_positions` uses."""
     complete: Bool[Array, ""]
     """Whether all noise tokens are stored. If not, they are drawn whenever they are
     needed.
@@ -96,8 +96,8 @@ class Trained(eqx.Module):
     scale factor.
 
     The factors contain the learning rates, so no other number is as small as eta or as
-    large as gamma. Metrics do not depend on the factors, except for the size of
-    attention logits.
+    large as gamma. Of all metrics, only the size of attention logits depends on the
+    factors.
     """
 
     V1: Float32[Array, "d p"]
@@ -119,7 +119,7 @@ class Trained(eqx.Module):
     """
 
     def learned(self) -> Learned:
-        """The model multiplied by its scale factors."""
+        """Returns the model multiplied by its scale factors."""
         return Learned(
             self.V1_scale * self.V1, self.w_scale * self.w, self.V2_scale * self.V2
         )
@@ -173,8 +173,8 @@ def centred(world: World, table: Array) -> Array:
 
 
 def token_shares(world: World) -> tuple[Array, Array]:
-    """The probability of each token as informative token, and as noise token. Two
-    arrays (V,).
+    """Returns two arrays (V,): the probability that each token is drawn as informative
+    token, and as noise token.
     """
     if laws := world.run.token_laws:
         return laws.shares[0], laws.shares[-1]

@@ -1,7 +1,8 @@
 """Represents samples by co-occurrence counts of tokens, without an MLP and with even
 predictions.
 
-The formulas of the sums are ours. `error_bounds` bounds the error of the predictions.
+The formulas of the sums are ours. The module `error_bounds` computes bounds on the
+error of the predictions.
 """
 
 from __future__ import annotations
@@ -119,7 +120,7 @@ def step2(world: World, A: Array, C: Array) -> Gradient:
     """The gradient by w under uniform attention. A (V, d) is the centred matrix Z_out
     V_mat.
 
-    Let b be the negative slope of a sample's loss by h. It depends only on the
+    Let b be the negative slope of a sample's loss by h. This slope depends only on the
     informative token, so most sums over keys can be computed from counts. Only sum_i
     (b_i^T h_i) sum_j k_ij needs the samples. The sum of B[x, u] = b_x^T z_in(u) over
     the tokens of a sample is L b_i^T h_i. For each token of the sample, this number is
@@ -161,12 +162,13 @@ def mean_square_bound(world: World) -> Array:
     """An upper bound on the mean of |h|^2 over N samples under uniform attention. It is
     the expectation plus six standard deviations.
 
-    h minus its mean is the sum of L independent vectors. Each is a row of Z_in minus
-    the mean row, divided by L. One row belongs to the informative token, and L - 1 rows
-    to noise tokens. So |h|^2 is a constant plus a linear and a quadratic part in these
-    vectors. Let cov be the sum of their covariance matrices. The variance of the linear
-    part is 4 mean^T cov mean. The variance of the quadratic part is at most 2 |cov|^2
-    plus the sum of the mean fourth powers of the vectors' norms.
+    The difference between h and its mean is a sum of L independent vectors. Each vector
+    is a row of Z_in minus the mean row, divided by L. One row belongs to the
+    informative token, and L - 1 rows to noise tokens. So |h|^2 is a constant plus a
+    linear and a quadratic part in these vectors. Let cov be the sum of their covariance
+    matrices. The variance of the linear part is 4 mean^T cov mean. The variance of the
+    quadratic part is at most 2 |cov|^2 plus the sum of the mean fourth powers of the
+    vectors' norms.
     """
     e, L, N = world.e, world.run.L.astype(f32), world.run.N.astype(f32)
     mean, cov, fourth = in_value(world) / L * e.z_trig, f32(0), f32(0)

@@ -1,5 +1,5 @@
-"""Computes counts of many draws in cells from standard normals, and draws from such
-counts.
+"""Computes the counts of many draws into cells from standard normals, and draws from
+such counts.
 
 Consider n draws into equally likely cells. If n or the mean count per cell is small,
 the draws are made one by one. Otherwise the counts are computed from standard normals g
@@ -30,7 +30,8 @@ def fluctuation(g: Array, root_mean: Array) -> Array:
 
 
 def shares_of_draws(g: Array, p: Array, n: Array, axes: tuple[int, ...]) -> Array:
-    """The fractions of n draws that fall into cells of probabilities p, from normals g.
+    """For cells of probabilities p, the fractions of n draws that fall into each, from
+    normals g.
 
     Each slice of g along `axes` is one table of counts. If the mean n p of a count is
     at least MIN_MEAN, the count is computed in the Gaussian limit. Otherwise it is a
@@ -55,8 +56,8 @@ def shares_of_draws(g: Array, p: Array, n: Array, axes: tuple[int, ...]) -> Arra
 
 
 MOST = 32
-"""A bound on counts with a mean up to MIN_MEAN. They reach it with a probability of
-only 2e-10, which is below the resolution of the normals.
+"""A bound on counts with a mean up to MIN_MEAN. A count reaches this bound with a
+probability of only 2e-10, which is below the resolution of the normals.
 """
 
 
@@ -81,10 +82,10 @@ def poisson_quantile(g: Array, mean: Array) -> Array:
 
 
 def inverse(cumulated: Array, u: Array) -> Array:
-    """The first index at which the cumulative weights exceed the fraction u (n,) of
-    their sum. An int32 array (n,).
+    """The first indices at which the cumulative weights exceed the fractions u (n,) of
+    their sum, as an int32 array (n,).
 
-    `cumulated` has the shape (n or 1, places). The weight at the returned index is
+    `cumulated` has the shape (n or 1, places). The weight at each returned index is
     positive.
     """
     part = jnp.minimum(u, f32(1 - 2**-23))[:, None] * cumulated[:, -1:]

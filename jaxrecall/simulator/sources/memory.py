@@ -1,5 +1,5 @@
-"""Represents samples at L = 1, which are informative tokens only, by weighted
-tokens.
+"""Represents samples at L = 1 by weighted tokens, as each sample is a single
+informative token.
 """
 
 from __future__ import annotations

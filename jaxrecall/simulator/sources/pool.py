@@ -93,8 +93,8 @@ class Pool(Source):
         return self.parts(world)
 
     def work_of_step(self, world: World) -> Array:
-        """The number V. There are at least V pairs, so weighted tokens never cost
-        more.
+        """The number V. There are at least V pairs, so weighted tokens never cost more
+        than pairs.
         """
         return world.run.V
 
@@ -150,7 +150,7 @@ class Pool(Source):
         return loss_of_pairs(world, V_mat, w), test
 
     def last_position(self, world: World) -> Array:
-        """Position 1, which contains the noise sequence."""
+        """The position 1, at which the index of the noise sequence is drawn."""
         return i32(1)
 
 
@@ -253,7 +253,7 @@ def through_keys(world: World, counts: Array, sums: KeySums, g: Array) -> Array:
 
 
 class Token(NamedTuple):
-    """All pairs of one token."""
+    """The features' inputs, the weights and the label of all pairs of one token."""
 
     u: Array  # (K, p) input of their features: h, or W_in h
     own: Array  # (p,) the same for the value of the token alone
@@ -272,8 +272,8 @@ def over_tokens(
     """Scans `body(carry, token, ...)` over tokens. The further arguments are rows of
     the tables `more` (V, ...).
 
-    The input u of pair (x, k) is own[x, k] u(v_x) + other[x, k] u(noise_k). So a pair
-    costs p operations instead of d p, and the memory is a few arrays (K, p).
+    The input u of pair (x, k) is own[x, k] u(v_x) + other[x, k] u(noise_k). So each
+    pair costs p operations instead of d p, and the memory is a few arrays (K, p).
     """
     own, of_noise = hidden_tables(world, a)
 
@@ -296,8 +296,8 @@ class Own(NamedTuple):
 
 
 def hidden_tables(world: World, a: PairAttention) -> tuple[Own, Array]:
-    """Returns the tables of all tokens, and the noise values (K, p). Both are parts of
-    h, or of W_in h with an MLP.
+    """Returns the tables of all tokens, and the values (K, p) of the noise sequences.
+    With an MLP, the values in both are multiplied by W_in.
     """
     W_in, v, noise = world.e.W_in, values(world), a.noise
     if W_in is None:
@@ -313,7 +313,7 @@ def hidden(own: Own, of_noise: Array) -> Array:
 def mean_features(
     world: World, a: PairAttention, weights: Array
 ) -> tuple[Array, Array]:
-    """For each token, the sum of weight phi over its pairs, as an array (V, p). Also
+    """Returns, for each token, the sum of weight times phi over its pairs (V, p). Also
     returns the mean of |phi|^2.
     """
 
@@ -337,7 +337,7 @@ def mean_polynomials(
 
 
 def evenly_attended(world: World, a: PairAttention, weights: Array) -> Polynomials:
-    """The pairs of all tokens under uniform attention, which does not depend on the
+    """Returns all pairs under uniform attention, whose weights do not depend on the
     token.
     """
     own, of_noise = hidden_tables(world, a)
@@ -368,7 +368,9 @@ def by_attention_to_features(world: World, b: Array) -> Array:
 def sums_of_features(
     world: World, a: PairAttention, weights: Array, b: Array
 ) -> KeySums:
-    """Computes the sums over all pairs. Here B (K, m) has one entry per hidden unit."""
+    """Computes the sums over all pairs. In the result, B (K, m) has one column per
+    hidden unit.
+    """
 
     def token(
         carry: tuple[Array, Array], x: Token, by_features: Array
@@ -406,7 +408,8 @@ def over_pairs(
     """The gradient of the mean loss over all pairs of step 0, 1 or 2, by the parameters
     `wanted`.
 
-    The gradient equals that of the sum of r^T logits with r held constant.
+    The loss is replaced by the weighted sum of r^T logits with r held constant, which
+    has the same gradient.
     """
     counts, E = pool_of_step(world, step)
     w = jnp.zeros(world.shape.d, f32) if state.w is None else state.w

@@ -1,8 +1,9 @@
-"""Draws the counts of a point with a pool: of pairs, noise sequences and test noise.
+"""Draws three kinds of counts for a point with a pool: pairs, tokens in noise
+sequences, and tokens in test noise.
 
 The pool and the pairs of each batch of samples are drawn with the key of the batch. The
-informative token of a sample is the same as without a pool. If draws are many,
-`gaussian_counts` computes their counts.
+informative token of a sample is the same as without a pool. If there are many draws,
+the module `gaussian_counts` computes their counts.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ def with_pools(world: World) -> World:
 
 
 def pool_of_step(world: World, step: int) -> tuple[Array, Array]:
-    """Returns the pool of gradient step 0, 1 or 2: the token counts (K, V), and the
-    deviations E (V, K) of the pairs.
+    """Returns the token counts (K, V) and the pair deviations E (V, K) of the pool in
+    gradient step 0, 1 or 2.
     """
     assert world.pools
     which = step * world.run.fresh_batches.astype(i32)
@@ -111,8 +112,8 @@ def drawn_pairs(world: World, blocks: keys.Blocks) -> tuple[Array, Array]:
 def cumulated_pairs(world: World) -> tuple[Array, Array]:
     """Cumulative fractions of samples, from which `pairs` draws if counts are Gaussian.
 
-    The fractions are those of the last step. The first array (V,) is cumulated over
-    tokens. The second array (V, K) is cumulated over the sequences of the pool, for
+    The fractions are those of the last step. The first array (V,) is cumulative over
+    tokens. The second array (V, K) is cumulative over the sequences of the pool, for
     each token.
     """
     shares = jnp.maximum(weights_of(world, pool_of_step(world, 2)[1]), f32(0))

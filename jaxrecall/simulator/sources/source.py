@@ -75,8 +75,8 @@ class Source(ABC):
         """Returns the same as `parts`, for the samples of a further step."""
 
     def work_of_step(self, world: World) -> Array:
-        """The number of items that a further step reads. It is compared with the cost
-        of V tokens.
+        """The number of items that a further step reads. `may_group` compares it with
+        V.
         """
         return n_of_step(world)
 
