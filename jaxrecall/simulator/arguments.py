@@ -1,7 +1,8 @@
 """Converts runs to the arguments of a program: the axes of a grid become arrays.
 
-The arguments are NumPy arrays on the host; `program.execute` puts them on the device.
-They are float32, 32-bit integers or bool, and are padded to the shape of the program.
+The arguments are NumPy arrays on the host, and `program.execute` copies them to the
+device. Their types are float32, 32-bit integers and bool. They are padded to the shape
+of the program.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ class Arguments(eqx.Module):
     m: Whole
     L: Whole
     N: Whole
-    """The field N, at most 2^31 - 1."""
+    """The field N, limited to 2^31 - 1."""
     samples: Real
     """The field N as a float, without the limit 2^31 - 1."""
     n_test: Whole
@@ -98,20 +99,18 @@ class Arguments(eqx.Module):
     label_noise: Real
     eta: Real
     attention_rate: Real
-    """gamma eta, the scale factor of w: w = gamma eta w_hat."""
+    """The product gamma eta, which is the scale factor of w = gamma eta w_hat."""
     scale: Real
-    """max(eta, gamma2), the scale factor of V2 = scale (step1_weight G1 + step3_weight
-    G2).
-    """
+    """The larger of eta and gamma2. V2 = scale (step1_weight G1 + step3_weight G2)."""
     step1_weight: Real
-    """eta / scale."""
+    """The ratio eta / scale."""
     step3_weight: Real
-    """gamma2 / scale."""
+    """The ratio gamma2 / scale."""
     lr: Real
     lr_attention: Real
     drawn_samples: Sampling
     """The way in which samples are drawn. With a pool, a sample is a pair of a token
-    and a sequence of the pool. If L = 1, it is a token.
+    and a sequence of the pool. If L = 1, a sample is a token.
     """
     drawn_noise: Sampling
     """The way in which the noise tokens of the pool's sequences are drawn."""

@@ -35,7 +35,7 @@ def masked(real: Array, rows: Array) -> Array:
 
 
 def transposed_product(a: Array, b: Array) -> Array:
-    """The product a^T b, which sums over samples."""
+    """The product a^T b, which is a sum over samples."""
     # on a CPU, XLA's own product with a transposed left side takes twice as long
     return lax.optimization_barrier(a.T) @ b
 

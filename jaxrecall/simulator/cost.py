@@ -29,7 +29,7 @@ FLOPS_A_SECOND, TOKENS_A_SECOND = 2.0e11, 8.0e8
 """The speeds of one core: flops per second, and tokens (random words) per second."""
 
 RUN = 1.1e6
-"""The fixed cost of a run in tokens. It takes 1.4 ms."""
+"""The fixed cost of a run in tokens, which equals 1.4 ms."""
 
 NORMAL, EXPONENTIAL, UNIT, ROW = 4.0, 1 / 3, 0.6, 1 / 30
 """Costs in tokens. NORMAL is the cost of a normal number, and EXPONENTIAL that of an
@@ -190,7 +190,7 @@ def work(point: Point) -> Work:
 
 @lru_cache(4096)
 def amount(shape: Shape, asked: Work) -> Amount:
-    """The cost of the work `asked` in the program of `shape`."""
+    """The cost of the work `asked` when the program of `shape` runs it."""
     source = cost_of(shape.trained_by.source)
     total = _evaluation(shape, asked) + source.sequences(shape, asked)
     if shape.start != "zero":

@@ -308,7 +308,7 @@ def zero_if_rounding(world: World, w_hat: Array, A: Array) -> Array:
 def features(world: World, h: Array) -> tuple[Array, Array]:
     """Returns phi (n, p), the input of V_mat, and the slope act'(W_in h) / sqrt(m).
 
-    Both are 0 on padded units. Without an MLP, they are h and an array of ones.
+    Both arrays are 0 on padded units. Without an MLP, they are h and an array of ones.
     """
     return features_of(world, h if world.e.W_in is None else h @ world.e.W_in.T)
 

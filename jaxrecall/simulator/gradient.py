@@ -114,7 +114,9 @@ def mean_over(
     batch: StepSamples,
     tile: Callable[[keys.Addresses, Array], Parameters],
 ) -> Parameters:
-    """The mean over samples. `tile(addresses, real)` returns the sums over one tile."""
+    """The mean over the samples of `batch`. `tile(addresses, real)` returns the sums
+    over one tile.
+    """
 
     def add(blocks: keys.Addresses, real: Array, so_far: Parameters) -> Parameters:
         return jax.tree.map(jnp.add, so_far, tile(blocks, real))

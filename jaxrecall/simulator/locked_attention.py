@@ -55,8 +55,8 @@ def memory_gradient(world: World, A: Array) -> Array:
         -sum_x n_x/N T^T (e_{pi x} - p_x) phi(v_x)^T,     p_x the softmax
 
     A is Z_out G1 and T is Z_out, both centred. Centring changes neither the softmax nor
-    T^T (e - p). The maximum of the logits is not subtracted: if the error bound of step
-    2 is met, they are too small for exp to overflow.
+    T^T (e - p). The maximum of the logits is not subtracted. If the error bound of step
+    2 is met, logits are too small for exp to overflow.
     """
     run, T = world.run, centred(world, world.e.Z_out)
     parts = source_of(world).parts(world)

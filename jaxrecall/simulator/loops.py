@@ -34,8 +34,8 @@ Each pass over the sums of a tile then adds this number of rows.
 VMAPPED_POSITIONS = 16
 """The number of positions per iteration of a loop over a sequence, for vmapped runs.
 
-It is larger, because each iteration starts several kernels, even if they compute
-little.
+The number is larger than POSITIONS, because each iteration starts several kernels, even
+if they compute little.
 """
 
 Carry = TypeVar("Carry")

@@ -44,7 +44,7 @@ LABELS = 64
 """The number of labels whose logits are computed at a time when predictions are
 compared with labels.
 
-It is small, so that padding past V costs little.
+The number is small, so that padding past V costs little.
 """
 
 STORED_TOKENS = 2**20
@@ -88,8 +88,8 @@ class Shape:
     tile: int = 0
     """The number of samples per iteration of a loop over samples, a multiple of BLOCK.
 
-    0 stands for the default. The default is four blocks, which suit the caches of a CPU
-    and waste little at small N. Programs with further steps use one block. Wide
+    By default, or if 0 is given, the tile is four blocks, which suit the caches of a
+    CPU and waste little at small N. Programs with further steps use one block. Wide
     programs use fewer blocks, but at least one, so that a float32 array of shape (tile,
     max(V, d, m)) stays within 16 MiB.
     """
@@ -246,8 +246,8 @@ class Shape:
         """Returns the shape with `tile` set for `width` vmapped runs on an accelerator.
 
         On an accelerator, every iteration of a loop starts kernels. So if there are
-        fewer runs, each run reads more samples per iteration. A float32 array of shape
-        (tile, max(V, d, m)) stays within 16 MiB.
+        fewer runs, each run reads more samples per iteration. The tile is limited, so
+        that a float32 array of shape (tile, max(V, d, m)) stays within 16 MiB.
         """
         tile = min(VMAPPED_SAMPLES // width, 2**22 // max(self.V, self.d, self.m))
         return replace(self, tile=max(self.tile, tile // BLOCK * BLOCK))

@@ -1,6 +1,7 @@
-"""The data of one run on the device: its random draws, and the trained model.
+"""The data of one run on the device: the random draws, and the trained model.
 
-All arrays are float32, 32-bit integers or bool, padded to the shape of the program.
+All arrays are float32, 32-bit integers or bool, and are padded to the shape of the
+program.
 """
 
 from __future__ import annotations
