@@ -172,8 +172,8 @@ def as_grid(
             grid. The seed of given points is 0 by default.
         simulator: as in `read_grid`.
         columns: columns of your own, as a dict from the name of each column to its
-            function or to the import path of the function. They replace the own columns
-            that the grid gives.
+            function or to the import path of the function. This dict replaces the
+            `columns` of the grid.
 
     Raises:
         GridError: the message contains a line for each error.

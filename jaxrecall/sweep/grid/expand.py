@@ -412,7 +412,9 @@ class _ExpandedBlock:
 
 @dataclass(frozen=True)
 class _SearchedBlock(_ExpandedBlock):
-    """A block of a file with a search. From each row it makes a line of points."""
+    """A block of a file with a search. The block makes a line of points from each
+    row.
+    """
 
     @property
     def search(self) -> Search:
