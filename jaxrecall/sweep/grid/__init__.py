@@ -6,16 +6,16 @@ then make the points. The errors of the first two checks are raised together, as
 GridError with a line for each error. The errors of all points are raised together as
 well. The modules, from bottom to top:
 
-    schema.json  the keys and values that a grid file may contain, except the names of
-        fields
-    document     YAML as plain data, with the line of every value; `--set`; the check
-        by a JSON Schema
-    expr         the arithmetic of where and derive
-    axes         the names that a grid may use, and the values of an axis: one value, a
-        list or a spacing
-    file         the records that a grid file describes; the check for names that are
+    schema.json  defines the keys and values that a grid file may contain, except for
+        the names of fields
+    document     parses YAML into plain data, records the line of every value, applies
+        `--set`, and checks the data by a JSON Schema
+    expr         computes the arithmetic of where and derive
+    axes         defines the names that a grid may use, and computes the values of an
+        axis from one value, a list or a spacing
+    file         makes the records that a grid file describes, and finds names that are
         unknown, unused, missing, misplaced or given twice
-    expand       from blocks to points
+    expand       makes points from blocks
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Grid(GridFile):
     field that the file gives. `resolved` is the grid as plain data. A grid file with
     these data describes the same grid. If there is a `search`, `points` contains one
     point of each cell, and `lines` contains all points of every cell. `kept` is a dict
-    from the id of a point to its helpers that become columns.
+    from the id of a point to the helpers that become columns.
     """
 
     points: tuple[AnyPoint, ...]
@@ -125,8 +125,8 @@ class Grid(GridFile):
         """The name of the field that a search varies. The name is empty if there is no
         search.
 
-        If the axis of the search is a helper, the last field that is derived from the
-        helper is returned.
+        If the axis of the search is a helper, this is the last field that is derived
+        from the helper.
         """
         return self.axes[-1] if self.search else ""
 
@@ -258,7 +258,8 @@ def _simulator(document: Document, given: GivenSimulator) -> SimulatorLike | Non
 
     If the document gives columns of the user's own, returns the simulator of this
     package with these columns. In the document, the functions of these columns are
-    replaced by import paths. Raises GridError.
+    replaced by import paths. Raises GridError if the simulator or a column is not
+    usable.
     """
     columns = document.data.get("columns")
     try:
@@ -287,7 +288,7 @@ def _varying(
     points. The order is that of the file.
 
     The axis of a search comes last. If the axis is a helper, the fields that are
-    derived from it come last instead.
+    derived from the helper come last instead.
     """
     searched = file.search.axis if file.search else ""
     following = set().union(*(block.followers(searched) for block in file.blocks))

@@ -1,10 +1,10 @@
-"""Reads a grid file as plain data, and checks the data with a JSON Schema. The place in
-the YAML text where each value was written is recorded.
+"""Reads a grid file as plain data, records where each value was written, and checks the
+data with a JSON Schema.
 
-A place is a line of the file, or a `--set`. Numbers may be written as 1e5, 1E-3 and
-1_000 (YAML 1.1 would read the first two as text). yes and no are text. A repeated key
-is an error. Tags are refused. The limit on the number of values applies after anchors
-are expanded.
+A value is written in a line of the file or in a `--set`. Numbers may be written as 1e5,
+1E-3 and 1_000 (YAML 1.1 would read the first two as text). yes and no are text. A
+repeated key is an error. Tags are refused. The limit on the number of values applies
+after anchors are expanded.
 
 `Checker` implements the keywords of JSON Schema (draft 2020-12) that schema.json uses.
 The keyword `errorMessage` describes the allowed values where the limits do not describe
@@ -291,8 +291,8 @@ def _set(document: Document, text: str) -> None:
 
 
 def _step(inside: object, key: str, location: Location, origin: str) -> str | int:
-    """Returns `key`, converted to an index if there is a list at `location`. Raises
-    GridError if the mapping or list cannot contain it.
+    """Returns `key`, converted to an index if the value at `location` is a list. Raises
+    GridError if the value cannot contain such a key or index.
     """
     if isinstance(inside, dict):
         return key

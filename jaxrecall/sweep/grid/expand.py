@@ -325,10 +325,10 @@ class _ExpandedBlock:
     def _excludes(self, candidate: _Candidate) -> bool:
         """Whether a where line excludes the point.
 
-        A where line uses the fields as they are after the point is made. Making a point
-        takes time, so the point is made only when the first line needs it. If the point
-        cannot be made, a line that needs only given and derived values may still
-        exclude it.
+        A where line uses the values that the fields have after the point is made.
+        Making a point takes time, so the point is made only when a line needs it. If
+        the point cannot be made, a line that needs only given and derived values may
+        still exclude it.
         """
         for i, line in enumerate(self.block.where):
             used = self._used(line, candidate)
@@ -440,8 +440,8 @@ class _SearchedBlock(_ExpandedBlock):
 
     @cached_property
     def _ends_decide(self) -> bool:
-        """Whether all levels between two valid levels are known to be valid. This is so
-        if nothing relates the axis to other fields.
+        """Whether all levels between two valid levels must be valid, because nothing
+        relates the axis to other fields.
         """
         axis, fields = self.search.axis, self.names.fields
         joined = self.followers or axis in names_in(self.block.where)
@@ -502,8 +502,8 @@ class _SearchedBlock(_ExpandedBlock):
         the same fields.
 
         The dict contains the helpers to keep. If fields are derived from the searched
-        axis, it also contains all helpers among the axes. Helpers that depend on the
-        searched axis are left out.
+        axis, the dict also contains all helpers among the axes. Helpers that depend on
+        the searched axis are left out.
         """
         values = self.candidate(values).values
         helpers = list(self.file.keep or ())

@@ -37,7 +37,7 @@ from .expr import Expression, names_in, parse
 
 SEARCH_MIN_SEEDS = 12
 """The number of seeds that a search uses before it trusts the width of an interval.
-With fewer seeds, it could stop because an interval is narrow by chance.
+With fewer seeds, the search could stop because an interval is narrow by chance.
 """
 
 PER_OCTAVE = 8
@@ -140,7 +140,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Limits:
-    """The limits of a sweep. A sweep that exceeds them is refused before anything
+    """The limits of a sweep. A sweep that exceeds a limit is refused before anything
     runs.
     """
 
@@ -191,8 +191,9 @@ class Search:
         return self.axis not in FALLING if self.rises is None else self.rises
 
     def lattice(self, names: Names) -> dict[int, float]:
-        """Returns a dict from k to a level. If the axis is real, the level is 2^(k /
-        8). Otherwise the levels are the distinct whole numbers near 2^(k / 8).
+        """Returns a dict from whole numbers k to levels. If the axis is real, the level
+        is 2^(k / 8). Otherwise the levels are the distinct whole numbers near 2^(k /
+        8).
         """
         first = math.ceil(PER_OCTAVE * math.log2(self.from_) - 1e-9)
         last = math.floor(PER_OCTAVE * math.log2(self.to) + 1e-9)
@@ -209,7 +210,7 @@ class Search:
 
 @dataclass(frozen=True)
 class GridFile:
-    """A grid of points of a simulator: a base, blocks of axes, and seeds."""
+    """The contents of a grid file: a base, blocks of axes, seeds, and settings."""
 
     name: str = ""
     root_seed: int = 0

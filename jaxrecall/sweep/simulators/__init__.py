@@ -220,7 +220,7 @@ class SimulatorLike(Protocol):
 
     def width(self, program: Any, seconds: float, room: Room) -> int:
         """Returns the number of runs to compute at the same time, if a run takes
-        `seconds`. The runs fit into the available memory. Starts JAX.
+        `seconds`. The number is limited by the available memory. Starts JAX.
         """
         ...
 

@@ -94,8 +94,8 @@ class Declaration(NamedTuple):
 
 
 class Simulator:
-    """A simulator of your own, for `jaxrecall.run(grid, simulator=...)` and for
-    `simulator: module:name` in a grid file.
+    """A simulator of your own. Pass it to `jaxrecall.run(grid, simulator=...)`, or name
+    it in a grid file with `simulator: module:name`.
 
     Args:
         fn: a function of a point and a `jax.random` key. The function returns a dict
@@ -178,9 +178,9 @@ class Simulator:
     def name(self) -> str:
         """The name of the simulator in the form module:name.
 
-        If the simulator is made in a script, the module is the name of the file of the
-        script. The script can therefore share rows with a grid file that names the
-        simulator.
+        If the simulator is made in a script, the module is the file name of the script
+        without `.py`. The script can therefore share rows with a grid file that names
+        the simulator.
         """
         module: Any = sys.modules.get(self._module)
         name = self._module
@@ -432,8 +432,8 @@ def _is_limit(limit: Any) -> bool:
 
 
 def _metadata(name: str, declaration: Declaration) -> dict[str, Any]:
-    """Returns the metadata of a declared field. They have the same form as the metadata
-    of this package's own fields.
+    """Returns the metadata of a declared field. The metadata have the same form as
+    those of this package's own fields.
     """
     kind, _, low, high, treated = declaration
     metadata = {"kind": treated, "symbol": "", "legend": name}

@@ -2,9 +2,9 @@
 
 A shape consists of padded sizes, an activation and a form. Each shape is compiled to a
 separate program. At first, each point has the tightest shape that fits. Two shapes are
-merged if the padding costs less time than is saved because one program fewer is
-compiled. The result depends only on the points. A grid therefore has the same programs
-on every machine, and also when it is resumed.
+merged if the time that the padding costs is less than the compilation time that the
+merge saves. The result depends only on the points. A grid therefore has the same
+programs on every machine, and also when it is resumed.
 """
 
 from __future__ import annotations

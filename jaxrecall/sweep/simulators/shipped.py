@@ -38,8 +38,8 @@ class RecallSimulator:
     """The simulator of this package, with columns of the user's own.
 
     On a CPU, several threads each compute a batch. The runs of a batch are computed one
-    after the other. On an accelerator, the runs of a batch are vmapped. Meanwhile,
-    another batch waits.
+    after the other. On an accelerator, the runs of a batch are vmapped, and the next
+    batch waits meanwhile.
     """
 
     columns: tuple[OwnColumn, ...] = ()

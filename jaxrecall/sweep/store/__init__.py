@@ -92,8 +92,8 @@ row of the run. If a run has several last rows, a row with status ok is preferre
 class LastRows(NamedTuple):
     """The last rows of all runs that `load` can read.
 
-    `values` contains their values. `tables` lists the tables that contain the rows.
-    `unreadable` lists the files that cannot be read.
+    `values` contains the values of these rows. `tables` lists the tables that contain
+    the rows. `unreadable` lists the files that cannot be read.
     """
 
     values: LastValues
@@ -271,7 +271,7 @@ class Store:
         processes may therefore call this function while others write. Each process
         looks again until it finds nothing to do, so all parts have the same columns
         when the last process ends. The function calls `tell` with a message about the
-        parts that it rewrites, or about the error that prevents it.
+        parts that it rewrites, or about an error that stops the rewriting.
         """
         try:
             for look in range(LOOKS):
@@ -363,9 +363,9 @@ class Store:
         """Removes the files that processes left in `_staging` when they died.
 
         Files are chosen by age. Process ids cannot be used, because several machines
-        may share the folder. The age is the difference to the time of the manifest that
-        was just written, so both times come from the clock of the file system. If a
-        very slow writer loses its file, the writer only has to try again.
+        may share the folder. The age of a file is measured relative to the manifest
+        that was just written. Both times therefore come from the clock of the file
+        system. If a very slow writer loses its file, the writer only has to try again.
         """
         with storage_errors(self.staging):
             now = self.manifest.stat().st_mtime
@@ -381,7 +381,8 @@ class Store:
         data: Any,
         check: Callable[[Path], None] = lambda staged: None,
     ) -> Path:
-        """Writes bytes or a buffer to a file of the folder, through `_staging`.
+        """Writes bytes or a buffer to a temporary file in `_staging`, and renames the
+        file to `target`.
 
         `check` is called with the temporary file, and may raise an error before the
         rename.

@@ -1,5 +1,5 @@
-"""Reads the rows of results folders and files into one table for pandas. Also writes
-remarks about rows.
+"""Reads the rows of results folders and files into one table for pandas. Also makes
+remarks about the rows.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ def load(
     There is one row for each (point_id, seed, step). If the files contain several such
     rows, a row with status ok is preferred, then a row of the newest code_version, then
     the first row. The columns are in table order, and unknown columns come last. The
-    types of the columns are int64, float64, bool and str. A column with nulls has
-    pandas' nullable type Int64 or boolean. The function warns of dropped rows, of mixed
-    versions and of files that cannot be read. The function raises StoreError if there
-    is no row, and UsageError if an argument is not a path.
+    types of the columns are int64, float64, bool and str. A column of ints or bools
+    that contains nulls has pandas' nullable type Int64 or boolean. The function warns
+    of dropped rows, of mixed versions and of files that cannot be read. The function
+    raises StoreError if there is no row, and UsageError if an argument is not a path.
 
     `attrs["axes"]` lists the fields that the grid varies. If there are several grids,
     their fields are in the order in which the grids were run. The entry is missing if a

@@ -78,7 +78,9 @@ name of another column, the values of that column are used.
 """
 
 X64_OFF = {"x64": False}
-"""The same values for simulators of users. Their older rows lack the column x64."""
+"""The values of columns for older rows of users' simulators, which lack the column
+x64.
+"""
 
 KEY = b"jaxrecall"
 """The key of the metadata entry that describes a table. The entry is JSON with these
@@ -93,8 +95,8 @@ keys:
     fields      the fields of that simulator, in order
     accuracy    the column of that simulator that contains the accuracy
     sources     a dict from the user's own laws to hashes of their source
-    columns     a dict from the user's own columns, added to the simulator of this
-        package, to the path and digest of each function
+    columns     a dict from each column that the user added to the simulator of this
+        package, to the path and digest of the function of the column
 
 In a file, the entry also contains the time at which the file was written, and the
 versions that wrote it.
