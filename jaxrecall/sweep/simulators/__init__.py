@@ -197,8 +197,8 @@ class SimulatorLike(Protocol):
         """
 
     def law_sources(self, points: Iterable[AnyPoint]) -> dict[str, str]:
-        """Returns a dict from the names of the user's own laws that these points use to
-        hashes of their source.
+        """Returns a dict of the user's own laws that these points use. The keys are the
+        names of the laws, and the values are hashes of the source of each law.
         """
         ...
 

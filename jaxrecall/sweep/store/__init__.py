@@ -121,7 +121,9 @@ class Done:
     """
 
     sources: Mapping[str, str] = field(default_factory=dict)
-    """A dict from the user's own laws in the rows to hashes of their source."""
+    """A dict from the name of each law of the user's own in the rows to a hash of its
+    source.
+    """
 
 
 class Store:

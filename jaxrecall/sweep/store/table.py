@@ -495,7 +495,7 @@ def joined(tables: Iterable[pa.Table]) -> pa.Table:
 
 
 def last_rows(table: pa.Table) -> pa.Table:
-    """Returns a table with only the row of the last step of each run."""
+    """Returns a table with one row for each run: the row of its last step."""
     return table.filter(pc.call_function("equal", [table["step"], table["steps"]]))
 
 
@@ -566,7 +566,7 @@ COMMENT = re.compile(rb"jaxrecall: (\{[^}]*\})")
 
 
 def seen(tables: Iterable[Any]) -> dict[str, Any]:
-    """Returns a dict with the number of distinct rows in tables of Arrow or pandas, the
+    """Returns a dict with the number of distinct rows in Arrow or pandas tables, the
     digest of these rows, and the version of this package.
 
     A row that occurs several times counts once. The digest is a hash of the point_id,
@@ -600,8 +600,8 @@ def comment(rows: Mapping[str, Any]) -> str:
 
 
 def older(folder: Path, rows: Mapping[str, Any]) -> list[str]:
-    """Returns lines about the derived files in a folder that are out of date, because
-    they were not made from the rows that the folder contains now. An example is
+    """Returns lines that list the derived files of a folder that are out of date. Such
+    files were not made from the rows that the folder contains now. An example is
     "report.html, thresholds.parquet: older than 660 rows".
     """
     names = {}
