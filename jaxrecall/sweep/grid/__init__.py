@@ -1,21 +1,21 @@
-"""A grid: the points and seeds that are described by a YAML file, a dict, a point or
-several points.
+"""A grid: points and seeds. A YAML file, a dict, a point or a list of points describes
+them.
 
 `read_grid` and `as_grid` first check keys and literal values, then check names, and
 then make the points. The errors of the first two checks are raised together, as one
-GridError with a line for each error. Errors of points are raised together as well. The
-modules, from bottom to top:
+GridError with a line for each error. The errors of all points are raised together as
+well. The modules, from bottom to top:
 
-    schema.json  the keys and values that a grid file may contain, except the names of
-        fields
-    document     YAML as plain data, with the line of every value; `--set`; the check
-        by a JSON Schema
-    expr         the arithmetic of where and derive
-    axes         the names that a grid may use, and the values of an axis: one value, a
-        list or a spacing
-    file         the records that a grid file describes; the check for names that are
+    schema.json  defines the keys and values that a grid file may contain, except for
+        the names of fields
+    document     parses YAML into plain data, records the line of every value, applies
+        `--set`, and checks the data by a JSON Schema
+    expr         computes the arithmetic of where and derive
+    axes         defines the names that a grid may use, and computes the values of an
+        axis from one value, a list or a spacing
+    file         makes the records that a grid file describes, and finds names that are
         unknown, unused, missing, misplaced or given twice
-    expand       from blocks to points
+    expand       makes points from blocks
 """
 
 from __future__ import annotations
@@ -63,14 +63,14 @@ GivenSimulator = SimulatorLike | str | None
 
 @dataclass(frozen=True, kw_only=True)
 class Grid(GridFile):
-    """Points and seeds, with the settings of the file for running them.
+    """Points and seeds, with the settings that the grid file gives for running them.
 
-    `axes` lists the fields in the file that have more than one value over the points,
-    and parameters of laws such as embedding.rho. `fixed` contains the other fields that
-    the file gives, with their values. `resolved` is the grid as plain data: a grid file
-    with these data describes the same grid. With a `search`, `points` contains one
-    point for each cell, and `lines` contains all points of the cells. `kept` contains
-    the helpers that become columns, by the id of a point.
+    `axes` lists the fields and the parameters of laws (such as embedding.rho) that have
+    more than one value over the points. `fixed` is a dict with the value of every other
+    field that the file gives. `resolved` is the grid as plain data. A grid file with
+    these data describes the same grid. If there is a `search`, `points` contains one
+    point of each cell, and `lines` contains all points of every cell. `kept` is a dict
+    from the id of a point to the helpers that become columns.
     """
 
     points: tuple[AnyPoint, ...]
@@ -93,7 +93,7 @@ class Grid(GridFile):
 
     @property
     def kept_columns(self) -> dict[str, tuple[str, str]]:
-        """The columns of the helpers that are kept, with Arrow type and meaning."""
+        """A dict from each kept helper to its Arrow type and its meaning."""
         columns = {}
         for name in self.resolved.get("keep", ()):
             values = [helpers[name] for helpers in self.kept.values()]
@@ -102,10 +102,11 @@ class Grid(GridFile):
 
     @property
     def columns(self) -> dict[str, tuple[str, ...]]:
-        """The columns of the grid's rows, with Arrow type, meaning and, if any, unit.
+        """A dict from each column of the grid's rows to its Arrow type, its meaning
+        and, if it has one, its unit.
 
-        These are the columns of the simulator, the helpers that are kept, and the
-        parameters of all laws.
+        The columns are those of the simulator, the kept helpers, and the parameters of
+        all laws.
         """
         columns = {**self.simulator.facts.columns, **self.kept_columns}
         if Names(self.simulator).laws:
@@ -121,10 +122,11 @@ class Grid(GridFile):
 
     @property
     def searched(self) -> str:
-        """The field that a search varies. The name is empty without a search.
+        """The name of the field that a search varies. The name is empty if there is no
+        search.
 
         If the axis of the search is a helper, this is the last field that is derived
-        from it.
+        from the helper.
         """
         return self.axes[-1] if self.search else ""
 
@@ -135,21 +137,22 @@ def read_grid(
     on_progress: OnProgress = lambda done, of: None,
     simulator: GivenSimulator = None,
 ) -> Grid:
-    """Returns the grid in a YAML file.
+    """Returns the grid that a YAML file describes.
 
     Args:
         path: the path of the file.
-        sets: texts such as "base.V=512". Each replaces a value of the file; later texts
-            take precedence.
-        on_progress: a function that is called with the number of points expanded so far
-            and the number of all points.
-        simulator: the simulator of the points, as `sweep.simulators` describes it: an
-            object or its import path "module:name". If it is None, the simulator that
-            the file names is used, or else the simulator of this package.
+        sets: texts such as "base.V=512". Each text replaces a value of the file. A
+            later text overrides an earlier one.
+        on_progress: a function that is called with two numbers: the points expanded so
+            far, and all points.
+        simulator: the simulator of the points, as an object or as its import path
+            "module:name". `sweep.simulators` describes its members. If the argument is
+            None, the simulator that the file names is used. If the file names none, the
+            simulator of this package is used.
 
     Raises:
-        GridError: with a line for each error, such as "grid.yaml:7: base.V: got -3;
-            allowed: ...".
+        GridError: the message contains a line for each error, such as "grid.yaml:7:
+            base.V: got -3; allowed: ...".
     """
     return _grid(read_document(path, sets), on_progress, simulator)
 
@@ -164,15 +167,16 @@ def as_grid(
     grid file, the path of a grid file, a point, or a list of points.
 
     Args:
-        given: the description. Tuples, ranges and NumPy arrays in it count as lists.
+        given: the description. Tuples, ranges and NumPy arrays count as lists.
         seeds: a number of seeds or a list of seeds, which replaces the seeds of the
             grid. The seed of given points is 0 by default.
         simulator: as in `read_grid`.
-        columns: columns of your own, as a dict from names to functions or their import
-            paths. They replace the columns in the grid.
+        columns: columns of your own, as a dict from the name of each column to its
+            function or to the import path of the function. This dict replaces the
+            `columns` of the grid.
 
     Raises:
-        GridError: with a line for each error.
+        GridError: the message contains a line for each error.
     """
     document = _document(given)
     if seeds is not None:
@@ -203,8 +207,8 @@ def _grid(
     on_progress: OnProgress = lambda done, of: None,
     simulator: GivenSimulator = None,
 ) -> Grid:
-    """The grid that a document describes. Paths in the document are relative to its
-    folder.
+    """Returns the grid that a document describes. Paths in the document are relative to
+    the folder of the document.
 
     Raises GridError with a line for each error.
     """
@@ -239,7 +243,7 @@ def _grid(
 
 
 def _arrow_type(values: Sequence[Plain]) -> str:
-    """The Arrow type of a column with these values. None is null."""
+    """The Arrow type of a column that contains these values. None represents null."""
     kinds = set(map(type, values)) - {type(None)}
     if kinds == {bool}:
         return "bool"
@@ -249,10 +253,13 @@ def _arrow_type(values: Sequence[Plain]) -> str:
 
 
 def _simulator(document: Document, given: GivenSimulator) -> SimulatorLike | None:
-    """The simulator of a document: an object, or the object at an import path.
+    """Returns the simulator `given`. If `given` is an import path, returns the object
+    at that path.
 
-    Columns of the user's own are replaced by their import paths in the document. Raises
-    GridError.
+    If the document gives columns of the user's own, returns the simulator of this
+    package with these columns. In the document, the functions of these columns are
+    replaced by import paths. Raises GridError if the simulator or a column is not
+    usable.
     """
     columns = document.data.get("columns")
     try:
@@ -277,11 +284,11 @@ def _simulator(document: Document, given: GivenSimulator) -> SimulatorLike | Non
 def _varying(
     file: GridFile, names: Names, points: tuple[AnyPoint, ...]
 ) -> tuple[str, ...]:
-    """The fields in axes and derive that have more than one value over the points, in
-    the order of the file.
+    """Returns the fields in axes and derive that have more than one value over the
+    points. The order is that of the file.
 
     The axis of a search comes last. If the axis is a helper, the fields that are
-    derived from it come last instead.
+    derived from the helper come last instead.
     """
     searched = file.search.axis if file.search else ""
     following = set().union(*(block.followers(searched) for block in file.blocks))
@@ -308,10 +315,10 @@ def _varying(
 
 
 def _columns_of(names: Names, point: AnyPoint, name: str) -> dict[str, Plain]:
-    """A dict with the value of a field at a point.
+    """Returns a dict with the value of a field at a point.
 
-    If the field is a law, its numeric parameters are separate entries, and the value is
-    the name of the law without them.
+    If the field is a law, the dict contains the name of the law without its numeric
+    parameters. Each numeric parameter is a separate entry.
     """
     columns = {name: names.value(point, name)}
     if name in names.laws:
@@ -325,8 +332,8 @@ def _columns_of(names: Names, point: AnyPoint, name: str) -> dict[str, Plain]:
 def _fixed(
     file: GridFile, names: Names, points: tuple[AnyPoint, ...]
 ) -> dict[str, Plain]:
-    """The fields that the file gives and that have a single value over the points, with
-    that value.
+    """Returns a dict with the value of each field that the file gives and that has a
+    single value over the points.
     """
     fixed = {}
     for name in dict.fromkeys(file.base) | file.written:
@@ -338,8 +345,8 @@ def _fixed(
 
 
 def _as_seeds(seeds: int | Iterable[int]) -> Plain:
-    """The seeds as a grid file gives them. A range remains a start and a count, so a
-    long range needs no memory.
+    """Returns the seeds in a form that a grid file may contain. A range is represented
+    by a start and a count, so a long range needs no memory.
     """
     if isinstance(seeds, range) and seeds and seeds.step == 1:
         return {"start": seeds[0], "count": seeds[-1] - seeds[0] + 1}
@@ -347,7 +354,8 @@ def _as_seeds(seeds: int | Iterable[int]) -> Plain:
 
 
 def _as_yaml(value: Plain) -> Plain:
-    """`value` as YAML would give it: dicts, lists, text and numbers.
+    """Returns `value` as the plain data that YAML would give: dicts, lists, text and
+    numbers.
 
     The caller's own dicts and lists are not changed.
     """
@@ -365,10 +373,10 @@ def _as_yaml(value: Plain) -> Plain:
 
 
 def _as_file(points: object) -> dict[str, Plain]:
-    """A grid file that describes these points.
+    """Returns the contents of a grid file that describes these points.
 
-    The base contains the values that all points share. Each point has a block with its
-    other values.
+    The base contains the values that all points share. For each point, a block contains
+    the other values.
     """
     allowed = (
         "a dict with the keys of a grid file, its path, a Point, or a list of Points"

@@ -29,15 +29,17 @@ MAX_AXIS = 1_000_000
 """The largest number of values of an axis."""
 
 SCHEMA = Path(__file__).with_name("schema.json")
-"""The path of the schema of a grid file, without the names of fields. A new key of the
-file needs an entry there.
+"""The path of the schema of grid files. The schema lacks the fields of a simulator,
+which `Names.schema` adds. Every new key of grid files must be added to the schema.
 """
 
 _JSON_TYPES = {"int": "integer", "float": "number", "bool": "boolean"}
 
 
 class Names:
-    """The fields of a simulator as a grid uses them."""
+    """The names that a grid may use with a simulator, and the checks of their
+    values.
+    """
 
     def __init__(self, simulator: SimulatorLike | None = None):
         self.simulator = simulator or RECALL
@@ -73,7 +75,7 @@ class Names:
         return name in self.numbers or (name in self and name not in self.fields)
 
     def is_real(self, name: str, low: float, high: float) -> bool:
-        """Whether an axis between `low` and `high` has real values instead of whole
+        """Whether an axis from `low` to `high` has real values instead of whole
         numbers.
 
         The values of a helper are real unless both ends are whole.
@@ -83,24 +85,24 @@ class Names:
         return low % 1 != 0 or high % 1 != 0
 
     def value(self, point: AnyPoint, name: str) -> Plain:
-        """The value of a field or of a law's parameter at a point. It is None if the
-        point's law does not have the parameter.
+        """Returns the value that a field or a law's parameter has at a point. Returns
+        None if the point's law does not have the parameter.
         """
         if name in self.fields:
             return plain(getattr(point, name))
         return law_parameters(point).get(name)
 
     def type(self, name: str) -> str:
-        """ "int", "float", "bool" or "str": the type of a field or of a law's
-        parameter.
+        """Returns the type of a field or of a law's parameter: "int", "float", "bool"
+        or "str".
         """
         if name not in self.fields:
             return self._type_of_parameter(*name.split(".", 1))
         return plain_type(self.fields[name])
 
     def _type_of_parameter(self, field: str, parameter: str) -> str:
-        """ "int" if the parameter is an int in every registered law that has it, else
-        "float".
+        """Returns "int" if the parameter is an int in every registered law that has
+        it, and "float" otherwise.
         """
         kinds = set[str]()
         for law in LAWS[self.fields[field].metadata["law"].field].values():
@@ -110,13 +112,13 @@ class Names:
         return "int" if kinds == {"int"} else "float"
 
     def choices(self) -> set[str]:
-        """All names that any field accepts at present. More laws and activations may be
-        registered at any time.
+        """Returns the names of laws, activations and other choices that fields accept
+        now. More laws and activations may be registered at any time.
         """
         return set[str]().union(*map(_choices, self.fields.values()))
 
     def is_law(self, text: str) -> bool:
-        """Whether the text is a law in the form that points use, such as
+        """Whether the text describes a law in the form that points use, such as
         "equicorrelated(rho=0.3)".
         """
         for name in self.laws:
@@ -125,8 +127,8 @@ class Names:
         return False
 
     def checked(self, name: str, value: Plain) -> Plain:
-        """A value of a field, converted to the form that it has in a point. None is
-        allowed for a field with a default.
+        """Returns the value of a field, converted to the form that points use. None is
+        allowed if the field has a default.
 
         Raises ValueError.
         """
@@ -140,7 +142,7 @@ class Names:
         return plain(checked)
 
     def schema(self) -> Schema:
-        """The JSON Schema of a grid file."""
+        """Returns the JSON Schema of a grid file for this simulator."""
         schema = json.loads(SCHEMA.read_text("utf-8"))
         definitions = schema["$defs"]
         base, zipped, axes = itemgetter("Base", "Zip", "Axes")(definitions)
@@ -167,7 +169,7 @@ class Names:
         return schema
 
     def _field(self, name: str) -> Schema:
-        """The schema of the values of a field."""
+        """Returns the schema of the values of a field."""
         limits = self.fields[name].metadata
         schema: Schema = {"type": _JSON_TYPES.get(self.type(name), "string")}
         choices: list[Plain] = list(_choices(self.fields[name]))
@@ -188,8 +190,8 @@ class Names:
         return {key: value for key, value in schema.items() if value not in absent}
 
     def converters(self) -> dict[str, Callable[[Plain], object]]:
-        """Functions that convert checked values of fields and axes, by the name of
-        their definition in the schema.
+        """Returns a dict of the functions that convert checked values of fields and
+        axes. The keys are the names of definitions in the schema.
         """
         converters = _SPACINGS | _with_axis("Scalar", _checked_scalar)
         for name in self.in_base:
@@ -200,8 +202,8 @@ class Names:
 def _with_axis(
     name: str, check: Callable[[Plain], Plain]
 ) -> dict[str, Callable[[Plain], object]]:
-    """The functions that convert values of a definition, and values of an axis of that
-    definition.
+    """Returns a dict of two functions. The first converts a value of a definition. The
+    second converts the values of an axis of that definition.
     """
     return {name: check, _axis(name): partial(_as_axis, check)}
 
@@ -211,7 +213,7 @@ def _choices(declared: Field[object]) -> Sequence[str]:
 
 
 def _axis(name: str) -> str:
-    """The name of the definition of an axis of a field."""
+    """Returns the name of the definition that describes an axis of a field."""
     return f"{name}-axis"
 
 
@@ -226,7 +228,9 @@ def _axis_of(name: str) -> Schema:
 
 
 def _as_axis(check: Callable[[Plain], Plain], value: Plain) -> tuple[Plain, ...]:
-    """The values of an axis. The values of a spacing are checked here."""
+    """Returns the values of an axis as a tuple. The values of a spacing are checked
+    here.
+    """
     if isinstance(value, list):
         return tuple(value)
     if not isinstance(value, tuple):
@@ -239,7 +243,9 @@ def _as_axis(check: Callable[[Plain], Plain], value: Plain) -> tuple[Plain, ...]
 
 
 def _checked_scalar(value: Plain) -> Plain:
-    """A value of a helper, or of a parameter of a law. Raises ValueError."""
+    """Returns the value of a helper or of a law's parameter. Raises ValueError if the
+    value is not allowed.
+    """
     too_large = is_too_large(value)
     if too_large and isinstance(value, int):
         raise refuse(value, "numbers up to 1e308")
@@ -249,9 +255,10 @@ def _checked_scalar(value: Plain) -> Plain:
 
 
 def _linspace(given: dict[str, Plain]) -> list[float]:
-    """Evenly spaced values without repeats. They are exact decimals if the ends are.
+    """Returns evenly spaced values. The values are exact decimals if the ends are exact
+    decimals. If the values are rounded, repeats are dropped.
 
-    For example, 15 values from 0.2 to 3 contain 0.4 instead of 0.39999999999999997.
+    For example, 15 values from 0.2 to 3 include 0.4 instead of 0.39999999999999997.
     """
     start, n_steps = _exact(given["from"]), given["num"] - 1
     step = (_exact(given["to"]) - start) / n_steps
@@ -284,8 +291,8 @@ def _range(given: dict[str, Plain]) -> list[float]:
 
 
 def _between(given: dict[str, Plain], inner: Iterable[Fraction]) -> list[float]:
-    """The first value, the values between, and the last value. If they are rounded,
-    repeats are dropped.
+    """Returns a list of the first value, the inner values and the last value. If
+    `round` is given, the values are rounded and repeats are dropped.
     """
     values = [given["from"], *map(_plain, inner), given["to"]]
     if given.get("round"):

@@ -1,14 +1,14 @@
-"""A grid file as plain data: YAML with the place where each value was written, and its
-check by a JSON Schema.
+"""Reads a grid file as plain data, records where each value was written, and checks the
+data with a JSON Schema.
 
-A place is a line of the file, or a `--set`. Numbers may be written as 1e5, 1E-3 and
-1_000 (YAML 1.1 would read the first two as text). yes and no are text. A repeated key
-is an error. Tags are refused. The number of values is limited after anchors are
-expanded.
+A value is written in a line of the file or in a `--set`. Numbers may be written as 1e5,
+1E-3 and 1_000 (YAML 1.1 would read the first two as text). yes and no are text. A
+repeated key is an error. Tags are refused. The limit on the number of values applies
+after anchors are expanded.
 
-`Checker` implements those keywords of JSON Schema, draft 2020-12, that schema.json
-uses. The keyword `errorMessage` describes the allowed values if the limits alone do
-not. Every mistake is recorded with its location.
+`Checker` implements the keywords of JSON Schema (draft 2020-12) that schema.json uses.
+The keyword `errorMessage` describes the allowed values where the limits do not describe
+them fully. Every mistake is recorded with its location.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from ...errors import GridError, shown, suggest
 from ...model.point import LAW_FIELDS
 
 Location = tuple[str | int, ...]
-"""The path of a value in a document: the keys of mappings and the indices of lists,
-starting at the top.
+"""The path of a value in a document: the keys of mappings and the indices of lists that
+lead from the top to the value.
 """
 
 # data as in YAML: null, a bool, a number, text, a list or a mapping of such data
@@ -41,8 +41,8 @@ MAX_FILE_BYTES, MAX_VALUES, MAX_DEPTH = 16 * 2**20, 500_000, 100
 _WORDS = {"": None, "~": None, "null": None, "true": True, "false": False}
 _DIGITS = "[0-9]+(?:_[0-9]+)*"
 _OF_LAW = re.compile(rf"\b({'|'.join(LAW_FIELDS)})\.(?=[^.\d])")
-"""A pattern for the path of a `--set`. The name of a law and the name of its parameter,
-as in embedding.rho, form one key.
+"""A pattern that finds laws in the path of a `--set`. The name of a law and the name of
+its parameter, as in embedding.rho, form one key.
 """
 
 _INTEGER = re.compile(rf"[-+]?(?:{_DIGITS}|0x[0-9a-fA-F]+)")
@@ -52,8 +52,8 @@ _FLOAT = re.compile(
 
 
 def _scalar(text: str) -> Plain:
-    """The value of text without quotes. Raises ValueError for a number with more digits
-    than Python accepts.
+    """Returns the value of text that is written without quotes. Raises ValueError for a
+    number that has more digits than Python accepts.
     """
     if text.lower() in _WORDS:
         return _WORDS[text.lower()]
@@ -79,8 +79,8 @@ class Document:
     """The contents of a grid file.
 
     `data` is the content of the file after the `--set` values are applied. `origins`
-    contains the place of each value. `errors` lists the lines of the errors found so
-    far.
+    contains the place of each value in the text. `errors` contains one line for each
+    error found so far.
     """
 
     path: str
@@ -89,8 +89,9 @@ class Document:
     errors: list[str] = field(default_factory=list)
 
     def origin(self, location: Location) -> str:
-        """The place of `location` in the text, "grid.yaml:7" or "--set base.V=-3". If
-        the place is unknown, this is the place of the nearest location around it.
+        """Returns the place of `location` in the text, such as "grid.yaml:7" or "--set
+        base.V=-3". If the place is unknown, returns that of the nearest enclosing
+        location.
         """
         while location and location not in self.origins:
             location = location[:-1]
@@ -103,29 +104,32 @@ class Document:
                 del self.origins[inside]
 
     def line(self, location: Location, message: str) -> str:
-        """One line of a GridError: the place in the text, the dotted location, and the
-        message.
+        """Returns one line of a GridError: the place in the text, the dotted location,
+        and the message.
         """
         parts = (self.origin(location), dotted(location), message)
         return ": ".join(filter(None, parts))
 
     def refused(self, mistakes: Iterable[Mistake]) -> GridError:
-        """The GridError with these mistakes, after the errors found so far."""
+        """Returns a GridError that lists the errors found so far and then these
+        mistakes.
+        """
         return GridError([*self.errors, *itertools.starmap(self.line, mistakes)])
 
 
 def dotted(location: Location) -> str:
-    """The location as text, such as "blocks.0.axes.d"."""
+    """Returns the location as text, such as "blocks.0.axes.d"."""
     return ".".join(map(str, location))
 
 
 def read_document(path: str | Path, sets: Sequence[str] = ()) -> Document:
-    """The mapping in the YAML file `path`, after each `--set` text is applied. Such a
-    text is "base.V=512", and later texts take precedence.
+    """Returns the document in the YAML file `path`, after each `--set` text is applied.
+    An example of a `--set` text is "base.V=512". A later text overrides an earlier one.
 
     In a `--set`, the name of a law and the name of its parameter form one key, as in
-    base.embedding.rho. A repeated key and a `--set` that does not match the file become
-    lines in `errors`. They are therefore reported together with later errors.
+    base.embedding.rho. If a key is repeated, or if a `--set` does not match the file, a
+    line is added to `errors`. These errors are therefore reported together with later
+    errors.
 
     Raises:
         GridError: the file cannot be read, is not YAML, or has no mapping at the top.
@@ -176,7 +180,9 @@ class _YamlReader:
         self.n_values = 0
 
     def read(self, text: str, location: Location) -> Plain:
-        """The data in `text`, which is the value at `location`. Raises GridError."""
+        """Returns the data in `text`, which is the value at `location`. Raises
+        GridError.
+        """
         try:
             node = yaml.compose(text, _Loader)
             if node is None:
@@ -285,7 +291,9 @@ def _set(document: Document, text: str) -> None:
 
 
 def _step(inside: object, key: str, location: Location, origin: str) -> str | int:
-    """The key or index in the mapping or list at `location`. Raises GridError."""
+    """Returns `key`, converted to an index if the value at `location` is a list. Raises
+    GridError if the value cannot contain such a key or index.
+    """
     if isinstance(inside, dict):
         return key
     around = dotted(location) or "the file"
@@ -310,7 +318,7 @@ checked.
 
 
 def without(absent: Plain, values: Mapping[str, Plain]) -> dict[str, Plain]:
-    """The values that are not `absent`, which is None or WRONG."""
+    """Returns the values that are not `absent`. `absent` is None or WRONG."""
     return {name: value for name, value in values.items() if value is not absent}
 
 
@@ -318,33 +326,33 @@ _REFERENCE = "#/$defs/"
 
 
 def is_number(value: object) -> TypeGuard[int | float]:
-    """Whether the value is an int or a float. A bool is neither."""
+    """Whether the value is an int or a float. A bool does not count as an int."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def show(value: Plain) -> str:
-    """`value` as YAML writes it. A long text is shortened."""
+    """Returns `value` as text in the notation of YAML. A long text is shortened."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     return shown(value, 60)
 
 
 def refuse(value: object, allowed: str) -> ValueError:
-    """The error for a wrong value. Its message shows the value received and the values
-    allowed.
+    """Returns the error for a wrong value. The message shows the wrong value and
+    describes the allowed values.
     """
     return ValueError(f"got {show(value)}; allowed: {allowed}")
 
 
 class Checker:
-    """Reads data that a schema describes, and collects the mistakes in them.
+    """Reads data that a schema describes, and collects the mistakes in the data.
 
     Args:
-        schema: a JSON Schema with its $defs.
+        schema: a JSON Schema that includes its $defs.
         convert: a dict from the names of definitions to functions. Each function
             converts a checked value of its definition, and may raise ValueError. If the
-            definition is neither a list nor a mapping, the function also does all the
-            checks.
+            definition describes neither a list nor a mapping, the function also does
+            all the checks.
     """
 
     def __init__(
@@ -354,8 +362,8 @@ class Checker:
         self.mistakes: list[Mistake] = []
 
     def read(self, value: Plain, schema: Schema, at: Location = ()) -> Plain:
-        """The value, with the defaults of keys that are not given. It is WRONG if the
-        value is not allowed.
+        """Returns the value, in which missing keys have their defaults. Returns WRONG
+        if the value is not allowed.
 
         A schema that contains only a description allows any value.
         """
@@ -384,8 +392,8 @@ class Checker:
         return self.schema["$defs"][schema["$ref"].removeprefix(_REFERENCE)]
 
     def _alternative(self, value: object, schemas: list[Schema]) -> Schema:
-        """The schema for a list if the value is a list, and the schema for a mapping if
-        it is a mapping. Otherwise the first schema.
+        """Returns the schema for lists if the value is a list, the schema for mappings
+        if the value is a mapping, and otherwise the first schema.
         """
         form = {list: "array", dict: "object"}.get(type(value))
         for schema in schemas:
@@ -437,8 +445,8 @@ class Checker:
 
 
 def _other(schema: Schema, name: str) -> Plain:
-    """The schema of a key that is not listed. The schema is false or None if such a key
-    is not allowed.
+    """Returns the schema of a key that `properties` does not list. The result is False
+    or None if such a key is not allowed.
     """
     for pattern, kind in schema.get("patternProperties", {}).items():
         if re.search(pattern, name):
@@ -458,9 +466,9 @@ def _check_unique(values: list[Plain]) -> None:
 
 
 def _checked(value: Plain, schema: Schema) -> Plain:
-    """The checked value, which is neither a list nor a mapping.
+    """Returns a value that is neither a list nor a mapping, after checking it.
 
-    1e5 counts as a whole number; true does not.
+    1e5 counts as a whole number, but true does not.
     """
     if "not" in schema:
         raise ValueError(schema["errorMessage"])
@@ -482,8 +490,8 @@ def _checked(value: Plain, schema: Schema) -> Plain:
 
 
 def _is_in_range(value: Plain, schema: Schema) -> tuple[bool, str]:
-    """Whether a value is a number that a schema allows, and a text that describes the
-    allowed numbers.
+    """Returns two values: whether the value is a number that the schema allows, and a
+    text that describes the allowed numbers.
     """
     low = schema.get("minimum", schema.get("exclusiveMinimum", -1e308))
     high = schema.get("maximum", schema.get("exclusiveMaximum", 1e308))

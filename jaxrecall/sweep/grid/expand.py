@@ -1,9 +1,10 @@
 """Expands the blocks of a checked file to points. Each point occurs once.
 
 A row contains the values of the axes. The values of all fields and helpers are computed
-from the row. They make a point, unless a where line excludes it. Equal points are
-recorded once. If a point cannot be simulated and no where line excludes it, the grid is
-refused. Each kind of fault is reported once.
+from the row. A point is made from these values unless a where line excludes it. If
+several rows give the same point, the point is recorded once. The grid is refused if it
+has a point that cannot be simulated and that no where line excludes. Each kind of fault
+is reported once.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ BETWEEN = 10_000
 """The number of points between two reports of progress."""
 
 OnProgress = Callable[[int, int], None]
-"""A function that is called with the number of points expanded so far and the number of
-all points.
+"""A function that is called with two numbers: the points expanded so far, and all
+points.
 """
 
 NamedValues = dict[str, Plain]
@@ -43,12 +44,12 @@ _RESOLVED = {
     "gamma",
     "gamma2",
 }
-"""Fields whose value may change, or be filled in, when the point is made."""
+"""The fields whose values may be changed or filled in when the point is made."""
 
 
 class Levels(Mapping[float, AnyPoint]):
-    """The points of a cell by level of the searched axis. Each point is made when it is
-    first used.
+    """A mapping from each level of the searched axis to the point of a cell at that
+    level. Each point is made when it is first used.
     """
 
     def __init__(self, levels: Iterable[float], make: Callable[[float], AnyPoint]):
@@ -70,10 +71,10 @@ class Levels(Mapping[float, AnyPoint]):
 class SearchLine(NamedTuple):
     """The points of a cell along the searched axis.
 
-    `levels` contains the points at the valid levels, in ascending order. `bounded`
-    lists the names that make other levels of the range invalid; the text is empty if
-    all levels are valid. `helpers` distinguish the cell from other cells with the same
-    fields.
+    `levels` contains the points at the valid levels, in ascending order. `bounded` is a
+    text that lists the names that make other levels invalid. The text is empty if all
+    levels are valid. `helpers` contains the values that distinguish the cell from other
+    cells with the same fields.
     """
 
     levels: Mapping[float, AnyPoint]
@@ -84,7 +85,7 @@ class SearchLine(NamedTuple):
     def identity(self) -> tuple[Plain, ...]:
         """A tuple that is equal for lines with the same points and helpers."""
         levels = list(self.levels)
-        if isinstance(self.levels, Levels):  # the ends decide; the others are not made
+        if isinstance(self.levels, Levels):  # other levels are not made here
             levels = [min(levels), max(levels)]
         ids = [(level, self.levels[level].point_id) for level in levels]
         return (*self.helpers.items(), len(self.levels), *ids)
@@ -106,9 +107,10 @@ def expand(
     """Returns the points of the grid in order, and the other fields of a `Grid` that
     describe its points.
 
-    With a search, `points` contains one point of each line. The line makes the other
-    points later, and their helpers are added to `kept` then. Two lines with the same
-    points are two cells if their helpers differ.
+    If there is a search, `points` contains one point of each line. The other points of
+    a line are made later. The helpers of a point are added to `kept` when the point is
+    made. Two lines with the same points count as two cells if they have different
+    helpers.
 
     Raises GridError with a line for each kind of invalid point. Also raises GridError
     if no point is left, or if there are too many.
@@ -150,8 +152,8 @@ def expand(
 
 @dataclass
 class _Fault:
-    """A description of the first point that is invalid for one reason, and the number
-    of such points.
+    """The number of points that are invalid for one reason, and a description of the
+    first of them.
     """
 
     about: str
@@ -160,11 +162,11 @@ class _Fault:
 
 @dataclass
 class _Counted:
-    """The results of the rows that have been expanded so far.
+    """The results from the rows that have been expanded so far.
 
-    `found` contains the points, or the lines of a search, by their identity. `faults`
-    are indexed by location, name and remedy. `kept` contains the helpers to keep, by
-    the id of a point.
+    `found` is a dict from identities to points, or to the lines of a search. `faults`
+    is a dict with keys (location, name, remedy). `kept` is a dict from the id of a
+    point to the helpers to keep.
     """
 
     n_rows: int = 0
@@ -174,8 +176,8 @@ class _Counted:
     kept: dict[str, NamedValues] = field(default_factory=dict)
 
     def add(self, made: AnyPoint) -> None:
-        """Counts the point or line of a row. If where lines exclude it, only the row is
-        counted.
+        """Counts a row, and the point or line that was made from the row. If where
+        lines excluded the point, `made` is None and only the row is counted.
         """
         self.n_rows += 1
         if made is not None:
@@ -221,8 +223,8 @@ def _excludes_all(block: _ExpandedBlock) -> Mistake:
 
 
 def _with_equal_helpers(lines: Iterable[SearchLine]) -> tuple[SearchLine, ...]:
-    """The lines, all with the same helpers. A helper that a line lacked is set to
-    None.
+    """Returns the lines after giving all of them the same helpers. If a line lacks a
+    helper, the helper is set to None.
     """
     absent = {}
     for line in lines:
@@ -232,8 +234,8 @@ def _with_equal_helpers(lines: Iterable[SearchLine]) -> tuple[SearchLine, ...]:
 
 @dataclass
 class _Candidate:
-    """Values that may become a point, and the problems with them. Once it has been
-    made, the candidate also contains the point.
+    """Values from which a point may be made, and the problems with these values.
+    `point` is the point, or None if it has not been made.
     """
 
     values: NamedValues
@@ -243,10 +245,10 @@ class _Candidate:
 
 @dataclass(frozen=True)
 class _ExpandedBlock:
-    """A block of the file: its rows, and the point of each row.
+    """A block of the file, which can list its rows and make the point of each row.
 
-    The helpers to keep are added to `kept` for every point that is made. If several
-    blocks contain a point, its helpers in the first block are kept.
+    Whenever a point is made, its helpers to keep are added to `kept`. If several blocks
+    contain the point, the helpers from the first block are kept.
     """
 
     names: Names
@@ -256,8 +258,8 @@ class _ExpandedBlock:
 
     @cached_property
     def factors(self) -> list[list[tuple[Plain, ...]]]:
-        """The values of each group of axes, as tuples of values that belong
-        together.
+        """For each group of axes: a list of tuples. A tuple contains the values that
+        the axes of the group have at the same time.
         """
         groups = self.block.groups
         return [list(zip(*axes.values(), strict=True)) for _, axes in groups]
@@ -268,7 +270,7 @@ class _ExpandedBlock:
         return math.prod(map(len, self.factors))
 
     def rows(self) -> Iterator[NamedValues]:
-        """Iterates over the values of the axes at each point. The last axis varies
+        """Yields each row: a dict with a value for every axis. The last axis varies
         fastest.
         """
         for combination in itertools.product(*self.factors):
@@ -277,13 +279,13 @@ class _ExpandedBlock:
 
     @cached_property
     def start(self) -> NamedValues:
-        """The values that apply unless an axis or derive gives others."""
+        """The values that apply unless an axis or derive gives another value."""
         root_seed = {"root_seed": self.file.root_seed}
         return self.names.defaults | self.file.given | root_seed
 
     def values(self, row: NamedValues) -> NamedValues:
-        """The values of the base, replaced by those of `row`. None in a row means the
-        default of the field.
+        """Returns the values of the base, updated with the values of `row`. None in a
+        row stands for the default of the field.
         """
         values = self.start | row
         for name, value in row.items():
@@ -292,8 +294,8 @@ class _ExpandedBlock:
         return values
 
     def made(self, values: NamedValues) -> AnyPoint:
-        """The point with these values of base and axes. None if a where line excludes
-        the point.
+        """Returns the point with these values from base and axes, or None if a where
+        line excludes the point.
 
         Raises PointError if the point is invalid.
         """
@@ -309,11 +311,11 @@ class _ExpandedBlock:
         return candidate.point
 
     def candidate(self, values: NamedValues) -> _Candidate:
-        """These values with the derived ones. A derived value is None if its expression
-        fails.
+        """Returns a candidate with the given values and the derived values. A derived
+        value is None if its expression fails.
 
-        Only the first problem is recorded, because later expressions may fail as a
-        consequence of it.
+        Only the first problem is recorded, because it may cause later expressions to
+        fail.
         """
         values, problems = dict(values), []
         for name, expression in self.block.derive.items():
@@ -323,10 +325,10 @@ class _ExpandedBlock:
     def _excludes(self, candidate: _Candidate) -> bool:
         """Whether a where line excludes the point.
 
-        A where line uses the resolved fields of the point. Excluding a point is faster
-        if the point is not made. The point is therefore made at the first line that
-        needs it. If the point cannot be made, it may still be excluded by a line that
-        needs only given and derived values.
+        A where line uses the values that the fields have after the point is made.
+        Making a point takes time, so the point is made only when a line needs it. If
+        the point cannot be made, a line that needs only given and derived values may
+        still exclude it.
         """
         for i, line in enumerate(self.block.where):
             used = self._used(line, candidate)
@@ -342,7 +344,9 @@ class _ExpandedBlock:
         return False
 
     def _used(self, line: Expression, candidate: _Candidate) -> NamedValues | None:
-        """The values that a where line uses. None if one of them is unknown."""
+        """Returns a dict that contains the values that a where line uses, or None if
+        one of these values is unknown.
+        """
         known = None not in map(candidate.values.get, line.names)
         if not known or line.names & _RESOLVED:
             self._make(candidate)
@@ -355,7 +359,9 @@ class _ExpandedBlock:
         return values
 
     def _make(self, candidate: _Candidate) -> None:
-        """Makes the point, unless it has been made or there are problems already."""
+        """Makes the point. Does nothing if the point exists or if the candidate has
+        problems.
+        """
         if candidate.point is not None or candidate.problems:
             return
         arguments = {}
@@ -372,7 +378,9 @@ class _ExpandedBlock:
 
     @cached_property
     def locations(self) -> dict[str, Location]:
-        """The location of each name in axes and derive, and of each where line."""
+        """A dict with the location of each name in axes and derive, and of each where
+        line.
+        """
         locations = dict(self.block.locations)
         for i, location in enumerate(self.block.conditions):
             locations[f"where.{i}"] = location
@@ -385,8 +393,8 @@ class _ExpandedBlock:
         return ("base", name) if name in self.file.base else self.block.location
 
     def about(self, problem: Problem, row: NamedValues) -> str:
-        """A text with a problem, the values of the axes at which it occurs, and a
-        possible remedy.
+        """Returns a text that states a problem, the values of the axes at which the
+        problem occurs, and, if known, a remedy.
         """
         at = ", ".join(f"{axis}={show(value)}" for axis, value in row.items())
         about = f", the first at {at}: {problem}" if at else f": {problem}"
@@ -404,7 +412,9 @@ class _ExpandedBlock:
 
 @dataclass(frozen=True)
 class _SearchedBlock(_ExpandedBlock):
-    """A block of a file with a search: its rows, and the line of points of each row."""
+    """A block of a file with a search. The block makes a line of points from each
+    row.
+    """
 
     @property
     def search(self) -> Search:
@@ -430,7 +440,7 @@ class _SearchedBlock(_ExpandedBlock):
 
     @cached_property
     def _ends_decide(self) -> bool:
-        """Whether all levels between two valid levels are valid, because nothing
+        """Whether all levels between two valid levels must be valid, because nothing
         relates the axis to other fields.
         """
         axis, fields = self.search.axis, self.names.fields
@@ -440,11 +450,12 @@ class _SearchedBlock(_ExpandedBlock):
         return fields[axis].metadata.get("kind") != "size"
 
     def made(self, values: NamedValues) -> SearchLine | None:
-        """The points along the searched axis with these values of base and axes.
+        """Returns the points along the searched axis for these values from base and
+        axes.
 
         Returns None if where lines exclude all points. If several levels give the same
-        point, only the first of them is kept. A level is left out if it makes a derived
-        m equal to 0. Raises PointError if no level is valid.
+        point, only the first level is kept. A level is left out if m is derived from
+        the level and equals 0. Raises PointError if no level is valid.
         """
         point_at = super().made
         levels = Levels(
@@ -476,8 +487,8 @@ class _SearchedBlock(_ExpandedBlock):
         raise PointError(self._no_level(problems))
 
     def _no_level(self, problems: list[list[Problem]]) -> list[Problem]:
-        """The problems to report if no level is valid, from the problems of each
-        level.
+        """Returns the problems to report if no level is valid. The argument lists the
+        problems of each level.
         """
         message = "no level between search.from and search.to is valid"
         if problems:
@@ -487,11 +498,12 @@ class _SearchedBlock(_ExpandedBlock):
         return [Problem(self.search.axis, message)]
 
     def _helpers(self, values: NamedValues) -> NamedValues:
-        """The helpers that distinguish a cell from other cells with the same fields.
+        """Returns a dict with the helpers that distinguish a cell from other cells with
+        the same fields.
 
-        These are helpers that have the same value at all levels. They include the
-        helpers to keep. If fields are derived from the searched axis, they also include
-        all helpers among the axes.
+        The dict contains the helpers to keep. If fields are derived from the searched
+        axis, the dict also contains all helpers among the axes. Helpers that depend on
+        the searched axis are left out.
         """
         values = self.candidate(values).values
         helpers = list(self.file.keep or ())
@@ -508,8 +520,8 @@ class _SearchedBlock(_ExpandedBlock):
 def _evaluated(
     expression: Expression, values: NamedValues, name: str, problems: list[Problem]
 ) -> Plain:
-    """The value of an expression. If the expression fails, returns None and adds a
-    problem with `name`.
+    """Returns the value of an expression. If the expression fails, returns None and
+    adds a problem that names `name` to `problems`.
     """
     try:
         return expression.evaluate(values)

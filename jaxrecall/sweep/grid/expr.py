@@ -1,10 +1,10 @@
 """The arithmetic that a grid file may contain, such as "round(alpha * d * L)" or "N >=
 d".
 
-`parse` parses the text with `ast`, refuses everything that is not on a short list, and
-lets Python compile the rest. The size of a power is bounded before it is computed, and
-every value must be below 2^1024. Therefore no line of a file can take long or fill the
-memory.
+`parse` parses the text with `ast` and refuses every node that is not on a short list.
+Python then compiles the expression. The size of a power is checked before the power is
+computed, and every value must be below 2^1024. Therefore no line of a file can take
+long to compute or fill the memory.
 """
 
 from __future__ import annotations
@@ -105,7 +105,8 @@ _NO_CALLS = (
 def _of_numbers(
     operation: Callable[[Any, Any], Any],
 ) -> Callable[[object, object], Any]:
-    """The operation, restricted to numbers.
+    """Returns a version of the operation that raises ValueError unless both operands
+    are numbers.
 
     Without this restriction, a line of a file could make Python repeat a text or a list
     any number of times.
@@ -124,15 +125,15 @@ def _of_numbers(
 
 _SCOPE = {f"{name}()": function for name, function in FUNCTIONS.items()}
 _SCOPE |= {f"{kind.__name__}()": _of_numbers(f) for kind, f in _OPERATORS.items()}
-"""The functions that a compiled expression calls. Names of values cannot end in (), so
-they never clash with these.
+"""The functions that a compiled expression calls. The keys end in (), so they never
+clash with the names of values.
 """
 
 
 @dataclass(frozen=True)
 class Expression:
-    """A parsed expression: its text, the names that it uses, and the quoted texts in
-    it.
+    """A parsed expression: its text, the names that it uses, and the quoted texts that
+    it contains.
     """
 
     text: str
@@ -141,10 +142,10 @@ class Expression:
     _code: CodeType = field(repr=False, compare=False)
 
     def evaluate(self, values: Mapping[str, Scalar | None]) -> Scalar:
-        """The value of the expression at `values`.
+        """Returns the value of the expression for these values of the names.
 
-        Raises ValueError with a message that shows the expression and the values that
-        it used.
+        Raises ValueError. The message shows the expression and the values that were
+        used.
         """
         used = {}
         for name in sorted(self.names):
@@ -162,14 +163,14 @@ class Expression:
 
 
 def names_in(expressions: Iterable[Expression]) -> set[str]:
-    """The set of names that any of these expressions uses."""
+    """Returns the set of names that at least one of these expressions uses."""
     return set[str]().union(*(expression.names for expression in expressions))
 
 
 def _checked(value: object) -> Scalar:
-    """The value, which must be text, true or false, or a number that is not too large.
+    """Returns the value if it is text, true, false, or a number that is not too large.
 
-    Raises ValueError or OverflowError.
+    Raises ValueError or OverflowError for any other value.
     """
     if isinstance(value, complex):
         raise ValueError("the root of a negative number")
@@ -190,12 +191,12 @@ def is_too_large(value: object) -> bool:
 
 
 def parse(text: str, calls: bool) -> Expression:
-    """The text as an Expression.
+    """Returns the Expression that the text describes.
 
-    A name in it may be a parameter of a law, such as embedding.rho.
+    A name in the text may be a parameter of a law, such as embedding.rho.
 
     Args:
-        text: up to MAX_TEXT characters.
+        text: a text of up to MAX_TEXT characters.
         calls: whether functions such as round and log may be used.
 
     Raises:
@@ -216,8 +217,8 @@ def parse(text: str, calls: bool) -> Expression:
 
 
 def _tree(text: str) -> ast.expr:
-    """The syntax tree of an expression. Its nodes are not checked. Raises
-    ValueError.
+    """Returns the syntax tree of an expression without checking its nodes. Raises
+    ValueError if the text is no expression.
     """
     try:
         with warnings.catch_warnings(action="ignore"):
@@ -236,7 +237,9 @@ class _ExpressionReader(ast.NodeTransformer):
         self.strings = set[str]()
 
     def visit(self, node: ast.AST) -> Any:
-        """The node in the form in which it is compiled. Raises ValueError."""
+        """Returns the node in the form that is compiled. Raises ValueError if the node
+        is not allowed.
+        """
         for part in (node, *ast.iter_child_nodes(node)):
             allowed = isinstance(part, _NODES)
             if isinstance(part, ast.Constant):

@@ -1,8 +1,8 @@
-"""A grid file as records: its blocks, limits and search. They are read from plain data,
-and all mistakes are collected.
+"""The records that represent a grid file: its blocks, limits and search. `read_file`
+makes the records from plain data, and collects all mistakes.
 
-Some names may be unknown, unused, missing, misplaced or given twice. The search for
-such names also accepts a file with wrong values, so all these mistakes are reported
+`WrongNames` finds names that are unknown, unused, missing, misplaced or given twice. It
+also accepts a file with wrong values, so mistakes in names and in values are reported
 together.
 """
 
@@ -37,12 +37,12 @@ from .expr import Expression, names_in, parse
 
 SEARCH_MIN_SEEDS = 12
 """The number of seeds that a search uses before it trusts the width of an interval.
-With fewer seeds, it could stop because an interval is narrow by chance.
+With fewer seeds, the search could stop because an interval is narrow by chance.
 """
 
 PER_OCTAVE = 8
-"""The number of levels of a search per factor of 2. Levels are near 2^(k / 8), so
-searches with another width, theta or range use the same rows.
+"""The number of levels of a search per factor of 2. Levels are near 2^(k / 8) in every
+search, so searches with different widths, thetas or ranges share rows.
 """
 
 RANGES = {
@@ -55,7 +55,9 @@ RANGES = {
 """The default range of a search along each of these fields."""
 
 FALLING = ("V", "L")
-"""The fields along which accuracy falls, unless `rises` is given."""
+"""The fields along which accuracy is expected to fall. `rises` in a search overrides
+this.
+"""
 
 _UNITS = {
     "B": 1,
@@ -72,10 +74,11 @@ _UNITS = {
 
 @dataclass(frozen=True)
 class Block:
-    """One block of points: the product of its axes, combined with the base.
+    """One block of a grid. Its points are the product of its axes, combined with the
+    base.
 
-    `location` is the place of the block in the file. If the file has mistakes, some
-    values are WRONG.
+    `location` is the location of the block in the file. A value is WRONG if the file
+    has a mistake there.
     """
 
     location: Location = ()
@@ -85,8 +88,8 @@ class Block:
 
     @cached_property
     def groups(self) -> list[tuple[Location, dict[str, Plain]]]:
-        """The groups of axes that move together: the location of each group, and its
-        values by name.
+        """The groups of axes that vary together: a list of pairs. A pair contains the
+        location of a group, and a dict from the names of its axes to their values.
         """
         groups, here = [], (*self.location, "axes")
         for name, values in self.axes.items():
@@ -105,7 +108,7 @@ class Block:
 
     @cached_property
     def locations(self) -> dict[str, Location]:
-        """The location of each name in axes and derive."""
+        """A dict with the location of each name in axes and derive."""
         locations: dict[str, Location] = {}
         for location, axes in self.groups:
             for name in axes:
@@ -116,18 +119,18 @@ class Block:
 
     @cached_property
     def conditions(self) -> dict[Location, Expression]:
-        """The where lines that are not WRONG, by their location."""
+        """A dict from locations to the where lines that are not WRONG."""
         lines = enumerate(self.where)
         at = (*self.location, "where")
         return {(*at, i): line for i, line in lines if line is not WRONG}
 
     @cached_property
     def derived(self) -> dict[str, Expression]:
-        """The expressions of derive that are not WRONG, by name."""
+        """A dict from names to the expressions of derive that are not WRONG."""
         return without(WRONG, self.derive)
 
     def followers(self, axis: str) -> set[str]:
-        """The names that are derived from an axis, directly or indirectly."""
+        """Returns the names that are derived from an axis, directly or indirectly."""
         found = {axis}
         for name, expression in self.derive.items():
             if found & expression.names:
@@ -137,7 +140,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Limits:
-    """The limits of a sweep. A sweep that exceeds them is refused before anything
+    """The limits of a sweep. A sweep that exceeds a limit is refused before anything
     runs.
     """
 
@@ -150,16 +153,16 @@ Precision = Literal["highest", "high", "default"]
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings for carrying out a plan, for any engine: the section `run` of a
-    file, and --fail-fast.
+    """The settings with which any engine runs a plan. They come from the section `run`
+    of a file and from --fail-fast.
     """
 
     precision: Precision = "highest"
     """The precision of matrix products, as JAX names it."""
 
     part_seconds: float = 5.0
-    """The number of seconds between saves of finished rows. A killed process loses
-    little, and a day of work is still at most 17,000 files.
+    """The number of seconds between saves of finished rows. The number is small, so a
+    killed process loses little. A day of work still writes at most 17,000 files.
     """
 
     fail_fast: bool = False
@@ -168,8 +171,8 @@ class Settings:
 
 @dataclass(frozen=True)
 class Search:
-    """A search for the value of a field at which the mean accuracy over seeds crosses
-    theta, in every cell.
+    """A search that finds, in every cell, the value of a field at which the mean
+    accuracy over seeds crosses theta.
     """
 
     axis: str
@@ -188,8 +191,9 @@ class Search:
         return self.axis not in FALLING if self.rises is None else self.rises
 
     def lattice(self, names: Names) -> dict[int, float]:
-        """The levels by k. A level is 2^(k / 8) if the axis is real. Otherwise the
-        levels are the distinct whole numbers near these values.
+        """Returns a dict from whole numbers k to levels. If the axis is real, the level
+        is 2^(k / 8). Otherwise the levels are the distinct whole numbers near 2^(k /
+        8).
         """
         first = math.ceil(PER_OCTAVE * math.log2(self.from_) - 1e-9)
         last = math.floor(PER_OCTAVE * math.log2(self.to) + 1e-9)
@@ -206,7 +210,7 @@ class Search:
 
 @dataclass(frozen=True)
 class GridFile:
-    """A grid of points of a simulator: a base, blocks of axes, and seeds."""
+    """The contents of a grid file: a base, blocks of axes, seeds, and settings."""
 
     name: str = ""
     root_seed: int = 0
@@ -231,8 +235,8 @@ class GridFile:
 
     @property
     def runs_each(self) -> int:
-        """The number of runs of one point. With a search, this is the largest number of
-        runs of one cell.
+        """The number of runs of one point. If there is a search, this is the largest
+        number of runs of one cell.
         """
         if self.search:
             return self.search.max_runs * len(self.search.theta)
@@ -240,8 +244,8 @@ class GridFile:
 
 
 def read_file(data: Plain, names: Names) -> tuple[GridFile, list[Mistake]]:
-    """Returns the file that plain data describe, and the list of mistakes. The file
-    does not contain the wrong values.
+    """Returns the file that plain data describe, and a list of the mistakes in the
+    data. Wrong values are left out of the file.
     """
     schema = names.schema()
     checker = Checker(schema, names.converters() | _CONVERTERS)
@@ -259,22 +263,24 @@ def read_file(data: Plain, names: Names) -> tuple[GridFile, list[Mistake]]:
 
 
 def plain(record: object) -> dict[str, Plain]:
-    """A record as plain data, with the keys of the file. Values that are not given are
-    left out.
+    """Returns a record as a dict of plain data with the keys of a grid file. Values
+    that are None are left out.
     """
     values = without(None, vars(record))
     return {name.strip("_"): value for name, value in values.items()}
 
 
 def json_schema(simulator: SimulatorLike | None = None) -> Schema:
-    """The JSON Schema, draft 2020-12, of a grid file for a simulator. The simulator of
-    this package is the default.
+    """Returns the JSON Schema (draft 2020-12) of grid files for a simulator. The
+    default is the simulator of this package.
     """
     return Names(simulator).schema()
 
 
 def _right(values: Plain) -> dict[str, Plain]:
-    """The values of a mapping that are not WRONG."""
+    """Returns the values of a mapping that are not WRONG. The dict is empty if the
+    mapping is WRONG.
+    """
     return {} if values is WRONG else without(WRONG, values)
 
 
@@ -304,12 +310,12 @@ def _search(given: dict[str, Plain]) -> Search:
 
 
 def _whole(end: float) -> float:
-    """The same number, as an int if it is whole."""
+    """Returns the same number, converted to an int if it is whole."""
     return int(end) if end == int(end) else end
 
 
 def _seeds(given: Plain) -> Sequence[int]:
-    """The seeds. A long range needs no memory."""
+    """Returns the seeds as a tuple or a range. A long range needs no memory."""
     if isinstance(given, list):
         return tuple(given)
     if not isinstance(given, dict):
@@ -338,7 +344,9 @@ def _bytes(given: object) -> int:
 
 
 def _derived(given: object) -> Expression:
-    """An expression of derive. It may be a number, and may call functions."""
+    """Returns the expression that a line of derive contains. The line may be a number,
+    and may call functions.
+    """
     text = repr(given) if is_number(given) else given
     if not isinstance(text, str):
         raise refuse(text, "an expression in quotes, such as round(alpha * d * L)")
@@ -346,7 +354,7 @@ def _derived(given: object) -> Expression:
 
 
 def _condition(text: object) -> Expression:
-    """An expression of where."""
+    """Returns the expression that a where line contains."""
     if not isinstance(text, str):
         raise refuse(text, "an expression in quotes, such as N >= d")
     return parse(text, calls=False)
@@ -360,13 +368,13 @@ _CONVERTERS = {
     "Derived": _derived,
     "Condition": _condition,
 }
-"""Functions that convert checked values, by the name of their definition in the schema.
-The definitions of fields and axes are not among them.
+"""The functions that convert checked values. The keys are the names of definitions in
+the schema. The definitions of fields and axes are not included.
 """
 
 
 class WrongNames:
-    """Iterates over the mistakes in the names of a file."""
+    """An iterable of the mistakes in the names of a file."""
 
     def __init__(self, document: Document, file: GridFile, names: Names):
         self.document, self.file, self.names = document, file, names
@@ -541,5 +549,5 @@ class WrongNames:
 
 
 def _text(value: Plain) -> str | None:
-    """The value if it is text, else None."""
+    """Returns the value if it is text, and None otherwise."""
     return value if isinstance(value, str) else None

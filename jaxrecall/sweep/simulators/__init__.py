@@ -3,14 +3,14 @@
 `shipped` contains the simulator of this package, and `custom` contains simulators of
 users. A simulator has these members:
 
-    facts                      a record: its name, version, fields and columns
-    point(values)              a point with these values; raises PointError
-    law_sources(points)        the user's own laws of points, with source hashes
-    programs(points, sizes)    the points that share each program
-    cost(program, point)       the time and memory of a run of a point in a program
-    width(program, ...)        the number of runs that a program computes at a time
-    run(program, width, room)  the compiled program, which turns runs into rows
-    problem_in_workers(points) the reason why other processes cannot run these points
+    facts                      a record with its name, version, fields and columns
+    point(values)              returns a point with these values; raises PointError
+    law_sources(points)        returns the user's own laws, with hashes of their source
+    programs(points, sizes)    returns the points that share each program
+    cost(program, point)       returns the time and memory that one run takes
+    width(program, ...)        returns the number of runs to compute at the same time
+    run(program, width, room)  returns the compiled program, which computes rows
+    problem_in_workers(points) returns why other processes cannot run these points
 
 A point has the members `point_id`, `recorded_steps` and `as_given()`. A program is the
 static part of what is compiled: plain data that can be hashed and sorted.
@@ -42,12 +42,12 @@ class Program(Hashable, Protocol):
 
     Attributes:
         label: a text that no other program has.
-        fallback: the program for runs that this program rejects. None if it rejects
-            none.
-        compile_seconds: the time to compile the program on a usual machine. 0 if
-            unknown.
-        kin: a sort key. Programs of similar runs have neighboring keys.
-        choices: the content of the label as plain data, for a dry run.
+        fallback: the program that computes the runs that this program rejects. It is
+            None if this program rejects no runs.
+        compile_seconds: the number of seconds that the compilation of the program takes
+            on a usual machine. The number is 0 if the time is unknown.
+        kin: a sort key. Programs that compute similar runs have neighboring keys.
+        choices: the contents of the label as plain data. A dry run lists them.
     """
 
     @property
@@ -69,45 +69,52 @@ class Facts:
     """The properties of a simulator that are known before anything runs."""
 
     name: str
-    """The name: jaxrecall, or module:name for a user's simulator."""
+    """The name of the simulator: jaxrecall, or module:name for a user's simulator."""
 
     fields: Mapping[str, Field[object]]
-    """The fields of the simulator's points. Each has a type, a default and, as
-    metadata, kind, symbol, legend and limits.
+    """The fields of the simulator's points. Each field has a type and a default. The
+    metadata of a field contain its kind, symbol, legend and limits.
     """
 
     columns: Mapping[str, tuple[str, ...]]
-    """The columns of the simulator's rows in order, each with Arrow type and
-    meaning.
+    """A dict from each column of the simulator's rows, in order, to its Arrow type and
+    its meaning.
     """
 
     version: int = 1
-    """The version of the simulator's numbers. Rows of two versions do not mix."""
+    """The version of the simulator. It increases when the numbers change, because rows
+    of two versions must not be mixed.
+    """
 
     accuracy: str = "accuracy"
-    """The column that is drawn, fitted and searched. Its values are fractions."""
+    """The column that figures, fits and searches use. Its values are fractions."""
 
     own_columns: Mapping[str, str] = field(default_factory=dict)
-    """The columns that functions of the user return. For this package's simulator, the
-    value of a column is the import path of its function and a digest of the source.
+    """A dict whose keys are the columns that functions of the user return. For the
+    simulator of this package, each value is a text with the import path of the function
+    and a digest of its source. For other simulators, the values are empty.
     """
 
     x64: bool = False
-    """Whether the simulator's numbers have 64 bits because jax_enable_x64 is on."""
+    """Whether the simulator computes with 64-bit numbers because jax_enable_x64 is
+    on.
+    """
 
     @property
     def is_ours(self) -> bool:
-        """Whether this is the simulator of this package. Only its costs are known
-        before a run.
+        """Whether the facts describe the simulator of this package. The costs of other
+        simulators are unknown before a run.
         """
         return self.name == OURS
 
     def precision(self, asked: str) -> str:
-        """The precision that rows record. Rows of two precisions do not mix."""
+        """Returns the precision that rows record. Rows of two precisions must not be
+        mixed.
+        """
         return f"{asked}, x64" if self.x64 else asked
 
     def about(self) -> dict[str, Any]:
-        """The entries about the simulator in the metadata of tables."""
+        """Returns the entries that describe the simulator in the metadata of tables."""
         if not self.is_ours:
             return {
                 "simulator": self.name,
@@ -123,30 +130,34 @@ OURS = "jaxrecall"
 
 
 class Cost(NamedTuple):
-    """The time and memory of a run in a program."""
+    """The time and memory that a run takes in a program."""
 
     seconds: float
-    """The time on one core of a usual machine."""
+    """The number of seconds that the run takes on one core of a usual machine."""
 
     flops: float
     bytes: int
-    """The memory of each run that is computed at a time. 0 if unknown."""
+    """The number of bytes of memory that each run takes while it is computed. The
+    number is 0 if the memory is unknown.
+    """
 
 
 class Room(NamedTuple):
-    """The resources that a process may use, and the settings with which it computes."""
+    """The resources that a process may use, and the settings with which the process
+    computes runs.
+    """
 
     precision: str
     limit: int
-    """The number of bytes of memory."""
+    """The number of bytes of memory that the process may use."""
 
     cores: int
     n_runs: int
-    """The number of runs of all programs."""
+    """The number of runs of all programs together."""
 
     batch: int | None
-    """The number of runs that are vmapped on an accelerator. None means the number that
-    takes half a second.
+    """The number of runs that are vmapped on an accelerator. None means as many runs as
+    take half a second.
     """
 
 
@@ -154,22 +165,23 @@ class Loaded(NamedTuple):
     """A program that is ready to run."""
 
     run: Callable[[Mapping[Run, float]], list[Rows | Exception | None]]
-    """Computes runs. The argument is a dict from runs to their expected shares of the
-    time. For each run, the result is its rows, the exception that prevented them, or
-    None. None means that the program rejects the run; the fallback then computes it.
+    """Computes runs. The argument is a dict from each run to the share of the time that
+    the run is expected to take. For each run, the returned list contains the rows, the
+    exception that prevented the rows, or None. None means that the program rejects the
+    run. The fallback then computes the run.
     """
 
     most: int
     """The largest number of runs in a batch."""
 
     threads: int
-    """The number of batches that run at a time. 0 means one batch, in the calling
-    thread.
+    """The number of batches that run at the same time. 0 means that one batch runs in
+    the calling thread.
     """
 
     in_turn: bool = False
     """Whether the runs of a batch are computed one after the other, as on a CPU. Small
-    batches then have no disadvantage.
+    batches are then as efficient as large ones.
     """
 
 
@@ -180,45 +192,47 @@ class SimulatorLike(Protocol):
     def facts(self) -> Facts: ...
 
     def point(self, values: Mapping[str, object]) -> AnyPoint:
-        """The point with these values of its fields. Raises PointError."""
+        """Returns the point whose fields have these values. Raises PointError if the
+        values are not allowed.
+        """
 
     def law_sources(self, points: Iterable[AnyPoint]) -> dict[str, str]:
-        """The user's own laws of these points: a dict from names to hashes of their
-        source.
+        """Returns a dict of the user's own laws that these points use. The keys are the
+        names of the laws, and the values are hashes of the source of each law.
         """
         ...
 
     def programs(
         self, points: Mapping[AnyPoint, int], sizes: Any = None
     ) -> dict[Any, list[AnyPoint]]:
-        """The points of each program.
+        """Returns a dict from each program to the list of its points.
 
         Args:
             points: a dict from points to their numbers of runs.
-            sizes: the sizes of the programs, in one of four forms. "own": each point
-                has a program of its own sizes, with little padding. A program: all
-                points have the sizes of that program. V, d and m: all points have these
-                sizes. None: the sizes are chosen to save time.
+            sizes: the sizes of the programs, in one of four forms. "own": the sizes are
+                those of each point, with little padding. A program: all points use the
+                sizes of this program. A tuple (V, d, m): all points use these sizes.
+                None: the sizes are chosen to save time.
         """
         ...
 
     def cost(self, program: Any, point: AnyPoint) -> Cost: ...
 
     def width(self, program: Any, seconds: float, room: Room) -> int:
-        """The number of runs that are computed at a time in the available memory, if a
-        run takes `seconds`. Starts JAX.
+        """Returns the number of runs to compute at the same time, if a run takes
+        `seconds`. The number is limited by the available memory. Starts JAX.
         """
         ...
 
     def run(self, program: Any, width: int, room: Room) -> Loaded:
-        """The program, which is compiled if necessary. Starts JAX. Raises
-        OutOfMemory.
+        """Returns the program ready to run, after compiling it if necessary. Starts
+        JAX. Raises OutOfMemory if the memory does not suffice.
         """
         ...
 
     def problem_in_workers(self, points: Iterable[AnyPoint]) -> str | None:
-        """A line with the reason why other processes cannot run these points. None if
-        they can.
+        """Returns a line that explains why other processes cannot run these points.
+        Returns None if they can.
         """
         ...
 
@@ -226,7 +240,7 @@ class SimulatorLike(Protocol):
 def program_of(
     simulator: SimulatorLike, point: AnyPoint, sizes: Any = "own"
 ) -> Program:
-    """The program of one point, with the point's own sizes or with other sizes."""
+    """Returns the program of one point. By default, it has the point's own sizes."""
     [program] = simulator.programs({point: 1}, sizes)
     return program
 
@@ -234,7 +248,7 @@ def program_of(
 def grouped(
     members: Iterable[Member], key: Callable[[Member], Key]
 ) -> dict[Key, list[Member]]:
-    """The members of each key."""
+    """Returns a dict from each key to the list of its members."""
     groups: dict[Key, list[Member]] = {}
     for member in members:
         groups.setdefault(key(member), []).append(member)

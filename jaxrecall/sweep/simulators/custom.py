@@ -1,5 +1,5 @@
-"""A user's simulator as the sweep engine uses it: a function of a point and a random
-key. `simulator/custom_runs.py` computes its runs.
+"""The simulators of users, in the form that the sweep engine uses. Such a simulator is
+a function of a point and a random key. `simulator/custom_runs.py` computes the runs.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from ...model.point import MAX_SEED, Run, checked_value, to_12_digits
 from . import Cost, Facts, Loaded, Room, Rows, grouped
 
 TYPES = {int: "int64", float: "float64", bool: "bool", str: "string"}
-"""The Arrow types of fields and columns, by Python type."""
+"""A dict from Python types to the Arrow types of fields and columns."""
 
 ARROW = {kind.__name__: arrow for kind, arrow in TYPES.items()}
 ALLOWED_TYPES = "with int, float, bool or str as the type"
@@ -70,21 +70,21 @@ AFTER = {
 RESERVED = (*BEFORE, *AFTER, "root_seed", "streams")
 
 WIDTH = 8
-"""The number of runs that are vmapped together. A smaller batch is filled up, so that
-each combination of static fields needs only one program.
+"""The number of runs that are vmapped together. Smaller batches are filled up to this
+number, so each combination of static fields needs only one program.
 """
 
 RUN_SECONDS = 0.01
-"""The assumed seconds of a run in a plan, because the true time is unknown."""
+"""The number of seconds that a plan assumes for a run. The true time is unknown."""
 
 ROUNDING = 1e-6
-"""The largest rounding error by which an accuracy may be below 0 or above 1. Such an
+"""The largest amount by which rounding may put an accuracy below 0 or above 1. Such an
 accuracy is replaced by 0 or 1.
 """
 
 
 class Declaration(NamedTuple):
-    """A field of a simulator as the user declares it."""
+    """The declaration that a user gives for a field of a simulator."""
 
     kind: type
     default: Any
@@ -94,29 +94,30 @@ class Declaration(NamedTuple):
 
 
 class Simulator:
-    """A simulator of your own, for `jaxrecall.run(grid, simulator=...)` and for
-    `simulator: module:name` in a grid file.
+    """A simulator of your own. Pass it to `jaxrecall.run(grid, simulator=...)`, or name
+    it in a grid file with `simulator: module:name`.
 
     Args:
-        fn: a function of a point and a `jax.random` key. It returns a dict with a
-            number for every column. In the point, static fields are Python values and
-            traced fields are arrays. The key is determined by root_seed and seed. It is
-            the same for every point unless the grid has `streams: independent`.
+        fn: a function of a point and a `jax.random` key. The function returns a dict
+            with a number for every column. In the point, static fields are Python
+            values and traced fields are arrays. The key is determined by root_seed and
+            seed. All points have the same key unless the grid sets `streams:
+            independent`.
         fields: the parameters of a point, `name: (type, default, low, high, "static" or
             "traced")`. The type is int, float, bool or str. If the default is None, the
-            grid must give the parameter. low and high are limits, or None. For text,
-            low is the sequence of allowed values. Shapes may depend on static fields.
-            Each combination of static values is compiled once.
+            grid must give the parameter. low and high are limits; None means no limit.
+            For text, low is the sequence of allowed values. Shapes may depend on static
+            fields. Each combination of static values is compiled once.
         columns: the columns that fn returns, `name: (type, meaning)`.
-        accuracy: the column that is drawn, fitted and searched. Its values are
+        accuracy: the column that figures, fits and searches use. Its values are
             fractions.
-        version: a whole number. Increase it when numbers change, because rows of two
-            versions do not mix.
+        version: a whole number. Increase it when fn returns other numbers, because rows
+            of two versions must not be mixed.
         jit: whether fn is compiled and vmapped over runs with equal static fields. If
             False, fn is plain Python and is called once for each run.
 
     Raises:
-        UsageError: with a line for every mistake.
+        UsageError: the message contains a line for every mistake.
 
     Examples:
         >>> import jax, jax.numpy as jnp, jaxrecall
@@ -175,10 +176,11 @@ class Simulator:
 
     @cached_property
     def name(self) -> str:
-        """The name of the simulator, module:name.
+        """The name of the simulator in the form module:name.
 
-        For a script, the module is the name of its file. The script and a grid file
-        that names the simulator therefore share rows.
+        If the simulator is made in a script, the module is the file name of the script
+        without `.py`. The script can therefore share rows with a grid file that names
+        the simulator.
         """
         module: Any = sys.modules.get(self._module)
         name = self._module
@@ -228,8 +230,8 @@ class Simulator:
         points: Mapping[CustomPoint, int],
         sizes: tuple[int, int, int] | StaticProgram | Literal["own"] | None = None,
     ) -> dict[StaticProgram, list[CustomPoint]]:
-        """The points of each program. There is one program for each combination of
-        static fields.
+        """Returns a dict from each program to its points. There is one program for each
+        combination of static fields.
         """
         if isinstance(sizes, tuple):
             raise UsageError(
@@ -285,7 +287,9 @@ class Simulator:
         provided: Row,
         runs: Mapping[Run, float],
     ) -> list[Rows | Exception | None]:
-        """For each run, its rows or the exception that prevented them."""
+        """Returns a list that contains, for each run, the rows or the exception that
+        prevented the rows.
+        """
         start = time.perf_counter()
         try:
             found = columns_of(list(runs))
@@ -305,10 +309,10 @@ class Simulator:
         return rows
 
     def _row(self, run: Run, found: Row) -> Row:
-        """The part of a run's row that describes the run and contains the values that
-        the user's function returned.
+        """Returns the part of a row that depends on the run: its point, its seed, its
+        status, and the values that the user's function returned.
 
-        Raises ValueError for a value that its column cannot contain.
+        Raises ValueError if a column cannot contain its value.
         """
         row = run.id._asdict() | run.point.as_given()
         for name, (kind, _) in self.own_columns.items():
@@ -326,7 +330,9 @@ class Simulator:
 
 
 def x64() -> bool:
-    """Whether jax_enable_x64 is on in this process now. Does not start JAX."""
+    """Whether jax_enable_x64 is on in this process now. The function does not start
+    JAX.
+    """
     jax = sys.modules.get("jax")
     on = jax.config.jax_enable_x64 if jax else os.environ.get("JAX_ENABLE_X64", "")
     return str(on).lower() in ("1", "true", "t", "yes", "y", "on")
@@ -339,7 +345,7 @@ def _problems(
     accuracy: str,
     version: object,
 ) -> list[str]:
-    """Messages about the mistakes in the arguments of a simulator."""
+    """Returns messages about mistakes in the arguments of `Simulator`."""
     lines = []
     if not callable(fn):
         lines.append(f"fn: got {shown(fn)}; allowed: a function of a point and a key")
@@ -369,7 +375,7 @@ def _problems(
 
 
 def _problems_of_name(path: str, name: object) -> list[str]:
-    """Messages about the mistakes in the name of a field or a column."""
+    """Returns messages about mistakes in the name of a field or a column."""
     if not isinstance(name, str) or not name.isidentifier() or name.startswith("_"):
         return [f"{path}: got the name {shown(name)}; allowed: letters, digits and _"]
     if name in RESERVED or hasattr(CustomPoint, name):
@@ -381,7 +387,7 @@ def _problems_of_name(path: str, name: object) -> list[str]:
 
 
 def _problems_of_field(name: str, given: Any) -> list[str]:
-    """Messages about the mistakes in the declaration of a field."""
+    """Returns messages about mistakes in the declaration of a field."""
     got = f"fields.{name}: got {shown(given)}; allowed:"
     wrong = [f'{got} (type, default, low, high, "static" or "traced"), {ALLOWED_TYPES}']
     if not isinstance(given, tuple) or len(given) != 5:
@@ -395,15 +401,15 @@ def _problems_of_field(name: str, given: Any) -> list[str]:
 
 
 def _is_choice(text: Declaration) -> bool:
-    """Whether a field of text is static and declares its allowed values."""
+    """Whether a text field is static and declares its allowed values."""
     if text.treated != "static" or not isinstance(text.low, tuple | list):
         return False
     return all(isinstance(value, str) for value in text.low)
 
 
 def _problems_of_limits(name: str, declaration: Declaration) -> list[str]:
-    """Messages about the mistakes in the limits of a field, or about a default outside
-    the limits.
+    """Returns messages about mistakes in the limits of a field, or about a default that
+    is outside the limits.
     """
     kind, default, low, high, _ = declaration
     if kind in (int, float):
@@ -426,8 +432,8 @@ def _is_limit(limit: Any) -> bool:
 
 
 def _metadata(name: str, declaration: Declaration) -> dict[str, Any]:
-    """The metadata of a declared field, in the form that the fields of this package's
-    points have.
+    """Returns the metadata of a declared field. The metadata have the same form as
+    those of this package's own fields.
     """
     kind, _, low, high, treated = declaration
     metadata = {"kind": treated, "symbol": "", "legend": name}
@@ -441,7 +447,9 @@ def _metadata(name: str, declaration: Declaration) -> dict[str, Any]:
 
 
 def _declared(name: str, declaration: Declaration) -> tuple[str, str, Any]:
-    """The name, type and dataclass field of a declaration."""
+    """Returns the name, the type and the dataclass field that a declaration
+    describes.
+    """
     default = declaration.default
     declared = field(
         default=MISSING if default is None else default,
@@ -471,8 +479,8 @@ class CustomPoint:
 
     @cached_property
     def point_id(self) -> str:
-        """16 hex digits: a hash of the simulator, its version and all fields. Floats
-        are rounded to 12 significant digits.
+        """A hash of the simulator, its version and all fields, as 16 hex digits. Floats
+        are rounded to 12 significant digits before the hash is computed.
         """
         values = self.as_given()
         for name, value in values.items():
@@ -493,11 +501,11 @@ class CustomPoint:
         return StaticProgram(self.simulator.name, tuple(static))
 
     def as_given(self) -> dict[str, Any]:
-        """The arguments that create this point again."""
+        """Returns a dict of the arguments that create this point again."""
         return {name: getattr(self, name) for name in self.simulator.fields}
 
     def replace(self, **changes: Any) -> CustomPoint:
-        """A copy of the point with these changes."""
+        """Returns a copy of the point with these changes."""
         return self.simulator.point(self.as_given() | changes)
 
     def __reduce__(self) -> Any:
@@ -505,8 +513,8 @@ class CustomPoint:
 
 
 def _problems_of_array(name: str, value: Any, kind: str) -> list[Problem]:
-    """The problem of a number that an array of a compiled function cannot represent.
-    The list is empty if the number fits.
+    """Returns a list with a problem if an array of a compiled function cannot represent
+    the number. The list is empty otherwise.
     """
     bits = 64 if x64() else 32
     if kind == "int":
@@ -549,8 +557,8 @@ class StaticProgram:
 
 
 def named(name: str) -> Simulator:
-    """The simulator with the import path module:name in a grid file. Raises
-    UsageError.
+    """Returns the simulator that has the import path module:name. Raises UsageError if
+    there is no such simulator.
     """
     allowed = (
         "allowed: module:name of a jaxrecall.Simulator, such as perceptron:simulator"
@@ -564,8 +572,8 @@ def named(name: str) -> Simulator:
 
 
 def add_to_path(folders: Iterable[str]) -> None:
-    """Makes the modules in the folders importable. Modules that are already importable
-    take precedence.
+    """Makes the modules in these folders importable. If two modules have the same name,
+    the one that was importable before is used.
     """
     for folder in folders:
         if folder not in sys.path:
@@ -573,8 +581,8 @@ def add_to_path(folders: Iterable[str]) -> None:
 
 
 def trusted(module: str) -> None:
-    """Imports a module or .py file that is given by `--trust`, so that its laws are
-    known. Raises UsageError.
+    """Imports a module or .py file that `--trust` names, so that its laws are known.
+    Raises UsageError if the import fails.
     """
     path = Path(module)
     if path.suffix == ".py":
@@ -591,8 +599,8 @@ def trusted(module: str) -> None:
 
 
 def _as_fraction(name: str, value: Any) -> Any:
-    """An accuracy without its rounding error. Raises ValueError if the accuracy is not
-    a fraction.
+    """Returns an accuracy after correcting small rounding errors below 0 or above 1.
+    Raises ValueError if the accuracy is not a fraction.
     """
     if value is None or 0 <= value <= 1:
         return value
@@ -605,10 +613,10 @@ def _as_fraction(name: str, value: Any) -> Any:
 
 
 def _as_cell(name: str, kind: str, value: Any) -> Any:
-    """A value converted to the Arrow type of its column. None if the value is None or
-    not finite.
+    """Returns a value converted to the Arrow type of its column. Returns None if the
+    value is None or not finite.
 
-    Raises ValueError.
+    Raises ValueError if the value cannot be converted.
     """
     shape = np.shape(value)
     if shape != ():

@@ -1,10 +1,10 @@
 """Decides which points share a program.
 
-Each shape is compiled to a program of its own. A shape consists of padded sizes, the
-activation and the form. At first, points have tight shapes of their own. Two shapes are
-merged if the padding costs less time than the compilation that it saves. The result
-depends only on the points, so a grid has the same programs on every machine and
-whenever it is resumed.
+A shape consists of padded sizes, an activation and a form. Each shape is compiled to a
+separate program. At first, each point has the tightest shape that fits. Two shapes are
+merged if the time that the padding costs is less than the compilation time that the
+merge saves. The result depends only on the points. A grid therefore has the same
+programs on every machine, and also when it is resumed.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from . import Sizes, grouped
 
 
 def as_sizes(text: str) -> Sizes:
-    """The sizes (V, d, m) in a text such as "256x128" or "256x128x512". Raises
-    UsageError.
+    """Returns the sizes (V, d, m) that a text such as "256x128" or "256x128x512" gives.
+    Raises UsageError if the text has another form.
     """
     match = re.fullmatch(r"([1-9]\d{0,6})x([1-9]\d{0,6})(?:x([1-9]\d{0,6}))?", text)
     if not match:
@@ -37,8 +37,8 @@ def as_sizes(text: str) -> Sizes:
 
 
 def padded(points: Iterable[Point], sizes: Sizes) -> Callable[[Point], Shape]:
-    """Returns a function that maps a point to its program with these sizes. Raises
-    UsageError if a point is too large.
+    """Returns a function from a point to the program that has these sizes. Raises
+    UsageError if a point is too large for the sizes.
     """
     V, d, m = sizes
 
@@ -63,18 +63,20 @@ def padded(points: Iterable[Point], sizes: Sizes) -> Callable[[Point], Shape]:
 
 @dataclass
 class PlannedProgram:
-    """A program, its points, and the work of their runs."""
+    """A program, the points that it computes, and the work that their runs require."""
 
     shape: Shape
     points: list[Point]
     asked: Work
 
     def seconds(self) -> float:
-        """The time to compile the program and to run it."""
+        """Returns the number of seconds that it takes to compile the program and to do
+        the work.
+        """
         return seconds(self.shape, self.asked) + self.shape.compile_seconds
 
     def joined(self, other: PlannedProgram) -> PlannedProgram:
-        """One program for the points of both programs."""
+        """Returns one program for the points of both programs."""
         shape = larger(self.shape, other.shape)
         return PlannedProgram(
             shape, self.points + other.points, self.asked + other.asked
@@ -82,16 +84,19 @@ class PlannedProgram:
 
 
 def seconds(shape: Shape, asked: Work) -> float:
-    """The time to run work in a program on all cores."""
+    """Returns the number of seconds that a program takes to do some work on all
+    cores.
+    """
     return amount(shape, asked).seconds / cores()
 
 
 def merged(points: Mapping[Point, int]) -> dict[Shape, list[Point]]:
-    """The points of each program. The argument maps points to their numbers of runs.
+    """Returns a dict from each program to its points. The argument maps each point to
+    its number of runs.
 
     Shapes of the same variant are merged until every further merge would cost more time
-    than it saves. Then the work of each merged shape goes to the program in which it
-    costs least.
+    than it saves. Each merged shape is then replaced by the program that does its work
+    in the least time.
     """
     variants: dict[object, list[PlannedProgram]] = {}
     for shape, of_shape in sorted(grouped(points, Shape.tight).items(), key=_variant):
@@ -116,12 +121,12 @@ def _variant(item: tuple[Shape, list[Point]]) -> tuple[object, ...]:
 
 
 def _cheapest(member: PlannedProgram, fallbacks: set[Shape]) -> Shape:
-    """The program in which the work of a member costs least.
+    """Returns the program that does the work of a member in the least time.
 
     There are three kinds of candidates: the member's own program, the same program
-    compiled lightly, and larger programs that other members may need as a fallback. A
-    fallback counts with half its time of compilation, because it may have to be
-    compiled in any case.
+    compiled lightly, and larger programs that other members may need as a fallback.
+    Only half the compilation time of a fallback is counted, because the fallback may
+    have to be compiled in any case.
     """
     shape = member.shape
     compiled = {shape: shape.compile_seconds}
@@ -137,8 +142,8 @@ def _cheapest(member: PlannedProgram, fallbacks: set[Shape]) -> Shape:
 
 
 def _merge(members: list[PlannedProgram]) -> list[PlannedProgram]:
-    """Repeatedly merges the two programs of a variant whose merge saves the most time,
-    while a merge saves time.
+    """Returns the programs of a variant after merging pairs. The pair whose merge saves
+    the most time is merged first. Merging stops when no merge saves time.
     """
     # each member has a number, because hashing pairs of shapes is slow
     found = dict(enumerate(members))
@@ -172,5 +177,7 @@ def _merge(members: list[PlannedProgram]) -> list[PlannedProgram]:
 
 
 def larger(a: Shape, b: Shape) -> Shape:
-    """The shape `a` with the larger V, d and m of both shapes."""
+    """Returns the shape `a` with V, d and m replaced by the larger values of both
+    shapes.
+    """
     return replace(a, V=max(a.V, b.V), d=max(a.d, b.d), m=max(a.m, b.m), tile=0)

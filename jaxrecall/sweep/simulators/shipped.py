@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ...simulator.program import Executable
 
 MAX_VMAPPED = 1024
-"""The largest number of vmapped runs on an accelerator."""
+"""The largest number of runs that are vmapped on an accelerator."""
 
 SEEDS = f"a whole number from 0 to {MAX_SEED}, or a list of up to {MAX_LIST}"
 
@@ -37,9 +37,9 @@ SEEDS = f"a whole number from 0 to {MAX_SEED}, or a list of up to {MAX_LIST}"
 class RecallSimulator:
     """The simulator of this package, with columns of the user's own.
 
-    On a CPU, the runs of a batch are computed one after the other, and each of several
-    threads computes a batch. On an accelerator, the runs of a batch are vmapped, while
-    another batch waits.
+    On a CPU, several threads each compute a batch. The runs of a batch are computed one
+    after the other. On an accelerator, the runs of a batch are vmapped, and the next
+    batch waits meanwhile.
     """
 
     columns: tuple[OwnColumn, ...] = ()
@@ -128,7 +128,7 @@ RECALL = RecallSimulator()
 
 
 def _resized(sizes: Shape, point: Point) -> Shape:
-    """The shape of a point with the sizes of another shape."""
+    """Returns the shape of a point, with the sizes of another shape."""
     shape = Shape.sized(point, sizes.V, sizes.d, sizes.m)
     return replace(shape, light=sizes.light)
 
@@ -145,8 +145,8 @@ def _facts(own: tuple[OwnColumn, ...]) -> Facts:
 def _batch(
     executable: Executable, precision: str, runs: Mapping[Run, float]
 ) -> list[Rows | Exception | None]:
-    """The rows of runs. The `seconds` of a run are its share of the time of the
-    batch.
+    """Returns the rows of each run. The column `seconds` is the share of the batch's
+    time that the run is expected to take.
     """
     from ...simulator import program
 
@@ -183,15 +183,16 @@ def simulate(
     `bucket`.
 
     The row is a dict of the columns in table order. For a list of seeds, the function
-    returns a list of rows. For a run that trains on, it returns the row of the last
-    step. With `trace`, it returns a list of the rows of all recorded steps, in order of
-    step, one seed after the other.
+    returns a list of rows. If the run is trained further, the row is that of the last
+    step. If `trace` is true, the function returns a list with the rows of all recorded
+    steps. The rows of each seed are in the order of the steps, one seed after the
+    other.
 
-    The first call for a shape compiles its program, which takes seconds. Points of
-    similar sizes share the program, and later processes can use it again. The function
-    raises PointError for an argument that is not a point, for seeds that are out of
-    range or too many, and for a point that needs more than 80 % of this machine's
-    memory.
+    The first call for a shape compiles a program, which takes seconds. Points of
+    similar sizes share the program. Later processes can use the compiled program again.
+    The function raises PointError for an argument that is not a point, for seeds that
+    are out of range or too many, and for a point that needs more than 80 % of this
+    machine's memory.
 
         >>> from jaxrecall import Point, simulate
         >>> point = Point(V=64, N=1024, d=32, L=8)
@@ -231,10 +232,10 @@ def _check_memory(point: Point) -> None:
 
 
 def _rows(point: Point, runs: Sequence[Run]) -> list[list[Row]]:
-    """The rows of runs of one point, in the order of the runs, without `seconds` and
-    `bucket`.
+    """Returns the rows of each run of one point, in the order of the runs. The rows
+    lack the columns `seconds` and `bucket`.
 
-    Runs that an error bound rejects are computed again in the exact form.
+    If an error bound rejects a run, the run is computed again in the exact form.
     """
     from ...simulator import program
 
@@ -250,7 +251,9 @@ def _rows(point: Point, runs: Sequence[Run]) -> list[list[Row]]:
 
 
 def _metrics(point: Point, runs: Sequence[Run], shape: Shape) -> dict[Run, list[Row]]:
-    """The metrics of runs, computed by the program of a shape or by its fallback."""
+    """Returns a dict from runs to their metrics. The program of a shape, or its
+    fallback, computes the metrics.
+    """
     from ...simulator import program
 
     found: dict[Run, list[Row]] = {}
@@ -269,8 +272,8 @@ def _metrics(point: Point, runs: Sequence[Run], shape: Shape) -> dict[Run, list[
 
 
 def _one_thread(point: Point) -> AbstractContextManager[object]:
-    """A context that limits BLAS to one thread if matrices of W_KQ are decomposed.
-    Several threads would wait for each other and keep the cores busy.
+    """Returns a context that limits BLAS to one thread if W_KQ matrices are decomposed.
+    Several threads would keep the cores busy while they wait for each other.
     """
     if point.optimizer and point.optimizer.attention == "column":
         return threadpool_limits(1, user_api="blas")

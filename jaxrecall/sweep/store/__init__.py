@@ -1,4 +1,5 @@
-"""A results folder: writes rows into it, and determines which runs are done.
+"""Writes rows into a results folder, and determines which runs are done. The folder
+contains:
 
     manifest.json    the grid and the command of the last sweep
     search.json      the result of a search
@@ -10,9 +11,9 @@
         here is never read, and is removed later
 
 A file appears completely or not at all: it is written to `_staging/`, flushed to disk
-with fsync, and renamed. Only the rows that can be read determine which runs are done;
-file names do not. Any number of processes may therefore write into one folder, and
-writing the same rows twice is harmless.
+with fsync, and renamed. Which runs are done is determined by the rows that can be read,
+and never by the names of files. Any number of processes may therefore write into one
+folder, and writing the same rows twice is harmless.
 """
 
 from __future__ import annotations
@@ -65,34 +66,34 @@ from .table import (
 )
 
 PART_BYTES, ROW_BYTES, PART_ROWS = 64 * 2**10, 512, 1000
-"""The size of a part without rows, the size that each row adds to it, and the largest
-number of rows for which the folder must have room before a sweep starts.
+"""Three numbers: the bytes of a part without rows, the bytes that each row adds, and
+the largest number of rows for which the folder must have room before a sweep starts.
 """
 
 STALE_SECONDS = 3600.0
-"""The age at which a file in `_staging` is assumed to be left over from a process that
-died. Writing a file takes only seconds.
+"""The age, in seconds, after which a file in `_staging` is assumed to come from a
+process that died. Writing a file takes only seconds.
 """
 
 LOOKS = 10
-"""The largest number of times that a process looks for parts with fewer columns. Other
-processes may be writing such parts meanwhile.
+"""The largest number of times that a process looks for parts that lack columns. Other
+processes may write such parts at the same time.
 """
 
 Version = tuple[int, str]
 """The code_version and the precision of a row."""
 
 LastValues = dict[Version, dict[RunId, tuple[Any, ...]]]
-"""The values in the last row of each run, by version and run. If a run has several last
-rows, a row with status ok is preferred.
+"""A dict from versions to dicts from runs to values. The values are those in the last
+row of the run. If a run has several last rows, a row with status ok is preferred.
 """
 
 
 class LastRows(NamedTuple):
     """The last rows of all runs that `load` can read.
 
-    `tables` lists the tables that contain them. `unreadable` lists the files that
-    cannot be read.
+    `values` contains the values of these rows. `tables` lists the tables that contain
+    the rows. `unreadable` lists the files that cannot be read.
     """
 
     values: LastValues
@@ -104,8 +105,8 @@ class LastRows(NamedTuple):
 class Done:
     """The contents of a results folder.
 
-    `runs` is the set of finished runs of one version. `foreign` is the number of runs
-    of every other version (code_version, precision).
+    `runs` is the set of finished runs of one version. `foreign` is a dict from every
+    other version (code_version, precision) to its number of finished runs.
     """
 
     runs: set[RunId]
@@ -115,16 +116,20 @@ class Done:
     """The names of the simulators that computed the rows."""
 
     columns: Set[str] = frozenset()
-    """The distinct sets of the user's own columns in the tables, each as JSON."""
+    """The distinct sets of the user's own columns in the tables. Each set is JSON
+    text.
+    """
 
     sources: Mapping[str, str] = field(default_factory=dict)
-    """The user's own laws in the rows, each with a hash of its source."""
+    """A dict from the name of each law of the user's own in the rows to a hash of its
+    source.
+    """
 
 
 class Store:
-    """The results folder `folder`, which `prepare` creates.
+    """The results folder `folder`. The folder is created by `prepare`.
 
-    Every method may raise a StoreError, whose message is one line that says what to do.
+    Every method may raise StoreError. The message is one line that explains what to do.
     """
 
     def __init__(self, folder: str | Path):
@@ -135,22 +140,22 @@ class Store:
         self.table = self.folder / TABLE
         self.manifest = self.folder / "manifest.json"
         self.about: Json = {}
-        """The facts in the metadata of every part; see `table.KEY`."""
+        """A dict of the facts in the metadata of every part; see `table.KEY`."""
 
         self.columns: Mapping[str, tuple[str, ...]] = COLUMNS
-        """The columns of the rows to write, in order."""
+        """The columns of the rows that will be written, in order."""
 
         self.of_parts = pa.schema([])
         """The columns of all parts. The schema is empty until `unify` is called."""
 
         self.kept: Mapping[str, Mapping[str, Any]] = {}
-        """The values of the grid's helpers that are columns, by the id of a point.
-        `about` lists their names.
+        """A dict from the id of a point to the values of the grid's helpers that are
+        columns. `about` lists the names of these helpers.
         """
 
     def check(self) -> None:
-        """Raises StoreError if the folder is a file or lies below one, or if one of its
-        own folders is a file. Creates nothing.
+        """Raises StoreError if a file exists at the path of the results folder, of a
+        folder above it, or of one of its own folders. Creates nothing.
         """
         for path in (*self._folders(), self.failures):
             if os.path.lexists(path) and not os.path.isdir(path):
@@ -160,15 +165,16 @@ class Store:
                 )
 
     def _folders(self) -> list[Path]:
-        """The folders that a sweep needs, the outermost first."""
+        """Returns the folders that a sweep needs, beginning with the outermost."""
         return [*reversed(self.folder.parents), self.folder, self.parts, self.staging]
 
     def prepare(self, manifest: Json, n_rows: int = 0) -> None:
         """Creates the folder, writes `manifest.json`, and removes stale files from
         `_staging`.
 
-        If there are `n_rows` to compute, the folder must have room for a part. If the
-        folder is refused, every folder that this call created is removed again.
+        If rows are to be computed (`n_rows` is above 0), the folder must have room for
+        a part. If an error is raised, every folder that this call created is removed
+        again.
         """
         self.check()
         made = list(itertools.filterfalse(os.path.exists, self._folders()))
@@ -187,7 +193,9 @@ class Store:
         self._remove_stale_files()
 
     def read_manifest(self) -> Json | None:
-        """The manifest that `prepare` wrote, or None."""
+        """Returns the manifest that `prepare` wrote, or None if there is no
+        manifest.
+        """
         with storage_errors(self.manifest):
             try:
                 return read_json(self.manifest)
@@ -200,8 +208,8 @@ class Store:
                 ) from error
 
     def done(self, code_version: int, precision: str) -> Done:
-        """The contents of the folder, with the runs of this version that need not run
-        again.
+        """Returns the contents of the folder. `runs` contains the runs of this version
+        that need not be computed again.
 
         A run is done if its last row is in a readable part or in the table. The status
         of that row does not matter.
@@ -218,7 +226,7 @@ class Store:
         return Done(runs, foreign, unreadable, simulators, columns, sources)
 
     def last_values(self, *columns: str) -> LastRows:
-        """The values of these columns in the last row of every run."""
+        """Returns the values that these columns have in the last row of every run."""
         names = [*RUN, *VERSION, "status", *columns]
         tables, unreadable = self.tables([*dict.fromkeys([*names, "step", "steps"])])
         # all seeds of a point share one string; this saves much memory at 10^6 runs
@@ -234,18 +242,20 @@ class Store:
         return LastRows(found, unreadable, list(tables.values()))
 
     def tables(self, columns: list[str] | None = None) -> Read:
-        """The tables by file, with all columns or only the given ones."""
+        """Returns the table of each file, with all columns or with only the given
+        columns.
+        """
         return read(result_files(self.folder), columns)
 
     def write(self, rows: list[Json]) -> Path:
         """Writes rows as one part, and returns its path.
 
-        Each row has exactly the columns of its simulator; None means null. If other
-        parts have more columns, these are null in the new part.
+        Each row has exactly the columns of its simulator. None means null. If other
+        parts have further columns, the new part has nulls in these columns.
 
         All rows of a run must be in one part, because the last of these rows marks the
-        run as done. The name of the file is a hash of the identities of its rows. The
-        same rows written twice therefore replace their own file.
+        run as done. The name of the file is a hash of the ids of its rows. If the same
+        rows are written twice, the second file therefore replaces the first.
         """
         rows = [row | self._kept(row["point_id"]) for row in rows]
         table = with_about(of_rows(rows, self.columns), self.about)
@@ -255,14 +265,15 @@ class Store:
         return self.put_table(self.parts / f"{digest[:16]}.parquet", table)
 
     def unify(self, tell: Callable[[str], None]) -> None:
-        """Gives every part the columns of all parts and of the rows to write.
+        """Rewrites parts until every part has the columns of all parts and of the rows
+        to write.
 
-        A part has nulls in the columns that are new to it. Each part is replaced,
-        completely or not at all, by a part with the same name and rows. Any number of
+        Columns that are new to a part contain nulls. Each part is replaced, completely
+        or not at all, by a part with the same name and the same rows. Any number of
         processes may therefore call this function while others write. Each process
         looks again until it finds nothing to do, so all parts have the same columns
         when the last process ends. The function calls `tell` with a message about the
-        parts that it rewrites, or about the error that prevents it.
+        parts that it rewrites, or about an error that stops the rewriting.
         """
         try:
             for look in range(LOOKS):
@@ -288,16 +299,19 @@ class Store:
             )
 
     def _rewrite(self, path: Path) -> None:
-        """Gives a part the columns of all parts, unless the part has them by now."""
+        """Rewrites a part with the columns of all parts. Does nothing if the part
+        already has these columns.
+        """
         _, others = unlike(self.of_parts, [path])
         for table in read(others).tables.values():
             self.put_table(path, conformed(table, self.of_parts))
 
     def _kept(self, point_id: str) -> Json:
-        """The values of the kept helpers at a point. A helper that the point lacks is
-        null.
+        """Returns a dict of the kept helpers at a point. A helper that the point lacks
+        is None.
 
-        If some values of a helper are text, all its values become text.
+        If the column of a helper contains text, all values of the helper are converted
+        to text.
         """
         values = self.kept.get(point_id, {})
         kept = {}
@@ -311,14 +325,14 @@ class Store:
     def note(self, name: str, record: Json) -> Path | None:
         """Writes `record` to `<name>.json` in the folder, and returns the path.
 
-        Returns None if no file is written.
+        A store that writes no files returns None.
         """
         text = json.dumps(record, indent=2)
         return self.put(self.folder / f"{name}.json", text.encode())
 
     def clear_failures(self, runs: Set[tuple[str, int]]) -> None:
-        """Removes the records of failures whose runs are all among `runs`. These runs
-        are done by now, or are about to be tried again.
+        """Removes each record of a failed chunk whose runs are all among `runs`. The
+        caller passes runs that are done by now, or that will be tried again.
         """
         with storage_errors(self.failures):
             for path in self.failures.glob("*.json"):
@@ -330,10 +344,9 @@ class Store:
                     path.unlink(missing_ok=True)
 
     def _check_room(self, n_rows: int) -> None:
-        """Raises StoreError if a file of the size of a part of `n_rows` rows cannot be
-        written.
+        """Raises StoreError if the folder has no room for a part of `n_rows` rows.
 
-        A trial file is written because the amount of free space does not reveal a
+        A trial file is written, because the amount of free space does not reveal a
         quota.
         """
         size = PART_BYTES + ROW_BYTES * n_rows
@@ -351,10 +364,10 @@ class Store:
     def _remove_stale_files(self) -> None:
         """Removes the files that processes left in `_staging` when they died.
 
-        The age of a file decides, because a process id has no meaning on a folder that
-        several machines share. The age is measured against the manifest that was just
-        written, so both times are from the clock of the file system. If a very slow
-        writer loses its file, it only has to try once more.
+        Files are chosen by age. Process ids cannot be used, because several machines
+        may share the folder. The age of a file is measured relative to the manifest
+        that was just written. Both times therefore come from the clock of the file
+        system. If a very slow writer loses its file, the writer only has to try again.
         """
         with storage_errors(self.staging):
             now = self.manifest.stat().st_mtime
@@ -370,7 +383,8 @@ class Store:
         data: Any,
         check: Callable[[Path], None] = lambda staged: None,
     ) -> Path:
-        """Writes bytes or a buffer to a file of the folder, through `_staging`.
+        """Writes bytes or a buffer to a temporary file in `_staging`, and renames the
+        file to `target`.
 
         `check` is called with the temporary file, and may raise an error before the
         rename.
@@ -382,8 +396,8 @@ class Store:
         return target
 
     def put_table(self, target: Path, table: pa.Table) -> Path:
-        """Writes a table to a file of the folder, after reading its rows back as a
-        check.
+        """Writes a table to a file of the folder. The rows of the temporary file are
+        read back as a check before the rename.
         """
 
         def read_back(staged: Path) -> None:
@@ -399,7 +413,7 @@ class Store:
 
 
 def _rows(table: pa.Table, names: list[str]) -> Iterator[tuple[Any, ...]]:
-    """Iterates over the values of these columns in each row.
+    """Yields a tuple for each row, with the values of these columns.
 
     A value is None if its column was added after the file was written.
     """
@@ -412,8 +426,8 @@ def _rows(table: pa.Table, names: list[str]) -> Iterator[tuple[Any, ...]]:
 
 
 class MemoryStore(Store):
-    """A results folder in memory: a dict from the path that each file would have to its
-    table.
+    """A results folder in memory. `held` is a dict from the path that a file would have
+    on disk to its table.
     """
 
     def __init__(self) -> None:

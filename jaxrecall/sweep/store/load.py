@@ -1,5 +1,5 @@
-"""Reads results: every row of results folders and files as one table for pandas. Also
-makes the remarks about rows.
+"""Reads the rows of results folders and files into one table for pandas. Also makes
+remarks about the rows.
 """
 
 from __future__ import annotations
@@ -43,28 +43,29 @@ def load(
     """Returns all rows of a results folder as one tidy DataFrame. The path may also be
     a folder of parts, a .parquet file, or a list of such paths.
 
-    With a `grid` (a dict, a file, a point or several points, as `run` accepts them),
-    the function returns only the rows of the grid's points and seeds. If the grid has a
-    search, it returns the rows of the grid's cells at the levels that the search may
-    try.
+    If a `grid` is given, the function returns only the rows of its points and seeds.
+    `grid` is a dict, a file, a point or a list of points, as for `run`. If the grid has
+    a search, the function returns the rows of its cells at all levels that the search
+    may try.
 
-    A run that trains on has a row for each recorded step. With `last`, the function
-    returns only the row of the last step.
+    A run that is trained further has a row for each recorded step. If `last` is true,
+    the function returns only the row of the last step.
 
-    There is one row for each (point_id, seed, step). If the files contain several, a
-    row with status ok is preferred, then the newest code_version, then the first row.
-    The columns are in table order, and unknown columns come last. The types of the
-    columns are int64, float64, bool and str. A column with nulls has pandas' nullable
-    type Int64 or boolean. The function warns of dropped rows, of mixed versions and of
-    files that cannot be read. It raises StoreError if there is no row, and UsageError
-    for an argument that is not a path.
+    There is one row for each (point_id, seed, step). If the files contain several such
+    rows, a row with status ok is preferred, then a row of the newest code_version, then
+    the first row. The columns are in table order, and unknown columns come last. The
+    types of the columns are int64, float64, bool and str. A column of ints or bools
+    that contains nulls has pandas' nullable type Int64 or boolean. The function warns
+    of dropped rows, of mixed versions and of files that cannot be read. The function
+    raises StoreError if there is no row, and UsageError if an argument is not a path.
 
     `attrs["axes"]` lists the fields that the grid varies. If there are several grids,
-    their fields are in the order in which the grids ran. The entry is missing if a file
-    lacks this information, as files of older versions do. `attrs["searched"]` is the
-    field that a search varies. For a simulator of your own, `attrs["simulator"]` is its
-    name and `attrs["accuracy"]` is its column of accuracy. `attrs["kept"]` lists the
-    helpers of the grid that are columns.
+    their fields are in the order in which the grids were run. The entry is missing if a
+    file does not contain this information. Files that older versions wrote do not
+    contain it. `attrs["searched"]` is the field that a search varies. If the rows are
+    from a simulator of your own, `attrs["simulator"]` is the name of the simulator and
+    `attrs["accuracy"]` is the column that contains its accuracy. `attrs["kept"]` lists
+    the helpers of the grid that are columns.
 
         >>> import jaxrecall
         >>> df = jaxrecall.load("results/quickstart")
@@ -130,14 +131,16 @@ def frame_of(
     runs: Collection[RunId],
     axes: Sequence[str] | None = None,
 ) -> pd.DataFrame:
-    """The rows of these runs of a grid with these axes, as `load` would return them."""
+    """Returns the rows of these runs in the form in which `load` returns rows. `axes`
+    lists the axes of the grid.
+    """
     rows = _kept(joined(tables), lambda *run: run in runs)
     return _frame(in_table_order(best(rows, ROW)), axes)
 
 
 def _frame(table: pa.Table, axes: Sequence[str] | None) -> pd.DataFrame:
-    """The table as a DataFrame. Without `axes`, the axes in the table's metadata are
-    used.
+    """Returns the table as a DataFrame. If `axes` is None, the axes in the metadata of
+    the table are used.
     """
     facts = about(table)
     if axes is not None:
@@ -150,8 +153,8 @@ def _frame(table: pa.Table, axes: Sequence[str] | None) -> pd.DataFrame:
 
 
 def _of_grid(rows: pa.Table, grid: Grid) -> pa.Table:
-    """The rows with a grid's seeds at its points. With a search, the points are all
-    those of its cells.
+    """Returns the rows whose points and seeds belong to a grid. If the grid has a
+    search, all points of its cells belong to it.
     """
     points = grid.points
     if grid.search:
@@ -163,13 +166,13 @@ def _of_grid(rows: pa.Table, grid: Grid) -> pa.Table:
 
 
 def _kept(rows: pa.Table, keep: Callable[[str, int], bool]) -> pa.Table:
-    """The rows for which `keep(point_id, seed)` is true."""
+    """Returns the rows for which `keep(point_id, seed)` is true."""
     kept = map(keep, rows["point_id"].to_pylist(), rows["seed"].to_pylist())
     return rows.filter(pa.array(kept, pa.bool_()))
 
 
 def _files(path: Path) -> list[Path]:
-    """The files to read for `path`, which is a file, a results folder or a folder of
+    """Returns the files to read. `path` is a file, a results folder or a folder of
     parts.
     """
     if os.path.isfile(path):
@@ -178,12 +181,14 @@ def _files(path: Path) -> list[Path]:
 
 
 GAP = 0.03
-"""The largest fraction of the attention that a locked cell may lose to noise tokens."""
+"""The largest difference between the means of `attention_top1` and `attention_mass` at
+which a cell does not count as limited by kappa.
+"""
 
 
 def not_finite(rows: Any, facts: Facts) -> Iterator[str]:
-    """Yields lines about rows whose metrics are not finite, and about nulls in the
-    user's own columns.
+    """Yields lines about rows whose metrics are not finite, and lines about nulls in
+    the user's own columns.
     """
     nonfinite = list(rows["status"]).count("nonfinite")
     if nonfinite:
@@ -205,16 +210,16 @@ def limited_by_kappa(rows: Any, axes: Iterable[str], along: str = "N") -> str:
     line is empty if there are no such cells.
 
     `attention_top1` is the fraction of the sequences in which the informative token has
-    the largest score. `attention_mass` is the attention that this token receives. If
-    the scores are in the right order but too small, `attention_top1` exceeds
-    `attention_mass`. Runs that train on are ignored, because training finds the
-    attention by itself.
+    the largest score. `attention_mass` is the fraction of the attention that this token
+    receives. If the scores are in the right order but too small, `attention_top1`
+    exceeds `attention_mass`. Runs that are trained further are ignored, because
+    training adjusts the attention.
 
     Args:
         rows: one row per run, as `load` returns them.
         axes: the columns that vary between points.
-        along: the axis along which a cell extends. A cell is judged at its largest
-            value of this axis.
+        along: the axis along which the points of a cell differ. The function checks a
+            cell at the largest value of this axis.
     """
     columns = ["attention_top1", "attention_mass"]
     if not {along, "kappa", "steps", *columns} <= {*rows}:

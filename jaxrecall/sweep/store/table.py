@@ -1,10 +1,10 @@
-"""Tables of rows: reads them from Parquet files and writes, joins and sorts them. A
-joined table can be reduced to one row per run and step.
+"""Reads tables of rows from Parquet files, and writes, joins and sorts them. A joined
+table can be reduced to one row per run and step.
 
-This module also finds derived files that are out of date. Tables of fits and reports
-record which rows they were made from. A Parquet file contains this record in its
-metadata. Any other file contains it in a comment at its start, such as `jaxrecall:
-{"rows": 528, "digest": "0123456789abcdef", "version": "1.0"}`.
+This module also finds derived files that are out of date. Derived files, such as tables
+of fits and reports, record which rows they were made from. In a Parquet file, this
+record is in the metadata. In any other file, it is a comment near the start, such as
+`jaxrecall: {"rows": 528, "digest": "0123456789abcdef", "version": "1.0"}`.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from ..files import PARTS, Json, Unreadable, holds_results
 
 
 def schema_of(columns: Mapping[str, tuple[str, ...]]) -> pa.Schema:
-    """The Arrow schema of columns. Each column has an Arrow type and a meaning.
-    Parameters of laws also have a unit.
+    """Returns the Arrow schema of columns. `columns` gives an Arrow type and a meaning
+    for each column, and also a unit for parameters of laws.
     """
     fields = []
     for name, (kind, *texts) in columns.items():
@@ -44,23 +44,25 @@ def schema_of(columns: Mapping[str, tuple[str, ...]]) -> pa.Schema:
 
 
 SCHEMA = schema_of(COLUMNS)
-"""The types of this package's columns. The metadata of each field contains its meaning,
-and is written to the files.
+"""The Arrow schema of this package's columns. The metadata of each column contains its
+meaning. These metadata are written to the files.
 """
 
 RUN = ["point_id", "seed"]
 ROW = [*RUN, "step"]
 VERSION = ["code_version", "precision"]
 NEEDED = [*RUN, *VERSION, "status"]
-"""Columns that every part must have, without nulls."""
+"""The columns that every part must have. They must not contain nulls."""
 
 OURS = ["V", "N", "d", "L", "m", "n_test"]
-"""Further columns that a part of this package's simulator must have, without nulls."""
+"""Further columns that a part must have if its rows are from this package's simulator.
+They must not contain nulls.
+"""
 
 MEASURED = ["n_correct", "accuracy"]
-"""Columns that such a part must have, with finite numbers in rows with status ok. Any
-other column that is missing was added in a later version. It is then read as null, or
-as the value that all older rows have.
+"""Columns of this package's simulator that must contain finite numbers in every row
+with status ok. Any other column may be missing, because a later version added it. A
+missing column is read as null, or as the value that all older rows have.
 """
 
 OF_OLDER_ROWS = {
@@ -71,30 +73,30 @@ OF_OLDER_ROWS = {
     "label_noise": 0.0,
     **SAME_AS,
 }
-"""The values of columns in rows that are older than the columns. If the value is the
+"""The values of columns for rows that are older than the columns. If a value is the
 name of another column, the values of that column are used.
 """
 
 X64_OFF = {"x64": False}
-"""The same for a simulator of the user's own, because its older rows lack the column
+"""The values of columns for older rows of users' simulators, which lack the column
 x64.
 """
 
 KEY = b"jaxrecall"
-"""The key of the entry in a schema's metadata that describes the table. The entry is
-JSON:
+"""The key of the metadata entry that describes a table. The entry is JSON with these
+keys:
 
-    axes        the fields that the grid varies, in its order
-    kept        the helpers of the grid that are columns, if any
-    xla_flags   the options in XLA_FLAGS of the processes that computed the rows, if any
-    searched    the field that a search varies; empty without a search
-    fixed       the other fields that the grid gives, with their values
+    axes        the fields that the grid varies, in the order of the grid
+    kept        the helpers of the grid that are columns, if there are any
+    xla_flags   the options of XLA_FLAGS with which the rows were computed, if any
+    searched    the field that a search varies; empty if there is no search
+    fixed       a dict with the value of every other field that the grid gives
     simulator   the name of a simulator of the user's own
     fields      the fields of that simulator, in order
-    accuracy    the column of accuracy of that simulator
-    sources     laws of the user's own, with a hash of their source
-    columns     columns of the user's own on the simulator of this package, with the
-        path and digest of each function
+    accuracy    the column of that simulator that contains the accuracy
+    sources     a dict from the user's own laws to hashes of their source
+    columns     a dict from each column that the user added to the simulator of this
+        package, to the path and digest of the function of the column
 
 In a file, the entry also contains the time at which the file was written, and the
 versions that wrote it.
@@ -117,10 +119,11 @@ _SORT = [
 def of_rows(
     rows: list[Json], columns: Mapping[str, tuple[str, ...]] = COLUMNS
 ) -> pa.Table:
-    """A table with these rows, sorted by run and step. None in a row means null.
+    """Returns a table with these rows, sorted by run and step. None in a row means
+    null.
 
-    The table has exactly the given columns and the parameters of laws in the rows.
-    Raises StoreError if a value does not fit its column.
+    The columns of the table are the given columns and any parameters of laws in the
+    rows. Raises StoreError if a value does not fit its column.
     """
     rows = [in_order(row, columns) for row in rows]
     schema = SCHEMA if columns is COLUMNS else schema_of(columns)
@@ -146,8 +149,8 @@ def _sorted(table: pa.Table, names: list[str]) -> pa.Table:
 
 
 def about(table: Any) -> Json:
-    """The description of a table or schema, from the entry `KEY` of its metadata. The
-    dict is empty if the entry is missing or damaged.
+    """Returns the description of a table or schema, which is the entry `KEY` of its
+    metadata. The dict is empty if the entry is missing or damaged.
     """
     schema = table if isinstance(table, pa.Schema) else table.schema
     try:
@@ -163,8 +166,8 @@ def about(table: Any) -> Json:
 
 
 def _is_usable(name: str, value: Any, facts: Json, columns: list[str]) -> bool:
-    """Whether a fact has the form that `KEY` describes, in a table with these
-    columns.
+    """Whether a fact has the form that `KEY` describes. `columns` lists the columns of
+    the table.
     """
     match name:
         case "axes" | "kept" | "xla_flags":
@@ -188,15 +191,16 @@ def _are_texts(value: object) -> bool:
 
 
 def with_about(table: pa.Table, facts: Json) -> pa.Table:
-    """The table, with these facts as its description."""
+    """Returns the table with these facts as its description."""
     return table.replace_schema_metadata({KEY: json.dumps(facts).encode()})
 
 
 def _joint_facts(parts: list[Json], table: pa.Table) -> Json:
-    """The description of a table that was joined from parts with these descriptions.
+    """Returns the description of a table that was joined from parts. The argument
+    `parts` lists the descriptions of the parts.
 
     A part has no axes if it has no grid or was written by an older version. If any part
-    has none, the joined table has none.
+    has no axes, the joined table has no axes.
     """
     facts = {}
     for name in ("simulator", "fields", "accuracy", "columns"):
@@ -222,11 +226,11 @@ def _joint_facts(parts: list[Json], table: pa.Table) -> Json:
 
 
 def _joint_axes(parts: list[Json], table: pa.Table) -> Json:
-    """The axes of the joined table, and the fields that have the same value in all
-    parts.
+    """Returns a dict with `axes`, the axes of the joined table, and `fixed`, the fields
+    that have the same value in all parts.
 
-    The axes of the parts come first, those of the oldest file before the others. Fields
-    that differ from grid to grid follow.
+    The axes of the parts come first, in the order in which the files were written.
+    Fields that differ between grids follow.
     """
     axes, fixed = {}, {}
     for part in sorted(parts, key=lambda part: part.get("created") or ""):
@@ -242,9 +246,11 @@ def _joint_axes(parts: list[Json], table: pa.Table) -> Json:
 
 
 def to_parquet(table: pa.Table) -> pa.Buffer:
-    """The bytes of a Parquet file of the table. Every page has a checksum.
+    """Returns the bytes of a Parquet file that contains the table. Every page has a
+    checksum.
 
-    The metadata of its schema contain the provenance and the pandas types.
+    The metadata of the file contain the provenance of the rows and the pandas type of
+    each column.
     """
     created = datetime.now(UTC).isoformat(timespec="seconds")
     provenance = {"created": created, **about(table)}
@@ -260,17 +266,19 @@ def to_parquet(table: pa.Table) -> pa.Buffer:
 
 
 class Read(NamedTuple):
-    """The tables by file, and the files that are not readable parts."""
+    """A dict from files to their tables, and a list of the files that are not readable
+    parts.
+    """
 
     tables: dict[Path, pa.Table]
     unreadable: Unreadable
 
 
 def read(paths: Iterable[Path], columns: list[str] | None = None) -> Read:
-    """The tables in these files. A file that no longer exists is left out.
+    """Returns the tables in these files. A file that no longer exists is left out.
 
-    All columns are read and checked even if only some are wanted. A run therefore
-    counts as done only if `load` can read its rows.
+    All columns are read and checked even if only some are wanted, so a run counts as
+    done only if `load` can read its rows.
     """
     tables, unreadable = {}, []
     for path in paths:
@@ -291,11 +299,11 @@ def read(paths: Iterable[Path], columns: list[str] | None = None) -> Read:
 
 
 class _Part(NamedTuple):
-    """The requirements on a part, which depend on its simulator.
+    """The requirements that a part must meet. They depend on the simulator of the part.
 
     `needed` lists the columns that contain no nulls. `measured` lists the columns that
-    contain finite numbers where the status is ok. `older` is a dict from columns to
-    their values in older rows.
+    contain finite numbers where the status is ok. `older` is a dict from columns to the
+    values that they have in older rows.
     """
 
     needed: list[str]
@@ -316,7 +324,9 @@ def _part(facts: Json) -> _Part:
 
 
 def read_file(path: Path) -> pa.Table:
-    """The rows of one file. Raises any exception if the file is not a readable part."""
+    """Returns the rows of one file. Raises an exception of any type if the file is not
+    a readable part.
+    """
     if path.suffix != ".parquet" or not path.is_file():
         raise ValueError("not a .parquet file")
     with (
@@ -350,8 +360,8 @@ def _refuse(message: str, names: list[str]) -> None:
 
 
 def _check_names(table: pa.Table) -> None:
-    """Raises ValueError if names of columns were damaged. Pages have checksums, but the
-    names do not.
+    """Raises ValueError if the names of columns are damaged. Checksums protect the
+    pages of a file, but not these names.
     """
     columns = (table.schema.pandas_metadata or {}).get("columns", ())
     written = [column.get("field_name") for column in columns]
@@ -361,10 +371,10 @@ def _check_names(table: pa.Table) -> None:
 
 
 def _with_older_values(table: pa.Table, part: _Part) -> pa.Table:
-    """The table, with a value in every row of the columns that older rows lack.
+    """Returns the table after filling the columns that older rows lack. These columns
+    then have a value in every row.
 
-    A Python value is used only where it is needed, because it makes Arrow import
-    pandas.
+    A Python value is used only where necessary, because it makes Arrow import pandas.
     """
     for name, older in part.older.items():
         if name in table.column_names and not table[name].null_count:
@@ -378,8 +388,9 @@ def _with_older_values(table: pa.Table, part: _Part) -> pa.Table:
 
 
 def unlike(known: pa.Schema, paths: Iterable[Path]) -> tuple[pa.Schema, list[Path]]:
-    """The known columns joined with the columns of all parts, and the list of parts
-    whose columns differ from this schema.
+    """Returns a schema and a list of parts. The schema joins the known columns and the
+    columns of all parts. The list contains the parts whose columns differ from the
+    schema.
 
     Raises an exception of Arrow if the types of a column are incompatible.
     """
@@ -395,13 +406,13 @@ def unlike(known: pa.Schema, paths: Iterable[Path]) -> tuple[pa.Schema, list[Pat
 
 
 def _typed(schema: pa.Schema) -> frozenset[tuple[str, pa.DataType]]:
-    """The names of the columns, each with its type."""
+    """Returns a set of pairs: the name and the type of each column."""
     return frozenset(zip(schema.names, schema.types, strict=True))
 
 
 def _schema_of_part(path: Path) -> pa.Schema | None:
-    """The columns of a file, or None if the file is not a part. `read` reports the
-    reason.
+    """Returns the schema of a file, or None if the file is not a part. `read` reports
+    why the file is not a part.
     """
     with suppress(Exception):  # a damaged file may raise anything
         if path.suffix == ".parquet" and path.is_file():
@@ -414,8 +425,8 @@ def _schema_of_part(path: Path) -> pa.Schema | None:
 
 
 def _standard(schema: pa.Schema) -> pa.Schema:
-    """The columns of a file as they are read. Columns of this package are as in
-    SCHEMA.
+    """Returns the schema in which a file is read. Columns of this package have the
+    types of SCHEMA.
     """
     if _is_own(about(schema)):
         return schema.remove_metadata()
@@ -423,8 +434,8 @@ def _standard(schema: pa.Schema) -> pa.Schema:
 
 
 def conformed(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The table with all columns of a schema. A column that the table lacked is null.
-    The table's other columns are kept.
+    """Returns the table after adding the columns of a schema that the table lacks. The
+    new columns contain nulls. No column of the table is removed.
     """
     own = table.schema.remove_metadata()
     every = pa.unify_schemas([schema, own], promote_options="permissive")
@@ -438,7 +449,8 @@ def conformed(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def _statuses_without_number(table: pa.Table, name: str) -> list[str]:
-    """The distinct values of `status` in the rows where a column has no finite number.
+    """Returns the distinct values of `status` in the rows in which a column has no
+    finite number.
 
     Only functions of Arrow are used, because NumPy and Python values make Arrow import
     pandas.
@@ -456,10 +468,12 @@ def _statuses_without_number(table: pa.Table, name: str) -> list[str]:
 
 
 def joined(tables: Iterable[pa.Table]) -> pa.Table:
-    """One table with the rows of all tables, and their joint description.
+    """Returns one table that contains the rows of all tables and has their joint
+    description.
 
-    The known columns come first, in table order, then any others. A column is null in
-    the rows of a file that lacks it. Raises StoreError if the tables are incompatible.
+    The known columns come first, in table order. Any other columns follow. If a table
+    lacks a column, the column is null in the rows of that table. Raises StoreError if
+    the tables are incompatible.
     """
     tables = list(filter(len, tables))
     facts = list(map(about, tables)) or [{}]
@@ -481,13 +495,13 @@ def joined(tables: Iterable[pa.Table]) -> pa.Table:
 
 
 def last_rows(table: pa.Table) -> pa.Table:
-    """The row of the last step of each run."""
+    """Returns a table with one row for each run: the row of its last step."""
     return table.filter(pc.call_function("equal", [table["step"], table["steps"]]))
 
 
 def best(table: pa.Table, keys: list[str]) -> pa.Table:
-    """One row for each combination of `keys`. A row with status ok is preferred, then
-    the newest code_version, then the first row.
+    """Returns a table with one row for each combination of `keys`. A row with status ok
+    is preferred, then a row of the newest code_version, then the first row.
     """
     bad = table["status"].to_numpy() != "ok"
     newest = -table["code_version"].to_numpy()
@@ -498,7 +512,7 @@ def best(table: pa.Table, keys: list[str]) -> pa.Table:
 
 
 def in_table_order(table: pa.Table) -> pa.Table:
-    """The table, sorted by the point, then the seed, then the step."""
+    """Returns the table sorted by point, then by seed, then by step."""
     fields = about(table).get("fields")
     if not isinstance(fields, list):
         return _sorted(table, _SORT)
@@ -506,10 +520,10 @@ def in_table_order(table: pa.Table) -> pa.Table:
 
 
 def with_pandas_types(table: pa.Table) -> pa.Table:
-    """The table with metadata that specify the pandas type of each column.
+    """Returns the table with metadata that specify the pandas type of each column.
 
-    With these metadata, pandas reads ints and bools with nulls as its nullable types
-    instead of floats and objects.
+    Because of these metadata, pandas reads columns of ints or bools with nulls as its
+    nullable types, instead of as floats or objects.
     """
     columns = []
     for field, column in zip(table.schema, table.columns, strict=True):
@@ -527,10 +541,10 @@ def with_pandas_types(table: pa.Table) -> pa.Table:
 
 
 def _pandas_types(kind: pa.DataType, has_null: bool) -> Json:
-    """The pandas types of a column as a dict.
+    """Returns a dict with the pandas types of a column.
 
-    The dict is empty for types that this package does not write. pandas then chooses
-    the type by itself.
+    The dict is empty for Arrow types that this package does not write. pandas then
+    chooses the type.
     """
     if kind == pa.string():
         return {"pandas_type": "unicode", "numpy_type": "object"}
@@ -542,7 +556,7 @@ def _pandas_types(kind: pa.DataType, has_null: bool) -> Json:
 
 
 def _with_metadata(table: pa.Table, key: bytes, value: Json) -> pa.Table:
-    """The table with one more entry in its metadata."""
+    """Returns the table with one more entry in its metadata."""
     metadata = (table.schema.metadata or {}) | {key: json.dumps(value).encode()}
     return table.replace_schema_metadata(metadata)
 
@@ -552,12 +566,12 @@ COMMENT = re.compile(rb"jaxrecall: (\{[^}]*\})")
 
 
 def seen(tables: Iterable[Any]) -> dict[str, Any]:
-    """The number of distinct rows in tables of Arrow or pandas, their digest, and the
-    version of this package, as a dict.
+    """Returns a dict with the number of distinct rows in Arrow or pandas tables, the
+    digest of these rows, and the version of this package.
 
-    A row that occurs several times counts once. The digest is a hash of point_id, seed
-    and step of all rows, and of the set of their code_versions. Computing it takes less
-    than a second for 10^6 rows.
+    A row that occurs several times counts once. The digest is a hash of the point_id,
+    seed and step of every row, and of the set of code_versions. Computing the digest of
+    10^6 rows takes less than a second.
     """
     texts = pa.schema([(name, pa.string()) for name in IDENTITY])
     parts = [pa.Table.from_batches([], texts)]  # an array would import pandas
@@ -581,14 +595,14 @@ def seen(tables: Iterable[Any]) -> dict[str, Any]:
 
 
 def comment(rows: Mapping[str, Any]) -> str:
-    """The text of the comment in a file that was made from these rows."""
+    """Returns the comment for a file that was made from these rows."""
     return f"jaxrecall: {json.dumps(rows)}"
 
 
 def older(folder: Path, rows: Mapping[str, Any]) -> list[str]:
-    """Lines about derived files of a folder that were made from other rows than the
-    folder contains now. An example is "report.html, thresholds.parquet: older than 660
-    rows".
+    """Returns lines that list the derived files of a folder that are out of date. Such
+    files were not made from the rows that the folder contains now. An example is
+    "report.html, thresholds.parquet: older than 660 rows".
     """
     names = {}
     for path in _derived_files(folder):
@@ -605,10 +619,10 @@ def older(folder: Path, rows: Mapping[str, Any]) -> list[str]:
 
 
 def _derived_files(folder: Path) -> Iterator[Path]:
-    """Iterates over files below a folder that may have been made from the rows of the
+    """Yields the files below a folder that may have been made from the rows of the
     folder.
 
-    Files in other results folders below it are left out.
+    Files in other results folders are left out.
     """
     for place, folders, names in os.walk(folder):
         for name in list(folders):
@@ -621,8 +635,8 @@ def _derived_files(folder: Path) -> Iterator[Path]:
 
 
 def _rows_of(path: Path) -> dict[str, Any]:
-    """The record of the rows that a file was made from. The dict is empty if the file
-    has no such record.
+    """Returns the record of the rows from which a file was made. The dict is empty if
+    the file has no such record.
     """
     with suppress(OSError, ValueError, IndexError, RecursionError, pa.ArrowException):
         if not path.is_file():  # a pipe would wait forever
