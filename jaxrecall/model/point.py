@@ -780,7 +780,8 @@ def unknown_fields(point: Point, known: Collection[str]) -> tuple[str, ...]:
     """Returns the fields of a point that are off their default and not in `known`, in
     order.
 
-    >>> from jaxrecall import Point >>> point = Point(V=64, N=1024, d=32, L=8, pool=16)
+    >>> from jaxrecall import Point
+    >>> point = Point(V=64, N=1024, d=32, L=8, pool=16)
     >>> unknown_fields(point, {"V", "N", "d", "L", "gamma", "gamma2", "kappa"})
     ('pool',)
     """

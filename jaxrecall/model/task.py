@@ -1,9 +1,9 @@
-"""The draws of a run: the permutation, the samples, the embeddings, and the MLP's first
-layer.
+"""The functions that draw the permutation, the samples, the embeddings, and the MLP's
+first layer.
 
 The model has no positional encoding, so the simulator leaves the informative token at
-place 0 of a stream. Only `realize` swaps it to position ell. Embeddings are drawn with
-padding and masked.
+place 0 of a stream. Only `realize` moves this token to position ell. Embeddings are
+drawn with padding, and the padding is then set to zero.
 """
 
 from __future__ import annotations
@@ -29,8 +29,9 @@ def permutation(streams: Array, V: Array | int, V_pad: int) -> Array:
 
     Entries from V on are padding.
 
-    Items are sorted by two random words each (their row keys). Two items with equal
-    keys (chance V^2 / 2^65) therefore do not distort the distribution.
+    The permutation sorts tokens by their row keys, two random words each. Two tokens
+    have equal keys with probability V^2 / 2^65, so ties do not distort the
+    distribution.
     """
     items = jnp.arange(V_pad, dtype=jnp.int32)
     key = keys.stream(streams, "permutation")
@@ -44,11 +45,11 @@ def permutation(streams: Array, V: Array | int, V_pad: int) -> Array:
 def batch_items(
     streams: Array, step: Array | int, blocks: tuple[Array | int, int], N: Array | int
 ) -> Array:
-    """Returns (512 * count,) uint32: the samples of a step's batch, drawn with
-    replacement.
+    """Returns (512 * count,) uint32: the numbers of the samples in a step's batch,
+    drawn with replacement.
 
-    Each of the N samples is equally likely. `blocks` is (first, count): the blocks of
-    512 places of the batch.
+    Each of the N samples is equally likely. `blocks` is (first, count), and selects
+    blocks of 512 places in the batch.
     """
     key = keys.further(keys.stream(streams, "train"), step)
     return keys.below_many(keys.words(keys.blocks(key, *blocks), 0), N).astype(
@@ -65,8 +66,8 @@ def tokens(
     """Returns (..., 512 * count) int32: the tokens at each `position` (...,) of the
     samples of `blocks`.
 
-    Position 0 is that of the informative token. Tokens are uniform, or drawn by alias
-    tables (1 or 2, 2, V). The last table is for noise: see `laws.tokens`.
+    Position 0 contains the informative token. Tokens are uniform, or drawn by alias
+    tables (1 or 2, 2, V). The last table draws the noise tokens. See `laws.tokens`.
     """
     word = keys.words(blocks, position)
     cell = keys.below(word, V)
@@ -118,7 +119,7 @@ class Embeddings(eqx.Module):
 def redrawn_first_layer(
     streams: Array, r: Array | int, d: Array | int, m: Array | int, pad: tuple[int, int]
 ) -> Array:
-    """Returns the r-th independent copy of W_in, padded to `pad` = (m_pad, d_pad).
+    """Returns the r-th independent redraw of W_in, padded to `pad` = (m_pad, d_pad).
 
     A copy with smaller m or d is a prefix of a copy with larger ones, as for W_in.
     """
@@ -183,10 +184,10 @@ def draw_embeddings(
 def on_host(
     laws: tuple[EmbeddingLaw, EmbeddingLaw], streams: np.ndarray, V: int, d: int
 ) -> dict[str, np.ndarray]:
-    """Returns a dict from stream name (`z_in`, `z_out`) to (V, d) float32 rows, for the
-    embedding laws that make their rows on the host.
+    """Returns a dict from stream name (`z_in`, `z_out`) to (V, d) float32 rows. It
+    contains only the tables whose law makes its rows on the host.
 
-    A law that makes its rows in the program has no entry.
+    The other laws make their rows in the compiled program.
     """
     found = {}
     for name, law in zip(TABLES, laws, strict=False):
@@ -210,9 +211,9 @@ def _order(stream: tuple[int, int], r: int, n: int) -> np.ndarray:
 
 
 def _together(law: Array | int, draws: Draws, real: Array | np.ndarray) -> Array:
-    """Returns the rows of all tables by the law at the place `law` of TOGETHER.
+    """Returns the rows of all tables, made by the law at index `law` of TOGETHER.
 
-    A row's number is that of its unit vector.
+    For orthogonal embeddings, the number of a row is the number of its unit vector.
     """
 
     def rescaled() -> Array:
@@ -246,7 +247,8 @@ def _table(
     sizes: tuple[Array | int, Array | int],
     given: Array | None,
 ) -> Array:
-    """Returns the (n, d_pad) rows of one table by a law that has a program of its own.
+    """Returns the rows (n, d_pad) of one table, made by a law that has a program of its
+    own.
 
     `sizes` are V and d.
     """
@@ -272,8 +274,8 @@ def _is_float64(value: object) -> bool:
 
 
 SHARED, OWN = range(2)
-"""Further streams of a table: normals that all its rows share, and additional normals
-of each row.
+"""The numbers of a table's additional streams: one for the normals that all rows share,
+and one for the additional normals of each row.
 """
 
 

@@ -58,8 +58,8 @@ def decoder_columns(
 
 
 def matched(G1: np.ndarray, Z_in: np.ndarray, Z_out: np.ndarray) -> np.ndarray:
-    """Returns the scores of the matched filter, z_out(u)^T G1 z_in(v), as an array (V,
-    V) of tokens by labels.
+    """Returns scores (V, V), tokens by labels: the matched filter z_out(u)^T G1
+    z_in(v).
     """
     return Z_in @ G1.T @ Z_out.T
 
@@ -71,8 +71,8 @@ def whitened(
     Z_out: np.ndarray,
     z_trig: np.ndarray,
 ) -> np.ndarray:
-    """Returns the log-likelihood of each pair up to a factor, if the rest of G1 is
-    Gaussian, as an array (V, V) of tokens by labels.
+    """Returns scores (V, V), tokens by labels. Up to a factor they are the
+    log-likelihood of each pair if the rest of G1 is Gaussian.
 
         score(v, u) = z_in(v)^T B z - h(v) h(u) / (2 L V),     z = G1^T A z_c(u)
         A = (Z_c^T Z_c)^-1,     B = (Z_in^T Z_in + rho g g^T)^-1

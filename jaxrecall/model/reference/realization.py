@@ -103,11 +103,11 @@ realization.
 def realize(point: Point, seed: int) -> Realization:
     """Returns every random draw of the run (point, seed) as NumPy arrays.
 
-    `simulate` streams the same draws. The arrays need about 4 N L bytes of memory, with
-    fresh batches for each step. The dtypes do not depend on JAX_ENABLE_X64. Raises
-    ValueError if the samples of a point with a pool, or with batches for further steps,
-    contain more than MAX_TOKENS numbers. Also raises ValueError if some counts are
-    drawn only from their Gaussian limit.
+    `simulate` streams the same draws. The arrays need about 4 N L bytes of memory. With
+    fresh batches, they need this for each step. The dtypes do not depend on
+    JAX_ENABLE_X64. Raises ValueError if the samples of a point with a pool, or with
+    batches for further steps, contain more than MAX_TOKENS numbers. Also raises
+    ValueError if some counts are drawn only from their Gaussian limit.
 
         >>> from jaxrecall import Point, realize
         >>> draws = realize(Point(V=64, N=1024, d=32, L=8), seed=0)
