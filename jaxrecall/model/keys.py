@@ -98,9 +98,9 @@ def further(stream: Array, r: Array | int) -> Array:
 
 
 POOL, POOL_COUNTS, PAIR_COUNTS, LABELS = range(4)
-"""Further streams of a batch of samples: the tokens of its pool, the normals of the
-Gaussian counts of its tokens, those of its pairs, and the noise of its labels. Test
-sequences use the second.
+"""The numbers of a batch's additional streams. They contain the tokens of its pool, the
+normals for Gaussian counts of tokens, the normals for Gaussian counts of pairs, and the
+label noise. Test sequences use the second stream.
 """
 
 

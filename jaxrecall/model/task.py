@@ -24,8 +24,8 @@ from .laws import TOGETHER, Draws, EmbeddingLaw, Rescaled
 
 
 def permutation(streams: Array, V: Array | int, V_pad: int) -> Array:
-    """Returns (V_pad,) int32: a uniform permutation pi of 0..V-1, with the label of
-    token v at index v.
+    """Returns (V_pad,) int32: a uniform permutation pi of 0..V-1. Entry v is the label
+    of token v.
 
     Entries from V on are padding.
 
