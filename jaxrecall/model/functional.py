@@ -57,8 +57,8 @@ def rates(
     gamma2: Rate | None = None,
     kappa: Rate | None = None,
 ) -> Rates:
-    """Returns the rates of a point. A rate that is given here replaces that of the
-    point, and JAX may trace it.
+    """Returns the rates of a point. Rates that are given here replace those of the
+    point, and JAX may trace them.
 
     Rates that are not given follow as in `Point.replace`. If gamma is given here, it is
     used. If kappa is given here, gamma = kappa L^2 V / eta. Otherwise, if gamma was

@@ -124,7 +124,7 @@ def fold(key: Array, address: Array) -> Array:
 def normals(key: Array, width: int) -> Array:
     """Returns (rows, width) float32 standard normals for the row keys (rows, 2).
 
-    Each number is independent of the number of rows and of `width`.
+    A number does not change if there are more rows or columns.
     """
     lane = jnp.arange(width, dtype=jnp.uint32)[None]
     x0, x1 = threefry2x32(key[:, :1], key[:, 1:], jnp.zeros_like(lane), lane)

@@ -2,7 +2,7 @@
 identifies the point.
 
 A point consists of five records: the samples, the architecture, the rates of the
-recipe, the training beyond the recipe, and what is measured. Each record declares its
+recipe, the training beyond the recipe, and the measurements. Each record declares its
 fields, checks them together, and lists the fields that enter the id. Users access all
 fields on the point itself, as in `point.V`. The declarations determine the arguments
 and shapes of compiled programs, the columns of a row, the grid schema and the
@@ -97,7 +97,7 @@ are drawn from their exact distribution.
 """
 
 MAX_STREAMED = 2**30
-"""The largest N of samples that are read one by one."""
+"""The largest N for which samples are read one by one."""
 
 MAX_SAMPLES, MAX_LENGTH = 10**15, 10**9
 """The largest N and L with a pool.

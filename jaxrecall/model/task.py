@@ -2,8 +2,8 @@
 first layer.
 
 The model has no positional encoding, so the simulator leaves the informative token at
-place 0 of a stream. Only `realize` moves this token to position ell. Embeddings are
-drawn with padding, and the padding is then set to zero.
+position 0. Only `realize` moves this token to position ell. Embeddings are drawn with
+padding, and the padding is then set to zero.
 """
 
 from __future__ import annotations
@@ -147,10 +147,10 @@ def draw_embeddings(
     Without `own`, the law at the place `law` of TOGETHER makes all of them. `given` is
     the padded output of `on_host`.
 
-    Every law makes its rows from the same normals, and one program serves all laws of
+    All laws make their rows from the same normals. One program serves all laws of
     TOGETHER. W_in has entries N(0, 1). With the same streams, gaussian and sphere
-    embeddings of a smaller d are a prefix of those of a larger one up to scale. W_in is
-    a prefix in m and d.
+    embeddings with a smaller d are, up to scale, a prefix of the embeddings with a
+    larger d. The same holds for W_in in m and d, without the scale.
     """
     V_pad, d_pad, m_pad = pad
     counts = V_pad, V_pad, 1, 1, m_pad
@@ -247,8 +247,7 @@ def _table(
     sizes: tuple[Array | int, Array | int],
     given: Array | None,
 ) -> Array:
-    """Returns the rows (n, d_pad) of one table, made by a law that has a program of its
-    own.
+    """Returns the rows (n, d_pad) of one table. The law has a program of its own.
 
     `sizes` are V and d.
     """
@@ -280,4 +279,4 @@ and one for the additional normals of each row.
 
 
 TABLES = "z_in", "z_out", "z_trig", "z_eos", "w_in"
-"""The streams of the rows that a run draws."""
+"""The names of the streams from which a run draws rows of normals."""

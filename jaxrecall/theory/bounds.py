@@ -1,8 +1,9 @@
 """Bounds on recall after any training, and the information that the initial gradient
 contains about pi.
 
-These are ours, not the paper's: docs/theory.md, sections 7 and 8. `information` and
-`fano_ceiling` are benchmarks of a Gaussian channel. `recall_ceiling` is a bound.
+The formulas are ours, not the paper's: docs/theory.md, sections 7 and 8. `information`
+and `fano_ceiling` are benchmarks that assume a Gaussian channel. `recall_ceiling` is a
+bound.
 """
 
 from __future__ import annotations
@@ -75,9 +76,9 @@ def recall_ceiling(model: Model, N: float, *, sees_position: bool = True) -> flo
 
     If the informative position is known, the token of every label that occurs is known.
     The ceiling is then `seen` plus one guess. The trigger shows the position to the
-    three steps. If the position is unknown, as for any decoder of the initial gradient,
-    a label that occurs n times reveals at most n `sample_information` nats, and at most
-    log V nats. Raises TheoryError with fresh batches.
+    three steps. The position is unknown to any decoder of the initial gradient. In this
+    case, a label that occurs n times reveals at most n `sample_information` nats, and
+    at most log V nats. Raises TheoryError with fresh batches.
     """
     ceiling = min(1.0, seen(model, N) + 1 / model.V)
     if sees_position:

@@ -71,8 +71,9 @@ def critical(
     Returns:
         The size. Between whole numbers, the logit of accuracy is interpolated linearly
         in the logarithm of the size. If no size in RANGES reaches theta, the result is
-        inf, or 0 for V and L. If every size that the formulas cover reaches theta, it
-        is the smallest size, or inf for V and L.
+        inf for N, d and m, and 0 for V and L. If every size that the formulas cover
+        reaches theta, the result is the smallest size for N, d and m, and inf for V and
+        L.
 
     Raises:
         TheoryError: axis, theta or N is out of range, or a formula does not cover the

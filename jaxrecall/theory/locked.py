@@ -49,8 +49,8 @@ def locked_accuracy(model: Model, N: float, at: Reading = LOCKED) -> float:
 
 
 class Memory(NamedTuple):
-    """The key overlaps, attention and value lengths that determine what V_mat stores in
-    step 3.
+    """The key overlaps, the attention and the value lengths that determine the result
+    of step 3.
     """
 
     model: Model

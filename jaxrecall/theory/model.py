@@ -271,11 +271,9 @@ IRRELEVANT = {
     "N",  # an argument of each formula
     "eta",  # the formulas are limits of small eta
     "gamma",  # kappa is gamma divided by a scale that depends on eta, L and V
-    # a common factor of all logits if step 3 outweighs step 1, which it does by
-    # gamma2 / eta
+    # a common factor of all logits, because step 3 outweighs step 1 by gamma2 / eta
     "gamma2",
-    # a large pool acts like samples without one; docs/laws.md states how
-    # large
+    # a large pool acts like samples without one; docs/laws.md states the size
     "pool",
 }
 """The fields of a point that matter to no formula, whatever their value."""

@@ -2,8 +2,8 @@
 
 The formulas are ours, not the paper's.
 
-The letters are those of section 2: c, lambda (here `rate`), k, t, rho (here `R`), M_1
-to M_3, T and a.
+The symbols c, lambda (here `rate`), k, t, rho (here `R`), M_1 to M_3, T and a are
+defined in section 2.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from .model import Model, check_N
 
 
 class ScoreNoise(NamedTuple):
-    """The standard deviation of z_in(v)^T w over the vocabulary after step 2, by source
-    of the noise.
+    """The standard deviation over the vocabulary of the score z_in(v)^T w after step 2.
+    Each field is the part that one source of noise contributes.
 
     The unit is the trigger's score z_trig^T w.
     """
@@ -248,9 +248,9 @@ class Gains(NamedTuple):
     coupling that carries the signal.
     """
 
-    # of two samples with one label: the trigger's score is kappa (1 - 1/L) times it
+    # of two samples with the same label; the trigger's score is kappa (1 - 1/L) total
     total: float
-    linear: float  # of any two samples, whatever their labels
+    linear: float  # of any two samples, for all labels
     bend: float  # of any two samples, through the mean embedding alone
     itself: float  # of a sample with itself
     # of counts of labels, through the part of the activation that all samples share
@@ -277,8 +277,8 @@ def gains(model: Model) -> Gains:
 
 
 class ActivationMoments(NamedTuple):
-    """Moments of the activation at the input u ~ N(0, s^2), which is a neuron's input
-    under uniform attention.
+    """The moments of the activation for a neuron's input u ~ N(0, s^2) under uniform
+    attention.
     """
 
     mean: float  # E act

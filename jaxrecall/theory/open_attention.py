@@ -185,7 +185,7 @@ def rivalry(score: float, scores: ScoreDistribution, model: Model) -> Attention:
 def seed_scores(score: float, scores: ScoreDistribution) -> SeedScores:
     """Returns the scores of the seeds.
 
-    Each seed has one size of the noise, one exposure of the trigger to it, and one
+    Each seed has one noise size, one exposure of the trigger to the noise, and one
     largest rival. The seeds form a lattice whose generator consists of powers of the
     plastic number, the analogue of the golden ratio in two dimensions.
     """
@@ -291,8 +291,8 @@ def token_scores(model: Model, N: float) -> tuple[np.ndarray, np.ndarray, float,
 
 
 def locked_by_frequency(model: Model, N: float) -> float:
-    """The fraction of test tokens that get more than half of the attention, averaged
-    over random tables and sequences.
+    """The fraction of test samples whose informative token gets more than half of the
+    attention. It is averaged over random tables and sequences.
     """
     mean, deviation, trigger, exposure = token_scores(model, N)
     p, q = model.token_shares

@@ -35,8 +35,8 @@ class KeyOverlaps(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """Numbers that describe the attention in training and in the test, for some tokens
-    of some seeds.
+    """Numbers that describe the attention in training and in the test. They apply to
+    some tokens of some seeds.
 
     The default is attention locked on the informative token.
     """

@@ -12,8 +12,8 @@ which are always the same, and the orthonormal discrete cosine transform. Then
 
 For each seed and each table, a random order of all rows and a random order of all
 columns are drawn. The first V rows and the first d columns are used, so a smaller V or
-d uses a prefix. With d = D, inner products are the same as in the file. With d < D this
-is a random projection onto d orthonormal directions (Ailon and Chazelle, "The fast
+d uses a prefix. With d = D, inner products are the same as in the file. With d < D, the
+rows are randomly projected onto d orthonormal directions (Ailon and Chazelle, "The fast
 Johnson-Lindenstrauss transform and approximate nearest neighbors", SIAM J. Comput.
 2009). Over all rows and columns the mean squared length is 1. With `mean` = 0 the rows
 are centred. With `mean` = 1 they keep the common direction that they have in the file.

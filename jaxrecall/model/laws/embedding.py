@@ -24,7 +24,7 @@ from .law import Law, register
 class Moments(NamedTuple):
     """The properties of a law that the formulas in `theory/` need.
 
-    Rows of such a law have a mean squared length of 1.
+    A law can declare moments only if the mean squared length of its rows is 1.
     """
 
     overlap: bool
@@ -106,7 +106,9 @@ class EmbeddingLaw(Law):
     """
 
     moments: ClassVar[Moments | None] = None
-    """The properties that theory needs. The formulas refuse a law without them."""
+    """The properties that the formulas in `theory/` need. The formulas refuse a law for
+    which this is None.
+    """
 
     @abstractmethod
     def rows(self, draws: Draws, xp: ModuleType) -> Numbers:
@@ -210,7 +212,7 @@ class Rescaled(EmbeddingLaw):
     def length(self, draws: Draws, xp: ModuleType) -> Numbers:
         """Returns the lengths (n, 1), or one number for all rows.
 
-        The value for rows of zeros, which are padding, does not matter.
+        The length of padding rows, which are zero, does not matter.
         """
 
     def rows(self, draws: Draws, xp: ModuleType) -> Numbers:
@@ -308,9 +310,9 @@ class Clustered(EmbeddingLaw):
 
     The centres c_k and the n_v are standard normal (d,). The mean inner product is 1 -
     spread for two rows of one cluster, and 0 for rows of different clusters. The sizes
-    of clusters differ by at most one. Which token is in which cluster does not matter,
-    because labels are a random permutation. With spread = 1 the rows are gaussian. With
-    one cluster they are equicorrelated with rho = 1 - spread.
+    of clusters differ by at most one. The assignment of tokens to clusters does not
+    matter, because labels are a random permutation. With spread = 1 the rows are
+    gaussian. With one cluster they are equicorrelated with rho = 1 - spread.
     """
 
     clusters: int = parameter(

@@ -1,11 +1,12 @@
 """Laws with parameters, and the text of a law in grids and rows.
 
-A law is a frozen dataclass, and its fields are its parameters. An example of its text
-is `equicorrelated(rho=0.3)`. The text consists of the name of the class and the
-parameters that are off their default, in the order of their declaration, with numbers
-to 12 digits. The name of a class from outside the package is its import path, as in
-`mymodule:MyLaw(a=2)`, so that any process finds the class. Points and programs contain
-the laws themselves. `find_law` converts a text to a law as soon as a user gives it.
+A law is a frozen dataclass, and its fields are its parameters. An example of the text
+of a law is `equicorrelated(rho=0.3)`. The text consists of the name of the class and
+the parameters that are off their default, in the order of their declaration, with
+numbers to 12 digits. The name of a class from outside the package is its import path,
+as in `mymodule:MyLaw(a=2)`, so that any process finds the class. Points and programs
+contain the laws themselves. `find_law` converts a text to a law as soon as a user gives
+it.
 """
 
 from __future__ import annotations

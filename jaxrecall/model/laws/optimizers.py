@@ -51,7 +51,7 @@ class OptimizerLaw(Law):
 
     padding_safe: ClassVar[bool] = False
     """Whether zero rows and columns around a gradient only add zeros to its update. If
-    False, the law runs in programs of exact sizes.
+    False, the law runs in programs without padding.
     """
 
     attention: ClassVar[Literal["matrix", "column", "vector"]] = "matrix"

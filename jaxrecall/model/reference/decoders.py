@@ -5,10 +5,10 @@ With Z_c the centred output embeddings, the gradient of an attention-only model 
 -grad_V L_hat(0, 0) = Z_c^T X Z_in + Z_c^T delta g^T:
 
     X        (V, V), labels by tokens: (permutation + counting noise) / (L V)
-    delta    (V,) how far each label's share of the samples is from 1/V; its variance is
+    delta    (V,), the fraction of samples with each label, minus 1/V; its variance is
              1 / (N V)
     g        (1 - 1/L) mean of z_in + z_trig / L (where the trigger is in the values):
-             what every sample of a label adds alike
+             the part that is the same for all samples
 
 A decoder uses the embeddings and the sizes, but neither the permutation nor the
 samples. The paper has no decoders.

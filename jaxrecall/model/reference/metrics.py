@@ -48,9 +48,9 @@ def measure(
     float64, and undefined numbers are None. Columns that are empty in a row of this
     point are None in both cases.
 
-    `attend` and `readout` are as in `predict`. With another attention or readout the
+    `attend` and `readout` are as in `predict`. With another attention or readout, the
     numbers are JAX arrays. `attention_mass` and `attention_top1` are computed from the
-    weights that `attend` returns, and the columns of scores from w.
+    weights that `attend` returns. The columns of scores are computed from w.
 
     Examples:
         >>> from jaxrecall import Point, measure, realize, simulate, three_step
@@ -129,9 +129,9 @@ def over_sequences(
 ) -> Row:
     """Returns the columns that are counts or means over the test sequences.
 
-    They are computed from the logits (n, V) and the attention (n, L). `ranked` (n, L)
-    determines whether the informative token ranks first. If `ranked` is None, the
-    attention scores rank the tokens, because softmax preserves their order.
+    The columns are computed from the logits (n, V) and the attention (n, L). `ranked`
+    (n, L) determines whether the informative token ranks first. If `ranked` is None,
+    the attention scores rank the tokens, because softmax preserves their order.
     """
     x, ell, y = r.test
     is_label = xp.arange(point.V)[None] == y[:, None]
