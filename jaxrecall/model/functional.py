@@ -60,11 +60,11 @@ def rates(
     """Returns the rates of a point. Rates that are given here replace those of the
     point, and JAX may trace them.
 
-    Rates that are not given follow as in `Point.replace`. If gamma is given here, it is
-    used. If kappa is given here, gamma = kappa L^2 V / eta. Otherwise, if gamma was
-    given to the point, it is used. If not, gamma follows from the point's kappa by the
-    same formula. gamma2 = gamma unless gamma2 was given. Unlike the fields of a point,
-    these numbers are not checked.
+    Rates that are not given are derived as in `Point.replace`. If gamma is given here,
+    it is used. If kappa is given here, gamma = kappa L^2 V / eta. Otherwise, if gamma
+    was given to the point, it is used. If not, gamma follows from the point's kappa by
+    the same formula. gamma2 = gamma unless gamma2 was given. Unlike the fields of a
+    point, these numbers are not checked.
 
         >>> jax.grad(lambda kappa: rates(point, kappa=kappa).gamma)(100.0)  # L^2 V/eta
     """

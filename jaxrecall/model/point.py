@@ -137,7 +137,7 @@ def _clash(
 
 
 def _as_text(point: Point, name: str) -> str:
-    """Returns the value of a field as it is written in a grid file."""
+    """Returns the text of a field's value in the form that a grid file contains."""
     value = plain(getattr(point, name))
     if value is None or isinstance(value, bool):
         return str(value).lower()
@@ -560,7 +560,7 @@ class Point(Evaluation, Training, Recipe, Architecture, Data):
         """Whether two points agree in all fields, and in whether gamma and gamma2 were
         given.
 
-        JAX caches compiled functions by static points.
+        JAX uses this equality to find the compiled function of a static point.
         """
         if not isinstance(other, Point):
             return NotImplemented
@@ -672,7 +672,7 @@ class Point(Evaluation, Training, Recipe, Architecture, Data):
         """Whether the model is an associative memory. Then L = 1, and a sample consists
         of its informative token.
 
-        The value is False if any field outside `OF_MEMORY` is off its default.
+        The result is False if any field outside `OF_MEMORY` is off its default.
         """
         return self.L == 1 and self.pool is None and not unknown_fields(self, OF_MEMORY)
 
@@ -682,7 +682,7 @@ class Point(Evaluation, Training, Recipe, Architecture, Data):
 
         `samples` means the counts of samples, `noise` the counts of the pool's noise
         tokens, and `test` the counts of tokens in test sequences. Without a pool, only
-        an associative memory has such counts.
+        an associative memory is simulated with counts from this limit.
         """
         if self.pool is None:
             is_limit = self.is_memory and in_the_limit(self.N, self.V)
@@ -758,7 +758,7 @@ def unknown_names(
     None and NaN count as no value. The activation `none` counts as a default if there
     is no MLP. A law counts as a default if it equals the law of the field that it
     follows. Fields without a default, such as V, count as off their default. Names that
-    are not fields do too.
+    are not fields also count as off their default.
 
     A formula, a bound or a shortcut lists the fields on which it depends, and the
     fields that do not matter to it. A point is refused if any other field is off its
@@ -961,7 +961,7 @@ COVERED: dict[str, frozenset[str]] = {
         ("gradients", "metrics", "steps"),
         _EVERYWHERE | _FURTHER | _TOKENS | {"batch", "label_noise"},
     ),
-    # counts are by token, without label noise, and every step uses all pairs
+    # counts are per token and without label noise, and every step uses all pairs
     "pool": _EVERYWHERE | _FURTHER | _TOKENS,
     # uses w after the recipe, and the direction of the mean bias for uniform tokens
     "diagnose": _EVERYWHERE | {"label_noise"},

@@ -113,7 +113,7 @@ class Embeddings(eqx.Module):
     z_trig: Float[Array, " d"]
     z_eos: Float[Array, " d"]
     W_in: Float[Array, "m d"] | None
-    """None for attention-only."""
+    """The first layer of the MLP, or None for attention-only."""
 
 
 def redrawn_first_layer(
@@ -260,7 +260,7 @@ def _table(
         normals, shared, own = (a.astype(jnp.float64) for a in (normals, shared, own))
     row = jnp.arange(n, dtype=jnp.int32)[:, None]
     draws = Draws(name, row, normals, shared, *sizes, own, given)
-    with jax.default_matmul_precision("highest"):  # whatever the user's setting
+    with jax.default_matmul_precision("highest"):  # independent of the user's setting
         rows = law.make(draws, jnp)
     return jnp.where(real, rows, 0)
 

@@ -103,8 +103,8 @@ def matched_filter_accuracy(model: Model, N: float) -> float:
     """The fraction of pi that the matched filter argmax_u z_out(u)^T G z_in(v)
     recovers; docs/theory.md, section 7.3.
 
-    The column `step1_memory_accuracy` measures it. Raises TheoryError unless m = 0 and
-    embeddings overlap.
+    The column `step1_memory_accuracy` measures this fraction. Raises TheoryError unless
+    m = 0 and embeddings overlap.
     """
     check_N(model, N)
     formula = "the matched filter's formula"

@@ -38,8 +38,7 @@ def critical_N(model: Model, theta: float = 0.5) -> float:
     docs/theory.md, section 5.1.
 
     The value is inf if `accuracy` never reaches theta. The formula is derived and has
-    no fitted constant. Section 5.1 also contains its error against simulations. Raises
-    TheoryError.
+    no fitted constant. Section 5.1 compares it with simulations. Raises TheoryError.
     """
     check_theta(model, theta)
 
@@ -109,7 +108,9 @@ def _crossing(excess: Callable[[int], float], axis: str) -> float:
 
 
 def _without_crossing(axis: str, enough: bool) -> float:
-    """Returns the result of `critical` if either every size or no size is enough."""
+    """Returns the result of `critical` if every size reaches theta, or if no size
+    does.
+    """
     if axis in FALLING:
         return math.inf if enough else 0.0
     return float(RANGES[axis][0]) if enough else math.inf

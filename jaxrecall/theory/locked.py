@@ -80,12 +80,12 @@ def recall(model: Model, N: float, overlaps: KeyOverlaps, reading: Reading) -> f
     """The fraction of the stored vocabulary that a model with these key overlaps
     recalls.
 
-    Label counts and random embeddings limit it. `reading.stray` measures the attention
-    on tokens that do not belong to a sample's label. It is their summed square weight
-    relative to the square weight of the right token. `reading.stored` is the fraction
-    of the vocabulary whose samples reach V_mat in step 3. The labels of the other
-    tokens count as labels without samples. Raises TheoryError if d is so small that the
-    variance of a logit is negative.
+    Label counts and random embeddings limit this fraction. `reading.stray` measures the
+    attention on tokens that do not belong to a sample's label. It is their summed
+    square weight relative to the square weight of the right token. `reading.stored` is
+    the fraction of the vocabulary whose samples reach V_mat in step 3. The labels of
+    the other tokens count as labels without samples. Raises TheoryError if d is so
+    small that the variance of a logit is negative.
     """
     V, L = model.V, model.L
     counts = poisson_counts(N / V)
@@ -133,7 +133,7 @@ def memory_of(
 ) -> Memory:
     """Returns the memory that is stored if attention is uneven.
 
-    The trigger's part of the keys does then not cancel.
+    In this case, the trigger's part of the keys does not cancel.
     """
     lengths = value_lengths(model, reading)
     marked = overlaps.shared * (1 - lengths.common)

@@ -50,7 +50,7 @@ class Terms(NamedTuple):
     c: float  # V / d, or 0 if embeddings do not overlap
     rate: float  # lambda = N / V: samples per label
     k: float  # 1 - 1/L
-    # (L - 1) lambda / V: the expected number of times a token is noise with a label
+    # (L - 1) lambda / V: the expected count of a token as noise with a label
     R: float
     M1: float  # M_j = tr Sigma_c^j / d, with Sigma_c = Z_in^T Z_in / V
     M2: float
@@ -152,8 +152,8 @@ def leakage(s: Terms) -> float:
 
 
 def gradient(model: Model, s: Terms) -> float:
-    """The noise that the label counts contribute, plus the noise that the counts of
-    tokens occurring with each label contribute.
+    """The noise that the counts of labels and the counts of (token, label) pairs
+    contribute.
     """
     V, d, L = model.V, model.d, model.L
     k, rate = s.k, s.rate
@@ -185,10 +185,10 @@ def label_counts(model: Model, s: Terms) -> float:
 
 def token_counts(model: Model, s: Terms) -> float:
     """The variance that the counts of (token, label) pairs contribute to a token's part
-    in w, for counts in different batches.
+    in w if the batches differ.
 
-    Overlaps, whose variance sums to 1, transmit the same variance again. Within one
-    batch the variance is twice as large.
+    Overlaps, whose variance sums to 1, transmit the same variance again. If all steps
+    use the same batch, the variance is twice as large.
     """
     return (1 + s.c) * (2 * s.rate**2 * s.R + model.V * s.R**2)
 
@@ -206,7 +206,8 @@ def through_the_mean(model: Model, s: Terms) -> float:
     """The variance contributed by the coupling of a sample with itself, and by label
     counts.
 
-    The label counts act through the mean of the activation, which all samples share.
+    The label counts contribute through the mean of the activation, which is common to
+    all samples.
     """
     if model.fresh_batches:
         return 0.0
@@ -253,7 +254,7 @@ class Gains(NamedTuple):
     linear: float  # of any two samples, for all labels
     bend: float  # of any two samples, through the mean embedding alone
     itself: float  # of a sample with itself
-    # of counts of labels, through the part of the activation that all samples share
+    # of label counts, through the part of the activation that all samples share
     mean: float
 
 

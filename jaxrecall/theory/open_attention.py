@@ -53,7 +53,7 @@ class ScoreDistribution(NamedTuple):
 class Attention(NamedTuple):
     """The attention in each seed, (SEEDS,) per field; docs/theory.md, section 4.1."""
 
-    locked: np.ndarray  # fraction of the tokens that get more than half of it
+    locked: np.ndarray  # fraction of the tokens that get more than half
     read: np.ndarray  # fraction of the tokens that are stored and read at all
     reading: Reading  # of the tokens read; each entry is a float or (SEEDS,)
 
@@ -164,7 +164,7 @@ class SeedScores(NamedTuple):
     """The scores of each seed, (SEEDS,) each."""
 
     sigma: np.ndarray  # standard deviation of the tokens' scores, nats
-    exposed: np.ndarray  # the trigger's score over sigma
+    exposed: np.ndarray  # the trigger's score divided by sigma
     rank: np.ndarray  # quantile of the largest rival in its distribution, uniform
 
 
@@ -186,8 +186,9 @@ def seed_scores(score: float, scores: ScoreDistribution) -> SeedScores:
     """Returns the scores of the seeds.
 
     Each seed has one noise size, one exposure of the trigger to the noise, and one
-    largest rival. The seeds form a lattice whose generator consists of powers of the
-    plastic number, the analogue of the golden ratio in two dimensions.
+    largest rival. The seeds form a lattice. The generator of the lattice consists of
+    powers of the plastic number, which is the two-dimensional analogue of the golden
+    ratio.
     """
     plastic = 1.324717957244746
     places = np.arange(SEEDS)
@@ -201,7 +202,9 @@ def seed_scores(score: float, scores: ScoreDistribution) -> SeedScores:
 
 
 def many_rivals(seeds: SeedScores, snr: float, model: Model) -> Attention:
-    """Returns the attention if all noise tokens contribute to the rivals' sum."""
+    """Returns the attention if all noise tokens contribute to the sum of the rivals'
+    weights.
+    """
     L, sigma = model.L, seeds.sigma
     # log of the rivals' sum over the trigger's weight: the score that the informative
     # token needs
@@ -228,7 +231,9 @@ def many_rivals(seeds: SeedScores, snr: float, model: Model) -> Attention:
 
 
 def one_rival(seeds: SeedScores, scores: ScoreDistribution, model: Model) -> Attention:
-    """Returns the attention if a single token dominates the rivals' sum."""
+    """Returns the attention if a single token dominates the sum of the rivals'
+    weights.
+    """
     V, L = model.V, model.L
     # log of the number of times that the largest rival occurs
     often = max(math.log((L - 1) / V), 0.0)
@@ -251,9 +256,10 @@ def token_scores(model: Model, N: float) -> tuple[np.ndarray, np.ndarray, float,
     2; docs/theory.md, section 4.3.
 
     The first two results are the mean and the standard deviation of each token's score
-    over random tables, (V,) each. The last two are the same for the trigger's score. If
-    tokens are not equally frequent, labels add the mean embedding to w for any number
-    of samples, and frequent tokens win attention. The noise of counts is neglected.
+    over random tables, (V,) each. The last two results are the mean and the standard
+    deviation of the trigger's score. If tokens are not equally frequent, labels add the
+    mean embedding to w for any number of samples, and frequent tokens win attention.
+    The noise of counts is neglected.
     """
     model.require("attention with token frequencies", m=0)
     model.require_law(

@@ -29,7 +29,7 @@ class KeyOverlaps(NamedTuple):
     """
 
     own: np.ndarray  # omega(v, v) minus the mean of omega(w, v) over w
-    shared: np.ndarray  # that mean: the part that all keys share
+    shared: np.ndarray  # this mean, which is the part that all keys share
     spread: np.ndarray  # variance of omega(w, v) over w
     third: np.ndarray | float = 0.0  # third central moment of omega(w, v) over w
 
@@ -121,7 +121,7 @@ class FeatureMeans(NamedTuple):
     finite: np.ndarray  # spread due to finitely many neurons, times their number
     third: np.ndarray  # third moment due to finitely many neurons, times number^2
     trace: np.ndarray  # mean of act(u_v) E[act''(u_w)]
-    F: list[np.ndarray]  # one for each of ORDERS
+    F: list[np.ndarray]  # F_jk, one for each of ORDERS
 
 
 ORDERS = ((1, 0), (0, 1), (2, 0), (1, 1), (0, 2), (3, 0), (2, 1), (1, 2), (0, 3))

@@ -59,8 +59,8 @@ class Draws(NamedTuple):
     """
 
     normals: Numbers
-    """(n, width) independent N(0, 1) entries, addressed by row. A smaller V or d uses a
-    prefix of them.
+    """(n, width) independent N(0, 1) entries, addressed by row. With a smaller V or d,
+    these are a prefix of the same entries.
     """
 
     shared: Numbers
@@ -72,8 +72,8 @@ class Draws(NamedTuple):
     d: Numbers
 
     own: Numbers = None
-    """(n, law.n_own) additional independent N(0, 1) entries of each row. A smaller V or
-    n_own uses a prefix of them.
+    """(n, law.n_own) additional independent N(0, 1) entries of each row. With a smaller
+    V or n_own, these are a prefix of the same entries.
     """
 
     given: Numbers = None
@@ -398,8 +398,8 @@ class PowerLaw(EmbeddingLaw):
 
     Learned representations have such spectra (Ghosh et al., "Investigating power laws
     in deep representation learning", arXiv:2202.05808). The eigenvectors are the axes,
-    because the model, trained by gradient descent from zero, is invariant under
-    rotations of Z_in, and of Z_out. (Training by Adam is not invariant: it scales each
+    because gradient descent from zero is invariant under rotations of Z_in, and under
+    rotations of Z_out. (Training by Adam is not invariant, because Adam scales each
     coordinate.) With alpha = 0 the rows are gaussian. The effective dimension (tr S)^2
     / tr S^2 of S = diag(l) is (sum i^-alpha)^2 / sum i^(-2 alpha).
     """

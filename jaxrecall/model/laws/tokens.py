@@ -122,7 +122,7 @@ def _words(law: TokenLaw, V: int) -> list[int]:
     """Returns a list with the number of words, out of 2^32, that draw each token."""
     p = shares(law, V)
     ends = np.round(np.cumsum(p) * WORDS)
-    # trailing tokens of probability 0 get no word, whatever the rounding
+    # trailing tokens of probability 0 get no word for any rounding
     ends[np.flatnonzero(p)[-1] :] = WORDS
     return np.diff(ends, prepend=0).astype(np.int64).tolist()
 
