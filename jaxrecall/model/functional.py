@@ -297,8 +297,9 @@ def soft_accuracy(
     attend: Attend = softmax_attention,
     readout: Readout = plain_readout,
 ) -> Array:
-    """Returns a differentiable test accuracy. It is the mean over test sequences of the
-    label's entry in softmax(logits / (temperature s)).
+    """Returns a differentiable test accuracy. For each test sequence, the label has an
+    entry in softmax(logits / (temperature s)), and the result is the mean of these
+    entries.
 
     s is the standard deviation of the logits of a sequence, so their scale does not
     matter. In the limit of temperature 0 the result is `accuracy`. The computation is

@@ -31,7 +31,7 @@ def declared(
     choices: Choices | None = None,
     **limits: object,
 ) -> Any:
-    """Declares a field of a record of a point.
+    """Declares a field of one of the records of a point.
 
     Args:
         kind: how the simulator treats the field, a `Kind` of `model/point.py`.

@@ -276,11 +276,13 @@ IRRELEVANT = {
     # a large pool acts like samples without one; docs/laws.md states the size
     "pool",
 }
-"""The fields of a point that matter to no formula, whatever their value."""
+"""The fields of a point that no formula depends on."""
 
 
 MAX_N = 1e30
-"""The largest finite N. Powers of N and V are finite up to this number."""
+"""The largest finite N that the formulas accept. Up to this N, powers of N and V are
+finite.
+"""
 
 
 def check_N(
@@ -289,7 +291,7 @@ def check_N(
     """Raises TheoryError unless `model` is a model and N is a number of samples.
 
     With `infinite`, N may be infinite. With `any_tokens`, tokens may differ in
-    frequency, which few formulas cover.
+    frequency. Few formulas cover such tokens.
     """
     check_model(model, any_tokens)
     number = as_float(N)

@@ -65,7 +65,7 @@ class Draws(NamedTuple):
 
     shared: Numbers
     """(law.n_shared, width) independent N(0, 1) entries that all rows of this table
-    share. Every table has its own.
+    share. Every table has entries of its own.
     """
 
     V: Numbers

@@ -98,8 +98,9 @@ class OptimizerLaw(Law):
         """A bound on the distance that a step adds between two runs, divided by the
         difference between their gradients.
 
-        The distance is the largest one of any entry, averaged over steps, at rate 1. If
-        the bound is finite, steps with locked attention may sum over weighted tokens.
+        The distance is that of the parameter entry that differs most. The bound is for
+        rate 1 and is averaged over steps. If the bound is finite, steps with locked
+        attention may sum over weighted tokens.
         """
         return math.inf
 

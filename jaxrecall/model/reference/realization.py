@@ -236,8 +236,8 @@ class OnHost:
     xp: ModuleType = np
 
     def size(self, size: int) -> int:
-        """Returns the padded size of a program: a multiple of 64, or for large sizes up
-        to a quarter more than the size.
+        """Returns the padded size of a program: a multiple of 64. For large sizes it is
+        up to a quarter larger than the size.
         """
         return padded(size, 64)
 
@@ -271,7 +271,7 @@ class OnHost:
 
 class InTrace(OnHost):
     """Makes the same draws in a function that JAX traces. One program with the sizes of
-    the point makes all of them.
+    the point makes all draws.
 
     The draws are equal to those of `OnHost` to the last bit.
     """
@@ -424,7 +424,7 @@ def run_keys(runs: Sequence[Run]) -> tuple[np.ndarray, np.ndarray]:
     keys (n, 3, 2) of the samples of the three steps.
 
     The keys of streams are computed from root_seed and seed, and also from the point id
-    if the streams are independent. Without fresh batches every step reads batch 0.
+    if the streams are independent. Without fresh batches, every step reads batch 0.
     """
     points, seeds = zip(*runs, strict=True)
     streams = keys.run_streams(
