@@ -1,9 +1,8 @@
-"""The model: a point, the task, the embeddings, and the plain transformer with its
-loss.
+"""The model: points, the task, the embeddings, and the plain transformer with its loss.
 
-`point` declares the symbols and checks their values. `recall` contains the model, and
-`reference/` the three steps in float64. `jaxrecall.model` exports `Recall` and `loss`,
-and the default attention and readout of `Recall`.
+`point` declares the symbols and checks their values. `recall` contains the transformer.
+`reference/` contains the three steps in float64. `jaxrecall.model` exports `Recall` and
+`loss`, and the default attention and readout of `Recall`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The MLP's activations for NumPy and JAX: the value and the slope of each."""
+"""The activations of the MLP. Each returns its value and its slope, in NumPy or JAX."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ class Activation(Law):
         """
 
     def coefficients(self, xp: ModuleType) -> Sequence[Numbers] | None:
-        """Returns c with act(u) = c[0] + c[1] u + c[2] u^2 + ..., or None if act is no
-        polynomial.
+        """Returns the coefficients c of act(u) = c[0] + c[1] u + c[2] u^2 + ..., or
+        None if act is not a polynomial.
 
-        The coefficient of an absent power is the number 0. Sums of a polynomial over
-        all pairs of a pool are matrix products.
+        The coefficient of an absent power is the number 0. With the coefficients, sums
+        over all pairs of a pool are computed as matrix products.
         """
         return None
 

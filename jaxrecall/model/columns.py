@@ -1,9 +1,9 @@
-"""The columns of the result table: names, types and meaning, in the order that users
-rely on.
+"""The columns of the result table: their names, types, meaning and order.
 
-There is one row per (point, seed, step), and it contains only scalars. The order is
-fixed, and a new column is added at the end. A column of a user's own is a function of
-what a run drew and learned. It is computed in the compiled program of the run.
+The table has one row per (point, seed, step), and rows contain only scalars. The order
+of columns is fixed, and a new column is added at the end. A user can define a column by
+a function of the draws and the learned parameters of a run. The compiled program of the
+run computes this function.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ Row = dict[str, Any]
 """A dict from column name to value."""
 
 CODE_VERSION = 2
-"""The version of the numbers, raised by hand whenever a number in a row changes. Rows
-of different versions are never mixed silently.
+"""The version of the numbers. It is raised by hand whenever a code change alters a
+number in a row. Rows of different versions are never mixed silently.
 """
 
 DTYPE = "float32"
@@ -35,8 +35,8 @@ DTYPE = "float32"
 STATUSES = ("ok", "nonfinite", "degenerate")
 
 NOISES = ("leakage", "bias", "mlp", "gradient")
-"""The sources of the noise of the attention scores, in the order in which they are
-split off.
+"""The sources of the noise in the attention scores, in the order in which `diagnose`
+separates them.
 """
 
 _SOURCE = {
@@ -104,11 +104,13 @@ _TRACED = {
 }
 
 ARROW_TYPES = {"float": "float64", "int": "int64", "bool": "bool"}
-"""A dict from the name of a Python number type to its Arrow type."""
+"""A dict from the name of a Python number type to the name of its Arrow type."""
 
 
 def _fields(*names: str) -> dict[str, tuple[str, str]]:
-    """Returns the Arrow type and meaning of the columns of these fields of a point."""
+    """Returns a dict from field name to the Arrow type and meaning of its column, for
+    these fields of a point.
+    """
     found = {}
     for name in names:
         arrow_type = ARROW_TYPES.get(plain_type(FIELDS[name]), "string")
@@ -127,10 +129,12 @@ ATTENTION_COLUMNS = (
     "snr",
     "trigger_cosine",
 )
-"""The columns that are null at L = 1, where attention has no choice."""
+"""The columns that are null at L = 1, because attention on a single token is always
+1.
+"""
 
 TRACE_COLUMNS = tuple(name for name in _TRACED if name != "step")
-"""The columns that are null for the recipe alone."""
+"""The columns that are null if a run has no steps beyond the recipe."""
 
 COLUMNS: dict[str, tuple[str, str]] = {
     "point_id": ("string", "hash of the point: equal ids mean equal science"),
@@ -253,17 +257,18 @@ The meaning of a column that is a field of the point comes from the legend in po
 def is_parameter(name: str) -> bool:
     """Whether a column contains a parameter of a law, such as `embedding.rho`.
 
-    Such columns are float64, null for rows with other laws, and placed after all
-    others.
+    Such columns are float64 and follow all other columns. They are null in rows with
+    other laws.
     """
     return name.partition(".")[0] in LAW_FIELDS and "." in name
 
 
 def in_order(row: Row, columns: Mapping[str, object] = COLUMNS) -> Row:
-    """Returns `row` with its columns in table order, then other parameters of laws.
+    """Returns `row` with its columns in table order, followed by the parameters of
+    laws.
 
-    A parameter that its laws lack is None. Raises KeyError for any other missing
-    column, and ValueError for an unknown one.
+    A law parameter in `columns` that the row lacks is None. Raises KeyError for any
+    other missing column, and ValueError for an unknown one.
     """
     parameters = {name: row[name] for name in row if is_parameter(name)}
     if unknown := row.keys() - columns.keys() - parameters.keys():
@@ -280,7 +285,9 @@ ALLOWED = (
 
 
 class Drawn(NamedTuple):
-    """The draws of a run, float32 and int32, with the names that `realize` uses."""
+    """The draws of a run as float32 and int32 arrays. The names are those of
+    `realize`.
+    """
 
     Z_in: Array  # (V, d), as trained so far
     Z_out: Array  # (V, d)
@@ -291,7 +298,7 @@ class Drawn(NamedTuple):
 
 
 class Learned(NamedTuple):
-    """What a run has learned, with the names that `three_step` uses."""
+    """The parameters that a run has learned. The names are those of `three_step`."""
 
     V1: Array  # (d, p) V_mat after step 1
     w: Array  # (d,) W_KQ z_eos
@@ -299,9 +306,9 @@ class Learned(NamedTuple):
 
 
 class OwnColumn(NamedTuple):
-    """A column that a function returns.
+    """A column whose values a user's function returns.
 
-    The record is plain data, from which every process can import the function.
+    The record is plain data. Every process can import the function from its path.
     """
 
     name: str
@@ -313,7 +320,8 @@ class OwnColumn(NamedTuple):
     def fn(self) -> Callable[[Drawn, Learned], Array]:
         """The function.
 
-        Raises UsageError if its source has changed since the column was made.
+        Raises UsageError if the source of the function has changed since the column was
+        made.
         """
         found = function_at(self.name, self.path)
         if source_digest(found) != self.digest:
@@ -325,16 +333,17 @@ class OwnColumn(NamedTuple):
 
     @property
     def declared(self) -> tuple[str, str]:
-        """The Arrow type of the column and its meaning.
+        """The Arrow type of the column, and its meaning.
 
-        The type is float64 unless the annotation of the function is another one.
+        The type is float64 unless the function is annotated with another return type.
         """
         legend, _, _ = (inspect.getdoc(self.fn) or self.path).partition("\n")
         return _arrow_type(self.fn), legend.rstrip(".")
 
 
 def own_columns(given: Mapping[str, object]) -> tuple[OwnColumn, ...]:
-    """Returns the columns of these functions, or import paths of functions, by name.
+    """Returns the columns that a dict from column name to function defines. A function
+    may be given by its import path.
 
     Raises UsageError with a line for each error.
     """
@@ -374,8 +383,8 @@ def function_at(name: str, path: str) -> FunctionType:
 
 
 def _arrow_type(fn: Callable[[Drawn, Learned], Array]) -> str:
-    """Returns the Arrow type of the values of a function, empty if there is no column
-    type for them.
+    """Returns the Arrow type of a function's values. The result is an empty text if no
+    column can contain such values.
     """
     returns = fn.__annotations__.get("return", "float")
     return ARROW_TYPES.get(getattr(returns, "__name__", str(returns)), "")

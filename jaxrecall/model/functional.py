@@ -1,14 +1,14 @@
-"""The model as functions that can be composed, differentiated and vmapped.
+"""Functions of the model that can be composed, differentiated and vmapped.
 
     V1 = V_mat - eta    grad_V loss(V_mat, W_KQ, batch 1)
     W1 = W_KQ  - gamma  grad_W loss(V1,    W_KQ, batch 2)
     V2 = V1    - gamma2 grad_V loss(V1,    W1,   batch 3)
 
 All functions here are pure, and none is compiled: the caller applies jit, vmap and
-grad. A `Point` is static. Rates, draws and learned parameters are arrays, and their
-dtype is that of the computation. `reference/steps.py` is an independent NumPy
-implementation to compare with. `simulator/` computes the same steps faster, with
-streamed samples.
+grad. A `Point` is a static argument. Rates, draws and learned parameters are arrays,
+and their dtype determines that of the computation. `reference/steps.py` is an
+independent NumPy implementation for comparison. `simulator/` computes the same steps
+faster, with streamed samples.
 """
 
 from __future__ import annotations
@@ -57,13 +57,14 @@ def rates(
     gamma2: Rate | None = None,
     kappa: Rate | None = None,
 ) -> Rates:
-    """Returns the rates of a point, with those given here in their place. JAX may trace
-    them.
+    """Returns the rates of a point. Rates that are given here replace those of the
+    point, and JAX may trace them.
 
-    Rates that are not given follow as in `Point.replace`. If gamma is given here, it is
-    used. If kappa is given here, gamma = kappa L^2 V / eta. Otherwise gamma is that
-    given to the point, or else follows from the point's kappa in the same way. gamma2 =
-    gamma unless gamma2 was given. The numbers are not checked, unlike those of a point.
+    Rates that are not given are derived as in `Point.replace`. If gamma is given here,
+    it is used. If kappa is given here, gamma = kappa L^2 V / eta. Otherwise, if gamma
+    was given to the point, it is used. If not, gamma follows from the point's kappa by
+    the same formula. gamma2 = gamma unless gamma2 was given. Unlike the fields of a
+    point, these numbers are not checked.
 
         >>> jax.grad(lambda kappa: rates(point, kappa=kappa).gamma)(100.0)  # L^2 V/eta
     """
@@ -96,7 +97,8 @@ def recipe(
     rates: Rates,
     chunk: int | None = None,
 ) -> tuple[PyTree, ...]:
-    """Returns V1, W1 and V2 of the three steps, for any loss of any parameters.
+    """Returns V1, W1 and V2 of the three steps for any loss function and any
+    parameters.
 
     Args:
         loss: a scalar function loss(V_mat, W_KQ, batch).
@@ -105,9 +107,9 @@ def recipe(
             Each is a pytree of arrays whose first axis is that of the samples.
         rates: the rates of the steps. They are cast to the dtype of the parameters.
         chunk: the number of samples per gradient evaluation, for a loss that is a mean
-            over samples. The memory needed is then that of one chunk, also in a
-            derivative of the whole recipe. None evaluates the whole batch at once, and
-            allows any loss.
+            over samples. Only one chunk is then in memory at a time, even in a
+            derivative of the whole recipe. With None, the whole batch is evaluated at
+            once, and the loss need not be a mean.
 
         >>> V1, W1, V2 = recipe(loss, V_mat, W_KQ, r.batches, rates(point))
     """
@@ -167,12 +169,13 @@ def three_step(
     attend: Attend = softmax_attention,
     readout: Readout = plain_readout,
 ) -> ThreeStep:
-    """Returns what the three steps of the recipe learn from V_mat = 0, W_KQ = 0.
+    """Returns the parameters after the three steps of the recipe, which start from
+    V_mat = 0 and W_KQ = 0.
 
-    If draws or rates are JAX arrays, or with another attention or readout, `recipe`
-    computes the steps from the gradient of `jaxrecall.model.loss`, in the dtype of the
-    embeddings. Otherwise the closed form of `reference/steps.py` computes them in NumPy
-    and float64.
+    By default, the closed form of `reference/steps.py` computes the steps in NumPy and
+    float64. If draws or rates are JAX arrays, or another attention or readout is given,
+    `recipe` computes the steps in JAX. It then uses the gradient of
+    `jaxrecall.model.loss`, in the dtype of the embeddings.
 
     Args:
         realization: the draws returned by `realize` or `draws`, or your own.
@@ -216,8 +219,8 @@ def in_jax(*trees: PyTree) -> bool:
 
 
 def is_plain(attend: Attend, readout: Readout) -> bool:
-    """Whether attention and readout are those of the paper, which NumPy code also
-    computes.
+    """Whether attention and readout are those of the paper. Only these have NumPy
+    code.
     """
     return attend is softmax_attention and readout is plain_readout
 
@@ -254,7 +257,7 @@ def predict(
 ) -> tuple[Numbers, Numbers]:
     """Returns the logits (n, V) and the attention (n, L) of a model for n sequences.
 
-    The computation is in JAX or in NumPy, as in `three_step`.
+    The computation uses JAX or NumPy by the same rule as `three_step`.
 
     Args:
         realization: the draws. Only the embeddings are used.
@@ -263,8 +266,8 @@ def predict(
         positions: positions (n,) of the informative tokens.
         attend: the attention, `attend(recall, tokens, position)`: a pure JAX function
             that returns the weights (L,) of one sequence. `recall` is a
-            `jaxrecall.model.Recall`, whose methods `scores` and `attended` may be
-            useful. Its W_KQ is w z_eos^T / |z_eos|^2.
+            `jaxrecall.model.Recall` with W_KQ = w z_eos^T / |z_eos|^2. Its methods
+            `scores` and `attended` may be useful.
         readout: the readout, `readout(recall, h)`: a pure JAX function that returns the
             logits (V,) for the output h (d,) of the attention.
 
@@ -294,8 +297,9 @@ def soft_accuracy(
     attend: Attend = softmax_attention,
     readout: Readout = plain_readout,
 ) -> Array:
-    """Returns a differentiable test accuracy: the mean over test sequences of
-    softmax(logits / (temperature s)) at the label.
+    """Returns a differentiable test accuracy. For each test sequence, the label has an
+    entry in softmax(logits / (temperature s)), and the result is the mean of these
+    entries.
 
     s is the standard deviation of the logits of a sequence, so their scale does not
     matter. In the limit of temperature 0 the result is `accuracy`. The computation is
@@ -335,7 +339,7 @@ def train(
     steps: int | Array,
     record: Sequence[int] | Array = (),
 ) -> tuple[PyTree, PyTree]:
-    """Descends any loss with any optax optimiser.
+    """Minimises any loss with any optax optimiser.
 
     Args:
         loss: a scalar function loss(params, batch).
@@ -345,12 +349,12 @@ def train(
         optimizer: an `optax.GradientTransformation`.
         steps: the number of steps. JAX may trace it, but then the result cannot be
             differentiated in reverse mode.
-        record: the numbers of completed steps, from 0 on, after which the parameters
-            are recorded.
+        record: the numbers of completed steps after which the parameters are recorded.
+            The number 0 records the start.
 
     Returns:
-        The final parameters, and the recorded ones: the same pytree with a leading axis
-        that has one entry for each number in `record`.
+        The final parameters, and the recorded parameters. The latter are the same
+        pytree with a leading axis that has one entry for each number in `record`.
 
     Examples:
         >>> params, kept = train(

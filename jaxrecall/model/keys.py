@@ -1,13 +1,14 @@
-"""Addressed random numbers: root seed -> seed -> stream -> (block of 512 samples,
+"""Random numbers by address: root seed -> seed -> stream -> (block of 512 samples,
 position).
 
-Rows of tables are addressed by their index instead of a block and a position.
+For rows of tables, the address ends with the row's index instead of a block and a
+position.
 
 Keys are never chained, so a number depends on its address alone. Padding, batching,
 sharding and the order of work therefore change no draw. Keys and normals are those of
-`jax.random`. A run needs N L words for its tokens. Threefry is written out here so that
-these words use both output words of the cipher and need no key per position. The keys
-of streams are folded on the host, and compiled programs start from them.
+`jax.random`. A run needs N L random words for its tokens. Threefry is implemented here
+because both output words of the cipher are then used, and positions need no keys. The
+keys of streams are computed on the host, and compiled programs start from these keys.
 """
 
 from __future__ import annotations
@@ -36,18 +37,20 @@ STREAMS = {
     "test": 8,
     "test_position": 9,
 }
-"""The addresses of the named streams. The numbers are part of the contract."""
+"""The addresses of the named streams. They must never change, because they determine
+the draws.
+"""
 
 
 def run_streams(
     root_seed: ArrayLike, seed: ArrayLike, tag: ArrayLike, independent: ArrayLike
 ) -> np.ndarray:
-    """Returns (n, 10, 2) uint32: the key data of the named streams of n runs, by
-    address.
+    """Returns (n, 10, 2) uint32: the key data of the named streams for n runs, in the
+    order of their addresses.
 
     `root_seed` and `seed` are (n,) uint32, and `independent` is (n,) bool. `tag` is (n,
-    2), the two 32-bit halves of the point id. They are folded in after the seed where
-    streams are `independent`.
+    2), the two 32-bit halves of the point id. The halves enter the key after the seed
+    if streams are `independent`.
     """
     check_partitionable()
     tag = np.asarray(tag, np.uint32)
@@ -60,8 +63,8 @@ def run_streams(
 
 
 def streams(run: Array) -> Array:
-    """Returns (10, 2) uint32: the key data of the named streams of a run, from its own
-    (2,).
+    """Returns (10, 2) uint32: the key data of the named streams of a run. `run` (2,) is
+    the key data of the run.
 
     Unlike `run_streams`, this function may be called in a compiled function.
     """
@@ -85,23 +88,24 @@ def stream(streams: Numbers, name: str) -> Numbers:
 
 
 def further(stream: Array, r: Array | int) -> Array:
-    """Returns (2,) uint32: the key data of the r-th further stream of a stream.
+    """Returns (2,) uint32: the key data of the r-th additional stream that belongs to a
+    stream.
 
-    Further streams have larger addresses than all rows and blocks of samples, so their
-    keys never coincide.
+    The addresses of these streams are larger than those of all rows and blocks, so no
+    two keys coincide.
     """
     return fold(stream, jnp.uint32(2**31) + jnp.asarray(r, jnp.uint32))
 
 
 POOL, POOL_COUNTS, PAIR_COUNTS, LABELS = range(4)
-"""Further streams of a batch of samples: the tokens of its pool, the normals of the
-Gaussian counts of its tokens, those of its pairs, and the noise of its labels. Test
-sequences use the second.
+"""The numbers of a batch's additional streams. They contain the tokens of its pool, the
+normals for Gaussian counts of tokens, the normals for Gaussian counts of pairs, and the
+label noise. Test sequences use the second stream.
 """
 
 
 def fold_on_host(key: np.ndarray, address: np.ndarray) -> np.ndarray:
-    """Returns the same as `fold`, computed in NumPy."""
+    """Returns the same keys as `fold`, computed in NumPy."""
     words = threefry2x32(key[..., 0], key[..., 1], np.zeros_like(address), address)
     return np.stack(np.broadcast_arrays(*words), axis=-1)
 
@@ -120,7 +124,7 @@ def fold(key: Array, address: Array) -> Array:
 def normals(key: Array, width: int) -> Array:
     """Returns (rows, width) float32 standard normals for the row keys (rows, 2).
 
-    A number does not depend on `rows` or `width`.
+    A number does not change if there are more rows or columns.
     """
     lane = jnp.arange(width, dtype=jnp.uint32)[None]
     x0, x1 = threefry2x32(key[:, :1], key[:, 1:], jnp.zeros_like(lane), lane)
@@ -131,7 +135,7 @@ def normals(key: Array, width: int) -> Array:
 
 
 LOWEST = np.nextafter(np.float32(-1), np.float32(0))
-"""The smallest of the uniform numbers on (-1, 1) from which normals are made."""
+"""The smallest uniform number on (-1, 1) that is converted to a normal."""
 
 
 def rows(key: Array, count: int) -> Array:
@@ -140,7 +144,9 @@ def rows(key: Array, count: int) -> Array:
 
 
 class Blocks(NamedTuple):
-    """Blocks of 512 samples, all of one stream or each of its own stream."""
+    """The addresses of blocks of 512 samples. All blocks belong to one stream, or each
+    belongs to a stream of its own.
+    """
 
     key: Array  # (2,) or (count, 2) uint32
     index: Array  # (count,) uint32
@@ -152,7 +158,7 @@ def blocks(key: Array, first: Array | int, count: int) -> Blocks:
 
 
 class Items(NamedTuple):
-    """Samples of a stream in any order."""
+    """The addresses of single samples of a stream, in any order."""
 
     key: Array  # (2,) uint32
     index: Array  # (n,) uint32
@@ -164,8 +170,8 @@ Addresses = Blocks | Items
 def words(blocks: Addresses, position: Array | int) -> Array:
     """Returns the random words of samples at each `position` below 2^24, uint32.
 
-    The shape is (..., count * 512) for blocks. For single items it is (..., n), at
-    twice the work.
+    The shape is (..., count * 512) for blocks, and (..., n) for single items. Single
+    items cost twice as much per word.
 
     The counter of threefry-2x32 (Salmon et al., SC 2011) is (256 position + i, block)
     with i < 256, under the stream's key. Sample i of a block uses the first output
@@ -219,16 +225,16 @@ def _rounds(
 
 
 _traced_once = jax.jit(_rounds)
-"""`_rounds`, traced once by JAX. A program contains a dozen ciphers, and tracing each
-would take a third of the time needed to trace the whole program.
+"""`_rounds` as a function that JAX traces only once. A program contains a dozen
+ciphers, and tracing each of them would take a third of the program's tracing time.
 """
 
 
 def below_many(word: Array, n: Array | int) -> Array:
     """Returns floor(word n / 2^32) as int32, for 1 <= n <= 2^31 - 1.
 
-    This is `below` for larger n. The relative bias of a value is at most n / 2^32. The
-    product is formed in 16-bit halves.
+    The function is `below` for larger n. The relative bias of each value is at most n /
+    2^32. The product is formed in 16-bit halves.
     """
     n = jnp.uint32(n)
     a1, a0 = word >> jnp.uint32(16), word & jnp.uint32(0xFFFF)

@@ -1,6 +1,6 @@
-"""Parameters of the laws of a point by dotted name, as in grids and rows.
+"""The parameters of a point's laws by dotted name, as grids and rows contain them.
 
-A grid contains `embedding.rho`, and a row has a column of this name.
+For example, `embedding.rho` is an axis of a grid and a column of a row.
 """
 
 from __future__ import annotations
@@ -20,10 +20,12 @@ def make_point(values: Mapping[str, Any]) -> Point:
 
     Args:
         values: fields of a point by name, and parameters of laws by dotted name. A
-            parameter replaces that of the law given. None leaves it unchanged.
+            parameter replaces the value that the given law has for it. None leaves this
+            value unchanged.
 
     Raises:
-        PointError: as for `Point`, and for a parameter that the law lacks.
+        PointError: a field is not allowed, as for `Point`, or the law lacks a
+            parameter.
     """
     fields: dict[str, Any] = {}
     parameters: dict[str, dict[str, object]] = {}
@@ -54,18 +56,20 @@ def make_point(values: Mapping[str, Any]) -> Point:
 
 
 def _law_of(name: str, values: Mapping[str, Any]) -> Law:
-    """Returns the law of a field where these values are given, or raises PointError."""
+    """Returns the law of a field if a point is given these values, or raises
+    PointError.
+    """
     family = LAW_FIELDS[name]
     given = values.get(name) or values.get(family.field) or DEFAULTS[family.field]
     return find_law(family, given or "sgd")
 
 
 def law_parameters(point: Point) -> dict[str, float]:
-    """Returns a dict from dotted name to value, for the numeric parameters of laws that
-    are columns of a row.
+    """Returns a dict from dotted name to value. It contains the numeric law parameters
+    that are columns of a row.
 
-    The parameters of embedding_out are columns if embedding_out was given. The same is
-    true of noise_tokens.
+    The parameters of embedding_out are columns only if embedding_out was given. The
+    same holds for noise_tokens.
     """
     found = {}
     for of, law in _laws_with_columns(point).items():
@@ -75,8 +79,8 @@ def law_parameters(point: Point) -> dict[str, float]:
 
 
 def parameter_columns(points: Iterable[Point]) -> dict[str, tuple[str, str, str]]:
-    """Returns a dict from the name of each such column of some points to its Arrow
-    type, legend and unit, sorted by name.
+    """Returns a dict from column name to Arrow type, legend and unit, sorted by name.
+    It contains the law parameters that are columns for any of these points.
     """
     alike = {(*_laws_with_columns(point).items(), point.named) for point in points}
     found = {}
@@ -88,7 +92,7 @@ def parameter_columns(points: Iterable[Point]) -> dict[str, tuple[str, str, str]
 
 
 def _laws_with_columns(point: Point) -> dict[str, Law]:
-    """Returns a dict from field name to law, for the laws whose parameters are
+    """Returns a dict from field name to law. It contains the laws whose parameters are
     columns.
     """
     laws = point.laws
@@ -101,8 +105,8 @@ def _laws_with_columns(point: Point) -> dict[str, Law]:
 
 
 def problem_in_workers(point: Point) -> str | None:
-    """Returns why other processes cannot import the laws of the point, or None if they
-    can.
+    """Returns the reason why other processes cannot import the laws of the point. It is
+    None if they can.
     """
     for name, law in point.laws.items():
         where = ""

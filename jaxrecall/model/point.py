@@ -1,11 +1,12 @@
-"""A point of the parameter space, the legend of its symbols, and the hash that
-identifies it.
+"""A point of the parameter space, the meaning of its symbols, and the hash that
+identifies the point.
 
 A point consists of five records: the samples, the architecture, the rates of the
-recipe, the training beyond the recipe, and what is measured. Each record declares its
-fields, checks them together, and lists those that enter the id. The user sees flat
-fields: `point.V`. The arguments and shapes of compiled programs, the columns of a row,
-the grid schema and the documented legend are derived from the declarations.
+recipe, the training beyond the recipe, and the measurements. Each record declares its
+fields, checks them together, and lists the fields that enter the id. Users access all
+fields on the point itself, as in `point.V`. The declarations determine the arguments
+and shapes of compiled programs, the columns of a row, the grid schema and the
+documented legend.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ RECIPE_STEPS = 3
 MAX_STEPS = 10**6
 
 STARTS = ("three_step", "zero")
-"""Where further steps start: from the recipe's model, or from zero."""
+"""The starting points of further steps: the model after the recipe, or zero."""
 
 TRAINS = {
     "VW": (),
@@ -68,46 +69,47 @@ TRAINS = {
     "VWZ": ("Z_in", "Z_out", "z_trig"),
     "VWZM": ("Z_in", "Z_out", "z_trig", "W_in"),
 }
-"""A dict from each choice of what is trained to the embeddings and layers that it adds.
+"""A dict from each value of `trains` to the embeddings and layers that are trained in
+addition.
 
-V_mat is always trained, and W_KQ is trained by every choice except V.
+V_mat is always trained, and W_KQ is trained for every value except V.
 """
 
 BLOCK = 512
-"""The number of samples per block of random draws. It is part of the contract, not a
-tuning parameter.
+"""The number of samples per block of random draws. It must never change, because the
+draws depend on it.
 """
 
 REDRAWS = 8
-"""The number of times that `diagnose` draws W_in again."""
+"""The number of times that `diagnose` redraws W_in."""
 
 MAX_DRAWS = 2**20
-"""The largest number of draws that are always made one by one, for a pool or for
-samples of one token each.
+"""The largest number of draws that are always made one by one. It applies to a pool,
+and to samples of one token each.
 """
 
 MIN_MEAN = 8
 """The smallest mean number of draws per cell at which counts may replace single draws.
 
 At a mean of 8 a cell stays empty with probability 2.4e-4 in the Gaussian limit, against
-3.4e-4 exactly. Where cells are not equally likely, the counts of cells with a smaller
-mean follow their exact law.
+3.4e-4 exactly. If cells are not equally likely, the counts of cells with a smaller mean
+are drawn from their exact distribution.
 """
 
 MAX_STREAMED = 2**30
-"""The largest N of samples that are read one by one."""
+"""The largest N for which samples are read one by one."""
 
 MAX_SAMPLES, MAX_LENGTH = 10**15, 10**9
 """The largest N and L with a pool.
 
-With a pool N and L do not change the cost. They only scale other numbers, in float32.
-At L = 1 the largest N is the same.
+With a pool, N and L do not change the cost. They only scale other numbers in float32.
+At L = 1, the largest N is the same.
 """
 
 
 SAME_AS = {"embedding_out": "embedding", "noise_tokens": "tokens"}
-"""A dict from each field that follows another to the field whose law it has by
-default.
+"""A dict from each field whose default is the law of another field to that other
+field.
 """
 
 
@@ -126,8 +128,8 @@ def _clash(
     allowed: str,
     where: str | None = None,
 ) -> Problem:
-    """Returns the problem of a value that is not allowed together with those of other
-    fields.
+    """Returns the problem of a value that is not allowed in combination with the values
+    of other fields.
     """
     together = ", ".join(f"{other}={_as_text(point, other)}" for other in others)
     message = f"got {_as_text(point, name)} with {together}; allowed{allowed}"
@@ -135,7 +137,7 @@ def _clash(
 
 
 def _as_text(point: Point, name: str) -> str:
-    """Returns the value of a field as it is written in a grid file."""
+    """Returns the text of a field's value in the form that a grid file contains."""
     value = plain(getattr(point, name))
     if value is None or isinstance(value, bool):
         return str(value).lower()
@@ -146,8 +148,7 @@ def _as_text(point: Point, name: str) -> str:
 class Data:
     """The samples: their number, their length, and how they are drawn.
 
-    The pool and the laws of tokens also enter the id where they differ from their
-    defaults.
+    The pool and the token laws also enter the id if they differ from their defaults.
     """
 
     in_id: ClassVar = ("root_seed", "V", "N", "L", "fresh_batches", "streams")
@@ -256,8 +257,8 @@ class Architecture:
 
 
 def _problems_of_embeddings(point: Point, name: str) -> list[Problem]:
-    """Returns the problems of the embedding law in the field `name` at the sizes of the
-    point.
+    """Returns the problems that the embedding law in field `name` has at the sizes of
+    the point.
     """
     law = getattr(point, name)
     found = law.problems(point.V, point.d)
@@ -268,9 +269,9 @@ def _problems_of_embeddings(point: Point, name: str) -> list[Problem]:
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """The three steps: their rates, and whether shortcuts are allowed.
+    """The rates of the three steps, and whether shortcuts are allowed.
 
-    All fields except kappa enter the id. gamma already determines kappa.
+    All fields except kappa enter the id, because gamma already determines kappa.
     """
 
     in_id: ClassVar = ("eta", "gamma", "gamma2", "exact")
@@ -307,13 +308,13 @@ class Recipe:
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """Steps of an optimiser, after the recipe or in place of it.
+    """The steps of an optimiser, after the recipe or in place of it.
 
-    The fields enter the id if there are such steps. The paper has no such steps.
+    The fields enter the id only if there are such steps. The paper has none.
 
     A run with further steps starts from the model after the three steps, or from V_mat
-    = 0 and W_KQ = 0. It descends the same loss until `steps` gradient steps are made in
-    total. Each recorded step is a row of its own.
+    = 0 and W_KQ = 0. The optimiser descends the same loss until the run has made
+    `steps` gradient steps in total. Each recorded step is a row of its own.
     """
 
     in_id: ClassVar = ("steps", "start", "optimizer", "lr", "lr_attention", "trains")
@@ -386,9 +387,9 @@ class Training:
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """What is measured: the test sequences, and switches that add columns.
+    """The test sequences, and switches that add columns.
 
-    A switch changes no other column. It enters the id if it is on.
+    A switch changes no other column, and enters the id only if it is on.
     """
 
     in_id: ClassVar = ("n_test",)
@@ -414,12 +415,15 @@ would be 0.
 
 
 def gamma_per_kappa(L: int, V: int, eta: Any) -> Any:
-    """gamma / kappa for these sizes and this rate of step 1, which JAX may trace."""
+    """The ratio gamma / kappa for these sizes and this rate eta of step 1. JAX may
+    trace eta.
+    """
     return float(L**2 * V) / eta
 
 
 class Given(NamedTuple):
-    """The values that were given for the fields that can follow from others.
+    """The values that the user gave for fields that can otherwise be derived from other
+    fields.
 
     A field that was not given is None.
     """
@@ -434,14 +438,13 @@ class Given(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Point(Evaluation, Training, Recipe, Architecture, Data):
-    """One point of the parameter space, checked, with a number for each rate of the
-    recipe.
+    """One checked point of the parameter space. All rates of the recipe are numbers.
 
     Give `kappa` or `gamma`, not both: gamma = kappa L^2 V / eta. `gamma2` defaults to
     gamma. `m = 0` is the attention-only model and sets `activation` to "none". A law
     can be given as an object, a class or a text. `point.embedding` is always the
     object, such as `Equicorrelated(rho=0.3)`, which equals its text
-    "equicorrelated(rho=0.3)". `replace` makes a changed copy.
+    "equicorrelated(rho=0.3)". `replace` returns a changed copy.
 
     Raises PointError, which lists all problems and not only the first.
 
@@ -453,7 +456,7 @@ class Point(Evaluation, Training, Recipe, Architecture, Data):
     records: ClassVar = (Data, Architecture, Recipe, Training, Evaluation)
 
     given: Given = field(init=False, compare=False)
-    """The fields that can follow from others, as they were given."""
+    """The given values of the fields that can be derived from other fields."""
 
     named: frozenset[str] = field(default=frozenset(), init=False, compare=False)
     """The parameters of laws that a grid names. They are columns even at their
@@ -491,7 +494,8 @@ class Point(Evaluation, Training, Recipe, Architecture, Data):
             object.__setattr__(self, name, value)
 
     def _checked(self) -> dict[str, Any]:
-        """Returns the checked values of all laws and of the fields off their default.
+        """Returns a dict with the checked values of all laws, and of all other fields
+        that are off their default.
 
         Raises PointError.
         """
@@ -513,7 +517,9 @@ class Point(Evaluation, Training, Recipe, Architecture, Data):
         return found
 
     def _resolved(self) -> dict[str, object]:
-        """Returns the fields that follow from those given."""
+        """Returns a dict from name to value for the fields that are derived from the
+        given ones.
+        """
         found: dict[str, object] = {}
         for name, of in SAME_AS.items():
             found[name] = getattr(self, name) or getattr(self, of)
@@ -533,8 +539,8 @@ class Point(Evaluation, Training, Recipe, Architecture, Data):
         return {"gamma": gamma, "kappa": kappa, "gamma2": gamma2}
 
     def _resolved_training(self) -> dict[str, object]:
-        """Returns the resolved fields of further steps, or their defaults for the
-        recipe alone.
+        """Returns the fields of further steps with their derived values. Without
+        further steps, the values are the defaults.
         """
         if not self.trains_on:
             return {name: DEFAULTS[name] for name in TRAINING if name != "steps"}
@@ -554,7 +560,7 @@ class Point(Evaluation, Training, Recipe, Architecture, Data):
         """Whether two points agree in all fields, and in whether gamma and gamma2 were
         given.
 
-        JAX caches compiled functions by static points.
+        JAX uses this equality to find the compiled function of a static point.
         """
         if not isinstance(other, Point):
             return NotImplemented
@@ -573,7 +579,7 @@ class Point(Evaluation, Training, Recipe, Architecture, Data):
 
     @property
     def recorded_steps(self) -> tuple[int, ...]:
-        """The steps of a run that have a row, in increasing order."""
+        """The steps for which a run has a row, in increasing order."""
         return recorded_steps(self.start, self.steps)
 
     @property
@@ -588,7 +594,7 @@ class Point(Evaluation, Training, Recipe, Architecture, Data):
 
     @property
     def embedding_law(self) -> EmbeddingLaw:
-        """The same law as `embedding`, under the name from when `embedding` was the
+        """The same law as `embedding`. The name dates from when `embedding` was a
         text.
         """
         return self.embedding
@@ -602,7 +608,7 @@ class Point(Evaluation, Training, Recipe, Architecture, Data):
     def token_laws(self) -> tuple[TokenLaw, TokenLaw]:
         """The laws of the informative tokens and of the noise tokens.
 
-        A law by which all tokens are equally likely is replaced by the uniform one.
+        A law that makes all tokens equally likely is replaced by the uniform law.
         """
         return drawn_as(self.tokens, self.V), drawn_as(self.noise_tokens, self.V)
 
@@ -613,13 +619,14 @@ class Point(Evaluation, Training, Recipe, Architecture, Data):
         return {name: law for name, law in every.items() if law is not None}
 
     def values(self) -> dict[str, Any]:
-        """Returns a dict from field name to value as rows contain it. A law is given by
-        its text.
+        """Returns a dict from field name to value, in the form that rows contain. A law
+        is converted to its text.
         """
         return {name: plain(getattr(self, name)) for name in FIELDS}
 
     def identity(self) -> dict[str, object]:
-        """Returns a dict from field name to value, for the fields that enter the id.
+        """Returns a dict from field name to value. It contains the fields that enter
+        the id.
 
         These are the fields in `in_id` of each record, and all other fields that are
         off their default. A field that a later version adds therefore changes no id.
@@ -637,8 +644,8 @@ class Point(Evaluation, Training, Recipe, Architecture, Data):
 
     @cached_property
     def point_id(self) -> str:
-        """The id of the point, 16 hex digits: a hash of what is computed, not of how or
-        where.
+        """The id of the point, 16 hex digits. It is a hash of the problem that is
+        solved, and does not depend on the method or the machine.
 
         The id is the start of the sha256 of the canonical JSON of `identity`, with
         floats rounded to 12 significant digits.
@@ -652,7 +659,7 @@ class Point(Evaluation, Training, Recipe, Architecture, Data):
 
     @cached_property
     def draws_id(self) -> str:
-        """The id that selects the random numbers of independent streams.
+        """The id that determines the random numbers of independent streams.
 
         The switches that add columns do not enter this id, so they change no draw.
         """
@@ -662,10 +669,10 @@ class Point(Evaluation, Training, Recipe, Architecture, Data):
 
     @property
     def is_memory(self) -> bool:
-        """Whether the model is an associative memory: L = 1, and a sample is its
-        informative token.
+        """Whether the model is an associative memory. Then L = 1, and a sample consists
+        of its informative token.
 
-        The value is False if any field outside `OF_MEMORY` is off its default.
+        The result is False if any field outside `OF_MEMORY` is off its default.
         """
         return self.L == 1 and self.pool is None and not unknown_fields(self, OF_MEMORY)
 
@@ -673,9 +680,9 @@ class Point(Evaluation, Training, Recipe, Architecture, Data):
     def in_the_limit(self) -> tuple[str, ...]:
         """The names of the counts that are drawn from their Gaussian limit.
 
-        `samples` are the counts of the samples, `noise` those of the noise tokens of
-        the pool, and `test` those of the tokens of test sequences. Without a pool, only
-        an associative memory has such counts.
+        `samples` means the counts of samples, `noise` the counts of the pool's noise
+        tokens, and `test` the counts of tokens in test sequences. Without a pool, only
+        an associative memory is simulated with counts from this limit.
         """
         if self.pool is None:
             is_limit = self.is_memory and in_the_limit(self.N, self.V)
@@ -688,9 +695,10 @@ class Point(Evaluation, Training, Recipe, Architecture, Data):
         return tuple(name for name, of in draws_and_cells.items() if in_the_limit(*of))
 
     def as_given(self) -> dict[str, Any]:
-        """Returns plain arguments that construct this point again.
+        """Returns a dict of plain arguments from which `Point` constructs this point
+        again.
 
-        A field that can follow from others is included only if it was given.
+        A field that can be derived from other fields is included only if it was given.
         """
         return {name: plain(value) for name, value in self._arguments().items()}
 
@@ -701,7 +709,7 @@ class Point(Evaluation, Training, Recipe, Architecture, Data):
         return {name: getattr(self, name) for name in FIELDS if name not in follows}
 
     def replace(self, **changes: Any) -> Point:
-        """Returns a changed copy. Rates that followed from other fields are derived
+        """Returns a changed copy. Rates that were derived from other fields are derived
         again.
         """
         arguments = self._arguments()
@@ -714,8 +722,8 @@ class Point(Evaluation, Training, Recipe, Architecture, Data):
         return Point(**(arguments | changes))
 
     def with_columns(self, parameters: Iterable[str]) -> Point:
-        """Returns a copy whose rows have columns for these parameters of laws, even at
-        their defaults.
+        """Returns a copy whose rows have columns for these law parameters, even if the
+        parameters are at their defaults.
         """
         other = copy.copy(self)
         other._set({"named": frozenset(parameters)})
@@ -723,8 +731,8 @@ class Point(Evaluation, Training, Recipe, Architecture, Data):
 
 
 def unusual(values: Mapping[str, object]) -> dict[str, object]:
-    """Returns the settings of a row that are off their default and do not follow from
-    others.
+    """Returns a dict of the settings in a row that are off their default and are not
+    derived from other settings.
     """
     follow = {"root_seed"}
     if "kappa" in values:
@@ -747,15 +755,14 @@ def unknown_names(
     """Returns the names in `values` whose value is off its default, except those in
     `known`.
 
-    None and NaN count as no value. The activation `none` of a model without an MLP
-    counts as a default, and so does a law that equals the law of the field it follows.
-    A field without a default, such as V, counts as off its default, and so does a name
-    that is not a field.
+    None and NaN count as no value. The activation `none` counts as a default if there
+    is no MLP. A law counts as a default if it equals the law of the field that it
+    follows. Fields without a default, such as V, count as off their default. Names that
+    are not fields also count as off their default.
 
-    A formula, a bound or a shortcut lists the fields that it depends on, and those
-    whose values do not matter to it. Points with any other field off its default are
-    refused. A field that is added later is therefore refused until somebody has checked
-    it.
+    A formula, a bound or a shortcut lists the fields on which it depends, and the
+    fields that do not matter to it. A point is refused if any other field is off its
+    default. A new field is therefore refused until somebody has checked it.
     """
     skipped = set(known)
     for name, of in SAME_AS.items():
@@ -780,7 +787,8 @@ def unknown_fields(point: Point, known: Collection[str]) -> tuple[str, ...]:
     """Returns the fields of a point that are off their default and not in `known`, in
     order.
 
-    >>> from jaxrecall import Point >>> point = Point(V=64, N=1024, d=32, L=8, pool=16)
+    >>> from jaxrecall import Point
+    >>> point = Point(V=64, N=1024, d=32, L=8, pool=16)
     >>> unknown_fields(point, {"V", "N", "d", "L", "gamma", "gamma2", "kappa"})
     ('pool',)
     """
@@ -788,9 +796,10 @@ def unknown_fields(point: Point, known: Collection[str]) -> tuple[str, ...]:
 
 
 def _uncovered(point: Point) -> Iterable[Problem]:
-    """Yields a problem for each part of the simulation that does not cover the point.
+    """Yields one problem for each part of the simulation that does not cover the point.
 
-    Each problem is about the first field off its default that the part does not cover.
+    The problem is about the first field that is off its default and that the part does
+    not cover.
     """
     off = unknown_fields(point, () if point.trains_on else TRAINING)
     taken = {*COVERED.keys() - FIELDS.keys(), *off}
@@ -811,7 +820,9 @@ def _uncovered(point: Point) -> Iterable[Problem]:
 
 
 def _usual(name: str) -> str:
-    """Returns the condition of a grid by which a field is at its default."""
+    """Returns the text of a grid condition that is true if a field is at its
+    default.
+    """
     default = DEFAULTS[name]
     if name in SAME_AS:
         return f"{name} == {SAME_AS[name]}"
@@ -821,16 +832,17 @@ def _usual(name: str) -> str:
 
 
 def in_the_limit(draws: int, cells: int) -> bool:
-    """Whether the counts of `draws` draws over `cells` cells come from the Gaussian
-    limit.
+    """Whether the counts of `draws` draws over `cells` cells are sampled from the
+    Gaussian limit.
     """
     return draws > MAX_DRAWS and draws >= MIN_MEAN * cells
 
 
 def recorded_steps(start: str, steps: int) -> tuple[int, ...]:
-    """Returns the steps of a run that have a row.
+    """Returns the steps for which a run has a row, in increasing order.
 
-    These are the first step, then 1, 2 and 5 of each decade, then the last step.
+    The rows are for the first step, then steps 1, 2 and 5 of each decade, then the last
+    step.
 
     >>> recorded_steps("three_step", 100)  # 3, 5, 10, 20, 50, 100
     """
@@ -846,12 +858,12 @@ def recorded_steps(start: str, steps: int) -> tuple[int, ...]:
 
 
 def first_step(start: str) -> int:
-    """The number of steps before those of the optimiser."""
+    """The number of steps that are made before those of the optimiser."""
     return RECIPE_STEPS if start == "three_step" else 0
 
 
 class RunId(NamedTuple):
-    """The id of a run in rows, files and messages."""
+    """The id by which rows, files and messages identify a run."""
 
     point_id: str
     seed: int
@@ -884,12 +896,12 @@ def checked_field(
     problems: list[Problem],
     fields: Mapping[str, Field] | None = None,
 ) -> Any:
-    """Returns `value` as the plain Python type of the field, or as its law.
+    """Returns `value`, converted to the plain Python type of the field or to a law.
 
     A value that is not allowed is returned unchanged, and a problem is appended to
-    `problems`. Limits on several fields together are not checked. `has_many` is whether
-    samples are counts, in which case N may be large. `fields` are those of another
-    simulator.
+    `problems`. Limits on several fields together are not checked. If `has_many` is
+    true, samples are counts and N may be large. Another simulator passes its own
+    declared fields as `fields`.
     """
     declared = (fields or FIELDS)[name]
     limits: Declared = declared.metadata
@@ -912,8 +924,8 @@ FIELDS = {f.name: f for f in fields(Point) if "kind" in f.metadata}
 LAW_FIELDS: dict[str, type[Law]] = {
     name: f.metadata["law"] for name, f in FIELDS.items() if "law" in f.metadata
 }
-"""A dict from each field that contains a law to its family. The family of embedding_out
-is EmbeddingLaw.
+"""A dict from each field that contains a law to the family of this law. For example,
+embedding_out has the family EmbeddingLaw.
 """
 
 DEFAULTS = {name: f.default for name, f in FIELDS.items()}
@@ -921,8 +933,8 @@ DEFAULTS = {name: f.default for name, f in FIELDS.items()}
 EVALUATION = frozenset(
     {"root_seed", "streams", "n_test", "exact", "diagnose", "decoders"}
 )
-"""The fields that change which random numbers are drawn or what is measured, but never
-what is learned on average.
+"""The fields that change the random numbers or the measured columns, but never the
+average of the learned parameters.
 """
 
 EXTRAS = ("diagnose", "decoders")
@@ -949,7 +961,7 @@ COVERED: dict[str, frozenset[str]] = {
         ("gradients", "metrics", "steps"),
         _EVERYWHERE | _FURTHER | _TOKENS | {"batch", "label_noise"},
     ),
-    # counts are by token, without label noise, and every step uses all pairs
+    # counts are per token and without label noise, and every step uses all pairs
     "pool": _EVERYWHERE | _FURTHER | _TOKENS,
     # uses w after the recipe, and the direction of the mean bias for uniform tokens
     "diagnose": _EVERYWHERE | {"label_noise"},
@@ -960,14 +972,15 @@ COVERED: dict[str, frozenset[str]] = {
 reference.
 
 The parts are the exact gradients and metrics of every point, further steps, the forms
-with a pool, the diagnosis, and the decoders. Names are written out, so that each part
-refuses a new field off its default until somebody has checked it. Shortcuts and
-formulas list their fields in `simulator/forms.py` and `theory/model.py`.
+with a pool, the diagnosis, and the decoders. Names are listed explicitly. Each part
+therefore refuses a point with a new field off its default until somebody has checked
+this field. Shortcuts and formulas list their fields in `simulator/forms.py` and
+`theory/model.py`.
 """
 
 OF_MEMORY = _EVERYWHERE | _FURTHER | _TOKENS | {"batch"}
-"""The fields that may have any value in an associative memory. A sample at L = 1 is
-then its token, with the label that pi assigns to it.
+"""The fields that may have any value in an associative memory. At L = 1, a sample is
+then a token with the label that pi assigns to this token.
 """
 
 TRAINING = tuple(f.name for f in fields(Training))

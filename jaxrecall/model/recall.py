@@ -1,4 +1,4 @@
-"""The model, written plainly: one layer, one head, one sequence, and its loss.
+"""The plain model of one sequence, with one layer and one head, and its loss.
 
     k_j = z_in(x_j) + 1{j = ell} z_trig,   v_j = k_j or z_in(x_j)
     a = softmax_j(k_j^T W_KQ z_eos),       h = sum_j a_j v_j
@@ -6,9 +6,9 @@
     logits = Z_out f,                      loss = mean cross-entropy (nats)
 
 A sum over the tokens of a sequence is computed as a sum over the vocabulary, so no key
-or value is formed. A batch then needs memory for N (V + L) numbers, not for N L d.
-Faster code is tested against this model. `functional.py` and `reference/` descend its
-loss. JAX can transform the model like any function.
+or value is formed. A batch therefore needs memory for N (V + L) numbers instead of N L
+d. Tests compare faster code with this model. `functional.py` and `reference/` compute
+gradients of its loss. JAX can transform the model like any function.
 
     >>> import jax, jax.numpy as jnp
     >>> from jaxrecall import Point, model, realize
@@ -56,7 +56,8 @@ def plain_readout(recall: Recall, h: Array) -> Array:
 
 Attend = Callable[["Recall", Array, Array], Array]
 """A pure function like `softmax_attention`. Its arguments are the model, the tokens
-(L,) of a sequence, and the position () of the informative one. It returns weights (L,).
+(L,) of a sequence, and the position () of the informative token. It returns the weights
+(L,).
 """
 
 Readout = Callable[["Recall", Array], Array]
@@ -70,8 +71,8 @@ class Recall(eqx.Module):
 
     The three steps train V_mat (d, p) and W_KQ (d, d), with p = d or m.
 
-    `attend` and `readout` may be replaced by another attention or readout. Each is a
-    JAX function of a single sequence, and may close over parameters of its own.
+    `attend` and `readout` may be replaced by another attention or readout. Both are JAX
+    functions of a single sequence, and may close over other parameters.
     """
 
     V_mat: Array

@@ -1,9 +1,9 @@
-"""The draws of a run: the permutation, the samples, the embeddings, and the MLP's first
-layer.
+"""The functions that draw the permutation, the samples, the embeddings, and the MLP's
+first layer.
 
 The model has no positional encoding, so the simulator leaves the informative token at
-place 0 of a stream. Only `realize` swaps it to position ell. Embeddings are drawn with
-padding and masked.
+position 0. Only `realize` moves this token to position ell. Embeddings are drawn with
+padding, and the padding is then set to zero.
 """
 
 from __future__ import annotations
@@ -24,13 +24,14 @@ from .laws import TOGETHER, Draws, EmbeddingLaw, Rescaled
 
 
 def permutation(streams: Array, V: Array | int, V_pad: int) -> Array:
-    """Returns (V_pad,) int32: a uniform permutation pi of 0..V-1, with the label of
-    token v at index v.
+    """Returns (V_pad,) int32: a uniform permutation pi of 0..V-1. Entry v is the label
+    of token v.
 
     Entries from V on are padding.
 
-    Items are sorted by two random words each (their row keys). Two items with equal
-    keys (chance V^2 / 2^65) therefore do not distort the distribution.
+    The permutation sorts tokens by their row keys, two random words each. Two tokens
+    have equal keys with probability V^2 / 2^65, so ties do not distort the
+    distribution.
     """
     items = jnp.arange(V_pad, dtype=jnp.int32)
     key = keys.stream(streams, "permutation")
@@ -44,11 +45,11 @@ def permutation(streams: Array, V: Array | int, V_pad: int) -> Array:
 def batch_items(
     streams: Array, step: Array | int, blocks: tuple[Array | int, int], N: Array | int
 ) -> Array:
-    """Returns (512 * count,) uint32: the samples of a step's batch, drawn with
-    replacement.
+    """Returns (512 * count,) uint32: the numbers of the samples in a step's batch,
+    drawn with replacement.
 
-    Each of the N samples is equally likely. `blocks` is (first, count): the blocks of
-    512 places of the batch.
+    Each of the N samples is equally likely. `blocks` is (first, count), and selects
+    blocks of 512 places in the batch.
     """
     key = keys.further(keys.stream(streams, "train"), step)
     return keys.below_many(keys.words(keys.blocks(key, *blocks), 0), N).astype(
@@ -65,8 +66,8 @@ def tokens(
     """Returns (..., 512 * count) int32: the tokens at each `position` (...,) of the
     samples of `blocks`.
 
-    Position 0 is that of the informative token. Tokens are uniform, or drawn by alias
-    tables (1 or 2, 2, V). The last table is for noise: see `laws.tokens`.
+    Position 0 contains the informative token. Tokens are uniform, or drawn by alias
+    tables (1 or 2, 2, V). The last table draws the noise tokens. See `laws.tokens`.
     """
     word = keys.words(blocks, position)
     cell = keys.below(word, V)
@@ -112,13 +113,13 @@ class Embeddings(eqx.Module):
     z_trig: Float[Array, " d"]
     z_eos: Float[Array, " d"]
     W_in: Float[Array, "m d"] | None
-    """None for attention-only."""
+    """The first layer of the MLP, or None for attention-only."""
 
 
 def redrawn_first_layer(
     streams: Array, r: Array | int, d: Array | int, m: Array | int, pad: tuple[int, int]
 ) -> Array:
-    """Returns the r-th independent copy of W_in, padded to `pad` = (m_pad, d_pad).
+    """Returns the r-th independent redraw of W_in, padded to `pad` = (m_pad, d_pad).
 
     A copy with smaller m or d is a prefix of a copy with larger ones, as for W_in.
     """
@@ -146,10 +147,10 @@ def draw_embeddings(
     Without `own`, the law at the place `law` of TOGETHER makes all of them. `given` is
     the padded output of `on_host`.
 
-    Every law makes its rows from the same normals, and one program serves all laws of
+    All laws make their rows from the same normals. One program serves all laws of
     TOGETHER. W_in has entries N(0, 1). With the same streams, gaussian and sphere
-    embeddings of a smaller d are a prefix of those of a larger one up to scale. W_in is
-    a prefix in m and d.
+    embeddings with a smaller d are, up to scale, a prefix of the embeddings with a
+    larger d. The same holds for W_in in m and d, without the scale.
     """
     V_pad, d_pad, m_pad = pad
     counts = V_pad, V_pad, 1, 1, m_pad
@@ -183,10 +184,10 @@ def draw_embeddings(
 def on_host(
     laws: tuple[EmbeddingLaw, EmbeddingLaw], streams: np.ndarray, V: int, d: int
 ) -> dict[str, np.ndarray]:
-    """Returns a dict from stream name (`z_in`, `z_out`) to (V, d) float32 rows, for the
-    embedding laws that make their rows on the host.
+    """Returns a dict from stream name (`z_in`, `z_out`) to (V, d) float32 rows. It
+    contains only the tables whose law makes its rows on the host.
 
-    A law that makes its rows in the program has no entry.
+    The other laws make their rows in the compiled program.
     """
     found = {}
     for name, law in zip(TABLES, laws, strict=False):
@@ -210,9 +211,9 @@ def _order(stream: tuple[int, int], r: int, n: int) -> np.ndarray:
 
 
 def _together(law: Array | int, draws: Draws, real: Array | np.ndarray) -> Array:
-    """Returns the rows of all tables by the law at the place `law` of TOGETHER.
+    """Returns the rows of all tables, made by the law at index `law` of TOGETHER.
 
-    A row's number is that of its unit vector.
+    For orthogonal embeddings, the number of a row is the number of its unit vector.
     """
 
     def rescaled() -> Array:
@@ -246,7 +247,7 @@ def _table(
     sizes: tuple[Array | int, Array | int],
     given: Array | None,
 ) -> Array:
-    """Returns the (n, d_pad) rows of one table by a law that has a program of its own.
+    """Returns the rows (n, d_pad) of one table. The law has a program of its own.
 
     `sizes` are V and d.
     """
@@ -259,7 +260,7 @@ def _table(
         normals, shared, own = (a.astype(jnp.float64) for a in (normals, shared, own))
     row = jnp.arange(n, dtype=jnp.int32)[:, None]
     draws = Draws(name, row, normals, shared, *sizes, own, given)
-    with jax.default_matmul_precision("highest"):  # whatever the user's setting
+    with jax.default_matmul_precision("highest"):  # independent of the user's setting
         rows = law.make(draws, jnp)
     return jnp.where(real, rows, 0)
 
@@ -272,10 +273,10 @@ def _is_float64(value: object) -> bool:
 
 
 SHARED, OWN = range(2)
-"""Further streams of a table: normals that all its rows share, and additional normals
-of each row.
+"""The numbers of a table's additional streams: one for the normals that all rows share,
+and one for the additional normals of each row.
 """
 
 
 TABLES = "z_in", "z_out", "z_trig", "z_eos", "w_in"
-"""The streams of the rows that a run draws."""
+"""The names of the streams from which a run draws rows of normals."""

@@ -1,5 +1,5 @@
-"""The declaration of one value with its meaning and limits, and the check of a
-value.
+"""Functions that declare a value with its meaning and limits, and functions that check
+a value.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ together with `xp`, which is numpy or jax.numpy.
 Choices = Iterable[str] | Callable[[], Iterable[str]]
 
 Declared = Mapping[str, Any]
-"""The metadata that a field declares."""
+"""The metadata of a declared field."""
 
 
 def declared(
@@ -31,7 +31,7 @@ def declared(
     choices: Choices | None = None,
     **limits: object,
 ) -> Any:
-    """Declares a field of a record of a point.
+    """Declares a field of one of the records of a point.
 
     Args:
         kind: how the simulator treats the field, a `Kind` of `model/point.py`.
@@ -56,14 +56,16 @@ def parameter(
     """Declares a parameter of a law, a field of a frozen dataclass.
 
     `limits` are low, high, open_low and open_high. `unit` is the unit of the number, if
-    it has one. All values of a float parameter share one compiled program unless its
+    there is one. One compiled program serves all values of a float parameter unless its
     kind is "static".
     """
     return declared(kind, legend, default, **limits)
 
 
 def plain_type(declared: Field[Any]) -> str:
-    """The type of a field in files: int, float, bool or str. A law is a str."""
+    """The type that a field has in files: int, float, bool or str. The type of a law is
+    str.
+    """
     if "law" in declared.metadata:
         return "str"
     name = getattr(declared.type, "__name__", str(declared.type))
@@ -71,21 +73,25 @@ def plain_type(declared: Field[Any]) -> str:
 
 
 def is_missing(value: object) -> bool:
-    """Whether a cell of a table has no value: None, NaN, or NA of pandas."""
+    """Whether a table cell has no value. Such cells contain None, NaN, or NA of
+    pandas.
+    """
     import pandas as pd
 
     return value is None or bool(pd.isna(value))
 
 
 def to_12_digits(value: float) -> str:
-    """The value to 12 significant digits. Ids and axes compare numbers by this text."""
+    """The text of a value with 12 significant digits. Ids and axes compare numbers by
+    this text.
+    """
     return f"{value:.12g}"
 
 
 def padded(size: int, least: int) -> int:
     """Returns the size rounded up to a multiple of a step.
 
-    The step is `least`, or a larger one that adds at most a quarter.
+    The step is `least`, or a larger step for which the rounding adds at most a quarter.
     """
     step = max(least, 1 << max(0, size.bit_length() - 3))
     return -(-size // step) * step
@@ -138,8 +144,8 @@ def _unmet_condition(name: str, number: float, limits: Declared) -> str | None:
 
 
 def _allowed(name: str, value: object, kind: str, limits: Declared) -> str:
-    """Returns the text of what is allowed, such as "; allowed: whole numbers from 2 to
-    65536".
+    """Returns the text that describes the allowed values, such as "; allowed: whole
+    numbers from 2 to 65536".
     """
     if "choices" in limits:
         names = limits["choices"]()

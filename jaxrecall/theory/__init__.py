@@ -1,5 +1,5 @@
-"""Closed formulas for what the three steps learn, limits of any training, and locked
-recall.
+"""Closed formulas for the model after the three steps, bounds that hold for any
+training, and recall with locked attention.
 
 The formulas are ours, not the paper's: docs/theory.md.
 

@@ -1,8 +1,9 @@
-"""The information about pi in the initial gradient, and bounds on recall after any
-training.
+"""Bounds on recall after any training, and the information that the initial gradient
+contains about pi.
 
-These are ours, not the paper's: docs/theory.md, sections 7 and 8. `information` and
-`fano_ceiling` are benchmarks of a Gaussian channel. `recall_ceiling` is a bound.
+The formulas are ours, not the paper's: docs/theory.md, sections 7 and 8. `information`
+and `fano_ceiling` are benchmarks that assume a Gaussian channel. `recall_ceiling` is a
+bound.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ from .overlaps import KeyOverlaps, Reading
 
 
 def information(model: Model, N: float) -> float:
-    """The information (nats) of a Gaussian channel like the initial gradient;
+    """The information (nats) that a Gaussian channel like the initial gradient carries;
     docs/theory.md, section 7.1.
 
-    This is a benchmark and not a bound. Embeddings are real numbers, so the gradient
-    reveals the counts of tokens, which can contain more information. Raises TheoryError
-    unless embeddings are gaussian, m = 0, all steps have the same batch, and the
-    trigger is in the value path.
+    The value is a benchmark and not a bound. Embeddings are real numbers, so the
+    gradient reveals the token counts, and these can contain more information. Raises
+    TheoryError unless embeddings are gaussian, m = 0, all steps have the same batch,
+    and the trigger is in the value path.
     """
     check_N(model, N)
     formula = "the information formula"
@@ -36,18 +37,18 @@ def information(model: Model, N: float) -> float:
 
 
 def fano_ceiling(model: Model, N: float) -> float:
-    """The fraction of pi that the nats of the Gaussian channel allow; docs/theory.md,
-    section 7.2.
+    """The fraction of pi that a decoder of the Gaussian channel can recover;
+    docs/theory.md, section 7.2.
 
-    This is a benchmark and not a bound: a decoder of the gradient may recover more.
-    Raises TheoryError as `information` does.
+    The value is a benchmark and not a bound, because a decoder of the gradient may
+    recover more. Raises TheoryError as `information` does.
     """
     return fraction_known(model, information(model, N))
 
 
 def fraction_known(model: Model, nats: float) -> float:
-    """The largest expected fraction of pi that `nats` of information about it allow;
-    docs/theory.md, section 7.2.
+    """The largest expected fraction of pi that can be recovered from `nats` of
+    information about pi; docs/theory.md, section 7.2.
     """
     if nats <= 1e-12:
         return 1 / model.V
@@ -56,8 +57,8 @@ def fraction_known(model: Model, nats: float) -> float:
 
 
 def sample_information(model: Model) -> float:
-    """The nats about pi in a sample whose informative position is unknown;
-    docs/theory.md, section 8.
+    """The information (nats) that a sample contains about pi if its informative
+    position is unknown; docs/theory.md, section 8.
 
     The value is log V - E[entropy of the L tokens of the sample] = E log((1 + n) V /
     L), with n ~ binomial(L - 1, 1/V).
@@ -73,11 +74,11 @@ def recall_ceiling(model: Model, N: float, *, sees_position: bool = True) -> flo
     """The largest expected fraction of pi that any method learns from N samples;
     docs/theory.md, section 8.
 
-    If the informative position is known, every label that occurs is known. The ceiling
-    is then `seen` plus one guess. The three steps know the position by the trigger. If
-    the position is unknown, as for any decoder of the initial gradient, a label that
-    occurs n times reveals at most n `sample_information` nats, and at most log V nats.
-    Raises TheoryError with fresh batches.
+    If the informative position is known, the token of every label that occurs is known.
+    The ceiling is then `seen` plus one guess. The trigger shows the position to the
+    three steps. The position is unknown to any decoder of the initial gradient. In this
+    case, a label that occurs n times reveals at most n `sample_information` nats, and
+    at most log V nats. Raises TheoryError with fresh batches.
     """
     ceiling = min(1.0, seen(model, N) + 1 / model.V)
     if sees_position:
@@ -102,8 +103,8 @@ def matched_filter_accuracy(model: Model, N: float) -> float:
     """The fraction of pi that the matched filter argmax_u z_out(u)^T G z_in(v)
     recovers; docs/theory.md, section 7.3.
 
-    The column `step1_memory_accuracy` measures it. Raises TheoryError unless m = 0 and
-    embeddings overlap.
+    The column `step1_memory_accuracy` measures this fraction. Raises TheoryError unless
+    m = 0 and embeddings overlap.
     """
     check_N(model, N)
     formula = "the matched filter's formula"
@@ -119,10 +120,10 @@ def matched_filter_accuracy(model: Model, N: float) -> float:
 
 
 def seen(model: Model, N: float) -> float:
-    """The expected fraction of the labels that N samples contain, 1 - (1 - 1/V)^N;
+    """The expected fraction of all labels that occur in N samples, 1 - (1 - 1/V)^N;
     docs/theory.md, section 8.
 
-    Raises TheoryError with fresh batches, because each step then has N further samples.
+    Raises TheoryError with fresh batches, because each step then reads N new samples.
     """
     check_N(model, N)
     model.require("the fraction of labels seen", fresh_batches=False)

@@ -1,4 +1,5 @@
-"""Sizes at which the accuracy in theory crosses a value, and what limits the accuracy.
+"""The sizes at which the theoretical accuracy crosses a value, and the noise that
+limits the accuracy.
 
 The formulas are ours, not the paper's: docs/theory.md, section 5.
 """
@@ -29,7 +30,7 @@ RANGES = {
 """The smallest and the largest size that `critical` considers on each axis."""
 
 FALLING = ("V", "L")
-"""The axes along which accuracy falls."""
+"""The axes along which accuracy falls as the size grows."""
 
 
 def critical_N(model: Model, theta: float = 0.5) -> float:
@@ -37,8 +38,7 @@ def critical_N(model: Model, theta: float = 0.5) -> float:
     docs/theory.md, section 5.1.
 
     The value is inf if `accuracy` never reaches theta. The formula is derived and has
-    no fitted constant. Section 5.1 also contains its error against simulations. Raises
-    TheoryError.
+    no fitted constant. Section 5.1 compares it with simulations. Raises TheoryError.
     """
     check_theta(model, theta)
 
@@ -56,22 +56,23 @@ def critical_N(model: Model, theta: float = 0.5) -> float:
 def critical(
     model: Model, axis: str, theta: float = 0.5, N: float | None = None
 ) -> float:
-    """The size along `axis` at which `accuracy` crosses theta, all other sizes fixed;
-    docs/theory.md, section 5.2.
+    """The size along `axis` at which `accuracy` crosses theta while all other sizes are
+    fixed; docs/theory.md, section 5.2.
 
     Args:
-        model: the model, whose own size along the axis does not matter. With axis m an
-            activation of "none" becomes the default.
-        axis: N, d or m, for which the result is the smallest size that reaches theta,
-            or V or L, for which it is the largest such size.
+        model: the model. Its own size along the axis does not matter. If the axis is m,
+            the activation "none" is replaced by the default activation.
+        axis: N, d, m, V or L. The result is the smallest size that reaches theta for N,
+            d and m, and the largest for V and L.
         theta: the accuracy (fraction).
         N: the number of samples, needed unless the axis is N.
 
     Returns:
-        The size. Between whole numbers it is interpolated linearly in the logit of
-        accuracy against the logarithm of the size. If no size in RANGES reaches theta,
-        the result is inf, or 0 for V and L. If every size that the formulas cover
-        reaches theta, it is the smallest size, or inf for V and L.
+        The size. Between whole numbers, the logit of accuracy is interpolated linearly
+        in the logarithm of the size. If no size in RANGES reaches theta, the result is
+        inf for N, d and m, and 0 for V and L. If every size that the formulas cover
+        reaches theta, the result is the smallest size for N, d and m, and inf for V and
+        L.
 
     Raises:
         TheoryError: axis, theta or N is out of range, or a formula does not cover the
@@ -107,7 +108,9 @@ def _crossing(excess: Callable[[int], float], axis: str) -> float:
 
 
 def _without_crossing(axis: str, enough: bool) -> float:
-    """Returns the result of `critical` if either every size or no size is enough."""
+    """Returns the result of `critical` if every size reaches theta, or if no size
+    does.
+    """
     if axis in FALLING:
         return math.inf if enough else 0.0
     return float(RANGES[axis][0]) if enough else math.inf
@@ -125,21 +128,20 @@ def _excess(model: Model, axis: str, theta: float, N: float, size: int) -> float
 
 
 def limiting_noise(model: Model, N: float, locks: float = 0.9) -> str:
-    """Returns the name of what limits accuracy with N samples; docs/theory.md, section
-    5.3.
+    """Returns the name of the cause that limits accuracy with N samples;
+    docs/theory.md, section 5.3.
 
     Args:
         model: the model, for instance at its critical m.
         N: the number of samples.
-        locks: the smallest fraction of tokens that must get more than half of the
-            attention. Below it attention counts as failing.
+        locks: attention counts as failing if a smaller fraction of tokens gets more
+            than half of the attention.
 
     Returns:
         If attention fails, the largest part of `score_noise`: mean_bias, gradient,
-        leakage or mlp. Otherwise the one whose removal would raise recall most: width
+        leakage or mlp. Otherwise the cause whose removal would raise recall most: width
         (m to infinity), counts of labels (N to infinity) or overlaps (d to infinity).
-        Without
-        an MLP, width is not considered.
+        Without an MLP, width is not considered.
 
     Raises:
         TheoryError: a formula does not cover the model.

@@ -1,4 +1,6 @@
-"""The nodes over which recall is averaged, and the distributions used for it."""
+"""The nodes over which recall is averaged, and the distributions that the average
+needs.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +19,14 @@ count and the logit of the token's own label.
 """
 
 LEVELS = 40
-"""The largest number of counts of a wrong label in a sum. Neighbouring counts are
-lumped if there are more.
+"""The largest number of terms in a sum over the possible counts of a wrong label. If
+there are more, neighbouring counts are lumped.
 """
 
 
 class Nodes(NamedTuple):
-    """The variables of the average, (NODES,) each, as quasi-random uniforms or as their
-    quantiles.
+    """The variables over which recall is averaged, (NODES,) each. Each is a
+    quasi-random uniform, or the quantile at this uniform.
     """
 
     key_length: np.ndarray  # |z_in(v)|^2
@@ -46,7 +48,9 @@ def uniforms() -> Nodes:
 
 @lru_cache(maxsize=64)
 def quantiles(d: int, moments: Moments) -> Nodes:
-    """Returns the nodes in d dimensions: squared lengths, cosines and logits."""
+    """Returns the nodes as quantiles in d dimensions: squared lengths, cosines and
+    logits.
+    """
     u = uniforms()
     own_logit = ndtri(u.own_logit)
     if moments.overlap and not moments.random_length:
@@ -91,7 +95,7 @@ def normal_levels(n: int) -> np.ndarray:
 
 
 class LabelCounts(NamedTuple):
-    """The distribution of the number of occurrences of a label, (levels,) each."""
+    """The possible counts of a label and their probabilities, (levels,) each."""
 
     relative: np.ndarray  # counts divided by their mean
     chance: np.ndarray  # the probabilities of the counts
@@ -105,7 +109,8 @@ class LabelCounts(NamedTuple):
 def poisson_counts(mean: float) -> LabelCounts:
     """Returns the distribution of Poisson counts.
 
-    More than LEVELS counts are lumped, each group to its mean.
+    If there are more than LEVELS counts, each group of neighbouring counts is replaced
+    by its mean.
     """
     if mean == np.inf:
         return LabelCounts(np.ones(1), np.ones(1))
@@ -122,8 +127,9 @@ def poisson_counts(mean: float) -> LabelCounts:
 def upper_tail(z: np.ndarray, mean: np.ndarray, d: int, moments: Moments) -> np.ndarray:
     """The probability that a wrong logit exceeds its mean by z.
 
-    `z` and `mean` are in standard deviations of the logit. On the sphere a logit over
-    sqrt(d) is a cosine, spread around a direction; docs/theory.md, section 3.1.
+    `z` and `mean` are in standard deviations of the logit. On the sphere, a logit
+    divided by sqrt(d) is a cosine that is spread around a direction; docs/theory.md,
+    section 3.1.
     """
     if not moments.overlap or moments.random_length:
         return ndtr(-z)
@@ -139,19 +145,19 @@ def tangent(sine: np.ndarray) -> np.ndarray:
 
 @lru_cache(maxsize=64)
 def student_tail(d: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns values, and for each the probability that a Student variable with d - 1
-    degrees of freedom exceeds it.
+    """Returns an array of values, and an array of the probabilities that a Student
+    variable with d - 1 degrees of freedom exceeds each value.
     """
     values = np.linspace(-40, 40, 16001)
     return values, stdtr(d - 1, -values)
 
 
 def normal_from_skewed(z: np.ndarray, skewness: np.ndarray) -> np.ndarray:
-    """Returns the standard normal value that is as rare as z of a shifted gamma
-    variable.
+    """Returns the standard normal value that has the same quantile as the value z of a
+    shifted gamma variable.
 
-    The gamma variable has mean 0 and variance 1. The approximation is that of Wilson
-    and Hilferty.
+    The gamma variable has mean 0 and variance 1. The formula is the approximation by
+    Wilson and Hilferty.
     """
     if not skewness.any():
         return z

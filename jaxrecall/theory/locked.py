@@ -36,8 +36,9 @@ from .overlaps import (
 def locked_accuracy(model: Model, N: float, at: Reading = LOCKED) -> float:
     """Test accuracy (fraction) with locked attention; docs/theory.md, section 3.
 
-    `at` is the `reading` of `recall`, and describes samples whose attention is
-    elsewhere. Orthogonal attention-only models ignore it. Raises TheoryError.
+    `at` is passed to `recall` as its `reading`, and describes samples whose attention
+    is elsewhere. It has no effect on attention-only models with orthogonal embeddings.
+    Raises TheoryError.
     """
     check_N(model, N, infinite=True)
     if model.m:
@@ -48,7 +49,9 @@ def locked_accuracy(model: Model, N: float, at: Reading = LOCKED) -> float:
 
 
 class Memory(NamedTuple):
-    """What step 3 stores."""
+    """The key overlaps, the attention and the value lengths that determine the result
+    of step 3.
+    """
 
     model: Model
     N: float
@@ -58,13 +61,15 @@ class Memory(NamedTuple):
 
     @property
     def kept(self) -> float:
-        """The average part of what all keys share that the vocabulary writes."""
+        """The average over the vocabulary of the fraction of the shared part of keys
+        that is written to V_mat.
+        """
         common = self.lengths.common
         return common + (1 - common) * self.reading.stored
 
 
 class Logits(NamedTuple):
-    """Logits for a token, (NODES,) each."""
+    """The logits of a token's own label and of wrong labels, (NODES,) each."""
 
     own: np.ndarray  # of its own label
     variance: np.ndarray  # of a wrong label, without its part in Q
@@ -75,12 +80,12 @@ def recall(model: Model, N: float, overlaps: KeyOverlaps, reading: Reading) -> f
     """The fraction of the stored vocabulary that a model with these key overlaps
     recalls.
 
-    Label counts and random embeddings limit it. `reading.stray` is about tokens that
-    occur with a label where they do not belong. It is their summed square weight per
-    sample over N times the square weight of the right token. `reading.stored` is the
-    part of the vocabulary whose samples reach V_mat in step 3. The other tokens count
-    as labels without samples. Raises TheoryError if d is so small that the variance of
-    a logit is negative.
+    Label counts and random embeddings limit this fraction. `reading.stray` measures the
+    attention on tokens that do not belong to a sample's label. It is their summed
+    square weight relative to the square weight of the right token. `reading.stored` is
+    the fraction of the vocabulary whose samples reach V_mat in step 3. The labels of
+    the other tokens count as labels without samples. Raises TheoryError if d is so
+    small that the variance of a logit is negative.
     """
     V, L = model.V, model.L
     counts = poisson_counts(N / V)
@@ -91,7 +96,8 @@ def recall(model: Model, N: float, overlaps: KeyOverlaps, reading: Reading) -> f
     )
 
     def log_below(z: np.ndarray, mean: np.ndarray) -> np.ndarray:
-        """Log of the probability that a wrong logit does not exceed its mean by z.
+        """The logarithm of the probability that a wrong logit does not exceed its mean
+        by z.
 
         `z` and `mean` are in standard deviations of the logit.
         """
@@ -125,9 +131,9 @@ def recall(model: Model, N: float, overlaps: KeyOverlaps, reading: Reading) -> f
 def memory_of(
     model: Model, N: float, overlaps: KeyOverlaps, reading: Reading
 ) -> Memory:
-    """Returns what is stored if attention is uneven.
+    """Returns the memory that is stored if attention is uneven.
 
-    The trigger's part of the keys does then not cancel.
+    In this case, the trigger's part of the keys does not cancel.
     """
     lengths = value_lengths(model, reading)
     marked = overlaps.shared * (1 - lengths.common)
@@ -138,8 +144,8 @@ def memory_of(
 
 
 def logits_of(memory: Memory, r_v: np.ndarray) -> Logits:
-    """Returns the logits for own labels with the relative counts r_v; docs/theory.md,
-    section 3.1.
+    """Returns the logits of tokens whose own labels have the relative counts r_v;
+    docs/theory.md, section 3.1.
     """
     model, N, overlaps, reading, lengths = memory
     weight, common = reading.weight, lengths.common
@@ -163,7 +169,7 @@ def logits_of(memory: Memory, r_v: np.ndarray) -> Logits:
 
 
 def rest_length(memory: Memory, lost: np.ndarray) -> np.ndarray:
-    """Returns (NODES,) the mean squared length of Q without the own label."""
+    """Returns the mean squared length of Q without the own label, an array (NODES,)."""
     model, N, overlaps, reading, lengths = memory
     V, kept = model.V, memory.kept
     stored, common = reading.stored, lengths.common
@@ -175,8 +181,8 @@ def rest_length(memory: Memory, lost: np.ndarray) -> np.ndarray:
 
 
 def wrong_deviation(memory: Memory, logits: Logits, r: np.ndarray) -> np.ndarray:
-    """Returns (NODES, counts) the standard deviation of a wrong logit, or raises
-    TheoryError.
+    """Returns an array (NODES, counts) of the standard deviation of a wrong logit, or
+    raises TheoryError.
     """
     model, N = memory.model, memory.N
     own_part = np.outer(logits.scale**2 * memory.overlaps.spread, r**2)

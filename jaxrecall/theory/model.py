@@ -1,4 +1,6 @@
-"""The model in the formulas: the fields of a point on which they depend."""
+"""The model to which the formulas apply: the fields of a point on which the formulas
+depend.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,8 @@ class Model:
 
     N is not a field: it is an argument of each formula.
 
-    Raises TheoryError, which contains the field, its value and the values allowed.
+    Raises TheoryError with a message that contains the field, its value and the allowed
+    values.
     """
 
     V: int
@@ -105,7 +108,7 @@ class Model:
     def from_fields(
         cls, values: Mapping[str, Any], *, any_training: bool = False
     ) -> Model:
-        """Returns the model of a row or a cell of a table.
+        """Returns the model that a row or a cell of a table describes.
 
         Args:
             values: a dict from the name of a field or of another axis to its value,
@@ -163,7 +166,9 @@ class Model:
 
     @property
     def token_shares(self) -> tuple[np.ndarray, np.ndarray]:
-        """The probabilities (V,) of informative tokens and those of noise tokens."""
+        """The probability of each token as an informative token, and as a noise token:
+        two arrays (V,).
+        """
         noise = self.noise_tokens or self.tokens
         return shares(self.tokens, self.V), shares(noise, self.V)
 
@@ -179,19 +184,21 @@ class Model:
 
     @property
     def common_length(self) -> float:
-        """The squared length of the part that all rows share, over that of the rest."""
+        """The squared length of the part that all rows share, divided by the squared
+        length of the rest.
+        """
         return self.moments.common / (1 - self.moments.common)
 
     @property
     def trigger_length(self) -> float:
-        """The squared length of the trigger, over that of a row without the shared
-        part.
+        """The squared length of the trigger, divided by the squared length of a row
+        without the shared part.
         """
         return 1 + self.common_length
 
     def require(self, formula: str, **values: object) -> None:
-        """Raises TheoryError unless these fields have the values that `formula`
-        covers.
+        """Raises TheoryError unless these fields of the model have the values given
+        here, which `formula` covers.
         """
         for name, value in values.items():
             if getattr(self, name) != value:
@@ -201,7 +208,7 @@ class Model:
                 )
 
     def require_law(self, formula: str, covered: Callable[[Moments], bool]) -> None:
-        """Raises TheoryError unless `formula` covers the moments of the embedding
+        """Raises TheoryError unless `covered` is true for the moments of the embedding
         law.
         """
         if not covered(self.moments):
@@ -212,7 +219,7 @@ class Model:
 
 
 def _given(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the values of a row, without those that its other values imply."""
+    """Returns the values of a row that its other values do not imply."""
     given = {}
     for name, value in values.items():
         if np.ndim(value):
@@ -264,18 +271,18 @@ IRRELEVANT = {
     "N",  # an argument of each formula
     "eta",  # the formulas are limits of small eta
     "gamma",  # kappa is gamma divided by a scale that depends on eta, L and V
-    # a common factor of all logits if step 3 outweighs step 1, which it does by
-    # gamma2 / eta
+    # a common factor of all logits, because step 3 outweighs step 1 by gamma2 / eta
     "gamma2",
-    # a large pool acts like samples without one; docs/laws.md states how
-    # large
+    # a large pool acts like samples without one; docs/laws.md states the size
     "pool",
 }
-"""The fields of a point that matter to no formula, whatever their value."""
+"""The fields of a point that no formula depends on."""
 
 
 MAX_N = 1e30
-"""The largest finite N. Powers of N and V are finite up to this number."""
+"""The largest finite N that the formulas accept. Up to this N, powers of N and V are
+finite.
+"""
 
 
 def check_N(
@@ -284,7 +291,7 @@ def check_N(
     """Raises TheoryError unless `model` is a model and N is a number of samples.
 
     With `infinite`, N may be infinite. With `any_tokens`, tokens may differ in
-    frequency, which few formulas cover.
+    frequency. Few formulas cover such tokens.
     """
     check_model(model, any_tokens)
     number = as_float(N)
@@ -308,8 +315,8 @@ def check_theta(model: Model, theta: float) -> None:
 
 
 def check_model(model: object, any_tokens: bool = False) -> None:
-    """Raises TheoryError unless this is a `Model`, not a `Point`, with equally frequent
-    tokens.
+    """Raises TheoryError unless `model` is a `Model` whose tokens are equally frequent.
+    A `Point` is refused.
 
     With `any_tokens`, tokens may differ in frequency.
     """
@@ -337,8 +344,8 @@ def as_float(value: object) -> float:
 
 
 def _laws_where(covered: Callable[[Moments], bool]) -> str:
-    """Returns the names of the shipped embedding laws without parameters whose moments
-    are covered.
+    """Returns a text that lists the parameter-free embedding laws of the package whose
+    moments are covered.
     """
     names = []
     for name, law in LAWS["embedding"].items():

@@ -2,8 +2,8 @@
 
 The formulas are ours, not the paper's.
 
-The letters are those of section 2: c, lambda (here `rate`), k, t, rho (here `R`), M_1
-to M_3, T and a.
+The symbols c, lambda (here `rate`), k, t, rho (here `R`), M_1 to M_3, T and a are
+defined in section 2.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from .model import Model, check_N
 
 
 class ScoreNoise(NamedTuple):
-    """Standard deviations over the vocabulary of z_in(v)^T w after step 2.
+    """The standard deviation over the vocabulary of the score z_in(v)^T w after step 2.
+    Each field is the part that one source of noise contributes.
 
     The unit is the trigger's score z_trig^T w.
     """
@@ -32,7 +33,9 @@ class ScoreNoise(NamedTuple):
 
     @property
     def snr(self) -> float:
-        """trigger_score / score_std, the column `snr`."""
+        """The signal-to-noise ratio trigger_score / score_std, which is also the column
+        `snr`.
+        """
         return 1 / float(np.sqrt(sum(term**2 for term in self)))
 
     @property
@@ -47,7 +50,7 @@ class Terms(NamedTuple):
     c: float  # V / d, or 0 if embeddings do not overlap
     rate: float  # lambda = N / V: samples per label
     k: float  # 1 - 1/L
-    # (L - 1) lambda / V: the expected number of times a token is noise with a label
+    # (L - 1) lambda / V: the expected count of a token as noise with a label
     R: float
     M1: float  # M_j = tr Sigma_c^j / d, with Sigma_c = Z_in^T Z_in / V
     M2: float
@@ -57,7 +60,9 @@ class Terms(NamedTuple):
 
     @property
     def signal(self) -> float:
-        """The trigger's score without noise, in the units of the counts' variances."""
+        """The trigger's score without noise, in the units of the variances that the
+        counts contribute.
+        """
         return self.k * self.rate**2
 
 
@@ -87,15 +92,15 @@ def score_noise(model: Model, N: float) -> ScoreNoise:
 def has_score_noise(model: Model) -> bool:
     """Whether `score_noise` covers the model.
 
-    Covered are models without an MLP, and embeddings that overlap and have no common
-    direction.
+    The formula covers models without an MLP, and models whose embeddings overlap and
+    have no common direction.
     """
     return not model.m or (model.moments.overlap and not model.moments.common)
 
 
 def trigger(model: Model, N: float) -> tuple[float, float]:
-    """Returns T and a of w = T z_trig + a Sigma_c z_trig + noise, over a trigger's
-    score without noise.
+    """Returns T and a of w = T z_trig + a Sigma_c z_trig + noise, in units of the
+    trigger's score without noise.
     """
     if not model.trigger_in_value:
         return 1.0, 0.0
@@ -127,8 +132,8 @@ def shared_terms(model: Model, N: float) -> Terms:
 
 
 def mean_bias(model: Model, s: Terms) -> float:
-    """The noise along Sigma_c times the mean embedding, which is part of the mean value
-    of every sample.
+    """The noise along Sigma_c times the mean embedding. The mean value of every sample
+    contains the mean embedding.
     """
     V, L, gain = model.V, model.L, gains(model)
     itself = gain.itself * L * (L - 1) / s.rate
@@ -140,13 +145,15 @@ def mean_bias(model: Model, s: Terms) -> float:
 
 
 def leakage(s: Terms) -> float:
-    """The noise from overlaps of the tokens with the trigger: near 1/sqrt(d)."""
+    """The noise that arises because tokens overlap with the trigger. It is near
+    1/sqrt(d).
+    """
     return np.sqrt(s.T**2 * s.M1 + 2 * s.a * s.T * s.M2 + s.a**2 * s.M3)
 
 
 def gradient(model: Model, s: Terms) -> float:
-    """The noise from the counts of labels, and from those of the tokens that occur with
-    them.
+    """The noise that the counts of labels and the counts of (token, label) pairs
+    contribute.
     """
     V, d, L = model.V, model.d, model.L
     k, rate = s.k, s.rate
@@ -165,7 +172,9 @@ def gradient(model: Model, s: Terms) -> float:
 
 
 def label_counts(model: Model, s: Terms) -> float:
-    """The variance of a token's part in w from the counts of labels, divided by k^2."""
+    """The variance that the label counts contribute to a token's part in w, divided by
+    k^2.
+    """
     t, rate = model.trigger_in_value * model.trigger_length, s.rate
     if model.fresh_batches:
         own = (1 + 3 * t) * rate**2 + (2 + 3 * t) * rate**3
@@ -175,11 +184,11 @@ def label_counts(model: Model, s: Terms) -> float:
 
 
 def token_counts(model: Model, s: Terms) -> float:
-    """The variance of a token's part in w from how often tokens occur with a label in
-    other batches.
+    """The variance that the counts of (token, label) pairs contribute to a token's part
+    in w if the batches differ.
 
-    Overlaps, whose variance sums to 1, transmit the same variance again. Within one
-    batch the variance is twice as large.
+    Overlaps, whose variance sums to 1, transmit the same variance again. If all steps
+    use the same batch, the variance is twice as large.
     """
     return (1 + s.c) * (2 * s.rate**2 * s.R + model.V * s.R**2)
 
@@ -187,16 +196,18 @@ def token_counts(model: Model, s: Terms) -> float:
 def fourth_moment(c: float) -> float:
     """tr K^4 / V of K = Z_in Z_in^T.
 
-    This is how much noise along Sigma_c z_u, summed over tokens u, spreads over the
-    scores.
+    The value is the factor by which noise along Sigma_c z_u, summed over tokens u,
+    enters the variance of the scores.
     """
     return 1 + c * (6 + c * (6 + c))
 
 
 def through_the_mean(model: Model, s: Terms) -> float:
-    """The variance from the coupling of a sample with itself, and from label counts.
+    """The variance contributed by the coupling of a sample with itself, and by label
+    counts.
 
-    The label counts act through the mean of the activation, which all samples share.
+    The label counts contribute through the mean of the activation, which is common to
+    all samples.
     """
     if model.fresh_batches:
         return 0.0
@@ -210,7 +221,7 @@ def through_the_mean(model: Model, s: Terms) -> float:
 
 
 def mlp(model: Model, s: Terms) -> float:
-    """The noise from the draw of W_in, 0 without an MLP."""
+    """The noise that the random W_in contributes. It is 0 without an MLP."""
     if not model.m:
         return 0.0
     V, L, rate = model.V, model.L, s.rate
@@ -234,16 +245,16 @@ def mlp(model: Model, s: Terms) -> float:
 
 
 class Gains(NamedTuple):
-    """How strongly pairs of samples couple in step 2, relative to the coupling that
-    carries the signal.
+    """The strengths with which pairs of samples couple in step 2, relative to the
+    coupling that carries the signal.
     """
 
-    # of two samples with one label: the trigger's score is kappa (1 - 1/L) times it
+    # of two samples with the same label; the trigger's score is kappa (1 - 1/L) total
     total: float
-    linear: float  # of any two samples, whatever their labels
+    linear: float  # of any two samples, for all labels
     bend: float  # of any two samples, through the mean embedding alone
     itself: float  # of a sample with itself
-    # of counts of labels, through the part of the activation that all samples share
+    # of label counts, through the part of the activation that all samples share
     mean: float
 
 
@@ -267,7 +278,9 @@ def gains(model: Model) -> Gains:
 
 
 class ActivationMoments(NamedTuple):
-    """Means over u ~ N(0, s^2), the input of a neuron under uniform attention."""
+    """The moments of the activation for a neuron's input u ~ N(0, s^2) under uniform
+    attention.
+    """
 
     mean: float  # E act
     square: float  # E act^2
@@ -289,8 +302,8 @@ def moments_of(model: Model) -> ActivationMoments:
 
 @lru_cache(maxsize=256)
 def activation_moments(activation: Activation, s: float) -> ActivationMoments:
-    """Returns means of an activation over inputs of standard deviation s, by
-    Gauss-Hermite quadrature.
+    """Returns the moments of an activation whose inputs have standard deviation s. They
+    are computed by Gauss-Hermite quadrature.
     """
     u, weight = np.polynomial.hermite_e.hermegauss(100)
     value, slope = activation.value_and_slope(s * u, np, erf)

@@ -19,8 +19,8 @@ from .noise import ScoreNoise, gains, has_score_noise, score_noise, trigger
 from .overlaps import Reading
 
 SEEDS = 4096
-"""The number of quasi-random seeds. They determine how far the noise exposes the
-trigger, how large the noise is, and how large the largest rival score is.
+"""The number of quasi-random seeds. For each seed, they determine the trigger's
+exposure to the noise, the size of the noise, and the largest rival score.
 """
 
 GROUPS = 8
@@ -29,14 +29,14 @@ each group.
 """
 
 DRAWN = 64
-"""The number of tables of embeddings, and of test sequences of each, over which
-attention is averaged if tokens are not equally frequent.
+"""The number of embedding tables, and the number of test sequences per table, over
+which attention is averaged if tokens are not equally frequent.
 """
 
 
 class ScoreDistribution(NamedTuple):
-    """The distribution of the scores of tokens and trigger; docs/theory.md, section
-    4.2.
+    """The parameters of the distribution of token scores and trigger scores;
+    docs/theory.md, section 4.2.
 
     The unit of scores is the standard deviation of the tokens' scores.
     """
@@ -51,9 +51,9 @@ class ScoreDistribution(NamedTuple):
 
 
 class Attention(NamedTuple):
-    """The distribution of attention, (SEEDS,) each; docs/theory.md, section 4.1."""
+    """The attention in each seed, (SEEDS,) per field; docs/theory.md, section 4.1."""
 
-    locked: np.ndarray  # fraction of the tokens that get more than half of it
+    locked: np.ndarray  # fraction of the tokens that get more than half
     read: np.ndarray  # fraction of the tokens that are stored and read at all
     reading: Reading  # of the tokens read; each entry is a float or (SEEDS,)
 
@@ -62,9 +62,9 @@ def accuracy(model: Model, N: float) -> float:
     """Test accuracy (fraction) after three steps with N samples; docs/theory.md,
     section 4.
 
-    Attention may be locked, open or in between. If L = 1 or score noise is not covered,
-    the result is `locked_accuracy`. The formula is derived and has no fitted constant.
-    Raises TheoryError.
+    Attention may be locked, open or in between. If L = 1 or `score_noise` does not
+    cover the model, the result is `locked_accuracy`. The formula is derived and has no
+    fitted constant. Raises TheoryError.
     """
     if model.L == 1 or not has_score_noise(model):
         return locked_accuracy(model, N)
@@ -85,7 +85,7 @@ def accuracy(model: Model, N: float) -> float:
 
 
 def group_reading(reading: Reading, group: np.ndarray) -> Reading:
-    """Returns the medians over a group of seeds."""
+    """Returns a reading whose entries are the medians over a group of seeds."""
 
     def median(part: float | np.ndarray) -> float:
         return float(np.median(np.broadcast_to(part, SEEDS)[group]))
@@ -104,7 +104,9 @@ def locked_fraction(model: Model, N: float) -> float:
 
 
 def attention(model: Model, N: float) -> Attention:
-    """Returns `rivalry` of a model with N samples."""
+    """Returns the attention in each seed of a model that is trained on N samples. See
+    `rivalry`.
+    """
     check_N(model, N)
     T, a = trigger(model, N)
     unit = model.kappa / model.trigger_length**2 * (1 - 1 / model.L)
@@ -117,8 +119,8 @@ def attention(model: Model, N: float) -> Attention:
 def score_distribution(
     model: Model, noise: ScoreNoise, N: float = math.inf
 ) -> ScoreDistribution:
-    """Returns the distribution of scores with this noise; docs/theory.md, section
-    4.2.
+    """Returns the distribution of the scores that have this noise; docs/theory.md,
+    section 4.2.
     """
     c, d, snr = model.c, model.d, noise.snr
     if not c:
@@ -143,7 +145,7 @@ def score_distribution(
 
 
 def variation(c: float, V: int) -> float:
-    """The standard deviation of the logarithm of the mean bias over seeds."""
+    """The standard deviation over seeds of log(mean bias)."""
     # tr K^n / V by the law of Marchenko and Pastur
     moments = np.array([1, *(narayana(n, c) for n in range(1, 9))])
     of_bias = np.array([0, -2 * c * c, 1 - 2 * c, -2, 1])
@@ -162,15 +164,16 @@ class SeedScores(NamedTuple):
     """The scores of each seed, (SEEDS,) each."""
 
     sigma: np.ndarray  # standard deviation of the tokens' scores, nats
-    exposed: np.ndarray  # the trigger's score over sigma
+    exposed: np.ndarray  # the trigger's score divided by sigma
     rank: np.ndarray  # quantile of the largest rival in its distribution, uniform
 
 
 def rivalry(score: float, scores: ScoreDistribution, model: Model) -> Attention:
-    """Returns where attention is in each seed.
+    """Returns the attention in each seed.
 
-    `score` is the trigger's score in nats. The sum of the rivals is that of a random
-    energy model: either its largest term dominates, or it is close to its mean.
+    `score` is the trigger's score in nats. The sum of the rivals' weights behaves as in
+    a random energy model: either its largest term dominates, or the sum is close to its
+    mean.
     """
     seeds = seed_scores(score, scores)
     typical = score / scores.snr
@@ -182,9 +185,10 @@ def rivalry(score: float, scores: ScoreDistribution, model: Model) -> Attention:
 def seed_scores(score: float, scores: ScoreDistribution) -> SeedScores:
     """Returns the scores of the seeds.
 
-    Each seed has one size of the noise, one exposure of the trigger to it, and one
-    largest rival. The seeds form a lattice whose generator consists of powers of the
-    plastic number, the analogue of the golden ratio in two dimensions.
+    Each seed has one noise size, one exposure of the trigger to the noise, and one
+    largest rival. The seeds form a lattice. The generator of the lattice consists of
+    powers of the plastic number, which is the two-dimensional analogue of the golden
+    ratio.
     """
     plastic = 1.324717957244746
     places = np.arange(SEEDS)
@@ -198,7 +202,9 @@ def seed_scores(score: float, scores: ScoreDistribution) -> SeedScores:
 
 
 def many_rivals(seeds: SeedScores, snr: float, model: Model) -> Attention:
-    """Returns the attention if all noise tokens contribute to the rivals' sum."""
+    """Returns the attention if all noise tokens contribute to the sum of the rivals'
+    weights.
+    """
     L, sigma = model.L, seeds.sigma
     # log of the rivals' sum over the trigger's weight: the score that the informative
     # token needs
@@ -225,7 +231,9 @@ def many_rivals(seeds: SeedScores, snr: float, model: Model) -> Attention:
 
 
 def one_rival(seeds: SeedScores, scores: ScoreDistribution, model: Model) -> Attention:
-    """Returns the attention if a single token dominates the rivals' sum."""
+    """Returns the attention if a single token dominates the sum of the rivals'
+    weights.
+    """
     V, L = model.V, model.L
     # log of the number of times that the largest rival occurs
     often = max(math.log((L - 1) / V), 0.0)
@@ -237,20 +245,21 @@ def one_rival(seeds: SeedScores, scores: ScoreDistribution, model: Model) -> Att
 
 
 def partly(p: np.ndarray, stray: float = 0.0) -> Attention:
-    """Returns attention that is fully on the token for a part p of the tokens, and
-    elsewhere for the others.
+    """Returns the attention if it is fully on the informative token for a fraction p of
+    the tokens, and elsewhere for the others.
     """
     return Attention(p, p, Reading(stray=stray))
 
 
 def token_scores(model: Model, N: float) -> tuple[np.ndarray, np.ndarray, float, float]:
-    """Returns the scores after step 2 in nats, for tokens and for the trigger;
-    docs/theory.md, section 4.3.
+    """Returns statistics of the scores (nats) of tokens and of the trigger after step
+    2; docs/theory.md, section 4.3.
 
-    The four results are the mean and the standard deviation over tables of the tokens'
-    scores, (V,) each, and those of the trigger's score. If tokens are not equally
-    frequent, labels pull the mean embedding into w however many samples there are, and
-    frequent tokens win attention. The noise of counts is neglected.
+    The first two results are the mean and the standard deviation of each token's score
+    over random tables, (V,) each. The last two results are the mean and the standard
+    deviation of the trigger's score. If tokens are not equally frequent, labels add the
+    mean embedding to w for any number of samples, and frequent tokens win attention.
+    The noise of counts is neglected.
     """
     model.require("attention with token frequencies", m=0)
     model.require_law(
@@ -288,8 +297,8 @@ def token_scores(model: Model, N: float) -> tuple[np.ndarray, np.ndarray, float,
 
 
 def locked_by_frequency(model: Model, N: float) -> float:
-    """The fraction of test tokens that get more than half of the attention, averaged
-    over random tables and sequences.
+    """The fraction of test samples whose informative token gets more than half of the
+    attention. It is averaged over random tables and sequences.
     """
     mean, deviation, trigger, exposure = token_scores(model, N)
     p, q = model.token_shares

@@ -1,7 +1,8 @@
-"""Overlaps of memory keys as features that V_mat reads; docs/theory.md, section 3.2.
+"""The overlaps between the features of memory keys that V_mat reads; docs/theory.md,
+section 3.2.
 
-The *memory key* of a token is what attention outputs for it: z_in(v), plus z_trig if
-the trigger is in the value path.
+The *memory key* of a token is the output of attention on this token: z_in(v), plus
+z_trig if the trigger is in the value path.
 """
 
 from __future__ import annotations
@@ -28,13 +29,14 @@ class KeyOverlaps(NamedTuple):
     """
 
     own: np.ndarray  # omega(v, v) minus the mean of omega(w, v) over w
-    shared: np.ndarray  # that mean: the part that all keys share
+    shared: np.ndarray  # this mean, which is the part that all keys share
     spread: np.ndarray  # variance of omega(w, v) over w
     third: np.ndarray | float = 0.0  # third central moment of omega(w, v) over w
 
 
 class Reading(NamedTuple):
-    """Where attention is, in training and in the test, for some tokens of some seeds.
+    """Numbers that describe the attention in training and in the test. They apply to
+    some tokens of some seeds.
 
     The default is attention locked on the informative token.
     """
@@ -55,7 +57,7 @@ LOCKED = Reading()
 
 
 class ValueLengths(NamedTuple):
-    """Squared lengths of parts of the value that attention outputs.
+    """The squared lengths of the parts of the value that attention outputs.
 
     The unit is the squared length of the informative token's row without the part that
     all rows share; docs/theory.md, section 3.5.
@@ -67,8 +69,8 @@ class ValueLengths(NamedTuple):
 
     @property
     def common(self) -> float:
-        """The part of the shared value that all samples write: all except the
-        trigger's.
+        """The fraction of the squared length of the shared value that does not come
+        from the trigger. All samples write this part to V_mat.
         """
         if not self.shared:
             return 0.0
@@ -83,7 +85,9 @@ def value_lengths(model: Model, reading: Reading) -> ValueLengths:
 
 
 def key_overlaps(model: Model, reading: Reading = LOCKED) -> KeyOverlaps:
-    """Returns the overlaps of memory keys over tokens and embeddings."""
+    """Returns the distribution of overlaps between memory keys, over tokens and
+    embeddings.
+    """
     if not model.m:
         return attention_overlaps(model, reading)
     return feature_overlaps(
@@ -94,7 +98,7 @@ def key_overlaps(model: Model, reading: Reading = LOCKED) -> KeyOverlaps:
 def attention_overlaps(model: Model, reading: Reading) -> KeyOverlaps:
     """Returns the overlaps without an MLP.
 
-    The value may contain more than the informative token.
+    The value may contain noise tokens in addition to the informative token.
     """
     d, moments = model.d, model.moments
     lengths = value_lengths(model, reading)
@@ -108,8 +112,8 @@ def attention_overlaps(model: Model, reading: Reading) -> KeyOverlaps:
 
 
 class FeatureMeans(NamedTuple):
-    """Means over neurons, (NODES,) each, for the input u_v of a token v and u_w of
-    another token.
+    """Means over neurons, (NODES,) each. Token v has the input u_v, and another token w
+    has the input u_w.
     """
 
     own: np.ndarray
@@ -117,7 +121,7 @@ class FeatureMeans(NamedTuple):
     finite: np.ndarray  # spread due to finitely many neurons, times their number
     third: np.ndarray  # third moment due to finitely many neurons, times number^2
     trace: np.ndarray  # mean of act(u_v) E[act''(u_w)]
-    F: list[np.ndarray]  # one for each of ORDERS
+    F: list[np.ndarray]  # F_jk, one for each of ORDERS
 
 
 ORDERS = ((1, 0), (0, 1), (2, 0), (1, 1), (0, 2), (3, 0), (2, 1), (1, 2), (0, 3))
@@ -127,8 +131,8 @@ He_j(along) He_k(across).
 
 
 class NeuronInputs(NamedTuple):
-    """The inputs of a neuron from memory keys, by its row of W_in along z_trig and
-    across it, (NODES, 1) each.
+    """The parts of a neuron's input from a memory key, (NODES, 1) each. They are split
+    by the components of its row of W_in along and across z_trig.
     """
 
     trigger: np.ndarray  # input from every key, along z_trig
@@ -165,7 +169,7 @@ def feature_overlaps(
 def projected(
     f: FeatureMeans, d: int, moments: Moments
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns what the projections of the other token's row add to the mean and to the
+    """Returns the contributions of the other token's projections to the mean and to the
     spread.
 
     The layer has infinitely many neurons, and the expansion is to third order.
@@ -183,9 +187,9 @@ def projected(
 def layer_means(inputs: NeuronInputs, m: int, activation: Activation) -> FeatureMeans:
     """Returns means over the m neurons of a layer.
 
-    A small number of neurons is drawn one by one, because their sum is far from normal.
-    A layer wider than NEURONS deviates from the mean over all neurons as NEURONS
-    neurons do, scaled to its width.
+    Few neurons are drawn one by one, because their sum is far from normal. For a layer
+    wider than NEURONS, the deviation of NEURONS neurons from the mean over all neurons
+    is scaled to the width.
     """
     along, across = drawn_neurons()[..., : min(m, NEURONS)]
     weight = np.asarray(1 / along.shape[-1])
@@ -207,7 +211,9 @@ def neuron_means(
     weight: np.ndarray,
     activation: Activation,
 ) -> np.ndarray:
-    """Returns (14, NODES) the `FeatureMeans` over neurons with these rows of W_in."""
+    """Returns an array (14, NODES) with the `FeatureMeans` over neurons that have these
+    rows of W_in.
+    """
     u = (inputs.trigger + inputs.tilt) * along + inputs.token * across
     v, _ = activation.value_and_slope(u, np, erf)
     values, table = other_tokens(activation)
@@ -223,10 +229,10 @@ def neuron_means(
 
 @cache
 def drawn_neurons() -> np.ndarray:
-    """Returns (2, NODES, NEURONS) rows of W_in along z_trig and along the rest of a
-    key.
+    """Returns an array (2, NODES, NEURONS): the components of rows of W_in along
+    z_trig, and along the rest of a key.
 
-    Each neuron is a Latin hypercube over the nodes.
+    The components of each neuron form a Latin hypercube over the nodes.
     """
     rng = np.random.default_rng(0)
     strata = rng.permuted(np.tile(np.arange(NODES)[:, None], 2 * NEURONS), axis=0)
@@ -236,8 +242,8 @@ def drawn_neurons() -> np.ndarray:
 
 @cache
 def other_tokens(activation: Activation) -> tuple[np.ndarray, np.ndarray]:
-    """Returns values of y, and a table (6, values) of moments of act(y + g), the
-    activation for other tokens.
+    """Returns an array of values y, and a table (6, values) of moments of the
+    activation act(y + g) for other tokens.
 
     The moments are E He_k(g) act(y + g) for k = 0 to 3, and the second and third
     central moments of act(y + g), with g ~ N(0, 1).

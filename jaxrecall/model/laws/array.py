@@ -1,30 +1,33 @@
 """Embeddings from an array, such as the table of a trained model.
 
-For each seed V of its R rows and d of its D columns are chosen.
+The array has R rows and D columns. Each seed chooses V of the rows and d of the
+columns.
 
-Let x (R, D) be the rows of the file and mu their mean. x - mu and mu are rotated by a
-fixed rotation, so that no column is special. The rotation consists of random signs,
+Let x (R, D) be the rows of the file and mu their mean. x - mu and mu are multiplied by
+a fixed rotation, so that no column is special. The rotation consists of random signs,
 which are always the same, and the orthonormal discrete cosine transform. Then
 
     z_v = a sqrt(D / d) ((x - mu)[row v, columns] + mean mu[columns])
     1 / a^2 = mean |x - mu|^2 + mean^2 |mu|^2
 
-The rows and columns are the first V and d in random orders of all, which are drawn for
-each seed and each table. A smaller V or d has a prefix of them. With d = D inner
-products are those of the file. With d < D this is a random projection onto d
-orthonormal directions (Ailon and Chazelle, "The fast Johnson-Lindenstrauss transform
-and approximate nearest neighbors", SIAM J. Comput. 2009). Over all rows and columns the
-mean squared length is 1. `mean` is 0 for centred rows. It is 1 for the rows of the
-file, which keep their common direction. z_trig and z_eos are isotropic.
+For each seed and each table, a random order of all rows and a random order of all
+columns are drawn. The first V rows and the first d columns are used, so a smaller V or
+d uses a prefix. With d = D, inner products are the same as in the file. With d < D, the
+rows are randomly projected onto d orthonormal directions (Ailon and Chazelle, "The fast
+Johnson-Lindenstrauss transform and approximate nearest neighbors", SIAM J. Comput.
+2009). Over all rows and columns the mean squared length is 1. With `mean` = 0 the rows
+are centred. With `mean` = 1 they keep the common direction that they have in the file.
+z_trig and z_eos are isotropic.
 
-The content identifies the law. Its hash is appended to `path`, as in
-"table.npy#0123456789abcdef", and only the hash enters the id of a point. The float32
-numbers are hashed, so the format of the file does not matter. Other processes and
-machines read the file themselves, and refuse a file with other content.
+The content of the file identifies the law. The hash of the content is appended to
+`path`, as in "table.npy#0123456789abcdef", and only the hash enters the id of a point.
+The float32 numbers are hashed, so the format of the file does not matter. Other
+processes and machines read the file themselves. They refuse the file if its content
+differs.
 
 No code in a file is run, and sizes are checked before the numbers are read. A
-.safetensors file consists of 8 bytes with the length of its header, the header as JSON
-with the type, shape and place of each tensor, and the numbers themselves:
+.safetensors file begins with 8 bytes that contain the length of its header. The header
+is JSON with the type, shape and place of each tensor. The numbers follow:
 https://github.com/huggingface/safetensors#format.
 """
 
@@ -56,7 +59,9 @@ from .law import find_law, register
 
 
 class Content(NamedTuple):
-    """The numbers of a file in the form from which rows are made."""
+    """The numbers of a file after centring and rotation. Rows of embeddings are made
+    from them.
+    """
 
     rows: np.ndarray
     """(R, D) float32: the rows, centred and rotated."""
@@ -67,7 +72,7 @@ class Content(NamedTuple):
 
 
 contents: dict[str, Content] = {}
-"""A dict from hash to content, for all content that this process has read or
+"""A dict from hash to content. It contains all content that this process has read or
 received.
 """
 
@@ -109,8 +114,8 @@ class Array(EmbeddingLaw):
         return str(replace(self, path=f"#{self.hash}", tensor=""))
 
     def static(self) -> Array:
-        """Returns the law without parameters. One program serves all files, because
-        rows are an argument.
+        """Returns the law without parameters. One program serves all files, because the
+        rows are an argument of the program.
         """
         return Array()
 
@@ -137,7 +142,7 @@ class Array(EmbeddingLaw):
         return found
 
     def content(self) -> Content:
-        """Returns the numbers, or raises ValueError if no file with this content is
+        """Returns the content, or raises ValueError if no file with this content is
         found.
         """
         if self.hash not in contents:
@@ -175,8 +180,8 @@ class Array(EmbeddingLaw):
 
 
 def _place(path: str) -> Path:
-    """Returns a path relative to the folder of the grid file, or else to the current
-    folder.
+    """Returns the path of a file. A relative path is looked up in the folder of the
+    grid file, and then in the current folder.
     """
     first = (_folder.get() or Path()) / path
     if os.path.exists(path) and not os.path.exists(first):
@@ -245,8 +250,8 @@ def paths_from(folder: Path) -> Iterator[None]:
 
 
 def with_hashes(data: object) -> object:
-    """Returns plain data in which the text of each readable array contains the hash of
-    its content.
+    """Returns a copy of plain data. In the copy, the text of each array law whose file
+    can be read contains the hash of the content.
     """
     if isinstance(data, dict):
         return {name: with_hashes(value) for name, value in data.items()}
@@ -264,9 +269,7 @@ MAX_NUMBERS = 2**29
 """The largest number of entries of a matrix: 2 GiB in float32."""
 
 MAX_HEADER = 100 * 10**6
-"""The largest number of bytes of the header of a .safetensors file, as defined by the
-format.
-"""
+"""The largest header (bytes) that the format of .safetensors files allows."""
 
 DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "V2"}
 

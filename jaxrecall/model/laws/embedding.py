@@ -1,8 +1,8 @@
-"""Embedding laws: how rows of embeddings are made from independent standard normals.
+"""Embedding laws. Each law makes rows of embeddings from independent standard normals.
 
 The interface of a law comes first, then the plain laws, then those with structure:
-clusters, a subspace of few dimensions, a power-law spectrum. At one value of its
-parameter each law with structure has gaussian rows. `array` makes rows from a file.
+clusters, a subspace of few dimensions, a power-law spectrum. Each law with structure
+has gaussian rows at one value of its parameter. `array` makes rows from a file.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .law import Law, register
 class Moments(NamedTuple):
     """The properties of a law that the formulas in `theory/` need.
 
-    Rows of such a law have a mean squared length of 1.
+    A law can declare moments only if the mean squared length of its rows is 1.
     """
 
     overlap: bool
@@ -47,7 +47,7 @@ class Moments(NamedTuple):
 class Draws(NamedTuple):
     """The random numbers from which a law makes the rows of one table.
 
-    Columns from d on are padding, and so are rows of zeros.
+    Columns from d on are padding. Rows of zeros are padding too.
     """
 
     table: str
@@ -59,21 +59,21 @@ class Draws(NamedTuple):
     """
 
     normals: Numbers
-    """(n, width) independent N(0, 1) entries, addressed by row. A smaller V or d has a
-    prefix of them.
+    """(n, width) independent N(0, 1) entries, addressed by row. With a smaller V or d,
+    these are a prefix of the same entries.
     """
 
     shared: Numbers
     """(law.n_shared, width) independent N(0, 1) entries that all rows of this table
-    share. Every table has its own.
+    share. Every table has entries of its own.
     """
 
     V: Numbers
     d: Numbers
 
     own: Numbers = None
-    """(n, law.n_own) additional independent N(0, 1) entries of each row. A smaller V or
-    n_own has a prefix of them.
+    """(n, law.n_own) additional independent N(0, 1) entries of each row. With a smaller
+    V or n_own, these are a prefix of the same entries.
     """
 
     given: Numbers = None
@@ -81,13 +81,14 @@ class Draws(NamedTuple):
 
 
 Orders = Callable[[int, int], np.ndarray]
-"""A function of r and n that returns the r-th random order of 0..n-1 of a table, (n,)
-integers. A law that chooses among n items uses these draws.
+"""A function of r and n that returns the r-th random order of 0..n-1 for a table, (n,)
+integers. Laws that choose among n items use such orders.
 """
 
 
 class EmbeddingLaw(Law):
-    """How rows of embeddings are made. The same code serves NumPy and JAX through `xp`.
+    """A law by which rows of embeddings are made. The same code serves NumPy and JAX
+    through `xp`.
 
     In a compiled program the parameters are arrays.
     """
@@ -97,15 +98,17 @@ class EmbeddingLaw(Law):
     """The number of rows of normals that all rows of a table share."""
 
     n_own: ClassVar[int] = 0
-    """The number of normals of each row in addition to its d."""
+    """The number of additional normals that each row needs beyond its d normals."""
 
     on_host: ClassVar[bool] = False
-    """Whether `from_host` makes the rows. They are then an argument of a program, and
-    `draws.given` contains them.
+    """Whether `from_host` makes the rows. If so, the rows are an argument of a program,
+    and `draws.given` contains them.
     """
 
     moments: ClassVar[Moments | None] = None
-    """The properties that theory needs. The formulas refuse a law without them."""
+    """The properties that the formulas in `theory/` need. The formulas refuse a law for
+    which this is None.
+    """
 
     @abstractmethod
     def rows(self, draws: Draws, xp: ModuleType) -> Numbers:
@@ -127,11 +130,13 @@ class EmbeddingLaw(Law):
         return isotropic(draws, xp)
 
     def problems(self, V: int, d: int) -> list[Problem]:
-        """Returns the problems of a point with these sizes, by default none."""
+        """Returns the problems that the law has at these sizes. The default is none."""
         return []
 
     def make(self, draws: Draws, xp: ModuleType) -> Numbers:
-        """Returns the rows of any table."""
+        """Returns the rows of the table that `draws` belongs to: `rows` for Z_in and
+        Z_out, `special` for z_trig and z_eos.
+        """
         if draws.table in ("Z_in", "Z_out"):
             return self.rows(draws, xp)
         return self.special(draws, xp)
@@ -139,7 +144,7 @@ class EmbeddingLaw(Law):
 
 @lru_cache(1024)
 def problems_of_rows(law: EmbeddingLaw, V: int, d: int) -> list[Problem]:
-    """Returns the problems of the rows of a law from outside the package.
+    """Returns the problems in the rows that a law from outside the package makes.
 
     The first and the last row of each table are made with NumPy. NumPy raises an error
     if a law looks up a row that does not exist. A compiled program would use the last
@@ -178,7 +183,8 @@ def numpy_draws(
     sizes: tuple[int, int],
     rng: np.random.Generator,
 ) -> Draws:
-    """Returns the draws of a table from NumPy's random numbers. `sizes` are V and d.
+    """Returns the draws of a table, made from NumPy's random numbers. `sizes` are V and
+    d.
 
     A law with `on_host` needs all rows of the table in `row`.
     """
@@ -206,7 +212,7 @@ class Rescaled(EmbeddingLaw):
     def length(self, draws: Draws, xp: ModuleType) -> Numbers:
         """Returns the lengths (n, 1), or one number for all rows.
 
-        The value for rows of zeros, which are padding, does not matter.
+        The length of padding rows, which are zero, does not matter.
         """
 
     def rows(self, draws: Draws, xp: ModuleType) -> Numbers:
@@ -229,7 +235,7 @@ class Gaussian(Rescaled):
 @register
 @dataclass(frozen=True)
 class Sphere(Rescaled):
-    """Rows are uniform on the unit sphere: normalised standard normals."""
+    """Rows are uniform on the unit sphere. They are normalised standard normals."""
 
     moments = Moments(overlap=True, random_length=False)
 
@@ -251,7 +257,9 @@ class Orthogonal(EmbeddingLaw):
         return (width[None, :] == draws.row).astype(draws.normals.dtype)
 
     def special(self, draws: Draws, xp: ModuleType) -> Numbers:
-        """Returns unit vector V for z_trig and V + 1 for z_eos. No token has them."""
+        """Returns unit vector V for z_trig, and unit vector V + 1 for z_eos. No token
+        has these vectors.
+        """
         row = draws.row + draws.V + int(draws.table == "z_eos")
         return self.rows(draws._replace(row=row), xp)
 
@@ -302,9 +310,9 @@ class Clustered(EmbeddingLaw):
 
     The centres c_k and the n_v are standard normal (d,). The mean inner product is 1 -
     spread for two rows of one cluster, and 0 for rows of different clusters. The sizes
-    of clusters differ by at most one. Which token is in which cluster does not matter,
-    because labels are a random permutation. With spread = 1 the rows are gaussian. With
-    one cluster they are equicorrelated with rho = 1 - spread.
+    of clusters differ by at most one. The assignment of tokens to clusters does not
+    matter, because labels are a random permutation. With spread = 1 the rows are
+    gaussian. With one cluster they are equicorrelated with rho = 1 - spread.
     """
 
     clusters: int = parameter(
@@ -340,10 +348,10 @@ class LowRank(EmbeddingLaw):
         z_v = (sqrt(1 - noise) sum_k s_vk g_k / sqrt(rank) + sqrt(noise) n_v) / sqrt(d)
 
     Here s_vk, g_k and n_v are standard normal. All rows of a table share the `rank`
-    directions g_k (d,). Each row has its own s_v (rank,) and n_v (d,). A part `noise`
-    of the mean squared length is isotropic. Given the directions, rows are independent
-    with covariance S = ((1 - noise) / rank sum_k g_k g_k^T + noise I) / d, whose trace
-    is about 1. With noise = 1 the rows are gaussian.
+    directions g_k (d,). Each row has its own s_v (rank,) and n_v (d,). The fraction
+    `noise` of the mean squared length is isotropic. Given the directions, rows are
+    independent with covariance S = ((1 - noise) / rank sum_k g_k g_k^T + noise I) / d,
+    whose trace is about 1. With noise = 1 the rows are gaussian.
 
     In learned tables a few directions contain most of the variance (Mu and Viswanath,
     "All-but-the-top: simple and effective postprocessing for word representations",
@@ -390,8 +398,8 @@ class PowerLaw(EmbeddingLaw):
 
     Learned representations have such spectra (Ghosh et al., "Investigating power laws
     in deep representation learning", arXiv:2202.05808). The eigenvectors are the axes,
-    because the model, trained by gradient descent from zero, is invariant under
-    rotations of Z_in, and of Z_out. (Training by Adam is not invariant: it scales each
+    because gradient descent from zero is invariant under rotations of Z_in, and under
+    rotations of Z_out. (Training by Adam is not invariant, because Adam scales each
     coordinate.) With alpha = 0 the rows are gaussian. The effective dimension (tr S)^2
     / tr S^2 of S = diag(l) is (sum i^-alpha)^2 / sum i^(-2 alpha).
     """
@@ -416,6 +424,6 @@ class PowerLaw(EmbeddingLaw):
 
 
 TOGETHER: tuple[EmbeddingLaw, ...] = (Gaussian(), Sphere(), Orthogonal())
-"""The embedding laws that one compiled program serves, by place. Every other law has
-programs of its own.
+"""The embedding laws that share one compiled program. The place of a law selects it.
+Every other law has programs of its own.
 """

@@ -1,11 +1,12 @@
 """Laws with parameters, and the text of a law in grids and rows.
 
-A law is a frozen dataclass, and its fields are its parameters. An example of its text
-is `equicorrelated(rho=0.3)`. The text consists of the name of the class and the
-parameters that are off their default, in the order of their declaration, with numbers
-to 12 digits. The name of a class from outside the package is its import path, as in
-`mymodule:MyLaw(a=2)`, so that any process finds the class. Points and programs contain
-the laws themselves. `find_law` converts a text to a law where it enters.
+A law is a frozen dataclass, and its fields are its parameters. An example of the text
+of a law is `equicorrelated(rho=0.3)`. The text consists of the name of the class and
+the parameters that are off their default, in the order of their declaration, with
+numbers to 12 digits. The name of a class from outside the package is its import path,
+as in `mymodule:MyLaw(a=2)`, so that any process finds the class. Points and programs
+contain the laws themselves. `find_law` converts a text to a law as soon as a user gives
+it.
 """
 
 from __future__ import annotations
@@ -57,13 +58,13 @@ class Law:
     """The short name. The default is the name of the class in lower case."""
 
     reads_file: ClassVar[bool] = False
-    """Whether the law reads a file that its text may refer to. The content of a file
-    may change, so the law adds a hash of the content to its own text.
+    """Whether the law reads a file whose path is in the text of the law. The content of
+    the file may change, so the law adds a hash of the content to its text.
     """
 
     always_columns: ClassVar[bool] = True
-    """Whether rows have columns of all numbers of the law. Otherwise they have columns
-    only of numbers that are off their default or that a grid names.
+    """Whether rows have a column for every number of the law. Otherwise they have
+    columns only for numbers that are off their default or that a grid sets.
     """
 
     def __init_subclass__(cls) -> None:
@@ -117,14 +118,14 @@ class Law:
 
     @classmethod
     def source(cls) -> object:
-        """Returns the source of the law's numbers: the class, or the function that it
-        wraps.
+        """Returns the object that defines the law's numbers: the class, or the function
+        that the class wraps.
         """
         return cls
 
     def static(self) -> Self:
-        """Returns the law that a compiled program depends on, with default values for
-        the traced parameters.
+        """Returns the law with default values for its traced parameters. A compiled
+        program depends only on this law.
 
         A traced parameter without a default is NaN, which represents any value.
         """
@@ -143,11 +144,12 @@ class Law:
         return found
 
     def traced(self, of: str = "") -> dict[str, float]:
-        """Returns a dict from dotted name, such as "embedding.rho", to value, for the
-        float parameters that are not static.
+        """Returns a dict from dotted name, such as "embedding.rho", to value. It
+        contains the float parameters that are not static.
 
-        One compiled program serves all their values. `of` is the field of the point if
-        it differs from that of the class, as for embedding_out.
+        One compiled program serves all values of these parameters. `of` is the field of
+        the point. It is needed only if the field differs from `field` of the class, as
+        for embedding_out.
         """
         prefix = of or self.field
         return {
@@ -155,7 +157,7 @@ class Law:
         }
 
     def with_traced(self, values: Mapping[str, Numbers], of: str = "") -> Self:
-        """Returns a copy with these float parameters, which are arrays of a traced
+        """Returns a copy with these float parameters. They are arrays of a traced
         program and are not checked.
         """
         prefix = of or self.field
@@ -163,7 +165,9 @@ class Law:
         return self._with({name: values[f"{prefix}.{name}"] for name in names})
 
     def _with(self, values: Mapping[str, Numbers]) -> Self:
-        """Returns a copy with other values of parameters, which are not checked."""
+        """Returns a copy with these values of parameters. The values are not
+        checked.
+        """
         other = object.__new__(type(self))
         for f in fields(self):
             value = values.get(f.name, getattr(self, f.name))
@@ -173,8 +177,8 @@ class Law:
     def columns(
         self, of: str = "", named: Collection[str] = ()
     ) -> dict[str, LawColumn]:
-        """Returns a dict from dotted name to column, for the numeric parameters that
-        are columns of a row.
+        """Returns a dict from dotted name to column. It contains the numeric parameters
+        that are columns of a row.
 
         Parameters in `named` are columns even at their defaults. `of` is as in
         `traced`.
@@ -220,8 +224,9 @@ LAWS: dict[str, dict[str, type[Law]]] = {
 """
 
 OF_FUNCTIONS: dict[str, Callable[[Callable[..., object], str, str], type[Law]]] = {}
-"""A dict from each field whose law may be a function to a callable that makes a law
-class. Its arguments are the function, its module and its name.
+"""A dict whose keys are the fields whose law may be a function. Each value is a
+callable that makes a law class. The arguments of the callable are the function, its
+module and its name.
 """
 
 _local: dict[str, type[Law]] = {}
@@ -231,10 +236,11 @@ _local: dict[str, type[Law]] = {}
 
 
 def register(law: LawClass, name: str | None = None) -> LawClass:
-    """Adds a short name for a law, by default its own name. Usable as a decorator.
+    """Adds a short name for a law and returns the law. The default is the law's own
+    name. The function can be used as a decorator.
 
-    In texts and rows a law from outside the package is given by its import path, even
-    if it has an alias. Raises ValueError if the name is taken.
+    Texts and rows contain the import path of a law from outside the package, even if
+    the law has an alias. Raises ValueError if the name is taken.
     """
     known, alias = LAWS[law.field], name or law.name
     if alias in known:
@@ -274,7 +280,7 @@ def law_names(field: str) -> tuple[str, ...]:
 
 
 def find_law(family: type[AnyLaw], given: object) -> AnyLaw:
-    """Returns the law that a text, an alias or an object stands for.
+    """Returns the law that a text, an alias or an object represents.
 
     Args:
         family: EmbeddingLaw, TokenLaw, Activation or OptimizerLaw.
@@ -300,7 +306,7 @@ def find_law(family: type[AnyLaw], given: object) -> AnyLaw:
 
 
 def _read(family: type[AnyLaw], text: str) -> AnyLaw:
-    """Returns the law of a text, or raises PointError."""
+    """Returns the law that a text represents, or raises PointError."""
     name = text.partition("(")[0].strip()
     law = LAWS[family.field].get(name) or _imported(family, name, text)
     return _parse(law, text) if law.reads_file else _parsed(law, text)  # type: ignore[return-value]
@@ -338,21 +344,23 @@ def _arguments(law: type[Law], text: str) -> dict[str, object]:
 
 
 def not_imported(text: object) -> str:
-    """Returns the module of the law in a text, or an empty text if it is imported
-    already.
+    """Returns the name of the module that contains the law in a text. The result is an
+    empty text if this module is imported already.
     """
     module, colon, _ = str(text).partition("(")[0].strip().partition(":")
     return module if colon and module not in sys.modules else ""
 
 
 def with_parameters(law: Law, values: Mapping[str, object]) -> Law:
-    """Returns the law with other values of some parameters, or raises PointError."""
+    """Returns a copy of the law with other values for some parameters, or raises
+    PointError.
+    """
     return _made(type(law), asdict(law) | dict(values))
 
 
 def _made(law: type[AnyLaw], values: Mapping[str, object]) -> AnyLaw:
-    """Returns a law of this class with these parameters, and the others at their
-    defaults.
+    """Returns a law of this class with these parameters. All other parameters have
+    their defaults.
 
     Raises PointError.
     """
@@ -411,7 +419,8 @@ def _error(field: str, given: object, why: str = "") -> PointError:
 def renamed(
     problems: Iterable[Problem], law: Law | type[Law], field: str
 ) -> list[Problem]:
-    """Returns the problems of a law with the name of the field that contains it.
+    """Returns the problems of a law, with the name of its usual field replaced by the
+    field that contains the law.
 
     For example, embedding.rho becomes embedding_out.rho.
     """
@@ -424,8 +433,8 @@ def renamed(
 
 
 def plain(value: Any) -> Any:
-    """Returns a value of a field as it appears in files and rows. A law becomes its
-    text.
+    """Returns the value of a field in the form that files and rows contain. A law is
+    converted to its text.
     """
     return str(value) if isinstance(value, Law) else value
 

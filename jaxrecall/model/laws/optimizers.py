@@ -1,10 +1,11 @@
-"""Optimiser laws for further steps: those of optax, a polar factor, and the user's own.
+"""Optimiser laws for further steps: optimisers of optax, a polar factor, and the user's
+own optimisers.
 
 A law returns the optax transformation for a rate. It also declares how the simulator
-may run it: whether zero padding of rows and columns changes an update, and in what form
-W_KQ is trained. A law without declarations runs without padding and is given the full
-W_KQ, which is correct for any optimiser. The paper has no further steps. Only the
-optimisers themselves are not ours.
+may run this transformation: whether zero padding of rows and columns changes an update,
+and in which form W_KQ is trained. A law without declarations runs without padding and
+trains the full W_KQ. This is correct for any optimiser. The further steps are ours,
+because the paper has none. The optimisers are not ours.
 """
 
 from __future__ import annotations
@@ -30,19 +31,19 @@ SCHEDULES = ("constant", "linear", "cosine")
 
 
 def _setting(default: object, legend: str = "", **limits: object) -> Any:
-    """Declares a parameter that is a constant of the program. A traced float32 b2 would
-    lose digits in 1 - b2.
+    """Declares a parameter that is a constant of the compiled program. If b2 were a
+    traced float32, 1 - b2 would lose digits.
     """
     return parameter(default, legend, kind="static", **limits)
 
 
 @dataclass(frozen=True, kw_only=True)
 class OptimizerLaw(Law):
-    """An optimiser. `transformation(rate)` is that of optax, for a dict of parameters
-    by name.
+    """An optimiser. `transformation(rate)` returns an optax transformation for a dict
+    from name to parameter.
 
-    `schedule` and `warmup` determine the factor by which rates change with the steps of
-    the optimiser.
+    `schedule` and `warmup` determine the factor that multiplies the rates in each step
+    of the optimiser.
     """
 
     field: ClassVar[str] = "optimizer"
@@ -50,21 +51,21 @@ class OptimizerLaw(Law):
 
     padding_safe: ClassVar[bool] = False
     """Whether zero rows and columns around a gradient only add zeros to its update. If
-    False, the law runs in programs of exact sizes.
+    False, the law runs in programs without padding.
     """
 
     attention: ClassVar[Literal["matrix", "column", "vector"]] = "matrix"
-    """The form in which W_KQ is trained, whose gradient is g z_eos^T.
+    """The form in which W_KQ is trained. The gradient by W_KQ is g z_eos^T.
 
     `matrix` trains the whole matrix. `column` trains its one column in a basis that
-    starts with z_eos. It is for a law whose update of G Q is that of G times Q for
-    every rotation Q. `vector` trains w = W_KQ z_eos. It is for a law that is linear in
-    gradients.
+    starts with z_eos. This form requires that the update for G Q is the update for G
+    times Q, for every rotation Q. `vector` trains w = W_KQ z_eos. This form requires
+    that the update is linear in the gradients.
     """
 
     of_optax: ClassVar[str] = ""
-    """The name of the optax function that returns the optimiser for a rate. Its other
-    parameters are those of the law.
+    """The name of the optax function that returns the optimiser for a rate. The
+    parameters of the law are passed to this function.
     """
 
     schedule: str = _setting(
@@ -77,31 +78,35 @@ class OptimizerLaw(Law):
     )
 
     def transformation(self, rate: float) -> optax.GradientTransformation:
-        """Returns the optax optimiser whose updates are multiplied by the rate."""
+        """Returns the optax optimiser with this rate. The rate multiplies its
+        updates.
+        """
         import optax.contrib
 
         return attrgetter(self.of_optax)(optax)(rate, **self.own)
 
     @property
     def own(self) -> dict[str, object]:
-        """The parameters by name, without those of the schedule."""
+        """A dict from name to value of the law's parameters, without the parameters of
+        the schedule.
+        """
         own = fields(self)[len(fields(OptimizerLaw)) :]
         return {f.name: getattr(self, f.name) for f in own}
 
     @property
     def gain(self) -> float:
-        """A bound on how far two runs part in a step, relative to how far their
-        gradients differ.
+        """A bound on the distance that a step adds between two runs, divided by the
+        difference between their gradients.
 
-        The distance is that of the entry that moves apart most, as a mean over steps,
-        at rate 1. If the bound is finite, steps with locked attention may sum over
-        weighted tokens.
+        The distance is that of the parameter entry that differs most. The bound is for
+        rate 1 and is averaged over steps. If the bound is finite, steps with locked
+        attention may sum over weighted tokens.
         """
         return math.inf
 
     def descent(self, rates: Mapping[str, Numbers], steps: Numbers) -> Any:
-        """Returns the optax optimiser of parameters with one rate each, for this number
-        of steps.
+        """Returns the optax optimiser for parameters that each have a rate of their
+        own, for this number of steps.
         """
         import optax
 
@@ -120,8 +125,8 @@ class OptimizerLaw(Law):
         return optax.chain(made, *scheduled, scaled)
 
     def _share(self, count: Numbers, steps: Numbers) -> Array:
-        """Returns the factor of the rate in step `count`, counted from 0, as in
-        warmup_cosine_decay_schedule of optax.
+        """Returns the factor that multiplies the rate in step `count`, counted from 0.
+        The schedule is that of optax's warmup_cosine_decay_schedule.
         """
         import jax.numpy as jnp
 
@@ -150,7 +155,7 @@ class Sgd(OptimizerLaw):
 @register
 @dataclass(frozen=True)
 class Momentum(Sgd):
-    """sgd along a weighted sum of the gradients so far.
+    """Gradient descent along a weighted sum of the gradients so far.
 
     Each gradient has `momentum` times the weight of the next.
     """
@@ -167,7 +172,7 @@ class Momentum(Sgd):
 
 DECAY = {"low": 0.0, "high": 1.0, "open_high": True}
 LEAST_EPS = 1e-30
-"""The smallest eps. Padding has gradients of 0, and 0 / (0 + eps) must be 0 in
+"""The smallest eps. The gradients of padding are 0, and 0 / (0 + eps) must be 0 in
 float32.
 """
 
@@ -175,8 +180,8 @@ float32.
 @register
 @dataclass(frozen=True)
 class Adam(OptimizerLaw):
-    """The mean of gradients over (the root of the mean of their squares + eps),
-    elementwise.
+    """The step is along m / (sqrt(v) + eps), elementwise, where m is the mean of
+    gradients and v the mean of their squares.
     """
 
     of_optax, padding_safe = "adam", True
@@ -186,10 +191,11 @@ class Adam(OptimizerLaw):
 
     @property
     def gain(self) -> float:
-        """A bound for the usual decay rates, and infinity for others.
+        """A bound for the usual decay rates. For other decay rates the value is
+        infinity.
 
-        m moves by 1 / eps. sqrt v moves by as much times |m| / sqrt v, which is at most
-        3.2.
+        A change of m contributes at most 1 / eps. A change of sqrt v contributes as
+        much times |m| / sqrt v, which is at most 3.2.
         """
         return 4.2 / self.eps if (self.b1, self.b2) == (0.9, 0.999) else math.inf
 
@@ -197,7 +203,9 @@ class Adam(OptimizerLaw):
 @register
 @dataclass(frozen=True)
 class AdamW(Adam):
-    """adam, where each entry also decays at the rate times `weight_decay`."""
+    """Adam with weight decay: in each step, every entry also decays by the rate times
+    `weight_decay`.
+    """
 
     of_optax = "adamw"
     weight_decay: float = _setting(
@@ -208,7 +216,7 @@ class AdamW(Adam):
 @register
 @dataclass(frozen=True)
 class SignSgd(OptimizerLaw):
-    """The sign of every entry of the gradient."""
+    """The step is along the sign of every entry of the gradient."""
 
     of_optax, padding_safe = "sign_sgd", True
 
@@ -216,7 +224,7 @@ class SignSgd(OptimizerLaw):
 @register
 @dataclass(frozen=True)
 class Lion(OptimizerLaw):
-    """The sign of every entry of a mean of gradients (Chen et al.,
+    """The step is along the sign of every entry of a mean of gradients (Chen et al.,
     arXiv:2302.06675).
     """
 
@@ -233,8 +241,8 @@ class Lion(OptimizerLaw):
 @register
 @dataclass(frozen=True)
 class Muon(OptimizerLaw):
-    """The mean of gradients, with singular values brought near 1 by Newton-Schulz steps
-    (Jordan, 2024).
+    """The step is along the mean of gradients after Newton-Schulz steps bring its
+    singular values near 1 (Jordan, 2024).
 
     optax multiplies the update of a matrix by max(1, columns/rows)^(1/2), which padding
     would change.
@@ -249,13 +257,15 @@ class Muon(OptimizerLaw):
 @register
 @dataclass(frozen=True)
 class Polar(OptimizerLaw):
-    """G = U S V^T with each singular value s replaced by h(s) = s / sqrt(s^2 + lam^2).
+    """The step replaces each singular value s of the gradient G = U S V^T by h(s) = s /
+    sqrt(s^2 + lam^2).
 
     The step is along U h(S) V^T.
 
-    h(s) = 0 where s is only rounding: at most max(rows, columns) eps times the largest
-    singular value, without the rows and columns that are all zero. A vector is treated
-    as a matrix with one column. With lam = 0 the law is an exact muon without momentum.
+    h(s) = 0 if s is only rounding, at most max(rows, columns) eps times the largest
+    singular value. Rows and columns that are all zero are not counted. A vector is
+    treated as a matrix with one column. With lam = 0 the law is an exact muon without
+    momentum.
     """
 
     padding_safe, attention = True, "column"
@@ -279,19 +289,19 @@ class Polar(OptimizerLaw):
 
 
 TYPES = (bool, int, float, str)
-"""The types of function parameters that become parameters of the law."""
+"""The types of the function parameters that become parameters of the law."""
 
 
 @lru_cache(256)
 def of_function(
     function: Callable[..., object], module: str, name: str
 ) -> type[OptimizerLaw]:
-    """Returns the law of a function that takes a rate and parameters and returns an
-    optax transformation.
+    """Returns the law class of a function. The function accepts a rate and parameters,
+    and returns an optax transformation.
 
-    The parameters of the law are those of the function that have a default of a plain
-    type. Raises PointError for a parameter without a default, and for one whose name is
-    that of a schedule parameter.
+    Each function parameter whose default has a plain type becomes a parameter of the
+    law. Raises PointError for a parameter without a default, and for a parameter with
+    the name of a schedule parameter.
     """
     declared = [*inspect.signature(function).parameters.values()]
     given = [p for p in declared[1:] if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]

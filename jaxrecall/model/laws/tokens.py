@@ -1,9 +1,10 @@
 """Token laws: how the tokens of a sample are drawn from the vocabulary.
 
-A token is drawn from one random word by an alias table (Walker, ACM TOMS 1977, built as
-by Vose, IEEE TSE 1991). The cell of token v contains the words for which `keys.below`
-returns v. In each cell, all words from some word on draw one other token instead. Cells
-are filled in whole words, so each probability is exact to 2^-32, whatever V is.
+An alias table converts one random word to a token (Walker, ACM TOMS 1977). The table is
+built by the algorithm of Vose (IEEE TSE 1991). The cell of token v contains the words
+for which `keys.below` returns v. In each cell, all words above a threshold draw one
+other token instead. Thresholds are whole words, so each probability is exact to 2^-32
+for every V.
 """
 
 from __future__ import annotations
@@ -26,15 +27,17 @@ WORDS = 2**32
 class TokenLaw(Law):
     """A distribution of tokens.
 
-    The field `tokens` contains the law of informative tokens, and `noise_tokens` that
-    of noise.
+    The field `tokens` of a point contains the law of informative tokens. The field
+    `noise_tokens` contains the law of noise tokens.
     """
 
     field: ClassVar[str] = "tokens"
 
     @abstractmethod
     def probabilities(self, V: int, xp: ModuleType) -> Numbers:
-        """Returns (V,) the probability of each token, up to a factor. `xp` is NumPy."""
+        """Returns the probability of each token up to a common factor, an array (V,).
+        `xp` is NumPy.
+        """
 
 
 @register
@@ -49,10 +52,10 @@ class Uniform(TokenLaw):
 @register
 @dataclass(frozen=True)
 class Zipf(TokenLaw):
-    """Token v has probability ~ (v + 1)^-s. Words of natural language have s near 1.
+    """Token v has probability ~ (v + 1)^-s. For words of natural language, s is near 1.
 
-    Zipf, "Human behavior and the principle of least effort", 1949. With s = 0 tokens
-    are uniform, and the same numbers are drawn.
+    Zipf, "Human behavior and the principle of least effort", 1949. With s = 0, the
+    tokens are the same as those of the uniform law.
     """
 
     s: float = parameter(1.0, "exponent: p_v ~ (v + 1)^-s", low=0.0, high=10.0)
@@ -63,7 +66,7 @@ class Zipf(TokenLaw):
 
 @lru_cache(256)
 def shares(law: TokenLaw, V: int) -> np.ndarray:
-    """Returns (V,) float64: the probability of each token.
+    """Returns the probability of each token, an array (V,) of float64.
 
     Raises ValueError unless the law returns V numbers, none of them negative and at
     least one positive.
@@ -87,8 +90,8 @@ def drawn_as(law: TokenLaw, V: int) -> TokenLaw:
 
 @lru_cache(256)
 def alias_table(law: TokenLaw, V: int) -> np.ndarray:
-    """Returns (2, V) uint32: the first word of each cell that draws another token, and
-    that token.
+    """Returns an array (2, V) of uint32. For each cell it contains the first word that
+    draws another token, and that token.
 
     The table is made on the host, so that neither padding nor a device changes a draw.
     Raises ValueError as `shares` does.
@@ -116,19 +119,19 @@ def alias_table(law: TokenLaw, V: int) -> np.ndarray:
 
 
 def _words(law: TokenLaw, V: int) -> list[int]:
-    """Returns the number of the 2^32 words that draw each token."""
+    """Returns a list with the number of words, out of 2^32, that draw each token."""
     p = shares(law, V)
     ends = np.round(np.cumsum(p) * WORDS)
-    # trailing tokens of probability 0 get no word, whatever the rounding
+    # trailing tokens of probability 0 get no word for any rounding
     ends[np.flatnonzero(p)[-1] :] = WORDS
     return np.diff(ends, prepend=0).astype(np.int64).tolist()
 
 
 def tables(laws: Sequence[TokenLaw], V: int) -> np.ndarray | None:
-    """Returns (1 or 2, 2, V) the alias tables of informative tokens and of noise, or
-    None if all tokens are uniform.
+    """Returns the alias tables of informative tokens and of noise tokens, an array (1
+    or 2, 2, V). It is None if all tokens are uniform.
 
-    There is a single table if both have the same law.
+    The array contains a single table if both have the same law.
     """
     distinct = tuple(dict.fromkeys(laws))
     if distinct == (Uniform(),):
@@ -147,15 +150,15 @@ def n_frequent(V: int) -> int:
 
 
 def rare_and_frequent(law: TokenLaw, V: int) -> np.ndarray:
-    """Returns masks (2, V) of the rarer half of the vocabulary and of its most frequent
-    tenth.
+    """Returns two masks, (2, V): the rarer half of the vocabulary, and its most
+    frequent tenth.
     """
     rank = np.argsort(by_frequency(law, V))
     return np.stack([rank >= V - n_rare(V), rank < n_frequent(V)])
 
 
 def by_frequency(law: TokenLaw, V: int) -> np.ndarray:
-    """Returns (V,) the tokens by frequency, the most frequent first. Ties keep their
-    order.
+    """Returns the tokens sorted by frequency, an array (V,). The most frequent token
+    comes first. Ties keep their order.
     """
     return np.argsort(-shares(law, V), kind="stable")

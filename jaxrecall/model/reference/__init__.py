@@ -1,3 +1,3 @@
-"""The readable implementation, used to check the fast one: full batch, float64,
-NumPy.
+"""The readable implementation (full batch, float64, NumPy). Tests compare the fast
+implementation with it.
 """

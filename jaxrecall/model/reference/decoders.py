@@ -1,13 +1,14 @@
-"""Decoders of the labels from the gradient of step 1 alone: float64, in NumPy.
+"""Decoders that recover the labels from the gradient of step 1 alone, in NumPy and
+float64.
 
 With Z_c the centred output embeddings, the gradient of an attention-only model is G1 =
 -grad_V L_hat(0, 0) = Z_c^T X Z_in + Z_c^T delta g^T:
 
     X        (V, V), labels by tokens: (permutation + counting noise) / (L V)
-    delta    (V,) how far each label's share of the samples is from 1/V; its variance is
+    delta    (V,), the fraction of samples with each label, minus 1/V; its variance is
              1 / (N V)
     g        (1 - 1/L) mean of z_in + z_trig / L (where the trigger is in the values):
-             what every sample of a label adds alike
+             the part that is the same for all samples
 
 A decoder uses the embeddings and the sizes, but neither the permutation nor the
 samples. The paper has no decoders.
@@ -24,8 +25,8 @@ from ..point import Point
 DECODERS = ("matched_accuracy", "whitened_accuracy", "assignment_accuracy")
 
 UNRESOLVED = 1e-5
-"""The ridge along all directions, in parts of the mean eigenvalue. Below it float32
-sums are only rounding.
+"""The ridge along all directions, as a fraction of the mean eigenvalue. Smaller
+eigenvalues are only rounding errors of float32 sums.
 """
 
 
@@ -37,8 +38,8 @@ def decoder_columns(
     Z_out: np.ndarray,
     z_trig: np.ndarray,
 ) -> dict[str, float | None]:
-    """Returns the decoder columns: the fractions recovered from G1 (d, d), or None if
-    it overflowed.
+    """Returns the decoder columns: the fractions of labels that are recovered from G1
+    (d, d). They are None if G1 overflowed.
 
     Arrays may be padded.
     """
@@ -57,7 +58,9 @@ def decoder_columns(
 
 
 def matched(G1: np.ndarray, Z_in: np.ndarray, Z_out: np.ndarray) -> np.ndarray:
-    """Returns (V, V) tokens by labels: z_out(u)^T G1 z_in(v), the matched filter."""
+    """Returns scores (V, V), tokens by labels: the matched filter z_out(u)^T G1
+    z_in(v).
+    """
     return Z_in @ G1.T @ Z_out.T
 
 
@@ -68,18 +71,19 @@ def whitened(
     Z_out: np.ndarray,
     z_trig: np.ndarray,
 ) -> np.ndarray:
-    """Returns (V, V) tokens by labels: the log-likelihood of a pair up to a factor, if
-    the rest of G1 is Gaussian.
+    """Returns scores (V, V), tokens by labels. Up to a factor they are the
+    log-likelihood of each pair if the rest of G1 is Gaussian.
 
         score(v, u) = z_in(v)^T B z - h(v) h(u) / (2 L V),     z = G1^T A z_c(u)
         A = (Z_c^T Z_c)^-1,     B = (Z_in^T Z_in + rho g g^T)^-1
         rho = L^2 V^2 / (N + (L - 1) V)
         h(u) = z_c(u)^T A z_c(u),     h(v) = z_in(v)^T B z_in(v)
 
-    This is least squares for X with delta as an additional regressor. rho, about L V /
-    (1 + N / (L V)), is the variance of delta over that of an entry of X, (1 + (L - 1) V
-    / N) / (L^2 V^3). The ridge is therefore along g alone. A ridge along all
-    directions, or no ridge, recovers less (tests/model/test_decoders.py).
+    The scores are the least-squares estimate of X with delta as an additional
+    regressor. The variance of an entry of X is (1 + (L - 1) V / N) / (L^2 V^3). rho is
+    the variance of delta divided by this variance, about L V / (1 + N / (L V)). The
+    ridge is therefore along g alone. A ridge along all directions, or no ridge,
+    recovers less (tests/model/test_decoders.py).
     """
     V, N, L = point.V, point.N, point.L
     Z_c = Z_out - Z_out.mean(0)
@@ -94,8 +98,8 @@ def whitened(
 
 
 def inverse(K: np.ndarray, gram: np.ndarray) -> np.ndarray:
-    """Returns the inverse of K (d, d), with a ridge for what float32 sums leave
-    unresolved at the scale of `gram`.
+    """Returns the inverse of K (d, d) plus a ridge. The ridge covers the rounding
+    errors of float32 sums at the scale of `gram`.
     """
     eye = np.eye(len(gram))
     return cho_solve(cho_factor(K + UNRESOLVED * np.trace(gram) / len(gram) * eye), eye)

@@ -1,9 +1,9 @@
-"""Training beyond the recipe in readable form: the plain loss, jax.grad and optax, in
-float64.
+"""Training beyond the recipe, written readably with the plain loss, jax.grad and optax
+in float64.
 
 The simulator computes the same steps in float32. Where W_KQ moves along z_eos^T alone,
 the simulator stores only w = W_KQ z_eos. Here W_KQ is the whole d x d matrix, so a
-comparison checks that too. None of this is in the paper.
+comparison also checks that storing w is enough. The paper has no such training.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from .realization import EMBEDDINGS, Realization, expect_both
 from .steps import three_step
 
 Theta = dict[str, Any]
-"""A dict from name to parameter of the model."""
+"""A dict from the name of each trained parameter to its value."""
 
 
 class Descended(NamedTuple):
-    """The model of a run at one of its recorded steps, float64."""
+    """The parameters and losses of a run at one of its recorded steps, in float64."""
 
     step: int  # the number of gradient steps so far, including the recipe's
     # mean cross-entropy (nats) of the N samples, those of the last step if fresh
@@ -59,9 +59,8 @@ def descend(realization: Realization, point: Point) -> list[Descended]:
         theta <- theta + rate update(grad_theta loss)
 
     with the rate lr_attention for W_KQ and lr for all else. The whole batch is in
-    memory at once, which needs at least 8 N L d bytes. A run that overflows continues
-    with numbers that are not finite. Raises ValueError for a point without further
-    steps.
+    memory at once and needs at least 8 N L d bytes. A run that overflows continues with
+    infinities and NaN. Raises ValueError for a point without further steps.
 
         >>> from jaxrecall import Point, descend, realize
         >>> further = {"steps": 100, "lr": 20, "optimizer": "sgd"}
@@ -130,7 +129,7 @@ def _loss(
     activation: str,
     trigger_in_value: bool,
 ) -> Array:
-    """Returns the plain loss as a function of the parameters that are trained."""
+    """Returns the plain loss as a function of the trained parameters."""
     theta = held | moved
     embeddings = Embeddings(*(theta[name] for name in EMBEDDINGS))
     recall = model.Recall(
@@ -152,8 +151,8 @@ def _train(
 ) -> Theta:
     """Returns the trained parameters after each number of further steps in `recorded`.
 
-    The last of these numbers is that of all further steps. `first` steps were made
-    before.
+    The last number in `recorded` is the number of all further steps. `first` steps were
+    made before them.
     """
 
     def batch_of(t: Array) -> tuple[Array, ...]:

@@ -1,5 +1,5 @@
-"""The metrics of a trained model in readable form: full batch, in NumPy float64 or in
-JAX.
+"""The metrics of a trained model, written readably for the full batch in NumPy float64
+or in JAX.
 
 The simulator computes the same metrics with streamed samples.
 """
@@ -33,21 +33,24 @@ def measure(
     attend: Attend = softmax_attention,
     readout: Readout = plain_readout,
 ) -> Row:
-    """Returns the metric columns of a run's row in table order, from its draws and the
-    output of `three_step` or `descend`.
+    """Returns the metric columns of a run's row in table order.
 
-    The result contains neither the columns of the point nor those about the computation
-    (status, form, draw_check, seconds, versions, device_kind, dtype, precision,
-    bucket). Columns that the switches `diagnose` and `decoders` add are left out too.
+    `realization` contains the draws of the run, and `learned` is the output of
+    `three_step` or `descend`.
+
+    The result contains only metrics. It lacks the columns of the point and the columns
+    about the computation (status, form, draw_check, seconds, versions, device_kind,
+    dtype, precision, bucket). It also lacks the columns that the switches `diagnose`
+    and `decoders` add.
 
     If the draws or the learned parameters are JAX arrays, the numbers are JAX arrays of
     the same dtype, and undefined numbers are nan. Otherwise they are computed in NumPy
     float64, and undefined numbers are None. Columns that are empty in a row of this
     point are None in both cases.
 
-    `attend` and `readout` are as in `predict`. With another attention or readout the
+    `attend` and `readout` are as in `predict`. With another attention or readout, the
     numbers are JAX arrays. `attention_mass` and `attention_top1` are computed from the
-    weights that `attend` returns, and the columns of scores from w.
+    weights that `attend` returns. The columns of scores are computed from w.
 
     Examples:
         >>> from jaxrecall import Point, measure, realize, simulate, three_step
@@ -98,7 +101,9 @@ def measure(
 
 
 def _plain(found: Row) -> Row:
-    """Returns the same values as Python numbers, with None for undefined ones."""
+    """Returns the same row with Python numbers as values, and None for undefined
+    numbers.
+    """
     for name, value in found.items():
         if isinstance(value, np.generic | np.ndarray):
             found[name] = value.item()
@@ -124,9 +129,9 @@ def over_sequences(
 ) -> Row:
     """Returns the columns that are counts or means over the test sequences.
 
-    They are computed from the logits (n, V) and the attention (n, L). `ranked` (n, L)
-    determines whether the informative token ranks first. If it is None, the scores rank
-    the tokens, because softmax preserves their order.
+    The columns are computed from the logits (n, V) and the attention (n, L). `ranked`
+    (n, L) determines whether the informative token ranks first. If `ranked` is None,
+    the attention scores rank the tokens, because softmax preserves their order.
     """
     x, ell, y = r.test
     is_label = xp.arange(point.V)[None] == y[:, None]
@@ -156,8 +161,8 @@ def over_sequences(
 def over_vocabulary(
     r: Realization, point: Point, logits: Numbers, xp: ModuleType
 ) -> Row:
-    """Returns the columns of recall over the vocabulary, with attention exactly on the
-    token.
+    """Returns the columns that measure recall over the vocabulary while attention is
+    exactly on the token.
     """
     recalled = logits.argmax(1) == r.perm
     found: Row = {
@@ -179,7 +184,8 @@ def over_vocabulary(
 
 
 def of_scores(r: Realization, w: Numbers, xp: ModuleType) -> Row:
-    """Returns the columns of what the trigger and the tokens add to an attention logit.
+    """Returns the columns that measure the contributions of the trigger and the tokens
+    to an attention logit.
 
     Undefined numbers are nan.
     """
@@ -197,7 +203,7 @@ def of_scores(r: Realization, w: Numbers, xp: ModuleType) -> Row:
 
 
 def trace(learned: Descended) -> Row:
-    """Returns the columns that only a run beyond the recipe has."""
+    """Returns the columns that only the rows of a run beyond the recipe contain."""
 
     def norm(rows: np.ndarray) -> float:
         return (rows**2).sum(1).mean() ** 0.5

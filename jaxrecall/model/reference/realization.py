@@ -1,4 +1,4 @@
-"""All random draws of one run as plain arrays, which other code needs to check a
+"""All random draws of one run as plain arrays. With them, other code can check a
 row.
 """
 
@@ -32,7 +32,7 @@ else:
 
 
 class Realization(NamedTuple):
-    """The draws of one (point, seed), float32 and int32.
+    """The draws of one (point, seed), as arrays of float32 and int32.
 
     With fresh_batches the train_* arrays have a leading axis with one batch per step.
     """
@@ -86,7 +86,7 @@ class Realization(NamedTuple):
         return self.test_tokens, self.test_positions, self.test_labels
 
     def astype(self, dtype: Any) -> Realization:
-        """Returns the same draws with embeddings and W_in of another dtype.
+        """Returns the same draws, with embeddings and W_in converted to another dtype.
 
         Computations with the draws then use this dtype.
         """
@@ -95,17 +95,19 @@ class Realization(NamedTuple):
 
 
 EMBEDDINGS = ("Z_in", "Z_out", "z_trig", "z_eos", "W_in")
-"""The first fields of a realization: the frozen parameters of the model."""
+"""The names of the frozen parameters of the model, which are the first fields of a
+realization.
+"""
 
 
 def realize(point: Point, seed: int) -> Realization:
     """Returns every random draw of the run (point, seed) as NumPy arrays.
 
-    `simulate` streams the same draws. They need about 4 N L bytes of memory, or this
-    for each step with fresh batches. The dtypes do not depend on JAX_ENABLE_X64. Raises
-    ValueError for a point with a pool, or with batches for further steps, if its
-    samples are more than MAX_TOKENS numbers. Raises ValueError also if some counts are
-    drawn only from their Gaussian limit.
+    `simulate` streams the same draws. The arrays need about 4 N L bytes of memory. With
+    fresh batches, they need this for each step. The dtypes do not depend on
+    JAX_ENABLE_X64. Raises ValueError if the samples of a point with a pool, or with
+    batches for further steps, contain more than MAX_TOKENS numbers. Also raises
+    ValueError if some counts are drawn only from their Gaussian limit.
 
         >>> from jaxrecall import Point, realize
         >>> draws = realize(Point(V=64, N=1024, d=32, L=8), seed=0)
@@ -121,21 +123,21 @@ def realize(point: Point, seed: int) -> Realization:
 def draws(
     point: Point, key: Array, parameters: Mapping[str, Any] = MappingProxyType({})
 ) -> Realization:
-    """Returns the same draws as `realize`, as JAX arrays, also in compiled or vmapped
-    functions.
+    """Returns the draws of `realize` as JAX arrays. The function may be called in
+    compiled or vmapped functions.
 
-    A user's own simulator gets the draws of `simulate(point, seed)` for a row with this
-    seed, from the key that it is called with.
+    A user's own simulator is called with a key. From this key, `draws` makes the same
+    draws as `simulate(point, seed)` for the seed of the row.
 
     Args:
         point: the point. Its fields are Python values, because they determine the
             shapes.
         key: a `jax.random` key. The key of a seed is fold_in(key(root_seed), seed). The
             point's own root_seed is not used.
-        parameters: float parameters of the embedding laws by dotted name, which replace
-            the point's own. JAX may trace them, and they are not checked. Those of
-            `embedding` apply to both sides if the two laws are the same. A float64
-            array makes the embeddings float64.
+        parameters: a dict from dotted name to float parameter of an embedding law.
+            These values replace the point's own. JAX may trace them, and they are not
+            checked. The parameters of `embedding` apply to input and output embeddings
+            if the two laws are the same. A float64 array makes the embeddings float64.
 
     Returns:
         The draws, float32 and int32. The integers are exactly those of `realize`, and
@@ -144,7 +146,8 @@ def draws(
     Raises:
         ValueError: as for `realize`, and in a compiled function for embeddings from a
             file.
-        PointError: for a parameter that the laws lack, or that is a size.
+        PointError: for a parameter that the laws lack, or for a parameter that is a
+            size.
 
     Examples:
         >>> import jax
@@ -167,8 +170,8 @@ def draws(
 
 
 def _all_parameters(point: Point, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the float parameters of both embedding laws if any are given, or raises
-    PointError.
+    """Returns the float parameters of both embedding laws if any are given, and
+    otherwise an empty dict. Raises PointError.
     """
     if not given:
         return {}
@@ -196,7 +199,7 @@ def _drawn(
     streams: np.ndarray | Array,
     parameters: Mapping[str, Any] = MappingProxyType({}),
 ) -> Realization:
-    """Returns the draws from the keys of the named streams, (10, 2)."""
+    """Returns the draws that follow from the keys (10, 2) of the named streams."""
     _check_writable(point)
     arrays = InTrace() if isinstance(streams, Tracer) else OnHost()
     streams = arrays.xp.asarray(streams)
@@ -233,8 +236,8 @@ class OnHost:
     xp: ModuleType = np
 
     def size(self, size: int) -> int:
-        """Returns the padded size of a program: a multiple of 64, or for large sizes up
-        to a quarter more than the size.
+        """Returns the padded size of a program: a multiple of 64. For large sizes it is
+        up to a quarter larger than the size.
         """
         return padded(size, 64)
 
@@ -255,8 +258,8 @@ class OnHost:
         return tokens
 
     def exchange(self, tokens: Numbers, positions: Numbers) -> Numbers:
-        """Returns the tokens (n, L) after the first is swapped with that at its
-        position (n, 1).
+        """Returns the tokens (n, L) after the first token of each sample is swapped
+        with the token at `positions` (n, 1).
 
         The swap is in place, which halves the memory.
         """
@@ -267,10 +270,10 @@ class OnHost:
 
 
 class InTrace(OnHost):
-    """Makes the same draws in a function that JAX traces, by one program with the sizes
-    of the point.
+    """Makes the same draws in a function that JAX traces. One program with the sizes of
+    the point makes all draws.
 
-    The draws are equal to the last bit.
+    The draws are equal to those of `OnHost` to the last bit.
     """
 
     xp: ModuleType = jnp
@@ -291,13 +294,13 @@ class InTrace(OnHost):
 
 
 WIDTH, COUNT = 16, 8
-"""The number of positions, and of blocks of 512 samples, whose tokens one call
-draws.
+"""The number of positions, and the number of blocks of 512 samples, whose tokens one
+call draws.
 """
 
 
 class Samples(NamedTuple):
-    """Samples, with the fields of `Realization`."""
+    """The samples of one batch. The fields are those of `Realization`."""
 
     tokens: Numbers
     positions: Numbers
@@ -308,7 +311,9 @@ class Samples(NamedTuple):
 
 @dataclass(frozen=True)
 class Sampler:
-    """Draws the samples of a run, from its streams and its permutation."""
+    """Draws the samples of a run. The streams and the permutation of the run determine
+    them.
+    """
 
     point: Point
     streams: Numbers
@@ -317,7 +322,7 @@ class Sampler:
     law: np.ndarray | None  # alias tables; None if tokens are uniform
 
     def train(self, step: int) -> Samples:
-        """Returns the samples of a gradient step that has a batch of its own."""
+        """Returns the samples that are drawn for this gradient step."""
         point, address = self.point, jnp.uint32(step)
         key = keys.fold(keys.stream(self.streams, "train"), address)
         positions = keys.fold(keys.stream(self.streams, "train_position"), address)
@@ -340,12 +345,14 @@ class Sampler:
         return self.samples(tokens, keys.stream(self.streams, "test_position"))
 
     def tokens(self, key: Numbers, L: int, n: int) -> Numbers:
-        """Returns (n, L) tokens by the laws of the point."""
+        """Returns an (n, L) array of tokens drawn from the token distributions of the
+        point.
+        """
         return self.arrays.tokens(key, self.law, self.point.V, L, n)
 
     def samples(self, tokens: Numbers, position_key: Numbers) -> Samples:
-        """Returns samples in which token 0 of each stream, the informative one, is
-        moved to its position.
+        """Returns the samples after the informative token, token 0, is moved to its
+        position.
         """
         n, L = tokens.shape
         positions = self.arrays.tokens(position_key, None, L, 1, n)
@@ -362,8 +369,8 @@ class Sampler:
 
 
 def _further_items(point: Point, streams: Numbers) -> Array | None:
-    """Returns (further steps, batch) the samples that each step reads, or None for
-    all.
+    """Returns an array (further steps, batch) of the numbers of the samples that each
+    step reads. It is None if every step reads all samples.
     """
     if not point.batch:
         return None
@@ -378,13 +385,13 @@ def batches(point: Point) -> int:
 
 
 MAX_TOKENS = 2**26
-"""The largest number of tokens that `realize` returns for a point with a pool, or with
-a batch for each of many steps: 256 MB.
+"""The largest number of tokens (256 MB) that `realize` returns for a point with a pool,
+or for a point with a batch for each of many steps.
 """
 
 
 def _check_writable(point: Point) -> None:
-    """Raises ValueError unless the samples can be written out."""
+    """Raises ValueError unless the samples can be returned as arrays."""
     many_batches = batches(point) > 3
     tokens = (point.N * batches(point) + point.n_test) * point.L
     if tokens > MAX_TOKENS and (point.pool or many_batches):
@@ -413,11 +420,11 @@ def _check_writable(point: Point) -> None:
 
 
 def run_keys(runs: Sequence[Run]) -> tuple[np.ndarray, np.ndarray]:
-    """Returns (n, 10, 2) uint32 keys of the streams of n runs, and (n, 3, 2) keys of
-    the samples of the three steps.
+    """Returns two uint32 arrays for n runs: the keys (n, 10, 2) of the streams, and the
+    keys (n, 3, 2) of the samples of the three steps.
 
-    Streams follow from root_seed and seed, and also from the point id if they are
-    independent. Without fresh batches every step reads batch 0.
+    The keys of streams are computed from root_seed and seed, and also from the point id
+    if the streams are independent. Without fresh batches, every step reads batch 0.
     """
     points, seeds = zip(*runs, strict=True)
     streams = keys.run_streams(
@@ -432,7 +439,7 @@ def run_keys(runs: Sequence[Run]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def expect_both(realization: Any, point: Any) -> None:
-    """Raises PointError unless these are a realization and a point."""
+    """Raises PointError unless the arguments are a realization and a point."""
     expect("point", point, Point, "a jaxrecall.Point", PointError)
     expect(
         "realization",
@@ -444,8 +451,8 @@ def expect_both(realization: Any, point: Any) -> None:
 
 
 def halves_of_id(point: Point) -> tuple[int, int]:
-    """Returns the two 32-bit halves of the id by which independent streams are
-    drawn.
+    """Returns the two 32-bit halves of `draws_id`, the id that enters the keys of
+    independent streams.
     """
     return int(point.draws_id[:8], 16), int(point.draws_id[8:], 16)
 
@@ -456,7 +463,7 @@ _permutation = partial(jax.jit, static_argnames="V_pad")(task.permutation)
 def _embeddings(
     arrays: OnHost, streams: Numbers, parameters: dict[str, Any], point: Point
 ) -> dict[str, Any]:
-    """Returns the frozen parameters by name."""
+    """Returns a dict from name to frozen parameter."""
     V, d, m = point.V, point.d, point.m
     laws = point.embedding_laws
     given = {}

@@ -1,4 +1,5 @@
-"""The three gradient steps in readable form: full batch, float64, closed form, NumPy.
+"""The three gradient steps, written readably in closed form for the full batch in NumPy
+float64.
 
 `simulator/training.py` computes the same steps in float32. Tests compare the two files.
 They also compare this file with the gradient of `loss` in `model/recall.py`.
@@ -17,8 +18,8 @@ from .realization import DrawnArray, Realization, expect_both
 
 
 class ThreeStep(NamedTuple):
-    """What the three steps learn: float64 in NumPy, or the dtype of the embeddings in
-    JAX.
+    """The parameters after the three steps. They are float64 in NumPy, and have the
+    dtype of the embeddings in JAX.
     """
 
     V1: DrawnArray  # (d, p) V_mat after step 1, p = d or m
@@ -29,7 +30,8 @@ class ThreeStep(NamedTuple):
 def three_step(
     realization: Realization, point: Point, rates: tuple[Numbers, ...] | None = None
 ) -> ThreeStep:
-    """Returns the result of the paper's recipe from V_mat = 0, W_KQ = 0.
+    """Returns the parameters after the paper's recipe, which starts from V_mat = 0 and
+    W_KQ = 0.
 
         V1 = V0 - eta grad_V loss(V0, W0)
         W1 = W0 - gamma  grad_W loss(V1, W0)
@@ -71,9 +73,9 @@ def three_step(
 def pull_on_outputs(
     r: Realization, V_mat: np.ndarray, phi: np.ndarray, y: np.ndarray
 ) -> np.ndarray:
-    """Returns (N, d) z_out(y_i) - sum_u p_i(u) z_out(u).
+    """Returns z_out(y_i) - sum_u p_i(u) z_out(u) for each sample i, an array (N, d).
 
-    This is minus the gradient of each sample's loss by V_mat phi_i.
+    Row i is minus the gradient of the loss of sample i by V_mat phi_i.
     """
     p = softmax(phi @ V_mat.T @ r.Z_out.T, axis=1)
     return r.Z_out[y] - p @ r.Z_out
@@ -87,10 +89,10 @@ def pull_on_w(
     ell: np.ndarray,
     y: np.ndarray,
 ) -> np.ndarray:
-    """Returns (d,) sum_ij b_i^T (v_ij - h_i) k_ij: minus N L times the gradient by w,
-    at w = 0.
+    """Returns sum_ij b_i^T (v_ij - h_i) k_ij, an array (d,): minus N L times the
+    gradient by w at w = 0.
 
-    Here b_i is minus the gradient of a sample's loss by h_i.
+    Here b_i is minus the gradient of the loss of sample i by h_i.
     """
     h, _ = attend(r, point, x, ell, np.zeros(point.d))
     phi, slope = features(r, point, h)
@@ -127,9 +129,9 @@ def attend(
 def features(
     r: Realization, point: Point, h: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns phi (N, p), the input of V_mat, and act'(W_in h) / sqrt(m).
+    """Returns the input phi (N, p) of V_mat, and the slopes act'(W_in h) / sqrt(m).
 
-    For attention-only these are h and ones.
+    Without an MLP, the input is h and the slopes are ones.
     """
     if r.W_in is None:
         return h, np.ones_like(h)
