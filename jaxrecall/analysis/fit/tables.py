@@ -1,9 +1,10 @@
 """Converts estimates to rows of the thresholds, exponents and diagnostics.
 
 There is one threshold per cell and theta, and one exponent per law, axis and theta.
-Unknown values are null, and `warning` contains the reason. The lower end of an interval
-is 0, or its upper end infinite, if the levels on that side do not show that the curve
-has crossed. The diagnostics contain the misfit of each law and its warnings.
+Unknown values are null, and `warning` contains the reason. If the levels below a
+crossing do not show with certainty that the curve crosses, the lower end of the
+interval is 0. If the levels above it do not show this, the upper end is infinite. The
+diagnostics contain the misfit and the warnings of each law.
 """
 
 from __future__ import annotations
@@ -71,10 +72,13 @@ WARNINGS = {
         " a part of the cells"
     ),
 }
-"""Condition -> text of the warning. The accuracies in a warning are measured means."""
+"""A dict from condition to the text of its warning.
+
+The accuracies in a warning are measured means.
+"""
 
 MIRRORED = {"rises": "falls", "falls": "rises", "above": "below", "below": "above"}
-"""Words to exchange in the warnings of a cell where accuracy falls along the axis."""
+"""The words that are exchanged in warnings if accuracy falls along the axis."""
 
 COARSE = 4.0
 FAR = 10.0
@@ -83,10 +87,11 @@ STEP = 0.85
 """Limits for the shape of a curve.
 
 A curve is coarse if the levels around theta differ by more than a factor COARSE. A
-curve that does not reach theta has levelled off under two conditions: at its last slope
-it would need more than FAR times the largest N, and that slope is below FLAT times its
-steepest slope. Slopes are in logits per unit of ln N. A curve rises within one step if
-`Crossing.step` is more than STEP times the distance between the levels around theta.
+curve that does not reach theta has levelled off under two conditions. First, with its
+last slope it would reach theta only beyond FAR times the largest N. Second, the last
+slope is below FLAT times the steepest slope. Slopes are in logits per unit of ln N. A
+curve rises within one step if `Crossing.step` is more than STEP times the distance
+between the levels around theta.
 """
 
 
@@ -150,9 +155,9 @@ def _around(found: Crossing, c: Curve) -> slice:
 
 
 def _copied(cell: Cell) -> str | None:
-    """The values in which the original of a copy differs from it, as text.
+    """The settings of the original cell that differ from those of a copy, as text.
 
-    None if the cell is not a copy.
+    Returns None if the cell is not a copy.
     """
     if cell.copy_of is None:
         return None
@@ -203,8 +208,9 @@ def _measured(e: Estimates, c: Curve, i: int) -> str:
 
 
 def _shape(theta: float, found: Crossing, c: Curve) -> str:
-    """The key of the warning about the shape of a curve, empty if it simply crosses
-    theta.
+    """The key in WARNINGS that describes the shape of a curve.
+
+    The key is empty if there is nothing to warn about.
     """
     if len(c.x) == 1:
         return "one level"
@@ -229,7 +235,7 @@ def _shape(theta: float, found: Crossing, c: Curve) -> str:
 
 
 def exponents(e: Estimates, regime: str = "") -> list[TableRow]:
-    """Returns the rows of the exponents of a family, or of its cells in a regime."""
+    """Returns the rows of a law in the table of exponents, one row per exponent."""
     shape, found = e.shape_deviation(e.law.weights), e.exponents
     rows = []
     for j, axis in enumerate(e.family.law):
@@ -255,9 +261,10 @@ def exponents(e: Estimates, regime: str = "") -> list[TableRow]:
 
 
 def _unknown(e: Estimates, axis: str) -> str:
-    """The warning of an exponent, empty if there is none.
+    """The warning about an exponent, or an empty text.
 
-    The warning explains why the cells do not determine the exponent, or how sure it is.
+    The warning explains why the cells do not determine the exponent, or why the
+    exponent is uncertain.
     """
     facts = {
         "inside": len(e.cells),
@@ -282,9 +289,9 @@ def _unknown(e: Estimates, axis: str) -> str:
 def diagnose(
     e: Estimates, exponents: Sequence[TableRow], regime: str = ""
 ) -> list[TableRow]:
-    """Returns the diagnostics of one family at one theta, warnings last.
+    """Returns the rows of one law in the table of diagnostics, with warnings last.
 
-    `exponents` contains the rows of the family in the table of exponents.
+    `exponents` contains the rows of the law in the table of exponents.
     """
     common = {"part": e.family.name, "theta": e.given_theta, "regime": regime}
     rows = []
