@@ -100,7 +100,7 @@ def _exponent_line(row: Any, what: str) -> str:
 
 
 def _crossings(thresholds: Table) -> str:
-    """Returns a text with the numbers of cells that cross, are censored, or are copies."""
+    """Returns a text that counts the cells that cross, are censored, or are copies."""
     cells = plural(len(thresholds), "cell")
     if n_copies := thresholds["copy_of"].notna().sum():
         cells += f", of which {n_copies} repeat the counts of another"
