@@ -77,10 +77,7 @@ THEORY: Style = {"linestyle": DASH, "marker": "none", "linewidth": 0.9}
 
 
 class Group(NamedTuple):
-    """A line of a chart: the values that select its rows, and its colour and marker.
-
-    `style` contains the colour and the marker.
-    """
+    """A line of a chart: the values that select its rows, and its colour and marker."""
 
     values: Selection
     style: Style

@@ -235,7 +235,7 @@ def _answer(formula: Callable[..., Any], at: Mapping[str, Any], *arguments: Any)
 def _with_law_texts(settings: Selection) -> Selection:
     """Returns settings in which the text of each law includes its parameters.
 
-    The settings `at` may contain the parameters separately, as in embedding.rho.
+    In the given settings, parameters may be separate, as in embedding.rho.
     """
     found: Selection = {}
     numbers = {}
