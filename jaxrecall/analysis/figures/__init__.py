@@ -1,4 +1,4 @@
-"""Draws tables of runs as figures in the quality of a paper.
+"""Draws tables of runs as figures that are suitable for papers.
 
 `grammar` draws tables as layers of a chart. It assigns columns to x and y, to lines, to
 panels and to colours. `axis` places values along an axis. `style` defines the look of

@@ -1,4 +1,4 @@
-"""One axis of a figure: the values that were tested, their places, and the ticks."""
+"""The axes of figures: the tested values, their places, and the ticks."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 Side = Literal["x", "y"]
 MOST_TICKS = 9
-"""The largest number of values that an axis may have to get ticks at its values.
+"""The largest number of values for which the ticks of an axis are at the values.
 
-An axis with more values gets ticks at round numbers.
+If an axis has more values, its ticks are at round numbers.
 """
 
 MAX_NAME = 24
@@ -147,9 +147,9 @@ def _is_number(value: object) -> bool:
 
 
 def _with_room(spots: np.ndarray, sizes: Sequence[float]) -> list[int]:
-    """Returns the indices of the labels that are kept so that none overlap.
+    """Returns the indices of labels that do not overlap, in descending order.
 
-    The last label is always kept. The indices are in descending order.
+    The last label is always among them.
     """
     kept = []
     free = np.inf
@@ -181,7 +181,8 @@ def with_columns(table: Table, *axes: str) -> Table:
 def log_axis(ruler: Ruler) -> None:
     """Sets the ticks of a log axis and their labels.
 
-    The ticks are powers of ten, and numbers between them if the axis has few decades.
+    The ticks are at powers of ten. If the axis has few decades, there are also ticks
+    between powers of ten.
     """
     from matplotlib.ticker import LogLocator, NullFormatter, NullLocator
 

@@ -87,7 +87,7 @@ def means(
     named: str = "",
     band: str = "sd",
 ) -> Chart:
-    """Returns a chart of the means of one or several columns along x, with bands.
+    """Returns a chart of the mean of each column along x, with bands.
 
     If there are several columns, each has its own lines.
     """
@@ -243,9 +243,10 @@ def theory_contour(
 def collapse(
     runs: Runs, found: Fit, theta: float, lines: Sequence[str], of: str | None = None
 ) -> Chart:
-    """Returns a chart of the accuracy curve of every cell.
+    """Returns a chart of the accuracy curve of every cell against N / N*.
 
-    The value along x is the value of the axis, divided by the cell's critical value.
+    Each cell has its own N*. If accuracy crosses along another axis, this axis replaces
+    N.
     """
     stars = runs.thresholds(found, theta)[[*runs.axes, "critical"]]
     levels = runs.levels.drop(columns=["low", "high", "n_seeds"])
@@ -288,7 +289,7 @@ def draw_sweep(
 ) -> str | None:
     """Draws the rows of a sweep along its axes as a PNG file at `path`.
 
-    Returns a remark on what is not drawn, or None.
+    Returns a remark on runs and panels that are not drawn, or None.
 
     Args:
         frame: the rows of a sweep. `frame.attrs["accuracy"]` is the name of the column

@@ -12,8 +12,8 @@ of layers:
 - `Contour` is a line over two axes.
 
 All layers of a chart share its x, its lines and its panels. Each line has one colour
-and marker. If the table of a layer lacks a column of the panels, the layer is drawn in
-all panels. If the table lacks the columns of the lines, the layer is drawn once, in
+and marker. If the table of a layer lacks the columns of the panels, the layer is drawn
+in all panels. If the table lacks the columns of the lines, the layer is drawn once, in
 black.
 """
 
@@ -173,9 +173,9 @@ class Polyline(Layer):
     """A layer of values that lines join along x.
 
     If the table has the columns `low` and `high`, there is a band between them. Values
-    with few seeds, by the column n_seeds, are hollow and not joined. A threshold search
-    leaves such values far from the crossing. `each` is a column that divides a line
-    into several.
+    with few seeds, according to the column n_seeds, are hollow and not joined. A
+    threshold search produces such values far from the crossing. `each` is a column that
+    divides a line into several lines.
     """
 
     each: str = ""
@@ -219,12 +219,12 @@ class Polyline(Layer):
 
 @dataclass(frozen=True)
 class Points(Layer):
-    """A layer of estimates with bars from `lo` to `hi`, and of open marks.
+    """A layer of estimates with bars from `lo` to `hi`, and open marks.
 
     If the table has a column `state`, its value is "crosses" for cells with an
-    estimate. All other cells are censored and have an open mark at the value of their
-    column `tried`. Marks of several lines are drawn side by side. `joined` is whether a
-    line joins the estimates, and `across` is whether bars are along x.
+    estimate. All other cells are censored, and their open marks are at the values of
+    the column `tried`. Marks of several lines are drawn side by side. `joined` is
+    whether a line joins the estimates, and `across` is whether bars are along x.
     """
 
     joined: bool = False
@@ -444,7 +444,7 @@ class Chart:
 
     @property
     def remark(self) -> str:
-        """A text that counts the panels that are drawn; empty if all are drawn."""
+        """A text with the number of drawn panels; empty if all panels are drawn."""
         n = len(values_of(self.table, self.panels))
         if len(self.parts) == n:
             return ""
@@ -661,9 +661,10 @@ def _order(value: Any) -> tuple[bool, bool, Any]:
 
 
 def few_seeds(rows: Table) -> np.ndarray:
-    """Returns a mask of the rows with less than half of the largest number of seeds.
+    """Returns a mask of the rows that average few seeds.
 
-    If there is no column n_seeds, the mask is false for all rows.
+    A row has few seeds if its n_seeds is less than half of the largest n_seeds. If
+    there is no column n_seeds, the mask is false for all rows.
     """
     if "n_seeds" not in rows:
         return np.zeros(len(rows), bool)

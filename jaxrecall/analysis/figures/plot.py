@@ -86,7 +86,7 @@ def figure(
     Args:
         df: runs, or thresholds of `jaxrecall.fit`.
         y: the column along y, or several columns, each of which makes a line. If None,
-            this is the accuracy. If `colour` is given, `y` is an axis of the map.
+            the accuracy. If `colour` is given, `y` is an axis of the map.
         x: the column along x, or arithmetic such as "N / d". If `colour` is given, `y`
             may also be arithmetic.
         lines: the column, or columns, in which the lines differ. If None, these are all
@@ -94,8 +94,8 @@ def figure(
         panels: the column, or columns, in which the panels differ.
         colour: the column of numbers that is shown as colours over `x` and `y`. Places
             that were not tested are hatched.
-        contour: "theory" adds a line to a map of runs. Theory predicts an accuracy of
-            one half along this line. The line covers only runs that theory covers.
+        contour: "theory" adds the line of predicted accuracy one half to a map of runs.
+            The line is limited to the runs that theory covers.
         band: "sd" for one standard deviation around the mean, or "quartiles" around the
             median.
         scale: the scale of y: "fraction" (0 to 1), "log" or "linear". If None, the
@@ -333,8 +333,8 @@ def collapse(
 ) -> Axes:
     """Draws accuracy against N / N*, where each cell has its own N*.
 
-    For a search, the axis of the search replaces N. If the curves of all cells have the
-    same shape, they coincide.
+    If the runs are from a search, the axis of the search replaces N. The curves of
+    cells with the same shape coincide.
 
     Args:
         df: runs, one row per (point, seed), or one for each recorded step, at several

@@ -44,10 +44,10 @@ OURS = Path(__file__).with_name("report.mplstyle")
 """The style file of a report."""
 
 FIXED = Path(__file__).with_name("fixed.mplstyle")
-"""The style file with the settings that no other style changes."""
+"""The style file whose settings override every other style."""
 
 Size = tuple[float, float | None]
-"""Width and height in inches; a height of None is chosen to suit the panels."""
+"""The width and height in inches. If the height is None, the panels determine it."""
 
 SIZES: dict[str, Size] = {"column": (COLUMN, None), "text": (PAGE, None)}
 
@@ -78,7 +78,7 @@ def sized(asked: str | None) -> Size | None:
 
 @contextmanager
 def look(style: str | Path | None = None, ours: bool = True) -> Iterator[None]:
-    """Returns a context in which figures have the look of a report and a given style.
+    """Returns a context in which figures have the look of a report and a style.
 
     The style overrides the look of a report. matplotlib's default font supplies letters
     that the font of the style lacks.

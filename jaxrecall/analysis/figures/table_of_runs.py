@@ -59,7 +59,10 @@ class Runs:
 
     @classmethod
     def of(cls, df: Table, along: str) -> Runs:
-        """Returns the runs of a table that have an accuracy; raises FitError."""
+        """Returns the runs of a table, without rows that lack an accuracy.
+
+        Raises FitError if the table cannot be fitted.
+        """
         axes = varying(df, along)
         rows = rows_of(df)
         if "n_correct" in rows:
@@ -116,7 +119,7 @@ class Runs:
 
     @cached_property
     def predicted(self) -> Table:
-        """The table `levels` with the accuracy that theory predicts for each row."""
+        """The table `levels` with a column for the accuracy that theory predicts."""
         return self._predicted(
             self.levels,
             [*self.axes, self.along],
@@ -187,8 +190,8 @@ class Runs:
     def reason(self) -> str:
         """Returns a sentence that counts the cells without a predicted accuracy.
 
-        The sentence includes the reason for the first of these cells. It is empty if
-        there are none.
+        The sentence includes the reason for the first of these cells. The text is empty
+        if there are no such cells.
         """
         cells = self.settings(self.axes).to_dict("records")
         reasons = []
@@ -235,7 +238,7 @@ def _answer(formula: Callable[..., Any], at: Mapping[str, Any], *arguments: Any)
 def _with_law_texts(settings: Selection) -> Selection:
     """Returns settings in which the text of each law includes its parameters.
 
-    In the given settings, parameters may be separate, as in embedding.rho.
+    In the argument, a parameter may be a separate setting, such as embedding.rho.
     """
     found: Selection = {}
     numbers = {}
@@ -264,7 +267,7 @@ def _without_noise(model: Model) -> bool:
 
 
 def rows_of(df: Table) -> Table:
-    """Returns the rows of a table of runs in the form of `as_given`.
+    """Returns the rows of a table of runs in the form that `as_given` returns.
 
     If answers were counted, the rows also have the column `accuracy`.
     """

@@ -1,10 +1,10 @@
-"""Fits thresholds N* to a table of runs, and the law of N* to the thresholds.
+"""Fits thresholds N* to a table of runs, and a scaling law to the thresholds.
 
-In the law, N* is proportional to the product of axis^exponent over the axes. The
-modules of this package work in this order:
+According to the law, N* is proportional to the product of axis^exponent over the axes.
+The modules of this package work in this order:
 
 - `runs` reads and checks the rows.
-- `table_axes` finds the axes, which are the columns of requested settings.
+- `table_axes` finds the axes, which are the columns of settings that vary.
 - `cells` combines the rows into curves, and groups the curves into families.
 - `estimate` computes where the curves of a family cross theta. It then fits the law and
   computes intervals.
@@ -123,7 +123,7 @@ def fit(
 
 
 def fractions(thetas: float | Sequence[float]) -> list[float]:
-    """Returns a list of the distinct accuracies in a number or a list of numbers.
+    """Returns a list of the distinct accuracies in `thetas`.
 
     Raises FitError if an accuracy is not a fraction between 0 and 1.
     """
@@ -139,7 +139,7 @@ def fractions(thetas: float | Sequence[float]) -> list[float]:
 
 
 def _texts(where: str | Sequence[str]) -> list[str]:
-    """Returns a list of the distinct expressions in a text or a list of texts.
+    """Returns a list of the distinct expressions in `where`.
 
     Raises FitError if an expression is not a text.
     """
@@ -217,9 +217,9 @@ def _axis_columns(family: Family) -> list[str]:
 
 
 def _estimates(family: Family, wanted: _Wanted) -> Iterator[Estimates]:
-    """Yields the crossings of a family at each theta.
+    """Yields the estimates of a family at each theta.
 
-    For a law of a column, yields the means of the column instead.
+    If the law describes a column, yields the means of the column instead.
     """
     if wanted.law is not None:
         yield of_means(family)
@@ -270,10 +270,10 @@ def _regimes(
 def _by_value(
     families: Sequence[Family], axes: Sequence[str], by: str, where: Sequence[str]
 ) -> list[str]:
-    """Returns an expression for each value of an axis.
+    """Returns an expression for each value of the axis `by`.
 
-    If there are given expressions, each is combined with each value. Raises FitError if
-    `by` is not an axis.
+    If `where` contains expressions, each of them is combined with each value. Raises
+    FitError if `by` is not an axis.
     """
     if by not in axes:
         raise FitError(

@@ -1,6 +1,6 @@
 """Cells and families: a cell is a curve of accuracy along one axis, usually N.
 
-A cell has a fixed value of every other axis. A family contains the cells that are
+Every other axis has a fixed value in a cell. A family contains the cells that are
 fitted together. All counts are kept per seed, because the seed is the independent unit.
 
 With `streams: common`, cells share their random draws. Two cells then have equal counts
@@ -26,7 +26,7 @@ from .runs import Table, checked, common, groups, is_own, seed_columns, without
 from .table_axes import LAW, RATES, AxisValue, as_given, find_axes, without_switches
 
 NUMBERS = "iuf"
-"""The dtype kinds of NumPy's numbers."""
+"""The values of `dtype.kind` that mean numbers in NumPy."""
 
 CHANCE = 1e-9
 """The limit on the probability that two cells agree by accident.
@@ -320,9 +320,9 @@ def _originals(rows: Table, cell: np.ndarray) -> list[int | None]:
 
     `cell` contains the number of each row's cell. A cell copies another if n_correct
     and n_test are equal at every (level, seed) that both cells have. The shared runs
-    must be at least half of the smaller cell's runs. Accidental agreement of the shared
-    counts must also be improbable (CHANCE). Counts of 0 or n_test are no evidence for
-    this.
+    must be at least half of the smaller cell's runs. An accidental agreement of the
+    shared counts must also be improbable (CHANCE). Shared counts of 0 or n_test do not
+    reduce its probability.
 
     If the table has a column `draw_check`, cells with equal L must also agree in this
     column. The check depends on L, so it is not compared between cells with different

@@ -1,4 +1,4 @@
-"""Estimates ln N* of every cell of a family at one theta, the law, and intervals.
+"""Estimates ln N* for each cell of a family at one theta, and fits the law.
 
 The crossing of each cell is computed from its own levels around theta. The law is then
 a least-squares fit through the crossings. The method does not assume that cells share a
@@ -67,10 +67,10 @@ class FittedLaw:
 
     @cached_property
     def weights(self) -> np.ndarray:
-        """(axes, cells): the weights whose product with ln N* gives the exponents.
+        """(axes, cells): the matrix that multiplies ln N* to give the exponents.
 
-        The weights are nan for an axis that is constant or that varies only together
-        with other axes.
+        The row of an axis is nan if the axis is constant or varies only together with
+        other axes.
         """
         if not len(self.design):
             return np.zeros((len(self.axes), 0))
@@ -118,10 +118,10 @@ def interval(y: np.ndarray, n_seeds: int, shape: float = 0.0) -> tuple[float, fl
     """Returns the two ends of the 95 % interval of an estimate y[0].
 
     y[1:] are the estimates that leave out one of the S seeds each. Both ends are nan if
-    there are fewer than MIN_SEEDS seeds. The squared half-width is the sum of two
-    squares. The first is that of the standard error times Student's t with S - 1
-    degrees of freedom. The second is that of 1.96 times `shape`. The number `shape` is
-    the standard deviation of an error that all seeds share.
+    there are fewer than MIN_SEEDS seeds. The half-width is sqrt(a^2 + b^2). Here a is
+    the standard error times Student's t with S - 1 degrees of freedom, and b is 1.96
+    times `shape`. The number `shape` is the standard deviation of an error that all
+    seeds share.
     """
     if n_seeds < MIN_SEEDS or np.isnan(y[0]):
         return np.nan, np.nan
@@ -258,7 +258,7 @@ class Estimates:
 def curve(cell: Cell, edge: float) -> Curve:
     """Returns the curve of a cell.
 
-    Mean accuracies within `edge` of 0 or 1 are clipped.
+    Mean accuracies are clipped to the range from `edge` to 1 - `edge`.
     """
     with np.errstate(invalid="ignore"):
         return Curve(np.log(cell.N), (cell.k / cell.n).T, edge)
@@ -284,9 +284,9 @@ def by_level(family: Family, column: str) -> Family:
 
 
 def of_means(family: Family) -> Estimates:
-    """Returns the mean over seeds of each cell, in place of its N*.
+    """Returns estimates in which the mean over seeds replaces N* in each cell.
 
-    Each cell of the family must have one level, as `by_level` returns it.
+    Each cell must have only one level, as in the families that `by_level` returns.
     """
     with np.errstate(invalid="ignore"):
         found = [_mean(family.mirrored(cell.k[0] / cell.n[0])) for cell in family.cells]
@@ -355,8 +355,9 @@ def of_best(family: Family, theta: float, edge: float, axis: str) -> Estimates:
 
     The best value is the one whose curve crosses theta first, or last if accuracy falls
     along the curve. The same runs determine the best value and the crossing. The value
-    is chosen again whenever a seed is left out. Because of chance, the chosen value
-    seems better than it is; `python -m benchmarks.crossings` measures this bias.
+    is chosen again whenever a seed is left out. The choice favours values that are good
+    by chance, so the chosen value seems better than it is. The command `python -m
+    benchmarks.crossings` measures this bias.
     """
     sign = -1 if family.falls else 1
     chosen = [
@@ -369,7 +370,7 @@ def of_best(family: Family, theta: float, edge: float, axis: str) -> Estimates:
 def _first(
     options: Sequence[Option], theta: float, edge: float, axis: str, sign: int
 ) -> tuple[Cell, Curve, Crossing]:
-    """Returns the cell that crosses first, its curve, and its crossing.
+    """Returns the cell that crosses theta first, its curve, and its crossing.
 
     If the sign is -1, this is the cell that crosses last. The interval of the crossing
     accounts for the choice.

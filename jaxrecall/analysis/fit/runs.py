@@ -50,7 +50,7 @@ OF_FRACTIONS = (
     "matched_accuracy",
     "assignment_accuracy",
 )
-"""Some of the columns that may cross theta in place of the accuracy."""
+"""Some of the columns that may replace the accuracy in a fit."""
 
 LAST, ALL = "last", "all"
 
@@ -68,9 +68,10 @@ FIELD_TYPES: dict[str, tuple[type | tuple[type, ...], str]] = {
     "str": (str, "text"),
     "bool": ((bool, np.bool_), "true, false"),
 }
-"""A dict for the fields that are not numbers, from the name of their type.
+"""A dict from the type name of a field to the allowed Python types.
 
-The values are the allowed Python types and the words for them in messages.
+The dict also contains the words for the allowed values in messages. It lists only the
+types that are not numbers.
 """
 
 NUMERIC = ("integer", "floating", "mixed-integer-float", "decimal")
@@ -111,9 +112,9 @@ def plain_table(argument: str, frame: Table) -> Table:
 
 
 def read(path: Path, *others: Path) -> tuple[Table, list[str]]:
-    """Returns the rows of results folders or of one Parquet file, and remarks on them.
+    """Returns the rows of results folders or of one Parquet file, and remarks.
 
-    Raises FitError or StoreError.
+    Raises FitError or StoreError if they cannot be read.
     """
     if not others and not is_folder(path):
         return _read_file(path), []
@@ -349,7 +350,7 @@ def _wrong_types(frame: Table, needed: Sequence[str]) -> list[str]:
 
 
 def _wrong_accuracies(frame: Table, of: str | None) -> list[str]:
-    """Returns messages about wrong accuracies.
+    """Returns a list of messages about wrong accuracies.
 
     `of` is the column of accuracies, or None if correct answers are counted.
     """
@@ -387,7 +388,7 @@ def _made_whole(frame: Table, name: str) -> str | None:
 
 
 def _wrong_field(frame: Table, name: str) -> str | None:
-    """Returns a message about wrong values of a field of the point, or None."""
+    """Returns a message if a field of the point has wrong values, else None."""
     kind = plain_type(FIELDS[name])
     if kind not in FIELD_TYPES:
         return no_numbers(frame[name])
@@ -399,7 +400,7 @@ def _wrong_field(frame: Table, name: str) -> str | None:
 
 
 def no_numbers(column: Table) -> str | None:
-    """Returns a message about a column that contains anything but numbers, or None."""
+    """Returns a message if a column contains anything but numbers, else None."""
     values = column.dropna()
     if values.empty or is_numeric(values):
         return None

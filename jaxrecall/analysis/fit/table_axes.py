@@ -45,7 +45,7 @@ AxisValue = Any  # a number, text, true or false; nan where there is none
 LAW = ("V", "d", "L", "m")
 """The axes of our simulator that get an exponent.
 
-Any other axis is a factor: each of its values has its own constant in the law.
+Any other axis is a factor. The law has a separate constant for each value of a factor.
 """
 
 FOLDER = r'path="(?:[^"]*/)?([^"/]*)"'
@@ -240,12 +240,13 @@ def _distinguishing(
     along: str,
     known: Sequence[str] = (),
 ) -> tuple[list[str], list[str]]:
-    """Returns `axes` and the other columns that are axes, and the remaining fields.
+    """Returns the list of axes, and the list of fields that vary but are not axes.
 
-    A column is an axis if it distinguishes runs that the previous axes and `along` do
-    not distinguish. For the columns in `known`, `along` is ignored in this comparison.
-    A text field of a grid is an axis even if its values follow from sizes, because a
-    law in the sizes would mix the texts. The remaining fields vary but are not axes.
+    The list of axes begins with `axes`. A further column is an axis if it distinguishes
+    runs that the previous axes and `along` do not distinguish. For the columns in
+    `known`, this test ignores `along`. A foreign column is an axis only if several
+    seeds share each of its values. A text field of a grid is an axis even if its values
+    follow from sizes, because a law in the sizes would mix the texts.
     """
     listed = frame.attrs.get("axes") or ()
     names = without(fields, (*axes, along))
@@ -268,7 +269,7 @@ def _distinguishing(
 
 
 def without_switches(frame: Table) -> tuple[Table, list[str]]:
-    """Returns the table without the columns of switches, and remarks.
+    """Returns the table without its columns of switches, and remarks.
 
     The switches change no count. A row that differs from an earlier row in switches
     alone is dropped.

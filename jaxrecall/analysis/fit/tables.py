@@ -1,10 +1,9 @@
 """Converts estimates to rows of the thresholds, exponents and diagnostics.
 
 There is one threshold per cell and theta, and one exponent per law, axis and theta.
-Unknown values are null, and `warning` contains the reason. If the levels below a
-crossing do not show with certainty that the curve crosses, the lower end of the
-interval is 0. If the levels above it do not show this, the upper end is infinite. The
-diagnostics contain the misfit and the warnings of each law.
+Unknown values are null, and `warning` contains the reason. If it is uncertain that the
+curve crosses theta, an end of the interval is open: the lower end is 0, or the upper
+end is infinite. The diagnostics contain the misfit and the warnings of each law.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _COLUMNS = (
 THRESHOLDS, EXPONENTS, DIAGNOSTICS = map(str.split, _COLUMNS)
 """The columns of the three tables; docs/thresholds.md explains them.
 
-In the thresholds, the columns of the axes come before these.
+The table of thresholds begins with additional columns for the axes.
 """
 
 WARNINGS = {
@@ -84,10 +83,10 @@ COARSE = 4.0
 FAR = 10.0
 FLAT = 0.5
 STEP = 0.85
-"""Limits for the shape of a curve.
+"""The limits that determine how the shape of a curve is described.
 
 A curve is coarse if the levels around theta differ by more than a factor COARSE. A
-curve that does not reach theta has levelled off under two conditions. First, with its
+curve that does not reach theta has levelled off if two conditions hold. First, with its
 last slope it would reach theta only beyond FAR times the largest N. Second, the last
 slope is below FLAT times the steepest slope. Slopes are in logits per unit of ln N. A
 curve rises within one step if `Crossing.step` is more than STEP times the distance
@@ -124,7 +123,7 @@ def thresholds(e: Estimates) -> list[TableRow]:
 
 
 def _interval(found: Crossing) -> tuple[float, float]:
-    """The ends of the interval of a critical value."""
+    """Returns the two ends of the interval of a critical value."""
     low, high = np.nan, np.nan
     if found.side == 0 and found.n_seeds >= MIN_SEEDS:
         low, high = np.exp([found.lo, found.hi])
@@ -149,7 +148,7 @@ def _levels_around(
 
 
 def _around(found: Crossing, c: Curve) -> slice:
-    """The slice of the two levels around a crossing."""
+    """Returns the slice that selects the two levels around a crossing."""
     after = int(np.searchsorted(c.x, found.log_x).clip(1, max(len(c.x) - 1, 1)))
     return slice(after - 1, after + 1)
 

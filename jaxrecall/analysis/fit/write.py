@@ -128,9 +128,9 @@ def default_folder(
 ) -> Path:
     """Returns the default folder for the output.
 
-    This is the results folder itself, or the folder FILE-fit beside a file. If `of` or
-    `along` is given, the output is in a subfolder. Raises UsageError if there are
-    several tables.
+    For a results folder, this is the folder itself. For a file, it is the folder
+    FILE-fit beside the file. If `of` or `along` is given, it is a subfolder. Raises
+    UsageError if there are several tables.
     """
     if len(tables) > 1:
         raise UsageError(
@@ -146,9 +146,10 @@ def default_folder(
 
 
 def beside(path: Path, ending: str) -> Path:
-    """Returns a path beside `path` whose name is the stem of `path` and an ending.
+    """Returns a path in the same folder as `path`.
 
-    If `path` is a link, the new path is beside the target of the link.
+    The name is the stem of `path`, followed by `ending`. If `path` is a link, its
+    target is used instead.
     """
     # unlike Path.resolve, this accepts links that point to themselves
     place = Path(os.path.realpath(path))
@@ -292,7 +293,7 @@ def _threshold_columns(table: Table) -> dict[str, list[str]]:
 
 
 def _settings(table: Table, names: Iterable[str]) -> dict[str, list[str]]:
-    """Returns a dict from heading to cells, for settings with more than one value."""
+    """Returns a dict from heading to cells for the settings that vary."""
     columns = {}
     for name in names:
         if table[name].nunique(dropna=False) > 1:
@@ -387,7 +388,7 @@ def _setting(value: AxisValue) -> str:
 
 
 def symbol(name: str, mark: str = "") -> str:
-    """The LaTeX symbol of an axis, or its name, followed by `mark`."""
+    """Returns the LaTeX symbol of an axis, or its name, followed by `mark`."""
     short = name
     if name in FIELDS:
         short = FIELDS[name].metadata["symbol"] or name

@@ -91,7 +91,7 @@ def write(
 
     Args:
         asked: the options of the command.
-        command: the command line that creates the page. The page shows it.
+        command: the command line that the page lists as its origin.
         on_progress: called with the name of the current step, the number of finished
             parts, and the total number of parts.
 
@@ -237,9 +237,10 @@ def figures(
 
 
 def _file_name(axis: str) -> str:
-    """Returns a part of a file name for an axis, which may be arithmetic.
+    """Returns the name of an axis in a form that suits file names.
 
-    Words replace the signs * and /, and all other signs are removed.
+    If the axis is arithmetic, letters replace the signs * and /. All other signs are
+    removed.
     """
     plain = re.sub(r"[^\w*/]|_", "", axis)
     return plain.replace("*", "x").replace("/", "-by-")
@@ -328,7 +329,7 @@ def thresholds(runs: Runs, found: Fit) -> str:
 
 
 def _star(row: Mapping[str, Any]) -> str:
-    """Formats a critical value with its interval, or its bound if it is censored."""
+    """Formats a critical value with its interval, or a bound if it is censored."""
     if row["censored"] == "no":
         return interval(row["critical"], row["lo"], row["hi"])
     sign = "<" if row["censored"] == "left" else ">"
@@ -345,7 +346,7 @@ SETUP = (
     "device_kind",
     "form",
 )
-"""The columns whose values are counted in the section on provenance."""
+"""The columns whose values the section on provenance lists and counts."""
 
 STATED = {
     "versions": "versions",
