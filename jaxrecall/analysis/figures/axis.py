@@ -60,7 +60,7 @@ class Axis:
             return "names"
         sizes = [abs(v) for v in self.values if v]
         if not sizes or min(sizes) < 1e-100 or max(sizes) > 1e100:
-            return "names"  # matplotlib does not draw such numbers
+            return "names"  # matplotlib cannot draw such numbers
         if min(self.values) < 0:
             return "linear"
         return "symlog" if 0 in self.values else "log"

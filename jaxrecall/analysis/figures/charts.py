@@ -62,7 +62,7 @@ def theory_line(table: Table, x: Axis) -> list[Layer]:
     """Returns a list with the line of theory along x, empty if theory covers no row."""
     if table["theory"].isna().all():
         return []
-    # without a band; the line joins all values
+    # without these columns there is no band, and the line joins all values
     shown = table.drop(columns=["low", "n_seeds"], errors="ignore")
     style = TICK if x.kind == "names" else THEORY
     return [Polyline(shown, "theory", theory_name(table), style)]
@@ -203,7 +203,7 @@ def phase(
 
     for axis in sorted(runs.every, key=order):
         if levels.duplicated([x, y, *panels]).any() and axis not in panels:
-            panels.append(axis)  # a pixel is one cell
+            panels.append(axis)  # each pixel must be one cell
     pixels = Pixels(levels, "accuracy", f"mean {accuracy_label(of)}", ends=(0.0, 1.0))
     chart = over(pixels, x, y, panels)
     if (runs.along in columns_in(x)) == (runs.along in columns_in(y)):
@@ -231,7 +231,7 @@ def theory_contour(
     row.
     """
     table = with_columns(runs.predicted, x, y)
-    # between the places the logit rises more evenly than accuracy
+    # between places, the logit is closer to linear than the accuracy
     off = logit(table["theory"].clip(1e-3, 1 - 1e-3)) - logit(theta)
     shown = averaged(table.assign(off=off), [x, y, *panels], "off")
     if shown.empty:
@@ -312,7 +312,7 @@ def draw_sweep(
     upto = ""
     if thresholds:
         chart = chart.plus(crossings(pd.DataFrame(thresholds), x))
-        upto = "up to "  # a search runs different seeds at different levels
+        upto = "up to "  # in a search, levels may have different seeds
     shared = _fixed(frame)
     for name in (*axes, x):
         shared.pop(name, None)

@@ -256,7 +256,7 @@ class Points(Layer):
         if self.joined and panel.x.kind != "names":
             shown["linestyle"] = "-"
         panel.ax.errorbar(at, up, **shown)
-        panel.ax.update_datalim(np.column_stack([at, up]))  # ignores the shift
+        panel.ax.update_datalim(np.column_stack([at, up]))  # without the shift
 
     def heights(self) -> np.ndarray:
         found = floats(self.table[self.y])
@@ -517,7 +517,7 @@ class Chart:
         """
         names = [name for name in self.panels if _varies(self.parts, name)]
         for ax, values in zip(axes, self.parts, strict=False):
-            # titles break only between settings
+            # line breaks are only between settings
             joined = settings(values, names or self.panels).replace(" = ", "\xa0=\xa0")
             title = textwrap.fill(joined, int(width / LETTER)).replace("\xa0", " ")
             ax.set_title(title, pad=3)
@@ -532,7 +532,7 @@ class Chart:
         a layout engine gets matplotlib's constrained layout, so that there is room for
         the legend.
         """
-        figure: Any = ax.figure.figure  # the whole figure, even of a subfigure
+        figure: Any = ax.figure.figure  # the whole figure, also for a subfigure
         if figure.get_layout_engine() is None:
             figure.set_layout_engine("constrained")
         self.draw(ax, {})

@@ -173,8 +173,9 @@ def accuracy(
     The lines have a band of one standard deviation over seeds.
 
     Args:
-        df: runs, one row per (point, seed), or one for each recorded step.
-        ax: the Axes to draw on; those of a new figure if None.
+        df: runs, with one row per (point, seed), or one row per recorded step if the
+            runs train.
+        ax: the Axes to draw on. If None, the Axes of a new figure.
         x: the axis along x, or arithmetic such as "m * d". If None, the axis of a
             search, else N.
         lines: the axis, or axes, in which the lines differ. If None, every other axis
@@ -183,8 +184,8 @@ def accuracy(
             fitted curves cross theta, with 95 % intervals.
         theory: whether to draw theory too. It is drawn only along N and only for the
             accuracy.
-        of: the column of fractions that is drawn and that crosses theta; the accuracy
-            if None.
+        of: the column of fractions that is drawn and that crosses theta. If None, the
+            accuracy.
 
     Example:
         >>> import jaxrecall
@@ -235,9 +236,9 @@ def critical_n(
     it does not cover the table.
 
     Args:
-        df: runs, one row per (point, seed), or one for each recorded step, at several
-            values of N or of `along`.
-        ax: the Axes to draw on; those of a new figure if None.
+        df: runs at several values of N or of `along`, with one row per (point, seed),
+            or one row per recorded step if the runs train.
+        ax: the Axes to draw on. If None, the Axes of a new figure.
         x: the axis along x, or arithmetic. If None, the first of d, L, V, m that
             varies.
         lines: the axis in which the lines differ. If None, the next axis that varies.
@@ -246,7 +247,7 @@ def critical_n(
             only along N and only for the accuracy.
         along: the axis along which accuracy crosses theta. If None, the axis of a
             search, else N.
-        of: the column of fractions that crosses theta; the accuracy if None.
+        of: the column of fractions that crosses theta. If None, the accuracy.
 
     Example:
         >>> import jaxrecall
@@ -294,15 +295,16 @@ def phase(
     line shows where the mean accuracy is theta.
 
     Args:
-        df: runs, one row per (point, seed), or one for each recorded step.
+        df: runs, with one row per (point, seed), or one row per recorded step if the
+            runs train.
         x: an axis, or arithmetic on axes such as "N / d".
         y: another axis or arithmetic. If None, the axis of a search, else N.
-        ax: the Axes to draw on; those of a new figure if None.
+        ax: the Axes to draw on. If None, the Axes of a new figure.
         theta: the accuracy (fraction) whose crossing is drawn.
         theory: whether to draw theory too, which takes a second or two. It is drawn
             only for the accuracy.
-        of: the column of fractions that is drawn and that crosses theta; the accuracy
-            if None.
+        of: the column of fractions that is drawn and that crosses theta. If None, the
+            accuracy.
 
     Example:
         >>> import jaxrecall
@@ -337,14 +339,14 @@ def collapse(
     cells with the same shape coincide.
 
     Args:
-        df: runs, one row per (point, seed), or one for each recorded step, at several
-            N.
-        ax: the Axes to draw on; those of a new figure if None.
+        df: runs at several N, with one row per (point, seed), or one row per recorded
+            step if the runs train.
+        ax: the Axes to draw on. If None, the Axes of a new figure.
         lines: the axis that colours show. If None, the first of d, L, V, m that varies.
         theta: the accuracy (fraction) that defines N*. Cells that do not cross it are
             left out.
-        of: the column of fractions that is drawn and that crosses theta; the accuracy
-            if None.
+        of: the column of fractions that is drawn and that crosses theta. If None, the
+            accuracy.
 
     Example:
         >>> import jaxrecall

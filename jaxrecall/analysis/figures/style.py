@@ -192,7 +192,7 @@ def text(value: object, most: int = MAX_TEXT) -> str:
 
 
 def grouped(value: float | np.integer) -> str:
-    """Formats a whole number, with thin spaces between thousands from five digits on.
+    """Formats a whole number; from five digits on, thin spaces separate thousands.
 
     >>> grouped(8500), grouped(17400)  # ('8500', '17 400')
     """
@@ -232,7 +232,7 @@ def save(figure: Figure, name: str, folder: Path, formats: Sequence[str]) -> str
     The ids in the returned SVG begin with the name, so that they are unique in a page.
     """
     figure.draw_without_rendering()
-    # the layout is done; a layout engine would draw each format twice
+    # the layout is final; a layout engine would draw each format twice
     figure.set_layout_engine(None)
     file = io.StringIO()
     metadata = dict.fromkeys(("Date", "Creator", "Type", "Format"))

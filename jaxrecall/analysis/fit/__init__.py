@@ -92,8 +92,8 @@ def fit(
         thetas: the accuracy (fraction) that curves must cross, or several of them.
         resamples: has no effect, because intervals are computed by leaving out one seed
             at a time. The argument exists so that older calls still work.
-        on_progress: called with the number of curves estimated so far and the total
-            number. A curve counts once for each theta.
+        on_progress: a function that is called with the number of estimated curves and
+            the total number of curves. A curve counts once for each theta.
         where: restricts the law to the cells for which an expression of the axes is
             true, such as "L**2 > 10 * V**1.5 * d**0.5". With several expressions, there
             is one law for each. The column `regime` contains its expression.

@@ -94,9 +94,9 @@ class Family:
         return self.what or f"{self.along}*"
 
     def mirrored(self, accuracy: AxisValue) -> AxisValue:
-        """Returns the fraction that rises along the axis, for a given accuracy.
+        """Converts an accuracy to a fraction that rises along the axis.
 
-        The fraction is 1 - accuracy if accuracy falls along the axis, else the accuracy
+        The result is 1 - accuracy if accuracy falls along the axis, else the accuracy
         itself. The same function converts the fraction back to an accuracy.
         """
         return 1 - accuracy if self.falls else accuracy

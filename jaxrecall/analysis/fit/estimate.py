@@ -89,7 +89,7 @@ class FittedLaw:
         """
         if not len(self.design):
             return np.full((len(y), len(self.axes)), np.nan)
-        # always the same layout of y, because the last digits depend on it
+        # the last digits depend on the memory layout of y, so the layout is fixed
         return np.ascontiguousarray(y) @ self.weights.T
 
     def residuals(self, y: np.ndarray) -> np.ndarray:
@@ -379,7 +379,7 @@ def _first(
     found = [one.crossing(theta) for one in curves]
     n_seeds = options[0].cell.n.shape[1]
     each = sign * np.array([without_seeds(one, n_seeds) for one in found])
-    # if none crosses, the one with the best accuracy at the last level
+    # if none crosses, use the one with the best accuracy at the last level
     i = min(range(len(found)), key=lambda i: (each[i, 0], -sign * curves[i].mean[-1]))
     crossing = found[i]
     if crossing.side == 0:

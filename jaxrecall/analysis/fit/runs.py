@@ -20,7 +20,7 @@ from ...sweep.files import is_folder
 from ...sweep.store.load import load
 from ...sweep.store.table import about
 
-Table = Any  # pandas.DataFrame, whose own annotations help less than Any
+Table = Any  # a pandas.DataFrame, whose annotations help less than Any
 
 ALONG = (
     "axis along which accuracy crosses: N, d, m, V, L or another number (default: that"
@@ -37,7 +37,7 @@ NEEDED = {
     "n_test": 1,
     "n_correct": 0,
 }
-"""A dict from each column that a table of our simulator needs to its smallest value.
+"""The columns that a table of our simulator needs, each with its smallest value.
 
 All values are whole numbers.
 """
@@ -103,7 +103,7 @@ def plain_table(argument: str, frame: Table) -> Table:
     frame = frame.reset_index(levels).reset_index(drop=True)
     types = frame.dtypes.astype(str)
     loose = frame.columns[types.str.contains("^object|^category|^dictionary")]
-    if len(loose):  # with none, pandas would copy each column
+    if len(loose):  # without columns, astype would still copy the table
         frame = frame.astype(dict.fromkeys(loose, object))
     for name in loose:
         if pd.api.types.infer_dtype(frame[name]) in NUMERIC:
@@ -137,7 +137,7 @@ def _read_file(path: Path) -> Table:
         # pyarrow cannot open a path that is not UTF-8
         with open(path, "rb") as bytes_, pq.ParquetFile(bytes_) as file:
             table = file.read()
-            frame = table.to_pandas(ignore_metadata=True)  # an index stays columns
+            frame = table.to_pandas(ignore_metadata=True)  # the index becomes columns
     except (OSError, ValueError, TypeError, OverflowError, pa.ArrowException) as error:
         raise FitError(
             f"{path}: cannot be read ({' '.join(str(error).split())[:200]}); allowed: a"

@@ -40,7 +40,7 @@ from .runs import (
     without,
 )
 
-AxisValue = Any  # a number, text, true or false; nan where there is none
+AxisValue = Any  # a number, text, true or false; nan if missing
 
 LAW = ("V", "d", "L", "m")
 """The axes of our simulator that get an exponent.
@@ -253,7 +253,7 @@ def _distinguishing(
     axes, followers = list(axes), []
     for name in (*names, *foreign):
         if frame[name].dtype.kind == "f":
-            frame[name] = rounded(frame[name])  # kappa is computed back from gamma
+            frame[name] = rounded(frame[name])  # kappa is recomputed from gamma
         if frame[name].nunique(dropna=False) < 2:
             continue
         alike = axes if name in known else [*axes, along]

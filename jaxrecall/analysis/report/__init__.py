@@ -346,7 +346,7 @@ SETUP = (
     "device_kind",
     "form",
 )
-"""The columns whose values the section on provenance lists and counts."""
+"""The columns whose values are listed and counted in the section on provenance."""
 
 STATED = {
     "versions": "versions",
