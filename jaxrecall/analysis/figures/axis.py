@@ -1,4 +1,4 @@
-"""One axis of a figure: the values that were tested, their places, and the ticks."""
+"""The axes of figures: the tested values, their places, and the ticks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
 Side = Literal["x", "y"]
 MOST_TICKS = 9
-"""An axis with more values than this has ticks at round numbers."""
+"""The largest number of values for which the ticks of an axis are at the values.
+
+If an axis has more values, its ticks are at round numbers.
+"""
 
 MAX_NAME = 24
 """The largest number of characters in the name of a tick."""
@@ -32,9 +35,10 @@ SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 class Axis:
     """A column, or arithmetic on columns such as m * d, with its sorted values.
 
-    Positive numbers have a log axis, which is linear near 0 if 0 is among them. Other
-    numbers have a linear axis. Names are spaced evenly. If `ticks` is true, the ticks
-    are at the values. Otherwise they are at round numbers, which suits measured values.
+    If no value is negative, the axis is logarithmic, and linear near 0 if 0 is a value.
+    If a value is negative, the axis is linear. Names are spaced evenly. If `ticks` is
+    true, the ticks are at the values. Otherwise the ticks are at round numbers, which
+    suits measured values.
     """
 
     name: str
@@ -56,14 +60,15 @@ class Axis:
             return "names"
         sizes = [abs(v) for v in self.values if v]
         if not sizes or min(sizes) < 1e-100 or max(sizes) > 1e100:
-            return "names"  # matplotlib does not draw such numbers
+            return "names"  # matplotlib cannot draw such numbers
         if min(self.values) < 0:
             return "linear"
         return "symlog" if 0 in self.values else "log"
 
     def place(self, values: Iterable[Any]) -> np.ndarray:
-        """Returns the places of values on the axis: the values themselves, or the ranks
-        of names.
+        """Returns an array with the place of each value on the axis.
+
+        The place of a number is the number itself, and the place of a name is its rank.
         """
         if self.kind != "names":
             return np.array([*values], dtype=float)
@@ -73,7 +78,7 @@ class Axis:
     def scale(self, ax: Axes, which: Side) -> Transform:
         """Sets the scale of `ax` along x or y.
 
-        Returns the transform to coordinates in which the scale is even.
+        Returns the transform to coordinates in which the scale is linear.
         """
         options = {}
         if self.kind == "symlog":
@@ -83,9 +88,10 @@ class Axis:
         return getattr(ax, f"{which}axis").get_transform()
 
     def edges(self, ax: Axes, which: Side) -> np.ndarray:
-        """The middles between neighbouring places, with one edge beyond each end.
+        """Returns an array of the edges of the pixels along the axis.
 
-        An edge beyond an end is half a step away from it.
+        There is an edge in the middle between two neighbouring places. The first and
+        the last edge are half a step beyond the first and the last place.
         """
         transform = self.scale(ax, which)
         spots = transform.transform(self.place(self.values))
@@ -96,9 +102,9 @@ class Axis:
         return transform.inverted().transform(np.concatenate([before, between, after]))
 
     def mark(self, ax: Axes, which: Side) -> None:
-        """Sets the ticks: round numbers, or as many of the values as there is room for.
+        """Sets the ticks at round numbers, or at as many values as fit.
 
-        The limits of the axis must be set before.
+        The limits of the axis must be set before this call.
         """
         from matplotlib.ticker import NullLocator
 
@@ -141,8 +147,9 @@ def _is_number(value: object) -> bool:
 
 
 def _with_room(spots: np.ndarray, sizes: Sequence[float]) -> list[int]:
-    """The indices of labels that fit at these spots without overlap, from the last one
-    down.
+    """Returns the indices of labels that do not overlap, in descending order.
+
+    The last label is always among them.
     """
     kept = []
     free = np.inf
@@ -154,7 +161,7 @@ def _with_room(spots: np.ndarray, sizes: Sequence[float]) -> list[int]:
 
 
 def columns_in(name: str) -> frozenset[str]:
-    """The columns of an axis: the axis itself, or the columns in its arithmetic."""
+    """Returns the columns that an axis uses: itself, or those in its arithmetic."""
     try:
         return parse(name, calls=False).names
     except ValueError:
@@ -174,7 +181,8 @@ def with_columns(table: Table, *axes: str) -> Table:
 def log_axis(ruler: Ruler) -> None:
     """Sets the ticks of a log axis and their labels.
 
-    The ticks are powers of ten, and numbers between them if the axis has few decades.
+    The ticks are at powers of ten. If the axis has few decades, there are also ticks
+    between powers of ten.
     """
     from matplotlib.ticker import LogLocator, NullFormatter, NullLocator
 

@@ -1,6 +1,6 @@
-"""The charts of runs: accuracy, critical values, maps and the collapse.
+"""Charts of runs: accuracy, critical values, maps and the data collapse.
 
-Reports, the end of a sweep and `plot` share them.
+Reports, sweeps and the functions of `plot` draw these charts.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ MARK: Style = {
 }
 FITTED: Style = {"marker": "none", "linewidth": 1.0}
 TICK: Style = {"linestyle": "none", "marker": "_", "markersize": 12}
-"""The style of theory along an axis of names, where nothing lies between the values."""
+"""The style of theory along an axis of names, where no line can join the values."""
 
 STAR: Style = {
     "color": "black",
@@ -52,24 +52,27 @@ STAR: Style = {
 DOTTED: Style = {"color": "black", "marker": "none", "linewidth": 0.6, "linestyle": ":"}
 
 LONGEST_LAW = 30
-"""The largest number of characters of a law in a heading.
+"""The largest number of characters that a law may have in a heading.
 
 A longer law is shown by its name alone.
 """
 
 
 def theory_line(table: Table, x: Axis) -> list[Layer]:
-    """Returns the line of theory along x, or no layer if theory covers no row."""
+    """Returns a list with the line of theory along x, empty if theory covers no row."""
     if table["theory"].isna().all():
         return []
-    # without a band; the line joins all values
+    # without these columns there is no band, and the line joins all values
     shown = table.drop(columns=["low", "n_seeds"], errors="ignore")
     style = TICK if x.kind == "names" else THEORY
     return [Polyline(shown, "theory", theory_name(table), style)]
 
 
 def theory_name(table: Table) -> str:
-    """The legend of theory, with a note if theory assumes that attention is locked."""
+    """Returns the legend of theory.
+
+    The legend contains a note if theory assumes that attention is locked.
+    """
     if table["assumes"][table["theory"].notna()].any():
         return "theory, assumes locked attention"
     return "theory"
@@ -84,9 +87,9 @@ def means(
     named: str = "",
     band: str = "sd",
 ) -> Chart:
-    """Returns a chart of the mean of columns of runs along x, with their band.
+    """Returns a chart of the mean of each column along x, with bands.
 
-    Several columns give a line each.
+    If there are several columns, each has its own lines.
     """
     y = columns[0]
     rows = with_columns(rows, x)
@@ -117,8 +120,8 @@ def accuracy(
 ) -> Chart:
     """Returns a chart of mean accuracy along x with its band.
 
-    Marks show where accuracy crosses theta. Theory is drawn if x is the axis of the
-    runs.
+    If `marks` contains thresholds, marks show where accuracy crosses theta. If `theory`
+    is true, theory is drawn, but only along the axis of the thresholds.
     """
     chart = means(runs.rows, ["accuracy"], x, lines, panels, accuracy_label(of))
     if theory and x == runs.along:
@@ -129,7 +132,10 @@ def accuracy(
 
 
 def crossings(marks: Table, x: str) -> list[Layer]:
-    """Returns marks where lines of accuracy along x cross theta, with intervals."""
+    """Returns a list with the marks where accuracy along x crosses theta.
+
+    The marks have bars for their intervals. The list is empty if nothing crosses.
+    """
     there = marks[marks["critical"].notna()].drop(columns="state", errors="ignore")
     if there.empty:
         return []
@@ -146,7 +152,7 @@ def critical(
     panels: Sequence[str],
     theory: bool = True,
 ) -> Chart:
-    """Returns a chart of the thresholds along x, with theory and the fitted law.
+    """Returns a chart of thresholds along x, with the fitted law and theory.
 
     The law is left out if the fit rejects it.
     """
@@ -183,11 +189,11 @@ def phase(
     theory: bool = True,
     of: str | None = None,
 ) -> Chart:
-    """Returns a chart of mean accuracy over two axes, with panels for the others that
-    vary.
+    """Returns a chart of mean accuracy over two axes.
 
-    If one of the two is the axis of the thresholds, the thresholds are drawn on top.
-    Otherwise a line shows where the mean accuracy is theta.
+    There are panels for all other axes that vary. If one of the two axes is the axis of
+    the thresholds, the thresholds are drawn on top. Otherwise a line shows where the
+    mean accuracy is theta.
     """
     panels = [axis for axis in runs.every if axis not in columns_in(x) | columns_in(y)]
     levels = with_columns(runs.levels, x, y)
@@ -197,7 +203,7 @@ def phase(
 
     for axis in sorted(runs.every, key=order):
         if levels.duplicated([x, y, *panels]).any() and axis not in panels:
-            panels.append(axis)  # a pixel is one cell
+            panels.append(axis)  # each pixel must be one cell
     pixels = Pixels(levels, "accuracy", f"mean {accuracy_label(of)}", ends=(0.0, 1.0))
     chart = over(pixels, x, y, panels)
     if (runs.along in columns_in(x)) == (runs.along in columns_in(y)):
@@ -219,12 +225,13 @@ def phase(
 def theory_contour(
     runs: Runs, x: str, y: str, panels: Sequence[str], theta: float
 ) -> list[Layer]:
-    """Returns the line over two axes where theory predicts the accuracy theta.
+    """Returns a list with the line where theory predicts the accuracy theta.
 
-    There is no layer if theory covers no row.
+    The line is drawn over the axes `x` and `y`. The list is empty if theory covers no
+    row.
     """
     table = with_columns(runs.predicted, x, y)
-    # between the places the logit rises more evenly than accuracy
+    # between places, the logit is closer to linear than the accuracy
     off = logit(table["theory"].clip(1e-3, 1 - 1e-3)) - logit(theta)
     shown = averaged(table.assign(off=off), [x, y, *panels], "off")
     if shown.empty:
@@ -236,8 +243,10 @@ def theory_contour(
 def collapse(
     runs: Runs, found: Fit, theta: float, lines: Sequence[str], of: str | None = None
 ) -> Chart:
-    """Returns a chart of every cell's curve against the axis in units of the cell's
-    crossing.
+    """Returns a chart of the accuracy curve of every cell against N / N*.
+
+    Each cell has its own N*. If accuracy crosses along another axis, this axis replaces
+    N.
     """
     stars = runs.thresholds(found, theta)[[*runs.axes, "critical"]]
     levels = runs.levels.drop(columns=["low", "high", "n_seeds"])
@@ -258,9 +267,7 @@ def collapse(
 def places(
     axes: Sequence[str], searched: str = ""
 ) -> tuple[str, str | None, list[str]]:
-    """Returns which of a grid's axes is along x, which makes lines, and which make
-    panels.
-    """
+    """Returns the axis along x, the axis that makes lines, and the axes of panels."""
     x = searched
     if not x:
         x = "N" if "N" in axes or not axes else axes[0]
@@ -282,7 +289,7 @@ def draw_sweep(
 ) -> str | None:
     """Draws the rows of a sweep along its axes as a PNG file at `path`.
 
-    Returns a remark on what is not drawn, or None.
+    Returns a remark on runs and panels that are not drawn, or None.
 
     Args:
         frame: the rows of a sweep. `frame.attrs["accuracy"]` is the name of the column
@@ -290,8 +297,8 @@ def draw_sweep(
         axes: the fields that the grid varies, in its order.
         title: the heading, usually the name of the grid.
         path: the PNG file.
-        thresholds: the results of a search, if the sweep is one, each with its axes,
-            theta, axis, critical, lo and hi.
+        thresholds: the results, if the sweep is a threshold search. Each is a dict with
+            the values of the axes, and with theta, axis, critical, lo and hi.
         searched: the field that the search varies.
     """
     y = frame.attrs.get("accuracy", "accuracy")
@@ -305,7 +312,7 @@ def draw_sweep(
     upto = ""
     if thresholds:
         chart = chart.plus(crossings(pd.DataFrame(thresholds), x))
-        upto = "up to "  # a search runs different seeds at different levels
+        upto = "up to "  # in a search, levels may have different seeds
     shared = _fixed(frame)
     for name in (*axes, x):
         shared.pop(name, None)
@@ -326,10 +333,10 @@ def draw_sweep(
 
 
 def _fixed(frame: Table) -> Selection:
-    """The settings of a sweep's heading, which all rows share.
+    """Returns a dict of the settings that a sweep's heading lists.
 
-    These are the sizes, and the pool, the path of the trigger and the laws if they are
-    not the defaults.
+    All rows share these settings. The sizes are always included. The pool, the path of
+    the trigger and the laws are included if they are not the defaults.
     """
     found: Selection = {}
     for name in ("V", "N", "d", "L", "m"):

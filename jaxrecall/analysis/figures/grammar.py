@@ -11,9 +11,10 @@ of layers:
 - `Pixels` are colours over two axes.
 - `Contour` is a line over two axes.
 
-All layers of a chart share its x, its lines (one colour and marker each) and its
-panels. A layer whose table lacks a column of the lines or panels is drawn in all of
-them.
+All layers of a chart share its x, its lines and its panels. Each line has one colour
+and marker. If the table of a layer lacks the columns of the panels, the layer is drawn
+in all panels. If the table lacks the columns of the lines, the layer is drawn once, in
+black.
 """
 
 from __future__ import annotations
@@ -53,13 +54,13 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Selection = dict[str, Any]
-"""Column -> value; selects the rows of a table that have these values."""
+"""A dict from column to value, which selects the rows that have these values."""
 
 Style = dict[str, Any]
 """Keyword arguments of matplotlib."""
 
 MAX_PANELS, MAX_NAMED = 12, 14
-"""The largest number of panels that are drawn, and of lines that a legend lists."""
+"""The largest number of panels in a figure, and of lines in a legend."""
 
 NARROW, LOW = 1.7, 1.3
 """The width and the height that a panel needs, in inches."""
@@ -69,7 +70,7 @@ OPEN = {
     "not reached": ("^", "not reached, crosses above"),
     "above": ("v", "crosses below"),
 }
-"""State of a censored cell -> its open mark, and its entry in the legend."""
+"""A dict from the state of a censored cell to its open mark and its legend entry."""
 
 HOLLOW: Style = {"linestyle": "none", "markerfacecolor": "white", "markersize": 4.5}
 THEORY: Style = {"linestyle": DASH, "marker": "none", "linewidth": 0.9}
@@ -84,10 +85,10 @@ class Group(NamedTuple):
 
 @dataclass(frozen=True)
 class Panel:
-    """One panel while it is drawn.
+    """The data that layers need to draw in one panel.
 
-    `ax` is its Axes of matplotlib, `x` and `y` are its axes, `values` selects its rows,
-    and `groups` are its lines.
+    `ax` is the Axes of matplotlib, `x` and `y` are the axes of the chart, `values`
+    selects the rows of the panel, and `groups` are the lines.
     """
 
     ax: Axes
@@ -99,8 +100,8 @@ class Panel:
     def lines(self, table: Table) -> Iterator[tuple[Table, Style, float]]:
         """Yields the rows of each line from left to right, its style, and its shift.
 
-        The shift is the distance in points by which the marks of the line are moved
-        aside.
+        The shift is the distance in points by which the line's marks are moved to the
+        right.
         """
         rows = where(table, self.values)
         rows = rows.iloc[np.argsort(self.at(rows), kind="stable")]
@@ -113,18 +114,21 @@ class Panel:
             yield where(rows, values), style, aside
 
     def at(self, rows: Table) -> np.ndarray:
-        """The places of rows along x."""
+        """Returns an array of the places of rows along x."""
         return self.x.place(rows[self.x.name].tolist())
 
     def up(self, rows: Table, y: str) -> np.ndarray:
-        """The places of rows along y."""
+        """Returns an array of the places of rows along y."""
         values = rows[y].tolist()
         if self.y:
             return self.y.place(values)
         return np.array(values, dtype=float)
 
     def over(self, table: Table, name: str) -> np.ma.MaskedArray:
-        """A column over all places of both axes, masked where there is no value."""
+        """Returns a column as a 2D array over the places of both axes.
+
+        The array is masked where there is no value.
+        """
         x, y = self.x, self.y or self.x
         rows = where(table, self.values)
         placed = rows.assign(_x=self.at(rows), _y=self.up(rows, y.name))
@@ -135,10 +139,10 @@ class Panel:
 
 @dataclass(frozen=True)
 class Layer:
-    """Marks of one kind.
+    """The base class of layers, which draw marks of one kind.
 
-    A layer contains a table, its column `y`, an entry of the legend, and a style that
-    overrides the style of the lines.
+    A layer contains a table and the name of the column along y. It also contains an
+    entry for the legend, and a style that overrides the style of the lines.
     """
 
     table: Table
@@ -151,14 +155,14 @@ class Layer:
         raise NotImplementedError
 
     def finish(self, figure: Figure, axes: Axes | Sequence[Axes]) -> None:
-        """Draws what belongs beside the panels, such as the colour bar."""
+        """Draws the parts that are beside the panels, such as a colour bar."""
 
     def heights(self) -> np.ndarray:
-        """The values that the limits of y must include."""
+        """Returns an array of the values that the limits of y must include."""
         return np.zeros(0)
 
     def entries(self, chart: Chart) -> list[Artist]:
-        """The entries of the layer in the legend."""
+        """Returns the entries of the layer in the legend."""
         if self.legend and len(self.table):
             return [entry(self.legend, **self.style)]
         return []
@@ -166,12 +170,12 @@ class Layer:
 
 @dataclass(frozen=True)
 class Polyline(Layer):
-    """Values joined along x, with a band between `low` and `high` if the table has
-    them.
+    """A layer of values that lines join along x.
 
-    Values with few seeds, by the column n_seeds, are hollow and not joined. A threshold
-    search leaves such values far from the crossing. `each` is a column that divides a
-    line into several.
+    If the table has the columns `low` and `high`, there is a band between them. Values
+    with few seeds, according to the column n_seeds, are hollow and not joined. A
+    threshold search produces such values far from the crossing. `each` is a column that
+    divides a line into several lines.
     """
 
     each: str = ""
@@ -201,7 +205,7 @@ class Polyline(Layer):
             panel.ax.plot(*places, **style | HOLLOW)
 
     def heights(self) -> np.ndarray:
-        """The measured values; predictions may lie beyond the limits."""
+        """Returns the measured values; predictions may lie beyond the limits of y."""
         if "n_seeds" in self.table:
             return floats(self.table[self.y])
         return super().heights()
@@ -215,12 +219,12 @@ class Polyline(Layer):
 
 @dataclass(frozen=True)
 class Points(Layer):
-    """Estimates with bars from `lo` to `hi`, and open marks for censored cells.
+    """A layer of estimates with bars from `lo` to `hi`, and open marks.
 
-    If the table has a column `state`, it is "crosses" for cells with an estimate. The
-    marks of all other cells are at their value in the column `tried`. Marks of several
-    lines are drawn side by side. `joined` is whether a line joins the estimates, and
-    `across` is whether bars are along x.
+    If the table has a column `state`, its value is "crosses" for cells with an
+    estimate. All other cells are censored, and their open marks are at the values of
+    the column `tried`. Marks of several lines are drawn side by side. `joined` is
+    whether a line joins the estimates, and `across` is whether bars are along x.
     """
 
     joined: bool = False
@@ -252,7 +256,7 @@ class Points(Layer):
         if self.joined and panel.x.kind != "names":
             shown["linestyle"] = "-"
         panel.ax.errorbar(at, up, **shown)
-        panel.ax.update_datalim(np.column_stack([at, up]))  # ignores the shift
+        panel.ax.update_datalim(np.column_stack([at, up]))  # without the shift
 
     def heights(self) -> np.ndarray:
         found = floats(self.table[self.y])
@@ -270,7 +274,7 @@ class Points(Layer):
 
 
 def _draw_open(panel: Panel, rows: Table, style: Style) -> None:
-    """Draws the marks of censored cells."""
+    """Draws the open marks of censored cells."""
     for state, (marker, _) in OPEN.items():
         mine = rows[rows["state"] == state]
         panel.ax.plot(panel.at(mine), mine["tried"], marker=marker, **style | HOLLOW)
@@ -279,9 +283,10 @@ def _draw_open(panel: Panel, rows: Table, style: Style) -> None:
 
 
 def _bars(values: np.ndarray, rows: Table) -> np.ndarray | None:
-    """(2, n): the lengths of the bars below and above some values.
+    """(2, n): the lengths of the bars below and above each value.
 
-    An open end is beyond the limits of the figure.
+    The bar of an open interval ends beyond the limits of the figure. Returns None if
+    the rows have no intervals.
     """
     if not {"lo", "hi"} <= {*rows}:
         return None
@@ -293,10 +298,10 @@ def _bars(values: np.ndarray, rows: Table) -> np.ndarray | None:
 
 @dataclass(frozen=True)
 class Pixels(Layer):
-    """A coloured pixel for each place over the two axes of the chart.
+    """A layer with a coloured pixel for each place over the two axes of the chart.
 
     Places that were not tested are hatched. `ends` are the two ends of the colour
-    scale; None uses the smallest and the largest value.
+    scale. If `ends` is None, these are the smallest and the largest value.
     """
 
     ends: tuple[float, float] | None = None
@@ -362,8 +367,9 @@ class Pixels(Layer):
 
 @dataclass(frozen=True)
 class Contour(Layer):
-    """The line over the two axes of the chart where a column of numbers crosses
-    `level`.
+    """A layer with the line where a column of numbers crosses `level`.
+
+    The line is drawn over the two axes of the chart.
     """
 
     level: float = 0.5
@@ -388,10 +394,10 @@ class Contour(Layer):
 
 @dataclass(frozen=True)
 class Chart:
-    """Layers over one x; the first layer determines the lines and the panels.
+    """A stack of layers; the first layer determines the lines and the panels.
 
-    In a map `y` is an Axis. Otherwise `scale` is the scale of y: "fraction", "log" or
-    "linear". A `size` of None is chosen to suit the panels.
+    In a map, `y` is an Axis. Otherwise `y` is None, and `scale` is the scale along y:
+    "fraction", "log" or "linear". If `size` is None, the panels determine the size.
     """
 
     layers: Sequence[Layer]
@@ -427,10 +433,10 @@ class Chart:
 
     @cached_property
     def parts(self) -> list[Selection]:
-        """The values that select each panel that is drawn.
+        """The list of the values that select each panel to draw.
 
-        If there is not enough room for all panels, an even choice from the first to the
-        last is drawn.
+        If there is not enough room for all panels, the list contains evenly spaced
+        panels from the first to the last.
         """
         width, height = self.size or (PAGE, None)
         room = _across(width) * max(1, int((height or HIGHEST) / LOW))
@@ -438,7 +444,7 @@ class Chart:
 
     @property
     def remark(self) -> str:
-        """The number of panels that are drawn, as text; empty if all are."""
+        """A text with the number of drawn panels; empty if all panels are drawn."""
         n = len(values_of(self.table, self.panels))
         if len(self.parts) == n:
             return ""
@@ -504,13 +510,14 @@ class Chart:
         return figure
 
     def _draw_panels(self, axes: Sequence[Axes], width: float) -> None:
-        """Draws each panel, with a title of the settings in which the panels differ.
+        """Draws each panel with a title.
 
-        `width` is the width of a title in inches.
+        The title lists the settings in which the panels differ. `width` is the largest
+        width of a title in inches.
         """
         names = [name for name in self.panels if _varies(self.parts, name)]
         for ax, values in zip(axes, self.parts, strict=False):
-            # titles break only between settings
+            # line breaks are only between settings
             joined = settings(values, names or self.panels).replace(" = ", "\xa0=\xa0")
             title = textwrap.fill(joined, int(width / LETTER)).replace("\xa0", " ")
             ax.set_title(title, pad=3)
@@ -521,11 +528,11 @@ class Chart:
     def on(self, ax: Axes) -> Axes:
         """Draws the only panel on a user's Axes, and returns the Axes.
 
-        The legend is beside the panel, or above it in a map. A figure without a layout
-        engine gets matplotlib's constrained layout, so that there is room for the
-        legend.
+        The legend is beside the panel. In a map it is above the panel. A figure without
+        a layout engine gets matplotlib's constrained layout, so that there is room for
+        the legend.
         """
-        figure: Any = ax.figure.figure  # the whole figure, even of a subfigure
+        figure: Any = ax.figure.figure  # the whole figure, also for a subfigure
         if figure.get_layout_engine() is None:
             figure.set_layout_engine("constrained")
         self.draw(ax, {})
@@ -569,9 +576,10 @@ class Chart:
         log_axis(ax.yaxis)
 
     def entries(self, named: bool = False) -> list[Artist]:
-        """The entries of the legend.
+        """Returns the entries of the legend.
 
-        With `named` each line has the name of its column too, as in d = 64.
+        If `named` is true, the entry of each line includes the name of the column, as
+        in d = 64.
         """
         found = {}
         for layer in self.layers:
@@ -590,7 +598,7 @@ class Chart:
 
 
 def entry(named: str, **style: Any) -> Artist:
-    """Returns an entry of a legend."""
+    """Returns an entry of a legend with this name and style."""
     from matplotlib.lines import Line2D
 
     shown: Style = {"color": GREY} | style
@@ -608,7 +616,10 @@ def _across(width: float) -> int:
 
 
 def _height(width: float, rows: int, columns: int, above: int) -> float:
-    """The height that suits these panels below `above` lines of legend and heading."""
+    """Returns the height of a figure in inches.
+
+    `above` is the number of lines of the legend and the heading above the panels.
+    """
     if rows == columns == 1:
         panels = 0.7 * width
     else:
@@ -632,9 +643,9 @@ def where(table: Table, values: Selection) -> Table:
 
 
 def values_of(table: Table, by: Sequence[str]) -> list[Selection]:
-    """Returns the distinct combinations of values of some columns, sorted.
+    """Returns a sorted list of the distinct combinations of values in the columns `by`.
 
-    Numbers come first and missing values last. Without columns the result is [{}].
+    Numbers come first and missing values last. If `by` is empty, the result is [{}].
     """
     if not by:
         return [{}]
@@ -650,9 +661,10 @@ def _order(value: Any) -> tuple[bool, bool, Any]:
 
 
 def few_seeds(rows: Table) -> np.ndarray:
-    """A mask of the rows with fewer than half of the largest number of seeds.
+    """Returns a mask of the rows that average few seeds.
 
-    Without the column n_seeds no row is marked.
+    A row has few seeds if its n_seeds is less than half of the largest n_seeds. If
+    there is no column n_seeds, the mask is false for all rows.
     """
     if "n_seeds" not in rows:
         return np.zeros(len(rows), bool)

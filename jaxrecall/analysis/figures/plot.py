@@ -1,12 +1,12 @@
-"""Single figures of a table of runs, for Python: `jaxrecall.plot`.
+"""The functions of `jaxrecall.plot`, which draw a table of runs.
 
 Each function accepts a DataFrame from `jaxrecall.load`. `accuracy`, `critical_n`,
-`phase` and `collapse` draw on one matplotlib Axes and return it: `ax`, or that of a new
-figure. `figure` draws any column, with panels, and returns the figure.
+`phase` and `collapse` draw on one matplotlib Axes and return it. If `ax` is None, they
+create a new figure. `figure` draws any column, with panels, and returns the figure.
 
-matplotlib is imported only when something is drawn. Your own settings of matplotlib
-apply, except in `figure`, which has the style of a report. For runs that train, the
-last step is drawn unless `step` is one of the axes.
+matplotlib is imported only when something is drawn. Your own matplotlib settings apply,
+except in `figure`, which uses the style of a report. For runs that train, the last step
+is drawn unless `step` is one of the axes.
 """
 
 from __future__ import annotations
@@ -77,24 +77,25 @@ def figure(
 
     The figure may have lines and panels, or colours over two axes.
 
-    A table of runs has a column `seed`. Rows that are alike in the columns of the
-    figure are averaged, and the mean has a band. In any other table, such as the
+    A table of runs has a column `seed`. Rows that have equal values in the columns of
+    the figure are averaged, and the mean has a band. In any other table, such as the
     thresholds of a fit, each row is a mark. A mark has a bar if there are columns `lo`
-    and `hi`. A mark is open if `censored` says that accuracy does not cross.
+    and `hi`. A mark is open if accuracy does not cross, according to the columns
+    `censored` and `warning`.
 
     Args:
         df: runs, or thresholds of `jaxrecall.fit`.
-        y: the column along y, or several, each of which is a line; the accuracy if
-            None. With `colour` it is an axis.
-        x: the column along x. It may be arithmetic, such as "N / d"; so may `y` with
-            `colour`.
+        y: the column along y, or several columns, each of which makes a line. If None,
+            the accuracy. If `colour` is given, `y` is an axis of the map.
+        x: the column along x, or arithmetic such as "N / d". If `colour` is given, `y`
+            may also be arithmetic.
         lines: the column, or columns, in which the lines differ. If None, these are all
             axes of the runs that have no other place.
         panels: the column, or columns, in which the panels differ.
         colour: the column of numbers that is shown as colours over `x` and `y`. Places
             that were not tested are hatched.
-        contour: "theory" draws the line in a map of runs where theory predicts an
-            accuracy of one half. The line covers only runs that theory covers.
+        contour: "theory" adds the line of predicted accuracy one half to a map of runs.
+            The line is limited to the runs that theory covers.
         band: "sd" for one standard deviation around the mean, or "quartiles" around the
             median.
         scale: the scale of y: "fraction" (0 to 1), "log" or "linear". If None, the
@@ -115,7 +116,7 @@ def figure(
         ... )
         >>> drawn.savefig("figure.pdf")
 
-    Raises UsageError for a column that the table lacks or for too many lines.
+    Raises UsageError if the table lacks a column, or if there are too many lines.
     """
     import matplotlib.pyplot as plt
 
@@ -167,22 +168,24 @@ def accuracy(
     theory: bool = False,
     of: str | None = None,
 ) -> Axes:
-    """Draws mean accuracy against an axis, with a band of one standard deviation over
-    seeds.
+    """Draws mean accuracy against an axis.
+
+    The lines have a band of one standard deviation over seeds.
 
     Args:
-        df: runs, one row per (point, seed), or one for each recorded step.
-        ax: the Axes to draw on; those of a new figure if None.
+        df: runs, with one row per (point, seed), or one row per recorded step if the
+            runs train.
+        ax: the Axes to draw on. If None, the Axes of a new figure.
         x: the axis along x, or arithmetic such as "m * d". If None, the axis of a
             search, else N.
         lines: the axis, or axes, in which the lines differ. If None, every other axis
             that varies.
-        theta: an accuracy (fraction). Its fitted crossings are marked with their 95 %
-            intervals, if x is N, d, m, V or L.
+        theta: an accuracy (fraction). If x is N, d, m, V or L, marks show where the
+            fitted curves cross theta, with 95 % intervals.
         theory: whether to draw theory too. It is drawn only along N and only for the
             accuracy.
-        of: the column of fractions that is drawn and that crosses theta; the accuracy
-            if None.
+        of: the column of fractions that is drawn and that crosses theta. If None, the
+            accuracy.
 
     Example:
         >>> import jaxrecall
@@ -190,8 +193,8 @@ def accuracy(
         >>> ax = jaxrecall.plot.accuracy(df, theta=0.5)
         >>> ax.figure.savefig("accuracy.pdf")
 
-    Raises UsageError for an axis that does not vary or that has no place, and FitError
-    for a table that lacks a column.
+    Raises UsageError for an axis that does not vary or that has no place. Raises
+    FitError if the table lacks a column.
     """
     df = _expect(df, ax, theta, of, x=x)
     x = along_of(df, x)
@@ -227,30 +230,32 @@ def critical_n(
 ) -> Axes:
     """Draws the critical N*, or the critical value of another axis, against an axis.
 
-    Both axes are log. The figure includes 95 % intervals, the fitted law, and theory.
+    Both axes are logarithmic. The figure includes 95 % intervals, the fitted law, and
+    theory.
     The law is left out if the diagnostics of the fit reject it. Theory is left out if
     it does not cover the table.
 
     Args:
-        df: runs, one row per (point, seed), or one for each recorded step, at several
-            values of N or of `along`.
-        ax: the Axes to draw on; those of a new figure if None.
-        x: the axis along x, or arithmetic; the first of d, L, V, m that varies if None.
-        lines: the axis in which the lines differ; the next axis that varies if None.
+        df: runs at several values of N or of `along`, with one row per (point, seed),
+            or one row per recorded step if the runs train.
+        ax: the Axes to draw on. If None, the Axes of a new figure.
+        x: the axis along x, or arithmetic. If None, the first of d, L, V, m that
+            varies.
+        lines: the axis in which the lines differ. If None, the next axis that varies.
         theta: the accuracy (fraction) that defines N*.
         theory: whether to draw theory too, which takes a second or two. It is drawn
             only along N and only for the accuracy.
         along: the axis along which accuracy crosses theta. If None, the axis of a
             search, else N.
-        of: the column of fractions that crosses theta; the accuracy if None.
+        of: the column of fractions that crosses theta. If None, the accuracy.
 
     Example:
         >>> import jaxrecall
         >>> df = jaxrecall.load("results/quickstart")
         >>> ax = jaxrecall.plot.critical_n(df, x="d", theta=0.3)
 
-    Raises UsageError for an axis that does not vary or that has no place, and FitError
-    for a table that cannot be fitted.
+    Raises UsageError for an axis that does not vary or that has no place. Raises
+    FitError if the table cannot be fitted.
     """
     df = _expect(df, ax, theta, of, x=x, lines=lines, along=along)
     along = along_of(df, along)
@@ -283,22 +288,23 @@ def phase(
     theory: bool = True,
     of: str | None = None,
 ) -> Axes:
-    """Draws mean accuracy over two axes, with the critical values of the fit and of
-    theory.
+    """Draws mean accuracy over two axes as colours.
 
-    Places that were not tested are hatched. If neither axis is the axis of the critical
-    values, a line shows where the mean accuracy is theta.
+    The figure includes the critical values from the fit and from theory. Places that
+    were not tested are hatched. If neither axis is the axis of the critical values, a
+    line shows where the mean accuracy is theta.
 
     Args:
-        df: runs, one row per (point, seed), or one for each recorded step.
+        df: runs, with one row per (point, seed), or one row per recorded step if the
+            runs train.
         x: an axis, or arithmetic on axes such as "N / d".
         y: another axis or arithmetic. If None, the axis of a search, else N.
-        ax: the Axes to draw on; those of a new figure if None.
+        ax: the Axes to draw on. If None, the Axes of a new figure.
         theta: the accuracy (fraction) whose crossing is drawn.
         theory: whether to draw theory too, which takes a second or two. It is drawn
             only for the accuracy.
-        of: the column of fractions that is drawn and that crosses theta; the accuracy
-            if None.
+        of: the column of fractions that is drawn and that crosses theta. If None, the
+            accuracy.
 
     Example:
         >>> import jaxrecall
@@ -327,27 +333,27 @@ def collapse(
     theta: float = 0.5,
     of: str | None = None,
 ) -> Axes:
-    """Draws accuracy against N in units of each cell's own crossing.
+    """Draws accuracy against N / N*, where each cell has its own N*.
 
-    For a search, the axis of the search replaces N. If all cells have the same shape,
-    their curves coincide.
+    If the runs are from a search, the axis of the search replaces N. The curves of
+    cells with the same shape coincide.
 
     Args:
-        df: runs, one row per (point, seed), or one for each recorded step, at several
-            N.
-        ax: the Axes to draw on; those of a new figure if None.
-        lines: the axis that colours show; the first of d, L, V, m that varies if None.
+        df: runs at several N, with one row per (point, seed), or one row per recorded
+            step if the runs train.
+        ax: the Axes to draw on. If None, the Axes of a new figure.
+        lines: the axis that colours show. If None, the first of d, L, V, m that varies.
         theta: the accuracy (fraction) that defines N*. Cells that do not cross it are
             left out.
-        of: the column of fractions that is drawn and that crosses theta; the accuracy
-            if None.
+        of: the column of fractions that is drawn and that crosses theta. If None, the
+            accuracy.
 
     Example:
         >>> import jaxrecall
         >>> df = jaxrecall.load("results/quickstart")
         >>> ax = jaxrecall.plot.collapse(df, theta=0.3)
 
-    Raises UsageError if fewer than two cells cross theta, and FitError for a table that
+    Raises UsageError if fewer than two cells cross theta. Raises FitError if the table
     cannot be fitted.
     """
     df = _expect(df, ax, theta, of, lines=lines)
@@ -371,10 +377,10 @@ def _expect(
     of: object = None,
     **names: object,
 ) -> Table:
-    """Returns the table from `plain_table`, with the column `of` as its accuracy.
+    """Returns the checked table, with the column `of` as its accuracy.
 
-    Raises FitError or UsageError for anything that is not a table, Axes, an accuracy or
-    the name of a column. None means that an argument was not given.
+    Raises FitError or UsageError if an argument has a wrong type or value. None means
+    that an argument was not given.
     """
     from matplotlib.axes import Axes
 
@@ -396,7 +402,7 @@ def _expect_one_of(argument: str, value: object, allowed: Sequence[str | None]) 
 
 
 def _names(axes: object, argument: str = "lines") -> list[str]:
-    """Returns a list of column names, given as one name, several, or None."""
+    """Returns the list of column names in an argument: one name, several, or None."""
     if axes is None:
         return []
     if isinstance(axes, str):
@@ -408,22 +414,20 @@ def _names(axes: object, argument: str = "lines") -> list[str]:
 
 
 def _at_steps(df: Table, *axes: str | None) -> Table:
-    """Returns the rows of all steps if the step is one of the axes, else of the last
-    step.
-    """
+    """Returns the rows at the last step, or all rows if the step is one of the axes."""
     if re.search(r"\bstep\b", " ".join(filter(None, axes))):
         return at_steps(df, ALL)
     return at_steps(df, LAST)
 
 
 def _other_axes(runs: Runs, x: str, panels: Sequence[str] = ()) -> list[str]:
-    """The axes of the runs that vary and have no other place."""
+    """Returns the axes of the runs that vary and have no other place."""
     place = arranged(runs.sizes, runs.every, x, None, panels)
     return [*place.lines, *(axis for axis in place.panels if axis not in panels)]
 
 
 def _marks(rows: Table, x: str, y: str, lines: list[str], panels: list[str]) -> Chart:
-    """Returns a chart with the rows of a table of estimates as marks."""
+    """Returns a chart with a mark for each row of a table of estimates."""
     if {"censored", "warning"} <= {*rows}:
         rows = with_states(rows)
     else:
@@ -451,7 +455,7 @@ def _map(
     contour: str | None,
     scale: str | None,
 ) -> Chart:
-    """Returns a chart of a column as colours over two axes."""
+    """Returns a map, which is a chart that shows a column as colours over two axes."""
     has_runs = "seed" in rows
     table = averaged(rows, [x, y, *panels], colour) if has_runs else rows
     is_fraction = (scale or scale_of(table[colour])) == "fraction"
@@ -488,7 +492,7 @@ def _with_axes(df: Table, axes: Sequence[str], others: Sequence[str]) -> Table:
 
 
 def _with_few_lines(chart: Chart) -> Chart:
-    """Returns the chart; raises UsageError if it has too many lines to distinguish."""
+    """Returns the chart; raises UsageError if it has more than MAX_LINES lines."""
     n = len(chart.groups)
     if n > MAX_LINES:
         raise UsageError(
@@ -499,7 +503,7 @@ def _with_few_lines(chart: Chart) -> Chart:
 
 
 def _one_value(df: Table, left: Sequence[str], place: str | None = None) -> None:
-    """Raises UsageError if axes that vary have no place in the figure."""
+    """Raises UsageError if any axes are `left` without a place in the figure."""
     if left:
         advice = f"choose one, as in {_example(df, left)}"
         if place:
@@ -513,9 +517,9 @@ def _example(df: Table, axes: Sequence[str]) -> str:
 
 
 def _on(chart: Chart, ax: Axes | None) -> Axes:
-    """Draws the chart on these Axes, or on those of a new pyplot figure.
+    """Draws the chart on `ax`, or on the Axes of a new figure, and returns the Axes.
 
-    Notebooks display figures of pyplot.
+    The new figure belongs to pyplot, so that notebooks display it.
     """
     import matplotlib.pyplot as plt
 

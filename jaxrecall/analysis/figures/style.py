@@ -1,8 +1,9 @@
 """The look of every figure: its size, colours, labels and files.
 
-Colours also differ in brightness, and lines in their markers. Figures can thus be read
-in grey, and by colour-blind readers. matplotlib is imported only when something is
-drawn. Files contain no dates or random ids, so equal figures give equal bytes.
+Colours also differ in brightness, and lines also differ in their markers. Figures are
+therefore readable in grey and for colour-blind readers. matplotlib is imported only
+when something is drawn. Files contain no dates or random ids, so that equal figures
+give equal bytes.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ LETTER = 0.06
 """The width of a letter in a figure, in inches."""
 
 COLUMN, PAGE, HIGHEST = 3.4, 5.5, 9.0
-"""The two usual widths of a figure, and its largest height, in inches."""
+"""The two usual widths of a figure, and the largest height, in inches."""
 
 LEAST, MOST = 1.5, 20.0
 """The shortest and the longest side that a figure may have, in inches."""
@@ -43,22 +44,25 @@ OURS = Path(__file__).with_name("report.mplstyle")
 """The style file of a report."""
 
 FIXED = Path(__file__).with_name("fixed.mplstyle")
-"""The style file with the settings that no other style changes."""
+"""The style file whose settings override every other style."""
 
 Size = tuple[float, float | None]
-"""Width and height in inches; a height of None is chosen to suit the panels."""
+"""The width and height in inches. If the height is None, the panels determine it."""
 
 SIZES: dict[str, Size] = {"column": (COLUMN, None), "text": (PAGE, None)}
 
 GREEK = {"alpha": "α", "rho": "ρ"}
-"""Parameter of a law -> its Greek letter."""
+"""A dict from the parameter of a law to its Greek letter."""
 
 MAX_TEXT = 60
-"""The largest number of characters of a value in a figure."""
+"""The largest number of characters that a figure shows of a value."""
 
 
 def sized(asked: str | None) -> Size | None:
-    """Parses a size: column, text, or inches as in 3.4x2.6; raises UsageError."""
+    """Returns the size that a text describes: column, text, or inches as in 3.4x2.6.
+
+    Raises UsageError for any other text.
+    """
     if asked is None:
         return None
     if asked in SIZES:
@@ -74,9 +78,10 @@ def sized(asked: str | None) -> Size | None:
 
 @contextmanager
 def look(style: str | Path | None = None, ours: bool = True) -> Iterator[None]:
-    """A context in which figures have the look of a report, with a style on top.
+    """Returns a context in which figures have the look of a report and a style.
 
-    matplotlib's own font replaces letters that the font of the style lacks.
+    The style overrides the look of a report. matplotlib's default font supplies letters
+    that the font of the style lacks.
 
     Args:
         style: a style file of matplotlib, or the name of one of its styles.
@@ -128,9 +133,7 @@ def spread(items: Sequence[T], most: int) -> list[T]:
 
 
 def symbol(name: str) -> str:
-    """The name of an axis, or the Greek letter of a law's parameter such as
-    embedding.rho.
-    """
+    """Returns the name of an axis, or a Greek letter for a parameter of a law."""
     law, _, parameter = name.partition(".")
     if is_parameter(name) and law not in SAME_AS:
         return GREEK.get(parameter, name)
@@ -138,7 +141,7 @@ def symbol(name: str) -> str:
 
 
 def label(name: str) -> str:
-    """The symbol of an axis, with its meaning if that fits under a panel."""
+    """Returns the label of an axis: its symbol, and its meaning if there is room."""
     meaning = ""
     if name == "step":
         meaning = "gradient steps made"
@@ -151,7 +154,7 @@ def label(name: str) -> str:
 
 
 def accuracy_label(of: str | None) -> str:
-    """The label of the accuracy, or of another column that crosses theta."""
+    """Returns the label of the accuracy, or of another column that crosses theta."""
     if of in (None, "accuracy"):
         return "test accuracy (fraction)"
     return f"{of} (fraction)"
@@ -160,7 +163,7 @@ def accuracy_label(of: str | None) -> str:
 def settings(values: Mapping[str, Any], names: Iterable[str] | None = None) -> str:
     """Formats settings as in d = 64, L = 8.
 
-    A column whose name begins with _ is shown by its value alone.
+    If the name of a column begins with _, only its value is shown.
     """
     shown = []
     for name in values if names is None else names:
@@ -189,7 +192,7 @@ def text(value: object, most: int = MAX_TEXT) -> str:
 
 
 def grouped(value: float | np.integer) -> str:
-    """Formats a whole number, with thin spaces between thousands from five digits on.
+    """Formats a whole number; from five digits on, thin spaces separate thousands.
 
     >>> grouped(8500), grouped(17400)  # ('8500', '17 400')
     """
@@ -210,8 +213,9 @@ def rounded(value: float) -> str:
 
 
 def interval(value: float, low: float, high: float) -> str:
-    """Formats a number and its interval, if they are known, with three significant
-    digits.
+    """Formats a number and its interval with three significant digits.
+
+    An unknown interval is left out, and an unknown number gives an empty text.
 
     >>> interval(17432.1, 8495.2, 35600.0)  # '17 400 [8500, 35 600]'
     """
@@ -225,10 +229,10 @@ def interval(value: float, low: float, high: float) -> str:
 def save(figure: Figure, name: str, folder: Path, formats: Sequence[str]) -> str:
     """Writes `<name>.<format>` for each format, and returns the SVG for a page.
 
-    The ids in this SVG begin with the name, so no other figure of the page has them.
+    The ids in the returned SVG begin with the name, so that they are unique in a page.
     """
     figure.draw_without_rendering()
-    # the layout is done; a layout engine would draw each format twice
+    # the layout is final; a layout engine would draw each format twice
     figure.set_layout_engine(None)
     file = io.StringIO()
     metadata = dict.fromkeys(("Date", "Creator", "Type", "Format"))

@@ -1,8 +1,8 @@
 """The table of runs behind a figure: its axes, means, thresholds and theory.
 
-Only this module applies formulas of theory for figures. A formula gets every setting of
-a row. There is no prediction for a setting that differs from its default and that the
-formula does not cover. `Runs.reason` gives the reason.
+Among the modules for figures, only this one applies formulas of theory. A formula
+receives every setting of a row. If a setting differs from its default and the formula
+does not cover it, there is no prediction. `Runs.reason` returns the reason.
 """
 
 from __future__ import annotations
@@ -33,12 +33,13 @@ ORDER = ("d", "L", "V", "m")
 BANDS = ("sd", "quartiles")
 
 LOCKED = 0.95
-"""Attention counts as locked if its mass on the informative token exceeds this."""
+"""The attention mass on the informative token above which attention counts as locked.
+"""
 
 NO_SETTINGS = ("foreign", "mass")
 """The columns of `Runs.settings` that are not settings.
 
-`foreign` describes a column that no formula covers, and `mass` is the measured
+`foreign` is a text about a column that no formula covers. `mass` is the measured
 attention mass.
 """
 
@@ -58,7 +59,10 @@ class Runs:
 
     @classmethod
     def of(cls, df: Table, along: str) -> Runs:
-        """Returns the runs of a table that have an accuracy; raises FitError."""
+        """Returns the runs of a table, without rows that lack an accuracy.
+
+        Raises FitError if the table cannot be fitted.
+        """
         axes = varying(df, along)
         rows = rows_of(df)
         if "n_correct" in rows:
@@ -73,13 +77,13 @@ class Runs:
 
     @property
     def sizes(self) -> Table:
-        """The part of the table with the columns that arithmetic may use."""
+        """The table with only the columns that arithmetic may use."""
         names = dict.fromkeys((self.along, *LAW, "N", *self.axes))
         return self.rows[[name for name in names if name in self.rows]]
 
     @property
     def every(self) -> list[str]:
-        """All axes that vary, with `along`."""
+        """The list of all axes that vary, including `along`."""
         if _varies(self.rows, self.along):
             return [*self.axes, self.along]
         return [*self.axes]
@@ -93,11 +97,12 @@ class Runs:
         return means.join(others.reset_index(drop=True))
 
     def settings(self, by: Sequence[str]) -> Table:
-        """All settings of runs that are alike in the columns `by`, and the columns
-        NO_SETTINGS.
+        """Returns a table with one row of settings for each combination of values in
+        the columns `by`.
 
-        `foreign` is one text for all rows, and empty if formulas cover every column.
-        `mass` is present only if it was measured.
+        The table also has the columns NO_SETTINGS. `foreign` is the same text in all
+        rows, and is empty if formulas cover every column. `mass` is present only if it
+        was measured.
         """
         names = [name for name in self.rows if _is_setting(name) and name not in by]
         found = _groups(self.rows, by)[names].first()
@@ -114,7 +119,7 @@ class Runs:
 
     @cached_property
     def predicted(self) -> Table:
-        """The levels with the accuracy that theory predicts."""
+        """The table `levels` with a column for the accuracy that theory predicts."""
         return self._predicted(
             self.levels,
             [*self.axes, self.along],
@@ -127,11 +132,11 @@ class Runs:
         by: Sequence[str],
         formula: Callable[[Selection], float | None],
     ) -> Table:
-        """Returns a table with the column `theory`: the value of a formula for each
-        row.
+        """Returns a table with the columns `theory` and `assumes`.
 
-        The column `assumes` is whether theory covers a row only if attention is locked.
-        For such a row there is no prediction if the measured attention is not locked.
+        `theory` is the value of a formula for each row. `assumes` is whether theory
+        covers the row only if attention is locked. Such a row has no prediction if the
+        measured attention is not locked.
         """
         if is_own(self.rows):
             return table.assign(theory=np.nan, assumes=False)
@@ -157,18 +162,20 @@ class Runs:
         thetas: Sequence[float],
         on_progress: Callable[[int, int], None] = lambda done, of: None,
     ) -> Fit:
-        """Returns the fit: thresholds and laws along the axis."""
+        """Returns the fit, with the thresholds and laws along the axis `along`."""
         return fit(
             self.given, thetas, step=ALL, along=self.along, on_progress=on_progress
         )
 
     def thresholds(self, found: Fit, theta: float, with_theory: bool = False) -> Table:
-        """Returns the thresholds at theta, with these additional columns.
+        """Returns the thresholds at theta, with these additional columns:
 
         - state: crosses, levels off, not reached, or above.
         - tried: the level beyond which a censored threshold lies.
-        - law: the critical value by the fitted law, null if the fit rejects the law.
-        - theory: the critical N by theory, if it is requested and the axis is N.
+        - law: the critical value that the fitted law predicts. It is null if the fit
+          rejects the law.
+        - theory: the critical N that theory predicts. It is null unless it is requested
+          and the axis is N.
         - assumes: whether theory assumes that attention is locked.
         """
         rows = _of_theta(found.thresholds, theta)
@@ -181,10 +188,10 @@ class Runs:
         )
 
     def reason(self) -> str:
-        """One sentence on the cells without a predicted accuracy, with the first
-        reason.
+        """Returns a sentence that counts the cells without a predicted accuracy.
 
-        The sentence is empty if there are no such cells.
+        The sentence includes the reason for the first of these cells. The text is empty
+        if there are no such cells.
         """
         cells = self.settings(self.axes).to_dict("records")
         reasons = []
@@ -202,7 +209,10 @@ class Runs:
 def predicted(
     formula: Callable[..., Any], at: Mapping[str, Any], *arguments: Any
 ) -> Any:
-    """The value of a formula for the settings `at`; None if it does not cover them."""
+    """Returns the value of a formula for the settings `at`.
+
+    Returns None if the formula does not cover the settings.
+    """
     try:
         return _answer(formula, at, *arguments)
     except TheoryError:
@@ -210,8 +220,9 @@ def predicted(
 
 
 def _answer(formula: Callable[..., Any], at: Mapping[str, Any], *arguments: Any) -> Any:
-    """Computes the same as `predicted`, but raises TheoryError if the settings are not
-    covered.
+    """Returns the value of a formula for the settings `at`.
+
+    Raises TheoryError if the formula does not cover the settings.
     """
     if at.get("foreign"):
         raise TheoryError(f"{at['foreign']}; covered by theory: no such column")
@@ -225,8 +236,9 @@ def _answer(formula: Callable[..., Any], at: Mapping[str, Any], *arguments: Any)
 
 
 def _with_law_texts(settings: Selection) -> Selection:
-    """Returns settings in which the text of a law includes the numbers from its
-    columns.
+    """Returns settings in which the text of each law includes its parameters.
+
+    In the argument, a parameter may be a separate setting, such as embedding.rho.
     """
     found: Selection = {}
     numbers = {}
@@ -255,9 +267,9 @@ def _without_noise(model: Model) -> bool:
 
 
 def rows_of(df: Table) -> Table:
-    """Returns the rows of a table of runs with columns as a grid gives them.
+    """Returns the rows of a table of runs in the form that `as_given` returns.
 
-    The column `accuracy` is added if answers were counted.
+    If answers were counted, the rows also have the column `accuracy`.
     """
     rows = as_given(df)
     if not {"n_correct", "n_test"} <= {*rows}:
@@ -266,9 +278,9 @@ def rows_of(df: Table) -> Table:
 
 
 def varying(df: Table, along: str) -> tuple[str, ...]:
-    """The axes of the fit that vary, except `along`; those in ORDER come first.
+    """Returns the axes of the fit that vary, except `along`; those in ORDER come first.
 
-    If nothing can be fitted, the axes are read from the metadata of the table.
+    If the table has no column `along`, its metadata determine the axes.
     """
     listed = df.attrs.get("axes")
     if along not in df and listed:
@@ -304,11 +316,11 @@ def _groups(rows: Table, by: Sequence[str]) -> Any:
 
 
 def averaged(rows: Table, by: Sequence[str], y: str, band: str = "sd") -> Table:
-    """Returns the mean of a column over rows alike in `by`, with n_seeds and a band.
+    """Returns a table of the mean of a column for each combination of values in `by`.
 
-    The columns `low` and `high` are the ends of the band. The band "sd" is one standard
-    deviation around the mean. The band "quartiles" lies between the quartiles, and the
-    column is then the median.
+    The column n_seeds is the number of averaged rows. The columns `low` and `high` are
+    the ends of a band. The band "sd" is one standard deviation around the mean. The
+    band "quartiles" lies between the quartiles, and the median replaces the mean.
     """
     by = list(dict.fromkeys(by))
     values = _groups(rows.dropna(subset=[y]), by)[y]
@@ -329,8 +341,8 @@ def averaged(rows: Table, by: Sequence[str], y: str, band: str = "sd") -> Table:
 def scale_of(column: Table) -> str:
     """The axis scale that suits the values of a column.
 
-    The scale is "fraction" for values within 0 and 1, "log" for positive values over
-    more than a factor of 20, and otherwise "linear".
+    The scale is "fraction" if all values are between 0 and 1. It is "log" if they are
+    positive and span more than a factor of 20, and otherwise "linear".
     """
     values = column.to_numpy(float, na_value=np.nan)
     known = values[np.isfinite(values)]
@@ -342,7 +354,7 @@ def scale_of(column: Table) -> str:
 
 
 def with_states(found: Table) -> Table:
-    """Returns thresholds with the columns `state` and `tried`."""
+    """Returns thresholds with the columns `state` and `tried` of `Runs.thresholds`."""
     plateau = found["warning"].str.contains("plateau")
     states = np.select(
         [found["censored"] == "no", found["censored"] == "left", plateau],
@@ -356,10 +368,10 @@ def with_states(found: Table) -> Table:
 
 
 def with_law(found: Table, exponents: Table, axes: Sequence[str]) -> Table:
-    """Returns thresholds with the column `law`, the critical value by the fitted law.
+    """Returns thresholds with the column `law`, which the fitted law predicts.
 
-    The law is the product of axis^exponent, times a constant for each combination of
-    values of the other axes.
+    The law is the product of axis^exponent, times a constant. There is one constant for
+    each combination of values of the other axes.
     """
     found = found.assign(law=np.nan, part="")
     for part, mine in exponents.groupby("part", sort=False):
@@ -395,11 +407,11 @@ def arranged(
     lines: Sequence[str] | None = None,
     panels: Sequence[str] = (),
 ) -> Places:
-    """Returns the places of the axes.
+    """Returns the axes that are along x, make lines, or make panels.
 
     Axes that were not chosen fill the remaining places in order. If x is arithmetic,
-    such as m * d, the axis in it with the most values gets no place of its own. Raises
-    UsageError with everything that is wrong.
+    such as m * d, one of its axes gets no other place: the one with the most values.
+    Raises UsageError with a list of all problems.
     """
     chosen = {"x": [], "lines": [*(lines or [])], "panels": [*panels]}
     problems = []
@@ -471,9 +483,9 @@ def check_maps(pairs: Sequence[tuple[str, str]], table: Table) -> None:
 
 
 def unknown(place: str, axis: str, table: Table) -> list[str]:
-    """Returns what is wrong with an axis that is not a column of a table.
+    """Returns a list of problems with an axis that is not a column of a table.
 
-    The list is empty if the axis is arithmetic on the columns.
+    The list is empty if the axis is valid arithmetic on the columns.
     """
     try:
         found = parse(axis, calls=False)

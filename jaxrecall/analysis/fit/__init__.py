@@ -1,15 +1,16 @@
-"""Fits a table of runs: thresholds N*, and the exponents of N* ~ product of
-axis^exponent.
+"""Fits thresholds N* to a table of runs, and a scaling law to the thresholds.
 
+According to the law, N* is proportional to the product of axis^exponent over the axes.
 The modules of this package work in this order:
 
 - `runs` reads and checks the rows.
-- `table_axes` finds the axes: the columns that the runs were requested for.
-- `cells` makes curves of the rows and groups them into families.
-- `estimate` computes where the curves of a family cross theta, their law and intervals.
+- `table_axes` finds the axes, which are the columns of settings that vary.
+- `cells` combines the rows into curves, and groups the curves into families.
+- `estimate` computes where the curves of a family cross theta. It then fits the law and
+  computes intervals.
 - `tables` makes the rows of the three result tables, and `write` writes the output.
 
-The function `fit` does all of this, for every family, theta and regime of a table.
+The function `fit` runs these steps for every family, theta and regime of a table.
 """
 
 from __future__ import annotations
@@ -49,10 +50,10 @@ TEXTS = "a text or a list of texts"
 
 @dataclass(frozen=True, repr=False)
 class Fit:
-    """The three tables of a fit (pandas), and remarks on what was left out.
+    """The three pandas tables of a fit, and remarks on the rows and axes.
 
     The command `fit` writes the same tables. A fit unpacks as `thresholds, exponents,
-    diagnostics = fit(frame)`, and prints as a summary.
+    diagnostics = fit(frame)`. Printing a fit shows a summary.
     """
 
     thresholds: Table
@@ -88,31 +89,33 @@ def fit(
 
     Args:
         frame: one row per run; runs that train have one row per recorded step.
-        thetas: the accuracy to cross, a fraction, or several of them.
-        resamples: has no effect, since intervals leave out one seed at a time. The
-            argument remains so that older calls still work.
-        on_progress: called with the number of curves estimated so far and the total
-            number. A curve counts once for each theta.
+        thetas: the accuracy (fraction) that curves must cross, or several of them.
+        resamples: has no effect, because intervals are computed by leaving out one seed
+            at a time. The argument exists so that older calls still work.
+        on_progress: a function that is called with the number of estimated curves and
+            the total number of curves. A curve counts once for each theta.
         where: restricts the law to the cells for which an expression of the axes is
-            true, such as "L**2 > 10 * V**1.5 * d**0.5". Several expressions give one
-            law each, identified by the column `regime`.
+            true, such as "L**2 > 10 * V**1.5 * d**0.5". With several expressions, there
+            is one law for each. The column `regime` contains its expression.
         along: the axis along which accuracy crosses theta: N, d, m, V, L or any other
             column of numbers greater than 0. The default is the axis of a search, else
             N. Along m, rows with m = 0 are ignored.
-        step: the rows of runs that train: "last", a step, several steps, or "all". With
-            several steps, `step` is an axis.
+        step: the step of the rows to fit, for runs that train: "last", a step, several
+            steps, or "all". With several steps, `step` is an axis.
         of: the column that crosses theta: the accuracy, or any other measured column of
             fractions, such as "attention_mass".
-        best: an axis, such as a rate. Each cell uses the value of this axis that
-            crosses theta first. The value is chosen again for each left-out seed, and
-            the thresholds contain it as a column.
-        by: an axis. Each of its values gets its own law, as with `where`.
-        law: a column of numbers from 0. The law then describes the mean of this column
-            over seeds instead of a threshold, and `along` is one of its axes. Points of
-            mean 0 are left out.
+        best: an axis, such as a rate. Each cell uses the value of this axis at which
+            accuracy crosses theta first. The value is chosen again whenever a seed is
+            left out. A column of the thresholds contains the chosen value.
+        by: an axis. There is a separate law for each value of this axis, as for each
+            expression of `where`.
+        law: a column of numbers that are 0 or greater. The law then describes the mean
+            of this column over seeds instead of a threshold, and `along` is an axis of
+            the law. Points whose mean is 0 are left out.
 
     Raises:
-        FitError: with one line per problem.
+        FitError: if the table or an argument cannot be used. The message has one line
+            per problem.
     """
     frame = plain_table("frame", frame)
     wanted = _Wanted(fractions(thetas), _texts(where), step, along, of, best, by, law)
@@ -120,9 +123,9 @@ def fit(
 
 
 def fractions(thetas: float | Sequence[float]) -> list[float]:
-    """Returns the distinct accuracies to cross, given as one number or a list.
+    """Returns a list of the distinct accuracies in `thetas`.
 
-    Raises FitError for anything else.
+    Raises FitError if an accuracy is not a fraction between 0 and 1.
     """
     if isinstance(thetas, Real):
         given = [thetas]
@@ -136,9 +139,9 @@ def fractions(thetas: float | Sequence[float]) -> list[float]:
 
 
 def _texts(where: str | Sequence[str]) -> list[str]:
-    """Returns the distinct expressions, given as one text or a list.
+    """Returns a list of the distinct expressions in `where`.
 
-    Raises FitError for anything else.
+    Raises FitError if an expression is not a text.
     """
     if isinstance(where, str):
         return [where]
@@ -150,7 +153,7 @@ def _texts(where: str | Sequence[str]) -> list[str]:
 
 @dataclass(frozen=True)
 class _Wanted:
-    """The arguments of a call of `fit`, after their checks."""
+    """The arguments of a call of `fit`, with `thetas` and `where` as checked lists."""
 
     thetas: list[float]
     where: list[str]
@@ -200,7 +203,10 @@ def _fitted(
 
 
 def _axis_columns(family: Family) -> list[str]:
-    """The columns of the axes, and of the other names of a cell; raises FitError."""
+    """Returns the names of the axes, and of the other columns that describe a cell.
+
+    Raises FitError if an axis has the same name as a column of the thresholds.
+    """
     cell = family.cells[0]
     if clash := common(cell.at, tables.THRESHOLDS):
         raise FitError(
@@ -211,7 +217,10 @@ def _axis_columns(family: Family) -> list[str]:
 
 
 def _estimates(family: Family, wanted: _Wanted) -> Iterator[Estimates]:
-    """Yields the crossings of a family at each theta, or the means of a column."""
+    """Yields the estimates of a family at each theta.
+
+    If the law describes a column, yields the means of the column instead.
+    """
     if wanted.law is not None:
         yield of_means(family)
         return
@@ -229,13 +238,12 @@ def _estimates(family: Family, wanted: _Wanted) -> Iterator[Estimates]:
 def _regimes(
     families: Sequence[Family], wanted: _Wanted
 ) -> list[dict[str, list[bool]]]:
-    """Returns, for each family, a dict from the expression of each law to a mask of its
-    cells.
+    """Returns, for each family, a dict from the expression of a law to a mask of cells.
 
-    There is a law for each expression, and for each value of the axis `by` if it is
-    given. Without either, one law contains all cells, with the expression "". Raises
-    FitError for an expression that cannot be parsed, or that is true for no cell at
-    all.
+    There is a law for each expression, and for each value of the axis `by` if an axis
+    is given. If neither is given, a single law with the expression "" contains all
+    cells. Raises FitError for an expression that cannot be parsed, or that is true for
+    no cell at all.
     """
     if wanted.best:
         families = [without_axis(family, wanted.best) for family in families]
@@ -262,8 +270,10 @@ def _regimes(
 def _by_value(
     families: Sequence[Family], axes: Sequence[str], by: str, where: Sequence[str]
 ) -> list[str]:
-    """Returns an expression for each value of an axis, combined with each given
-    expression.
+    """Returns an expression for each value of the axis `by`.
+
+    If `where` contains expressions, each of them is combined with each value. Raises
+    FitError if `by` is not an axis.
     """
     if by not in axes:
         raise FitError(
@@ -279,7 +289,7 @@ def _by_value(
 
 
 def _literal(value: AxisValue) -> str:
-    """Formats a value as a literal of an expression."""
+    """Returns the text of a value as a literal in an expression."""
     return str(value).lower() if isinstance(value, bool) else repr(value)
 
 

@@ -1,13 +1,13 @@
 """Cells and families: a cell is a curve of accuracy along one axis, usually N.
 
-A cell has a fixed value of every other axis. A family contains the cells that are
+Every other axis has a fixed value in a cell. A family contains the cells that are
 fitted together. All counts are kept per seed, because the seed is the independent unit.
 
 With `streams: common`, cells share their random draws. Two cells then have equal counts
 for every seed if the axes in which they differ have no effect on a run. For example, d
-has no effect with orthogonal embeddings, and L hardly any once attention is locked. The
-later of two such cells is called a copy. A cell and all its copies are one piece of
-evidence.
+has no effect if embeddings are orthogonal, and L has almost no effect once attention is
+locked. The later of two such cells is called a copy. A cell and all its copies count as
+one piece of evidence.
 """
 
 from __future__ import annotations
@@ -26,31 +26,36 @@ from .runs import Table, checked, common, groups, is_own, seed_columns, without
 from .table_axes import LAW, RATES, AxisValue, as_given, find_axes, without_switches
 
 NUMBERS = "iuf"
-"""The dtype kinds of NumPy's numbers."""
+"""The values of `dtype.kind` that mean numbers in NumPy."""
 
 CHANCE = 1e-9
-"""A cell is called a copy only if cells with independent draws would agree in all
-counts with a probability below this.
+"""The limit on the probability that two cells agree by accident.
+
+A cell is called a copy only if two cells with independent draws would agree in all
+counts with a lower probability.
 """
 
 SHARED = 0.5
-"""Two cells are compared if they share at least this part of the smaller one's runs."""
+"""The smallest fraction of the smaller cell's runs that two cells must share to be
+compared.
+"""
 
 
 @dataclass(frozen=True)
 class Cell:
-    """The counts of one curve: k of n answers are correct, both (levels, seeds).
+    """The counts of one curve: k of n answers are correct.
 
-    k and n are 0 where a seed is missing. If accuracy falls along the axis, k counts
-    the wrong answers, so that k rises. If accuracies were not counted, n is 1.
+    k and n have shape (levels, seeds). Both are 0 where a seed is missing. If accuracy
+    falls along the axis, k counts the wrong answers, so that k rises. If the table
+    contains accuracies instead of counts, k is the accuracy and n is 1.
 
     Attributes:
         at: the value of every other axis.
         N: the levels, ascending.
-        copy_of: the `at` of an earlier cell of the family that has the same runs.
+        copy_of: the `at` of the earlier cell that this cell copies, or None.
         names: other columns of the cell, such as its label in the grid, or the chosen
             value of an axis.
-        told: a warning about that choice, or empty.
+        told: a warning about the chosen value, or an empty text.
     """
 
     at: dict[str, AxisValue]
@@ -71,9 +76,9 @@ class Cell:
 
 @dataclass(frozen=True)
 class Family:
-    """Cells that are fitted together, such as those with m = 0.
+    """The cells that are fitted together, such as all cells with m = 0.
 
-    `name` is the value of the column `part`.
+    `name` is the family's value in the column `part` of the results.
     """
 
     name: str
@@ -85,15 +90,14 @@ class Family:
 
     @property
     def critical(self) -> str:
-        """The quantity that obeys the law: N*, or a column."""
+        """The name of the quantity that obeys the law, such as N* or a column."""
         return self.what or f"{self.along}*"
 
     def mirrored(self, accuracy: AxisValue) -> AxisValue:
-        """Converts an accuracy (fraction) to the fraction that rises along the axis, or
-        back.
+        """Converts an accuracy to a fraction that rises along the axis.
 
         The result is 1 - accuracy if accuracy falls along the axis, else the accuracy
-        itself.
+        itself. The same function converts the fraction back to an accuracy.
         """
         return 1 - accuracy if self.falls else accuracy
 
@@ -111,7 +115,7 @@ class Family:
     def factors(self) -> tuple[str, ...]:
         """The varying axes without an exponent.
 
-        Each combination of their values has its own constant in the law.
+        The law has a separate constant for each combination of their values.
         """
         return tuple(without(self.varying, self.powers))
 
@@ -121,8 +125,9 @@ def values_of(cells: Sequence[Cell], axis: str) -> set[AxisValue]:
 
 
 def numbered(keys: Iterable[Hashable]) -> np.ndarray:
-    """Numbers the keys in the order of first appearance; equal keys get the same
-    number.
+    """Returns an array with a number for each key; equal keys have equal numbers.
+
+    The numbers start at 0, in the order in which keys first appear.
     """
     numbers: dict[Hashable, int] = {}
     found = []
@@ -132,12 +137,12 @@ def numbered(keys: Iterable[Hashable]) -> np.ndarray:
 
 
 def evidence(cells: Sequence[Cell]) -> np.ndarray:
-    """(cells,): a number for each cell, equal for a cell and its copies."""
+    """Returns a (cells,) array of numbers that are equal for a cell and its copies."""
     return numbered(tuple((cell.copy_of or cell.at).items()) for cell in cells)
 
 
 def families(frame: Table, along: str = "N") -> tuple[list[Family], list[str]]:
-    """Returns the families of a table, and remarks on what was left out.
+    """Returns the families of a table, and remarks on its rows and axes.
 
     Cells with m = 0 and cells with m > 0 are in separate families.
 
@@ -147,7 +152,7 @@ def families(frame: Table, along: str = "N") -> tuple[list[Family], list[str]]:
         along: the axis along which accuracy crosses theta.
 
     Raises:
-        FitError: with every problem of the table.
+        FitError: if the table cannot be fitted. The message lists the problems.
     """
     frame, remarks = checked(as_given(frame), along)
     own, seeds = is_own(frame), seed_columns(frame)
@@ -186,7 +191,10 @@ def families(frame: Table, along: str = "N") -> tuple[list[Family], list[str]]:
 
 
 def _with_levels(frame: Table, along: str, own: bool) -> Table:
-    """Returns the rows that can be a level of the axis; raises FitError."""
+    """Returns the rows whose value along the axis can be a level.
+
+    Raises FitError if the axis is not a column of numbers greater than 0.
+    """
     if along not in frame or frame[along].dtype.kind not in NUMBERS:
         raise FitError(
             f"along: got {along!r}; allowed: a column of numbers, such as N, d, m, V, L"
@@ -213,7 +221,7 @@ def _on_followers(
 
 
 def _scales(frame: Table, axes: Sequence[str]) -> list[str]:
-    """The axes of numbers greater than 0."""
+    """The names of the axes whose values are all numbers greater than 0."""
     found = []
     for axis in axes:
         if frame[axis].dtype.kind in NUMBERS and (frame[axis] > 0).all():
@@ -224,7 +232,8 @@ def _scales(frame: Table, axes: Sequence[str]) -> list[str]:
 def _falls(frame: Table, along: str) -> bool:
     """Whether accuracy falls along an axis.
 
-    For an unknown axis this compares the accuracies at its smallest and largest values.
+    If the direction is not known from the name of the axis, the accuracies at its
+    smallest and largest values are compared.
     """
     if along in ("N", "d", "m", *FALLING):
         return along in FALLING
@@ -256,8 +265,8 @@ def _cells(
 ) -> list[Cell]:
     """Returns the cells of a family.
 
-    The column `_seed` is the number of each row's seed, and `_level` its value along
-    the axis.
+    The column `_seed` contains the number of each row's seed. The column `_level`
+    contains the row's value along the axis.
     """
     cells: list[Cell] = []
     by_cell = groups(rows, axes)
@@ -276,8 +285,9 @@ def _cells(
 
 
 def _values(rows: Table, names: Sequence[str]) -> dict[str, AxisValue]:
-    """Returns the value of each column in the rows of a cell, all of which have the
-    same one.
+    """Returns a dict from column to the value that all rows of a cell share.
+
+    The value is None if every row lacks one.
     """
     found = dict.fromkeys(names)
     for name in names:
@@ -288,7 +298,7 @@ def _values(rows: Table, names: Sequence[str]) -> dict[str, AxisValue]:
 
 
 def _names(frame: Table, axes: list[str], along: str) -> list[str]:
-    """The grid's helper columns that are no axes and have one value in each cell."""
+    """The grid's helper columns that are not axes and are constant within each cell."""
     kept = common(frame.attrs.get("kept", ()), frame)
     names = without(kept, (*axes, along))
     by_cell = groups(frame, axes)
@@ -296,10 +306,9 @@ def _names(frame: Table, axes: list[str], along: str) -> list[str]:
 
 
 def _plain(value: AxisValue) -> AxisValue:
-    """Converts a value to a Python number, and every missing value to the same nan
-    object.
+    """Returns a value as a Python object, and any missing value as the same nan object.
 
-    Cells without a value then compare as equal.
+    Two cells that both lack the value then compare as equal.
     """
     if is_missing(value):
         return np.nan
@@ -307,15 +316,17 @@ def _plain(value: AxisValue) -> AxisValue:
 
 
 def _originals(rows: Table, cell: np.ndarray) -> list[int | None]:
-    """Returns the index of the earlier cell that each cell copies, or None.
+    """Returns, for each cell, the index of the earlier cell that it copies, or None.
 
-    `cell` is the number of each row's cell. A cell copies another if both have equal
-    n_correct and n_test at every (level, seed) that they share. The shared runs must be
-    at least half of the smaller cell's runs. They must also contain enough counts
-    between 0 and n_test that agreement by accident is improbable (CHANCE).
+    `cell` contains the number of each row's cell. A cell copies another if n_correct
+    and n_test are equal at every (level, seed) that both cells have. The shared runs
+    must be at least half of the smaller cell's runs. An accidental agreement of the
+    shared counts must also be improbable (CHANCE). Shared counts of 0 or n_test do not
+    reduce its probability.
 
-    If the table has a column `draw_check`, cells with equal L must also agree in it.
-    The check depends on L, so cells with different L are not compared in it.
+    If the table has a column `draw_check`, cells with equal L must also agree in this
+    column. The check depends on L, so it is not compared between cells with different
+    L.
     """
     runs = rows[["_level", "_seed"]].to_numpy()
     run = np.unique(runs, axis=0, return_inverse=True)[1].ravel()
@@ -347,8 +358,9 @@ def _originals(rows: Table, cell: np.ndarray) -> list[int | None]:
 
 
 def _log_chance(k: np.ndarray, n: np.ndarray) -> np.ndarray:
-    """ln of the probability that an independent binomial count of the same mean is also
-    k of n.
+    """ln of the probability that a second binomial count is also k of n.
+
+    The second count is independent of the first and has the same mean.
     """
     variance = k * (1 - k / n)
     return -np.log(np.maximum(1, np.sqrt(4 * np.pi * variance)))

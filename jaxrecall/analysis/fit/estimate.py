@@ -1,9 +1,9 @@
-"""Estimates of one family at one theta: ln N* of every cell, their law, and intervals.
+"""Estimates ln N* for each cell of a family at one theta, and fits the law.
 
 The crossing of each cell is computed from its own levels around theta. The law is then
-a least-squares fit through the crossings. Cells share no slope, ceiling or shape in
-this method, so curves that level off cannot bias the exponents. Intervals use the seed
-as the independent unit.
+a least-squares fit through the crossings. The method does not assume that cells share a
+slope, a ceiling or a shape. Curves that level off therefore cannot bias the exponents.
+Intervals treat the seed as the independent unit.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ METHOD_TEXT = (
     "local logistic regression of the accuracy, cell by cell; least squares through the"
     " cells"
 )
-"""The value of the column `method`, and its meaning."""
+"""The explanation of METHOD, which is the value of the column `method`."""
 
 MISFIT = 0.05
 """The smallest rms distance of ln N* from the law for which the law can be rejected.
 
-The distance must also be more than twice the noise.
+The law is rejected only if the distance is also more than twice the noise.
 """
 
 
 class FittedLaw:
-    """The law ln N* = sum of exponent ln(axis) + a constant, fitted to `cells`.
+    """The law ln N* = constant + sum of exponent * ln(axis), fitted to `cells`.
 
     There is one constant for each combination of factor values. In the least squares, a
     cell and its copies together have the weight of one cell.
@@ -67,10 +67,10 @@ class FittedLaw:
 
     @cached_property
     def weights(self) -> np.ndarray:
-        """(axes, cells): the weight of each cell in each exponent.
+        """(axes, cells): the matrix that multiplies ln N* to give the exponents.
 
-        The weights are nan for an axis that is constant or moves together with other
-        axes.
+        The row of an axis is nan if the axis is constant or varies only together with
+        other axes.
         """
         if not len(self.design):
             return np.zeros((len(self.axes), 0))
@@ -83,19 +83,20 @@ class FittedLaw:
         return weights
 
     def exponents(self, y: np.ndarray) -> np.ndarray:
-        """Fits the exponents to ln N*: (estimates, cells) -> (estimates, axes).
+        """Returns exponents (estimates, axes) for ln N* of shape (estimates, cells).
 
         An exponent is nan if the cells do not determine it.
         """
         if not len(self.design):
             return np.full((len(y), len(self.axes)), np.nan)
-        # always the same layout of y, because the last digits depend on it
+        # the last digits depend on the memory layout of y, so the layout is fixed
         return np.ascontiguousarray(y) @ self.weights.T
 
     def residuals(self, y: np.ndarray) -> np.ndarray:
         """(estimates, cells): the distances of ln N* from the law.
 
-        A cell and its copies together have the square of one cell.
+        The distances are scaled so that a cell and its copies together count as one
+        cell in a sum of squares.
         """
         root = np.sqrt(self.share)
         design = self.design * root[:, None]
@@ -106,19 +107,21 @@ class FittedLaw:
 def squared_error(y: np.ndarray, n_seeds: int) -> np.ndarray:
     """The squared standard error of y[0] by the jackknife.
 
-    y[1:] are the estimates without each seed. The result is (S - 1) / S times the sum
-    of their squared distances from y[0].
+    y[0] is the estimate from all S seeds, and y[1:] are the estimates that leave out
+    one seed each. The result is (S - 1) / S times the sum of the squared differences
+    between y[1:] and y[0].
     """
     return (n_seeds - 1) / n_seeds * np.nansum((y[1:] - y[0]) ** 2, axis=0)
 
 
 def interval(y: np.ndarray, n_seeds: int, shape: float = 0.0) -> tuple[float, float]:
-    """Returns the 95 % interval of an estimate y[0]; y[1:] are those without each seed.
+    """Returns the two ends of the 95 % interval of an estimate y[0].
 
-    Both ends are nan with fewer than MIN_SEEDS seeds. The squared half-width is the sum
-    of two squares: Student's t with S - 1 degrees of freedom times the standard error,
-    and 1.96 times `shape`. `shape` is the standard deviation of an error that the seeds
-    do not show.
+    y[1:] are the estimates that leave out one of the S seeds each. Both ends are nan if
+    there are fewer than MIN_SEEDS seeds. The half-width is sqrt(a^2 + b^2). Here a is
+    the standard error times Student's t with S - 1 degrees of freedom, and b is 1.96
+    times `shape`. The number `shape` is the standard deviation of an error that all
+    seeds share.
     """
     if n_seeds < MIN_SEEDS or np.isnan(y[0]):
         return np.nan, np.nan
@@ -138,7 +141,7 @@ class Misfit(NamedTuple):
 
 @dataclass(frozen=True)
 class Estimates:
-    """The crossings of one theta by the curves of a family's cells."""
+    """The curves of a family's cells, and the points where they cross theta."""
 
     family: Family
     theta: float
@@ -147,15 +150,16 @@ class Estimates:
 
     @cached_property
     def side(self) -> np.ndarray:
-        """(cells,): 0 if the curve crosses theta, 1 if accuracy stays below, -1 if
-        above.
+        """(cells,): 0 if the curve crosses theta, 1 if it stays below theta, -1 if it
+        stays above theta.
         """
         return np.array([one.side for one in self.found])
 
     @cached_property
     def y(self) -> np.ndarray:
-        """(1 + seeds, cells): ln N* of all seeds, then without each seed; nan without a
-        crossing.
+        """(1 + seeds, cells): ln N* from all seeds, then with each seed left out.
+
+        The value is nan for a cell that does not cross theta.
         """
         n_seeds = self.family.cells[0].n.shape[1]
         y = np.stack([without_seeds(one, n_seeds) for one in self.found], axis=1)
@@ -165,15 +169,15 @@ class Estimates:
     def given_theta(self) -> float:
         """Theta as the user gave it.
 
-        `theta` is the fraction that k / n crosses: 1 - `given_theta` where accuracy
-        falls.
+        The field `theta` is the fraction that k / n crosses. If accuracy falls along
+        the axis, this fraction is 1 - `given_theta`.
         """
         return self.family.mirrored(self.theta)
 
     @cached_property
     def inside(self) -> np.ndarray:
-        """(cells,): whether each cell is in the law, because it crosses theta with
-        certainty.
+        """(cells,): whether each cell crosses theta with certainty, and is therefore in
+        the law.
         """
         return np.array([one.side == 0 and not any(one.is_open) for one in self.found])
 
@@ -193,24 +197,26 @@ class Estimates:
 
     @property
     def exponents(self) -> np.ndarray:
-        """(1 + seeds, axes): the exponents of all seeds, then without each seed."""
+        """(1 + seeds, axes): exponents from all seeds, then with each seed left out."""
         return self.law.exponents(self.y[:, self.inside])
 
     def within(self, among: Sequence[bool]) -> Estimates:
-        """Returns the estimates of some of the cells, without their curves."""
+        """Returns the estimates of the cells that a mask selects, without curves."""
         family = replace(self.family, cells=list(compress(self.family.cells, among)))
         found = list(compress(self.found, among))
         return replace(self, family=family, curves=(), found=found)
 
     def shape_deviation(self, weights: np.ndarray) -> np.ndarray:
-        """The standard deviation of weights @ ln N* due to the unknown shape of the
-        curves.
+        """The standard deviation of weights @ ln N* that the unknown shape of the
+        curves causes.
 
-        The weights belong to the cells of the law: (..., cells) -> (...). All curves
-        are assumed to have the same unknown shape, so part of its error cancels. That
-        part of the deviation is the range over the shapes / sqrt(12). If a curve rises
-        between two levels, the position of its crossing there is an independent error
-        of the cell. A cell and its copies share this error.
+        `weights` has shape (..., cells), with the cells of the law. The result has
+        shape (...). There are two contributions. First, all curves are assumed to have
+        the same unknown shape, so that part of the error cancels between cells. This
+        contribution is the range of weights @ ln N* over the possible shapes, divided
+        by sqrt(12). Second, if a curve rises within one step between two levels, the
+        position of the crossing within the step is unknown. This error is independent
+        between cells, but a cell and its copies share it.
         """
         if not self.cells:
             return np.zeros(weights.shape[:-1])
@@ -252,14 +258,14 @@ class Estimates:
 def curve(cell: Cell, edge: float) -> Curve:
     """Returns the curve of a cell.
 
-    Mean accuracies within `edge` of 0 or 1 are clipped.
+    Mean accuracies are clipped to the range from `edge` to 1 - `edge`.
     """
     with np.errstate(invalid="ignore"):
         return Curve(np.log(cell.N), (cell.k / cell.n).T, edge)
 
 
 def without_seeds(found: Crossing, n_seeds: int) -> np.ndarray:
-    """(1 + seeds,): ln N* of all seeds, then without each seed."""
+    """(1 + seeds,): ln N* from all seeds, then with each seed left out."""
     return found.log_x + np.append(0.0, np.broadcast_to(found.without, n_seeds))
 
 
@@ -278,16 +284,19 @@ def by_level(family: Family, column: str) -> Family:
 
 
 def of_means(family: Family) -> Estimates:
-    """Returns the means over seeds of a family by level, in place of N*."""
+    """Returns estimates in which the mean over seeds replaces N* in each cell.
+
+    Each cell must have only one level, as in the families that `by_level` returns.
+    """
     with np.errstate(invalid="ignore"):
         found = [_mean(family.mirrored(cell.k[0] / cell.n[0])) for cell in family.cells]
     return Estimates(family, np.nan, [], found)
 
 
 def _mean(values: np.ndarray) -> Crossing:
-    """Returns ln of the mean over seeds as a crossing; nan marks seeds without a run.
+    """Returns a crossing whose log_x is ln of the mean of `values` over seeds.
 
-    log_x is inf if the mean is not positive.
+    A seed without a run has the value nan. log_x is inf if the mean is not positive.
     """
     has = ~np.isnan(values)
     total, count = np.nansum(values), int(has.sum())
@@ -307,14 +316,17 @@ def _mean(values: np.ndarray) -> Crossing:
 
 
 class Option(NamedTuple):
-    """A value of an axis, and the cell of the runs with it."""
+    """A value of an axis, and the cell that contains the runs with this value."""
 
     value: AxisValue
     cell: Cell
 
 
 def _options(family: Family, axis: str) -> list[list[Option]]:
-    """Returns lists of the cells that differ in this axis alone; raises FitError."""
+    """Returns lists of options, where the cells of a list differ in this axis alone.
+
+    Raises FitError if `axis` is not an axis of the family.
+    """
     axes = family.cells[0].at
     if axis not in axes:
         raise FitError(
@@ -330,18 +342,22 @@ def _options(family: Family, axis: str) -> list[list[Option]]:
 
 
 def without_axis(family: Family, axis: str) -> Family:
-    """Returns the family without one of its axes, whose best value is used."""
+    """Returns the family with one axis removed.
+
+    Cells that differ in this axis alone become one cell.
+    """
     cells = [options[0].cell for options in _options(family, axis)]
     return replace(family, cells=cells)
 
 
 def of_best(family: Family, theta: float, edge: float, axis: str) -> Estimates:
-    """Returns the crossings at the best value of an axis, such as a rate, in each cell.
+    """Returns the crossing of each cell at the best value of an axis, such as a rate.
 
     The best value is the one whose curve crosses theta first, or last if accuracy falls
-    along the axis of the curves. It is chosen from the same runs as the crossing, and
-    chosen again without each seed. The value that is best by chance seems better than
-    it is; `python -m benchmarks.crossings` measures this bias.
+    along the curve. The same runs determine the best value and the crossing. The value
+    is chosen again whenever a seed is left out. The choice favours values that are good
+    by chance, so the chosen value seems better than it is. The command `python -m
+    benchmarks.crossings` measures this bias.
     """
     sign = -1 if family.falls else 1
     chosen = [
@@ -354,16 +370,16 @@ def of_best(family: Family, theta: float, edge: float, axis: str) -> Estimates:
 def _first(
     options: Sequence[Option], theta: float, edge: float, axis: str, sign: int
 ) -> tuple[Cell, Curve, Crossing]:
-    """Returns the cell that crosses first, its curve, and its crossing.
+    """Returns the cell that crosses theta first, its curve, and its crossing.
 
-    With sign -1 it is the cell that crosses last. The interval of the crossing accounts
-    for the choice.
+    If the sign is -1, this is the cell that crosses last. The interval of the crossing
+    accounts for the choice.
     """
     curves = [curve(option.cell, edge) for option in options]
     found = [one.crossing(theta) for one in curves]
     n_seeds = options[0].cell.n.shape[1]
     each = sign * np.array([without_seeds(one, n_seeds) for one in found])
-    # if none crosses, the one with the best accuracy at the last level
+    # if none crosses, use the one with the best accuracy at the last level
     i = min(range(len(found)), key=lambda i: (each[i, 0], -sign * curves[i].mean[-1]))
     crossing = found[i]
     if crossing.side == 0:
@@ -375,7 +391,8 @@ def _first(
 def _with_value(options: Sequence[Option], i: int, axis: str) -> Cell:
     """Returns the cell with the chosen value of the axis.
 
-    The cell has a warning if the value is an end of a range of numbers.
+    The cell gets a warning if the value is the smallest or the largest number that was
+    tried.
     """
     value, cell = options[i]
     ends = {0: "smallest", len(options) - 1: "largest"}
@@ -389,7 +406,8 @@ def _with_value(options: Sequence[Option], i: int, axis: str) -> Cell:
 def _chosen_anew(found: Crossing, change: np.ndarray) -> Crossing:
     """Returns the crossing with an interval that accounts for the choice of the value.
 
-    `change` is the change of ln N* without each seed, where the value is chosen again.
+    For each seed, `change` contains the change of ln N* when the seed is left out and
+    the value is chosen again.
     """
     open_below, open_above = found.is_open
     is_open = (

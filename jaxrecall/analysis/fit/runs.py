@@ -20,7 +20,7 @@ from ...sweep.files import is_folder
 from ...sweep.store.load import load
 from ...sweep.store.table import about
 
-Table = Any  # pandas.DataFrame, whose own annotations help less than Any
+Table = Any  # a pandas.DataFrame, whose annotations help less than Any
 
 ALONG = (
     "axis along which accuracy crosses: N, d, m, V, L or another number (default: that"
@@ -37,7 +37,7 @@ NEEDED = {
     "n_test": 1,
     "n_correct": 0,
 }
-"""The columns that a table of our simulator needs -> the smallest allowed value.
+"""The columns that a table of our simulator needs, each with its smallest value.
 
 All values are whole numbers.
 """
@@ -50,12 +50,12 @@ OF_FRACTIONS = (
     "matched_accuracy",
     "assignment_accuracy",
 )
-"""Some of the columns that may cross theta in place of the accuracy."""
+"""Some of the columns that may replace the accuracy in a fit."""
 
 LAST, ALL = "last", "all"
 
 Steps = str | int | Sequence[int]
-"""LAST, ALL, a step, or several steps."""
+"""The type of the argument `step`: LAST, ALL, a step, or several steps."""
 
 STEP_HELP = (
     "rows of runs that train on: last (the last step of each point), all, or steps;"
@@ -68,18 +68,22 @@ FIELD_TYPES: dict[str, tuple[type | tuple[type, ...], str]] = {
     "str": (str, "text"),
     "bool": ((bool, np.bool_), "true, false"),
 }
-"""Types of the fields that are not numbers, and the words for their values in messages.
+"""A dict from the type name of a field to the allowed Python types.
+
+The dict also contains the words for the allowed values in messages. It lists only the
+types that are not numbers.
 """
 
 NUMERIC = ("integer", "floating", "mixed-integer-float", "decimal")
-"""The types of objects that are numbers, as pandas infers them."""
+"""The results of pandas' `infer_dtype` for a column whose objects are numbers."""
 
 
 def plain_table(argument: str, frame: Table) -> Table:
-    """Returns the table without an index and with numbers in place of objects.
+    """Returns the table without an index.
 
-    The levels of the index become columns. Raises FitError for anything that is not a
-    table, and for columns of equal names.
+    The levels of the index become columns. Columns of objects that are numbers become
+    numeric columns. Raises FitError if `frame` is not a table, or if two columns have
+    the same name.
     """
     import pandas as pd
 
@@ -99,7 +103,7 @@ def plain_table(argument: str, frame: Table) -> Table:
     frame = frame.reset_index(levels).reset_index(drop=True)
     types = frame.dtypes.astype(str)
     loose = frame.columns[types.str.contains("^object|^category|^dictionary")]
-    if len(loose):  # with none, pandas would copy each column
+    if len(loose):  # without columns, astype would still copy the table
         frame = frame.astype(dict.fromkeys(loose, object))
     for name in loose:
         if pd.api.types.infer_dtype(frame[name]) in NUMERIC:
@@ -108,9 +112,9 @@ def plain_table(argument: str, frame: Table) -> Table:
 
 
 def read(path: Path, *others: Path) -> tuple[Table, list[str]]:
-    """Returns the rows of results folders or of one Parquet file, and remarks on them.
+    """Returns the rows of results folders or of one Parquet file, and remarks.
 
-    Raises FitError or StoreError.
+    Raises FitError or StoreError if they cannot be read.
     """
     if not others and not is_folder(path):
         return _read_file(path), []
@@ -133,7 +137,7 @@ def _read_file(path: Path) -> Table:
         # pyarrow cannot open a path that is not UTF-8
         with open(path, "rb") as bytes_, pq.ParquetFile(bytes_) as file:
             table = file.read()
-            frame = table.to_pandas(ignore_metadata=True)  # an index stays columns
+            frame = table.to_pandas(ignore_metadata=True)  # the index becomes columns
     except (OSError, ValueError, TypeError, OverflowError, pa.ArrowException) as error:
         raise FitError(
             f"{path}: cannot be read ({' '.join(str(error).split())[:200]}); allowed: a"
@@ -147,10 +151,10 @@ def _read_file(path: Path) -> Table:
 
 
 def at_steps(frame: Table, step: Steps) -> Table:
-    """Returns the rows of these steps; raises FitError for a step that no row has.
+    """Returns the rows at the given steps; raises FitError for a step that no row has.
 
     A table without a column `step` has one row per run. LAST is the last step of each
-    point, not of each run: a run without a row at that step is left out.
+    point, not of each run. A run that has no row at that step is left out.
     """
     if isinstance(step, (str, int)):
         wanted = [step]
@@ -180,7 +184,7 @@ def _at_last_step(frame: Table) -> Table:
 
 
 def parsed(words: Sequence[str]) -> Steps:
-    """Parses the steps of a command line; raises UsageError."""
+    """Returns the steps that the words of a command line list; raises UsageError."""
     if list(words) in ([LAST], [ALL]):
         return words[0]
     if not all(re.fullmatch(r"\d{1,9}", word) for word in words):
@@ -194,7 +198,7 @@ def parsed(words: Sequence[str]) -> Steps:
 def is_own(frame: Table) -> bool:
     """Whether the table is from a user's own simulator.
 
-    Such a table contains the name of its accuracy column in `attrs`.
+    The `attrs` of such a table contain the name of its accuracy column.
     """
     return "accuracy" in frame.attrs
 
@@ -236,10 +240,10 @@ def crossing(frame: Table, of: str) -> Table:
 
 
 def measured(frame: Table, column: str) -> Table:
-    """Returns the table with a column in place of its accuracy, divided by its largest
-    value.
+    """Returns the table with a column as its accuracy, scaled to a largest value of 1.
 
-    No exponent depends on this scale. Raises FitError.
+    The scale has no effect on exponents. Raises FitError if the column was not measured
+    or contains anything but numbers that are 0 or greater.
     """
     allowed = (
         "allowed: a column of numbers from 0 that was measured, such as"
@@ -275,7 +279,7 @@ def _measured(
 def _of_shares(frame: Table, column: str) -> Table:
     """Returns the table with a column of fractions as its accuracy.
 
-    Each fraction is the correct share of one answer: n_correct of n_test = 1.
+    Each fraction becomes the n_correct of its row, and n_test becomes 1.
     """
     made = frame.assign(n_correct=frame[column].astype(float), n_test=1)
     made.attrs["of"] = column
@@ -288,11 +292,11 @@ def checked(frame: Table, along: str = "N") -> tuple[Table, list[str]]:
     """Returns the rows that have an accuracy, and remarks on the others.
 
     A table of our simulator needs the columns NEEDED. A table of a user's own simulator
-    needs its accuracy, counted or not, the seed and `along`. Raises FitError with every
-    problem.
+    needs the columns `seed` and `along`, and its accuracy as a fraction or as counts.
+    Raises FitError with a list of the problems.
 
     Args:
-        frame: a table with its columns as a grid gives them.
+        frame: a table that `as_given` returned.
         along: the axis along which accuracy crosses theta.
     """
     of = frame.attrs.get("of")
@@ -330,9 +334,9 @@ def _with_accuracy(frame: Table, what: str) -> tuple[Table, list[str]]:
 
 
 def _wrong_types(frame: Table, needed: Sequence[str]) -> list[str]:
-    """Returns a line for each column that has values of a wrong type.
+    """Returns a message for each column that has values of a wrong type.
 
-    Converts columns of whole numbers to int64 in place.
+    The function also converts columns of whole numbers to int64 in place.
     """
     problems = []
     if not is_own(frame):
@@ -346,7 +350,10 @@ def _wrong_types(frame: Table, needed: Sequence[str]) -> list[str]:
 
 
 def _wrong_accuracies(frame: Table, of: str | None) -> list[str]:
-    """Returns what is wrong with the accuracies, counted or not."""
+    """Returns a list of messages about wrong accuracies.
+
+    `of` is the column of accuracies, or None if correct answers are counted.
+    """
     if of is None:
         n_bad = (frame["n_correct"] > frame["n_test"]).sum()
         if not n_bad:
@@ -364,7 +371,7 @@ def _wrong_accuracies(frame: Table, of: str | None) -> list[str]:
 def _made_whole(frame: Table, name: str) -> str | None:
     """Converts a column of whole numbers to int64 in place.
 
-    Returns what is wrong with its values, or None.
+    Returns a message about wrong values, or None if there are none.
     """
     from pandas.api.types import is_bool_dtype
 
@@ -381,7 +388,7 @@ def _made_whole(frame: Table, name: str) -> str | None:
 
 
 def _wrong_field(frame: Table, name: str) -> str | None:
-    """Returns what is wrong with the column of a field of the point, or None."""
+    """Returns a message if a field of the point has wrong values, else None."""
     kind = plain_type(FIELDS[name])
     if kind not in FIELD_TYPES:
         return no_numbers(frame[name])
@@ -393,7 +400,7 @@ def _wrong_field(frame: Table, name: str) -> str | None:
 
 
 def no_numbers(column: Table) -> str | None:
-    """Returns what is wrong with a column that should contain numbers, or None."""
+    """Returns a message if a column contains anything but numbers, else None."""
     values = column.dropna()
     if values.empty or is_numeric(values):
         return None
@@ -409,12 +416,12 @@ def _holds(values: Table, allowed: str) -> str:
 
 
 def common(names: Iterable[Any], others: Container[Any]) -> list[Any]:
-    """The names that are among the others, such as the columns of a table."""
+    """The list of names that are also in `others`, such as the columns of a table."""
     return [name for name in names if name in others]
 
 
 def without(names: Iterable[Any], others: Container[Any]) -> list[Any]:
-    """The names that are not among the others."""
+    """The list of names that are not in `others`."""
     return [name for name in names if name not in others]
 
 
@@ -425,8 +432,8 @@ def is_numeric(column: Table) -> bool:
 
 
 def groups(frame: Table, names: Iterable[str]) -> Any:
-    """Groups the rows by columns, with null as a value.
+    """Returns the rows grouped by columns, where null counts as a value.
 
-    Without columns, all rows are one group.
+    If no columns are given, all rows form one group.
     """
     return frame.groupby([*names] or (lambda _: 0), dropna=False, observed=True)

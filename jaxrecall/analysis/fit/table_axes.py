@@ -1,8 +1,9 @@
-"""Finds the axes of a table of runs: the columns that were requested, not measured.
+"""Finds the axes of a table of runs: the columns of settings, not of measurements.
 
-A table of a sweep lists the axes of its grid in `attrs["axes"]`. Tables of older
-versions or of other origin do not. Their axes are all fields of the point that vary,
-and all other columns whose values are shared by several seeds.
+A table of a sweep lists the axes of its grid in `attrs["axes"]`. Tables from older
+versions or from other programs do not list their axes. In such a table, the axes are
+all fields of the point that vary, and all other columns whose values several seeds
+share.
 
 In a table of our simulator V, d, L and m are always axes, and so is the step if several
 steps are fitted. A column that merely follows from others is not an axis. For example,
@@ -39,38 +40,37 @@ from .runs import (
     without,
 )
 
-AxisValue = Any  # a number, text, true or false; nan where there is none
+AxisValue = Any  # a number, text, true or false; nan if missing
 
 LAW = ("V", "d", "L", "m")
 """The axes of our simulator that get an exponent.
 
-Any other axis is a factor: each of its values has its own constant in the law.
+Any other axis is a factor. The law has a separate constant for each value of a factor.
 """
 
 FOLDER = r'path="(?:[^"]*/)?([^"/]*)"'
-"""A regular expression for the path in the text of an embedding law."""
+"""A regular expression that finds the path in the text of an embedding law."""
 
 RATES = ("kappa", "gamma", "gamma2")
-"""Rates in order of priority.
+"""The rates in order of priority.
 
-If each could be computed from the others, the first counts as given.
+If each rate could be computed from the others, the first one counts as given.
 """
 
 
 def as_given(frame: Table) -> Table:
-    """Returns a copy of the table with its columns as a grid gives them.
+    """Returns a copy of the table with its columns in the form that a grid uses.
 
-    Axes are found in this form. The changes are:
+    The search for axes needs this form. The changes are:
 
     - `pool` is 0 for no pool and `batch` is 0 for all samples, as m is 0 for no MLP.
     - `gamma2` is null where it equals gamma, if it then has fewer distinct values.
-    - A law with parameters is given by its name alone, since its parameters have
-      columns.
-    - A file of embeddings is given by its name without the folder, since a sweep may be
-      resumed after the file was moved.
+    - The text of a law loses its parameters, because other columns contain them.
+    - The path of an embedding file loses its folder, because a sweep may be resumed
+      after the file was moved.
     - Rows of the recipe alone, which have no optimiser, get the training settings that
       all other rows share. Steps can then be an axis that starts at 3.
-    - Accuracies that were not counted become shares of one answer.
+    - If accuracies are not counts, each becomes n_correct, and n_test becomes 1.
     - 16-bit floats, by which pandas cannot group, become 64-bit floats.
     """
     from pandas.api.types import infer_dtype
@@ -102,8 +102,10 @@ def as_given(frame: Table) -> Table:
 
 
 def _drop_parameters(frame: Table) -> None:
-    """Replaces laws by their bare names if the columns of parameters distinguish as
-    many laws.
+    """Removes the parameters from the texts of laws, in place.
+
+    A column of laws is left unchanged if the bare names and the columns of parameters
+    do not distinguish all of its laws.
     """
     for name in common(FIELDS, frame):
         parameters = _parameters(frame, [name])
@@ -118,7 +120,10 @@ def _drop_parameters(frame: Table) -> None:
 
 
 def _fill_training(frame: Table) -> None:
-    """Gives runs of the recipe alone the training settings that all others share."""
+    """Fills in the training settings of runs that use the recipe alone.
+
+    A setting is filled in if all other runs share its value.
+    """
     if not {"steps", "start"} <= {*frame}:
         return
     alone = (frame["steps"] == RECIPE_STEPS) & (frame["start"] == STARTS[0])
@@ -141,7 +146,10 @@ def _drop_equal_gamma2(frame: Table) -> None:
 
 
 def fixed(frame: Table) -> dict[str, AxisValue]:
-    """The settings of our simulator that all rows share and that are not defaults."""
+    """Returns a dict of the settings that all rows share and that are not defaults.
+
+    The dict is empty for a user's own simulator.
+    """
     if is_own(frame):
         return {}
     frame = as_given(frame)
@@ -153,7 +161,10 @@ def fixed(frame: Table) -> dict[str, AxisValue]:
 
 
 def _parameters(frame: Table, fields: Iterable[str]) -> list[str]:
-    """The columns with parameters of the laws in some fields, such as embedding.rho."""
+    """The columns that contain parameters of laws, such as embedding.rho.
+
+    Only the laws in the given fields count.
+    """
     found = []
     for name in map(str, frame):
         field, dot, _ = name.partition(".")
@@ -163,16 +174,18 @@ def _parameters(frame: Table, fields: Iterable[str]) -> list[str]:
 
 
 def rounded(column: Table) -> Table:
-    """Rounds a column of floats to 12 digits.
+    """Returns a column of floats rounded to 12 digits.
 
-    Values of an axis that differ only by rounding become equal.
+    Values that differ only by rounding errors become equal.
     """
     values = column.dropna().unique()
     return column.map({value: float(to_12_digits(value)) for value in values})
 
 
 def find_axes(frame: Table, along: str = "N") -> tuple[list[str], list[str]]:
-    """Returns the axes of a table, and the fields that vary but follow from others.
+    """Returns the axes of a table, and its fields that vary but are not axes.
+
+    The values of such a field follow from the values of the axes.
 
     Args:
         frame: one row per run and step, as returned by `as_given`. Columns of floats
@@ -209,7 +222,7 @@ def find_axes(frame: Table, along: str = "N") -> tuple[list[str], list[str]]:
 def _follows(frame: Table, name: str, along: str, among: Sequence[str]) -> bool:
     """Whether a column varies only together with `along`, as N = 8 V does with V.
 
-    Such a column as an axis would make every level a cell of its own.
+    If such a column were an axis, every level would be a separate cell.
     """
     if frame[name].nunique() < 2:
         return False
@@ -227,19 +240,20 @@ def _distinguishing(
     along: str,
     known: Sequence[str] = (),
 ) -> tuple[list[str], list[str]]:
-    """Extends `axes` by the columns that distinguish more runs.
+    """Returns the list of axes, and the list of fields that vary but are not axes.
 
-    Returns the axes, and the fields that vary but distinguish none. A column that a
-    grid lists also distinguishes cells with different levels of `along`. A text field
-    of a grid is an axis even if its values follow from sizes, because a law of the
-    sizes would mix them.
+    The list of axes begins with `axes`. A further column is an axis if it distinguishes
+    runs that the previous axes and `along` do not distinguish. For the columns in
+    `known`, this test ignores `along`. A foreign column is an axis only if several
+    seeds share each of its values. A text field of a grid is an axis even if its values
+    follow from sizes, because a law in the sizes would mix the texts.
     """
     listed = frame.attrs.get("axes") or ()
     names = without(fields, (*axes, along))
     axes, followers = list(axes), []
     for name in (*names, *foreign):
         if frame[name].dtype.kind == "f":
-            frame[name] = rounded(frame[name])  # kappa is computed back from gamma
+            frame[name] = rounded(frame[name])  # kappa is recomputed from gamma
         if frame[name].nunique(dropna=False) < 2:
             continue
         alike = axes if name in known else [*axes, along]
@@ -255,9 +269,10 @@ def _distinguishing(
 
 
 def without_switches(frame: Table) -> tuple[Table, list[str]]:
-    """Returns the table without the switches that change no count, and remarks.
+    """Returns the table without its columns of switches, and remarks.
 
-    Rows that differ from another row in these switches alone are dropped.
+    The switches change no count. A row that differs from an earlier row in switches
+    alone is dropped.
     """
     from pandas.api.types import is_hashable
 
@@ -279,10 +294,10 @@ def without_switches(frame: Table) -> tuple[Table, list[str]]:
 
 
 def unknown_settings(frame: Table, point: Sequence[str]) -> list[str]:
-    """Columns of unknown origin that may be settings, because seeds of a point share
-    them.
+    """The columns of unknown origin that may be settings.
 
-    There are none in a table that lists its axes.
+    All seeds of a point share the value of such a column. The list is empty for a table
+    that lists its axes.
     """
     if is_own(frame) or isinstance(frame.attrs.get("axes"), list):
         return []
@@ -297,6 +312,6 @@ def unknown_settings(frame: Table, point: Sequence[str]) -> list[str]:
 
 
 def _foreign(frame: Table) -> list[str]:
-    """The columns of scalar values that are not our own columns."""
+    """The columns that contain only scalars and that are not our own columns."""
     foreign = without(frame, COLUMNS)
     return [name for name in foreign if all(map(np.isscalar, frame[name]))]

@@ -1,9 +1,9 @@
 """Converts estimates to rows of the thresholds, exponents and diagnostics.
 
 There is one threshold per cell and theta, and one exponent per law, axis and theta.
-Unknown values are null, and `warning` contains the reason. The lower end of an interval
-is 0, or its upper end infinite, if the levels on that side do not show that the curve
-has crossed. The diagnostics contain the misfit of each law and its warnings.
+Unknown values are null, and `warning` contains the reason. If it is uncertain that the
+curve crosses theta, an end of the interval is open: the lower end is 0, or the upper
+end is infinite. The diagnostics contain the misfit and the warnings of each law.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _COLUMNS = (
 THRESHOLDS, EXPONENTS, DIAGNOSTICS = map(str.split, _COLUMNS)
 """The columns of the three tables; docs/thresholds.md explains them.
 
-In the thresholds, the columns of the axes come before these.
+The table of thresholds begins with additional columns for the axes.
 """
 
 WARNINGS = {
@@ -71,22 +71,26 @@ WARNINGS = {
         " a part of the cells"
     ),
 }
-"""Condition -> text of the warning. The accuracies in a warning are measured means."""
+"""A dict from condition to the text of its warning.
+
+The accuracies in a warning are measured means.
+"""
 
 MIRRORED = {"rises": "falls", "falls": "rises", "above": "below", "below": "above"}
-"""Words to exchange in the warnings of a cell where accuracy falls along the axis."""
+"""The words that are exchanged in warnings if accuracy falls along the axis."""
 
 COARSE = 4.0
 FAR = 10.0
 FLAT = 0.5
 STEP = 0.85
-"""Limits for the shape of a curve.
+"""The limits that determine how the shape of a curve is described.
 
 A curve is coarse if the levels around theta differ by more than a factor COARSE. A
-curve that does not reach theta has levelled off under two conditions: at its last slope
-it would need more than FAR times the largest N, and that slope is below FLAT times its
-steepest slope. Slopes are in logits per unit of ln N. A curve rises within one step if
-`Crossing.step` is more than STEP times the distance between the levels around theta.
+curve that does not reach theta has levelled off if two conditions hold. First, with its
+last slope it would reach theta only beyond FAR times the largest N. Second, the last
+slope is below FLAT times the steepest slope. Slopes are in logits per unit of ln N. A
+curve rises within one step if `Crossing.step` is more than STEP times the distance
+between the levels around theta.
 """
 
 
@@ -119,7 +123,7 @@ def thresholds(e: Estimates) -> list[TableRow]:
 
 
 def _interval(found: Crossing) -> tuple[float, float]:
-    """The ends of the interval of a critical value."""
+    """Returns the two ends of the interval of a critical value."""
     low, high = np.nan, np.nan
     if found.side == 0 and found.n_seeds >= MIN_SEEDS:
         low, high = np.exp([found.lo, found.hi])
@@ -144,15 +148,15 @@ def _levels_around(
 
 
 def _around(found: Crossing, c: Curve) -> slice:
-    """The slice of the two levels around a crossing."""
+    """Returns the slice that selects the two levels around a crossing."""
     after = int(np.searchsorted(c.x, found.log_x).clip(1, max(len(c.x) - 1, 1)))
     return slice(after - 1, after + 1)
 
 
 def _copied(cell: Cell) -> str | None:
-    """The values in which the original of a copy differs from it, as text.
+    """The settings of the original cell that differ from those of a copy, as text.
 
-    None if the cell is not a copy.
+    Returns None if the cell is not a copy.
     """
     if cell.copy_of is None:
         return None
@@ -203,8 +207,9 @@ def _measured(e: Estimates, c: Curve, i: int) -> str:
 
 
 def _shape(theta: float, found: Crossing, c: Curve) -> str:
-    """The key of the warning about the shape of a curve, empty if it simply crosses
-    theta.
+    """The key in WARNINGS that describes the shape of a curve.
+
+    The key is empty if there is nothing to warn about.
     """
     if len(c.x) == 1:
         return "one level"
@@ -229,7 +234,7 @@ def _shape(theta: float, found: Crossing, c: Curve) -> str:
 
 
 def exponents(e: Estimates, regime: str = "") -> list[TableRow]:
-    """Returns the rows of the exponents of a family, or of its cells in a regime."""
+    """Returns the rows of a law in the table of exponents, one row per exponent."""
     shape, found = e.shape_deviation(e.law.weights), e.exponents
     rows = []
     for j, axis in enumerate(e.family.law):
@@ -255,9 +260,10 @@ def exponents(e: Estimates, regime: str = "") -> list[TableRow]:
 
 
 def _unknown(e: Estimates, axis: str) -> str:
-    """The warning of an exponent, empty if there is none.
+    """The warning about an exponent, or an empty text.
 
-    The warning explains why the cells do not determine the exponent, or how sure it is.
+    The warning explains why the cells do not determine the exponent, or why the
+    exponent is uncertain.
     """
     facts = {
         "inside": len(e.cells),
@@ -282,9 +288,9 @@ def _unknown(e: Estimates, axis: str) -> str:
 def diagnose(
     e: Estimates, exponents: Sequence[TableRow], regime: str = ""
 ) -> list[TableRow]:
-    """Returns the diagnostics of one family at one theta, warnings last.
+    """Returns the rows of one law in the table of diagnostics, with warnings last.
 
-    `exponents` contains the rows of the family in the table of exponents.
+    `exponents` contains the rows of the law in the table of exponents.
     """
     common = {"part": e.family.name, "theta": e.given_theta, "regime": regime}
     rows = []

@@ -46,7 +46,7 @@ TABLE = Template(r"""% needs \usepackage{booktabs}
 """)
 
 NO_AXES = ("method", "axis", "critical", "outcome")
-"""The columns before theta in a search's thresholds that are not axes."""
+"""The columns that precede theta in the thresholds of a search but are not axes."""
 
 NOTES = {
     r"\dag": (
@@ -57,14 +57,15 @@ NOTES = {
         " that nothing checks it."
     ),
 }
-"""LaTeX of a mark -> its explanation in the caption."""
+"""A dict from the LaTeX of a mark to the sentence in the caption that explains it."""
 
 
 def summary(found: Iterable[Table]) -> Iterator[str]:
     """Yields the lines of a summary.
 
-    For each theta these are the number of cells that cross, the exponents with their
-    intervals, and every warning. Without thresholds they are the laws of a mean.
+    For each theta, the summary contains the number of cells that cross, the exponents
+    with their intervals, and every warning. If there are no thresholds, the summary
+    contains the laws of a mean.
     """
     thresholds, exponents, diagnostics = tables = tuple(found)
     if thresholds.empty:
@@ -99,7 +100,7 @@ def _exponent_line(row: Any, what: str) -> str:
 
 
 def _crossings(thresholds: Table) -> str:
-    """The number of cells, and how many of them cross, are censored, or are copies."""
+    """Returns a text that counts the cells that cross, are censored, or are copies."""
     cells = plural(len(thresholds), "cell")
     if n_copies := thresholds["copy_of"].notna().sum():
         cells += f", of which {n_copies} repeat the counts of another"
@@ -125,10 +126,11 @@ def _two(value: float) -> str:
 def default_folder(
     tables: Sequence[Path], of: str = "accuracy", along: str | None = None
 ) -> Path:
-    """The folder for the output: the results folder itself, or FILE-fit beside a file.
+    """Returns the default folder for the output.
 
-    Another accuracy or axis gets its own folder inside it. Raises UsageError for
-    several tables.
+    For a results folder, this is the folder itself. For a file, it is the folder
+    FILE-fit beside the file. If `of` or `along` is given, it is a subfolder. Raises
+    UsageError if there are several tables.
     """
     if len(tables) > 1:
         raise UsageError(
@@ -144,9 +146,10 @@ def default_folder(
 
 
 def beside(path: Path, ending: str) -> Path:
-    """The path of a new file beside `path`, named after it with this ending.
+    """Returns a path in the same folder as `path`.
 
-    If `path` is a link, the new path is beside its target.
+    The name is the stem of `path`, followed by `ending`. If `path` is a link, its
+    target is used instead.
     """
     # unlike Path.resolve, this accepts links that point to themselves
     place = Path(os.path.realpath(path))
@@ -154,9 +157,9 @@ def beside(path: Path, ending: str) -> Path:
 
 
 def check_folder(out: Path) -> None:
-    """Raises UsageError if a folder cannot be written; creates nothing.
+    """Raises UsageError if files cannot be written to a folder; creates nothing.
 
-    The check comes before the fit.
+    The check runs before the fit.
     """
     places = (out, *Path(os.path.realpath(out)).parents)
     nearest = next(filter(os.path.exists, places))
@@ -173,17 +176,17 @@ def write(
     with_latex: bool = False,
     rows: Mapping[str, object] | None = None,
 ) -> dict[Path, int]:
-    """Writes the tables of a `Fit`, and returns the number of rows of each file by its
-    path.
+    """Writes the tables of a `Fit`, and returns a dict from path to number of rows.
 
-    Each file is written whole or not at all. Raises FitError.
+    Each file is written whole or not at all. Raises FitError if the folder cannot be
+    written.
 
     Args:
         found: the three tables.
         out: the folder.
-        with_latex: whether to write the thresholds and the exponents as LaTeX too. A
+        with_latex: whether to write the thresholds and the exponents also as LaTeX. A
             table without rows has no LaTeX file.
-        rows: a description of the rows of the fit, which each file contains.
+        rows: a description of the fitted rows. Each file contains this description.
     """
     about = rows or {}
     tables = dict(zip(("thresholds", "exponents", "diagnostics"), found, strict=True))
@@ -207,7 +210,7 @@ def write(
 
 
 def _parquet(table: Table, rows: Mapping[str, object]) -> bytes:
-    """The bytes of a Parquet file."""
+    """Returns the bytes of a Parquet file that contains a table."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -226,14 +229,14 @@ def latex(table: Table, *, caption: str | None = None, label: str | None = None)
     r"""Formats a table of thresholds or of exponents as LaTeX.
 
     The rules are those of the package booktabs. A critical value and the ends of its 95
-    % interval have three significant digits: 17\,400 [8520, 35\,600]. Settings that
-    have only one value are left out.
+    % interval have three significant digits, as in 17\,400 [8520, 35\,600]. Settings
+    that have only one value are left out.
 
     Args:
         table: the thresholds or exponents of a fit, or the thresholds of a search.
-        caption: LaTeX that replaces the default caption. The default says what crosses
-            theta and what the marks mean.
-        label: replaces the default tab:thresholds or tab:exponents.
+        caption: LaTeX that replaces the default caption. The default caption names the
+            quantity and explains the marks.
+        label: a label that replaces the default tab:thresholds or tab:exponents.
 
     Returns:
         The text of a table environment. The document needs `\usepackage{booktabs}`.
@@ -290,7 +293,7 @@ def _threshold_columns(table: Table) -> dict[str, list[str]]:
 
 
 def _settings(table: Table, names: Iterable[str]) -> dict[str, list[str]]:
-    """The columns of settings that have more than one value."""
+    """Returns a dict from heading to cells for the settings that vary."""
     columns = {}
     for name in names:
         if table[name].nunique(dropna=False) > 1:
@@ -299,7 +302,7 @@ def _settings(table: Table, names: Iterable[str]) -> dict[str, list[str]]:
 
 
 def _caption(table: Table, columns: Mapping[str, list[str]]) -> str:
-    """The caption: what crosses theta or obeys the law, and what the marks mean."""
+    """Returns the default caption, which names the quantity and explains the marks."""
     is_law = "exponent" in columns
     along, theta = table["along" if is_law else "axis"].iloc[0], table["theta"].iloc[0]
     if is_law and is_missing(theta):  # a law of the option --law
@@ -324,7 +327,7 @@ def _caption(table: Table, columns: Mapping[str, list[str]]) -> str:
 def _critical(row: Mapping[str, AxisValue]) -> str:
     """Formats a critical value with its interval.
 
-    Without a crossing, this is a bound, or the outcome of a search.
+    If there is no crossing, the result is a bound or the outcome of a search.
     """
     if not is_missing(row["critical"]):
         return _with_interval(row, row["critical"], number)
@@ -375,7 +378,7 @@ def number(value: float) -> str:
 
 
 def _setting(value: AxisValue) -> str:
-    """Formats the value of an axis as it was given."""
+    """Formats the value of a setting for LaTeX."""
     if is_missing(value):
         return "--"
     text = str(value)
@@ -385,7 +388,7 @@ def _setting(value: AxisValue) -> str:
 
 
 def symbol(name: str, mark: str = "") -> str:
-    """The LaTeX symbol of an axis, or its name, followed by `mark`."""
+    """Returns the LaTeX symbol of an axis, or its name, followed by `mark`."""
     short = name
     if name in FIELDS:
         short = FIELDS[name].metadata["symbol"] or name

@@ -1,8 +1,8 @@
 """Writes a report: one HTML page, and a folder with its figures.
 
-The page contains figures, laws, thresholds and provenance. Its figures are inline SVG.
-The page loads nothing and contains no scripts. The page is dark if the reader's screen
-is dark, but figures keep a white background.
+The page contains figures, laws, thresholds and provenance. The figures are inline SVG.
+The page loads no other files and contains no scripts. The page is dark if the reader's
+browser prefers dark pages, but figures keep a white background.
 """
 
 from __future__ import annotations
@@ -58,13 +58,11 @@ NAMES = (
     "decoders",
     "trace",
 )
-"""The beginnings of the names of figures, including those of earlier versions."""
+"""The beginnings of figure names, including names that earlier versions used."""
 
 
 class Picture(NamedTuple):
-    """A figure that was drawn: its name, heading, remark, files, and its SVG for the
-    page.
-    """
+    """A drawn figure: its name, heading, remark, files, and its SVG for the page."""
 
     name: str
     heading: str
@@ -75,8 +73,9 @@ class Picture(NamedTuple):
 
 @dataclass(frozen=True)
 class Report:
-    """The page, the folder of its figures, the figures, and remarks on the rows and the
-    fit.
+    """The files of a report, its figures, and remarks on the rows and the fit.
+
+    `page` is the file of the page, and `folder` contains the files of the figures.
     """
 
     page: Path
@@ -91,10 +90,10 @@ def write(
     """Writes the report of a results folder or of a Parquet file.
 
     Args:
-        asked: the options of the command, by their names.
-        command: the command line that the page shows as its origin.
-        on_progress: called with the name of the present step, the number of parts done,
-            and the number of all parts.
+        asked: the options of the command.
+        command: the command line that the page lists as its origin.
+        on_progress: called with the name of the current step, the number of finished
+            parts, and the total number of parts.
 
     Raises UsageError, FitError or StoreError before anything is written.
     """
@@ -147,7 +146,7 @@ def write(
 
 
 def _page_of(asked: Namespace, table: Path, is_folder: bool) -> Path:
-    """The file of the page; raises UsageError if it is a folder."""
+    """Returns the path of the page; raises UsageError if the path is a folder."""
     if asked.out:
         out = local_path(asked.out)
     elif is_folder:
@@ -164,7 +163,7 @@ def _page_of(asked: Namespace, table: Path, is_folder: bool) -> Path:
 def _saved(
     name: str, heading: str, chart: Chart, folder: Path, asked: Namespace
 ) -> Picture:
-    """Draws a chart into files of this name, and returns the picture."""
+    """Draws a chart, writes its files, and returns the picture."""
     chart = replace(chart, size=sized(asked.size))
     svg = save(chart.figure(), name, folder, asked.format)
     files = f"{folder.name}/{name}.{', .'.join(asked.format)}"
@@ -172,7 +171,7 @@ def _saved(
 
 
 def _make_empty(folder: Path) -> None:
-    """Makes the folder, and removes the figures of earlier reports from it."""
+    """Creates the folder, and deletes the figures of earlier reports in the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     for name in NAMES:
         for kind in FORMATS:
@@ -181,7 +180,10 @@ def _make_empty(folder: Path) -> None:
 
 
 def _places(runs: Runs, asked: Namespace) -> Places:
-    """Returns the places of the axes; raises UsageError."""
+    """Returns the axes that are along x, make lines, or make panels.
+
+    Raises UsageError if the options do not suit the runs.
+    """
     check_maps(asked.phase, runs.sizes)
     every = runs.axes
     if asked.x and runs.along in columns_in(asked.x):
@@ -235,13 +237,17 @@ def figures(
 
 
 def _file_name(axis: str) -> str:
-    """Converts an axis to a part of a file name: arithmetic in letters and digits."""
+    """Returns the name of an axis in a form that suits file names.
+
+    If the axis is arithmetic, letters replace the signs * and /. All other signs are
+    removed.
+    """
     plain = re.sub(r"[^\w*/]|_", "", axis)
     return plain.replace("*", "x").replace("/", "-by-")
 
 
 def summary(runs: Runs) -> str:
-    """A paragraph on what the table contains, its symbols, and where theory applies."""
+    """Returns a paragraph about the rows, the symbols, and where theory applies."""
     rows = runs.rows
     symbols = [label(name) for name in ("N", "d", "L", "V", "m") if name in rows]
     n_cells = len(runs.settings(runs.axes))
@@ -255,7 +261,7 @@ def summary(runs: Runs) -> str:
 
 
 OPEN_ROWS = 24
-"""The largest number of rows of a table that is not folded."""
+"""The largest number of rows that a table may have without being folded."""
 
 TEMPLATE = Template(Path(__file__).with_name("page.html").read_text("utf-8"))
 
@@ -303,7 +309,7 @@ def _figure(picture: Picture) -> str:
 
 
 def thresholds(runs: Runs, found: Fit) -> str:
-    """The HTML table of the critical value of each cell and theta."""
+    """Returns an HTML table with the critical value for each cell and theta."""
     columns = found.thresholds.columns
     before = columns[: columns.get_loc("theta")]
     names = [name for name in before if name in runs.axes or name not in runs.sizes]
@@ -323,7 +329,7 @@ def thresholds(runs: Runs, found: Fit) -> str:
 
 
 def _star(row: Mapping[str, Any]) -> str:
-    """Formats a critical value with its interval, or its bound if it is censored."""
+    """Formats a critical value with its interval, or a bound if it is censored."""
     if row["censored"] == "no":
         return interval(row["critical"], row["lo"], row["hi"])
     sign = "<" if row["censored"] == "left" else ">"
@@ -340,7 +346,7 @@ SETUP = (
     "device_kind",
     "form",
 )
-"""The columns whose values are counted in the section on provenance."""
+"""The columns whose values are listed and counted in the section on provenance."""
 
 STATED = {
     "versions": "versions",
@@ -348,16 +354,16 @@ STATED = {
     "xla_flags": "XLA_FLAGS",
     "command": "sweep",
 }
-"""Entry of a manifest -> its name in the section on provenance."""
+"""A dict from an entry of the manifest to its name in the section on provenance."""
 
 
 def provenance(
     runs: Runs, facts: Mapping[str, Any], manifest: object, command: str
 ) -> str:
-    """The HTML of the section on provenance.
+    """Returns the HTML of the section on provenance.
 
-    The section describes the runs and the versions that made them, and contains the
-    command that made the page.
+    The section describes the runs and the software versions that computed them. The
+    section also contains the command that creates the page.
     """
     rows = runs.given
     seeds = rows["seed"]
