@@ -1,4 +1,4 @@
-"""Carries out a plan in this process, in worker processes, or on Ray.
+"""Executes the runs of a plan in this process, in worker processes, or on Ray.
 
 The modules of this folder are:
 
