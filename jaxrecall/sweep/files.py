@@ -134,7 +134,7 @@ def is_file(path: Path) -> bool:
 
 
 def _mode(path: Path) -> int:
-    """Returns the mode of a file (its kind and permissions), or 0 if there is no file."""
+    """Returns the mode of a file (kind and permissions), or 0 if there is no file."""
     try:
         return os.stat(path).st_mode
     except PermissionError:

@@ -31,7 +31,7 @@ A memory limit is one number. The number of cores is a dividend and a divisor.
 
 
 def memory_limit() -> int:
-    """Returns the number of bytes that programs may use: 80 % of this process's limit."""
+    """Returns the number of bytes that programs may use, 80 % of the memory limit."""
     amount, _ = memory()
     return int(SHARE * amount)
 

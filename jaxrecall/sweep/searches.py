@@ -181,7 +181,7 @@ class Searches:
         self.pending = self._advanced()
 
     def update(self, accuracy: Mapping[RunId, float | None]) -> None:
-        """Records the accuracies of runs, and advances every cell as far as possible."""
+        """Records the accuracy of runs, and advances every cell as far as possible."""
         self._known.update(accuracy)
         self.pending = self._advanced()
 
@@ -260,8 +260,7 @@ class Searches:
         )
 
     def programs(self) -> list[Json]:
-        """Returns a list of dicts that describe the programs. Guesses about runs are
-        left out.
+        """Returns a list with one dict for each program, without guesses about runs.
 
         For a user's simulator, the list contains every program that a level could need.
         """
@@ -282,10 +281,10 @@ class Searches:
         return [cell for cell in self.cells if not cell.search.result]
 
     def likely_seconds(self) -> float:
-        """Returns the remaining wall time, in seconds, if cells need the usual number
-        of runs.
+        """Returns the estimated wall time left, in seconds.
 
-        The crossing of each cell is assumed to be in the middle of the range.
+        Each cell is assumed to need the usual number of runs. Its crossing is assumed
+        to be in the middle of the range.
         """
         _, _, seconds = self._cost(RUNS_PER_CELL, in_the_middle=True)
         return seconds
@@ -335,9 +334,7 @@ class Searches:
         )
 
     def report(self) -> Json:
-        """Returns the contents of search.json: the settings, and a table with the
-        points.
-        """
+        """Returns the contents of search.json: settings, outcomes, and a list of cells."""
         cells = []
         for cell in self.cells:
             point = dict(cell.point.as_given())
@@ -347,8 +344,7 @@ class Searches:
         return {"search": plain(self.search), "outcomes": OUTCOMES, "cells": cells}
 
     def table(self) -> list[Json]:
-        """Returns one dict per cell and theta with the crossing, the outcome and the
-        cost.
+        """Returns one dict per cell and theta: the crossing, the outcome and the cost.
 
         If there is no interval, its ends are null.
         """
