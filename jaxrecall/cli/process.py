@@ -154,10 +154,10 @@ class Interrupts:
 
     @contextmanager
     def droppable(self) -> Iterator[None]:
-        """Returns a context, within `patient`, in which a second signal is not delayed.
+        """Returns a context, within `patient`, that is interrupted by a second signal.
 
-        It raises KeyboardInterrupt. If the second signal has already arrived, the
-        exception is raised on entry.
+        The signal raises KeyboardInterrupt. If it has already arrived, the exception is
+        raised on entry.
         """
         self._droppable = True
         try:

@@ -26,7 +26,7 @@ from .store import MemoryStore, Store
 from .store.load import frame_of, not_finite
 
 THRESHOLDS = "thresholds"
-"""The attribute of a table that contains the results of a search as plain data."""
+"""The name of the table attribute that contains the results of a search."""
 
 ADVICE = "For a grid that lists its N: jaxrecall.fit.fit(df, [0.5]).thresholds"
 

@@ -124,12 +124,12 @@ def holds_results(folder: Path) -> bool:
 
 
 def is_folder(path: Path) -> bool:
-    """Whether the path is a folder. Raises StoreError if permissions hide that."""
+    """Whether the path is a folder. Raises StoreError if permissions prevent the check."""
     return stat.S_ISDIR(_mode(path))
 
 
 def is_file(path: Path) -> bool:
-    """Whether the path is a file. Raises StoreError if permissions hide that."""
+    """Whether the path is a file. Raises StoreError if permissions prevent the check."""
     return stat.S_ISREG(_mode(path))
 
 
@@ -147,8 +147,8 @@ def _mode(path: Path) -> int:
 def result_files(folder: Path) -> list[Path]:
     """Returns the files with rows: the parts first and the table last.
 
-    A prune moves rows from the parts to the table. A reader in this order misses no
-    row.
+    A prune moves rows from the parts to the table. If the files are read in this order,
+    no row is missed.
     """
     return [*entries(folder / PARTS), folder / TABLE]
 

@@ -268,10 +268,10 @@ def shares(
 def chosen_shard(
     given: str | None, environment: Mapping[str, str] = os.environ
 ) -> Shard | None:
-    """Returns the share that the flag chooses. Without the flag, the environment
-    chooses.
+    """Returns the share that the flag selects, or else the one that the environment
+    selects.
 
-    Returns None if neither chooses a share; the process then runs everything. Raises
+    Returns None if neither selects a share. The process then runs everything. Raises
     UsageError if the share does not exist.
     """
     if given is None:

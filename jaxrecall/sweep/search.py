@@ -55,7 +55,7 @@ larger, the curve counts as levelling off.
 
 HALF_OCTAVE = OCTAVE / 2
 STRAIGHT = 0.25
-"""The interval width at which levels half an octave from the crossing are near enough.
+"""The least interval width for which levels may be half an octave from the crossing.
 Along d, m, V and L, such levels shift the crossing by 2 to 5 %.
 """
 

@@ -301,9 +301,8 @@ class Searches:
     ) -> tuple[int, float, float]:
         """Returns the numbers of remaining runs, flops and seconds.
 
-        Each cell is assumed to need `n_runs` runs, including those that are finished.
-        The time to compile fallbacks is included, because an error bound rejects some
-        runs.
+        Each cell is assumed to need `n_runs` runs, including the finished ones. The
+        time to compile fallbacks is included, because some runs exceed an error bound.
         """
         if not self._unfinished:
             return 0, 0.0, 0.0
@@ -334,7 +333,7 @@ class Searches:
         )
 
     def report(self) -> Json:
-        """Returns the contents of search.json: settings, outcomes, and a list of cells."""
+        """Returns the contents of search.json: settings, outcomes and a list of cells."""
         cells = []
         for cell in self.cells:
             point = dict(cell.point.as_given())

@@ -106,7 +106,7 @@ class Engine:
         return not self.ray_address and not accelerators(os.environ)
 
     def share(self, job: Job) -> None:
-        """Divides the memory and cores that the job may use between the workers.
+        """Divides the job's memory and cores among its workers.
 
         Adds a remark to the job if fewer workers start than were requested.
         """

@@ -26,12 +26,12 @@ REPORTED = ("error", "host", "bucket", "repeat")
 def survey(folder: str | Path) -> Json:
     """Returns a dict that describes a results folder, as plain data.
 
-    The function never imports modules whose names are in the folder. It finds the runs
-    of the grid in the manifest, which the last sweep wrote. `todo` is the number of
-    runs that the next call with this version of jaxrecall would compute. For a search,
-    `todo` counts the runs of the next round. If the manifest does not list the runs,
-    `points`, `runs` and `todo` are None, and every run with rows of this version counts
-    as done.
+    The function never imports a user's module, even if a file in the folder refers to
+    one. It finds the runs of the grid in the manifest, which the last sweep wrote.
+    `todo` is the number of runs that the next call with this version of jaxrecall would
+    compute. For a search, `todo` counts the runs of the next round. If the manifest
+    does not list the runs, `points`, `runs` and `todo` are None, and every run with
+    rows of this version counts as done.
 
     Raises StoreError if the folder is not a results folder.
     """

@@ -51,7 +51,7 @@ class Runner:
         self.announced: set[Program] = set()
 
     def rows(self, chunk: Chunk) -> Iterator[Finished]:
-        """Yields batches of runs of the chunk, with the rows of each or with their
+        """Yields runs and their results, batch by batch. The results are rows or a
         Failure.
 
         Runs that the program rejects are executed last, by its fallback. If there is
