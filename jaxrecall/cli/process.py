@@ -64,7 +64,7 @@ def start(module: str) -> NoReturn:
             _ignore_signals()
             print("interrupted", file=sys.stderr)
             exit_code = INTERRUPTED
-        # an interrupted process ends immediately: everything is saved, and some exit
+        # an interrupted process ends immediately: all rows are saved, and some exit
         # functions wait for the batch in flight
         if exit_code != INTERRUPTED:
             atexit._run_exitfuncs()
@@ -248,7 +248,7 @@ def _protect_streams() -> None:
     for number, name in ((1, "stdout"), (2, "stderr")):
         old = getattr(sys, name)
         if old is None:
-            # it lives as long as the process
+            # stays open as long as the process lives
             new: TextIO = open(  # noqa: SIM115
                 os.devnull, "w", encoding="utf-8", errors="backslashreplace"
             )

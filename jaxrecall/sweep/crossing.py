@@ -9,12 +9,13 @@ Levels are given as x, the ln of the axis. At each level x, the regression solve
     logit p_i = b_0 + b_1 u_i + b_2 u_i^2,  u_i = (x_i - x) / h
 
 over the levels x_i with n_i runs of mean accuracy a_i. The kernel is K(u) = (1 - u^2)^2
-up to |u| = 1. Consider the distance from x within which there are as many runs as
-seeds. The width h is 1.5 times this distance, and at least an octave. A small ridge
-penalty shrinks the curvature b_2. It also shrinks the slope b_1 where one level is
-alone. The value of the curve at x is b_0. Between levels, the curve is a monotone cubic
-(PCHIP) through these logits. No formula for the whole curve is assumed. The curve may
-level off anywhere, and only runs near the crossing influence the crossing.
+for |u| <= 1 and 0 otherwise. Consider the distance from x within which there are as
+many runs as seeds. The width h is 1.5 times this distance, and at least an octave. A
+small ridge penalty shrinks the curvature b_2. It also shrinks the slope b_1 where one
+level is alone. The value of the curve at x is b_0. Between levels, the curve is a
+monotone cubic (PCHIP) through these logits. No formula for the whole curve is assumed.
+The curve may level off anywhere, and only runs near the crossing influence the
+crossing.
 
 Seeds are the independent units. D_s is the change of the curve if seed s is left out,
 to first order (one Newton step). The squared standard error is the jackknife estimate
@@ -23,8 +24,8 @@ to first order (one Newton step). The squared standard error is the jackknife es
 transformation 2 arcsin sqrt p. The interval contains each level at which the curve
 differs from theta by at most t standard errors (Fieller). t is the quantile of
 Student's distribution with S - 2 degrees of freedom. By construction, the interval
-contains the crossing. The crossing and its interval are computed without iterating
-between them, and both are continuous functions of the levels.
+contains the crossing. The interval is computed directly, without iterations that change
+the crossing. The crossing and the interval are continuous functions of the levels.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ unreliable.
 """
 
 TAIL = 0.975
-PER_OCTAVE = 16  # points per octave at which the curve is compared with theta
+PER_OCTAVE = 16  # points per octave for comparing the curve with theta
 ONE_STEP = 0.8
 """The share of the curve's whole rise above which the rise between two levels is a
 step. The more the share exceeds this number, the less is known about where between the
@@ -87,12 +88,12 @@ class Crossing(NamedTuple):
     without: Floats = 0.0  # change of log_x if a seed is left out, (seeds,)
     # log_x for each shape that the curve may have between two levels
     shapes: Floats = ()
-    # distance of these levels if the whole rise is between them, 0 if little of it is
+    # distance of the two levels if the whole rise is between them, or 0 if little is
     step: float = 0.0
     is_open: tuple[bool, bool] = (False, False)
-    """Whether each side of the interval is unbounded. The left side is unbounded if no
-    level shows that the curve is below theta there. The right side is unbounded if no
-    level shows that the curve is above theta there.
+    """Two flags: whether the interval is unbounded on the left, and on the right. The
+    left side is unbounded if no level shows that the curve is below theta there. The
+    right side is unbounded if no level shows that the curve is above theta there.
     """
 
     @property
@@ -211,11 +212,11 @@ class Curve:
         return -np.linalg.solve(rest, off[..., None])[..., 0, 0]
 
     def crossing(self, theta: float) -> Crossing:
-        """Returns the level at which the curve crosses theta upwards.
+        """Returns the crossing at which the curve rises through theta.
 
-        If there are several such levels, the one nearest to the crossing of an isotonic
-        regression through the curve is returned. The regression weighs each level by
-        its number of runs.
+        If there are several such crossings, an isotonic regression through the curve
+        decides between them. The one that is nearest to the crossing of the regression
+        is returned. The regression weighs each level by its number of runs.
         """
         x, z = self.x, self.logits - logit(theta)
         excess = self.has.sum(axis=0) * (expit(self.logits) - theta)

@@ -126,7 +126,9 @@ def _of_cgroups(controller: str) -> dict[str, float]:
         groups = group, *group.parents
         for mount, folder, files in product(mounts, groups, FILES[controller]):
             paths = [ROOT / "sys/fs/cgroup" / mount / folder / file for file in files]
-            with suppress(OSError, ValueError, ArithmeticError):  # such as the word max
+            with suppress(
+                OSError, ValueError, ArithmeticError
+            ):  # the text may be "max"
                 text = " ".join(path.read_text("utf-8") for path in paths)
                 amount, per, *_ = map(int, [*text.split(), "1"])
                 limits[str(paths[0])] = amount / per

@@ -203,7 +203,7 @@ class CellSearch:
             map(self._nearest, [*range(first, last, PER_OCTAVE), last])
         )
         for i, k in enumerate(octaves):
-            # a new seed for each level: one that never crosses must not lead the climb
+            # each level has a new seed, as one seed alone might never cross theta
             step = k, target.seeds[i % len(target.seeds)]
             yield [step]
             if self.accuracy[step] >= self.theta:
@@ -308,7 +308,7 @@ class CellSearch:
             [k for k in self.ks[:-1] if k < min(centre, above)] or self.ks[:1],
             key=lambda k: (abs(k - centre + away), -k),
         )
-        # levels that are near enough stay near enough if the centre moves a little
+        # levels near the centre stay near enough if the centre moves a little
         far = max(2 * away + 1, above - below)
         has_below: set[int] = set()
         has_above: set[int] = set()

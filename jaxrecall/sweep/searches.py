@@ -333,7 +333,7 @@ class Searches:
         )
 
     def report(self) -> Json:
-        """Returns the contents of search.json: settings, outcomes and a list of cells."""
+        """Returns the contents of search.json: settings, outcomes and cells."""
         cells = []
         for cell in self.cells:
             point = dict(cell.point.as_given())

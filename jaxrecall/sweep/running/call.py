@@ -114,7 +114,7 @@ class Call:
                 self.show("compiling", f"compiling {program}", program=program)
             case "compiled", program, seconds:
                 own = share * seconds
-                # a task of Ray sends both events together, with its first batch
+                # a Ray task sends both events together, after its first batch
                 self.start = min(self.start, time.monotonic() - own)
                 self.compile_seconds += own
                 self.n_compiled += 1

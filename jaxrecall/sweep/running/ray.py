@@ -132,7 +132,7 @@ def connected(address: str | None, n_cores: int) -> Any:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     handlers = dict(zip(SIGNALS, map(signal.getsignal, SIGNALS), strict=True))
     try:
-        import ray  # once its environment variables are set
+        import ray  # needs its environment variables first
 
         if address is None:
             options = {
@@ -154,7 +154,7 @@ def connected(address: str | None, n_cores: int) -> Any:
     except Exception as error:
         raise UsageError(_no_ray(address, error)) from error
     finally:
-        for number, handler in handlers.items():  # Ray has replaced them
+        for number, handler in handlers.items():  # Ray replaces them
             signal.signal(number, handler)
     return ray
 

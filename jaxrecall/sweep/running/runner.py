@@ -190,7 +190,7 @@ def _oldest(
     try:
         return batch, result.get()
     except Exception:
-        for _, other in ahead:  # so that their memory is free again
+        for _, other in ahead:  # then their memory is free
             other.wait()
         raise
 
