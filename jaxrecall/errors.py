@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MAX_LINES, MAX_LINE, MAX_WORD = 100, 2000, 300
-"""Three limits: the largest number of lines in a message, of characters in a line, and
-of characters in a word.
+"""Limits of a message: its number of lines, and the numbers of characters in a line and
+in a word.
 """
 
 MAX_LIST = 1_000_000

@@ -60,12 +60,12 @@ def run(
             every 30 seconds elsewhere.
         simulator: a `jaxrecall.Simulator` of your own, or its name as module:name. The
             default is the grid's simulator, or this package's if the grid has none.
-            With `workers`, the simulator must be in a module that can be imported from
-            the current folder or from the folder of the grid file.
-        columns: a dict from the names of your own columns to functions of (draws,
-            learned) or to import paths of such functions. These columns replace those
-            of the grid. With `workers`, the functions must also be in a module that can
-            be imported.
+            With `workers`, its module must be in the current folder, in the folder of
+            the grid file, or installed.
+        columns: a dict of your own columns. Its keys are names. Its values are
+            functions of (draws, learned) or their import paths. These columns replace
+            those of the grid. With `workers`, the functions must also be in a module
+            that can be imported.
 
     Returns:
         The rows of this grid in table order. Rows of other grids in `out` are left out.

@@ -27,8 +27,8 @@ from .search import OUTCOMES, CellSearch, Request, Target, farthest
 from .simulators import Program, SimulatorLike, Sizes, program_of
 
 RUNS_PER_CELL, ROUNDS = 60, 25
-"""The guessed numbers of runs in a cell and of rounds in a search. They are used to
-estimate the time, and to weigh the cost of padding against that of compiling.
+"""The guessed number of runs in a cell, and of rounds in a search. The guesses are used
+to estimate the time, and to decide whether padding is cheaper than compiling.
 """
 
 ROUND_SECONDS = 0.03
