@@ -258,7 +258,7 @@ def import_paths(grid: str | os.PathLike[str] | None = None) -> tuple[str, ...]:
     """Makes the modules in the current folder and in the folder of a grid file
     importable.
 
-    Returns all folders from which this process imports. Its workers use the same ones.
+    Returns all folders from which this process can import. Workers receive this list.
     """
     folders = [absolute()]
     if grid is not None:

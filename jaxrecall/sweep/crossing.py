@@ -254,8 +254,8 @@ class Curve:
         seeds.
 
         The change is an array (seeds, x), interpolated linearly between levels. The
-        number of seeds is an array (x,). It is the effective number at the neighbouring
-        level that has fewer.
+        number of seeds is an array (x,). Each entry is the effective number of seeds at
+        the neighbouring level with fewer seeds.
         """
         j = (np.searchsorted(self.x, x, side="right") - 1).clip(0, len(self.x) - 2)
         part = (x - self.x[j]) / (self.x[j + 1] - self.x[j])

@@ -252,7 +252,7 @@ def shares(
     All runs are put in a sequence in which similar sizes are adjacent. The sequence is
     cut into pieces of equal estimated cost. A run belongs to the piece that contains
     its middle. So the cost of a share differs from the mean by less than the cost of a
-    run, and a share compiles few programs.
+    run. A share compiles few programs, because similar sizes are adjacent.
     """
     programs = {point: program_of(simulator, point) for point in points}
     row = sorted(points, key=lambda point: programs[point].kin)

@@ -1,15 +1,15 @@
 """Searches one cell: determines from the results so far which runs are needed next.
 
-A cell is a point without a value on the searched axis. The search starts with one run
-at the lowest level. It then doubles the level for each further run. These runs show
-roughly where accuracy crosses theta. Then seeds run at two levels close to the
-crossing, one on either side. Seeds are added until the confidence interval is narrow
-enough. The next request is a deterministic function of the results so far. So a
-repeated or resumed search makes the same requests.
+A cell is a point without a value on the searched axis. The first run is at the lowest
+level, and each further run doubles the level. These runs show roughly where accuracy
+crosses theta. Then seeds run at two levels close to the crossing, one on either side.
+Seeds are added until the confidence interval is narrow enough. The next request is a
+deterministic function of the results so far. So a repeated or resumed search makes the
+same requests.
 
 The estimate is the level at which the mean accuracy over seeds crosses theta
-(`crossing.py`). The accuracy of a single seed fluctuates with the level. So the first
-crossing of a seed is at too low a level, and a seed that levels off below theta never
+(`crossing.py`). The accuracy of a single seed fluctuates with the level. So a single
+seed first crosses theta at too low a level. If a seed levels off below theta, it never
 crosses. The mean has neither fault.
 
 If accuracy falls along the axis, the search uses 1 - accuracy and 1 - theta instead.

@@ -1,6 +1,6 @@
 """Runs the searches of all cells of a grid in rounds.
 
-A round consists of all runs that the cells need next. They are ordinary runs.
+A round consists of the ordinary runs that all cells need next.
 
 The programs depend only on the cells and their requests, so a resumed search uses the
 same programs. If the folder contains the rows of a run, they are looked up and the run

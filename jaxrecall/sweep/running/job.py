@@ -62,7 +62,7 @@ class Job:
     """Lines to print before the job starts."""
 
     call: Call
-    """The record of the completed work. It is also complete after a signal."""
+    """The record of the completed work. The record is kept even after a signal."""
 
     @property
     def runs(self) -> set[RunId]:
@@ -352,7 +352,7 @@ def _metadata(grid: Grid, sources: Mapping[str, str]) -> Json:
 
 
 def _remarks(grid: Grid, store: Store, done: Done) -> Iterator[str]:
-    """Yields remarks on the grid and the folder. They are printed before the job."""
+    """Yields remarks on the grid and the folder, which are printed before the job."""
     for path, reason in done.unreadable:
         yield (
             f"{path}: cannot be read as results, so its runs count as missing"

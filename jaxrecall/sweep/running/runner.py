@@ -168,8 +168,8 @@ class Runner:
 
         If the runs of a batch are executed one after another, the batches are small
         enough to keep all threads busy. The most expensive batches are yielded first.
-        So all threads finish at about the same time, and batches that run at the same
-        time take about equally long.
+        So all threads finish at about the same time. Batches that run at the same time
+        also take about equally long.
         """
         most = loaded.most
         if loaded.in_turn:

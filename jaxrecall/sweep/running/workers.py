@@ -182,7 +182,8 @@ class Workers(ABC):
     def close(self) -> None: ...
 
     def share(self, plan: Plan) -> Plan:
-        """Returns the plan with its chunks removed. They may contain millions of runs.
+        """Returns the plan with its chunks removed. The chunks may contain millions of
+        runs.
 
         Workers receive chunks one at a time and do not need the list.
         """
@@ -255,8 +256,8 @@ class Spread:
 
         The chunk is so small that the other workers need not wait for it at the end. If
         runs of the worker's last program are waiting, the chunk consists of such runs.
-        Otherwise its program is the one that the fewest workers run, so that few
-        workers compile it.
+        Otherwise, the chunk consists of runs of the program that the fewest workers
+        run, so that few workers compile that program.
         """
         places = self.workers.places
         speed = self.workers.cores / cores()
