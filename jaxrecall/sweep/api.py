@@ -41,7 +41,8 @@ def run(
     simulator: Simulator | str | None = None,
     columns: Mapping[str, Callable[..., Any] | str] | None = None,
 ) -> pd.DataFrame:
-    """Runs every point and seed of a grid. Returns the same table of rows as `load`.
+    """Runs every point and seed of a grid. Returns a table of their rows, as `load`
+    does.
 
     The table has one row for each run, or one for each recorded step of a run.
 

@@ -22,8 +22,8 @@ to first order (one Newton step). The squared standard error is the jackknife es
 (S - 1) / S sum_s D_s^2. S is the effective number of seeds, (sum_s w_s)^2 / sum_s w_s^2
 (Kish). w_s is the weight of seed s. Accuracies are compared with theta after the
 transformation 2 arcsin sqrt p. The interval contains each level at which the curve
-differs from theta by at most t standard errors (Fieller). t is the quantile of
-Student's distribution with S - 2 degrees of freedom. By construction, the interval
+differs from theta by at most t standard errors (Fieller). Here t is the 0.975 quantile
+of Student's distribution with S - 2 degrees of freedom. By construction, the interval
 contains the crossing. The interval is computed directly, without iterations that change
 the crossing. The crossing and the interval are continuous functions of the levels.
 """

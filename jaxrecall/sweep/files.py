@@ -124,12 +124,12 @@ def holds_results(folder: Path) -> bool:
 
 
 def is_folder(path: Path) -> bool:
-    """Whether the path is a folder. Raises StoreError if permissions hide this."""
+    """Whether the path is a folder. Raises StoreError if this cannot be checked."""
     return stat.S_ISDIR(_mode(path))
 
 
 def is_file(path: Path) -> bool:
-    """Whether the path is a file. Raises StoreError if permissions hide this."""
+    """Whether the path is a file. Raises StoreError if this cannot be checked."""
     return stat.S_ISREG(_mode(path))
 
 

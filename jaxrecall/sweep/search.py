@@ -152,7 +152,7 @@ class CellSearch:
         return [(self.target.levels[k], seed) for k, seed in steps]
 
     def update(self, accuracies: Sequence[float | None]) -> None:
-        """Records the accuracies of the pending runs, which are in the same order.
+        """Records the accuracies of the pending runs, in the order of `pending`.
 
         Each accuracy is a fraction, or None if it is nonfinite.
         """
