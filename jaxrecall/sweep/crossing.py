@@ -130,15 +130,15 @@ class Curve:
     """The mean accuracy over seeds as a function of ln of the level.
 
     Args:
-        x: ln of the levels, ascending, (levels,).
-        accuracy: the accuracy of each run, a fraction that rises with x, (seeds,
-            levels); nan where there is no run.
+        x: ln of the levels, an array (levels,) in ascending order.
+        accuracy: the accuracy of each run, an array (seeds, levels) of fractions that
+            rise with x. An entry is nan if there is no such run.
         edge: the least distance of a mean accuracy from 0 and from 1. A mean that is
             closer to 0 or 1 is moved to this distance.
 
     Attributes:
-        mean: the measured mean accuracy at each level, (levels,).
-        logits: the logit of the curve at each level, (levels,).
+        mean: the measured mean accuracy at each level, an array (levels,).
+        logits: the logit of the curve at each level, an array (levels,).
     """
 
     def __init__(self, x: Floats, accuracy: Floats, edge: float = EDGE):
