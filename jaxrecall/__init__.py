@@ -10,10 +10,10 @@ whole grids of parameters.
     df = jaxrecall.run(grid, seeds=4)
     ax = jaxrecall.plot.accuracy(df)
 
-The module `plot` draws a table, and `fit` finds thresholds and exponents. `model` is
-the plain model and its loss, and `theory` contains closed formulas. Each module is
-loaded when it is first used. JAX starts with the first run. docs/python.md gives a
-tour.
+The module `plot` draws figures of a table, and `fit` finds thresholds and exponents.
+`model` defines the plain model and its loss, and `theory` contains closed formulas.
+Each module is loaded when it is first used. JAX is started by the first run.
+docs/python.md is a tour of the package.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ HELP = (__doc__ or "").strip()
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command that the first word names, with the other words.
+    """Runs the command in the first word, and passes the other words to it.
 
     Returns the exit code of the command, or 2 for an unknown word.
     """

@@ -27,7 +27,7 @@ from .sweep.store.table import ROW, VERSION, best, in_table_order, joined, read
 
 @dataclass(frozen=True)
 class Compacted:
-    """The table that a compaction wrote, and what went into it.
+    """The result of a compaction: the path of the table, and counts of rows and files.
 
     `n_dropped` is the number of duplicate rows. The files in `unreadable` were left
     unchanged.
@@ -43,9 +43,10 @@ class Compacted:
 def compact(folder: str | Path, prune: bool = False) -> Compacted:
     """Merges the table and the parts of a folder into a sorted `table.parquet`.
 
-    The table has one row for each run, step and version, an ok row if there is one.
-    `prune` removes the parts that went into the table, once the table is safe on disk.
-    Unreadable files stay. Raises StoreError.
+    The table has one row for each run, step and version. If there are several such
+    rows, an ok row is preferred. `prune` removes the parts that were merged, once the
+    table is safe on disk. Unreadable files are kept. Raises StoreError if the folder
+    cannot be compacted.
     """
     target = Store(folder)
     target.check()
@@ -75,10 +76,10 @@ def compact(folder: str | Path, prune: bool = False) -> Compacted:
 
 @contextmanager
 def compaction_lock(store: Store) -> Iterator[None]:
-    """Allows one compaction at a time.
+    """Returns a context that allows only one compaction of the folder at a time.
 
-    Otherwise, the slower of two compactions could replace a newer table by an older one
-    after the parts have been removed.
+    Without the lock, the slower of two compactions could replace the newer table by an
+    older one, after the parts have been removed.
     """
     import fcntl  # not available on Windows
 
@@ -99,7 +100,7 @@ def compaction_lock(store: Store) -> Iterator[None]:
 
 @command()
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command; returns its exit code: 0 done, 2 refused."""
+    """Runs the command. Returns its exit code: 0 done, 2 refused."""
     parser = Parser(
         "compact",
         "Merge the parts of a results folder into DIR/table.parquet, sorted, each row"
@@ -117,7 +118,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def lines(result: Compacted, pruned: bool) -> Iterator[str]:
-    """Yields the result as lines of text."""
+    """Yields lines of text that describe the result."""
     size = result.table.stat().st_size / 1e6
     yield f"{result.table}: {result.n_rows} rows, {size:.2f} MB"
     removed = "kept; --prune removes them"

@@ -21,19 +21,19 @@ from .errors import UsageError, shown
 from .model.laws.array import read
 
 BETTER = 0.05
-"""The margin, in ln d_eff, by which a law with a parameter must be closer than a law
-without one.
+"""The margin, in ln d_eff, that decides between laws. A law with a parameter is chosen
+only if it is closer than the law without a parameter by more than this margin.
 
-For the noise of few rows, 10 / V is added to the margin.
+Few rows are noisy, so 10 / V is added to the margin.
 """
 
 
 class Spectrum(NamedTuple):
-    """The spectrum of a matrix S, the mean of z z^T over rows z.
+    """The spectrum of the matrix S, which is the mean of z z^T over rows z.
 
     - d_eff: (tr S)^2 / tr S^2.
-    - overlap: 1 / d_eff computed from products of different rows only, so that it does
-      not depend on the number of rows.
+    - overlap: 1 / d_eff, estimated from the products of different rows only. So its
+      mean does not depend on the number of rows.
     - values: the eigenvalues of S divided by their mean, in descending order.
     """
 
@@ -43,23 +43,23 @@ class Spectrum(NamedTuple):
 
 
 def facts(rows: np.ndarray) -> dict[str, Any]:
-    """Returns a dict that describes a matrix (V, d) of rows z_v.
+    """Returns a dict that describes a matrix of rows z_v, of shape (V, d).
 
     - d_eff: (tr S)^2 / tr S^2, where S is the mean of z z^T. `d_eff_centred` is the
-      same after the mean row was subtracted.
-    - common: the mean of z_v . z_w over v != w, as a share of the mean squared length.
-      `cosine` is the same mean for unit rows.
-    - length: the mean length. `spread` is the standard deviation of the lengths divided
-      by their mean.
+      same quantity after the mean row is subtracted.
+    - common: the mean of z_v . z_w over v != w, divided by the mean squared length.
+      `cosine` is the same mean for rows scaled to unit length.
+    - length: the mean length of a row. `spread` is the standard deviation of the
+      lengths divided by their mean.
     - spectrum: the eigenvalues of the centred S divided by their mean, in descending
       order.
-    - alpha: the exponent of the power law i^-alpha that has the centred d_eff.
+    - alpha: the exponent of the power-law spectrum i^-alpha that has the centred d_eff.
       `off_power` is the standard deviation of ln(eigenvalue / power law).
-    - law: the closest law of this package. `law_d_eff` is the pair of its d_eff and its
-      centred d_eff.
+    - law: the closest law of this package. `law_d_eff` is a pair of numbers: the law's
+      d_eff and centred d_eff.
 
-    For alpha and law, tr S^2 is computed from products of different rows only, so that
-    V does not matter. Raises ValueError if all rows are the same.
+    For `alpha` and `law`, tr S^2 is estimated from products of different rows only, so
+    that the results do not depend on V. Raises ValueError if all rows are equal.
     """
     x = np.array(rows, np.float64)
     V, d = x.shape
@@ -120,7 +120,7 @@ def _spectrum(x: np.ndarray) -> Spectrum:
 
 
 def _even_law(overlap: float, spread: float, d: int) -> str:
-    """Returns the law without a parameter that suits the rows. Its d_eff is d."""
+    """Returns the name of the law that suits the rows among those with d_eff = d."""
     if overlap * d < 0.1:
         return "orthogonal"
     if spread < 0.5 / np.sqrt(2 * d):
@@ -133,8 +133,8 @@ def _laws(
 ) -> dict[str, tuple[float, float]]:
     """Returns a dict from each candidate law to its d_eff and centred d_eff.
 
-    The law without a parameter comes first. The other laws have the parameters that
-    suit the rows.
+    The law without a parameter comes first. The parameters of the other laws are fitted
+    to the rows.
     """
     rho = max(common, 0)
     power = 1 / _overlap(alpha, d)
@@ -146,13 +146,13 @@ def _laws(
 
 
 def _overlap(alpha: float, d: int) -> float:
-    """Returns 1 / d_eff of the spectrum i^-alpha, i = 1 ... d."""
+    """Returns 1 / d_eff for the spectrum i^-alpha, i = 1 ... d."""
     power = np.arange(1.0, d + 1) ** -alpha
     return float(power @ power / power.sum() ** 2)
 
 
 def _alpha(overlap: float, d: int) -> float:
-    """Returns the exponent from 0 to 10 with the closest overlap."""
+    """Returns the exponent from 0 to 10 whose spectrum has the closest overlap."""
     from scipy.optimize import brentq
 
     def excess(alpha: float) -> float:
@@ -166,7 +166,7 @@ def _alpha(overlap: float, d: int) -> float:
 
 
 def lines(about: dict[str, Any]) -> Iterator[str]:
-    """Yields the facts as lines of text."""
+    """Yields lines of text that describe the embeddings."""
     values = np.array(about["spectrum"])
     low, middle, high = np.quantile(values, (0.1, 0.5, 0.9))
     first, centred = about["law_d_eff"]
@@ -196,7 +196,7 @@ def lines(about: dict[str, Any]) -> Iterator[str]:
 
 @command()
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command; returns its exit code: 0 done, 2 refused."""
+    """Runs the command. Returns its exit code: 0 done, 2 refused."""
     parser = Parser(
         "embeddings",
         "Describe a table of embeddings, and the law of this package that comes"

@@ -1,7 +1,7 @@
-"""The exceptions of the package, and helpers that make their messages.
+"""The exceptions of the package, and functions that make their messages.
 
-The message about a value is "argument: got value; allowed: values". The message about
-any other problem is a plain sentence that states what is wrong and what to do.
+The message about an invalid value has the form "argument: got value; allowed: values".
+Any other message is a plain sentence that states the problem and a remedy.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MAX_LINES, MAX_LINE, MAX_WORD = 100, 2000, 300
-"""The largest number of lines in a message, of characters in a line, and of characters
+"""Limits of a message: its number of lines, and the numbers of characters in a line and
 in a word.
 """
 
 MAX_LIST = 1_000_000
-"""The largest number of values in a list."""
+"""The largest allowed number of values in a list."""
 
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing that is wrong with one argument.
+    """A single problem with a single argument.
 
-    `where` is a grid condition that would exclude such points.
+    `where` is a grid condition that would exclude points with the problem.
     """
 
     argument: str
@@ -42,7 +42,7 @@ class Problem:
 
 
 class PointError(ValueError):
-    """A point that cannot be simulated; `problems` lists everything wrong with it."""
+    """A point cannot be simulated. `problems` lists all problems with the point."""
 
     def __init__(self, problems: list[Problem]):
         self.problems = problems
@@ -50,7 +50,7 @@ class PointError(ValueError):
 
 
 class Refused(ValueError):
-    """Input that cannot be used as requested; `lines` contains one line per error."""
+    """Input cannot be used as requested. `lines` contains one line per error."""
 
     def __init__(self, lines: list[str] | str):
         if isinstance(lines, str):
@@ -62,19 +62,19 @@ class Refused(ValueError):
 
 
 class GridError(Refused):
-    """A grid that is refused."""
+    """A grid is invalid or cannot be run."""
 
 
 class UsageError(Refused):
-    """Arguments, command-line options or environment variables that are refused."""
+    """An argument, a command-line option or an environment variable is invalid."""
 
 
 class StoreError(Refused):
-    """A results folder or table that cannot be used as requested."""
+    """A results folder or a table cannot be used as requested."""
 
 
 class Interrupted(KeyboardInterrupt):
-    """A signal ended a call; `rows` contains the rows of the finished runs."""
+    """A signal ended a call. `rows` contains the rows of the finished runs."""
 
     def __init__(self, message: str, rows: pd.DataFrame):
         self.rows = rows
@@ -82,7 +82,7 @@ class Interrupted(KeyboardInterrupt):
 
 
 class RunFailed(RuntimeError):
-    """Some runs of a call failed; `rows` contains the rows of the others."""
+    """Some runs of a call failed. `rows` contains the rows of the other runs."""
 
     def __init__(self, message: str, rows: pd.DataFrame):
         self.rows = rows
@@ -94,15 +94,15 @@ class OutOfMemory(RuntimeError):
 
 
 class FitError(Refused):
-    """A table that cannot be fitted, at all or in the requested way."""
+    """A table cannot be fitted, or cannot be fitted in the requested way."""
 
 
 class TheoryError(ValueError):
-    """A model that a formula does not cover."""
+    """A formula does not apply to a model."""
 
 
 def shown(value: object, most: int = 200) -> str:
-    """Returns the repr of `value`, cut to at most `most` characters."""
+    """Returns the repr of `value`, shortened to at most `most` characters."""
     try:
         text = repr(value)
     except (ValueError, RecursionError):  # an integer of more than 4300 digits
@@ -119,13 +119,13 @@ def expect(
     allowed: str,
     error: type[PointError] | type[Refused] = UsageError,
 ) -> Any:
-    """Returns `value` if it has one of the types; bool does not count as int.
+    """Returns `value` if it has one of the types. A bool does not count as an int.
 
     Args:
-        argument: the name of the argument, as the caller knows it.
-        value: the value that was given.
-        types: the types that are allowed.
-        allowed: the same in words.
+        argument: the name of the argument in error messages.
+        value: the given value.
+        types: the allowed types.
+        allowed: the allowed values, in words.
         error: the class of the exception that is raised otherwise.
     """
     if isinstance(value, types) and not (types is int and isinstance(value, bool)):
@@ -143,12 +143,12 @@ def as_list(
     """Returns a new list of the values of a list or of another iterable.
 
     Args:
-        argument: the name of the argument, as the caller knows it.
-        values: the values that were given; no more than `most` + 1 of them are read.
-        allowed: what is allowed, in words.
-        error: the class of the exception that is raised for text, for anything else
-            that is not a list, and for more than `most` values.
-        most: the largest number of values that is allowed.
+        argument: the name of the argument in error messages.
+        values: the given values. At most `most` + 1 values are read.
+        allowed: the allowed values, in words.
+        error: the class of the exception that is raised for a text or a mapping, for an
+            object that cannot be iterated, and for more than `most` values.
+        most: the largest allowed number of values.
     """
     if isinstance(values, (str, bytes, Mapping)):
         raise refusal(argument, shown(values), allowed, error)
@@ -180,15 +180,15 @@ A terminal would obey these characters. `json.dumps` escapes them.
 
 
 def printable(line: str) -> str:
-    """Returns the line with escapes for characters that a terminal would obey."""
+    """Returns the line with an escape for each character that a terminal would obey."""
     return UNPRINTED.sub(lambda found: ascii(found[0])[1:-1], line)
 
 
 def shortened(line: str) -> str:
-    """Returns the line in printable form, with long words cut.
+    """Returns the line in printable form, with long words shortened.
 
-    If the line is too long, its middle is left out. The end is kept, because it states
-    what is allowed.
+    If the line is too long, its middle is left out. The end of the line is kept,
+    because it states the allowed values.
     """
     line = "\n".join(map(printable, line.split("\n")))
     line = re.sub(
@@ -200,24 +200,24 @@ def shortened(line: str) -> str:
 
 
 def plural(n: int, noun: str) -> str:
-    """Returns a number with its noun, such as 1 run or 2 runs."""
+    """Returns a number and its noun, such as 1 run or 2 runs."""
     if n == 1:
         return f"{n} {noun}"
     return f"{n} {noun}s"
 
 
 def in_one_line(error: BaseException, most: int = 200) -> str:
-    """Returns the message of an exception, cut after `most` characters.
+    """Returns the message of an exception, shortened to `most` characters.
 
-    If the message is empty, returns the class name of the exception.
+    If the message is empty, the class name of the exception is returned.
     """
     return " ".join(str(error).split())[:most] or type(error).__name__
 
 
 def where_to_run(module: str, error: BaseException) -> str:
-    """Returns advice after a failed import on how Python finds the module.
+    """Returns advice on how to make Python find a module that it did not find.
 
-    If the module was found, the advice is empty.
+    The text is empty if the import failed for another reason.
     """
     if module.endswith(".py"):
         return f"; a module is named without .py: {module.removesuffix('.py')}"
@@ -232,8 +232,8 @@ def where_to_run(module: str, error: BaseException) -> str:
 def imported(argument: str, path: str, allowed: str) -> Any:
     """Returns the object at `module:name`.
 
-    Raises UsageError, also for any exception that a user's module raises. `allowed` is
-    the end of the message and states what is allowed.
+    `allowed` is the end of the error message and states the allowed values. Raises
+    UsageError if the import fails, also if a user's module raises any exception.
     """
     module, _, name = path.partition(":")
     if not all(part.isidentifier() for part in (*module.split("."), name)):
@@ -249,7 +249,9 @@ def imported(argument: str, path: str, allowed: str) -> Any:
 
 
 def suggest(name: str, allowed: Iterable[str]) -> str:
-    """Returns "; did you mean V?" for a name close to an allowed one, else no text."""
+    """Returns a text such as "; did you mean V?" if an allowed name is similar to
+    `name`.
+    """
     folded = {a.lower(): a for a in allowed}
     close = difflib.get_close_matches(name.lower(), folded, n=1, cutoff=0.6)
     if not close:

@@ -79,7 +79,9 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _add_laws(add: Callable[..., object]) -> None:
-    """Adds the options that choose which laws are fitted to which cells."""
+    """Adds the options that choose the laws to fit and the cells to which they are
+    fitted.
+    """
     add(
         "--where",
         metavar="EXPR",
@@ -113,7 +115,7 @@ def _add_laws(add: Callable[..., object]) -> None:
 
 @command("interrupted; nothing was written")
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command; returns its exit code: 0 done, 2 refused, 130 interrupted."""
+    """Runs the command. Returns its exit code: 0 done, 2 refused, 130 interrupted."""
     args = parser().parse_args(argv)
     paths = list(map(local_path, args.tables))
     step = runs.parsed(args.step)

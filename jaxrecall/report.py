@@ -58,7 +58,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _add_axes(add: Callable[..., object]) -> None:
-    """Adds the options that choose which axis goes where in a figure."""
+    """Adds the options that choose how the axes of the grid are shown in a figure."""
     add("--along", metavar="AXIS", help=runs.ALONG)
     add(
         "--x",
@@ -91,7 +91,9 @@ def _add_axes(add: Callable[..., object]) -> None:
 
 
 def _add_looks(add: Callable[..., object]) -> None:
-    """Adds the options for the look of figures and for modules that they need."""
+    """Adds the options for the appearance of figures and for the modules that they
+    need.
+    """
     add(
         "--size",
         metavar="SIZE",
@@ -130,7 +132,7 @@ def _add_looks(add: Callable[..., object]) -> None:
 
 @command("interrupted; the report is not complete")
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command; returns its exit code: 0 done, 2 refused, 130 interrupted."""
+    """Runs the command. Returns its exit code: 0 done, 2 refused, 130 interrupted."""
     if argv is None:
         argv = sys.argv[1:]
     args = parser().parse_args(argv)

@@ -18,7 +18,7 @@ from .sweep.running.progress import duration
 
 
 def lines(facts: dict[str, Any]) -> Iterator[str]:
-    """Yields the facts as lines of text."""
+    """Yields lines of text that describe a results folder."""
     if facts["remark"]:
         yield facts["remark"]
     if facts["grid"]:
@@ -61,7 +61,7 @@ def _version(of: dict[str, Any]) -> str:
 
 @command()
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command; returns its exit code: 0 done, 2 refused."""
+    """Runs the command. Returns its exit code: 0 done, 2 refused."""
     parser = Parser(
         "status",
         "Show what is in a results folder, which runs failed or are left, and the"

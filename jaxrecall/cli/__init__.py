@@ -1,5 +1,5 @@
 """The commands of the package, and how their processes start and end.
 
-`examples` is itself a command. Nothing is imported here, because `process` must be
-loaded before everything that takes long.
+The module `examples` is itself a command. Nothing is imported here, because `process`
+must be loaded before every module that takes long to load.
 """

@@ -1,4 +1,4 @@
-"""Defines the names, options, errors and answers that all commands share."""
+"""Defines the names, options, error handling and output that all commands share."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from .process import FAILED, INTERRUPTED, OK, USAGE, output_error
 
 SCRIPT = "jaxrecall"
 WORDS = ("examples",)
-"""The commands that are not modules, but words of `jaxrecall` and `python -m
-jaxrecall`.
+"""The commands that are not modules. They are available only as `jaxrecall WORD` and
+`python -m jaxrecall WORD`.
 """
 
 ROOT = Path(__file__).parents[2]
-"""The folder of the clone, if the package runs from one."""
+"""The folder of the repository clone, if the package runs from one."""
 
 
 def called(name: str, argv: Sequence[str] = ()) -> str:
-    """Returns the shell command that calls `name` in the same way as this process.
+    """Returns a shell command for `name`, in the form in which this process was called.
 
     Examples are `jaxrecall sweep`, `python -m jaxrecall.sweep`, and `python -m
-    jaxrecall examples`, as `examples` is not a module. The program is written with its
-    path only if the shell would not find it by its name and it is below the current
-    folder.
+    jaxrecall examples` (because `examples` is not a module). The command contains the
+    path of the program only if the program is below the current folder and the shell
+    would not find it by its name.
     """
     if Path(sys.argv[0]).stem == SCRIPT:
         words = [_program(Path(sys.argv[0])), name]
@@ -52,7 +52,7 @@ def _program(path: Path) -> str:
 
 
 def absolute(path: str | os.PathLike[str] = "") -> Path:
-    """Returns an absolute path, that of the current folder unless a path is given.
+    """Returns the absolute form of a path. The default is the current folder.
 
     If the current folder was deleted, the path is returned unchanged.
     """
@@ -63,7 +63,7 @@ def absolute(path: str | os.PathLike[str] = "") -> Path:
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser of a command's options, which reports an error in one line."""
+    """A parser for the options of a command. It reports an error in one line."""
 
     def __init__(self, name: str, description: str, epilog: str | None = None):
         super().__init__(prog=called(name), description=description, epilog=epilog)
@@ -90,10 +90,10 @@ MainArguments = ParamSpec("MainArguments")
 def command(
     interrupted: str = "interrupted",
 ) -> Callable[[Callable[MainArguments, int]], Callable[MainArguments, int]]:
-    """Decorates the `main` of a command.
+    """Returns a decorator for the `main` function of a command.
 
-    If a request is refused or interrupted, the command prints a message and returns an
-    exit code.
+    If `main` refuses its arguments or is interrupted, the decorated function prints a
+    message and returns an exit code.
     """
 
     def decorated(main: Callable[MainArguments, int]) -> Callable[MainArguments, int]:
@@ -116,18 +116,18 @@ def command(
 def answer(*lines: str) -> int:
     """Prints lines, and returns the exit code.
 
-    Control characters are escaped, as the lines may contain text from a file. The code
-    is FAILED if the lines could not be written.
+    Control characters are escaped, because the lines may contain text from a file. The
+    exit code is FAILED if the lines could not be written.
     """
     print("".join(f"{printable(line)}\n" for line in lines), end="", flush=True)
     return FAILED if output_error() else OK
 
 
 def cache_folder() -> Path | None:
-    """Returns the folder of compiled programs: $JAXRECALL_CACHE, or the user's cache.
+    """Returns the folder for compiled programs: $JAXRECALL_CACHE, or the user's cache.
 
-    Returns None, so that no program is kept, if the variable is empty or if the user
-    has no home folder.
+    Returns None if the variable is empty or if the user has no home folder. Then
+    compiled programs are not kept.
     """
     folder = os.environ.get("JAXRECALL_CACHE")
     if folder is not None:
@@ -141,7 +141,9 @@ def cache_folder() -> Path | None:
 
 @cache
 def versions() -> dict[str, str]:
-    """Returns a dict of the versions of jaxrecall and the packages it requires."""
+    """Returns a dict with the versions of jaxrecall and of the packages that it
+    requires.
+    """
     required = []
     for line in requires("jaxrecall") or ():
         if "extra ==" not in line:
@@ -153,7 +155,7 @@ def versions() -> dict[str, str]:
 def xla_flags() -> list[str]:
     """Returns the options in XLA_FLAGS, sorted.
 
-    Some of them change the last digits of a row.
+    Some of the options change the last digits of a row.
     """
     return sorted(os.environ.get("XLA_FLAGS", "").split())
 

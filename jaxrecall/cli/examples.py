@@ -17,9 +17,10 @@ SCHEMA = "grid.schema.json"
 
 
 def folders() -> tuple[Path, ...]:
-    """Returns the folders with the grids: `_examples` in the installed package.
+    """Returns the folders that contain the grids.
 
-    In a clone, they are `sweeps/` and `examples/`.
+    In an installed package, the folder is `_examples`. In a clone, the folders are
+    `sweeps/` and `examples/`.
     """
     installed = Path(__file__).parents[1] / "_examples"
     if installed.is_dir():
@@ -29,14 +30,16 @@ def folders() -> tuple[Path, ...]:
 
 
 def grids() -> dict[str, Path]:
-    """Returns a dict from the name of each grid to its file, the quickstart first."""
+    """Returns a dict from the name of each grid to its file. The quickstart comes
+    first.
+    """
     paths = {path.stem: path for folder in folders() for path in folder.glob("*.yaml")}
     quickstart = {"quickstart": paths.pop("quickstart")}
     return quickstart | dict(sorted(paths.items()))
 
 
 def about(path: Path) -> str:
-    """Returns the first sentence of the first comment in a grid."""
+    """Returns the first sentence of the first comment in a grid file."""
     text = path.read_text(encoding="utf-8")
     comment = re.search(r"(?:^# (?!yaml-language-server).*\n)+", text, re.M)
     if not comment:
@@ -47,7 +50,7 @@ def about(path: Path) -> str:
 
 
 def copy(name: str, to: Path) -> list[Path]:
-    """Copies a grid to the folder `to`, with the files that it needs.
+    """Copies a grid and the files that it needs to the folder `to`.
 
     A grid may need the schema for editors, the module of a simulator, or a table of
     embeddings.
@@ -56,8 +59,8 @@ def copy(name: str, to: Path) -> list[Path]:
         The new files, the grid first.
 
     Raises:
-        UsageError: if no grid has this name, if a file of the same name is in `to`, or
-            if a file cannot be written.
+        UsageError: if no grid has this name, if `to` already contains a file of the
+            same name, or if a file cannot be written.
     """
     known = grids()
     source = known.get(name.removesuffix(".yaml"))
@@ -95,7 +98,7 @@ def _run(grid: Path) -> str:
 
 @command()
 def main(argv: Sequence[str] | None = None) -> int:
-    """Lists the grids or copies one; returns the exit code: 0 done, 2 refused."""
+    """Lists the grids or copies one. Returns the exit code: 0 done, 2 refused."""
     parser = Parser(
         "examples",
         "List the grids that come with the package, or copy one to the current folder.",

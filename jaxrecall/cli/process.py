@@ -1,7 +1,7 @@
-"""How the process of a command starts and ends, with its signals and broken streams.
+"""Starts and ends the process of a command, and handles signals and broken streams.
 
-This module imports nothing that takes long. A signal that arrives before `start` has
-set its handlers ends Python with a traceback.
+This module imports no modules that take long to load. Until `start` has set signal
+handlers, a signal ends Python with a traceback.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ OK, USAGE, FAILED, INTERRUPTED = 0, 2, 3, 130
 """The exit codes of every command."""
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""The signals that end a command in an orderly way, as Ctrl-C does."""
+"""The signals that end a command in an orderly way. Ctrl-C sends the first one."""
 
 STOPPING = (
     "stopping when the running batch is finished; its rows are kept. A second signal"
@@ -37,14 +37,14 @@ STOPPING = (
 PR_SET_PDEATHSIG = 1  # from linux/prctl.h
 
 _lost: dict[int, OSError] = {}
-"""The last error of each of the streams 1 and 2 that could not be written to."""
+"""A dict from stream number, 1 or 2, to the last error while writing to that stream."""
 
 
 def start(module: str) -> NoReturn:
-    """Runs `main` of a module of the package, and ends the process with its exit code.
+    """Runs `main` of a module in this package, and ends the process with its exit code.
 
-    The module is imported here, because its imports take so long that a signal may
-    arrive meanwhile.
+    The function itself imports the module. The import takes so long that a signal may
+    arrive meanwhile, which is then handled.
     """
     with Interrupts() as interrupts:
         try:
@@ -64,7 +64,7 @@ def start(module: str) -> NoReturn:
             _ignore_signals()
             print("interrupted", file=sys.stderr)
             exit_code = INTERRUPTED
-        # an interrupted process ends immediately: everything is saved, and some exit
+        # an interrupted process ends immediately: all rows are saved, and some exit
         # functions wait for the batch in flight
         if exit_code != INTERRUPTED:
             atexit._run_exitfuncs()
@@ -76,9 +76,9 @@ def start(module: str) -> NoReturn:
 
 
 def output_error() -> OSError | None:
-    """Returns the error that kept some output from being written, or None.
+    """Returns the error that prevented some output from being written, or None.
 
-    If the reader left early, as in `| head`, that is no error.
+    A reader that closes the pipe early, as in `| head`, does not count as an error.
     """
     error = _lost.get(1)
     if error and error.errno == errno.EPIPE:
@@ -87,18 +87,19 @@ def output_error() -> OSError | None:
 
 
 def collect_rarely() -> None:
-    """Makes Python search for cycles of objects less often.
+    """Makes Python's garbage collector search for reference cycles less often.
 
-    Imports and tracing create many objects that stay alive. Searching through them
-    repeatedly takes a tenth of the time of a short command.
+    Imports and tracing create many objects that stay alive. Repeated searches through
+    these objects take a tenth of the time of a short command.
     """
     gc.set_threshold(50_000, 20, 20)
 
 
 def resend_interrupts(unraisable: sys.UnraisableHookArgs) -> None:
-    """Resends an interrupt that had no effect; this is a `sys.unraisablehook`.
+    """Resends an interrupt that had no effect. This function is a `sys.unraisablehook`.
 
-    Such an interrupt arrived in a callback, for example one of the garbage collector.
+    An interrupt has no effect if it arrives in a callback, for example in a callback of
+    the garbage collector.
     """
     if issubclass(unraisable.exc_type, KeyboardInterrupt):
         threading.Timer(0.01, os.kill, (os.getpid(), signal.SIGINT)).start()
@@ -107,12 +108,12 @@ def resend_interrupts(unraisable: sys.UnraisableHookArgs) -> None:
 
 
 class Interrupts:
-    """A context manager in which a signal raises KeyboardInterrupt.
+    """A context manager that makes signals raise KeyboardInterrupt.
 
-    While runs are in progress, the first signal only requests a stop.
+    While runs are in progress, the first signal only requests a stop; see `patient`.
 
-    On exit, the earlier signal handlers are restored. `requested` is true once a signal
-    has arrived. Signals that were ignored before, as under nohup, stay ignored. Only
+    `requested` is true once a signal has arrived. On exit, the earlier signal handlers
+    are restored. Signals that were already ignored, as under nohup, stay ignored. Only
     the main thread can handle signals.
     """
 
@@ -141,9 +142,9 @@ class Interrupts:
 
     @contextmanager
     def patient(self, message: str = STOPPING) -> Iterator[None]:
-        """A context in which the first signal only sets `requested` and is reported.
+        """Returns a context in which the first signal is reported and sets `requested`.
 
-        Finished rows can then be saved.
+        The signal raises no exception, so finished rows can still be saved.
         """
         self._patient, self._told = True, message
         try:
@@ -153,9 +154,10 @@ class Interrupts:
 
     @contextmanager
     def droppable(self) -> Iterator[None]:
-        """A context, within `patient`, in which a second signal interrupts.
+        """Returns a context, within `patient`, that is interrupted by a second signal.
 
-        If a second signal arrived earlier, KeyboardInterrupt is raised on entry.
+        The signal raises KeyboardInterrupt. If it has already arrived, the exception is
+        raised on entry.
         """
         self._droppable = True
         try:
@@ -167,10 +169,11 @@ class Interrupts:
 
     @contextmanager
     def deferred(self) -> Iterator[None]:
-        """A context that delays a first signal until its end, but not a second one.
+        """Returns a context that delays the first signal until its end, but not the
+        second.
 
-        An interrupt in a module that is being loaded is not always a KeyboardInterrupt
-        outside of it, and may crash native code.
+        If a module is interrupted while it is loaded, its importer does not always
+        receive a KeyboardInterrupt, and native code may crash.
         """
         with self.patient(message=""), self.droppable():
             yield
@@ -187,11 +190,11 @@ class Interrupts:
 
 
 def start_child() -> None:
-    """The entry point of a process that serves another; see `sweep.running.workers`.
+    """The entry point of a worker process; see `sweep.running.workers`.
 
-    The arguments are PARENT MODULE FD CORES. The process first binds itself to the life
-    of its parent and to its cores, before any import that takes long or starts threads.
-    Then it calls `main` of the module with the connection.
+    The arguments are PARENT MODULE FD CORES. First, the process is set to end with its
+    parent and to use only its cores. This must happen before any import that takes long
+    or starts threads. Then `main` of the module is called with the connection.
     """
     parent, module, fd, cores = sys.argv[1:]
     if sys.platform == "linux":
@@ -213,7 +216,7 @@ def _ignore_signals() -> None:
 
 
 class _Stream(io.FileIO):
-    """A standard stream that drops what cannot be written.
+    """A standard stream that drops text if it cannot be written.
 
     A full disk or a reader that has left must not end a sweep.
     """
@@ -232,9 +235,9 @@ class _Stream(io.FileIO):
 def _protect_streams() -> None:
     """Replaces the output streams of this process.
 
-    Closed streams become the null device, so that no file receives their number. The
-    new streams accept any text. Characters that the encoding lacks, such as a byte of a
-    path that is not UTF-8, are written as escapes.
+    Closed streams are replaced by the null device, so that no file is opened under the
+    same number. The new streams accept any text. If the encoding lacks a character, an
+    escape is written instead. An example is a byte of a path that is not UTF-8.
     """
     for number in range(3):
         try:
@@ -245,7 +248,7 @@ def _protect_streams() -> None:
     for number, name in ((1, "stdout"), (2, "stderr")):
         old = getattr(sys, name)
         if old is None:
-            # it lives as long as the process
+            # stays open as long as the process lives
             new: TextIO = open(  # noqa: SIM115
                 os.devnull, "w", encoding="utf-8", errors="backslashreplace"
             )

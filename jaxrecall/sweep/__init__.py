@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command `jaxrecall sweep`; returns its exit code."""
+    """Runs the command `jaxrecall sweep`. Returns its exit code."""
     from .__main__ import main as command
 
     return command(argv)

@@ -39,11 +39,11 @@ from .simulators.merging import as_sizes
 from .store.load import limited_by_kappa, load, not_finite
 
 WIDEST = 40
-"""The largest number of characters of a text in a table. pandas cuts a longer text."""
+"""The largest number of characters of a text in a table. pandas cuts longer texts."""
 
 FIGURE = "jaxrecall.analysis.figures.charts"
-"""The module that draws the figure. The module belongs to a layer above this folder, so
-it is imported by its name, and only once there are rows.
+"""The name of the module that draws the figure. The module belongs to a layer above
+this folder. So it is imported by name, and only if there are rows.
 """
 
 
@@ -149,7 +149,7 @@ def _sweep(
     events: Events | None,
     interrupts: Interrupts,
 ) -> int:
-    """Runs what is missing, reports problems, and draws the figure.
+    """Computes the missing runs, reports problems, and draws the figure.
 
     Returns the exit code.
     """
@@ -181,7 +181,7 @@ def _sweep(
 def _try_to_draw(job: Job, events: Events | None) -> None:
     """Draws the figure, or reports why it could not be drawn.
 
-    The drawing, its settings or the disk may fail, but the rows are safe.
+    The rows are safe even if the drawing, its settings or the disk cause an error.
     """
     try:
         _draw(job, events)
@@ -194,9 +194,9 @@ def _try_to_draw(job: Job, events: Events | None) -> None:
 
 
 def _draw(job: Job, events: Events | None) -> None:
-    """Draws the runs of this grid at their last step.
+    """Draws a figure from the last step of each run of the grid.
 
-    Also prints a table of them, unless the output is JSON events.
+    A table is printed, too, unless the output consists of JSON events.
     """
     rows = _last_rows(job)
     if rows.empty:
@@ -230,7 +230,7 @@ def _draw(job: Job, events: Events | None) -> None:
 
 
 def _last_rows(job: Job) -> Any:
-    """Returns the last row of each run of the job."""
+    """Returns a table with the last row of each run of the job."""
     with warnings.catch_warnings():
         # duplicates left by compact are expected here
         warnings.simplefilter("ignore", UserWarning)
@@ -243,12 +243,12 @@ def _last_rows(job: Job) -> Any:
 
 
 def _is_drawn(axis: str, rows: Any) -> bool:
-    """Whether any row has a value of the axis. Some axes have no run yet."""
+    """Whether any row has a value on the axis. An axis may have no finished run yet."""
     return axis in rows and not (is_parameter(axis) and rows[axis].isna().all())
 
 
 def _print_means(job: Job, rows: Any, axes: Sequence[str]) -> None:
-    """Prints the mean accuracy over seeds at each point."""
+    """Prints, for each point, the mean accuracy over seeds."""
     x, line, panels = import_module(FIGURE).places(axes)
     names, heading = [*panels, x], f"accuracy, mean over {rows['seed'].nunique()} seeds"
     if line:

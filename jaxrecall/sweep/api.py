@@ -1,4 +1,4 @@
-"""Runs a grid from Python, with rows in a results folder or in memory."""
+"""Runs a grid from Python, and keeps its rows in a results folder or in memory."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from .store import MemoryStore, Store
 from .store.load import frame_of, not_finite
 
 THRESHOLDS = "thresholds"
-"""The attribute of a table that contains the results of a search as plain data."""
+"""The name of the table attribute that contains the results of a search."""
 
 ADVICE = "For a grid that lists its N: jaxrecall.fit.fit(df, [0.5]).thresholds"
 
@@ -41,41 +41,43 @@ def run(
     simulator: Simulator | str | None = None,
     columns: Mapping[str, Callable[..., Any] | str] | None = None,
 ) -> pd.DataFrame:
-    """Runs every point and seed of a grid, and returns their rows as `load` does.
+    """Runs every point and seed of a grid. Returns a table of their rows, as `load`
+    does.
 
     The table has one row for each run, or one for each recorded step of a run.
 
     Args:
         grid: a dict with the keys of a grid file, the path of a grid file, a `Point`,
-            or a list of them. A grid with a `search` looks for thresholds; `thresholds`
-            returns what it found.
-        seeds: the number of seeds or a list of seeds, in place of the grid's own.
+            or a list of them. A grid with a `search` looks for thresholds;
+            `jaxrecall.thresholds` returns them.
+        seeds: the number of seeds or a list of seeds. They replace the grid's own.
             Points have only seed 0 unless seeds are given.
-        out: a results folder. Only runs that it lacks are computed, and finished rows
-            are saved there every few seconds, as by the command line. Without a folder,
-            rows stay in memory and no file is written.
+        out: a results folder. Only the runs that are missing there are computed.
+            Finished rows are saved there every few seconds, as the command line does.
+            Without a folder, rows stay in memory and no file is written.
         workers: the number of processes that share the work, each with its own cores or
             accelerator; 1 is this process.
         progress: whether to show a live line in a terminal or a notebook, and a line
             every 30 seconds elsewhere.
         simulator: a `jaxrecall.Simulator` of your own, or its name as module:name. The
-            default is that of the grid, or else that of this package. With `workers`,
-            the simulator must be in a module that can be imported from this folder or
-            from that of the grid file.
-        columns: a dict from the names of your own columns to functions of (draws,
-            learned) or their import paths. These columns replace those of the grid.
-            With `workers`, the functions must be in such a module, too.
+            default is the grid's simulator, or this package's if the grid has none.
+            With `workers`, its module must be in the current folder, in the folder of
+            the grid file, or installed.
+        columns: a dict of your own columns. Its keys are names. Its values are
+            functions of (draws, learned) or their import paths. These columns replace
+            those of the grid. With `workers`, the functions must also be in a module
+            that can be imported.
 
     Returns:
         The rows of this grid in table order. Rows of other grids in `out` are left out.
 
     Raises:
-        GridError, UsageError or StoreError: if an argument is refused, before anything
-            runs.
+        GridError, UsageError or StoreError: if an argument is not allowed. No run has
+            started yet.
         Interrupted: after Ctrl-C, a notebook's stop button, SIGTERM or SIGHUP, in the
-            main thread. The batch in flight is finished first; a second Ctrl-C drops
-            it. Finished rows are saved in `out`, and are in `rows` of the exception in
-            any case.
+            main thread. The current batch is finished first; a second Ctrl-C drops it.
+            The finished rows are in `rows` of the exception, and also in `out` if a
+            folder was given.
         RunFailed: if some runs failed, after all others have run. The finished rows are
             in `rows` of the exception.
 
@@ -125,7 +127,9 @@ def run(
 
 
 def _losses(call: Call) -> list[str]:
-    """Returns a line for each kind of loss, and for each failed chunk."""
+    """Returns a line for the rows that could not be saved, and one for each failed
+    chunk.
+    """
     if not call.unsaved:
         return call.failures
     lost = f"{call.unsaved} finished runs could not be saved and are lost"
@@ -133,8 +137,8 @@ def _losses(call: Call) -> list[str]:
 
 
 def _finished(rows: pd.DataFrame, n_runs: int, store: Store) -> tuple[str, str]:
-    """Returns two texts: how many runs are finished, and what the same call would
-    do.
+    """Returns two texts. The first states how many runs are finished. The second states
+    what a repeated call would do.
     """
     n_finished = (rows["step"] == rows["steps"]).sum()
     finished = (
@@ -171,21 +175,21 @@ def _check(workers: Any, simulator: Any, out: Any, columns: Any) -> None:
 
 
 def thresholds(source: pd.DataFrame | str | os.PathLike[str]) -> pd.DataFrame:
-    """Returns a table of what a search found.
+    """Returns a table of the results of a search.
 
     For each cell and theta, the table contains the critical value, its 95 % interval,
-    and how the search of that cell ended.
+    and the outcome of the search.
 
     Args:
-        source: the table that `run` returned for a grid with a `search`, or the results
+        source: a table that `run` returned for a grid with a `search`, or the results
             folder of a search.
 
     Returns:
         One row per cell and theta. The columns are the cell's axes, `theta`, `axis`
         (the searched axis), `critical`, `lo`, `hi`, `N_star`, `outcome`, `seeds`,
-        `runs`, `samples` and `warning`. `critical`, `lo` and `hi` are missing unless
-        the outcome has a crossing. `N_star` is `critical` along N and missing along
-        other axes.
+        `runs`, `samples` and `warning`. `critical`, `lo` and `hi` are missing values if
+        the search found no crossing. `N_star` equals `critical` if the axis is N.
+        Otherwise it is missing.
 
     Raises:
         UsageError or StoreError: if the source is not from a search.
@@ -240,9 +244,9 @@ def _table_of(cells: list[Json]) -> pd.DataFrame:
 
 
 def _rows(job: Job) -> pd.DataFrame:
-    """Returns the table of rows that the job has so far.
+    """Returns a table of the rows that the job has so far.
 
-    The table of a search has the thresholds as an attribute.
+    The thresholds of a search are an attribute of the table.
     """
     tables, _ = job.store.tables()
     frame = frame_of(tables.values(), job.runs, job.grid.axes)
@@ -252,9 +256,10 @@ def _rows(job: Job) -> pd.DataFrame:
 
 
 def import_paths(grid: str | os.PathLike[str] | None = None) -> tuple[str, ...]:
-    """Makes modules in the current folder and in that of a grid file importable.
+    """Makes the modules in the current folder and in the folder of a grid file
+    importable.
 
-    Returns all folders from which this process imports, for its workers.
+    Returns all folders from which this process can import. Workers receive this list.
     """
     folders = [absolute()]
     if grid is not None:

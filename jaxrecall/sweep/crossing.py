@@ -1,4 +1,4 @@
-r"""Estimates the level at which accuracy crosses theta, and its interval.
+r"""Estimates the level at which accuracy crosses theta, with a confidence interval.
 
 The curve of a cell is a local logistic regression of the mean accuracy over seeds
 (Zychaluk and Foster, "Model-free estimation of the psychometric function", Attention,
@@ -9,21 +9,23 @@ Levels are given as x, the ln of the axis. At each level x, the regression solve
     logit p_i = b_0 + b_1 u_i + b_2 u_i^2,  u_i = (x_i - x) / h
 
 over the levels x_i with n_i runs of mean accuracy a_i. The kernel is K(u) = (1 - u^2)^2
-up to |u| = 1. The width h is an octave, or 1.5 times the distance within which there
-are as many runs as seeds, whichever is larger. A small ridge shrinks the curvature b_2,
-and also the slope b_1 where one level is alone. The curve at x is b_0. Between levels
-it is a monotone cubic (PCHIP) through these logits. No formula for the whole curve is
-assumed: it may level off anywhere, and only runs near the crossing determine where the
-crossing is.
+for |u| <= 1 and 0 otherwise. Consider the distance from x within which there are as
+many runs as seeds. The width h is 1.5 times this distance, and at least an octave. A
+small ridge penalty shrinks the curvature b_2. It also shrinks the slope b_1 where one
+level is alone. The value of the curve at x is b_0. Between levels, the curve is a
+monotone cubic (PCHIP) through these logits. No formula for the whole curve is assumed.
+The curve may level off anywhere, and only runs near the crossing influence the
+crossing.
 
 Seeds are the independent units. D_s is the change of the curve if seed s is left out,
-to first order (one Newton step). The squared standard error is that of the jackknife,
+to first order (one Newton step). The squared standard error is the jackknife estimate
 (S - 1) / S sum_s D_s^2. S is the effective number of seeds, (sum_s w_s)^2 / sum_s w_s^2
-(Kish). Accuracies are compared with theta after the transformation 2 arcsin sqrt p. The
-interval contains each level at which the curve differs from theta by at most Student's
-t, with S - 2 degrees of freedom, times the standard error (Fieller). By construction,
-the interval contains the crossing itself. Nothing is iterated between crossing and
-interval, and both are continuous in the levels.
+(Kish). w_s is the weight of seed s. Accuracies are compared with theta after the
+transformation 2 arcsin sqrt p. The interval contains each level at which the curve
+differs from theta by at most t standard errors (Fieller). Here t is the 0.975 quantile
+of Student's distribution with S - 2 degrees of freedom. By construction, the interval
+contains the crossing. The interval is computed directly, without iterations that change
+the crossing. The crossing and the interval are continuous functions of the levels.
 """
 
 from __future__ import annotations
@@ -40,22 +42,24 @@ Floats = Any  # numpy.ndarray of floats
 
 OCTAVE = math.log(2)
 RIDGE = np.array([0.0, 1e-3, 0.02])
-"""The penalties of b_0, b_1 and b_2, relative to the weight of all runs."""
+"""The penalties of b_0, b_1 and b_2, as fractions of the total weight of the runs."""
 
 EDGE = 1e-4
-"""The least distance of a mean accuracy from 0 and from 1. Accuracies that are nearer
-are moved to this distance.
+"""The least distance of a mean accuracy from 0 and from 1. A mean that is closer to 0
+or 1 is moved to this distance.
 """
 
 MIN_SEEDS = 6
-"""The least number of seeds for an interval. With fewer, its error is unreliable."""
+"""The least number of seeds for an interval. With fewer seeds, the standard error is
+unreliable.
+"""
 
 TAIL = 0.975
-PER_OCTAVE = 16  # points per octave at which the curve is compared with theta
+PER_OCTAVE = 16  # points per octave for comparing the curve with theta
 ONE_STEP = 0.8
-"""The largest share of the curve's whole rise between two levels that is not a step.
-The more the share exceeds this number, the less is known about where between the levels
-the curve rises.
+"""The share of the curve's whole rise above which the rise between two levels is a
+step. The more the share exceeds this number, the less is known about where between the
+levels the curve rises.
 """
 
 NORMAL = 1.96
@@ -72,8 +76,8 @@ def loglog(p: Floats) -> Floats:
 class Crossing(NamedTuple):
     """The level at which mean accuracy crosses theta, in ln of the level.
 
-    If the curve does not cross, log_x is -inf or inf, and the other fields have no
-    meaning.
+    If the curve does not cross theta, log_x is -inf or inf, and the other fields are
+    meaningless.
     """
 
     log_x: float
@@ -84,11 +88,12 @@ class Crossing(NamedTuple):
     without: Floats = 0.0  # change of log_x if a seed is left out, (seeds,)
     # log_x for each shape that the curve may have between two levels
     shapes: Floats = ()
-    # distance of these levels if the whole rise is between them, 0 if little of it is
+    # distance of the two levels if the whole rise is between them, or 0 if little is
     step: float = 0.0
     is_open: tuple[bool, bool] = (False, False)
-    """Two flags: whether no level shows that the curve is below theta on the left, and
-    whether no level shows that it is above theta on the right.
+    """Two flags: whether the interval is unbounded on the left, and on the right. The
+    left side is unbounded if no level shows that the curve is below theta there. The
+    right side is unbounded if no level shows that the curve is above theta there.
     """
 
     @property
@@ -97,7 +102,9 @@ class Crossing(NamedTuple):
 
     @property
     def side(self) -> int:
-        """Returns 0 if the curve crosses, 1 if it is below theta, -1 if above."""
+        """The number 0 if the curve crosses theta, 1 if the curve is below theta, -1 if
+        above.
+        """
         if math.isfinite(self.log_x):
             return 0
         return 1 if self.log_x > 0 else -1
@@ -106,11 +113,11 @@ class Crossing(NamedTuple):
     def shape_error(self) -> float:
         """The standard deviation of log_x due to the unknown curve between two levels.
 
-        log_x is assumed to be uniform over the range of `shapes`, which gives range /
-        sqrt(12). The crossing is often at an end of this range, so its distance from
-        the middle is added in quadrature. If there is a step, the crossing may be
-        anywhere between the levels, so the result is at least their distance /
-        sqrt(12).
+        The true crossing is assumed to be uniform over the range of `shapes`, which
+        gives range / sqrt(12). The estimate log_x is often at an end of the range, so
+        its distance from the middle is added in quadrature. If there is a step, the
+        crossing may be anywhere between the two levels. Then the result is at least the
+        distance of the levels / sqrt(12).
         """
         if not len(self.shapes):
             return 0.0
@@ -123,15 +130,15 @@ class Curve:
     """The mean accuracy over seeds as a function of ln of the level.
 
     Args:
-        x: ln of the levels, ascending, (levels,).
-        accuracy: the accuracy of each run, a fraction that rises with x, (seeds,
-            levels); nan where there is no run.
-        edge: the least distance of a mean accuracy from 0 and from 1; nearer ones are
-            moved to this distance.
+        x: ln of the levels, an array (levels,) in ascending order.
+        accuracy: the accuracy of each run, an array (seeds, levels) of fractions that
+            rise with x. An entry is nan if there is no such run.
+        edge: the least distance of a mean accuracy from 0 and from 1. A mean that is
+            closer to 0 or 1 is moved to this distance.
 
     Attributes:
-        mean: the measured mean accuracy at each level, (levels,).
-        logits: the logit of the curve at each level, (levels,).
+        mean: the measured mean accuracy at each level, an array (levels,).
+        logits: the logit of the curve at each level, an array (levels,).
     """
 
     def __init__(self, x: Floats, accuracy: Floats, edge: float = EDGE):
@@ -147,7 +154,7 @@ class Curve:
         self.logits = self._solve(self._kernel * count)
 
     def _widths(self, count: Floats) -> Floats:
-        """Returns the width of the kernel at each level, (levels, 1)."""
+        """Returns the width of the kernel at each level as an array (levels, 1)."""
         apart = np.abs(self.x - self.x[:, None])
         order = np.argsort(apart, axis=1, kind="stable")
         enough = np.cumsum(count[order], axis=1) >= self.has.any(axis=1).sum()
@@ -156,7 +163,9 @@ class Curve:
         return np.maximum(OCTAVE, 1.5 * reach)
 
     def _solve(self, weights: Floats) -> Floats:
-        """Returns the curve's logits, by Newton's method at all levels at once."""
+        """Returns the curve's logits at all levels. Newton's method computes them
+        together.
+        """
         mean = self.mean.clip(self._edge, 1 - self._edge)
         total = weights.sum(axis=1)
         middle = weights @ mean / total
@@ -178,18 +187,20 @@ class Curve:
 
     @cached_property
     def _links(self) -> Any:
-        """The curve as functions of x: the interpolated logit, cloglog and loglog."""
+        """The curve as three functions of x: the interpolated logit, cloglog and
+        loglog.
+        """
         p = expit(self.logits).clip(self._edge / 2, 1 - self._edge / 2)
         values = np.stack([self.logits, cloglog(p), loglog(p)], axis=1)
         return PchipInterpolator(self.x, values)
 
     def smooth(self, x: Floats) -> Floats:
-        """Returns the logits of the curve at any x."""
+        """Returns the logits of the curve at the values in `x`."""
         return self._links(x)[..., 0]
 
     @cached_property
     def without(self) -> Floats:
-        """The change of the logits if a seed is left out, (seeds, levels)."""
+        """The change of each logit if a seed is left out: an array (seeds, levels)."""
         moments = self._powers * self._kernel[..., None]
         measured = np.tensordot(np.nan_to_num(self.accuracy), moments, (1, 1))
         expected = np.tensordot(self.has, moments * self._p[..., None], (1, 1))
@@ -201,11 +212,11 @@ class Curve:
         return -np.linalg.solve(rest, off[..., None])[..., 0, 0]
 
     def crossing(self, theta: float) -> Crossing:
-        """Returns the level at which the curve crosses theta upwards.
+        """Returns the crossing at which the curve rises through theta.
 
-        If there are several such levels, the one nearest to the crossing of an isotonic
-        regression through the curve is returned. The regression weighs each level by
-        its number of runs.
+        If there are several such crossings, an isotonic regression through the curve
+        decides between them. The one that is nearest to the crossing of the regression
+        is returned. The regression weighs each level by its number of runs.
         """
         x, z = self.x, self.logits - logit(theta)
         excess = self.has.sum(axis=0) * (expit(self.logits) - theta)
@@ -233,14 +244,18 @@ class Curve:
 
     @cached_property
     def _weight(self) -> Floats:
-        """The weight of each seed in the curve at each level, (seeds, levels)."""
+        """The weight of each seed in the curve at each level, as an array (seeds,
+        levels).
+        """
         return self.has @ self._kernel.T
 
     def _between(self, x: Floats) -> tuple[Floats, Floats]:
-        """Returns the change of the curve if a seed is left out, and the seed count.
+        """Returns the change of the curve if a seed is left out, and the number of
+        seeds.
 
-        The change (seeds, x) is interpolated linearly between levels. The seed count
-        (x,) is the effective number of seeds at the neighbouring level that has fewer.
+        The change is an array (seeds, x), interpolated linearly between levels. The
+        number of seeds is an array (x,). Each entry is the effective number of seeds at
+        the neighbouring level with fewer seeds.
         """
         j = (np.searchsorted(self.x, x, side="right") - 1).clip(0, len(self.x) - 2)
         part = (x - self.x[j]) / (self.x[j + 1] - self.x[j])
@@ -251,9 +266,9 @@ class Curve:
     def _with_interval(self, found: Crossing, theta: float) -> Crossing:
         """Returns the crossing with its 95 % interval.
 
-        If no level bounds the interval on a side, its end is computed from a straight
-        line through the crossing. If that end is not beyond the levels, the side is
-        unbounded.
+        If no level bounds the interval on a side, the end is computed from a straight
+        line through the crossing. If the computed end is not beyond the levels, that
+        side is unbounded.
         """
         if found.n_seeds < MIN_SEEDS:
             return found
@@ -287,14 +302,16 @@ class Curve:
         )
 
     def _shapes(self, theta: float, j: int, log_x: float) -> tuple[Floats, float]:
-        """Returns the crossing between levels j and j + 1 for each shape, and the step.
+        """Returns the crossings between levels j and j + 1, one for each shape, and the
+        step.
 
-        The shapes are a monotone cubic in each of three links, logit, cloglog and
-        loglog, and a straight line in the accuracy. The cubic in logit is the estimate.
+        The shapes are four possible curves: a monotone cubic in each of the links
+        logit, cloglog and loglog, and a straight line in the accuracy. The cubic in
+        logit gives the estimate.
 
-        The curve blurs a jump between levels that are much nearer than an octave. So
-        the jump is also computed from the measured accuracies, pooled within an eighth
-        of an octave.
+        If levels are much closer than an octave, the smooth curve blurs a jump between
+        them. So the jump is also computed from the measured accuracies, which are
+        pooled within an eighth of an octave.
         """
         by_cloglog = _root(self._links, j, 1, cloglog(np.asarray(theta)))
         by_loglog = _root(self._links, j, 2, loglog(np.asarray(theta)))
@@ -312,10 +329,11 @@ class Curve:
         return np.array([log_x, by_cloglog, by_loglog, straight]), float(step)
 
     def reach(self, theta: float) -> float:
-        """Returns how far beyond the last level the curve would cross theta, in ln.
+        """Returns how far beyond the last level the curve would cross theta, in ln of
+        the level.
 
-        The curve is continued with the slope of its last two octaves. The result is inf
-        if the curve does not rise there, and 0 if there is only one level.
+        The curve is extrapolated with the slope of its last two octaves. The result is
+        inf if the curve does not rise there, and 0 if there is only one level.
         """
         if len(self.x) == 1:
             return 0.0
@@ -329,7 +347,7 @@ class Curve:
 
 
 def edge_of(*thetas: float) -> float:
-    """Returns the `edge` of a curve for the crossing of these thetas.
+    """Returns the `edge` for a curve that must cross these thetas.
 
     The edge is at most half the distance of each theta from 0 and from 1.
     """
@@ -337,7 +355,7 @@ def edge_of(*thetas: float) -> float:
 
 
 def of_runs(log_x: Floats, seed: Floats, accuracy: Floats, edge: float = EDGE) -> Curve:
-    """Returns the curve of runs; a seed may have any number of levels.
+    """Returns the curve of some runs. Each seed may have runs at any number of levels.
 
     Args:
         log_x: ln of the level of each run.
@@ -355,7 +373,7 @@ def of_runs(log_x: Floats, seed: Floats, accuracy: Floats, edge: float = EDGE) -
 def _root(curves: Any, j: int, i: int, level: float) -> float:
     """Returns the x between points j and j + 1 at which spline i has the value `level`.
 
-    The spline must rise there. The method is bisection.
+    The spline must rise between these points. The method is bisection.
     """
     a, b, c, d = map(float, curves.c[:, j, i])
     low, high = 0.0, float(curves.x[j + 1] - curves.x[j])

@@ -1,4 +1,4 @@
-"""Reads and writes files of a results folder, which are written whole or not at all."""
+"""Reads and writes files of a results folder. A file is written whole or not at all."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ Json = dict[str, Any]
 """A JSON object."""
 
 Unreadable = list[tuple[Path, str]]
-"""Files that could not be read, each with the reason."""
+"""A list of files that could not be read, each with the reason."""
 
 PARTS, TABLE = "parts", "table.parquet"
 
 TEMPORARY_NAME = re.compile(r"\d+-[0-9a-f]{8}-.+")
-"""Matches the names of temporary files in a staging folder."""
+"""The regular expression for names of temporary files in a staging folder."""
 
 MAX_DEPTH = 100
 """The largest depth of nested lists and mappings in a JSON file."""
 
 MAX_BYTES = 2**26
-"""The largest size of a JSON file. The report on a failure is large, because it lists
-its runs, which may be hundreds of thousands.
+"""The largest size of a JSON file, in bytes. A failure report may be large, because it
+may list hundreds of thousands of runs.
 """
 
 
@@ -42,14 +42,16 @@ def atomic_write(
     sync: bool = False,
     check: Callable[[Path], None] = lambda temporary: None,
 ) -> None:
-    """Writes `data`, bytes or a buffer, to a temporary file and renames that to `path`.
+    """Writes `data` (bytes or a buffer) to a temporary file, and renames the file to
+    `path`.
 
-    If writing fails, an old file at `path` stays unchanged. The temporary file is
-    hidden beside `path`, or is in the folder `staging` on the same file system. Its
-    name is unique, so any number of processes may write to one path. `check` receives
-    the complete temporary file before the rename; an exception that it raises prevents
-    the rename. With `sync`, the bytes are on disk before the rename, and the new name
-    is on disk before the function returns. Raises OSError.
+    If writing fails, an existing file at `path` stays unchanged. The temporary file is
+    in the folder `staging`, which must be on the same file system. Without `staging`,
+    it is a hidden file in the folder of `path`. Its name is unique, so any number of
+    processes may write to one path. `check` receives the complete temporary file before
+    the rename; an exception that it raises prevents the rename. With `sync`, the bytes
+    are on disk before the rename, and the new name is on disk before the function
+    returns. Raises OSError if writing fails.
     """
     name = f"{os.getpid()}-{secrets.token_hex(4)}-{path.name}"
     temporary = staging / name if staging else path.with_name(f".{name}.tmp")
@@ -117,22 +119,22 @@ def local_path(path: str | Path) -> Path:
 
 
 def holds_results(folder: Path) -> bool:
-    """Whether the folder contains results: a folder of parts or a table."""
+    """Whether the folder contains results, which are a folder of parts or a table."""
     return is_folder(folder / PARTS) or bool(_mode(folder / TABLE))
 
 
 def is_folder(path: Path) -> bool:
-    """Whether the path is a folder; raises StoreError if permissions hide that."""
+    """Whether the path is a folder. Raises StoreError if this cannot be checked."""
     return stat.S_ISDIR(_mode(path))
 
 
 def is_file(path: Path) -> bool:
-    """Whether the path is a file; raises StoreError if permissions hide that."""
+    """Whether the path is a file. Raises StoreError if this cannot be checked."""
     return stat.S_ISREG(_mode(path))
 
 
 def _mode(path: Path) -> int:
-    """Returns the kind of a file and its permissions, or 0 if there is no file."""
+    """Returns the mode of a file (kind and permissions), or 0 if there is no file."""
     try:
         return os.stat(path).st_mode
     except PermissionError:
@@ -143,15 +145,18 @@ def _mode(path: Path) -> int:
 
 
 def result_files(folder: Path) -> list[Path]:
-    """Returns the parts first and the table last.
+    """Returns the files with rows: the parts first and the table last.
 
-    A prune moves rows from parts to the table, so this order misses no row.
+    A prune moves rows from the parts to the table. If the files are read in this order,
+    no row is missed.
     """
     return [*entries(folder / PARTS), folder / TABLE]
 
 
 def entries(folder: Path) -> list[Path]:
-    """Returns the sorted files in a folder; none if there is no such folder."""
+    """Returns a sorted list of the files in a folder. It is empty if there is no
+    folder.
+    """
     with storage_errors(folder):
         return sorted(folder.iterdir()) if is_folder(folder) else []
 
@@ -165,7 +170,7 @@ def listed(unreadable: Unreadable) -> str:
 
 
 def no_rows(paths: list[Path], unreadable: Unreadable) -> StoreError:
-    """Returns the error for paths without a row."""
+    """Returns the error for paths that contain no rows."""
     where = ", ".join(map(str, paths)) or "an empty list of paths"
     for path, _ in unreadable:
         if "=" in path.name and path.is_dir():
@@ -187,7 +192,7 @@ def storage_errors(
     path: Path,
     so_far: str = "finished parts are kept, the same command resumes from there",
 ) -> Iterator[None]:
-    """Turns an OSError into a StoreError with the path.
+    """Turns an OSError into a StoreError whose message contains the path.
 
     The message ends with `so_far`, which states what has been kept.
     """

@@ -1,7 +1,8 @@
-"""Determines the memory and the cores that a process may use: the least of all limits.
+"""Determines how much memory and how many cores this process may use.
 
-Containers and batch systems limit a process by its cgroups and their parents, by
-`ulimit -v`, and by the Slurm request. A limit that cannot be read is ignored.
+Containers and batch systems set several limits: in the process's cgroups and their
+parents, by `ulimit -v`, and by the Slurm request. The least limit applies. A limit that
+cannot be read is ignored.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from itertools import product
 from pathlib import Path
 
 SHARE = 0.8
-"""The share of the memory for programs. Python and the rows need memory, too."""
+"""The share of the memory that programs may use. Python and the rows need the rest."""
 
 ROOT = Path("/")
 """The folder that contains proc and sys."""
@@ -23,27 +24,29 @@ FILES = {
     "memory": (["memory.max"], ["memory.limit_in_bytes"]),
     "cpu": (["cpu.max"], ["cpu.cfs_quota_us", "cpu.cfs_period_us"]),
 }
-"""The files of each limit in cgroups of version 2 and of version 1.
+"""The names of the files with each limit, for cgroups version 2 and version 1.
 
-The files contain one number for memory, and a dividend and a divisor for cores.
+A memory limit is one number. The number of cores is a dividend and a divisor.
 """
 
 
 def memory_limit() -> int:
-    """Returns 80 % of the memory that this process may use, in bytes."""
+    """Returns the number of bytes that programs may use, 80 % of the memory limit."""
     amount, _ = memory()
     return int(SHARE * amount)
 
 
 def cores() -> int:
-    """Returns the number of cores that this process may use, rounded, at least one."""
+    """Returns the whole number of cores that this process may use, at least one."""
     amount, _ = processors()
     return max(1, round(amount))
 
 
 @cache
 def memory() -> tuple[float, str]:
-    """Returns the memory that this process may use, in bytes, and what limits it."""
+    """Returns the number of bytes that this process may use, and the source of the
+    limit.
+    """
     import resource
 
     n_cpus = _of_slurm("SLURM_CPUS_ON_NODE") or _of_slurm("SLURM_CPUS_PER_TASK")
@@ -59,9 +62,10 @@ def memory() -> tuple[float, str]:
 
 @cache
 def processors() -> tuple[float, str]:
-    """Returns the number of cores that this process may use, and what limits them.
+    """Returns the number of cores that this process may use, and the source of the
+    limit.
 
-    A quota may be a fraction of a core.
+    The number need not be whole, because a quota may be a fraction of a core.
     """
     limits = {"this machine": os.cpu_count() or 1}
     if hasattr(os, "sched_getaffinity"):
@@ -95,17 +99,17 @@ def described() -> str:
 def _of_slurm(name: str) -> int:
     """Returns the number in an environment variable, or 0 if there is none.
 
-    A memory request of 0 means all memory, so it counts as no limit, too.
+    A memory request of 0 also means that there is no limit.
     """
     text = os.environ.get(name, "")
     return int(text) if text.isdecimal() else 0
 
 
 def _of_cgroups(controller: str) -> dict[str, float]:
-    """Returns a dict from files of cgroups of this process to the limits in them.
+    """Returns a dict from each cgroup file of this process to the limit in the file.
 
-    The parents of these cgroups count, too. In a container, the path of a cgroup may
-    not exist. Then the root of the path is the container's own cgroup.
+    The files of parent cgroups are included. In a container, the path of a cgroup may
+    not exist. Then the container's own cgroup is at the root of the path.
     """
     limits: dict[str, float] = {}
     lines: list[str] = []
@@ -122,7 +126,9 @@ def _of_cgroups(controller: str) -> dict[str, float]:
         groups = group, *group.parents
         for mount, folder, files in product(mounts, groups, FILES[controller]):
             paths = [ROOT / "sys/fs/cgroup" / mount / folder / file for file in files]
-            with suppress(OSError, ValueError, ArithmeticError):  # such as the word max
+            with suppress(
+                OSError, ValueError, ArithmeticError
+            ):  # the text may be "max"
                 text = " ".join(path.read_text("utf-8") for path in paths)
                 amount, per, *_ = map(int, [*text.split(), "1"])
                 limits[str(paths[0])] = amount / per

@@ -1,12 +1,12 @@
-"""Groups missing runs into programs and chunks.
+"""Groups the missing runs into programs and chunks.
 
-The simulator determines which points share a program, and what their runs cost. A chunk
-is a list of runs of one program that are started and reported together.
+The simulator determines which points share a program, and estimates the cost of runs. A
+chunk is a list of runs of one program, which are started and reported together.
 
-A process may run only a share of the runs, chosen by --shard i/n or by its number in a
-Slurm array. The share depends on the grid alone, not on finished runs or measured
-rates. So processes that start at different times and on different machines neither miss
-a run nor run one twice.
+A process may run only a share of the runs. The share is chosen by --shard i/n, or by
+the process's number in a Slurm array. The share depends on the grid alone, not on
+finished runs or measured rates. So no run is missed or run twice, even if the processes
+start at different times and on different machines.
 """
 
 from __future__ import annotations
@@ -41,21 +41,21 @@ CHUNK_RUNS = 4096
 
 @dataclass(frozen=True)
 class Chunk:
-    """Runs of one program that are started and reported together."""
+    """A list of runs of one program, which are started and reported together."""
 
     program: Program
     runs: tuple[Run, ...]
     seconds: float  # estimated wall time
 
     def part(self, runs: Sequence[Run]) -> Chunk:
-        """Returns the chunk of some of its runs."""
+        """Returns a chunk that contains only the given runs of this chunk."""
         seconds = self.seconds * len(runs) / len(self.runs)
         return Chunk(self.program, tuple(runs), seconds)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The chunks of some runs, their estimated cost, and the settings that apply."""
+    """The chunks to run, their estimated cost, and the settings of the runs."""
 
     chunks: tuple[Chunk, ...]
     flops: float
@@ -81,9 +81,9 @@ class Plan:
 
     @property
     def peak_bytes(self) -> int:
-        """The memory that the largest program uses in all workers, in bytes.
+        """The number of bytes that the largest program uses in all workers together.
 
-        The memory includes all runs that each worker runs at a time.
+        The number includes all runs that a worker runs at the same time.
         """
         room, largest = self.room, 0
         for each in self.peaks.values():
@@ -93,7 +93,7 @@ class Plan:
 
     @property
     def most_workers(self) -> int:
-        """The largest number of workers that have memory for a run each."""
+        """The largest number of workers such that each has enough memory for a run."""
         return max(1, self.limit // (max(self.peaks.values(), default=0) or 1))
 
     @property
@@ -103,15 +103,19 @@ class Plan:
 
     @property
     def seconds(self) -> float:
-        """The estimated wall time of all runs and of compilation, in seconds."""
+        """The estimated wall time of all runs and of compiling the programs, in
+        seconds.
+        """
         return self.run_seconds + sum(each.compile_seconds for each in self.peaks)
 
     def seconds_of(self, run: Run, program: Program) -> float:
-        """Returns the estimated seconds that a run takes on one core in a program."""
+        """Returns the estimated time of a run in a program on one core, in seconds."""
         return self.simulator.cost(program, run.point).seconds
 
     def describe(self) -> list[Json]:
-        """Returns an entry for each program: its sizes, choices, runs and cost."""
+        """Returns a list with one dict for each program: its sizes, choices, runs and
+        cost.
+        """
         by_program = grouped(self.chunks, attrgetter("program"))
         return list(starmap(self._entry, by_program.items()))
 
@@ -144,20 +148,20 @@ def make_plan(
     batch: int | None = None,
     simulator: SimulatorLike = RECALL,
 ) -> Plan:
-    """Returns the plan for runs.
+    """Returns a plan that runs all of `runs`.
 
-    Points share programs where that saves time, unless `program` is given.
+    Unless `program` is given, points share programs where that saves time.
 
     Args:
         runs: the runs to compute.
         pad_to: sizes (V, d, m) of one program for all points.
-        limit: the bytes that a program may use; by default 80 % of what this process
-            may use.
-        settings: the settings that the plan is carried out with.
+        limit: the number of bytes that a program may use. The default is 80 % of the
+            memory that this process may use.
+        settings: the settings of the runs.
         program: a function that returns the program of a point.
-        batch: the number of runs that an accelerator vmaps; by default half a second's
-            work.
-        simulator: the simulator of the points; by default that of this package.
+        batch: the number of runs that an accelerator vmaps. By default, a batch takes
+            about half a second.
+        simulator: the simulator of the points. The default is that of this package.
 
     Raises:
         UsageError: if a point does not fit into `pad_to`, or if `pad_to` is given with
@@ -201,8 +205,8 @@ def pieces(
 ) -> Iterator[tuple[tuple[Run, ...], float]]:
     """Cuts runs, in order, into pieces of at most `most` runs and `seconds`.
 
-    A run that takes longer is a piece of its own. Each piece is yielded with the sum of
-    its costs.
+    A run that takes longer than `seconds` is a piece of its own. Each piece is yielded
+    with its total cost.
     """
     runs: list[Run] = []
     total = 0.0
@@ -220,7 +224,7 @@ SHARDS = "allowed: i/n with i from 0 to n - 1, as in 0/4 to 3/4"
 
 
 class Shard(NamedTuple):
-    """Share `index` of `count`; `source` is the option or variable that chose it."""
+    """The share `index` of `count` shares. The option or variable `source` chose it."""
 
     index: int
     count: int
@@ -232,7 +236,7 @@ class Shard(NamedTuple):
     def of(
         self, points: Sequence[AnyPoint], seeds: Sequence[int], simulator: SimulatorLike
     ) -> list[Run]:
-        """Returns the runs of this share among all points and seeds."""
+        """Returns those runs of the points and seeds that belong to this share."""
         every = shares(points, seeds, self.count, simulator)
         return [run for index, run in every if index == self.index]
 
@@ -245,10 +249,10 @@ def shares(
 ) -> Iterator[tuple[int, Run]]:
     """Yields every run with the index of its share among `count`.
 
-    All runs are put in a row, with similar sizes side by side, and the row is cut into
-    pieces of equal estimated cost. A run belongs to the piece that contains its middle.
-    So the cost of a share is off by less than one run, and a share compiles few
-    programs.
+    All runs are put in a sequence in which similar sizes are adjacent. The sequence is
+    cut into pieces of equal estimated cost. A run belongs to the piece that contains
+    its middle. So the cost of a share differs from the mean by less than the cost of a
+    run. A share compiles few programs, because similar sizes are adjacent.
     """
     programs = {point: program_of(simulator, point) for point in points}
     row = sorted(points, key=lambda point: programs[point].kin)
@@ -264,10 +268,11 @@ def shares(
 def chosen_shard(
     given: str | None, environment: Mapping[str, str] = os.environ
 ) -> Shard | None:
-    """Returns the share that the flag or else the environment chooses, or None.
+    """Returns the share that the flag selects, or else the one that the environment
+    selects.
 
-    Without a share, a process runs everything. Raises UsageError for a share that does
-    not exist.
+    Returns None if neither selects a share. The process then runs everything. Raises
+    UsageError if the share does not exist.
     """
     if given is None:
         return _of_slurm(environment)
@@ -278,7 +283,7 @@ def chosen_shard(
 
 
 def without_shard(command: str) -> str:
-    """Returns the command without its --shard, so that it resumes the whole grid.
+    """Returns the command with --shard removed, so that it resumes the whole grid.
 
     Any unique abbreviation of the flag is removed, because argparse accepts it.
     """
@@ -286,10 +291,10 @@ def without_shard(command: str) -> str:
 
 
 def _of_slurm(environment: Mapping[str, str]) -> Shard | None:
-    """Returns the share of a task of a Slurm array, or None outside of an array.
+    """Returns the share of this task of a Slurm array, or None outside of an array.
 
-    The numbers of the tasks may start anywhere. The step of the array must be 1, or
-    shares would be missing.
+    The task numbers may start at any number. The step of the array must be 1, because
+    shares would be missing otherwise.
     """
     task = environment.get("SLURM_ARRAY_TASK_ID")
     count = environment.get("SLURM_ARRAY_TASK_COUNT")

@@ -1,19 +1,19 @@
-"""Searches one cell: computes from the results so far which runs are needed next.
+"""Searches one cell: determines from the results so far which runs are needed next.
 
-A cell is a point without its value on the searched axis. The first runs, one per level,
-start at the lowest level, and the level doubles each time. They show roughly where
-accuracy crosses theta. Then every seed runs at two levels close to the crossing, one on
-either side, until the interval over seeds is narrow enough. The next request is a
-deterministic function of the results so far, so a repeated or resumed search makes the
+A cell is a point without a value on the searched axis. The first run is at the lowest
+level, and each further run doubles the level. These runs show roughly where accuracy
+crosses theta. Then seeds run at two levels close to the crossing, one on either side.
+Seeds are added until the confidence interval is narrow enough. The next request is a
+deterministic function of the results so far. So a repeated or resumed search makes the
 same requests.
 
 The estimate is the level at which the mean accuracy over seeds crosses theta
-(`crossing.py`). The accuracy of a single seed goes up and down with the level. So its
-first crossing comes too early, and a seed that levels off below theta never crosses.
-The mean has neither fault.
+(`crossing.py`). The accuracy of a single seed fluctuates with the level. So a single
+seed first crosses theta at too low a level. If a seed levels off below theta, it never
+crosses. The mean has neither fault.
 
-Along an axis on which accuracy falls, 1 - accuracy and 1 - theta are used instead of
-accuracy and theta, so that accuracy rises.
+If accuracy falls along the axis, the search uses 1 - accuracy and 1 - theta instead.
+These quantities are also called accuracy and theta here, so that accuracy always rises.
 """
 
 from __future__ import annotations
@@ -29,39 +29,41 @@ from .crossing import OCTAVE, Crossing, Curve, edge_of, of_runs
 from .grid.file import PER_OCTAVE, SEARCH_MIN_SEEDS
 
 FIRST_SEEDS = 4
-"""The least number of new seeds of a round. Later rounds add a sixth of the seeds so
-far if that is more.
+"""The least number of new seeds in a round. If a sixth of the seeds so far is more, a
+round adds that many.
 """
 
 HALF = PER_OCTAVE // 2
-"""Half an octave: how far a round reaches beyond the levels that have been tried."""
+"""The number of steps in half an octave. A round reaches at most this far beyond the
+levels that have been tried.
+"""
 
 END_SEEDS = (4, 12, 36)
-"""The numbers of seeds that are tried at an end of the range, until it is decided
-whether a crossing lies beyond it.
+"""The numbers of seeds that are tried at an end of the range, one after another. The
+search stops at the first number that shows whether a crossing lies beyond that end.
 """
 
 END_STEPS = 2 * PER_OCTAVE
-"""The distance from an end of the range to the level that it is compared with, to
-decide whether the curve still rises.
+"""The distance between an end of the range and the level that is compared with it. The
+comparison shows whether the curve still rises.
 """
 
 FAR_OFF = 64
-"""The largest ratio of a crossing to the last level. If the crossing would lie further
-away, the curve counts as levelling off.
+"""The largest possible ratio of a crossing to the last level. If the ratio would be
+larger, the curve counts as levelling off.
 """
 
 HALF_OCTAVE = OCTAVE / 2
 STRAIGHT = 0.25
-"""The width of an interval for which levels half an octave away are near enough. Along
-d, m, V and L, such levels are off by 2 to 5 %.
+"""The least interval width for which levels may be half an octave from the crossing.
+Along d, m, V and L, such levels shift the crossing by 2 to 5 %.
 """
 
 Request = tuple[float, int]
 """A level and a seed."""
 
 Step = tuple[int, int]
-"""The number k of a level, and a seed."""
+"""The index k of a level, and a seed."""
 
 OUTCOMES = {
     "found": (
@@ -86,7 +88,7 @@ OUTCOMES = {
         " command resumes it"
     ),
 }
-"""A dict from each way in which the search of a cell ends to its description."""
+"""A dict from each possible outcome of a cell's search to its description."""
 
 
 @dataclass(frozen=True)
@@ -100,8 +102,8 @@ class Target:
     seeds: Sequence[int]  # in the order in which they are used
     rises: bool = True
     checks: bool = False
-    """Whether a cell without a crossing also compares its ends, to detect that accuracy
-    runs in the opposite direction.
+    """Whether the search also compares the two ends of a cell without a crossing. The
+    comparison detects that accuracy changes in the unexpected direction.
     """
 
     farthest: float = HALF_OCTAVE
@@ -116,8 +118,8 @@ class Result(NamedTuple):
 class CellSearch:
     """The search of one cell.
 
-    `pending` lists the runs that the search waits for. `update` receives their
-    accuracies. `result` is set when the search ends.
+    `pending` lists the runs for which the search waits. `update` must be called with
+    their accuracies. `result` is None until the search ends.
     """
 
     def __init__(self, target: Target):
@@ -125,13 +127,14 @@ class CellSearch:
         self.ks = sorted(target.levels)
         self.theta = target.theta if target.rises else 1 - target.theta
         self.accuracy: dict[Step, Any] = {}
-        """The accuracy of each step, or 1 - accuracy along a falling axis. None means
-        that the accuracy is nonfinite, which ends the search.
+        """A dict from each step to its accuracy, or to 1 - accuracy if accuracy falls
+        along the axis. None means that the accuracy is nonfinite, which ends the
+        search.
         """
 
         self.result: Result | None = None
         self.against = False
-        """Whether accuracy ran against the expected direction."""
+        """Whether accuracy was found to change in the unexpected direction."""
 
         self._steps = self._climb_and_close_in()
         self._advance()
@@ -142,16 +145,16 @@ class CellSearch:
 
     @property
     def completed(self) -> list[Request]:
-        """The runs whose accuracy the search has received, in order."""
+        """The runs whose accuracy the search has received, in the order of arrival."""
         return self._requests(self.accuracy)
 
     def _requests(self, steps: Iterable[Step]) -> list[Request]:
         return [(self.target.levels[k], seed) for k, seed in steps]
 
     def update(self, accuracies: Sequence[float | None]) -> None:
-        """Records the accuracies of the pending runs, in their order.
+        """Records the accuracies of the pending runs, in the order of `pending`.
 
-        An accuracy is a fraction, or None if it is nonfinite.
+        Each accuracy is a fraction, or None if it is nonfinite.
         """
         for step, accuracy in zip(self._new, accuracies, strict=True):
             if accuracy is not None and not self.target.rises:
@@ -163,7 +166,7 @@ class CellSearch:
             self._advance()
 
     def _advance(self) -> None:
-        """Proceeds to the next steps whose accuracy is not known, or to the end."""
+        """Advances the search until it needs an unknown accuracy or ends."""
         self._new: list[Step] = []
         while not self._new:
             try:
@@ -194,13 +197,13 @@ class CellSearch:
         )
 
     def _climb_and_close_in(self) -> Generator[list[Step], None, str]:
-        """Yields the steps whose accuracy is needed next; returns the outcome."""
+        """Yields lists of steps whose accuracy is needed next. Returns the outcome."""
         target, first, last = self.target, self.ks[0], self.ks[-1]
         octaves = dict.fromkeys(
             map(self._nearest, [*range(first, last, PER_OCTAVE), last])
         )
         for i, k in enumerate(octaves):
-            # a new seed for each level: one that never crosses must not lead the climb
+            # each level has a new seed, as one seed alone might never cross theta
             step = k, target.seeds[i % len(target.seeds)]
             yield [step]
             if self.accuracy[step] >= self.theta:
@@ -242,10 +245,11 @@ class CellSearch:
         return min(self.ks, key=lambda other: abs(other - k))
 
     def _is_narrow(self, now: Crossing) -> bool:
-        """Whether the interval is as narrow as required, or as the levels allow.
+        """Whether the interval is as narrow as required, or as narrow as the levels
+        allow.
 
-        The levels allow no narrower interval if it lies between neighbouring whole
-        numbers that are both levels.
+        If the interval lies between two neighbouring whole numbers that are both
+        levels, the levels allow no narrower one.
         """
         if now.width <= self.target.width:
             return True
@@ -256,10 +260,11 @@ class CellSearch:
         return above - below == 1 and {below, above} <= {*self.target.levels.values()}
 
     def _side_at(self, k: int) -> Generator[list[Step], None, int]:
-        """Returns the side of theta on which the whole curve lies, or 0 if it crosses.
+        """Returns `Crossing.side`: the side of theta on which the curve lies, 0 if it
+        crosses.
 
-        Runs as many seeds at level k as are needed to distinguish the mean there from
-        theta.
+        First, seeds run at level k until the mean accuracy there can be distinguished
+        from theta, or until `END_SEEDS` is exhausted.
         """
         for n in END_SEEDS:
             yield [(k, seed) for seed in self.target.seeds[:n]]
@@ -272,7 +277,9 @@ class CellSearch:
         return self._estimate().side
 
     def _compare(self, k: int, other: int) -> Generator[list[Step], None, None]:
-        """Runs a few seeds at two levels, and records whether accuracy surely falls."""
+        """Runs a few seeds at two levels, and records whether accuracy falls
+        significantly.
+        """
         if k == other:
             return
         seeds = self.target.seeds[:FIRST_SEEDS]
@@ -283,10 +290,10 @@ class CellSearch:
     def _lacking(
         self, centre: float, slope: float | None, seeds: Sequence[int]
     ) -> list[Step]:
-        """Returns the steps that the seeds lack.
+        """Returns the steps that must still run for the given seeds.
 
-        Each seed needs one level on either side of the centre, near the most
-        informative distance.
+        Each seed needs one level on either side of the centre. The best distance from
+        the centre is the most informative one.
         """
         # a level is most informative where accuracy is one logit away from theta
         distance = self.target.farthest
@@ -301,7 +308,7 @@ class CellSearch:
             [k for k in self.ks[:-1] if k < min(centre, above)] or self.ks[:1],
             key=lambda k: (abs(k - centre + away), -k),
         )
-        # levels that are near enough stay near enough if the centre moves a little
+        # levels near the centre stay near enough if the centre moves a little
         far = max(2 * away + 1, above - below)
         has_below: set[int] = set()
         has_above: set[int] = set()
@@ -320,16 +327,16 @@ class CellSearch:
 
 
 def _three_errors(values: Sequence[float]) -> float:
-    """Returns three standard errors of the mean."""
+    """Returns three times the standard error of the mean."""
     return 3 * float(np.std(values, ddof=1)) / math.sqrt(len(values))
 
 
 def farthest(axis: str, width: float) -> float:
-    """Returns the largest distance of levels from the crossing, in ln of the level.
+    """Returns the largest distance between levels and the crossing, in ln of the level.
 
-    The distance is half an octave, or less if the interval must be so narrow that the
-    curvature would matter. Along N the distance is always half an octave, because the
-    curvature is slight.
+    The distance is half an octave. It is smaller if the interval must be so narrow that
+    the curvature of the curve would matter. Along N, the curvature is slight, so the
+    distance is always half an octave.
     """
     if axis == "N":
         return HALF_OCTAVE

@@ -2,9 +2,10 @@
 
 A round consists of the ordinary runs that all cells need next.
 
-The programs depend only on the cell and its requests, so a resumed search uses the same
-ones. Rows that are in the folder are looked up instead of run. So a search that was
-stopped repeats the same requests and resumes where it was.
+The programs depend only on the cells and their requests, so a resumed search uses the
+same programs. If the folder contains the rows of a run, they are looked up and the run
+is not repeated. So a search that was stopped makes the same requests again, and resumes
+where it stopped.
 """
 
 from __future__ import annotations
@@ -26,43 +27,43 @@ from .search import OUTCOMES, CellSearch, Request, Target, farthest
 from .simulators import Program, SimulatorLike, Sizes, program_of
 
 RUNS_PER_CELL, ROUNDS = 60, 25
-"""Guesses of the runs of a cell and of the rounds of a search. They are used to weigh
-padding against compiling and to estimate the time.
+"""The guessed number of runs in a cell, and of rounds in a search. The guesses are used
+to estimate the time, and to decide whether padding is cheaper than compiling.
 """
 
 ROUND_SECONDS = 0.03
-"""The seconds that planning, saving and updating the cells take in a round."""
+"""The number of seconds per round for planning, saving and updating the cells."""
 
 CHECKED = ("d", "m", "V", "L")
-"""The axes, in addition to those with `rises`, whose direction is checked if a cell has
-no crossing.
+"""The axes whose direction is checked if a cell has no crossing. An axis with `rises`
+is checked, too.
 """
 
 TIER = 2
-"""The factor within which levels share a program. A plan merges further programs where
-that saves time.
+"""The largest ratio of levels that share a program. A plan merges further programs
+where that saves time.
 """
 
 KnownAccuracies = dict[RunId, float | None]
-"""A dict from each run to its accuracy, or to the value of the column that crosses
-theta. None means nonfinite, and NaN means that the row has no value.
+"""A dict from each run to its accuracy. If the search uses another column, the values
+are those of that column. None means nonfinite, and NaN means that the row has no value.
 """
 
 
 def as_known(value: float | None, status: str) -> float | None:
-    """Returns the entry of `KnownAccuracies` for a row."""
+    """Returns the value in `KnownAccuracies` for a row with this value and status."""
     return math.nan if value is None and status != "nonfinite" else value
 
 
 class SearchedCell:
-    """The points along the searched axis, all else fixed, and the search for one theta.
+    """The points of one cell along the searched axis, and the search for one theta.
 
     Attributes:
-        points: the points by level, in ascending order.
-        point: the first of these points.
+        points: a dict from each level, in ascending order, to its point.
+        point: the point at the lowest level.
         following: the names of the fields that vary along the axis.
-        tiers: the levels whose programs also serve the levels below them. If all levels
-            have the same sizes, this is one level in the middle.
+        tiers: the levels whose programs are also used for the levels below them. If all
+            levels have the same sizes, the only tier is the middle level.
     """
 
     def __init__(self, line: SearchLine, target: Target, simulator: SimulatorLike):
@@ -79,7 +80,7 @@ class SearchedCell:
         return Run(self.points[level], seed)
 
     def tier(self, level: float) -> AnyPoint:
-        """Returns the point whose program serves a level."""
+        """Returns the point whose program is used for a level."""
         for top in self.tiers:
             if top >= level:
                 return self.points[top]
@@ -87,7 +88,7 @@ class SearchedCell:
 
     @property
     def warning(self) -> str:
-        """A text of what to be careful about, empty if there is nothing."""
+        """A warning about the results of the cell, or an empty text."""
         warnings = []
         if self.line.bounded:
             levels = list(self.points)
@@ -104,10 +105,10 @@ class SearchedCell:
 
 
 def _tiers(points: Mapping[float, AnyPoint], simulator: SimulatorLike) -> list[float]:
-    """Returns the levels whose programs also serve the levels below them.
+    """Returns the levels whose programs are also used for the levels below them.
 
-    These levels are the largest within each factor of TIER. If no size varies, one
-    level in the middle is returned.
+    From the top, each level is at most 1 / TIER of the one above. If all levels use the
+    same program, the list contains only the middle level.
     """
     levels = list(points)
     first = program_of(simulator, points[levels[0]])
@@ -146,11 +147,12 @@ def _usual_runs(points: Iterable[AnyPoint]) -> list[Run]:
 
 
 class Searches:
-    """All cells of a grid that has a `search`, and the accuracies known so far.
+    """All cells of a grid that has a `search`, and the accuracies that are known so
+    far.
 
     Attributes:
-        pending: the runs of the next round, for which unfinished cells wait. Each run
-            is listed once.
+        pending: the runs of the next round, for which unfinished cells wait. A run is
+            listed once, even if several cells need it.
         used: the ids of the runs whose accuracy a cell has received.
     """
 
@@ -190,7 +192,9 @@ class Searches:
         return list(pending.values())
 
     def _missing(self, cell: SearchedCell) -> dict[RunId, Run]:
-        """Advances a cell as far as possible; returns the runs that it waits for."""
+        """Advances a cell as far as possible. Returns the runs for which the cell
+        waits.
+        """
         while requests := cell.search.pending:
             runs = by_id(map(cell.run, requests))
             missing = {id: run for id, run in runs.items() if id not in self._known}
@@ -205,8 +209,8 @@ class Searches:
     def _fraction(self, run: RunId) -> float | None:
         """Returns the known accuracy of a run.
 
-        Raises GridError if the row has no accuracy, or if the accuracy is not from 0 to
-        1.
+        Raises GridError if the row has no accuracy, or if the accuracy is outside of 0
+        to 1.
         """
         value = self._known[run]
         if value is None or 0 <= value <= 1:
@@ -236,7 +240,7 @@ class Searches:
 
     @cached_property
     def guess(self) -> Plan:
-        """The plan for the usual number of runs at each tier."""
+        """The plan of a search in which each tier has the usual number of runs."""
         programs = self._programs
         return self._plan(_usual_runs(programs), program=programs.__getitem__)
 
@@ -245,7 +249,7 @@ class Searches:
         return len(self.cells) - len(self._unfinished)
 
     def plan(self, runs: Sequence[Run]) -> Plan:
-        """Returns the plan of a round; batches have the same size in every round."""
+        """Returns the plan of a round. Batches have the same size in every round."""
         batch = max(1, len(self.cells) // (4 * len(self.guess.peaks)))
         return self._plan(
             runs,
@@ -256,9 +260,9 @@ class Searches:
         )
 
     def programs(self) -> list[Json]:
-        """Returns the programs, before any run, without the guesses about their runs.
+        """Returns a list with one dict for each program, without guesses about runs.
 
-        For a user's simulator, these are all programs that its levels could need.
+        For a user's simulator, the list contains every program that a level could need.
         """
         if not self.simulator.facts.is_ours:
             points = {}
@@ -277,15 +281,16 @@ class Searches:
         return [cell for cell in self.cells if not cell.search.result]
 
     def likely_seconds(self) -> float:
-        """Returns the wall time left if each cell needs the usual number of runs.
+        """Returns the estimated wall time left, in seconds.
 
-        The cells are assumed to cross in the middle of the range.
+        Each cell is assumed to need the usual number of runs. Its crossing is assumed
+        to be in the middle of the range.
         """
         _, _, seconds = self._cost(RUNS_PER_CELL, in_the_middle=True)
         return seconds
 
     def worst_case(self) -> tuple[int, float, float]:
-        """Returns the runs, flops and seconds that the cells may still need at most.
+        """Returns upper bounds of the remaining numbers of runs, flops and seconds.
 
         Every run is assumed to be at the largest level.
         """
@@ -294,10 +299,10 @@ class Searches:
     def _cost(
         self, n_runs: int, in_the_middle: bool = False
     ) -> tuple[int, float, float]:
-        """Returns the runs, flops and seconds left if each cell needs `n_runs` in all.
+        """Returns the numbers of remaining runs, flops and seconds.
 
-        The compilation of fallbacks is included, because an error bound rejects some
-        runs.
+        Each cell is assumed to need `n_runs` runs, including the finished ones. The
+        time to compile fallbacks is included, because some runs exceed an error bound.
         """
         if not self._unfinished:
             return 0, 0.0, 0.0
@@ -328,7 +333,7 @@ class Searches:
         )
 
     def report(self) -> Json:
-        """Returns the contents of search.json: settings, and a table with points."""
+        """Returns the contents of search.json: settings, outcomes and cells."""
         cells = []
         for cell in self.cells:
             point = dict(cell.point.as_given())
@@ -338,9 +343,9 @@ class Searches:
         return {"search": plain(self.search), "outcomes": OUTCOMES, "cells": cells}
 
     def table(self) -> list[Json]:
-        """Returns one entry per cell and theta: the crossing, its outcome and its cost.
+        """Returns one dict per cell and theta: the crossing, the outcome and the cost.
 
-        The interval is null if there is none.
+        If there is no interval, its ends are null.
         """
         return list(map(self._entry, self.cells))
 

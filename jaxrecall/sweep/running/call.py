@@ -1,4 +1,4 @@
-"""Records what has happened in a call: finished runs, saved rows, and failures."""
+"""Records the progress of a call: finished runs, saved rows, and failures."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from ..store import Store
 from .progress import Display, Event, Failure, Shown, Traces, duration
 
 WAITS = (1.0, 2.0, 5.0, 10.0, 20.0, 40.0)
-"""The seconds that pass after each refused write before the next try. The call gives up
-when the last try is refused, too.
+"""The number of seconds to wait after each failed write before the next attempt. If the
+last attempt also fails, the call gives up.
 """
 
 POLL_SECONDS = 0.05
@@ -26,15 +26,16 @@ POLL_SECONDS = 0.05
 
 @dataclass
 class Call:
-    """What has happened in a call, whichever engine carries it out.
+    """The progress of a call, and its unsaved rows. Every engine uses this class.
 
     The display shows each event. Rows are written to a new part file every
-    `part_seconds`; all rows of a run go into the same file. A refused write is reported
-    immediately and retried at growing intervals. After the last try `gave_up` is true,
-    and unsaved rows are lost when the process ends.
+    `part_seconds`. All rows of a run are written to the same file. A failed write is
+    reported immediately and retried after increasing delays. If the last attempt fails,
+    `gave_up` becomes true, and the unsaved rows are lost when the process ends.
 
-    The time left is computed from the estimated cost, corrected by the measured speed.
-    A search counts finished cells instead, because its cost is not known in advance.
+    The time left is computed from the estimated cost and the measured speed. The cost
+    of a search is not known in advance, so the number of finished cells is shown
+    instead.
     """
 
     store: Store
@@ -46,7 +47,7 @@ class Call:
     interrupts: Interrupts = field(default_factory=Interrupts)
 
     n_runs: int = 0
-    """The number of runs to compute, as far as it is known."""
+    """The number of runs to compute. In a search, it grows with every round."""
 
     est_seconds: float = 0.0
     """The estimated wall time of the runs to compute, in seconds."""
@@ -63,12 +64,13 @@ class Call:
     """One line for each chunk that failed."""
 
     accuracy: dict[RunId, float | None] = field(default_factory=dict)
-    """The accuracy of each computed run at its last step, as `searches.as_known`
-    returns it. If a search uses another column, the values are those of that column.
+    """A dict from each computed run to its accuracy at the last step, as returned by
+    `searches.as_known`. If a search uses another column, the dict contains the values
+    of that column.
     """
 
     last: float | None = None
-    """The accuracy of the last run that has one."""
+    """The accuracy of the latest computed run. Runs without an accuracy are skipped."""
 
     gave_up: bool = False
     est_done: float = 0.0
@@ -90,20 +92,20 @@ class Call:
 
     @property
     def stopping(self) -> bool:
-        """Whether no more chunks should start."""
+        """Whether the call must not start further chunks."""
         failed_fast = self.settings.fail_fast and bool(self.failures)
         return self.interrupts.requested or self.gave_up or failed_fast
 
     def handle(self, event: Event, who: str = "", share: float = 1.0) -> None:
         """Handles an event about programs: `compiling`, `compiled` or `message`.
 
-        The time before the first program starts to compile does not count.
+        The clock of the call is reset when the first program starts to compile.
 
         Args:
             event: an event of a `Runner`.
-            who: the text that precedes its messages and identifies the worker.
-            share: the share of the compile time that counts: 1 / K for K workers that
-                compile at the same time.
+            who: a prefix for messages, which identifies the worker.
+            share: the fraction of the compile time that is added to the total. It is 1
+                / K if K workers compile at the same time.
         """
         match event:
             case "compiling", program:
@@ -112,7 +114,7 @@ class Call:
                 self.show("compiling", f"compiling {program}", program=program)
             case "compiled", program, seconds:
                 own = share * seconds
-                # a task of Ray sends both events together, with its first batch
+                # a Ray task sends both events together, after its first batch
                 self.start = min(self.start, time.monotonic() - own)
                 self.compile_seconds += own
                 self.n_compiled += 1
@@ -124,9 +126,9 @@ class Call:
         self.show("message", line, text=line)
 
     def take(self, part: Chunk, got: Traces | Failure) -> None:
-        """Records the rows of the runs in `part`, or the failure of these runs.
+        """Records either the rows of the runs in `part` or their common failure.
 
-        `part` is a part of a chunk.
+        `part` contains some or all runs of a chunk.
         """
         if isinstance(got, Failure):
             self.failed(part, got)
@@ -152,7 +154,9 @@ class Call:
         self.save()
 
     def failed(self, rest: Chunk, failure: Failure) -> None:
-        """Records a failure, its runs, and the command that tries them again."""
+        """Records a failure, the runs that failed, and the command that runs them
+        again.
+        """
         first, last = rest.runs[0].id, rest.runs[-1].id
         n = len(rest.runs)
         report = failure._asdict() | {
@@ -182,7 +186,7 @@ class Call:
     def save(self, now: bool = False) -> None:
         """Writes the unsaved rows if a part file is due, or if `now` is true.
 
-        If the disk refuses the write, waits and tries again until no tries are left.
+        If the write fails, the method waits and tries again, once for each of `WAITS`.
         """
         if not self.rows or self.gave_up:
             return
@@ -225,9 +229,9 @@ class Call:
 
     @property
     def eta(self) -> float | None:
-        """The estimated seconds left, including the compilation of further programs.
+        """The estimated number of seconds left, including the time to compile programs.
 
-        In a search, and before the first row is finished, the estimate is None.
+        The estimate is None in a search, and until the first run has finished.
         """
         if self.search or not self.est_done:
             return None
@@ -240,8 +244,8 @@ class Call:
     def summary(self) -> str:
         """Returns a line that describes the progress of the call.
 
-        The line contains the runs done, the time left, the compile time, the last
-        accuracy, and the number of failures. It is short enough for 80 columns.
+        The line contains the number of finished runs, the time left, the compile time,
+        the last accuracy, and the number of failures. It has at most 80 characters.
         """
         if self.search:
             cells = f"{self.search.finished}/{len(self.search.cells)} cells"

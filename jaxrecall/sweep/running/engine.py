@@ -21,7 +21,7 @@ from .runner import execute
 from .workers import LocalWorkers, Setup, Workers, accelerators
 
 MAX_WORKERS = 1000
-"""The largest number of workers that is allowed. Each worker is a process."""
+"""The largest allowed number of workers. Each worker is a process."""
 
 WORKERS = f"whole numbers from 1 to {MAX_WORKERS}"
 RESOURCE = (
@@ -63,9 +63,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 @dataclass(frozen=True)
 class Engine:
-    """What carries out a plan: Ray, worker processes, or this process.
+    """The choice of where a plan runs: on Ray, in worker processes, or in this process.
 
-    A local engine without `workers` is this process.
+    If the engine is local and `workers` is not set, the plan runs in this process.
     """
 
     name: str = "local"
@@ -78,7 +78,7 @@ class Engine:
         return self.name == "local" and not self.workers
 
     def check(self, grid: Grid) -> None:
-        """Raises UsageError if this engine cannot carry out the grid."""
+        """Raises UsageError if this engine cannot run the grid."""
         if self.is_this_process:
             return
         problem = grid.simulator.problem_in_workers(grid.points)
@@ -86,9 +86,11 @@ class Engine:
             raise UsageError(f"{problem} (or use one process)")
 
     def size(self, job: Job) -> int | None:
-        """The number of workers, limited by the number of runs and the memory.
+        """Returns the number of workers. It is limited by the number of runs and by
+        memory.
 
-        Returns None for this process, and for a cluster that starts as many as fit.
+        Returns None if the plan runs in this process, or if a cluster starts as many
+        workers as fit.
         """
         wanted = self.workers
         if not wanted and self.name == "ray" and not self.ray_address:
@@ -100,11 +102,11 @@ class Engine:
 
     @property
     def shares_memory(self) -> bool:
-        """Whether the workers share this machine's memory and use no accelerators."""
+        """Whether the workers run on this machine and use no accelerators."""
         return not self.ray_address and not accelerators(os.environ)
 
     def share(self, job: Job) -> None:
-        """Divides memory and cores between the workers.
+        """Divides the job's memory and cores among its workers.
 
         Adds a remark to the job if fewer workers start than were requested.
         """
@@ -119,11 +121,10 @@ class Engine:
             )
 
     def facts(self, job: Job) -> dict[str, object]:
-        """Returns a dict of the engine's name, its workers, and their requests.
+        """Returns a dict with the keys `engine` (a name), `workers` and `requests`.
 
-        `workers` is the number of workers, or None for this process and for a cluster
-        that starts as many as fit. `requests` is a dict from each resource to the
-        amount that a worker requests.
+        `workers` is the number of workers as returned by `size`. `requests` is a dict
+        from each resource to the amount that a worker requests.
         """
         return {
             "engine": self.name,
@@ -132,7 +133,7 @@ class Engine:
         }
 
     def describe(self, job: Job) -> str:
-        """Returns the same facts as a line of text."""
+        """Returns a line of text with the contents of `facts`."""
         if self.is_this_process:
             return "runs in this process"
         size, requests = self.size(job), self._requests(job)
@@ -149,10 +150,11 @@ class Engine:
     def opened(
         self, job: Job, interrupts: Interrupts, import_paths: tuple[str, ...] = ()
     ) -> Iterator[Executor]:
-        """A context manager that yields an executor for plans of the job.
+        """Returns a context manager that yields an executor for the plans of the job.
 
-        Workers are started on entry, and can import from `import_paths`. Raises
-        UsageError if they cannot be started, or if JAX does not start in this process.
+        The workers are started on entry and can import from `import_paths`. Raises
+        UsageError if the workers cannot be started, or if JAX cannot be started in this
+        process.
         """
         if not job.to_do or self.is_this_process:
             with interrupts.deferred():
@@ -181,7 +183,7 @@ class Engine:
     def _requests(self, job: Job) -> dict[str, float]:
         """Returns a dict from each resource to the amount that a Ray worker requests.
 
-        In a Ray that is started here, each worker requests an equal share of the cores.
+        If this process starts Ray, each worker requests an equal share of the cores.
         """
         if self.name != "ray":
             return {}
@@ -194,8 +196,8 @@ class Engine:
 def start_jax() -> None:
     """Starts JAX in this process.
 
-    Raises UsageError if JAX cannot be imported, or if every run would fail with its
-    settings.
+    Raises UsageError if JAX cannot be imported, or if its settings would make every run
+    fail.
     """
     try:
         from ...simulator.program import start
@@ -245,8 +247,8 @@ def chosen(args: argparse.Namespace) -> Engine:
 def _resource(given: str) -> tuple[str, float] | None:
     """Returns the name and amount in the text NAME=X.
 
-    Returns None if the text is invalid, or if Ray would refuse the request or wait for
-    it without end.
+    Returns None if the text is invalid, if Ray would refuse the request, or if Ray
+    would wait for the resource forever.
     """
     match = re.fullmatch(r"([^=]+)=(\d{0,7}\.?\d{0,9})", given)
     if not match:

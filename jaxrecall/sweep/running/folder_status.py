@@ -1,4 +1,4 @@
-"""Describes a results folder and the runs that are left, from its files alone."""
+"""Describes a results folder and its missing runs. Only the folder's files are read."""
 
 from __future__ import annotations
 
@@ -15,22 +15,23 @@ from ..store import LastValues, Store, Version
 from ..store.table import older, seen
 
 MAX_SECONDS = 1e9
-"""The longest time that a run can take. A larger number, or NaN, is damage and is left
-out of the sum.
+"""The largest plausible time of a run, in seconds. Larger numbers and NaN indicate a
+damaged file, so they are left out of the sum.
 """
 
 REPORTED = ("error", "host", "bucket", "repeat")
-"""The entries of the report on a failure that are shown."""
+"""The entries of a failure report that are shown."""
 
 
 def survey(folder: str | Path) -> Json:
-    """Returns the facts about a results folder as plain data.
+    """Returns a dict that describes a results folder, as plain data.
 
-    No module that a file in the folder names is imported. The last sweep wrote the runs
-    of its grid into the manifest. `todo` is the number of runs that the next call with
-    this version of jaxrecall would run. For a search, `todo` counts the runs of the
-    next round. If the manifest does not list the runs, `points`, `runs` and `todo` are
-    None, and every row of this version counts as done.
+    The function never imports a user's module, even if a file in the folder refers to
+    one. It finds the runs of the grid in the manifest, which the last sweep wrote.
+    `todo` is the number of runs that the next call with this version of jaxrecall would
+    compute. For a search, `todo` counts the runs of the next round. If the manifest
+    does not list the runs, `points`, `runs` and `todo` are None, and every run with
+    rows of this version counts as done.
 
     Raises StoreError if the folder is not a results folder.
     """
@@ -86,11 +87,11 @@ def survey(folder: str | Path) -> Json:
 
 
 def _version(manifest: Mapping[str, Any], found: LastValues) -> Version:
-    """Returns the code_version and precision that the next call would have.
+    """Returns the code_version and precision that the next call would use.
 
-    The code_version is that of this package or, for a user's simulator, that of the
-    last call. The precision is that of the last call. If the manifest lacks a value,
-    the value of most rows is returned.
+    The code_version is that of this package. For a user's simulator, it is the one that
+    the last call used. The precision is also the one that the last call used. If the
+    manifest lacks a value, the most frequent value among the rows is returned.
     """
     code_version, precision = max(
         found,
@@ -110,10 +111,10 @@ def _version(manifest: Mapping[str, Any], found: LastValues) -> Version:
 
 
 def _manifest(store: Store) -> tuple[Json, Json]:
-    """Returns the manifest, and what it says about its plan.
+    """Returns the contents of the manifest, and a dict that describes its plan.
 
-    The plan is a dict of the grid's name, a remark, the number of points, and the seeds
-    of each point. Unknown values are None.
+    The dict contains the grid's name, a remark, the number of points, and the seeds of
+    each point. Unknown values are None.
     """
     unknown: Json = dict.fromkeys(("grid", "remark", "points", "runs"))
     try:
@@ -148,7 +149,9 @@ def _manifest(store: Store) -> tuple[Json, Json]:
 
 
 def _failures(store: Store, done: Container[RunId]) -> tuple[list[Json], Unreadable]:
-    """Returns the reports on failed chunks, and the other files in failures/."""
+    """Returns the reports on failed chunks, and the files in failures/ that are not
+    reports.
+    """
     reports, others = [], Unreadable()
     for path in entries(store.failures):
         try:

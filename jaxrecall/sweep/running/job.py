@@ -1,7 +1,7 @@
 """A job: a grid, its results folder, and the runs that are missing there.
 
-`prepare` writes nothing, and refuses everything that can be refused before a run.
-`carry_out` runs a job with any executor.
+`prepare` makes a job and writes nothing. It raises every error that can be detected
+before a run. `carry_out` runs a job with any executor.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from .call import Call
 from .progress import Display, duration
 
 Executor = Callable[[Plan, Call], None]
-"""A function that carries out a plan and passes the rows to the call."""
+"""A function that runs the chunks of a plan and passes the rows to the call."""
 
 point_id = attrgetter("point_id")
 
 STARTED = ("runs", "done", "todo", "programs", "est_seconds")
-"""The facts of a job that its `start` event contains."""
+"""The keys of `Job.facts` that the `start` event contains."""
 
 UNKNOWN = "time and memory are unknown until the first batch has run"
 """The text shown instead of an estimate for a user's simulator."""
@@ -47,31 +47,28 @@ class Job:
     store: Store
     shard: Shard | None
     search: Searches | None
-    """The searches of all cells if the grid has a `search`, or None."""
+    """The searches of all cells, or None if the grid has no `search`."""
 
     wanted: set[RunId]
-    """The ids of all runs of a sweep, or of its shard. The set is empty for a search.
-    """
+    """The ids of all runs of the sweep or its shard. The set is empty for a search."""
 
     n_done: int
-    """The number of runs that need not run again."""
+    """The number of runs that are already finished."""
 
     plan: Plan
-    """The plan of the missing runs. For a search it is a guess, which determines the
-    programs.
-    """
+    """The plan of the missing runs. For a search, the plan is a guess."""
 
     remarks: list[str]
     """Lines to print before the job starts."""
 
     call: Call
-    """The record of what was carried out, also after a signal."""
+    """The record of the completed work. The record is kept even after a signal."""
 
     @property
     def runs(self) -> set[RunId]:
         """The ids of all runs of this job, finished or not.
 
-        For a search, these are the runs up to its next round.
+        For a search, the set contains the runs up to the next round.
         """
         if not self.search:
             return self.wanted
@@ -85,8 +82,8 @@ class Job:
     def facts(self) -> Json:
         """Returns the number of runs left and their estimated cost, as plain data.
 
-        For a search the numbers are those of the worst case, in which every run that
-        may be left is at the largest level of the searched axis.
+        For a search, the numbers are upper bounds: every cell needs as many runs as it
+        may use, and all of them are at the largest level of the searched axis.
         """
         plan, search = self.plan, self.search
         if search:
@@ -113,7 +110,7 @@ class Job:
         return facts
 
     def describe(self) -> list[str]:
-        """Returns the same facts as lines of text, for a dry run."""
+        """Returns lines of text that describe the job, for a dry run."""
         title = self.search or _size_of(self.grid)
         lines = [f"{self.grid.name}: {title}"]
         if self.shard and not self.search:
@@ -152,7 +149,7 @@ class Job:
     def manifest(self) -> Json:
         """Returns the contents of manifest.json.
 
-        The manifest contains the grid, its runs as far as they are known, versions, the
+        The manifest contains the grid, its known runs, the versions of packages, the
         commit if known, and the command that resumes the job.
         """
         facts, settings = self.grid.simulator.facts, self.plan.settings
@@ -172,12 +169,12 @@ class Job:
         return manifest
 
     def recorded(self) -> Json:
-        """Returns the runs that `status` counts, without expanding the grid.
+        """Returns a dict that lists runs, so that `status` need not expand the grid.
 
-        `runs` lists pairs of texts: seeds, and the ids of the points that have these
-        seeds. For a sweep, they are all runs of the grid, of every shard. For a search,
-        they are the runs up to the next round, and `progress` describes how far the
-        search is.
+        `runs` is a list of pairs of texts. The first text lists seeds, and the second
+        lists the ids of the points that have these seeds. A sweep lists all runs of the
+        grid, including those of other shards. A search lists the runs up to the next
+        round, and `progress` describes its state.
         """
         points = self.grid.points
         if not self.search:
@@ -193,16 +190,18 @@ class Job:
         return {"points": len(points), "progress": progress, "runs": runs}
 
     def has_picture(self) -> bool:
-        """Whether there are rows to draw.
+        """Whether a figure should be drawn.
 
-        A sweep with --shard draws nothing. The call without --shard draws the whole
-        grid.
+        A sweep with --shard draws no figure. A later call without --shard draws the
+        figure of the whole grid.
         """
         is_whole = self.search is not None or not self.shard
         return is_whole and self.n_done + self.call.runs > self.call.unsaved
 
     def problems(self) -> Iterator[str]:
-        """Yields a line for each kind of failure, with the command that resumes."""
+        """Yields a line for each kind of failure, with the command that resumes the
+        job.
+        """
         call, again = self.call, self.call.resume_command
         if call.unsaved:
             yield (
@@ -219,7 +218,7 @@ class Job:
 
 
 def interrupted(resume_command: str) -> str:
-    """Returns the line that is printed after a signal has ended a call."""
+    """Returns the line to print after a signal has ended a call."""
     return f"interrupted; finished runs are kept. To resume: {resume_command}"
 
 
@@ -236,7 +235,7 @@ def _size_of(grid: Grid) -> str:
 
 
 def _program_line(entry: Json) -> str:
-    """Returns a line with the runs of a program, and with their cost if it is known."""
+    """Returns a line with the number of runs of a program, and their cost if known."""
     line = (
         f"  program {entry['program']}: {plural(entry['points'], 'point')},"
         f" {plural(entry['runs'], 'run')}, {plural(entry['chunks'], 'chunk')}"
@@ -281,7 +280,7 @@ def prepare(
     fail_fast: bool = False,
     resume_command: str = "",
 ) -> Job:
-    """Returns the job of a grid, or of a shard of it, in a results folder.
+    """Returns the job that runs a grid, or a shard of it, in a results folder.
 
     Args:
         grid: the points and seeds.
@@ -293,7 +292,7 @@ def prepare(
         resume_command: the command that repeats or resumes the call.
 
     Raises:
-        GridError, UsageError or StoreError if the job is refused.
+        GridError, UsageError or StoreError if the job cannot run.
     """
     if grid.search and shard and shard.count > 1:
         raise UsageError(
@@ -330,14 +329,14 @@ def prepare(
 
 
 def _known_accuracies(store: Store, grid: Grid, precision: str) -> KnownAccuracies:
-    """Returns the accuracies of the finished runs in the folder, for a search."""
+    """Returns a dict from each finished run in the folder to its accuracy."""
     found, _, _ = store.last_values(grid.crosses, "status")
     mine = found.get((grid.simulator.facts.version, precision), {})
     return {run: as_known(*values) for run, values in mine.items()}
 
 
 def _metadata(grid: Grid, sources: Mapping[str, str]) -> Json:
-    """Returns the metadata of the part files that a grid writes."""
+    """Returns the metadata for the part files of a grid."""
     about = grid.simulator.facts.about() | {
         "axes": list(grid.axes),
         "searched": grid.searched,
@@ -353,7 +352,7 @@ def _metadata(grid: Grid, sources: Mapping[str, str]) -> Json:
 
 
 def _remarks(grid: Grid, store: Store, done: Done) -> Iterator[str]:
-    """Yields remarks on the grid and the folder, to print before the job."""
+    """Yields remarks on the grid and the folder, which are printed before the job."""
     for path, reason in done.unreadable:
         yield (
             f"{path}: cannot be read as results, so its runs count as missing"
@@ -401,9 +400,9 @@ def _done(
 ) -> Done:
     """Returns the finished runs of the folder.
 
-    Raises StoreError if the folder contains rows of another simulator, code_version or
-    precision, rows with other columns of the user, or rows of a user's law whose source
-    has changed.
+    Raises StoreError if the folder contains rows with another simulator, code_version
+    or precision. Raises StoreError also if rows have other user columns, or if the
+    source of a user's law has changed since the rows were written.
     """
     done = store.done(facts.version, precision)
     mine = json.dumps(facts.about().get("columns", {}), sort_keys=True)
@@ -443,7 +442,7 @@ def _done(
 def _mixed(
     store: Store, held: str, added: str = "", advice: str = "Choose another --out"
 ) -> StoreError:
-    """Returns the error for a folder with rows that must not be mixed with others."""
+    """Returns the error for a folder whose rows must not be mixed with new rows."""
     if added:
         held += f"; this call would add {added}"
     return StoreError(
@@ -452,17 +451,17 @@ def _mixed(
 
 
 def _columns(texts: Iterable[str]) -> str:
-    """Returns a text that lists sets of a user's columns, each given as JSON."""
+    """Returns a text that lists sets of user columns. Each set is given as JSON."""
     return " and ".join(sorted(text.strip("{}") or "none" for text in texts))
 
 
 def carry_out(
     job: Job, execute: Executor, display: Display | None, interrupts: Interrupts
 ) -> Call:
-    """Creates the results folder if needed, and runs what is missing there.
+    """Creates the results folder if needed, and computes its missing runs.
 
-    Raises StoreError, also if a part file would not fit on the disk. Raises
-    KeyboardInterrupt if a signal arrives before anything runs.
+    Raises StoreError if the folder cannot be used, or if a part file would not fit on
+    the disk. Raises KeyboardInterrupt if a signal arrives before the first run.
     """
     call, store, plan = job.call, job.store, job.plan
     call.display, call.interrupts = display, interrupts
@@ -494,19 +493,20 @@ def carry_out(
 
 
 def _rows_of_a_part(plan: Plan) -> int:
-    """The number of rows of the first PART_ROWS runs.
+    """Returns the number of rows that the first PART_ROWS runs produce.
 
-    Every run has at least one row, so these runs fill a part file if the plan has that
-    many.
+    Every run produces at least one row. So these runs fill a part file, unless the plan
+    has fewer runs.
     """
     runs = chain.from_iterable(chunk.runs for chunk in plan.chunks)
     return sum(len(run.point.recorded_steps) for run in islice(runs, PART_ROWS))
 
 
 def _search(job: Job, search: Searches, execute: Executor) -> None:
-    """Runs rounds until every cell is finished or waits for a failed run.
+    """Executes rounds until every cell is finished or waits for a failed run.
 
-    Ends earlier if the call must stop. In any case, writes what the search has found.
+    The function returns earlier if the call must stop. In all cases it writes the
+    results so far to search.json.
     """
     call = job.call
     failed: set[RunId] = set()

@@ -19,19 +19,21 @@ COUNT_EVERY_SECONDS = 5.0
 LIVE_EVERY_SECONDS = 0.2
 
 Traces = Sequence[Rows]
-"""The rows of finished runs, one sequence per run. The last row of a run is the row of
-its last step.
+"""The rows of finished runs, one sequence per run. The last row belongs to the last
+step.
 """
 
 Event = tuple[Any, ...]
-"""An event during a plan: a tuple of its name and the values that belong to it.
-`Call.handle` lists the events about programs, and `Spread.handle` all events that a
-worker sends.
+"""An event while a plan runs: a tuple of the event's name and its values. `Call.handle`
+accepts the events about programs. `Spread.handle` accepts all events that a worker
+sends.
 """
 
 
 class Failure(NamedTuple):
-    """An error as text, with its traceback and the host on which it occurred."""
+    """An error as text: its class, message and traceback, and the host where it
+    occurred.
+    """
 
     error: str
     traceback: str
@@ -47,7 +49,7 @@ class Failure(NamedTuple):
 
     @property
     def line(self) -> str:
-        """The first line of the message, or the class name if there is none."""
+        """The first line of the message. If the message is empty, the class name."""
         kind, _, message = self.error.partition(": ")
         if not message or not kind.isidentifier():
             message = self.error.removesuffix(": ")
@@ -55,7 +57,7 @@ class Failure(NamedTuple):
 
 
 class Shown(NamedTuple):
-    """An event of a call, and the state of the call."""
+    """An event of a call, and a summary of the call at that time."""
 
     event: str
     """The name of the event: `start`, `compiling`, `compiled`, `batch` (runs are
@@ -70,7 +72,8 @@ class Shown(NamedTuple):
     """The event as plain data, for a program."""
 
     summary: str
-    """The state of the call as a line of text, empty at the start."""
+    """A line of text that describes the progress of the call. It is empty at the start.
+    """
 
 
 Display = Callable[[Shown], None]
@@ -79,8 +82,8 @@ Display = Callable[[Shown], None]
 class Lines:
     """Prints a line every 30 seconds and one at the end, for logs and pipes.
 
-    With `announce`, the line that starts a sweep is printed, too. With `live`, the line
-    is renewed several times a second, for terminals and notebooks.
+    With `announce`, the start line of a sweep is also printed. With `live`, a single
+    line is updated several times a second, for terminals and notebooks.
     """
 
     def __init__(self, out: TextIO, announce: bool = True, live: bool = False):
@@ -91,7 +94,7 @@ class Lines:
         if not live:
             self.due += self.every
         self.width = 0
-        """The length of the live line that the next line must cover, or 0."""
+        """The length of the live line that the next line must overwrite, or 0."""
 
     def __call__(self, shown: Shown) -> None:
         if shown.event == "start":
@@ -107,9 +110,9 @@ class Lines:
             self._print(shown.line, live=True)
 
     def _print(self, line: str, live: bool = False) -> None:
-        """Prints a line over the last live line.
+        """Prints a line, and overwrites the last live line.
 
-        If the line is `live`, the next line is printed over it.
+        If `live` is true, the next line will overwrite this one.
         """
         end = "\n"
         if live:
@@ -119,7 +122,7 @@ class Lines:
 
 
 class Events:
-    """Prints every event but `close` as a line with a JSON object.
+    """Prints every event except `close` as a JSON object in one line.
 
     The object contains `event`, `at` (the seconds since the start of the call), and the
     facts of the event.
@@ -138,9 +141,9 @@ class Events:
 
 
 def display(announce: bool) -> Display | None:
-    """Returns a live line for a notebook or a terminal, and plain lines elsewhere.
+    """Returns a display: a live line in notebooks and terminals, plain lines elsewhere.
 
-    Returns None for a program whose stderr is closed or missing.
+    Returns None if stderr is closed or missing.
     """
     get_ipython = getattr(sys.modules.get("IPython"), "get_ipython", None)
     if get_ipython and hasattr(get_ipython(), "kernel"):
@@ -161,9 +164,9 @@ def _print(line: str, out: TextIO | None, end: str = "\n") -> None:
 
 
 def now_and_then(seconds: float, line: Callable[..., str]) -> Callable[..., None]:
-    """Returns a function that prints a line on stderr, at most one every `seconds`.
+    """Returns a function that prints a line on stderr at most once every `seconds`.
 
-    The function calls `line` with its arguments to make the text.
+    The returned function passes its arguments to `line`, which returns the text.
     """
     last = time.monotonic()
 
@@ -177,12 +180,14 @@ def now_and_then(seconds: float, line: Callable[..., str]) -> Callable[..., None
 
 
 def counter(what: str) -> Callable[[int, int], None]:
-    """Returns a function that prints on stderr how many of all parts are done."""
+    """Returns a function of two numbers, which prints on stderr how many parts are
+    done.
+    """
     return now_and_then(COUNT_EVERY_SECONDS, lambda done, of: f"{what}: {done} of {of}")
 
 
 def duration(seconds: float) -> str:
-    """A time as text, such as 0.4 s, 12 s, 3 min 20 s or 2 h 5 min."""
+    """Returns a time as text, such as 0.4 s, 12 s, 3 min 20 s or 2 h 5 min."""
     if seconds < 10:
         return f"{seconds:.1f} s"
     if seconds < 100:

@@ -1,9 +1,9 @@
 """Workers that are tasks of Ray. A task runs a chunk and yields rows after each batch.
 
 Ray starts the processes that run tasks, and detects lost processes and lost nodes. If a
-task is lost, another one runs the rest of its runs. The head of a cluster must live as
-long as the sweep, and so must a Ray on this machine. Every node needs this version of
-jaxrecall, and nothing else.
+task is lost, another task executes its remaining runs. The head node of a cluster must
+stay up during the whole sweep. A Ray that was started on this machine must stay up,
+too. Every node needs this version of jaxrecall, but no other files.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from .workers import (
 )
 
 ALONE = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_AUTH_MODE": "token"}
-"""The environment variables of a Ray that is started here. The first one makes Ray bind
-to 127.0.0.1 only, on Linux too. With the option --node-ip-address=127.0.0.1, Ray would
+"""The environment variables for starting a local Ray. The first one makes Ray bind to
+127.0.0.1 only, also on Linux. With the option --node-ip-address=127.0.0.1, Ray would
 choose another address.
 """
 
@@ -46,11 +46,11 @@ CONNECT_SECONDS, SENT_SECONDS = 10.0, 1.0
 
 
 class RayWorkers(Workers):
-    """Workers that are tasks of Ray, each with the given resources.
+    """Workers that are tasks of Ray. Each task requests the given resources.
 
-    The tasks run on a Ray at `address`, or on one that is started here. `size` tasks
-    run at a time. If `size` is None, as many run as fit, but at most `most`. Raises
-    UsageError if there is no Ray.
+    The tasks run on the Ray at `address`. Without an address, a local Ray is started.
+    `size` tasks run at a time. If `size` is None, as many tasks run as fit, but at most
+    `most`. Raises UsageError if Ray cannot be reached or started.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class RayWorkers(Workers):
 
 
 def connected(address: str | None, n_cores: int) -> Any:
-    """Returns the module `ray`, joined to the cluster at `address` or to a new Ray.
+    """Returns the module `ray`, connected to the cluster at `address` or to a new Ray.
 
     Raises UsageError if Ray cannot be reached or started.
     """
@@ -132,7 +132,7 @@ def connected(address: str | None, n_cores: int) -> Any:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     handlers = dict(zip(SIGNALS, map(signal.getsignal, SIGNALS), strict=True))
     try:
-        import ray  # once its environment variables are set
+        import ray  # needs its environment variables first
 
         if address is None:
             options = {
@@ -154,7 +154,7 @@ def connected(address: str | None, n_cores: int) -> Any:
     except Exception as error:
         raise UsageError(_no_ray(address, error)) from error
     finally:
-        for number, handler in handlers.items():  # Ray has replaced them
+        for number, handler in handlers.items():  # Ray replaces them
             signal.signal(number, handler)
     return ray
 
@@ -172,13 +172,15 @@ def _no_ray(address: str | None, error: Exception) -> str:
 
 _workers: dict[Setup, Worker] = {}
 _events: list[Event] = []
-"""The workers of this process of Ray, and the events that have not been sent. The
-process runs many tasks and compiles each program once.
+"""The workers in this Ray process, and the events that have not been sent. Workers are
+kept because a process runs many tasks, so that each program is compiled once.
 """
 
 
 def run_chunk(setup: Setup, devices: float, message: bytes) -> Iterator[list[Event]]:
-    """Runs a pickled chunk as a task of Ray; yields its events after each batch."""
+    """Runs a pickled chunk as a task of Ray, and yields the new events after each
+    batch.
+    """
     try:
         if setup not in _workers:
             os.environ.update({**share_of_memory(devices), **os.environ})

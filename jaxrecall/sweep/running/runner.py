@@ -1,4 +1,6 @@
-"""Runs the chunks of a plan in this process, several batches at a time."""
+"""Runs the chunks of a plan in this process, with several batches in progress at a
+time.
+"""
 
 from __future__ import annotations
 
@@ -20,39 +22,43 @@ from .progress import Event, Failure, Traces, duration
 BATCH_SECONDS = 0.25
 ANNOUNCED_SECONDS = 10.0
 SMALL_ETA = 1e-6
-"""The learning rate of step 1 in the shipped studies. With it, predictions are as good
-as uniform in all three gradients; see docs/running.md.
+"""The learning rate of step 1 in the studies of this package. It is so small that the
+predictions are nearly uniform in all three gradients; see docs/running.md.
 """
 
 Batch = dict[Run, float]
-"""A dict from each run to the estimated seconds that it takes on one core."""
+"""A dict from each run to its estimated time on one core, in seconds."""
 
 Outcomes = list[Rows | Exception | None]
-"""For each run of a batch: its rows, its exception, or None if it is rejected."""
+"""One entry per run of a batch: its rows, its exception, or None if it was rejected."""
 
 Finished = tuple[list[Run], Traces | Failure]
-"""Runs, with the rows of each or the failure of all of them."""
+"""A list of runs, and either the rows of each run or one failure for all of them."""
 
 
 class Runner:
-    """Runs chunks batch by batch, and passes events about programs to `on_event`."""
+    """Runs chunks batch by batch, and calls `on_event` with events about programs."""
 
     def __init__(self, plan: Plan, on_event: Callable[[Event], None]):
         self.plan, self.simulator = plan, plan.simulator
         self.on_event = on_event
         self.batch_seconds = min(BATCH_SECONDS, plan.settings.part_seconds)
         self.width: dict[Program, int] = {}
-        """The number of runs of each program that share the memory at a time."""
+        """A dict from each program to the number of its runs that share memory at a
+        time.
+        """
 
         self.announced: set[Program] = set()
 
     def rows(self, chunk: Chunk) -> Iterator[Finished]:
-        """Yields runs of the chunk with their rows or their Failure, batch by batch.
+        """Yields runs and their results, batch by batch. The results are rows or a
+        Failure.
 
-        Runs that a program rejects come last, and run in its fallback. An exception
-        concerns all runs that are left. JAX is started here.
+        Runs that the program rejects are executed last, by its fallback. If there is
+        too little memory for a single run, all remaining runs fail together. The method
+        starts JAX.
 
-        If memory runs out, the width of the program is halved for the rest of the call.
+        If memory runs out, the program runs half as many runs at a time from then on.
         """
         left = dict.fromkeys(chunk.runs)
         rejected: dict[Run, None] = {}
@@ -74,9 +80,10 @@ class Runner:
         rejected: dict[Run, None],
         seconds: float,
     ) -> Iterator[Finished]:
-        """Runs `left` until it is empty, and moves rejected runs to `rejected`.
+        """Executes the runs in `left` until it is empty, and moves rejected runs to
+        `rejected`.
 
-        Raises OutOfMemory if there is too little memory for a single run.
+        Raises OutOfMemory if there is not enough memory for a single run.
         """
         while left:
             if program not in self.width:
@@ -103,7 +110,7 @@ class Runner:
                 self.on_event(("message", line))
 
     def _announce(self, program: Program, rejected: Mapping[Run, None]) -> None:
-        """Reports rejected runs if their fallback takes long.
+        """Reports rejected runs if the fallback will take long.
 
         The earlier estimates did not include this time.
         """
@@ -119,7 +126,7 @@ class Runner:
         self.on_event(("message", line))
 
     def _loaded(self, program: Program, width: int) -> Loaded:
-        """Returns the loaded program, and reports its compilation if it is new here."""
+        """Returns the loaded program. If it must be compiled first, reports that."""
         if program in self.announced:
             return self.simulator.run(program, width, self.plan.room)
         self.announced.add(program)
@@ -134,9 +141,9 @@ class Runner:
     ) -> Iterator[tuple[Batch, Outcomes]]:
         """Yields batches of runs with their outcomes, in order.
 
-        Decoders run on the host, in one thread each. BLAS is limited to one thread as
-        well, because the BLAS threads of several decoders would wait for each other,
-        and would keep the cores busy meanwhile. The threads are daemons, so an
+        Each decoder runs on the host in one thread. BLAS is also limited to one thread.
+        Otherwise the BLAS threads of several decoders would wait for each other, and
+        would keep the cores busy meanwhile. The decoder threads are daemons, so an
         interrupted sweep does not wait for them.
         """
         loaded = self._loaded(program, width)
@@ -157,11 +164,12 @@ class Runner:
     def _by_cost(
         self, program: Program, runs: list[Run], loaded: Loaded
     ) -> Iterator[Batch]:
-        """Yields batches of at most `batch_seconds` of work that fit the program.
+        """Yields batches that fit the program and take at most `batch_seconds`.
 
-        If the runs of a batch run one after another, batches are small enough to occupy
-        all threads. The most expensive batches come first, so that all threads finish
-        at about the same time. Batches that run at the same time take similarly long.
+        If the runs of a batch are executed one after another, the batches are small
+        enough to keep all threads busy. The most expensive batches are yielded first.
+        So all threads finish at about the same time. Batches that run at the same time
+        also take about equally long.
         """
         most = loaded.most
         if loaded.in_turn:
@@ -175,18 +183,20 @@ class Runner:
 def _oldest(
     ahead: deque[tuple[Batch, AsyncResult[Outcomes]]],
 ) -> tuple[Batch, Outcomes]:
-    """Removes the oldest batch in progress, waits for it, and returns its outcomes."""
+    """Removes the oldest batch in progress, waits for it, and returns it with its
+    outcomes.
+    """
     batch, result = ahead.popleft()
     try:
         return batch, result.get()
     except Exception:
-        for _, other in ahead:  # so that their memory is free again
+        for _, other in ahead:  # then their memory is free
             other.wait()
         raise
 
 
 def _by_outcome(batch: Batch, outcomes: Outcomes) -> Iterator[Finished]:
-    """Yields the runs with rows, then the failed runs, grouped by their message."""
+    """Yields the runs that have rows, then the failed runs grouped by error message."""
     done, failed = {}, {}
     for run, outcome in zip(batch, outcomes, strict=True):
         if isinstance(outcome, Exception):
@@ -202,7 +212,7 @@ def _by_outcome(batch: Batch, outcomes: Outcomes) -> Iterator[Finished]:
 def execute(plan: Plan, call: Call) -> None:
     """Runs every chunk of a plan in this process.
 
-    A chunk that fails is reported, and the other chunks run.
+    If a chunk fails, the failure is reported and the other chunks still run.
     """
     with call.interrupts.deferred():  # JAX is started here
         runner = Runner(plan, call.handle)

@@ -1,15 +1,16 @@
-"""Distributes a plan over workers: a free worker receives runs of one program.
+"""Distributes a plan over workers. A free worker receives a chunk of one program's
+runs.
 
-A worker returns rows after each batch, and this process saves them. If a worker dies,
-only its batches in flight are lost, and another worker receives the rest of its runs.
-Chunks are pickled here and unpickled only in workers, so only workers need the modules
-that a chunk names.
+A worker sends rows after each batch, and this process saves them. If a worker dies,
+only its unfinished batches are lost, and another worker receives its remaining runs.
+Chunks are pickled in this process and unpickled only in workers. So only workers need
+the modules to which a chunk refers.
 
-The workers in this module are processes of this machine. Each of them has its own
-accelerator or its own cores. Two libraries were tried instead, concurrent.futures and
-loky 3.7. When one of their workers is killed, they end the others, and the work in
-progress is lost. Their workers outlive a parent that is killed. They return results at
-the end of a task, not after each batch.
+The workers in this module are processes on this machine. Each worker has its own
+accelerator or its own cores. The libraries concurrent.futures and loky 3.7 were tried
+and have three faults. When one worker is killed, they end the others, and the work in
+progress is lost. When the parent is killed, the workers stay alive. Results are
+returned at the end of a task, not after each batch.
 """
 
 from __future__ import annotations
@@ -45,37 +46,38 @@ from .progress import Event, Failure
 from .runner import Runner
 
 TRIES = 3
-"""A run counts as failed once this number of workers have raised an exception or died
-with it.
+"""The number of workers that must be lost with a run before the run counts as failed. A
+worker is lost if it raises an exception or dies.
 """
 
 MAX_FAILED_STARTS = 3
-"""The number of times in a row that a worker may fail before it is ready and still be
-replaced.
+"""The largest number of consecutive failed starts of a worker after which it is still
+replaced. A start fails if the worker is lost before it is ready.
 """
 
 LEAST_SECONDS, MOST_SECONDS, MOST_RUNS = 0.1, 20.0, 4096
-"""The least time, the most time and the most runs of a chunk. The cost of starting a
-smaller chunk would be noticeable, and a larger chunk would come back late.
+"""Limits of a chunk: the least time, the most time (both in seconds), and the most
+runs. For a smaller chunk, the cost of starting it would be noticeable. A larger chunk
+would take long to return.
 """
 
 SHARES = 3
-"""With K workers, a chunk is at most 1 / (SHARES * K) of the work that is left. So
-chunks are large first and small at the end, when all workers must finish.
+"""With K workers, a chunk is at most 1 / (SHARES * K) of the remaining work. So chunks
+are large at first and small at the end, where no worker should finish late.
 """
 
 POLL_SECONDS = 0.2
 
 
 class Setup(NamedTuple):
-    """What a worker needs to know before its first chunk."""
+    """The settings that a worker receives before its first chunk."""
 
     import_paths: Iterable[str] = ()
     """The folders from which the worker can import, in addition to the usual ones."""
 
     x64: bool = False
-    """Whether jax_enable_x64 is on in the process that receives the rows. A program may
-    have turned it on there.
+    """Whether jax_enable_x64 is on in the process that receives the rows. The caller of
+    this package may have turned it on.
     """
 
     cores: float = math.inf
@@ -86,9 +88,9 @@ class Setup(NamedTuple):
 
 
 class Worker:
-    """Runs chunks in this process, which starts JAX.
+    """Runs chunks in this process, and starts JAX.
 
-    `on_event` receives the events that occur between rows.
+    `on_event` is called with each event that occurs between rows.
     """
 
     def __init__(self, setup: Setup, on_event: Callable[[Event], None]):
@@ -109,7 +111,9 @@ class Worker:
         self.plan: Plan | None = None
 
     def rows(self, message: bytes) -> Iterator[Event]:
-        """Runs a pickled chunk with its plan, and yields an event for each batch."""
+        """Runs a chunk that is pickled with its plan, and yields an event for each
+        batch.
+        """
         chunk, plan = pickle.loads(message)
         if self.plan != plan:
             self.plan = plan
@@ -119,22 +123,22 @@ class Worker:
 
 
 def last_event(error: Exception) -> Event:
-    """Returns the last event of a worker, which ends because of this exception.
+    """Returns the last event of a worker, which must end because of `error`.
 
-    The worker ends because a device may refuse everything after an error.
+    The worker must end because a device may fail at everything after an error.
     """
     return "refused" if isinstance(error, UsageError) else "lost", Failure.of(error)
 
 
 @dataclass
 class Place:
-    """A slot for one worker after another, and the state of the present worker."""
+    """A slot for a worker and its replacements, and the state of the present worker."""
 
     number: int
     ready: bool = False
     failed_starts: int = 0
     program: Program | None = None
-    """The program of the worker's last chunk."""
+    """The program of the worker's latest chunk."""
 
     chunk: Chunk | None = None
     left: dict[RunId, Run] = field(default_factory=dict)
@@ -142,31 +146,33 @@ class Place:
 
 
 class Workers(ABC):
-    """`size` workers with `cores` cores each.
+    """A pool of `size` workers with `cores` cores each.
 
-    A worker that is lost is replaced by another.
+    A lost worker is replaced.
     """
 
     def __init__(self, size: int, cores: float):
         self.places = list(map(Place, range(size)))
         self.cores = cores
         self.reason = ""
-        """Why the last worker was lost."""
+        """A line that states why the latest lost worker was lost."""
 
         for place in self.places:
             self.start(place)
 
     @abstractmethod
     def start(self, place: Place) -> None:
-        """Starts a worker, which is ready immediately or sends "ready" later."""
+        """Starts a worker. It is either ready immediately or sends "ready" later."""
 
     @abstractmethod
     def give(self, place: Place, message: bytes) -> None:
-        """Gives a worker a pickled chunk with its plan."""
+        """Sends a worker a chunk that is pickled with its plan."""
 
     @abstractmethod
     def events(self, seconds: float) -> Iterable[tuple[Place, Event]]:
-        """Yields events that have arrived; waits at most `seconds` for the first."""
+        """Yields the events that have arrived. Waits at most `seconds` for the first
+        event.
+        """
 
     @abstractmethod
     def end(self, place: Place) -> None:
@@ -176,16 +182,18 @@ class Workers(ABC):
     def close(self) -> None: ...
 
     def share(self, plan: Plan) -> Plan:
-        """Returns the plan without its chunks, which may have millions of runs.
+        """Returns the plan with its chunks removed. The chunks may contain millions of
+        runs.
 
-        Workers do not need the list of chunks.
+        Workers receive chunks one at a time and do not need the list.
         """
         return replace(plan, chunks=())
 
     def execute(self, plan: Plan, call: Call) -> None:
         """Runs the chunks of a plan.
 
-        A run that `TRIES` workers fail at is reported, and the other runs continue.
+        If `TRIES` workers are lost with a run, the run is reported as failed. The other
+        runs continue.
         """
         Spread(self, plan, call).run()
 
@@ -197,15 +205,17 @@ class Spread:
         self.workers, self.call = workers, call
         self.plan = workers.share(plan)
         self.waiting: dict[Program, deque[Run]] = {}
-        """The runs that no worker has, by program."""
+        """A dict from each program to its runs that wait for a worker."""
 
         for chunk in plan.chunks:
             self.waiting.setdefault(chunk.program, deque()).extend(chunk.runs)
         self.seconds_left = plan.run_seconds
-        """The estimated time of these runs on all cores of this machine, in seconds."""
+        """The estimated time of the waiting runs on all cores of this machine, in
+        seconds.
+        """
 
         self.cost = Counter[RunId]()
-        """The number of workers that were lost with each run."""
+        """A count for each run of the workers that were lost while they had it."""
 
     def run(self) -> None:
         interrupts = self.call.interrupts
@@ -222,7 +232,7 @@ class Spread:
             self.call.save(now=True)
 
     def _goes_on(self) -> bool:
-        """Gives chunks to free workers; returns whether to wait for events."""
+        """Sends chunks to free workers. Returns whether to wait for events."""
         if not self.call.stopping:
             for place in self.workers.places:
                 if self.waiting and place.ready and not place.chunk:
@@ -242,11 +252,12 @@ class Spread:
         )
 
     def _give(self, place: Place) -> None:
-        """Gives a worker its next chunk.
+        """Sends a worker its next chunk.
 
-        The chunk is small enough that the other workers do not wait for it at the end.
-        Its program is the last one of the worker, if runs of it are waiting. Otherwise
-        it is the program that the fewest workers run, so that few workers compile it.
+        The chunk is so small that the other workers need not wait for it at the end. If
+        runs of the worker's last program are waiting, the chunk consists of such runs.
+        Otherwise, the chunk consists of runs of the program that the fewest workers
+        run, so that few workers compile that program.
         """
         places = self.workers.places
         speed = self.workers.cores / cores()
@@ -262,7 +273,7 @@ class Spread:
     def _next(self, program: Program, seconds: float) -> Chunk:
         """Removes waiting runs of a program, and returns them as a chunk.
 
-        The chunk takes at most about `seconds` on all cores of this machine.
+        On all cores of this machine, the chunk takes at most about `seconds`.
         """
         runs = self.waiting[program]
         costs = ((run, self.plan.seconds_of(run, program) / cores()) for run in runs)
@@ -304,8 +315,8 @@ class Spread:
     def _lost(self, place: Place, failure: Failure) -> None:
         """Replaces a worker that has died or raised an exception.
 
-        The unfinished runs of its chunk wait again, unless too many workers were lost
-        with them.
+        The unfinished runs of the worker's chunk wait again. Runs with which `TRIES`
+        workers were lost are reported as failed instead.
         """
         chunk, runs = place.chunk, list(place.left.values())
         self.workers.reason = failure.line
@@ -360,13 +371,15 @@ class LocalWorkers(Workers):
         super().__init__(size, cores() / size)
 
     def share(self, plan: Plan) -> Plan:
-        """Returns the plan without chunks, with a worker's share of the memory."""
+        """Returns the plan with its chunks removed and its memory limit set to one
+        worker's share.
+        """
         return replace(super().share(plan), limit=plan.limit // len(self.places))
 
     def start(self, place: Place) -> None:
-        """Starts a process that ignores signals and ends when this process ends.
+        """Starts a worker process that ignores signals and ends when this process ends.
 
-        Only this process responds to signals, which a terminal or Slurm sends to all.
+        A terminal or Slurm sends signals to all processes, but only this one responds.
         """
         i = place.number
         connection, theirs = Pipe()
@@ -418,7 +431,9 @@ class LocalWorkers(Workers):
 
 
 def _death(code: int) -> Failure:
-    """Returns the failure of a process with this exit code, negative for a signal."""
+    """Returns the failure of a process that ended with this exit code. The code is
+    negative if a signal ended the process.
+    """
     how = f"exit code {code}"
     if code < 0:
         how = f"killed by {signal.Signals(-code).name}"
@@ -426,9 +441,9 @@ def _death(code: int) -> Failure:
 
 
 def shares_of_cores(size: int) -> list[list[int]]:
-    """Returns the list of cores of each worker.
+    """Returns one list of cores for each worker.
 
-    The workers have equal shares of the cores of this process, at least one core each.
+    The cores of this process are divided equally, with at least one core per worker.
     The lists are empty if cores cannot be assigned.
     """
     if not hasattr(os, "sched_getaffinity"):
@@ -442,7 +457,9 @@ def shares_of_cores(size: int) -> list[list[int]]:
 
 
 def accelerators(environment: Mapping[str, str]) -> list[str]:
-    """Returns the NVIDIA devices that JAX would use, as in CUDA_VISIBLE_DEVICES."""
+    """Returns the ids of the NVIDIA devices that JAX would use, as in
+    CUDA_VISIBLE_DEVICES.
+    """
     platforms = environment.get("JAX_PLATFORMS", "")
     if platforms and not {"cuda", "gpu"} & set(platforms.split(",")):
         return []
@@ -456,9 +473,9 @@ def accelerators(environment: Mapping[str, str]) -> list[str]:
 def environments(
     size: int, environment: Mapping[str, str], devices: list[str]
 ) -> list[dict[str, str]]:
-    """Returns the environment of each worker, in which its JAX uses one device.
+    """Returns one environment for each worker, in which JAX uses one device.
 
-    Workers that share a device have equal shares of its memory.
+    Workers on the same device have equal shares of its memory.
     """
     if not devices:
         return [dict(environment)] * size
@@ -468,9 +485,10 @@ def environments(
 
 
 def share_of_memory(devices: float) -> dict[str, str]:
-    """Returns the environment variable that limits JAX to a share of a device's memory.
+    """Returns a dict with the environment variable that limits JAX to a share of a
+    device's memory.
 
-    The dict is empty for a worker with a whole device.
+    The dict is empty if the worker has a whole device.
     """
     if devices >= 1:
         return {}
@@ -478,7 +496,9 @@ def share_of_memory(devices: float) -> dict[str, str]:
 
 
 def main(connection: Connection) -> None:
-    """Runs the chunks that arrive through the connection until it is closed."""
+    """Runs the chunks that arrive through the connection, until the connection is
+    closed.
+    """
 
     def send(event: Event) -> None:
         try:
