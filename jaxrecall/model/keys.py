@@ -135,7 +135,9 @@ def normals(key: Array, width: int) -> Array:
 
 
 LOWEST = np.nextafter(np.float32(-1), np.float32(0))
-"""The smallest uniform number on (-1, 1) that is converted to a normal."""
+"""The lower limit of the uniform numbers on (-1, 1) that are converted to normal
+numbers.
+"""
 
 
 def rows(key: Array, count: int) -> Array:

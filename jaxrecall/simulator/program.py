@@ -48,7 +48,7 @@ The program loops over the active runs only, so it can run batches of any smalle
 OUT_OF_MEMORY = ("RESOURCE_EXHAUSTED", "YNNPACK operation failed")
 """Texts that occur in the messages of JAX's memory errors.
 
-The second text occurs when a matrix product on a CPU fails.
+The second one is that of a matrix product on a CPU.
 """
 
 MAX_PROGRAMS = 24

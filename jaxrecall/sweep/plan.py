@@ -203,10 +203,11 @@ def by_id(runs: Iterable[Run]) -> dict[RunId, Run]:
 def pieces(
     costs: Iterable[tuple[Run, float]], most: int, seconds: float
 ) -> Iterator[tuple[tuple[Run, ...], float]]:
-    """Cuts runs, in order, into pieces of at most `most` runs and `seconds`.
+    """Cuts runs, in order, into pieces.
 
-    A run that takes longer than `seconds` is a piece of its own. Each piece is yielded
-    with its total cost.
+    A piece has at most `most` runs, and takes at most `seconds` by the estimates. A run
+    that takes longer than `seconds` is a piece of its own. Each piece is yielded with
+    its total cost.
     """
     runs: list[Run] = []
     total = 0.0

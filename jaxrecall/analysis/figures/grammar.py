@@ -367,7 +367,7 @@ class Pixels(Layer):
 
 @dataclass(frozen=True)
 class Contour(Layer):
-    """A layer with the line where a column of numbers crosses `level`.
+    """A layer with the contour along which a column of numbers equals `level`.
 
     The line is drawn over the two axes of the chart.
     """

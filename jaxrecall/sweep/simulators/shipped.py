@@ -1,4 +1,4 @@
-"""The simulator of this package as the sweep engine uses it, and single runs of it."""
+"""The simulator of this package, for the sweep engine and for single runs."""
 
 from __future__ import annotations
 
