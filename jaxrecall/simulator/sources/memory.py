@@ -11,13 +11,13 @@ from jax import Array, lax
 
 from ...model import keys
 from ..arrays import f32
-from ..forward import Attended, Scores, attend
+from ..forward import Scores
 from ..gradient import Gradient, Parameters, State, over_tokens
 from ..loops import token_counts
 from ..losses import losses_of_tokens
 from ..world import World, batch_of_step, stream_of_step, token_shares
 from .gaussian_counts import inverse, shares_of_draws
-from .source import TRAIN, Reader, Source, counted_parts
+from .source import TRAIN, Reader, Source, counted_parts, reader_of
 
 
 class Memory(Source):
@@ -59,11 +59,7 @@ class Memory(Source):
 
             return lax.cond(which == TRAIN, train, test)
 
-        def attended(which: Array, blocks: keys.Blocks) -> tuple[Array, Attended]:
-            x0 = informative(which, blocks)
-            return x0, attend(world, blocks, x0, scores)
-
-        return Reader(informative, attended)
+        return reader_of(world, scores, informative)
 
     def losses(self, world: World, V_mat: Array, w: Array) -> tuple[Array, Array]:
         n_test = world.run.n_test

@@ -12,7 +12,7 @@ from jax import Array
 
 from ...model import keys
 from ..arrays import f32, i32, scatter_add
-from ..forward import Attended, Scores, label_of
+from ..forward import Attended, Scores, attend, label_of
 from ..gradient import Gradient, Parameters, State
 from ..loops import over_step
 from ..world import Trained, World, n_of_step
@@ -108,6 +108,20 @@ def source_of(world: World) -> Source:
     """Returns the source of samples of a run, which is the `SOURCE` of a module."""
     name = world.shape.trained_by.source
     return import_module(f"{__package__}.{name}").SOURCE
+
+
+def reader_of(
+    world: World,
+    scores: Scores,
+    informative: Callable[[Array, keys.Blocks], Array],
+) -> Reader:
+    """Returns a reader that computes attention from the tokens of each sequence."""
+
+    def attended(which: Array, blocks: keys.Blocks) -> tuple[Array, Attended]:
+        x0 = informative(which, blocks)
+        return x0, attend(world, blocks, x0, scores)
+
+    return Reader(informative, attended)
 
 
 def labels(world: World, which: Array, blocks: keys.Blocks, x: Array) -> Array:

@@ -12,7 +12,7 @@ from jax import Array, lax
 
 from ...model import keys
 from ..arrays import f32, i32
-from ..forward import Attended, Scores, attend, scores_under
+from ..forward import Scores, scores_under
 from ..gradient import (
     Gradient,
     Parameters,
@@ -24,7 +24,7 @@ from ..gradient import (
 from ..loops import over_samples, over_step, token_counts, with_noise_tokens
 from ..losses import mean_loss
 from ..world import World, batch_of_step, n_of_step
-from .source import TEST, TRAIN, Reader, Source, counted_parts
+from .source import TEST, TRAIN, Reader, Source, counted_parts, reader_of
 
 
 class Stream(Source):
@@ -57,11 +57,7 @@ class Stream(Source):
         def informative(which: Array, blocks: keys.Blocks) -> Array:
             return world.tokens(blocks, 0)
 
-        def attended(which: Array, blocks: keys.Blocks) -> tuple[Array, Attended]:
-            x0 = informative(which, blocks)
-            return x0, attend(world, blocks, x0, scores)
-
-        return Reader(informative, attended)
+        return reader_of(world, scores, informative)
 
     def losses(self, world: World, V_mat: Array, w: Array) -> tuple[Array, Array]:
         run = world.run

@@ -98,13 +98,12 @@ def merged(points: Mapping[Point, int]) -> dict[Shape, list[Point]]:
     than it saves. Each merged shape is then replaced by the program that does its work
     in the least time.
     """
-    variants: dict[object, list[PlannedProgram]] = {}
-    for shape, of_shape in sorted(grouped(points, Shape.tight).items(), key=_variant):
+    tight = []
+    for shape, of_shape in grouped(points, Shape.tight).items():
         asked = sum((work(point).times(points[point]) for point in of_shape), Work())
-        member = PlannedProgram(shape, of_shape, asked)
-        variants.setdefault(shape.variant, []).append(member)
+        tight.append(PlannedProgram(shape, of_shape, asked))
     members: list[PlannedProgram] = []
-    for of_variant in variants.values():
+    for of_variant in grouped(sorted(tight, key=_variant), _variant).values():
         members += _merge(of_variant)
     chosen: dict[Shape, list[Point]] = {}
     fallbacks: set[Shape] = set()
@@ -116,8 +115,8 @@ def merged(points: Mapping[Point, int]) -> dict[Shape, list[Point]]:
     return chosen
 
 
-def _variant(item: tuple[Shape, list[Point]]) -> tuple[object, ...]:
-    return item[0].variant
+def _variant(member: PlannedProgram) -> tuple[object, ...]:
+    return member.shape.variant
 
 
 def _cheapest(member: PlannedProgram, fallbacks: set[Shape]) -> Shape:
