@@ -118,6 +118,22 @@ def local_path(path: str | Path) -> Path:
     return Path(path)
 
 
+def refuse_link(
+    path: Path,
+    advice: str = "put the folder itself in its place; only the whole results folder"
+    " may be a link",
+) -> None:
+    """Raises StoreError if the path is a link.
+
+    Writing and removing files through a link would change a folder elsewhere.
+    """
+    if path.is_symlink():
+        raise StoreError(
+            f"{path}: is a link, and nothing is written or removed through one;"
+            f" {advice}"
+        )
+
+
 def holds_results(folder: Path) -> bool:
     """Whether the folder contains results, which are a folder of parts or a table."""
     return is_folder(folder / PARTS) or bool(_mode(folder / TABLE))
@@ -190,7 +206,7 @@ def no_rows(paths: list[Path], unreadable: Unreadable) -> StoreError:
 @contextmanager
 def storage_errors(
     path: Path,
-    so_far: str = "finished parts are kept, the same command resumes from there",
+    so_far: str = "saved rows are kept, and the command can be repeated",
 ) -> Iterator[None]:
     """Turns an OSError into a StoreError whose message contains the path.
 
