@@ -118,6 +118,15 @@ def local_path(path: str | Path) -> Path:
     return Path(path)
 
 
+def refuse_link(path: Path) -> None:
+    """Raises StoreError if the path is a link, which may lead out of its folder."""
+    if os.path.islink(path):
+        raise StoreError(
+            f"{path}: is a link to {os.readlink(path)}; allowed: a file or a folder of"
+            " its own; remove the link, or choose another place"
+        )
+
+
 def holds_results(folder: Path) -> bool:
     """Whether the folder contains results, which are a folder of parts or a table."""
     return is_folder(folder / PARTS) or bool(_mode(folder / TABLE))
