@@ -96,7 +96,7 @@ def compaction_lock(store: Store) -> Iterator[None]:
     import fcntl  # not available on Windows
 
     path = store.staging / "compact.lock"
-    refuse_link(path, "delete it")
+    refuse_link(path)
     with storage_errors(path):
         store.staging.mkdir(exist_ok=True)
         with open(path, "a+b", opener=_without_links) as file:

@@ -118,19 +118,13 @@ def local_path(path: str | Path) -> Path:
     return Path(path)
 
 
-def refuse_link(
-    path: Path,
-    advice: str = "put the folder itself in its place; only the whole results folder"
-    " may be a link",
-) -> None:
-    """Raises StoreError if the path is a link.
-
-    Writing and removing files through a link would change a folder elsewhere.
-    """
-    if path.is_symlink():
+def refuse_link(path: Path) -> None:
+    """Raises StoreError if the path is a link, which may lead out of its folder."""
+    if os.path.islink(path):
         raise StoreError(
-            f"{path}: is a link, and nothing is written or removed through one;"
-            f" {advice}"
+            f"{path}: is a link to {os.readlink(path)}; allowed: a file or a folder of"
+            " its own; remove the link, or link the whole results folder"
+        )
         )
 
 
