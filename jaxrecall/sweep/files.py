@@ -125,7 +125,6 @@ def refuse_link(path: Path) -> None:
             f"{path}: is a link to {os.readlink(path)}; allowed: a file or a folder of"
             " its own; remove the link, or link the whole results folder"
         )
-        )
 
 
 def holds_results(folder: Path) -> bool:
