@@ -14,6 +14,7 @@ from scipy.special import logit
 
 from ...model.point import LAW_FIELDS
 from ...sweep.files import atomic_write
+from ...sweep.store.table import check_ours, comment
 from ..fit import Fit
 from ..fit.runs import Table
 from ..fit.table_axes import fixed
@@ -289,7 +290,8 @@ def draw_sweep(
 ) -> str | None:
     """Draws the rows of a sweep along its axes as a PNG file at `path`.
 
-    Returns a remark on runs and panels that are not drawn, or None.
+    Returns a remark on runs and panels that are not drawn, or None. Raises UsageError
+    if `path` is a file that this package did not make.
 
     Args:
         frame: the rows of a sweep. `frame.attrs["accuracy"]` is the name of the column
@@ -301,6 +303,7 @@ def draw_sweep(
             the values of the axes, and with theta, axis, critical, lo and hi.
         searched: the field that the search varies.
     """
+    check_ours(path)
     y = frame.attrs.get("accuracy", "accuracy")
     for name in {"pool", "batch"} & {*axes}:
         # 0 means no pool, as m = 0 means no MLP
@@ -323,7 +326,8 @@ def draw_sweep(
     )
     png = io.BytesIO()
     with look():
-        chart.figure(heading).savefig(png, format="png")
+        metadata = {"Comment": comment({"rows": len(frame)})}
+        chart.figure(heading).savefig(png, format="png", metadata=metadata)
     atomic_write(path, png.getbuffer())  # several shards may draw at the same time
     n_missing = len(frame) - len(drawn)
     remarks = [chart.remark] if chart.remark else []
