@@ -14,7 +14,6 @@ from scipy.special import logit
 
 from ...model.point import LAW_FIELDS
 from ...sweep.files import atomic_write
-from ...sweep.store.table import check_ours, comment
 from ..fit import Fit
 from ..fit.runs import Table
 from ..fit.table_axes import fixed
@@ -290,8 +289,7 @@ def draw_sweep(
 ) -> str | None:
     """Draws the rows of a sweep along its axes as a PNG file at `path`.
 
-    Returns a remark on runs and panels that are not drawn, or None. Raises UsageError
-    if `path` is a file that this package did not make.
+    Returns a remark on runs and panels that are not drawn, or None.
 
     Args:
         frame: the rows of a sweep. `frame.attrs["accuracy"]` is the name of the column
@@ -303,7 +301,6 @@ def draw_sweep(
             the values of the axes, and with theta, axis, critical, lo and hi.
         searched: the field that the search varies.
     """
-    check_ours(path)
     y = frame.attrs.get("accuracy", "accuracy")
     for name in {"pool", "batch"} & {*axes}:
         # 0 means no pool, as m = 0 means no MLP
@@ -326,8 +323,7 @@ def draw_sweep(
     )
     png = io.BytesIO()
     with look():
-        metadata = {"Comment": comment({"rows": len(frame)})}
-        chart.figure(heading).savefig(png, format="png", metadata=metadata)
+        chart.figure(heading).savefig(png, format="png")
     atomic_write(path, png.getbuffer())  # several shards may draw at the same time
     n_missing = len(frame) - len(drawn)
     remarks = [chart.remark] if chart.remark else []

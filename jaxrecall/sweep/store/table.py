@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ...errors import StoreError, UsageError, in_one_line
+from ...errors import StoreError, in_one_line
 from ...model.columns import COLUMNS, in_order
 from ...model.point import RECIPE_STEPS, SAME_AS, STARTS
 from ..files import PARTS, Json, Unreadable, holds_results
@@ -597,19 +597,6 @@ def seen(tables: Iterable[Any]) -> dict[str, Any]:
 def comment(rows: Mapping[str, Any]) -> str:
     """Returns the comment for a file that was made from these rows."""
     return f"jaxrecall: {json.dumps(rows)}"
-
-
-def check_ours(path: Path) -> None:
-    """Raises UsageError if there is a file that this package did not make, or a link.
-
-    A file of this package is known by its record of rows. Files of versions that wrote
-    no record are refused, too.
-    """
-    if os.path.lexists(path) and (os.path.islink(path) or not _rows_of(path)):
-        raise UsageError(
-            f"--out: {path} is not a file that jaxrecall made, and is not replaced;"
-            " move it away, or choose another --out"
-        )
 
 
 def older(folder: Path, rows: Mapping[str, Any]) -> list[str]:
