@@ -142,7 +142,7 @@ def refuse_link(path: Path) -> None:
     if os.path.islink(path):
         raise StoreError(
             f"{path}: is a link to {os.readlink(path)}; allowed: a file or a folder of"
-            " its own; remove the link, or choose another place"
+            " its own; remove the link, or link the whole results folder"
         )
 
 
@@ -218,7 +218,7 @@ def no_rows(paths: list[Path], unreadable: Unreadable) -> StoreError:
 @contextmanager
 def storage_errors(
     path: Path,
-    so_far: str = "finished parts are kept, the same command resumes from there",
+    so_far: str = "saved rows are kept, and the command can be repeated",
 ) -> Iterator[None]:
     """Turns an OSError into a StoreError whose message contains the path.
 
