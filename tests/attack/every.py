@@ -70,7 +70,7 @@ ATTACKS = (
     Attack(
         "kills",
         "kill-compact",
-        "compact --prune of 1,200 parts, killed in each of its stages and repeated",
+        "compact --prune of 600 parts, killed in each of its stages and repeated",
         "attack.kill_compact:pruned",
         5,
         100,

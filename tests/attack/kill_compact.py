@@ -21,7 +21,7 @@ from jaxrecall.compact import compact
 from jaxrecall.sweep.store import Store
 from jaxrecall.sweep.store.table import ROW, read
 
-N_PARTS, N_OLD = 1200, 300
+N_PARTS, N_OLD = 600, 150
 """The number of parts, and how many of them an earlier compaction has seen, too."""
 
 STAGES = ("starts", "reads", "writes the table", "begins to prune", "prunes")

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from attack import links
 from attack.permissions import called, obstacle
-from helpers import combinations
+from helpers import NO_FIGURE, combinations
 
 from jaxrecall.__main__ import main
 
@@ -79,3 +79,83 @@ def test_a_folder_that_a_command_writes_into_is_a_link(folders, command, folder)
     code = links.check(folders.hostile({folder: "link"}), command)
     if below:
         assert code == 2
+
+
+@pytest.mark.parametrize("above", ["", "results"])
+def test_a_results_folder_may_itself_be_a_link(some, tmp_path, above):
+    """As people have it whose home is small: the folder is on another disk."""
+    real, link = tmp_path / "scratch" / "results", tmp_path / "home" / "link"
+    shutil.copytree(some.home / "full", real)
+    link.parent.mkdir()
+    link.symlink_to(real.parent if above else real)
+    grid, out = str(some.home / "tiny.yaml"), str(link / above)
+    for words in (
+        ["sweep", "--grid", grid, "--out", out, "--set", "seeds=3", *NO_FIGURE],
+        ["fit", out],
+        ["compact", out, "--prune"],
+    ):
+        assert main(words) == 0, words
+    assert not list(real.glob("parts/*.parquet"))
+    assert pq.read_table(real / "table.parquet").num_rows == 6
+
+
+def test_a_linked_folder_of_parts_can_be_read(some, tmp_path):
+    out = tmp_path / "results"
+    out.mkdir()
+    (out / "parts").symlink_to(some.home / "full" / "parts")
+    assert main(["status", str(out)]) == main(["fit", str(out)]) == 0
+
+
+def test_a_refusal_of_a_link_says_what_to_do(some, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("parts").symlink_to(some.home / "full" / "parts")
+    capsys.readouterr()
+    grid = str(some.home / "tiny.yaml")
+    for words in (["compact", "."], ["sweep", "--grid", grid, "--out", "."]):
+        assert main(words) == 2
+        told = capsys.readouterr().err
+        assert told.startswith("parts: is a link to ")
+        assert told.endswith("remove the link, or link the whole results folder\n")
+
+
+def test_a_figure_of_an_earlier_version_is_kept_and_the_rows_are_computed(some, capsys):
+    """Such a figure has no record, so it may as well be one that the user drew."""
+    made = some.hostile({"accuracy.png": "own"})
+    assert links.check(made, "sweep") == 0
+    assert links.called("sweep", made.folder)[1].count("\n") == 2
+    (made.folder / "accuracy.png").unlink()
+    links.called("sweep", made.folder)
+    assert b"jaxrecall: {" in (made.folder / "accuracy.png").read_bytes()[:1000]
+    links.called("sweep", made.folder)
+
+
+def test_the_file_of_the_lock_keeps_what_is_in_it(some):
+    lock = some.hostile({}).folder / "_staging" / "compact.lock"
+    lock.write_text("mine")
+    assert main(["compact", str(lock.parent.parent)]) == 0
+    assert lock.read_text() == "mine"
+
+
+def test_a_dry_run_refuses_what_the_sweep_would_refuse(some, capsys):
+    places = {"manifest.json": "own", "parts": "link", "accuracy.png": "own"}
+    grid = str(some.home / "tiny.yaml")
+    for name, kind in places.items():
+        out = some.hostile({name: kind}, "rows").folder
+        words = ["sweep", "--grid", grid, "--out", str(out), "--dry-run"]
+        assert main(words) == 2
+        assert name in capsys.readouterr().err
+
+
+def test_a_compaction_without_permission_promises_no_resumption(some, tmp_path):
+    if why := obstacle(tmp_path):
+        pytest.skip(why)
+    out = shutil.copytree(some.home / "full", tmp_path / "results")
+    for folder in (out / "parts", out / "_staging", out):
+        folder.chmod(0o555)
+    (out / "_staging" / "compact.lock").chmod(0o444)
+    told = called(tmp_path, "-m", "jaxrecall.compact", "results")
+    assert told.returncode == 2
+    assert told.stderr == (
+        "results/_staging/compact.lock: Permission denied; saved rows are kept, and the"
+        " command can be repeated\n"
+    )
