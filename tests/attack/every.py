@@ -69,6 +69,14 @@ ATTACKS = (
     ),
     Attack(
         "kills",
+        "kill-compact",
+        "compact --prune of 600 parts, killed in each of its stages and repeated",
+        "attack.kill_compact:pruned",
+        5,
+        100,
+    ),
+    Attack(
+        "kills",
         "permissions",
         "no permission at any level, all commands, resumed",
         "attack.permissions:every_level",
@@ -162,6 +170,14 @@ ATTACKS = (
         "attack.damage:others",
         6,
         1000,
+    ),
+    Attack(
+        "damage",
+        "links",
+        "folders with links and with files of the user, all commands that write",
+        "attack.links:hostile_folders",
+        6,
+        500,
     ),
     Attack(
         "input",
