@@ -222,7 +222,7 @@ ATTACKS = (
     Attack(
         "input",
         "browser",
-        "reports of hostile tables in Chromium without network",
+        "every text of a folder hostile: its report in Chromium, its files, its fit",
         "attack.browser:reports",
         6,
         200,

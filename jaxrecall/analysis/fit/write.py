@@ -18,7 +18,7 @@ from ...errors import FitError, UsageError, plural
 from ...model.point import FIELDS
 from ...model.values import is_missing
 from ...sweep.files import atomic_write, holds_results, plain_name, refuse_link
-from ...sweep.store.table import KEY, check_ours, comment
+from ...sweep.store.table import KEY, comment, refuse_foreign
 from .runs import Table, plain_table, without
 from .table_axes import AxisValue
 
@@ -187,7 +187,7 @@ def write(
     """Writes the tables of a `Fit`, and returns a dict from path to number of rows.
 
     Each file is written whole or not at all. Raises FitError if the folder cannot be
-    written, and UsageError if a file would replace one that this package did not make.
+    written, and StoreError if a file would replace one that this package did not make.
 
     Args:
         found: the three tables.
@@ -205,7 +205,7 @@ def write(
             text = f"% {comment(rows)}\n{latex(tables[name])}"
             files[out / f"{name}.tex"] = text.encode()
     for path in files:
-        check_ours(path)
+        refuse_foreign(path)
     try:
         out.mkdir(parents=True, exist_ok=True)
         for path, content in files.items():

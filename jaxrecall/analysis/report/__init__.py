@@ -11,6 +11,7 @@ import os
 import re
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from html import unescape
@@ -25,6 +26,7 @@ from ...errors import FitError, UsageError
 from ...sweep.files import (
     atomic_write,
     holds_results,
+    is_file,
     local_path,
     plain_name,
     refuse_link,
@@ -32,7 +34,7 @@ from ...sweep.files import (
 from ...sweep.running.folder_status import survey
 from ...sweep.simulators.custom import trusted
 from ...sweep.store import Store
-from ...sweep.store.table import check_ours, older, seen
+from ...sweep.store.table import older, seen
 from ..figures import charts
 from ..figures.axis import columns_in
 from ..figures.grammar import Chart
@@ -50,6 +52,9 @@ from ..figures.table_of_runs import Places, Runs, arranged, check_maps, in_one_p
 from ..fit import Fit
 from ..fit.runs import along_of, at_steps, is_own, parsed, read
 from ..fit.write import beside, check_folder
+
+PAGE_START = re.compile(r"<!DOCTYPE html>.{0,100}<!-- jaxrecall: \{", re.DOTALL)
+"""The regular expression for the beginning of a page, with its record of the rows."""
 
 MADE = re.compile(
     r'<span class="file">([^<]*)/([\w.-]+)\.((?:png|pdf|svg)(?:, \.(?:png|pdf|svg))*)<',
@@ -107,7 +112,7 @@ def write(
     table, step = local_path(asked.table), parsed(asked.step)
     is_folder = holds_results(Store(table).folder)
     out = _page_of(asked, table, is_folder)
-    check_ours(out)
+    _earlier_page(out)
     folder = out.with_name(f"{out.stem}-figures")
     refuse_link(folder)
     check_folder(folder)
@@ -191,7 +196,7 @@ def _replace(out: Path, html: str, folder: Path, pictures: Sequence[Picture]) ->
     files = {}
     for picture in pictures:
         files.update(picture.files)
-    earlier = _listed(out, folder.name)
+    earlier = _listed(_earlier_page(out), folder.name)
     for name in files:
         if name not in earlier and os.path.lexists(folder / name):
             raise UsageError(
@@ -206,14 +211,31 @@ def _replace(out: Path, html: str, folder: Path, pictures: Sequence[Picture]) ->
         atomic_write(folder / name, content)
 
 
-def _listed(page: Path, folder: str) -> set[str]:
-    """Returns the names of the figures in a folder that an earlier page lists."""
+def _earlier_page(out: Path) -> str:
+    """Returns the page that an earlier report wrote, or an empty text if there is none.
+
+    Raises UsageError if there is another file, or a link.
+    """
+    if not os.path.lexists(out):
+        return ""
+    if is_file(out) and not os.path.islink(out):
+        with suppress(OSError), open(out, encoding="utf-8", errors="replace") as file:
+            start = file.read(200)
+            if PAGE_START.match(start):
+                return start + file.read()
+    raise UsageError(
+        f"--out: {out} is not a page that jaxrecall wrote, and is not replaced; move it"
+        " away, or choose another --out"
+    )
+
+
+def _listed(page: str, folder: str) -> set[str]:
+    """Returns the names of the files in a folder that a page lists as its figures."""
     names = set()
     folder = folder.encode(errors="backslashreplace").decode()  # as in the page
-    if page.exists():
-        for place, name, formats in MADE.findall(page.read_text(errors="replace")):
-            if unescape(place) == folder:
-                names |= {f"{name}.{kind}" for kind in formats.split(", .")}
+    for place, name, formats in MADE.findall(page):
+        if unescape(place) == folder:
+            names |= {f"{name}.{kind}" for kind in formats.split(", .")}
     return names
 
 

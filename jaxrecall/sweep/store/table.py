@@ -145,7 +145,8 @@ def of_rows(
 
 
 def _sorted(table: pa.Table, names: list[str]) -> pa.Table:
-    return table.sort_by([(name, "ascending") for name in names])
+    # in a plain text, Arrow would read signs such as a leading dot as a path
+    return table.sort_by([(pc.field(name), "ascending") for name in names])
 
 
 def about(table: Any) -> Json:
