@@ -1,6 +1,6 @@
-"""A cloud on this machine: it stands in for `gcloud`, and for what a TPU host has.
+"""A cloud on this machine: stands in for `gcloud` and `aws`, and for what hosts have.
 
-`Cloud` makes a folder with the program `gcloud` for the person who calls a launch file.
+`Cloud` makes a folder with these programs for the person who calls a launch file.
 A TPU slice is four folders; `ssh --worker=all` runs a command in each of them at once,
 as a process of its own session, which goes on when the connection is lost. The exit
 code is the first that is not 0, after all have ended, as with the real program. A
@@ -8,7 +8,6 @@ bucket is a folder. The hosts find stand-ins for the metadata server and for uv,
 installs nothing but a `python` with this package.
 """
 
-import json
 import os
 import re
 import shutil
@@ -16,13 +15,19 @@ import signal
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]  # not from `helpers`, which loads JAX
 HOSTS = 4
+TPU_ENV = """\
+ACCELERATOR_TYPE: 'v4-32'
+CHIPS_PER_HOST_BOUNDS: '2,2,1'
+HOST_BOUNDS: '1,1,4'
+"""
 METADATA = {
     "worker-network-endpoints": ",".join(["unknown:unknown:10.0.0.1"] * HOSTS),
-    "tpu-env": "ACCELERATOR_TYPE: 'v4-32'\nCHIPS_PER_HOST_BOUNDS: '2,2,1'\nWORKER_ID: '0'",
+    "tpu-env": TPU_ENV,
 }
 
 
@@ -37,20 +42,28 @@ class Cloud:
         self.refusal = folder / "refusal"
         self.trouble = folder / "trouble"
         self.log = folder / "log"
-        for path in (self.bucket, self.home):
-            path.mkdir(parents=True)
-        self._program("here/bin/gcloud", _GCLOUD)
-        self._program("here/bin/python", _PYTHON.format(python=sys.executable))
+
+    def build(self, python: str = sys.executable) -> None:
+        """Makes the bucket and the home of the person. `python` runs the sweeps."""
+        self.bucket.mkdir()
+        self._program("python", f'exec {python} "$@"')
+        self._program("here/bin/gcloud", _PROGRAM.format(name="gcloud"))
+        self._program("here/bin/python", _PYTHON)
+        # as SkyPilot's set-up leaves them
+        self._program("here/env/bin/aws", _PROGRAM.format(name="aws"))
+        self._program("here/env/bin/python", _PYTHON)
 
     def host(self, index: int) -> Path:
         """The home of a host."""
         return self.folder / f"host-{index}"
 
-    def start(self, *command: str, **variables: str) -> subprocess.Popen[str]:
-        """Starts a command of a person who uses this cloud."""
+    def start(
+        self, *command: str, folder: str = ".", **variables: str
+    ) -> subprocess.Popen[str]:
+        """Starts a command of the person, in a folder below the home."""
         return subprocess.Popen(
             command,
-            cwd=self.home,
+            cwd=self.home / folder,
             env=self.environment(self.home) | variables,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -70,10 +83,8 @@ class Cloud:
     def stop(self) -> None:
         """Ends what still runs on the hosts."""
         for path in self.folder.glob("host-*/session"):
-            try:
+            with suppress(ProcessLookupError):
                 os.killpg(int(path.read_text()), signal.SIGKILL)
-            except ProcessLookupError:
-                pass
 
     def called(self) -> list[str]:
         """The commands that machines got: create, delete and installations."""
@@ -85,15 +96,16 @@ class Cloud:
         path.write_text(f"#!/bin/bash\n{text}\n")
         path.chmod(0o755)
 
-    # what gcloud does
-
-    def gcloud(self, words: list[str]) -> int:
+    def run(self, program: str, words: list[str]) -> int:
+        """Does what a program of the cloud does. Returns its exit code."""
         options = [word for word in words if word.startswith("--")]
         words = [word for word in words if not word.startswith("--")]
-        match words:
-            case ["compute", "tpus", "tpu-vm", action, *rest]:
+        match [program, *words]:
+            case ["aws", "s3", action, *rest]:
+                return getattr(self, f"_storage_{action}")(*rest)
+            case ["gcloud", "compute", "tpus", "tpu-vm", action, *rest]:
                 return getattr(self, f"_{action}")(options, rest)
-            case ["storage", action, *rest]:
+            case ["gcloud", "storage", action, *rest]:
                 return getattr(self, f"_storage_{action}")(*rest)
         raise ValueError(f"unknown command: {words}")
 
@@ -125,9 +137,9 @@ class Cloud:
             path = self.folder / f"host-{index}/metadata/{name}"
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
-        self._program(f"{home}/gcloud", _GCLOUD)
+        self._program(f"{home}/gcloud", _PROGRAM.format(name="gcloud"))
         self._program(f"{home}/curl", 'cat "$HOME/metadata/${!###*/}"')
-        self._program(f"{home}/python3", _UV.format(python=sys.executable))
+        self._program(f"{home}/python3", _UV)
 
     def _delete(self, options: list[str], names: list[str]) -> int:
         self._note("delete")
@@ -171,7 +183,7 @@ class Cloud:
         return next(filter(None, codes), 0)
 
     def _local(self, name: str) -> Path:
-        return self.bucket / name[5:] if name.startswith("gs://") else Path(name)
+        return self.bucket / name[5:] if "://" in name else Path(name)
 
     def _storage_ls(self, name: str) -> int:
         found = sorted(self._local(name).glob("*"))
@@ -189,6 +201,9 @@ class Cloud:
     def _storage_rsync(self, source: str, target: str) -> int:
         if not self._local(source).exists():
             return refused(f"Did not find existing container at: {source}")
+        return self._storage_sync(source, target)
+
+    def _storage_sync(self, source: str, target: str) -> int:
         for path in self._local(source).rglob("*"):
             name = path.relative_to(self._local(source))
             if path.is_file() and not (self._local(target) / name).exists():
@@ -209,14 +224,14 @@ def refused(message: str) -> int:
     return 1
 
 
-_GCLOUD = f'exec {sys.executable} -S {__file__} "$@"'
+_PROGRAM = f'exec {sys.executable} -S {__file__} {{name}} "$@"'
 
 _PYTHON = """
 if [ "$1 $2 $3" = "-m pip wheel" ]; then
     while [ "$1" != --wheel-dir ]; do shift; done
     echo wheel > "$2/jaxrecall-0.1.0-py3-none-any.whl"
 else
-    exec {python} "$@"
+    exec "$CLOUD/python" "$@"
 fi
 """
 """The Python of the person: a wheel is made without a network."""
@@ -226,7 +241,7 @@ case "$2 $3" in
     "pip install") ;;
     "uv venv")
         mkdir -p .venv/bin
-        printf '#!/bin/bash\\nexec {python} "$@"\\n' > .venv/bin/python
+        printf '#!/bin/bash\\nexec "$CLOUD/python" "$@"\\n' > .venv/bin/python
         chmod +x .venv/bin/python ;;
     "uv pip") echo "install $HOST" >> "$CLOUD/log" ;;
     *) exit 1 ;;
@@ -235,9 +250,5 @@ esac
 """The Python of a host: it knows pip and uv alone."""
 
 if __name__ == "__main__":
-    cloud = Cloud.__new__(Cloud)
-    folder = Path(os.environ["CLOUD"])
-    for name in ("bucket", "state", "refusal", "trouble", "log"):
-        setattr(cloud, name, folder / name)
-    cloud.folder = folder
-    sys.exit(cloud.gcloud(sys.argv[1:]))
+    _, program, *words = sys.argv
+    sys.exit(Cloud(Path(os.environ["CLOUD"])).run(program, words))

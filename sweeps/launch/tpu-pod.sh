@@ -114,7 +114,7 @@ pack() {
     local file
     mkdir "$PACK/files"
     python -m pip wheel --quiet --no-deps --wheel-dir "$PACK/files" "$PACKAGE"
-    WHEEL=$(basename "$PACK"/files/*.whl)
+    WHEEL=$(basename "$PACK"/files/jaxrecall-*.whl)
     SUM=$(cksum < "$PACK/files/$WHEEL")
     for file in "$(dirname "$1")"/*; do
         if [[ -f $file ]] && { [[ $file == *.py ]] || grep -qF -- "$(basename "$file")" "$1"; }; then

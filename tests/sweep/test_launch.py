@@ -1,5 +1,5 @@
-"""The launch file for TPU slices, with a cloud on this machine: no row is lost, whatever
-fails, and the same line continues.
+"""The launch files for TPU slices and SkyPilot, with a cloud on this machine: no row
+is lost, whatever fails, and the same line continues.
 """
 
 import os
@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import yaml
 from cloud import HOSTS, Cloud
 from helpers import ROOT
 
@@ -46,7 +47,8 @@ def fn(point, key):
     if "slow" in told:
         time.sleep(0.3)
     Path(os.environ["CLOUD"], f"ran-{host}").open("a").write("1")
-    return {"accuracy": point.x / 5, "chips": os.environ.get("TPU_VISIBLE_CHIPS", "").count(",")}
+    chips = os.environ.get("TPU_VISIBLE_CHIPS", "").count(",")
+    return {"accuracy": point.x / 5, "chips": chips}
 
 
 simulator = jaxrecall.Simulator(
@@ -58,15 +60,24 @@ simulator = jaxrecall.Simulator(
 )
 '''
 
-pytestmark = [
-    pytest.mark.slow,  # four sweeps a call, which start JAX at the same time
-    pytest.mark.skipif(not shutil.which("flock"), reason="needs flock"),
-]
+SWEEP = """#!/bin/bash
+# stands in for the sweep: writes a part for each share
+while [ $# -gt 0 ]; do
+    case $1 in --dry-run) exit ;; --out) out=$2 ;; esac
+    shift
+done
+mkdir -p "$out/parts"
+touch "$out/parts/${HOST:-here}" "$out/manifest.json"
+[ "$HOST" != 2 ] || exit 3
+"""
+
+pytestmark = pytest.mark.skipif(not shutil.which("flock"), reason="needs flock")
 
 
 @pytest.fixture
 def cloud(tmp_path):
     made = Cloud(tmp_path)
+    made.build()
     (made.home / "mine.yaml").write_text(GRID)
     (made.home / "troubled.py").write_text(TROUBLED)
     yield made
@@ -117,6 +128,24 @@ def ran(cloud: Cloud) -> int:
     return sum(path.stat().st_size for path in cloud.folder.glob("ran-*"))
 
 
+def test_parts_of_all_hosts_come_back_when_one_fails(tmp_path):
+    sweep = tmp_path / "sweep"
+    sweep.write_text(SWEEP)
+    sweep.chmod(0o755)
+    cloud = Cloud(tmp_path)
+    cloud.build(str(sweep))
+    (cloud.home / "mine.yaml").write_text(GRID)
+    try:
+        code, told = run(cloud)
+    finally:
+        cloud.stop()
+    assert code == 3, told
+    assert "a host did not finish (exit code 3)" in told
+    for folder in (cloud.bucket / "b/mine/parts", cloud.home / "results/mine/parts"):
+        assert {path.name for path in folder.iterdir()} == {"0", "1", "2", "3"}
+
+
+@pytest.mark.system
 def test_undisturbed(cloud):
     code, told = run(cloud)
     assert code == 0, told
@@ -127,7 +156,7 @@ def test_undisturbed(cloud):
     assert (cloud.home / "results/mine/accuracy.png").exists()
     table = jaxrecall.load(cloud.home / "results/mine")
     assert set(table.chips) == {3}
-    # each host has the right share, and a manifest of its own; no file of one is another's
+    # each host has the right share and a manifest of its own
     kept = {
         path.relative_to(cloud.bucket / "b/mine").as_posix()
         for path in (cloud.bucket / "b/mine").rglob("*")
@@ -148,6 +177,7 @@ def test_undisturbed(cloud):
     assert (cloud.called(), ran(cloud)) == (before, RUNS)
 
 
+@pytest.mark.system
 def test_a_host_that_fails_keeps_no_rows_from_the_bucket(cloud):
     cloud.trouble.write_text("2 fails")
     code, told = run(cloud)
@@ -164,6 +194,7 @@ def test_a_host_that_fails_keeps_no_rows_from_the_bucket(cloud):
     assert cloud.called().count("create") == 1
 
 
+@pytest.mark.system
 def test_an_interrupted_call_is_continued(cloud):
     cloud.trouble.write_text("slow")
     process = start(cloud)
@@ -181,6 +212,7 @@ def test_an_interrupted_call_is_continued(cloud):
     assert not (cloud.folder / "ran-here").exists()
 
 
+@pytest.mark.system
 def test_a_host_that_hangs_keeps_no_rows_from_the_bucket(cloud):
     cloud.trouble.write_text("1 hangs")
     process = start(cloud)
@@ -194,6 +226,7 @@ def test_a_host_that_hangs_keeps_no_rows_from_the_bucket(cloud):
     assert ran(cloud) == RUNS
 
 
+@pytest.mark.system
 def test_a_machine_that_was_taken_away_is_made_anew(cloud):
     cloud.trouble.write_text("slow")
     process = start(cloud)
@@ -216,6 +249,7 @@ def test_a_machine_that_was_taken_away_is_made_anew(cloud):
     assert ran(cloud) - started == RUNS - before
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("state", ["", "CREATING"])
 def test_without_a_machine_nothing_runs(cloud, state):
     cloud.refusal.write_text("RESOURCE_EXHAUSTED: no v4-32 in this zone")
@@ -231,8 +265,38 @@ def test_without_a_machine_nothing_runs(cloud, state):
     assert list(cloud.bucket.iterdir()) == []
 
 
+@pytest.mark.system
 def test_a_grid_that_is_refused_costs_no_machine(cloud):
     (cloud.home / "mine.yaml").write_text("seeds: none")
     code, told = run(cloud)
     assert code == 2, told
     assert cloud.called() == []
+
+
+@pytest.mark.system
+def test_shares_on_skypilot(cloud):
+    told = yaml.safe_load((ROOT / "sweeps/launch/skypilot.yaml").read_text())
+
+    def share(index: int) -> int:
+        """Runs a share on a machine of its own, with a new disk."""
+        folder = cloud.home / f"machine-{ran(cloud)}-{index}"
+        folder.mkdir()
+        for name in ("mine.yaml", "troubled.py"):
+            shutil.copy(cloud.home / name, folder)
+        variables = {"SHARE": f"{index}/2", "HOST": str(index), "GRID": "mine.yaml"}
+        command = ("bash", "-c", told["run"])
+        process = cloud.start(
+            *command, folder=folder.name, BUCKET="s3://b/mine", **variables
+        )
+        process.communicate(timeout=120)
+        return process.returncode
+
+    cloud.trouble.write_text("0 fails")
+    assert [share(0), share(1)] == [3, 0]
+    before = rows(cloud.bucket / "b/mine")
+    assert RUNS // 2 < before < RUNS
+    cloud.trouble.unlink()
+    assert [share(0), share(1)] == [0, 0]
+    assert rows(cloud.bucket / "b/mine") == ran(cloud) == RUNS
+    names = {path.name for path in (cloud.bucket / "b/mine").glob("share-*/*")}
+    assert names == {"manifest.json", "share.txt"}
