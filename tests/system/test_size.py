@@ -33,7 +33,7 @@ MOST = {
     "jaxrecall/simulator": 25802,
     "jaxrecall/simulator/sources": 10986,
     "jaxrecall/sweep": 12757,
-    "jaxrecall/sweep/grid": 14574,
+    "jaxrecall/sweep/grid": 14588,
     "jaxrecall/sweep/running": 12393,
     "jaxrecall/sweep/simulators": 6999,
     "jaxrecall/sweep/store": 7169,
