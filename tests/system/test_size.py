@@ -23,9 +23,9 @@ CLOSING = (")", "]", "}")
 
 MOST = {
     "jaxrecall": 5016,
-    "jaxrecall/analysis/figures": 14691,
-    "jaxrecall/analysis/fit": 15187,
-    "jaxrecall/analysis/report": 2393,
+    "jaxrecall/analysis/figures": 14776,
+    "jaxrecall/analysis/fit": 15213,
+    "jaxrecall/analysis/report": 2534,
     "jaxrecall/cli": 2597,
     "jaxrecall/model": 14261,
     "jaxrecall/model/laws": 8736,
