@@ -201,7 +201,7 @@ def replace(made: Hostile, original: Path, name: str, kind: str) -> None:
     else:
         victim.write_bytes(mine)
         if kind != "link to other" and original.is_file():
-            victim.write_bytes(original.read_bytes())
+            victim.write_bytes(original.read_bytes() or mine)
         if kind == "hard link":
             os.link(victim, place)
         else:

@@ -23,10 +23,10 @@ CLOSING = (")", "]", "}")
 
 MOST = {
     "jaxrecall": 5016,
-    "jaxrecall/analysis/figures": 14776,
-    "jaxrecall/analysis/fit": 15213,
-    "jaxrecall/analysis/report": 2534,
-    "jaxrecall/cli": 2597,
+    "jaxrecall/analysis/figures": 14691,
+    "jaxrecall/analysis/fit": 15187,
+    "jaxrecall/analysis/report": 2393,
+    "jaxrecall/cli": 2717,
     "jaxrecall/model": 14261,
     "jaxrecall/model/laws": 8736,
     "jaxrecall/model/reference": 7198,
