@@ -77,6 +77,14 @@ ATTACKS = (
     ),
     Attack(
         "kills",
+        "signals",
+        "signals of all kinds to one process, two workers, one of them stopped",
+        "attack.signals:sweeps",
+        5,
+        100,
+    ),
+    Attack(
+        "kills",
         "permissions",
         "no permission at any level, all commands, resumed",
         "attack.permissions:every_level",

@@ -26,7 +26,7 @@ MOST = {
     "jaxrecall/analysis/figures": 14691,
     "jaxrecall/analysis/fit": 15187,
     "jaxrecall/analysis/report": 2393,
-    "jaxrecall/cli": 2597,
+    "jaxrecall/cli": 2717,
     "jaxrecall/model": 14261,
     "jaxrecall/model/laws": 8736,
     "jaxrecall/model/reference": 7198,
