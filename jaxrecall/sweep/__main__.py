@@ -87,6 +87,7 @@ def parser() -> argparse.ArgumentParser:
         ),
     )
     flag("--fail-fast", help="stop at the first failed chunk")
+    flag("--keep-going", help="go on even if the first 100 runs fail alike")
     flag("--print-schema", help="print the JSON Schema of grid files")
     add_options(p)
     return p
@@ -127,7 +128,15 @@ def _main(args: argparse.Namespace, resume_command: str, interrupts: Interrupts)
     shard = chosen_shard(args.shard)
     engine.check(grid)
     folder = args.out or Path("results") / grid.name
-    job = prepare(grid, folder, shard, pad_to, args.fail_fast, resume_command)
+    job = prepare(
+        grid,
+        folder,
+        shard,
+        pad_to,
+        args.fail_fast,
+        args.keep_going,
+        resume_command,
+    )
     engine.share(job)
     for remark in job.remarks:
         print(printable(remark), file=sys.stderr)
@@ -171,7 +180,7 @@ def _sweep(
             exit_code=code,
             runs_executed=call.runs,
             unsaved=call.unsaved,
-            failed=len(call.failures),
+            failed=call.n_failed,
             interrupted=code == INTERRUPTED,
             command=call.resume_command,
         )
