@@ -86,8 +86,9 @@ def parser() -> argparse.ArgumentParser:
             " else"
         ),
     )
-    flag("--fail-fast", help="stop at the first failed chunk")
-    flag("--keep-going", help="go on even if the first 100 runs fail alike")
+    either = partial(p.add_mutually_exclusive_group().add_argument, action="store_true")
+    either("--fail-fast", help="stop at the first failed chunk")
+    either("--keep-going", help="go on even if the first 100 runs fail alike")
     flag("--print-schema", help="print the JSON Schema of grid files")
     add_options(p)
     return p

@@ -53,7 +53,8 @@ class Mistake:
     @property
     def total(self) -> str:
         """A line that states how many runs failed, and with which error."""
-        return f"{plural(self.n_runs, 'run')} failed with: {self}"
+        n_runs, program = plural(self.n_runs, "run"), self.report["bucket"]
+        return f"{n_runs} failed, the first of program {program}: {self}"
 
     @property
     def is_common(self) -> bool:

@@ -102,7 +102,7 @@ def _line_of_user(error: Exception) -> str:
             continue
         path, function = frame.f_code.co_filename, frame.f_code.co_name
         source = linecache.getline(path, number, frame.f_globals).strip()
-        line = f'File "{path}", line {number}, in {function}: {source}'
+        line = f'File "{path}", line {number}, in {function}: {source}'.rstrip(": ")
         if "site-packages" in path:
             installed = line
         else:
