@@ -295,6 +295,11 @@ class Searches:
         return sum(cell.search.result is not None for cell in self.every)
 
     @property
+    def is_finished(self) -> bool:
+        """Whether all cells of the grid are finished."""
+        return self.n_finished == len(self.every)
+
+    @property
     def n_points(self) -> int:
         return len(self.cells) // len(self.search.theta)
 

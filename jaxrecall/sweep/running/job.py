@@ -86,12 +86,10 @@ class Job:
 
     @property
     def has_all(self) -> bool:
-        """Whether the job covers the whole grid, or a search of which all cells are
-        finished by now.
+        """Whether the job covers the whole grid, or a search that is finished by now,
+        in all of its shares.
         """
-        if self.search and self.search.n_finished == len(self.search.every):
-            return True
-        return not self.is_shared
+        return not self.is_shared or bool(self.search and self.search.is_finished)
 
     def facts(self) -> Json:
         """Returns the number of runs left and their estimated cost, as plain data.
@@ -201,8 +199,8 @@ class Job:
         progress = str(self.search)
         if not self.has_all:
             progress = (
-                f"{self.grid.name}: {progress} when a task last started or"
-                " ended; the sweep's command with --dry-run counts what is left"
+                f"{self.grid.name}: {progress} when a task last started or finished;"
+                " the sweep's command with --dry-run counts what is left"
             )
             return {"points": None, "progress": progress, "runs": None}
         if self.search.pending:
@@ -538,7 +536,7 @@ def _search(job: Job, search: Searches, execute: Executor) -> None:
         failed |= by_id(runs).keys() - call.accuracy.keys()
         if call.stopping or call.unsaved:
             break
-    if job.is_shared:
+    if job.is_shared and not call.stopping:
         _learn_of_others(job, search)
     if not job.has_all:
         return
