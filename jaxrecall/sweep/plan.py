@@ -345,11 +345,10 @@ def _of_task(task: str, array: Array, environment: Mapping[str, str]) -> Shard:
         first, last, step = (
             int(environment[name]) for name in (array.first, array.last, array.step)
         )
-        count = (last - first) // step + 1
-        index, rest = divmod(int(task) - first, step)
-        told = int(environment.get(array.count, count))
-        is_known = told == count and rest == 0 and 0 <= index < count
-    except (KeyError, ValueError, ZeroDivisionError):
+        tasks = range(first, last + 1, step)
+        index, count = tasks.index(int(task)), len(tasks)
+        is_known = count == int(environment.get(array.count, count))
+    except (KeyError, ValueError):
         index, count, is_known = 0, 0, False
     if not is_known:
         raise UsageError(

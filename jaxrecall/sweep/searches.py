@@ -147,21 +147,18 @@ def _of_share(
 ) -> list[SearchedCell]:
     """Returns the cells that belong to a share.
 
-    Cells are divided as runs are, by the cost of their middle level. Cells that have a
+    Cells are divided as runs are, by the cost of their last tier. Cells that have a
     point in common may need the same runs, so they belong to one share.
     """
-    middles = []
-    for cell in cells:
-        points = list(cell.points.values())
-        middles.append(points[len(points) // 2])
-    divided = shares(list(dict.fromkeys(middles)), (0,), shard.count, simulator)
+    tops = [cell.points[cell.tiers[-1]] for cell in cells]
+    divided = shares(list(dict.fromkeys(tops)), (0,), shard.count, simulator)
     indices = {run.point: index for index, run in divided}
     homes: dict[AnyPoint, int] = {}
     own = []
-    for cell, middle in zip(cells, middles, strict=True):
+    for cell, top in zip(cells, tops, strict=True):
         points = cell.points.values()
-        known = [homes[point] for point in points if point in homes]
-        home = known[0] if known else indices[middle]
+        taken = (homes[point] for point in points if point in homes)
+        home = next(taken, indices[top])
         homes |= dict.fromkeys(points, home)
         if home == shard.index:
             own.append(cell)
@@ -293,11 +290,6 @@ class Searches:
     def n_finished(self) -> int:
         """The number of finished cells among all cells of the grid."""
         return sum(cell.search.result is not None for cell in self.every)
-
-    @property
-    def is_finished(self) -> bool:
-        """Whether all cells of the grid are finished."""
-        return self.n_finished == len(self.every)
 
     @property
     def n_points(self) -> int:

@@ -12,7 +12,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,6 +56,12 @@ simulator = Simulator(
 """
 """A simulator whose runs take as long on any machine."""
 
+MOST_SECONDS = 1800
+"""A trial that takes longer is given up."""
+
+STAYS_SECONDS = 30
+"""How long a cancelled task is watched."""
+
 PAUSE = 0.5
 """The seconds that a run of it takes in Slurm."""
 
@@ -74,6 +80,11 @@ search: {axis: N, theta: [0.3, 0.6], from: 64, to: 4096, width: 0.5}
     "paced": """
 simulator: paced:simulator
 seeds: 70
+blocks: [{axes: {x: [1, 2, 3, 4]}}]
+""",
+    "long": """
+simulator: paced:simulator
+seeds: 160
 blocks: [{axes: {x: [1, 2, 3, 4]}}]
 """,
     "failing": """
@@ -169,7 +180,7 @@ class Trials:
 
     def array(self, out: str, note: str, *options: str) -> Outcome:
         job = self.submit("small", out, *options)
-        tasks = self.cluster.wait(job, 300)
+        tasks = self.cluster.wait(job, MOST_SECONDS)
         return Outcome(
             tasks, note, self.home / out, self.whole("small"), unlike(tasks, "0:0")
         )
@@ -189,7 +200,7 @@ class Trials:
         (folder / ".venv").symlink_to(ROOT / ".venv")
         shutil.copy(self.home / "small.yaml", folder / "my grid.yaml")
         words = [*SHORT, "--array=0-1", str(SCRIPT), "my grid.yaml", "my rows"]
-        tasks = self.cluster.wait(self.cluster.submit(folder, *words), 300)
+        tasks = self.cluster.wait(self.cluster.submit(folder, *words), MOST_SECONDS)
         whole, faults = self.whole("small"), unlike(tasks, "0:0")
         return Outcome(tasks, "exit code 0", folder / "my rows", whole, faults)
 
@@ -199,7 +210,7 @@ class Trials:
         told = f"on {n} core" + "s" * (n > 1)
         self.cluster.environment["SLURM_CPU_BIND"] = "cores"
         job = self.submit("small", "cores", "--array=0-1", f"--cpus-per-task={n}")
-        tasks = self.cluster.wait(job, 300)
+        tasks = self.cluster.wait(job, MOST_SECONDS)
         del self.cluster.environment["SLURM_CPU_BIND"]
         faults = unlike(tasks, "0:0")
         if told not in self.log(job, 0):
@@ -209,7 +220,7 @@ class Trials:
 
     def search(self) -> Outcome:
         job = self.submit("searched", "searched", "--array=0-3")
-        tasks = self.cluster.wait(job, 300)
+        tasks = self.cluster.wait(job, MOST_SECONDS)
         out, whole = self.home / "searched", self.whole("searched")
         faults = unlike(tasks, "0:0")
         for name in ("search.json", "accuracy.png"):
@@ -220,19 +231,19 @@ class Trials:
         return Outcome(tasks, note, out, whole, faults)
 
     def time_limit(self) -> Outcome:
-        job = self.submit("paced", "limited", "--array=0-1", "--time=2")
-        return self._continued(job, "limited")
+        job = self.submit("long", "limited", "--array=0-1", "--time=3")
+        return self._continued(job, "limited", "long")
 
     def preemption(self) -> Outcome:
         job = self.submit("paced", "preempted", "--array=0-1")
         self._wait_for_rows("preempted")
         words = ["--partition=high", f"--ntasks={self.cluster.cores}", "--wrap=sleep 3"]
         self.cluster.submit(self.home, *words)
-        return self._continued(job, "preempted")
+        return self._continued(job, "preempted", "paced")
 
-    def _continued(self, job: str, out: str) -> Outcome:
+    def _continued(self, job: str, out: str, grid: str) -> Outcome:
         """Waits for tasks that come back by themselves."""
-        tasks = self.cluster.wait(job, 900)
+        tasks = self.cluster.wait(job, MOST_SECONDS)
         faults = unlike(tasks, "0:0")
         if all(task["Restarts"] == "0" for task in tasks):
             faults.append("no task was interrupted")
@@ -240,21 +251,22 @@ class Trials:
             if self.log(job, i).count("rows go to") != 1 + int(task["Restarts"]):
                 faults.append(f"the log of task {i} lacks a turn")
         note = "tasks came back and finished by themselves; a log has all turns"
-        return Outcome(tasks, note, self.home / out, self.whole("paced"), faults)
+        return Outcome(tasks, note, self.home / out, self.whole(grid), faults)
 
     def cancelled_task(self) -> Outcome:
         """One of two tasks is cancelled. The same line then computes what it left."""
         job = self.submit("paced", "cancelled", "--array=0-1")
         self._wait_for_rows("cancelled")
         self.cluster.call("scancel", f"{job}_0")
-        tasks = self.cluster.wait(job, 300)
+        tasks = self.cluster.wait(job, MOST_SECONDS)
         time.sleep(STAYS_SECONDS)
-        tasks = self.cluster.wait(job, 300)
+        tasks = self.cluster.wait(job, MOST_SECONDS)
         states = {task["ArrayTaskId"]: task["JobState"] for task in tasks}
         faults = []
         if states != {"0": "CANCELLED", "1": "COMPLETED"} or self.restarted(tasks):
             faults.append(f"ended as {states}")
-        again = self.cluster.wait(self.submit("paced", "cancelled", "--array=0-1"), 300)
+        same_line = self.submit("paced", "cancelled", "--array=0-1")
+        again = self.cluster.wait(same_line, MOST_SECONDS)
         faults += unlike(again, "0:0")
         note = f"cancelled for at least {STAYS_SECONDS} s; the same line did the rest"
         out, whole = self.home / "cancelled", self.whole("paced")
@@ -265,14 +277,14 @@ class Trials:
 
     def _wait_for_rows(self, out: str) -> None:
         parts = self.home / out / "parts"
-        self.cluster.until(lambda: len(list(parts.glob("*.parquet"))) >= 6, 120)
+        self.cluster.until(lambda: len([*parts.glob("*")]) >= 6, MOST_SECONDS)
 
     def no_environment(self) -> Outcome:
         folder = self.home / "bare"
         folder.mkdir()
         words = [*SHORT, "--array=0-1", str(SCRIPT), "small.yaml", "out"]
         job = self.cluster.submit(folder, *words)
-        tasks = self.cluster.wait(job, 60)
+        tasks = self.cluster.wait(job, MOST_SECONDS)
         lines = (folder / f"slurm-{job}_0.out").read_text().splitlines()
         faults = unlike(tasks, "2:0")
         if len(lines) != 1 or "pip install" not in lines[0]:
@@ -281,7 +293,7 @@ class Trials:
 
     def failed_run(self) -> Outcome:
         job = self.submit("failing", "failing", "--array=0-0")
-        tasks = self.cluster.wait(job, 120)
+        tasks = self.cluster.wait(job, MOST_SECONDS)
         note = "exit code 3, not requeued"
         return Outcome(tasks, note, faults=unlike(tasks, "3:0"))
 
@@ -308,15 +320,14 @@ TRIALS: dict[str, Callable[[Trials], Outcome]] = {
     "no `.venv`": Trials.no_environment,
     "a task that `scancel` ends": Trials.cancelled_task,
     "a preemption by a partition of higher priority": Trials.preemption,
-    "a time limit of 2 minutes": Trials.time_limit,
+    "a time limit of 3 minutes": Trials.time_limit,
 }
-STAYS_SECONDS = 30
 
 
-def lines_of(what: str, outcome: Outcome, seconds: float) -> Iterator[str]:
+def line_of(what: str, outcome: Outcome, seconds: float) -> str:
     counts = " | ".join(f"{n:,}" for n in outcome.counts().values())
     came = "; ".join(outcome.faults) if outcome.faults else outcome.note
-    yield (
+    return (
         f"| {what} | {len(outcome.tasks)} | {outcome.n_turns} | {counts} | {came} |"
         f" {seconds:.0f} |"
     )
@@ -359,7 +370,7 @@ def main() -> int:
                 counts = outcome.counts()
                 n_faults += sum(counts[name] for name in COUNTED[1:])
                 seconds = time.monotonic() - start
-                lines += lines_of(what, outcome, seconds)
+                lines.append(line_of(what, outcome, seconds))
                 print(lines[-1], flush=True)
     used = ", ".join(f"{name} {version}" for name, version in versions().items())
     where = f"{told}, {machine()}; {used}. Faults: {n_faults}."

@@ -49,7 +49,7 @@ ReturnToService=2
 MailProg=/bin/true
 MpiDefault=none
 NodeName=localhost NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[1]} CPUs={cores} RealMemory=1000
-PartitionName=low Nodes=localhost Default=YES MaxTime=60 State=UP PriorityTier=1 GraceTime=30
+PartitionName=low Nodes=localhost Default=YES MaxTime=60 State=UP PriorityTier=1 GraceTime=60
 PartitionName=high Nodes=localhost MaxTime=60 State=UP PriorityTier=10 PreemptMode=off
 """  # noqa: E501
 """A requeued job may start again after `cred_expire` seconds, by default 120."""

@@ -32,7 +32,7 @@ MOST = {
     "jaxrecall/model/reference": 7198,
     "jaxrecall/simulator": 25802,
     "jaxrecall/simulator/sources": 10986,
-    "jaxrecall/sweep": 12757,
+    "jaxrecall/sweep": 13275,
     "jaxrecall/sweep/grid": 14574,
     "jaxrecall/sweep/running": 12393,
     "jaxrecall/sweep/simulators": 6999,

@@ -89,7 +89,10 @@ class Job:
         """Whether the job covers the whole grid, or a search that is finished by now,
         in all of its shares.
         """
-        return not self.is_shared or bool(self.search and self.search.is_finished)
+        search = self.search
+        if search and search.n_finished == len(search.every):
+            return True
+        return not self.is_shared
 
     def facts(self) -> Json:
         """Returns the number of runs left and their estimated cost, as plain data.
