@@ -319,7 +319,10 @@ def prepare(
     """
     settings = replace(grid.settings, fail_fast=fail_fast)
     store = folder if isinstance(folder, Store) else Store(folder)
-    store.check()
+    replaced = ["manifest.json"]
+    if grid.search:
+        replaced.append("search.json")
+    store.check(*replaced)
     precision = grid.simulator.facts.precision(settings.precision)
     sources = grid.simulator.law_sources(grid.points)
     done = _done(store, grid.simulator.facts, precision, sources)

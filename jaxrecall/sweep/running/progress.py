@@ -40,7 +40,7 @@ class Failure(NamedTuple):
     host: str
 
     @staticmethod
-    def of(error: Exception) -> Failure:
+    def of(error: BaseException) -> Failure:
         return Failure(
             f"{type(error).__name__}: {error}",
             "".join(traceback.format_exception(error)),
