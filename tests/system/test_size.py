@@ -24,9 +24,9 @@ CLOSING = (")", "]", "}")
 MOST = {
     "jaxrecall": 5074,
     "jaxrecall/analysis/figures": 14776,
-    "jaxrecall/analysis/fit": 15187,
-    "jaxrecall/analysis/report": 2393,
-    "jaxrecall/cli": 2717,
+    "jaxrecall/analysis/fit": 15213,
+    "jaxrecall/analysis/report": 2534,
+    "jaxrecall/cli": 2760,
     "jaxrecall/model": 14261,
     "jaxrecall/model/laws": 8736,
     "jaxrecall/model/reference": 7198,
