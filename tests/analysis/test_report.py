@@ -258,7 +258,7 @@ def test_failures_and_old_pictures(folder, tmp_path):
     )
     assert {path.name for path in figures.iterdir()} == {
         *("accuracy-final.pdf", "phase-mine.svg", "mine.txt"),
-        *("accuracy.svg", "critical-n.svg", "phase.svg", "collapse.svg"),
+        *("accuracy.svg", "critical-n.svg", "phase.svg"),
     }
 
 
