@@ -15,7 +15,7 @@ from ...cli.process import Interrupts
 from ...cli.program_cache import OF_JAX, program_cache
 from ...errors import UsageError, in_one_line, plural
 from ..grid import Grid
-from ..machine import cores
+from ..machine import check_memory, cores
 from ..simulators.custom import x64
 from .job import Executor, Job
 from .runner import execute
@@ -154,9 +154,11 @@ class Engine:
         """Returns a context manager that yields an executor for the plans of the job.
 
         The workers are started on entry and can import from `import_paths`. Raises
-        UsageError if the workers cannot be started, or if JAX cannot be started in this
-        process.
+        UsageError if the workers cannot be started, if JAX cannot be started in this
+        process, or if there is too little memory for JAX.
         """
+        if job.to_do:
+            check_memory()
         if not job.to_do or self.is_this_process:
             with interrupts.deferred():
                 if job.to_do:
