@@ -52,7 +52,7 @@ class RecallSimulator:
     def point(self, values: Mapping[str, Any]) -> Point:
         return make_point(values)
 
-    def law_sources(self, points: Iterable[Point]) -> dict[str, str]:
+    def sources(self, points: Iterable[Point]) -> dict[str, str]:
         used: set[type[Law]] = set()
         for point in points:
             used.update(map(type, point.laws.values()))
@@ -71,7 +71,7 @@ class RecallSimulator:
         if self.columns:
             if isinstance(sizes, tuple):
                 raise UsageError(
-                    "--bucket: got with columns of your own, which are computed without"
+                    "--pad-to: got with columns of your own, which are computed without"
                     " padding; allowed: without it"
                 )
             return grouped(

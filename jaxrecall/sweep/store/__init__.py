@@ -6,7 +6,7 @@ contains:
     parts/           the finished rows, in *.parquet files and nothing else, so that
         any program that reads Parquet can read the folder
     table.parquet    the parts, merged and sorted; written by `compact`
-    failures/        one JSON file for each failed chunk
+    failures/        a JSON file for each kind of error, with the runs that failed
     _staging/        files that are being written; a file that a killed process left
         here is never read, and is removed later
 
@@ -46,6 +46,7 @@ from ..files import (
     listed,
     local_path,
     read_json,
+    refuse_link,
     result_files,
     storage_errors,
 )
@@ -59,6 +60,7 @@ from .table import (
     last_rows,
     of_rows,
     read,
+    refuse_foreign,
     schema_of,
     to_parquet,
     unlike,
@@ -121,8 +123,8 @@ class Done:
     """
 
     sources: Mapping[str, str] = field(default_factory=dict)
-    """A dict from the name of each law of the user's own in the rows to a hash of its
-    source.
+    """A dict from the name of each law or simulator of the user's own in the rows to a
+    hash of its source.
     """
 
 
@@ -153,9 +155,13 @@ class Store:
         columns. `about` lists the names of these helpers.
         """
 
-    def check(self) -> None:
-        """Raises StoreError if a file exists at the path of the results folder, of a
-        folder above it, or of one of its own folders. Creates nothing.
+    def check(self, *replaced: str) -> None:
+        """Raises StoreError if the folder cannot be written. Creates nothing.
+
+        It cannot be written if a file exists at the path of the results folder, of a
+        folder above it, or of one of its own folders, or if one of its own folders is a
+        link. `replaced` lists names of files that the caller is going to write; none of
+        them may be a file that this package did not write.
         """
         for path in (*self._folders(), self.failures):
             if os.path.lexists(path) and not os.path.isdir(path):
@@ -163,6 +169,10 @@ class Store:
                     f"{self.folder}: {path} is not a folder; move it away or choose"
                     " another results folder (--out)"
                 )
+        for path in (self.parts, self.staging, self.failures):
+            refuse_link(path)
+        for name in replaced:
+            refuse_foreign(self.folder / name)
 
     def _folders(self) -> list[Path]:
         """Returns the folders that a sweep needs, beginning with the outermost."""
@@ -331,16 +341,17 @@ class Store:
         return self.put(self.folder / f"{name}.json", text.encode())
 
     def clear_failures(self, runs: Set[tuple[str, int]]) -> None:
-        """Removes each record of a failed chunk whose runs are all among `runs`. The
-        caller passes runs that are done by now, or that will be tried again.
+        """Removes each record of failures whose runs are all among `runs`. The caller
+        passes runs that are done by now, or that will be tried again.
         """
+        refuse_link(self.failures)
         with storage_errors(self.failures):
             for path in self.failures.glob("*.json"):
                 try:
-                    failed = set(itertools.starmap(RunId, read_json(path)["runs"]))
+                    failed = failed_runs(read_json(path))
                 except (OSError, ValueError, KeyError, TypeError):
                     continue  # not a file of this package
-                if failed <= runs:
+                if failed and failed <= runs:
                     path.unlink(missing_ok=True)
 
     def _check_room(self, n_rows: int) -> None:
@@ -392,6 +403,8 @@ class Store:
         with storage_errors(target):
             for folder in (self.staging, target.parent):
                 folder.mkdir(exist_ok=True)
+                if folder != self.folder:
+                    refuse_link(folder)
             atomic_write(target, data, self.staging, sync=True, check=check)
         return target
 
@@ -410,6 +423,18 @@ class Store:
                 )
 
         return self.put(target, to_parquet(table), read_back)
+
+
+def failed_runs(report: Json) -> set[RunId]:
+    """Returns the runs that a record of failures lists: a dict from points to seeds.
+
+    Records of earlier versions list pairs of a point and a seed. Raises KeyError or
+    TypeError if the record lists no runs.
+    """
+    runs = report["runs"]
+    if not isinstance(runs, dict):
+        return set(itertools.starmap(RunId, runs))
+    return {RunId(point_id, seed) for point_id in runs for seed in runs[point_id]}
 
 
 def _rows(table: pa.Table, names: list[str]) -> Iterator[tuple[Any, ...]]:
@@ -434,7 +459,7 @@ class MemoryStore(Store):
         super().__init__("memory")
         self.held: dict[Path, pa.Table] = {}
 
-    def check(self) -> None:
+    def check(self, *replaced: str) -> None:
         """Does nothing, because no file can be in the way."""
 
     def prepare(self, manifest: Json, n_rows: int = 0) -> None:
