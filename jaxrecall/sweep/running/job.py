@@ -234,10 +234,8 @@ class Job:
         if call.exit_code == INTERRUPTED:
             yield interrupted(again)
         elif call.failures:
-            yield (
-                f"{plural(len(call.failures), 'chunk')} failed, see"
-                f" {self.store.failures}. To try them again: {again}"
-            )
+            failed = call.early_end("--keep-going") or f"{call.n_failed} runs failed"
+            yield f"{failed}. To try again: {again}"
 
 
 def interrupted(resume_command: str) -> str:
@@ -301,6 +299,7 @@ def prepare(
     shard: Shard | None = None,
     pad_to: tuple[int, int, int] | None = None,
     fail_fast: bool = False,
+    keep_going: bool = False,
     resume_command: str = "",
 ) -> Job:
     """Returns the job that runs a grid, or a shard of it, in a results folder.
@@ -312,19 +311,20 @@ def prepare(
         pad_to: sizes (V, d, m) of one program for every point, or None to let the plan
             choose.
         fail_fast: whether the first failed chunk ends the job.
+        keep_going: whether the job goes on even if its first 100 runs fail alike.
         resume_command: the command that repeats or resumes the call.
 
     Raises:
         GridError, UsageError or StoreError if the job cannot run.
     """
-    settings = replace(grid.settings, fail_fast=fail_fast)
+    settings = replace(grid.settings, fail_fast=fail_fast, keep_going=keep_going)
     store = folder if isinstance(folder, Store) else Store(folder)
     replaced = ["manifest.json"]
     if grid.search:
         replaced.append("search.json")
     store.check(*replaced)
     precision = grid.simulator.facts.precision(settings.precision)
-    sources = grid.simulator.law_sources(grid.points)
+    sources = grid.simulator.sources(grid.points)
     done = _done(store, grid.simulator.facts, precision, sources)
     limit = grid.limits.max_bytes or memory_limit()
     search, wanted = None, set[RunId]()
@@ -423,7 +423,7 @@ def _done(
 
     Raises StoreError if the folder contains rows with another simulator, code_version
     or precision. Raises StoreError also if rows have other user columns, or if the
-    source of a user's law has changed since the rows were written.
+    source of a user's law or simulator has changed since the rows were written.
     """
     done = store.done(facts.version, precision)
     mine = json.dumps(facts.about().get("columns", {}), sort_keys=True)
@@ -446,7 +446,9 @@ def _done(
     ]
     if changed:
         held = f"rows of {', '.join(sorted(changed))} from other source than it has now"
-        advice = "Give a changed law a new name, choose another --out"
+        advice = "Undo the change, choose another --out"
+        if facts.is_ours:
+            advice = "Give a changed law a new name, choose another --out"
         raise _mixed(store, held, advice=advice)
     if done.foreign:
         held = ", ".join(
@@ -509,7 +511,7 @@ def carry_out(
             execute(plan, call)
         store.unify(call.message)  # another call may have added columns meanwhile
     finally:
-        call.show("close")
+        call.close()
     return call
 
 
