@@ -43,10 +43,10 @@ def lines(facts: dict[str, Any]) -> Iterator[str]:
     for failure in facts["failures"]:
         reason, _, _ = failure["error"].partition("\n")
         yield (
-            f"failed: {failure['runs']} runs of program {failure['bucket']} on"
-            f" {failure['host']}, {failure['missing']} of them missing: {reason}"
+            f"failed: {failure['runs']} runs, {failure['missing']} of them missing:"
+            f" {reason} (program {failure['bucket']} on {failure['host']}; details:"
+            f" {failure['path']}; to try again: {failure['repeat']})"
         )
-        yield f"  details: {failure['path']}; to try again: {failure['repeat']}"
     for file in facts["unreadable"]:
         yield f"unreadable: {file['path']} ({file['reason']})"
     yield from facts["older"]

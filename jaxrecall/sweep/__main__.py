@@ -89,7 +89,9 @@ def parser() -> argparse.ArgumentParser:
             " else"
         ),
     )
-    flag("--fail-fast", help="stop at the first failed chunk")
+    either = partial(p.add_mutually_exclusive_group().add_argument, action="store_true")
+    either("--fail-fast", help="stop at the first failed chunk")
+    either("--keep-going", help="go on even if the first 100 runs fail alike")
     flag("--print-schema", help="print the JSON Schema of grid files")
     add_options(p)
     return p
@@ -130,7 +132,15 @@ def _main(args: argparse.Namespace, resume_command: str, interrupts: Interrupts)
     shard = chosen_shard(args.shard)
     engine.check(grid)
     folder = args.out or Path("results") / grid.name
-    job = prepare(grid, folder, shard, pad_to, args.fail_fast, resume_command)
+    job = prepare(
+        grid,
+        folder,
+        shard,
+        pad_to,
+        args.fail_fast,
+        args.keep_going,
+        resume_command,
+    )
     # figures of earlier versions have no record; `_draw` leaves them as they are
     if not shard and not job.store.manifest.exists():
         job.store.check(FIGURE_FILE)
@@ -177,7 +187,7 @@ def _sweep(
             exit_code=code,
             runs_executed=call.runs,
             unsaved=call.unsaved,
-            failed=len(call.failures),
+            failed=call.n_failed,
             interrupted=code == INTERRUPTED,
             command=call.resume_command,
         )

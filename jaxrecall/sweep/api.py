@@ -40,6 +40,7 @@ def run(
     progress: bool = True,
     simulator: Simulator | str | None = None,
     columns: Mapping[str, Callable[..., Any] | str] | None = None,
+    keep_going: bool = False,
 ) -> pd.DataFrame:
     """Runs every point and seed of a grid. Returns a table of their rows, as `load`
     does.
@@ -67,6 +68,7 @@ def run(
             functions of (draws, learned) or their import paths. These columns replace
             those of the grid. With `workers`, the functions must also be in a module
             that can be imported.
+        keep_going: whether to go on even if the first 100 runs fail alike.
 
     Returns:
         The rows of this grid in table order. Rows of other grids in `out` are left out.
@@ -78,8 +80,8 @@ def run(
             main thread. The current batch is finished first; a second Ctrl-C drops it.
             The finished rows are in `rows` of the exception, and also in `out` if a
             folder was given.
-        RunFailed: if some runs failed, after all others have run. The finished rows are
-            in `rows` of the exception.
+        RunFailed: if some runs failed, after all others have run, or if the first 100
+            fail alike. The finished rows are in `rows` of the exception.
 
     Examples:
         >>> import jaxrecall
@@ -104,7 +106,7 @@ def run(
     job: Job | None = None
     with Interrupts(ENDING) as interrupts:
         try:
-            job = prepare(expanded, store, resume_command=again)
+            job = prepare(expanded, store, keep_going=keep_going, resume_command=again)
             engine.share(job)
             for remark in job.remarks:
                 warnings.warn(remark, UserWarning, stacklevel=2)
@@ -127,13 +129,14 @@ def run(
 
 
 def _losses(call: Call) -> list[str]:
-    """Returns a line for the rows that could not be saved, and one for each failed
-    chunk.
+    """Returns a line for each kind of error, and lines for an early end and for the
+    rows that could not be saved.
     """
-    if not call.unsaved:
-        return call.failures
-    lost = f"{call.unsaved} finished runs could not be saved and are lost"
-    return [lost, *call.failures]
+    losses = [mistake.total for mistake in call.failures.values()]
+    losses.append(call.early_end("keep_going=True"))
+    if call.unsaved:
+        losses.append(f"{call.unsaved} finished runs could not be saved and are lost")
+    return list(filter(None, losses))
 
 
 def _finished(rows: pd.DataFrame, n_runs: int, store: Store) -> tuple[str, str]:

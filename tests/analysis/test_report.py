@@ -253,7 +253,7 @@ def test_failures_and_old_pictures(folder, tmp_path):
         == 0
     )
     assert (
-        "<td>failed chunks</td><td>1, which the command status lists</td>"
+        "<td>failed runs</td><td>1, which the command status lists</td>"
         in (out / "report.html").read_text()
     )
     assert {path.name for path in figures.iterdir()} == {

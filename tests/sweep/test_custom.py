@@ -4,19 +4,22 @@ process and by others; and what is refused.
 
 import inspect
 import json
+import linecache
 import math
 import re
 import runpy
 import sys
+import types
 from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 import yaml
-from helpers import ROOT
+from helpers import ROOT, python
 from pandas.testing import assert_frame_equal
 
 import jaxrecall
@@ -25,6 +28,7 @@ from jaxrecall.status import main as status
 from jaxrecall.sweep.__main__ import main
 from jaxrecall.sweep.grid import as_grid
 from jaxrecall.sweep.simulators.custom import RESERVED
+from jaxrecall.sweep.store.table import about, with_about
 
 pytestmark = pytest.mark.skipif(
     "simulator" not in inspect.signature(as_grid).parameters,
@@ -495,3 +499,234 @@ def test_shards_of_a_grid_are_all_of_it():
     ]
     assert len(of_share) == 72
     assert [of_share.count(share) for share in range(3)] == [24, 24, 24]
+
+
+FLOOD = """
+import jaxrecall
+
+def out_of_range(point, key):
+    return {"accuracy": 55.0 + point.x}
+
+def raises(point, key):
+    return {"accuracy": point.absent}
+
+fields = {
+    "x": (float, None, 0.0, 1e6, "traced"),
+    "cell": (int, 0, 0, 1000, "traced"),
+}
+columns = {"accuracy": (float, "in percent by mistake")}
+wrong = jaxrecall.Simulator(out_of_range, fields, columns, "accuracy")
+called = jaxrecall.Simulator(raises, fields, columns, "accuracy", jit=False)
+traced = jaxrecall.Simulator(raises, fields, columns, "accuracy")
+"""
+HUNDRED = {"x": {"range": {"from": 1, "to": 100, "step": 1}}}
+RAISED = "AttributeError: '{}' object has no attribute 'absent' (File \"{}\", line 8, in raises: return {{\"accuracy\": point.absent}})"  # noqa: E501
+
+
+@pytest.fixture
+def flood(folder, monkeypatch) -> str:
+    """The name of a module whose simulators always fail, with a grid file for each."""
+    name = f"flood_{folder.name.replace('-', '_')}"
+    (folder / f"{name}.py").write_text(FLOOD)
+    monkeypatch.syspath_prepend(str(folder))
+    for simulator in ("wrong", "called", "traced"):
+        grid = {
+            "name": simulator,
+            "simulator": f"{name}:{simulator}",
+            "seeds": 20,
+            "blocks": [{"axes": HUNDRED}],
+        }
+        Path(f"{simulator}.yaml").write_text(yaml.safe_dump(grid))
+    return name
+
+
+@pytest.mark.parametrize(
+    ("simulator", "ran", "error"),
+    [
+        ("wrong", 100, "the simulator returned "),
+        ("called", 100, RAISED.format("Point", "FILE")),
+        ("traced", 2000, RAISED.format("types.SimpleNamespace", "FILE")),
+    ],
+)
+def test_an_error_of_every_run_is_a_line_with_a_count_and_a_file(
+    flood, folder, capsys, simulator, ran, error
+):
+    error = error.replace("FILE", str(folder / f"{flood}.py"))
+    grid, out = f"{simulator}.yaml", Path("results", simulator)
+    for _ in range(2):
+        assert main(["--grid", grid]) == 3
+        said = capsys.readouterr().err.splitlines()
+        assert len(said) <= 4
+        assert f": {error}" in said[0]
+        assert any(f"{ran} runs failed" in line for line in said[1:])
+        assert f"0/2000 runs, 0 %, {ran} failed" in re.sub(
+            "compiled .*?, ", "", said[-2]
+        )
+        assert ("--keep-going runs them, too" in said[-1]) == (ran < 2000)
+        assert len(list((out / "failures").iterdir())) == 1, "the second replaces it"
+    assert status([str(out)]) == 0
+    told = capsys.readouterr().out.splitlines()
+    assert f"failed: {ran} runs, {ran} of them missing: " in told[2]
+    assert len(told) == 5
+    assert status([str(out), "--json"]) == 0
+    (failure,) = json.loads(capsys.readouterr().out)["failures"]
+    assert (failure["runs"], failure["missing"]) == (ran, ran)
+
+
+def test_keep_going_runs_all_and_events_are_few(flood, capsys):
+    assert main(["--grid", "wrong.yaml", "--json-log", "--keep-going"]) == 3
+    events = list(map(json.loads, capsys.readouterr().out.splitlines()))
+    failed = [event["runs"] for event in events if event["event"] == "failed"]
+    assert failed == [8, 2000]
+    assert (events[-1]["event"], events[-1]["failed"]) == ("done", 2000)
+    report = json.loads(next(Path("results/wrong/failures").iterdir()).read_text())
+    assert sum(map(len, report["runs"].values())) == 2000
+    with pytest.raises(SystemExit):
+        main(["--grid", "wrong.yaml", "--fail-fast", "--keep-going"])
+    assert "not allowed with argument --fail-fast" in capsys.readouterr().err
+
+
+def test_a_search_whose_runs_all_fail_ends_early(flood, folder, capsys):
+    cells = {"search": {"axis": "x", "from": 1, "to": 1000}, "seeds": 20}
+    cells["blocks"] = [{"axes": {"cell": list(range(150))}}]
+    grid = {"simulator": f"{flood}:wrong", "name": "cells", **cells}
+    (folder / "cells.yaml").write_text(yaml.safe_dump(grid))
+    assert main(["--grid", "cells.yaml"]) == 3
+    said = capsys.readouterr().err.splitlines()
+    assert "--keep-going runs them, too" in said[-1]
+    assert len(list(Path("results/cells/failures").iterdir())) == 1
+
+
+@pytest.mark.system
+def test_workers_tell_an_error_of_every_run_once(flood, capsys):
+    for simulator in ("wrong", "traced"):
+        assert main(["--grid", f"{simulator}.yaml", "--workers", "2"]) == 3
+        said = capsys.readouterr().err.splitlines()
+        assert not [line for line in said if "another one takes" in line]
+        assert len(said) <= 5
+        assert len(list(Path("results", simulator, "failures").iterdir())) == 1
+
+
+@pytest.mark.parametrize("out", [None, "out"])
+def test_python_shows_the_line_of_the_simulator_that_raises(flood, folder, out):
+    with pytest.raises(jaxrecall.RunFailed) as failed:
+        run(f"{flood}:called", {"blocks": [{"axes": HUNDRED}]}, seeds=2, out=out)
+    told = str(failed.value)
+    assert RAISED.format("Point", folder / f"{flood}.py") in told
+    assert "keep_going=True runs them, too" in told
+    assert len(told.splitlines()) == 3
+    with pytest.raises(jaxrecall.RunFailed, match=r"\n200 runs failed, "):
+        run(
+            f"{flood}:called", {"blocks": [{"axes": HUNDRED}]}, seeds=2, keep_going=True
+        )
+
+
+def test_one_run_that_succeeds_keeps_the_others_running():
+    def mostly(point, key):
+        return {"accuracy": 0.5 if point.x == 1 else 55.0, "count": 1}
+
+    sometimes = jaxrecall.Simulator(mostly, FIELDS, COLUMNS, "accuracy", jit=False)
+    axes = {"x": [1.0, 2.0, 3.0]}
+    with pytest.raises(jaxrecall.RunFailed) as failed:
+        run(sometimes, {"blocks": [{"axes": axes}]}, seeds=100)
+    assert len(failed.value.rows) == 100
+    assert str(failed.value).splitlines()[1].startswith("200 runs failed, ")
+
+
+def test_errors_that_differ_in_more_than_numbers_are_told_apart_up_to_a_limit():
+    def odd(point, key):
+        names = "abcdefghijklmnopqrstuvwxyz."
+        raise ValueError(f"{names[point.n]} of {point.point_id}, {point.n}")
+
+    simulator = jaxrecall.Simulator(odd, FIELDS, COLUMNS, "accuracy", jit=False)
+    for n_values, n_lines in ((3, 4), (26, 22)):
+        axes = {"n": list(range(1, 1 + n_values))}
+        grid = {"base": {"x": 1.0}, "blocks": [{"axes": axes}]}
+        with pytest.raises(jaxrecall.RunFailed) as failed:
+            run(simulator, grid, seeds=2, out=f"out{n_values}")
+        assert len(str(failed.value).splitlines()) == n_lines
+        assert len(list(Path(f"out{n_values}/failures").iterdir())) == n_lines - 1
+
+
+SOURCE = """
+from functools import partial
+import jaxrecall
+
+{comment}
+def run(point, key):
+    return {{"accuracy": {value} + 0 * point.x}}
+
+class Callable:
+    def method(self, point, key):
+        return {{"accuracy": {value} + 0 * point.x}}
+
+    __call__ = method
+
+fields = {{"x": (float, None, 0.0, 100.0, "traced")}}
+columns = {{"accuracy": (float, "a")}}
+ways = {{
+    "function": run,
+    "lambda": lambda point, key: {{"accuracy": {value} + 0 * point.x}},
+    "partial": partial(run),
+    "method": Callable().method,
+    "callable": Callable(),
+}}
+simulator = jaxrecall.Simulator(ways["{way}"], fields, columns, "accuracy", {version})
+"""
+
+
+@pytest.mark.parametrize("way", ["function", "lambda", "partial", "method", "callable"])
+@pytest.mark.parametrize("has_source", [True, False])
+def test_rows_of_other_source_are_not_added_to(folder, way, has_source):
+    def seeds_in(out, seeds, value=0.25, version=1, comment=""):
+        text = SOURCE.format(value=value, way=way, version=version, comment=comment)
+        path = folder / "changing.py"
+        path.write_text(text)
+        linecache.checkcache()
+        module = types.ModuleType("changing")
+        if has_source:
+            module.__file__ = str(path)
+        sys.modules["changing"] = module
+        exec(compile(text, path if has_source else "<text>", "exec"), vars(module))
+        grid = {"blocks": [{"axes": {"x": [1]}}]}
+        run(module.simulator, grid, seeds=seeds, out=out)
+        return jaxrecall.load(out)["seed"].nunique()
+
+    assert seeds_in("out", 1) == 1
+    assert seeds_in("out", 2, comment="# elsewhere in the module") == 2
+    message = (
+        "out: holds rows of changing:simulator, version 1, from other source than it"
+        " has now. Undo the change, choose another --out, or move the old rows away."
+    )
+    with pytest.raises(StoreError, match=message):
+        seeds_in("out", 3, value=0.75)
+    with pytest.raises(StoreError, match="holds 2 runs of code_version 1, precision"):
+        seeds_in("out", 3, value=0.75, version=2)
+    assert seeds_in("other", 1, value=0.75) == 1
+    assert seeds_in("out", 3) == 3
+
+
+def test_rows_without_a_record_of_the_source_are_added_to():
+    """Earlier versions wrote none."""
+    run(out="out", seeds=1)
+    (path,) = Path("out/parts").iterdir()
+    table = pq.read_table(path)
+    facts = about(table)
+    assert facts.pop("sources")
+    pq.write_table(with_about(table, facts), path)
+    run(out="out", seeds=2)
+    assert jaxrecall.load("out")["seed"].nunique() == 2
+
+
+def test_the_source_of_a_function_without_a_file_is_the_same_in_every_process():
+    text = """
+from jaxrecall.model.laws.law import source_digest
+def outer(point, key):
+    def inner(x):
+        return x + 1
+    return inner(point)
+print(source_digest(outer))
+"""
+    code = f"exec(compile({text!r}, '<text>', 'exec'), {{'__name__': 'mine'}})"
+    first, second = (python(code).stdout for _ in range(2))
+    assert first == second != ""

@@ -423,10 +423,9 @@ def test_without_any_worker_that_starts_every_run_has_failed(tmp_path):
     assert [workers.started.count(worker) for worker in (0, 1)] == [
         1 + MAX_FAILED_STARTS
     ] * 2
-    assert sum(int(line.split()[1]) for line in messages) == 96
-    assert {failure["error"] for failure in folder["failures"]} == {
-        "no worker starts: exit code 1"
-    }
+    assert messages[-1].startswith("96 runs failed, the first of program ")
+    (failure,) = folder["failures"]
+    assert (failure["runs"], failure["error"]) == (96, "no worker starts: exit code 1")
 
 
 @pytest.mark.parametrize("signals", [1, 2])
@@ -450,7 +449,7 @@ def test_a_signal_stops_the_workers_and_a_second_one_drops_their_batches(
     call, messages, folder = scripted(tmp_path, workers, interrupts)
     assert len(workers.chunks) == 2, "nothing more is started"
     assert workers.ended == [0, 1][: 3 - signals], "each with its batch"
-    assert (call.exit_code, call.failures) == (130, [])
+    assert (call.exit_code, call.failures) == (130, {})
     assert call.runs == folder["done"] == (2 if signals == 1 else 1), (
         "one was handed in before"
     )
@@ -688,7 +687,7 @@ def check_import_paths(
                 * 2
             )
             assert "8 runs of program" in messages[2]
-            assert f"No module named '{name}' (details: " in messages[2]
+            assert f"No module named '{name}'; details: " in messages[2]
 
 
 @pytest.mark.system

@@ -33,6 +33,7 @@ from jaxrecall.sweep.grid import as_grid, read_grid
 from jaxrecall.sweep.grid.axes import Names
 from jaxrecall.sweep.grid.file import PER_OCTAVE, Search
 from jaxrecall.sweep.running.job import carry_out, prepare
+from jaxrecall.sweep.running.mistakes import Mistake
 from jaxrecall.sweep.running.runner import execute
 from jaxrecall.sweep.search import CellSearch, Target, farthest
 from jaxrecall.sweep.searches import Searches
@@ -711,7 +712,8 @@ def test_a_cell_stays_in_its_program_whatever_the_round(tmp_path):
             run.id: Cell(run.point.V).accuracy(run.point.N, run.seed) for run in done
         }
         call.runs += len(done)
-        call.failures += ["V = 300"] * (len(done) < len(runs))
+        if len(done) < len(runs):
+            call.failures["V = 300"] = Mistake("a", "V = 300", {})
         call.accuracy |= accuracy
 
     call, rounds = carry_out(job, execute, None, Interrupts()), job.search

@@ -134,10 +134,10 @@ def test_a_half_done_folder(grid, store, capsys):
             f" {CODE_VERSION}, precision highest: a sweep into this folder"
         ),
         (
-            "failed: 2 runs of program 32x16 on here, 1 of them missing: RuntimeError:"
-            " no\n"
+            "failed: 2 runs, 1 of them missing: RuntimeError: no (program 32x16 on"
+            f" here; details: {store.failures / 'first.json'}; to try again: {COMMAND}"
+            " --bucket 32x16)\n"
         ),
-        f"to try again: {COMMAND} --bucket 32x16\n",
         "unreadable: results/small/parts/cut.parquet (",
         (
             "unreadable: results/small/failures/note.json (no record of a failure:"

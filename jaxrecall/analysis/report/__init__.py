@@ -408,9 +408,9 @@ def provenance(
         if name in rows:
             counts = rows[name].value_counts().sort_index()
             told[name] = ", ".join(f"{value} ({n} rows)" for value, n in counts.items())
-    failed = len(facts.get("failures", ()))
+    failed = sum(failure["runs"] for failure in facts.get("failures", ()))
     if failed:
-        told["failed chunks"] = f"{failed}, which the command status lists"
+        told["failed runs"] = f"{failed}, which the command status lists"
     todo = facts.get("todo")
     if todo:
         told["runs still to do"] = todo

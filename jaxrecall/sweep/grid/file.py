@@ -154,7 +154,7 @@ Precision = Literal["highest", "high", "default"]
 @dataclass(frozen=True)
 class Settings:
     """The settings with which any engine runs a plan. They come from the section `run`
-    of a file and from --fail-fast.
+    of a file, from --fail-fast and from --keep-going.
     """
 
     precision: Precision = "highest"
@@ -167,6 +167,9 @@ class Settings:
 
     fail_fast: bool = False
     """Whether the first failed chunk stops the sweep."""
+
+    keep_going: bool = False
+    """Whether the sweep goes on even if its first 100 runs fail alike."""
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,8 @@ from ..grid.file import Settings
 from ..plan import Chunk, by_id
 from ..searches import Searches, as_known
 from ..store import Store
-from .progress import Display, Event, Failure, Shown, Traces, duration
+from .mistakes import MAX_KINDS, Mistake
+from .progress import Display, Event, Failure, Shown, Traces, duration, kind_of
 
 WAITS = (1.0, 2.0, 5.0, 10.0, 20.0, 40.0)
 """The number of seconds to wait after each failed write before the next attempt. If the
@@ -60,8 +61,8 @@ class Call:
     unsaved: int = 0
     """The number of computed runs whose rows have not been saved."""
 
-    failures: list[str] = field(default_factory=list)
-    """One line for each chunk that failed."""
+    failures: dict[str, Mistake] = field(default_factory=dict)
+    """A dict from each kind of error to the runs that failed with it."""
 
     accuracy: dict[RunId, float | None] = field(default_factory=dict)
     """A dict from each computed run to its accuracy at the last step, as returned by
@@ -74,6 +75,7 @@ class Call:
 
     gave_up: bool = False
     est_done: float = 0.0
+    est_failed: float = 0.0
     compile_seconds: float = 0.0
     n_compiled: int = 0
 
@@ -94,7 +96,20 @@ class Call:
     def stopping(self) -> bool:
         """Whether the call must not start further chunks."""
         failed_fast = self.settings.fail_fast and bool(self.failures)
-        return self.interrupts.requested or self.gave_up or failed_fast
+        ended = self.gave_up or failed_fast or self.is_hopeless
+        return self.interrupts.requested or ended
+
+    @property
+    def is_hopeless(self) -> bool:
+        """Whether no run succeeded and so many failed alike that the call ends."""
+        if self.runs or self.settings.keep_going:
+            return False
+        return any(mistake.is_common for mistake in self.failures.values())
+
+    @property
+    def n_failed(self) -> int:
+        """The number of runs that failed."""
+        return sum(mistake.n_runs for mistake in self.failures.values())
 
     def handle(self, event: Event, who: str = "", share: float = 1.0) -> None:
         """Handles an event about programs: `compiling`, `compiled` or `message`.
@@ -154,32 +169,58 @@ class Call:
     def failed(self, rest: Chunk, failure: Failure) -> None:
         """Records a failure, the runs that failed, and the command that runs them
         again.
+
+        The first failure of a kind is shown at once. Equal ones are only counted.
         """
-        first, last = rest.runs[0].id, rest.runs[-1].id
-        n = len(rest.runs)
+        self.est_failed += rest.seconds
+        runs = list(by_id(rest.runs))
+        kind = kind_of(failure.error)
+        if kind not in self.failures and len(self.failures) >= MAX_KINDS:
+            kind = "other errors"
+        if kind in self.failures:
+            self.failures[kind].add(runs, self.store)
+            self.show("failed")
+            return
+        first, last, n = runs[0], runs[-1], len(runs)
         report = failure._asdict() | {
             "jax_version": version("jax"),
             "bucket": str(rest.program),
-            "runs": list(by_id(rest.runs)),
+            "runs": {},
             "repeat": self.resume_command,
         }
-        path, details = None, ""
-        try:
-            path = self.store.note(
-                f"failures/{first.point_id}-{first.seed}-{n}", report
-            )
-            if path:
-                details = f"details: {path}; "
-        except StoreError as refused:
-            details = f"details could not be written: {refused}; "
-        line = (
+        mistake = Mistake(f"{first.point_id}-{first.seed}-{n}", failure.line, report)
+        self.failures[kind] = mistake
+        mistake.add(runs, self.store)
+        self._tell(
+            mistake,
             f"failed: {plural(n, 'run')} of program {rest.program}, {first.point_id}"
-            f" seed {first.seed} to {last.point_id} seed {last.seed}: {failure.line}"
-            f" ({details}to try again: {self.resume_command})"
+            f" seed {first.seed} to {last.point_id} seed {last.seed}: {mistake}; to try"
+            f" again: {self.resume_command}",
         )
-        self.failures.append(line)
-        self.est_seconds -= rest.seconds
-        self.show("failed", line, runs=n, details=path and str(path), text=line)
+
+    def _tell(self, mistake: Mistake, line: str) -> None:
+        details = mistake.details or None
+        self.show("failed", line, runs=mistake.n_runs, details=details, text=line)
+
+    def close(self) -> None:
+        """Shows how many runs failed with equal errors, and closes the display."""
+        for mistake in self.failures.values():
+            if mistake.n_times > 1:
+                mistake.record(self.store)
+                self._tell(mistake, mistake.total)
+        self.show("close")
+
+    def early_end(self, option: str) -> str:
+        """Returns a sentence if the call ended because its first runs all failed.
+        `option` states how to run the others. The text is empty otherwise.
+        """
+        n_left = self.n_runs - self.runs - self.n_failed
+        if not self.is_hopeless or not n_left:
+            return ""
+        return (
+            f"The first {self.n_failed} runs all failed, so {n_left} others were left"
+            f" out; {option} runs them, too"
+        )
 
     def save(self, now: bool = False) -> None:
         """Writes the unsaved rows if a part file is due, or if `now` is true.
@@ -236,7 +277,7 @@ class Call:
         elapsed = max(0.0, time.monotonic() - self.start - self.compile_seconds)
         each = self.compile_seconds / max(1, self.n_compiled)
         compilation = max(0, self.n_programs - self.n_compiled) * each
-        est_left = max(0.0, self.est_seconds - self.est_done)
+        est_left = max(0.0, self.est_seconds - self.est_done - self.est_failed)
         return est_left * elapsed / self.est_done + compilation
 
     def summary(self) -> str:
@@ -259,5 +300,5 @@ class Call:
         if self.last is not None:
             parts.append(f"last accuracy {self.last:.2f}")
         if self.failures:
-            parts.append(f"{len(self.failures)} failed")
+            parts.append(f"{self.n_failed} failed")
         return ", ".join(parts)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Container, Mapping
-from itertools import starmap
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +10,9 @@ from ...errors import StoreError
 from ...model.columns import CODE_VERSION, STATUSES
 from ...model.point import RunId
 from ..files import Json, Unreadable, entries, holds_results, is_file, read_json
-from ..store import LastValues, Store, Version
+from ..store import LastValues, Store, Version, failed_runs
 from ..store.table import older, seen
+from .progress import kind_of
 
 MAX_SECONDS = 1e9
 """The largest plausible time of a run, in seconds. Larger numbers and NaN indicate a
@@ -130,11 +130,13 @@ def _manifest(store: Store) -> tuple[Json, Json]:
                 " and without it also records them"
             )
             return manifest, unknown | {"remark": remark}
+        progress = plan["progress"]
+        if plan["runs"] is None:
+            return manifest, unknown | {"remark": str(progress)}
         runs: dict[str, set[int]] = {}
         for seeds, points in plan["runs"]:
             for point_id in points.split():
                 runs[point_id] = set(map(int, seeds.split()))
-        progress = plan["progress"]
         return manifest, {
             "grid": name,
             "remark": progress and str(progress),
@@ -149,19 +151,23 @@ def _manifest(store: Store) -> tuple[Json, Json]:
 
 
 def _failures(store: Store, done: Container[RunId]) -> tuple[list[Json], Unreadable]:
-    """Returns the reports on failed chunks, and the files in failures/ that are not
-    reports.
+    """Returns the reports on failures, and the files in failures/ that are not reports.
+
+    Reports on equal errors, as of several processes, are joined.
     """
-    reports, others = [], Unreadable()
+    reports: dict[str, Json] = {}
+    others = Unreadable()
     for path in entries(store.failures):
         try:
             report = read_json(path)
-            runs = list(starmap(RunId, report["runs"]))
+            runs = failed_runs(report)
             missing = sum(run not in done for run in runs)
             texts = {key: str(report[key]) for key in REPORTED}
         except (OSError, ValueError, KeyError, TypeError) as error:
             others.append((path, f"no record of a failure: {type(error).__name__}"))
         else:
-            counts = {"runs": len(runs), "missing": missing}
-            reports.append({"path": str(path), **counts, **texts})
-    return reports, others
+            counts = {"path": str(path), "runs": 0, "missing": 0}
+            joint = reports.setdefault(kind_of(texts["error"]), counts | texts)
+            joint["runs"] += len(runs)
+            joint["missing"] += missing
+    return [*reports.values()], others

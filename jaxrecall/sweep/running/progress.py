@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import linecache
+import re
 import shutil
 import socket
 import sys
@@ -18,6 +20,9 @@ PLAIN_EVERY_SECONDS = 30.0
 COUNT_EVERY_SECONDS = 5.0
 LIVE_EVERY_SECONDS = 0.2
 
+UPDATES = ("compiled", "batch", "failed")
+"""The events after which the line with the progress may be printed again."""
+
 Traces = Sequence[Rows]
 """The rows of finished runs, one sequence per run. The last row belongs to the last
 step.
@@ -30,6 +35,15 @@ sends.
 """
 
 
+LIBRARIES = {"jax", "jaxlib", "numpy", __name__.partition(".")[0]}
+"""The packages whose lines are not shown as the line where an error of the user's code
+occurred. Those of Python itself are not shown, either.
+"""
+
+VARYING = re.compile(r"0x[0-9a-f]+|\b[0-9a-f]{16}\b|[-+]?\d[\d.]*(e[-+]?\d+)?")
+"""Matches addresses, ids of points, and numbers. Equal errors may differ in these."""
+
+
 class Failure(NamedTuple):
     """An error as text: its class, message and traceback, and the host where it
     occurred.
@@ -38,22 +52,62 @@ class Failure(NamedTuple):
     error: str
     traceback: str
     host: str
+    where: str = ""
+    """The line of the user's code that raised the error, as Python shows it. The text
+    is empty if none of the user's code was running.
+    """
 
     @staticmethod
     def of(error: BaseException) -> Failure:
+        message, newline, rest = str(error).partition("\n")
+        where = _line_of_user(error)
+        if where:
+            message += f" ({where})"
         return Failure(
-            f"{type(error).__name__}: {error}",
+            f"{type(error).__name__}: {message}{newline}{rest}",
             "".join(traceback.format_exception(error)),
             socket.gethostname(),
+            where,
         )
 
     @property
     def line(self) -> str:
-        """The first line of the message. If the message is empty, the class name."""
+        """The first line of the message, with the class name if the user's code raised
+        the error. If the message is empty, the class name.
+        """
         kind, _, message = self.error.partition(": ")
-        if not message or not kind.isidentifier():
+        if self.where or not message or not kind.isidentifier():
             message = self.error.removesuffix(": ")
         return message.splitlines()[0]
+
+
+def kind_of(error: str) -> str:
+    """Returns the first line of an error with its numbers left out. Equal errors have
+    equal kinds.
+    """
+    first, _, _ = error.partition("\n")
+    return VARYING.sub("#", first)
+
+
+def _line_of_user(error: BaseException) -> str:
+    """Returns the innermost line of the user's code in the traceback of an error.
+
+    Lines of installed packages are returned only if there are no others. The text is
+    empty if there are only lines of this package, of JAX, NumPy, and Python itself.
+    """
+    found, installed = "", ""
+    for frame, number in traceback.walk_tb(error.__traceback__):
+        package, _, _ = str(frame.f_globals.get("__name__")).partition(".")
+        if package in LIBRARIES or package in sys.stdlib_module_names:
+            continue
+        path, function = frame.f_code.co_filename, frame.f_code.co_name
+        source = linecache.getline(path, number, frame.f_globals).strip()
+        line = f'File "{path}", line {number}, in {function}: {source}'.rstrip(": ")
+        if "site-packages" in path:
+            installed = line
+        else:
+            found = line
+    return found or installed
 
 
 class Shown(NamedTuple):
@@ -62,7 +116,8 @@ class Shown(NamedTuple):
     event: str
     """The name of the event: `start`, `compiling`, `compiled`, `batch` (runs are
     finished), `part` (a file is written), `message`, `failed`, `search` (its results
-    are written) or `close`.
+    are written) or `close`. An event without a line and without facts says only that
+    the summary has changed.
     """
 
     line: str
@@ -99,11 +154,11 @@ class Lines:
     def __call__(self, shown: Shown) -> None:
         if shown.event == "start":
             _print(shown.line, self.head)
-        elif shown.event in ("message", "failed"):
+        elif shown.event in ("message", "failed") and shown.line:
             self._print(shown.line)
         elif shown.event == "close" and shown.summary:
             self._print(shown.summary)
-        elif shown.event in ("compiled", "batch") and time.monotonic() >= self.due:
+        elif shown.event in UPDATES and time.monotonic() >= self.due:
             self._print(shown.summary, self.live)
             self.due = time.monotonic() + self.every
         elif shown.event == "compiling" and self.live:
@@ -122,7 +177,7 @@ class Lines:
 
 
 class Events:
-    """Prints every event except `close` as a JSON object in one line.
+    """Prints every event with facts as a JSON object in one line.
 
     The object contains `event`, `at` (the seconds since the start of the call), and the
     facts of the event.
@@ -132,7 +187,7 @@ class Events:
         self.out, self.start = out, time.monotonic()
 
     def __call__(self, shown: Shown) -> None:
-        if shown.event != "close":
+        if shown.facts:
             self.emit(shown.event, **shown.facts)
 
     def emit(self, event: str, **facts: object) -> None:

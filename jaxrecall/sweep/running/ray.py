@@ -21,12 +21,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
-from ...cli.process import SIGNALS
 from ...errors import UsageError, in_one_line
 from ..machine import cores
 from .progress import Event, Failure
 from .workers import (
     ALIVE_SECONDS,
+    MAX_FAILED_STARTS,
     Place,
     Setup,
     Worker,
@@ -114,7 +114,9 @@ class RayWorkers(Workers):
             self.no_room = ""
         if self._has_lost_head():
             line = f"the head of the Ray cluster at {self.head} is lost"
-            yield self.places[0], ("all lost", Failure(line, "", ""))
+            for place in self.places:
+                place.failed_starts = MAX_FAILED_STARTS + 1
+                yield place, ("lost", Failure(line, "", ""))
             return
         ready, _ = self.ray.wait(list(self.tasks.values()), timeout=seconds)
         for i, task in list(self.tasks.items()):
@@ -164,7 +166,7 @@ def connected(address: str | None, n_cores: int) -> Any:
         os.environ.update({**ALONE, **with_package(os.environ)})
     options: dict[str, Any] = {}
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    handlers = dict(zip(SIGNALS, map(signal.getsignal, SIGNALS), strict=True))
+    at_sigterm = signal.getsignal(signal.SIGTERM)
     # Ray may create ~/.ray/auth_token, which only the user must be able to read
     umask = os.umask(0o077)
     try:
@@ -190,8 +192,7 @@ def connected(address: str | None, n_cores: int) -> Any:
         raise UsageError(_no_ray(address, error)) from error
     finally:
         os.umask(umask)
-        for number, handler in handlers.items():  # Ray replaces them
-            signal.signal(number, handler)
+        signal.signal(signal.SIGTERM, at_sigterm)  # Ray replaces it
     return ray
 
 

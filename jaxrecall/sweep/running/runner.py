@@ -55,8 +55,8 @@ class Runner:
         Failure.
 
         Runs that the program rejects are executed last, by its fallback. If there is
-        too little memory for a single run, all remaining runs fail together. The method
-        starts JAX.
+        too little memory for a single run, or if the user's code raises an error while
+        it is compiled, all remaining runs fail together. The method starts JAX.
 
         If memory runs out, the program runs half as many runs at a time from then on.
         """
@@ -70,8 +70,11 @@ class Runner:
                 left, rejected = rejected, {}
                 self._announce(fallback, left)
                 yield from self._finished(fallback, left, rejected, seconds)
-        except OutOfMemory as error:
-            yield [*left, *rejected], Failure.of(error)
+        except Exception as error:
+            failure = Failure.of(error)
+            if not failure.where and not isinstance(error, OutOfMemory):
+                raise
+            yield [*left, *rejected], failure
 
     def _finished(
         self,

@@ -299,7 +299,7 @@ class Spread:
 
     def _drop(self, place: Place, why: str) -> None:
         """Ends a worker whose chunk no other worker takes, and says so."""
-        if place.chunk:
+        if place.left:
             self.call.message(
                 f"worker {place.number}: {why}; the same command computes its"
                 f" {plural(len(place.left), 'run')} again"
@@ -374,11 +374,6 @@ class Spread:
                     raise UsageError(failure.line)
             case "lost", failure:
                 self._lost(place, failure)
-            case "all lost", failure:
-                for other in self.workers.places:
-                    other.failed_starts = MAX_FAILED_STARTS + 1
-                for other in self.workers.places:
-                    self._lost(other, failure)
 
     def _lost(self, place: Place, failure: Failure) -> None:
         """Replaces a worker that has died or raised an exception.

@@ -5,7 +5,7 @@ users. A simulator has these members:
 
     facts                      a record with its name, version, fields and columns
     point(values)              returns a point with these values; raises PointError
-    law_sources(points)        returns the user's own laws, with hashes of their source
+    sources(points)            returns hashes of the source of the user's own code
     programs(points, sizes)    returns the points that share each program
     cost(program, point)       returns the time and memory that one run takes
     width(program, ...)        returns the number of runs to compute at the same time
@@ -196,9 +196,10 @@ class SimulatorLike(Protocol):
         values are not allowed.
         """
 
-    def law_sources(self, points: Iterable[AnyPoint]) -> dict[str, str]:
-        """Returns a dict of the user's own laws that these points use. The keys are the
-        names of the laws, and the values are hashes of the source of each law.
+    def sources(self, points: Iterable[AnyPoint]) -> dict[str, str]:
+        """Returns a dict of the user's own code that computes these points: laws, or
+        the function of a simulator. The keys are names, and the values are hashes of
+        the source.
         """
         ...
 

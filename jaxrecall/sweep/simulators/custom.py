@@ -5,6 +5,7 @@ a function of a point and a random key. `simulator/custom_runs.py` computes the 
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 import math
 import os
@@ -31,6 +32,7 @@ from ...errors import (
     suggest,
 )
 from ...model.columns import Row
+from ...model.laws.law import source_digest
 from ...model.point import MAX_SEED, Run, checked_value, to_12_digits
 from . import Cost, Facts, Loaded, Room, Rows, grouped
 
@@ -222,8 +224,9 @@ class Simulator:
             raise PointError(problems)
         return self.Point(**values)
 
-    def law_sources(self, points: Iterable[Any]) -> dict[str, str]:
-        return {}
+    def sources(self, points: Iterable[Any]) -> dict[str, str]:
+        name = f"{self.name}, version {self.version},"
+        return {name: source_digest(_function_of(self.fn))}
 
     def programs(
         self,
@@ -327,6 +330,14 @@ class Simulator:
 
     def __repr__(self) -> str:
         return f"<simulator {self.name}, version {self.version}>"
+
+
+def _function_of(fn: Callable[..., Any]) -> Any:
+    """Returns the function that a callable calls, or the class of the callable."""
+    while isinstance(fn, partial):
+        fn = fn.func
+    fn = inspect.unwrap(getattr(fn, "__func__", fn))
+    return fn if inspect.isfunction(fn) else type(fn)
 
 
 def x64() -> bool:

@@ -51,7 +51,7 @@ class RecallSimulator:
     def point(self, values: Mapping[str, Any]) -> Point:
         return make_point(values)
 
-    def law_sources(self, points: Iterable[Point]) -> dict[str, str]:
+    def sources(self, points: Iterable[Point]) -> dict[str, str]:
         used: set[type[Law]] = set()
         for point in points:
             used.update(map(type, point.laws.values()))

@@ -6,7 +6,7 @@ contains:
     parts/           the finished rows, in *.parquet files and nothing else, so that
         any program that reads Parquet can read the folder
     table.parquet    the parts, merged and sorted; written by `compact`
-    failures/        one JSON file for each failed chunk
+    failures/        a JSON file for each kind of error, with the runs that failed
     _staging/        files that are being written; a file that a killed process left
         here is never read, and is removed later
 
@@ -123,8 +123,8 @@ class Done:
     """
 
     sources: Mapping[str, str] = field(default_factory=dict)
-    """A dict from the name of each law of the user's own in the rows to a hash of its
-    source.
+    """A dict from the name of each law or simulator of the user's own in the rows to a
+    hash of its source.
     """
 
 
@@ -341,14 +341,14 @@ class Store:
         return self.put(self.folder / f"{name}.json", text.encode())
 
     def clear_failures(self, runs: Set[tuple[str, int]]) -> None:
-        """Removes each record of a failed chunk whose runs are all among `runs`. The
-        caller passes runs that are done by now, or that will be tried again.
+        """Removes each record of failures whose runs are all among `runs`. The caller
+        passes runs that are done by now, or that will be tried again.
         """
         refuse_link(self.failures)
         with storage_errors(self.failures):
             for path in self.failures.glob("*.json"):
                 try:
-                    failed = set(itertools.starmap(RunId, read_json(path)["runs"]))
+                    failed = failed_runs(read_json(path))
                 except (OSError, ValueError, KeyError, TypeError):
                     continue  # not a file of this package
                 if failed and failed <= runs:
@@ -423,6 +423,18 @@ class Store:
                 )
 
         return self.put(target, to_parquet(table), read_back)
+
+
+def failed_runs(report: Json) -> set[RunId]:
+    """Returns the runs that a record of failures lists: a dict from points to seeds.
+
+    Records of earlier versions list pairs of a point and a seed. Raises KeyError or
+    TypeError if the record lists no runs.
+    """
+    runs = report["runs"]
+    if not isinstance(runs, dict):
+        return set(itertools.starmap(RunId, runs))
+    return {RunId(point_id, seed) for point_id in runs for seed in runs[point_id]}
 
 
 def _rows(table: pa.Table, names: list[str]) -> Iterator[tuple[Any, ...]]:

@@ -94,7 +94,7 @@ keys:
     simulator   the name of a simulator of the user's own
     fields      the fields of that simulator, in order
     accuracy    the column of that simulator that contains the accuracy
-    sources     a dict from the user's own laws to hashes of their source
+    sources     a dict from the user's own laws or simulator to hashes of their source
     columns     a dict from each column that the user added to the simulator of this
         package, to the path and digest of the function of the column
 
