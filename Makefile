@@ -2,7 +2,7 @@ SHELL := bash
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: sweep test test-all attack versions bench accelerators study papers docs docs-check lint lock clean
+.PHONY: sweep test test-all attack slurm versions bench accelerators study papers docs docs-check lint lock clean
 
 sweep: .venv/installed  ## set up, run the small shipped grid, end with a table and a picture
 	$(BIN)/python -m jaxrecall.sweep --grid sweeps/quickstart.yaml
@@ -15,6 +15,9 @@ test-all: .venv/installed-dev  ## all tests: also those that take minutes, kill 
 
 attack: .venv/installed-dev  ## try to make the package fail for 30 minutes, save results/attack.md; ARGS="--hours 3" for the full counts
 	PYTHONPATH=.:tests $(BIN)/python -m attack $(ARGS)
+
+slurm: .venv/installed-dev  ## run the launch script in a real Slurm of one node, 10 minutes or more, save results/slurm.md; ARGS="--only search" for some
+	PYTHONPATH=.:tests $(BIN)/python -m slurm $(ARGS)
 
 VERSIONS := lowest-3.11 newest-3.12 newest-3.13
 RESOLUTION-lowest := --resolution lowest-direct

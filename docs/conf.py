@@ -52,7 +52,7 @@ SECTIONS = {
     "Scale up": "scaling",
     "Records": (
         "../results/benchmarks ../results/accelerators ../results/attack"
-        " ../CONTRIBUTING ../CHANGELOG"
+        " ../results/slurm ../CONTRIBUTING ../CHANGELOG"
     ),
 }
 """Heading of the sidebar -> its pages, as seen from docs/."""

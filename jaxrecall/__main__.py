@@ -3,7 +3,7 @@
 How a one-layer transformer learns to recall: simulations over grids of points and
 seeds.
 
-  jaxrecall examples [NAME]    list the grids of the package, or copy one here
+  jaxrecall examples [NAME]    list grids, launch files and a notebook, or copy one here
   jaxrecall sweep --grid FILE  run a grid: a table and a figure (--dry-run: its cost)
   jaxrecall status DIR         show what a results folder has and what is left to do
   jaxrecall compact DIR        merge the part files of a results folder into one table

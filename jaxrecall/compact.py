@@ -7,6 +7,7 @@ if __name__ == "__main__":  # before the imports below, which take long
 
     start("jaxrecall.compact")
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,11 +19,20 @@ from .sweep.files import (
     Unreadable,
     holds_results,
     no_rows,
+    refuse_link,
     result_files,
     storage_errors,
 )
 from .sweep.store import Store
-from .sweep.store.table import ROW, VERSION, best, in_table_order, joined, read
+from .sweep.store.table import (
+    ROW,
+    VERSION,
+    best,
+    in_table_order,
+    joined,
+    read,
+    refuse_foreign,
+)
 
 
 @dataclass(frozen=True)
@@ -60,6 +70,7 @@ def compact(folder: str | Path, prune: bool = False) -> Compacted:
                 f"{target.table}: cannot be read ({why}) and would be overwritten; move"
                 " it away and run again"
             )
+        refuse_foreign(target.table)
         if not any(map(len, tables.values())):
             raise no_rows([target.folder], unreadable)
         rows = joined(tables.values())
@@ -67,6 +78,7 @@ def compact(folder: str | Path, prune: bool = False) -> Compacted:
         target.put_table(target.table, table)
         merged = [path for path in tables if path != target.table]
         if prune:
+            refuse_link(target.parts)
             with storage_errors(target.parts):
                 for path in merged:
                     path.unlink(missing_ok=True)
@@ -83,9 +95,11 @@ def compaction_lock(store: Store) -> Iterator[None]:
     """
     import fcntl  # not available on Windows
 
-    with storage_errors(store.staging):
+    path = store.staging / "compact.lock"
+    refuse_link(path)
+    with storage_errors(path):
         store.staging.mkdir(exist_ok=True)
-        with open(store.staging / "compact.lock", "wb") as file:
+        with open(path, "a+b", opener=_without_links) as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
@@ -96,6 +110,10 @@ def compaction_lock(store: Store) -> Iterator[None]:
             except OSError:
                 pass  # a file system without locks
             yield
+
+
+def _without_links(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
 
 
 @command()

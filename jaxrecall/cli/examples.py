@@ -1,4 +1,5 @@
-"""jaxrecall examples: lists the grids of the package, or copies one to this folder.
+"""jaxrecall examples: lists the grids, launch files and notebooks of the package, or
+copies one to this folder.
 
 If a grid uses another simulator than that of the package, its module is copied, too. If
 a grid uses a table of embeddings, the table is copied, too.
@@ -7,6 +8,7 @@ a grid uses a table of embeddings, the table is copied, too.
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,6 +16,15 @@ from ..errors import UsageError, shortened, suggest
 from .command import Parser, answer, called, command
 
 SCHEMA = "grid.schema.json"
+
+COMMANDS = {
+    "recall.ipynb": "jupyter lab {}",
+    "slurm-array.sh": "sbatch {} GRID DIR",
+    "tpu-pod.sh": "BUCKET=gs://yours/jaxrecall bash {} GRID",
+    "ray-cluster.yaml": "ray up {}, after the steps in its first lines",
+    "skypilot.yaml": "sky jobs launch {}, after the steps in its first lines",
+}
+"""How to use the files that are not grids, by file name."""
 
 
 def folders() -> tuple[Path, ...]:
@@ -29,18 +40,27 @@ def folders() -> tuple[Path, ...]:
     return clone / "sweeps", clone / "examples"
 
 
-def grids() -> dict[str, Path]:
-    """Returns a dict from the name of each grid to its file. The quickstart comes
-    first.
+def files() -> dict[str, Path]:
+    """Returns a dict from the name of each file, without its suffix, to its path.
+
+    The quickstart comes first, then the other grids, then the files of COMMANDS.
     """
     paths = {path.stem: path for folder in folders() for path in folder.glob("*.yaml")}
     quickstart = {"quickstart": paths.pop("quickstart")}
-    return quickstart | dict(sorted(paths.items()))
+    paths = quickstart | dict(sorted(paths.items()))
+    for name in COMMANDS:
+        for folder in folders():
+            paths |= {path.stem: path for path in folder.rglob(name)}
+    return paths
 
 
 def about(path: Path) -> str:
-    """Returns the first sentence of the first comment in a grid file."""
+    """Returns the first sentence of the first comment in a file, or the title of a
+    notebook.
+    """
     text = path.read_text(encoding="utf-8")
+    if path.suffix == ".ipynb":
+        return re.findall(r"# (.*)\\n", text)[0] + "."
     comment = re.search(r"(?:^# (?!yaml-language-server).*\n)+", text, re.M)
     if not comment:
         return ""
@@ -50,20 +70,20 @@ def about(path: Path) -> str:
 
 
 def copy(name: str, to: Path) -> list[Path]:
-    """Copies a grid and the files that it needs to the folder `to`.
+    """Copies a file of `files`, and what a grid needs, to the folder `to`.
 
     A grid may need the schema for editors, the module of a simulator, or a table of
-    embeddings.
+    embeddings. The name may have a suffix.
 
     Returns:
-        The new files, the grid first.
+        The new files, the named one first.
 
     Raises:
-        UsageError: if no grid has this name, if `to` already contains a file of the
+        UsageError: if no file has this name, if `to` already contains a file of the
             same name, or if a file cannot be written.
     """
-    known = grids()
-    source = known.get(name.removesuffix(".yaml"))
+    known = files()
+    source = known.get(Path(name).stem)
     if source is None:
         raise UsageError(
             f"NAME: got {shortened(name)}{suggest(name, known)}; allowed:"
@@ -77,14 +97,14 @@ def copy(name: str, to: Path) -> list[Path]:
                 f"{to / path.name}: exists already and is not overwritten; move it"
                 f" away, or run it: {_run(to / source.name)}"
             )
-    if not module.exists() and not (to / SCHEMA).exists():
+    if not (module.exists() or (to / SCHEMA).exists() or source.name in COMMANDS):
         first, *_ = folders()
         sources.append(first / SCHEMA)
     targets = [to / path.name for path in sources]
     try:
         for path, target in zip(sources, targets, strict=True):
-            with open(target, "xb") as file:
-                file.write(path.read_bytes())
+            target.touch(exist_ok=False)
+            shutil.copy(path, target)
     except OSError as error:
         raise UsageError(
             f"{error.filename or to}: cannot be written: {error.strerror}"
@@ -92,27 +112,32 @@ def copy(name: str, to: Path) -> list[Path]:
     return targets
 
 
-def _run(grid: Path) -> str:
-    return called("sweep", ["--grid", str(grid)])
+def _run(path: Path) -> str:
+    if path.name in COMMANDS:
+        return COMMANDS[path.name].format(path)
+    return called("sweep", ["--grid", str(path)])
 
 
 @command()
 def main(argv: Sequence[str] | None = None) -> int:
-    """Lists the grids or copies one. Returns the exit code: 0 done, 2 refused."""
+    """Lists the files or copies one. Returns the exit code: 0 done, 2 refused."""
     parser = Parser(
         "examples",
-        "List the grids that come with the package, or copy one to the current folder.",
+        "List the grids, launch files and notebooks that come with the package, or copy"
+        " one to the current folder.",
     )
     parser.add_argument(
         "name",
         metavar="NAME",
         nargs="?",
-        help="the grid to copy; without it, all are listed",
+        help="the file to copy; without it, all are listed",
     )
     args = parser.parse_args(argv)
     if args.name is None:
-        width = max(map(len, grids()))
-        lines = [f"{name:<{width}}  {about(path)}" for name, path in grids().items()]
+        width = max(map(len, files()))
+        lines = [f"{name:<{width}}  {about(path)}" for name, path in files().items()]
+        end = -len(COMMANDS)
+        lines[end:end] = ["", "A notebook, and files for clusters and clouds:"]
         hint = f"To copy one to the current folder: {called('examples')} quickstart"
         return answer(*lines, "", hint)
     targets = copy(args.name, Path())

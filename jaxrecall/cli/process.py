@@ -14,7 +14,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from types import FrameType
@@ -26,13 +26,19 @@ if TYPE_CHECKING:
 OK, USAGE, FAILED, INTERRUPTED = 0, 2, 3, 130
 """The exit codes of every command."""
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""The signals that end a command in an orderly way. Ctrl-C sends the first one."""
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""The signals that end any process. Ctrl-C sends the first one."""
+
+SIGNALS = (*ENDING, signal.SIGUSR1, signal.SIGUSR2)
+"""The signals that end a command in an orderly way. With the last two, Slurm and other
+schedulers announce the end of a job.
+"""
 
 STOPPING = (
     "stopping when the running batch is finished; its rows are kept. A second signal"
     " drops it"
 )
+STOPPING_AT_ONCE = "stopping; no batch is running"
 
 PR_SET_PDEATHSIG = 1  # from linux/prctl.h
 
@@ -115,9 +121,14 @@ class Interrupts:
     `requested` is true once a signal has arrived. On exit, the earlier signal handlers
     are restored. Signals that were already ignored, as under nohup, stay ignored. Only
     the main thread can handle signals.
+
+    Args:
+        signals: the signals to handle. Python does not know whether a program handles
+            SIGUSR1 with `faulthandler`. So a function handles only those in `ENDING`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, signals: Iterable[signal.Signals] = SIGNALS) -> None:
+        self.signals = signals
         self.requested = False
         self.message: Callable[[str], None] = lambda line: print(
             line, file=sys.stderr, flush=True
@@ -128,7 +139,7 @@ class Interrupts:
         self._before: dict[int, Any] = {}
         self._hook = sys.unraisablehook
         if threading.current_thread() is threading.main_thread():
-            for number in SIGNALS:
+            for number in self.signals:
                 # None is a handler that Python does not know and cannot restore
                 if signal.getsignal(number) not in (signal.SIG_IGN, None):
                     self._before[number] = signal.signal(number, self._handle)
@@ -144,7 +155,8 @@ class Interrupts:
     def patient(self, message: str = STOPPING) -> Iterator[None]:
         """Returns a context in which the first signal is reported and sets `requested`.
 
-        The signal raises no exception, so finished rows can still be saved.
+        The signal raises no exception, so finished rows can still be saved. It is
+        reported with `message` within `droppable`, where a batch is running.
         """
         self._patient, self._told = True, message
         try:
@@ -186,7 +198,7 @@ class Interrupts:
         if not self._patient or (again and self._droppable):
             raise KeyboardInterrupt
         if self._told and not again:
-            self.message(self._told)
+            self.message(self._told if self._droppable else STOPPING_AT_ONCE)
 
 
 def start_child() -> None:

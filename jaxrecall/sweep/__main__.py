@@ -37,6 +37,7 @@ from .running.progress import Events, counter, display
 from .search import OUTCOMES
 from .simulators.merging import as_sizes
 from .store.load import limited_by_kappa, load, not_finite
+from .store.table import refuse_foreign
 
 WIDEST = 40
 """The largest number of characters of a text in a table. pandas cuts longer texts."""
@@ -45,6 +46,8 @@ FIGURE = "jaxrecall.analysis.figures.charts"
 """The name of the module that draws the figure. The module belongs to a layer above
 this folder. So it is imported by name, and only if there are rows.
 """
+
+FIGURE_FILE = "accuracy.png"
 
 
 def parser() -> argparse.ArgumentParser:
@@ -138,6 +141,9 @@ def _main(args: argparse.Namespace, resume_command: str, interrupts: Interrupts)
         args.keep_going,
         resume_command,
     )
+    # figures of earlier versions have no record; `_draw` leaves them as they are
+    if not shard and not job.store.manifest.exists():
+        job.store.check(FIGURE_FILE)
     engine.share(job)
     for remark in job.remarks:
         print(printable(remark), file=sys.stderr)
@@ -211,7 +217,8 @@ def _draw(job: Job, events: Events | None) -> None:
     rows = _last_rows(job)
     if rows.empty:
         return
-    path = job.store.folder / "accuracy.png"
+    path = job.store.folder / FIGURE_FILE
+    refuse_foreign(path)
     cells = job.search.table() if job.search else None
     axes = [name for name in job.grid.axes if _is_drawn(name, rows)]
     draw = import_module(FIGURE).draw_sweep

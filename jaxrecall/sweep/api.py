@@ -13,7 +13,7 @@ from typing import Any
 import pandas as pd
 
 from ..cli.command import absolute
-from ..cli.process import Interrupts
+from ..cli.process import ENDING, Interrupts
 from ..errors import Interrupted, RunFailed, StoreError, UsageError, expect, shown
 from .files import Json, local_path, read_json
 from .grid import GridLike, as_grid
@@ -104,7 +104,7 @@ def run(
         again = f"jaxrecall.run(grid, out={os.fspath(out)!r})"
     rows, n_runs, losses = frame_of([], (), ()), expanded.n_runs, list[str]()
     job: Job | None = None
-    with Interrupts() as interrupts:
+    with Interrupts(ENDING) as interrupts:
         try:
             job = prepare(expanded, store, keep_going=keep_going, resume_command=again)
             engine.share(job)

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 from ..errors import StoreError, printable, shown
 
@@ -28,6 +29,9 @@ TEMPORARY_NAME = re.compile(r"\d+-[0-9a-f]{8}-.+")
 
 MAX_DEPTH = 100
 """The largest depth of nested lists and mappings in a JSON file."""
+
+MAX_NAME = 60
+"""The largest number of characters that a plain name takes from a text."""
 
 MAX_BYTES = 2**26
 """The largest size of a JSON file, in bytes. A failure report may be large, because it
@@ -118,6 +122,30 @@ def local_path(path: str | Path) -> Path:
     return Path(path)
 
 
+def plain_name(text: str) -> str:
+    """Returns a name for files, folders and ids that stands for any text.
+
+    The name contains only letters, digits, dots, dashes and underscores of ASCII, and
+    does not begin with a dot. Letters replace the signs * and / of arithmetic, and
+    spaces are left out. If anything else had to be left out, a checksum of the text is
+    appended, so that different texts have different names.
+    """
+    name = text.replace(" ", "").replace("*", "x").replace("/", "-by-")
+    plain = re.sub("[^A-Za-z0-9._-]", "", name)[:MAX_NAME].lstrip(".")
+    if plain and plain == name:
+        return plain
+    return f"{plain}-{crc32(text.encode(errors='surrogatepass')):08x}".lstrip("-")
+
+
+def refuse_link(path: Path) -> None:
+    """Raises StoreError if the path is a link, which may lead out of its folder."""
+    if os.path.islink(path):
+        raise StoreError(
+            f"{path}: is a link to {os.readlink(path)}; allowed: a file or a folder of"
+            " its own; remove the link, or link the whole results folder"
+        )
+
+
 def holds_results(folder: Path) -> bool:
     """Whether the folder contains results, which are a folder of parts or a table."""
     return is_folder(folder / PARTS) or bool(_mode(folder / TABLE))
@@ -190,7 +218,7 @@ def no_rows(paths: list[Path], unreadable: Unreadable) -> StoreError:
 @contextmanager
 def storage_errors(
     path: Path,
-    so_far: str = "finished parts are kept, the same command resumes from there",
+    so_far: str = "saved rows are kept, and the command can be repeated",
 ) -> Iterator[None]:
     """Turns an OSError into a StoreError whose message contains the path.
 

@@ -4,9 +4,9 @@ The simulator determines which points share a program, and estimates the cost of
 chunk is a list of runs of one program, which are started and reported together.
 
 A process may run only a share of the runs. The share is chosen by --shard i/n, or by
-the process's number in a Slurm array. The share depends on the grid alone, not on
-finished runs or measured rates. So no run is missed or run twice, even if the processes
-start at different times and on different machines.
+the process's number in a job array of a cluster. The share depends on the grid alone,
+not on finished runs or measured rates. So no run is missed or run twice, even if the
+processes start at different times and on different machines.
 """
 
 from __future__ import annotations
@@ -224,6 +224,40 @@ def pieces(
 SHARDS = "allowed: i/n with i from 0 to n - 1, as in 0/4 to 3/4"
 
 
+class Array(NamedTuple):
+    """The variables in which a scheduler describes a job array to each of its tasks.
+
+    A scheduler that leaves some of them out does not say how many tasks there are.
+    """
+
+    task: str
+    first: str = ""
+    last: str = ""
+    step: str = ""
+    count: str = ""
+
+    outside: str = ""
+    """The value of `task` in a job that is not part of an array."""
+
+
+ARRAYS = (
+    Array(
+        *(f"SLURM_ARRAY_TASK_{name}" for name in ("ID", "MIN", "MAX", "STEP", "COUNT"))
+    ),
+    Array(
+        "SGE_TASK_ID",
+        "SGE_TASK_FIRST",
+        "SGE_TASK_LAST",
+        "SGE_TASK_STEPSIZE",
+        outside="undefined",
+    ),
+    Array("PBS_ARRAY_INDEX"),
+    Array("PBS_ARRAYID"),
+    Array("LSB_JOBINDEX", outside="0"),
+)
+"""The job arrays of Slurm, Grid Engine, PBS, Torque and LSF."""
+
+
 class Shard(NamedTuple):
     """The share `index` of `count` shares. The option or variable `source` chose it."""
 
@@ -276,7 +310,7 @@ def chosen_shard(
     UsageError if the share does not exist.
     """
     if given is None:
-        return _of_slurm(environment)
+        return _of_array(environment)
     match = re.fullmatch(r"(\d{1,9})/(\d{1,9})", given)
     if not match or int(match[1]) >= int(match[2]):
         raise UsageError(f"--shard: got {given}; {SHARDS}")
@@ -291,28 +325,36 @@ def without_shard(command: str) -> str:
     return re.sub(r" --sh(?:a(?:rd?)?)?[ =]\d+/\d+(?!\S)", "", command)
 
 
-def _of_slurm(environment: Mapping[str, str]) -> Shard | None:
-    """Returns the share of this task of a Slurm array, or None outside of an array.
+def _of_array(environment: Mapping[str, str]) -> Shard | None:
+    """Returns the share of this task of a job array, or None outside of an array."""
+    for array in ARRAYS:
+        task = environment.get(array.task)
+        if task and task != array.outside:
+            return _of_task(task, array, environment)
+    return None
 
-    The task numbers may start at any number. The step of the array must be 1, because
-    shares would be missing otherwise.
+
+def _of_task(task: str, array: Array, environment: Mapping[str, str]) -> Shard:
+    """Returns the share of a task of a job array.
+
+    The task numbers may start at any number and may have any step. Raises UsageError if
+    the number of tasks is unknown, or if tasks are left out: their shares would be
+    missing.
     """
-    task = environment.get("SLURM_ARRAY_TASK_ID")
-    count = environment.get("SLURM_ARRAY_TASK_COUNT")
-    if task is None or count is None:
-        return None
-    first = environment.get("SLURM_ARRAY_TASK_MIN")
-    last = environment.get("SLURM_ARRAY_TASK_MAX")
     try:
-        start, n = int(first or 0), int(count)
-        index = int(task) - start
-        is_dense = last is None or int(last) - start == n - 1
-    except ValueError:
-        index, n, is_dense = 0, 0, False
-    if not is_dense or not 0 <= index < n:
-        raise UsageError(
-            f"SLURM_ARRAY_TASK_ID: got {task} of {count} tasks from {first} to {last};"
-            " allowed: an array without gaps, as in --array=0-7, or a --shard i/n of"
-            " your own (0/1 is everything)"
+        first, last, step = (
+            int(environment[name]) for name in (array.first, array.last, array.step)
         )
-    return Shard(index, n, f"SLURM_ARRAY_TASK_ID {task}")
+        tasks = range(first, last + 1, step)
+        index, count = tasks.index(int(task)), len(tasks)
+        is_known = count == int(environment.get(array.count, count))
+    except (KeyError, ValueError):
+        index, count, is_known = 0, 0, False
+    if not is_known:
+        raise UsageError(
+            f"{array.task}: got {task}, of an array with gaps or of unknown size;"
+            " allowed: an array without gaps of Slurm or Grid Engine, or a share of"
+            f' your own, such as --shard "$(({array.task} - 1))/16" for the tasks 1 to'
+            " 16 (0/1 is everything)"
+        )
+    return Shard(index, count, f"{array.task} {task}")

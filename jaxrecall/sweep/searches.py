@@ -22,7 +22,7 @@ from .grid.axes import AnyPoint, Names
 from .grid.expand import SearchLine
 from .grid.file import Settings, plain
 from .machine import cores
-from .plan import Plan, by_id, make_plan
+from .plan import Plan, Shard, by_id, make_plan, shares
 from .search import OUTCOMES, CellSearch, Request, Target, farthest
 from .simulators import Program, SimulatorLike, Sizes, program_of
 
@@ -142,18 +142,51 @@ def _cells(grid: Grid, search: Search, names: Names) -> list[SearchedCell]:
     return cells
 
 
+def _of_share(
+    cells: Sequence[SearchedCell], shard: Shard, simulator: SimulatorLike
+) -> list[SearchedCell]:
+    """Returns the cells that belong to a share.
+
+    Cells are divided as runs are, by the cost of their last tier. Cells that have a
+    point in common may need the same runs, so they belong to one share.
+    """
+    tops = [cell.points[cell.tiers[-1]] for cell in cells]
+    divided = shares(list(dict.fromkeys(tops)), (0,), shard.count, simulator)
+    indices = {run.point: index for index, run in divided}
+    homes: dict[AnyPoint, int] = {}
+    own = []
+    for cell, top in zip(cells, tops, strict=True):
+        points = cell.points.values()
+        taken = (homes[point] for point in points if point in homes)
+        home = next(taken, indices[top])
+        homes |= dict.fromkeys(points, home)
+        if home == shard.index:
+            own.append(cell)
+    return own
+
+
+def _tops(cells: Iterable[SearchedCell]) -> dict[AnyPoint, None]:
+    """Returns the points of all tiers of the cells, in order."""
+    tops = {}
+    for cell in cells:
+        tops |= dict.fromkeys(map(cell.points.__getitem__, cell.tiers))
+    return tops
+
+
 def _usual_runs(points: Iterable[AnyPoint]) -> list[Run]:
     return [Run(point, seed) for point in points for seed in range(RUNS_PER_CELL)]
 
 
 class Searches:
-    """All cells of a grid that has a `search`, and the accuracies that are known so
-    far.
+    """The cells of a grid with a `search`, and the accuracies that are known so far.
 
     Attributes:
-        pending: the runs of the next round, for which unfinished cells wait. A run is
+        every: all cells of the grid.
+        cells: the cells that this process searches. These are all cells, or those of
+            its share. Numbers of runs, costs and programs are those of these cells.
+        pending: the runs of the next round, for which unfinished `cells` wait. A run is
             listed once, even if several cells need it.
-        used: the ids of the runs whose accuracy a cell has received.
+        used: the ids of the runs whose accuracy any cell has received.
     """
 
     def __init__(
@@ -163,14 +196,17 @@ class Searches:
         settings: Settings | None = None,
         pad_to: Sizes | None = None,
         limit: int | None = None,
+        shard: Shard | None = None,
     ):
         assert grid.search
         search = grid.search
         self.search, self.simulator, self.axis = search, grid.simulator, search.axis
         names = Names(grid.simulator)
         self._value = names.value
-        self.cells = _cells(grid, search, names)
-        varying = {self.axis}.union(*(cell.following for cell in self.cells))
+        self.cells = self.every = _cells(grid, search, names)
+        if shard:
+            self.cells = _of_share(self.every, shard, grid.simulator)
+        varying = {self.axis}.union(*(cell.following for cell in self.every))
         self.axes = [axis for axis in grid.axes if axis not in varying]
         self.used: set[RunId] = set()
         self._known, self._pad_to = known, pad_to
@@ -186,9 +222,11 @@ class Searches:
         self.pending = self._advanced()
 
     def _advanced(self) -> list[Run]:
-        pending = {}
-        for cell in self.cells:
-            pending |= self._missing(cell)
+        pending, own = {}, set(self.cells)
+        for cell in self.every:
+            missing = self._missing(cell)
+            if cell in own:
+                pending |= missing
         return list(pending.values())
 
     def _missing(self, cell: SearchedCell) -> dict[RunId, Run]:
@@ -226,11 +264,10 @@ class Searches:
     def _programs(self) -> dict[AnyPoint, Program]:
         """A dict from the point of each tier to its program.
 
-        The programs depend on the cells alone, so every call chooses the same ones.
+        The programs depend on all cells of the grid, so every call and every share
+        chooses the same ones.
         """
-        tops = {}
-        for cell in self.cells:
-            tops |= dict.fromkeys(map(cell.points.__getitem__, cell.tiers))
+        tops = _tops(self.every)
         plan = self._plan(_usual_runs(tops), pad_to=self._pad_to)
         programs = {}
         for chunk in plan.chunks:
@@ -241,12 +278,30 @@ class Searches:
     @cached_property
     def guess(self) -> Plan:
         """The plan of a search in which each tier has the usual number of runs."""
-        programs = self._programs
-        return self._plan(_usual_runs(programs), program=programs.__getitem__)
+        runs = _usual_runs(_tops(self.cells))
+        return self._plan(runs, program=self._programs.__getitem__)
 
     @property
     def finished(self) -> int:
+        """The number of finished cells among `cells`."""
         return len(self.cells) - len(self._unfinished)
+
+    @property
+    def n_finished(self) -> int:
+        """The number of finished cells among all cells of the grid."""
+        return sum(cell.search.result is not None for cell in self.every)
+
+    @property
+    def n_points(self) -> int:
+        return len(self.cells) // len(self.search.theta)
+
+    @property
+    def n_done(self) -> int:
+        """The number of finished runs of `cells`."""
+        done: set[RunId] = set()
+        for cell in self.cells:
+            done.update(by_id(map(cell.run, cell.search.completed)))
+        return len(done)
 
     def plan(self, runs: Sequence[Run]) -> Plan:
         """Returns the plan of a round. Batches have the same size in every round."""
@@ -325,8 +380,8 @@ class Searches:
 
     def __str__(self) -> str:
         theta = ", ".join(map("{:g}".format, self.search.theta))
-        finished = f"{self.finished} of {len(self.cells)} finished"
-        cells = plural(len(self.cells) // len(self.search.theta), "cell")
+        finished = f"{self.n_finished} of {len(self.every)} finished"
+        cells = plural(len(self.every) // len(self.search.theta), "cell")
         return (
             f"search for the {self.axis} where accuracy crosses {theta} in {cells},"
             f" {finished}"
@@ -335,7 +390,7 @@ class Searches:
     def report(self) -> Json:
         """Returns the contents of search.json: settings, outcomes and cells."""
         cells = []
-        for cell in self.cells:
+        for cell in self.every:
             point = dict(cell.point.as_given())
             for name in (self.axis, *cell.following):
                 point.pop(name, None)
@@ -347,7 +402,7 @@ class Searches:
 
         If there is no interval, its ends are null.
         """
-        return list(map(self._entry, self.cells))
+        return list(map(self._entry, self.every))
 
     def _entry(self, cell: SearchedCell) -> Json:
         search = cell.search

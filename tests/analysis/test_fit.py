@@ -21,7 +21,7 @@ from jaxrecall.analysis.fit import fit, runs
 from jaxrecall.analysis.fit.cells import families
 from jaxrecall.analysis.fit.estimate import FittedLaw, curve, interval
 from jaxrecall.analysis.fit.table_axes import as_given
-from jaxrecall.analysis.fit.write import latex
+from jaxrecall.analysis.fit.write import default_folder, latex
 from jaxrecall.errors import FitError
 from jaxrecall.sweep.crossing import EDGE
 
@@ -964,6 +964,37 @@ def test_the_command_reads_one_trace_along_an_axis_and_knows_what_a_search_varie
     assert (
         pd.read_parquet(tmp_path / "t-fit" / "thresholds.parquet")["axis"] == "m"
     ).all()
+
+
+def test_files_of_the_user_are_not_replaced_and_links_lead_nowhere(tmp_path, capsys):
+    path, out = tmp_path / "t.parquet", tmp_path / "t-fit"
+    rows = table({"d": [32, 64]}, law)
+    rows.to_parquet(path)
+    out.mkdir()
+    (out / "exponents.parquet").symlink_to(tmp_path / "new.parquet")
+    for name in ("thresholds.parquet", "thresholds.tex"):
+        (out / name).write_text("mine")
+    assert cli.main([str(path), "--latex"]) == 2
+    assert f"{out / 'thresholds.parquet'}: would be" in capsys.readouterr().err
+    assert (out / "thresholds.parquet").read_text() == "mine"
+    (out / "thresholds.parquet").unlink()
+    assert cli.main([str(path)]) == 0
+    assert (out / "thresholds.tex").read_text() == "mine"
+    assert {each.name for each in tmp_path.iterdir()} == {"t.parquet", "t-fit"}
+    out.rename(tmp_path / "elsewhere")
+    out.symlink_to(tmp_path / "elsewhere")
+    assert cli.main([str(path)]) == 2
+    assert f"{out}: is a link to" in capsys.readouterr().err
+
+
+def test_the_usual_folder_is_inside_whatever_a_column_is_called(tmp_path):
+    path = tmp_path / "t.parquet"
+    path.touch()
+    for name in ("../x", "..", "/etc", "a/b"):
+        assert default_folder([path], name).parent == tmp_path / "t-fit"
+        inner = default_folder([path], along=name)
+        assert inner.parent == tmp_path / "t-fit"
+    assert default_folder([path], "a.b", "m").parts[-2:] == ("a.b", "along-m")
 
 
 def test_another_accuracy_can_cross(tmp_path, capsys):

@@ -10,7 +10,7 @@ import pytest
 from test_fit import GRID, WIDE, fit, law, table, with_attrs
 
 import jaxrecall
-from jaxrecall.analysis.fit.write import write
+from jaxrecall.analysis.fit.write import symbol, write
 from jaxrecall.errors import UsageError
 
 cli = importlib.import_module("jaxrecall.fit")
@@ -242,6 +242,16 @@ def test_what_crosses_is_known_to_the_files_too(tmp_path):
         text = jaxrecall.latex(getattr(found, name))
         assert "where attention\\_mass crosses 0.5" in text
         assert jaxrecall.latex(pd.read_parquet(tmp_path / f"{name}.parquet")) == text
+
+
+def test_a_column_is_no_latex():
+    name = r"\input{/etc/passwd}"
+    frame = pd.DataFrame({name: [1, 2], "axis": name, "theta": 0.5})
+    text = jaxrecall.latex(frame.assign(critical=8.0, lo=4.0, hi=16.0))
+    assert r"\textbackslash{}input\{/etc/passwd\}" in text
+    assert r"\input" not in text
+    assert symbol("$") == r"\$"
+    assert symbol("") == ""
 
 
 def test_a_law_of_a_mean_crosses_nothing():

@@ -3,6 +3,7 @@ and bad input is refused in a line.
 """
 
 import importlib
+import itertools
 import json
 import re
 import shutil
@@ -20,12 +21,15 @@ from test_fit import LEVELS, law, table, uncovered
 
 import jaxrecall
 from jaxrecall import theory
+from jaxrecall.analysis import report
 from jaxrecall.analysis.figures.style import look, rounded
 from jaxrecall.analysis.figures.table_of_runs import Runs, predicted
 from jaxrecall.analysis.fit import fit
 from jaxrecall.analysis.fit.runs import LAST, along_of, at_steps
-from jaxrecall.analysis.report import figures, summary
+from jaxrecall.analysis.report import Picture, _replace, figures, summary
+from jaxrecall.errors import UsageError
 from jaxrecall.sweep.__main__ import main as sweep
+from jaxrecall.sweep.files import plain_name
 from jaxrecall.sweep.store import Store
 
 cli = importlib.import_module("jaxrecall.report")
@@ -240,8 +244,8 @@ def test_failures_and_old_pictures(folder, tmp_path):
         },
     )
     figures = out / "report-figures"
-    (figures / "decoders.pdf").write_text("of an earlier call")
-    (figures / "mine.txt").write_text("of the user")
+    for name in ("accuracy-final.pdf", "phase-mine.svg", "mine.txt"):
+        (figures / name).write_text("of the user")
     assert (
         cli.main(
             [str(out), "--resamples", "100", "--surrogate", "0", "--format", "svg"]
@@ -252,9 +256,10 @@ def test_failures_and_old_pictures(folder, tmp_path):
         "<td>failed runs</td><td>1, which the command status lists</td>"
         in (out / "report.html").read_text()
     )
-    assert not (figures / "decoders.pdf").exists()
-    assert not (figures / "critical-n-0.9.pdf").exists()
-    assert (figures / "mine.txt").exists()
+    assert {path.name for path in figures.iterdir()} == {
+        *("accuracy-final.pdf", "phase-mine.svg", "mine.txt"),
+        *("accuracy.svg", "critical-n.svg", "phase.svg", "collapse.svg"),
+    }
 
 
 def test_points_are_thresholds_and_lines_the_law_unless_the_fit_rejects_it():
@@ -564,6 +569,170 @@ def test_the_command_tells_how_far_it_is(folder):
     said = (folder / "progress.txt").read_text().splitlines()
     assert "drawing accuracy" in said
     assert any(line.startswith("fitting: 3 of 6 ") for line in said)
+
+
+PLAIN = re.compile("[A-Za-z0-9_-][A-Za-z0-9._-]*")
+MARKUP = "</title></style>--><script>x</script>\"'><img src=x onerror=x>{{ 7 * 191 }}"
+
+
+def own_table(folder, along, other, accuracy="hits"):
+    """The folder of a foreign simulator whose columns have these names."""
+    rows = []
+    for value, cell, seed in itertools.product((1.0, 2.0, 4.0), (1, 2), range(3)):
+        row = {"point_id": f"p{value}-{cell}", "seed": seed, "step": 1, "steps": 1}
+        row |= {"status": "ok", "seconds": 0.1, "code_version": 1, "x64": False}
+        row |= {"precision": MARKUP, "jax_version": "1", "device_kind": MARKUP}
+        row |= {along: value, other: cell, accuracy: value / 4 / cell}
+        rows.append(row)
+    facts = {"simulator": "a:b", "fields": [along, other], "axes": [along, other]}
+    facts |= {"accuracy": accuracy, "searched": along, "fixed": {}}
+    made = pa.Table.from_pylist(rows)
+    made = made.replace_schema_metadata({b"jaxrecall": json.dumps(facts).encode()})
+    (folder / "parts").mkdir(parents=True)
+    pq.write_table(made, folder / "parts" / "x.parquet")
+    manifest = {"grid": {"name": MARKUP}, "commit": MARKUP, "versions": {MARKUP: 1}}
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+
+
+def test_text_of_a_folder_is_no_markup_and_no_path(tmp_path):
+    folder = tmp_path / "home" / "results"
+    own_table(folder, f"../../../../x{MARKUP}", "a/b")
+    (folder / "report-figures" / "critical-").mkdir(parents=True)
+    before = {*tmp_path.rglob("*")}
+    assert cli.main([str(folder), "--format", "svg"]) == 0
+    made = {*tmp_path.rglob("*")} - before
+    figures = folder / "report-figures"
+    assert {path.parent for path in made} == {folder, figures}
+    assert all(PLAIN.fullmatch(path.name) for path in made)
+    for path in figures.glob("*.svg"):
+        svg = path.read_text()
+        assert "<!--" not in svg
+        assert "onerror" not in svg
+    page = (folder / "report.html").read_text()
+    found = Tags(page)
+    assert found.open == []
+    assert not {"script", "img"} & set(found.tags)
+    assert found.tags.count("title") == 1
+    assert "onerror" not in re.sub(r"(?s)&[^<]*", "", page)
+    assert "1337" not in page
+    assert all(PLAIN.fullmatch(name) for name in found.ids)
+    assert len(found.ids) == len(set(found.ids))
+
+
+def test_names_of_figures_are_plain_and_occur_once(monkeypatch):
+    words = [["phase", "m * d", "N"], ["phase", "m*d", "n"], ["phase", "mxd-N"]]
+    charts = [(each, "", None) for each in words]
+    monkeypatch.setattr(report, "_charts", lambda *given: iter(charts))
+    names = [name for name, _, _ in figures(None, None, None)]
+    assert names == ["phase-mxd-N", "phase-mxd-n-2", "phase-mxd-N-2-2"]
+
+
+ODD = [
+    "",
+    ".",
+    "..",
+    "/",
+    "../x",
+    "x\0",
+    "x\n",
+    "é",
+    "è",
+    "a" * 300,
+    "a" * 301,
+    "\ud800",
+]
+
+
+def test_any_text_has_a_plain_name_of_its_own():
+    names = [*map(plain_name, ODD)]
+    assert all(PLAIN.fullmatch(name) and len(name) < 80 for name in names)
+    assert len(set(names)) == len(ODD)
+    assert plain_name("embedding.rho_2") == "embedding.rho_2"
+
+
+def picture(name):
+    return Picture(name, "", "", "30", "<svg></svg>", {f"{name}.png": b"new"})
+
+
+@pytest.fixture
+def reported(tmp_path):
+    """A page that lists figures, and its folder, which contains others, too."""
+    listed = "".join(
+        f'<span class="file">{name}</span>'
+        for name in (
+            "t&amp;t-figures/accuracy.png, .pdf",
+            "t&amp;t-figures/../mine.png",
+            "t&amp;t-figures/../t&amp;t-figures/mine.png",
+            f"{tmp_path}/mine.png",
+            "other-figures/mine.png",
+            "t&amp;t-figures/mine.txt",
+        )
+    )
+    start = '<!DOCTYPE html>\n<html lang="en"><head><!-- jaxrecall: {"rows": 1} -->'
+    page, figures = tmp_path / "t&t.html", tmp_path / "t&t-figures"
+    page.write_text(start + listed)
+    figures.mkdir()
+    for name in ("accuracy.png", "accuracy.pdf", "mine.png", "mine.txt"):
+        (figures / name).write_text("old")
+    (tmp_path / "mine.png").write_text("old")
+    return page, figures
+
+
+def content(folder):
+    files = [path for path in folder.iterdir() if path.is_file()]
+    return {path.name: path.read_text(errors="replace") for path in files}
+
+
+def test_a_report_replaces_the_figures_that_its_page_lists_and_no_others(reported):
+    page, figures = reported
+    _replace(page, "new", figures, [picture("accuracy"), picture("phase")])
+    new = {"accuracy.png": "new", "phase.png": "new"}
+    assert content(figures) == {**new, "mine.png": "old", "mine.txt": "old"}
+    assert content(page.parent) == {"mine.png": "old", "t&t.html": "new"}
+
+
+def test_a_figure_of_the_user_is_not_replaced(reported):
+    page, figures = reported
+    before = content(figures)
+    with pytest.raises(
+        UsageError, match=r"^--out: .*mine\.png is not a figure that t&t"
+    ):
+        _replace(page, "new", figures, [picture("accuracy"), picture("mine")])
+    assert content(figures) == before
+    assert page.read_text() != "new"
+
+
+def test_a_report_writes_through_no_link(reported):
+    page, figures = reported
+    for name in ("accuracy.png", "accuracy.pdf"):
+        (figures / name).unlink()
+        (figures / name).symlink_to(page.parent / "mine.png")
+    _replace(page, "new", figures, [picture("accuracy")])
+    assert not (figures / "accuracy.png").is_symlink()
+    assert not (figures / "accuracy.pdf").is_symlink()
+    assert (page.parent / "mine.png").read_text() == "old"
+
+
+@pytest.mark.parametrize("kind", ["page", "text", "link to a page", "link to a folder"])
+def test_a_place_that_is_not_a_report_is_refused(kind, reported, tmp_path, capsys):
+    table(GRID, law).to_parquet(tmp_path / "t.parquet")
+    earlier, figures = reported
+    page = tmp_path / "thesis.html"
+    if kind == "link to a folder":
+        (tmp_path / "thesis-figures").symlink_to(figures)
+    elif kind == "link to a page":
+        page.symlink_to(earlier)
+    else:
+        page.write_text("<!DOCTYPE html><html></html>" if kind == "page" else "mine")
+    before = content(figures), content(tmp_path)
+    assert cli.main([str(tmp_path / "t.parquet"), "--out", str(page)]) == 2
+    told = capsys.readouterr().err
+    assert told.count("\n") == 1
+    if kind == "link to a folder":
+        assert f"{tmp_path / 'thesis-figures'}: is a link to {figures}" in told
+    else:
+        assert told.startswith(f"--out: {page} is not a page that jaxrecall wrote")
+    assert (content(figures), content(tmp_path)) == before
 
 
 REFUSED = {

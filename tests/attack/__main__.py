@@ -70,8 +70,10 @@ def main() -> int:
             else Result(skipped="no time left")
         )
         counts = ", ".join(f"{n} {name}" for name, n in result.counts.items() if n)
+        states = "".join(f"; {n} {state}" for state, n in result.states.items())
         print(
-            f"{attack.name}: {result.skipped or counts} in {result.seconds:.0f} s",
+            f"{attack.name}: {result.skipped or counts} in {result.seconds:.0f} s"
+            f"{states}",
             flush=True,
         )
     print(*table(results), sep="\n")

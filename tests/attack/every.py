@@ -69,6 +69,22 @@ ATTACKS = (
     ),
     Attack(
         "kills",
+        "kill-compact",
+        "compact --prune of 600 parts, killed in each of its stages and repeated",
+        "attack.kill_compact:pruned",
+        5,
+        100,
+    ),
+    Attack(
+        "kills",
+        "signals",
+        "signals of all kinds to one process, two workers, one of them stopped",
+        "attack.signals:sweeps",
+        5,
+        100,
+    ),
+    Attack(
+        "kills",
         "permissions",
         "no permission at any level, all commands, resumed",
         "attack.permissions:every_level",
@@ -164,6 +180,14 @@ ATTACKS = (
         1000,
     ),
     Attack(
+        "damage",
+        "links",
+        "folders with links and with files of the user, all commands that write",
+        "attack.links:hostile_folders",
+        6,
+        500,
+    ),
+    Attack(
         "input",
         "grid-files",
         "hostile grid files, read and planned",
@@ -206,7 +230,7 @@ ATTACKS = (
     Attack(
         "input",
         "browser",
-        "reports of hostile tables in Chromium without network",
+        "every text of a folder hostile: its report in Chromium, its files, its fit",
         "attack.browser:reports",
         6,
         200,

@@ -61,6 +61,8 @@ class Try:
     doubled: int = 0
     kind: str = "right"
     why: str = ""
+    state: str = ""
+    """Where the try came to, for attacks that count this."""
 
     def refused(self) -> None:
         self.kind = "refused"
@@ -115,6 +117,7 @@ class Result:
 
     counts: Counter[str] = field(default_factory=Counter)
     faults: list[str] = field(default_factory=list)
+    states: Counter[str] = field(default_factory=Counter)
     skipped: str = ""
     seconds: float = 0.0
     doing: str = ""
@@ -130,6 +133,7 @@ class Result:
             found = event["came to"]
             rows = {name: found[name] for name in ("lost", "doubled")}
             self.counts.update(rows)
+            self.states.update(filter(None, [found["state"]]))
             if found["kind"] != "right" or not any(rows.values()):
                 self.counts[found["kind"]] += 1
             if found["kind"] in FAULTS or any(rows.values()):

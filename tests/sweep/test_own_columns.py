@@ -150,7 +150,7 @@ def test_wrong_columns_are_refused_before_any_run():
         GridError, match=r"columns.a: got .*local.*at the top of its module"
     ):
         jaxrecall.run(Point(**BASE, d=8, N=64), columns={"a": local})
-    with pytest.raises(UsageError, match=r"--bucket: got with columns of your own"):
+    with pytest.raises(UsageError, match=r"--pad-to: got with columns of your own"):
         prepare(read_grid("with.yaml"), "out", pad_to=(32, 32, 0))
 
 

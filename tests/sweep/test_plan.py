@@ -204,13 +204,13 @@ def test_forced_bucket():
     with pytest.raises(
         UsageError,
         match=(
-            r"--bucket: got 128x130, too small for 24 points; allowed: at least 256x128"
+            r"--pad-to: got 128x130, too small for 24 points; allowed: at least 256x128"
         ),
     ):
         plan.make_plan(LIGHT, (128, 130, 0))
     for text in ("12", "axb", "0x4", "4x4x4x4", ""):
         with pytest.raises(
-            UsageError, match=r"--bucket: got .*; allowed: VxD or VxDxM"
+            UsageError, match=r"--pad-to: got .*; allowed: VxD or VxDxM"
         ):
             as_sizes(text)
 

@@ -4,8 +4,11 @@ one a process has.
 
 import json
 import os
+import re
 import shlex
 import shutil
+import subprocess
+import sys
 import warnings
 from pathlib import Path
 
@@ -20,8 +23,11 @@ from jaxrecall.simulator.program_shape import Shape
 from jaxrecall.status import main as status
 from jaxrecall.status import survey
 from jaxrecall.sweep.__main__ import main
+from jaxrecall.sweep.grid import as_grid
 from jaxrecall.sweep.plan import Shard, chosen_shard, without_shard
+from jaxrecall.sweep.searches import Searches
 from jaxrecall.sweep.simulators.shipped import RECALL
+from jaxrecall.sweep.store import Store
 
 POINTS = [
     Point(V=V, N=N, d=d, L=L)
@@ -56,26 +62,70 @@ def test_more_shards_than_runs_leave_some_empty():
     assert sum(map(len, shares)) == 2
 
 
+def of_slurm(task: int, first: int, last: int, step: int, count: int) -> dict[str, str]:
+    """What Slurm 22.05 tells a task of an array."""
+    names = ("ID", "MIN", "MAX", "STEP", "COUNT")
+    values = (task, first, last, step, count)
+    return {
+        f"SLURM_ARRAY_TASK_{name}": str(value)
+        for name, value in zip(names, values, strict=True)
+    }
+
+
+def of_grid_engine(task: str, first: str, last: str, step: str) -> dict[str, str]:
+    return {
+        "SGE_TASK_ID": task,
+        "SGE_TASK_FIRST": first,
+        "SGE_TASK_LAST": last,
+        "SGE_TASK_STEPSIZE": step,
+    }
+
+
+NO_ARRAY = "undefined"
+"""What Grid Engine tells a job that is not in an array."""
+
+
 @pytest.mark.parametrize(
     ("given", "environment", "expected"),
     [
         (None, {}, None),
-        ("1/4", {"SLURM_ARRAY_TASK_ID": "0", "SLURM_ARRAY_TASK_COUNT": "2"}, (1, 4)),
-        (None, {"SLURM_ARRAY_TASK_ID": "3", "SLURM_ARRAY_TASK_COUNT": "4"}, (3, 4)),
-        (
-            None,
-            {
-                f"SLURM_ARRAY_TASK_{k}": v
-                for k, v in {"ID": "5", "COUNT": "4", "MIN": "5", "MAX": "8"}.items()
-            },
-            (0, 4),
-        ),
+        ("1/4", of_slurm(0, 0, 1, 1, 2), (1, 4)),
+        ("1/4", {"PBS_ARRAY_INDEX": "3"}, (1, 4)),
+        (None, of_slurm(3, 0, 3, 1, 4), (3, 4)),
+        (None, of_slurm(5, 5, 8, 1, 4), (0, 4)),
+        (None, of_slurm(6, 0, 7, 2, 4), (3, 4)),
+        (None, of_slurm(3, 3, 3, 1, 1), (0, 1)),
+        (None, of_grid_engine("1", "1", "16", "1"), (0, 16)),
+        (None, of_grid_engine("16", "1", "16", "1"), (15, 16)),
+        (None, of_grid_engine("7", "1", "9", "3"), (2, 3)),
+        (None, of_grid_engine(*[NO_ARRAY] * 4), None),
+        (None, {"LSB_JOBINDEX": "0", "LSB_JOBINDEX_STEP": "1"}, None),
+        (None, {"PBS_ARRAYID": "", "SLURM_ARRAY_TASK_ID": ""}, None),
     ],
 )
 def test_the_flag_comes_before_the_environment(given, environment, expected):
     shard = chosen_shard(given, environment)
     assert (shard and shard[:2]) == expected
     assert shard is None or shard.source
+
+
+@pytest.mark.parametrize("count", [1, 2, 5, 16])
+@pytest.mark.parametrize(("first", "step"), [(0, 1), (1, 1), (7, 3)])
+@pytest.mark.parametrize("scheduler", ["Slurm", "Grid Engine"])
+def test_the_tasks_of_an_array_are_all_shares(scheduler, first, step, count):
+    last = first + (count - 1) * step + (step - 1)
+    shards = []
+    for task in range(first, last + 1, step):
+        if scheduler == "Slurm":
+            highest = first + (count - 1) * step
+            environment = of_slurm(task, first, highest, step, count)
+        else:
+            # Grid Engine tells the last number of -t, which need not be a task
+            environment = of_grid_engine(*map(str, (task, first, last, step)))
+        shards.append(chosen_shard(None, environment))
+    assert [shard and shard[:2] for shard in shards] == [
+        (i, count) for i in range(count)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -86,21 +136,37 @@ def test_the_flag_comes_before_the_environment(given, environment, expected):
         ("-1/4", {}, "--shard: got -1/4"),
         ("0/0", {}, "--shard: got 0/0"),
         ("half", {}, "--shard: got half"),
+        (None, of_slurm(3, 3, 7, 1, 2), "SLURM_ARRAY_TASK_ID: got 3, of an array"),
+        (None, of_slurm(1, 0, 6, 2, 4), "SLURM_ARRAY_TASK_ID: got 1, of an array"),
+        (None, of_slurm(9, 0, 7, 1, 8), "SLURM_ARRAY_TASK_ID: got 9, of an array"),
+        (None, of_slurm(0, 0, 0, 0, 1), "SLURM_ARRAY_TASK_ID: got 0, of an array"),
         (
             None,
-            {
-                f"SLURM_ARRAY_TASK_{k}": v
-                for k, v in {"ID": "3", "COUNT": "2", "MIN": "3", "MAX": "7"}.items()
-            },
+            {"SLURM_ARRAY_TASK_ID": "3", "SLURM_ARRAY_TASK_COUNT": "4"},
+            "SLURM_ARRAY_TASK_ID: got 3, of an array",
+        ),
+        (
+            None,
+            of_grid_engine("many", "1", "16", "1"),
+            "SGE_TASK_ID: got many, of an array",
+        ),
+        *(
             (
-                "SLURM_ARRAY_TASK_ID: got 3 of 2 tasks from 3 to 7; allowed: an array"
-                " without gaps"
-            ),
+                None,
+                {name: "3"}
+                | {"LSB_JOBINDEX_END": "16"}
+                | of_grid_engine(*[NO_ARRAY] * 4),
+                f"{name}: got 3, of an array with gaps or of unknown size; allowed: an"
+                " array without gaps of Slurm or Grid Engine, or a share of your own,"
+                f' such as --shard "$(({name} - 1))/16" for the tasks 1 to 16 (0/1 is'
+                " everything)",
+            )
+            for name in ("PBS_ARRAY_INDEX", "PBS_ARRAYID", "LSB_JOBINDEX")
         ),
     ],
 )
 def test_a_wrong_share_is_refused(given, environment, told):
-    with pytest.raises(UsageError, match=told.replace("(", r"\(")):
+    with pytest.raises(UsageError, match=re.escape(told)):
         chosen_shard(given, environment)
 
 
@@ -150,8 +216,8 @@ def test_a_dry_run_has_the_figures_of_the_shard(grid, capsys):
 def test_shards_share_a_folder_or_have_their_own(grid, capsys, monkeypatch):
     assert main(["--grid", "tiny.yaml", "--shard", "0/2"]) == 0
     assert "tiny, shard 0/2 (--shard): 0 of " in capsys.readouterr().out
-    monkeypatch.setenv("SLURM_ARRAY_TASK_ID", "1")
-    monkeypatch.setenv("SLURM_ARRAY_TASK_COUNT", "2")
+    for name, value in of_slurm(1, 0, 1, 1, 2).items():
+        monkeypatch.setenv(name, value)
     assert main(["--grid", "tiny.yaml"]) == 0
     out = capsys.readouterr().out
     assert "tiny, shard 1/2 (SLURM_ARRAY_TASK_ID 1): 0 of " in out
@@ -255,16 +321,181 @@ def test_a_wrong_shard_is_one_line_and_leaves_nothing(grid, capsys):
     assert main(["--grid", "tiny.yaml", "--shard", "5/4"]) == 2
     out, err = capsys.readouterr()
     assert (out, len(err.splitlines())) == ("", 1)
-    search = [
-        "--set",
-        "blocks=[{axes: {d: [8]}}]",
-        "--set",
-        "seeds.count=12",
-        "--set",
-        "search={axis: N, theta: 0.5}",
-    ]
-    assert main(["--grid", "tiny.yaml", *search, "--shard", "0/2"]) == 2
-    assert capsys.readouterr().err.startswith(
-        "--shard: got shard 0/2 (--shard) for a search"
-    )
     assert os.listdir() == ["tiny.yaml"]
+
+
+# searches
+
+SEARCH = """
+name: cells
+simulator: logistic_in_x:simulator
+seeds: 14
+blocks: [{axes: {middle: [20, 30, 40]}}]
+search: {axis: x, theta: [0.3, 0.6], from: 1, to: 512}
+run: {part_seconds: 0}
+"""
+LOGISTIC = """
+import jax
+from jaxrecall import Simulator
+
+simulator = Simulator(
+    lambda point, key: {
+        "accuracy": 0.8 / (1 + (point.x / point.middle) ** -2)
+        + 0.2 * float(jax.random.uniform(key))
+    },
+    {
+        "x": (float, 1.0, 1, 1000, "traced"),
+        "middle": (float, 1.0, 1, 1000, "traced"),
+    },
+    {"accuracy": (float, "rises with x")},
+    accuracy="accuracy",
+    jit=False,
+)
+"""
+
+
+def sharing(index: int, count: int, out: str, *options: str) -> int:
+    words = ["--grid", "cells.yaml", "--out", out, "--shard", f"{index}/{count}"]
+    return main([*words, *options])
+
+
+@pytest.fixture(scope="module")
+def undivided(tmp_path_factory) -> Path:
+    """A folder with the search as one process runs it."""
+    home = tmp_path_factory.mktemp("undivided")
+    (home / "cells.yaml").write_text(SEARCH)
+    (home / "logistic_in_x.py").write_text(LOGISTIC)
+    out = home / "whole"
+    assert main(["--grid", str(home / "cells.yaml"), "--out", str(out)]) == 0
+    return home
+
+
+@pytest.fixture
+def cells(undivided, tmp_path, monkeypatch) -> None:
+    home = tmp_path / "home"
+    shutil.copytree(undivided, home)
+    monkeypatch.chdir(home)
+
+
+def test_shares_of_a_search_are_the_whole_search(cells, capsys):
+    """Whichever share ends last. One of four has no cell."""
+    counts = []
+    for index in (2, 1, 3, 0):
+        assert not Path("apart/search.json").exists()
+        assert sharing(index, 4, "apart", "--dry-run", "--json") == 0
+        counts.append(json.loads(capsys.readouterr().out.splitlines()[-1]))
+        assert sharing(index, 4, "apart") == 0
+        shown = capsys.readouterr().out
+        assert ("figure: " in shown) == (index == 0)
+        is_empty = "nothing to do: all 0 runs of shard" in shown
+        assert is_empty == (counts[-1]["todo"] == 0)
+    assert sorted(facts["searches"] for facts in counts) == [0, 2, 2, 2]
+    assert sum(facts["points"] for facts in counts) == 3
+    assert all(facts["done"] == 0 for facts in counts)
+    same_search("apart", "whole")
+    assert survey("apart")["todo"] == 0
+    Path("apart/search.json").unlink()
+    assert sharing(0, 4, "apart") == 0
+    same_search("apart", "whole")
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("engine", [(), ("--workers", "2")])
+def test_shares_of_a_search_that_run_at_the_same_time(cells, engine):
+    """The one that ends last finds what all of them have found."""
+    python = [sys.executable, "-m", "jaxrecall.sweep", "--grid", "cells.yaml"]
+    sweeps = []
+    for index in range(3):
+        words = [*python, "--out", "apart", "--shard", f"{index}/3", *engine]
+        sweeps.append(subprocess.Popen(words, stdout=subprocess.DEVNULL))
+    assert [sweep.wait() for sweep in sweeps] == [0, 0, 0]
+    same_search("apart", "whole")
+    assert survey("apart")["todo"] == 0
+
+
+def test_the_last_of_two_shares_that_end_together_describes_both(cells, monkeypatch):
+    """Here the rows of the second appear just before the first writes the manifest."""
+    assert sharing(0, 3, "apart") == 0
+    assert sharing(1, 3, "apart") == 0
+    shutil.copytree("apart", "before")
+    assert sharing(2, 3, "apart") == 0
+    note, written = Store.note, []
+
+    def then_rows(self, name, record):
+        path = note(self, name, record)
+        written.append(name)
+        if written == ["manifest"] * 2:
+            shutil.copytree("apart/parts", "before/parts", dirs_exist_ok=True)
+        return path
+
+    monkeypatch.setattr(Store, "note", then_rows)
+    assert sharing(1, 3, "before") == 0
+    same_search("before", "whole")
+    assert survey("before")["todo"] == 0
+
+
+def same_search(folder: str, whole: str) -> None:
+    rows, expected = rows_of(folder), rows_of(whole)
+    assert rows.drop(columns="seconds").equals(expected.drop(columns="seconds"))
+    for name in ("search.json", "accuracy.png"):
+        assert Path(folder, name).read_bytes() == Path(whole, name).read_bytes()
+
+
+def test_status_of_a_search_of_which_two_shares_are_done(cells):
+    """It says what is known: how many runs are left depends on the other shares."""
+    for index in (0, 1):
+        assert sharing(index, 3, "apart") == 0
+        facts = survey("apart")
+        assert f"{2 * index + 2} of 6 finished when a task last" in facts["remark"]
+        assert (facts["runs"], facts["todo"], facts["other_grids"]) == (None, None, 0)
+        assert facts["done"] == len(rows_of("apart"))
+        assert "--shard" not in facts["command"]
+    assert sharing(0, 3, "apart") == 0, "has nothing to do, and changes nothing"
+    assert survey("apart") == facts
+    assert main(shlex.split(facts["command"])[3:]) == 0
+    same_search("apart", "whole")
+    assert survey("apart")["todo"] == 0
+
+
+def test_cells_with_a_common_point_are_in_one_share(tmp_path):
+    """So no run is computed twice. Here cells that differ in a kept helper share all
+    points, and cells along d share some.
+    """
+    both = as_grid(
+        {
+            "base": {"V": 20, "L": 3, "N": 100},
+            "seeds": 20,
+            "search": {"axis": "d", "from": 2, "to": 64},
+            "blocks": [
+                {"axes": {"eta": [0.1, 0.2, 0.3]}},
+                {"axes": {"eta": [0.1, 0.2, 0.3]}, "where": ["d >= 16"]},
+            ],
+        }
+    )
+    taken: dict[object, int] = {}
+    n_cells = 0
+    for index in range(4):
+        search = Searches(both, {}, shard=Shard(index, 4, ""))
+        n_cells += len(search.cells)
+        for cell in search.cells:
+            for point in cell.points.values():
+                assert taken.setdefault(point, index) == index
+    assert n_cells == len(search.every) == 6
+
+
+def test_cells_are_divided_by_cost():
+    axes = {"d": [8, 16, 32, 64, 128, 256]}
+    wide = as_grid(
+        {
+            "base": {"V": 100, "L": 8},
+            "seeds": 20,
+            "search": {"axis": "N", "theta": [0.5, 0.9]},
+            "blocks": [{"axes": axes}],
+        }
+    )
+    sizes = [
+        [cell.point.d for cell in Searches(wide, {}, shard=Shard(i, 2, "")).cells]
+        for i in range(2)
+    ]
+    assert sizes[0] + sizes[1] == [d for d in axes["d"] for _ in range(2)]
+    assert len(sizes[0]) > len(sizes[1]) > 0

@@ -30,7 +30,7 @@ from jaxrecall.model.columns import COLUMNS
 from jaxrecall.sweep.files import atomic_write
 from jaxrecall.sweep.store import Store
 from jaxrecall.sweep.store.load import load
-from jaxrecall.sweep.store.table import SCHEMA, read, read_file
+from jaxrecall.sweep.store.table import KEY, SCHEMA, read, read_file
 
 ROOT = Path(jaxrecall.__file__).parents[1]
 
@@ -340,7 +340,7 @@ def test_a_folder_that_vanishes_is_said(store):
     shutil.rmtree(store.folder)
     for gone in (lambda: store.write(rows(1)), lambda: store.note("failures/abc", {})):
         with pytest.raises(
-            StoreError, match="No such file or directory; finished parts are kept"
+            StoreError, match="No such file or directory; saved rows are kept"
         ) as caught:
             gone()
         assert isinstance(caught.value.__cause__, FileNotFoundError)
@@ -478,7 +478,7 @@ def test_a_file_size_limit_keeps_finished_parts(store):
     result = run(body, store.folder)
     assert result.returncode == 0, result.stderr
     assert "OSError" in result.stdout
-    assert "File too large; finished parts are kept" in result.stdout
+    assert "File too large; saved rows are kept" in result.stdout
     assert len(quiet_load(store.folder)) == 2
     assert not list(store.staging.iterdir())
 
@@ -504,7 +504,7 @@ def test_a_full_disk_keeps_finished_parts(tmp_path):
     assert result.returncode == 0, result.stderr
     told, state, refused, after = result.stdout.splitlines()
     k = int(state.split()[0])
-    assert "No space left on device; finished parts are kept" in told
+    assert "No space left on device; saved rows are kept" in told
     assert state == f"{k} {100 * k} [] {k}"
     assert "No space left on device" in refused, (
         "the table of this test does not fit either"
@@ -1063,6 +1063,7 @@ def test_one_compact_at_a_time(store):
 
 def test_an_older_table_and_unknown_columns(store):
     older = pa.Table.from_pylist(rows(0, 1), SCHEMA).drop_columns(["exact", "n_tied"])
+    older = older.replace_schema_metadata({KEY: b'{"created": "2026-11-20"}'})
     pq.write_table(older.select(older.column_names[::-1]), store.table)
     assert list(quiet_load(store.table).columns) == list(COLUMNS)
     extra = pa.Table.from_pylist(rows(2), SCHEMA).append_column(

@@ -588,11 +588,11 @@ def test_a_bad_grid_is_refused_in_plain_lines(grid, capsys, text, told):
         (["--grid", "tiny.yaml", "--set", "base.W=1"], "--set base.W=1"),
         (["--grid", "tiny.yaml", "--set", "bases.V=1"], "--set bases.V=1"),
         (["--grid", "tiny.yaml", "--set", "base.V"], "--set base.V"),
-        (["--grid", "tiny.yaml", "--bucket", "8"], "--bucket: got '8'"),
-        (["--grid", "tiny.yaml", "--pad-to", "8"], "--bucket: got '8'"),
+        (["--grid", "tiny.yaml", "--bucket", "8"], "--pad-to: got '8'"),
+        (["--grid", "tiny.yaml", "--pad-to", "8"], "--pad-to: got '8'"),
         (
             ["--grid", "tiny.yaml", "--bucket", "8x8"],
-            "--bucket: got 8x8, too small for 4 points; allowed: at least 20x12",
+            "--pad-to: got 8x8, too small for 4 points; allowed: at least 20x12",
         ),
         (["--grid", "tiny.yaml", "--json"], "--json: got without --dry-run"),
         (

@@ -10,7 +10,7 @@ import sys
 
 import pandas as pd
 import pytest
-from attack import browser, calls, commands, damage, points
+from attack import browser, calls, commands, damage, hostile, points
 from attack.every import ATTACKS
 from attack.page import page
 from attack.tries import COUNTED, TESTS, Attack, Result, Tries, carried_out
@@ -114,20 +114,48 @@ def test_a_row_that_is_gone_or_there_twice_is_found():
 
 
 @pytest.mark.slow
-def test_a_script_in_a_page_is_found(tmp_path):
+def test_markup_in_a_page_is_found(tmp_path):
     program = next(filter(None, map(shutil.which, browser.CHROMIUM)), None)
     if not program:
         pytest.skip("no Chromium here")
     path = tmp_path / "page.html"
-    path.write_text("<html><body>fine</body></html>")
-    browser.check(program, path)
-    for text, said in (
-        (browser.HOSTILE[0], "a script ran"),
-        ("<script>throw 1</script>", "CONSOLE"),
-    ):
-        path.write_text(f"<html><body>{text}</body></html>")
-        with pytest.raises(AssertionError, match=said):
-            browser.check(program, path)
+    page = "<html><head><title>x: how critical y</title></head><body>{}</body></html>"
+    with browser.served() as server:
+        path.write_text(page.format("fine"))
+        browser.check(program, path, server)
+        for text, said in (
+            (hostile.TEXTS[0], "a script ran"),
+            (f'<p id="{hostile.TEXTS[3]}">', "a script ran"),
+            (f'<p id="{hostile.TEXTS[4]}">', "attribute onmouseover"),
+            (f"<img src={hostile.ADDRESS}>", "asked for"),
+            (hostile.TEXTS[18], "asked for"),
+            ("<a href=javascript:x>", "address javascript:x"),
+            ('<p id="a b">', "ids"),
+            ("<p id=a></p><p id=a></p>", "twice"),
+            ("<script>throw 1</script>", "element script"),
+            ("<style>p { background: url(x) }</style>", "url"),
+        ):
+            path.write_text(page.format(text))
+            with pytest.raises(AssertionError, match=said):
+                browser.check(program, path, server)
+
+
+def test_a_file_that_a_report_should_not_write_is_found(tmp_path):
+    folder, page = hostile.write(tmp_path, hostile.texts(0), "links")
+    before = hostile.content(tmp_path)
+    page.write_text("new")
+    hostile.check_files(before, tmp_path, page.__eq__)
+    for path in (tmp_path / "mine.png", folder / "other.png"):
+        path.write_text("new")
+        with pytest.raises(AssertionError, match=path.name):
+            hostile.check_files(before, tmp_path, page.__eq__)
+
+
+def test_each_text_comes_to_each_place():
+    n = len(hostile.TEXTS)
+    places = [hostile.texts(i) for i in range(n)]
+    for place in hostile.PLACES:
+        assert {text[place] for text in places} == {*hostile.TEXTS}
 
 
 @pytest.mark.slow

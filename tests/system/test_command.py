@@ -162,14 +162,20 @@ def test_commands_to_run_next_are_called_as_this_one_was(
     )
 
 
+NOT_GRIDS = [*(ROOT / "sweeps/launch").iterdir(), *ROOT.glob("examples/*.ipynb")]
+
+
 def test_examples_are_listed_with_their_first_sentence(capsys):
     assert examples.main([]) == 0
     listed = dict(re.findall(r"^(\S+)  +(\S.*[.?])$", capsys.readouterr().out, re.M))
-    assert set(listed) == {
+    grids = [
         path.stem
         for folder in ("sweeps", "examples")
         for path in (ROOT / folder).glob("*.yaml")
-    }
+    ]
+    assert sorted(listed) == sorted([*grids, *(path.stem for path in NOT_GRIDS)])
+    last = [*listed][len(grids) :]
+    assert sorted(last) == sorted(path.stem for path in NOT_GRIDS)
     assert (
         listed["quickstart"]
         == "Accuracy against N for four embedding widths: wider embeddings need fewer"
@@ -199,6 +205,36 @@ def test_an_example_is_copied_once(tmp_path, monkeypatch, capsys):
     assert [
         Path(name).read_text() for name in ("quickstart.yaml", "grid.schema.json")
     ] == ["mine", "mine"]
+
+
+@pytest.mark.parametrize("path", NOT_GRIDS, ids=lambda path: path.name)
+@pytest.mark.parametrize("suffix", [True, False])
+def test_launch_files_and_the_notebook_are_copied(
+    path, suffix, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    name = path.name if suffix else path.stem
+    assert examples.main([name]) == 0
+    told = capsys.readouterr().out
+    use = {".ipynb": "jupyter lab ", "slurm-array.sh": "sbatch "}
+    command = use.get(path.name) or use.get(path.suffix) or ""
+    assert told.startswith(f"copied {path.name}. To run it: {command}")
+    assert path.name in told.partition("To run it")[2]
+    [copied] = tmp_path.iterdir()
+    assert copied.read_bytes() == path.read_bytes()
+    assert copied.stat().st_mode & 0o100 == path.stat().st_mode & 0o100
+    copied.write_text("mine")
+    assert examples.main([name]) == 2
+    assert "exists already and is not overwritten" in capsys.readouterr().err
+    assert copied.read_text() == "mine"
+
+
+def test_an_example_is_not_copied_through_a_link(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("tpu-pod.sh").symlink_to("elsewhere")
+    assert examples.main(["tpu-pod"]) == 2
+    assert capsys.readouterr().err.startswith("tpu-pod.sh: cannot be written: ")
+    assert not Path("elsewhere").exists()
 
 
 def test_a_grid_of_another_simulator_is_copied_with_its_module(

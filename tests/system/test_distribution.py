@@ -199,6 +199,9 @@ def test_a_wheel_runs_an_example_in_an_empty_folder(tmp_path, monkeypatch):
     assert "To run it: jaxrecall sweep --grid quickstart.yaml" in jaxrecall(
         "examples", "quickstart"
     )
+    assert "copied tpu-pod.sh." in jaxrecall("examples", "tpu-pod")
+    assert os.access("tpu-pod.sh", os.X_OK)
+    assert "To run it: jupyter lab recall.ipynb" in jaxrecall("examples", "recall")
     small = (
         "--set",
         "seeds=1",

@@ -15,7 +15,7 @@ import pytest
 from attack import permissions
 from helpers import ROOT, combinations
 
-from jaxrecall.cli.process import Interrupts
+from jaxrecall.cli.process import ENDING, Interrupts
 from jaxrecall.status import survey
 from jaxrecall.sweep.store import Store
 
@@ -120,7 +120,13 @@ def test_a_sweep_whose_streams_break_saves_every_row(grid, redirected, options):
     assert (grid.parent / "out" / "accuracy.png").exists()
 
 
-SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
+SIGNALS = [
+    signal.SIGINT,
+    signal.SIGTERM,
+    signal.SIGHUP,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+]
 LOADING = [
     "sweep argparse",  # among the first that come after `start` has set its handlers
     "sweep jaxrecall.sweep.grid",
@@ -229,14 +235,28 @@ def test_a_folder_that_may_not_be_entered_is_refused(
     assert "Permission denied" in told.stderr
 
 
-def test_nohup_is_respected():
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+@pytest.mark.parametrize("number", SIGNALS)
+def test_ignored_signals_stay_ignored(number):
+    """As under nohup."""
+    before = signal.signal(number, signal.SIG_IGN)
     try:
         with Interrupts() as interrupts:
-            signal.raise_signal(signal.SIGHUP)
+            signal.raise_signal(number)
             assert not interrupts.requested
     finally:
-        signal.signal(signal.SIGHUP, before)
+        signal.signal(number, before)
+
+
+def test_a_function_leaves_the_signals_of_a_program_alone():
+    got = []
+    before = signal.signal(signal.SIGUSR1, lambda *_: got.append("program"))
+    try:
+        with Interrupts(ENDING) as interrupts:
+            signal.raise_signal(signal.SIGUSR1)
+            assert not interrupts.requested
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert got == ["program"]
 
 
 def test_a_signal_waits_for_modules_that_are_being_loaded():

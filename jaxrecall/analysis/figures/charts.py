@@ -14,6 +14,7 @@ from scipy.special import logit
 
 from ...model.point import LAW_FIELDS
 from ...sweep.files import atomic_write
+from ...sweep.store.table import comment
 from ..fit import Fit
 from ..fit.runs import Table
 from ..fit.table_axes import fixed
@@ -323,7 +324,8 @@ def draw_sweep(
     )
     png = io.BytesIO()
     with look():
-        chart.figure(heading).savefig(png, format="png")
+        record = comment({"rows": len(frame)})
+        chart.figure(heading).savefig(png, format="png", metadata={"Comment": record})
     atomic_write(path, png.getbuffer())  # several shards may draw at the same time
     n_missing = len(frame) - len(drawn)
     remarks = [chart.remark] if chart.remark else []

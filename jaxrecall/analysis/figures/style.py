@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -46,6 +46,9 @@ OURS = Path(__file__).with_name("report.mplstyle")
 FIXED = Path(__file__).with_name("fixed.mplstyle")
 """The style file whose settings override every other style."""
 
+SVG_METADATA = ("Date", "Creator", "Type", "Format")
+"""The metadata of an SVG file that are left out."""
+
 Size = tuple[float, float | None]
 """The width and height in inches. If the height is None, the panels determine it."""
 
@@ -56,6 +59,13 @@ GREEK = {"alpha": "α", "rho": "ρ"}
 
 MAX_TEXT = 60
 """The largest number of characters that a figure shows of a value."""
+
+
+class Rendered(NamedTuple):
+    """The SVG of a figure for a page, and its files as a dict from name to bytes."""
+
+    svg: str
+    files: dict[str, bytes]
 
 
 def sized(asked: str | None) -> Size | None:
@@ -226,27 +236,29 @@ def interval(value: float, low: float, high: float) -> str:
     return f"{rounded(value)} [{rounded(low)}, {rounded(high)}]"
 
 
-def save(figure: Figure, name: str, folder: Path, formats: Sequence[str]) -> str:
-    """Writes `<name>.<format>` for each format, and returns the SVG for a page.
+def rendered(figure: Figure, name: str, formats: Sequence[str]) -> Rendered:
+    """Returns the SVG of a figure, and its files, whose names are `<name>.<format>`.
 
-    The ids in the returned SVG begin with the name, so that they are unique in a page.
+    The ids in the SVG for a page begin with `svg-` and the name, so that they are
+    unique in the page. No SVG contains text of the figure. Letters are outlines, and
+    the comments in which matplotlib repeats the text are left out.
     """
     figure.draw_without_rendering()
     # the layout is final; a layout engine would draw each format twice
     figure.set_layout_engine(None)
-    file = io.StringIO()
-    metadata = dict.fromkeys(("Date", "Creator", "Type", "Format"))
-    figure.savefig(file, format="svg", metadata=metadata)
-    svg = file.getvalue()
+    drawing = io.StringIO()
+    figure.savefig(drawing, format="svg", metadata=dict.fromkeys(SVG_METADATA))
+    svg = re.sub("<!--.*?-->\n?", "", drawing.getvalue(), flags=re.DOTALL)
+    files = {}
     for kind in formats:
-        path = folder / f"{name}.{kind}"
+        file = io.BytesIO()
         if kind == "svg":
-            path.write_text(svg, "utf-8")
-        elif kind == "pdf":
-            figure.savefig(path, metadata={"CreationDate": None})
+            file.write(svg.encode())
         else:
-            figure.savefig(path)
+            metadata = {"CreationDate": None} if kind == "pdf" else None
+            figure.savefig(file, format=kind, metadata=metadata)
+        files[f"{name}.{kind}"] = file.getvalue()
     svg = svg[svg.index("<svg") :]
-    svg = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{name}-", svg)
+    svg = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>svg-{name}-", svg)
     size = r' width="[^"]*" height="[^"]*"| height="[^"]*" width="[^"]*"'
-    return re.sub(size, "", svg, count=1)
+    return Rendered(re.sub(size, "", svg, count=1), files)

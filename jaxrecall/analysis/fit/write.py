@@ -17,8 +17,8 @@ from typing import Any
 from ...errors import FitError, UsageError, plural
 from ...model.point import FIELDS
 from ...model.values import is_missing
-from ...sweep.files import atomic_write, holds_results
-from ...sweep.store.table import KEY, comment
+from ...sweep.files import atomic_write, holds_results, plain_name, refuse_link
+from ...sweep.store.table import KEY, comment, refuse_foreign
 from .runs import Table, plain_table, without
 from .table_axes import AxisValue
 
@@ -47,6 +47,9 @@ TABLE = Template(r"""% needs \usepackage{booktabs}
 
 NO_AXES = ("method", "axis", "critical", "outcome")
 """The columns that precede theta in the thresholds of a search but are not axes."""
+
+NO_RECORD = {"rows": 0}
+"""The description of rows that are not described."""
 
 NOTES = {
     r"\dag": (
@@ -130,18 +133,23 @@ def default_folder(
 
     For a results folder, this is the folder itself. For a file, it is the folder
     FILE-fit beside the file. If `of` or `along` is given, it is a subfolder. Raises
-    UsageError if there are several tables.
+    UsageError if there are several tables, and StoreError if the folder is a link that
+    the user did not name.
     """
     if len(tables) > 1:
         raise UsageError(
             f"--out: nothing given; needed with {len(tables)} folders, as in --out laws"
         )
-    path = tables[0]
-    folder = path if holds_results(path) else beside(path, "-fit")
+    folder = tables[0]
+    if not holds_results(folder):
+        folder = beside(folder, "-fit")
+        refuse_link(folder)
     if of != "accuracy":
-        folder /= of
+        folder /= plain_name(of)
+        refuse_link(folder)
     if along is not None:
-        folder /= f"along-{along}"
+        folder /= f"along-{plain_name(along)}"
+        refuse_link(folder)
     return folder
 
 
@@ -174,12 +182,12 @@ def write(
     found: Iterable[Table],
     out: Path,
     with_latex: bool = False,
-    rows: Mapping[str, object] | None = None,
+    rows: Mapping[str, object] = NO_RECORD,
 ) -> dict[Path, int]:
     """Writes the tables of a `Fit`, and returns a dict from path to number of rows.
 
     Each file is written whole or not at all. Raises FitError if the folder cannot be
-    written.
+    written, and StoreError if a file would replace one that this package did not make.
 
     Args:
         found: the three tables.
@@ -188,15 +196,16 @@ def write(
             table without rows has no LaTeX file.
         rows: a description of the fitted rows. Each file contains this description.
     """
-    about = rows or {}
     tables = dict(zip(("thresholds", "exponents", "diagnostics"), found, strict=True))
     files = {}
     for name, table in tables.items():
-        files[out / f"{name}.parquet"] = _parquet(table, about)
+        files[out / f"{name}.parquet"] = _parquet(table, rows)
     for name in ("thresholds", "exponents"):
         if with_latex and len(tables[name]):
-            text = f"% {comment(about)}\n{latex(tables[name])}"
+            text = f"% {comment(rows)}\n{latex(tables[name])}"
             files[out / f"{name}.tex"] = text.encode()
+    for path in files:
+        refuse_foreign(path)
     try:
         out.mkdir(parents=True, exist_ok=True)
         for path, content in files.items():
@@ -279,7 +288,7 @@ def _law_columns(table: Table) -> dict[str, list[str]]:
         columns["regime"] = list(map(_setting, table["regime"]))
     columns["axis"] = list(map(symbol, table["axis"]))
     columns["exponent"] = list(map(_exponent, table.to_dict("records")))
-    columns["cells"] = list(map(str, table["n_cells"]))
+    columns["cells"] = list(map(_setting, table["n_cells"]))
     return columns
 
 
@@ -311,7 +320,7 @@ def _caption(table: Table, columns: Mapping[str, list[str]]) -> str:
         if symbol("theta") in columns:
             theta = "theta"
         of = escaped(table.attrs.get("of") or "accuracy")
-        told = f"{symbol(str(along), '^*')}, where {of} crosses {theta}"
+        told = f"{symbol(str(along), '^*')}, where {of} crosses {_setting(theta)}"
     if is_law:
         told = f"Exponents of {told}"
     if table["lo"].notna().any():
@@ -393,10 +402,10 @@ def symbol(name: str, mark: str = "") -> str:
     if name in FIELDS:
         short = FIELDS[name].metadata["symbol"] or name
     if short in LETTERS.split():
-        short = rf"\{short}"
-    elif short == "gamma2":
-        short = r"\gamma_2"
-    if len(short) == 1 or short[0] == "\\":
+        return rf"$\{short}{mark}$"
+    if short == "gamma2":
+        return rf"$\gamma_2{mark}$"
+    if len(short) == 1 and short.isalnum():
         return f"${short}{mark}$"
     return escaped(name) + (f"${mark}$" if mark else "")
 

@@ -7,16 +7,15 @@ browser prefers dark pages, but figures keep a white background.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from html import escape
+from html import unescape
 from pathlib import Path
-from string import Template
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,22 +23,28 @@ import pandas as pd
 import yaml
 
 from ...errors import FitError, UsageError
-from ...sweep.files import atomic_write, holds_results, local_path
+from ...sweep.files import (
+    atomic_write,
+    holds_results,
+    is_file,
+    local_path,
+    plain_name,
+    refuse_link,
+)
 from ...sweep.running.folder_status import survey
 from ...sweep.simulators.custom import trusted
 from ...sweep.store import Store
-from ...sweep.store.table import comment, older, seen
+from ...sweep.store.table import older, seen
 from ..figures import charts
 from ..figures.axis import columns_in
 from ..figures.grammar import Chart
 from ..figures.style import (
-    FORMATS,
     PAGE,
     interval,
     label,
     look,
+    rendered,
     rounded,
-    save,
     sized,
     text,
 )
@@ -48,27 +53,34 @@ from ..fit import Fit
 from ..fit.runs import along_of, at_steps, is_own, parsed, read
 from ..fit.write import beside, check_folder
 
-NAMES = (
-    "accuracy",
-    "critical-",
-    "phase",
-    "collapse",
-    "noise",
-    "agreement",
-    "decoders",
-    "trace",
+PAGE_START = re.compile(r"<!DOCTYPE html>.{0,100}<!-- jaxrecall: \{", re.DOTALL)
+"""The regular expression for the beginning of a page, with its record of the rows."""
+
+MADE = re.compile(
+    r'<span class="file">([^<]*)/([\w.-]+)\.((?:png|pdf|svg)(?:, \.(?:png|pdf|svg))*)<',
+    re.ASCII,
 )
-"""The beginnings of figure names, including names that earlier versions used."""
+"""The regular expression for the files of a figure in a page, as in
+`report-figures/phase.png, .pdf`. It finds the folder, the name and the formats.
+"""
 
 
 class Picture(NamedTuple):
-    """A drawn figure: its name, heading, remark, files, and its SVG for the page."""
+    """A drawn figure: its name, heading, remark, width in rem, SVG, and files."""
 
     name: str
     heading: str
     remark: str
-    files: str
+    width: str
     svg: str
+    files: dict[str, bytes]
+
+
+class Cells(NamedTuple):
+    """A table of the page."""
+
+    heads: Sequence[str]
+    rows: Sequence[Sequence[object]]
 
 
 @dataclass(frozen=True)
@@ -100,7 +112,9 @@ def write(
     table, step = local_path(asked.table), parsed(asked.step)
     is_folder = holds_results(Store(table).folder)
     out = _page_of(asked, table, is_folder)
+    _earlier_page(out)
     folder = out.with_name(f"{out.stem}-figures")
+    refuse_link(folder)
     check_folder(folder)
     for module in asked.trust:
         trusted(module)
@@ -119,23 +133,26 @@ def write(
         manifest = Store(table).read_manifest()
     name = facts.get("grid") or beside(table, "").name
     title = f"{name}: how critical {runs.along} scales"
-    told = "\n".join([*map("note: {}".format, remarks), str(found)])
     pictures = []
+    with look(asked.style):
+        for name, heading, chart in figures(runs, found, asked):
+            on_progress(f"drawing {name}", 0, 0)
+            pictures.append(_drawn(name, heading, chart, asked))
+    html = page(
+        rows=rows,
+        title=title,
+        summary=summary(runs),
+        pictures=pictures,
+        folder=folder.name,
+        formats=asked.format,
+        laws="\n".join([*map("note: {}".format, remarks), str(found)]),
+        thresholds=thresholds(runs, found),
+        units="N* in samples. " if runs.along == "N" else "",
+        provenance=provenance(runs, facts, manifest, command),
+        grid=_grid(manifest),
+    )
     try:
-        _make_empty(folder)
-        with look(asked.style):
-            for name, heading, chart in figures(runs, found, asked):
-                on_progress(f"drawing {name}", 0, 0)
-                pictures.append(_saved(name, heading, chart, folder, asked))
-        sections = {
-            "Laws and warnings": f"<pre>{escape(told)}</pre>",
-            "Thresholds": thresholds(runs, found),
-            "Provenance": provenance(runs, facts, manifest, command),
-        }
-        html = page(title, summary(runs), pictures, sections)
-        head = f"<head><!-- {comment(rows)} -->"
-        html = html.replace("<head>", head, 1)
-        atomic_write(out, html.encode(errors="backslashreplace"))
+        _replace(out, html, folder, pictures)
     except OSError as error:
         raise FitError(
             f"{out}: cannot be written ({error.strerror or error}); choose another"
@@ -160,23 +177,66 @@ def _page_of(asked: Namespace, table: Path, is_folder: bool) -> Path:
     return out
 
 
-def _saved(
-    name: str, heading: str, chart: Chart, folder: Path, asked: Namespace
-) -> Picture:
-    """Draws a chart, writes its files, and returns the picture."""
+def _drawn(name: str, heading: str, chart: Chart, asked: Namespace) -> Picture:
+    """Draws a chart, and returns the picture."""
     chart = replace(chart, size=sized(asked.size))
-    svg = save(chart.figure(), name, folder, asked.format)
-    files = f"{folder.name}/{name}.{', .'.join(asked.format)}"
-    return Picture(name, heading, chart.remark, files, svg)
+    svg, files = rendered(chart.figure(), name, asked.format)
+    points = float(re.search(r'viewBox="0 0 ([0-9.]+)', svg)[1])  # type: ignore[index]
+    width = f"{points / 72 / PAGE * 56:.0f}"
+    return Picture(name, heading, chart.remark, width, svg, files)
 
 
-def _make_empty(folder: Path) -> None:
-    """Creates the folder, and deletes the figures of earlier reports in the folder."""
+def _replace(out: Path, html: str, folder: Path, pictures: Sequence[Picture]) -> None:
+    """Writes the page and the figures in place of those of the earlier report.
+
+    The page lists its figures, and it is written before they are. The figures of a
+    report that was cut short are therefore known, too. Raises UsageError if the folder
+    contains a file that no report made and that has the name of a figure.
+    """
+    files = {}
+    for picture in pictures:
+        files.update(picture.files)
+    earlier = _listed(_earlier_page(out), folder.name)
+    for name in files:
+        if name not in earlier and os.path.lexists(folder / name):
+            raise UsageError(
+                f"--out: {folder / name} is not a figure that {out.name} lists, and is"
+                " not replaced; move it away, or choose another --out"
+            )
     folder.mkdir(parents=True, exist_ok=True)
-    for name in NAMES:
-        for kind in FORMATS:
-            for path in folder.glob(f"{name}*.{kind}"):
-                path.unlink()
+    for name in earlier - files.keys():
+        (folder / name).unlink(missing_ok=True)
+    atomic_write(out, html.encode(errors="backslashreplace"))
+    for name, content in files.items():
+        atomic_write(folder / name, content)
+
+
+def _earlier_page(out: Path) -> str:
+    """Returns the page that an earlier report wrote, or an empty text if there is none.
+
+    Raises UsageError if there is another file, or a link.
+    """
+    if not os.path.lexists(out):
+        return ""
+    if is_file(out) and not os.path.islink(out):
+        with suppress(OSError), open(out, encoding="utf-8", errors="replace") as file:
+            start = file.read(200)
+            if PAGE_START.match(start):
+                return start + file.read()
+    raise UsageError(
+        f"--out: {out} is not a page that jaxrecall wrote, and is not replaced; move it"
+        " away, or choose another --out"
+    )
+
+
+def _listed(page: str, folder: str) -> set[str]:
+    """Returns the names of the files in a folder that a page lists as its figures."""
+    names = set()
+    folder = folder.encode(errors="backslashreplace").decode()  # as in the page
+    for place, name, formats in MADE.findall(page):
+        if unescape(place) == folder:
+            names |= {f"{name}.{kind}" for kind in formats.split(", .")}
+    return names
 
 
 def _places(runs: Runs, asked: Namespace) -> Places:
@@ -195,7 +255,23 @@ def _places(runs: Runs, asked: Namespace) -> Places:
 def figures(
     runs: Runs, found: Fit, asked: Namespace
 ) -> Iterator[tuple[str, str, Chart]]:
-    """Yields the name, the heading and the chart of each figure."""
+    """Yields the name, the heading and the chart of each figure.
+
+    A name is plain and occurs once, even where capital letters are not told apart.
+    """
+    names = set()
+    for words, heading, chart in _charts(runs, found, asked):
+        name = "-".join(map(plain_name, words))
+        while name.lower() in names:
+            name += "-2"
+        names.add(name.lower())
+        yield name, heading, chart
+
+
+def _charts(
+    runs: Runs, found: Fit, asked: Namespace
+) -> Iterator[tuple[list[str], str, Chart]]:
+    """Yields the words of the name, the heading and the chart of each figure."""
     along, theta = runs.along, asked.theta[0]
     x, lines, panels = _places(runs, asked)
     stars = {one: runs.thresholds(found, one) for one in asked.theta}
@@ -207,43 +283,33 @@ def figures(
     rest = [axis for axis in runs.axes if axis not in first]
     by, others = in_one_panel(runs.levels, first, rest)
     chart = charts.accuracy(runs, along, by, others, marks, theory=True)
-    yield "accuracy", f"Accuracy against {along}", chart
+    yield ["accuracy"], f"Accuracy against {along}", chart
 
     if x and x not in runs.sizes:
         place = arranged(runs.sizes, runs.every, x, lines, panels)
         chart = charts.accuracy(runs, x, place.lines, place.panels)
-        yield "accuracy-against", f"Accuracy against {x}", chart
+        yield ["accuracy", "against"], f"Accuracy against {x}", chart
 
     maps = asked.phase
     if x and along not in columns_in(x):
         for one in stars:
-            name = f"critical-{along.lower()}"
+            words = ["critical", along.lower()]
             if one != theta:
-                name += f"-{one:g}"
+                words.append(f"{one:g}")
             chart = charts.critical(runs, found, one, x, lines, panels)
-            yield name, f"Critical {along} at accuracy {one:g}", chart
+            yield words, f"Critical {along} at accuracy {one:g}", chart
         maps = maps or [(x, along)]
 
     for a, b in maps:
-        name = "phase"
+        words = ["phase"]
         if not runs.axes or (a, b) != (runs.axes[0], along):
-            name = f"phase-{_file_name(a)}-{_file_name(b)}"
+            words += [a, b]
         chart = charts.phase(runs, found, theta, a, b)
-        yield name, f"Phase diagram: {b} against {a}", chart
+        yield words, f"Phase diagram: {b} against {a}", chart
 
     if first and stars[theta]["critical"].notna().sum() > 1:
         chart = charts.collapse(runs, found, theta, first)
-        yield "collapse", "Data collapse", chart
-
-
-def _file_name(axis: str) -> str:
-    """Returns the name of an axis in a form that suits file names.
-
-    If the axis is arithmetic, letters replace the signs * and /. All other signs are
-    removed.
-    """
-    plain = re.sub(r"[^\w*/]|_", "", axis)
-    return plain.replace("*", "x").replace("/", "-by-")
+        yield ["collapse"], "Data collapse", chart
 
 
 def summary(runs: Runs) -> str:
@@ -263,53 +329,23 @@ def summary(runs: Runs) -> str:
 OPEN_ROWS = 24
 """The largest number of rows that a table may have without being folded."""
 
-TEMPLATE = Template(Path(__file__).with_name("page.html").read_text("utf-8"))
 
+def page(**values: object) -> str:
+    """Returns the whole page. The arguments are the values of the template."""
+    from jinja2 import Environment, StrictUndefined  # slow to import
 
-def page(
-    title: str,
-    summary: str,
-    pictures: Sequence[Picture],
-    sections: Mapping[str, str],
-) -> str:
-    """Returns the whole page; `sections` is a dict from heading to HTML."""
-    contents = figures = written = ""
-    for picture in pictures:
-        contents += _link(picture.name, picture.heading)
-        figures += _figure(picture)
-    for heading, content in sections.items():
-        anchor = f"section-{heading.lower().replace(' ', '-')}"
-        contents += _link(anchor, heading)
-        written += f'<h2 id="{anchor}">{escape(heading)}</h2>{content}\n'
-    return TEMPLATE.substitute(
-        title=escape(title),
-        summary=escape(summary),
-        contents=contents,
-        figures=figures,
-        sections=written,
+    environment = Environment(
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
+    text = Path(__file__).with_name("page.html").read_text("utf-8")
+    return environment.from_string(text).render(values, open_rows=OPEN_ROWS)
 
 
-def _link(anchor: str, heading: str) -> str:
-    return f'<li><a href="#{anchor}">{escape(heading)}</a></li>'
-
-
-def _figure(picture: Picture) -> str:
-    name, heading = picture.name, escape(picture.heading)
-    points = float(re.search(r'viewBox="0 0 ([0-9.]+)', picture.svg)[1])  # type: ignore[index]
-    width = f"{points / 72 / PAGE * 56:.0f}rem"
-    opening = f'<svg role="img" aria-label="{heading}" style="width:{width}"'
-    drawn = picture.svg.replace("<svg", opening, 1)
-    files = f'<span class="file">{escape(picture.files)}</span>'
-    caption = f"{escape(picture.remark)} {files}"
-    return (
-        f'<h2 id="{name}">{heading}</h2>\n'
-        f"<figure>{drawn}<figcaption>{caption}</figcaption></figure>\n"
-    )
-
-
-def thresholds(runs: Runs, found: Fit) -> str:
-    """Returns an HTML table with the critical value for each cell and theta."""
+def thresholds(runs: Runs, found: Fit) -> Cells:
+    """Returns a table with the critical value for each cell and theta."""
     columns = found.thresholds.columns
     before = columns[: columns.get_loc("theta")]
     names = [name for name in before if name in runs.axes or name not in runs.sizes]
@@ -322,10 +358,7 @@ def thresholds(runs: Runs, found: Fit) -> str:
             cells += [row["n_seeds"], row["n_levels"], row["warning"]]
             body.append(cells)
     heads = [*names, "theta", f"{runs.along}*", "theory", "seeds", "levels", "warning"]
-    note = "In brackets: the 95 % interval."
-    if runs.along == "N":
-        note = "N* in samples; in brackets: the 95 % interval."
-    return f"{table(heads, body)}<p>{note}</p>"
+    return Cells(heads, body)
 
 
 def _star(row: Mapping[str, Any]) -> str:
@@ -359,11 +392,11 @@ STATED = {
 
 def provenance(
     runs: Runs, facts: Mapping[str, Any], manifest: object, command: str
-) -> str:
-    """Returns the HTML of the section on provenance.
+) -> Cells:
+    """Returns the table of the section on provenance.
 
-    The section describes the runs and the software versions that computed them. The
-    section also contains the command that creates the page.
+    The table describes the runs and the software versions that computed them. It also
+    contains the command that creates the page.
     """
     rows = runs.given
     seeds = rows["seed"]
@@ -386,31 +419,11 @@ def provenance(
         if key in manifest:
             told[name] = manifest[key]
     told["this report"] = command
-    html = table(["", ""], [*told.items()])
-    if "grid" not in manifest:
-        return html
-    plain = json.loads(json.dumps(manifest["grid"]))
-    grid = escape(yaml.safe_dump(plain, sort_keys=False, width=120))
-    return html + _folded("The grid as it was resolved", f"<pre>{grid}</pre>")
+    return Cells(["", ""], [*told.items()])
 
 
-def table(heads: Sequence[str], body: Sequence[Sequence[object]]) -> str:
-    """Returns an HTML table, folded if it is long."""
-    rows = ""
-    for line in body:
-        rows += f"<tr>{_cells('td', line)}</tr>\n"
-    whole = (
-        f'<div class="wide"><table><thead><tr>{_cells("th", heads)}</tr></thead>'
-        f"<tbody>\n{rows}</tbody></table></div>"
-    )
-    if len(body) > OPEN_ROWS:
-        return _folded(f"{len(body)} rows", whole)
-    return whole
-
-
-def _cells(tag: str, line: Sequence[object]) -> str:
-    return "".join(f"<{tag}>{escape(str(cell))}</{tag}>" for cell in line)
-
-
-def _folded(title: str, content: str) -> str:
-    return f"<details><summary>{escape(title)}</summary>{content}</details>"
+def _grid(manifest: object) -> str:
+    """Returns the YAML of the grid in a manifest, or an empty text if it has none."""
+    if not isinstance(manifest, dict) or "grid" not in manifest:
+        return ""
+    return yaml.safe_dump(manifest["grid"], sort_keys=False, width=120)

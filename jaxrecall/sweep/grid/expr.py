@@ -213,6 +213,11 @@ def parse(text: str, calls: bool) -> Expression:
         code = compile(ast.fix_missing_locations(checked), "expression", "eval")
     except ValueError as error:
         raise ValueError(f"{shown(text, MAX_TEXT)}: {error}") from None
+    except (RecursionError, MemoryError):  # MemoryError comes from Python's parser
+        raise ValueError(
+            f"{shown(text, 40)}: too many operations within each other; allowed: a"
+            " shorter expression, or one of several helpers"
+        ) from None
     return Expression(text, frozenset(reader.names), frozenset(reader.strings), code)
 
 

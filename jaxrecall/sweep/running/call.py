@@ -129,8 +129,6 @@ class Call:
                 self.show("compiling", f"compiling {program}", program=program)
             case "compiled", program, seconds:
                 own = share * seconds
-                # a Ray task sends both events together, after its first batch
-                self.start = min(self.start, time.monotonic() - own)
                 self.compile_seconds += own
                 self.n_compiled += 1
                 self.show("compiled", program, program=program, seconds=own)

@@ -36,7 +36,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add(
         "--shard",
         metavar="i/n",
-        help="run share i of n, i from 0 (default: of a Slurm array task)",
+        help="run share i of n, i from 0 (default: of a job array task)",
     )
     add(
         "--workers",

@@ -130,11 +130,13 @@ def _manifest(store: Store) -> tuple[Json, Json]:
                 " and without it also records them"
             )
             return manifest, unknown | {"remark": remark}
+        progress = plan["progress"]
+        if plan["runs"] is None:
+            return manifest, unknown | {"remark": str(progress)}
         runs: dict[str, set[int]] = {}
         for seeds, points in plan["runs"]:
             for point_id in points.split():
                 runs[point_id] = set(map(int, seeds.split()))
-        progress = plan["progress"]
         return manifest, {
             "grid": name,
             "remark": progress and str(progress),

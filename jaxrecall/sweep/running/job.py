@@ -15,7 +15,7 @@ from pathlib import Path
 
 from ...cli.command import commit, versions, xla_flags
 from ...cli.process import INTERRUPTED, Interrupts
-from ...errors import GridError, StoreError, UsageError, plural
+from ...errors import GridError, StoreError, plural
 from ...model.point import TRAINING, Run, RunId
 from ..files import Json
 from ..grid import Grid
@@ -79,6 +79,21 @@ class Job:
         """Whether any run is missing."""
         return bool(self.search.pending if self.search else self.plan.chunks)
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether this job is a share, so that other processes compute the rest."""
+        return self.shard is not None and self.shard.count > 1
+
+    @property
+    def has_all(self) -> bool:
+        """Whether the job covers the whole grid, or a search that is finished by now,
+        in all of its shares.
+        """
+        search = self.search
+        if search and search.n_finished == len(search.every):
+            return True
+        return not self.is_shared
+
     def facts(self) -> Json:
         """Returns the number of runs left and their estimated cost, as plain data.
 
@@ -87,13 +102,14 @@ class Job:
         """
         plan, search = self.plan, self.search
         if search:
-            points, programs = self.grid.points, search.programs()
+            n_points, programs = search.n_points, search.programs()
             n_runs, flops, seconds = search.worst_case()
         else:
-            points, programs = set(map(point_id, self.wanted)), plan.describe()
+            n_points = len(set(map(point_id, self.wanted)))
+            programs = plan.describe()
             n_runs, flops, seconds = plan.n_runs, plan.flops, plan.seconds
         facts = {
-            "points": len(points),
+            "points": n_points,
             "runs": self.n_done + n_runs,
             "done": self.n_done,
             "todo": n_runs,
@@ -113,8 +129,11 @@ class Job:
         """Returns lines of text that describe the job, for a dry run."""
         title = self.search or _size_of(self.grid)
         lines = [f"{self.grid.name}: {title}"]
-        if self.shard and not self.search:
-            lines.append(f"{self.shard}: {len(self.wanted)} of these runs")
+        if self.shard:
+            size = f"{len(self.wanted)} of these runs"
+            if self.search:
+                size = f"{self.search.n_points} of these cells"
+            lines.append(f"{self.shard}: {size}")
         if not self.to_do:
             return [*lines, self.start_line()]
         facts = self.facts()
@@ -135,11 +154,9 @@ class Job:
         if not self.to_do:
             these = f"{n_done} of {self.shard}" if self.shard else n_done
             return f"nothing to do: all {these} are in {folder}"
-        if self.search:
-            return (
-                f"{self.grid.name}: {self.search}, {n_done} done; rows go to {folder}"
-            )
         title = f"{self.grid.name}, {self.shard}" if self.shard else self.grid.name
+        if self.search:
+            return f"{title}: {self.search}, {n_done} done; rows go to {folder}"
         cost = f"about {_time(plan)}" if plan.simulator.facts.is_ours else UNKNOWN
         return (
             f"{title}: {self.n_done} of {len(self.wanted)} runs done, {plan.n_runs} to"
@@ -174,7 +191,8 @@ class Job:
         `runs` is a list of pairs of texts. The first text lists seeds, and the second
         lists the ids of the points that have these seeds. A sweep lists all runs of the
         grid, including those of other shards. A search lists the runs up to the next
-        round, and `progress` describes its state.
+        round, and `progress` describes its state. A share of a search does not know the
+        rounds of other shares. So `runs` is None until all cells are finished.
         """
         points = self.grid.points
         if not self.search:
@@ -182,6 +200,12 @@ class Job:
             ids = " ".join(map(point_id, points))
             return {"points": len(points), "progress": None, "runs": [[seeds, ids]]}
         progress = str(self.search)
+        if not self.has_all:
+            progress = (
+                f"{self.grid.name}: {progress} when a task last started or finished;"
+                " the sweep's command with --dry-run counts what is left"
+            )
+            return {"points": None, "progress": progress, "runs": None}
         if self.search.pending:
             progress += "; the runs to do are those of its next round"
         runs = []
@@ -192,11 +216,10 @@ class Job:
     def has_picture(self) -> bool:
         """Whether a figure should be drawn.
 
-        A sweep with --shard draws no figure. A later call without --shard draws the
-        figure of the whole grid.
+        A share draws no figure, unless it finds that all cells of a search are
+        finished. A later call without --shard draws the figure of the whole grid.
         """
-        is_whole = self.search is not None or not self.shard
-        return is_whole and self.n_done + self.call.runs > self.call.unsaved
+        return self.has_all and self.n_done + self.call.runs > self.call.unsaved
 
     def problems(self) -> Iterator[str]:
         """Yields a line for each kind of failure, with the command that resumes the
@@ -294,14 +317,12 @@ def prepare(
     Raises:
         GridError, UsageError or StoreError if the job cannot run.
     """
-    if grid.search and shard and shard.count > 1:
-        raise UsageError(
-            f"--shard: got {shard} for a search, which is sequential; allowed:"
-            " --workers, --engine ray, --shard 0/1"
-        )
     settings = replace(grid.settings, fail_fast=fail_fast, keep_going=keep_going)
     store = folder if isinstance(folder, Store) else Store(folder)
-    store.check()
+    replaced = ["manifest.json"]
+    if grid.search:
+        replaced.append("search.json")
+    store.check(*replaced)
     precision = grid.simulator.facts.precision(settings.precision)
     sources = grid.simulator.sources(grid.points)
     done = _done(store, grid.simulator.facts, precision, sources)
@@ -309,8 +330,8 @@ def prepare(
     search, wanted = None, set[RunId]()
     if grid.search:
         known = _known_accuracies(store, grid, precision) if done.runs else {}
-        search = Searches(grid, known, settings, pad_to, limit)
-        plan, n_done = search.guess, len(search.used)
+        search = Searches(grid, known, settings, pad_to, limit, shard)
+        plan, n_done = search.guess, search.n_done
     else:
         if shard:
             runs = shard.of(grid.points, grid.seeds, grid.simulator)
@@ -479,7 +500,7 @@ def carry_out(
         job.start_line(),
         grid=job.grid.name,
         out=str(store.folder),
-        shard=str(job.shard) if job.shard and not job.search else None,
+        shard=str(job.shard) if job.shard else None,
         **{name: facts[name] for name in STARTED},
     )
     interrupts.message = call.message
@@ -508,20 +529,41 @@ def _search(job: Job, search: Searches, execute: Executor) -> None:
     """Executes rounds until every cell is finished or waits for a failed run.
 
     The function returns earlier if the call must stop. In all cases it writes the
-    results so far to search.json.
+    results so far to search.json. A share writes them only if it finds in the folder
+    that the other shares are finished, too. The share that ends last finds that.
     """
-    call = job.call
+    call, store = job.call, job.store
     failed: set[RunId] = set()
     while runs := [run for run in search.pending if run.id not in failed]:
         call.round += 1
         call.n_runs += len(runs)
         execute(search.plan(runs), call)
         search.update(call.accuracy)
-        job.store.note("manifest", job.manifest())
+        if not job.is_shared:
+            store.note("manifest", job.manifest())
         failed |= by_id(runs).keys() - call.accuracy.keys()
         if call.stopping or call.unsaved:
             break
-    path = job.store.note("search", search.report())
+    if job.is_shared and not call.stopping:
+        _learn_of_others(job, search)
+    if not job.has_all:
+        return
+    path = store.note("search", search.report())
     call.show(
         "search", path=str(path), searches=len(search.cells), finished=search.finished
     )
+
+
+def _learn_of_others(job: Job, search: Searches) -> None:
+    """Advances the cells of other shares by their rows, and writes the manifest.
+
+    The folder is read after the manifest is written. So if shares end at the same time,
+    the manifest describes all of their rows in the end.
+    """
+    facts, settings = job.grid.simulator.facts, job.plan.settings
+    precision = facts.precision(settings.precision)
+    n_finished = -1
+    while n_finished != search.n_finished:
+        n_finished = search.n_finished
+        job.store.note("manifest", job.manifest())
+        search.update(_known_accuracies(job.store, job.grid, precision))

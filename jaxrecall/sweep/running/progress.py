@@ -58,7 +58,7 @@ class Failure(NamedTuple):
     """
 
     @staticmethod
-    def of(error: Exception) -> Failure:
+    def of(error: BaseException) -> Failure:
         message, newline, rest = str(error).partition("\n")
         where = _line_of_user(error)
         if where:
@@ -89,7 +89,7 @@ def kind_of(error: str) -> str:
     return VARYING.sub("#", first)
 
 
-def _line_of_user(error: Exception) -> str:
+def _line_of_user(error: BaseException) -> str:
     """Returns the innermost line of the user's code in the traceback of an error.
 
     Lines of installed packages are returned only if there are no others. The text is

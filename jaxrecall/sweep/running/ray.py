@@ -8,20 +8,25 @@ too. Every node needs this version of jaxrecall, but no other files.
 
 from __future__ import annotations
 
+import atexit
 import logging
 import math
 import os
+import queue
 import signal
 import socket
+import threading
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
-from ...cli.process import SIGNALS
 from ...errors import UsageError, in_one_line
 from ..machine import cores
 from .progress import Event, Failure
 from .workers import (
+    ALIVE_SECONDS,
+    MAX_FAILED_STARTS,
     Place,
     Setup,
     Worker,
@@ -44,6 +49,12 @@ NO_TOKEN = (
 STORE_BYTES = 100 * 2**20  # size of the object store of a local Ray; rows are small
 CONNECT_SECONDS, SENT_SECONDS = 10.0, 1.0
 
+LOOK_SECONDS, LOST_SECONDS, CLOSE_SECONDS = 2.0, 30.0, 15.0
+"""The time between two connections to the head of the cluster, the time without an
+answer after which the head is lost, and the time that Ray has to end, all in seconds.
+After 60 s without a head, Ray ends this process.
+"""
+
 
 class RayWorkers(Workers):
     """Workers that are tasks of Ray. Each task requests the given resources.
@@ -63,6 +74,8 @@ class RayWorkers(Workers):
     ):
         cpus = resources["CPU"]
         self.ray = connected(address, math.ceil(max(cores(), (size or 1) * cpus)))
+        self.head = self.ray.get_runtime_context().gcs_address
+        self.looked = self.answered = time.monotonic()
         offer = self.ray.cluster_resources()
         fitting = most
         for name, amount in resources.items():
@@ -93,32 +106,55 @@ class RayWorkers(Workers):
     def give(self, place: Place, message: bytes) -> None:
         task = self.task.remote(self.setup, self.devices, message)
         self.tasks[place.number] = task
+        place.is_queued = True
 
     def events(self, seconds: float) -> Iterator[tuple[Place, Event]]:
         if self.no_room:
             yield self.places[0], ("message", self.no_room)
             self.no_room = ""
+        if self._has_lost_head():
+            line = f"the head of the Ray cluster at {self.head} is lost"
+            for place in self.places:
+                place.failed_starts = MAX_FAILED_STARTS + 1
+                yield place, ("lost", Failure(line, "", ""))
+            return
         ready, _ = self.ray.wait(list(self.tasks.values()), timeout=seconds)
         for i, task in list(self.tasks.items()):
             if task not in ready:
                 continue
             try:
-                events = self.ray.get(next(task))
+                event = self.ray.get(next(task))
             except StopIteration:
-                events = [("ended",)]
+                event = ("ended",)
                 del self.tasks[i]
             except self.ray.exceptions.RayError as error:
-                events = [("lost", Failure(f"lost: {in_one_line(error)}", "", ""))]
-            for event in events:
-                yield self.places[i], event
+                event = "lost", Failure(f"lost: {in_one_line(error)}", "", "")
+            yield self.places[i], event
 
     def end(self, place: Place) -> None:
         task = self.tasks.pop(place.number, None)
         if task:
             self.ray.cancel(task, force=True)
 
+    def _has_lost_head(self) -> bool:
+        """Connects to the head every LOOK_SECONDS.
+
+        Returns whether the head has not answered for LOST_SECONDS.
+        """
+        if time.monotonic() - self.looked < LOOK_SECONDS:
+            return False
+        with suppress(OSError):
+            _connect(self.head, LOOK_SECONDS)
+            self.answered = time.monotonic()
+        self.looked = time.monotonic()
+        return self.looked - self.answered > LOST_SECONDS
+
     def close(self) -> None:
-        self.ray.shutdown()
+        # without a head, Ray may wait for ever
+        shutdown = threading.Thread(target=self.ray.shutdown, daemon=True)
+        shutdown.start()
+        shutdown.join(CLOSE_SECONDS)
+        atexit.unregister(self.ray.shutdown)
 
 
 def connected(address: str | None, n_cores: int) -> Any:
@@ -130,7 +166,9 @@ def connected(address: str | None, n_cores: int) -> Any:
         os.environ.update({**ALONE, **with_package(os.environ)})
     options: dict[str, Any] = {}
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    handlers = dict(zip(SIGNALS, map(signal.getsignal, SIGNALS), strict=True))
+    at_sigterm = signal.getsignal(signal.SIGTERM)
+    # Ray may create ~/.ray/auth_token, which only the user must be able to read
+    umask = os.umask(0o077)
     try:
         import ray  # needs its environment variables first
 
@@ -141,9 +179,8 @@ def connected(address: str | None, n_cores: int) -> Any:
                 "object_store_memory": STORE_BYTES,
             }
         elif address != "auto":
-            host, _, port = address.rpartition(":")
             # Ray itself would try for many minutes
-            socket.create_connection((host, int(port)), CONNECT_SECONDS).close()
+            _connect(address, CONNECT_SECONDS)
         ray.init(
             address=address or "local",
             log_to_driver=False,
@@ -154,9 +191,14 @@ def connected(address: str | None, n_cores: int) -> Any:
     except Exception as error:
         raise UsageError(_no_ray(address, error)) from error
     finally:
-        for number, handler in handlers.items():  # Ray replaces them
-            signal.signal(number, handler)
+        os.umask(umask)
+        signal.signal(signal.SIGTERM, at_sigterm)  # Ray replaces it
     return ray
+
+
+def _connect(address: str, seconds: float) -> None:
+    host, _, port = address.rpartition(":")
+    socket.create_connection((host, int(port)), seconds).close()
 
 
 def _no_ray(address: str | None, error: Exception) -> str:
@@ -171,27 +213,44 @@ def _no_ray(address: str | None, error: Exception) -> str:
 
 
 _workers: dict[Setup, Worker] = {}
-_events: list[Event] = []
+_events = queue.SimpleQueue[Event]()
 """The workers in this Ray process, and the events that have not been sent. Workers are
 kept because a process runs many tasks, so that each program is compiled once.
 """
 
 
-def run_chunk(setup: Setup, devices: float, message: bytes) -> Iterator[list[Event]]:
-    """Runs a pickled chunk as a task of Ray, and yields the new events after each
-    batch.
+def run_chunk(setup: Setup, devices: float, message: bytes) -> Iterator[Event]:
+    """Runs a pickled chunk as a task of Ray, and yields its events.
+
+    The first event says that the task has begun. The chunk runs in a thread, so that
+    the task shows that it is alive while a batch is running.
     """
+    yield ("alive",)
+    work = threading.Thread(target=_work, args=(setup, devices, message), daemon=True)
+    work.start()
+    while True:
+        try:
+            event = _events.get(timeout=ALIVE_SECONDS)
+        except queue.Empty:
+            event = ("alive",)
+        if event == ("ended",):
+            return
+        yield event
+        if event[0] in ("refused", "lost"):
+            time.sleep(SENT_SECONDS)
+            os._exit(1)
+
+
+def _work(setup: Setup, devices: float, message: bytes) -> None:
     try:
         if setup not in _workers:
             os.environ.update({**share_of_memory(devices), **os.environ})
-            _workers[setup] = Worker(setup, _events.append)
+            _workers[setup] = Worker(setup, _events.put)
         for event in _workers[setup].rows(message):
-            yield [*_events, event]
-            _events.clear()
-    except Exception as error:
-        yield [*_events, last_event(error)]
-        time.sleep(SENT_SECONDS)
-        os._exit(1)
+            _events.put(event)
+        _events.put(("ended",))
+    except BaseException as error:  # the task waits for an event
+        _events.put(last_event(error))
 
 
 def _listed(amounts: Mapping[str, float]) -> str:

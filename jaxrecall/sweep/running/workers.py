@@ -22,6 +22,8 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
+import time
 from abc import ABC, abstractmethod
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -33,7 +35,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import NamedTuple
 
-from ...cli.process import SIGNALS
+from ...cli.process import SIGNALS, STOPPING, STOPPING_AT_ONCE
 from ...errors import UsageError, plural
 from ...model.columns import CODE_VERSION
 from ...model.point import Run, RunId
@@ -67,6 +69,19 @@ are large at first and small at the end, where no worker should finish late.
 """
 
 POLL_SECONDS = 0.2
+
+ALIVE_SECONDS = 5.0
+"""The time between two events with which a worker shows that it is alive, in seconds.
+"""
+
+SILENT_SECONDS = 30.0
+"""The time in seconds after which a worker that sends no event is ended, if the call
+must stop. A process that was stopped or hangs sends none. A busy one does.
+"""
+
+STOPPING_WORKERS = (
+    f"{STOPPING}. A worker without a sign of life for {SILENT_SECONDS:.0f} s is ended"
+)
 
 
 class Setup(NamedTuple):
@@ -122,7 +137,7 @@ class Worker:
             yield "took", list(by_id(runs)), got
 
 
-def last_event(error: Exception) -> Event:
+def last_event(error: BaseException) -> Event:
     """Returns the last event of a worker, which must end because of `error`.
 
     The worker must end because a device may fail at everything after an error.
@@ -143,6 +158,12 @@ class Place:
     chunk: Chunk | None = None
     left: dict[RunId, Run] = field(default_factory=dict)
     """The runs of the chunk that are not finished, by id."""
+
+    is_queued: bool = False
+    """Whether the chunk may still wait for the resources that it needs."""
+
+    heard: float = 0.0
+    """When the worker sent its latest event, as returned by time.monotonic."""
 
 
 class Workers(ABC):
@@ -166,7 +187,10 @@ class Workers(ABC):
 
     @abstractmethod
     def give(self, place: Place, message: bytes) -> None:
-        """Sends a worker a chunk that is pickled with its plan."""
+        """Sends a worker a chunk that is pickled with its plan.
+
+        The worker shows that it is alive with an event every ALIVE_SECONDS.
+        """
 
     @abstractmethod
     def events(self, seconds: float) -> Iterable[tuple[Place, Event]]:
@@ -217,9 +241,12 @@ class Spread:
         self.cost = Counter[RunId]()
         """A count for each run of the workers that were lost while they had it."""
 
+        self.is_signal_told = False
+
     def run(self) -> None:
         interrupts = self.call.interrupts
-        with interrupts.patient():
+        # `_must_wait` reports the signal, because it knows whether a batch is running
+        with interrupts.patient(message=""):
             while self._goes_on():
                 try:
                     with interrupts.droppable():
@@ -241,10 +268,43 @@ class Spread:
                 chunk = self._next(next(iter(self.waiting)), math.inf)
                 failure = Failure(f"no worker starts: {self.workers.reason}", "", "")
                 self.call.failed(chunk, failure)
-        is_busy = any(place.chunk for place in self.workers.places)
         if self.call.stopping:
-            return is_busy and not self.call.gave_up
-        return is_busy or bool(self.waiting)
+            return not self.call.gave_up and self._must_wait()
+        return bool(self._busy() or self.waiting)
+
+    def _busy(self) -> list[Place]:
+        return [place for place in self.workers.places if place.chunk]
+
+    def _must_wait(self) -> bool:
+        """Whether a call that must stop waits for a batch. Ends the other workers.
+
+        A worker that has not begun its chunk is ended immediately. A worker that shows
+        no sign of life is ended after SILENT_SECONDS.
+        """
+        for place in self._busy():
+            if place.is_queued:
+                self._end(place)
+            elif time.monotonic() - place.heard > SILENT_SECONDS:
+                self._drop(place, f"no sign of life for {SILENT_SECONDS:.0f} s")
+        must_wait = bool(self._busy())
+        if self.call.interrupts.requested and not self.is_signal_told:
+            self.is_signal_told = True
+            self.call.message(STOPPING_WORKERS if must_wait else STOPPING_AT_ONCE)
+        return must_wait
+
+    def _end(self, place: Place) -> None:
+        """Ends a worker, and forgets what is left of its chunk."""
+        self.workers.end(place)
+        place.ready, place.chunk, place.left = False, None, {}
+
+    def _drop(self, place: Place, why: str) -> None:
+        """Ends a worker whose chunk no other worker takes, and says so."""
+        if place.left:
+            self.call.message(
+                f"worker {place.number}: {why}; the same command computes its"
+                f" {plural(len(place.left), 'run')} again"
+            )
+        self._end(place)
 
     def _none_starts(self) -> bool:
         return all(
@@ -268,6 +328,7 @@ class Spread:
             place.program = min(self.waiting, key=lambda program: users[program])
         place.chunk = self._next(place.program, seconds)
         place.left = by_id(place.chunk.runs)
+        place.heard = time.monotonic()
         self.workers.give(place, pickle.dumps((place.chunk, self.plan)))
 
     def _next(self, program: Program, seconds: float) -> Chunk:
@@ -290,7 +351,10 @@ class Spread:
 
         If the call must stop, the worker is ended after its batch.
         """
+        place.heard = time.monotonic()
         match event:
+            case ("alive",):
+                place.is_queued = False
             case ("ready",):
                 place.ready, place.failed_starts = True, 0
             case (("compiling" | "compiled" | "message"), *_):
@@ -300,8 +364,7 @@ class Spread:
                 runs = list(map(place.left.pop, ids))
                 self.call.take(place.chunk.part(runs), got)
                 if self.call.stopping:
-                    self.workers.end(place)
-                    place.ready, place.chunk = False, None
+                    self._end(place)
             case ("ended",):
                 place.chunk, place.failed_starts = None, 0
             case "refused", failure:
@@ -316,14 +379,17 @@ class Spread:
         """Replaces a worker that has died or raised an exception.
 
         The unfinished runs of the worker's chunk wait again. Runs with which `TRIES`
-        workers were lost are reported as failed instead.
+        workers were lost are reported as failed instead. A call that must stop neither
+        replaces the worker nor repeats its runs.
         """
+        if self.call.stopping:
+            self._drop(place, failure.line)
+            return
         chunk, runs = place.chunk, list(place.left.values())
         self.workers.reason = failure.line
-        self.workers.end(place)
-        place.ready, place.chunk, place.left = False, None, {}
+        self._end(place)
         place.failed_starts += 1
-        if place.failed_starts <= MAX_FAILED_STARTS and not self.call.stopping:
+        if place.failed_starts <= MAX_FAILED_STARTS:
             self.workers.start(place)
         if not chunk:
             return
@@ -337,10 +403,11 @@ class Spread:
         if given_up:
             self.call.failed(chunk.part(given_up), failure)
         if again:
-            self.call.message(
-                f"worker {place.number}: {failure.line}; another one takes its"
-                f" {plural(len(again), 'run')}"
-            )
+            if not self._none_starts():
+                self.call.message(
+                    f"worker {place.number}: {failure.line}; another one takes its"
+                    f" {plural(len(again), 'run')}"
+                )
             self.waiting.setdefault(chunk.program, deque()).extendleft(reversed(again))
             self.seconds_left += chunk.part(again).seconds
 
@@ -500,12 +567,16 @@ def main(connection: Connection) -> None:
     closed.
     """
 
+    lock = threading.Lock()
+
     def send(event: Event) -> None:
         try:
-            connection.send(event)
+            with lock:
+                connection.send(event)
         except OSError:
             os._exit(0)  # the parent has ended or closed the connection
 
+    threading.Thread(target=_show_life, args=(send,), daemon=True).start()
     try:
         worker = Worker(connection.recv(), send)
         send(("ready",))
@@ -518,3 +589,10 @@ def main(connection: Connection) -> None:
     except Exception as error:
         send(last_event(error))
         os._exit(1)
+
+
+def _show_life(send: Callable[[Event], None]) -> None:
+    """Sends an event every ALIVE_SECONDS, also while the main thread is busy."""
+    while True:
+        time.sleep(ALIVE_SECONDS)
+        send(("alive",))

@@ -238,7 +238,7 @@ class Simulator:
         """
         if isinstance(sizes, tuple):
             raise UsageError(
-                "--bucket: got with a simulator of your own; allowed: without it"
+                "--pad-to: got with a simulator of your own; allowed: without it"
             )
         return grouped(points, lambda point: point.program)
 

@@ -29,7 +29,7 @@ def as_sizes(text: str) -> Sizes:
     match = re.fullmatch(r"([1-9]\d{0,6})x([1-9]\d{0,6})(?:x([1-9]\d{0,6}))?", text)
     if not match:
         raise UsageError(
-            f"--bucket: got {text!r}; allowed: VxD or VxDxM in whole numbers, as in"
+            f"--pad-to: got {text!r}; allowed: VxD or VxDxM in whole numbers, as in"
             " 256x128 or 256x128x512"
         )
     V, d, m = (int(size or 0) for size in match.groups())
@@ -55,7 +55,7 @@ def padded(points: Iterable[Point], sizes: Sizes) -> Callable[[Point], Shape]:
             activation="none",
         )
         raise UsageError(
-            f"--bucket: got {given}, too small for {len(misfits)} points; allowed: at"
+            f"--pad-to: got {given}, too small for {len(misfits)} points; allowed: at"
             f" least {least}"
         )
     return program

@@ -70,7 +70,7 @@ class RecallSimulator:
         if self.columns:
             if isinstance(sizes, tuple):
                 raise UsageError(
-                    "--bucket: got with columns of your own, which are computed without"
+                    "--pad-to: got with columns of your own, which are computed without"
                     " padding; allowed: without it"
                 )
             return grouped(

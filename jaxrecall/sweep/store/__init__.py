@@ -46,6 +46,7 @@ from ..files import (
     listed,
     local_path,
     read_json,
+    refuse_link,
     result_files,
     storage_errors,
 )
@@ -59,6 +60,7 @@ from .table import (
     last_rows,
     of_rows,
     read,
+    refuse_foreign,
     schema_of,
     to_parquet,
     unlike,
@@ -153,9 +155,13 @@ class Store:
         columns. `about` lists the names of these helpers.
         """
 
-    def check(self) -> None:
-        """Raises StoreError if a file exists at the path of the results folder, of a
-        folder above it, or of one of its own folders. Creates nothing.
+    def check(self, *replaced: str) -> None:
+        """Raises StoreError if the folder cannot be written. Creates nothing.
+
+        It cannot be written if a file exists at the path of the results folder, of a
+        folder above it, or of one of its own folders, or if one of its own folders is a
+        link. `replaced` lists names of files that the caller is going to write; none of
+        them may be a file that this package did not write.
         """
         for path in (*self._folders(), self.failures):
             if os.path.lexists(path) and not os.path.isdir(path):
@@ -163,6 +169,10 @@ class Store:
                     f"{self.folder}: {path} is not a folder; move it away or choose"
                     " another results folder (--out)"
                 )
+        for path in (self.parts, self.staging, self.failures):
+            refuse_link(path)
+        for name in replaced:
+            refuse_foreign(self.folder / name)
 
     def _folders(self) -> list[Path]:
         """Returns the folders that a sweep needs, beginning with the outermost."""
@@ -334,13 +344,14 @@ class Store:
         """Removes each record of failures whose runs are all among `runs`. The caller
         passes runs that are done by now, or that will be tried again.
         """
+        refuse_link(self.failures)
         with storage_errors(self.failures):
             for path in self.failures.glob("*.json"):
                 try:
                     failed = failed_runs(read_json(path))
                 except (OSError, ValueError, KeyError, TypeError):
                     continue  # not a file of this package
-                if failed <= runs:
+                if failed and failed <= runs:
                     path.unlink(missing_ok=True)
 
     def _check_room(self, n_rows: int) -> None:
@@ -392,6 +403,8 @@ class Store:
         with storage_errors(target):
             for folder in (self.staging, target.parent):
                 folder.mkdir(exist_ok=True)
+                if folder != self.folder:
+                    refuse_link(folder)
             atomic_write(target, data, self.staging, sync=True, check=check)
         return target
 
@@ -446,7 +459,7 @@ class MemoryStore(Store):
         super().__init__("memory")
         self.held: dict[Path, pa.Table] = {}
 
-    def check(self) -> None:
+    def check(self, *replaced: str) -> None:
         """Does nothing, because no file can be in the way."""
 
     def prepare(self, manifest: Json, n_rows: int = 0) -> None:

@@ -29,7 +29,7 @@ import pyarrow.parquet as pq
 from ...errors import StoreError, in_one_line
 from ...model.columns import COLUMNS, in_order
 from ...model.point import RECIPE_STEPS, SAME_AS, STARTS
-from ..files import PARTS, Json, Unreadable, holds_results
+from ..files import PARTS, Json, Unreadable, holds_results, read_json
 
 
 def schema_of(columns: Mapping[str, tuple[str, ...]]) -> pa.Schema:
@@ -145,7 +145,8 @@ def of_rows(
 
 
 def _sorted(table: pa.Table, names: list[str]) -> pa.Table:
-    return table.sort_by([(name, "ascending") for name in names])
+    # in a plain text, Arrow would read signs such as a leading dot as a path
+    return table.sort_by([(pc.field(name), "ascending") for name in names])
 
 
 def about(table: Any) -> Json:
@@ -559,6 +560,41 @@ def _with_metadata(table: pa.Table, key: bytes, value: Json) -> pa.Table:
     """Returns the table with one more entry in its metadata."""
     metadata = (table.schema.metadata or {}) | {key: json.dumps(value).encode()}
     return table.replace_schema_metadata(metadata)
+
+
+OUR_KEYS = {
+    "manifest.json": {"grid", "code_version"},
+    "search.json": {"search", "cells"},
+}
+"""A dict from JSON files of a results folder to keys that distinguish them from other
+files of the same name.
+"""
+
+
+def is_ours(path: Path) -> bool:
+    """Whether this package wrote the file.
+
+    A JSON file is recognised by its keys, and any other file by its record of rows.
+    """
+    if path.suffix != ".json":
+        return bool(_rows_of(path))
+    try:
+        found = read_json(path)
+    except (OSError, ValueError):
+        return False
+    return isinstance(found, dict) and OUR_KEYS[path.name] <= found.keys()
+
+
+def refuse_foreign(path: Path) -> None:
+    """Raises StoreError if there is a file that this package did not write.
+
+    A link to nothing does not count as a file.
+    """
+    if os.path.exists(path) and not is_ours(path):
+        raise StoreError(
+            f"{path}: would be replaced, but does not show that jaxrecall wrote it;"
+            " move it away or choose another folder"
+        )
 
 
 IDENTITY = [*ROW, "code_version"]

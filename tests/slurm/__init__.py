@@ -1,0 +1,1 @@
+"""The launch script for Slurm, in a real Slurm of one node."""

@@ -1,0 +1,161 @@
+"""Commands that write into a folder leave alone what they did not make: files behind
+links, and files of the user that have the names of the package's own files.
+"""
+
+import shutil
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from attack import links
+from attack.permissions import called, obstacle
+from helpers import NO_FIGURE, combinations
+
+from jaxrecall.__main__ import main
+
+FAST = ("sweep", "compact", "fit", "examples")
+"""Commands that are tried in the usual run of the tests: the others draw figures or
+compile more programs.
+"""
+
+
+class Folders:
+    """Folders to copy, and the names that each command writes or removes."""
+
+    def __init__(self, home: Path, commands: tuple[str, ...]):
+        self.home = home
+        self.changed = links.make_folders(home, commands)
+
+    def hostile(self, places: dict[str, str], base: str = "full") -> links.Hostile:
+        return links.make_hostile(self.home, base, places)
+
+
+@pytest.fixture(scope="module")
+def some(tmp_path_factory) -> Folders:
+    return Folders(tmp_path_factory.mktemp("some"), FAST)
+
+
+@pytest.fixture(scope="module")
+def every(tmp_path_factory) -> Folders:
+    return Folders(tmp_path_factory.mktemp("every"), links.WRITING)
+
+
+@pytest.fixture
+def folders(request, command) -> Folders:
+    return request.getfixturevalue("some" if is_fast(command) else "every")
+
+
+def is_fast(command: str, *_: str) -> bool:
+    return command in (*FAST, "prune")
+
+
+@pytest.mark.parametrize(
+    ("command", "kind"),
+    combinations(
+        links.COMMANDS,
+        links.KINDS,
+        often=lambda command, kind: is_fast(command) and kind in ("link", "own"),
+    ),
+)
+def test_a_name_that_a_command_writes_is_not_its_own(folders, command, kind):
+    """Links are made of all names at once. Files of the user are tried one by one,
+    because the first one may end the command.
+    """
+    names = folders.changed[command]
+    if not kind.startswith("own"):
+        links.check(folders.hostile(dict.fromkeys(names, kind)), command)
+        return
+    for name in filter(links.may_be_own, names):
+        for base in ("full", "rows"):
+            links.check(folders.hostile({name: kind}, base), command)
+
+
+@pytest.mark.parametrize(
+    ("command", "folder"),
+    combinations(links.COMMANDS, links.FOLDERS, often=is_fast),
+)
+def test_a_folder_that_a_command_writes_into_is_a_link(folders, command, folder):
+    below = [place for place in folders.changed[command] if place.startswith(folder)]
+    code = links.check(folders.hostile({folder: "link"}), command)
+    if below:
+        assert code == 2
+
+
+@pytest.mark.parametrize("above", ["", "results"])
+def test_a_results_folder_may_itself_be_a_link(some, tmp_path, above):
+    """As people have it whose home is small: the folder is on another disk."""
+    real, link = tmp_path / "scratch" / "results", tmp_path / "home" / "link"
+    shutil.copytree(some.home / "full", real)
+    link.parent.mkdir()
+    link.symlink_to(real.parent if above else real)
+    grid, out = str(some.home / "tiny.yaml"), str(link / above)
+    for words in (
+        ["sweep", "--grid", grid, "--out", out, "--set", "seeds=3", *NO_FIGURE],
+        ["fit", out],
+        ["compact", out, "--prune"],
+    ):
+        assert main(words) == 0, words
+    assert not list(real.glob("parts/*.parquet"))
+    assert pq.read_table(real / "table.parquet").num_rows == 6
+
+
+def test_a_linked_folder_of_parts_can_be_read(some, tmp_path):
+    out = tmp_path / "results"
+    out.mkdir()
+    (out / "parts").symlink_to(some.home / "full" / "parts")
+    assert main(["status", str(out)]) == main(["fit", str(out)]) == 0
+
+
+def test_a_refusal_of_a_link_says_what_to_do(some, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("parts").symlink_to(some.home / "full" / "parts")
+    capsys.readouterr()
+    grid = str(some.home / "tiny.yaml")
+    for words in (["compact", "."], ["sweep", "--grid", grid, "--out", "."]):
+        assert main(words) == 2
+        told = capsys.readouterr().err
+        assert told.startswith("parts: is a link to ")
+        assert told.endswith("remove the link, or link the whole results folder\n")
+
+
+def test_a_figure_of_an_earlier_version_is_kept_and_the_rows_are_computed(some, capsys):
+    """Such a figure has no record, so it may as well be one that the user drew."""
+    made = some.hostile({"accuracy.png": "own"})
+    assert links.check(made, "sweep") == 0
+    assert links.called("sweep", made.folder)[1].count("\n") == 2
+    (made.folder / "accuracy.png").unlink()
+    links.called("sweep", made.folder)
+    assert b"jaxrecall: {" in (made.folder / "accuracy.png").read_bytes()[:1000]
+    links.called("sweep", made.folder)
+
+
+def test_the_file_of_the_lock_keeps_what_is_in_it(some):
+    lock = some.hostile({}).folder / "_staging" / "compact.lock"
+    lock.write_text("mine")
+    assert main(["compact", str(lock.parent.parent)]) == 0
+    assert lock.read_text() == "mine"
+
+
+def test_a_dry_run_refuses_what_the_sweep_would_refuse(some, capsys):
+    places = {"manifest.json": "own", "parts": "link", "accuracy.png": "own"}
+    grid = str(some.home / "tiny.yaml")
+    for name, kind in places.items():
+        out = some.hostile({name: kind}, "rows").folder
+        words = ["sweep", "--grid", grid, "--out", str(out), "--dry-run"]
+        assert main(words) == 2
+        assert name in capsys.readouterr().err
+
+
+def test_a_compaction_without_permission_promises_no_resumption(some, tmp_path):
+    if why := obstacle(tmp_path):
+        pytest.skip(why)
+    out = shutil.copytree(some.home / "full", tmp_path / "results")
+    for folder in (out / "parts", out / "_staging", out):
+        folder.chmod(0o555)
+    (out / "_staging" / "compact.lock").chmod(0o444)
+    told = called(tmp_path, "-m", "jaxrecall.compact", "results")
+    assert told.returncode == 2
+    assert told.stderr == (
+        "results/_staging/compact.lock: Permission denied; saved rows are kept, and the"
+        " command can be repeated\n"
+    )
