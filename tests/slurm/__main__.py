@@ -167,6 +167,7 @@ class Trials:
         out = self.home / f"whole-{grid}"
         if not out.exists():
             words = ["--grid", f"{grid}.yaml", "--out", str(out)]
+            words += ["--set", "run.part_seconds=10"]
             python = [".venv/bin/python", "-m", "jaxrecall.sweep"]
             self.cluster.call("env", "PAUSE=0", *python, *words, folder=self.home)
         return out

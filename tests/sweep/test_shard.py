@@ -468,7 +468,7 @@ def test_cells_with_a_common_point_are_in_one_share(tmp_path):
             "search": {"axis": "d", "from": 2, "to": 64},
             "blocks": [
                 {"axes": {"eta": [0.1, 0.2, 0.3]}},
-                {"axes": {"eta": [0.1, 0.2, 0.3]}, "where": ["d >= 16"]},
+                {"axes": {"eta": [0.1, 0.2, 0.3]}, "where": ["d <= 8"]},
             ],
         }
     )
