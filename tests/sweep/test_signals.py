@@ -275,7 +275,7 @@ def check_lost_head(sweeps: Sweeps, out: Path, options: tuple[str, ...], gcs: in
     failed = [event["text"] for event in ended["events"] if event["event"] == "failed"]
     assert all("the head of the Ray cluster at " in text for text in failed)
     assert all(" is lost" in text for text in failed)
-    again = ended["err"].splitlines()[-1].partition("To try them again: ")[2]
+    again = ended["err"].splitlines()[-1].partition("To try again: ")[2]
     assert (
         shlex.split(again)[1:]
         == sweeps.command(out, *LONG, *ENDLESS_AFTER_SOME, *options)[1:]
