@@ -34,7 +34,7 @@ MOST = {
     "jaxrecall/simulator/sources": 10982,
     "jaxrecall/sweep": 13507,
     "jaxrecall/sweep/grid": 14593,
-    "jaxrecall/sweep/running": 14051,
+    "jaxrecall/sweep/running": 14042,
     "jaxrecall/sweep/simulators": 7072,
     "jaxrecall/sweep/store": 7405,
     "jaxrecall/theory": 11520,
