@@ -22,6 +22,11 @@ MAX_LINES, MAX_LINE, MAX_WORD = 100, 2000, 300
 in a word.
 """
 
+MAX_REASON = 400
+"""The largest number of characters in the part of a line that comes from another
+exception.
+"""
+
 MAX_LIST = 1_000_000
 """The largest allowed number of values in a list."""
 
@@ -184,18 +189,22 @@ def printable(line: str) -> str:
     return UNPRINTED.sub(lambda found: ascii(found[0])[1:-1], line)
 
 
-def shortened(line: str) -> str:
+def shortened(line: str, most: int = MAX_LINE) -> str:
     """Returns the line in printable form, with long words shortened.
 
-    If the line is too long, its middle is left out. The end of the line is kept,
-    because it states the allowed values.
+    If the line has more than `most` characters, words in its middle are left out. The
+    end of the line is kept, because it states the allowed values.
     """
     line = "\n".join(map(printable, line.split("\n")))
     line = re.sub(
         rf"\S{{{MAX_WORD},}}", lambda word: f"{word[0][: MAX_WORD - 100]}...", line
     )
-    if len(line) > MAX_LINE:
-        return f"{line[: MAX_LINE - 505]} ... {line[-500:]}"
+    if len(line) > most:
+        n_end = most // 4
+        start, end = line[: most - n_end - 5], line[-n_end:]
+        # a text without spaces is cut anywhere
+        start = start.rpartition(" ")[0] or start
+        return f"{start} ... {end.partition(' ')[2] or end}"
     return line
 
 
@@ -206,12 +215,13 @@ def plural(n: int, noun: str) -> str:
     return f"{n} {noun}s"
 
 
-def in_one_line(error: BaseException, most: int = 200) -> str:
-    """Returns the message of an exception, shortened to `most` characters.
+def in_one_line(error: BaseException) -> str:
+    """Returns the message of an exception in one line of at most MAX_REASON characters.
 
     If the message is empty, the class name of the exception is returned.
     """
-    return " ".join(str(error).split())[:most] or type(error).__name__
+    line = " ".join(str(error).split())
+    return shortened(line, MAX_REASON) or type(error).__name__
 
 
 def where_to_run(module: str, error: BaseException) -> str:

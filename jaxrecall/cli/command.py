@@ -123,22 +123,6 @@ def answer(*lines: str) -> int:
     return FAILED if output_error() else OK
 
 
-def cache_folder() -> Path | None:
-    """Returns the folder for compiled programs: $JAXRECALL_CACHE, or the user's cache.
-
-    Returns None if the variable is empty or if the user has no home folder. Then
-    compiled programs are not kept.
-    """
-    folder = os.environ.get("JAXRECALL_CACHE")
-    if folder is not None:
-        return Path(folder) if folder else None
-    user = os.environ.get("XDG_CACHE_HOME")
-    if user:
-        return Path(user, "jaxrecall")
-    home = os.environ.get("HOME", "~") and os.path.expanduser("~")
-    return Path(home, ".cache/jaxrecall") if os.path.isabs(home) else None
-
-
 @cache
 def versions() -> dict[str, str]:
     """Returns a dict with the versions of jaxrecall and of the packages that it

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import functools
 import gc
+import re
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
@@ -20,12 +22,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.core import Tracer
+from jax.experimental.compilation_cache.compilation_cache import reset_cache
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 from jax.stages import Compiled, Lowered, Wrapped
 from jaxtyping import PyTree
 
-from ..cli.command import cache_folder
+from ..cli.program_cache import program_cache, remove_damaged
 from ..errors import OutOfMemory, UsageError, in_one_line
 from ..model.columns import CODE_VERSION, COLUMNS, DTYPE, Row, in_order
 from ..model.keys import check_partitionable
@@ -68,6 +71,12 @@ LIGHT = {
 Kernels are compiled directly from HLO instead of through MLIR, in two thirds of the
 time. A sum is one kernel instead of a tree of two kernels. The tree is more accurate,
 but only sums of millions of terms need this accuracy.
+"""
+
+NOT_READ = r"Error reading persistent compilation cache entry for '(.+?)'"
+NOT_WRITTEN = "Error writing persistent compilation cache entry"
+"""The starts of JAX's warnings about a file of a compiled program. The first one
+contains the name of the program.
 """
 
 MAX_GIVEN = 2**15
@@ -118,11 +127,11 @@ def memory_of_device() -> int | None:
     return statistics.get("bytes_limit")
 
 
-def start() -> None:
+def start() -> str:
     """Starts JAX on the local devices.
 
-    Compiled programs are stored in `cache_folder()`, so that a second process compiles
-    nothing. If JAX already has a cache folder (JAX_COMPILATION_CACHE_DIR), it is kept.
+    Compiled programs are stored in a folder, so that a second process compiles nothing.
+    Returns a line that states why they are not, or an empty text; see `program_cache`.
     Raises UsageError for settings of JAX under which no run can succeed.
     """
     if jax.config.jax_disable_jit:  # type: ignore[attr-defined]
@@ -131,9 +140,12 @@ def start() -> None:
             " compiled"
         )
     check_partitionable()
-    folder = cache_folder()
-    if folder and not jax.config.jax_compilation_cache_dir:  # type: ignore[attr-defined]
-        jax.config.update("jax_compilation_cache_dir", str(folder))
+    of_jax = jax.config.jax_compilation_cache_dir  # type: ignore[attr-defined]
+    folder, remark = program_cache(of_jax)
+    if folder != of_jax:
+        jax.config.update("jax_compilation_cache_dir", folder)
+        reset_cache()  # JAX may use the other folder already
+    if folder and not of_jax:
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
     try:
         # detects a device that does not start, before there is anything to lose
@@ -150,6 +162,7 @@ def start() -> None:
             "jaxrecall: got a call inside jax.jit; allowed: outside of it, as runs are"
             " compiled by themselves"
         )
+    return remark
 
 
 def compiled(
@@ -215,11 +228,29 @@ def forget() -> None:
 
 
 def compile(lowered: Lowered, light: bool) -> Compiled:
-    """Compiles a lowered program.
+    """Compiles a lowered program, or loads it from the folder of compiled programs.
 
     A light program is compiled with the options LIGHT if this version of XLA supports
-    them.
+    them. If a file of the program is damaged, damaged files are removed, and the
+    program is compiled and stored again.
     """
+    with warnings.catch_warnings():
+        # the disk may be full
+        warnings.filterwarnings("ignore", NOT_WRITTEN)
+        warnings.filterwarnings("error", NOT_READ)
+        try:
+            return _compile(lowered, light)
+        except UserWarning as warning:
+            damaged = re.match(NOT_READ, str(warning))
+            if not damaged:
+                raise
+        warnings.filterwarnings("ignore", NOT_READ)
+        folder = jax.config.jax_compilation_cache_dir  # type: ignore[attr-defined]
+        remove_damaged(folder, damaged[1])
+        return _compile(lowered, light)
+
+
+def _compile(lowered: Lowered, light: bool) -> Compiled:
     if light:
         with suppress(jax.errors.JaxRuntimeError):
             return lowered.compile(compiler_options=LIGHT)

@@ -14,8 +14,16 @@ from functools import cache
 from itertools import product
 from pathlib import Path
 
+from ..errors import UsageError
+
 SHARE = 0.8
 """The share of the memory that programs may use. Python and the rows need the rest."""
+
+LEAST_BYTES = 320 * 2**20
+"""The least memory with which a sweep starts. With the smallest run and a stored
+program, a process of JAX 0.10 holds 435 MiB, of which the system can take back the 186
+MiB of program files. Slurm ended one that requested 300 MiB.
+"""
 
 ROOT = Path("/")
 """The folder that contains proc and sys."""
@@ -34,6 +42,16 @@ def memory_limit() -> int:
     """Returns the number of bytes that programs may use, 80 % of the memory limit."""
     amount, _ = memory()
     return int(SHARE * amount)
+
+
+def check_memory() -> None:
+    """Raises UsageError if this process may use less memory than JAX needs."""
+    amount, source = memory()
+    if amount < LEAST_BYTES:
+        raise UsageError(
+            f"memory: got {amount / 2**20:.0f} MiB ({source}); allowed: at least"
+            f" {LEAST_BYTES / 2**20:.0f} MiB, which Python and JAX need before any run"
+        )
 
 
 def cores() -> int:

@@ -187,7 +187,7 @@ def test_the_page_has_the_tables_and_where_they_come_from(folder):
         "name: small",
     ):
         assert fact in text
-    assert "failed chunks" not in text
+    assert "failed runs" not in text
     assert (
         "critical-n-0.9: Critical N at accuracy 0.9"
         in (folder / "told.txt").read_text()
@@ -258,7 +258,7 @@ def test_failures_and_old_pictures(folder, tmp_path):
     )
     assert {path.name for path in figures.iterdir()} == {
         *("accuracy-final.pdf", "phase-mine.svg", "mine.txt"),
-        *("accuracy.svg", "critical-n.svg", "phase.svg", "collapse.svg"),
+        *("accuracy.svg", "critical-n.svg", "phase.svg"),
     }
 
 

@@ -30,7 +30,7 @@ COMMANDS = {
 }
 OPTIONS = {
     "sweep": (
-        "--grid --out --set --json --bucket --json-log --fail-fast --print-schema"
+        "--grid --out --set --json --bucket --json-log --fail-fast --keep-going --print-schema"
         " --workers --shard --engine --worker-resource --ray-address --no-such"
     ),
     "status": "--json",

@@ -423,7 +423,7 @@ def test_without_any_worker_that_starts_every_run_has_failed(tmp_path):
     assert [workers.started.count(worker) for worker in (0, 1)] == [
         1 + MAX_FAILED_STARTS
     ] * 2
-    assert messages[-1].startswith("96 runs failed, the first of program ")
+    assert messages[-1].startswith("failed: 96 runs of program ")
     (failure,) = folder["failures"]
     assert (failure["runs"], failure["error"]) == (96, "no worker starts: exit code 1")
 

@@ -13,9 +13,8 @@ from helpers import NO_FIGURE, combinations
 
 from jaxrecall.__main__ import main
 
-FAST = ("sweep", "compact", "fit", "examples")
-"""Commands that are tried in the usual run of the tests: the others draw figures or
-compile more programs.
+FAST = ("sweep", "compact", "examples")
+"""Commands that are tried in the usual run of the tests: the others take longer.
 """
 
 
@@ -72,7 +71,11 @@ def test_a_name_that_a_command_writes_is_not_its_own(folders, command, kind):
 
 @pytest.mark.parametrize(
     ("command", "folder"),
-    combinations(links.COMMANDS, links.FOLDERS, often=is_fast),
+    combinations(
+        links.COMMANDS,
+        links.FOLDERS,
+        often=lambda command, folder: command in ("sweep", "prune"),
+    ),
 )
 def test_a_folder_that_a_command_writes_into_is_a_link(folders, command, folder):
     below = [place for place in folders.changed[command] if place.startswith(folder)]
@@ -81,7 +84,7 @@ def test_a_folder_that_a_command_writes_into_is_a_link(folders, command, folder)
         assert code == 2
 
 
-@pytest.mark.parametrize("above", ["", "results"])
+@pytest.mark.parametrize("above", ["", pytest.param("results", marks=pytest.mark.slow)])
 def test_a_results_folder_may_itself_be_a_link(some, tmp_path, above):
     """As people have it whose home is small: the folder is on another disk."""
     real, link = tmp_path / "scratch" / "results", tmp_path / "home" / "link"
@@ -126,7 +129,6 @@ def test_a_figure_of_an_earlier_version_is_kept_and_the_rows_are_computed(some, 
     (made.folder / "accuracy.png").unlink()
     links.called("sweep", made.folder)
     assert b"jaxrecall: {" in (made.folder / "accuracy.png").read_bytes()[:1000]
-    links.called("sweep", made.folder)
 
 
 def test_the_file_of_the_lock_keeps_what_is_in_it(some):

@@ -213,6 +213,23 @@ def test_a_plan_in_a_container_is_one_of_its_size(
     )
 
 
+@pytest.mark.parametrize("workers", [[], ["--workers", "2"]])
+def test_less_memory_than_jax_needs_is_refused(
+    limits, tmp_path, monkeypatch, capsys, workers
+):
+    monkeypatch.chdir(tmp_path)
+    Path("grid.yaml").write_text("base: {V: 8, L: 2, d: 4, N: 8}")
+    limits({"proc/self/cgroup": "0::/\n", "memory.max": 300 * 2**20})
+    assert sweep(["--grid", "grid.yaml", "--dry-run"]) == 0
+    capsys.readouterr()
+    assert sweep(["--grid", "grid.yaml", *workers]) == 2
+    assert capsys.readouterr().err == (
+        f"memory: got 300 MiB ({tmp_path}/sys/fs/cgroup/memory.max); allowed: at least"
+        " 320 MiB, which Python and JAX need before any run\n"
+    )
+    assert not Path("results").exists()
+
+
 IN_CGROUP = """
 import os, sys
 for folder in sys.argv[1:3]:

@@ -17,6 +17,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
+from helpers import NO_FIGURE
 from test_crash import SMALL, Sweeps
 from test_engines import (
     ENDLESS_AFTER_SOME,
@@ -39,7 +40,7 @@ from jaxrecall.sweep.running.workers import SILENT_SECONDS, Place
 
 END_SECONDS = SILENT_SECONDS + 5.0
 HEAD_SECONDS = 60.0
-LONG = ("--set", "seeds.count=5000", "--set", "run.part_seconds=0.3")
+LONG = (*NO_FIGURE, "--set", "seeds.count=5000", "--set", "run.part_seconds=0.3")
 """Of small runs: a sweep of 20,000 of them is not done when its signal comes."""
 
 
@@ -165,6 +166,7 @@ def test_a_stopped_worker_does_not_keep_a_sweep(sweeps, tmp_path):
 
     options = (*LONG, "--workers", "2")
     ended = sweeps.run(tmp_path, *options, act=stop)
+    assert began, ended["err"]
     assert time.monotonic() - began < END_SECONDS
     check_ended(ended, tmp_path, sweeps.command(tmp_path, *options))
     assert any("worker 0: no sign of life for 30 s" in text for text in texts(ended))
@@ -210,6 +212,7 @@ def test_a_stopped_task_of_ray_does_not_keep_a_sweep(sweeps, tmp_path):
     options = (*LONG, *RAY)
     try:
         ended = sweeps.run(tmp_path, *options, act=stop)
+        assert began, ended["err"]
         # Ray itself takes some seconds to end
         assert time.monotonic() - began < END_SECONDS + processes.ALIVE_SECONDS
     finally:
@@ -262,6 +265,7 @@ def check_lost_head(sweeps: Sweeps, out: Path, options: tuple[str, ...], gcs: in
             began = time.monotonic()
 
     ended = sweeps.run(out, *LONG, *ENDLESS_AFTER_SOME, *options, act=kill)
+    assert began, ended["err"]
     assert time.monotonic() - began < HEAD_SECONDS
     assert (ended["returncode"], ended["event"], ended["exit_code"]) == (3, "done", 3)
     told = sum(event["rows"] for event in ended["events"] if event["event"] == "batch")

@@ -18,7 +18,6 @@ from test_refusals import within
 import jaxrecall
 from jaxrecall import compact, report
 from jaxrecall.__main__ import main as command
-from jaxrecall.cli.command import cache_folder
 from jaxrecall.errors import PointError
 from jaxrecall.model.point import Point
 from jaxrecall.simulator.cost import peak_bytes
@@ -166,23 +165,6 @@ def test_an_embedding_file_is_a_regular_file(
         "a file that cannot be read (not a regular file); allowed: ."
         in capsys.readouterr().err
     )
-
-
-@pytest.mark.parametrize(
-    ("home", "user", "cache"),
-    [
-        ("/h", "", "/h/.cache/jaxrecall"),
-        ("", "/u", "/u/jaxrecall"),
-        ("", "", None),
-        ("here", "", None),
-        ("/h", "/u", "/u/jaxrecall"),
-    ],
-)
-def test_who_has_no_home_keeps_nothing(monkeypatch, home, user, cache):
-    monkeypatch.delenv("JAXRECALL_CACHE", raising=False)
-    monkeypatch.setenv("HOME", home)
-    monkeypatch.setenv("XDG_CACHE_HOME", user)
-    assert cache_folder() == (cache and Path(cache))
 
 
 ENCODED = """

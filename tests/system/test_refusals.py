@@ -17,7 +17,14 @@ import pytest
 import jaxrecall
 from jaxrecall import Point
 from jaxrecall.__main__ import main as command
-from jaxrecall.errors import MAX_LINE, PointError, Refused
+from jaxrecall.errors import (
+    MAX_LINE,
+    MAX_REASON,
+    PointError,
+    Refused,
+    in_one_line,
+    shortened,
+)
 
 POINT = Point(V=8, N=16, d=8, L=4, n_test=32)
 FURTHER = POINT.replace(steps=5, lr=0.1, gamma2=1)
@@ -350,3 +357,20 @@ def test_a_command_refuses_in_one_short_line(argv, odd_paths, capsys):
 def test_a_folder_that_cannot_be_made_says_that_nothing_ran(odd_paths, capsys):
     assert command([*SWEEP, "--out", "/proc"]) == 2
     assert capsys.readouterr().err.endswith("; nothing ran\n")
+
+
+def test_a_long_message_is_cut_between_words_and_keeps_its_end():
+    words = [f"word{i}" for i in range(1000)]
+    for text, most in (
+        (in_one_line(OSError("\n".join(words))), MAX_REASON),
+        (shortened(" ".join(words)), MAX_LINE),
+    ):
+        start, end = text.split(" ... ")
+        assert 0.9 * most < len(text) <= most
+        assert [*start.split(" "), *end.split(" ")] == [
+            *words[: start.count(" ") + 1],
+            *words[-end.count(" ") - 1 :],
+        ]
+    assert in_one_line(OSError("as it is")) == "as it is"
+    assert in_one_line(OSError()) == "OSError"
+    assert 0 < len(shortened("\n".join(["a" * 200] * 50))) <= MAX_LINE

@@ -22,20 +22,20 @@ NO_CODE = (
 CLOSING = (")", "]", "}")
 
 MOST = {
-    "jaxrecall": 5072,
+    "jaxrecall": 5117,
     "jaxrecall/analysis/figures": 14776,
-    "jaxrecall/analysis/fit": 15213,
+    "jaxrecall/analysis/fit": 15215,
     "jaxrecall/analysis/report": 2541,
-    "jaxrecall/cli": 2760,
+    "jaxrecall/cli": 3216,
     "jaxrecall/model": 14261,
     "jaxrecall/model/laws": 8748,
     "jaxrecall/model/reference": 7198,
-    "jaxrecall/simulator": 25802,
+    "jaxrecall/simulator": 25937,
     "jaxrecall/simulator/sources": 10982,
-    "jaxrecall/sweep": 13470,
+    "jaxrecall/sweep": 13507,
     "jaxrecall/sweep/grid": 14593,
-    "jaxrecall/sweep/running": 13992,
-    "jaxrecall/sweep/simulators": 7054,
+    "jaxrecall/sweep/running": 14042,
+    "jaxrecall/sweep/simulators": 7072,
     "jaxrecall/sweep/store": 7405,
     "jaxrecall/theory": 11520,
 }

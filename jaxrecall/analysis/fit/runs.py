@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import FitError, UsageError, as_list, expect, shown
+from ...errors import FitError, UsageError, as_list, expect, in_one_line, shown
 from ...model.columns import EXTRA_COLUMNS, is_parameter
 from ...model.point import FIELDS
 from ...model.values import plain_type
@@ -140,8 +140,8 @@ def _read_file(path: Path) -> Table:
             frame = table.to_pandas(ignore_metadata=True)  # the index becomes columns
     except (OSError, ValueError, TypeError, OverflowError, pa.ArrowException) as error:
         raise FitError(
-            f"{path}: cannot be read ({' '.join(str(error).split())[:200]}); allowed: a"
-            " results folder or a .parquet file"
+            f"{path}: cannot be read ({in_one_line(error)}); allowed: a results folder"
+            " or a .parquet file"
         ) from error
     facts = about(table)
     for name in ("axes", "accuracy", "searched"):

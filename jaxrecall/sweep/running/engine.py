@@ -12,9 +12,10 @@ from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 
 from ...cli.process import Interrupts
+from ...cli.program_cache import OF_JAX, program_cache
 from ...errors import UsageError, in_one_line, plural
 from ..grid import Grid
-from ..machine import cores
+from ..machine import check_memory, cores
 from ..simulators.custom import x64
 from .job import Executor, Job
 from .runner import execute
@@ -153,15 +154,19 @@ class Engine:
         """Returns a context manager that yields an executor for the plans of the job.
 
         The workers are started on entry and can import from `import_paths`. Raises
-        UsageError if the workers cannot be started, or if JAX cannot be started in this
-        process.
+        UsageError if the workers cannot be started, if JAX cannot be started in this
+        process, or if there is too little memory for JAX.
         """
+        if job.to_do:
+            check_memory()
         if not job.to_do or self.is_this_process:
             with interrupts.deferred():
                 if job.to_do:
-                    start_jax()
+                    job.cache_remark = start_jax()
             yield execute
             return
+        # each worker has a folder like this one, and says nothing about it
+        job.cache_remark = program_cache(os.environ.get(OF_JAX)).remark
         # what Ray prints must not mix with the sweep's own lines on stdout
         out = sys.stderr if self.name == "ray" else sys.stdout
         with (
@@ -193,9 +198,10 @@ class Engine:
         return {"CPU": float(cpus), **self.resources}
 
 
-def start_jax() -> None:
+def start_jax() -> str:
     """Starts JAX in this process.
 
+    Returns a line that states why compiled programs are not kept, or an empty text.
     Raises UsageError if JAX cannot be imported, or if its settings would make every run
     fail.
     """
@@ -204,7 +210,7 @@ def start_jax() -> None:
     # too little memory, or an invalid environment variable of JAX
     except (ImportError, ValueError) as error:
         raise UsageError(f"JAX cannot be imported: {in_one_line(error)}") from error
-    start()
+    return start()
 
 
 def chosen(args: argparse.Namespace) -> Engine:

@@ -64,6 +64,9 @@ class Job:
     call: Call
     """The record of the completed work. The record is kept even after a signal."""
 
+    cache_remark: str = ""
+    """A line that states why compiled programs are not kept. The engine adds it."""
+
     @property
     def runs(self) -> set[RunId]:
         """The ids of all runs of this job, finished or not.
@@ -503,6 +506,8 @@ def carry_out(
         shard=str(job.shard) if job.shard else None,
         **{name: facts[name] for name in STARTED},
     )
+    if job.cache_remark:
+        call.message(job.cache_remark)
     interrupts.message = call.message
     try:
         if job.search:

@@ -328,7 +328,6 @@ class Spread:
             place.program = min(self.waiting, key=lambda program: users[program])
         place.chunk = self._next(place.program, seconds)
         place.left = by_id(place.chunk.runs)
-        place.heard = time.monotonic()
         self.workers.give(place, pickle.dumps((place.chunk, self.plan)))
 
     def _next(self, program: Program, seconds: float) -> Chunk:

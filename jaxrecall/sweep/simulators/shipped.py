@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
@@ -208,7 +209,8 @@ def simulate(
     seeds = as_list("seed", seed, SEEDS, PointError) if several else [seed]
     wanted = [Run(point, checked_seed(one)) for one in seeds]
     _check_memory(point)
-    program.start()
+    if remark := program.start():
+        warnings.warn(remark, UserWarning, stacklevel=2)
     traces = _rows(point, wanted)
     if trace:
         return list(chain.from_iterable(traces))

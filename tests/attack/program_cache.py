@@ -1,0 +1,303 @@
+"""The folder of compiled programs: sweeps that are killed while they fill it, damaged
+files in it, and folders that somebody else could write.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from helpers import ROOT
+
+from attack.damage import RUN, compare
+from attack.tries import Tries
+from jaxrecall import load
+
+GRIDS = {
+    "ours": """
+name: ours
+base: {V: 8, N: 8, d: 4, L: 2, n_test: 16}
+seeds: 4
+blocks: [{axes: {d: [4, 8]}}]
+run: {part_seconds: 0}
+""",
+    "own": """
+name: own
+simulator: own:product
+seeds: 4
+blocks: [{axes: {d: [11, 12, 13, 14]}}]
+run: {part_seconds: 0}
+""",
+}
+"""One program of this package, and four programs of a user's simulator, which are
+traced much faster.
+"""
+
+OWN = """
+import jax, jax.numpy as jnp, jaxrecall
+
+def product(point, key):
+    x = jax.random.normal(key, (point.d,))
+    for i in range(point.d):
+        x = jnp.sort(jnp.sin(jnp.roll(x, i)))
+    return {"accuracy": jnp.clip(jnp.abs(x[0]), 0, 1)}
+
+product = jaxrecall.Simulator(
+    product,
+    {"d": (int, 11, 1, 99, "static")},
+    {"accuracy": (float, "a number")},
+    accuracy="accuracy",
+)
+"""
+
+STRANGER = 65534
+MISSED = re.compile(rb"PERSISTENT COMPILATION CACHE MISS for 'jit_(looped|one)'")
+"""Matches what JAX says of a program that is not in the folder."""
+
+DAMAGE: dict[str, Callable[[bytes], bytes]] = {
+    "cut off": lambda data: data[: len(data) // 2],
+    "empty": lambda data: b"",
+    "zeros": lambda data: bytes(len(data)),
+    "a flipped bit": lambda data: data[:99] + bytes([data[99] ^ 4]) + data[100:],
+    "text": lambda data: b"no program\n",
+}
+
+
+class Cold:
+    """A folder with a grid, and sweeps of it."""
+
+    def __init__(self, home: Path, grid: str = "ours"):
+        self.home, self.cache, self.grid = home, home / "cache", f"{grid}.yaml"
+        (home / self.grid).write_text(GRIDS[grid])
+        (home / "own.py").write_text(OWN)
+
+    def start(self, out: str, *more: str, **env: str) -> subprocess.Popen[bytes]:
+        found = {
+            **os.environ,
+            "PYTHONPATH": str(ROOT),
+            "JAXRECALL_CACHE": str(self.cache),
+            "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
+            "JAX_EXPLAIN_CACHE_MISSES": "1",
+            "MPLBACKEND": "none",  # a figure takes long
+            **env,
+        }
+        for name in [name for name, value in found.items() if value == "unset"]:
+            del found[name]
+        words = ["-m", "jaxrecall.sweep", "--grid", self.grid, "--out", out, *more]
+        return subprocess.Popen(
+            [sys.executable, *words],
+            cwd=self.home,
+            env=found,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+        )
+
+    def run(self, out: str, *more: str, **env: str) -> bytes:
+        """Sweeps to the end. Returns what the sweep said on stderr."""
+        sweep = self.start(out, *more, **env)
+        _, err = sweep.communicate()
+        assert sweep.returncode == 0, err[-1500:]
+        assert b"Warning" not in err, err[-1500:]
+        return err
+
+    def rows(self, out: str) -> pd.DataFrame:
+        return load(self.home / out).drop(columns="seconds")
+
+    def entries(self) -> list[Path]:
+        return sorted(self.cache.glob("*-cache"))
+
+    def damaged(self) -> list[str]:
+        return [path.name for path in self.entries() if not is_whole(path)]
+
+
+def is_whole(path: Path) -> bool:
+    try:
+        zlib.decompress(path.read_bytes())
+    except zlib.error:
+        return False
+    return True
+
+
+def killed(tries: Tries) -> None:
+    """Sweeps with an empty folder, killed at a random moment or when a file of a
+    program appears.
+    """
+    n_damaged = 0
+    with tempfile.TemporaryDirectory() as temporary:
+        cold = Cold(Path(temporary), "own")
+        start = time.monotonic()
+        cold.run("whole")
+        span, whole, n = time.monotonic() - start, cold.rows("whole"), 0
+        n_programs = len(cold.entries())
+        assert n_programs == 4
+        while tries.more():
+            n += 1
+            file = tries.chance.choice([None, 1, 2, 3, 4])
+            delay = tries.chance.uniform(0.3, 1) * span
+            how = f"at file {file}" if file else f"after {delay:.1f} s"
+            with tries.one(f"killed {how}; {n_damaged} damaged so far") as one:
+                left = kill(cold, f"out{n}", file, delay)
+                n_damaged += left
+                cold.run(f"out{n}")
+                assert not cold.damaged()
+                rows = cold.rows(f"out{n}")
+                compare(one, rows.merge(whole[RUN]), whole)
+                if left or not n % 5:
+                    assert not MISSED.search(cold.run(f"again{n}"))
+            print(f"{n} kills left {n_damaged} damaged files", file=sys.stderr)
+
+
+def kill(cold: Cold, out: str, file: int | None, delay: float) -> int:
+    """Kills a sweep with an empty folder. Returns the number of damaged files that it
+    leaves.
+    """
+    shutil.rmtree(cold.cache, ignore_errors=True)
+    sweep = cold.start(out)
+    if file:
+        while sweep.poll() is None and _n_files(cold.cache) < file:
+            pass
+    else:
+        timer = threading.Timer(delay, sweep.kill)
+        timer.start()
+        sweep.wait()
+        timer.cancel()
+    sweep.kill()
+    sweep.communicate()
+    return len(cold.damaged())
+
+
+def _n_files(folder: Path) -> int:
+    try:
+        return len(os.listdir(folder))
+    except FileNotFoundError:
+        return 0
+
+
+def damaged(tries: Tries) -> None:
+    """Files of programs that are damaged: the next sweep is quiet and writes them
+    again.
+    """
+    with tempfile.TemporaryDirectory() as temporary:
+        cold = Cold(Path(temporary))
+        cold.run("whole")
+        whole = cold.rows("whole")
+        ways = list(itertools.product(DAMAGE, ([], ["--workers", "2"])))
+        for n, (kind, workers) in enumerate(tries.chance.sample(ways, len(ways))):
+            if not tries.more():
+                break
+            with tries.one(f"{kind} {workers}") as one:
+                for path in cold.entries():
+                    path.write_bytes(DAMAGE[kind](path.read_bytes()))
+                cold.run(f"out{n}", *workers)
+                assert not cold.damaged()
+                compare(one, cold.rows(f"out{n}"), whole)
+                assert not MISSED.search(cold.run(f"again{n}"))
+
+
+def by_owner(folder: Path) -> None:
+    os.chown(folder, STRANGER, STRANGER)
+
+
+def by_owner_of_parent(folder: Path) -> None:
+    os.chown(folder.parent, STRANGER, STRANGER)
+
+
+def by_mode(folder: Path) -> None:
+    folder.chmod(0o777)
+
+
+def by_group(folder: Path) -> None:
+    os.chown(folder, os.geteuid(), STRANGER)
+    folder.chmod(0o770)
+
+
+def by_sticky_mode(folder: Path) -> None:
+    folder.chmod(0o1777)
+
+
+def by_mode_of_parent(folder: Path) -> None:
+    folder.parent.chmod(0o777)
+
+
+def by_link(folder: Path) -> None:
+    folder.rmdir()
+    (folder.parent / "stranger").mkdir()
+    os.chown(folder.parent / "stranger", STRANGER, STRANGER)
+    folder.symlink_to(folder.parent / "stranger")
+
+
+HOSTILE = (
+    by_owner,
+    by_owner_of_parent,
+    by_mode,
+    by_group,
+    by_sticky_mode,
+    by_mode_of_parent,
+    by_link,
+)
+VARIABLES = {
+    "JAXRECALL_CACHE": "",
+    "XDG_CACHE_HOME": "jaxrecall",
+    "JAX_COMPILATION_CACHE_DIR": "",
+}
+"""The variables that set the folder, and the folder below the one that they name."""
+
+
+def hostile(tries: Tries) -> None:
+    """Folders that somebody else could write: nothing in them is read or changed, and a
+    line says so, once.
+    """
+    if os.geteuid():
+        tries.skip("only root can give a folder to another user")
+        return
+    with tempfile.TemporaryDirectory() as temporary:
+        cold = Cold(Path(temporary))
+        cold.run("whole")
+        whole = cold.rows("whole")
+        ways = list(itertools.product(HOSTILE, VARIABLES, ([], ["--workers", "2"])))
+        for n, way in enumerate(tries.chance.sample(ways, len(ways))):
+            if not tries.more():
+                break
+            make, variable, workers = way
+            with tries.one(f"{make.__name__} {variable} {workers}") as one:
+                check(one, cold, str(n), make, variable, workers, whole)
+
+
+def check(
+    one: Any,
+    cold: Cold,
+    name: str,
+    make: Callable[[Path], None],
+    variable: str,
+    workers: list[str],
+    whole: pd.DataFrame,
+) -> None:
+    above = cold.home / f"above{name}"
+    folder = above / "cache" / VARIABLES[variable]
+    folder.mkdir(parents=True)
+    make(folder)
+    for path in cold.entries():
+        # were it read, it would be removed
+        (folder / path.name).write_bytes(b"hostile")
+    env = {**dict.fromkeys(VARIABLES, "unset"), variable: str(above / "cache")}
+    err = cold.run(f"out{name}", *workers, **env)
+    said = [line for line in err.splitlines() if b"neither kept there" in line]
+    assert len(said) == 1, err[-1500:]
+    assert bytes(above) in said[0]
+    assert {path.name for path in folder.iterdir()} == {
+        path.name for path in cold.entries()
+    }
+    assert {path.read_bytes() for path in folder.iterdir()} == {b"hostile"}
+    compare(one, cold.rows(f"out{name}"), whole)
