@@ -31,7 +31,8 @@ COMMANDS = {
 OPTIONS = {
     "sweep": (
         "--grid --out --set --json --bucket --json-log --fail-fast --keep-going"
-        " --print-schema --workers --shard --engine --worker-resource --ray-address --no-such"
+        " --print-schema --workers --shard --engine --worker-resource --ray-address"
+        " --no-such"
     ),
     "status": "--json",
     "fit": "--theta --resamples --where --of --along --step --out --drop",
