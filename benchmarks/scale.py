@@ -139,7 +139,7 @@ def plan(saved: Mapping[str, Any]) -> list[str]:
         ),
         "| --- | --- | --- | --- | --- | --- | --- |",
     ]
-    for exponent in range(5, 10):
+    for exponent in (6, 7, 9):
         n = 10**exponent
         parts = n // ROWS
         sizes = [

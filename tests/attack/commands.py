@@ -30,8 +30,9 @@ COMMANDS = {
 }
 OPTIONS = {
     "sweep": (
-        "--grid --out --set --json --bucket --json-log --fail-fast --print-schema"
-        " --workers --shard --engine --worker-resource --ray-address --no-such"
+        "--grid --out --set --json --bucket --json-log --fail-fast --keep-going"
+        " --print-schema --workers --shard --engine --worker-resource --ray-address"
+        " --no-such"
     ),
     "status": "--json",
     "fit": "--theta --resamples --where --of --along --step --out --drop",

@@ -332,7 +332,6 @@ simulator: logistic_in_x:simulator
 seeds: 14
 blocks: [{axes: {middle: [20, 30, 40]}}]
 search: {axis: x, theta: [0.3, 0.6], from: 1, to: 512}
-run: {part_seconds: 0}
 """
 LOGISTIC = """
 import jax

@@ -245,7 +245,8 @@ def test_commands_are_accepted_by_the_real_command_line(page, parse, monkeypatch
         args = parse(command, arguments)
         if command == "sweep":
             engine(args)
-            assert args.shard is None or chosen_shard(args.shard)
+            if args.shard and "$" not in args.shard:  # the shell computes it
+                assert chosen_shard(args.shard)
 
 
 def test_commands_are_found():
