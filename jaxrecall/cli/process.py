@@ -11,6 +11,7 @@ import errno
 import gc
 import io
 import os
+import resource
 import signal
 import sys
 import threading
@@ -40,6 +41,11 @@ STOPPING = (
 )
 STOPPING_AT_ONCE = "stopping; no batch is running"
 
+LEAST_ADDRESS_SPACE = 600 * 2**20
+"""The least number of bytes in `ulimit -v` with which a command starts. With less,
+SciPy's OpenBLAS tries to allocate memory forever while it is loaded.
+"""
+
 PR_SET_PDEATHSIG = 1  # from linux/prctl.h
 
 _lost: dict[int, OSError] = {}
@@ -55,6 +61,7 @@ def start(module: str) -> NoReturn:
     with Interrupts() as interrupts:
         try:
             _protect_streams()
+            _check_address_space()
             collect_rarely()
             with interrupts.deferred():
                 main = import_module(module).main
@@ -199,6 +206,19 @@ class Interrupts:
             raise KeyboardInterrupt
         if self._told and not again:
             self.message(self._told if self._droppable else STOPPING_AT_ONCE)
+
+
+def _check_address_space() -> None:
+    """Ends the process if the libraries cannot be loaded under its `ulimit -v`."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if soft != resource.RLIM_INFINITY and soft < LEAST_ADDRESS_SPACE:
+        print(
+            f"ulimit -v: got {soft // 2**10}; allowed: at least"
+            f" {LEAST_ADDRESS_SPACE // 2**10}, as the libraries cannot be loaded with"
+            " less; a sweep needs more",
+            file=sys.stderr,
+        )
+        os._exit(USAGE)
 
 
 def start_child() -> None:

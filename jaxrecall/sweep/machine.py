@@ -16,6 +16,8 @@ from pathlib import Path
 
 from ..errors import UsageError
 
+OF_PROCESS = "ulimit -v"
+
 SHARE = 0.8
 """The share of the memory that programs may use. Python and the rows need the rest."""
 
@@ -23,6 +25,11 @@ LEAST_BYTES = 320 * 2**20
 """The least memory with which a sweep starts. With the smallest run and a stored
 program, a process of JAX 0.10 holds 435 MiB, of which the system can take back the 186
 MiB of program files. Slurm ended one that requested 300 MiB.
+"""
+
+LEAST_ADDRESS_SPACE = 1900 * 2**20
+"""The least `ulimit -v`, in bytes, with which a sweep starts. It counts mapped files
+and the stacks of threads. With 1,500,000 KiB JAX 0.10 crashed on 2 cores.
 """
 
 ROOT = Path("/")
@@ -47,10 +54,11 @@ def memory_limit() -> int:
 def check_memory() -> None:
     """Raises UsageError if this process may use less memory than JAX needs."""
     amount, source = memory()
-    if amount < LEAST_BYTES:
+    least = LEAST_ADDRESS_SPACE if source == OF_PROCESS else LEAST_BYTES
+    if amount < least:
         raise UsageError(
             f"memory: got {amount / 2**20:.0f} MiB ({source}); allowed: at least"
-            f" {LEAST_BYTES / 2**20:.0f} MiB, which Python and JAX need before any run"
+            f" {least / 2**20:.0f} MiB, which Python and JAX need before any run"
         )
 
 
@@ -72,7 +80,7 @@ def memory() -> tuple[float, str]:
     soft, _ = resource.getrlimit(resource.RLIMIT_AS)
     limits = {
         "this machine": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-        "ulimit -v": soft,
+        OF_PROCESS: soft,
         "this Slurm job": 2**20 * slurm,
     }
     return _least(limits | _of_cgroups("memory"))

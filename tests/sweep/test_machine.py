@@ -278,3 +278,29 @@ def test_the_limits_of_a_real_cgroup_are_read():
     finally:
         for folder in made:
             folder.rmdir()
+
+
+@pytest.mark.parametrize(
+    ("kib", "command", "answer"),
+    [
+        # SciPy's OpenBLAS allocates forever
+        (400_000, ["status", "out"], "ulimit -v: got 400000; allowed: at least 614400"),
+        # JAX crashes
+        (1_500_000, ["sweep", "--grid", "tiny.yaml"], "memory: got 1465 MiB (ulimit"),
+    ],
+)
+def test_too_little_address_space_is_refused(tmp_path, kib, command, answer):
+    (tmp_path / "tiny.yaml").write_text(
+        "base: {V: 8, N: 8, L: 2, n_test: 9}\nblocks: [{axes: {d: [4, 8]}}]"
+    )
+    limited = ["bash", "-c", f'ulimit -v {kib}; exec "$@"', "bash", sys.executable]
+    done = subprocess.run(
+        [*limited, "-m", "jaxrecall", *command],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert done.stderr.startswith(answer)
+    assert not (tmp_path / "results").exists()
