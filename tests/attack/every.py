@@ -262,7 +262,10 @@ ATTACKS = (
 )
 
 NOT_COVERED = (
-    "Ray and Slurm: nodes that are lost, wrong tokens, queues that refuse.",
+    (
+        "Ray and Slurm, which have tests of their own: `tests/sweep/test_signals.py` and"
+        " `make slurm`."
+    ),
     "Accelerators: everything here runs on a CPU.",
     (
         "Clocks that jump or stand still, disks that fill, network file systems that"

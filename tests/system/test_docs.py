@@ -279,7 +279,7 @@ def test_flags_exist(capsys):
         "--local-dir",
         "--replicates",
     }
-    known |= {"--array", "--time", "--coalesce-streams"}  # of sbatch and nbconvert
+    known |= {"--array", "--time", "--no-requeue", "--coalesce-streams"}  # of others
     for module in COMMANDS.values():
         with pytest.raises(SystemExit):
             importlib.import_module(f"jaxrecall.{module}").main(["--help"])
