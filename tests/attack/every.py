@@ -263,8 +263,8 @@ ATTACKS = (
 
 NOT_COVERED = (
     (
-        "Ray and Slurm, which have tests of their own: `tests/sweep/test_signals.py` and"
-        " `make slurm`."
+        "Ray and Slurm, which have tests of their own: `tests/sweep/test_signals.py`"
+        " and `make slurm`."
     ),
     "Accelerators: everything here runs on a CPU.",
     (
