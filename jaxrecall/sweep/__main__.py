@@ -12,6 +12,7 @@ if __name__ == "__main__":  # before the imports below, which take long
 
 import argparse
 import json
+import os
 import sys
 import warnings
 from collections.abc import Callable, Sequence
@@ -142,7 +143,7 @@ def _main(args: argparse.Namespace, resume_command: str, interrupts: Interrupts)
         resume_command,
     )
     # figures of earlier versions have no record; `_draw` leaves them as they are
-    if not shard and not job.store.manifest.exists():
+    if not shard and not os.path.exists(job.store.manifest):
         job.store.check(FIGURE_FILE)
     engine.share(job)
     for remark in job.remarks:

@@ -179,7 +179,8 @@ def test_a_dollar_in_the_report(wide, tmp_path):
     path = tmp_path / "table.parquet"
     pq.write_table(pa.concat_tables(map(pa.Table.from_pandas, both)), path)
     assert run(report, path, *OPTIONS["report"])[0] == 0
-    assert "$x_{ = $\\frac{" in (tmp_path / "table-report.html").read_text()
+    page = (tmp_path / "table-report.html").read_text()
+    assert all(text in page for text in ("$x_{", "$\\frac{"))
 
 
 def test_a_path_that_is_not_utf8(folder):

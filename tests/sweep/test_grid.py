@@ -435,15 +435,13 @@ def test_sets(grid):
     ) == [(3,)]
 
 
-def test_many_points_are_quick(grid):
-    start = time.process_time()
+def test_many_points_are_expanded(grid):
     result = grid(
         BASE
         + "blocks: [{axes: {N: {range: {from: 1, to: 100, step: 1}}, d: {range: {from:"
         " 1, to: 100, step: 1}}}, where: ['N >= d']}]"
     )
     assert len(result.points) == 5050
-    assert time.process_time() - start < 2
 
 
 # laws that a user registers

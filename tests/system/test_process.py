@@ -39,7 +39,7 @@ needs_proc = pytest.mark.skipif(
 def grid(tmp_path) -> Path:
     path = tmp_path / "tiny.yaml"
     path.write_text(GRID)
-    Store(tmp_path / "out").prepare({})
+    Store(tmp_path / "out").prepare({"grid": {}, "code_version": 2})
     return path
 
 
