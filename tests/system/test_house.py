@@ -4,6 +4,7 @@ import json
 import re
 import shlex
 import subprocess
+from pathlib import Path
 
 import pytest
 import yaml
@@ -19,12 +20,28 @@ GRIDS = sorted((ROOT / "sweeps").glob("*.yaml"))
 
 
 @pytest.mark.parametrize("path", GRIDS, ids=lambda path: path.name)
-def test_shipped_grids_read_and_name_their_schema(path, tmp_path):
+def test_shipped_grids_read_and_name_their_schema(path):
     assert path.read_text().startswith(
         "# yaml-language-server: $schema=grid.schema.json\n"
     )
+    assert read_grid(path).name == path.stem
+
+
+def has_search(path: Path) -> bool:
+    return "\nsearch:" in path.read_text()
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        # planning a search makes every point that it may reach
+        pytest.param(path, marks=pytest.mark.slow if has_search(path) else ())
+        for path in GRIDS
+    ],
+    ids=lambda path: path.name,
+)
+def test_shipped_grids_take_less_than_ten_minutes(path, tmp_path):
     grid = read_grid(path)
-    assert grid.name == path.stem
     told = prepare(grid, tmp_path).facts()
     # a search is told what it would take if every cell went to the largest values
     assert path.stem.endswith("-gpu") or grid.search or told["est_seconds"] < 600

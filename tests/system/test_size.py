@@ -32,7 +32,7 @@ MOST = {
     "jaxrecall/model/reference": 7198,
     "jaxrecall/simulator": 25937,
     "jaxrecall/simulator/sources": 10982,
-    "jaxrecall/sweep": 13526,
+    "jaxrecall/sweep": 13531,
     "jaxrecall/sweep/grid": 14593,
     "jaxrecall/sweep/running": 14042,
     "jaxrecall/sweep/simulators": 7072,
