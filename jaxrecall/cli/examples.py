@@ -134,8 +134,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     args = parser.parse_args(argv)
     if args.name is None:
-        width = max(map(len, files()))
-        lines = [f"{name:<{width}}  {about(path)}" for name, path in files().items()]
+        known = files()
+        width = max(map(len, known))
+        lines = [f"{name:<{width}}  {about(path)}" for name, path in known.items()]
         end = -len(COMMANDS)
         lines[end:end] = ["", "A notebook, and files for clusters and clouds:"]
         hint = f"To copy one to the current folder: {called('examples')} quickstart"

@@ -41,7 +41,7 @@ STOPPING = (
 )
 STOPPING_AT_ONCE = "stopping; no batch is running"
 
-LEAST_ADDRESS_SPACE = 600 * 2**20
+LEAST_TO_LOAD = 600 * 2**20
 """The least number of bytes in `ulimit -v` with which a command starts. With less,
 SciPy's OpenBLAS tries to allocate memory forever while it is loaded.
 """
@@ -211,10 +211,10 @@ class Interrupts:
 def _check_address_space() -> None:
     """Ends the process if the libraries cannot be loaded under its `ulimit -v`."""
     soft, _ = resource.getrlimit(resource.RLIMIT_AS)
-    if soft != resource.RLIM_INFINITY and soft < LEAST_ADDRESS_SPACE:
+    if soft != resource.RLIM_INFINITY and soft < LEAST_TO_LOAD:
         print(
             f"ulimit -v: got {soft // 2**10}; allowed: at least"
-            f" {LEAST_ADDRESS_SPACE // 2**10}, as the libraries cannot be loaded with"
+            f" {LEAST_TO_LOAD // 2**10}, as the libraries cannot be loaded with"
             " less; a sweep needs more",
             file=sys.stderr,
         )

@@ -45,26 +45,27 @@ def program_cache(of_jax: str | None) -> ProgramCache:
     given = of_jax or _default()
     if not given or "://" in given:
         return ProgramCache(given)
+    path = Path(os.path.realpath(given))
+    folder, problem = str(path), ""
+    try:
+        for each in (*reversed(path.parents), path):
+            each.mkdir(mode=0o700, exist_ok=True)
+        danger = _danger(path)
+        if danger:
+            folder = None
+            kept = "compiled programs are neither kept there nor run from there"
+            problem = f"{kept}, as {danger}"
+        elif not os.access(path, os.W_OK | os.X_OK):
+            problem = "new compiled programs are not kept, as it cannot be written"
+    except OSError as error:
+        folder = None
+        why = f"it cannot be used ({error.strerror})"
+        problem = f"compiled programs are not kept, as {why}"
+    if not problem:
+        return ProgramCache(folder)
     variable = OF_JAX if of_jax else OURS
     advice = f"set {variable} to a folder that only you can write"
-    try:
-        folder = Path(os.path.realpath(given))
-        for path in (*reversed(folder.parents), folder):
-            path.mkdir(mode=0o700, exist_ok=True)
-        danger = _danger(folder)
-        is_writable = os.access(folder, os.W_OK | os.X_OK)
-    except OSError as error:
-        why = f"compiled programs are not kept, as it cannot be used ({error.strerror})"
-        return ProgramCache(None, f"{given}: {why}; {advice}")
-    if danger:
-        why = (
-            f"compiled programs are neither kept there nor run from there, as {danger}"
-        )
-        return ProgramCache(None, f"{given}: {why}; {advice}")
-    if not is_writable:
-        why = "new compiled programs are not kept, as it cannot be written"
-        return ProgramCache(str(folder), f"{given}: {why}; {advice}")
-    return ProgramCache(str(folder))
+    return ProgramCache(folder, f"{given}: {problem}; {advice}")
 
 
 def _default() -> str | None:

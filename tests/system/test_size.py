@@ -26,7 +26,7 @@ MOST = {
     "jaxrecall/analysis/figures": 14776,
     "jaxrecall/analysis/fit": 15215,
     "jaxrecall/analysis/report": 2541,
-    "jaxrecall/cli": 3274,
+    "jaxrecall/cli": 3276,
     "jaxrecall/model": 14261,
     "jaxrecall/model/laws": 8748,
     "jaxrecall/model/reference": 7198,
