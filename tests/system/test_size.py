@@ -25,7 +25,7 @@ MOST = {
     "jaxrecall": 5117,
     "jaxrecall/analysis/figures": 14776,
     "jaxrecall/analysis/fit": 15215,
-    "jaxrecall/analysis/report": 2541,
+    "jaxrecall/analysis/report": 2591,
     "jaxrecall/cli": 3276,
     "jaxrecall/model": 14261,
     "jaxrecall/model/laws": 8748,

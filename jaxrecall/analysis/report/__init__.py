@@ -133,11 +133,7 @@ def write(
         manifest = Store(table).read_manifest()
     name = facts.get("grid") or beside(table, "").name
     title = f"{name}: how critical {runs.along} scales"
-    pictures = []
-    with look(asked.style):
-        for name, heading, chart in figures(runs, found, asked):
-            on_progress(f"drawing {name}", 0, 0)
-            pictures.append(_drawn(name, heading, chart, asked))
+    pictures = _pictures(runs, found, asked, on_progress)
     html = page(
         rows=rows,
         title=title,
@@ -175,6 +171,21 @@ def _page_of(asked: Namespace, table: Path, is_folder: bool) -> Path:
             f"--out: {out} is a folder; give a file, as in {out / 'report.html'}"
         )
     return out
+
+
+def _pictures(
+    runs: Runs,
+    found: Fit,
+    asked: Namespace,
+    on_progress: Callable[[str, int, int], None],
+) -> list[Picture]:
+    """Draws all figures, and returns their pictures."""
+    pictures = []
+    with look(asked.style):
+        for name, heading, chart in figures(runs, found, asked):
+            on_progress(f"drawing {name}", 0, 0)
+            pictures.append(_drawn(name, heading, chart, asked))
+    return pictures
 
 
 def _drawn(name: str, heading: str, chart: Chart, asked: Namespace) -> Picture:
