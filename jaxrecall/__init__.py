@@ -21,6 +21,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from .cli.version import __version__
+
 if TYPE_CHECKING:
     from . import fit, theory
     from .analysis.figures import plot
@@ -45,8 +47,6 @@ if TYPE_CHECKING:
     from .sweep.simulators.custom import Simulator
     from .sweep.simulators.shipped import simulate
     from .sweep.store.load import load
-
-__version__ = "0.1.0"
 
 __all__ = [
     "Descended",

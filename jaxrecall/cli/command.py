@@ -9,14 +9,17 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import cache, wraps
-from importlib.metadata import requires, version
+from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from typing import Any, NoReturn, ParamSpec
 
 from ..errors import Refused, printable, shortened
 from .process import FAILED, INTERRUPTED, OK, USAGE, output_error
+from .version import __version__
 
 SCRIPT = "jaxrecall"
 WORDS = ("examples",)
@@ -129,11 +132,23 @@ def versions() -> dict[str, str]:
     requires.
     """
     required = []
-    for line in requires("jaxrecall") or ():
+    for line in _requirements():
         if "extra ==" not in line:
             name, *_ = re.split(r"[^\w.-]", line)
             required.append(name)
-    return {name: version(name) for name in ("jaxrecall", *sorted(required))}
+    return {"jaxrecall": __version__} | {
+        name: version(name) for name in sorted(required)
+    }
+
+
+def _requirements() -> list[str]:
+    """The requirements of jaxrecall, also if it runs from a clone without being
+    installed.
+    """
+    with suppress(PackageNotFoundError):
+        return requires("jaxrecall") or []
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    return settings["project"]["dependencies"]
 
 
 def xla_flags() -> list[str]:

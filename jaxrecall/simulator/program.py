@@ -197,6 +197,16 @@ def compiled(
     return executable
 
 
+def width_for(n_runs: int) -> int:
+    """The number of vmapped runs per device of a program that computes `n_runs` runs:
+    a power of two, at most LOOPED.
+
+    Every place of a vmapped program takes the time of a run, whether it is used or not.
+    """
+    share = -(-n_runs // jax.local_device_count())
+    return min(LOOPED, 1 << (share - 1).bit_length())
+
+
 @functools.lru_cache(MAX_PROGRAMS)
 def _compiled(
     shape: Shape,

@@ -246,11 +246,21 @@ class Shape:
         """Returns the shape with `tile` set for `width` vmapped runs on an accelerator.
 
         On an accelerator, every iteration of a loop starts kernels. So if there are
-        fewer runs, each run reads more samples per iteration. The tile is limited, so
-        that a float32 array of shape (tile, max(V, d, m)) stays within 16 MiB.
+        fewer runs, each run reads more samples per iteration. If a program has arrays
+        of shape (tile, max(V, d, m)), the tile is limited, so that such a float32 array
+        stays within 16 MiB.
         """
-        tile = min(VMAPPED_SAMPLES // width, 2**22 // max(self.V, self.d, self.m))
+        tile = VMAPPED_SAMPLES // width
+        if not self.counts_only:
+            tile = min(tile, 2**22 // max(self.V, self.d, self.m))
         return replace(self, tile=max(self.tile, tile // BLOCK * BLOCK))
+
+    @property
+    def counts_only(self) -> bool:
+        """Whether samples are only counted, so that a tile has only its tokens in
+        memory.
+        """
+        return self.form == "counts" and self.optimizer is None
 
     def __str__(self) -> str:
         return f"{self.V}x{self.d}" + (f"x{self.m}" if self.m else "")

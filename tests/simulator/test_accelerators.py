@@ -18,7 +18,7 @@ from benchmarks.variants import further, name, variants
 from jaxrecall.model.point import Point
 from jaxrecall.simulator import program
 from jaxrecall.simulator.forms import FORMS
-from jaxrecall.simulator.program_shape import Shape
+from jaxrecall.simulator.program_shape import VMAPPED_SAMPLES, Shape
 
 ENTRIES = json.loads(RECORD.read_text())
 COLLECTIVE = re.compile(r"stablehlo\.(?:all_|collective_|reduce_scatter|send|recv)")
@@ -67,6 +67,18 @@ def test_the_variants_have_every_form_activation_and_extra():
 def test_no_program_has_a_collective():
     assert ENTRIES
     assert {entry["collectives"] for entry in ENTRIES.values()} == {0}
+
+
+def test_a_program_has_as_many_places_as_runs():
+    widths = [program.width_for(n) for n in (1, 2, 3, 5, 16, 100)]
+    assert widths == [1, 2, 4, 8, program.LOOPED, program.LOOPED]
+
+
+def test_the_tile_is_limited_only_where_samples_have_arrays():
+    counts = Shape(1024, 128, 0, "none", "counts").vmapped(1)
+    full = Shape(1024, 128, 0, "none", "full").vmapped(1)
+    assert counts.tile == VMAPPED_SAMPLES
+    assert full.tile * 1024 == 2**22
 
 
 def test_the_page_is_that_of_the_record_and_says_what_is_missing():

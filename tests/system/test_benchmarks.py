@@ -16,7 +16,17 @@ import pandas as pd
 import pytest
 from helpers import ROOT, relative
 
-from benchmarks import crossings, estimates, guard, record, runs, scale, search, work
+from benchmarks import (
+    crossings,
+    estimates,
+    guard,
+    on_device,
+    record,
+    runs,
+    scale,
+    search,
+    work,
+)
 from benchmarks.record import ASKED, Measured, Record, reached
 from jaxrecall import Point, descend, realize, simulate, three_step
 from jaxrecall.model.reference.metrics import measure
@@ -503,6 +513,30 @@ def test_everything_runs_in_small(tmp_path):
     assert rows["programs"]["values"] == [1, 1]
     assert rows["second"]["values"] == [0]
     assert {term["form"] for term in rows["R1-floor"]["floor"]} == {"guarded", "full"}
+
+
+@pytest.mark.slow
+def test_a_device_is_measured_in_small(tmp_path):
+    """`python -m benchmarks.on_device --tiny`: every step has a line, and no step fails
+    but that of an absent torch or a precision that a CPU lacks.
+    """
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.on_device",
+        "--tiny",
+        "--out",
+        tmp_path,
+    ]
+    subprocess.run(command, cwd=ROOT, check=True, timeout=900)
+    text = (tmp_path / "on-device.jsonl").read_text()
+    lines = [json.loads(line) for line in text.splitlines()]
+    failed = [line for line in lines if "failed" in line]
+    assert {line["step"] for line in failed} <= {"products", "peer"}
+    compared = [line for line in lines if line["step"] == "rows"]
+    assert len(compared) == len(on_device.FORMS)
+    assert not any(line["unequal"] for line in compared)
+    assert lines[-1]["step"] == "end"
 
 
 def test_crossings_print_their_figures(capsys):

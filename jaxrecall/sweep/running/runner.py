@@ -4,6 +4,7 @@ time.
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
@@ -178,8 +179,13 @@ class Runner:
         if loaded.in_turn:
             most = min(most, max(1, len(runs) // (4 * loaded.threads)))
         costs = {run: self.plan.seconds_of(run, program) for run in runs}
-        largest_first = sorted(costs.items(), key=lambda item: -item[1])
-        for batch, _ in pieces(largest_first, most, self.batch_seconds):
+        size, seconds = loaded.order, math.inf
+        if size is None:
+            size, seconds = costs.__getitem__, self.batch_seconds
+        largest_first = sorted(
+            costs.items(), key=lambda item: size(item[0]), reverse=True
+        )
+        for batch, _ in pieces(largest_first, most, seconds):
             yield {run: costs[run] for run in batch}
 
 

@@ -184,6 +184,14 @@ class Loaded(NamedTuple):
     batches are then as efficient as large ones.
     """
 
+    order: Callable[[Any], Any] | None = None
+    """The sort key by which vmapped runs are assigned to batches, largest first.
+
+    Vmapped runs share their loops, so runs with loops of equal length belong together.
+    The time of a batch hardly depends on the number of its runs. Without this key, the
+    runs are sorted by their expected time, which also limits the batches.
+    """
+
 
 class SimulatorLike(Protocol):
     """A simulator as the sweep engine uses it."""

@@ -17,7 +17,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,6 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from ...cli.version import __version__
 from ...errors import StoreError, in_one_line
 from ...model.columns import COLUMNS, in_order
 from ...model.point import RECIPE_STEPS, SAME_AS, STARTS
@@ -626,7 +626,7 @@ def seen(tables: Iterable[Any]) -> dict[str, Any]:
     return {
         "rows": len(names),
         "digest": digest.hexdigest()[:16],
-        "version": version("jaxrecall"),
+        "version": __version__,
     }
 
 

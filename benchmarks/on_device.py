@@ -1,0 +1,535 @@
+"""Measures jaxrecall on the accelerator of this machine within some minutes.
+
+    python -m benchmarks.on_device --out DIR [--minutes 8]
+
+The machine needs JAX with its accelerator and the dependencies of jaxrecall. It needs
+no network and no installation: the command is called in a clone. The most important
+steps come first. Each measurement is a line of DIR/on-device.jsonl, written as soon as
+it is known, so a lease that ends early loses nothing. The command ends with the table
+DIR/on-device.md.
+
+The rows are compared with rows from a CPU, which are part of the repository:
+
+    JAX_PLATFORMS=cpu python -m benchmarks.on_device --reference
+
+`--tiny` measures small points, to try the command on a CPU.
+"""
+
+# only a machine with torch measures the peer
+# pyright: reportMissingImports=false
+
+from __future__ import annotations
+
+import argparse
+import glob
+import gzip
+import json
+import os
+import tempfile
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("JAXRECALL_CACHE", tempfile.mkdtemp())
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import jaxrecall
+from jaxrecall import Point
+from jaxrecall.model.point import Run
+from jaxrecall.simulator import program
+from jaxrecall.simulator.program_shape import Shape
+
+REFERENCE = Path(__file__).with_suffix(".json")
+
+SEEDS = range(4)
+
+FORMS: dict[str, dict[str, Any]] = {
+    "counts": {"V": 64, "N": 1024, "d": 32, "L": 8},
+    "counts, open attention": {"V": 48, "N": 500, "d": 24, "L": 6, "kappa": 1.0},
+    "uniform": {"V": 64, "N": 1024, "d": 32, "L": 8, "m": 64},
+    "full": {"V": 64, "N": 1024, "d": 32, "L": 8, "exact": "full"},
+    "full, gelu": {
+        "V": 64,
+        "N": 1024,
+        "d": 32,
+        "L": 8,
+        "m": 48,
+        "activation": "gelu",
+        "exact": "full",
+    },
+    "pool": {"V": 64, "N": 10**6, "d": 48, "L": 256, "pool": 64},
+    "pool-full": {"V": 64, "N": 10**5, "d": 48, "L": 32, "pool": 64, "exact": "full"},
+    "memory": {
+        "V": 256,
+        "N": 10**6,
+        "d": 32,
+        "L": 1,
+        "tokens": "zipf(s=1.5)",
+        "start": "zero",
+        "steps": 1,
+        "optimizer": "sgd",
+        "lr": 100.0,
+        "trains": "V",
+        "trigger_in_value": False,
+        "n_test": 64,
+    },
+    "zipf": {"V": 64, "N": 2048, "d": 48, "L": 4, "tokens": "zipf(s=1)"},
+    "orthogonal": {
+        "V": 30,
+        "N": 600,
+        "d": 48,
+        "L": 11,
+        "embedding": "orthogonal",
+        "trigger_in_value": False,
+    },
+    "adam": {
+        "V": 20,
+        "N": 300,
+        "d": 14,
+        "L": 5,
+        "steps": 40,
+        "start": "zero",
+        "optimizer": "adam",
+        "lr": 0.01,
+    },
+    "label noise": {"V": 48, "N": 800, "d": 32, "L": 6, "label_noise": 0.2},
+}
+"""Name -> a point. Together, the points use every form of the three steps."""
+
+EXACT = ("n_correct", "n_tied", "draw_check", "form", "status", "recalled")
+"""Columns that should equal those of a CPU."""
+
+ROUNDED = (
+    "snr",
+    "attention_mass",
+    "trigger_score",
+    "score_std",
+    "memory_accuracy",
+    "step1_memory_accuracy",
+    "test_margin",
+    "loss",
+)
+"""Columns that differ from those of a CPU by rounding."""
+
+S1 = {
+    "base": {"m": 0},
+    "seeds": 2,
+    "blocks": [
+        {
+            "axes": {
+                "V": [64, 128, 256],
+                "d": [16, 32, 64, 128],
+                "L": [8, 32],
+                "N": [1024, 4096, 16384],
+            }
+        }
+    ],
+}
+TINY_AXES = {"V": [16, 32], "d": [16], "L": [4], "N": [64, 128]}
+
+LARGE = {
+    "R1": {"V": 1000, "N": 131072, "d": 128, "L": 64},
+    "R2": {"V": 1000, "N": 65536, "d": 64, "L": 32, "m": 1024},
+    "pool": {"V": 128, "N": 2 * 10**6, "d": 64, "L": 4096, "pool": 256},
+    "further steps": {
+        "V": 64,
+        "N": 1024,
+        "d": 32,
+        "L": 8,
+        "gamma2": 64.0,
+        "steps": 1003,
+        "lr": 1.0,
+    },
+}
+TINY = {
+    "R1": {"V": 32, "N": 512, "d": 16, "L": 4},
+    "R2": {"V": 32, "N": 512, "d": 16, "L": 4, "m": 32},
+    "pool": {"V": 16, "N": 1000, "d": 16, "L": 8, "pool": 16},
+    "further steps": {
+        "V": 32,
+        "N": 512,
+        "d": 16,
+        "L": 4,
+        "gamma2": 64.0,
+        "steps": 13,
+        "lr": 1.0,
+    },
+}
+
+Rows = list[dict[str, Any]]
+
+
+class Session:
+    """Measures step after step, and writes what it finds at once."""
+
+    def __init__(self, out: Path, minutes: float, tiny: bool) -> None:
+        self.begun, self.minutes, self.tiny = time.perf_counter(), minutes, tiny
+        self.points = TINY if tiny else LARGE
+        self.grid = S1 | {"blocks": [{"axes": TINY_AXES}]} if tiny else S1
+        out.mkdir(parents=True, exist_ok=True)
+        self.file = (out / "on-device.jsonl").open("a")
+
+    def say(self, step: str, **facts: Any) -> None:
+        at = round(time.perf_counter() - self.begun, 1)
+        line = json.dumps({"step": step, **facts, "at": at}, default=str)
+        print(line, flush=True)
+        self.file.write(line + "\n")
+        self.file.flush()
+
+    def attempt(self, step: str, measure: Callable[[], None]) -> None:
+        """Performs a step unless the time is over. A failure is a line too."""
+        if time.perf_counter() - self.begun > 60 * self.minutes:
+            self.say(step, skipped="no time left")
+            return
+        try:
+            measure()
+        except Exception as error:
+            where = traceback.format_exc()[-800:]
+            self.say(step, failed=f"{type(error).__name__}: {error}"[:500], where=where)
+
+    def device(self) -> None:
+        device = jax.devices()[0]
+        self.say(
+            "device",
+            kind=device.device_kind,
+            platform=device.platform,
+            n=jax.device_count(),
+            jax=jax.__version__,
+            jaxrecall=jaxrecall.__version__,
+            bytes=program.memory_of_device(),
+        )
+
+    def compilation(self) -> None:
+        """Compiles the programs of the next step side by side."""
+
+        def compiled(name: str) -> None:
+            start = time.perf_counter()
+            shape = Shape.rounded(Point(**FORMS[name]))
+            width = program.width_for(len(SEEDS))
+            executable = program.compiled(shape, width)
+            self.say(
+                "compilation",
+                point=name,
+                seconds=round(time.perf_counter() - start, 1),
+                reserved=program.reserved_bytes(executable.run),
+            )
+
+        program.start()
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            list(pool.map(compiled, FORMS))
+
+    def rows(self) -> None:
+        reference = json.loads(REFERENCE.read_text())
+        for name in FORMS:
+            self.attempt("rows", lambda name=name: self._compared(name, reference))
+
+    def _compared(self, name: str, reference: dict[str, Rows]) -> None:
+        start = time.perf_counter()
+        found = rows(name)
+        seconds = round(time.perf_counter() - start, 2)
+        self.say(
+            "rows", point=name, seconds=seconds, **compared(found, reference[name])
+        )
+
+    def small_sweep(self) -> None:
+        """Measures the sweep S1."""
+        table = _run(self.grid)
+        found = json.loads(table.to_json(orient="records"))
+        reference = json.loads(REFERENCE.read_text())["S1"]
+        agreement = {} if self.tiny else compared(found, reference)
+        self.say("S1", **timed(lambda i: _run(self.grid)), **agreement)
+
+    def widths(self) -> None:
+        """Measures the runs of S1 by the number of vmapped runs in a batch, in one
+        thread and without a folder of results.
+        """
+        axes = self.grid["blocks"][0]["axes"]
+        points = [
+            Point(V=V, d=d, L=L, N=N)
+            for N in axes["N"]
+            for L in axes["L"]
+            for V in axes["V"]
+            for d in axes["d"]
+        ]
+        runs = [Run(point, seed) for point in points for seed in (0, 1)]
+        largest = max(points, key=lambda point: (point.V, point.d))
+        shape = Shape.tight(largest)
+        for width in (16, 48, 144):
+            start = time.perf_counter()
+            executable = program.compiled(shape, width)
+            compiled = round(time.perf_counter() - start, 1)
+            n = executable.batch
+
+            def execute(i: int, executable=executable, n=n) -> None:
+                for first in range(0, len(runs), n):
+                    program.execute(executable, runs[first : first + n])
+
+            self.say("S1 by width", width=n, compiled=compiled, **timed(execute))
+
+    def profile(self) -> None:
+        """Lists the longest operations of S1."""
+        folder = tempfile.mkdtemp()
+        with jax.profiler.trace(folder, create_perfetto_trace=True):
+            jaxrecall.run(self.grid, progress=False)
+        total: Counter[str] = Counter()
+        n: Counter[str] = Counter()
+        for path in glob.glob(folder + "/**/*trace.json.gz", recursive=True):
+            for event in json.loads(gzip.decompress(Path(path).read_bytes())).get(
+                "traceEvents", []
+            ):
+                of_device = not event.get("name", "$").startswith("$")  # $: Python
+                if event.get("ph") == "X" and event.get("dur") and of_device:
+                    total[event["name"][:80]] += event["dur"]
+                    n[event["name"][:80]] += 1
+        longest = [
+            (name, n[name], round(us / 1e3, 1)) for name, us in total.most_common(40)
+        ]
+        self.say("profile", longest=longest)
+
+    def products(self) -> None:
+        """Measures the device's own rate of matrix products."""
+        for size in (256,) if self.tiny else (4096, 8192):
+            for precision in (
+                "highest",
+                "BF16_BF16_F32_X6",
+                "BF16_BF16_F32_X3",
+                "TF32_TF32_F32",
+                "default",
+            ):
+                self.attempt(
+                    "products", lambda s=size, p=precision: self._product(s, p)
+                )
+
+    def _product(self, size: int, precision: str) -> None:
+        a = jax.random.normal(jax.random.key(0), (size, size))
+        multiply = jax.jit(lambda a: jnp.matmul(a, a, precision=precision) / size)
+        multiply(a).block_until_ready()
+        start = time.perf_counter()
+        for _ in range(10):
+            a = multiply(a)
+        a.block_until_ready()
+        rate = 20 * size**3 / (time.perf_counter() - start)
+        self.say(
+            "products", size=size, precision=precision, tflops=round(rate / 1e12, 2)
+        )
+
+    def large_run(self) -> None:
+        """Measures R1 by the number of vmapped runs."""
+        cases = [
+            ("guarded", 1),
+            ("guarded", 16),
+            ("guarded", 64),
+            ("full", 1),
+            ("full", 4),
+        ]
+        for exact, width in cases:
+            self.attempt("R1", lambda e=exact, w=width: self._width("R1", e, w))
+
+    def _width(self, name: str, exact: str, width: int) -> None:
+        point = Point(**self.points[name], exact=exact)
+        shape = Shape.rounded(point)
+        start = time.perf_counter()
+        executable = program.compiled(shape, width)
+        compiled = round(time.perf_counter() - start, 1)
+        n = min(width, executable.batch)
+
+        def execute(i: int) -> None:
+            seeds = range(n * i, n * (i + 1))
+            runs = [Run(point, seed) for seed in seeds]
+            program.execute(executable, runs)
+
+        self.say(
+            name,
+            exact=exact,
+            width=width,
+            tile=executable.shape.vmapped(width).tile,
+            compiled=compiled,
+            reserved=program.reserved_bytes(executable.run),
+            **timed(execute),
+        )
+
+    def mlp(self) -> None:
+        for width in (1, 16):
+            self._width("R2", "guarded", width)
+
+    def pool(self) -> None:
+        n = 16 if self.tiny else 1024
+        point = Point(**self.points["pool"])
+
+        def sweep(i: int) -> None:
+            seeds = list(range(n * i, n * (i + 1)))
+            jaxrecall.run([point], seeds=seeds, progress=False)
+
+        self.say("pool", runs=n, **timed(sweep, 2))
+
+    def further_steps(self) -> None:
+        for width in (1, 64):
+            self._width("further steps", "guarded", width)
+
+    def primitives(self) -> None:
+        n = 2**16 if self.tiny else 2**26
+
+        def rate(call: Callable[[], jax.Array]) -> str:
+            seconds = timed(lambda i: call().block_until_ready())["least"]
+            return f"{n / seconds:.2e}"
+
+        words = jax.jit(lambda k: jax.random.bits(k, (n,), "uint32").sum())
+        self.say("random words", a_second=rate(lambda: words(jax.random.key(1))))
+        for size in (2**12, 2**16, 2**20):
+            where = jax.random.randint(jax.random.key(1), (n,), 0, size)
+            table = jnp.ones(size)
+            gather = jax.jit(lambda w, table: table[w].sum())
+            per_second = rate(lambda w=where, t=table, g=gather: g(w, t))
+            self.say("gather", size=size, a_second=per_second)
+            for dtype in (jnp.int32, jnp.float32):
+                zeros, one = jnp.zeros(size, dtype), jnp.ones((), dtype)
+                add = jax.jit(lambda w, zeros=zeros, one=one: zeros.at[w].add(one))
+                self.say(
+                    "scatter",
+                    size=size,
+                    dtype=np.dtype(dtype).name,
+                    a_second=rate(lambda w=where, add=add: add(w)),
+                )
+        loop = jax.jit(
+            lambda m, x: jax.lax.fori_loop(0, m, lambda i, x: x * 1.000001, x)
+        )
+        ones = jnp.ones(1024)
+        took = timed(lambda i: loop(1000, ones).block_until_ready())
+        self.say("loop of 1000 iterations, traced bound", **took)
+
+    def peer(self) -> None:
+        """Measures the torch loop on the same card. The draws are not timed."""
+        import torch
+
+        from . import torch_loop
+
+        if not torch.cuda.is_available() and not self.tiny:
+            self.say("torch", skipped="torch sees no GPU")
+            return
+        device = "cpu" if self.tiny else "cuda"
+        axes = self.grid["blocks"][0]["axes"]
+        small = [
+            Point(V=V, d=axes["d"][-1], L=axes["L"][-1], N=N)
+            for V in axes["V"]
+            for N in axes["N"]
+        ]
+        for form in torch_loop.FORMS:
+            for name, points in (("R1", [Point(**self.points["R1"])]), ("S1", small)):
+                torch.set_default_device("cpu")
+                drawn = [torch_loop.draw(point, 0) for point in points]
+                moved = [
+                    torch_loop.Draws(*(t if t is None else t.to(device) for t in r))
+                    for r in drawn
+                ]
+                torch.set_default_device(device)
+
+                def train(i: int, points=points, moved=moved, form=form) -> None:
+                    for point, r in zip(points, moved, strict=True):
+                        learned = torch_loop.learn(r, point, form)
+                        torch_loop.accuracy(r, learned, form)
+
+                self.say("torch", form=form, of=name, runs=len(points), **timed(train))
+        torch.set_default_device("cpu")
+
+
+def _run(grid: dict[str, Any]) -> Any:
+    return jaxrecall.run(grid, progress=False)
+
+
+def rows(name: str) -> Rows:
+    """The compared columns of the rows of a point."""
+    wanted = EXACT + ROUNDED
+    found = jaxrecall.simulate(Point(**FORMS[name]), SEEDS)
+    return [{k: v for k, v in row.items() if k in wanted} for row in found]
+
+
+def compared(found: Rows, reference: Rows) -> dict[str, Any]:
+    """How rows differ from those of a CPU: counts of unequal values of the columns
+    EXACT, and the largest relative difference of the columns ROUNDED.
+    """
+    unequal: Counter[str] = Counter()
+    worst, of = 0.0, ""
+    for mine, theirs in zip(found, reference, strict=True):
+        for column, want in theirs.items():
+            got = mine.get(column)
+            if column in EXACT:
+                unequal[column] += got != want
+            elif column in ROUNDED and want is not None and got is not None:
+                difference = abs(got - want) / (abs(want) + 1e-3)
+                if difference > worst:
+                    worst, of = difference, column
+    return {
+        "rows": len(found),
+        "unequal": {column: n for column, n in unequal.items() if n},
+        "largest": f"{worst:.1e} ({of})",
+    }
+
+
+def timed(call: Callable[[int], Any], times: int = 3) -> dict[str, float]:
+    """Seconds of the first call, and median and least seconds of `times` more."""
+    took = []
+    for i in range(times + 1):
+        start = time.perf_counter()
+        call(i)
+        took.append(time.perf_counter() - start)
+    later = took[1:]
+    return {
+        "first": round(took[0], 3),
+        "median": round(float(np.median(later)), 5),
+        "least": round(min(later), 5),
+    }
+
+
+def write_reference() -> None:
+    """Writes the rows of this machine's CPU."""
+    wanted = EXACT + ROUNDED
+    known = {name: rows(name) for name in FORMS}
+    table = _run(S1)
+    known["S1"] = json.loads(
+        table[[c for c in wanted if c in table]].to_json(orient="records")
+    )
+    REFERENCE.write_text(json.dumps(known) + "\n")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--reference", action="store_true")
+    parser.add_argument("--out", type=Path, default=Path("."))
+    parser.add_argument("--minutes", type=float, default=8.0)
+    parser.add_argument("--tiny", action="store_true")
+    parser.add_argument("--only", nargs="*", help="names of steps")
+    args = parser.parse_args()
+    if args.reference:
+        write_reference()
+        return
+    session = Session(args.out, args.minutes, args.tiny)
+    steps = (
+        session.device,
+        session.compilation,
+        session.rows,
+        session.small_sweep,
+        session.widths,
+        session.large_run,
+        session.profile,
+        session.products,
+        session.mlp,
+        session.pool,
+        session.further_steps,
+        session.primitives,
+        session.peer,
+    )
+    for measure in steps:
+        if not args.only or measure.__name__ in args.only:
+            session.attempt(measure.__name__, measure)
+    session.say("end")
+
+
+if __name__ == "__main__":
+    main()
