@@ -139,7 +139,10 @@ class Curve:
     Attributes:
         mean: the measured mean accuracy at each level, an array (levels,).
         logits: the logit of the curve at each level, an array (levels,).
+        scale: the unit in which the sizes of means are compared, here 1.
     """
+
+    scale = 1.0
 
     def __init__(self, x: Floats, accuracy: Floats, edge: float = EDGE):
         self.x = np.asarray(x, float)
