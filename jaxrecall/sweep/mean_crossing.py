@@ -29,8 +29,11 @@ from .crossing import (
     PER_OCTAVE,
     TAIL,
     Crossing,
+    Curve,
     Floats,
-    _zero,
+    by_level,
+    edge_of,
+    zero,
 )
 
 
@@ -39,9 +42,9 @@ class MeanCurve:
 
     Args:
         x: ln of the levels, an array (levels,) in ascending order.
-        values: the value of each run, an array (seeds, levels), with the sign with
-            which it rises along x. An entry is nan if there is no such run.
-        falls: whether the measure itself falls, so that `values` are its negatives.
+        values: a value of each run that rises along x, an array (seeds, levels). An
+            entry is nan if there is no such run.
+        falls: whether the measure itself falls, so that `values` are 1 - measure.
 
     Attributes:
         mean: the mean at each level, an array (levels,).
@@ -52,7 +55,7 @@ class MeanCurve:
         self.x = np.asarray(x, float)
         self.values = np.asarray(values, float)
         self.has = ~np.isnan(self.values)
-        self._sign = -1.0 if falls else 1.0
+        self._falls = falls
         self.mean = np.nansum(self.values, axis=0) / self.has.sum(axis=0)
         self.logits = self.mean  # the scale on which slopes are compared
         self.scale = float(np.ptp(self.mean)) or 1.0
@@ -97,7 +100,9 @@ class MeanCurve:
 
     def _shapes(self, theta: float, j: int, log_x: float) -> Floats:
         """Returns the crossings of the straight line and of the line in ln."""
-        low, high, at = self._sign * np.array([*self.mean[j : j + 2], theta])
+        low, high, at = *self.mean[j : j + 2], theta
+        if self._falls:
+            low, high, at = 1 - low, 1 - high, 1 - at
         if min(low, high, at) <= 0:
             return np.array([log_x])
         part = math.log(at / low) / math.log(high / low)
@@ -126,9 +131,9 @@ class MeanCurve:
         above = at + np.flatnonzero(z[at:] > error[at:])
         lo, hi = -np.inf, np.inf
         if len(below):
-            lo = _zero(grid, z + error, below[-1])
+            lo = zero(grid, z + error, below[-1])
         if len(above):
-            hi = _zero(grid, z - error, above[0] - 1)
+            hi = zero(grid, z - error, above[0] - 1)
         shape = NORMAL * found.shape_error
         return found._replace(
             lo=log_x - float(np.hypot(log_x - lo, shape)),
@@ -150,3 +155,26 @@ class MeanCurve:
         if rise > 0:
             return float((theta - self.mean[-1]) * (self.x[-1] - before) / rise)
         return np.inf
+
+
+AnyCurve = Curve | MeanCurve
+
+
+def of_measure(
+    log_x: Floats, seed: Floats, values: Floats, theta: float, falls: bool = False
+) -> AnyCurve:
+    """Returns the curve of some runs. Each seed may have runs at any number of levels.
+
+    If theta and all values are fractions, the curve is a local logistic regression.
+
+    Args:
+        log_x: ln of the level of each run.
+        seed: the seed of each run.
+        values: a value of each run that rises along the axis.
+        theta: the value that the curve must cross.
+        falls: whether the measure itself falls, so that `values` are 1 - measure.
+    """
+    x, table = by_level(log_x, seed, values)
+    if 0 < theta < 1 and all(0 <= value <= 1 for value in values):
+        return Curve(x, table, edge_of(theta))
+    return MeanCurve(x, table, falls)

@@ -47,8 +47,7 @@ class Cell:
 
     k and n have shape (levels, seeds). Both are 0 where a seed is missing. If the
     measure falls along the axis, k counts the wrong answers, so that k rises. If the
-    measure is not counted, k is the measure and n is 1; a measure that falls and is no
-    fraction has the opposite sign in k.
+    measure is not counted, k is the measure and n is 1. If it falls, k is 1 - measure.
 
     Attributes:
         at: the value of every other axis.
@@ -99,12 +98,10 @@ class Family:
     def mirrored(self, value: AxisValue) -> AxisValue:
         """Converts a value of the measure to one that rises along the axis.
 
-        If the measure falls along the axis, the result is 1 - value for a fraction, and
-        -value for any other measure. The same function converts the result back.
+        If the measure falls along the axis, the result is 1 - value, else the value
+        itself. The same function converts the result back.
         """
-        if not self.falls:
-            return value
-        return 1 - value if self.is_fraction else -value
+        return 1 - value if self.falls else value
 
     @cached_property
     def varying(self) -> tuple[str, ...]:
@@ -308,7 +305,7 @@ def _cells(
         k[level, mine["_seed"]] = mine[K]
         n[level, mine["_seed"]] = mine[N]
         if family.falls:
-            k = n - k if family.is_fraction else -k
+            k = n - k
         values = dict(zip(axes, map(_plain, at), strict=True)) if axes else {}
         copy_of = None if original is None else cells[original].at
         cells.append(Cell(values, levels, k, n, copy_of, _values(mine, names)))

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...model.point import FIELDS
-from ...sweep.grid.file import FALLING
+from ...sweep import simulators
 
 Table = Any  # a pandas.DataFrame, whose annotations help less than Any
 
@@ -37,7 +37,7 @@ LABELS = {name: field.metadata["legend"] for name, field in FIELDS.items()}
 
 LABELS |= {"step": "gradient steps made"}
 
-RISES = {"N": True, "d": True, "m": True} | dict.fromkeys(FALLING, False)
+RISES = {"N": True} | simulators.RISES
 """Whether the accuracy of our simulator rises along an axis."""
 
 SETTINGS = ("trigger_in_value", "kappa", "embedding")

@@ -15,6 +15,7 @@ import numpy as np
 
 from ...sweep.crossing import MIN_SEEDS, Crossing, Curve
 from ...sweep.mean_crossing import MeanCurve
+from ...sweep.simulators import OF_THRESHOLDS
 from .cells import Cell, values_of
 from .estimate import METHOD, Estimates, interval
 from .runs import Table
@@ -25,13 +26,12 @@ AnyCurve = Curve | MeanCurve
 CENSORED = {0: "no", 1: "right", -1: "left"}
 
 _COLUMNS = (
-    "theta method axis critical N_star lo hi censored n_seeds n_levels warning N_below"
-    " N_above record copy_of",
     "axis exponent lo hi method theta part n_cells n_seeds warning record regime"
     " rejected along",
     "part theta diagnostic subject value text regime",
 )
-THRESHOLDS, EXPONENTS, DIAGNOSTICS = map(str.split, _COLUMNS)
+THRESHOLDS = [*OF_THRESHOLDS]
+EXPONENTS, DIAGNOSTICS = map(str.split, _COLUMNS)
 """The columns of the three tables; docs/thresholds.md explains them.
 
 The table of thresholds begins with additional columns for the axes.

@@ -136,6 +136,30 @@ class Facts:
 
 OURS = "jaxrecall"
 
+RISES = {"d": True, "m": True, "V": False, "L": False}
+"""A dict from the sizes of our simulator to whether accuracy rises along them. `rises`
+in a search overrides this.
+"""
+
+OF_THRESHOLDS = (
+    "theta",
+    "method",
+    "axis",
+    "critical",
+    "N_star",
+    "lo",
+    "hi",
+    "censored",
+    "n_seeds",
+    "n_levels",
+    "warning",
+    "N_below",
+    "N_above",
+    "record",
+    "copy_of",
+)
+"""The columns of a table of thresholds that follow its axes."""
+
 
 class Cost(NamedTuple):
     """The time and memory that a run takes in a program."""
