@@ -131,11 +131,11 @@ def fractions(thetas: float | Sequence[float]) -> list[float]:
         given = [thetas]
     else:
         given = as_list("theta", thetas, FRACTIONS, FitError, MAX_THETAS)
-    wrong = [theta for theta in given if not 0 < (as_number(theta, float) or 0) < 1]
+    numbers = [as_number(theta, float) or 0.0 for theta in given]
+    wrong = [shown(given[i], 40) for i, n in enumerate(numbers) if not 0 < n < 1]
     if wrong or not given:
-        got = ", ".join(shown(theta, 40) for theta in wrong) or "[]"
-        raise refusal("theta", got, FRACTIONS, FitError)
-    return list(dict.fromkeys(map(float, given)))
+        raise refusal("theta", ", ".join(wrong) or "[]", FRACTIONS, FitError)
+    return list(dict.fromkeys(numbers))
 
 
 def _texts(where: str | Sequence[str]) -> list[str]:

@@ -15,7 +15,7 @@ import numpy as np
 from ...errors import FitError, UsageError, as_list, expect, in_one_line, shown
 from ...model.columns import EXTRA_COLUMNS, is_parameter
 from ...model.point import FIELDS
-from ...model.values import plain_type
+from ...model.values import as_pandas, plain_type
 from ...sweep.files import is_folder
 from ...sweep.store.load import load
 from ...sweep.store.table import about
@@ -87,6 +87,7 @@ def plain_table(argument: str, frame: Table) -> Table:
     """
     import pandas as pd
 
+    frame = as_pandas(frame)
     expect(
         argument,
         frame,
