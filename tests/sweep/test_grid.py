@@ -439,7 +439,7 @@ def test_anchors_of_ignored_keys_are_not_set_and_the_place_of_their_use_is_told(
 )
 def test_a_merge_key_gets_one_true_line(refused, text, sets, place):
     assert refused(text, *sets) == [
-        f"{place}: got a merge key (<<); allowed: every key with its value, which may"
+        f"{place}: got a merge key (<<); allowed: each key with its value, which may"
         " be an alias, as in V: *v"
     ]
 

@@ -255,7 +255,7 @@ class _YamlReader:
                 )
             if key.value == "<<" and not key.style:
                 raise GridError(
-                    f"{origin}: got a merge key (<<); allowed: every key with its value,"
+                    f"{origin}: got a merge key (<<); allowed: each key with its value,"
                     " which may be an alias, as in V: *v"
                 )
             here = (*location, key.value)
