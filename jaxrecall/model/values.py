@@ -186,7 +186,7 @@ def as_number(value: Any, kind: type) -> Any:
     1e5 counts as a whole number, and True does not count as a number.
     """
     try:
-        if hasattr(value, "dtype"):
+        if getattr(getattr(value, "dtype", None), "itemsize", 8) < 8:
             value = as_plain(value)
         if isinstance(value, (bool, str)) or value is None:
             return None
@@ -210,13 +210,12 @@ def as_plain(value: Any) -> Any:
     """
     import numpy as np
 
-    array = np.asarray(value)
-    plain = array.tolist()
-    if array.dtype.itemsize >= 8:
-        return plain
+    kind = np.asarray(value).dtype
+    if kind.itemsize >= 8:
+        return value.tolist()
     # a decimal of few digits may be beyond the largest float of 16 bits
     with np.errstate(over="ignore"):
-        return _shortest(plain, array.dtype.type)
+        return _shortest(value.tolist(), kind.type)
 
 
 def _shortest(plain: Any, kind: type) -> Any:

@@ -1221,7 +1221,7 @@ def test_a_set_takes_the_parameter_of_a_law_as_one_key(tmp_path):
         ),
         (
             BASE + "blocks:\n - &a {axes: {d: 4}}\n - <<: *a",
-            ["grid.yaml:4: blocks.1.<<: is no known key; allowed: axes, derive, where"],
+            ["grid.yaml:4: got a merge key (<<); allowed: each key with its value"],
         ),
         ("? [1]\n: 2", ["grid.yaml:1: got a list or mapping as a key"]),
         ("b: " + "[" * 1000, ["grid.yaml: is nested too deeply"]),

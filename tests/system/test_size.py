@@ -27,7 +27,7 @@ MOST = {
     "jaxrecall/analysis/fit": 15215,
     "jaxrecall/analysis/report": 2591,
     "jaxrecall/cli": 3340,
-    "jaxrecall/model": 14453,
+    "jaxrecall/model": 14463,
     "jaxrecall/model/laws": 8748,
     "jaxrecall/model/reference": 7198,
     "jaxrecall/simulator": 26008,
