@@ -19,8 +19,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from numbers import Real
 
-import numpy as np
-
 from ...errors import FitError, as_list, expect, refusal, shown
 from ...model.values import as_number, is_missing
 from ...sweep.crossing import edge_of
@@ -164,15 +162,11 @@ def numbers(thetas: float | Sequence[float]) -> list[float]:
         given = [thetas]
     else:
         given = as_list("theta", thetas, FRACTIONS, FitError, MAX_THETAS)
-    wrong = []
-    for theta in given:
-        number = as_number(theta, float)
-        if number is None or not np.isfinite(number):
-            wrong.append(theta)
+    checked = [as_number(theta, float) for theta in given]
+    wrong = [shown(given[i], 40) for i, n in enumerate(checked) if n is None]
     if wrong or not given:
-        got = ", ".join(shown(theta, 40) for theta in wrong) or "[]"
-        raise refusal("theta", got, FRACTIONS, FitError)
-    return list(dict.fromkeys(map(float, given)))
+        raise refusal("theta", ", ".join(wrong) or "[]", FRACTIONS, FitError)
+    return list(dict.fromkeys(checked))
 
 
 def _texts(where: str | Sequence[str]) -> list[str]:

@@ -268,10 +268,19 @@ def plain(record: object) -> dict[str, Plain]:
 
 
 def json_schema(simulator: SimulatorLike | None = None) -> Schema:
-    """Returns the JSON Schema (draft 2020-12) of grid files for a simulator. The
-    default is the simulator of this package.
+    """Returns the JSON Schema (draft 2020-12) of grid files for a simulator.
+
+    The default is the simulator of this package. Its schema leaves the fields of files
+    that name another simulator unchecked, as an editor knows nothing of it.
     """
-    return Names(simulator).schema()
+    schema = Names(simulator).schema()
+    if simulator is None:
+        own: Schema = {}
+        for name, kind in (("base", "object"), ("blocks", "array")):
+            own[name] = schema["properties"][name]
+            schema["properties"][name] = {"type": kind}
+        schema |= {"if": {"required": ["simulator"]}, "else": {"properties": own}}
+    return schema
 
 
 def _right(values: Plain) -> dict[str, Plain]:
