@@ -17,10 +17,12 @@ from .bounds import (
     seen_N,
 )
 from .critical import critical, critical_N, limiting_noise
+from .limits import limits
 from .locked import locked_accuracy
 from .model import Model
 from .noise import ScoreNoise, score_noise
 from .open_attention import accuracy, locked_fraction
+from .tables import table
 
 __all__ = [
     "Model",
@@ -31,6 +33,7 @@ __all__ = [
     "fano_ceiling",
     "information",
     "limiting_noise",
+    "limits",
     "locked_accuracy",
     "locked_fraction",
     "matched_filter_accuracy",
@@ -40,4 +43,5 @@ __all__ = [
     "score_noise",
     "seen",
     "seen_N",
+    "table",
 ]
