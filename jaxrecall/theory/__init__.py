@@ -17,7 +17,6 @@ from .bounds import (
     seen_N,
 )
 from .critical import critical, critical_N, limiting_noise
-from .limits import limits
 from .locked import locked_accuracy
 from .model import Model
 from .noise import ScoreNoise, score_noise
@@ -33,7 +32,6 @@ __all__ = [
     "fano_ceiling",
     "information",
     "limiting_noise",
-    "limits",
     "locked_accuracy",
     "locked_fraction",
     "matched_filter_accuracy",

@@ -15,9 +15,9 @@ from scipy.optimize import brentq
 from scipy.special import logit
 
 from ..errors import TheoryError, shown
-from .limits import warn_of_limits
+from .limits import FLAT, warn_of_limits
 from .locked import locked_accuracy
-from .model import Model, check_N, check_theta
+from .model import Model, check_N, check_theta, warn
 from .noise import has_score_noise, score_noise
 from .open_attention import locked_fraction, predicted_accuracy
 
@@ -40,7 +40,7 @@ def critical_N(model: Model, theta: float = 0.5) -> float:
 
     The value is inf if `accuracy` never reaches theta. The formula is derived and has
     no fitted constant. Section 5.4 compares it with simulations. Raises TheoryError.
-    Warns with TheoryWarning of the `limits`.
+    Warns with TheoryWarning if kappa is small, and if accuracy levels off near theta.
     """
     check_theta(model, theta)
     warn_of_limits(model)
@@ -49,11 +49,19 @@ def critical_N(model: Model, theta: float = 0.5) -> float:
         return predicted_accuracy(model, math.exp(log_N)) - theta
 
     largest = math.log(RANGES["N"][1])
-    if excess(largest) < 0:
-        return math.inf
     if excess(0) >= 0:
         return 1.0
-    return math.exp(brentq(excess, 0, largest, xtol=1e-3))  # type: ignore[arg-type]
+    found = math.inf
+    if excess(largest) >= 0:
+        found = math.exp(brentq(excess, 0, largest, xtol=1e-3))  # type: ignore[arg-type]
+    rise = predicted_accuracy(model, min(2 * found, RANGES["N"][1])) - theta
+    if abs(rise) < FLAT:
+        warn(
+            f"theta: got {theta:g}; predicted accuracy levels off near it at"
+            f" V={model.V}, d={model.d}, L={model.L}. There, critical N was measured to"
+            " be up to 3 times larger than theory's, or finite where that is infinite"
+        )
+    return found
 
 
 def critical(
@@ -82,7 +90,7 @@ def critical(
         TheoryError: axis, theta or N is out of range, or a formula does not cover the
             model.
 
-    Warns with TheoryWarning of the `limits`.
+    Warns with TheoryWarning if kappa is small.
     """
     if not isinstance(axis, str) or axis not in RANGES:
         raise TheoryError(f"axis: got {shown(axis)}; allowed: {', '.join(RANGES)}")

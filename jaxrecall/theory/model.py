@@ -17,7 +17,7 @@ from ..errors import PointError, TheoryError, TheoryWarning, shown, suggest
 from ..model.activations import Activation, NoActivation, activations
 from ..model.columns import COLUMNS
 from ..model.laws import LAWS, EmbeddingLaw, Law, Moments, TokenLaw, find_law
-from ..model.laws.law import LawField, not_imported, plain, with_parameters
+from ..model.laws.law import LawField, not_imported, plain
 from ..model.laws.tokens import shares
 from ..model.point import (
     EVALUATION,
@@ -38,10 +38,9 @@ class Model:
 
     Args:
         point: a `Point`.
-        given: fields of a `Point` by name, which replace those of `point`, and numbers
-            of laws by dotted name, such as "embedding.rho". Fields on which no formula
-            depends are accepted. N is one of them: it is an argument of each formula.
-            `critical` along an axis needs no size along it.
+        given: fields of a `Point` by name, which replace those of `point`. Fields on
+            which no formula depends are accepted. N is one of them: it is an argument
+            of each formula. `critical` along an axis needs no size along it.
 
     Raises TheoryError with a message that contains the field, its value and the allowed
     values, also for a field that the formulas do not cover and that is off its default.
@@ -68,11 +67,10 @@ class Model:
             given = _fields_of(point) | given
         _check_single(given)
         _refuse_unknown(given)
-        fields = _with_parameters(given)
         for name in FIELDS_OF_MODEL:
-            self._set(name, fields.get(name, getattr(Model, name)))
+            self._set(name, given.get(name, getattr(Model, name)))
         self._check()
-        self._warn_of_eta(as_float(fields.get("eta")))
+        self._warn_of_eta(as_float(given.get("eta")))
 
     def _check(self) -> None:
         for name, low in (("V", 2), ("d", 2), ("L", 1), ("m", 0)):
@@ -125,15 +123,15 @@ class Model:
         """
         if self.missing:
             return
-        spread = 1 + self.V / self.d
-        most = self.V / (1 / self.V + self.trigger_in_value / self.L**2) / spread
-        if self.trigger_in_value:
-            most = min(most, self.V * self.L / spread)
-        if eta > SMALL_ETA * most:
+        V, L, t = self.V, self.L, self.trigger_in_value
+        of_step_2 = V / (1 / V + t / L**2)
+        of_step_3 = V * L if t else math.inf
+        most = SMALL_ETA * min(of_step_2, of_step_3) / (1 + V / self.d)
+        if eta > most:
             warn(
-                f"eta: got {eta:g}; the formulas assume eta below about"
-                f" {SMALL_ETA * most:.2g} here. With a larger eta, critical N was"
-                " measured to be up to 5 times smaller than theory's"
+                f"eta: got {eta:g}; the formulas assume eta below about {most:.2g}."
+                " Above, critical N was measured to be up to 5 times smaller than"
+                " theory's"
             )
 
     def _set(self, name: str, value: object) -> None:
@@ -169,7 +167,7 @@ class Model:
                 column is not a field.
         """
         given = {}
-        for name, value in _given(values).items():
+        for name, value in _with_law_texts(_given(values)).items():
             is_measured = name in COLUMNS and name not in FIELDS
             if not is_measured and not (any_training and _is_of_training(name)):
                 given[name] = value
@@ -312,8 +310,6 @@ def _refuse_unknown(given: Mapping[str, Any]) -> None:
         )
     usual = {name: FIELDS[name].default for name in SAME_AS.values()}
     for name in unknown_names(usual | given, {*FIELDS_OF_MODEL, *IRRELEVANT}):
-        if name.partition(".")[0] in LAWS_OF_MODEL:
-            continue  # a number of a law
         covered = f"no such field{suggest(name, FIELDS)}"
         if name in SAME_AS:
             covered = f"that of {SAME_AS[name]}"
@@ -324,25 +320,21 @@ def _refuse_unknown(given: Mapping[str, Any]) -> None:
         )
 
 
-def _with_parameters(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns given fields in which each law has the numbers that are given by dotted
-    name.
+def _with_law_texts(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns settings in which the text of each law includes its parameters.
+
+    In the argument, a parameter may be a separate setting, such as embedding.rho.
     """
-    fields = {name: given[name] for name in given if "." not in name}
-    if fields.get("noise_tokens") == fields.get("tokens"):
-        fields.pop("noise_tokens", None)
-    for name in given.keys() - fields.keys():
-        of, dot, parameter = name.partition(".")
-        if not dot:
-            continue
-        of_other = SAME_AS.get(of, of)
-        law = fields.get(of) or fields.get(of_other) or FIELDS[of_other].default
-        try:
-            law = find_law(LAWS_OF_MODEL[of], law)
-            fields[of] = with_parameters(law, {parameter: given[name]})
-        except PointError as error:
-            raise TheoryError(str(error)) from None
-    return fields
+    found = dict(given)
+    texts: dict[str, list[str]] = {}
+    for name in given:
+        law, dot, parameter = name.partition(".")
+        if dot and law in given:
+            texts.setdefault(law, []).append(f"{parameter}={found.pop(name)}")
+    for law, parameters in texts.items():
+        if "(" not in str(found[law]):
+            found[law] = f"{found[law]}({', '.join(parameters)})"
+    return found
 
 
 FIELDS_OF_MODEL = tuple(field.name for field in fields(Model))

@@ -65,7 +65,7 @@ def accuracy(model: Model, N: float) -> float:
 
     Attention may be locked, open or in between. If L = 1 or `score_noise` does not
     cover the model, the result is `locked_accuracy`. The formula is derived and has no
-    fitted constant. Raises TheoryError. Warns with TheoryWarning of the `limits`.
+    fitted constant. Raises TheoryError. Warns with TheoryWarning if kappa is small.
     """
     found = predicted_accuracy(model, N)
     warn_of_limits(model)

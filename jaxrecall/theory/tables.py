@@ -1,68 +1,49 @@
-"""What theory predicts for the rows of a table of runs, of points or of thresholds."""
+"""What theory predicts for the rows of a table of runs or of points."""
 
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..errors import TheoryError, TheoryWarning
+from ..errors import TheoryError
 from ..model.point import FIELDS
-from ..model.values import is_missing
 from .critical import critical
-from .model import LAWS_OF_MODEL, Model
+from .model import SIZES, Model, warn
 from .open_attention import accuracy
 
 if TYPE_CHECKING:
     import pandas as pd
 
-ADDED = ("theory_accuracy", "theory_critical", "theory_note")
+ADDED = ("theory_accuracy", "theory_critical")
 """The columns that `table` adds. No other column of the package begins with theory."""
 
-OF_THRESHOLDS = ("theta", "axis", "critical")
-"""The columns by which a table of thresholds is known."""
-
 Row = dict[str, Any]
-Formula = Callable[[Row, float], float]
-"""A function of the settings of a row and of theta."""
-
-OnProgress = Callable[[int, int], None]
 
 
 def table(
-    df: pd.DataFrame,
-    theta: float = 0.5,
-    along: str | None = None,
-    *,
-    on_progress: OnProgress = lambda done, of: None,
-    **fields: Any,
+    df: pd.DataFrame, theta: float = 0.5, along: str | None = None
 ) -> pd.DataFrame:
-    """Returns a copy of a table with three columns of what theory predicts.
+    """Returns a copy of a table with two columns of what theory predicts.
 
-    - theory_accuracy: the accuracy (fraction) at the N of the row.
-    - theory_critical: the critical size along an axis, as `critical` returns it.
-    - theory_note: why one of them is missing, or each TheoryWarning; else empty.
+    - theory_accuracy: the accuracy (fraction) at the N of the row. It is null without
+      N.
+    - theory_critical: the size along an axis at which accuracy crosses theta, as
+      `critical` returns it.
 
-    Only the fields of a `Point` in the table are used. A field that the table lacks has
-    its default. Each combination of values is computed once, in 0.1 to 1 seconds.
+    Only fields of a `Point` and numbers of its laws are used. A field that the table
+    lacks has its default, so fields that all rows share may have to be assigned first.
+    Each combination of values is computed once, in 0.1 to 1 seconds.
 
     Args:
-        df: a table that `run`, `load` or `thresholds` returned, or any table that names
-            its columns like these do.
-        theta: the accuracy (fraction) of the critical size. The column theta of a table
-            of thresholds has precedence.
+        df: a table that `run` or `load` returned, or any table with columns V, d and L.
+        theta: the accuracy (fraction) of the critical size.
         along: N, d, m, V or L. The default is the axis of the search, else N.
-        on_progress: a function that is called with two numbers: the combinations of
-            values computed so far, and all.
-        fields: fields that the table lacks, by name, such as V=64. A table of
-            thresholds lacks those that its cells share.
 
-    Raises:
-        TheoryError: the rows are of another simulator, or have such columns already.
+    Raises TheoryError if the rows are of another simulator. Where a formula does not
+    cover a row, a TheoryWarning says why, and the prediction is null.
 
         >>> import jaxrecall
         >>> df = jaxrecall.theory.table(jaxrecall.load("results/quickstart"))
@@ -73,62 +54,40 @@ def table(
             f"table: got rows of the simulator {simulator}; allowed: rows of this"
             " package's, which theory is about"
         )
-    if again := [name for name in (*ADDED, *fields) if name in df]:
+    axis = along or df.attrs.get("searched", "N")
+    if lacking := [name for name in SIZES if name not in df and name != axis]:
         raise TheoryError(
-            f"columns: {', '.join(again)} are in the table already; drop or rename them"
+            f"columns: no {', '.join(lacking)}; theory needs V, d and L, or two of them"
+            " and `along`"
         )
-    is_thresholds = {*OF_THRESHOLDS} <= {*df}
-    if along is None:
-        along = df["axis"].iloc[0] if is_thresholds else df.attrs.get("searched", "N")
-    settings = df[list(filter(_is_setting, df))].assign(**fields)
-    settings["theta"] = df["theta"] if is_thresholds else theta
-    accuracies, notes = _each(settings, _accuracy, on_progress)
-    cells = settings.drop(columns=along, errors="ignore")
-    sizes, others = _each(cells, partial(_critical, along), on_progress)
-    for i, other in enumerate(others):
-        if other not in notes[i]:
-            notes[i] = f"{notes[i]} {other}".strip()
-    return df.assign(**dict(zip(ADDED, (accuracies, sizes, notes), strict=True)))
+    settings = df[list(filter(is_setting, df))]
+    sizes = _each(
+        settings.drop(columns=axis, errors="ignore"),
+        lambda row: critical(Model.from_fields(row), axis, theta, row.get("N")),
+    )
+    reached = math.nan
+    if "N" in df:
+        reached = _each(
+            settings, lambda row: accuracy(Model.from_fields(row), row["N"])
+        )
+    return df.assign(**dict(zip(ADDED, (reached, sizes), strict=True)))
 
 
-def _is_setting(name: str) -> bool:
-    law, dot, _ = name.partition(".")
-    return name in FIELDS or name == "step" or bool(dot and law in LAWS_OF_MODEL)
+def is_setting(column: object) -> bool:
+    """Whether a column of a table has a field of a point, or a number of a law."""
+    return str(column).partition(".")[0] in (*FIELDS, "step")
 
 
-def _each(
-    settings: pd.DataFrame, formula: Formula, on_progress: OnProgress
-) -> tuple[np.ndarray, np.ndarray]:
-    """Returns an array with the value of a formula for each row, and an array with the
-    notes. Equal rows are computed once.
+def _each(settings: pd.DataFrame, formula: Callable[[Row], float]) -> np.ndarray:
+    """Returns an array with the value of a formula for each row. Equal rows are
+    computed once.
     """
     groups = settings.groupby([*settings], dropna=False, sort=False)
-    values, notes = [], []
+    found = []
     for row in groups.head(1).to_dict("records"):
-        value, note = _answer(formula, row)
-        values.append(value)
-        notes.append(note)
-        on_progress(len(values), groups.ngroups)
-    group = groups.ngroup().to_numpy()
-    return np.array(values, float)[group], np.array(notes, object)[group]
-
-
-def _answer(formula: Formula, row: Row) -> tuple[float, str]:
-    theta = row.pop("theta")
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", TheoryWarning)
         try:
-            value = formula(row, theta)
+            found.append(formula(row))
         except TheoryError as error:
-            return math.nan, str(error)
-    return value, " ".join(dict.fromkeys(str(warning.message) for warning in caught))
-
-
-def _accuracy(row: Row, theta: float) -> float:
-    if is_missing(row.get("N")):
-        return math.nan
-    return accuracy(Model.from_fields(row), row["N"])
-
-
-def _critical(along: str, row: Row, theta: float) -> float:
-    return critical(Model.from_fields(row), along, theta, row.get("N"))
+            warn(f"no prediction: {error}")
+            found.append(math.nan)
+    return np.array(found, float)[groups.ngroup()]
