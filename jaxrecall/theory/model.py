@@ -169,7 +169,8 @@ class Model:
         given = {}
         for name, value in _with_law_texts(_given(values)).items():
             is_measured = name in COLUMNS and name not in FIELDS
-            if not is_measured and not (any_training and _is_of_training(name)):
+            is_of_recipe = name == "eta" or _is_of_training(name)
+            if not is_measured and not (any_training and is_of_recipe):
                 given[name] = value
         _refuse_unknown(given)
         if given.get("m") and "activation" not in given:

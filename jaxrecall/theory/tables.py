@@ -29,7 +29,7 @@ def table(
     """Returns a copy of a table with two columns of what theory predicts.
 
     - theory_accuracy: the accuracy (fraction) at the N of the row. It is null without
-      N.
+      N and sizes.
     - theory_critical: the size along an axis at which accuracy crosses theta, as
       `critical` returns it.
 
@@ -66,7 +66,7 @@ def table(
         lambda row: critical(Model.from_fields(row), axis, theta, row.get("N")),
     )
     reached = math.nan
-    if "N" in df:
+    if {"N", *SIZES} <= {*df}:
         reached = _each(
             settings, lambda row: accuracy(Model.from_fields(row), row["N"])
         )
