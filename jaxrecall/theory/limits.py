@@ -36,7 +36,7 @@ def warn_of_limits(model: Model) -> None:
     """
     if model.L == 1 or not has_score_noise(model):
         return
-    least, off = LEAST_KAPPA, "2 to 3 times larger than theory's"
+    least, off = LEAST_KAPPA, "1.5 to 3 times larger than theory's, or more"
     if model.common_length:
         least, off = LEAST_WITH_COMMON, "up to 3 times smaller or larger than theory's"
     least *= model.trigger_length**2 / gains(model).total

@@ -49,10 +49,10 @@ def table(
         >>> df = jaxrecall.theory.table(jaxrecall.load("results/quickstart"))
         >>> df.groupby(["d", "N"])[["accuracy", "theory_accuracy"]].mean()
     """
-    if simulator := df.attrs.get("simulator"):
+    if "accuracy" in df.attrs or "simulator" in df:
         raise TheoryError(
-            f"table: got rows of the simulator {simulator}; allowed: rows of this"
-            " package's, which theory is about"
+            "table: got rows of another simulator; allowed: rows of this package's,"
+            " which theory is about"
         )
     axis = along or df.attrs.get("searched", "N")
     if lacking := [name for name in SIZES if name not in df and name != axis]:

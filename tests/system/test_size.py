@@ -22,7 +22,7 @@ NO_CODE = (
 CLOSING = (")", "]", "}")
 
 MOST = {
-    "jaxrecall": 5121,
+    "jaxrecall": 5186,
     "jaxrecall/analysis/figures": 14776,
     "jaxrecall/analysis/fit": 15215,
     "jaxrecall/analysis/report": 2591,
@@ -37,7 +37,7 @@ MOST = {
     "jaxrecall/sweep/running": 14075,
     "jaxrecall/sweep/simulators": 7142,
     "jaxrecall/sweep/store": 7403,
-    "jaxrecall/theory": 11520,
+    "jaxrecall/theory": 13658,
 }
 """Tokens of each folder, without comments and docstrings. They may fall. They may rise
 where something was worth it. This file, run as a script, prints them as they are.

@@ -4,6 +4,7 @@ measured to be off, tables with predictions, and the command.
 
 import json
 import math
+import re
 import warnings
 
 import numpy as np
@@ -22,6 +23,7 @@ from jaxrecall.theory.tables import ADDED
 POINT = Point(V=32, N=500, d=48, L=6, m=16, activation="tanh", gamma=1e8, pool=64)
 MODEL = Model(V=32, d=48, L=6)
 SIZES = {"V": 32, "d": 48, "L": 6}
+SHORT = MODEL.replace(L=1)  # without attention: quick
 
 
 def test_a_model_takes_a_point_or_its_fields():
@@ -55,10 +57,11 @@ def test_a_model_refuses_what_no_formula_covers(given, refusal):
 
 @pytest.mark.parametrize("axis", ["d", "V", "L"])
 def test_a_critical_size_needs_no_size_along_its_axis(axis):
-    others = {name: size for name, size in SIZES.items() if name != axis}
+    sizes = SIZES if axis == "L" else SIZES | {"L": 1}
+    others = {name: size for name, size in sizes.items() if name != axis}
     model = Model(**others)
     found = theory.critical(model, axis, N=600)
-    assert 2 < found == theory.critical(MODEL, axis, N=600) < math.inf
+    assert 2 < found == theory.critical(Model(**sizes), axis, N=600) < math.inf
     other = next(iter(others))
     for formula in (
         lambda: theory.critical(model, other, N=600),
@@ -71,51 +74,57 @@ def test_a_critical_size_needs_no_size_along_its_axis(axis):
 
 
 @pytest.mark.parametrize(
-    ("changes", "theta", "told"),
+    ("changes", "told"),
     [
-        (
-            {"kappa": 3},
-            0.5,
-            "kappa: got 3; theory holds from about 5 on.* 2 to 3 times",
-        ),
-        ({"kappa": 5}, 0.5, ""),
-        ({"kappa": 3, "L": 1}, 0.5, ""),
+        ({"kappa": 3}, "kappa: got 3; theory holds from about 5 on.* 1.5 to 3 times"),
+        ({"kappa": 5}, ""),
+        ({"kappa": 3, "L": 1}, ""),
         # quadratic layers see little of the trigger
-        ({"m": 64, "activation": "quadratic", "kappa": 10}, 0.1, "kappa: got 10; .*18"),
-        ({"m": 64, "activation": "quadratic", "kappa": 20}, 0.1, ""),
-        (
-            {"embedding": "equicorrelated(rho=0.7)"},
-            0.5,
-            "kappa: got 100.*from about 1.1",
-        ),
-        ({"embedding": "equicorrelated(rho=0.4)"}, 0.5, ""),
-        ({"V": 64, "d": 64}, 0.9, "theta: got 0.9.*levels off.*V=64, d=64.* 3 times"),
-        ({"V": 64, "d": 64, "L": 64}, 0.9, "theta: got 0.9"),  # critical N is infinite
-        ({"V": 64, "d": 64}, 0.5, ""),
-        ({"eta": 300}, 0.5, "eta: got 300; .*below about.* up to 5 times smaller"),
-        ({"eta": 1e-3}, 0.5, ""),
+        ({"m": 8, "activation": "quadratic", "kappa": 10}, "kappa: got 10; .*about 18"),
+        ({"m": 8, "activation": "quadratic", "kappa": 20}, ""),
+        ({"embedding": "equicorrelated(rho=0.7)"}, "kappa: got 100.*from about 1.1"),
+        ({"embedding": "equicorrelated(rho=0.4)"}, ""),
+        ({"eta": 300}, "eta: got 300; .*below about.* up to 5 times smaller"),
+        ({"eta": 1e-3}, ""),
     ],
 )
 def test_settings_in_which_theory_was_off_by_a_factor_of_2_give_a_warning(
-    changes, theta, told
+    changes, told
 ):
-    def ask():
-        return theory.critical_N(Model(**SIZES | changes), theta)
-
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        ask()
+        theory.accuracy(Model(**SIZES | changes), 400)
     assert [warning.category for warning in caught] == [TheoryWarning] * bool(told)
-    if told:
-        assert caught[0].filename == __file__
-        with pytest.warns(TheoryWarning, match=told):
-            ask()
+    for warning in caught:
+        assert re.search(told, str(warning.message))
+        assert warning.filename == __file__
+
+
+@pytest.mark.parametrize(
+    ("d", "theta", "told"),
+    [
+        (64, 0.9, "theta: got 0.9; .*levels off.*V=64, d=64, L=1.* 3 times larger"),
+        (63, 0.9, "theta: got 0.9; .*levels off"),  # critical N is infinite
+        (40, 0.9, ""),  # far from it
+        (64, 0.5, ""),
+    ],
+)
+def test_a_theta_near_which_accuracy_levels_off_gives_a_warning(d, theta, told):
+    model = Model(V=64, d=d, L=1)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        found = theory.critical_N(model, theta)
+    assert (found == math.inf) == (theta == 0.9 and d < 64)
+    assert len(caught) == bool(told)
+    for warning in caught:
+        assert re.search(told, str(warning.message))
 
 
 def test_accuracy_and_sizes_along_other_axes_warn_once_of_a_small_kappa():
+    layer = Model(V=30, d=32, L=6, embedding="orthogonal", kappa=2)
     for ask in (
-        lambda: theory.accuracy(MODEL.replace(kappa=2), 600),
-        lambda: theory.critical(MODEL.replace(kappa=2), "d", N=600),
+        lambda: theory.critical_N(layer),
+        lambda: theory.critical(layer, "L", N=9),
     ):
         with pytest.warns(TheoryWarning, match="kappa: got 2") as caught:
             ask()
@@ -130,7 +139,7 @@ ROWS = pd.DataFrame(
     {
         "V": 32,
         "d": [48, 48, 48, 64],
-        "L": 6,
+        "L": 1,
         "N": [200, 200, 800, 800],
         "embedding": "equicorrelated(rho=0.2)",
         "embedding.rho": 0.2,
@@ -140,7 +149,7 @@ ROWS = pd.DataFrame(
     },
     index=[9, 8, 7, 6],
 )
-ALIKE = Model(V=32, d=48, L=6, embedding="equicorrelated(rho=0.2)")
+ALIKE = Model(V=32, d=48, L=1, embedding="equicorrelated(rho=0.2)")
 
 
 def test_a_table_gets_the_predictions_of_its_rows():
@@ -177,9 +186,10 @@ def test_a_row_that_theory_does_not_cover_is_null_and_told():
     with pytest.warns(TheoryWarning, match=r"no prediction: label_noise: got 0\.3"):
         found = theory.table(rows)
     assert found[[*ADDED]].isna().all(axis=1).tolist() == [False, False, True, False]
-    rows.attrs["simulator"] = "mine:net"
-    with pytest.raises(TheoryError, match="table: got rows of the simulator mine:net"):
-        theory.table(rows)
+    for other in (rows.assign(simulator="mine:net"), rows.copy()):
+        other.attrs["accuracy"] = "accuracy"
+        with pytest.raises(TheoryError, match="table: got rows of another simulator"):
+            theory.table(other)
     with pytest.raises(TheoryError, match="columns: no V, L; theory needs V, d and L"):
         theory.table(ROWS[["d", "N"]])
 
@@ -195,14 +205,14 @@ def answered(capsys, *words):
 @pytest.mark.parametrize(
     ("words", "model", "N"),
     [
-        (["V=32", "d=48", "L=6"], MODEL, None),
-        (["V=32", "d=48", "L=6", "N=1e3"], MODEL, 1000),
+        (["V=32", "d=48", "L=1", "pool=16"], SHORT, None),
+        (["V=32", "d=48", "L=1", "N=1e3"], SHORT, 1000),
         (
-            ["V=32", "d=48", "L=6", "trigger_in_value=false", "pool=16"],
-            MODEL.replace(trigger_in_value=False),
+            ["V=32", "d=48", "L=1", "trigger_in_value=false"],
+            SHORT.replace(trigger_in_value=False),
             None,
         ),
-        (["V=64", "d=16", "L=6"], Model(V=64, d=16, L=6), None),  # no critical N
+        (["V=64", "d=16", "L=1"], Model(V=64, d=16, L=1), None),  # no critical N
     ],
 )
 def test_the_command_prints_what_the_functions_return(capsys, words, model, N):
@@ -223,27 +233,25 @@ def test_the_command_prints_what_the_functions_return(capsys, words, model, N):
     assert [line.partition(":")[0] for line in lines[6:]] == ["assumed", "measured"]
 
 
-@pytest.mark.filterwarnings("ignore:kappa")
 def test_the_command_finds_a_width_and_tells_warnings(capsys):
-    _, lines = answered(capsys, "V=32", "L=6", "N=600", "kappa=2")
-    found = f"{theory.critical(Model(V=32, L=6, kappa=2), 'd', N=600):.6g}"
+    _, lines = answered(capsys, "V=32", "L=1", "N=600")
+    found = f"{theory.critical(Model(V=32, L=1), 'd', N=600):.6g}"
     assert lines[2].split() == ["least_d", found]
-    assert lines[3].startswith("warning: kappa: got 2")
+    _, lines = answered(capsys, "V=32", "d=48", "L=1", "N=600", "eta=1e3")
+    assert lines[6].startswith("warning: eta: got 1000")
 
 
-@pytest.mark.filterwarnings("ignore:kappa")
 def test_the_command_adds_predictions_to_a_grid_and_a_table(capsys, tmp_path):
     grid = tmp_path / "small.yaml"
     grid.write_text(
-        "base: {V: 32, L: 6, kappa: 2}\nblocks: [{axes: {d: [48, 64], N: [200, 800]}}]"
+        "base: {V: 32, L: 1, eta: 1000}\nblocks: [{axes: {d: [48, 64], N: [200, 800]}}]"
     )
     code, lines = answered(capsys, "--grid", str(grid))
     assert code == 0
     assert lines[0].split() == ["N", "d", *ADDED]
-    model = MODEL.replace(kappa=2)
-    first = [200, 48, theory.accuracy(model, 200), theory.critical_N(model)]
+    first = [200, 48, theory.accuracy(SHORT, 200), theory.critical_N(SHORT)]
     assert list(map(float, lines[1].split())) == pytest.approx(first, rel=1e-5)
-    assert lines[5].startswith("warning: kappa: got 2")
+    assert lines[5].startswith("warning: eta: got 1000")
 
     path = tmp_path / "rows.parquet"
     ROWS.to_parquet(path)
@@ -280,7 +288,7 @@ def test_theory_is_loaded_on_use_and_starts_no_jax():
         "import sys; from jaxrecall.__main__ import main\n"
         "assert main(['--help']) == 0\n"
         "assert not {'jaxrecall.theory', 'pandas', 'scipy'} & {*sys.modules}\n"
-        "assert main(['theory', 'V=32', 'd=48', 'L=6']) == 0\n"
+        "assert main(['theory', 'V=32', 'd=48', 'L=1']) == 0\n"
         "assert 'jax' not in sys.modules"
     )
     assert done.returncode == 0, done.stderr
