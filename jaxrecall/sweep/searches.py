@@ -242,24 +242,20 @@ class Searches:
                 for level, _ in requests:
                     self._tiers[cell.points[level]] = cell.tier(level)
                 return missing
-            cell.search.update(list(map(self._fraction, runs)))
+            cell.search.update(list(map(self._measure, runs)))
             self.used.update(runs)
         return {}
 
-    def _fraction(self, run: RunId) -> float | None:
-        """Returns the known accuracy of a run.
-
-        Raises GridError if the row has no accuracy, or if the accuracy is outside of 0
-        to 1.
-        """
+    def _measure(self, run: RunId) -> float | None:
+        """Returns the known measure of a run. Raises GridError if the row has none."""
         value = self._known[run]
-        if value is None or 0 <= value <= 1:
+        if value is None or math.isfinite(value):
             return value
-        shown = "null" if math.isnan(value) else format(value, "g")
+        got = "null" if math.isnan(value) else format(value, "g")
         raise GridError(
-            f"search.of: got {self.search.of}, which is {shown} in a row"
-            f" ({run.point_id}, seed {run.seed}); allowed: a column that is a fraction"
-            " from 0 to 1 in every row"
+            f"search.of: got {self.search.of}, which is {got} in a row"
+            f" ({run.point_id}, seed {run.seed}); allowed: a column that is a finite"
+            " number in every row"
         )
 
     @cached_property

@@ -845,12 +845,14 @@ def test_a_search_along_a_whole_parameter_tries_whole_numbers():
 def test_a_file_that_moved_during_a_sweep_is_one_value_of_an_axis():
     import pandas as pd
 
+    from jaxrecall.analysis.fit.roles import roles_of
     from jaxrecall.analysis.fit.table_axes import as_given
 
     texts = [
         f'array(path="{path}#0123456789abcdef")'
         for path in ("/a b/x.npy", "x.npy", "../x.npy")
     ]
+    ours = roles_of(pd.DataFrame(columns=["V", "N", "d", "L", "m"]))
     frame = as_given(
         pd.DataFrame(
             {
@@ -858,8 +860,9 @@ def test_a_file_that_moved_during_a_sweep_is_one_value_of_an_axis():
                 "embedding_out": [*texts, "sphere"],
                 "embedding.mean": 0.0,
             }
-        )
+        ),
+        ours,
     )
     assert frame["embedding"].nunique() == frame["embedding_out"].nunique() == 2
-    same = as_given(pd.DataFrame({"embedding": texts, "embedding_out": texts}))
+    same = as_given(pd.DataFrame({"embedding": texts, "embedding_out": texts}), ours)
     assert "embedding_out" not in same

@@ -106,6 +106,8 @@ def test_rows_have_the_fields_the_columns_and_where_they_come_from():
         "axes": ["x"],
         "accuracy": "accuracy",
         "simulator": "test_custom:compiled",
+        "fields": ["root_seed", *FIELDS, "streams"],
+        "labels": {"accuracy": "fraction", "count": "a whole number"},
     }
     assert list(rows.columns[:9]) == [
         "point_id",

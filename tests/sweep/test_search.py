@@ -1091,8 +1091,8 @@ def test_a_search_looks_at_the_column_that_it_is_given(tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore:gap")
-@pytest.mark.parametrize(("of", "got"), [("gap", "null"), ("size", "2")])
-def test_a_row_without_a_fraction_ends_the_search(tmp_path, of, got):
+@pytest.mark.parametrize(("of", "got"), [("gap", "null")])
+def test_a_row_without_a_number_ends_the_search(tmp_path, of, got):
     for _ in range(2):  # also where the rows are in the folder
         with pytest.raises(
             GridError,
@@ -1109,7 +1109,7 @@ def test_a_column_that_is_not_there_is_refused():
         GridError,
         match=(
             r"search\.of: got 'memory_acuracy'; did you mean memory_accuracy\?.*"
-            r" allowed: a column of fractions"
+            r" allowed: a measured column"
         ),
     ):
         as_grid(

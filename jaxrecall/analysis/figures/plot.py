@@ -122,7 +122,7 @@ def figure(
 
     ys = _names(y, "y")
     df, roles = _expect(df, x=x, colour=colour)
-    x = x or along_of(df, roles, None)
+    x = along_of(df, roles, x, "x")
     _expect_one_of("scale", scale, (None, *SCALES))
     _expect_one_of("contour", contour, (None, "theory"))
     _expect_one_of("band", band, BANDS)
@@ -202,7 +202,7 @@ def accuracy(
     FitError if the table lacks a column.
     """
     df, roles = _expect(df, ax, theta, of, x=x)
-    x = along_of(df, roles, x)
+    x = along_of(df, roles, x, "x")
     given = _names(lines)
     df = _at_steps(df, x, *given)
     has_marks = theta is not None and x in df

@@ -17,7 +17,7 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Literal
 
-from ...errors import suggest
+from ...errors import shown, suggest
 from ...model.point import MAX_SEED
 from ..simulators import SimulatorLike, grouped
 from .axes import Names
@@ -399,8 +399,10 @@ class WrongNames:
             hint = suggest(self.of, self.columns)
             yield (
                 ("search", "of"),
-                f"got {self.of!r}{hint}; allowed: a column of fractions",
+                f"got {self.of!r}{hint}; allowed: a measured column",
             )
+        elif self.of is None and self.names.simulator.facts.is_ours:
+            yield from self._no_accuracies()
         axis = self.searched
         if axis is None or self.names.is_number(axis):
             return
@@ -412,6 +414,19 @@ class WrongNames:
                 f"got {axis!r}{suggest(axis, numbers)}; allowed: {', '.join(numbers)},"
                 " or a helper that derive uses in every block",
             )
+
+    def _no_accuracies(self) -> Iterator[Mistake]:
+        """Yields a mistake for each theta that no accuracy can have."""
+        given = self.document.data.get("search")
+        thetas = given.get("theta", []) if isinstance(given, dict) else []
+        several = isinstance(thetas, list)
+        for i, theta in enumerate(thetas if several else [thetas]):
+            if isinstance(theta, int | float) and not 0 < theta < 1:
+                yield (
+                    ("search", "theta", i) if several else ("search", "theta"),
+                    f"got {shown(theta)}; allowed: accuracies as fractions between 0"
+                    " and 1, one or a list",
+                )
 
     def _in_keep(self) -> Iterator[Mistake]:
         helpers = []

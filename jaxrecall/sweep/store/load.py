@@ -160,7 +160,7 @@ def _frame(table: pa.Table, axes: Sequence[str] | None) -> pd.DataFrame:
         facts["axes"] = list(axes)
     frame = with_pandas_types(table).to_pandas()
     for name in STATED:
-        if facts.get(name) not in (None, ""):
+        if facts.get(name) not in (None, "", {}):
             frame.attrs[name] = facts[name]
     return frame
 
