@@ -310,7 +310,8 @@ def _refuse_unknown(given: Mapping[str, Any]) -> None:
             " eta / (L^2 V), on which the formulas depend"
         )
     usual = {name: FIELDS[name].default for name in SAME_AS.values()}
-    for name in unknown_names(usual | given, {*FIELDS_OF_MODEL, *IRRELEVANT}):
+    off = unknown_names(usual | given, {*FIELDS_OF_MODEL, *IRRELEVANT})
+    for name in (*off, *given.keys() - FIELDS.keys()):
         covered = f"no such field{suggest(name, FIELDS)}"
         if name in SAME_AS:
             covered = f"that of {SAME_AS[name]}"

@@ -40,6 +40,7 @@ def test_a_model_takes_a_point_or_its_fields():
     ("given", "refusal"),
     [
         ({"kapa": 3}, "kapa: got 3; .*no such field; did you mean kappa"),
+        ({"kapa": None}, "kapa: got None; .*did you mean kappa"),
         ({"gamma": 2.0}, r"gamma: got 2\.0 without kappa; allowed: kappa = gamma eta"),
         ({"label_noise": 0.1}, r"label_noise: got 0\.1; covered by theory: 0\.0"),
         ({"steps": 9}, "steps: got 9; covered by theory: 3"),
