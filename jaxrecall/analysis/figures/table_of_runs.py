@@ -7,6 +7,7 @@ does not cover it, there is no prediction. `Runs.reason` returns the reason.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -16,7 +17,7 @@ import numpy as np
 from scipy.special import stdtrit
 
 from ... import theory
-from ...errors import TheoryError, UsageError
+from ...errors import TheoryError, TheoryWarning, UsageError
 from ...model.point import FIELDS
 from ...model.values import is_missing
 from ...sweep.grid.expr import parse
@@ -291,33 +292,16 @@ def _answer(formula: Callable[..., Any], at: Mapping[str, Any], *arguments: Any)
             value = value.item()
         if name not in NO_SETTINGS and not is_missing(value):
             settings[name] = value
-    return _cached(formula, tuple(_with_law_texts(settings).items()), *arguments)
-
-
-def _with_law_texts(settings: Selection) -> Selection:
-    """Returns settings in which the text of each law includes its parameters.
-
-    In the argument, a parameter may be a separate setting, such as embedding.rho.
-    """
-    found: Selection = {}
-    numbers = {}
-    for name, value in settings.items():
-        law, dot, parameter = name.partition(".")
-        if dot:
-            numbers.setdefault(law, []).append(f"{parameter}={value}")
-        else:
-            found[name] = value
-    for law, texts in numbers.items():
-        if law in found and "(" not in found[law]:
-            found[law] += f"({', '.join(texts)})"
-    return found
+    return _cached(formula, tuple(settings.items()), *arguments)
 
 
 @lru_cache(maxsize=200_000)
 def _cached(
     formula: Callable[..., Any], settings: tuple[tuple[str, Any], ...], *arguments: Any
 ) -> Any:
-    return formula(Model.from_fields(dict(settings)), *arguments)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", TheoryWarning)
+        return formula(Model.from_fields(dict(settings)), *arguments)
 
 
 def _without_noise(model: Model) -> bool:
