@@ -81,12 +81,15 @@ def summary(found: Iterable[Table]) -> Iterator[str]:
 
 
 def _laws(exponents: Table, diagnostics: Table, mark: str) -> Iterator[str]:
-    """Yields a line for each exponent and each warning.
+    """Yields lines for each exponent, each law and each warning.
 
     `mark` is appended to the name of the quantity, as in N*.
     """
+    laws = {_law(row): row for row in exponents.itertuples()}
     for row in exponents.itertuples():
         yield f"  {_law(row)}: {_exponent_line(row, row.along + mark)}"
+    for name, row in laws.items():
+        yield f"  {name}: {_law_line(row)}"
     for row in diagnostics[diagnostics["diagnostic"] == "warning"].itertuples():
         yield f"  warning, {_law(row)}: {row.text}"
 
@@ -96,10 +99,22 @@ def _exponent_line(row: Any, what: str) -> str:
         return f"the cells do not determine how {what} depends on {row.axis}"
     line = f"{what} ~ {row.axis}^{_two(row.exponent)}"
     if not is_missing(row.lo):
-        line += f"  95 % interval {_two(row.lo)} to {_two(row.hi)}"
+        line += (
+            f"  95 % interval {_two(row.lo)} to {_two(row.hi)}, by {row.interval_by}"
+        )
     if row.rejected:
         line += "  (law rejected)"
     return line
+
+
+def _law_line(row: Any) -> str:
+    """Returns a text about a law as a whole: its misfit, and the cells without it."""
+    told = [f"law of {plural(row.n_cells, 'cell')}"]
+    if not is_missing(row.misfit):
+        told.append(f"misfit {row.misfit:.2g} times the noise")
+    if row.left_out:
+        told.append(f"left out: {row.left_out}")
+    return "; ".join(told)
 
 
 def _crossings(thresholds: Table) -> str:
@@ -289,6 +304,10 @@ def _law_columns(table: Table) -> dict[str, list[str]]:
     columns["axis"] = list(map(symbol, table["axis"]))
     columns["exponent"] = list(map(_exponent, table.to_dict("records")))
     columns["cells"] = list(map(_setting, table["n_cells"]))
+    if "misfit" in table:  # tables of earlier versions have none
+        columns["misfit / noise"] = [
+            "--" if is_missing(ratio) else f"{ratio:.1f}" for ratio in table["misfit"]
+        ]
     return columns
 
 
