@@ -267,7 +267,7 @@ class Checked:
 
 def estimates(family: Family, theta: float) -> Estimates:
     """Returns where the curves of a family cross theta (fraction)."""
-    curves = [curve(cell, EDGE) for cell in family.cells]
+    curves = [curve(cell, family, EDGE) for cell in family.cells]
     return Estimates(family, theta, curves, [c.crossing(theta) for c in curves])
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 
 from .analysis.fit import Fit, fit, runs
 from .analysis.fit.estimate import METHOD_TEXT
+from .analysis.fit.roles import roles_of
 from .analysis.fit.write import check_folder, default_folder, write
 from .cli.command import Parser, answer, command
 from .sweep.files import is_folder, local_path
@@ -31,13 +32,14 @@ def parser() -> argparse.ArgumentParser:
     add = p.add_argument
     add(
         "tables",
-        metavar="DIR|FILE.parquet",
+        metavar="DIR|FILE",
         nargs="+",
         help=(
-            "results folders, several taken together, or any one table with columns "
-            + ", ".join(runs.NEEDED)
+            "results folders, several taken together, or any one .parquet or .csv table"
+            " with a column seed, an axis and a measure"
         ),
     )
+    add("--columns", nargs="+", default=[], metavar="NAME=COLUMN", help=runs.COLUMNS)
     add(
         "--out",
         metavar="DIR",
@@ -52,8 +54,8 @@ def parser() -> argparse.ArgumentParser:
         metavar="COLUMN",
         default="accuracy",
         help=(
-            f"the fraction that crosses theta: {fractions} or another (default:"
-            " accuracy)"
+            f"the column that crosses theta: {fractions}, or any number that was"
+            " measured (default: accuracy)"
         ),
     )
     add(
@@ -62,7 +64,10 @@ def parser() -> argparse.ArgumentParser:
         nargs="+",
         default=[0.5],
         metavar="T",
-        help="accuracies to cross, fractions (default: 0.5)",
+        help=(
+            "accuracies to cross, fractions; numbers in the units of a measure that is"
+            " no fraction (default: 0.5)"
+        ),
     )
     _add_laws(add)
     add("--step", nargs="+", default=[runs.LAST], metavar="S", help=runs.STEP_HELP)
@@ -119,11 +124,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser().parse_args(argv)
     paths = list(map(local_path, args.tables))
     step = runs.parsed(args.step)
-    frame, remarks = runs.read(*paths)
+    columns = runs.parsed_columns(args.columns)
+    frame, remarks = runs.read(*paths, columns=columns)
     if args.out:
         out = local_path(args.out)
     else:
-        usual = runs.along_of(frame, None)
+        usual = roles_of(frame).along or "N"
         along = args.along if args.along != usual else None
         out = default_folder(paths, args.law or args.of, along)
     check_folder(out)

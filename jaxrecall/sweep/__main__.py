@@ -223,7 +223,8 @@ def _draw(job: Job, events: Events | None) -> None:
     cells = job.search.table() if job.search else None
     axes = [name for name in job.grid.axes if _is_drawn(name, rows)]
     draw = import_module(FIGURE).draw_sweep
-    remark = draw(rows, axes, job.grid.name, path, cells, job.grid.searched)
+    grid = job.grid
+    remark = draw(rows, axes, grid.name, path, cells, grid.searched, grid.crosses)
     if events:
         events.emit("picture", path=str(path), rows=len(rows))
         return
@@ -255,9 +256,7 @@ def _last_rows(job: Job) -> Any:
         frame = load(job.store.folder, last=True)
     runs = job.runs
     mine = [run in runs for run in zip(frame["point_id"], frame["seed"], strict=True)]
-    rows = frame[mine]
-    rows.attrs["accuracy"] = job.grid.crosses
-    return rows
+    return frame[mine]
 
 
 def _is_drawn(axis: str, rows: Any) -> bool:
@@ -267,12 +266,14 @@ def _is_drawn(axis: str, rows: Any) -> bool:
 
 def _print_means(job: Job, rows: Any, axes: Sequence[str]) -> None:
     """Prints, for each point, the mean accuracy over seeds."""
-    x, line, panels = import_module(FIGURE).places(axes)
-    names, heading = [*panels, x], f"accuracy, mean over {rows['seed'].nunique()} seeds"
+    x, line, panels = import_module(FIGURE).places(rows, axes)
+    measure = job.grid.simulator.facts.accuracy
+    names = [*panels, x]
+    heading = f"{measure}, mean over {rows['seed'].nunique()} seeds"
     if line:
         names.append(line)
         heading += f"; one column per {line}"
-    means = rows.groupby(names, dropna=False)[job.grid.simulator.facts.accuracy].mean()
+    means = rows.groupby(names, dropna=False)[measure].mean()
     table = means.unstack(line) if line else means.to_frame()
     _print_table(heading, table, "{:.3f}".format, 12)
 

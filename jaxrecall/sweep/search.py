@@ -25,8 +25,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .crossing import OCTAVE, Crossing, Curve, edge_of, of_runs
+from .crossing import OCTAVE, Crossing
 from .grid.file import PER_OCTAVE, SEARCH_MIN_SEEDS
+from .mean_crossing import AnyCurve, of_measure
 
 FIRST_SEEDS = 4
 """The least number of new seeds in a round. If a sixth of the seeds so far is more, a
@@ -95,7 +96,7 @@ OUTCOMES = {
 class Target:
     """The goal of the search in one cell."""
 
-    theta: float  # accuracy to cross, as a fraction
+    theta: float  # accuracy to cross: a fraction, or a number in units of a measure
     levels: Mapping[int, float]  # k -> level, near 2^(k / PER_OCTAVE)
     width: float  # largest width of the interval, in ln of the level
     max_runs: int
@@ -154,7 +155,7 @@ class CellSearch:
     def update(self, accuracies: Sequence[float | None]) -> None:
         """Records the accuracies of the pending runs, in the order of `pending`.
 
-        Each accuracy is a fraction, or None if it is nonfinite.
+        Each accuracy is a number, or None if it is nonfinite.
         """
         for step, accuracy in zip(self._new, accuracies, strict=True):
             if accuracy is not None and not self.target.rises:
@@ -187,13 +188,14 @@ class CellSearch:
     def _estimate(self) -> Crossing:
         return self._curve().crossing(self.theta)
 
-    def _curve(self) -> Curve:
+    def _curve(self) -> AnyCurve:
         levels, seeds = zip(*self.completed, strict=True)
-        return of_runs(
+        return of_measure(
             list(map(math.log, levels)),
             seeds,
             list(self.accuracy.values()),
-            edge_of(self.theta),
+            self.theta,
+            not self.target.rises,
         )
 
     def _climb_and_close_in(self) -> Generator[list[Step], None, str]:
@@ -285,7 +287,8 @@ class CellSearch:
         seeds = self.target.seeds[:FIRST_SEEDS]
         yield [(level, seed) for level in (k, other) for seed in seeds]
         gains = [self.accuracy[other, seed] - self.accuracy[k, seed] for seed in seeds]
-        self.against = bool(np.mean(gains) < -max(0.02, _three_errors(gains)))
+        least = 0.02 * self._curve().scale
+        self.against = bool(np.mean(gains) < -max(least, _three_errors(gains)))
 
     def _lacking(
         self, centre: float, slope: float | None, seeds: Sequence[int]

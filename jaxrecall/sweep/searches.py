@@ -34,10 +34,6 @@ to estimate the time, and to decide whether padding is cheaper than compiling.
 ROUND_SECONDS = 0.03
 """The number of seconds per round for planning, saving and updating the cells."""
 
-CHECKED = ("d", "m", "V", "L")
-"""The axes whose direction is checked if a cell has no crossing. An axis with `rises`
-is checked, too.
-"""
 
 TIER = 2
 """The largest ratio of levels that share a program. A plan merges further programs
@@ -124,6 +120,12 @@ def _tiers(points: Mapping[float, AnyPoint], simulator: SimulatorLike) -> list[f
 def _cells(grid: Grid, search: Search, names: Names) -> list[SearchedCell]:
     """Returns the cells of a grid, one for each line of points and each theta."""
     cells = []
+    facts = grid.simulator.facts
+    rises = search.rises
+    if rises is None:
+        rises = facts.rises.get(search.axis, True)
+    checks = search.rises is not None or search.axis in facts.rises
+    checks = checks or not facts.is_ours  # what is along the axis is unknown
     lattice = search.lattice(names)
     for line in grid.lines:
         levels = {k: level for k, level in lattice.items() if level in line.levels}
@@ -134,8 +136,8 @@ def _cells(grid: Grid, search: Search, names: Names) -> list[SearchedCell]:
                 search.width,
                 search.max_runs,
                 grid.seeds,
-                rises=search.rising,
-                checks=search.rises is not None or search.axis in CHECKED,
+                rises=rises,
+                checks=checks,
                 farthest=farthest(search.axis, search.width),
             )
             cells.append(SearchedCell(line, target, grid.simulator))
@@ -426,7 +428,7 @@ class Searches:
                 entry |= {"lo": math.exp(found.lo), "hi": math.exp(found.hi)}
             if self.axis == "N":
                 entry["N_star"] = entry["critical"]
-        if "N" in self.simulator.facts.fields:
+        if self.simulator.facts.is_ours:
             entry["samples"] = sum(
                 cell.points[level].N for level, _ in search.completed
             )

@@ -22,8 +22,9 @@ from ...sweep.grid.expr import parse
 from ...theory import Model
 from ...theory.noise import has_score_noise
 from ..fit import Fit, cells, fit
-from ..fit.runs import ALL, Table, is_own
-from ..fit.table_axes import LAW, as_given, rounded, unknown_settings
+from ..fit.roles import COUNTS, SETTINGS, Roles, Table
+from ..fit.runs import ALL
+from ..fit.table_axes import as_given, rounded, unknown_settings
 from .axis import columns_in
 from .grammar import MAX_NAMED, Selection, values_of
 
@@ -36,6 +37,9 @@ LOCKED = 0.95
 """The attention mass on the informative token above which attention counts as locked.
 """
 
+MEASURE = "_measure"
+"""The column of `Runs.rows` that contains the measure."""
+
 NO_SETTINGS = ("foreign", "mass")
 """The columns of `Runs.settings` that are not settings.
 
@@ -46,40 +50,52 @@ attention mass.
 
 @dataclass(frozen=True)
 class Runs:
-    """The runs of a table, with the column `accuracy` (a fraction).
+    """The runs of a table, with the measure in the column MEASURE.
 
-    `along` is the axis along which accuracy crosses theta, and `axes` are the other
-    axes that vary. `given` is the table that the fit uses.
+    `roles` are the roles of its columns. `along` is the axis along which the measure
+    crosses theta, and `axes` are the other axes that vary. `given` is the table that
+    the fit uses.
     """
 
     given: Table
     rows: Table
+    roles: Roles
     along: str
     axes: tuple[str, ...]
 
     @classmethod
-    def of(cls, df: Table, along: str) -> Runs:
-        """Returns the runs of a table, without rows that lack an accuracy.
+    def of(cls, df: Table, roles: Roles, along: str) -> Runs:
+        """Returns the runs of a table, without rows that lack the measure.
 
         Raises FitError if the table cannot be fitted.
         """
-        axes = varying(df, along)
-        rows = rows_of(df)
-        if "n_correct" in rows:
-            kept = rows["n_correct"].notna()
+        axes = varying(df, roles, along)
+        rows = rows_of(df, roles)
+        if MEASURE in rows:
+            kept = rows[MEASURE].notna()
             if along in rows:
                 kept = kept & (rows[along] > 0)
             rows = rows[kept]
         for name in axes:
             if rows[name].dtype.kind == "f":
                 rows = rows.assign(**{name: rounded(rows[name])})
-        return cls(df, rows.reset_index(drop=True), along, axes)
+        return cls(df, rows.reset_index(drop=True), roles, along, axes)
 
     @property
     def sizes(self) -> Table:
         """The table with only the columns that arithmetic may use."""
-        names = dict.fromkeys((self.along, *LAW, "N", *self.axes))
+        sizes = (*self.roles.sizes, "N") if self.roles.is_ours else ()
+        names = dict.fromkeys((self.along, *sizes, *self.axes))
         return self.rows[[name for name in names if name in self.rows]]
+
+    @property
+    def has_theory(self) -> bool:
+        """Whether the rows are those of the model to which theory applies."""
+        return self.roles.is_ours and {*SETTINGS} <= {*self.rows}
+
+    @cached_property
+    def is_fraction(self) -> bool:
+        return scale_of(self.rows[MEASURE]) == "fraction"
 
     @property
     def every(self) -> list[str]:
@@ -93,7 +109,7 @@ class Runs:
         """The mean accuracy over seeds at every tested combination of the axes."""
         by = [*self.axes, self.along]
         others = _groups(self.rows, by)[[*self.sizes.columns.difference(by)]].first()
-        means = averaged(self.rows, by, "accuracy")
+        means = averaged(self.rows, by, MEASURE)
         return means.join(others.reset_index(drop=True))
 
     def settings(self, by: Sequence[str]) -> Table:
@@ -107,7 +123,8 @@ class Runs:
         names = [name for name in self.rows if _is_setting(name) and name not in by]
         found = _groups(self.rows, by)[names].first()
         found["foreign"] = ""
-        unknown = unknown_settings(self.rows, [*self.axes, self.along])
+        unknown = unknown_settings(self.rows, self.roles, [*self.axes, self.along])
+        unknown = [name for name in unknown if name != MEASURE]
         if unknown:
             value = self.rows[unknown[0]].dropna().tolist()[0]
             found["foreign"] = f"{unknown[0]}: got {value!r}"
@@ -138,7 +155,7 @@ class Runs:
         covers the row only if attention is locked. Such a row has no prediction if the
         measured attention is not locked.
         """
-        if is_own(self.rows):
+        if not self.has_theory:
             return table.assign(theory=np.nan, assumes=False)
         settings = self.settings(by)
         answers = []
@@ -164,7 +181,12 @@ class Runs:
     ) -> Fit:
         """Returns the fit, with the thresholds and laws along the axis `along`."""
         return fit(
-            self.given, thetas, step=ALL, along=self.along, on_progress=on_progress
+            self.given,
+            thetas,
+            step=ALL,
+            along=self.along,
+            of=self.roles.measure,
+            on_progress=on_progress,
         )
 
     def thresholds(self, found: Fit, theta: float, with_theory: bool = False) -> Table:
@@ -191,8 +213,10 @@ class Runs:
         """Returns a sentence that counts the cells without a predicted accuracy.
 
         The sentence includes the reason for the first of these cells. The text is empty
-        if there are no such cells.
+        if there are no such cells, or if theory is about other rows.
         """
+        if not self.has_theory:
+            return ""
         cells = self.settings(self.axes).to_dict("records")
         reasons = []
         for cell in cells:
@@ -266,26 +290,29 @@ def _without_noise(model: Model) -> bool:
     return model.L > 1 and not has_score_noise(model)
 
 
-def rows_of(df: Table) -> Table:
+def rows_of(df: Table, roles: Roles) -> Table:
     """Returns the rows of a table of runs in the form that `as_given` returns.
 
-    If answers were counted, the rows also have the column `accuracy`.
+    The rows also have the column MEASURE, if the table has a measure. If answers were
+    counted, the fraction of correct answers replaces the column `accuracy`.
     """
-    rows = as_given(df)
-    if not {"n_correct", "n_test"} <= {*rows}:
-        return rows
-    return rows.assign(accuracy=rows["n_correct"] / rows["n_test"])
+    rows = as_given(df, roles)
+    if roles.counted and {*COUNTS} <= {*rows}:
+        accuracy = rows["n_correct"] / rows["n_test"]
+        return rows.assign(**{roles.measure: accuracy, MEASURE: accuracy})
+    if roles.measure in rows:
+        return rows.assign(**{MEASURE: rows[roles.measure]})
+    return rows
 
 
-def varying(df: Table, along: str) -> tuple[str, ...]:
+def varying(df: Table, roles: Roles, along: str) -> tuple[str, ...]:
     """Returns the axes of the fit that vary, except `along`; those in ORDER come first.
 
     If the table has no column `along`, its metadata determine the axes.
     """
-    listed = df.attrs.get("axes")
-    if along not in df and listed:
-        return tuple(name for name in listed if name != along and _varies(df, name))
-    families, _ = cells.families(df, along)
+    if along not in df and roles.axes:
+        return tuple(name for name in roles.axes if name != along and _varies(df, name))
+    families, _ = cells.families(df, roles, along)
     places = [cell.at for family in families for cell in family.cells]
 
     def rank(axis: str) -> int:

@@ -19,6 +19,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from numbers import Real
 
+import numpy as np
+
 from ...errors import FitError, as_list, expect, refusal, shown
 from ...model.values import as_number, is_missing
 from ...sweep.crossing import edge_of
@@ -26,16 +28,17 @@ from ...sweep.grid.expr import Expression, parse
 from . import cells, tables
 from .cells import Family
 from .estimate import Estimates, by_level, curve, of_best, of_means, without_axis
+from .roles import Table, roles_of
 from .runs import (
+    ALL,
     LAST,
     Steps,
-    Table,
     along_of,
     at_steps,
     common,
-    crossing,
-    measured,
     plain_table,
+    with_law,
+    with_measure,
     without,
 )
 from .table_axes import AxisValue
@@ -44,7 +47,10 @@ from .write import summary
 __all__ = ["Fit", "fit"]
 
 MAX_THETAS = 1000
-FRACTIONS = f"fractions between 0 and 1, up to {MAX_THETAS} of them, as in 0.5 0.9"
+FRACTIONS = (
+    f"fractions between 0 and 1, up to {MAX_THETAS} of them, as in 0.5 0.9; for a"
+    " measure that is no fraction, numbers in its units"
+)
 TEXTS = "a text or a list of texts"
 
 
@@ -84,12 +90,14 @@ def fit(
 ) -> Fit:
     """Returns the thresholds, exponents and diagnostics of a table of runs.
 
-    The table is one that `load` or `run` returned. Any other table needs the columns V,
-    N, d, L, m and seed, and either n_test and n_correct or the column `of`.
+    The table is one that `load` or `run` returned, or any other table with a column
+    `seed`, a column of the axis `along`, and a column of the measure. The columns in
+    which several seeds share each value are its axes.
 
     Args:
         frame: one row per run; runs that train have one row per recorded step.
-        thetas: the accuracy (fraction) that curves must cross, or several of them.
+        thetas: the accuracy (fraction) that curves must cross, or several of them. For
+            a measure that is no fraction, numbers in its units.
         resamples: has no effect, because intervals are computed by leaving out one seed
             at a time. The argument exists so that older calls still work.
         on_progress: a function that is called with the number of estimated curves and
@@ -99,11 +107,13 @@ def fit(
             is one law for each. The column `regime` contains its expression.
         along: the axis along which accuracy crosses theta: N, d, m, V, L or any other
             column of numbers greater than 0. The default is the axis of a search, else
-            N. Along m, rows with m = 0 are ignored.
+            N, else the only axis of numbers. Along m and step, rows with 0 are
+            ignored.
         step: the step of the rows to fit, for runs that train: "last", a step, several
             steps, or "all". With several steps, `step` is an axis.
-        of: the column that crosses theta: the accuracy, or any other measured column of
-            fractions, such as "attention_mass".
+        of: the column that crosses theta: the accuracy, or any other measured column,
+            such as "attention_mass" or "test_loss". If it has values outside 0 to 1,
+            its mean is compared with theta, along straight lines between the levels.
         best: an axis, such as a rate. Each cell uses the value of this axis at which
             accuracy crosses theta first. The value is chosen again whenever a seed is
             left out. A column of the thresholds contains the chosen value.
@@ -118,20 +128,24 @@ def fit(
             per problem.
     """
     frame = plain_table("frame", frame)
-    wanted = _Wanted(fractions(thetas), _texts(where), step, along, of, best, by, law)
+    wanted = _Wanted(numbers(thetas), _texts(where), step, along, of, best, by, law)
     return _fitted(frame, wanted, on_progress)
 
 
-def fractions(thetas: float | Sequence[float]) -> list[float]:
-    """Returns a list of the distinct accuracies in `thetas`.
+def numbers(thetas: float | Sequence[float]) -> list[float]:
+    """Returns a list of the distinct numbers in `thetas`.
 
-    Raises FitError if an accuracy is not a fraction between 0 and 1.
+    Raises FitError if one is not a finite number.
     """
     if isinstance(thetas, Real):
         given = [thetas]
     else:
         given = as_list("theta", thetas, FRACTIONS, FitError, MAX_THETAS)
-    wrong = [theta for theta in given if not 0 < (as_number(theta, float) or 0) < 1]
+    wrong = []
+    for theta in given:
+        number = as_number(theta, float)
+        if number is None or not np.isfinite(number):
+            wrong.append(theta)
     if wrong or not given:
         got = ", ".join(shown(theta, 40) for theta in wrong) or "[]"
         raise refusal("theta", got, FRACTIONS, FitError)
@@ -171,9 +185,16 @@ def _fitted(
     law = wanted.law
     if law is not None and wanted.best is not None:
         raise FitError(f"best: got {wanted.best!r} with law; allowed: one of the two")
-    counted = crossing(frame, wanted.of) if law is None else measured(frame, law)
-    along = along_of(frame, wanted.along)
-    families, remarks = cells.families(at_steps(counted, wanted.step), along)
+    roles = roles_of(frame)
+    if law is None:
+        roles = with_measure(frame, roles, wanted.of)
+    else:
+        roles = with_law(frame, roles, law)
+    along = along_of(frame, roles, wanted.along)
+    step = ALL if along == "step" and wanted.step == LAST else wanted.step
+    families, remarks = cells.families(at_steps(frame, step), roles, along)
+    if law is None:
+        _check_thetas(wanted.thetas, families[0])
     axes = _axis_columns(families[0])
     if law is not None:
         families = [by_level(family, law) for family in families]
@@ -194,12 +215,16 @@ def _fitted(
     for remark in remarks:
         diagnostics.append(tables.diagnostic("remark", remark))
     made = tables.frames(axes, thresholds, exponents, diagnostics)
-    what = law or wanted.of
-    if law is None and what == "accuracy":
-        what = frame.attrs.get("accuracy", what)
     for table in made:
-        table.attrs["of"] = what
+        table.attrs["of"] = roles.measure
     return Fit(*made, remarks)
+
+
+def _check_thetas(thetas: Sequence[float], family: Family) -> None:
+    """Raises FitError if a theta cannot be crossed by a fraction."""
+    wrong = [theta for theta in thetas if not 0 < theta < 1]
+    if wrong and family.is_fraction:
+        raise refusal("theta", ", ".join(map(str, wrong)), FRACTIONS, FitError)
 
 
 def _axis_columns(family: Family) -> list[str]:
@@ -224,13 +249,13 @@ def _estimates(family: Family, wanted: _Wanted) -> Iterator[Estimates]:
     if wanted.law is not None:
         yield of_means(family)
         return
-    edge = edge_of(*wanted.thetas)
-    thetas = map(family.mirrored, wanted.thetas)
+    thetas = list(map(family.mirrored, wanted.thetas))
+    edge = edge_of(*thetas) if family.is_fraction else 0.0
     if wanted.best:
         for theta in thetas:
             yield of_best(family, theta, edge, wanted.best)
         return
-    curves = [curve(cell, edge) for cell in family.cells]
+    curves = [curve(cell, family, edge) for cell in family.cells]
     for theta in thetas:
         yield Estimates(family, theta, curves, [one.crossing(theta) for one in curves])
 

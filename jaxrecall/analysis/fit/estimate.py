@@ -19,6 +19,7 @@ from scipy.special import stdtrit
 
 from ...errors import FitError
 from ...sweep.crossing import MIN_SEEDS, NORMAL, TAIL, Crossing, Curve
+from ...sweep.mean_crossing import MeanCurve
 from .cells import Cell, Family, evidence, numbered
 from .misfit import ALIKE, Misfit, agreement, half_widths, misfit
 from .runs import without
@@ -144,7 +145,7 @@ class Estimates:
 
     family: Family
     theta: float
-    curves: Sequence[Curve]
+    curves: Sequence[Curve | MeanCurve]
     found: Sequence[Crossing]
 
     @cached_property
@@ -320,13 +321,16 @@ class Estimates:
         return self.misfit is not None and self.misfit.is_certain
 
 
-def curve(cell: Cell, edge: float) -> Curve:
-    """Returns the curve of a cell.
+def curve(cell: Cell, family: Family, edge: float) -> Curve | MeanCurve:
+    """Returns the curve of a cell of a family.
 
-    Mean accuracies are clipped to the range from `edge` to 1 - `edge`.
+    Mean fractions are clipped to the range from `edge` to 1 - `edge`.
     """
     with np.errstate(invalid="ignore"):
-        return Curve(np.log(cell.N), (cell.k / cell.n).T, edge)
+        values = (cell.k / cell.n).T
+    if family.is_fraction:
+        return Curve(np.log(cell.N), values, edge)
+    return MeanCurve(np.log(cell.N), values, family.falls)
 
 
 def without_seeds(found: Crossing, n_seeds: int) -> np.ndarray:
@@ -426,21 +430,27 @@ def of_best(family: Family, theta: float, edge: float, axis: str) -> Estimates:
     """
     sign = -1 if family.falls else 1
     chosen = [
-        _first(options, theta, edge, axis, sign) for options in _options(family, axis)
+        _first(options, family, theta, edge, axis, sign)
+        for options in _options(family, axis)
     ]
     cells, curves, found = map(list, zip(*chosen, strict=True))
     return Estimates(replace(family, cells=cells), theta, curves, found)
 
 
 def _first(
-    options: Sequence[Option], theta: float, edge: float, axis: str, sign: int
-) -> tuple[Cell, Curve, Crossing]:
+    options: Sequence[Option],
+    family: Family,
+    theta: float,
+    edge: float,
+    axis: str,
+    sign: int,
+) -> tuple[Cell, Curve | MeanCurve, Crossing]:
     """Returns the cell that crosses theta first, its curve, and its crossing.
 
     If the sign is -1, this is the cell that crosses last. The interval of the crossing
     accounts for the choice.
     """
-    curves = [curve(option.cell, edge) for option in options]
+    curves = [curve(option.cell, family, edge) for option in options]
     found = [one.crossing(theta) for one in curves]
     n_seeds = options[0].cell.n.shape[1]
     each = sign * np.array([without_seeds(one, n_seeds) for one in found])

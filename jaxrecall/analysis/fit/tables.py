@@ -14,22 +14,24 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from ...sweep.crossing import MIN_SEEDS, Crossing, Curve
+from ...sweep.mean_crossing import MeanCurve
+from ...sweep.simulators import OF_THRESHOLDS
 from .cells import Cell, values_of
 from .estimate import METHOD, Estimates
 from .runs import Table
 from .table_axes import AxisValue
 
 TableRow = dict[str, AxisValue]
+AnyCurve = Curve | MeanCurve
 CENSORED = {0: "no", 1: "right", -1: "left"}
 
 _COLUMNS = (
-    "theta method axis critical N_star lo hi censored n_seeds n_levels warning N_below"
-    " N_above record copy_of",
     "axis exponent lo hi method theta part n_cells n_seeds warning record regime"
     " rejected along misfit interval_by left_out",
     "part theta diagnostic subject value text regime",
 )
-THRESHOLDS, EXPONENTS, DIAGNOSTICS = map(str.split, _COLUMNS)
+THRESHOLDS = [*OF_THRESHOLDS]
+EXPONENTS, DIAGNOSTICS = map(str.split, _COLUMNS)
 """The columns of the three tables; docs/thresholds.md explains them.
 
 The table of thresholds begins with additional columns for the axes.
@@ -48,7 +50,7 @@ WARNINGS = {
         " N_above"
     ),
     "coarse": "coarse: {along} grows by a factor {factor:.3g} around theta",
-    "not monotone": "not monotone: accuracy falls by {drop:.2g} as {along} grows",
+    "not monotone": "not monotone: {measure} falls by {drop:.2g} as {along} grows",
     "at the end": "{told}: try beyond it",
     "few seeds": f"no interval: {{n_seeds}} seeds, {MIN_SEEDS} are needed",
     "not surely below": (
@@ -134,7 +136,7 @@ def _interval(found: Crossing) -> tuple[float, float]:
 
 
 def _levels_around(
-    cell: Cell, found: Crossing, c: Curve
+    cell: Cell, found: Crossing, c: AnyCurve
 ) -> tuple[AxisValue, AxisValue]:
     """The levels below and above the crossing; None on a side without a level."""
     if found.side == 1:
@@ -145,7 +147,7 @@ def _levels_around(
     return below, above
 
 
-def _around(found: Crossing, c: Curve) -> slice:
+def _around(found: Crossing, c: AnyCurve) -> slice:
     """Returns the slice that selects the two levels around a crossing."""
     after = int(np.searchsorted(c.x, found.log_x).clip(1, max(len(c.x) - 1, 1)))
     return slice(after - 1, after + 1)
@@ -165,10 +167,10 @@ def _copied(cell: Cell) -> str | None:
     return ", ".join(differ)
 
 
-def _warnings(e: Estimates, cell: Cell, found: Crossing, c: Curve) -> Iterator[str]:
+def _warnings(e: Estimates, cell: Cell, found: Crossing, c: AnyCurve) -> Iterator[str]:
     """Yields the warnings about a cell."""
     shape = _shape(e.theta, found, c)
-    drop = (np.maximum.accumulate(c.mean) - c.mean).max()
+    drop = (np.maximum.accumulate(c.mean) - c.mean).max() / c.scale
     open_below, open_above = found.is_open
     holds = {
         shape: shape != "",
@@ -181,7 +183,8 @@ def _warnings(e: Estimates, cell: Cell, found: Crossing, c: Curve) -> Iterator[s
     facts = {
         "along": e.family.along,
         "factor": np.exp(np.ptp(c.x[_around(found, c)])),
-        "drop": drop,
+        "drop": drop * c.scale,
+        "measure": e.family.measure,
         "told": cell.told,
         "n_seeds": cell.n_seeds,
         "first": _measured(e, c, 0),
@@ -196,15 +199,16 @@ def _warnings(e: Estimates, cell: Cell, found: Crossing, c: Curve) -> Iterator[s
             yield text.format(**facts)
 
 
-def _measured(e: Estimates, c: Curve, i: int) -> str:
+def _measured(e: Estimates, c: AnyCurve, i: int) -> str:
     """The mean accuracy at the level with index i, as text."""
     level = np.exp(c.x[i])
     is_whole = abs(level - round(level)) < 1e-6 * level
     text = f"{level:.0f}" if is_whole else f"{level:.4g}"
-    return f"accuracy {e.family.mirrored(c.mean[i]):.2g} at {e.family.along} = {text}"
+    value = f"{e.family.mirrored(c.mean[i]):.2g}"
+    return f"{e.family.measure} {value} at {e.family.along} = {text}"
 
 
-def _shape(theta: float, found: Crossing, c: Curve) -> str:
+def _shape(theta: float, found: Crossing, c: AnyCurve) -> str:
     """The key in WARNINGS that describes the shape of a curve.
 
     The key is empty if there is nothing to warn about.
@@ -221,9 +225,9 @@ def _shape(theta: float, found: Crossing, c: Curve) -> str:
     first, top, last = c.mean[0], c.mean.max(), c.mean[-1]
     if first >= theta:
         return "falls"
-    if top >= theta and top - last > 0.1:
+    if top >= theta and top - last > 0.1 * c.scale:
         return "falls again"
-    if last - first < 0.02:
+    if last - first < 0.02 * c.scale:
         return "flat"
     slopes = np.diff(c.logits) / np.diff(c.x)
     if c.reach(theta) > np.log(FAR) and slopes[-1] < FLAT * slopes.max():

@@ -54,11 +54,6 @@ RANGES = {
 }
 """The default range of a search along each of these fields."""
 
-FALLING = ("V", "L")
-"""The fields along which accuracy is expected to fall. `rises` in a search overrides
-this.
-"""
-
 _UNITS = {
     "B": 1,
     "kB": 10**3,
@@ -186,12 +181,7 @@ class Search:
     max_runs: int
     rises: bool | None = None
     of: str | None = None
-    """The column of fractions that crosses theta. None means the accuracy."""
-
-    @property
-    def rising(self) -> bool:
-        """Whether accuracy is expected to rise along the axis."""
-        return self.axis not in FALLING if self.rises is None else self.rises
+    """The column that crosses theta. None means the accuracy."""
 
     def lattice(self, names: Names) -> dict[int, float]:
         """Returns a dict from whole numbers k to levels. If the axis is real, the level

@@ -37,6 +37,19 @@ Paths = str | Path | Sequence[str | Path]
 PATHS = "a results folder or a .parquet file, or a list of them"
 
 
+STATED = (
+    "axes",
+    "searched",
+    "accuracy",
+    "simulator",
+    "kept",
+    "fields",
+    "labels",
+    "rises",
+)
+"""The facts about a table that are attributes of its DataFrame."""
+
+
 def load(
     path: Paths, grid: GridLike | None = None, *, last: bool = False
 ) -> pd.DataFrame:
@@ -146,7 +159,7 @@ def _frame(table: pa.Table, axes: Sequence[str] | None) -> pd.DataFrame:
     if axes is not None:
         facts["axes"] = list(axes)
     frame = with_pandas_types(table).to_pandas()
-    for name in ("axes", "searched", "accuracy", "simulator", "kept"):
+    for name in STATED:
         if facts.get(name) not in (None, ""):
             frame.attrs[name] = facts[name]
     return frame
