@@ -27,6 +27,7 @@ import numpy as np
 from scipy.special import expit, logit
 
 from jaxrecall.analysis.fit.cells import Cell, Family
+from jaxrecall.analysis.fit.compare import comparison
 from jaxrecall.analysis.fit.estimate import Estimates, curve
 from jaxrecall.analysis.fit.tables import exponents, thresholds
 from jaxrecall.sweep.crossing import EDGE, cloglog, loglog
@@ -306,6 +307,57 @@ def check(setting: Setting, replicates: int, seed: int = 0) -> Checked:
     )
 
 
+@dataclass(frozen=True)
+class Ratios:
+    """Whether intervals of a ratio contain the truth, and their widths in ln.
+
+    The arrays have shape (tables, 2): intervals by pairs of seeds, and intervals from
+    those of the two N* as if these were independent.
+    """
+
+    held: np.ndarray
+    width: np.ndarray
+
+    def line(self) -> str:
+        (pairs, apart), (narrow, wide) = self.held.mean(axis=0), self.width.mean(axis=0)
+        return (
+            f"{len(self.held):5} tables: by pairs {100 * pairs:.1f} % (width"
+            f" {narrow:.3f}), from two intervals {100 * apart:.1f} % ({wide:.3f})"
+        )
+
+
+def ratios(shared: float, replicates: int, own: float = 0.15) -> Ratios:
+    """Draws tables of two conditions with common seeds, and compares their N*.
+
+    A seed shifts ln N* of both conditions by a normal number with the standard
+    deviation `shared`, and of each by another one with the deviation `own`.
+    """
+    held, widths = [], []
+    levels = np.round(1.6 ** np.arange(10, 25))
+    for replicate in range(replicates):
+        rng = np.random.default_rng((1, replicate))
+        n_seeds, truth = int(rng.choice([8, 16])), rng.uniform(-0.5, 0.5)
+        luck = shared * rng.normal(size=n_seeds)
+        slope = rng.uniform(1, 3)
+        cells = []
+        for optimizer, log_star in (("a", np.log(3000)), ("b", np.log(3000) + truth)):
+            middle = log_star + luck + own * rng.normal(size=n_seeds)
+            p = expit(slope * (np.log(levels)[:, None] - middle))
+            k = rng.binomial(2048, p).astype(float)
+            at = {"optimizer": optimizer}
+            cells.append(Cell(at, levels, k, np.full_like(k, 2048)))
+        e = estimates(Family("all", cells, powers=()), 0.5)
+        row = [*comparison(e, "optimizer")][-1]
+        first, second = e.found
+        off = second.log_x - first.log_x
+        half = np.hypot(second.width, first.width) / 2
+        paired = np.log([row["lo"], row["hi"]])
+        ends = np.array([paired, [off - half, off + half]])
+        held.append((ends[:, 0] <= truth) & (truth <= ends[:, 1]))
+        widths.append(ends[:, 1] - ends[:, 0])
+    return Ratios(np.array(held), np.array(widths))
+
+
 ALONE = Setting(axes=("d",), levels=(8, 12), plateau=0.0, censored=0.0)
 """Four cells, which differ in d alone."""
 
@@ -357,6 +409,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         for T in setting.levels:
             part = checked[checked.levels == T]
             print(f"  {T:2} levels {part.line(setting.axes)}", flush=True)
+    print("ratio of N* of two conditions with common seeds: coverage (width in ln)")
+    for shared in (0.0, 0.2, 0.8):
+        print(
+            f"  seeds shift both by {shared}: {ratios(shared, args.replicates).line()}"
+        )
     return 0
 
 

@@ -1129,7 +1129,7 @@ def test_a_table_in_which_no_axis_of_a_law_varies_says_so():
     )
     line = (
         "no exponents of N*: what varies is embedding.rho, and only V, d, L, m get one;"
-        " see N* in the thresholds"
+        " see N* in the thresholds, and compare for their ratios"
     )
     found = fit(frame)
     assert found.remarks == [line]

@@ -8,6 +8,8 @@ The modules of this package work in this order:
 - `cells` combines the rows into curves, and groups the curves into families.
 - `estimate` computes where the curves of a family cross theta. It then fits the law and
   computes intervals.
+- `misfit` tells the distance of cells from the law from noise.
+- `compare` compares two conditions seed by seed, and `forms` compares forms of a law.
 - `tables` makes the rows of the three result tables, and `write` writes the output.
 
 The function `fit` runs these steps for every family, theta and regime of a table.
@@ -16,7 +18,7 @@ The function `fit` runs these steps for every family, theta and regime of a tabl
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Real
 
 import numpy as np
@@ -25,7 +27,8 @@ from ...errors import FitError, as_list, expect, refusal, shown
 from ...model.values import as_number, is_missing
 from ...sweep.crossing import edge_of
 from ...sweep.grid.expr import Expression, parse
-from . import cells, tables
+from . import cells, compare, tables
+from . import forms as law_forms
 from .cells import Family
 from .estimate import Estimates, by_level, curve, of_best, of_means, without_axis
 from .roles import Table, roles_of
@@ -59,13 +62,16 @@ class Fit:
     """The three pandas tables of a fit, and remarks on the rows and axes.
 
     The command `fit` writes the same tables. A fit unpacks as `thresholds, exponents,
-    diagnostics = fit(frame)`. Printing a fit shows a summary.
+    diagnostics = fit(frame)`. Printing a fit shows a summary. The tables of a
+    comparison and of forms of the law are None unless they were asked for.
     """
 
     thresholds: Table
     exponents: Table
     diagnostics: Table
     remarks: list[str]
+    comparison: Table | None = None
+    forms: Table | None = None
 
     def __iter__(self) -> Iterator[Table]:
         return iter((self.thresholds, self.exponents, self.diagnostics))
@@ -87,6 +93,8 @@ def fit(
     best: str | None = None,
     by: str | None = None,
     law: str | None = None,
+    compare: str | None = None,
+    floor: str | None = None,
 ) -> Fit:
     """Returns the thresholds, exponents and diagnostics of a table of runs.
 
@@ -122,13 +130,21 @@ def fit(
         law: a column of numbers that are 0 or greater. The law then describes the mean
             of this column over seeds instead of a threshold, and `along` is an axis of
             the law. Points whose mean is 0 are left out.
+        compare: an axis. The table `comparison` of the fit then has, for each value of
+            this axis, the ratio of N* to that at the first value, and the differences
+            of exponents. The seeds of both are left out together.
+        floor: an axis, or "" for the only axis of the law. The table `forms` of the fit
+            then compares A x^p, E + A x^p and E + A ln x along this axis. It has E, A
+            and p with their intervals, and errors at the largest sizes, left out.
 
     Raises:
         FitError: if the table or an argument cannot be used. The message has one line
             per problem.
     """
     frame = plain_table("frame", frame)
-    wanted = _Wanted(numbers(thetas), _texts(where), step, along, of, best, by, law)
+    wanted = _Wanted(
+        numbers(thetas), _texts(where), step, along, of, best, by, law, compare, floor
+    )
     return _fitted(frame, wanted, on_progress)
 
 
@@ -177,6 +193,8 @@ class _Wanted:
     best: str | None
     by: str | None
     law: str | None
+    compare: str | None
+    floor: str | None
 
 
 def _fitted(
@@ -200,6 +218,7 @@ def _fitted(
         families = [by_level(family, law) for family in families]
     laws = _regimes(families, wanted)
     thresholds, exponents, diagnostics = [], [], []
+    compared, forms = [], []
     done, total = 0, len(wanted.thetas) * sum(len(family.cells) for family in families)
     for family, regimes in zip(families, laws, strict=True):
         for found in _estimates(family, wanted):
@@ -210,6 +229,10 @@ def _fitted(
                 rows = tables.exponents(mine, regime)
                 exponents += rows
                 diagnostics += tables.diagnose(mine, rows, regime)
+                if wanted.compare is not None:
+                    compared += compare.comparison(mine, wanted.compare, regime)
+                if wanted.floor is not None:
+                    forms += law_forms.forms(mine, wanted.floor, regime)
             done += len(family.cells)
             on_progress(done, total)
     for remark in remarks:
@@ -217,7 +240,16 @@ def _fitted(
     made = tables.frames(axes, thresholds, exponents, diagnostics)
     for table in made:
         table.attrs["of"] = roles.measure
-    return Fit(*made, remarks)
+    found = Fit(*made, remarks)
+    if law is not None:
+        axes = [*axes, along]
+    if wanted.compare is not None:
+        rest = without(axes, [wanted.compare])
+        table = tables.frame(rest, tables.COMPARISON, compared)
+        found = replace(found, comparison=table)
+    if wanted.floor is not None:
+        found = replace(found, forms=tables.frame(axes, tables.FORMS, forms))
+    return found
 
 
 def _check_thetas(thetas: Sequence[float], family: Family) -> None:

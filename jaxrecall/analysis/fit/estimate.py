@@ -202,7 +202,11 @@ class Estimates:
 
     @cached_property
     def law(self) -> FittedLaw:
-        return FittedLaw(self.cells, self.family.law, self.family.factors)
+        return self.law_of(self.cells)
+
+    def law_of(self, cells: Sequence[Cell]) -> FittedLaw:
+        """Returns the law with the family's axes, fitted to some cells."""
+        return FittedLaw(cells, self.family.law, self.family.factors)
 
     @property
     def exponents(self) -> np.ndarray:
@@ -270,7 +274,7 @@ class Estimates:
                 self.residuals,
                 self.n_seeds,
                 self._clusterings(),
-                self.rejected,
+                self.misfit.is_likely,
             )
         intervals = []
         for j, half in enumerate(beyond):

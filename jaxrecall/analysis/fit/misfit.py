@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import fdtrc, stdtrit
+from scipy.special import chdtrc, fdtrc, stdtrit
 
 from ...sweep.crossing import TAIL
 
@@ -22,8 +22,14 @@ The probability is up to 0.07 if few seeds have noise that differs between cells
 
 LEAST_FREEDOM = 1.5
 """The degrees of freedom below which the misfit of clusters widens no interval, unless
-noise alone does not explain the misfit. With one degree of freedom, Student's t is 13.
+the misfit is likely. With one degree of freedom, Student's t is 13.
 """
+
+LIKELY = 0.1
+"""The probability from noise alone below which a misfit is likely."""
+
+SHARED = 0.001
+"""The probability below which the errors of independent cells would be as alike."""
 
 ALIKE = 0.5
 """The correlation of misfits above which cells along an axis are one cluster."""
@@ -47,6 +53,10 @@ class Misfit(NamedTuple):
     @property
     def is_certain(self) -> bool:
         return self.chance < LEVEL
+
+    @property
+    def is_likely(self) -> bool:
+        return self.chance < LIKELY
 
 
 def misfit(off: np.ndarray, free: int, n_seeds: int, shape: float) -> Misfit:
@@ -92,13 +102,32 @@ def agreement(off: np.ndarray, n_seeds: int, cluster: np.ndarray) -> float:
     return float(shared / pairs / (own / len(cluster)))
 
 
+def shared_errors(y: np.ndarray, n_seeds: int) -> float:
+    """The mean correlation of the errors of two cells; 0 if it may be due to chance.
+
+    y has the shape (1 + seeds, cells). If cells were independent, (S - 1) times the
+    variance of the sum of their standardized errors, over the number of cells, would
+    have a chi-squared distribution with S - 1 degrees of freedom.
+    """
+    apart = y[1:] - y[0]
+    apart = apart[:, (apart**2).sum(axis=0) > 0]
+    n_cells = apart.shape[1]
+    if n_cells < 2:
+        return 0.0
+    apart = apart / np.sqrt((apart**2).sum(axis=0))
+    ratio = (apart.sum(axis=1) ** 2).sum() / n_cells
+    if chdtrc(n_seeds - 1, (n_seeds - 1) * ratio) > SHARED:
+        return 0.0
+    return float((ratio - 1) / (n_cells - 1))
+
+
 def half_widths(
     design: np.ndarray,
     weights: np.ndarray,
     off: np.ndarray,
     n_seeds: int,
     clusterings: Iterable[np.ndarray],
-    is_certain: bool,
+    is_likely: bool,
 ) -> np.ndarray:
     """Returns the half width that misfit adds to the 95 % interval of each exponent.
 
@@ -108,7 +137,7 @@ def half_widths(
     28, 2002; Pustejovsky and Tipton, Journal of Business & Economic Statistics 36,
     2018), less what noise adds to it. Student's t has the degrees of freedom that Bell
     and McCaffrey give. The widest of the clusterings counts. One with fewer than
-    LEAST_FREEDOM degrees of freedom counts only if misfit is certain.
+    LEAST_FREEDOM degrees of freedom counts only if the misfit is likely.
 
     Args:
         design: (cells, unknowns).
@@ -116,7 +145,7 @@ def half_widths(
         off: residuals (1 + seeds, cells).
         n_seeds: the number of seeds.
         clusterings: arrays with the number of each cell's cluster.
-        is_certain: whether noise alone does not explain the residuals.
+        is_likely: whether noise alone hardly explains the residuals.
     """
     left, s, _ = np.linalg.svd(design, full_matrices=False)
     basis = left[:, s > 1e-9 * s[0]]
@@ -127,7 +156,7 @@ def half_widths(
             freedom = _freedom(basis, adjusted, cluster)
             scores = _sums(adjusted * off, cluster)
             variance = _beyond_noise(scores, n_seeds).sum()
-            if variance > 0 and (is_certain or freedom >= LEAST_FREEDOM):
+            if variance > 0 and (is_likely or freedom >= LEAST_FREEDOM):
                 half = stdtrit(freedom, TAIL) * np.sqrt(variance)
                 widest[j] = max(widest[j], half)
     return widest
@@ -142,7 +171,7 @@ def _beyond_noise(y: np.ndarray, n_seeds: int) -> np.ndarray:
 def _sums(values: np.ndarray, cluster: np.ndarray) -> np.ndarray:
     """Returns the sums over the cells of each cluster, (..., clusters)."""
     sums = np.zeros((*values.shape[:-1], cluster.max() + 1))
-    np.add.at(sums, (..., cluster), values)
+    np.add.at(sums.T, cluster, values.T)
     return sums
 
 

@@ -18,6 +18,7 @@ from ...sweep.mean_crossing import MeanCurve
 from ...sweep.simulators import OF_THRESHOLDS
 from .cells import Cell, values_of
 from .estimate import METHOD, Estimates
+from .misfit import shared_errors
 from .runs import Table
 from .table_axes import AxisValue
 
@@ -27,14 +28,20 @@ CENSORED = {0: "no", 1: "right", -1: "left"}
 
 _COLUMNS = (
     "axis exponent lo hi method theta part n_cells n_seeds warning record regime"
-    " rejected along misfit interval_by left_out",
+    " rejected along misfit interval_by left_out correlation",
     "part theta diagnostic subject value text regime",
+    "axis value reference quantity estimate lo hi n_cells n_seeds correlation theta"
+    " part regime along",
+    "axis form exponent exponent_lo exponent_hi floor floor_lo floor_hi factor"
+    " factor_lo factor_hi rms error noise n_out n_cells n_seeds theta part regime"
+    " along",
 )
 THRESHOLDS = [*OF_THRESHOLDS]
-EXPONENTS, DIAGNOSTICS = map(str.split, _COLUMNS)
-"""The columns of the three tables; docs/thresholds.md explains them.
+EXPONENTS, DIAGNOSTICS, COMPARISON, FORMS = map(str.split, _COLUMNS)
+"""The columns of the three tables, and of a comparison and of forms of a law.
 
-The table of thresholds begins with additional columns for the axes.
+docs/thresholds.md explains the three. All but exponents and diagnostics begin with
+additional columns for the axes.
 """
 
 WARNINGS = {
@@ -68,7 +75,7 @@ WARNINGS = {
     "unchecked": "as many unknowns as cells: nothing checks the law",
     "no power law": (
         "no single power law: ln {critical} lies {rms:.2g} (rms) from it, {ratio:.2g}"
-        " times the noise; where fits a part of the cells"
+        " times the noise; where fits a part of the cells, floor a law above a floor"
     ),
 }
 """A dict from condition to the text of its warning.
@@ -239,6 +246,7 @@ def exponents(e: Estimates, regime: str = "") -> list[TableRow]:
     """Returns the rows of a law in the table of exponents, one row per exponent."""
     rows = []
     intervals, left_out = e.intervals(), _left_out(e)
+    correlation = shared_errors(e.y[:, e.inside], e.n_seeds)
     for j, axis in enumerate(e.family.law):
         row = {
             "axis": axis,
@@ -258,6 +266,7 @@ def exponents(e: Estimates, regime: str = "") -> list[TableRow]:
             "misfit": e.misfit.ratio if e.misfit else np.nan,
             "interval_by": intervals[j].by,
             "left_out": left_out,
+            "correlation": correlation,
         }
         rows.append(row)
     return rows
@@ -370,3 +379,14 @@ def frames(
     third = pd.DataFrame(diagnostics, columns=pd.Index(DIAGNOSTICS))
     flags = {"record": bool, "rejected": bool}
     return first.astype(types), second.astype(flags), third
+
+
+def frame(
+    axes: Sequence[str], columns: Sequence[str], rows: Sequence[TableRow]
+) -> Table:
+    """Returns a table whose first columns are the axes that differ between its rows."""
+    import pandas as pd
+
+    made = pd.DataFrame(rows, columns=pd.Index([*axes, *columns]))
+    same = [name for name in axes if len(set(made[name].dropna())) < 2]
+    return made.drop(columns=same)
