@@ -9,6 +9,7 @@ if __name__ == "__main__":  # before the imports below, which take long
 
 import argparse
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from .analysis.fit import Fit, fit, runs
 from .analysis.fit.estimate import METHOD_TEXT
@@ -20,7 +21,29 @@ from .sweep.running.progress import PLAIN_EVERY_SECONDS, now_and_then
 from .sweep.store.table import older, seen
 from .sweep.summary import ALLOWED
 
-__all__ = ["Fit", "fit"]
+__all__ = ["Fit", "compare", "fit"]
+
+
+def compare(frame: runs.Table, axis: str, **arguments: Any) -> runs.Table:
+    """Returns the ratios of N* and the differences of exponents between conditions.
+
+    The conditions are the values of `axis`, such as two optimizers. The first value is
+    the reference. Seeds are left out in both conditions at once, so that draws they
+    share cancel. The column `quantity` contains "ratio" for two cells that differ in
+    the axis alone, "mean ratio" for the geometric mean over such pairs, or "exponent of
+    d" for the difference of two exponents. The columns `estimate`, `lo` and `hi`
+    contain the number and its 95 % interval, and `correlation` that of the errors of
+    the two cells of a pair.
+
+    Args:
+        frame: a table of runs, as for `fit`.
+        axis: any axis of the table with two or more values.
+        **arguments: the other arguments of `fit`, such as thetas, along or where.
+
+    Raises:
+        FitError: if the table or an argument cannot be used.
+    """
+    return fit(frame, compare=axis, **arguments).comparison
 
 
 def parser() -> argparse.ArgumentParser:
@@ -122,6 +145,24 @@ def _add_laws(add: Callable[..., object]) -> None:
             " thresholds"
         ),
     )
+    add(
+        "--compare",
+        metavar="AXIS",
+        help=(
+            "ratios of N* and differences of exponents between the values of an axis,"
+            " such as optimizer, seed by seed; into comparison.parquet"
+        ),
+    )
+    add(
+        "--floor",
+        metavar="AXIS",
+        nargs="?",
+        const="",
+        help=(
+            "fit E + A x^p along an axis, and compare it with A x^p and E + A ln x;"
+            " into forms.parquet (default: the only axis of the law)"
+        ),
+    )
 
 
 @command("interrupted; nothing was written")
@@ -150,6 +191,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         best=args.best,
         by=args.by,
         law=args.law,
+        compare=args.compare,
+        floor=args.floor,
         summary=args.summary,
     )
     _notes(remarks)

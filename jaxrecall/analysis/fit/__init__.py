@@ -8,6 +8,8 @@ The modules of this package work in this order:
 - `cells` combines the rows into curves, and groups the curves into families.
 - `estimate` computes where the curves of a family cross theta. It then fits the law and
   computes intervals.
+- `misfit` tells the distance of cells from the law from noise.
+- `compare` compares two conditions seed by seed, and `forms` compares forms of a law.
 - `tables` makes the rows of the three result tables, and `write` writes the output.
 
 The function `fit` runs these steps for every family, theta and regime of a table.
@@ -25,7 +27,8 @@ from ...sweep.crossing import edge_of
 from ...sweep.grid.expr import Expression, parse
 from ...sweep.mean_crossing import AnyCurve
 from ...sweep.summary import ALLOWED, MEAN, Summary, parsed
-from . import cells, tables
+from . import cells, compare, tables
+from . import forms as law_forms
 from .cells import Family
 from .estimate import (
     Estimates,
@@ -67,13 +70,16 @@ class Fit:
     """The three pandas tables of a fit, and remarks on the rows and axes.
 
     The command `fit` writes the same tables. A fit unpacks as `thresholds, exponents,
-    diagnostics = fit(frame)`. Printing a fit shows a summary.
+    diagnostics = fit(frame)`. Printing a fit shows a summary. The tables of a
+    comparison and of forms of the law are None unless they were asked for.
     """
 
     thresholds: Table
     exponents: Table
     diagnostics: Table
     remarks: list[str]
+    comparison: Table | None = None
+    forms: Table | None = None
 
     def __iter__(self) -> Iterator[Table]:
         return iter((self.thresholds, self.exponents, self.diagnostics))
@@ -95,6 +101,8 @@ def fit(
     best: str | None = None,
     by: str | None = None,
     law: str | None = None,
+    compare: str | None = None,
+    floor: str | None = None,
     summary: str = "mean",
 ) -> Fit:
     """Returns the thresholds, exponents and diagnostics of a table of runs.
@@ -131,6 +139,12 @@ def fit(
         law: a column of numbers that are 0 or greater. The law then describes the mean
             of this column over seeds instead of a threshold, and `along` is an axis of
             the law. Points whose mean is 0 are left out.
+        compare: an axis. The table `comparison` of the fit then has, for each value of
+            this axis, the ratio of N* to that at the first value, and the differences
+            of exponents. The seeds of both are left out together.
+        floor: an axis, or "" for the only axis of the law. The table `forms` of the fit
+            then compares A x^p, E + A x^p and E + A ln x along this axis. It has E, A
+            and p with their intervals, and errors at the largest sizes, left out.
         summary: what crosses theta: the "mean" over seeds, the "median", or the share
             of seeds whose measure is at least a level, as in "above 0.9".
 
@@ -148,6 +162,8 @@ def fit(
         best,
         by,
         law,
+        compare,
+        floor,
         chosen_summary(summary),
     )
     return _fitted(frame, wanted, on_progress)
@@ -194,6 +210,8 @@ class _Wanted:
     best: str | None
     by: str | None
     law: str | None
+    compare: str | None
+    floor: str | None
     summary: Summary
 
 
@@ -219,6 +237,7 @@ def _fitted(
         families = [by_level(family, law) for family in families]
     laws = _regimes(families, wanted)
     thresholds, exponents, diagnostics = [], [], []
+    compared, forms = [], []
     done, total = 0, len(wanted.thetas) * sum(len(family.cells) for family in families)
     for family, regimes in zip(families, laws, strict=True):
         for found in _estimates(family, wanted):
@@ -229,6 +248,10 @@ def _fitted(
                 rows = tables.exponents(mine, regime)
                 exponents += rows
                 diagnostics += tables.diagnose(mine, rows, regime)
+                if wanted.compare is not None:
+                    compared += compare.comparison(mine, wanted.compare, regime)
+                if wanted.floor is not None:
+                    forms += law_forms.forms(mine, wanted.floor, regime)
             done += len(family.cells)
             on_progress(done, total)
     for remark in remarks:
@@ -236,7 +259,16 @@ def _fitted(
     made = tables.frames(axes, thresholds, exponents, diagnostics)
     for table in made:
         table.attrs["of"] = roles.measure
-    return Fit(*made, remarks)
+    found = Fit(*made, remarks)
+    if law is not None:
+        axes = [*axes, along]
+    if wanted.compare is not None:
+        rest = without(axes, [wanted.compare])
+        table = tables.frame(rest, tables.COMPARISON, compared)
+        found = replace(found, comparison=table)
+    if wanted.floor is not None:
+        found = replace(found, forms=tables.frame(axes, tables.FORMS, forms))
+    return found
 
 
 def chosen_summary(text: object) -> Summary:

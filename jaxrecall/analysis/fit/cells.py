@@ -198,7 +198,8 @@ def families(frame: Table, roles: Roles, along: str) -> tuple[list[Family], list
     if factors and not exponents:
         remarks.append(
             f"no exponents of {along}*: what varies is {', '.join(factors)}, and only"
-            f" {scaled} get one; see {along}* in the thresholds"
+            f" {scaled} get one; see {along}* in the thresholds, and"
+            " compare for their ratios"
         )
     return found, remarks
 

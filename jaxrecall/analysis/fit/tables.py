@@ -17,7 +17,8 @@ from ...sweep.crossing import MIN_SEEDS, Crossing, Curve
 from ...sweep.mean_crossing import MeanCurve
 from ...sweep.simulators import OF_THRESHOLDS
 from .cells import Cell, values_of
-from .estimate import METHOD, Estimates, interval
+from .estimate import METHOD, Estimates
+from .misfit import shared_errors
 from .runs import Table
 from .table_axes import AxisValue
 
@@ -27,14 +28,20 @@ CENSORED = {0: "no", 1: "right", -1: "left"}
 
 _COLUMNS = (
     "axis exponent lo hi method theta part n_cells n_seeds warning record regime"
-    " rejected along",
+    " rejected along misfit interval_by left_out correlation",
     "part theta diagnostic subject value text regime",
+    "axis value reference quantity estimate lo hi n_cells n_seeds correlation theta"
+    " part regime along",
+    "axis form exponent exponent_lo exponent_hi floor floor_lo floor_hi factor"
+    " factor_lo factor_hi rms error noise n_out n_cells n_seeds theta part regime"
+    " along",
 )
 THRESHOLDS = [*OF_THRESHOLDS]
-EXPONENTS, DIAGNOSTICS = map(str.split, _COLUMNS)
-"""The columns of the three tables; docs/thresholds.md explains them.
+EXPONENTS, DIAGNOSTICS, COMPARISON, FORMS = map(str.split, _COLUMNS)
+"""The columns of the three tables, and of a comparison and of forms of a law.
 
-The table of thresholds begins with additional columns for the axes.
+docs/thresholds.md explains the three. All but exponents and diagnostics begin with
+additional columns for the axes.
 """
 
 WARNINGS = {
@@ -66,11 +73,9 @@ WARNINGS = {
         " other axes"
     ),
     "unchecked": "as many unknowns as cells: nothing checks the law",
-    "not in the law": "{out} of {cells} cells are not in the law: {why}",
     "no power law": (
-        "no single power law: ln {critical} lies {rms:.2g} (rms) from it, more than"
-        " twice the noise; the intervals of the exponents do not cover that; where fits"
-        " a part of the cells"
+        "no single power law: ln {critical} lies {rms:.2g} (rms) from it, {ratio:.2g}"
+        " times the noise; where fits a part of the cells, floor a law above a floor"
     ),
 }
 """A dict from condition to the text of its warning.
@@ -239,15 +244,15 @@ def _shape(theta: float, found: Crossing, c: AnyCurve) -> str:
 
 def exponents(e: Estimates, regime: str = "") -> list[TableRow]:
     """Returns the rows of a law in the table of exponents, one row per exponent."""
-    shape, found = e.shape_deviation(e.law.weights), e.exponents
     rows = []
+    intervals, left_out = e.intervals(), _left_out(e)
+    correlation = shared_errors(e.y[:, e.inside], e.n_seeds)
     for j, axis in enumerate(e.family.law):
-        low, high = interval(found[:, j], e.n_seeds, shape[j])
         row = {
             "axis": axis,
-            "exponent": found[0, j],
-            "lo": low,
-            "hi": high,
+            "exponent": e.exponents[0, j],
+            "lo": intervals[j].low,
+            "hi": intervals[j].high,
             "method": METHOD,
             "theta": e.given_theta,
             "part": e.family.name,
@@ -258,6 +263,10 @@ def exponents(e: Estimates, regime: str = "") -> list[TableRow]:
             "regime": regime,
             "rejected": e.rejected,
             "along": e.family.what or e.family.along,
+            "misfit": e.misfit.ratio if e.misfit else np.nan,
+            "interval_by": intervals[j].by,
+            "left_out": left_out,
+            "correlation": correlation,
         }
         rows.append(row)
     return rows
@@ -319,11 +328,9 @@ def diagnostic(kind: str, text: str, subject: str = "") -> TableRow:
 
 def _on_law(e: Estimates, exponents: Sequence[TableRow]) -> Iterator[str]:
     """Yields the warnings about a law."""
-    if not e.inside.all():
-        yield _not_in_law(e)
     if e.rejected and e.misfit:
         yield WARNINGS["no power law"].format(
-            critical=e.family.critical, rms=e.misfit.rms
+            critical=e.family.critical, rms=e.misfit.rms, ratio=e.misfit.ratio
         )
     axes: dict[str, list[str]] = {}
     for row in exponents:
@@ -333,21 +340,20 @@ def _on_law(e: Estimates, exponents: Sequence[TableRow]) -> Iterator[str]:
             yield f"{', '.join(names)}: {text}"
 
 
-def _not_in_law(e: Estimates) -> str:
-    """The warning that some cells are not in the law, with the reasons."""
-    out = int((~e.inside).sum())
-    below, above = int((e.side == 1).sum()), int((e.side == -1).sum())
+def _left_out(e: Estimates) -> str:
+    """The numbers of cells that are not in the law, with the reasons."""
     side = "below" if e.family.falls else "above"
-    never, unsure = "never reach theta", "cross theta, but not surely"
+    never, unsure = "theta not reached", "crossing not sure"
     if e.family.what:
-        never, unsure = "have mean 0", "rest on one seed"
+        never, unsure = "mean 0", "all of the mean from one seed"
     reasons = {
-        never: below,
-        f"are {side} it from the smallest {e.family.along} on": above,
-        unsure: out - below - above,
+        never: e.side == 1,
+        f"{side} theta from the smallest {e.family.along} on": e.side == -1,
+        unsure: (e.side == 0) & ~e.sure,
+        f"fewer than {MIN_SEEDS} seeds": e.sure & ~e.inside,
     }
-    why = ", ".join(f"{n} {text}" for text, n in reasons.items() if n)
-    return WARNINGS["not in the law"].format(out=out, cells=len(e.inside), why=why)
+    counts = {text: int(has.sum()) for text, has in reasons.items()}
+    return ", ".join(f"{n} ({text})" for text, n in counts.items() if n)
 
 
 def frames(
@@ -373,3 +379,14 @@ def frames(
     third = pd.DataFrame(diagnostics, columns=pd.Index(DIAGNOSTICS))
     flags = {"record": bool, "rejected": bool}
     return first.astype(types), second.astype(flags), third
+
+
+def frame(
+    axes: Sequence[str], columns: Sequence[str], rows: Sequence[TableRow]
+) -> Table:
+    """Returns a table whose first columns are the axes that differ between its rows."""
+    import pandas as pd
+
+    made = pd.DataFrame(rows, columns=pd.Index([*axes, *columns]))
+    same = [name for name in axes if len(set(made[name].dropna())) < 2]
+    return made.drop(columns=same)
