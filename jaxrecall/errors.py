@@ -102,8 +102,12 @@ class FitError(Refused):
     """A table cannot be fitted, or cannot be fitted in the requested way."""
 
 
-class TheoryError(ValueError):
+class TheoryError(Refused):
     """A formula does not apply to a model."""
+
+
+class TheoryWarning(UserWarning):
+    """A formula was measured to be off by a factor of 2 or more in such a setting."""
 
 
 def shown(value: object, most: int = 200) -> str:

@@ -51,7 +51,7 @@ _FLOAT = re.compile(
 )
 
 
-def _scalar(text: str) -> Plain:
+def scalar(text: str) -> Plain:
     """Returns the value of text that is written without quotes. Raises ValueError for a
     number that has more digits than Python accepts.
     """
@@ -230,7 +230,7 @@ class _YamlReader:
         if isinstance(node, yaml.ScalarNode) and node.style is not None:
             return node.value  # in quotes
         try:
-            return _scalar(node.value)
+            return scalar(node.value)
         except ValueError:
             raise GridError(
                 f"{place}: got {shown(node.value, 40)}; allowed: numbers of up to 4300"
