@@ -22,7 +22,7 @@ NO_CODE = (
 CLOSING = (")", "]", "}")
 
 MOST = {
-    "jaxrecall": 5193,
+    "jaxrecall": 5228,
     "jaxrecall/analysis/figures": 14776,
     "jaxrecall/analysis/fit": 15215,
     "jaxrecall/analysis/report": 2591,
@@ -32,8 +32,8 @@ MOST = {
     "jaxrecall/model/reference": 7198,
     "jaxrecall/simulator": 26008,
     "jaxrecall/simulator/sources": 11014,
-    "jaxrecall/sweep": 14907,
-    "jaxrecall/sweep/grid": 14970,
+    "jaxrecall/sweep": 15234,
+    "jaxrecall/sweep/grid": 15020,
     "jaxrecall/sweep/running": 14096,
     "jaxrecall/sweep/simulators": 7142,
     "jaxrecall/sweep/store": 7432,
