@@ -37,7 +37,7 @@ MOST = {
     "jaxrecall/sweep/running": 14075,
     "jaxrecall/sweep/simulators": 7142,
     "jaxrecall/sweep/store": 7403,
-    "jaxrecall/theory": 13677,
+    "jaxrecall/theory": 13685,
 }
 """Tokens of each folder, without comments and docstrings. They may fall. They may rise
 where something was worth it. This file, run as a script, prints them as they are.
