@@ -111,11 +111,15 @@ class TheoryWarning(UserWarning):
 
 
 def shown(value: object, most: int = 200) -> str:
-    """Returns the repr of `value`, shortened to at most `most` characters."""
+    """Returns the repr of `value` in one line, shortened to at most `most`
+    characters.
+    """
     try:
         text = repr(value)
     except (ValueError, RecursionError):  # an integer of more than 4300 digits
         return f"a value of type {type(value).__name__} that is too long to show"
+    if "\n" in text:
+        text = " ".join(text.split())
     if len(text) > most:
         return f"{text[: most - 3]}..."
     return text

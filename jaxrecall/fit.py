@@ -18,6 +18,7 @@ from .cli.command import Parser, answer, command
 from .sweep.files import is_folder, local_path
 from .sweep.running.progress import PLAIN_EVERY_SECONDS, now_and_then
 from .sweep.store.table import older, seen
+from .sweep.summary import ALLOWED
 
 __all__ = ["Fit", "fit"]
 
@@ -68,6 +69,11 @@ def parser() -> argparse.ArgumentParser:
             "accuracies to cross, fractions; numbers in the units of a measure that is"
             " no fraction (default: 0.5)"
         ),
+    )
+    add(
+        "--summary",
+        default="mean",
+        help=f"what crosses theta: {ALLOWED} (default: mean)",
     )
     _add_laws(add)
     add("--step", nargs="+", default=[runs.LAST], metavar="S", help=runs.STEP_HELP)
@@ -144,6 +150,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         best=args.best,
         by=args.by,
         law=args.law,
+        summary=args.summary,
     )
     _notes(remarks)
     answer(*str(found).split("\n"), "")

@@ -25,6 +25,7 @@ from .machine import cores
 from .plan import Plan, Shard, by_id, make_plan, shares
 from .search import OUTCOMES, CellSearch, Request, Target, farthest
 from .simulators import Program, SimulatorLike, Sizes, program_of
+from .summary import MEAN, parsed
 
 RUNS_PER_CELL, ROUNDS = 60, 25
 """The guessed number of runs in a cell, and of rounds in a search. The guesses are used
@@ -138,6 +139,7 @@ def _cells(grid: Grid, search: Search, names: Names) -> list[SearchedCell]:
                 grid.seeds,
                 rises=rises,
                 checks=checks,
+                summary=parsed(search.summary) or MEAN,
                 farthest=farthest(search.axis, search.width),
             )
             cells.append(SearchedCell(line, target, grid.simulator))

@@ -123,7 +123,7 @@ LATER = {
     combinations(
         ALL,
         LATER,
-        often=lambda *case: case in ((ALL[0], "exact"), (ALL[-1], "guarded")),
+        often=lambda *case: case == (ALL[0], "exact"),
     ),
     indirect=["law"],
 )
@@ -220,7 +220,7 @@ def test_low_rank_rows_are_near_their_directions():
         V=3000, N=4, d=60, L=2, n_test=8, embedding="low_rank(rank=4, noise=0.2)"
     )
     lengths = []
-    for seed in range(12):
+    for seed in range(4):
         r = realize(point, seed)
         values = np.linalg.eigvalsh(r.Z_in.T @ r.Z_in / 3000)[::-1]
         lengths.append(values[4:].sum())

@@ -109,7 +109,10 @@ class Cell:
         return search
 
 
-@pytest.mark.parametrize(("theta", "width"), [(0.5, 0.6), (0.5, 0.3), (0.9, 0.5)])
+@pytest.mark.parametrize(
+    ("theta", "width"),
+    [(0.5, 0.6), (0.9, 0.5), pytest.param(0.5, 0.3, marks=pytest.mark.slow)],
+)
 def test_the_search_finds_the_crossing_and_its_intervals_hold(theta, width):
     truth = Cell().truth(theta)
     found = [Cell(key).search(theta, width=width).result for key in range(100)]

@@ -16,7 +16,7 @@ import numpy as np
 from ...errors import FitError, UsageError, as_list, expect, in_one_line, shown
 from ...model.columns import EXTRA_COLUMNS, is_parameter
 from ...model.point import FIELDS
-from ...model.values import plain_type
+from ...model.values import as_pandas, plain_type
 from ...sweep.files import is_folder
 from ...sweep.store.load import STATED, load
 from ...sweep.store.table import about
@@ -80,6 +80,7 @@ def plain_table(argument: str, frame: Table) -> Table:
     """
     import pandas as pd
 
+    frame = as_pandas(frame)
     expect(
         argument,
         frame,

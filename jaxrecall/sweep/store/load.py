@@ -212,10 +212,10 @@ def not_finite(rows: Any, facts: Facts) -> Iterator[str]:
     for name in facts.own_columns:
         missing = list(rows[name].isna()).count(True)
         if missing and name != facts.accuracy:
-            yield (
-                f"{name}: absent or not finite in {missing} of {len(rows)} rows, where"
-                " it is null"
-            )
+            what = "absent or not finite"
+            if facts.is_ours:
+                what = "beyond float32, which ends at 3.4e38, or not a number,"
+            yield f"{name}: {what} in {missing} of {len(rows)} rows, where it is null"
 
 
 def limited_by_kappa(rows: Any, axes: Iterable[str], along: str = "N") -> str:
