@@ -19,6 +19,7 @@ from .cli.command import Parser, answer, command
 from .sweep.files import is_folder, local_path
 from .sweep.running.progress import PLAIN_EVERY_SECONDS, now_and_then
 from .sweep.store.table import older, seen
+from .sweep.summary import ALLOWED
 
 __all__ = ["Fit", "compare", "fit"]
 
@@ -91,6 +92,11 @@ def parser() -> argparse.ArgumentParser:
             "accuracies to cross, fractions; numbers in the units of a measure that is"
             " no fraction (default: 0.5)"
         ),
+    )
+    add(
+        "--summary",
+        default="mean",
+        help=f"what crosses theta: {ALLOWED} (default: mean)",
     )
     _add_laws(add)
     add("--step", nargs="+", default=[runs.LAST], metavar="S", help=runs.STEP_HELP)
@@ -185,6 +191,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         best=args.best,
         by=args.by,
         law=args.law,
+        summary=args.summary,
         compare=args.compare,
         floor=args.floor,
     )

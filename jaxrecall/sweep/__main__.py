@@ -30,7 +30,7 @@ from ..errors import UsageError, in_one_line, printable
 from ..model.columns import is_parameter
 from .api import import_paths
 from .files import Json
-from .grid import json_schema, read_grid
+from .grid import json_schema, read_grid, schema_of
 from .plan import chosen_shard
 from .running.engine import Engine, add_options, chosen
 from .running.job import Job, carry_out, interrupted, prepare
@@ -93,7 +93,10 @@ def parser() -> argparse.ArgumentParser:
     either = partial(p.add_mutually_exclusive_group().add_argument, action="store_true")
     either("--fail-fast", help="stop at the first failed chunk")
     either("--keep-going", help="go on even if the first 100 runs fail alike")
-    flag("--print-schema", help="print the JSON Schema of grid files")
+    flag(
+        "--print-schema",
+        help="print the JSON Schema of grid files; with --grid, for its simulator",
+    )
     add_options(p)
     return p
 
@@ -112,8 +115,10 @@ def main(argv: Sequence[str] | None = None, resume_command: str = "") -> int:
 
 
 def _main(args: argparse.Namespace, resume_command: str, interrupts: Interrupts) -> int:
+    paths = import_paths(args.grid)
     if args.print_schema:
-        return answer(*json.dumps(json_schema(), indent=2).splitlines())
+        schema = schema_of(args.grid, args.set) if args.grid else json_schema()
+        return answer(*json.dumps(schema, indent=2).splitlines())
     if not args.grid:
         raise UsageError(
             "--grid: nothing given; allowed: a grid file, as in --grid quickstart.yaml"
@@ -128,7 +133,6 @@ def _main(args: argparse.Namespace, resume_command: str, interrupts: Interrupts)
         )
     pad_to = as_sizes(args.pad_to) if args.pad_to else None
     engine = chosen(args)
-    paths = import_paths(args.grid)
     grid = read_grid(args.grid, args.set, counter("points of the grid"))
     shard = chosen_shard(args.shard)
     engine.check(grid)

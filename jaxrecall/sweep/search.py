@@ -28,6 +28,7 @@ import numpy as np
 from .crossing import OCTAVE, Crossing
 from .grid.file import PER_OCTAVE, SEARCH_MIN_SEEDS
 from .mean_crossing import AnyCurve, of_measure
+from .summary import MEAN, Summary
 
 FIRST_SEEDS = 4
 """The least number of new seeds in a round. If a sixth of the seeds so far is more, a
@@ -107,6 +108,7 @@ class Target:
     comparison detects that accuracy changes in the unexpected direction.
     """
 
+    summary: Summary = MEAN
     farthest: float = HALF_OCTAVE
     """The largest distance of levels from the crossing, in ln of the level."""
 
@@ -126,7 +128,8 @@ class CellSearch:
     def __init__(self, target: Target):
         self.target = target
         self.ks = sorted(target.levels)
-        self.theta = target.theta if target.rises else 1 - target.theta
+        self._asked = target.theta if target.rises else 1 - target.theta
+        self.theta = target.summary.crossed(self._asked)
         self.accuracy: dict[Step, Any] = {}
         """A dict from each step to its accuracy, or to 1 - accuracy if accuracy falls
         along the axis. None means that the accuracy is nonfinite, which ends the
@@ -158,13 +161,19 @@ class CellSearch:
         Each accuracy is a number, or None if it is nonfinite.
         """
         for step, accuracy in zip(self._new, accuracies, strict=True):
-            if accuracy is not None and not self.target.rises:
-                accuracy = 1 - accuracy
-            self.accuracy[step] = accuracy
+            self.accuracy[step] = self._rising(accuracy)
         if None in accuracies:
             self._end("nonfinite")
         else:
             self._advance()
+
+    def _rising(self, accuracy: float | None) -> float | None:
+        """Returns the number of a run whose mean over seeds rises through theta."""
+        if accuracy is None:
+            return None
+        falls = not self.target.rises
+        value = 1 - accuracy if falls else accuracy
+        return float(self.target.summary.values(value, self._asked, falls))
 
     def _advance(self) -> None:
         """Advances the search until it needs an unknown accuracy or ends."""

@@ -25,6 +25,7 @@ from .machine import cores
 from .plan import Plan, Shard, by_id, make_plan, shares
 from .search import OUTCOMES, CellSearch, Request, Target, farthest
 from .simulators import Program, SimulatorLike, Sizes, program_of
+from .summary import MEAN, parsed
 
 RUNS_PER_CELL, ROUNDS = 60, 25
 """The guessed number of runs in a cell, and of rounds in a search. The guesses are used
@@ -138,6 +139,7 @@ def _cells(grid: Grid, search: Search, names: Names) -> list[SearchedCell]:
                 grid.seeds,
                 rises=rises,
                 checks=checks,
+                summary=parsed(search.summary) or MEAN,
                 farthest=farthest(search.axis, search.width),
             )
             cells.append(SearchedCell(line, target, grid.simulator))
@@ -242,24 +244,20 @@ class Searches:
                 for level, _ in requests:
                     self._tiers[cell.points[level]] = cell.tier(level)
                 return missing
-            cell.search.update(list(map(self._fraction, runs)))
+            cell.search.update(list(map(self._measure, runs)))
             self.used.update(runs)
         return {}
 
-    def _fraction(self, run: RunId) -> float | None:
-        """Returns the known accuracy of a run.
-
-        Raises GridError if the row has no accuracy, or if the accuracy is outside of 0
-        to 1.
-        """
+    def _measure(self, run: RunId) -> float | None:
+        """Returns the known measure of a run. Raises GridError if the row has none."""
         value = self._known[run]
-        if value is None or 0 <= value <= 1:
+        if value is None or math.isfinite(value):
             return value
-        shown = "null" if math.isnan(value) else format(value, "g")
+        got = "null" if math.isnan(value) else format(value, "g")
         raise GridError(
-            f"search.of: got {self.search.of}, which is {shown} in a row"
-            f" ({run.point_id}, seed {run.seed}); allowed: a column that is a fraction"
-            " from 0 to 1 in every row"
+            f"search.of: got {self.search.of}, which is {got} in a row"
+            f" ({run.point_id}, seed {run.seed}); allowed: a column that is a finite"
+            " number in every row"
         )
 
     @cached_property

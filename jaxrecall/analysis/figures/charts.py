@@ -126,8 +126,8 @@ def accuracy(
     If `marks` contains thresholds, marks show where accuracy crosses theta. If `theory`
     is true, theory is drawn, but only along the axis of the thresholds.
     """
-    named = measure_label(runs.roles, runs.is_fraction)
-    chart = means(runs.rows, [MEASURE], x, lines, panels, runs.roles.labels, named)
+    labels, band = runs.roles.labels, runs.band
+    chart = means(runs.rows, [MEASURE], x, lines, panels, labels, runs.label, band)
     if theory and x == runs.along:
         chart = chart.plus(theory_line(runs.predicted, chart.x))
     if marks is not None:
@@ -168,7 +168,7 @@ def critical(
         layers.append(Polyline(law, "law", "law, fitted", FITTED, each="part"))
     if theory:
         layers += theory_line(stars, axis)
-    named = f"{runs.along}* at {runs.roles.measure} {theta:g}"
+    named = f"{runs.along}* at {runs.measure} {theta:g}"
     if runs.roles.is_ours and runs.along == "N":
         named += " (samples)"
     return Chart(layers, axis, named, lines=lines, panels=panels, scale="log")
@@ -209,7 +209,9 @@ def phase(
     for axis in sorted(runs.every, key=order):
         if levels.duplicated([x, y, *panels]).any() and axis not in panels:
             panels.append(axis)  # each pixel must be one cell
-    named = f"mean {measure_label(runs.roles, runs.is_fraction)}"
+    named = runs.label
+    if not runs.summary.is_share:
+        named = f"{runs.summary} {named}"
     ends = (0.0, 1.0) if runs.is_fraction else None
     pixels = Pixels(levels, MEASURE, named, ends=ends)
     chart = over(pixels, x, y, panels, runs.roles.labels)
@@ -269,8 +271,7 @@ def collapse(runs: Runs, found: Fit, theta: float, lines: Sequence[str]) -> Char
         ends = [levels[MEASURE].min(), levels[MEASURE].max()]
     upward = pd.DataFrame({star: 1.0, "at": ends})
     cross = [Polyline(line, "at", style=DOTTED) for line in (across, upward)]
-    named = measure_label(runs.roles, runs.is_fraction)
-    return Chart([curves, *cross], axis, named, lines=lines)
+    return Chart([curves, *cross], axis, runs.label, lines=lines)
 
 
 def places(

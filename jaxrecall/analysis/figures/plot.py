@@ -19,7 +19,7 @@ from types import NoneType
 from typing import TYPE_CHECKING
 
 from ...errors import UsageError, as_list, expect, refusal
-from ..fit import numbers
+from ..fit import chosen_summary, numbers
 from ..fit.roles import ACCURACY, Roles, Table, roles_of
 from ..fit.runs import (
     ALL,
@@ -96,7 +96,8 @@ def figure(
             that were not tested are hatched.
         contour: "theory" adds the line of predicted accuracy one half to a map of runs.
             The line is limited to the runs that theory covers.
-        band: "sd" for one standard deviation around the mean, or "quartiles" around the
+        band: "sd" for one standard deviation around the mean, "se" for one standard
+            error, "95 %" for the interval of the mean, or "quartiles" around the
             median.
         scale: the scale of y: "fraction" (0 to 1), "log" or "linear". If None, the
             values determine it.
@@ -122,7 +123,7 @@ def figure(
 
     ys = _names(y, "y")
     df, roles = _expect(df, x=x, colour=colour)
-    x = x or along_of(df, roles, None)
+    x = along_of(df, roles, x, "x")
     _expect_one_of("scale", scale, (None, *SCALES))
     _expect_one_of("contour", contour, (None, "theory"))
     _expect_one_of("band", band, BANDS)
@@ -172,6 +173,7 @@ def accuracy(
     theta: float | None = None,
     theory: bool = False,
     of: str | None = None,
+    summary: str = "mean",
 ) -> Axes:
     """Draws mean accuracy against an axis.
 
@@ -189,8 +191,11 @@ def accuracy(
             fitted curves cross theta, with 95 % intervals.
         theory: whether to draw theory too. It is drawn only along N and only for the
             accuracy.
-        of: the column of fractions that is drawn and that crosses theta. If None, the
+        of: the measured column that is drawn and that crosses theta. If None, the
             accuracy.
+        summary: what crosses theta: the "mean" over seeds, the "median", or the share
+            of seeds whose measure is at least a level, as in "above 0.9". Lines and
+            colours show the same.
 
     Example:
         >>> import jaxrecall
@@ -202,11 +207,13 @@ def accuracy(
     FitError if the table lacks a column.
     """
     df, roles = _expect(df, ax, theta, of, x=x)
-    x = along_of(df, roles, x)
+    over_seeds = chosen_summary(summary)
+    x = along_of(df, roles, x, "x")
     given = _names(lines)
     df = _at_steps(df, x, *given)
     has_marks = theta is not None and x in df
-    runs = Runs.of(df, roles, x if has_marks else _along(df, roles, x))
+    along = x if has_marks else _along(df, roles, x)
+    runs = Runs.of(df, roles, along, over_seeds)
     if lines is None:
         by = _other_axes(runs, x)
     else:
@@ -216,7 +223,7 @@ def accuracy(
     marks = None
     if theta is not None and x == runs.along:
         marks = runs.thresholds(runs.fitted([theta]), theta)
-    chart = charts.accuracy(runs, x, by, [], marks, theory and of is None)
+    chart = charts.accuracy(runs, x, by, [], marks, theory)
     return _on(_with_few_lines(chart), ax)
 
 
@@ -230,6 +237,7 @@ def critical_n(
     theory: bool = True,
     along: str | None = None,
     of: str | None = None,
+    summary: str = "mean",
 ) -> Axes:
     """Draws the critical N*, or the critical value of another axis, against an axis.
 
@@ -250,7 +258,10 @@ def critical_n(
             only along N and only for the accuracy.
         along: the axis along which accuracy crosses theta. If None, the axis of a
             search, else N.
-        of: the column of fractions that crosses theta. If None, the accuracy.
+        of: the measured column that crosses theta. If None, the accuracy.
+        summary: what crosses theta: the "mean" over seeds, the "median", or the share
+            of seeds whose measure is at least a level, as in "above 0.9". Lines and
+            colours show the same.
 
     Example:
         >>> import jaxrecall
@@ -262,7 +273,8 @@ def critical_n(
     """
     df, roles = _expect(df, ax, theta, of, x=x, lines=lines, along=along)
     along = along_of(df, roles, along)
-    runs = Runs.of(_at_steps(df, x, lines, along), roles, along)
+    df = _at_steps(df, x, lines, along)
+    runs = Runs.of(df, roles, along, chosen_summary(summary))
     if x and along in columns_in(x):
         raise UsageError(
             f"x: got {x!r}, which depends on {along}; allowed: other axes, and"
@@ -277,7 +289,7 @@ def critical_n(
         )
     _one_value(runs.rows, left)
     found = runs.fitted([theta])
-    chart = charts.critical(runs, found, theta, x, by, [], theory and of is None)
+    chart = charts.critical(runs, found, theta, x, by, [], theory)
     return _on(chart, ax)
 
 
@@ -290,6 +302,7 @@ def phase(
     theta: float = 0.5,
     theory: bool = True,
     of: str | None = None,
+    summary: str = "mean",
 ) -> Axes:
     """Draws mean accuracy over two axes as colours.
 
@@ -306,8 +319,11 @@ def phase(
         theta: the accuracy (fraction) whose crossing is drawn.
         theory: whether to draw theory too, which takes a second or two. It is drawn
             only for the accuracy.
-        of: the column of fractions that is drawn and that crosses theta. If None, the
+        of: the measured column that is drawn and that crosses theta. If None, the
             accuracy.
+        summary: what crosses theta: the "mean" over seeds, the "median", or the share
+            of seeds whose measure is at least a level, as in "above 0.9". Lines and
+            colours show the same.
 
     Example:
         >>> import jaxrecall
@@ -319,11 +335,11 @@ def phase(
     """
     df, roles = _expect(df, ax, theta, of, x=expect("x", x, str, COLUMN_NAME), y=y)
     along = _along(df, roles, y)
-    runs = Runs.of(_at_steps(df, x, y), roles, along)
+    runs = Runs.of(_at_steps(df, x, y), roles, along, chosen_summary(summary))
     y = y or along
     check_maps([(x, y)], runs.sizes)
     found = runs.fitted([theta])
-    chart = charts.phase(runs, found, theta, x, y, theory and of is None)
+    chart = charts.phase(runs, found, theta, x, y, theory)
     _one_value(runs.rows, chart.panels)
     return _on(chart, ax)
 
@@ -336,6 +352,7 @@ def collapse(
     theta: float = 0.5,
     along: str | None = None,
     of: str | None = None,
+    summary: str = "mean",
 ) -> Axes:
     """Draws accuracy against N / N*, where each cell has its own N*.
 
@@ -350,8 +367,11 @@ def collapse(
             left out.
         along: the axis that replaces N. If None, the axis of a search, else N, else the
             only axis of numbers.
-        of: the column of fractions that is drawn and that crosses theta. If None, the
+        of: the measured column that is drawn and that crosses theta. If None, the
             accuracy.
+        summary: what crosses theta: the "mean" over seeds, the "median", or the share
+            of seeds whose measure is at least a level, as in "above 0.9". Lines and
+            colours show the same.
 
     Example:
         >>> import jaxrecall
@@ -363,7 +383,8 @@ def collapse(
     """
     df, roles = _expect(df, ax, theta, of, lines=lines, along=along)
     along = along_of(df, roles, along)
-    runs = Runs.of(_at_steps(df, lines, along), roles, along)
+    df = _at_steps(df, lines, along)
+    runs = Runs.of(df, roles, along, chosen_summary(summary))
     by = [lines] if lines else [*runs.axes[:1]]
     arranged(runs.sizes, runs.axes, lines=by)
     found = runs.fitted([theta])

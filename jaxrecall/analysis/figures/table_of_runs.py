@@ -7,31 +7,35 @@ does not cover it, there is no prediction. `Runs.reason` returns the reason.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.special import stdtrit
 
 from ... import theory
-from ...errors import TheoryError, UsageError
+from ...errors import TheoryError, TheoryWarning, UsageError
 from ...model.point import FIELDS
 from ...model.values import is_missing
 from ...sweep.grid.expr import parse
+from ...sweep.summary import MEAN, Summary
 from ...theory import Model
 from ...theory.noise import has_score_noise
 from ..fit import Fit, cells, fit
-from ..fit.roles import COUNTS, SETTINGS, Roles, Table
+from ..fit.roles import ACCURACY, COUNTS, SETTINGS, Roles, Table
 from ..fit.runs import ALL
 from ..fit.table_axes import as_given, rounded, unknown_settings
 from .axis import columns_in
 from .grammar import MAX_NAMED, Selection, values_of
+from .style import measure_label
 
 ORDER = ("d", "L", "V", "m")
 """The axes that come before all others, in this order."""
 
-BANDS = ("sd", "quartiles")
+BANDS = ("sd", "se", "95 %", "quartiles")
 
 LOCKED = 0.95
 """The attention mass on the informative token above which attention counts as locked.
@@ -62,10 +66,14 @@ class Runs:
     roles: Roles
     along: str
     axes: tuple[str, ...]
+    summary: Summary = MEAN
 
     @classmethod
-    def of(cls, df: Table, roles: Roles, along: str) -> Runs:
+    def of(cls, df: Table, roles: Roles, along: str, summary: Summary = MEAN) -> Runs:
         """Returns the runs of a table, without rows that lack the measure.
+
+        For a share of seeds, the measure of a run is 1 if it has reached the level of
+        `summary`, else 0.
 
         Raises FitError if the table cannot be fitted.
         """
@@ -79,7 +87,9 @@ class Runs:
         for name in axes:
             if rows[name].dtype.kind == "f":
                 rows = rows.assign(**{name: rounded(rows[name])})
-        return cls(df, rows.reset_index(drop=True), roles, along, axes)
+        if summary.is_share:
+            rows = rows.assign(**{MEASURE: summary.values(rows[MEASURE], 0.0)})
+        return cls(df, rows.reset_index(drop=True), roles, along, axes, summary)
 
     @property
     def sizes(self) -> Table:
@@ -90,8 +100,33 @@ class Runs:
 
     @property
     def has_theory(self) -> bool:
-        """Whether the rows are those of the model to which theory applies."""
-        return self.roles.is_ours and {*SETTINGS} <= {*self.rows}
+        """Whether theory predicts what is drawn: the mean accuracy of our model."""
+        is_predicted = self.roles.measure == ACCURACY and self.summary == MEAN
+        return self.roles.is_ours and is_predicted and {*SETTINGS} <= {*self.rows}
+
+    @property
+    def band(self) -> str:
+        """The band of lines. The numbers of a share are 0 or 1, so their standard
+        deviation would say nothing.
+        """
+        return {"median": "quartiles", "above": "95 %"}.get(self.summary.kind, "sd")
+
+    @property
+    def measure(self) -> str:
+        """The name of what crosses theta, such as accuracy or median accuracy."""
+        if self.summary == MEAN:
+            return self.roles.measure
+        if self.summary.is_share:
+            return f"seeds with {self.roles.measure} from {self.summary.level:g}"
+        return f"{self.summary} {self.roles.measure}"
+
+    @property
+    def label(self) -> str:
+        """The label of the summary of the measure."""
+        named = measure_label(self.roles, self.is_fraction)
+        if self.summary.is_share:
+            return f"{self.measure} (fraction)"
+        return named
 
     @cached_property
     def is_fraction(self) -> bool:
@@ -109,7 +144,7 @@ class Runs:
         """The mean accuracy over seeds at every tested combination of the axes."""
         by = [*self.axes, self.along]
         others = _groups(self.rows, by)[[*self.sizes.columns.difference(by)]].first()
-        means = averaged(self.rows, by, MEASURE)
+        means = averaged(self.rows, by, MEASURE, self.band)
         return means.join(others.reset_index(drop=True))
 
     def settings(self, by: Sequence[str]) -> Table:
@@ -186,6 +221,7 @@ class Runs:
             step=ALL,
             along=self.along,
             of=self.roles.measure,
+            summary=str(self.summary),
             on_progress=on_progress,
         )
 
@@ -256,33 +292,16 @@ def _answer(formula: Callable[..., Any], at: Mapping[str, Any], *arguments: Any)
             value = value.item()
         if name not in NO_SETTINGS and not is_missing(value):
             settings[name] = value
-    return _cached(formula, tuple(_with_law_texts(settings).items()), *arguments)
-
-
-def _with_law_texts(settings: Selection) -> Selection:
-    """Returns settings in which the text of each law includes its parameters.
-
-    In the argument, a parameter may be a separate setting, such as embedding.rho.
-    """
-    found: Selection = {}
-    numbers = {}
-    for name, value in settings.items():
-        law, dot, parameter = name.partition(".")
-        if dot:
-            numbers.setdefault(law, []).append(f"{parameter}={value}")
-        else:
-            found[name] = value
-    for law, texts in numbers.items():
-        if law in found and "(" not in found[law]:
-            found[law] += f"({', '.join(texts)})"
-    return found
+    return _cached(formula, tuple(settings.items()), *arguments)
 
 
 @lru_cache(maxsize=200_000)
 def _cached(
     formula: Callable[..., Any], settings: tuple[tuple[str, Any], ...], *arguments: Any
 ) -> Any:
-    return formula(Model.from_fields(dict(settings)), *arguments)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", TheoryWarning)
+        return formula(Model.from_fields(dict(settings)), *arguments)
 
 
 def _without_noise(model: Model) -> bool:
@@ -346,8 +365,9 @@ def averaged(rows: Table, by: Sequence[str], y: str, band: str = "sd") -> Table:
     """Returns a table of the mean of a column for each combination of values in `by`.
 
     The column n_seeds is the number of averaged rows. The columns `low` and `high` are
-    the ends of a band. The band "sd" is one standard deviation around the mean. The
-    band "quartiles" lies between the quartiles, and the median replaces the mean.
+    the ends of a band. The band "sd" is one standard deviation around the mean, "se"
+    one standard error, and "95 %" the interval of the mean by Student's t. The band
+    "quartiles" lies between the quartiles, and the median replaces the mean.
     """
     by = list(dict.fromkeys(by))
     values = _groups(rows.dropna(subset=[y]), by)[y]
@@ -356,13 +376,25 @@ def averaged(rows: Table, by: Sequence[str], y: str, band: str = "sd") -> Table:
         found = found.set_axis(["low", y, "high"], axis=1)
         return found.assign(n_seeds=values.count()).reset_index()
     found = values.agg(**{y: "mean", "n_seeds": "count"}).astype({y: float})
-    sd = values.std(ddof=0)
-    low = found[y] - sd
-    high = found[y] + sd
+    half = _half_width(values, found["n_seeds"], band)
+    low = found[y] - half
+    high = found[y] + half
     if scale_of(rows[y]) == "fraction":
         low = low.clip(0.0, 1.0)
         high = high.clip(0.0, 1.0)
     return found.assign(low=low, high=high).reset_index(drop=not by)
+
+
+def _half_width(values: Any, n_seeds: Table, band: str) -> Table:
+    """Returns the half-width of the band of grouped values. It is nan for a single
+    value, unless the band is "sd".
+    """
+    if band == "sd":
+        return values.std(ddof=0)
+    error = values.std(ddof=1) / np.sqrt(n_seeds)
+    if band == "se":
+        return error
+    return stdtrit((n_seeds - 1).clip(lower=1), 0.975) * error
 
 
 def scale_of(column: Table) -> str:

@@ -21,16 +21,24 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from numbers import Real
 
-import numpy as np
-
 from ...errors import FitError, as_list, expect, refusal, shown
 from ...model.values import as_number, is_missing
 from ...sweep.crossing import edge_of
 from ...sweep.grid.expr import Expression, parse
+from ...sweep.mean_crossing import AnyCurve
+from ...sweep.summary import ALLOWED, MEAN, Summary, parsed
 from . import cells, compare, tables
 from . import forms as law_forms
 from .cells import Family
-from .estimate import Estimates, by_level, curve, of_best, of_means, without_axis
+from .estimate import (
+    Estimates,
+    by_level,
+    curve,
+    of_best,
+    of_means,
+    summarised,
+    without_axis,
+)
 from .roles import Table, roles_of
 from .runs import (
     ALL,
@@ -93,6 +101,7 @@ def fit(
     best: str | None = None,
     by: str | None = None,
     law: str | None = None,
+    summary: str = "mean",
     compare: str | None = None,
     floor: str | None = None,
 ) -> Fit:
@@ -130,6 +139,8 @@ def fit(
         law: a column of numbers that are 0 or greater. The law then describes the mean
             of this column over seeds instead of a threshold, and `along` is an axis of
             the law. Points whose mean is 0 are left out.
+        summary: what crosses theta: the "mean" over seeds, the "median", or the share
+            of seeds whose measure is at least a level, as in "above 0.9".
         compare: an axis. The table `comparison` of the fit then has, for each value of
             this axis, the ratio of N* to that at the first value, and the differences
             of exponents. The seeds of both are left out together.
@@ -143,7 +154,17 @@ def fit(
     """
     frame = plain_table("frame", frame)
     wanted = _Wanted(
-        numbers(thetas), _texts(where), step, along, of, best, by, law, compare, floor
+        numbers(thetas),
+        _texts(where),
+        step,
+        along,
+        of,
+        best,
+        by,
+        law,
+        chosen_summary(summary),
+        compare,
+        floor,
     )
     return _fitted(frame, wanted, on_progress)
 
@@ -157,15 +178,11 @@ def numbers(thetas: float | Sequence[float]) -> list[float]:
         given = [thetas]
     else:
         given = as_list("theta", thetas, FRACTIONS, FitError, MAX_THETAS)
-    wrong = []
-    for theta in given:
-        number = as_number(theta, float)
-        if number is None or not np.isfinite(number):
-            wrong.append(theta)
+    checked = [as_number(theta, float) for theta in given]
+    wrong = [shown(given[i], 40) for i, n in enumerate(checked) if n is None]
     if wrong or not given:
-        got = ", ".join(shown(theta, 40) for theta in wrong) or "[]"
-        raise refusal("theta", got, FRACTIONS, FitError)
-    return list(dict.fromkeys(map(float, given)))
+        raise refusal("theta", ", ".join(wrong) or "[]", FRACTIONS, FitError)
+    return list(dict.fromkeys(checked))
 
 
 def _texts(where: str | Sequence[str]) -> list[str]:
@@ -193,6 +210,7 @@ class _Wanted:
     best: str | None
     by: str | None
     law: str | None
+    summary: Summary
     compare: str | None
     floor: str | None
 
@@ -212,7 +230,8 @@ def _fitted(
     step = ALL if along == "step" and wanted.step == LAST else wanted.step
     families, remarks = cells.families(at_steps(frame, step), roles, along)
     if law is None:
-        _check_thetas(wanted.thetas, families[0])
+        is_fraction = families[0].is_fraction or wanted.summary.is_share
+        _check_thetas(wanted.thetas, is_fraction)
     axes = _axis_columns(families[0])
     if law is not None:
         families = [by_level(family, law) for family in families]
@@ -252,10 +271,18 @@ def _fitted(
     return found
 
 
-def _check_thetas(thetas: Sequence[float], family: Family) -> None:
+def chosen_summary(text: object) -> Summary:
+    """Returns the summary that a text names. Raises FitError if it names none."""
+    found = parsed(text)
+    if found is None:
+        raise refusal("summary", shown(text), ALLOWED, FitError)
+    return found
+
+
+def _check_thetas(thetas: Sequence[float], is_fraction: bool) -> None:
     """Raises FitError if a theta cannot be crossed by a fraction."""
     wrong = [theta for theta in thetas if not 0 < theta < 1]
-    if wrong and family.is_fraction:
+    if wrong and is_fraction:
         raise refusal("theta", ", ".join(map(str, wrong)), FRACTIONS, FitError)
 
 
@@ -281,15 +308,23 @@ def _estimates(family: Family, wanted: _Wanted) -> Iterator[Estimates]:
     if wanted.law is not None:
         yield of_means(family)
         return
-    thetas = list(map(family.mirrored, wanted.thetas))
-    edge = edge_of(*thetas) if family.is_fraction else 0.0
-    if wanted.best:
-        for theta in thetas:
-            yield of_best(family, theta, edge, wanted.best)
-        return
-    curves = [curve(cell, family, edge) for cell in family.cells]
-    for theta in thetas:
-        yield Estimates(family, theta, curves, [one.crossing(theta) for one in curves])
+    summary = wanted.summary
+    given = list(map(family.mirrored, wanted.thetas))
+    crossed = list(map(summary.crossed, given))
+    curves: list[AnyCurve] = []
+    for asked, theta in zip(given, crossed, strict=True):
+        mine = summarised(family, summary, asked)
+        edge = edge_of(*crossed) if mine.is_fraction else 0.0
+        if wanted.best:
+            found = of_best(mine, theta, edge, wanted.best)
+        else:
+            if not curves or summary != MEAN:
+                curves = [curve(cell, mine, edge) for cell in mine.cells]
+            crossings = [one.crossing(theta) for one in curves]
+            found = Estimates(mine, theta, curves, crossings)
+        if summary != MEAN:
+            found = replace(found, asked=family.mirrored(asked))
+        yield found
 
 
 def _regimes(

@@ -20,6 +20,7 @@ from scipy.special import stdtrit
 from ...errors import FitError
 from ...sweep.crossing import MIN_SEEDS, NORMAL, TAIL, Crossing, Curve
 from ...sweep.mean_crossing import MeanCurve
+from ...sweep.summary import MEAN, Summary
 from .cells import Cell, Family, evidence, numbered
 from .misfit import ALIKE, Misfit, agreement, half_widths, misfit
 from .runs import without
@@ -147,6 +148,7 @@ class Estimates:
     theta: float
     curves: Sequence[Curve | MeanCurve]
     found: Sequence[Crossing]
+    asked: float | None = None  # theta of a summary that is not the mean
 
     @cached_property
     def side(self) -> np.ndarray:
@@ -172,6 +174,8 @@ class Estimates:
         The field `theta` is the fraction that k / n crosses. If accuracy falls along
         the axis, this fraction is 1 - `given_theta`.
         """
+        if self.asked is not None:
+            return self.asked
         return self.family.mirrored(self.theta)
 
     @cached_property
@@ -323,6 +327,22 @@ class Estimates:
     def rejected(self) -> bool:
         """Whether the cells lie further from the law than noise explains."""
         return self.misfit is not None and self.misfit.is_certain
+
+
+def summarised(family: Family, summary: Summary, theta: float) -> Family:
+    """Returns the family with the numbers whose mean over seeds the summary compares.
+
+    `theta` rises along the axis, as the values of the cells do.
+    """
+    if summary == MEAN:
+        return family
+    cells = []
+    for cell in family.cells:
+        has = cell.n > 0
+        values = cell.k / np.where(has, cell.n, 1)
+        k = np.where(has, summary.values(values, theta, family.falls), 0.0)
+        cells.append(replace(cell, k=k, n=has.astype(float)))
+    return replace(family, cells=cells, is_fraction=True)
 
 
 def curve(cell: Cell, family: Family, edge: float) -> Curve | MeanCurve:

@@ -16,11 +16,11 @@ import numpy as np
 from ...errors import FitError, UsageError, as_list, expect, in_one_line, shown
 from ...model.columns import EXTRA_COLUMNS, is_parameter
 from ...model.point import FIELDS
-from ...model.values import plain_type
+from ...model.values import as_pandas, plain_type
 from ...sweep.files import is_folder
 from ...sweep.store.load import STATED, load
 from ...sweep.store.table import about
-from .roles import COUNTS, Roles, Table
+from .roles import ACCURACY, COUNTS, Roles, Table
 
 ALONG = (
     "axis along which accuracy crosses: N, d, m, V, L or another number (default: that"
@@ -80,6 +80,7 @@ def plain_table(argument: str, frame: Table) -> Table:
     """
     import pandas as pd
 
+    frame = as_pandas(frame)
     expect(
         argument,
         frame,
@@ -248,14 +249,16 @@ def seed_columns(frame: Table) -> list[str]:
     return [*common(["root_seed"], frame), "seed"]
 
 
-def along_of(frame: Table, roles: Roles, wanted: str | None) -> str:
+def along_of(
+    frame: Table, roles: Roles, wanted: str | None, argument: str = "along"
+) -> str:
     """Returns the axis along which the measure crosses theta.
 
     The default is the axis of a search, else N, else the only axis of numbers. Raises
-    FitError if there is no such axis.
+    FitError if there is no such axis; `argument` is the argument that names it.
     """
     expect(
-        "along",
+        argument,
         wanted,
         (str, NoneType),
         "the name of a column of numbers, such as N, d, m, V, L",
@@ -271,7 +274,7 @@ def along_of(frame: Table, roles: Roles, wanted: str | None) -> str:
         return axes[0]
     allowed = ", ".join(axes) or "a column of numbers that vary"
     raise FitError(
-        f"along: not given, and the table has no column N; allowed: {allowed}"
+        f"{argument}: not given, and the table has no column N; allowed: {allowed}"
     )
 
 
@@ -437,10 +440,13 @@ def _wrong_measures(frame: Table, roles: Roles) -> list[str]:
     name = roles.measure
     if problem := no_numbers(frame[name]):
         return [f"{name}: {problem}"]
-    bad = frame[name][~np.isfinite(frame[name].astype(float))]
+    values, allowed = frame[name].astype(float), "finite numbers"
+    bad = values[~np.isfinite(values)]
+    if name == ACCURACY and bad.empty:
+        bad, allowed = values[~values.between(0, 1)], "fractions from 0 to 1"
     if bad.empty:
         return []
-    return [f"{name}: {bad.iloc[0]:g} in {len(bad)} rows; allowed: finite numbers"]
+    return [f"{name}: {bad.iloc[0]:g} in {len(bad)} rows; allowed: {allowed}"]
 
 
 def _made_whole(frame: Table, name: str, low: int) -> str | None:

@@ -89,6 +89,7 @@ ROUNDING = 1e-6
 measure is replaced by 0 or 1.
 """
 
+ACCURACY = "accuracy"
 STEP = "step"
 """The column with which a function gives a run several rows, one for each step."""
 
@@ -124,8 +125,8 @@ class Simulator:
             For text, low is the sequence of allowed values. Shapes may depend on static
             fields. Each combination of static values is compiled once.
         columns: the columns that fn returns, `name: (type, meaning)`.
-        accuracy: the column that figures, fits and searches use. It may be a fraction,
-            or any other measure, such as a loss.
+        accuracy: the column that figures, fits and searches use. It may be any measure,
+            such as a loss. A column that is called accuracy contains fractions.
         version: a whole number. Increase it when fn returns other numbers, because rows
             of two versions must not be mixed.
         rises: whether the accuracy rises along a field, as in `{"N": False}`. A search
@@ -359,7 +360,7 @@ class Simulator:
                 if STEP in found and np.shape(value) == (len(steps),):
                     value = value[i]
                 row[name] = _as_cell(name, kind, value)
-            measure = _rounded_fraction(row[self.accuracy])
+            measure = _checked_measure(self.accuracy, row[self.accuracy])
             row[self.accuracy] = measure
             status = "nonfinite" if measure is None else "ok"
             rows.append(row | {"step": step, "steps": steps[-1], "status": status})
@@ -659,13 +660,22 @@ def trusted(module: str) -> None:
         ) from error
 
 
-def _rounded_fraction(value: Any) -> Any:
+def _checked_measure(name: str, value: Any) -> Any:
     """Returns a measure after correcting small rounding errors of a fraction, which put
     it below 0 or above 1.
+
+    Raises ValueError if the column is called accuracy and the value is no fraction.
     """
-    if value is not None and -ROUNDING <= value <= 1 + ROUNDING:
+    if value is None or 0 <= value <= 1:
+        return value
+    if -ROUNDING <= value <= 1 + ROUNDING:
         return min(max(value, 0.0), 1.0)
-    return value
+    if name != ACCURACY:
+        return value
+    raise ValueError(
+        f"the simulator returned {value:g} for the column {name}; allowed: fractions"
+        " from 0 to 1, or another name for another measure"
+    )
 
 
 def _steps(found: Row) -> list[int]:

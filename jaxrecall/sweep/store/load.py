@@ -160,7 +160,7 @@ def _frame(table: pa.Table, axes: Sequence[str] | None) -> pd.DataFrame:
         facts["axes"] = list(axes)
     frame = with_pandas_types(table).to_pandas()
     for name in STATED:
-        if facts.get(name) not in (None, ""):
+        if facts.get(name) not in (None, "", {}):
             frame.attrs[name] = facts[name]
     return frame
 
@@ -212,10 +212,10 @@ def not_finite(rows: Any, facts: Facts) -> Iterator[str]:
     for name in facts.own_columns:
         missing = list(rows[name].isna()).count(True)
         if missing and name != facts.accuracy:
-            yield (
-                f"{name}: absent or not finite in {missing} of {len(rows)} rows, where"
-                " it is null"
-            )
+            what = "absent or not finite"
+            if facts.is_ours:
+                what = "beyond float32, which ends at 3.4e38, or not a number,"
+            yield f"{name}: {what} in {missing} of {len(rows)} rows, where it is null"
 
 
 def limited_by_kappa(rows: Any, axes: Iterable[str], along: str = "N") -> str:
