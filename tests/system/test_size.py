@@ -24,7 +24,7 @@ CLOSING = (")", "]", "}")
 MOST = {
     "jaxrecall": 5193,
     "jaxrecall/analysis/figures": 14776,
-    "jaxrecall/analysis/fit": 18261,
+    "jaxrecall/analysis/fit": 21661,
     "jaxrecall/analysis/report": 2591,
     "jaxrecall/cli": 3340,
     "jaxrecall/model": 14463,
