@@ -11,9 +11,17 @@ from math import factorial, prod
 import numpy as np
 import pandas as pd
 from drawing import DASH, above, canvas, line, log_axis, look, save
-from law import SIZES, STUDY, markdown, regression, searched, short, with_interval
+from law import (
+    SIZES,
+    STUDY,
+    markdown,
+    power_law,
+    searched,
+    short,
+    with_ends,
+    with_interval,
+)
 from scipy.optimize import brentq
-from scipy.special import stdtrit
 
 from jaxrecall import load
 from jaxrecall.fit import fit
@@ -114,6 +122,29 @@ def exhaustive():
 
 
 @cache
+def allowances():
+    """Returns a dict from each limit to a dict from (V, d, L) in the bound study to the
+    smallest N that the limit allows.
+    """
+    cells = load(STUDY / "bound")[SIZES].drop_duplicates()
+    models = {
+        cell: Model(**dict(zip(SIZES, cell, strict=True)))
+        for cell in cells.itertuples(index=False, name=None)
+    }
+    return {
+        name: {cell: least(name, model) for cell, model in models.items()}
+        for name in LIMITS
+    }
+
+
+def allowed(table, name):
+    """Returns the smallest N that a limit allows in each row of a table."""
+    of_cell = allowances()[name]
+    cells = table[SIZES].itertuples(index=False, name=None)
+    return np.array([of_cell[cell] for cell in cells])
+
+
+@cache
 def ceilings():
     """Returns the thresholds of the bound study, with the smallest N of each limit.
 
@@ -121,24 +152,12 @@ def ceilings():
     """
     rows = load(STUDY / "bound")
     tables = [
-        fit(rows, [0.5], 200, of=of).thresholds.query("record").assign(of=name)
+        fit(rows, [0.5], of=of).thresholds.assign(of=name)
         for of, name in DECODERS.items()
     ]
     found = pd.concat(tables, ignore_index=True)
-    models = {
-        cell: Model(**dict(zip(SIZES, cell, strict=True)))
-        for cell in found[SIZES].itertuples(index=False, name=None)
-    }
-    allowed = {
-        name: {cell: least(name, model) for cell, model in models.items()}
-        for name in LIMITS
-    }
-    cells = [*found[SIZES].itertuples(index=False, name=None)]
-    found = found.assign(
-        c=found["V"] // found["d"],
-        **{name: [of[cell] for cell in cells] for name, of in allowed.items()},
-    )
-    return found.assign(least=found[[BENCHMARK, HIDDEN]].max(axis=1))
+    limits = {name: allowed(found, name) for name in LIMITS}
+    return found.assign(c=found["V"] // found["d"], **limits)
 
 
 def bound():
@@ -162,52 +181,41 @@ def bound_slopes():
     The limit is the larger of the benchmark and the bound (position hidden). Each cell
     also has the range of N* / limit.
     """
-    found, body = ceilings(), []
-    found = found[found["censored"] == "no"].assign(
-        over=lambda t: t["N_star"] / t["least"]
-    )
-    for (c, L), mine in found.groupby(["c", "L"]):
-        cells = [c, L]
-        for name in DECODERS.values():
-            those = mine[mine["of"] == name]
-            if len(those) < 4:
-                cells.append(f"{len(those)} cells")
-                continue
-            slope, half, _ = regression(those, "over", ["V"])
-            low, high = those["over"].min(), those["over"].max()
-            cells.append(
-                f"{slope[0]:+.2f} [{slope[0] - half[0]:+.2f},"
-                f" {slope[0] + half[0]:+.2f}], {low:.3g} to {high:.3g} times"
-            )
-        body.append(cells)
+    rows = load(STUDY / "bound")
+    limit = np.maximum(allowed(rows, BENCHMARK), allowed(rows, HIDDEN))
+    rows = rows.assign(c=rows["V"] // rows["d"], times=rows["N"] / limit)
+    rows = rows.drop(columns=["d", "N"])  # they follow from the others
+    rows.attrs["axes"] = ["V", "c", "L", "times"]
+    groups = sorted({*rows[["c", "L"]].itertuples(index=False, name=None)})
+    conditions = [f"c == {c} and L == {L}" for c, L in groups]
+    columns = []
+    for of in DECODERS:
+        found = fit(rows, [0.5], where=conditions, along="times", of=of)
+        slopes = found.exponents.to_dict("records")
+        columns.append([over_limit(slope, found) for slope in slopes])
+    body = [[*group, *cells] for group, *cells in zip(groups, *columns, strict=True)]
     return markdown(["V / d", "L", *DECODERS.values()], body)
 
 
-@cache
-def measured():
-    """Returns N* at V = 1024 of the three steps and of decoders, by name, d and L.
+def over_limit(slope, found):
+    """Formats the slope of a law in V, and the range of N* / limit in its cells."""
+    if slope["n_cells"] < 4:
+        return f"{slope['n_cells']} cells"
+    cells = found.thresholds.query(slope["regime"])["critical"]
+    return f"{with_ends(slope, sign='+')}, {cells.min():.3g} to {cells.max():.3g} times"
 
-    Each row has the standard error of ln N*.
-    """
+
+def measured():
+    """Returns N* at V = 1024 of the three steps and of decoders, by name, d and L."""
     steps = searched("law-long").query("V == @V and d >= V / 4")
     steps = steps.assign(name=steps["trigger_in_value"].map(STEPS))
-    cells = load(STUDY / "decoders").groupby(["d", "L"])
+    rows = load(STUDY / "decoders")
     tables = [
-        fit(rows, [0.5], 200, of=of)
-        .thresholds.query("record")
-        .assign(name=name, d=d, L=L)
-        for (d, L), rows in cells
+        fit(rows, [0.5], of=of).thresholds.query("censored == 'no'").assign(name=name)
         for of, name in [*DECODERS.items()][:3]
     ]
-    decoders = pd.concat(tables, ignore_index=True).query("censored == 'no'")
-    decoders = decoders.assign(
-        error=np.log(decoders["hi"] / decoders["lo"])
-        / 2
-        / stdtrit(decoders["n_seeds"] - 1, 0.975)
-    )
-    return pd.concat([steps, decoders], ignore_index=True)[
-        ["name", "d", "L", "N_star", "lo", "hi", "error"]
-    ].dropna()
+    found = pd.concat([steps, *tables], ignore_index=True)
+    return found[["name", "d", "L", "N_star", "lo", "hi"]].dropna()
 
 
 def limits(name, d_values, lengths):
@@ -258,60 +266,48 @@ def bound_numbers():
     return markdown(["d", "L", *NAMES], body)
 
 
+RANGES = {
+    "L, 4096 to 16384, d = 256": "d == 256 and L >= 4096",
+    "L, 4096 to 16384, d = 1024": "d == 1024 and L >= 4096",
+    "d, 256 to 1024, L = 4": "L == 4 and d <= 1024",
+    "d, 256 to 1024, L = 16384": "L == 16384 and d <= 1024",
+}
+"""A dict from the name of each exponent, which begins with its axis, to its cells."""
+
+
 def bound_exponents():
     """Exponents of N* at V = 1024 [95 %].
 
     The columns are the exponents of L for long sequences at two d, and of d for short
     and for long sequences.
     """
-    found, body = measured(), []
-    for name in NAMES:
-        if name == "matched filter":  # N* was not found at every L
-            continue
-        if name in LIMITS:
-            N = limits(name, D_VALUES, LENGTHS)
-            mine = pd.DataFrame(
-                [
-                    [d, L, N[i, j], 0.0]
-                    for i, d in enumerate(D_VALUES)
-                    for j, L in enumerate(LENGTHS)
-                ],
-                columns=COLUMNS,
-            )
-        else:
-            mine = found[found["name"] == name][COLUMNS]
-        along_L = [
-            slope(mine[(mine["d"] == d) & mine["L"].between(4096, 16384)], "L")
-            for d in (256, 1024)
+    steps = load(STUDY / "law-long").query("V == @V and d >= V / 4")
+    steps.attrs["axes"] = ["d", "L", "N"]
+    body = []
+    for inside, name in STEPS.items():
+        rows = steps[steps["trigger_in_value"] == inside]
+        body.append([name, *exponents(rows, "accuracy")])
+    rows = load(STUDY / "decoders")
+    body.append(["assignment", *exponents(rows, "assignment_accuracy")])
+    sizes = pd.DataFrame(product(D_VALUES, LENGTHS), columns=["d", "L"])
+    for name in LIMITS:
+        allowed = sizes.assign(N=limits(name, D_VALUES, LENGTHS).ravel())
+        slopes = [
+            power_law(allowed.query(condition), "N", [axis[0]])[axis[0]]
+            for axis, condition in RANGES.items()
         ]
-        along_d = [
-            slope(mine[(mine["L"] == L) & (mine["d"] <= V)], "d") for L in (4, 16384)
-        ]
-        body.append([name, *along_L, *along_d])
-    heads = [
-        "L, 4096 to 16384, d = 256",
-        "L, 4096 to 16384, d = 1024",
-        "d, 256 to 1024, L = 4",
-        "d, 256 to 1024, L = 16384",
+        body.append([name, *(f"{round(slope, 2) + 0:+.2f}" for slope in slopes)])
+    return markdown(["", *RANGES], body)
+
+
+def exponents(rows, of):
+    """Formats the exponent of each range."""
+    found = fit(rows, [0.5], where=RANGES.values(), of=of).exponents
+    found = found.set_index(["regime", "axis"])
+    return [
+        with_ends(found.loc[(condition, axis[0])], sign="+")
+        for axis, condition in RANGES.items()
     ]
-    return markdown(["", *heads], body)
-
-
-COLUMNS = ["d", "L", "N_star", "error"]
-
-
-def slope(mine, axis):
-    """The least-squares slope of ln N* on the logarithm of an axis.
-
-    Its interval follows from the errors of N*.
-    """
-    x = np.log(mine[axis]) - np.log(mine[axis]).mean()
-    weights = x / (x @ x)
-    value = weights @ np.log(mine["N_star"])
-    half = 1.96 * np.sqrt(weights**2 @ mine["error"] ** 2)
-    return f"{round(value, 2) + 0:+.2f}" + (
-        f" [{value - half:+.2f}, {value + half:+.2f}]" if half else ""
-    )
 
 
 LINES = {

@@ -5,7 +5,7 @@ run.
 """
 
 import numpy as np
-from law import SIZES, STUDY, crossed, markdown, on_all_cores, regression, searched
+from law import SIZES, STUDY, crossed, markdown, on_all_cores, searched, with_ends
 
 from jaxrecall import load
 from jaxrecall.fit import fit
@@ -140,20 +140,16 @@ def twelve_cells():
 
 def label_counts():
     """N* of orthogonal rows at L = 8, its ratio to V ln 2, and its exponent of V."""
+    rows = load(STUDY / "orthogonal").drop(columns="d")  # d follows from V
+    laws = fit(rows, [0.5], by="trigger_in_value").exponents.set_index("regime")
     body = []
     for inside, mine in searched("orthogonal").groupby("trigger_in_value", sort=False):
-        (slope,), (half,), _ = regression(mine, "N_star", ["V"])
         cells = [
             f"{interval(row)}, {row['N_star'] / row['V'] / np.log(2):.1f}"
             for row in mine.sort_values("V").to_dict("records")
         ]
-        body.append(
-            [
-                "in" if inside else "out",
-                *cells,
-                f"{slope:.2f} [{slope - half:.2f}, {slope + half:.2f}]",
-            ]
-        )
+        law = laws.loc[f"trigger_in_value == {str(inside).lower()}"]
+        body.append(["in" if inside else "out", *cells, with_ends(law)])
     return markdown(
         [
             "trigger",

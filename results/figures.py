@@ -21,7 +21,18 @@ from drawing import (
     save,
     shades,
 )
-from law import REGIMES, SIZES, STUDY, on_all_cores, predicted, regime, searched
+from law import (
+    BETWEEN,
+    LONG,
+    SHORT,
+    SIZES,
+    STUDY,
+    on_all_cores,
+    predicted,
+    regime,
+    searched,
+    without_warnings,
+)
 
 from jaxrecall import load
 from jaxrecall.theory import Model, accuracy, critical_N, score_noise, seen
@@ -34,9 +45,9 @@ EXACT = {
     "color": "#D55E00",
 }
 SHAPES = {
-    REGIMES[0]: ("o", "#0072B2"),
-    REGIMES[1]: ("x", "0.55"),
-    REGIMES[2]: ("s", "#D55E00"),
+    SHORT: ("o", "#0072B2"),
+    BETWEEN: ("x", "0.55"),
+    LONG: ("s", "#D55E00"),
 }
 SEEDS = 12
 """The smallest number of seeds for which a level of N is drawn."""
@@ -425,6 +436,7 @@ def noises():
 
 
 if __name__ == "__main__":
+    without_warnings()
     with look():
         save("mlp", *width.mlp())
         save("phase-mlp", *planes.planes())

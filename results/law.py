@@ -2,9 +2,14 @@
 
 The data is in the tables of results/study/law, law-long and law-exact. Tables and
 figures are about the trigger in the value path, unless they say that it is out of it.
+
+Exponents and their intervals are those of `jaxrecall.fit`: over seeds, and widened by
+the misfit of the cells. The theory's exponents are those of least squares through its
+N* in the same cells.
 """
 
 import json
+import warnings
 from concurrent.futures import ProcessPoolExecutor
 from functools import cache
 from itertools import pairwise
@@ -15,11 +20,22 @@ import numpy as np
 import pandas as pd
 from scipy.special import stdtrit
 
+import jaxrecall
+from jaxrecall import load
+from jaxrecall.fit import fit
 from jaxrecall.theory import Model, critical_N
 
 STUDY = Path(__file__).parent / "study"
 SIZES = ["V", "d", "L"]
-REGIMES = ("short sequences", "between", "long sequences")
+REGIMES = {
+    "short sequences": "L**2 < 0.1 * V**1.5 * d**0.5",
+    "between": "0.1 * V**1.5 * d**0.5 <= L**2 <= 10 * V**1.5 * d**0.5",
+    "long sequences": "L**2 > 10 * V**1.5 * d**0.5",
+}
+"""A dict from each regime to the condition on its cells, as `fit` reads it."""
+
+SHORT, BETWEEN, LONG = REGIMES
+THETAS = (0.25, 0.5, 0.9)
 
 
 def markdown(heads, body):
@@ -87,73 +103,122 @@ def predicted(study):
 
 def on_all_cores(function, *arguments):
     """Returns the values of a function of theory, in order, computed on all cores."""
-    with ProcessPoolExecutor(mp_context=get_context("forkserver")) as pool:
+    context = get_context("forkserver")
+    with ProcessPoolExecutor(mp_context=context, initializer=without_warnings) as pool:
         return list(pool.map(function, *arguments, chunksize=8))
 
 
-def regime(table):
-    """The regime of each row, from x = L^2 / (V^(3/2) d^(1/2)).
+def without_warnings():
+    """Silences the warnings of theory: the tables show how far it is off."""
+    warnings.simplefilter("ignore", jaxrecall.errors.TheoryWarning)
 
-    Sequences are short for x under 0.1, long for x over 10, and otherwise between.
-    """
-    x = table["L"] ** 2 / table["V"] ** 1.5 / table["d"] ** 0.5
-    return np.select([x < 0.1, x > 10], [REGIMES[0], REGIMES[2]], REGIMES[1])
+
+def regime(table):
+    """Returns the regime of each row."""
+    sizes = table[SIZES].astype(float)
+    among = [sizes.eval(condition) for condition in REGIMES.values()]
+    return np.select(among, [*REGIMES], "")
 
 
 def crossed(theta, name=None, inside=True, study="law"):
-    """Returns cells with a measured and a predicted N*, for one path of the trigger."""
+    """Returns the cells with a measured N*, for one path of the trigger.
+
+    The predicted N* is infinite where accuracy never reaches theta by theory.
+    """
     found = predicted(study)
     found = found[(found["theta"] == theta) & (found["trigger_in_value"] == inside)]
-    found = found[found["N_star"].notna() & np.isfinite(found["predicted"])]
+    found = found[found["N_star"].notna()]
     return found if name is None else found[found["regime"] == name]
 
 
-def regression(table, column, axes=SIZES, extra=()):
-    """Fits ln(column) to the logarithms of the axes by least squares.
+def off_theory(cells):
+    """Returns ln(predicted / observed N*): the median of its absolute value, the mean
+    and the largest, as texts, and the cell of the largest.
 
-    Returns the slopes, the half widths of their 95 % intervals, and the rms residual.
+    An infinite prediction is an error larger than all others. The mean and the largest
+    are over the other cells.
     """
-    X = np.column_stack(
-        [np.ones(len(table)), *(np.log(table[axis]) for axis in axes), *extra]
-    )
-    y, inverse = np.log(table[column].to_numpy()), np.linalg.inv(X.T @ X)
-    slope = inverse @ X.T @ y
-    rest = y - X @ slope
-    free = len(table) - X.shape[1]
-    half = np.sqrt(np.diag(inverse) * (rest @ rest) / free) * stdtrit(free, 0.975)
-    return slope[1:], half[1:], np.sqrt(rest @ rest / len(rest))
+    off = np.log(cells["predicted"] / cells["N_star"])
+    finite = off[np.isfinite(off)]
+    worst = finite.abs().idxmax()
+    at = ", ".join(f"{axis} {cells.loc[worst, axis]}" for axis in SIZES)
+    numbers = f"{off.abs().median():.3f}", f"{finite.mean():+.3f}"
+    return *numbers, f"{finite[worst]:+.2f}", at
+
+
+def infinite(cells):
+    """Returns the number of cells whose predicted N* is infinite."""
+    return int((~np.isfinite(cells["predicted"])).sum())
+
+
+@cache
+def laws(study, conditions, thetas=(0.5,)):
+    """Returns the exponents that `fit` finds where each of some conditions holds.
+
+    The index of the table is theta, the condition and the axis.
+    """
+    rows = load(STUDY / study).drop(columns="pool", errors="ignore")
+    found = fit(rows, thetas, where=conditions).exponents
+    return found.set_index(["theta", "regime", "axis"]).sort_index()
+
+
+def with_ends(exponent, digits=2, sign=""):
+    """Formats an exponent with its 95 % interval."""
+    numbers = (exponent[name] for name in ("exponent", "lo", "hi"))
+    middle, low, high = (f"{number:{sign}.{digits}f}" for number in numbers)
+    return f"{middle} [{low}, {high}]"
+
+
+def beside_theory(law, cells, column="predicted", axes=SIZES):
+    """Formats the exponents of a law, with those of a predicted column in the same
+    cells, and the misfit of the law over what noise gives.
+    """
+    theirs = power_law(cells, column, axes)
+    exponents = [f"{with_ends(law.loc[axis])}; {theirs[axis]:.2f}" for axis in axes]
+    return [*exponents, f"{law['misfit'].iloc[0]:.1f}"]
+
+
+def power_law(cells, column, axes):
+    """Returns the exponents of a predicted column, by least squares in logarithms.
+
+    Cells with an infinite prediction are left out.
+    """
+    cells = cells[np.isfinite(cells[column])]
+    logs = np.log(cells[[column, *axes]].astype(float))
+    design = logs[axes].assign(constant=1.0)
+    found = np.linalg.lstsq(design, logs[column], rcond=None)[0]
+    return dict(zip(axes, found, strict=False))
+
+
+WITH_THEORY = [f"{axis}: measured [95 %]; theory" for axis in SIZES]
+MISFIT = "misfit over noise"
+INSIDE = {True: "trigger_in_value", False: "not trigger_in_value"}
+WIDE = {
+    "of them V >= d / 2": "2 * V >= d",
+    "of them V < d / 2": "2 * V < d",
+}
 
 
 def law_exponents():
     """Exponents of N* within each regime, measured and by theory on the same cells.
 
-    Each is a least-squares fit to the logarithms of the cells.
+    A law is rejected by its misfit if this is well above 1.
     """
+    parts = {
+        SHORT: REGIMES[SHORT],
+        LONG: REGIMES[LONG],
+        **{name: f"{REGIMES[LONG]} and {part}" for name, part in WIDE.items()},
+    }
+    conditions = {name: f"{INSIDE[True]} and {part}" for name, part in parts.items()}
+    found = laws("law", tuple(conditions.values()), THETAS)
     body = []
-    for theta in (0.25, 0.5, 0.9):
-        long = crossed(theta, REGIMES[2])
-        parts = {
-            REGIMES[0]: crossed(theta, REGIMES[0]),
-            REGIMES[2]: long,
-            "of them V >= d / 2": long[2 * long["V"] >= long["d"]],
-            "of them V < d / 2": long[2 * long["V"] < long["d"]],
-        }
-        for name, mine in parts.items():
-            slope, half, rms = regression(mine, "N_star")
-            theirs, _, _ = regression(mine, "predicted")
-            cells = [
-                f"{s:.2f} [{s - h:.2f}, {s + h:.2f}]; {t:.2f}"
-                for s, h, t in zip(slope, half, theirs, strict=True)
-            ]
-            body.append([theta, name, len(mine), *cells, f"{rms:.2f}"])
-    heads = [
-        "theta",
-        "regime",
-        "cells",
-        *(f"{axis}: measured [95 %]; theory" for axis in SIZES),
-        "rms residual of ln N*",
-    ]
-    return markdown(heads, body)
+    for theta in THETAS:
+        for name, condition in conditions.items():
+            cells = crossed(theta).query(parts[name])
+            law = found.loc[theta, condition]
+            n_cells = law["n_cells"].iloc[0]
+            body.append([theta, name, n_cells, *beside_theory(law, cells)])
+    return markdown(["theta", "regime", "cells", *WITH_THEORY, MISFIT], body)
 
 
 def law_lengths():
@@ -161,25 +226,18 @@ def law_lengths():
 
     Each V and d has its own constant, instead of a power law in V and d.
     """
+    rows = load(STUDY / "law").query(INSIDE[True])
+    pair = rows["V"].astype(str) + ", " + rows["d"].astype(str)
+    rows = rows.assign(pair=pair)
+    rows.attrs["axes"] = [*SIZES, "pair", "N"]
+    conditions = [REGIMES[SHORT], REGIMES[LONG]]
+    found = fit(rows, THETAS, where=conditions).exponents
+    found = found.set_index(["theta", "regime", "axis"])
     body = []
-    for theta in (0.25, 0.5, 0.9):
-        line = [theta]
-        for name in (REGIMES[0], REGIMES[2]):
-            logs = np.log(crossed(theta, name)[[*SIZES, "N_star"]])
-            groups = logs.groupby(["V", "d"])
-            x, y = (
-                logs[column] - groups[column].transform("mean")
-                for column in ("L", "N_star")
-            )
-            slope, free = (x @ y) / (x @ x), len(logs) - groups.ngroups - 1
-            half = np.sqrt(
-                (y - slope * x) @ (y - slope * x) / free / (x @ x)
-            ) * stdtrit(free, 0.975)
-            line.append(f"{slope:.3f} [{slope - half:.3f}, {slope + half:.3f}]")
-        body.append(line)
-    return markdown(
-        ["theta", f"L, {REGIMES[0]} [95 %]", f"L, {REGIMES[2]} [95 %]"], body
-    )
+    for theta in THETAS:
+        laws_of_L = [found.loc[theta, condition, "L"] for condition in conditions]
+        body.append([theta, *(with_ends(law, digits=3) for law in laws_of_L)])
+    return markdown(["theta", f"L, {SHORT} [95 %]", f"L, {LONG} [95 %]"], body)
 
 
 def local_slopes(name, axis, theta=0.5):
@@ -209,7 +267,7 @@ def law_slopes():
     Each slope is a mean over pairs of cells; theory is in brackets.
     """
     body = []
-    for name in (REGIMES[0], REGIMES[2]):
+    for name in (SHORT, LONG):
         for axis in SIZES:
             cells = []
             for (low, high), slopes in local_slopes(name, axis).items():
@@ -222,65 +280,24 @@ def law_slopes():
     return markdown(["regime", "axis", "slope"], body)
 
 
-def law_logarithms():
-    """The effect of a factor of log V, or of log L, on the law at theta 0.5.
-
-    The number is the factor's exponent if it is fitted together with the powers.
-    """
-    body = []
-    for name in (REGIMES[0], REGIMES[2]):
-        mine = crossed(0.5, name)
-        for axis in ("V", "L"):
-            slope, half, rms = regression(
-                mine, "N_star", extra=[np.log(np.log(mine[axis]))]
-            )
-            body.append(
-                [
-                    name,
-                    f"log {axis}",
-                    (
-                        f"{slope[-1]:+.2f} [{slope[-1] - half[-1]:+.2f},"
-                        f" {slope[-1] + half[-1]:+.2f}]"
-                    ),
-                    f"{rms:.2f}",
-                ]
-            )
-    return markdown(
-        ["regime", "factor", "its exponent [95 %]", "rms residual of ln N*"], body
-    )
-
-
 def law_errors():
     """Predicted over observed N*, with no constant fitted.
 
-    The noise is the median standard error of the observed ln N*.
+    The median counts cells without a predicted N*; the mean and the largest do not. The
+    noise is the median standard error of the observed ln N*.
     """
     body = []
-    for theta in (0.25, 0.5, 0.9):
+    for theta in THETAS:
         for name in (*REGIMES, "all"):
-            mine = crossed(theta, None if name == "all" else name)
-            off = np.log(mine["predicted"] / mine["N_star"])
-            worst = off.abs().idxmax()
-            at = ", ".join(f"{axis} {mine.loc[worst][axis]}" for axis in SIZES)
-            numbers = (
-                f"{off.abs().median():.3f}",
-                f"{off.mean():+.3f}",
-                f"{off[worst]:+.2f} ({at})",
-                f"{mine['error'].median():.2f}",
-            )
-            body.append([theta, name, len(off), *numbers])
-    return markdown(
-        [
-            "theta",
-            "regime",
-            "cells",
-            "median abs ln ratio",
-            "mean ln ratio",
-            "largest",
-            "noise",
-        ],
-        body,
-    )
+            cells = crossed(theta, None if name == "all" else name)
+            median, mean, largest, at = off_theory(cells)
+            noise = f"{cells['error'].median():.2f}"
+            numbers = median, mean, f"{largest} ({at})", infinite(cells), noise
+            body.append([theta, name, len(cells), *numbers])
+    return markdown(["theta", "regime", "cells", *ERRORS, "infinite", "noise"], body)
+
+
+ERRORS = ["median abs ln ratio", "mean ln ratio", "largest"]
 
 
 def law_check():
@@ -347,38 +364,19 @@ def law_without_errors():
 
     Long sequences also have exponents, measured and by theory in the same cells.
     """
+    condition = f"{INSIDE[False]} and {REGIMES[LONG]}"
+    found = laws("law", (condition,), THETAS)
     body = []
-    for theta in (0.25, 0.5, 0.9):
+    for theta in THETAS:
         for name in (*REGIMES, "all"):
-            mine = crossed(theta, None if name == "all" else name, inside=False)
-            off = np.log(mine["predicted"] / mine["N_star"])
-            cells = [
-                theta,
-                name,
-                len(mine),
-                f"{off.abs().median():.3f}",
-                f"{off.mean():+.3f}",
-                f"{off.abs().max():.2f}",
-            ]
-            if name == REGIMES[2]:
-                (slope, half, _), (theirs, _, _) = (
-                    regression(mine, "N_star"),
-                    regression(mine, "predicted"),
-                )
-                cells += [
-                    f"{s:.2f} [{s - h:.2f}, {s + h:.2f}]; {t:.2f}"
-                    for s, h, t in zip(slope, half, theirs, strict=True)
-                ]
-            body.append([*cells, *[""] * (9 - len(cells))])
-    heads = [
-        "theta",
-        "regime",
-        "cells",
-        "median abs ln ratio",
-        "mean ln ratio",
-        "largest",
-        *(f"{a}: measured [95 %]; theory" for a in SIZES),
-    ]
+            cells = crossed(theta, None if name == "all" else name, inside=False)
+            median, mean, largest, _ = off_theory(cells)
+            exponents = [""] * (len(SIZES) + 1)
+            if name == LONG:
+                exponents = beside_theory(found.loc[theta, condition], cells)
+            numbers = median, mean, largest, infinite(cells)
+            body.append([theta, name, len(cells), *numbers, *exponents])
+    heads = ["theta", "regime", "cells", *ERRORS, "infinite", *WITH_THEORY, MISFIT]
     return markdown(heads, body)
 
 
@@ -386,43 +384,22 @@ WAYS = {True: "in", False: "out"}
 
 
 def law_wide_exponents():
-    """Exponents of N* within each regime at V / d of 4 to 13 and theta 0.5.
-
-    Each is a least-squares fit, with theory on the same cells.
-    """
+    """Exponents of N* within each regime at V / d of 4 to 13 and theta 0.5."""
     body = []
     for inside, way in WAYS.items():
-        for name in (REGIMES[0], REGIMES[2]):
-            mine = crossed(0.5, name, inside, "law-long").query("V >= 4 * d")
-            axes = [axis for axis in SIZES if mine[axis].nunique() > 1]
-            if len(mine) < len(axes) + 3:
-                body.append([way, name, len(mine), *["too few cells"] * 3, ""])
+        for name in (SHORT, LONG):
+            cells = crossed(0.5, name, inside, "law-long").query("V >= 4 * d")
+            axes = [axis for axis in SIZES if cells[axis].nunique() > 1]
+            if len(cells) < len(axes) + 3:
+                body.append([way, name, len(cells), *["too few cells"] * 3, ""])
                 continue
-            (slope, half, rms), (theirs, _, _) = (
-                regression(mine, "N_star", axes),
-                regression(mine, "predicted", axes),
-            )
-            cells = {
-                axis: f"{s:.2f} [{s - h:.2f}, {s + h:.2f}]; {t:.2f}"
-                for axis, s, h, t in zip(axes, slope, half, theirs, strict=True)
-            }
-            body.append(
-                [
-                    way,
-                    name,
-                    len(mine),
-                    *(cells.get(axis, "one value") for axis in SIZES),
-                    f"{rms:.2f}",
-                ]
-            )
-    heads = [
-        "trigger",
-        "regime",
-        "cells",
-        *(f"{axis}: measured [95 %]; theory" for axis in SIZES),
-        "rms residual of ln N*",
-    ]
-    return markdown(heads, body)
+            condition = f"{INSIDE[inside]} and V >= 4 * d and {REGIMES[name]}"
+            law = laws("law-long", (condition,)).loc[0.5, condition]
+            *exponents, misfit = beside_theory(law, cells, axes=axes)
+            cells_of = dict(zip(axes, exponents, strict=True))
+            shown = [cells_of.get(axis, "one value") for axis in SIZES]
+            body.append([way, name, law["n_cells"].iloc[0], *shown, misfit])
+    return markdown(["trigger", "regime", "cells", *WITH_THEORY, MISFIT], body)
 
 
 def law_wide():
@@ -493,45 +470,23 @@ def law_wide_errors():
         edges = every["d"] / (
             (2 if inside else np.sqrt(2)) * np.sqrt(every["V"] * np.log(every["V"]))
         )
-        for name, mine in (
+        for name, cells in (
             ("under 1.4", every[edges < 1.4]),
             ("1.4 to 3.2", every[edges >= 1.4]),
             ("all", every),
         ):
-            off = np.log(mine["predicted"] / mine["N_star"])
-            worst = mine.loc[off.abs().idxmax()]
-            at = ", ".join(f"{axis} {worst[axis]}" for axis in SIZES)
-            noise = f"{mine['error'].median():.2f}"
-            body.append(
-                [
-                    way,
-                    name,
-                    len(mine),
-                    f"{off.abs().median():.3f}",
-                    f"{off.mean():+.3f}",
-                    f"{off[worst.name]:+.2f} ({at})",
-                    noise,
-                ]
-            )
-    return markdown(
-        [
-            "trigger",
-            "d / edge",
-            "cells",
-            "median abs ln ratio",
-            "mean ln ratio",
-            "largest",
-            "noise",
-        ],
-        body,
-    )
+            median, mean, largest, at = off_theory(cells)
+            noise = f"{cells['error'].median():.2f}"
+            numbers = median, mean, f"{largest} ({at})", infinite(cells), noise
+            body.append([way, name, len(cells), *numbers])
+    heads = ["trigger", "d / edge", "cells", *ERRORS, "infinite", "noise"]
+    return markdown(heads, body)
 
 
 LAW = (
     law_exponents,
     law_lengths,
     law_slopes,
-    law_logarithms,
     law_errors,
     law_check,
     law_without,

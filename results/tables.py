@@ -10,7 +10,16 @@ import structure
 import theory
 import width
 import zipf
-from law import LAW, SIZES, STUDY, markdown, searched, short, with_interval
+from law import (
+    LAW,
+    SIZES,
+    STUDY,
+    markdown,
+    searched,
+    short,
+    with_interval,
+    without_warnings,
+)
 
 from jaxrecall import load
 from jaxrecall.fit import fit
@@ -410,5 +419,6 @@ CLAIMS = (
 POOL = (pool_summary, pool_differences, pool_noise)
 
 if __name__ == "__main__":
+    without_warnings()
     for table in (*LAW, *CLAIMS, *POOL, *theory.TABLES):
-        print(f"{table.__doc__}\n\n{table()}\n")
+        print(f"{table.__doc__}\n\n{table()}\n", flush=True)

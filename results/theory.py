@@ -1,7 +1,7 @@
 """How far theory is from simulations, with nothing fitted.
 
 The tables are from the studies law, embeddings, width, mlp, noise and theory-held-out.
-The cells of theory-held-out were written down before the formulas were tried on them.
+No other study has the cells of theory-held-out.
 """
 
 import numpy as np

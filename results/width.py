@@ -7,9 +7,10 @@ from functools import cache
 
 import numpy as np
 from drawing import DASH, MARKERS, above, canvas, line, log_axis, shades
-from law import STUDY, markdown, on_all_cores, regression, searched
+from law import MISFIT, STUDY, beside_theory, markdown, on_all_cores, searched
 
 from jaxrecall import load
+from jaxrecall.fit import fit
 from jaxrecall.theory import Model, critical
 
 LARGEST_M = 1024
@@ -45,7 +46,7 @@ def widths():
 def compared():
     """Returns the cells whose m* was found, with ln(predicted / measured)."""
     found = widths()
-    found = found[found["critical"].notna() & np.isfinite(found["predicted"])]
+    found = found[found["critical"].notna()]
     return found.assign(
         off=np.log(found["predicted"] / found["critical"].astype(float))
     )
@@ -133,25 +134,24 @@ def width_exponents():
 
     The trigger is out of the value path, and d is from 2 (4 V ln V)^(1/3) to V.
     """
-    found, body = compared().query("not trigger_in_value"), []
-    found = found[(found["d"] >= 2 * edge(found["V"])) & (found["d"] <= found["V"])]
-    for name, mine in found.groupby("activation"):
-        slope, half, rms = regression(
-            mine.astype({"critical": float}), "critical", ["V", "d"]
-        )
-        theirs, _, _ = regression(mine, "predicted", ["V", "d"])
-        cells = [
-            f"{s:.2f} [{s - h:.2f}, {s + h:.2f}]; {t:.2f}"
-            for s, h, t in zip(slope, half, theirs, strict=True)
-        ]
-        body.append([name, len(mine), *cells, f"{rms:.2f}"])
+    cells = compared().query("not trigger_in_value")
+    cells = cells[(cells["d"] >= 2 * edge(cells["V"])) & (cells["d"] <= cells["V"])]
+    rows = load(STUDY / "width").query("not diagnose and not trigger_in_value")
+    condition = "d >= 2 * (4 * V * log(V))**(1/3) and d <= V"
+    laws = fit(rows, [0.5], along="m", where=condition, by="activation").exponents
+    body = []
+    for (_, law), (name, mine) in zip(
+        laws.groupby("regime", sort=False), cells.groupby("activation"), strict=True
+    ):
+        shown = beside_theory(law.set_index("axis"), mine, axes=["V", "d"])
+        body.append([name, law["n_cells"].iloc[0], *shown])
     return markdown(
         [
             "activation",
             "cells",
             "V: measured [95 %]; theory",
             "d: measured [95 %]; theory",
-            "rms residual of ln m*",
+            MISFIT,
         ],
         body,
     )
