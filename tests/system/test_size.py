@@ -22,7 +22,7 @@ NO_CODE = (
 CLOSING = (")", "]", "}")
 
 MOST = {
-    "jaxrecall": 5193,
+    "jaxrecall": 5319,
     "jaxrecall/analysis/figures": 14776,
     "jaxrecall/analysis/fit": 21661,
     "jaxrecall/analysis/report": 2591,
