@@ -191,9 +191,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         best=args.best,
         by=args.by,
         law=args.law,
-        summary=args.summary,
         compare=args.compare,
         floor=args.floor,
+        summary=args.summary,
     )
     _notes(remarks)
     answer(*str(found).split("\n"), "")

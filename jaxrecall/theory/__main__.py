@@ -81,7 +81,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         model = Model(**fields)
         if args.grid or paths:
             rows = _points(args.grid) if args.grid else _rows(paths)
-            found = table(rows.assign(**fields), theta)
+            found: Any = table(rows.assign(**fields), theta)
             facts: dict[str, Any] = {
                 "rows": json.loads(found.to_json(orient="records"))
             }
@@ -161,7 +161,7 @@ def _text(value: object) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value).lower()
 
 
-def _lines_of_table(found: pd.DataFrame) -> list[str]:
+def _lines_of_table(found: Any) -> list[str]:
     """Returns a line for each combination of axes, with the means of its rows."""
     axes = []
     for name in found:

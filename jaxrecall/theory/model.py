@@ -310,7 +310,7 @@ def _refuse_unknown(given: Mapping[str, Any]) -> None:
             " eta / (L^2 V), on which the formulas depend"
         )
     usual = {name: FIELDS[name].default for name in SAME_AS.values()}
-    off = unknown_names(usual | given, {*FIELDS_OF_MODEL, *IRRELEVANT})
+    off = unknown_names({**usual, **given}, {*FIELDS_OF_MODEL, *IRRELEVANT})
     for name in (*off, *given.keys() - FIELDS.keys()):
         covered = f"no such field{suggest(name, FIELDS)}"
         if name in SAME_AS:

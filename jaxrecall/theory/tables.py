@@ -60,7 +60,7 @@ def table(
             f"columns: no {', '.join(lacking)}; theory needs V, d and L, or two of them"
             " and `along`"
         )
-    settings = df[list(filter(is_setting, df))]
+    settings: Any = df[list(filter(is_setting, df))]
     sizes = _each(
         settings.drop(columns=axis, errors="ignore"),
         lambda row: critical(Model.from_fields(row), axis, theta, row.get("N")),
@@ -78,7 +78,7 @@ def is_setting(column: object) -> bool:
     return str(column).partition(".")[0] in (*FIELDS, "step")
 
 
-def _each(settings: pd.DataFrame, formula: Callable[[Row], float]) -> np.ndarray:
+def _each(settings: Any, formula: Callable[[Row], float]) -> np.ndarray:
     """Returns an array with the value of a formula for each row. Equal rows are
     computed once.
     """

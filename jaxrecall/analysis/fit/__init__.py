@@ -101,9 +101,9 @@ def fit(
     best: str | None = None,
     by: str | None = None,
     law: str | None = None,
-    summary: str = "mean",
     compare: str | None = None,
     floor: str | None = None,
+    summary: str = "mean",
 ) -> Fit:
     """Returns the thresholds, exponents and diagnostics of a table of runs.
 
@@ -139,14 +139,14 @@ def fit(
         law: a column of numbers that are 0 or greater. The law then describes the mean
             of this column over seeds instead of a threshold, and `along` is an axis of
             the law. Points whose mean is 0 are left out.
-        summary: what crosses theta: the "mean" over seeds, the "median", or the share
-            of seeds whose measure is at least a level, as in "above 0.9".
         compare: an axis. The table `comparison` of the fit then has, for each value of
             this axis, the ratio of N* to that at the first value, and the differences
             of exponents. The seeds of both are left out together.
         floor: an axis, or "" for the only axis of the law. The table `forms` of the fit
             then compares A x^p, E + A x^p and E + A ln x along this axis. It has E, A
             and p with their intervals, and errors at the largest sizes, left out.
+        summary: what crosses theta: the "mean" over seeds, the "median", or the share
+            of seeds whose measure is at least a level, as in "above 0.9".
 
     Raises:
         FitError: if the table or an argument cannot be used. The message has one line
@@ -162,9 +162,9 @@ def fit(
         best,
         by,
         law,
-        chosen_summary(summary),
         compare,
         floor,
+        chosen_summary(summary),
     )
     return _fitted(frame, wanted, on_progress)
 
@@ -210,9 +210,9 @@ class _Wanted:
     best: str | None
     by: str | None
     law: str | None
-    summary: Summary
     compare: str | None
     floor: str | None
+    summary: Summary
 
 
 def _fitted(
