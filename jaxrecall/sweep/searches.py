@@ -320,7 +320,7 @@ class Searches:
 
         For a user's simulator, the list contains every program that a level could need.
         """
-        if not self.simulator.facts.is_ours:
+        if not self.simulator.facts.costs_known:
             points = {}
             for cell in self.cells:
                 points |= dict.fromkeys(cell.points.values(), 1)
