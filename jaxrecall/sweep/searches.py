@@ -101,7 +101,16 @@ class SearchedCell:
             way = "falls" if rises else "rises"
             hint = f"try rises: {str(not rises).lower()}"
             warnings.append(f"accuracy {way} along the axis: {hint}")
+        if self.search.beyond:
+            warnings.append(self._falls_again(*self.search.beyond))
         return "; ".join(warnings)
+
+    def _falls_again(self, level: float, accuracy: float) -> str:
+        """The warning that the curve crosses theta a second time, below a level."""
+        way = "rises above theta and falls again"
+        if not self.search.target.rises:
+            way, accuracy = "falls below theta and rises again", 1 - accuracy
+        return f"{way}: accuracy {accuracy:.2g} at {level:g}"
 
 
 def _tiers(points: Mapping[float, AnyPoint], simulator: SimulatorLike) -> list[float]:
