@@ -9,6 +9,9 @@ besides.
 Some cells level off below theta, some have too small or too large N, and some rise
 within one step. In some settings, some cells are copies of others. Curves of a table
 differ in slope and ceiling but share one of three shapes.
+
+The last settings have N* that obeys no power law. The distance from the best law is
+five times the noise. Each line also has the share of laws that are rejected.
 """
 
 from __future__ import annotations
@@ -17,12 +20,14 @@ import argparse
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any
 
 import numpy as np
 from scipy.special import expit, logit
 
 from jaxrecall.analysis.fit.cells import Cell, Family
+from jaxrecall.analysis.fit.compare import comparison
 from jaxrecall.analysis.fit.estimate import Estimates, curve
 from jaxrecall.analysis.fit.tables import exponents, thresholds
 from jaxrecall.sweep.crossing import EDGE, cloglog, loglog
@@ -32,6 +37,15 @@ SHAPES = {
     "cloglog": (lambda z: -np.expm1(-np.exp(np.minimum(z, 30))), cloglog),
     "loglog": (lambda z: np.exp(-np.exp(np.minimum(-z, 30))), loglog),
 }
+MISFITS = {
+    "floor": lambda x: np.logaddexp(0, 2 * x),
+    "bend": np.square,
+    "kink": lambda x: np.maximum(0, x),
+    "one size off": lambda x: np.where(x == x.max(), 1.0, 0.0),
+}
+"""The kinds of misfit -> ln N* less a power law of d, up to a factor, as a function of
+ln d - mean(ln d).
+"""
 AXES = {"V": (64, 128, 256), "d": (32, 64, 128, 256), "L": (8, 32)}
 STEP = {4: 3.0, 6: 2.5, 8: 2.0, 12: 1.6}
 """The number of levels per cell -> the factor from one N to the next."""
@@ -67,6 +81,9 @@ class Setting:
     n_test: int = 2048
     # the share of copies among the cells at the larger L; above 0, L has exponent 0
     copies: float = 0.0
+    axes: tuple[str, ...] = tuple(AXES)  # those that vary
+    misfit: str = ""
+    times: float = 5.0  # the misfit over the noise, if there is a misfit
 
 
 @dataclass(frozen=True)
@@ -95,20 +112,23 @@ class Truth:
         return pd.DataFrame(rows)
 
 
-def draw(rng: np.random.Generator, setting: Setting) -> Truth:
-    """Draws a table with its truth."""
+def sizes(setting: Setting) -> list[dict[str, int]]:
+    """Returns the axes of each cell."""
+    V, d, L = (
+        values if axis in setting.axes else values[:1] for axis, values in AXES.items()
+    )
+    return [dict(zip("VdLm", at, strict=True)) for at in product(V, d, L, [0])]
+
+
+def draw(rng: np.random.Generator, setting: Setting, off: Any = 0.0) -> Truth:
+    """Draws a table with its truth; `off` is ln N* of each cell less the power law."""
     S, T = int(rng.choice(setting.seeds)), int(rng.choice(setting.levels))
-    at = [
-        {"V": V, "d": d, "L": L, "m": 0}
-        for V in AXES["V"]
-        for d in AXES["d"]
-        for L in AXES["L"]
-    ]
+    at = sizes(setting)
     logs = np.log([[cell[axis] for axis in AXES] for cell in at])
     law = np.array([rng.uniform(1.5, 2.5), rng.uniform(-2, -0.5), rng.uniform(0, 1)])
     if setting.copies:
         law[2] = 0.0
-    middle = 9 + (logs - logs.mean(axis=0)) @ law
+    middle = 9 + (logs - logs.mean(axis=0)) @ law + off
     C, theta = len(at), setting.theta
     levels = _levels(rng, setting, middle, T)
     flat, ceiling = _ceilings(rng, setting, logs)
@@ -145,7 +165,24 @@ def draw(rng: np.random.Generator, setting: Setting) -> Truth:
     for i, j in enumerate(of):
         n = np.full_like(k[j], setting.n_test)
         cells.append(Cell(at[i], levels[j], k[j], n, at[j] if j < i else None))
+    law = law[[axis in setting.axes for axis in AXES]]
     return Truth(Family("m = 0", cells), law, star[of])
+
+
+def with_misfit(seed: tuple[int, int], setting: Setting) -> Truth:
+    """Draws a table whose misfit is a multiple of its noise.
+
+    The noise is that of the same draws without misfit.
+    """
+    e = estimates(draw(np.random.default_rng(seed), setting).family, setting.theta)
+    if e.misfit is None:
+        raise ValueError(f"draw {seed}: nothing checks the law")
+    x = np.log([cell["d"] for cell in sizes(setting)])
+    off = MISFITS[setting.misfit](x - x.mean())
+    left = e.law.residuals(off[None, e.inside])[0]
+    rms = np.sqrt((left**2).sum() / (e.law.n_distinct - e.law.rank))
+    scale = setting.times * e.misfit.noise / rms
+    return draw(np.random.default_rng(seed), setting, scale * off)
 
 
 def _levels(
@@ -196,8 +233,8 @@ class Checked:
     """The results of each replicate.
 
     These are the numbers of seeds and levels; for each axis whether the interval
-    contains the truth, the error and the width; and the share of thresholds whose
-    interval contains the truth.
+    contains the truth, the error and the width; the share of thresholds whose interval
+    contains the truth; and whether the law is rejected.
     """
 
     seeds: np.ndarray
@@ -206,30 +243,32 @@ class Checked:
     error: np.ndarray
     width: np.ndarray
     thresholds: np.ndarray
+    rejected: np.ndarray
 
     def __getitem__(self, which: Any) -> Checked:
         return Checked(
             *(getattr(self, name)[which] for name in self.__dataclass_fields__)
         )
 
-    def line(self) -> str:
+    def line(self, names: Sequence[str] = tuple(AXES)) -> str:
         cover = 100 * self.held.mean(axis=0)
         bias = self.error.mean(axis=0)
         width = self.width.mean(axis=0)
         axes = ", ".join(
             f"{axis} {c:.1f} % ({b:+.3f}, {w:.2f})"
-            for axis, c, b, w in zip(AXES, cover, bias, width, strict=True)
+            for axis, c, b, w in zip(names, cover, bias, width, strict=True)
         )
         thresholds = 100 * np.nanmean(self.thresholds)
         return (
             f"{len(self.held):5} replicates: exponents {cover.mean():.1f} % [{axes}],"
-            f" thresholds {thresholds:.1f} %"
+            f" thresholds {thresholds:.1f} %, rejected {100 * self.rejected.mean():.1f}"
+            " %"
         )
 
 
 def estimates(family: Family, theta: float) -> Estimates:
     """Returns where the curves of a family cross theta (fraction)."""
-    curves = [curve(cell, EDGE) for cell in family.cells]
+    curves = [curve(cell, family, EDGE) for cell in family.cells]
     return Estimates(family, theta, curves, [c.crossing(theta) for c in curves])
 
 
@@ -240,7 +279,10 @@ def check(setting: Setting, replicates: int, seed: int = 0) -> Checked:
     """
     found = []
     for replicate in range(replicates):
-        truth = draw(np.random.default_rng((seed, replicate)), setting)
+        if setting.misfit:
+            truth = with_misfit((seed, replicate), setting)
+        else:
+            truth = draw(np.random.default_rng((seed, replicate)), setting)
         e = estimates(truth.family, setting.theta)
         rows = exponents(e)
         lo, hi, value = (
@@ -258,11 +300,66 @@ def check(setting: Setting, replicates: int, seed: int = 0) -> Checked:
         held = [row["lo"] <= star <= row["hi"] for row, star in crossed]
         inside = (lo <= truth.exponents) & (truth.exponents <= hi)
         S, T = truth.family.cells[0].k.T.shape
-        found.append((S, T, inside, value - truth.exponents, hi - lo, np.mean(held)))
+        off = value - truth.exponents
+        found.append((S, T, inside, off, hi - lo, np.mean(held), e.rejected))
     return Checked(
         *(np.array(column, dtype=float) for column in zip(*found, strict=True))
     )
 
+
+@dataclass(frozen=True)
+class Ratios:
+    """Whether intervals of a ratio contain the truth, and their widths in ln.
+
+    The arrays have shape (tables, 2): intervals by pairs of seeds, and intervals from
+    those of the two N* as if these were independent.
+    """
+
+    held: np.ndarray
+    width: np.ndarray
+
+    def line(self) -> str:
+        (pairs, apart), (narrow, wide) = self.held.mean(axis=0), self.width.mean(axis=0)
+        return (
+            f"{len(self.held):5} tables: by pairs {100 * pairs:.1f} % (width"
+            f" {narrow:.3f}), from two intervals {100 * apart:.1f} % ({wide:.3f})"
+        )
+
+
+def ratios(shared: float, replicates: int, own: float = 0.15) -> Ratios:
+    """Draws tables of two conditions with common seeds, and compares their N*.
+
+    A seed shifts ln N* of both conditions by a normal number with the standard
+    deviation `shared`, and of each by another one with the deviation `own`.
+    """
+    held, widths = [], []
+    levels = np.round(1.6 ** np.arange(10, 25))
+    for replicate in range(replicates):
+        rng = np.random.default_rng((1, replicate))
+        n_seeds, truth = int(rng.choice([8, 16])), rng.uniform(-0.5, 0.5)
+        luck = shared * rng.normal(size=n_seeds)
+        slope = rng.uniform(1, 3)
+        cells = []
+        for optimizer, log_star in (("a", np.log(3000)), ("b", np.log(3000) + truth)):
+            middle = log_star + luck + own * rng.normal(size=n_seeds)
+            p = expit(slope * (np.log(levels)[:, None] - middle))
+            k = rng.binomial(2048, p).astype(float)
+            at = {"optimizer": optimizer}
+            cells.append(Cell(at, levels, k, np.full_like(k, 2048)))
+        e = estimates(Family("all", cells, powers=()), 0.5)
+        row = [*comparison(e, "optimizer")][-1]
+        first, second = e.found
+        off = second.log_x - first.log_x
+        half = np.hypot(second.width, first.width) / 2
+        paired = np.log([row["lo"], row["hi"]])
+        ends = np.array([paired, [off - half, off + half]])
+        held.append((ends[:, 0] <= truth) & (truth <= ends[:, 1]))
+        widths.append(ends[:, 1] - ends[:, 0])
+    return Ratios(np.array(held), np.array(widths))
+
+
+ALONE = Setting(axes=("d",), levels=(8, 12), plateau=0.0, censored=0.0)
+"""Four cells, which differ in d alone."""
 
 SETTINGS = {
     "everything at once, theta = 0.5": Setting(),
@@ -275,7 +372,13 @@ SETTINGS = {
     "one logistic slope, no ceilings": replace(
         Setting(), one_step=0.0, plateau=0.0, ceiling=1.0, censored=0.0
     ),
+    "four sizes d alone": Setting(
+        axes=("d",), levels=(8, 12), plateau=0.0, censored=0.0
+    ),
 }
+for kind in MISFITS:
+    SETTINGS[f"no power law: {kind}"] = Setting(misfit=kind)
+    SETTINGS[f"no power law of d alone: {kind}"] = replace(ALONE, misfit=kind)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -299,11 +402,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     for name, setting in SETTINGS.items():
         checked = check(setting, args.replicates)
-        print(f"{name}\n  all       {checked.line()}", flush=True)
+        print(f"{name}\n  all       {checked.line(setting.axes)}", flush=True)
         for S in setting.seeds:
-            print(f"  {S:2} seeds  {checked[checked.seeds == S].line()}")
+            part = checked[checked.seeds == S]
+            print(f"  {S:2} seeds  {part.line(setting.axes)}")
         for T in setting.levels:
-            print(f"  {T:2} levels {checked[checked.levels == T].line()}", flush=True)
+            part = checked[checked.levels == T]
+            print(f"  {T:2} levels {part.line(setting.axes)}", flush=True)
+    print("ratio of N* of two conditions with common seeds: coverage (width in ln)")
+    for shared in (0.0, 0.2, 0.8):
+        print(
+            f"  seeds shift both by {shared}: {ratios(shared, args.replicates).line()}"
+        )
     return 0
 
 

@@ -9,6 +9,7 @@ seeds.
   jaxrecall compact DIR        merge the part files of a results folder into one table
   jaxrecall fit DIR            find thresholds N* of a table, and their exponents
   jaxrecall report DIR         one HTML page: figures, laws, theory and provenance
+  jaxrecall theory V=.. d=.. L=..  predict N*, the least width and more, without a run
   jaxrecall embeddings FILE    describe a table of embeddings, and its closest law
 
   jaxrecall --version          the version of the package, and that of its numbers
@@ -31,6 +32,7 @@ MODULES = {
     "compact": "compact",
     "fit": "fit",
     "report": "report",
+    "theory": "theory.__main__",
     "embeddings": "embeddings",
     "examples": "cli.examples",
 }

@@ -102,16 +102,24 @@ class FitError(Refused):
     """A table cannot be fitted, or cannot be fitted in the requested way."""
 
 
-class TheoryError(ValueError):
+class TheoryError(Refused):
     """A formula does not apply to a model."""
 
 
+class TheoryWarning(UserWarning):
+    """A formula was measured to be off by a factor of 2 or more in such a setting."""
+
+
 def shown(value: object, most: int = 200) -> str:
-    """Returns the repr of `value`, shortened to at most `most` characters."""
+    """Returns the repr of `value` in one line, shortened to at most `most`
+    characters.
+    """
     try:
         text = repr(value)
     except (ValueError, RecursionError):  # an integer of more than 4300 digits
         return f"a value of type {type(value).__name__} that is too long to show"
+    if "\n" in text:
+        text = " ".join(text.split())
     if len(text) > most:
         return f"{text[: most - 3]}..."
     return text

@@ -9,16 +9,41 @@ if __name__ == "__main__":  # before the imports below, which take long
 
 import argparse
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from .analysis.fit import Fit, fit, runs
 from .analysis.fit.estimate import METHOD_TEXT
+from .analysis.fit.roles import roles_of
 from .analysis.fit.write import check_folder, default_folder, write
 from .cli.command import Parser, answer, command
 from .sweep.files import is_folder, local_path
 from .sweep.running.progress import PLAIN_EVERY_SECONDS, now_and_then
 from .sweep.store.table import older, seen
+from .sweep.summary import ALLOWED
 
-__all__ = ["Fit", "fit"]
+__all__ = ["Fit", "compare", "fit"]
+
+
+def compare(frame: runs.Table, axis: str, **arguments: Any) -> runs.Table:
+    """Returns the ratios of N* and the differences of exponents between conditions.
+
+    The conditions are the values of `axis`, such as two optimizers. The first value is
+    the reference. Seeds are left out in both conditions at once, so that draws they
+    share cancel. The column `quantity` contains "ratio" for two cells that differ in
+    the axis alone, "mean ratio" for the geometric mean over such pairs, or "exponent of
+    d" for the difference of two exponents. The columns `estimate`, `lo` and `hi`
+    contain the number and its 95 % interval, and `correlation` that of the errors of
+    the two cells of a pair.
+
+    Args:
+        frame: a table of runs, as for `fit`.
+        axis: any axis of the table with two or more values.
+        **arguments: the other arguments of `fit`, such as thetas, along or where.
+
+    Raises:
+        FitError: if the table or an argument cannot be used.
+    """
+    return fit(frame, compare=axis, **arguments).comparison
 
 
 def parser() -> argparse.ArgumentParser:
@@ -31,13 +56,14 @@ def parser() -> argparse.ArgumentParser:
     add = p.add_argument
     add(
         "tables",
-        metavar="DIR|FILE.parquet",
+        metavar="DIR|FILE",
         nargs="+",
         help=(
-            "results folders, several taken together, or any one table with columns "
-            + ", ".join(runs.NEEDED)
+            "results folders, several taken together, or any one .parquet or .csv table"
+            " with a column seed, an axis and a measure"
         ),
     )
+    add("--columns", nargs="+", default=[], metavar="NAME=COLUMN", help=runs.COLUMNS)
     add(
         "--out",
         metavar="DIR",
@@ -52,8 +78,8 @@ def parser() -> argparse.ArgumentParser:
         metavar="COLUMN",
         default="accuracy",
         help=(
-            f"the fraction that crosses theta: {fractions} or another (default:"
-            " accuracy)"
+            f"the column that crosses theta: {fractions}, or any number that was"
+            " measured (default: accuracy)"
         ),
     )
     add(
@@ -62,7 +88,15 @@ def parser() -> argparse.ArgumentParser:
         nargs="+",
         default=[0.5],
         metavar="T",
-        help="accuracies to cross, fractions (default: 0.5)",
+        help=(
+            "accuracies to cross, fractions; numbers in the units of a measure that is"
+            " no fraction (default: 0.5)"
+        ),
+    )
+    add(
+        "--summary",
+        default="mean",
+        help=f"what crosses theta: {ALLOWED} (default: mean)",
     )
     _add_laws(add)
     add("--step", nargs="+", default=[runs.LAST], metavar="S", help=runs.STEP_HELP)
@@ -111,6 +145,24 @@ def _add_laws(add: Callable[..., object]) -> None:
             " thresholds"
         ),
     )
+    add(
+        "--compare",
+        metavar="AXIS",
+        help=(
+            "ratios of N* and differences of exponents between the values of an axis,"
+            " such as optimizer, seed by seed; into comparison.parquet"
+        ),
+    )
+    add(
+        "--floor",
+        metavar="AXIS",
+        nargs="?",
+        const="",
+        help=(
+            "fit E + A x^p along an axis, and compare it with A x^p and E + A ln x;"
+            " into forms.parquet (default: the only axis of the law)"
+        ),
+    )
 
 
 @command("interrupted; nothing was written")
@@ -119,11 +171,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser().parse_args(argv)
     paths = list(map(local_path, args.tables))
     step = runs.parsed(args.step)
-    frame, remarks = runs.read(*paths)
+    columns = runs.parsed_columns(args.columns)
+    frame, remarks = runs.read(*paths, columns=columns)
     if args.out:
         out = local_path(args.out)
     else:
-        usual = runs.along_of(frame, None)
+        usual = roles_of(frame).along or "N"
         along = args.along if args.along != usual else None
         out = default_folder(paths, args.law or args.of, along)
     check_folder(out)
@@ -138,6 +191,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         best=args.best,
         by=args.by,
         law=args.law,
+        compare=args.compare,
+        floor=args.floor,
+        summary=args.summary,
     )
     _notes(remarks)
     answer(*str(found).split("\n"), "")

@@ -32,9 +32,13 @@ def parser() -> argparse.ArgumentParser:
     add = p.add_argument
     add(
         "table",
-        metavar="DIR|FILE.parquet",
-        help="a results folder, or any table with columns " + ", ".join(runs.NEEDED),
+        metavar="DIR|FILE",
+        help=(
+            "a results folder, or any .parquet or .csv table with a column seed, an"
+            " axis and a measure"
+        ),
     )
+    add("--columns", nargs="+", default=[], metavar="NAME=COLUMN", help=runs.COLUMNS)
     add(
         "--out",
         metavar="FILE.html",

@@ -81,6 +81,13 @@ def is_missing(value: object) -> bool:
     return value is None or bool(pd.isna(value))
 
 
+def as_pandas(table: Any) -> Any:
+    """Returns a table of Polars or Arrow as a table of pandas, and any other value as
+    it is.
+    """
+    return table.to_pandas() if hasattr(table, "to_pandas") else table
+
+
 def to_12_digits(value: float) -> str:
     """The text of a value with 12 significant digits. Ids and axes compare numbers by
     this text.
@@ -178,9 +185,11 @@ def as_number(value: Any, kind: type) -> Any:
 
     1e5 counts as a whole number, and True does not count as a number.
     """
-    if isinstance(value, (bool, str)) or value is None:
-        return None
     try:
+        if getattr(getattr(value, "dtype", None), "itemsize", 8) < 8:
+            value = as_plain(value)
+        if isinstance(value, (bool, str)) or value is None:
+            return None
         if kind is float:
             number = float(value)
             return number if math.isfinite(number) else None
@@ -189,3 +198,35 @@ def as_number(value: Any, kind: type) -> Any:
         return operator.index(value)
     except (TypeError, ValueError, OverflowError):
         return None
+
+
+def as_plain(value: Any) -> Any:
+    """Returns an array or a number of NumPy, JAX, PyTorch or pandas as Python's lists
+    and numbers.
+
+    A float of 32 or 16 bits becomes the shortest decimal that its type rounds to it. So
+    np.float32(0.1) is 0.1, the number that was written, and not 0.10000000149. Whole
+    numbers below 2^31, which may be counts, stay as they are.
+    """
+    import numpy as np
+
+    kind = np.asarray(value).dtype
+    if kind.itemsize >= 8:
+        return value.tolist()
+    # a decimal of few digits may be beyond the largest float of 16 bits
+    with np.errstate(over="ignore"):
+        return _shortest(value.tolist(), kind.type)
+
+
+def _shortest(plain: Any, kind: type) -> Any:
+    """Returns the numbers of nested lists as the shortest decimals that `kind` rounds
+    to them.
+    """
+    if isinstance(plain, list):
+        return [_shortest(each, kind) for each in plain]
+    if isinstance(plain, float) and not (plain.is_integer() and abs(plain) < 2**31):
+        for n_digits in range(1, 10):
+            decimal = float(f"{plain:.{n_digits}g}")
+            if kind(decimal) == kind(plain):
+                return decimal
+    return plain

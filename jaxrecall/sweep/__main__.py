@@ -30,7 +30,7 @@ from ..errors import UsageError, in_one_line, printable
 from ..model.columns import is_parameter
 from .api import import_paths
 from .files import Json
-from .grid import json_schema, read_grid
+from .grid import json_schema, read_grid, schema_of
 from .plan import chosen_shard
 from .running.engine import Engine, add_options, chosen
 from .running.job import Job, carry_out, interrupted, prepare
@@ -93,7 +93,10 @@ def parser() -> argparse.ArgumentParser:
     either = partial(p.add_mutually_exclusive_group().add_argument, action="store_true")
     either("--fail-fast", help="stop at the first failed chunk")
     either("--keep-going", help="go on even if the first 100 runs fail alike")
-    flag("--print-schema", help="print the JSON Schema of grid files")
+    flag(
+        "--print-schema",
+        help="print the JSON Schema of grid files; with --grid, for its simulator",
+    )
     add_options(p)
     return p
 
@@ -112,8 +115,10 @@ def main(argv: Sequence[str] | None = None, resume_command: str = "") -> int:
 
 
 def _main(args: argparse.Namespace, resume_command: str, interrupts: Interrupts) -> int:
+    paths = import_paths(args.grid)
     if args.print_schema:
-        return answer(*json.dumps(json_schema(), indent=2).splitlines())
+        schema = schema_of(args.grid, args.set) if args.grid else json_schema()
+        return answer(*json.dumps(schema, indent=2).splitlines())
     if not args.grid:
         raise UsageError(
             "--grid: nothing given; allowed: a grid file, as in --grid quickstart.yaml"
@@ -128,7 +133,6 @@ def _main(args: argparse.Namespace, resume_command: str, interrupts: Interrupts)
         )
     pad_to = as_sizes(args.pad_to) if args.pad_to else None
     engine = chosen(args)
-    paths = import_paths(args.grid)
     grid = read_grid(args.grid, args.set, counter("points of the grid"))
     shard = chosen_shard(args.shard)
     engine.check(grid)
@@ -223,7 +227,8 @@ def _draw(job: Job, events: Events | None) -> None:
     cells = job.search.table() if job.search else None
     axes = [name for name in job.grid.axes if _is_drawn(name, rows)]
     draw = import_module(FIGURE).draw_sweep
-    remark = draw(rows, axes, job.grid.name, path, cells, job.grid.searched)
+    grid = job.grid
+    remark = draw(rows, axes, grid.name, path, cells, grid.searched, grid.crosses)
     if events:
         events.emit("picture", path=str(path), rows=len(rows))
         return
@@ -255,9 +260,7 @@ def _last_rows(job: Job) -> Any:
         frame = load(job.store.folder, last=True)
     runs = job.runs
     mine = [run in runs for run in zip(frame["point_id"], frame["seed"], strict=True)]
-    rows = frame[mine]
-    rows.attrs["accuracy"] = job.grid.crosses
-    return rows
+    return frame[mine]
 
 
 def _is_drawn(axis: str, rows: Any) -> bool:
@@ -267,12 +270,14 @@ def _is_drawn(axis: str, rows: Any) -> bool:
 
 def _print_means(job: Job, rows: Any, axes: Sequence[str]) -> None:
     """Prints, for each point, the mean accuracy over seeds."""
-    x, line, panels = import_module(FIGURE).places(axes)
-    names, heading = [*panels, x], f"accuracy, mean over {rows['seed'].nunique()} seeds"
+    x, line, panels = import_module(FIGURE).places(rows, axes)
+    measure = job.grid.simulator.facts.accuracy
+    names = [*panels, x]
+    heading = f"{measure}, mean over {rows['seed'].nunique()} seeds"
     if line:
         names.append(line)
         heading += f"; one column per {line}"
-    means = rows.groupby(names, dropna=False)[job.grid.simulator.facts.accuracy].mean()
+    means = rows.groupby(names, dropna=False)[measure].mean()
     table = means.unstack(line) if line else means.to_frame()
     _print_table(heading, table, "{:.3f}".format, 12)
 

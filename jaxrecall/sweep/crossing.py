@@ -192,7 +192,10 @@ class Curve:
         logits: the logit of the curve at each level, an array (levels,).
         without: the change of each logit if a seed is left out, an array (seeds,
             levels).
+        scale: the unit in which the sizes of means are compared, here 1.
     """
+
+    scale = 1.0
 
     def __init__(self, x: Floats, accuracy: Floats, edge: float = EDGE):
         self.x = np.asarray(x, float)
@@ -377,11 +380,11 @@ class Curve:
         above = at + np.flatnonzero(z[at:] > error[at:])
         lo, hi = -np.inf, np.inf
         if len(below):
-            lo = _zero(grid, z + error, below[-1])
+            lo = zero(grid, z + error, below[-1])
         elif log_x - line < x[0]:
             lo = log_x - line
         if len(above):
-            hi = _zero(grid, z - error, above[0] - 1)
+            hi = zero(grid, z - error, above[0] - 1)
         elif log_x + line > x[-1]:
             hi = log_x + line
         shape = NORMAL * found.shape_error
@@ -420,6 +423,15 @@ class Curve:
         part = ((share - ONE_STEP) / (1 - ONE_STEP)).clip(0, 1)
         step = part * np.hypot(x1 - x0, (2 * log_x - x0 - x1) * 3**0.5)
         return np.array([log_x, by_cloglog, by_loglog, straight]), float(step)
+
+    def off_line(
+        self, x: Floats, accuracy: Floats, theta: float, found: Crossing
+    ) -> Floats:
+        """Returns how far accuracies at x are off the straight line through the
+        crossing, in logit, to first order.
+        """
+        p = expit(logit(theta) + found.slope * (x - found.log_x))
+        return (accuracy - p) / (p * (1 - p))
 
     def _kinked(self, x: float, side: int) -> float:
         """Returns how much further out an end of the interval is if the curve has a
@@ -500,11 +512,19 @@ def of_runs(log_x: Floats, seed: Floats, accuracy: Floats, edge: float = EDGE) -
         accuracy: the accuracy of each run, a fraction.
         edge: as for `Curve`.
     """
+    x, table = by_level(log_x, seed, accuracy)
+    return Curve(x, table, edge)
+
+
+def by_level(log_x: Floats, seed: Floats, values: Floats) -> tuple[Floats, Floats]:
+    """Returns the levels in ascending order, and the values of runs as an array (seeds,
+    levels), which is nan where a seed has no run.
+    """
     x, at = np.unique(np.asarray(log_x, float), return_inverse=True)
     seeds, of = np.unique(seed, return_inverse=True)
     table = np.full((len(seeds), len(x)), np.nan)
-    table[of, at] = accuracy
-    return Curve(x, table, edge)
+    table[of, at] = values
+    return x, table
 
 
 def _root(curves: Any, j: int, i: int, level: float) -> float:
@@ -523,6 +543,6 @@ def _root(curves: Any, j: int, i: int, level: float) -> float:
     return float(curves.x[j]) + (low + high) / 2
 
 
-def _zero(x: Floats, y: Floats, i: int) -> float:
+def zero(x: Floats, y: Floats, i: int) -> float:
     """Returns the x at which the line through the points i and i + 1 is 0."""
     return float(x[i] - y[i] * (x[i + 1] - x[i]) / (y[i + 1] - y[i]))

@@ -26,10 +26,12 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.special import expit, logit, stdtrit
+from scipy.special import stdtrit
 
-from .crossing import OCTAVE, Crossing, Curve, edge_of, of_runs
+from .crossing import OCTAVE, Crossing
 from .grid.file import PER_OCTAVE, SEARCH_MIN_SEEDS
+from .mean_crossing import AnyCurve, of_measure
+from .summary import MEAN, Summary
 
 FIRST_SEEDS = 4
 """The least number of new seeds in a round. If a sixth of the seeds so far is more, a
@@ -106,7 +108,7 @@ OUTCOMES = {
 class Target:
     """The goal of the search in one cell."""
 
-    theta: float  # accuracy to cross, as a fraction
+    theta: float  # accuracy to cross: a fraction, or a number in units of a measure
     levels: Mapping[int, float]  # k -> level, near 2^(k / PER_OCTAVE)
     width: float  # largest width of the interval, in ln of the level
     max_runs: int
@@ -117,6 +119,7 @@ class Target:
     comparison detects that accuracy changes in the unexpected direction.
     """
 
+    summary: Summary = MEAN
     farthest: float = HALF_OCTAVE
     """The largest distance of levels from the crossing, in ln of the level."""
 
@@ -136,7 +139,8 @@ class CellSearch:
     def __init__(self, target: Target):
         self.target = target
         self.ks = sorted(target.levels)
-        self.theta = target.theta if target.rises else 1 - target.theta
+        self._asked = target.theta if target.rises else 1 - target.theta
+        self.theta = target.summary.crossed(self._asked)
         self.accuracy: dict[Step, Any] = {}
         """A dict from each step to its accuracy, or to 1 - accuracy if accuracy falls
         along the axis. None means that the accuracy is nonfinite, which ends the
@@ -147,10 +151,8 @@ class CellSearch:
         self.against = False
         """Whether accuracy was found to change in the unexpected direction."""
 
-        self.beyond: tuple[float, float] | None = None
-        """A level above the crossing and the mean accuracy there, if accuracy is below
-        theta again at this level.
-        """
+        self.beyond: float | None = None
+        """A level above the crossing where accuracy is below theta again."""
 
         self._bent = False  # whether all seeds were needed at a third level
         self._looked = False  # whether a level far above the crossing was tried
@@ -173,16 +175,22 @@ class CellSearch:
     def update(self, accuracies: Sequence[float | None]) -> None:
         """Records the accuracies of the pending runs, in the order of `pending`.
 
-        Each accuracy is a fraction, or None if it is nonfinite.
+        Each accuracy is a number, or None if it is nonfinite.
         """
         for step, accuracy in zip(self._new, accuracies, strict=True):
-            if accuracy is not None and not self.target.rises:
-                accuracy = 1 - accuracy
-            self.accuracy[step] = accuracy
+            self.accuracy[step] = self._rising(accuracy)
         if None in accuracies:
             self._end("nonfinite")
         else:
             self._advance()
+
+    def _rising(self, accuracy: float | None) -> float | None:
+        """Returns the number of a run whose mean over seeds rises through theta."""
+        if accuracy is None:
+            return None
+        falls = not self.target.rises
+        value = 1 - accuracy if falls else accuracy
+        return float(self.target.summary.values(value, self._asked, falls))
 
     def _advance(self) -> None:
         """Advances the search until it needs an unknown accuracy or ends."""
@@ -206,13 +214,14 @@ class CellSearch:
     def _estimate(self) -> Crossing:
         return self._curve().crossing(self.theta)
 
-    def _curve(self) -> Curve:
+    def _curve(self) -> AnyCurve:
         levels, seeds = zip(*self.completed, strict=True)
-        return of_runs(
+        return of_measure(
             list(map(math.log, levels)),
             seeds,
             list(self.accuracy.values()),
-            edge_of(self.theta),
+            self.theta,
+            not self.target.rises,
         )
 
     def _climb_and_close_in(self) -> Generator[list[Step], None, str]:
@@ -331,28 +340,22 @@ class CellSearch:
         runs: dict[int, dict[int, Any]] = {}
         for (k, seed), accuracy in self.accuracy.items():
             runs.setdefault(seed, {})[k] = accuracy
-        offs = []
+        offs, curve = [], self._curve()
         for of_seed in runs.values():
             at = [k for k in of_seed if abs(k - third) <= near]
             below = [k for k in of_seed if k < third - near]
             above = [k for k in of_seed if k > third + near]
             if at and below and above:
                 middle = min(at, key=lambda k: abs(k - third))
-                levels = {k: of_seed[k] for k in (max(below), middle, min(above))}
-                offs.append(self._off_line(now, levels))
+                ks = (max(below), middle, min(above))
+                x = np.log([self.target.levels[k] for k in ks])
+                measured = np.array([of_seed[k] for k in ks])
+                off = curve.off_line(x, measured, self.theta, now)
+                offs.append(off[1] - np.interp(x[1], x[[0, 2]], off[[0, 2]]))
         if len(offs) < FIRST_SEEDS:
             return False
         error = np.std(offs, ddof=1) / math.sqrt(len(offs))
         return bool(abs(np.mean(offs)) > stdtrit(len(offs) - 1, BEND_TAIL) * error)
-
-    def _off_line(self, now: Crossing, levels: Mapping[int, Any]) -> float:
-        """Returns how far the second of three accuracies is off the line through the
-        others, in logit, to first order around the line of the estimate.
-        """
-        x = np.log([self.target.levels[k] for k in levels])
-        p = expit(logit(self.theta) + now.slope * (x - now.log_x))
-        off = (np.array([*levels.values()]) - p) / (p * (1 - p))
-        return float(off[1] - np.interp(x[1], x[[0, 2]], off[[0, 2]]))
 
     def _look_beyond(self, centre: float) -> Generator[list[Step], None, None]:
         """Runs a seed far above the crossing, and more seeds if its accuracy is below
@@ -364,7 +367,7 @@ class CellSearch:
         if self.accuracy[step] < self.theta:
             off = yield from self._settle(k, END_SEEDS[:2])
             if off < 0:
-                self.beyond = self.target.levels[k], self.theta + off
+                self.beyond = self.target.levels[k]
 
     def _is_narrow(self, now: Crossing) -> bool:
         """Whether the interval is as narrow as required, or as narrow as the levels
@@ -419,7 +422,8 @@ class CellSearch:
         seeds = self.target.seeds[:FIRST_SEEDS]
         yield [(level, seed) for level in (k, other) for seed in seeds]
         gains = [self.accuracy[other, seed] - self.accuracy[k, seed] for seed in seeds]
-        self.against = bool(np.mean(gains) < -max(0.02, _three_errors(gains)))
+        least = 0.02 * self._curve().scale
+        self.against = bool(np.mean(gains) < -max(least, _three_errors(gains)))
 
     def _lacking(
         self, centre: float, slope: float | None, seeds: Sequence[int]

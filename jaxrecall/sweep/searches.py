@@ -25,6 +25,7 @@ from .machine import cores
 from .plan import Plan, Shard, by_id, make_plan, shares
 from .search import OUTCOMES, CellSearch, Request, Target, farthest
 from .simulators import Program, SimulatorLike, Sizes, program_of
+from .summary import MEAN, parsed
 
 RUNS_PER_CELL, ROUNDS = 60, 25
 """The guessed number of runs in a cell, and of rounds in a search. The guesses are used
@@ -34,10 +35,6 @@ to estimate the time, and to decide whether padding is cheaper than compiling.
 ROUND_SECONDS = 0.03
 """The number of seconds per round for planning, saving and updating the cells."""
 
-CHECKED = ("d", "m", "V", "L")
-"""The axes whose direction is checked if a cell has no crossing. An axis with `rises`
-is checked, too.
-"""
 
 TIER = 2
 """The largest ratio of levels that share a program. A plan merges further programs
@@ -102,15 +99,11 @@ class SearchedCell:
             hint = f"try rises: {str(not rises).lower()}"
             warnings.append(f"accuracy {way} along the axis: {hint}")
         if self.search.beyond:
-            warnings.append(self._falls_again(*self.search.beyond))
+            way = "rises above theta and falls again"
+            if not self.search.target.rises:
+                way = "falls below theta and rises again"
+            warnings.append(f"accuracy {way}, at {self.search.beyond:g}")
         return "; ".join(warnings)
-
-    def _falls_again(self, level: float, accuracy: float) -> str:
-        """The warning that the curve crosses theta a second time, below a level."""
-        way = "rises above theta and falls again"
-        if not self.search.target.rises:
-            way, accuracy = "falls below theta and rises again", 1 - accuracy
-        return f"{way}: accuracy {accuracy:.2g} at {level:g}"
 
 
 def _tiers(points: Mapping[float, AnyPoint], simulator: SimulatorLike) -> list[float]:
@@ -133,6 +126,12 @@ def _tiers(points: Mapping[float, AnyPoint], simulator: SimulatorLike) -> list[f
 def _cells(grid: Grid, search: Search, names: Names) -> list[SearchedCell]:
     """Returns the cells of a grid, one for each line of points and each theta."""
     cells = []
+    facts = grid.simulator.facts
+    rises = search.rises
+    if rises is None:
+        rises = facts.rises.get(search.axis, True)
+    checks = search.rises is not None or search.axis in facts.rises
+    checks = checks or not facts.is_ours  # what is along the axis is unknown
     lattice = search.lattice(names)
     for line in grid.lines:
         levels = {k: level for k, level in lattice.items() if level in line.levels}
@@ -143,8 +142,9 @@ def _cells(grid: Grid, search: Search, names: Names) -> list[SearchedCell]:
                 search.width,
                 search.max_runs,
                 grid.seeds,
-                rises=search.rising,
-                checks=search.rises is not None or search.axis in CHECKED,
+                rises=rises,
+                checks=checks,
+                summary=parsed(search.summary) or MEAN,
                 farthest=farthest(search.axis, search.width),
             )
             cells.append(SearchedCell(line, target, grid.simulator))
@@ -249,24 +249,20 @@ class Searches:
                 for level, _ in requests:
                     self._tiers[cell.points[level]] = cell.tier(level)
                 return missing
-            cell.search.update(list(map(self._fraction, runs)))
+            cell.search.update(list(map(self._measure, runs)))
             self.used.update(runs)
         return {}
 
-    def _fraction(self, run: RunId) -> float | None:
-        """Returns the known accuracy of a run.
-
-        Raises GridError if the row has no accuracy, or if the accuracy is outside of 0
-        to 1.
-        """
+    def _measure(self, run: RunId) -> float | None:
+        """Returns the known measure of a run. Raises GridError if the row has none."""
         value = self._known[run]
-        if value is None or 0 <= value <= 1:
+        if value is None or math.isfinite(value):
             return value
-        shown = "null" if math.isnan(value) else format(value, "g")
+        got = "null" if math.isnan(value) else format(value, "g")
         raise GridError(
-            f"search.of: got {self.search.of}, which is {shown} in a row"
-            f" ({run.point_id}, seed {run.seed}); allowed: a column that is a fraction"
-            " from 0 to 1 in every row"
+            f"search.of: got {self.search.of}, which is {got} in a row"
+            f" ({run.point_id}, seed {run.seed}); allowed: a column that is a finite"
+            " number in every row"
         )
 
     @cached_property
@@ -435,7 +431,7 @@ class Searches:
                 entry |= {"lo": math.exp(found.lo), "hi": math.exp(found.hi)}
             if self.axis == "N":
                 entry["N_star"] = entry["critical"]
-        if "N" in self.simulator.facts.fields:
+        if self.simulator.facts.is_ours:
             entry["samples"] = sum(
                 cell.points[level].N for level, _ in search.completed
             )

@@ -21,6 +21,7 @@ from .locked import locked_accuracy
 from .model import Model
 from .noise import ScoreNoise, score_noise
 from .open_attention import accuracy, locked_fraction
+from .tables import table
 
 __all__ = [
     "Model",
@@ -40,4 +41,5 @@ __all__ = [
     "score_noise",
     "seen",
     "seen_N",
+    "table",
 ]

@@ -15,10 +15,11 @@ from scipy.optimize import brentq
 from scipy.special import logit
 
 from ..errors import TheoryError, shown
+from .limits import FLAT, warn_of_limits
 from .locked import locked_accuracy
-from .model import Model, check_N, check_theta
+from .model import Model, check_N, check_theta, warn
 from .noise import has_score_noise, score_noise
-from .open_attention import accuracy, locked_fraction
+from .open_attention import locked_fraction, predicted_accuracy
 
 RANGES = {
     "N": (1, 2**50),
@@ -38,19 +39,29 @@ def critical_N(model: Model, theta: float = 0.5) -> float:
     docs/theory.md, section 5.1.
 
     The value is inf if `accuracy` never reaches theta. The formula is derived and has
-    no fitted constant. Section 5.1 compares it with simulations. Raises TheoryError.
+    no fitted constant. Section 5.4 compares it with simulations. Raises TheoryError.
+    Warns with TheoryWarning if kappa is small, and if accuracy levels off near theta.
     """
     check_theta(model, theta)
+    warn_of_limits(model)
 
     def excess(log_N: float) -> float:
-        return accuracy(model, math.exp(log_N)) - theta
+        return predicted_accuracy(model, math.exp(log_N)) - theta
 
     largest = math.log(RANGES["N"][1])
-    if excess(largest) < 0:
-        return math.inf
     if excess(0) >= 0:
         return 1.0
-    return math.exp(brentq(excess, 0, largest, xtol=1e-3))  # type: ignore[arg-type]
+    found = math.inf
+    if excess(largest) >= 0:
+        found = math.exp(brentq(excess, 0, largest, xtol=1e-3))  # type: ignore[arg-type]
+    rise = predicted_accuracy(model, min(2 * found, RANGES["N"][1])) - theta
+    if abs(rise) < FLAT:
+        warn(
+            f"theta: got {theta:g}; predicted accuracy levels off near it at"
+            f" V={model.V}, d={model.d}, L={model.L}. There, critical N was measured to"
+            " be up to 3 times larger than theory's, or finite where that is infinite"
+        )
+    return found
 
 
 def critical(
@@ -60,8 +71,9 @@ def critical(
     fixed; docs/theory.md, section 5.2.
 
     Args:
-        model: the model. Its own size along the axis does not matter. If the axis is m,
-            the activation "none" is replaced by the default activation.
+        model: the model. Its own size along the axis does not matter and need not be
+            given. If the axis is m, the activation "none" is replaced by the default
+            activation.
         axis: N, d, m, V or L. The result is the smallest size that reaches theta for N,
             d and m, and the largest for V and L.
         theta: the accuracy (fraction).
@@ -77,18 +89,33 @@ def critical(
     Raises:
         TheoryError: axis, theta or N is out of range, or a formula does not cover the
             model.
+
+    Warns with TheoryWarning if kappa is small.
     """
-    check_theta(model, theta)
     if not isinstance(axis, str) or axis not in RANGES:
         raise TheoryError(f"axis: got {shown(axis)}; allowed: {', '.join(RANGES)}")
     if axis == "N":
         return critical_N(model, theta)
+    model = _with_size(model, axis)
+    check_theta(model, theta)
     if N is None:
         raise TheoryError(f"N: not given; critical along {axis} needs it")
     check_N(model, N)
     if axis in ("d", "V"):
         model.require_law(f"critical along {axis}", lambda moments: moments.overlap)
+    warn_of_limits(model)
     return _crossing(partial(_excess, model, axis, theta, N), axis)
+
+
+def _with_size(model: Model, axis: str) -> Model:
+    """Returns a model that has a size along the axis.
+
+    If the size was not given, it is the end of the range that suits every law.
+    """
+    if not isinstance(model, Model) or getattr(model, axis):
+        return model
+    low, high = RANGES[axis]
+    return model.replace(**{axis: low if axis in FALLING else high})
 
 
 def _crossing(excess: Callable[[int], float], axis: str) -> float:
@@ -119,7 +146,7 @@ def _without_crossing(axis: str, enough: bool) -> float:
 def _excess(model: Model, axis: str, theta: float, N: float, size: int) -> float:
     """The difference between the logit of accuracy at a size and that of theta."""
     try:
-        reached = accuracy(model.replace(**{axis: size}), N)
+        reached = predicted_accuracy(model.replace(**{axis: size}), N)
     except TheoryError:
         if axis != "d":
             raise

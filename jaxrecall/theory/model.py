@@ -5,6 +5,7 @@ depend.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from numbers import Real
@@ -12,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import PointError, TheoryError, shown
+from ..errors import PointError, TheoryError, TheoryWarning, shown, suggest
 from ..model.activations import Activation, NoActivation, activations
 from ..model.columns import COLUMNS
 from ..model.laws import LAWS, EmbeddingLaw, Law, Moments, TokenLaw, find_law
@@ -31,19 +32,27 @@ from ..model.point import (
 from ..model.values import as_number, is_missing
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, init=False)
 class Model:
     """A checked model, with the fields and defaults of a `Point`.
 
-    N is not a field: it is an argument of each formula.
+    Args:
+        point: a `Point`.
+        given: fields of a `Point` by name, which replace those of `point`. Fields on
+            which no formula depends are accepted. N is one of them: it is an argument
+            of each formula. `critical` along an axis needs no size along it.
 
     Raises TheoryError with a message that contains the field, its value and the allowed
-    values.
+    values, also for a field that the formulas do not cover and that is off its default.
+    Warns with TheoryWarning if eta is not small.
+
+        >>> from jaxrecall.theory import Model
+        >>> Model(V=64, d=32, L=8, kappa=30), Model(V=64, L=8)
     """
 
-    V: int
-    d: int
-    L: int
+    V: int = None  # type: ignore[assignment]
+    d: int = None  # type: ignore[assignment]
+    L: int = None  # type: ignore[assignment]
     m: int = 0
     embedding: LawField[EmbeddingLaw] = "gaussian"  # type: ignore[assignment]
     activation: LawField[Activation] = "relu"  # type: ignore[assignment]
@@ -53,9 +62,21 @@ class Model:
     tokens: LawField[TokenLaw] = "uniform"  # type: ignore[assignment]
     noise_tokens: LawField[TokenLaw | None] = None  # type: ignore[assignment]
 
-    def __post_init__(self) -> None:
+    def __init__(self, point: Point | None = None, /, **given: Any) -> None:
+        if point is not None:
+            given = _fields_of(point) | given
+        _check_single(given)
+        _refuse_unknown(given)
+        for name in FIELDS_OF_MODEL:
+            self._set(name, given.get(name, getattr(Model, name)))
+        self._check()
+        self._warn_of_eta(as_float(given.get("eta")))
+
+    def _check(self) -> None:
         for name, low in (("V", 2), ("d", 2), ("L", 1), ("m", 0)):
             value = getattr(self, name)
+            if value is None:
+                continue  # `check_model` refuses it where a formula needs it
             number = as_number(value, int)
             if number is None or number < low:
                 raise TheoryError(
@@ -72,6 +93,9 @@ class Model:
                 f"kappa: got {shown(self.kappa)}; allowed: finite numbers from 0"
             )
         self._set("kappa", float(self.kappa))
+        self._check_laws()
+
+    def _check_laws(self) -> None:
         for name, family in LAWS_OF_MODEL.items():
             if name == "noise_tokens" and not self.noise_tokens:
                 continue  # noise tokens have the law of the informative tokens
@@ -82,8 +106,9 @@ class Model:
             self._set(name, law)
         if self.noise_tokens == self.tokens:
             self._set("noise_tokens", None)
-        for problem in self.embedding.problems(self.V, self.d):
-            raise TheoryError(str(problem))
+        if not self.missing:
+            for problem in self.embedding.problems(self.V, self.d):
+                raise TheoryError(str(problem))
         if not self.m:
             self._set("activation", NoActivation())
         elif self.activation == "none":
@@ -92,15 +117,35 @@ class Model:
                 f" {', '.join(activations())}"
             )
 
+    def _warn_of_eta(self, eta: float) -> None:
+        """Warns if eta is so large that predictions after step 1 are not uniform;
+        docs/theory.md, section 1.
+        """
+        if self.missing:
+            return
+        V, L, t = self.V, self.L, self.trigger_in_value
+        of_step_2 = V / (1 / V + t / L**2)
+        of_step_3 = V * L if t else math.inf
+        most = SMALL_ETA * min(of_step_2, of_step_3) / (1 + V / self.d)
+        if eta > most:
+            warn(
+                f"eta: got {eta:g}; the formulas assume eta below about {most:.2g}."
+                " Above, critical N was measured to be up to 5 times smaller than"
+                " theory's"
+            )
+
     def _set(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)
 
+    @property
+    def missing(self) -> list[str]:
+        """The sizes that were not given, of V, d and L."""
+        return [name for name in SIZES if getattr(self, name) is None]
+
     @classmethod
     def from_point(cls, point: Point, *, any_training: bool = False) -> Model:
-        """Returns the model of a point. See `from_fields`."""
-        return cls.from_fields(
-            {name: getattr(point, name) for name in FIELDS}, any_training=any_training
-        )
+        """Returns the model of a point, as `Model(point)` does. See `from_fields`."""
+        return cls.from_fields(_fields_of(point), any_training=any_training)
 
     of = from_point  # the former name of the method
 
@@ -111,8 +156,8 @@ class Model:
         """Returns the model that a row or a cell of a table describes.
 
         Args:
-            values: a dict from the name of a field or of another axis to its value,
-                with at least V, d and L. None and NaN count as no value. `step` selects
+            values: a dict from the name of a field or of another axis to its value.
+                None and NaN count as no value. `step` selects
                 a step of a run with further steps. Measured columns are ignored.
             any_training: whether the formula is valid for any training. Other formulas
                 cover only the three steps.
@@ -121,12 +166,13 @@ class Model:
             TheoryError: a field that the formulas do not cover is off its default, or a
                 column is not a field.
         """
-        given = _given(values)
-        _refuse_unknown(given, any_training)
-        if missing := [name for name in ("V", "d", "L") if name not in given]:
-            raise TheoryError(
-                f"{', '.join(missing)}: not given; theory needs V, d and L"
-            )
+        given = {}
+        for name, value in _with_law_texts(_given(values)).items():
+            is_measured = name in COLUMNS and name not in FIELDS
+            is_of_recipe = name == "eta" or _is_of_training(name)
+            if not is_measured and not (any_training and is_of_recipe):
+                given[name] = value
+        _refuse_unknown(given)
         if given.get("m") and "activation" not in given:
             raise TheoryError(
                 f"activation: not given with m={given['m']}; theory assumes none"
@@ -138,7 +184,7 @@ class Model:
                     " not imported for a table that names it; allowed: laws of modules"
                     " that are imported"
                 )
-        return cls(**{name: given[name] for name in FIELDS_OF_MODEL if name in given})
+        return cls(**given)
 
     def replace(self, **changes: object) -> Model:
         """Returns a changed copy.
@@ -218,35 +264,55 @@ class Model:
             )
 
 
+def warn(message: str) -> None:
+    """Warns of a setting in which theory was measured to be off."""
+    warnings.warn(message, TheoryWarning, stacklevel=4)
+
+
+def _fields_of(point: Point) -> dict[str, Any]:
+    if not isinstance(point, Point):
+        raise TheoryError(
+            f"point: got {shown(point)}; allowed: a Point, or its fields by name"
+        )
+    return {name: getattr(point, name) for name in FIELDS}
+
+
 def _given(values: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the values of a row that its other values do not imply."""
-    given = {}
-    for name, value in values.items():
-        if np.ndim(value):
-            raise TheoryError(f"{name}: got {shown(value)}; allowed: one value")
-        if not is_missing(value):
-            given[name] = value
+    _check_single(values)
+    given = {name: value for name, value in values.items() if not is_missing(value)}
     step = given.get("step", given.get("steps"))
     if step == RECIPE_STEPS and given.get("start", STARTS[0]) == STARTS[0]:
-        given = {name: value for name, value in given.items() if name not in TRAINING}
-    elif step is not None:
+        return {name: given[name] for name in given if not _is_of_training(name)}
+    if step is not None:
         given["steps"] = step
-    for name, other in SAME_AS.items():
-        if given.get(name) == given.get(other, FIELDS[other].default):
-            given.pop(name, None)
     return given
 
 
-def _refuse_unknown(given: Mapping[str, Any], any_training: bool) -> None:
-    """Raises TheoryError for an axis that the formulas do not cover."""
-    axes = {
-        name: given[name] for name in given if name in FIELDS or name not in COLUMNS
-    }
-    known = {*FIELDS_OF_MODEL, *IRRELEVANT}
-    if any_training:
-        known |= {name for name in axes if name.partition(".")[0] in TRAINING}
-    for name in unknown_names(axes, known):
-        covered = "no such column"
+def _check_single(values: Mapping[str, Any]) -> None:
+    for name, value in values.items():
+        if np.ndim(value):
+            raise TheoryError(f"{name}: got {shown(value)}; allowed: one value")
+
+
+def _is_of_training(name: str) -> bool:
+    """Whether a name is a field of further steps, or a number of their optimizer."""
+    return name.partition(".")[0] in TRAINING
+
+
+def _refuse_unknown(given: Mapping[str, Any]) -> None:
+    """Raises TheoryError for a field that the formulas do not cover, or a name that is
+    no field.
+    """
+    if given.get("gamma") is not None and given.get("kappa") is None:
+        raise TheoryError(
+            f"gamma: got {shown(given['gamma'])} without kappa; allowed: kappa = gamma"
+            " eta / (L^2 V), on which the formulas depend"
+        )
+    usual = {name: FIELDS[name].default for name in SAME_AS.values()}
+    off = unknown_names({**usual, **given}, {*FIELDS_OF_MODEL, *IRRELEVANT})
+    for name in (*off, *given.keys() - FIELDS.keys()):
+        covered = f"no such field{suggest(name, FIELDS)}"
         if name in SAME_AS:
             covered = f"that of {SAME_AS[name]}"
         elif name in FIELDS:
@@ -256,7 +322,32 @@ def _refuse_unknown(given: Mapping[str, Any], any_training: bool) -> None:
         )
 
 
+def _with_law_texts(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns settings in which the text of each law includes its parameters.
+
+    In the argument, a parameter may be a separate setting, such as embedding.rho.
+    """
+    found = dict(given)
+    texts: dict[str, list[str]] = {}
+    for name in given:
+        law, dot, parameter = name.partition(".")
+        if dot and law in given:
+            texts.setdefault(law, []).append(f"{parameter}={found.pop(name)}")
+    for law, parameters in texts.items():
+        if "(" not in str(found[law]):
+            found[law] = f"{found[law]}({', '.join(parameters)})"
+    return found
+
+
 FIELDS_OF_MODEL = tuple(field.name for field in fields(Model))
+
+SIZES = ("V", "d", "L")
+"""The sizes without a default."""
+
+SMALL_ETA = 0.1
+"""The largest eta that counts as small, as a fraction of the eta at which step 2 or
+step 3 no longer writes what label counts contribute.
+"""
 
 LAWS_OF_MODEL: dict[str, type[Law]] = {
     "embedding": EmbeddingLaw,
@@ -322,8 +413,12 @@ def check_model(model: object, any_tokens: bool = False) -> None:
     """
     if not isinstance(model, Model):
         raise TheoryError(
-            f"model: got {shown(model)}; allowed: a theory.Model, of a point that of"
-            " Model.from_point(point)"
+            f"model: got {shown(model)}; allowed: a theory.Model, of a point"
+            " theory.Model(point)"
+        )
+    if model.missing:
+        raise TheoryError(
+            f"{', '.join(model.missing)}: not given; theory needs V, d and L"
         )
     if not any_tokens and not model.equally_frequent:
         raise TheoryError(

@@ -13,6 +13,7 @@ import numpy as np
 from scipy.special import comb, expit, ndtr, ndtri
 
 from .distributions import normal_levels
+from .limits import warn_of_limits
 from .locked import distinct_tokens, locked_accuracy
 from .model import Model, check_N
 from .noise import ScoreNoise, gains, has_score_noise, score_noise, trigger
@@ -64,8 +65,16 @@ def accuracy(model: Model, N: float) -> float:
 
     Attention may be locked, open or in between. If L = 1 or `score_noise` does not
     cover the model, the result is `locked_accuracy`. The formula is derived and has no
-    fitted constant. Raises TheoryError.
+    fitted constant. Raises TheoryError. Warns with TheoryWarning if kappa is small.
     """
+    found = predicted_accuracy(model, N)
+    warn_of_limits(model)
+    return found
+
+
+def predicted_accuracy(model: Model, N: float) -> float:
+    """Returns what `accuracy` returns, without a warning."""
+    check_N(model, N)
     if model.L == 1 or not has_score_noise(model):
         return locked_accuracy(model, N)
     found = attention(model, N)

@@ -176,7 +176,7 @@ def test_the_law_of_a_mean_is_a_line_through_its_logarithms():
     )
     assert row.lo < 1.4 < row.hi
     assert (row.axis, row.along) == ("d", "items")
-    assert "1 of 5 cells are not in the law: 1 have mean 0" in repr(found)
+    assert "left out: 1 (mean 0)" in repr(found)
     assert "items ~ d^" in repr(found)
     assert not len(found.thresholds)
 

@@ -133,6 +133,7 @@ def test_the_tables_of_a_fit():
         "axis",
         "exponent",
         "cells",
+        "misfit / noise",
     ]
     assert [(row[0], row[2]) for row in body(exponents)[1:]] == [
         ("$V$", "9"),

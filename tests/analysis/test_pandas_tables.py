@@ -67,6 +67,33 @@ def test_a_table_of_pandas_is_fitted_as_the_plain_one(name, tmp_path):
     pd.testing.assert_frame_equal(frame, before)
 
 
+def test_a_table_of_polars_is_taken_as_one_of_pandas():
+    frame = pytest.importorskip("polars").from_pandas(PLAIN)
+    expected, found = (
+        jaxrecall.fit.fit(each, [0.5], resamples=100) for each in (PLAIN, frame)
+    )
+    pd.testing.assert_frame_equal(
+        found.thresholds, expected.thresholds, check_dtype=False
+    )
+    ax, plain = (
+        jaxrecall.plot.critical_n(each, theory=False) for each in (frame, PLAIN)
+    )
+    assert len(ax.lines) == len(plain.lines) > 0
+    with pytest.raises(FitError, match=r"^frame: got <LazyFrame.*allowed: a table"):
+        jaxrecall.fit.fit(frame.lazy())
+
+
+def test_a_theta_of_float32_is_the_decimal_that_was_written():
+    cells = jaxrecall.fit.fit(PLAIN, np.array([0.3, 0.7], np.float32)).thresholds
+    assert {*cells["theta"]} == {0.3, 0.7}
+
+
+def test_a_value_of_several_lines_is_shown_in_one():
+    with pytest.raises(FitError) as refused:
+        jaxrecall.fit.fit(np.zeros((3, 2)))
+    assert "\n" not in str(refused.value)
+
+
 def drawn(df):
     """The points of the lines of each figure."""
     figures = (

@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 from helpers import python
 from matplotlib.contour import QuadContourSet
-from test_fit import LEVELS, law, table, with_attrs
+from test_fit import LEVELS, law, ours, table, with_attrs
 
 import jaxrecall
 from jaxrecall.analysis.figures import plot
@@ -339,8 +339,8 @@ def test_a_figure_takes_any_column_of_fractions(name, frame):
         assert "mean memory_accuracy (fraction)" in [
             ax.get_ylabel() for ax in of.figure.axes
         ]
-    with pytest.raises(FitError, match="of: score is 2 in"):
-        draw(frame.assign(score=2.0), of="score")
+    with pytest.raises(FitError, match="score: holds 'a'"):
+        draw(frame.assign(score="a"), of="score")
 
 
 def test_colours_over_two_axes_are_means_and_what_was_not_tested_is_hatched(frame):
@@ -394,7 +394,7 @@ def contours(ax):
 
 
 def test_a_heat_map_of_accuracy_has_a_line_where_theory_is_one_half(frame):
-    counted = frame.assign(accuracy=frame["n_correct"] / frame["n_test"])
+    counted = ours(frame).assign(accuracy=frame["n_correct"] / frame["n_test"])
     drawn = plot.figure(counted, "d", x="N", colour="accuracy", contour="theory")
     (line,) = contours(drawn.axes[0])
     tested = sorted(frame["N"].unique())

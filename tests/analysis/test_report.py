@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from helpers import python
-from test_fit import LEVELS, law, table, uncovered
+from test_fit import LEVELS, law, ours, table, uncovered
 
 import jaxrecall
 from jaxrecall import theory
@@ -25,6 +25,7 @@ from jaxrecall.analysis import report
 from jaxrecall.analysis.figures.style import look, rounded
 from jaxrecall.analysis.figures.table_of_runs import Runs, predicted
 from jaxrecall.analysis.fit import fit
+from jaxrecall.analysis.fit.roles import roles_of
 from jaxrecall.analysis.fit.runs import LAST, along_of, at_steps
 from jaxrecall.analysis.report import Picture, _replace, figures, summary
 from jaxrecall.errors import UsageError
@@ -46,7 +47,8 @@ def drawn(frame, *names, thetas=(0.5,), render=False, **choices):
         | choices
     )
     last = at_steps(frame, LAST)
-    runs = Runs.of(last, along_of(last, None))
+    roles = roles_of(last)
+    runs = Runs.of(last, roles, along_of(last, roles, None))
     with look():
         every = figures(runs, runs.fitted(asked.theta), asked)
         found = {
@@ -344,7 +346,7 @@ def test_what_was_not_tested_is_hatched_and_not_filled_in():
 
 
 def test_a_map_has_the_thresholds_and_theory_along_N_and_else_a_contour():
-    frame = table({"d": [32, 64], "V": [64, 128]}, law, LEVELS[::2])
+    frame = ours(table({"d": [32, 64], "V": [64, 128]}, law, LEVELS[::2]))
     figures = drawn(
         frame,
         "phase",
@@ -412,7 +414,9 @@ def test_runs_that_train_on_are_drawn_at_the_last_step():
 
 
 def test_theory_is_drawn_where_it_holds_and_says_what_it_assumes():
-    frame = table({"d": [32, 64]}, law)
+    foreign = table({"d": [32, 64]}, law)
+    assert "theory" not in labels(drawn(foreign, "accuracy")["accuracy"])
+    frame = ours(foreign)
     known = drawn(frame, "accuracy")["accuracy"]
     assert "theory" in labels(known)
     dashed = [
@@ -429,8 +433,9 @@ def test_theory_is_drawn_where_it_holds_and_says_what_it_assumes():
         for figure in drawn(uncovered(frame)).values()
         for label in labels(figure)
     )
+    rows = uncovered(frame)
     assert "Theory does not cover 2 of 2 cells (s: got 1.0; " in summary(
-        Runs.of(uncovered(frame), "N")
+        Runs.of(rows, roles_of(rows), "N")
     )
 
 
@@ -438,7 +443,7 @@ def test_theory_that_assumes_locked_attention_is_not_drawn_where_it_was_measured
     frame = table(
         {"d": [128, 256], "m": [32]}, lambda c: 1000.0, (64, 256, 1024, 4096), seeds=2
     )
-    frame = frame.assign(activation="relu", embedding="orthogonal")
+    frame = ours(frame).assign(activation="relu", embedding="orthogonal")
     name = "theory, assumes locked attention"
     assert all(
         name in labels(figure)

@@ -16,6 +16,7 @@ from attack.tries import Tries
 from jaxrecall import compact, embeddings, fit, report, status
 from jaxrecall.cli import examples
 from jaxrecall.sweep import __main__ as sweep
+from jaxrecall.theory import __main__ as theory
 
 MAX_ERR = 10_000
 CALLS = Calls("commands")
@@ -26,6 +27,7 @@ COMMANDS = {
     "report": report,
     "compact": compact,
     "embeddings": embeddings,
+    "theory": theory,
     "examples": examples,
 }
 OPTIONS = {
@@ -42,6 +44,7 @@ OPTIONS = {
     ),
     "compact": "--prune",
     "embeddings": "--tensor --json",
+    "theory": "--grid --theta --json V= d= L= N= kappa= embedding= eta=",
     "examples": "--to",
 }
 ODD = [

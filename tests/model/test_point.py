@@ -1,11 +1,14 @@
 """Points: resolved, checked, and named by a hash that must never move."""
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from jaxrecall import Point
 from jaxrecall.errors import PointError
+from jaxrecall.model.laws.embedding import Equicorrelated
 from jaxrecall.model.point import EXTRAS, FIELDS, TRAINING
+from jaxrecall.model.values import as_plain
 
 SMALL = {"V": 64, "N": 1000, "d": 32, "L": 8}
 
@@ -35,6 +38,29 @@ def test_replace_keeps_what_was_given_and_follows_the_rest():
     assert Point(**SMALL, kappa=5.0).replace(gamma=3).gamma == 3
     assert Point(**SMALL).replace(m=4).activation == "relu"
     assert Point(**SMALL, m=4, activation="tanh").replace(d=5).activation == "tanh"
+
+
+@pytest.mark.parametrize("kind", ["float16", "bfloat16", "float32", "float64"])
+def test_a_number_of_any_float_type_is_the_decimal_that_was_written(kind):
+    numbers = jnp.asarray if kind == "bfloat16" else np.asarray
+    given = numbers([0.1, 0.2, 0.3, 1024.0, 6e-4], dtype=kind)
+    assert as_plain(given) == [0.1, 0.2, 0.3, 1024, 6e-4]
+    point = Point(**SMALL | {"N": given[3]}, eta=given[4])
+    assert point.point_id == Point(**SMALL | {"N": 1024}, eta=6e-4).point_id
+    law = Equicorrelated(rho=given[0])
+    assert str(law) == "equicorrelated(rho=0.1)"
+    with pytest.raises(PointError, match="N: got"):
+        Point(**SMALL | {"N": given[0]})
+
+
+def test_whole_numbers_of_float32_are_counts_and_others_stay_what_they_are():
+    whole = np.float32(2**30)
+    assert Point(**SMALL | {"N": whole}).N == 2**30
+    assert as_plain(np.float32(1e11)) == 1e11
+    assert as_plain(np.array([1, 2], np.int8)) == [1, 2]
+    assert np.isnan(as_plain(np.float16("nan")))
+    assert as_plain(np.float16(65504)) == 65504
+    assert as_plain(np.array(["a"])) == ["a"]
 
 
 @pytest.mark.parametrize(("point_id", "changes"), FROZEN.items())

@@ -123,7 +123,7 @@ LATER = {
     combinations(
         ALL,
         LATER,
-        often=lambda *case: case in ((ALL[0], "exact"), (ALL[-1], "guarded")),
+        often=lambda *case: case == (ALL[0], "exact"),
     ),
     indirect=["law"],
 )
@@ -220,7 +220,7 @@ def test_low_rank_rows_are_near_their_directions():
         V=3000, N=4, d=60, L=2, n_test=8, embedding="low_rank(rank=4, noise=0.2)"
     )
     lengths = []
-    for seed in range(12):
+    for seed in range(4):
         r = realize(point, seed)
         values = np.linalg.eigvalsh(r.Z_in.T @ r.Z_in / 3000)[::-1]
         lengths.append(values[4:].sum())
@@ -845,12 +845,14 @@ def test_a_search_along_a_whole_parameter_tries_whole_numbers():
 def test_a_file_that_moved_during_a_sweep_is_one_value_of_an_axis():
     import pandas as pd
 
+    from jaxrecall.analysis.fit.roles import roles_of
     from jaxrecall.analysis.fit.table_axes import as_given
 
     texts = [
         f'array(path="{path}#0123456789abcdef")'
         for path in ("/a b/x.npy", "x.npy", "../x.npy")
     ]
+    ours = roles_of(pd.DataFrame(columns=["V", "N", "d", "L", "m"]))
     frame = as_given(
         pd.DataFrame(
             {
@@ -858,8 +860,9 @@ def test_a_file_that_moved_during_a_sweep_is_one_value_of_an_axis():
                 "embedding_out": [*texts, "sphere"],
                 "embedding.mean": 0.0,
             }
-        )
+        ),
+        ours,
     )
     assert frame["embedding"].nunique() == frame["embedding_out"].nunique() == 2
-    same = as_given(pd.DataFrame({"embedding": texts, "embedding_out": texts}))
+    same = as_given(pd.DataFrame({"embedding": texts, "embedding_out": texts}), ours)
     assert "embedding_out" not in same

@@ -388,7 +388,14 @@ def check(case: dict, d: int = 32) -> None:
                 ), name
 
 
-@pytest.mark.parametrize("case", SOME, ids=str)
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, marks=pytest.mark.slow if case["trains"] == "V" else ())
+        for case in SOME
+    ],
+    ids=str,
+)
 def test_some_combinations_agree(case):
     check(case)
 
@@ -481,6 +488,7 @@ def test_rounding_is_no_slope_of_saturated_attention(kw):
     assert row["loss"] == pytest.approx(last(point, 1).loss, rel=2e-4)
 
 
+@pytest.mark.slow
 def test_rounding_is_no_slope_of_saturated_attention_where_logits_are_large():
     """Each seed would have another loss: rounding of logits of 1e7, times the rate, is
     what attention would follow.

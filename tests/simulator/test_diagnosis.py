@@ -22,6 +22,7 @@ from helpers import (
 
 from jaxrecall import Point, load, realize, run, simulate, three_step
 from jaxrecall.analysis.fit.cells import families
+from jaxrecall.analysis.fit.roles import roles_of
 from jaxrecall.compact import main as compact
 from jaxrecall.model.columns import EXTRA_COLUMNS, NOISES
 from jaxrecall.model.point import EXTRAS, REDRAWS
@@ -331,7 +332,7 @@ def test_parts_from_before_the_columns_go_together_with_new_ones(
         assert compact(["results/mixed", "--prune"]) == 0
     assert sweep(["--grid", "mixed.yaml", *asking, "--dry-run", "--json"]) == 0
     assert '"todo": 0' in capsys.readouterr().out
-    found, remarks = families(frame)
+    found, remarks = families(frame, roles_of(frame), "N")
     (cell,) = found[0].cells
     assert (list(cell.N), cell.n_seeds) == ([100, 600], 3)
     assert (

@@ -338,7 +338,7 @@ def test_counts_of_tokens_that_are_not_equally_frequent(N):
         assert abs(off[-4:].sum() / 2) < 3.5, off  # the rarest tenth by itself
 
 
-@pytest.mark.parametrize("kappa", [100.0, 3.0])
+@pytest.mark.parametrize("kappa", [pytest.param(100.0, marks=pytest.mark.slow), 3.0])
 def test_rows_of_the_limit_meet_those_drawn_one_by_one(kappa, monkeypatch):
     point = Point(
         V=24, N=8 * 24 * 16, d=32, L=8 * 24 + 1, pool=16, n_test=512, kappa=kappa
@@ -444,6 +444,7 @@ def test_no_step_scatters():
             assert "scatter" not in traced
 
 
+@pytest.mark.slow  # test_packaging.py has one in the fast run, without a pool
 def test_vmapped_runs_and_runs_one_after_the_other_are_the_same():
     """As on an accelerator: points in the limit and points that are not, in one
     batch.
@@ -609,6 +610,7 @@ def test_a_report_has_pools_as_an_axis(swept):
     assert "pool" in (swept / "out/report.html").read_text()
 
 
+@pytest.mark.slow  # test_search.py has searches, and the test above a sweep
 def test_a_search_goes_beyond_what_runs_without_a_pool_can(tmp_path, capsys):
     search = {
         "axis": "N",

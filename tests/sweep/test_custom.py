@@ -106,6 +106,8 @@ def test_rows_have_the_fields_the_columns_and_where_they_come_from():
         "axes": ["x"],
         "accuracy": "accuracy",
         "simulator": "test_custom:compiled",
+        "fields": ["root_seed", *FIELDS, "streams"],
+        "labels": {"accuracy": "fraction", "count": "a whole number"},
     }
     assert list(rows.columns[:9]) == [
         "point_id",
@@ -571,6 +573,38 @@ def test_an_error_of_every_run_is_a_line_with_a_count_and_a_file(
     assert status([str(out), "--json"]) == 0
     (failure,) = json.loads(capsys.readouterr().out)["failures"]
     assert (failure["runs"], failure["missing"]) == (ran, ran)
+
+
+@pytest.mark.parametrize(
+    "needs_value",
+    [
+        lambda point: 1.0 if point.x > 1 else 0.5,
+        lambda point: len(range(point.n)) / 100,
+        lambda point: jnp.ones(point.n).mean(),
+        lambda point: float(point.x) / 10,
+        lambda point: np.exp(-point.x),
+    ],
+    ids=["if", "range", "shape", "float", "numpy"],
+)
+def test_a_traced_field_whose_value_python_needs_is_told_to_be_static(needs_value):
+    simulator = jaxrecall.Simulator(
+        lambda point, key: {"accuracy": needs_value(point), "count": 0},
+        FIELDS,
+        COLUMNS,
+        accuracy="accuracy",
+    )
+    with pytest.raises(jaxrecall.RunFailed) as failed:
+        jaxrecall.run({"base": {"x": 1}}, simulator=simulator, progress=False)
+    (line,) = str(failed.value).splitlines()[1:]
+    assert "Make the field static whose value Python needs there" in line
+    assert 'test_custom.py", line' in line
+
+
+def test_other_errors_are_not_told_to_be_about_static_fields():
+    grid = {"base": {"x": 1, "kind": "fails"}}
+    with pytest.raises(jaxrecall.RunFailed) as failed:
+        jaxrecall.run(grid, simulator=compiled, progress=False)
+    assert "static" not in str(failed.value)
 
 
 def test_keep_going_runs_all_and_events_are_few(flood, capsys):

@@ -458,6 +458,7 @@ def test_a_signal_stops_the_workers_and_a_second_one_drops_their_batches(
     ]
 
 
+@pytest.mark.system  # scripted workers are lost in the fast run, above
 def test_a_killed_worker_loses_nothing(sweeps, home, tmp_path):
     def kill(sweep: subprocess.Popen[str], n: int) -> None:
         if n == 1:

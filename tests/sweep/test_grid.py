@@ -14,6 +14,9 @@ import threading
 import time
 import types
 
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
 import pytest
 import yaml
 from hypothesis import given, settings
@@ -407,6 +410,54 @@ def test_keys_for_anchors_are_ignored(grid, refused):
     assert re.fullmatch(
         next(iter(json_schema()["patternProperties"])) + ".*", "x-sizes"
     )
+
+
+def test_anchors_of_ignored_keys_are_not_set_and_the_place_of_their_use_is_told(
+    grid, refused
+):
+    text = "x-n: &n [4, 5]\nx-all: {deep: [&m 9]}\nx-v: 1\n" + BASE
+    text += "blocks:\n  - axes: {d: *n, m: *m}\n"
+    allowed = "anchors are read before --set; allowed: keys with an alias of an anchor"
+    for override, place in (
+        ("x-n=[8]", f"{allowed} in x-n: blocks.0.axes.d"),
+        ("x-n.0=8", f"{allowed} in x-n: blocks.0.axes.d"),
+        ("x-all.deep.0=8", f"{allowed} in x-all: blocks.0.axes.m"),
+        ("x-v=2", f"{allowed} in x-v: there is none"),
+        ("x-new=2", f"{allowed} in x-new: there is none"),
+    ):
+        assert refused(text, override) == [f"--set {override}: {place}"]
+    assert fields(grid(text, "blocks.0.axes.d=[8]"), "N", "d") == [(100, 8)]
+
+
+@pytest.mark.parametrize(
+    ("text", "sets", "place"),
+    [
+        ("x-b: &b {V: 16, L: 4}\nbase: {<<: *b, d: 16, N: 64}", (), "grid.yaml:2"),
+        ("x-b: &b {V: 16}\nbase:\n  d: 16\n  <<: [*b, *b]", (), "grid.yaml:4"),
+        (BASE, ("base={<<: {V: 3}}",), "--set base={<<: {V: 3}}"),
+    ],
+)
+def test_a_merge_key_gets_one_true_line(refused, text, sets, place):
+    assert refused(text, *sets) == [
+        f"{place}: got a merge key (<<); allowed: each key with its value, which may"
+        " be an alias, as in V: *v"
+    ]
+
+
+def test_arrays_of_float32_are_the_decimals_that_were_written():
+    """Every array of JAX is one."""
+    base = {"V": 16, "L": 4, "d": 16, "N": 64, "embedding": "equicorrelated"}
+    wanted = as_grid(
+        {"base": base, "blocks": [{"axes": {"embedding.rho": [0.1, 0.2]}}]}
+    )
+    for values in (
+        jnp.array([0.1, 0.2]),
+        jnp.array([0.1, 0.2], jnp.bfloat16),
+        [np.float32(0.1), jnp.float32(0.2)],
+        pd.Series([0.1, 0.2], dtype="float32"),
+    ):
+        found = as_grid({"base": base, "blocks": [{"axes": {"embedding.rho": values}}]})
+        assert found == wanted
 
 
 def test_sets(grid):
@@ -1170,7 +1221,7 @@ def test_a_set_takes_the_parameter_of_a_law_as_one_key(tmp_path):
         ),
         (
             BASE + "blocks:\n - &a {axes: {d: 4}}\n - <<: *a",
-            ["grid.yaml:4: blocks.1.<<: is no known key; allowed: axes, derive, where"],
+            ["grid.yaml:4: got a merge key (<<); allowed: each key with its value"],
         ),
         ("? [1]\n: 2", ["grid.yaml:1: got a list or mapping as a key"]),
         ("b: " + "[" * 1000, ["grid.yaml: is nested too deeply"]),
@@ -1723,7 +1774,11 @@ def keywords(schema):
 
 
 def test_the_schema_has_only_keywords_that_are_checked():
-    assert set(keywords(json_schema())) <= KNOWN
+    schema = json_schema()
+    # for editors, which do not know the fields of other simulators
+    assert schema.pop("if") == {"required": ["simulator"]}
+    for_ours = schema.pop("else")
+    assert set(keywords(schema)) | set(keywords(for_ours)) <= KNOWN
 
 
 def test_schema_accepts_what_is_read_and_refuses_typos(grid):

@@ -21,6 +21,7 @@ from jaxrecall.status import main as status
 from jaxrecall.sweep.__main__ import main
 from jaxrecall.sweep.grid import read_grid
 from jaxrecall.sweep.running.job import prepare
+from jaxrecall.sweep.store.load import not_finite
 
 MODULE = """import jax.numpy as jnp
 
@@ -99,6 +100,16 @@ def assert_as_in_float64(rows) -> None:
             == row.recalled_here
             == round(measure(draws, point, learned)["memory_accuracy"] * 20)
         )
+
+
+def test_a_column_that_overflows_is_told_as_that(swept):
+    rows = jaxrecall.load("out")
+    rows.loc[1:, "strongest"] = np.nan
+    lines = not_finite(rows, read_grid("with.yaml").simulator.facts)
+    assert list(lines) == [
+        "strongest: beyond float32, which ends at 3.4e38, or not a number, in 5 of 6"
+        " rows, where it is null"
+    ]
 
 
 def test_a_column_of_ones_own_is_that_of_float64(swept):

@@ -109,7 +109,10 @@ class Cell:
         return search
 
 
-@pytest.mark.parametrize(("theta", "width"), [(0.5, 0.6), (0.5, 0.3), (0.9, 0.5)])
+@pytest.mark.parametrize(
+    ("theta", "width"),
+    [(0.5, 0.6), (0.9, 0.5), pytest.param(0.5, 0.3, marks=pytest.mark.slow)],
+)
 def test_the_search_finds_the_crossing_and_its_intervals_hold(theta, width):
     truth = Cell().truth(theta)
     found = [Cell(key).search(theta, width=width).result for key in range(100)]
@@ -335,12 +338,12 @@ def test_intervals_hold_where_the_curve_has_a_kink_or_a_jump_at_theta(curve):
 def test_some_seeds_run_at_the_estimate_before_a_search_ends():
     """Where the levels on either side are half an octave away."""
     for key in range(5):
-        search = Cell(key, slope=1.2).search(width=0.4)
-        estimate = search.result.threshold.log_x
-        near = {
-            seed for N, seed in search.completed if abs(math.log(N) - estimate) < 0.3
-        }
-        assert len(near) >= 4
+        search = Cell(key, noise=0.0).search(width=0.4)
+        x = math.log(search.completed[-1][0])
+        own = {}
+        for N, seed in search.completed:
+            own.setdefault(seed, []).append(math.log(N) - x)
+        assert sum(len(there) > 2 for there in own.values()) >= 4
 
 
 @pytest.mark.parametrize("rises", [True, False])
@@ -375,7 +378,7 @@ def test_a_curve_that_rises_and_falls_again_is_told(tmp_path, rises):
     assert found.critical == pytest.approx(
         50 * math.exp(-math.sqrt(math.log(0.7 / 0.48))), rel=0.1
     )
-    assert re.fullmatch(rf"{way}: accuracy [\d.]+ at [\d.]+", found.warning)
+    assert re.fullmatch(rf"accuracy {way}, at [\d.]+", found.warning)
 
 
 class Falling(Cell):
@@ -564,10 +567,8 @@ def test_from_grid_to_thresholds_and_again(grid, searched, capsys):
     ]
     assert [cell["outcome"] for cell in cells] == ["plateau"] * 2 + ["found"] * 4
     assert all(cell["N_star"] is None for cell in cells[:2])
-    assert all(
-        16 <= cell["lo"] < cell["N_star"] < cell["hi"] <= 1024 for cell in cells[2:]
-    )
-    assert all(math.log(cell["hi"] / cell["lo"]) <= 1 for cell in cells[2:])
+    assert all(cell["lo"] < cell["N_star"] < cell["hi"] <= 1024 for cell in cells[2:])
+    assert all(math.log(cell["hi"] / cell["lo"]) <= 2 for cell in cells[2:])
     frame = load("results/tiny")
     assert len(frame) == sum(cell["runs"] for cell in cells)
     assert frame["N"].sum() == sum(cell["samples"] for cell in cells)
@@ -1179,8 +1180,8 @@ def test_a_search_looks_at_the_column_that_it_is_given(tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore:gap")
-@pytest.mark.parametrize(("of", "got"), [("gap", "null"), ("size", "2")])
-def test_a_row_without_a_fraction_ends_the_search(tmp_path, of, got):
+@pytest.mark.parametrize(("of", "got"), [("gap", "null")])
+def test_a_row_without_a_number_ends_the_search(tmp_path, of, got):
     for _ in range(2):  # also where the rows are in the folder
         with pytest.raises(
             GridError,
@@ -1197,7 +1198,7 @@ def test_a_column_that_is_not_there_is_refused():
         GridError,
         match=(
             r"search\.of: got 'memory_acuracy'; did you mean memory_accuracy\?.*"
-            r" allowed: a column of fractions"
+            r" allowed: a measured column"
         ),
     ):
         as_grid(

@@ -661,6 +661,7 @@ blocks:
 """
 
 
+@pytest.mark.system
 @pytest.mark.skipif(
     not sys.platform.startswith("linux"),
     reason="needs RLIMIT_AS and /proc, which this system lacks",
@@ -797,7 +798,7 @@ class Failing(EmbeddingLaw):
 
 TWO_LAWS = """
 name: laws
-base: {V: 16, N: 64, L: 4, d: 8, n_test: 64}
+base: {V: 16, N: 64, L: 4, d: 8, n_test: 64, exact: full}
 seeds: 1
 blocks:
   - axes: {N: [32, 64]}

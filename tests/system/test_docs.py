@@ -178,15 +178,30 @@ def test_grids_are_grids(page, tmp_path, monkeypatch):
 def test_overrides_apply_to_the_grid_of_their_page(tmp_path):
     page = PAGES["docs/grid-files.md"]
     (tmp_path / "grid.yaml").write_text(fenced(page, "yaml")[0])
-    overrides = re.findall(r"`--set ([^`]+)`", page)
+    overrides = re.findall(r"`(--set [^`]+)`", page)
     assert len(overrides) == 3
     for override in overrides:
-        assert (
-            sweep(
-                ["--grid", str(tmp_path / "grid.yaml"), "--dry-run", "--set", override]
-            )
-            == 0
-        ), override
+        given = ["--grid", str(tmp_path / "grid.yaml"), "--dry-run"]
+        assert sweep([*given, *shlex.split(override)]) == 0, override
+
+
+COMMANDS_IN_TEXT = re.compile(r"(?:jaxrecall|pip|python|make|--set) [^`\n#]+")
+QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
+
+
+def patterns_in(text: str) -> list[str]:
+    """The commands in a page's code in which a shell would see a pattern of files."""
+    spans = re.findall(r"`([^`\n]+)`", text)
+    spans += [body for _, name, body in FENCE.findall(text) if name in ("", "sh")]
+    commands = COMMANDS_IN_TEXT.findall("\n".join(spans))
+    return [line for line in commands if re.search(r"[][*?]", QUOTED.sub("", line))]
+
+
+def test_commands_are_quoted_for_every_shell():
+    """zsh refuses a pattern that no file matches; bash takes it as it is."""
+    assert patterns_in("`--set d=[8,16]` and `--set 'd=[8,16]'`") == ["--set d=[8,16]"]
+    found = {name: patterns_in(page) for name, page in PAGES.items()}
+    assert {name: lines for name, lines in found.items() if lines} == {}
 
 
 class Parsed(BaseException):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
@@ -47,11 +47,20 @@ class Axis:
     ticks: bool
 
     @classmethod
-    def make(cls, name: str, table: Table, ticks: bool = True) -> Axis:
-        """Returns the axis of a column of the table."""
+    def make(
+        cls,
+        name: str,
+        table: Table,
+        labels: Mapping[str, str],
+        ticks: bool = True,
+    ) -> Axis:
+        """Returns the axis of a column of the table.
+
+        `labels` contains the meanings that the owner of the table gave to columns.
+        """
         found = {*table[name].dropna().tolist()}
         values = sorted(found, key=lambda v: (isinstance(v, str), v))
-        return cls(name, tuple(values), label(name), ticks and name != "N")
+        return cls(name, tuple(values), label(name, labels), ticks and name != "N")
 
     @cached_property
     def kind(self) -> str:

@@ -6,7 +6,7 @@ Reports, sweeps and the functions of `plot` draw these charts.
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -16,7 +16,8 @@ from ...model.point import LAW_FIELDS
 from ...sweep.files import atomic_write
 from ...sweep.store.table import comment
 from ..fit import Fit
-from ..fit.runs import Table
+from ..fit.roles import ACCURACY, Roles, Table, roles_of
+from ..fit.runs import is_numeric
 from ..fit.table_axes import fixed
 from .axis import Axis, columns_in, with_columns
 from .grammar import (
@@ -30,8 +31,8 @@ from .grammar import (
     Selection,
     Style,
 )
-from .style import accuracy_label, label, look, settings
-from .table_of_runs import Runs, averaged, in_one_panel, scale_of
+from .style import label, look, measure_label, settings
+from .table_of_runs import MEASURE, Runs, averaged, in_one_panel, scale_of
 
 MARK: Style = {
     "marker": "d",
@@ -85,12 +86,14 @@ def means(
     x: str,
     lines: Sequence[str],
     panels: Sequence[str],
+    labels: Mapping[str, str],
     named: str = "",
     band: str = "sd",
 ) -> Chart:
     """Returns a chart of the mean of each column along x, with bands.
 
-    If there are several columns, each has its own lines.
+    If there are several columns, each has its own lines. `labels` contains the meanings
+    of columns.
     """
     y = columns[0]
     rows = with_columns(rows, x)
@@ -102,8 +105,8 @@ def means(
     table = averaged(rows, [*lines, *panels, x], y, band)
     return Chart(
         [Polyline(table, y)],
-        Axis.make(x, table),
-        named or label(y),
+        Axis.make(x, table, labels),
+        named or label(y, labels),
         lines=lines,
         panels=panels,
         scale=scale_of(table[y]),
@@ -117,14 +120,14 @@ def accuracy(
     panels: Sequence[str],
     marks: Table | None = None,
     theory: bool = False,
-    of: str | None = None,
 ) -> Chart:
-    """Returns a chart of mean accuracy along x with its band.
+    """Returns a chart of the mean measure along x with its band.
 
     If `marks` contains thresholds, marks show where accuracy crosses theta. If `theory`
     is true, theory is drawn, but only along the axis of the thresholds.
     """
-    chart = means(runs.rows, ["accuracy"], x, lines, panels, accuracy_label(of))
+    labels, band = runs.roles.labels, runs.band
+    chart = means(runs.rows, [MEASURE], x, lines, panels, labels, runs.label, band)
     if theory and x == runs.along:
         chart = chart.plus(theory_line(runs.predicted, chart.x))
     if marks is not None:
@@ -159,24 +162,26 @@ def critical(
     """
     stars = with_columns(runs.thresholds(found, theta, theory), x)
     law = stars[stars["law"].notna()].drop(columns="n_seeds")
-    axis = Axis.make(x, stars)
+    axis = Axis.make(x, stars, runs.roles.labels)
     layers: list[Layer] = [Points(stars, "critical")]
     if len(law) and axis.kind != "names":
         layers.append(Polyline(law, "law", "law, fitted", FITTED, each="part"))
     if theory:
         layers += theory_line(stars, axis)
-    named = f"{runs.along}* at accuracy {theta:g}"
-    if runs.along == "N":
+    named = f"{runs.along}* at {runs.measure} {theta:g}"
+    if runs.roles.is_ours and runs.along == "N":
         named += " (samples)"
     return Chart(layers, axis, named, lines=lines, panels=panels, scale="log")
 
 
-def over(pixels: Pixels, x: str, y: str, panels: Sequence[str]) -> Chart:
+def over(
+    pixels: Pixels, x: str, y: str, panels: Sequence[str], labels: Mapping[str, str]
+) -> Chart:
     """Returns a chart of colours over two axes."""
     return Chart(
         [pixels],
-        Axis.make(x, pixels.table),
-        y=Axis.make(y, pixels.table),
+        Axis.make(x, pixels.table, labels),
+        y=Axis.make(y, pixels.table, labels),
         panels=panels,
     )
 
@@ -188,9 +193,8 @@ def phase(
     x: str,
     y: str,
     theory: bool = True,
-    of: str | None = None,
 ) -> Chart:
-    """Returns a chart of mean accuracy over two axes.
+    """Returns a chart of the mean measure over two axes.
 
     There are panels for all other axes that vary. If one of the two axes is the axis of
     the thresholds, the thresholds are drawn on top. Otherwise a line shows where the
@@ -205,10 +209,14 @@ def phase(
     for axis in sorted(runs.every, key=order):
         if levels.duplicated([x, y, *panels]).any() and axis not in panels:
             panels.append(axis)  # each pixel must be one cell
-    pixels = Pixels(levels, "accuracy", f"mean {accuracy_label(of)}", ends=(0.0, 1.0))
-    chart = over(pixels, x, y, panels)
+    named = runs.label
+    if not runs.summary.is_share:
+        named = f"{runs.summary} {named}"
+    ends = (0.0, 1.0) if runs.is_fraction else None
+    pixels = Pixels(levels, MEASURE, named, ends=ends)
+    chart = over(pixels, x, y, panels, runs.roles.labels)
     if (runs.along in columns_in(x)) == (runs.along in columns_in(y)):
-        chart = chart.plus([Contour(levels, "accuracy", level=theta)])
+        chart = chart.plus([Contour(levels, MEASURE, level=theta)])
     else:
         named = f"{runs.along}* at {theta:g}, fitted"
         stars = runs.thresholds(found, theta)
@@ -241,10 +249,8 @@ def theory_contour(
     return [Contour(shown, "off", theory_name(table), style, level=0.0)]
 
 
-def collapse(
-    runs: Runs, found: Fit, theta: float, lines: Sequence[str], of: str | None = None
-) -> Chart:
-    """Returns a chart of the accuracy curve of every cell against N / N*.
+def collapse(runs: Runs, found: Fit, theta: float, lines: Sequence[str]) -> Chart:
+    """Returns a chart of the curve of every cell against N / N*.
 
     Each cell has its own N*. If accuracy crosses along another axis, this axis replaces
     N.
@@ -257,21 +263,30 @@ def collapse(
     levels = levels.dropna(subset=[star])
     levels["_cell"] = levels.groupby([*runs.axes], dropna=False).ngroup()
     style = {"markersize": 2.5, "linewidth": 0.8}
-    curves = Polyline(levels, "accuracy", style=style, each="_cell")
-    axis = Axis.make(star, levels, ticks=False)
+    curves = Polyline(levels, MEASURE, style=style, each="_cell")
+    axis = Axis.make(star, levels, runs.roles.labels, ticks=False)
     across = pd.DataFrame({star: [axis.values[0], axis.values[-1]], "at": theta})
-    upward = pd.DataFrame({star: 1.0, "at": [0.0, 1.0]})
+    ends = [0.0, 1.0]
+    if not runs.is_fraction:
+        ends = [levels[MEASURE].min(), levels[MEASURE].max()]
+    upward = pd.DataFrame({star: 1.0, "at": ends})
     cross = [Polyline(line, "at", style=DOTTED) for line in (across, upward)]
-    return Chart([curves, *cross], axis, accuracy_label(of), lines=lines)
+    return Chart([curves, *cross], axis, runs.label, lines=lines)
 
 
 def places(
-    axes: Sequence[str], searched: str = ""
+    frame: Table, axes: Sequence[str], searched: str = ""
 ) -> tuple[str, str | None, list[str]]:
-    """Returns the axis along x, the axis that makes lines, and the axes of panels."""
+    """Returns the axis along x, the axis that makes lines, and the axes of panels.
+
+    If nothing varies, x is a field of numbers, so that the only point has a place.
+    """
     x = searched
-    if not x:
-        x = "N" if "N" in axes or not axes else axes[0]
+    if not x and axes:
+        x = "N" if "N" in axes else axes[0]
+    elif not x:
+        fields = ["N", *roles_of(frame).fields]
+        x = next(name for name in fields if name in frame and is_numeric(frame[name]))
     rest = [axis for axis in axes if axis != x]
     if not rest:
         return x, None, []
@@ -287,34 +302,37 @@ def draw_sweep(
     path: Path,
     thresholds: Sequence[Selection] | None = None,
     searched: str = "",
+    of: str = ACCURACY,
 ) -> str | None:
     """Draws the rows of a sweep along its axes as a PNG file at `path`.
 
     Returns a remark on runs and panels that are not drawn, or None.
 
     Args:
-        frame: the rows of a sweep. `frame.attrs["accuracy"]` is the name of the column
-            that crosses theta, if that is not "accuracy".
+        frame: the rows of a sweep.
         axes: the fields that the grid varies, in its order.
         title: the heading, usually the name of the grid.
         path: the PNG file.
         thresholds: the results, if the sweep is a threshold search. Each is a dict with
             the values of the axes, and with theta, axis, critical, lo and hi.
         searched: the field that the search varies.
+        of: the column that crosses theta, if that is not the accuracy.
     """
-    y = frame.attrs.get("accuracy", "accuracy")
+    roles = roles_of(frame).having(of)
+    y = roles.measure
     for name in {"pool", "batch"} & {*axes}:
         # 0 means no pool, as m = 0 means no MLP
         frame = frame.assign(**{name: frame[name].fillna(0).astype(int)})
     drawn = frame.dropna(subset=[y])
-    x, line, panels = places(axes, searched)
+    x, line, panels = places(frame, axes, searched)
     lines, panels = in_one_panel(drawn, [line] if line else [], panels)
-    chart = means(drawn, [y], x, lines, panels, accuracy_label(y))
+    named = measure_label(roles, scale_of(drawn[y]) == "fraction")
+    chart = means(drawn, [y], x, lines, panels, roles.labels, named)
     upto = ""
     if thresholds:
         chart = chart.plus(crossings(pd.DataFrame(thresholds), x))
         upto = "up to "  # in a search, levels may have different seeds
-    shared = _fixed(frame)
+    shared = _fixed(frame, roles)
     for name in (*axes, x):
         shared.pop(name, None)
     heading = f"{title}: {settings(shared)}" if shared else title
@@ -334,7 +352,7 @@ def draw_sweep(
     return "; ".join(remarks) or None
 
 
-def _fixed(frame: Table) -> Selection:
+def _fixed(frame: Table, roles: Roles) -> Selection:
     """Returns a dict of the settings that a sweep's heading lists.
 
     All rows share these settings. The sizes are always included. The pool, the path of
@@ -342,9 +360,9 @@ def _fixed(frame: Table) -> Selection:
     """
     found: Selection = {}
     for name in ("V", "N", "d", "L", "m"):
-        if name in frame and frame[name].nunique() == 1:
+        if roles.is_ours and frame[name].nunique() == 1:
             found[name] = frame[name].iloc[0]
-    for name, value in fixed(frame).items():
+    for name, value in fixed(frame, roles).items():
         if name.partition(".")[0] in ("pool", "trigger_in_value", *LAW_FIELDS):
             if len(str(value)) > LONGEST_LAW:
                 value, _, _ = str(value).partition("(")

@@ -1,7 +1,7 @@
 """The grammar of figures: a chart is a stack of layers, and each layer draws a table.
 
     layers = [Polyline(levels, "accuracy"), Points(thresholds, "critical")]
-    Chart(layers, x=Axis.make("N", levels), lines=["d"], panels=["L"]).figure()
+    Chart(layers, x=Axis.make("N", levels, labels), lines=["d"], panels=["L"]).figure()
 
 The columns of a layer's table determine the places of its marks. There are four kinds
 of layers:

@@ -19,22 +19,21 @@ from types import NoneType
 from typing import TYPE_CHECKING
 
 from ...errors import UsageError, as_list, expect, refusal
-from ..fit import fractions
+from ..fit import chosen_summary, numbers
+from ..fit.roles import ACCURACY, Roles, Table, roles_of
 from ..fit.runs import (
     ALL,
     LAST,
-    Table,
     along_of,
     at_steps,
-    crossing,
     no_numbers,
     plain_table,
+    with_measure,
 )
-from ..fit.table_axes import LAW
 from . import charts
 from .axis import Axis, columns_in, with_columns
 from .grammar import Chart, Pixels, Points
-from .style import accuracy_label, label, look, sized
+from .style import label, look, measure_label, sized
 from .table_of_runs import (
     BANDS,
     Runs,
@@ -63,7 +62,7 @@ def figure(
     df: pd.DataFrame,
     y: str | Sequence[str] | None = None,
     *,
-    x: str = "N",
+    x: str | None = None,
     lines: str | Sequence[str] | None = None,
     panels: str | Sequence[str] = (),
     colour: str | None = None,
@@ -87,8 +86,9 @@ def figure(
         df: runs, or thresholds of `jaxrecall.fit`.
         y: the column along y, or several columns, each of which makes a line. If None,
             the accuracy. If `colour` is given, `y` is an axis of the map.
-        x: the column along x, or arithmetic such as "N / d". If `colour` is given, `y`
-            may also be arithmetic.
+        x: the column along x, or arithmetic such as "N / d". If None, the axis of a
+            search, else N, else the only axis of numbers. If `colour` is given, `y` may
+            also be arithmetic.
         lines: the column, or columns, in which the lines differ. If None, these are all
             axes of the runs that have no other place.
         panels: the column, or columns, in which the panels differ.
@@ -96,7 +96,8 @@ def figure(
             that were not tested are hatched.
         contour: "theory" adds the line of predicted accuracy one half to a map of runs.
             The line is limited to the runs that theory covers.
-        band: "sd" for one standard deviation around the mean, or "quartiles" around the
+        band: "sd" for one standard deviation around the mean, "se" for one standard
+            error, "95 %" for the interval of the mean, or "quartiles" around the
             median.
         scale: the scale of y: "fraction" (0 to 1), "log" or "linear". If None, the
             values determine it.
@@ -121,7 +122,8 @@ def figure(
     import matplotlib.pyplot as plt
 
     ys = _names(y, "y")
-    df = _expect(df, x=expect("x", x, str, COLUMN_NAME), colour=colour)
+    df, roles = _expect(df, x=x, colour=colour)
+    x = along_of(df, roles, x, "x")
     _expect_one_of("scale", scale, (None, *SCALES))
     _expect_one_of("contour", contour, (None, "theory"))
     _expect_one_of("band", band, BANDS)
@@ -131,28 +133,32 @@ def figure(
     panels = _names(panels, "panels")
     has_runs = "seed" in df
     if not ys:
-        ys = [df.attrs.get("accuracy", "accuracy")]
+        ys = [roles.measure]
     drawn = [colour] if colour else ys
     axes = [x, *ys] if colour else [x]
     used = [*(by or []), *panels, *drawn]
     rows = df
     if has_runs:
         df = _at_steps(df, *axes, *used)
-        rows = rows_of(df)
+        rows = rows_of(df, roles)
     rows = _with_axes(rows, axes, used)
     for name in drawn:
         problem = no_numbers(rows[name])
         if problem:
             raise UsageError(f"df: {name} {problem}")
     if colour:
-        chart = _map(df, rows, colour, x, ys[0], panels, contour, scale)
+        chart = _map(df, roles, rows, colour, x, ys[0], panels, contour, scale)
     elif not has_runs:
-        chart = _marks(rows, x, ys[0], by or [], panels)
+        chart = _marks(rows, roles, x, ys[0], by or [], panels)
     else:
         if by is None:
-            by = _other_axes(Runs.of(df, along_of(df, None)), x, panels)
-        named = accuracy_label(ys[0]) if ys == ["accuracy"] else ""
-        chart = _with_few_lines(charts.means(rows, ys, x, by, panels, named, band))
+            by = _other_axes(Runs.of(df, roles, _along(df, roles, x)), x, panels)
+        named = ""
+        if ys == [roles.measure]:
+            named = measure_label(roles, scale_of(rows[ys[0]]) == "fraction")
+        labels = roles.labels
+        chart = charts.means(rows, ys, x, by, panels, labels, named, band)
+        chart = _with_few_lines(chart)
     chart = replace(chart, scale=scale or chart.scale, size=sized(size))
     with look(style):
         return chart.figure(make=plt.figure)
@@ -167,6 +173,7 @@ def accuracy(
     theta: float | None = None,
     theory: bool = False,
     of: str | None = None,
+    summary: str = "mean",
 ) -> Axes:
     """Draws mean accuracy against an axis.
 
@@ -184,8 +191,11 @@ def accuracy(
             fitted curves cross theta, with 95 % intervals.
         theory: whether to draw theory too. It is drawn only along N and only for the
             accuracy.
-        of: the column of fractions that is drawn and that crosses theta. If None, the
+        of: the measured column that is drawn and that crosses theta. If None, the
             accuracy.
+        summary: what crosses theta: the "mean" over seeds, the "median", or the share
+            of seeds whose measure is at least a level, as in "above 0.9". Lines and
+            colours show the same.
 
     Example:
         >>> import jaxrecall
@@ -196,12 +206,14 @@ def accuracy(
     Raises UsageError for an axis that does not vary or that has no place. Raises
     FitError if the table lacks a column.
     """
-    df = _expect(df, ax, theta, of, x=x)
-    x = along_of(df, x)
+    df, roles = _expect(df, ax, theta, of, x=x)
+    over_seeds = chosen_summary(summary)
+    x = along_of(df, roles, x, "x")
     given = _names(lines)
     df = _at_steps(df, x, *given)
-    has_marks = theta is not None and x in ("N", *LAW)
-    runs = Runs.of(df, x if has_marks else along_of(df, None))
+    has_marks = theta is not None and x in df
+    along = x if has_marks else _along(df, roles, x)
+    runs = Runs.of(df, roles, along, over_seeds)
     if lines is None:
         by = _other_axes(runs, x)
     else:
@@ -211,9 +223,7 @@ def accuracy(
     marks = None
     if theta is not None and x == runs.along:
         marks = runs.thresholds(runs.fitted([theta]), theta)
-    chart = charts.accuracy(
-        runs, x, by, [], marks, theory and of is None, of or df.attrs.get("accuracy")
-    )
+    chart = charts.accuracy(runs, x, by, [], marks, theory)
     return _on(_with_few_lines(chart), ax)
 
 
@@ -227,6 +237,7 @@ def critical_n(
     theory: bool = True,
     along: str | None = None,
     of: str | None = None,
+    summary: str = "mean",
 ) -> Axes:
     """Draws the critical N*, or the critical value of another axis, against an axis.
 
@@ -247,7 +258,10 @@ def critical_n(
             only along N and only for the accuracy.
         along: the axis along which accuracy crosses theta. If None, the axis of a
             search, else N.
-        of: the column of fractions that crosses theta. If None, the accuracy.
+        of: the measured column that crosses theta. If None, the accuracy.
+        summary: what crosses theta: the "mean" over seeds, the "median", or the share
+            of seeds whose measure is at least a level, as in "above 0.9". Lines and
+            colours show the same.
 
     Example:
         >>> import jaxrecall
@@ -257,9 +271,10 @@ def critical_n(
     Raises UsageError for an axis that does not vary or that has no place. Raises
     FitError if the table cannot be fitted.
     """
-    df = _expect(df, ax, theta, of, x=x, lines=lines, along=along)
-    along = along_of(df, along)
-    runs = Runs.of(_at_steps(df, x, lines), along)
+    df, roles = _expect(df, ax, theta, of, x=x, lines=lines, along=along)
+    along = along_of(df, roles, along)
+    df = _at_steps(df, x, lines, along)
+    runs = Runs.of(df, roles, along, chosen_summary(summary))
     if x and along in columns_in(x):
         raise UsageError(
             f"x: got {x!r}, which depends on {along}; allowed: other axes, and"
@@ -274,7 +289,7 @@ def critical_n(
         )
     _one_value(runs.rows, left)
     found = runs.fitted([theta])
-    chart = charts.critical(runs, found, theta, x, by, [], theory and of is None)
+    chart = charts.critical(runs, found, theta, x, by, [], theory)
     return _on(chart, ax)
 
 
@@ -287,6 +302,7 @@ def phase(
     theta: float = 0.5,
     theory: bool = True,
     of: str | None = None,
+    summary: str = "mean",
 ) -> Axes:
     """Draws mean accuracy over two axes as colours.
 
@@ -303,8 +319,11 @@ def phase(
         theta: the accuracy (fraction) whose crossing is drawn.
         theory: whether to draw theory too, which takes a second or two. It is drawn
             only for the accuracy.
-        of: the column of fractions that is drawn and that crosses theta. If None, the
+        of: the measured column that is drawn and that crosses theta. If None, the
             accuracy.
+        summary: what crosses theta: the "mean" over seeds, the "median", or the share
+            of seeds whose measure is at least a level, as in "above 0.9". Lines and
+            colours show the same.
 
     Example:
         >>> import jaxrecall
@@ -314,13 +333,13 @@ def phase(
     Raises UsageError for an unknown axis, or if several cells would share a pixel.
     Raises FitError for a table that cannot be fitted.
     """
-    df = _expect(df, ax, theta, of, x=expect("x", x, str, COLUMN_NAME), y=y)
-    along = along_of(df, None)
-    runs = Runs.of(_at_steps(df, x, y), along)
+    df, roles = _expect(df, ax, theta, of, x=expect("x", x, str, COLUMN_NAME), y=y)
+    along = _along(df, roles, y)
+    runs = Runs.of(_at_steps(df, x, y), roles, along, chosen_summary(summary))
     y = y or along
     check_maps([(x, y)], runs.sizes)
     found = runs.fitted([theta])
-    chart = charts.phase(runs, found, theta, x, y, theory and of is None, of)
+    chart = charts.phase(runs, found, theta, x, y, theory)
     _one_value(runs.rows, chart.panels)
     return _on(chart, ax)
 
@@ -331,12 +350,13 @@ def collapse(
     *,
     lines: str | None = None,
     theta: float = 0.5,
+    along: str | None = None,
     of: str | None = None,
+    summary: str = "mean",
 ) -> Axes:
     """Draws accuracy against N / N*, where each cell has its own N*.
 
-    If the runs are from a search, the axis of the search replaces N. The curves of
-    cells with the same shape coincide.
+    The curves of cells with the same shape coincide.
 
     Args:
         df: runs at several N, with one row per (point, seed), or one row per recorded
@@ -345,8 +365,13 @@ def collapse(
         lines: the axis that colours show. If None, the first of d, L, V, m that varies.
         theta: the accuracy (fraction) that defines N*. Cells that do not cross it are
             left out.
-        of: the column of fractions that is drawn and that crosses theta. If None, the
+        along: the axis that replaces N. If None, the axis of a search, else N, else the
+            only axis of numbers.
+        of: the measured column that is drawn and that crosses theta. If None, the
             accuracy.
+        summary: what crosses theta: the "mean" over seeds, the "median", or the share
+            of seeds whose measure is at least a level, as in "above 0.9". Lines and
+            colours show the same.
 
     Example:
         >>> import jaxrecall
@@ -356,8 +381,10 @@ def collapse(
     Raises UsageError if fewer than two cells cross theta. Raises FitError if the table
     cannot be fitted.
     """
-    df = _expect(df, ax, theta, of, lines=lines)
-    runs = Runs.of(_at_steps(df, lines), along_of(df, None))
+    df, roles = _expect(df, ax, theta, of, lines=lines, along=along)
+    along = along_of(df, roles, along)
+    df = _at_steps(df, lines, along)
+    runs = Runs.of(df, roles, along, chosen_summary(summary))
     by = [lines] if lines else [*runs.axes[:1]]
     arranged(runs.sizes, runs.axes, lines=by)
     found = runs.fitted([theta])
@@ -367,7 +394,7 @@ def collapse(
             f"theta: {known.sum()} of {len(known)} cells cross accuracy {theta:g}, and"
             " the figure needs 2; choose another theta"
         )
-    return _on(charts.collapse(runs, found, theta, by, of), ax)
+    return _on(charts.collapse(runs, found, theta, by), ax)
 
 
 def _expect(
@@ -376,8 +403,8 @@ def _expect(
     theta: float | None = None,
     of: object = None,
     **names: object,
-) -> Table:
-    """Returns the checked table, with the column `of` as its accuracy.
+) -> tuple[Table, Roles]:
+    """Returns the checked table, and its roles with the column `of` as the measure.
 
     Raises FitError or UsageError if an argument has a wrong type or value. None means
     that an argument was not given.
@@ -387,12 +414,22 @@ def _expect(
     df = plain_table("df", df)
     expect("ax", ax, (Axes, NoneType), "Axes of matplotlib, or None for a new figure")
     if theta is not None:
-        fractions([theta])
+        numbers([theta])
     for name, value in names.items():
         expect(name, value, (str, NoneType), COLUMN_NAME)
-    if of is None:
-        return df
-    return crossing(df, expect("of", of, str, COLUMN_NAME))
+    named = ACCURACY if of is None else str(expect("of", of, str, COLUMN_NAME))
+    return df, with_measure(df, roles_of(df), named)
+
+
+def _along(df: Table, roles: Roles, x: str | None) -> str:
+    """Returns the axis along which the measure crosses theta, or else the axis x.
+
+    A figure over named axes needs no threshold. So if the table does not say along
+    which axis the measure crosses, the axis that the figure names is used.
+    """
+    if roles.along or "N" in df or x is None or x not in df:
+        return along_of(df, roles, None)
+    return x
 
 
 def _expect_one_of(argument: str, value: object, allowed: Sequence[str | None]) -> None:
@@ -426,7 +463,9 @@ def _other_axes(runs: Runs, x: str, panels: Sequence[str] = ()) -> list[str]:
     return [*place.lines, *(axis for axis in place.panels if axis not in panels)]
 
 
-def _marks(rows: Table, x: str, y: str, lines: list[str], panels: list[str]) -> Chart:
+def _marks(
+    rows: Table, roles: Roles, x: str, y: str, lines: list[str], panels: list[str]
+) -> Chart:
     """Returns a chart with a mark for each row of a table of estimates."""
     if {"censored", "warning"} <= {*rows}:
         rows = with_states(rows)
@@ -437,8 +476,8 @@ def _marks(rows: Table, x: str, y: str, lines: list[str], panels: list[str]) -> 
         scale = "log"
     return Chart(
         [Points(rows, y)],
-        Axis.make(x, rows),
-        label(y),
+        Axis.make(x, rows, roles.labels),
+        label(y, roles.labels),
         lines=lines,
         panels=panels,
         scale=scale,
@@ -447,6 +486,7 @@ def _marks(rows: Table, x: str, y: str, lines: list[str], panels: list[str]) -> 
 
 def _map(
     df: Table,
+    roles: Roles,
     rows: Table,
     colour: str,
     x: str,
@@ -460,12 +500,13 @@ def _map(
     table = averaged(rows, [x, y, *panels], colour) if has_runs else rows
     is_fraction = (scale or scale_of(table[colour])) == "fraction"
     ends = (0.0, 1.0) if is_fraction else None
-    chart = charts.over(Pixels(table, colour, label(colour), ends=ends), x, y, panels)
+    pixels = Pixels(table, colour, label(colour, roles.labels), ends=ends)
+    chart = charts.over(pixels, x, y, panels, roles.labels)
     if contour is None:
         return chart
     if not has_runs:
         raise UsageError("contour: it needs a table of runs, with a column seed")
-    runs = Runs.of(df, "N")
+    runs = Runs.of(df, roles, along_of(df, roles, None))
     placed = {*columns_in(x), *columns_in(y), *panels}
     left = [axis for axis in runs.every if axis not in placed]
     _one_value(runs.rows, left, "panels")

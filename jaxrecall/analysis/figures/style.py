@@ -19,7 +19,8 @@ import numpy as np
 
 from ...errors import UsageError, in_one_line
 from ...model.columns import is_parameter
-from ...model.point import FIELDS, SAME_AS
+from ...model.point import SAME_AS
+from ..fit.roles import ACCURACY, Roles
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -150,24 +151,23 @@ def symbol(name: str) -> str:
     return name
 
 
-def label(name: str) -> str:
-    """Returns the label of an axis: its symbol, and its meaning if there is room."""
-    meaning = ""
-    if name == "step":
-        meaning = "gradient steps made"
-    elif name in FIELDS:
-        meaning = FIELDS[name].metadata["legend"]
-    legend = re.split(r";| that | \(|: ", meaning)[0]
+def label(name: str, labels: Mapping[str, str]) -> str:
+    """Returns the label of an axis: its symbol, and its meaning if there is room.
+
+    `labels` contains the meanings that the owner of the table gave.
+    """
+    legend = re.split(r";| that | \(|: ", labels.get(name, ""))[0]
     if legend and len(legend) < 40:
         return f"{name}: {legend}"
     return symbol(name)
 
 
-def accuracy_label(of: str | None) -> str:
-    """Returns the label of the accuracy, or of another column that crosses theta."""
-    if of in (None, "accuracy"):
+def measure_label(roles: Roles, is_fraction: bool = True) -> str:
+    """Returns the label of the measure that crosses theta."""
+    if roles.is_ours and roles.measure == ACCURACY:
         return "test accuracy (fraction)"
-    return f"{of} (fraction)"
+    named = label(roles.measure, roles.labels)
+    return f"{named} (fraction)" if is_fraction else named
 
 
 def settings(values: Mapping[str, Any], names: Iterable[str] | None = None) -> str:

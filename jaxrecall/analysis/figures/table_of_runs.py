@@ -7,34 +7,42 @@ does not cover it, there is no prediction. `Runs.reason` returns the reason.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.special import stdtrit
 
 from ... import theory
-from ...errors import TheoryError, UsageError
+from ...errors import TheoryError, TheoryWarning, UsageError
 from ...model.point import FIELDS
 from ...model.values import is_missing
 from ...sweep.grid.expr import parse
+from ...sweep.summary import MEAN, Summary
 from ...theory import Model
 from ...theory.noise import has_score_noise
 from ..fit import Fit, cells, fit
-from ..fit.runs import ALL, Table, is_own
-from ..fit.table_axes import LAW, as_given, rounded, unknown_settings
+from ..fit.roles import ACCURACY, COUNTS, SETTINGS, Roles, Table
+from ..fit.runs import ALL
+from ..fit.table_axes import as_given, rounded, unknown_settings
 from .axis import columns_in
 from .grammar import MAX_NAMED, Selection, values_of
+from .style import measure_label
 
 ORDER = ("d", "L", "V", "m")
 """The axes that come before all others, in this order."""
 
-BANDS = ("sd", "quartiles")
+BANDS = ("sd", "se", "95 %", "quartiles")
 
 LOCKED = 0.95
 """The attention mass on the informative token above which attention counts as locked.
 """
+
+MEASURE = "_measure"
+"""The column of `Runs.rows` that contains the measure."""
 
 NO_SETTINGS = ("foreign", "mass")
 """The columns of `Runs.settings` that are not settings.
@@ -46,40 +54,83 @@ attention mass.
 
 @dataclass(frozen=True)
 class Runs:
-    """The runs of a table, with the column `accuracy` (a fraction).
+    """The runs of a table, with the measure in the column MEASURE.
 
-    `along` is the axis along which accuracy crosses theta, and `axes` are the other
-    axes that vary. `given` is the table that the fit uses.
+    `roles` are the roles of its columns. `along` is the axis along which the measure
+    crosses theta, and `axes` are the other axes that vary. `given` is the table that
+    the fit uses.
     """
 
     given: Table
     rows: Table
+    roles: Roles
     along: str
     axes: tuple[str, ...]
+    summary: Summary = MEAN
 
     @classmethod
-    def of(cls, df: Table, along: str) -> Runs:
-        """Returns the runs of a table, without rows that lack an accuracy.
+    def of(cls, df: Table, roles: Roles, along: str, summary: Summary = MEAN) -> Runs:
+        """Returns the runs of a table, without rows that lack the measure.
+
+        For a share of seeds, the measure of a run is 1 if it has reached the level of
+        `summary`, else 0.
 
         Raises FitError if the table cannot be fitted.
         """
-        axes = varying(df, along)
-        rows = rows_of(df)
-        if "n_correct" in rows:
-            kept = rows["n_correct"].notna()
+        axes = varying(df, roles, along)
+        rows = rows_of(df, roles)
+        if MEASURE in rows:
+            kept = rows[MEASURE].notna()
             if along in rows:
                 kept = kept & (rows[along] > 0)
             rows = rows[kept]
         for name in axes:
             if rows[name].dtype.kind == "f":
                 rows = rows.assign(**{name: rounded(rows[name])})
-        return cls(df, rows.reset_index(drop=True), along, axes)
+        if summary.is_share:
+            rows = rows.assign(**{MEASURE: summary.values(rows[MEASURE], 0.0)})
+        return cls(df, rows.reset_index(drop=True), roles, along, axes, summary)
 
     @property
     def sizes(self) -> Table:
         """The table with only the columns that arithmetic may use."""
-        names = dict.fromkeys((self.along, *LAW, "N", *self.axes))
+        sizes = (*self.roles.sizes, "N") if self.roles.is_ours else ()
+        names = dict.fromkeys((self.along, *sizes, *self.axes))
         return self.rows[[name for name in names if name in self.rows]]
+
+    @property
+    def has_theory(self) -> bool:
+        """Whether theory predicts what is drawn: the mean accuracy of our model."""
+        is_predicted = self.roles.measure == ACCURACY and self.summary == MEAN
+        return self.roles.is_ours and is_predicted and {*SETTINGS} <= {*self.rows}
+
+    @property
+    def band(self) -> str:
+        """The band of lines. The numbers of a share are 0 or 1, so their standard
+        deviation would say nothing.
+        """
+        return {"median": "quartiles", "above": "95 %"}.get(self.summary.kind, "sd")
+
+    @property
+    def measure(self) -> str:
+        """The name of what crosses theta, such as accuracy or median accuracy."""
+        if self.summary == MEAN:
+            return self.roles.measure
+        if self.summary.is_share:
+            return f"seeds with {self.roles.measure} from {self.summary.level:g}"
+        return f"{self.summary} {self.roles.measure}"
+
+    @property
+    def label(self) -> str:
+        """The label of the summary of the measure."""
+        named = measure_label(self.roles, self.is_fraction)
+        if self.summary.is_share:
+            return f"{self.measure} (fraction)"
+        return named
+
+    @cached_property
+    def is_fraction(self) -> bool:
+        return scale_of(self.rows[MEASURE]) == "fraction"
 
     @property
     def every(self) -> list[str]:
@@ -93,7 +144,7 @@ class Runs:
         """The mean accuracy over seeds at every tested combination of the axes."""
         by = [*self.axes, self.along]
         others = _groups(self.rows, by)[[*self.sizes.columns.difference(by)]].first()
-        means = averaged(self.rows, by, "accuracy")
+        means = averaged(self.rows, by, MEASURE, self.band)
         return means.join(others.reset_index(drop=True))
 
     def settings(self, by: Sequence[str]) -> Table:
@@ -107,7 +158,8 @@ class Runs:
         names = [name for name in self.rows if _is_setting(name) and name not in by]
         found = _groups(self.rows, by)[names].first()
         found["foreign"] = ""
-        unknown = unknown_settings(self.rows, [*self.axes, self.along])
+        unknown = unknown_settings(self.rows, self.roles, [*self.axes, self.along])
+        unknown = [name for name in unknown if name != MEASURE]
         if unknown:
             value = self.rows[unknown[0]].dropna().tolist()[0]
             found["foreign"] = f"{unknown[0]}: got {value!r}"
@@ -138,7 +190,7 @@ class Runs:
         covers the row only if attention is locked. Such a row has no prediction if the
         measured attention is not locked.
         """
-        if is_own(self.rows):
+        if not self.has_theory:
             return table.assign(theory=np.nan, assumes=False)
         settings = self.settings(by)
         answers = []
@@ -164,7 +216,13 @@ class Runs:
     ) -> Fit:
         """Returns the fit, with the thresholds and laws along the axis `along`."""
         return fit(
-            self.given, thetas, step=ALL, along=self.along, on_progress=on_progress
+            self.given,
+            thetas,
+            step=ALL,
+            along=self.along,
+            of=self.roles.measure,
+            summary=str(self.summary),
+            on_progress=on_progress,
         )
 
     def thresholds(self, found: Fit, theta: float, with_theory: bool = False) -> Table:
@@ -191,8 +249,10 @@ class Runs:
         """Returns a sentence that counts the cells without a predicted accuracy.
 
         The sentence includes the reason for the first of these cells. The text is empty
-        if there are no such cells.
+        if there are no such cells, or if theory is about other rows.
         """
+        if not self.has_theory:
+            return ""
         cells = self.settings(self.axes).to_dict("records")
         reasons = []
         for cell in cells:
@@ -232,33 +292,16 @@ def _answer(formula: Callable[..., Any], at: Mapping[str, Any], *arguments: Any)
             value = value.item()
         if name not in NO_SETTINGS and not is_missing(value):
             settings[name] = value
-    return _cached(formula, tuple(_with_law_texts(settings).items()), *arguments)
-
-
-def _with_law_texts(settings: Selection) -> Selection:
-    """Returns settings in which the text of each law includes its parameters.
-
-    In the argument, a parameter may be a separate setting, such as embedding.rho.
-    """
-    found: Selection = {}
-    numbers = {}
-    for name, value in settings.items():
-        law, dot, parameter = name.partition(".")
-        if dot:
-            numbers.setdefault(law, []).append(f"{parameter}={value}")
-        else:
-            found[name] = value
-    for law, texts in numbers.items():
-        if law in found and "(" not in found[law]:
-            found[law] += f"({', '.join(texts)})"
-    return found
+    return _cached(formula, tuple(settings.items()), *arguments)
 
 
 @lru_cache(maxsize=200_000)
 def _cached(
     formula: Callable[..., Any], settings: tuple[tuple[str, Any], ...], *arguments: Any
 ) -> Any:
-    return formula(Model.from_fields(dict(settings)), *arguments)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", TheoryWarning)
+        return formula(Model.from_fields(dict(settings)), *arguments)
 
 
 def _without_noise(model: Model) -> bool:
@@ -266,26 +309,29 @@ def _without_noise(model: Model) -> bool:
     return model.L > 1 and not has_score_noise(model)
 
 
-def rows_of(df: Table) -> Table:
+def rows_of(df: Table, roles: Roles) -> Table:
     """Returns the rows of a table of runs in the form that `as_given` returns.
 
-    If answers were counted, the rows also have the column `accuracy`.
+    The rows also have the column MEASURE, if the table has a measure. If answers were
+    counted, the fraction of correct answers replaces the column `accuracy`.
     """
-    rows = as_given(df)
-    if not {"n_correct", "n_test"} <= {*rows}:
-        return rows
-    return rows.assign(accuracy=rows["n_correct"] / rows["n_test"])
+    rows = as_given(df, roles)
+    if roles.counted and {*COUNTS} <= {*rows}:
+        accuracy = rows["n_correct"] / rows["n_test"]
+        return rows.assign(**{roles.measure: accuracy, MEASURE: accuracy})
+    if roles.measure in rows:
+        return rows.assign(**{MEASURE: rows[roles.measure]})
+    return rows
 
 
-def varying(df: Table, along: str) -> tuple[str, ...]:
+def varying(df: Table, roles: Roles, along: str) -> tuple[str, ...]:
     """Returns the axes of the fit that vary, except `along`; those in ORDER come first.
 
     If the table has no column `along`, its metadata determine the axes.
     """
-    listed = df.attrs.get("axes")
-    if along not in df and listed:
-        return tuple(name for name in listed if name != along and _varies(df, name))
-    families, _ = cells.families(df, along)
+    if along not in df and roles.axes:
+        return tuple(name for name in roles.axes if name != along and _varies(df, name))
+    families, _ = cells.families(df, roles, along)
     places = [cell.at for family in families for cell in family.cells]
 
     def rank(axis: str) -> int:
@@ -319,8 +365,9 @@ def averaged(rows: Table, by: Sequence[str], y: str, band: str = "sd") -> Table:
     """Returns a table of the mean of a column for each combination of values in `by`.
 
     The column n_seeds is the number of averaged rows. The columns `low` and `high` are
-    the ends of a band. The band "sd" is one standard deviation around the mean. The
-    band "quartiles" lies between the quartiles, and the median replaces the mean.
+    the ends of a band. The band "sd" is one standard deviation around the mean, "se"
+    one standard error, and "95 %" the interval of the mean by Student's t. The band
+    "quartiles" lies between the quartiles, and the median replaces the mean.
     """
     by = list(dict.fromkeys(by))
     values = _groups(rows.dropna(subset=[y]), by)[y]
@@ -329,13 +376,25 @@ def averaged(rows: Table, by: Sequence[str], y: str, band: str = "sd") -> Table:
         found = found.set_axis(["low", y, "high"], axis=1)
         return found.assign(n_seeds=values.count()).reset_index()
     found = values.agg(**{y: "mean", "n_seeds": "count"}).astype({y: float})
-    sd = values.std(ddof=0)
-    low = found[y] - sd
-    high = found[y] + sd
+    half = _half_width(values, found["n_seeds"], band)
+    low = found[y] - half
+    high = found[y] + half
     if scale_of(rows[y]) == "fraction":
         low = low.clip(0.0, 1.0)
         high = high.clip(0.0, 1.0)
     return found.assign(low=low, high=high).reset_index(drop=not by)
+
+
+def _half_width(values: Any, n_seeds: Table, band: str) -> Table:
+    """Returns the half-width of the band of grouped values. It is nan for a single
+    value, unless the band is "sd".
+    """
+    if band == "sd":
+        return values.std(ddof=0)
+    error = values.std(ddof=1) / np.sqrt(n_seeds)
+    if band == "se":
+        return error
+    return stdtrit((n_seeds - 1).clip(lower=1), 0.975) * error
 
 
 def scale_of(column: Table) -> str:

@@ -8,6 +8,8 @@ The modules of this package work in this order:
 - `cells` combines the rows into curves, and groups the curves into families.
 - `estimate` computes where the curves of a family cross theta. It then fits the law and
   computes intervals.
+- `misfit` tells the distance of cells from the law from noise.
+- `compare` compares two conditions seed by seed, and `forms` compares forms of a law.
 - `tables` makes the rows of the three result tables, and `write` writes the output.
 
 The function `fit` runs these steps for every family, theta and regime of a table.
@@ -16,26 +18,38 @@ The function `fit` runs these steps for every family, theta and regime of a tabl
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Real
 
 from ...errors import FitError, as_list, expect, refusal, shown
 from ...model.values import as_number, is_missing
 from ...sweep.crossing import edge_of
 from ...sweep.grid.expr import Expression, parse
-from . import cells, tables
+from ...sweep.mean_crossing import AnyCurve
+from ...sweep.summary import ALLOWED, MEAN, Summary, parsed
+from . import cells, compare, tables
+from . import forms as law_forms
 from .cells import Family
-from .estimate import Estimates, by_level, curve, of_best, of_means, without_axis
+from .estimate import (
+    Estimates,
+    by_level,
+    curve,
+    of_best,
+    of_means,
+    summarised,
+    without_axis,
+)
+from .roles import Table, roles_of
 from .runs import (
+    ALL,
     LAST,
     Steps,
-    Table,
     along_of,
     at_steps,
     common,
-    crossing,
-    measured,
     plain_table,
+    with_law,
+    with_measure,
     without,
 )
 from .table_axes import AxisValue
@@ -44,7 +58,10 @@ from .write import summary
 __all__ = ["Fit", "fit"]
 
 MAX_THETAS = 1000
-FRACTIONS = f"fractions between 0 and 1, up to {MAX_THETAS} of them, as in 0.5 0.9"
+FRACTIONS = (
+    f"fractions between 0 and 1, up to {MAX_THETAS} of them, as in 0.5 0.9; for a"
+    " measure that is no fraction, numbers in its units"
+)
 TEXTS = "a text or a list of texts"
 
 
@@ -53,13 +70,16 @@ class Fit:
     """The three pandas tables of a fit, and remarks on the rows and axes.
 
     The command `fit` writes the same tables. A fit unpacks as `thresholds, exponents,
-    diagnostics = fit(frame)`. Printing a fit shows a summary.
+    diagnostics = fit(frame)`. Printing a fit shows a summary. The tables of a
+    comparison and of forms of the law are None unless they were asked for.
     """
 
     thresholds: Table
     exponents: Table
     diagnostics: Table
     remarks: list[str]
+    comparison: Table | None = None
+    forms: Table | None = None
 
     def __iter__(self) -> Iterator[Table]:
         return iter((self.thresholds, self.exponents, self.diagnostics))
@@ -81,15 +101,20 @@ def fit(
     best: str | None = None,
     by: str | None = None,
     law: str | None = None,
+    compare: str | None = None,
+    floor: str | None = None,
+    summary: str = "mean",
 ) -> Fit:
     """Returns the thresholds, exponents and diagnostics of a table of runs.
 
-    The table is one that `load` or `run` returned. Any other table needs the columns V,
-    N, d, L, m and seed, and either n_test and n_correct or the column `of`.
+    The table is one that `load` or `run` returned, or any other table with a column
+    `seed`, a column of the axis `along`, and a column of the measure. The columns in
+    which several seeds share each value are its axes.
 
     Args:
         frame: one row per run; runs that train have one row per recorded step.
-        thetas: the accuracy (fraction) that curves must cross, or several of them.
+        thetas: the accuracy (fraction) that curves must cross, or several of them. For
+            a measure that is no fraction, numbers in its units.
         resamples: has no effect, because intervals are computed by leaving out one seed
             at a time. The argument exists so that older calls still work.
         on_progress: a function that is called with the number of estimated curves and
@@ -99,11 +124,13 @@ def fit(
             is one law for each. The column `regime` contains its expression.
         along: the axis along which accuracy crosses theta: N, d, m, V, L or any other
             column of numbers greater than 0. The default is the axis of a search, else
-            N. Along m, rows with m = 0 are ignored.
+            N, else the only axis of numbers. Along m and step, rows with 0 are
+            ignored.
         step: the step of the rows to fit, for runs that train: "last", a step, several
             steps, or "all". With several steps, `step` is an axis.
-        of: the column that crosses theta: the accuracy, or any other measured column of
-            fractions, such as "attention_mass".
+        of: the column that crosses theta: the accuracy, or any other measured column,
+            such as "attention_mass" or "test_loss". If it has values outside 0 to 1,
+            its mean is compared with theta, along straight lines between the levels.
         best: an axis, such as a rate. Each cell uses the value of this axis at which
             accuracy crosses theta first. The value is chosen again whenever a seed is
             left out. A column of the thresholds contains the chosen value.
@@ -112,30 +139,50 @@ def fit(
         law: a column of numbers that are 0 or greater. The law then describes the mean
             of this column over seeds instead of a threshold, and `along` is an axis of
             the law. Points whose mean is 0 are left out.
+        compare: an axis. The table `comparison` of the fit then has, for each value of
+            this axis, the ratio of N* to that at the first value, and the differences
+            of exponents. The seeds of both are left out together.
+        floor: an axis, or "" for the only axis of the law. The table `forms` of the fit
+            then compares A x^p, E + A x^p and E + A ln x along this axis. It has E, A
+            and p with their intervals, and errors at the largest sizes, left out.
+        summary: what crosses theta: the "mean" over seeds, the "median", or the share
+            of seeds whose measure is at least a level, as in "above 0.9".
 
     Raises:
         FitError: if the table or an argument cannot be used. The message has one line
             per problem.
     """
     frame = plain_table("frame", frame)
-    wanted = _Wanted(fractions(thetas), _texts(where), step, along, of, best, by, law)
+    wanted = _Wanted(
+        numbers(thetas),
+        _texts(where),
+        step,
+        along,
+        of,
+        best,
+        by,
+        law,
+        compare,
+        floor,
+        chosen_summary(summary),
+    )
     return _fitted(frame, wanted, on_progress)
 
 
-def fractions(thetas: float | Sequence[float]) -> list[float]:
-    """Returns a list of the distinct accuracies in `thetas`.
+def numbers(thetas: float | Sequence[float]) -> list[float]:
+    """Returns a list of the distinct numbers in `thetas`.
 
-    Raises FitError if an accuracy is not a fraction between 0 and 1.
+    Raises FitError if one is not a finite number.
     """
     if isinstance(thetas, Real):
         given = [thetas]
     else:
         given = as_list("theta", thetas, FRACTIONS, FitError, MAX_THETAS)
-    wrong = [theta for theta in given if not 0 < (as_number(theta, float) or 0) < 1]
+    checked = [as_number(theta, float) for theta in given]
+    wrong = [shown(given[i], 40) for i, n in enumerate(checked) if n is None]
     if wrong or not given:
-        got = ", ".join(shown(theta, 40) for theta in wrong) or "[]"
-        raise refusal("theta", got, FRACTIONS, FitError)
-    return list(dict.fromkeys(map(float, given)))
+        raise refusal("theta", ", ".join(wrong) or "[]", FRACTIONS, FitError)
+    return list(dict.fromkeys(checked))
 
 
 def _texts(where: str | Sequence[str]) -> list[str]:
@@ -163,6 +210,9 @@ class _Wanted:
     best: str | None
     by: str | None
     law: str | None
+    compare: str | None
+    floor: str | None
+    summary: Summary
 
 
 def _fitted(
@@ -171,14 +221,23 @@ def _fitted(
     law = wanted.law
     if law is not None and wanted.best is not None:
         raise FitError(f"best: got {wanted.best!r} with law; allowed: one of the two")
-    counted = crossing(frame, wanted.of) if law is None else measured(frame, law)
-    along = along_of(frame, wanted.along)
-    families, remarks = cells.families(at_steps(counted, wanted.step), along)
+    roles = roles_of(frame)
+    if law is None:
+        roles = with_measure(frame, roles, wanted.of)
+    else:
+        roles = with_law(frame, roles, law)
+    along = along_of(frame, roles, wanted.along)
+    step = ALL if along == "step" and wanted.step == LAST else wanted.step
+    families, remarks = cells.families(at_steps(frame, step), roles, along)
+    if law is None:
+        is_fraction = families[0].is_fraction or wanted.summary.is_share
+        _check_thetas(wanted.thetas, is_fraction)
     axes = _axis_columns(families[0])
     if law is not None:
         families = [by_level(family, law) for family in families]
     laws = _regimes(families, wanted)
     thresholds, exponents, diagnostics = [], [], []
+    compared, forms = [], []
     done, total = 0, len(wanted.thetas) * sum(len(family.cells) for family in families)
     for family, regimes in zip(families, laws, strict=True):
         for found in _estimates(family, wanted):
@@ -189,17 +248,42 @@ def _fitted(
                 rows = tables.exponents(mine, regime)
                 exponents += rows
                 diagnostics += tables.diagnose(mine, rows, regime)
+                if wanted.compare is not None:
+                    compared += compare.comparison(mine, wanted.compare, regime)
+                if wanted.floor is not None:
+                    forms += law_forms.forms(mine, wanted.floor, regime)
             done += len(family.cells)
             on_progress(done, total)
     for remark in remarks:
         diagnostics.append(tables.diagnostic("remark", remark))
     made = tables.frames(axes, thresholds, exponents, diagnostics)
-    what = law or wanted.of
-    if law is None and what == "accuracy":
-        what = frame.attrs.get("accuracy", what)
     for table in made:
-        table.attrs["of"] = what
-    return Fit(*made, remarks)
+        table.attrs["of"] = roles.measure
+    found = Fit(*made, remarks)
+    if law is not None:
+        axes = [*axes, along]
+    if wanted.compare is not None:
+        rest = without(axes, [wanted.compare])
+        table = tables.frame(rest, tables.COMPARISON, compared)
+        found = replace(found, comparison=table)
+    if wanted.floor is not None:
+        found = replace(found, forms=tables.frame(axes, tables.FORMS, forms))
+    return found
+
+
+def chosen_summary(text: object) -> Summary:
+    """Returns the summary that a text names. Raises FitError if it names none."""
+    found = parsed(text)
+    if found is None:
+        raise refusal("summary", shown(text), ALLOWED, FitError)
+    return found
+
+
+def _check_thetas(thetas: Sequence[float], is_fraction: bool) -> None:
+    """Raises FitError if a theta cannot be crossed by a fraction."""
+    wrong = [theta for theta in thetas if not 0 < theta < 1]
+    if wrong and is_fraction:
+        raise refusal("theta", ", ".join(map(str, wrong)), FRACTIONS, FitError)
 
 
 def _axis_columns(family: Family) -> list[str]:
@@ -224,15 +308,23 @@ def _estimates(family: Family, wanted: _Wanted) -> Iterator[Estimates]:
     if wanted.law is not None:
         yield of_means(family)
         return
-    edge = edge_of(*wanted.thetas)
-    thetas = map(family.mirrored, wanted.thetas)
-    if wanted.best:
-        for theta in thetas:
-            yield of_best(family, theta, edge, wanted.best)
-        return
-    curves = [curve(cell, edge) for cell in family.cells]
-    for theta in thetas:
-        yield Estimates(family, theta, curves, [one.crossing(theta) for one in curves])
+    summary = wanted.summary
+    given = list(map(family.mirrored, wanted.thetas))
+    crossed = list(map(summary.crossed, given))
+    curves: list[AnyCurve] = []
+    for asked, theta in zip(given, crossed, strict=True):
+        mine = summarised(family, summary, asked)
+        edge = edge_of(*crossed) if mine.is_fraction else 0.0
+        if wanted.best:
+            found = of_best(mine, theta, edge, wanted.best)
+        else:
+            if not curves or summary != MEAN:
+                curves = [curve(cell, mine, edge) for cell in mine.cells]
+            crossings = [one.crossing(theta) for one in curves]
+            found = Estimates(mine, theta, curves, crossings)
+        if summary != MEAN:
+            found = replace(found, asked=family.mirrored(asked))
+        yield found
 
 
 def _regimes(

@@ -13,17 +13,17 @@ one piece of evidence.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
 
 from ...errors import FitError
 from ...model.values import is_missing
-from ...sweep.grid.file import FALLING
 from ...sweep.store.load import limited_by_kappa
-from .runs import Table, checked, common, groups, is_own, seed_columns, without
-from .table_axes import LAW, RATES, AxisValue, as_given, find_axes, without_switches
+from .roles import SIZES, Roles, Table
+from .runs import K, N, checked, common, groups, seed_columns, without
+from .table_axes import RATES, AxisValue, as_given, find_axes, without_switches
 
 NUMBERS = "iuf"
 """The values of `dtype.kind` that mean numbers in NumPy."""
@@ -45,9 +45,9 @@ compared.
 class Cell:
     """The counts of one curve: k of n answers are correct.
 
-    k and n have shape (levels, seeds). Both are 0 where a seed is missing. If accuracy
-    falls along the axis, k counts the wrong answers, so that k rises. If the table
-    contains accuracies instead of counts, k is the accuracy and n is 1.
+    k and n have shape (levels, seeds). Both are 0 where a seed is missing. If the
+    measure falls along the axis, k counts the wrong answers, so that k rises. If the
+    measure is not counted, k is the measure and n is 1. If it falls, k is 1 - measure.
 
     Attributes:
         at: the value of every other axis.
@@ -83,9 +83,11 @@ class Family:
 
     name: str
     cells: list[Cell]
-    powers: tuple[str, ...] = LAW  # axes that get an exponent if they vary
+    powers: tuple[str, ...] = SIZES  # axes that get an exponent if they vary
     along: str = "N"
-    falls: bool = False  # whether accuracy falls along the axis
+    falls: bool = False  # whether the measure falls along the axis
+    measure: str = "accuracy"
+    is_fraction: bool = True  # whether every value of the measure is in [0, 1]
     what: str = ""  # the column that obeys the law, or empty for N*
 
     @property
@@ -93,13 +95,13 @@ class Family:
         """The name of the quantity that obeys the law, such as N* or a column."""
         return self.what or f"{self.along}*"
 
-    def mirrored(self, accuracy: AxisValue) -> AxisValue:
-        """Converts an accuracy to a fraction that rises along the axis.
+    def mirrored(self, value: AxisValue) -> AxisValue:
+        """Converts a value of the measure to one that rises along the axis.
 
-        The result is 1 - accuracy if accuracy falls along the axis, else the accuracy
-        itself. The same function converts the fraction back to an accuracy.
+        If the measure falls along the axis, the result is 1 - value, else the value
+        itself. The same function converts the result back.
         """
-        return 1 - accuracy if self.falls else accuracy
+        return 1 - value if self.falls else value
 
     @cached_property
     def varying(self) -> tuple[str, ...]:
@@ -141,57 +143,80 @@ def evidence(cells: Sequence[Cell]) -> np.ndarray:
     return numbered(tuple((cell.copy_of or cell.at).items()) for cell in cells)
 
 
-def families(frame: Table, along: str = "N") -> tuple[list[Family], list[str]]:
+def families(frame: Table, roles: Roles, along: str) -> tuple[list[Family], list[str]]:
     """Returns the families of a table, and remarks on its rows and axes.
 
-    Cells with m = 0 and cells with m > 0 are in separate families.
+    In a table of our simulator, cells with m = 0 and cells with m > 0 are in separate
+    families.
 
     Args:
         frame: one row per run. Runs that train have one row per step, and the step is
             an axis.
-        along: the axis along which accuracy crosses theta.
+        roles: the roles of its columns.
+        along: the axis along which the measure crosses theta.
 
     Raises:
         FitError: if the table cannot be fitted. The message lists the problems.
     """
-    frame, remarks = checked(as_given(frame), along)
-    own, seeds = is_own(frame), seed_columns(frame)
-    if not own:
-        frame, dropped = without_switches(frame)
+    frame, remarks = checked(as_given(frame, roles), roles, along)
+    seeds = seed_columns(frame)
+    if roles.is_ours:
+        frame, dropped = without_switches(frame, roles)
         remarks += dropped
-    frame = _with_levels(frame, along, own)
-    axes, followers = find_axes(frame, along)
+    frame = _with_levels(frame, along, roles)
+    axes, followers = find_axes(frame, roles, along)
     if followers := without(followers, RATES):
         remarks.append(_on_followers(frame, followers, axes, along))
-    if not own and (line := limited_by_kappa(frame, axes, along)):
+    if roles.is_ours and (line := limited_by_kappa(frame, axes, along)):
         remarks.append(line)
     _refuse_runs_twice(frame, [*axes, along], seeds)
-    powers = tuple(_scales(frame, axes) if own else without(("N", *LAW), [along]))
-    falls, names = _falls(frame, along), _names(frame, axes, along)
+    scaled = "axes of numbers greater than 0"
+    powers = tuple(_scales(frame, axes))
+    if roles.powers is not None:
+        powers = tuple(without(roles.powers, [along]))
+        scaled = ", ".join(powers)
+    common_facts = Family(
+        "",
+        [],
+        powers,
+        along,
+        _falls(frame, roles, along),
+        measure=roles.measure,
+        is_fraction=bool(frame[K].between(0, frame[N]).all()),
+    )
+    names = _names(frame, roles, axes, along)
     frame = frame.assign(_level=frame[along])
     found, factors, exponents = [], {}, []
-    parts = {"all": frame}
-    if not own:
-        parts = {"m = 0": frame[frame["m"] == 0], "m > 0": frame[frame["m"] > 0]}
-    for name, rows in parts.items():
+    for name, rows in _parts(frame, roles).items():
         if len(rows):
             numbered = rows.assign(_seed=groups(rows, seeds).ngroup())
-            cells = _cells(numbered, axes, falls, names)
-            family = Family(name, cells, powers, along, falls)
+            cells = _cells(numbered, axes, common_facts, names, roles.counted)
+            family = replace(common_facts, name=name, cells=cells)
             factors |= dict.fromkeys(family.factors)
             exponents += family.law
             found.append(family)
     if factors and not exponents:
-        scaled = "axes of numbers greater than 0" if own else ", ".join(powers)
         remarks.append(
             f"no exponents of {along}*: what varies is {', '.join(factors)}, and only"
-            f" {scaled} get one; see {along}* in the thresholds"
+            f" {scaled} get one; see {along}* in the thresholds, and"
+            " compare for their ratios"
         )
     return found, remarks
 
 
-def _with_levels(frame: Table, along: str, own: bool) -> Table:
+def _parts(frame: Table, roles: Roles) -> dict[str, Table]:
+    """Returns a dict from the name of a family to its rows."""
+    name = roles.split
+    if not name:
+        return {"all": frame}
+    is_zero = frame[name] == 0
+    return {f"{name} = 0": frame[is_zero], f"{name} > 0": frame[~is_zero]}
+
+
+def _with_levels(frame: Table, along: str, roles: Roles) -> Table:
     """Returns the rows whose value along the axis can be a level.
+
+    Rows without the split of the families, and those of step 0, are left out.
 
     Raises FitError if the axis is not a column of numbers greater than 0.
     """
@@ -199,14 +224,16 @@ def _with_levels(frame: Table, along: str, own: bool) -> Table:
         raise FitError(
             f"along: got {along!r}; allowed: a column of numbers, such as N, d, m, V, L"
         )
-    if along == "m" and not own:
-        frame = frame[frame["m"] != 0]
+    if along in (roles.split, "step"):
+        frame = frame[frame[along] != 0]
     if not len(frame) or not (frame[along] > 0).all():
         what = "0 or less in some" if len(frame) else "0 in all"
         raise FitError(
             f"along: {along} is {what} rows; allowed: numbers greater than 0"
         )
-    return frame.copy()
+    frame = frame.copy()
+    frame[along] = frame[along].to_numpy()  # no nullable type
+    return frame
 
 
 def _on_followers(
@@ -229,17 +256,17 @@ def _scales(frame: Table, axes: Sequence[str]) -> list[str]:
     return found
 
 
-def _falls(frame: Table, along: str) -> bool:
-    """Whether accuracy falls along an axis.
+def _falls(frame: Table, roles: Roles, along: str) -> bool:
+    """Whether the measure falls along an axis.
 
-    If the direction is not known from the name of the axis, the accuracies at its
-    smallest and largest values are compared.
+    If the table does not say, the means at the smallest and largest values of the axis
+    are compared.
     """
-    if along in ("N", "d", "m", *FALLING):
-        return along in FALLING
-    sums = frame.groupby(along)[["n_correct", "n_test"]].sum()
-    accuracy = sums["n_correct"] / sums["n_test"]
-    first, last = accuracy.iloc[[0, -1]]
+    if along in roles.rises:
+        return not roles.rises[along]
+    sums = frame.groupby(along)[[K, N]].sum()
+    means = sums[K] / sums[N]
+    first, last = means.iloc[[0, -1]]
     return bool(first > last)
 
 
@@ -261,22 +288,24 @@ def _refuse_runs_twice(frame: Table, point: list[str], seeds: list[str]) -> None
 
 
 def _cells(
-    rows: Table, axes: list[str], falls: bool, names: Sequence[str]
+    rows: Table, axes: list[str], family: Family, names: Sequence[str], counted: bool
 ) -> list[Cell]:
-    """Returns the cells of a family.
+    """Returns the cells of a family, whose other properties are those of `family`.
 
     The column `_seed` contains the number of each row's seed. The column `_level`
     contains the row's value along the axis.
     """
     cells: list[Cell] = []
     by_cell = groups(rows, axes)
-    originals = _originals(rows, by_cell.ngroup().to_numpy())
+    originals = [None] * by_cell.ngroups
+    if counted:
+        originals = _originals(rows, by_cell.ngroup().to_numpy())
     for (at, mine), original in zip(by_cell, originals, strict=True):
         levels, level = np.unique(mine["_level"].to_numpy(), return_inverse=True)
         k, n = np.zeros((2, len(levels), rows["_seed"].max() + 1))
-        k[level, mine["_seed"]] = mine["n_correct"]
-        n[level, mine["_seed"]] = mine["n_test"]
-        if falls:
+        k[level, mine["_seed"]] = mine[K]
+        n[level, mine["_seed"]] = mine[N]
+        if family.falls:
             k = n - k
         values = dict(zip(axes, map(_plain, at), strict=True)) if axes else {}
         copy_of = None if original is None else cells[original].at
@@ -297,10 +326,9 @@ def _values(rows: Table, names: Sequence[str]) -> dict[str, AxisValue]:
     return found
 
 
-def _names(frame: Table, axes: list[str], along: str) -> list[str]:
+def _names(frame: Table, roles: Roles, axes: list[str], along: str) -> list[str]:
     """The grid's helper columns that are not axes and are constant within each cell."""
-    kept = common(frame.attrs.get("kept", ()), frame)
-    names = without(kept, (*axes, along))
+    names = without(common(roles.kept, frame), (*axes, along))
     by_cell = groups(frame, axes)
     return [name for name in names if by_cell[name].nunique().max() < 2]
 
@@ -333,8 +361,8 @@ def _originals(rows: Table, cell: np.ndarray) -> list[int | None]:
     shape = (cell.max() + 1, run.max() + 1)
     k, n = np.zeros((2, *shape))
     check, L = np.zeros(shape, np.int64), np.zeros(shape[0])
-    k[cell, run] = rows["n_correct"]
-    n[cell, run] = rows["n_test"]
+    k[cell, run] = rows[K]
+    n[cell, run] = rows[N]
     if {"draw_check", "L"} <= {*rows}:
         check[cell, run] = rows["draw_check"].fillna(0)
         L[cell] = rows["L"]

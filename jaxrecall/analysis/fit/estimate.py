@@ -19,7 +19,11 @@ from scipy.special import stdtrit
 
 from ...errors import FitError
 from ...sweep.crossing import MIN_SEEDS, NORMAL, TAIL, Crossing, Curve
+from ...sweep.mean_crossing import MeanCurve
+from ...sweep.summary import MEAN, Summary
 from .cells import Cell, Family, evidence, numbered
+from .misfit import ALIKE, Misfit, agreement, half_widths, misfit
+from .runs import without
 from .table_axes import AxisValue
 
 METHOD = "local"
@@ -28,12 +32,6 @@ METHOD_TEXT = (
     " cells"
 )
 """The explanation of METHOD, which is the value of the column `method`."""
-
-MISFIT = 0.05
-"""The smallest rms distance of ln N* from the law for which the law can be rejected.
-
-The law is rejected only if the distance is also more than twice the noise.
-"""
 
 
 class FittedLaw:
@@ -65,6 +63,11 @@ class FittedLaw:
         """
         return 1 / np.bincount(self.evidence)[self.evidence]
 
+    @property
+    def shared_design(self) -> np.ndarray:
+        """The design in which a cell and its copies together count as one cell."""
+        return self.design * np.sqrt(self.share)[:, None]
+
     @cached_property
     def weights(self) -> np.ndarray:
         """(axes, cells): the matrix that multiplies ln N* to give the exponents.
@@ -75,7 +78,7 @@ class FittedLaw:
         if not len(self.design):
             return np.zeros((len(self.axes), 0))
         first, root = self.design.shape[1] - len(self.axes), np.sqrt(self.share)
-        design = self.design * root[:, None]
+        design = self.shared_design
         _, s, basis = np.linalg.svd(design)
         null = basis[(s > 1e-9 * s[0]).sum() :, first:]
         weights = np.linalg.pinv(design, rcond=1e-9)[first:] * root
@@ -98,10 +101,9 @@ class FittedLaw:
         The distances are scaled so that a cell and its copies together count as one
         cell in a sum of squares.
         """
-        root = np.sqrt(self.share)
-        design = self.design * root[:, None]
-        y = y * root
-        return y - y @ (design @ np.linalg.pinv(design, rcond=1e-9)).T
+        y = y * np.sqrt(self.share)
+        solved = y @ np.linalg.pinv(self.shared_design, rcond=1e-9).T
+        return y - solved @ self.shared_design.T
 
 
 def squared_error(y: np.ndarray, n_seeds: int) -> np.ndarray:
@@ -130,13 +132,12 @@ def interval(y: np.ndarray, n_seeds: int, shape: float = 0.0) -> tuple[float, fl
     return y[0] - half, y[0] + half
 
 
-class Misfit(NamedTuple):
-    """The rms distance of ln N* from the law, and the distance that noise alone would
-    give.
-    """
+class ExponentInterval(NamedTuple):
+    """A 95 % interval, and what determines it: seeds, or cells if they widen it."""
 
-    rms: float
-    noise: float
+    low: float
+    high: float
+    by: str
 
 
 @dataclass(frozen=True)
@@ -145,8 +146,9 @@ class Estimates:
 
     family: Family
     theta: float
-    curves: Sequence[Curve]
+    curves: Sequence[Curve | MeanCurve]
     found: Sequence[Crossing]
+    asked: float | None = None  # theta of a summary that is not the mean
 
     @cached_property
     def side(self) -> np.ndarray:
@@ -172,14 +174,25 @@ class Estimates:
         The field `theta` is the fraction that k / n crosses. If accuracy falls along
         the axis, this fraction is 1 - `given_theta`.
         """
+        if self.asked is not None:
+            return self.asked
         return self.family.mirrored(self.theta)
 
     @cached_property
-    def inside(self) -> np.ndarray:
-        """(cells,): whether each cell crosses theta with certainty, and is therefore in
-        the law.
-        """
+    def sure(self) -> np.ndarray:
+        """(cells,): whether each cell crosses theta with certainty."""
         return np.array([one.side == 0 and not any(one.is_open) for one in self.found])
+
+    @cached_property
+    def inside(self) -> np.ndarray:
+        """(cells,): whether each cell is in the law.
+
+        A cell is in the law if it crosses theta with certainty and has an interval. If
+        no cell has an interval, none is needed, and exponents have none either.
+        """
+        enough = [one.n_seeds >= MIN_SEEDS for one in self.found]
+        inside = self.sure & enough
+        return inside if inside.any() else self.sure
 
     @cached_property
     def cells(self) -> list[Cell]:
@@ -193,7 +206,11 @@ class Estimates:
 
     @cached_property
     def law(self) -> FittedLaw:
-        return FittedLaw(self.cells, self.family.law, self.family.factors)
+        return self.law_of(self.cells)
+
+    def law_of(self, cells: Sequence[Cell]) -> FittedLaw:
+        """Returns the law with the family's axes, fitted to some cells."""
+        return FittedLaw(cells, self.family.law, self.family.factors)
 
     @property
     def exponents(self) -> np.ndarray:
@@ -229,17 +246,76 @@ class Estimates:
         return np.hypot(shared, apart) / 12**0.5
 
     @cached_property
+    def residuals(self) -> np.ndarray:
+        """(1 + seeds, cells): residuals from all seeds, then with each left out."""
+        # a common shift of all cells cancels
+        return self.law.residuals(self.y[:, self.inside])
+
+    @cached_property
     def misfit(self) -> Misfit | None:
-        """The misfit of the law; None if there are no more distinct cells than
-        unknowns.
+        """The misfit of the law; None if nothing checks the law.
+
+        This is so if there are no more distinct cells than unknowns, or one seed.
         """
         free = self.law.n_distinct - self.law.rank
-        if free < 1:
+        if free < 1 or self.n_seeds < 2:
             return None
-        off = self.law.residuals(self.y[:, self.inside])  # a common shift cancels
         shapes = [one.shape_error**2 for one in self.crossings]
-        noise = squared_error(off, self.n_seeds).sum() / free + np.mean(shapes)
-        return Misfit(float(np.sqrt((off[0] ** 2).sum() / free)), float(np.sqrt(noise)))
+        return misfit(self.residuals, free, self.n_seeds, float(np.mean(shapes)))
+
+    def intervals(self) -> list[ExponentInterval]:
+        """Returns the 95 % interval of each exponent.
+
+        It is the seeds' interval, widened by the misfit of the cells. The squares of
+        the two half widths add up.
+        """
+        shape, found = self.shape_deviation(self.law.weights), self.exponents
+        beyond = np.zeros(len(self.family.law))
+        if self.misfit and self.n_seeds >= MIN_SEEDS:
+            beyond = half_widths(
+                self.law.shared_design,
+                self.law.weights / np.sqrt(self.law.share),
+                self.residuals,
+                self.n_seeds,
+                self._clusterings(),
+                self.misfit.is_likely,
+            )
+        intervals = []
+        for j, half in enumerate(beyond):
+            low, high = interval(found[:, j], self.n_seeds, shape[j])
+            middle, wider = found[0, j], np.hypot((high - low) / 2, half)
+            by = "cells" if half > 0 else "seeds"
+            if np.isnan(low):
+                by = ""
+            intervals.append(ExponentInterval(middle - wider, middle + wider, by))
+        return intervals
+
+    def _clusterings(self) -> list[np.ndarray]:
+        """Returns arrays with the number of each cell's cluster: each cell alone, and
+        all cells that differ only in axes along which misfits agree.
+
+        For example, the power law may be wrong in V and d and right in L. Then the
+        cells of one V and d share a misfit, and each V and d counts once.
+        """
+        axes = self.family.varying
+        agreed = {}
+        for axis in axes:
+            lines = self._clusters(without(axes, [axis]))
+            agreed[axis] = agreement(self.residuals, self.n_seeds, lines)
+        alike = sorted(axes, key=agreed.__getitem__)[1:]
+        alike = [axis for axis in alike if agreed[axis] > ALIKE]
+        clusterings = [self._clusters(axes)]
+        if alike:
+            clusterings.append(self._clusters(without(axes, alike)))
+        return clusterings
+
+    def _clusters(self, axes: Sequence[str]) -> np.ndarray:
+        """The number of each cell's cluster, where cells with equal axes are one.
+
+        A copy is in the cluster of its original.
+        """
+        origins = [cell.copy_of or cell.at for cell in self.cells]
+        return numbered(tuple(at[axis] for axis in axes) for at in origins)
 
     @cached_property
     def n_seeds(self) -> int:
@@ -250,18 +326,35 @@ class Estimates:
     @property
     def rejected(self) -> bool:
         """Whether the cells lie further from the law than noise explains."""
-        if self.misfit is None:
-            return False
-        return self.misfit.rms > max(2 * self.misfit.noise, MISFIT)
+        return self.misfit is not None and self.misfit.is_certain
 
 
-def curve(cell: Cell, edge: float) -> Curve:
-    """Returns the curve of a cell.
+def summarised(family: Family, summary: Summary, theta: float) -> Family:
+    """Returns the family with the numbers whose mean over seeds the summary compares.
 
-    Mean accuracies are clipped to the range from `edge` to 1 - `edge`.
+    `theta` rises along the axis, as the values of the cells do.
+    """
+    if summary == MEAN:
+        return family
+    cells = []
+    for cell in family.cells:
+        has = cell.n > 0
+        values = cell.k / np.where(has, cell.n, 1)
+        k = np.where(has, summary.values(values, theta, family.falls), 0.0)
+        cells.append(replace(cell, k=k, n=has.astype(float)))
+    return replace(family, cells=cells, is_fraction=True)
+
+
+def curve(cell: Cell, family: Family, edge: float) -> Curve | MeanCurve:
+    """Returns the curve of a cell of a family.
+
+    Mean fractions are clipped to the range from `edge` to 1 - `edge`.
     """
     with np.errstate(invalid="ignore"):
-        return Curve(np.log(cell.N), (cell.k / cell.n).T, edge)
+        values = (cell.k / cell.n).T
+    if family.is_fraction:
+        return Curve(np.log(cell.N), values, edge)
+    return MeanCurve(np.log(cell.N), values, family.falls)
 
 
 def without_seeds(found: Crossing, n_seeds: int) -> np.ndarray:
@@ -361,21 +454,27 @@ def of_best(family: Family, theta: float, edge: float, axis: str) -> Estimates:
     """
     sign = -1 if family.falls else 1
     chosen = [
-        _first(options, theta, edge, axis, sign) for options in _options(family, axis)
+        _first(options, family, theta, edge, axis, sign)
+        for options in _options(family, axis)
     ]
     cells, curves, found = map(list, zip(*chosen, strict=True))
     return Estimates(replace(family, cells=cells), theta, curves, found)
 
 
 def _first(
-    options: Sequence[Option], theta: float, edge: float, axis: str, sign: int
-) -> tuple[Cell, Curve, Crossing]:
+    options: Sequence[Option],
+    family: Family,
+    theta: float,
+    edge: float,
+    axis: str,
+    sign: int,
+) -> tuple[Cell, Curve | MeanCurve, Crossing]:
     """Returns the cell that crosses theta first, its curve, and its crossing.
 
     If the sign is -1, this is the cell that crosses last. The interval of the crossing
     accounts for the choice.
     """
-    curves = [curve(option.cell, edge) for option in options]
+    curves = [curve(option.cell, family, edge) for option in options]
     found = [one.crossing(theta) for one in curves]
     n_seeds = options[0].cell.n.shape[1]
     each = sign * np.array([without_seeds(one, n_seeds) for one in found])

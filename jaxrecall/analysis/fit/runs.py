@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import re
 import warnings
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import NoneType
 from typing import Any
@@ -15,31 +16,25 @@ import numpy as np
 from ...errors import FitError, UsageError, as_list, expect, in_one_line, shown
 from ...model.columns import EXTRA_COLUMNS, is_parameter
 from ...model.point import FIELDS
-from ...model.values import plain_type
+from ...model.values import as_pandas, plain_type
 from ...sweep.files import is_folder
-from ...sweep.store.load import load
+from ...sweep.store.load import STATED, load
 from ...sweep.store.table import about
-
-Table = Any  # a pandas.DataFrame, whose annotations help less than Any
+from .roles import ACCURACY, COUNTS, Roles, Table
 
 ALONG = (
     "axis along which accuracy crosses: N, d, m, V, L or another number (default: that"
-    " of a search, else N)"
+    " of a search, else N, else the only axis of numbers)"
 )
 
-NEEDED = {
-    "V": 2,
-    "N": 1,
-    "d": 1,
-    "L": 1,
-    "m": 0,
-    "seed": 0,
-    "n_test": 1,
-    "n_correct": 0,
-}
-"""The columns that a table of our simulator needs, each with its smallest value.
+COLUMNS = (
+    "the columns of a table that have other names, as in N=n_train accuracy=test_acc"
+)
 
-All values are whole numbers.
+K, N = "_k", "_n"
+"""The columns of the counts that a fit uses: k of n answers are correct.
+
+If the measure is not counted, k is the measure and n is 1.
 """
 
 OF_FRACTIONS = (
@@ -61,8 +56,6 @@ STEP_HELP = (
     "rows of runs that train on: last (the last step of each point), all, or steps;"
     " several make an axis (default: last)"
 )
-
-COUNTS = ("n_test", "n_correct")
 
 FIELD_TYPES: dict[str, tuple[type | tuple[type, ...], str]] = {
     "str": (str, "text"),
@@ -87,6 +80,7 @@ def plain_table(argument: str, frame: Table) -> Table:
     """
     import pandas as pd
 
+    frame = as_pandas(frame)
     expect(
         argument,
         frame,
@@ -111,43 +105,98 @@ def plain_table(argument: str, frame: Table) -> Table:
     return frame
 
 
-def read(path: Path, *others: Path) -> tuple[Table, list[str]]:
-    """Returns the rows of results folders or of one Parquet file, and remarks.
+def read(
+    path: Path, *others: Path, columns: Mapping[str, str] | None = None
+) -> tuple[Table, list[str]]:
+    """Returns the rows of results folders or of one Parquet or CSV file, and remarks.
 
-    Raises FitError or StoreError if they cannot be read.
+    `columns` maps a name that this package uses to the column that has this role, as in
+    {"N": "n_train"}. Raises FitError or StoreError if the rows cannot be read.
     """
+    remarks = []
     if not others and not is_folder(path):
-        return _read_file(path), []
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", UserWarning)
-        frame = load([path, *others])
-    return frame, [str(warning.message) for warning in caught]
+        frame = _read_file(path)
+    else:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", UserWarning)
+            frame = load([path, *others])
+        remarks = [str(warning.message) for warning in caught]
+    return renamed(frame, columns or {}), remarks
+
+
+def renamed(frame: Table, columns: Mapping[str, str]) -> Table:
+    """Returns the table with its columns named as in `columns`: new name -> old name.
+
+    Raises FitError if there is no such column, or if a new name is taken.
+    """
+    problems = []
+    for name, given in columns.items():
+        if given not in frame:
+            has = ", ".join(map(str, frame))
+            problems.append(f"columns: {name} = {given}: no such column; it has {has}")
+        elif name in without(frame, columns.values()):
+            problems.append(f"columns: {name} = {given}: {name} is a column, too")
+    if problems:
+        raise FitError(problems)
+    made = frame.rename(columns={given: name for name, given in columns.items()})
+    made.attrs = dict(frame.attrs)
+    return made
+
+
+def parsed_columns(words: Sequence[str]) -> dict[str, str]:
+    """Returns the mapping that the words of a command line list, as in N=n_train.
+
+    Raises UsageError for any other form.
+    """
+    found = {}
+    for word in words:
+        name, sign, given = word.partition("=")
+        if not (name and sign and given) or name in found:
+            raise UsageError(
+                f"--columns: got {word}; allowed: NAME=COLUMN, once for each NAME, as"
+                " in N=n_train"
+            )
+        found[name] = given
+    return found
+
+
+FILES = "a results folder, or a .parquet or .csv file"
 
 
 def _read_file(path: Path) -> Table:
+    import pandas as pd
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     if not os.path.isfile(path):  # reading a pipe would block forever
         what = "there is no such file or folder"
         if os.path.exists(path):
             what = "is neither a file nor a folder"
-        raise FitError(f"{path}: {what}; allowed: a results folder or a .parquet file")
+        raise FitError(f"{path}: {what}; allowed: {FILES}")
     try:
-        # pyarrow cannot open a path that is not UTF-8
-        with open(path, "rb") as bytes_, pq.ParquetFile(bytes_) as file:
-            table = file.read()
-            frame = table.to_pandas(ignore_metadata=True)  # the index becomes columns
+        if path.suffix.lower() == ".csv":
+            return plain_table("table", pd.read_csv(path))
+        return plain_table("table", _read_parquet(path))
     except (OSError, ValueError, TypeError, OverflowError, pa.ArrowException) as error:
+        if isinstance(error, FitError):
+            raise
         raise FitError(
-            f"{path}: cannot be read ({in_one_line(error)}); allowed: a results folder"
-            " or a .parquet file"
+            f"{path}: cannot be read ({in_one_line(error)}); allowed: {FILES}"
         ) from error
+
+
+def _read_parquet(path: Path) -> Table:
+    """Returns the rows of a Parquet file. Its description becomes attributes."""
+    import pyarrow.parquet as pq
+
+    # pyarrow cannot open a path that is not UTF-8
+    with open(path, "rb") as bytes_, pq.ParquetFile(bytes_) as file:
+        table = file.read()
+        frame = table.to_pandas(ignore_metadata=True)  # the index becomes columns
     facts = about(table)
-    for name in ("axes", "accuracy", "searched"):
+    for name in STATED:
         if facts.get(name) is not None:
             frame.attrs[name] = facts[name]
-    return plain_table("table", frame)
+    return frame
 
 
 def at_steps(frame: Table, step: Steps) -> Table:
@@ -195,80 +244,109 @@ def parsed(words: Sequence[str]) -> Steps:
     return list(map(int, words))
 
 
-def is_own(frame: Table) -> bool:
-    """Whether the table is from a user's own simulator.
-
-    The `attrs` of such a table contain the name of its accuracy column.
-    """
-    return "accuracy" in frame.attrs
-
-
 def seed_columns(frame: Table) -> list[str]:
     """The columns that identify a seed."""
     return [*common(["root_seed"], frame), "seed"]
 
 
-def along_of(frame: Table, wanted: str | None) -> str:
-    """The axis along which accuracy crosses theta.
+def along_of(
+    frame: Table, roles: Roles, wanted: str | None, argument: str = "along"
+) -> str:
+    """Returns the axis along which the measure crosses theta.
 
-    The default is the axis of a search, else N.
+    The default is the axis of a search, else N, else the only axis of numbers. Raises
+    FitError if there is no such axis; `argument` is the argument that names it.
     """
     expect(
-        "along",
+        argument,
         wanted,
         (str, NoneType),
         "the name of a column of numbers, such as N, d, m, V, L",
         FitError,
     )
-    return wanted or frame.attrs.get("searched") or "N"
-
-
-def crossing(frame: Table, of: str) -> Table:
-    """Returns the table with the column `of` as its accuracy; raises FitError."""
-    if of in ("accuracy", frame.attrs.get("accuracy")):
-        return frame
-    allowed = (
-        f"allowed: accuracy, {', '.join(OF_FRACTIONS)}, or any other column of"
-        " fractions that was measured"
+    usual = wanted or roles.along
+    if usual:
+        return usual
+    axes = numeric_axes(frame, roles)
+    if "N" in axes:
+        return "N"
+    if len(axes) == 1:
+        return axes[0]
+    allowed = ", ".join(axes) or "a column of numbers that vary"
+    raise FitError(
+        f"{argument}: not given, and the table has no column N; allowed: {allowed}"
     )
-    if _measured(frame, "of", of, allowed, 1).isna().all():
+
+
+def numeric_axes(frame: Table, roles: Roles) -> list[str]:
+    """The columns of positive numbers that vary and that may be axes."""
+    if roles.axes is not None:
+        names = common(roles.axes, frame)
+    else:
+        names = without(frame, (*seed_columns(frame), *COUNTS, roles.measure, "step"))
+        names = [name for name in names if _is_shared(frame, name)]
+    found = []
+    for name in names:
+        values = frame[name].dropna()
+        if is_numeric(values) and values.nunique() > 1 and (values >= 0).all():
+            found.append(name)
+    return found
+
+
+def _is_shared(frame: Table, name: str) -> bool:
+    """Whether several seeds share each value of a column, as they share a setting."""
+    if "seed" not in frame:
+        return True
+    return bool(frame.groupby(name)["seed"].nunique().min() > 1)
+
+
+def with_measure(frame: Table, roles: Roles, of: str) -> Roles:
+    """Returns the roles with the column `of` as the measure; raises FitError."""
+    chosen = roles.having(of)
+    if chosen is roles:
+        return roles
+    allowed = f"allowed: accuracy, {_examples(roles)}or any other measured number"
+    if _measured(frame, roles, "of", of, allowed, -np.inf).isna().all():
         hint = ""
         if of in EXTRA_COLUMNS:
             hint = "; the sweep asks for it by decoders: true"
         raise FitError(f"of: {of} is null in all rows{hint}")
-    return _of_shares(frame, of)
+    return chosen
 
 
-def measured(frame: Table, column: str) -> Table:
-    """Returns the table with a column as its accuracy, scaled to a largest value of 1.
+def with_law(frame: Table, roles: Roles, column: str) -> Roles:
+    """Returns the roles with a column as the measure of a law.
 
-    The scale has no effect on exponents. Raises FitError if the column was not measured
-    or contains anything but numbers that are 0 or greater.
+    Raises FitError if the column was not measured or contains anything but numbers that
+    are 0 or greater.
     """
     allowed = (
-        "allowed: a column of numbers from 0 that was measured, such as"
+        f"allowed: a column of numbers from 0 that was measured, such as"
         f" {', '.join(OF_FRACTIONS[:2])}"
     )
-    values = _measured(frame, "law", column, allowed, np.inf)
-    scaled = values / max(values.max(), 1e-300)
-    return _of_shares(frame.assign(**{column: scaled}), column)
+    _measured(frame, roles, "law", column, allowed, 0)
+    return replace(roles, measure=column, counted=False)
+
+
+def _examples(roles: Roles) -> str:
+    return f"{', '.join(OF_FRACTIONS)}, " if roles.is_ours else ""
 
 
 def _measured(
-    frame: Table, argument: str, name: str, allowed: str, high: float
+    frame: Table, roles: Roles, argument: str, name: str, allowed: str, low: float
 ) -> Table:
-    """Returns a measured column of numbers from 0 to `high`; raises FitError."""
+    """Returns a measured column of numbers from `low`; raises FitError."""
     wrong = ""
     if name not in frame:
         wrong = "is no column of the table"
-    elif name in (*FIELDS, *seed_columns(frame)) or is_parameter(name):
+    elif name in (*roles.fields, *seed_columns(frame)) or is_parameter(name):
         wrong = "was not measured"
     if wrong:
         raise FitError(f"{argument}: got {shown(name)}, which {wrong}; {allowed}")
     if problem := no_numbers(frame[name]):
         raise FitError(f"{name}: {problem}")
     found = frame[name].dropna()
-    bad = found[~found.between(0, high)]
+    bad = found[~((found >= low) & np.isfinite(found.astype(float)))]
     if len(bad):
         raise FitError(
             f"{argument}: {name} is {bad.iloc[0]:.4g} in {len(bad)} rows; {allowed}"
@@ -276,106 +354,108 @@ def _measured(
     return frame[name]
 
 
-def _of_shares(frame: Table, column: str) -> Table:
-    """Returns the table with a column of fractions as its accuracy.
+def checked(frame: Table, roles: Roles, along: str) -> tuple[Table, list[str]]:
+    """Returns the rows that have a measure, with the columns K and N, and remarks on
+    the other rows.
 
-    Each fraction becomes the n_correct of its row, and n_test becomes 1.
-    """
-    made = frame.assign(n_correct=frame[column].astype(float), n_test=1)
-    made.attrs["of"] = column
-    if is_own(frame):
-        made.attrs["accuracy"] = column
-    return made
-
-
-def checked(frame: Table, along: str = "N") -> tuple[Table, list[str]]:
-    """Returns the rows that have an accuracy, and remarks on the others.
-
-    A table of our simulator needs the columns NEEDED. A table of a user's own simulator
-    needs the columns `seed` and `along`, and its accuracy as a fraction or as counts.
-    Raises FitError with a list of the problems.
+    A table needs the columns `seed` and `along`, its measure, and the columns that
+    `roles` says are needed. Raises FitError with a list of the problems.
 
     Args:
         frame: a table that `as_given` returned.
-        along: the axis along which accuracy crosses theta.
+        roles: the roles of its columns.
+        along: the axis along which the measure crosses theta.
     """
-    of = frame.attrs.get("of")
-    needed = [along, "seed"] if is_own(frame) else without(NEEDED, COUNTS)
-    needed += [of] if of else COUNTS
+    measures = [*COUNTS] if roles.counted else [roles.measure]
+    needed = list(dict.fromkeys((*roles.needed, along, "seed", *measures)))
     if missing := without(needed, frame):
-        raise FitError(
-            f"columns: no {', '.join(map(str, missing))}; needed:"
-            f" {', '.join(map(str, needed))}"
-        )
+        raise FitError(_missing_columns(missing, needed, roles))
     if not len(frame):
         raise FitError("rows: the table is empty; has the sweep run?")
-    frame, remarks = _with_accuracy(frame, of or "n_correct")
-    problems = _wrong_types(frame, needed) or _wrong_accuracies(frame, of)
+    frame, remarks = _with_measure(frame, measures[-1])
+    whole = dict(roles.needed) | {"seed": 0}
+    if roles.counted:
+        whole |= {"n_test": 1, "n_correct": 0}
+    problems = _wrong_types(frame, roles, whole)
+    problems += [] if problems else _wrong_measures(frame, roles)
     if problems:
         raise FitError(problems)
-    return frame, remarks
+    if roles.counted:
+        return frame.assign(**{K: frame["n_correct"], N: frame["n_test"]}), remarks
+    return frame.assign(**{K: frame[roles.measure].astype(float), N: 1}), remarks
 
 
-def _with_accuracy(frame: Table, what: str) -> tuple[Table, list[str]]:
-    """Returns the rows that have an accuracy, and remarks on the others; raises
-    FitError.
+def _missing_columns(
+    missing: Sequence[str], needed: Sequence[str], roles: Roles
+) -> str:
+    line = f"columns: no {', '.join(missing)}; needed: {', '.join(needed)}"
+    if roles.is_ours:
+        return line
+    example = f"--columns {missing[0]}=COLUMN"
+    return f"{line}; a column with another name is given as in {example}"
+
+
+def _with_measure(frame: Table, name: str) -> tuple[Table, list[str]]:
+    """Returns the rows that have a measure, and remarks on the others.
+
+    Raises FitError if no row has one.
     """
-    gone = frame["n_correct"].isna()
-    if not gone.any() or not is_numeric(frame["n_correct"]):
+    gone = frame[name].isna()
+    if not gone.any() or not is_numeric(frame[name]):
         return frame, []
     why = ""
     if "status" in frame:
         found = sorted(set(frame["status"][gone].astype(str)))
         why = f" (status {', '.join(found)})"
     if gone.all():
-        raise FitError(f"{what}: null in all rows{why}; there is nothing to fit")
-    remark = f"{gone.sum()} of {len(frame)} rows have no {what}{why} and were left out"
+        raise FitError(f"{name}: null in all rows{why}; there is nothing to fit")
+    remark = f"{gone.sum()} of {len(frame)} rows have no {name}{why} and were left out"
     return frame[~gone], [remark]
 
 
-def _wrong_types(frame: Table, needed: Sequence[str]) -> list[str]:
+def _wrong_types(frame: Table, roles: Roles, whole: Mapping[str, int]) -> list[str]:
     """Returns a message for each column that has values of a wrong type.
 
-    The function also converts columns of whole numbers to int64 in place.
+    `whole` contains the smallest value of each column of whole numbers. The function
+    also converts these columns to int64 in place.
     """
     problems = []
-    if not is_own(frame):
-        for name in without(common(FIELDS, frame), NEEDED):
+    if roles.is_ours:
+        for name in without(common(FIELDS, frame), whole):
             if problem := _wrong_field(frame, name):
                 problems.append(f"{name}: {problem}")
-    for name in needed:
-        if name in NEEDED and (problem := _made_whole(frame, name)):
+    for name, low in whole.items():
+        if problem := _made_whole(frame, name, low):
             problems.append(f"{name}: {problem}")
     return problems
 
 
-def _wrong_accuracies(frame: Table, of: str | None) -> list[str]:
-    """Returns a list of messages about wrong accuracies.
-
-    `of` is the column of accuracies, or None if correct answers are counted.
-    """
-    if of is None:
+def _wrong_measures(frame: Table, roles: Roles) -> list[str]:
+    """Returns a list of messages about wrong values of the measure."""
+    if roles.counted:
         n_bad = (frame["n_correct"] > frame["n_test"]).sum()
         if not n_bad:
             return []
         return [f"n_correct: more than n_test in {n_bad} rows; allowed: 0 to n_test"]
-    if problem := no_numbers(frame[of]):
-        return [f"{of}: {problem}"]
-    bad = frame[of][~frame[of].between(0, 1)]
+    name = roles.measure
+    if problem := no_numbers(frame[name]):
+        return [f"{name}: {problem}"]
+    values, allowed = frame[name].astype(float), "finite numbers"
+    bad = values[~np.isfinite(values)]
+    if name == ACCURACY and bad.empty:
+        bad, allowed = values[~values.between(0, 1)], "fractions from 0 to 1"
     if bad.empty:
         return []
-    first = bad.iloc[0]
-    return [f"{of}: {first:g} in {len(bad)} rows; allowed: fractions from 0 to 1"]
+    return [f"{name}: {bad.iloc[0]:g} in {len(bad)} rows; allowed: {allowed}"]
 
 
-def _made_whole(frame: Table, name: str) -> str | None:
+def _made_whole(frame: Table, name: str, low: int) -> str | None:
     """Converts a column of whole numbers to int64 in place.
 
     Returns a message about wrong values, or None if there are none.
     """
     from pandas.api.types import is_bool_dtype
 
-    low = NEEDED[name]
     allowed = f"whole numbers from {low}"
     if not is_numeric(frame[name]) or is_bool_dtype(frame[name]):
         return _holds(frame[name], allowed)

@@ -29,27 +29,16 @@ from ...model.point import (
     to_12_digits,
     unusual,
 )
-from .runs import (
-    COUNTS,
-    Table,
-    common,
-    groups,
-    is_numeric,
-    is_own,
-    seed_columns,
-    without,
-)
+from .roles import COUNTS, Roles, Table
+from .runs import K, N, common, groups, is_numeric, seed_columns, without
 
 AxisValue = Any  # a number, text, true or false; nan if missing
 
-LAW = ("V", "d", "L", "m")
-"""The axes of our simulator that get an exponent.
-
-Any other axis is a factor. The law has a separate constant for each value of a factor.
-"""
-
 FOLDER = r'path="(?:[^"]*/)?([^"/]*)"'
 """A regular expression that finds the path in the text of an embedding law."""
+
+AFTER = ("point_id", "status", "seconds", "simulator", "code_version")
+"""Columns that a sweep adds to the rows of any simulator."""
 
 RATES = ("kappa", "gamma", "gamma2")
 """The rates in order of priority.
@@ -58,10 +47,12 @@ If each rate could be computed from the others, the first one counts as given.
 """
 
 
-def as_given(frame: Table) -> Table:
+def as_given(frame: Table, roles: Roles) -> Table:
     """Returns a copy of the table with its columns in the form that a grid uses.
 
-    The search for axes needs this form. The changes are:
+    The search for axes needs this form. In every table, 16-bit floats, by which pandas
+    cannot group, become 64-bit floats. In a table of our simulator, the other changes
+    are:
 
     - `pool` is 0 for no pool and `batch` is 0 for all samples, as m is 0 for no MLP.
     - `gamma2` is null where it equals gamma, if it then has fewer distinct values.
@@ -70,8 +61,6 @@ def as_given(frame: Table) -> Table:
       after the file was moved.
     - Rows of the recipe alone, which have no optimiser, get the training settings that
       all other rows share. Steps can then be an axis that starts at 3.
-    - If accuracies are not counts, each becomes n_correct, and n_test becomes 1.
-    - 16-bit floats, by which pandas cannot group, become 64-bit floats.
     """
     from pandas.api.types import infer_dtype
 
@@ -79,12 +68,7 @@ def as_given(frame: Table) -> Table:
     halves = frame.columns[frame.dtypes == np.float16]
     if len(halves):
         frame = frame.astype(dict.fromkeys(halves, float))
-    if is_own(frame):
-        accuracy = frame.attrs["accuracy"]
-        if without(COUNTS, frame):
-            frame.attrs["of"] = accuracy
-            if accuracy in frame:
-                frame = frame.assign(n_correct=frame[accuracy], n_test=1)
+    if not roles.is_ours:
         return frame
     for name, other in SAME_AS.items():
         if {name, other} <= {*frame} and frame[name].equals(frame[other]):
@@ -145,14 +129,14 @@ def _drop_equal_gamma2(frame: Table) -> None:
         frame["gamma2"] = own
 
 
-def fixed(frame: Table) -> dict[str, AxisValue]:
+def fixed(frame: Table, roles: Roles) -> dict[str, AxisValue]:
     """Returns a dict of the settings that all rows share and that are not defaults.
 
-    The dict is empty for a user's own simulator.
+    The dict is empty unless the rows are those of our simulator.
     """
-    if is_own(frame):
+    if not roles.is_ours:
         return {}
-    frame = as_given(frame)
+    frame = as_given(frame, roles)
     settings = {}
     for name in common((*FIELDS, *_parameters(frame, FIELDS)), frame):
         if frame[name].nunique(dropna=False) == 1:
@@ -182,7 +166,9 @@ def rounded(column: Table) -> Table:
     return column.map({value: float(to_12_digits(value)) for value in values})
 
 
-def find_axes(frame: Table, along: str = "N") -> tuple[list[str], list[str]]:
+def find_axes(
+    frame: Table, roles: Roles, along: str = "N"
+) -> tuple[list[str], list[str]]:
     """Returns the axes of a table, and its fields that vary but are not axes.
 
     The values of such a field follow from the values of the axes.
@@ -190,33 +176,37 @@ def find_axes(frame: Table, along: str = "N") -> tuple[list[str], list[str]]:
     Args:
         frame: one row per run and step, as returned by `as_given`. Columns of floats
             are rounded in place.
+        roles: the roles of its columns.
         along: the axis along which accuracy crosses theta. It is not an axis of a cell.
     """
-    listed = frame.attrs.get("axes")
-    known = [*(listed or ()), *frame.attrs.get("kept", ())]
-    known = without(common(known, frame), [along])
-    sizes = without(common(dict.fromkeys((*LAW, "N", *known)), frame), [along])
+    known = without(common((*(roles.axes or ()), *roles.kept), frame), [along])
+    first = (*roles.sizes, "N") if roles.is_ours else ()
+    sizes = without(common(dict.fromkeys((*first, *known)), frame), [along])
     following = []
     for name in (*known, *without(sizes, known)):
         if _follows(frame, name, along, known if name in known else sizes):
             following.append(name)
-    first = [] if is_own(frame) else without(LAW, (along, *following))
-    if isinstance(listed, list):
+    first = without(roles.sizes, (along, *following))
+    if roles.axes is not None:
         fields = []
         for axis in (*known, "step"):
             fields += common([axis, *_parameters(frame, [axis])], frame)
         fields = without(dict.fromkeys(fields), following)
-        axes, followers = _distinguishing(frame, first, fields, [], along, known)
+        axes, followers = _distinguishing(frame, roles, first, fields, [], along, known)
         cell_rows = [*axes, along, *seed_columns(frame)]
-        if is_own(frame) or not frame.duplicated(cell_rows).any():
+        if not roles.is_ours or not frame.duplicated(cell_rows).any():
             return axes, followers
         # rows of other grids or columns were added to the table
-    fields = common((*FIELDS, "step", *_parameters(frame, FIELDS)), frame)
-    left_out = {*LAW, along, *following, "root_seed", "n_test", *RATES}
-    fields = without(fields, left_out) + common(RATES, frame)
+    parameters = _parameters(frame, roles.fields)
+    fields = common((*roles.fields, "step", *parameters), frame)
+    rates = RATES if roles.is_ours else ()
+    left_out = {*roles.sizes, along, *following, "root_seed", *rates}
+    if roles.is_ours:
+        left_out.add("n_test")
+    fields = without(fields, left_out) + common(rates, frame)
     fields.sort(key=lambda name: frame[name].nunique(dropna=False))
-    foreign = without(_foreign(frame), (*fields, along))
-    return _distinguishing(frame, first, fields, foreign, along)
+    foreign = without(_foreign(frame, roles), (*fields, along))
+    return _distinguishing(frame, roles, first, fields, foreign, along)
 
 
 def _follows(frame: Table, name: str, along: str, among: Sequence[str]) -> bool:
@@ -234,6 +224,7 @@ def _follows(frame: Table, name: str, along: str, among: Sequence[str]) -> bool:
 
 def _distinguishing(
     frame: Table,
+    roles: Roles,
     axes: Sequence[str],
     fields: Sequence[str],
     foreign: Sequence[str],
@@ -248,7 +239,7 @@ def _distinguishing(
     seeds share each of its values. A text field of a grid is an axis even if its values
     follow from sizes, because a law in the sizes would mix the texts.
     """
-    listed = frame.attrs.get("axes") or ()
+    listed = roles.axes or ()
     names = without(fields, (*axes, along))
     axes, followers = list(axes), []
     for name in (*names, *foreign):
@@ -268,7 +259,7 @@ def _distinguishing(
     return axes, followers
 
 
-def without_switches(frame: Table) -> tuple[Table, list[str]]:
+def without_switches(frame: Table, roles: Roles) -> tuple[Table, list[str]]:
     """Returns the table without its columns of switches, and remarks.
 
     The switches change no count. A row that differs from an earlier row in switches
@@ -277,8 +268,8 @@ def without_switches(frame: Table) -> tuple[Table, list[str]]:
     from pandas.api.types import is_hashable
 
     switches = common(EXTRAS, frame)
-    names = {"seed", "n_correct", "code_version", "precision"}
-    names |= {*FIELDS, *_foreign(frame)} - {*switches}
+    names = {"seed", K, "code_version", "precision"}
+    names |= {*FIELDS, *_foreign(frame, roles)} - {*switches}
     same = []
     for name in common(names, frame):
         if frame[name].dtype.kind != "O" or frame[name].map(is_hashable).all():
@@ -293,15 +284,15 @@ def without_switches(frame: Table) -> tuple[Table, list[str]]:
     return frame[~again].drop(columns=switches), remarks
 
 
-def unknown_settings(frame: Table, point: Sequence[str]) -> list[str]:
+def unknown_settings(frame: Table, roles: Roles, point: Sequence[str]) -> list[str]:
     """The columns of unknown origin that may be settings.
 
     All seeds of a point share the value of such a column. The list is empty for a table
     that lists its axes.
     """
-    if is_own(frame) or isinstance(frame.attrs.get("axes"), list):
+    if not roles.is_ours or roles.axes is not None:
         return []
-    names = without(_foreign(frame), point)
+    names = without(_foreign(frame, roles), point)
     if not names:
         return []
     points = groups(frame, point)
@@ -311,7 +302,12 @@ def unknown_settings(frame: Table, point: Sequence[str]) -> list[str]:
     return [name for name in names if frame[name].notna().any() and n_values[name] == 1]
 
 
-def _foreign(frame: Table) -> list[str]:
-    """The columns that contain only scalars and that are not our own columns."""
-    foreign = without(frame, COLUMNS)
+def _foreign(frame: Table, roles: Roles) -> list[str]:
+    """The columns that may be axes although nothing says what they are.
+
+    They contain only scalars. In a table of our simulator, they are not our columns.
+    """
+    known = [K, N, *COUNTS, roles.measure, *seed_columns(frame), *AFTER]
+    foreign = without(frame, COLUMNS if roles.is_ours else known)
+    foreign = without(foreign, (K, N))
     return [name for name in foreign if all(map(np.isscalar, frame[name]))]

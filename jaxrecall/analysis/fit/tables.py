@@ -14,25 +14,34 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from ...sweep.crossing import MIN_SEEDS, Crossing, Curve
+from ...sweep.mean_crossing import MeanCurve
+from ...sweep.simulators import OF_THRESHOLDS
 from .cells import Cell, values_of
-from .estimate import METHOD, Estimates, interval
+from .estimate import METHOD, Estimates
+from .misfit import shared_errors
 from .runs import Table
 from .table_axes import AxisValue
 
 TableRow = dict[str, AxisValue]
+AnyCurve = Curve | MeanCurve
 CENSORED = {0: "no", 1: "right", -1: "left"}
 
 _COLUMNS = (
-    "theta method axis critical N_star lo hi censored n_seeds n_levels warning N_below"
-    " N_above record copy_of",
     "axis exponent lo hi method theta part n_cells n_seeds warning record regime"
-    " rejected along",
+    " rejected along misfit interval_by left_out correlation",
     "part theta diagnostic subject value text regime",
+    "axis value reference quantity estimate lo hi n_cells n_seeds correlation theta"
+    " part regime along",
+    "axis form exponent exponent_lo exponent_hi floor floor_lo floor_hi factor"
+    " factor_lo factor_hi rms error noise n_out n_cells n_seeds theta part regime"
+    " along",
 )
-THRESHOLDS, EXPONENTS, DIAGNOSTICS = map(str.split, _COLUMNS)
-"""The columns of the three tables; docs/thresholds.md explains them.
+THRESHOLDS = [*OF_THRESHOLDS]
+EXPONENTS, DIAGNOSTICS, COMPARISON, FORMS = map(str.split, _COLUMNS)
+"""The columns of the three tables, and of a comparison and of forms of a law.
 
-The table of thresholds begins with additional columns for the axes.
+docs/thresholds.md explains the three. All but exponents and diagnostics begin with
+additional columns for the axes.
 """
 
 WARNINGS = {
@@ -48,7 +57,7 @@ WARNINGS = {
         " N_above"
     ),
     "coarse": "coarse: {along} grows by a factor {factor:.3g} around theta",
-    "not monotone": "not monotone: accuracy falls by {drop:.2g} as {along} grows",
+    "not monotone": "not monotone: {measure} falls by {drop:.2g} as {along} grows",
     "at the end": "{told}: try beyond it",
     "few seeds": f"no interval: {{n_seeds}} seeds, {MIN_SEEDS} are needed",
     "not surely below": (
@@ -64,11 +73,9 @@ WARNINGS = {
         " other axes"
     ),
     "unchecked": "as many unknowns as cells: nothing checks the law",
-    "not in the law": "{out} of {cells} cells are not in the law: {why}",
     "no power law": (
-        "no single power law: ln {critical} lies {rms:.2g} (rms) from it, more than"
-        " twice the noise; the intervals of the exponents do not cover that; where fits"
-        " a part of the cells"
+        "no single power law: ln {critical} lies {rms:.2g} (rms) from it, {ratio:.2g}"
+        " times the noise; where fits a part of the cells, floor a law above a floor"
     ),
 }
 """A dict from condition to the text of its warning.
@@ -136,7 +143,7 @@ def _interval(found: Crossing) -> tuple[float, float]:
 
 
 def _levels_around(
-    cell: Cell, found: Crossing, c: Curve
+    cell: Cell, found: Crossing, c: AnyCurve
 ) -> tuple[AxisValue, AxisValue]:
     """The levels below and above the crossing; None on a side without a level."""
     if found.side == 1:
@@ -147,7 +154,7 @@ def _levels_around(
     return below, above
 
 
-def _around(found: Crossing, c: Curve) -> slice:
+def _around(found: Crossing, c: AnyCurve) -> slice:
     """Returns the slice that selects the two levels around a crossing."""
     after = int(np.searchsorted(c.x, found.log_x).clip(1, max(len(c.x) - 1, 1)))
     return slice(after - 1, after + 1)
@@ -167,10 +174,10 @@ def _copied(cell: Cell) -> str | None:
     return ", ".join(differ)
 
 
-def _warnings(e: Estimates, cell: Cell, found: Crossing, c: Curve) -> Iterator[str]:
+def _warnings(e: Estimates, cell: Cell, found: Crossing, c: AnyCurve) -> Iterator[str]:
     """Yields the warnings about a cell."""
     shape = _shape(e.theta, found, c)
-    drop = (np.maximum.accumulate(c.mean) - c.mean).max()
+    drop = (np.maximum.accumulate(c.mean) - c.mean).max() / c.scale
     open_below, open_above = found.is_open
     holds = {
         shape: shape != "",
@@ -183,7 +190,8 @@ def _warnings(e: Estimates, cell: Cell, found: Crossing, c: Curve) -> Iterator[s
     facts = {
         "along": e.family.along,
         "factor": np.exp(np.ptp(c.x[_around(found, c)])),
-        "drop": drop,
+        "drop": drop * c.scale,
+        "measure": e.family.measure,
         "told": cell.told,
         "n_seeds": cell.n_seeds,
         "first": _measured(e, c, 0),
@@ -198,15 +206,16 @@ def _warnings(e: Estimates, cell: Cell, found: Crossing, c: Curve) -> Iterator[s
             yield text.format(**facts)
 
 
-def _measured(e: Estimates, c: Curve, i: int) -> str:
+def _measured(e: Estimates, c: AnyCurve, i: int) -> str:
     """The mean accuracy at the level with index i, as text."""
     level = np.exp(c.x[i])
     is_whole = abs(level - round(level)) < 1e-6 * level
     text = f"{level:.0f}" if is_whole else f"{level:.4g}"
-    return f"accuracy {e.family.mirrored(c.mean[i]):.2g} at {e.family.along} = {text}"
+    value = f"{e.family.mirrored(c.mean[i]):.2g}"
+    return f"{e.family.measure} {value} at {e.family.along} = {text}"
 
 
-def _shape(theta: float, found: Crossing, c: Curve) -> str:
+def _shape(theta: float, found: Crossing, c: AnyCurve) -> str:
     """The key in WARNINGS that describes the shape of a curve.
 
     The key is empty if there is nothing to warn about.
@@ -223,9 +232,9 @@ def _shape(theta: float, found: Crossing, c: Curve) -> str:
     first, top, last = c.mean[0], c.mean.max(), c.mean[-1]
     if first >= theta:
         return "falls"
-    if top >= theta and top - last > 0.1:
+    if top >= theta and top - last > 0.1 * c.scale:
         return "falls again"
-    if last - first < 0.02:
+    if last - first < 0.02 * c.scale:
         return "flat"
     slopes = np.diff(c.logits) / np.diff(c.x)
     if c.reach(theta) > np.log(FAR) and slopes[-1] < FLAT * slopes.max():
@@ -235,15 +244,15 @@ def _shape(theta: float, found: Crossing, c: Curve) -> str:
 
 def exponents(e: Estimates, regime: str = "") -> list[TableRow]:
     """Returns the rows of a law in the table of exponents, one row per exponent."""
-    shape, found = e.shape_deviation(e.law.weights), e.exponents
     rows = []
+    intervals, left_out = e.intervals(), _left_out(e)
+    correlation = shared_errors(e.y[:, e.inside], e.n_seeds)
     for j, axis in enumerate(e.family.law):
-        low, high = interval(found[:, j], e.n_seeds, shape[j])
         row = {
             "axis": axis,
-            "exponent": found[0, j],
-            "lo": low,
-            "hi": high,
+            "exponent": e.exponents[0, j],
+            "lo": intervals[j].low,
+            "hi": intervals[j].high,
             "method": METHOD,
             "theta": e.given_theta,
             "part": e.family.name,
@@ -254,6 +263,10 @@ def exponents(e: Estimates, regime: str = "") -> list[TableRow]:
             "regime": regime,
             "rejected": e.rejected,
             "along": e.family.what or e.family.along,
+            "misfit": e.misfit.ratio if e.misfit else np.nan,
+            "interval_by": intervals[j].by,
+            "left_out": left_out,
+            "correlation": correlation,
         }
         rows.append(row)
     return rows
@@ -315,11 +328,9 @@ def diagnostic(kind: str, text: str, subject: str = "") -> TableRow:
 
 def _on_law(e: Estimates, exponents: Sequence[TableRow]) -> Iterator[str]:
     """Yields the warnings about a law."""
-    if not e.inside.all():
-        yield _not_in_law(e)
     if e.rejected and e.misfit:
         yield WARNINGS["no power law"].format(
-            critical=e.family.critical, rms=e.misfit.rms
+            critical=e.family.critical, rms=e.misfit.rms, ratio=e.misfit.ratio
         )
     axes: dict[str, list[str]] = {}
     for row in exponents:
@@ -329,21 +340,20 @@ def _on_law(e: Estimates, exponents: Sequence[TableRow]) -> Iterator[str]:
             yield f"{', '.join(names)}: {text}"
 
 
-def _not_in_law(e: Estimates) -> str:
-    """The warning that some cells are not in the law, with the reasons."""
-    out = int((~e.inside).sum())
-    below, above = int((e.side == 1).sum()), int((e.side == -1).sum())
+def _left_out(e: Estimates) -> str:
+    """The numbers of cells that are not in the law, with the reasons."""
     side = "below" if e.family.falls else "above"
-    never, unsure = "never reach theta", "cross theta, but not surely"
+    never, unsure = "theta not reached", "crossing not sure"
     if e.family.what:
-        never, unsure = "have mean 0", "rest on one seed"
+        never, unsure = "mean 0", "all of the mean from one seed"
     reasons = {
-        never: below,
-        f"are {side} it from the smallest {e.family.along} on": above,
-        unsure: out - below - above,
+        never: e.side == 1,
+        f"{side} theta from the smallest {e.family.along} on": e.side == -1,
+        unsure: (e.side == 0) & ~e.sure,
+        f"fewer than {MIN_SEEDS} seeds": e.sure & ~e.inside,
     }
-    why = ", ".join(f"{n} {text}" for text, n in reasons.items() if n)
-    return WARNINGS["not in the law"].format(out=out, cells=len(e.inside), why=why)
+    counts = {text: int(has.sum()) for text, has in reasons.items()}
+    return ", ".join(f"{n} ({text})" for text, n in counts.items() if n)
 
 
 def frames(
@@ -369,3 +379,14 @@ def frames(
     third = pd.DataFrame(diagnostics, columns=pd.Index(DIAGNOSTICS))
     flags = {"record": bool, "rejected": bool}
     return first.astype(types), second.astype(flags), third
+
+
+def frame(
+    axes: Sequence[str], columns: Sequence[str], rows: Sequence[TableRow]
+) -> Table:
+    """Returns a table whose first columns are the axes that differ between its rows."""
+    import pandas as pd
+
+    made = pd.DataFrame(rows, columns=pd.Index([*axes, *columns]))
+    same = [name for name in axes if len(set(made[name].dropna())) < 2]
+    return made.drop(columns=same)

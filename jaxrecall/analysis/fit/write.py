@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from string import Template
+from types import SimpleNamespace
 from typing import Any
 
 from ...errors import FitError, UsageError, plural
@@ -73,20 +74,74 @@ def summary(found: Iterable[Table]) -> Iterator[str]:
     thresholds, exponents, diagnostics = tables = tuple(found)
     if thresholds.empty:
         yield from _laws(exponents, diagnostics, "")
-        return
     for theta in thresholds["theta"].unique():
         mine, laws, said = (table[table["theta"] == theta] for table in tables)
         yield f"theta = {theta:g}: {_crossings(mine)}"
         yield from _laws(laws, said, "*")
+    for name, lines in ASKED_FOR.items():
+        table = getattr(found, name, None)
+        if table is not None:
+            yield from lines(table)
+
+
+def _compared(table: Table) -> Iterator[str]:
+    """Yields a line for each mean ratio and each difference of exponents."""
+    if table.empty:
+        yield "comparison: no two cells in the law differ in that axis alone"
+    for row in table[table["quantity"] != "ratio"].itertuples():
+        what = f"{row.quantity} of {row.along}"
+        if row.quantity != "mean ratio":
+            what = f"difference of the {row.quantity}"
+        yield (
+            f"{_where(row)}, {row.axis} = {row.value} against {row.reference}: {what}"
+            f" {_bracketed(row.estimate, row.lo, row.hi)};"
+            f" {plural(row.n_cells, 'pair')} of cells, whose errors correlate by"
+            f" {_two(row.correlation)}"
+        )
+
+
+def _formed(table: Table) -> Iterator[str]:
+    """Yields a line for each form of a law."""
+    settings = list(table)[: list(table).index("axis")]
+    for row in table.to_dict("records"):
+        told = []
+        for sign, name in (("p", "exponent"), ("E", "floor"), ("A", "factor")):
+            if not is_missing(row[name]):
+                ends = row[f"{name}_lo"], row[f"{name}_hi"]
+                told.append(f"{sign} = {_bracketed(row[name], *ends)}")
+        at = "".join(f", {name} = {row[name]}" for name in settings)
+        line = f"{row['along']} = {FORM_TEXTS[row['form']].format(row['axis'])}"
+        line += f": {', '.join(told)}; rms distance {row['rms']:.2g}"
+        if not is_missing(row["error"]):
+            line += f"; {row['error']:.2g} at the {row['n_out']} largest, if left out"
+        yield f"{_where(SimpleNamespace(**row))}{at}: {line}"
+
+
+FORM_TEXTS = {"power": "A {}^p", "floor": "E + A {}^p", "logarithm": "E + A ln {}"}
+ASKED_FOR = {"comparison": _compared, "forms": _formed}
+"""The tables of a fit that are made on request, and their lines in a summary."""
+
+
+def _where(row: Any) -> str:
+    theta = "" if is_missing(row.theta) else f", theta = {row.theta:g}"
+    return f"  {_law(row)}{theta}"
+
+
+def _bracketed(value: float, low: float, high: float) -> str:
+    text = f"{value:.3g}"
+    return text if is_missing(low) else f"{text} [{low:.3g}, {high:.3g}]"
 
 
 def _laws(exponents: Table, diagnostics: Table, mark: str) -> Iterator[str]:
-    """Yields a line for each exponent and each warning.
+    """Yields lines for each exponent, each law and each warning.
 
     `mark` is appended to the name of the quantity, as in N*.
     """
+    laws = {_law(row): row for row in exponents.itertuples()}
     for row in exponents.itertuples():
         yield f"  {_law(row)}: {_exponent_line(row, row.along + mark)}"
+    for name, row in laws.items():
+        yield f"  {name}: {_law_line(row)}"
     for row in diagnostics[diagnostics["diagnostic"] == "warning"].itertuples():
         yield f"  warning, {_law(row)}: {row.text}"
 
@@ -96,10 +151,27 @@ def _exponent_line(row: Any, what: str) -> str:
         return f"the cells do not determine how {what} depends on {row.axis}"
     line = f"{what} ~ {row.axis}^{_two(row.exponent)}"
     if not is_missing(row.lo):
-        line += f"  95 % interval {_two(row.lo)} to {_two(row.hi)}"
+        line += (
+            f"  95 % interval {_two(row.lo)} to {_two(row.hi)}, by {row.interval_by}"
+        )
     if row.rejected:
         line += "  (law rejected)"
     return line
+
+
+def _law_line(row: Any) -> str:
+    """Returns a text about a law as a whole: its misfit, and the cells without it."""
+    told = [f"law of {plural(row.n_cells, 'cell')}"]
+    if not is_missing(row.misfit):
+        told.append(f"misfit {row.misfit:.2g} times the noise")
+    if row.correlation:
+        told.append(
+            f"cells share draws: their errors correlate by {_two(row.correlation)}, so"
+            " they are no independent evidence"
+        )
+    if row.left_out:
+        told.append(f"left out: {row.left_out}")
+    return "; ".join(told)
 
 
 def _crossings(thresholds: Table) -> str:
@@ -196,7 +268,11 @@ def write(
             table without rows has no LaTeX file.
         rows: a description of the fitted rows. Each file contains this description.
     """
-    tables = dict(zip(("thresholds", "exponents", "diagnostics"), found, strict=True))
+    names = ("thresholds", "exponents", "diagnostics")
+    tables: dict[str, Table] = dict(zip(names, found, strict=True))
+    for name in ASKED_FOR:
+        if getattr(found, name, None) is not None:
+            tables[name] = getattr(found, name)
     files = {}
     for name, table in tables.items():
         files[out / f"{name}.parquet"] = _parquet(table, rows)
@@ -289,6 +365,10 @@ def _law_columns(table: Table) -> dict[str, list[str]]:
     columns["axis"] = list(map(symbol, table["axis"]))
     columns["exponent"] = list(map(_exponent, table.to_dict("records")))
     columns["cells"] = list(map(_setting, table["n_cells"]))
+    if "misfit" in table:  # tables of earlier versions have none
+        columns["misfit / noise"] = [
+            "--" if is_missing(ratio) else f"{ratio:.1f}" for ratio in table["misfit"]
+        ]
     return columns
 
 

@@ -50,7 +50,8 @@ from ..figures.style import (
 )
 from ..figures.table_of_runs import Places, Runs, arranged, check_maps, in_one_panel
 from ..fit import Fit
-from ..fit.runs import along_of, at_steps, is_own, parsed, read
+from ..fit.roles import roles_of
+from ..fit.runs import along_of, at_steps, parsed, parsed_columns, read
 from ..fit.write import beside, check_folder
 
 PAGE_START = re.compile(r"<!DOCTYPE html>.{0,100}<!-- jaxrecall: \{", re.DOTALL)
@@ -120,9 +121,11 @@ def write(
         trusted(module)
     with look(asked.style):  # checks style and size before the fit
         sized(asked.size)
-    every, remarks = read(table)
+    every, remarks = read(table, columns=parsed_columns(asked.columns))
     frame = at_steps(every, step)
-    runs = Runs.of(frame, along_of(frame, asked.along))
+    roles = roles_of(frame)
+    along = along_of(frame, roles, asked.along)
+    runs = Runs.of(frame, roles, along)
     _places(runs, asked)
     found = runs.fitted(asked.theta, partial(on_progress, "fitting"))
     rows = {"rows": len(every)}
@@ -143,7 +146,7 @@ def write(
         formats=asked.format,
         laws="\n".join([*map("note: {}".format, remarks), str(found)]),
         thresholds=thresholds(runs, found),
-        units="N* in samples. " if runs.along == "N" else "",
+        units="N* in samples. " if roles.is_ours and along == "N" else "",
         provenance=provenance(runs, facts, manifest, command),
         grid=_grid(manifest),
     )
@@ -283,7 +286,7 @@ def _charts(
     runs: Runs, found: Fit, asked: Namespace
 ) -> Iterator[tuple[list[str], str, Chart]]:
     """Yields the words of the name, the heading and the chart of each figure."""
-    along, theta = runs.along, asked.theta[0]
+    along, theta, measure = runs.along, asked.theta[0], runs.roles.measure
     x, lines, panels = _places(runs, asked)
     stars = {one: runs.thresholds(found, one) for one in asked.theta}
     marks = pd.concat(stars.values(), ignore_index=True)
@@ -294,12 +297,12 @@ def _charts(
     rest = [axis for axis in runs.axes if axis not in first]
     by, others = in_one_panel(runs.levels, first, rest)
     chart = charts.accuracy(runs, along, by, others, marks, theory=True)
-    yield ["accuracy"], f"Accuracy against {along}", chart
+    yield ["accuracy"], f"{measure.capitalize()} against {along}", chart
 
     if x and x not in runs.sizes:
         place = arranged(runs.sizes, runs.every, x, lines, panels)
         chart = charts.accuracy(runs, x, place.lines, place.panels)
-        yield ["accuracy", "against"], f"Accuracy against {x}", chart
+        yield ["accuracy", "against"], f"{measure.capitalize()} against {x}", chart
 
     maps = asked.phase
     if x and along not in columns_in(x):
@@ -308,7 +311,7 @@ def _charts(
             if one != theta:
                 words.append(f"{one:g}")
             chart = charts.critical(runs, found, one, x, lines, panels)
-            yield words, f"Critical {along} at accuracy {one:g}", chart
+            yield words, f"Critical {along} at {measure} {one:g}", chart
         maps = maps or [(x, along)]
 
     for a, b in maps:
@@ -326,15 +329,23 @@ def _charts(
 def summary(runs: Runs) -> str:
     """Returns a paragraph about the rows, the symbols, and where theory applies."""
     rows = runs.rows
-    symbols = [label(name) for name in ("N", "d", "L", "V", "m") if name in rows]
+    labels = runs.roles.labels
+    names = dict.fromkeys((runs.along, *runs.axes))
+    if runs.roles.is_ours:
+        names = ("N", "d", "L", "V", "m")
+    symbols = [label(name, labels) for name in names if name in rows]
     n_cells = len(runs.settings(runs.axes))
     varying = ", ".join(runs.axes) or "nothing"
     counts = (
         f"{n_cells} cells ({varying} vary), {len(rows)} rows, {rows['seed'].nunique()}"
         " seeds."
     )
-    theory = "" if is_own(rows) else f" Theory: ours. {runs.reason()}".rstrip()
-    return f"{counts} {'; '.join(symbols)}. m = 0: attention only.{theory}"
+    told = f"{counts} {'; '.join(symbols)}."
+    if runs.roles.is_ours:
+        told += " m = 0: attention only."
+    if runs.has_theory:
+        told += f" Theory: ours. {runs.reason()}".rstrip()
+    return told
 
 
 OPEN_ROWS = 24

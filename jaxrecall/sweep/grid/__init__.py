@@ -30,11 +30,12 @@ from ...model.columns import own_columns
 from ...model.law_parameters import parameter_columns
 from ...model.laws.array import paths_from, with_hashes
 from ...model.point import Point
+from ...model.values import as_plain
 from ..simulators import SimulatorLike
 from ..simulators.custom import add_to_path, named
 from ..simulators.shipped import RECALL, RecallSimulator
 from .axes import AnyPoint, Names, law_parameters
-from .document import Document, Plain, read_document, without
+from .document import Document, Plain, Schema, read_document, without
 from .expand import OnProgress, SearchLine, expand
 from .file import (
     GridFile,
@@ -55,6 +56,7 @@ __all__ = [
     "as_grid",
     "json_schema",
     "read_grid",
+    "schema_of",
 ]
 
 GridLike = Mapping[str, Plain] | str | os.PathLike[str] | Point | Sequence[Point]
@@ -155,6 +157,15 @@ def read_grid(
             base.V: got -3; allowed: ...".
     """
     return _grid(read_document(path, sets), on_progress, simulator)
+
+
+def schema_of(path: str | Path, sets: Sequence[str] = ()) -> Schema:
+    """Returns the JSON Schema of grid files for the simulator that a file names.
+
+    Raises GridError if the file cannot be read or its simulator is not usable.
+    """
+    document = read_document(path, sets)
+    return json_schema(_simulator(document, document.data.get("simulator")))
 
 
 def as_grid(
@@ -360,7 +371,7 @@ def _as_yaml(value: Plain) -> Plain:
     The caller's own dicts and lists are not changed.
     """
     if hasattr(value, "tolist"):  # NumPy's numbers and arrays, pandas' columns
-        return value.tolist()
+        return as_plain(value)
     if isinstance(value, Mapping):
         for key in value:
             if not isinstance(key, str):

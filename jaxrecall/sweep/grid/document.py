@@ -51,7 +51,7 @@ _FLOAT = re.compile(
 )
 
 
-def _scalar(text: str) -> Plain:
+def scalar(text: str) -> Plain:
     """Returns the value of text that is written without quotes. Raises ValueError for a
     number that has more digits than Python accepts.
     """
@@ -80,13 +80,15 @@ class Document:
 
     `data` is the content of the file after the `--set` values are applied. `origins`
     contains the place of each value in the text. `errors` contains one line for each
-    error found so far.
+    error found so far. `used` is a dict from each key that begins with x- to the first
+    place where one of its anchors is used.
     """
 
     path: str
     data: dict[str, Plain]
     origins: dict[Location, str] = field(default_factory=dict)
     errors: list[str] = field(default_factory=list)
+    used: dict[str | int, Location] = field(default_factory=dict)
 
     def origin(self, location: Location) -> str:
         """Returns the place of `location` in the text, such as "grid.yaml:7" or "--set
@@ -178,6 +180,8 @@ class _YamlReader:
         self.document = document
         self.origin = origin
         self.n_values = 0
+        self.ignored: dict[int, str | int] = {}
+        """A dict from the ids of nodes under keys that begin with x- to these keys."""
 
     def read(self, text: str, location: Location) -> Plain:
         """Returns the data in `text`, which is the value at `location`. Raises
@@ -209,6 +213,10 @@ class _YamlReader:
                 f" unfolded; allowed: up to {MAX_VALUES} values, nested up to"
                 f" {MAX_DEPTH} deep"
             )
+        if str(*location[:1]).startswith("x-"):
+            self.ignored[id(node)] = location[0]
+        elif id(node) in self.ignored:
+            self.document.used.setdefault(self.ignored[id(node)], location)
         place = self.origin(node.start_mark)
         if node.tag:
             raise GridError(
@@ -222,7 +230,7 @@ class _YamlReader:
         if isinstance(node, yaml.ScalarNode) and node.style is not None:
             return node.value  # in quotes
         try:
-            return _scalar(node.value)
+            return scalar(node.value)
         except ValueError:
             raise GridError(
                 f"{place}: got {shown(node.value, 40)}; allowed: numbers of up to 4300"
@@ -245,6 +253,11 @@ class _YamlReader:
                 raise GridError(
                     f"{origin}: got a list or mapping as a key; allowed: names"
                 )
+            if key.value == "<<" and not key.style:
+                raise GridError(
+                    f"{origin}: got a merge key (<<); allowed: each key with its value,"
+                    " which may be an alias, as in V: *v"
+                )
             here = (*location, key.value)
             if key.value in values:
                 self.document.errors.append(
@@ -258,7 +271,7 @@ class _YamlReader:
 
 
 def _set(document: Document, text: str) -> None:
-    """Writes one `--set` text, such as "blocks.0.axes.d=[8, 16]", into the data. Raises
+    """Writes one `--set` text, such as "blocks.0.axes.d=[8,16]", into the data. Raises
     GridError.
     """
     origin = f"--set {text}"
@@ -268,7 +281,13 @@ def _set(document: Document, text: str) -> None:
     if not equals or not all(keys):
         raise GridError(
             f"{origin}: is malformed; allowed: KEY=VALUE such as base.V=512 or"
-            " blocks.0.axes.d=[8,16]"
+            " 'blocks.0.axes.d=[8,16]'"
+        )
+    if keys[0].startswith("x-"):
+        used = dotted(document.used.get(keys[0], ()))
+        raise GridError(
+            f"{origin}: anchors are read before --set; allowed: keys with an alias of"
+            f" an anchor in {keys[0]}: {used or 'there is none'}"
         )
     inside: Plain = document.data
     location: Location = ()

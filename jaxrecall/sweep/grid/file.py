@@ -17,9 +17,10 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Literal
 
-from ...errors import suggest
+from ...errors import shown, suggest
 from ...model.point import MAX_SEED
 from ..simulators import SimulatorLike, grouped
+from ..summary import ALLOWED, parsed
 from .axes import Names
 from .document import (
     WRONG,
@@ -53,11 +54,6 @@ RANGES = {
     "L": (2, 4096),
 }
 """The default range of a search along each of these fields."""
-
-FALLING = ("V", "L")
-"""The fields along which accuracy is expected to fall. `rises` in a search overrides
-this.
-"""
 
 _UNITS = {
     "B": 1,
@@ -174,8 +170,8 @@ class Settings:
 
 @dataclass(frozen=True)
 class Search:
-    """A search that finds, in every cell, the value of a field at which the mean
-    accuracy over seeds crosses theta.
+    """A search that finds, in every cell, the value of a field at which a summary over
+    seeds of the accuracy crosses theta.
     """
 
     axis: str
@@ -186,12 +182,10 @@ class Search:
     max_runs: int
     rises: bool | None = None
     of: str | None = None
-    """The column of fractions that crosses theta. None means the accuracy."""
+    """The column that crosses theta. None means the accuracy."""
 
-    @property
-    def rising(self) -> bool:
-        """Whether accuracy is expected to rise along the axis."""
-        return self.axis not in FALLING if self.rises is None else self.rises
+    summary: str = "mean"
+    """The summary over seeds that crosses theta, as `summary.parsed` reads it."""
 
     def lattice(self, names: Names) -> dict[int, float]:
         """Returns a dict from whole numbers k to levels. If the axis is real, the level
@@ -274,10 +268,19 @@ def plain(record: object) -> dict[str, Plain]:
 
 
 def json_schema(simulator: SimulatorLike | None = None) -> Schema:
-    """Returns the JSON Schema (draft 2020-12) of grid files for a simulator. The
-    default is the simulator of this package.
+    """Returns the JSON Schema (draft 2020-12) of grid files for a simulator.
+
+    The default is the simulator of this package. Its schema leaves the fields of files
+    that name another simulator unchecked, as an editor knows nothing of it.
     """
-    return Names(simulator).schema()
+    schema = Names(simulator).schema()
+    if simulator is None:
+        own: Schema = {}
+        for name, kind in (("base", "object"), ("blocks", "array")):
+            own[name] = schema["properties"][name]
+            schema["properties"][name] = {"type": kind}
+        schema |= {"if": {"required": ["simulator"]}, "else": {"properties": own}}
+    return schema
 
 
 def _right(values: Plain) -> dict[str, Plain]:
@@ -309,7 +312,15 @@ def _search(given: dict[str, Plain]) -> Search:
         given["max_runs"],
         given.get("rises"),
         given.get("of"),
+        _summary(given.get("summary", "mean")),
     )
+
+
+def _summary(text: Plain) -> str:
+    """Returns the text of a summary; raises ValueError if it names none."""
+    if parsed(text) is None:
+        raise ValueError(f"got the summary {shown(text)}; allowed: {ALLOWED}")
+    return text
 
 
 def _whole(end: float) -> float:
@@ -409,8 +420,10 @@ class WrongNames:
             hint = suggest(self.of, self.columns)
             yield (
                 ("search", "of"),
-                f"got {self.of!r}{hint}; allowed: a column of fractions",
+                f"got {self.of!r}{hint}; allowed: a measured column",
             )
+        elif self.of is None and self.names.simulator.facts.is_ours:
+            yield from self._no_accuracies()
         axis = self.searched
         if axis is None or self.names.is_number(axis):
             return
@@ -422,6 +435,19 @@ class WrongNames:
                 f"got {axis!r}{suggest(axis, numbers)}; allowed: {', '.join(numbers)},"
                 " or a helper that derive uses in every block",
             )
+
+    def _no_accuracies(self) -> Iterator[Mistake]:
+        """Yields a mistake for each theta that no accuracy can have."""
+        given = self.document.data.get("search")
+        thetas = given.get("theta", []) if isinstance(given, dict) else []
+        several = isinstance(thetas, list)
+        for i, theta in enumerate(thetas if several else [thetas]):
+            if isinstance(theta, int | float) and not 0 < theta < 1:
+                yield (
+                    ("search", "theta", i) if several else ("search", "theta"),
+                    f"got {shown(theta)}; allowed: accuracies as fractions between 0"
+                    " and 1, one or a list",
+                )
 
     def _in_keep(self) -> Iterator[Mistake]:
         helpers = []

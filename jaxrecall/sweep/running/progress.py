@@ -43,6 +43,11 @@ occurred. Those of Python itself are not shown, either.
 VARYING = re.compile(r"0x[0-9a-f]+|\b[0-9a-f]{16}\b|[-+]?\d[\d.]*(e[-+]?\d+)?")
 """Matches addresses, ids of points, and numbers. Equal errors may differ in these."""
 
+TRACED = re.compile(r"Tracer|Concretization|.*concrete values")
+"""Matches JAX's errors about an array that has no value while a function is
+compiled.
+"""
+
 
 class Failure(NamedTuple):
     """An error as text: its class, message and traceback, and the host where it
@@ -61,6 +66,11 @@ class Failure(NamedTuple):
     def of(error: BaseException) -> Failure:
         message, newline, rest = str(error).partition("\n")
         where = _line_of_user(error)
+        if TRACED.match(f"{type(error).__name__}: {message}"):
+            message = (
+                f"{message.rstrip('.')}. Make the field static whose value Python needs"
+                " there, or use jax.numpy, such as jnp.where"
+            )
         if where:
             message += f" ({where})"
         return Failure(

@@ -95,6 +95,12 @@ class Facts:
     and a digest of its source. For other simulators, the values are empty.
     """
 
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """A dict from fields and columns to the meanings that a user gave them."""
+
+    rises: Mapping[str, bool] = field(default_factory=dict)
+    """A dict from fields to whether the accuracy rises along the field."""
+
     x64: bool = False
     """Whether the simulator computes with 64-bit numbers because jax_enable_x64 is
     on.
@@ -120,6 +126,8 @@ class Facts:
                 "simulator": self.name,
                 "fields": list(self.fields),
                 "accuracy": self.accuracy,
+                "labels": dict(self.labels),
+                "rises": dict(self.rises),
             }
         if not self.own_columns:
             return {}
@@ -127,6 +135,30 @@ class Facts:
 
 
 OURS = "jaxrecall"
+
+RISES = {"d": True, "m": True, "V": False, "L": False}
+"""A dict from the sizes of our simulator to whether accuracy rises along them. `rises`
+in a search overrides this.
+"""
+
+OF_THRESHOLDS = (
+    "theta",
+    "method",
+    "axis",
+    "critical",
+    "N_star",
+    "lo",
+    "hi",
+    "censored",
+    "n_seeds",
+    "n_levels",
+    "warning",
+    "N_below",
+    "N_above",
+    "record",
+    "copy_of",
+)
+"""The columns of a table of thresholds that follow its axes."""
 
 
 class Cost(NamedTuple):

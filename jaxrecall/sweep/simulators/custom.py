@@ -34,7 +34,7 @@ from ...errors import (
 from ...model.columns import Row
 from ...model.laws.law import source_digest
 from ...model.point import MAX_SEED, Run, checked_value, to_12_digits
-from . import Cost, Facts, Loaded, Room, Rows, grouped
+from . import OF_THRESHOLDS, Cost, Facts, Loaded, Room, Rows, grouped
 
 TYPES = {int: "int64", float: "float64", bool: "bool", str: "string"}
 """A dict from Python types to the Arrow types of fields and columns."""
@@ -71,6 +71,11 @@ AFTER = {
 }
 RESERVED = (*BEFORE, *AFTER, "root_seed", "streams")
 
+OF_RESULTS = (*OF_THRESHOLDS, "regime", "part", "exponent", "outcome")
+"""The columns of thresholds and laws. A field is a column of these tables, too, so it
+must have another name.
+"""
+
 WIDTH = 8
 """The number of runs that are vmapped together. Smaller batches are filled up to this
 number, so each combination of static fields needs only one program.
@@ -80,9 +85,13 @@ RUN_SECONDS = 0.01
 """The number of seconds that a plan assumes for a run. The true time is unknown."""
 
 ROUNDING = 1e-6
-"""The largest amount by which rounding may put an accuracy below 0 or above 1. Such an
-accuracy is replaced by 0 or 1.
+"""The largest amount by which rounding may put a fraction below 0 or above 1. Such a
+measure is replaced by 0 or 1.
 """
+
+ACCURACY = "accuracy"
+STEP = "step"
+"""The column with which a function gives a run several rows, one for each step."""
 
 
 class Declaration(NamedTuple):
@@ -93,6 +102,7 @@ class Declaration(NamedTuple):
     low: Any
     high: Any
     treated: str
+    meaning: str = ""
 
 
 class Simulator:
@@ -101,20 +111,27 @@ class Simulator:
 
     Args:
         fn: a function of a point and a `jax.random` key. The function returns a dict
-            with a number for every column. In the point, static fields are Python
+            with a number for every column. For a run with several rows, the dict also
+            contains `step`, an array of ascending whole numbers, and every other entry
+            is an array of the same length, or a number that all rows share. In the
+            point, static fields are Python
             values and traced fields are arrays. The key is determined by root_seed and
             seed. All points have the same key unless the grid sets `streams:
             independent`.
         fields: the parameters of a point, `name: (type, default, low, high, "static" or
-            "traced")`. The type is int, float, bool or str. If the default is None, the
+            "traced")`, and a meaning as a sixth entry, which figures show if it is
+            given. The type is int, float, bool or str. If the default is None, the
             grid must give the parameter. low and high are limits; None means no limit.
             For text, low is the sequence of allowed values. Shapes may depend on static
             fields. Each combination of static values is compiled once.
         columns: the columns that fn returns, `name: (type, meaning)`.
-        accuracy: the column that figures, fits and searches use. Its values are
-            fractions.
+        accuracy: the column that figures, fits and searches use. It may be any measure,
+            such as a loss. A column that is called accuracy contains fractions.
         version: a whole number. Increase it when fn returns other numbers, because rows
             of two versions must not be mixed.
+        rises: whether the accuracy rises along a field, as in `{"N": False}`. A search
+            along any other field expects that it rises. A fit along any other field
+            compares the means at the two ends.
         jit: whether fn is compiled and vmapped over runs with equal static fields. If
             False, fn is plain Python and is called once for each run.
 
@@ -141,13 +158,17 @@ class Simulator:
         accuracy: str,
         version: int = 1,
         jit: bool = True,
+        rises: Mapping[str, bool] | None = None,
     ):
+        rises = {} if rises is None else rises
         problems = _problems(fn, fields, columns, accuracy, version)
+        problems += _problems_of_rises(rises, fields)
         if problems:
             raise UsageError(problems)
         self.fn = fn
         self.accuracy = accuracy
         self.version = version
+        self.rises = dict(rises)
         self.jit = bool(jit)
         self._module = sys._getframe(1).f_globals.get("__name__", "__main__")
         declared = {
@@ -208,8 +229,21 @@ class Simulator:
             self.version,
             self.accuracy,
             dict.fromkeys(self.own_columns, ""),
+            self._labels,
+            self.rises,
             x64(),
         )
+
+    @property
+    def _labels(self) -> dict[str, str]:
+        """The meanings that the user gave to fields and columns."""
+        labels = {}
+        for name, f in self.fields.items():
+            if f.metadata["legend"] != name:
+                labels[name] = f.metadata["legend"]
+        for name, (_, meaning) in self.own_columns.items():
+            labels[name] = meaning
+        return labels
 
     def point(self, values: Mapping[str, Any]) -> CustomPoint:
         problems = []
@@ -304,26 +338,33 @@ class Simulator:
         rows: list[Rows | Exception | None] = []
         for run, of_run in zip(runs, found, strict=True):
             try:
-                row = self._row(run, of_run)
+                made = self._rows(run, of_run)
             except Exception as error:  # a wrong value from the user's function
                 rows.append(error)
             else:
-                rows.append([row | {"seconds": seconds} | provided])
+                rows.append([row | {"seconds": seconds} | provided for row in made])
         return rows
 
-    def _row(self, run: Run, found: Row) -> Row:
-        """Returns the part of a row that depends on the run: its point, its seed, its
-        status, and the values that the user's function returned.
+    def _rows(self, run: Run, found: Row) -> list[Row]:
+        """Returns the parts of a run's rows that depend on the run: the point, the
+        seed, the step, the status, and the values that the user's function returned.
 
         Raises ValueError if a column cannot contain its value.
         """
-        row = run.id._asdict() | run.point.as_given()
-        for name, (kind, _) in self.own_columns.items():
-            row[name] = _as_cell(name, kind, found[name])
-        accuracy = _as_fraction(self.accuracy, row[self.accuracy])
-        row[self.accuracy] = accuracy
-        status = "nonfinite" if accuracy is None else "ok"
-        return row | {"step": 1, "steps": 1, "status": status}
+        steps = _steps(found)
+        rows = []
+        for i, step in enumerate(steps):
+            row = run.id._asdict() | run.point.as_given()
+            for name, (kind, _) in self.own_columns.items():
+                value = found[name]
+                if STEP in found and np.shape(value) == (len(steps),):
+                    value = value[i]
+                row[name] = _as_cell(name, kind, value)
+            measure = _checked_measure(self.accuracy, row[self.accuracy])
+            row[self.accuracy] = measure
+            status = "nonfinite" if measure is None else "ok"
+            rows.append(row | {"step": step, "steps": steps[-1], "status": status})
+        return rows
 
     def __reduce__(self) -> Any:
         return named, (self.name,)
@@ -364,6 +405,11 @@ def _problems(
         lines.append(f"version: got {shown(version)}; allowed: whole numbers from 1")
     for name in fields:
         lines += _problems_of_name("fields", name)
+        if name in OF_RESULTS:
+            lines.append(
+                f"fields.{name}: is a column of the thresholds of a fit; choose another"
+                f" name. Such columns: {', '.join(OF_RESULTS)}"
+            )
     for name in columns:
         problems = _problems_of_name("columns", name)
         if not problems and name in fields:
@@ -400,11 +446,16 @@ def _problems_of_name(path: str, name: object) -> list[str]:
 def _problems_of_field(name: str, given: Any) -> list[str]:
     """Returns messages about mistakes in the declaration of a field."""
     got = f"fields.{name}: got {shown(given)}; allowed:"
-    wrong = [f'{got} (type, default, low, high, "static" or "traced"), {ALLOWED_TYPES}']
-    if not isinstance(given, tuple) or len(given) != 5:
+    wrong = [
+        f'{got} (type, default, low, high, "static" or "traced"), {ALLOWED_TYPES}, and'
+        " a meaning as a sixth entry"
+    ]
+    if not isinstance(given, tuple) or len(given) not in (5, 6):
         return wrong
     declaration = Declaration(*given)
     if declaration.kind not in TYPES or declaration.treated not in TREATED:
+        return wrong
+    if not isinstance(declaration.meaning, str):
         return wrong
     if declaration.kind is str and not _is_choice(declaration):
         return [f"{got} a text is static, and has its allowed values in place of low"]
@@ -422,7 +473,7 @@ def _problems_of_limits(name: str, declaration: Declaration) -> list[str]:
     """Returns messages about mistakes in the limits of a field, or about a default that
     is outside the limits.
     """
-    kind, default, low, high, _ = declaration
+    kind, default, low, high, _, _ = declaration
     if kind in (int, float):
         limits = [limit for limit in (low, high) if limit is not None]
         if not all(map(_is_limit, limits)) or limits != sorted(limits):
@@ -446,8 +497,8 @@ def _metadata(name: str, declaration: Declaration) -> dict[str, Any]:
     """Returns the metadata of a declared field. The metadata have the same form as
     those of this package's own fields.
     """
-    kind, _, low, high, treated = declaration
-    metadata = {"kind": treated, "symbol": "", "legend": name}
+    kind, _, low, high, treated, meaning = declaration
+    metadata = {"kind": treated, "symbol": "", "legend": meaning or name}
     if kind is str:
         return metadata | {"choices": lambda: tuple(low)}
     if kind is bool:
@@ -609,18 +660,52 @@ def trusted(module: str) -> None:
         ) from error
 
 
-def _as_fraction(name: str, value: Any) -> Any:
-    """Returns an accuracy after correcting small rounding errors below 0 or above 1.
-    Raises ValueError if the accuracy is not a fraction.
+def _checked_measure(name: str, value: Any) -> Any:
+    """Returns a measure after correcting small rounding errors of a fraction, which put
+    it below 0 or above 1.
+
+    Raises ValueError if the column is called accuracy and the value is no fraction.
     """
     if value is None or 0 <= value <= 1:
         return value
     if -ROUNDING <= value <= 1 + ROUNDING:
         return min(max(value, 0.0), 1.0)
+    if name != ACCURACY:
+        return value
     raise ValueError(
         f"the simulator returned {value:g} for the column {name}; allowed: fractions"
-        " from 0 to 1"
+        " from 0 to 1, or another name for another measure"
     )
+
+
+def _steps(found: Row) -> list[int]:
+    """Returns the steps of a run's rows; [1] if the user's function gave none.
+
+    Raises ValueError unless the steps are whole numbers in ascending order.
+    """
+    if STEP not in found:
+        return [1]
+    steps = np.asarray(found[STEP])
+    allowed = "allowed: whole numbers from 0 in ascending order"
+    if steps.ndim != 1 or not len(steps) or steps.dtype.kind not in "iu":
+        raise ValueError(f"the simulator returned {shown(steps)} for step; {allowed}")
+    if steps[0] < 0 or (np.diff(steps.astype(np.int64)) <= 0).any():
+        raise ValueError(f"the simulator returned {shown(steps)} for step; {allowed}")
+    return steps.tolist()
+
+
+def _problems_of_rises(rises: object, fields: Mapping[str, Any]) -> list[str]:
+    """Returns messages about mistakes in the argument `rises` of `Simulator`."""
+    if not isinstance(rises, Mapping):
+        return [f"rises: got {shown(rises)}; allowed: a dict from fields to bools"]
+    lines = []
+    for name, value in rises.items():
+        if name not in fields or not isinstance(value, bool):
+            lines.append(
+                f"rises: got {shown(name)}: {shown(value)}; allowed: a field"
+                f" ({', '.join(map(str, fields))}), and True or False"
+            )
+    return lines
 
 
 def _as_cell(name: str, kind: str, value: Any) -> Any:

@@ -22,7 +22,7 @@ from ...model.point import FIELDS, LAW_FIELDS, MAX_SEED, Point, Run, checked_see
 from ...simulator.cost import amount, peak_bytes, work
 from ...simulator.program_shape import Shape
 from ..machine import memory_described, memory_limit
-from . import OURS, Cost, Facts, Loaded, Room, Rows, Sizes, grouped
+from . import OURS, RISES, Cost, Facts, Loaded, Room, Rows, Sizes, grouped
 from .merging import merged, padded
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ def _facts(own: tuple[OwnColumn, ...]) -> Facts:
     if own:
         columns = COLUMNS | {column.name: column.declared for column in own}
         sources = {column.name: f"{column.path}#{column.digest}" for column in own}
-    return Facts(OURS, FIELDS, columns, CODE_VERSION, own_columns=sources)
+    return Facts(OURS, FIELDS, columns, CODE_VERSION, own_columns=sources, rises=RISES)
 
 
 def _batch(

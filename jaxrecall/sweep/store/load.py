@@ -37,6 +37,19 @@ Paths = str | Path | Sequence[str | Path]
 PATHS = "a results folder or a .parquet file, or a list of them"
 
 
+STATED = (
+    "axes",
+    "searched",
+    "accuracy",
+    "simulator",
+    "kept",
+    "fields",
+    "labels",
+    "rises",
+)
+"""The facts about a table that are attributes of its DataFrame."""
+
+
 def load(
     path: Paths, grid: GridLike | None = None, *, last: bool = False
 ) -> pd.DataFrame:
@@ -146,8 +159,8 @@ def _frame(table: pa.Table, axes: Sequence[str] | None) -> pd.DataFrame:
     if axes is not None:
         facts["axes"] = list(axes)
     frame = with_pandas_types(table).to_pandas()
-    for name in ("axes", "searched", "accuracy", "simulator", "kept"):
-        if facts.get(name) not in (None, ""):
+    for name in STATED:
+        if facts.get(name) not in (None, "", {}):
             frame.attrs[name] = facts[name]
     return frame
 
@@ -199,10 +212,10 @@ def not_finite(rows: Any, facts: Facts) -> Iterator[str]:
     for name in facts.own_columns:
         missing = list(rows[name].isna()).count(True)
         if missing and name != facts.accuracy:
-            yield (
-                f"{name}: absent or not finite in {missing} of {len(rows)} rows, where"
-                " it is null"
-            )
+            what = "absent or not finite"
+            if facts.is_ours:
+                what = "beyond float32, which ends at 3.4e38, or not a number,"
+            yield f"{name}: {what} in {missing} of {len(rows)} rows, where it is null"
 
 
 def limited_by_kappa(rows: Any, axes: Iterable[str], along: str = "N") -> str:

@@ -175,7 +175,7 @@ def _is_usable(name: str, value: Any, facts: Json, columns: list[str]) -> bool:
             return _are_texts(value)
         case "fields":
             return _are_texts(value) and {*value} <= {*columns}
-        case "fixed" | "columns" | "sources":
+        case "fixed" | "columns" | "sources" | "labels" | "rises":
             return isinstance(value, dict)
         case "accuracy":
             own = isinstance(value, str) and facts.get("simulator") is not None
@@ -204,7 +204,7 @@ def _joint_facts(parts: list[Json], table: pa.Table) -> Json:
     has no axes, the joined table has no axes.
     """
     facts = {}
-    for name in ("simulator", "fields", "accuracy", "columns"):
+    for name in ("simulator", "fields", "accuracy", "columns", "labels", "rises"):
         if name in parts[0]:
             facts[name] = parts[0][name]
     for name in ("kept", "xla_flags"):

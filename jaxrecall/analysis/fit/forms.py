@@ -1,0 +1,151 @@
+"""Compares forms of a law along one axis: a power, a power above a floor, a logarithm.
+
+The forms of a quantity y, which is N* or the mean of a column, are
+
+    power       y = A x^p
+    floor       y = E + A x^p
+    logarithm   y = E + A ln x
+
+For a given p, E and A follow from a linear fit, so that only p is searched (Golub and
+Pereyra, "The differentiation of pseudo-inverses and nonlinear least squares problems
+whose variables separate", SIAM Journal on Numerical Analysis 10, 1973). The squares of
+relative errors are summed, as in a fit of ln y. Intervals are those of the jackknife
+over seeds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+from scipy.optimize import minimize_scalar
+
+from ...errors import FitError
+from .estimate import Estimates, interval
+from .runs import without
+from .table_axes import AxisValue
+
+LARGEST_POWER = 6.0
+
+LEFT_OUT = 1 / 3
+"""The share of the sizes that are left out, and predicted from the smaller ones."""
+
+
+class Form(NamedTuple):
+    """The numbers p, E and A of a form, each nan if the form has none."""
+
+    exponent: float
+    floor: float
+    factor: float
+
+    def at(self, x: np.ndarray) -> np.ndarray:
+        """Returns y at the sizes x."""
+        if np.isnan(self.exponent):
+            return self.floor + self.factor * np.log(x)
+        return np.nan_to_num(self.floor) + self.factor * x**self.exponent
+
+
+def _power(x: np.ndarray, y: np.ndarray) -> Form:
+    p, constant = np.polyfit(np.log(x), np.log(y), 1)
+    return Form(p, np.nan, np.exp(constant))
+
+
+def _logarithm(x: np.ndarray, y: np.ndarray) -> Form:
+    (floor, factor), _ = _linear(x, y, 0.0)
+    return Form(np.nan, floor, factor)
+
+
+def _above_floor(x: np.ndarray, y: np.ndarray) -> Form:
+    middle = np.exp(np.log(x).mean())
+    ratio = x / middle
+
+    def rms(p: float) -> float:
+        return _linear(ratio, y, p)[1]
+
+    grid = np.linspace(-LARGEST_POWER, LARGEST_POWER, 61)
+    best = min(grid, key=rms)
+    step = grid[1] - grid[0]
+    bounds = (best - step, best + step)
+    p = minimize_scalar(rms, bounds=bounds, method="bounded", options={"xatol": 1e-6}).x
+    constant, slope = _linear(ratio, y, p)[0]
+    return Form(p, constant - slope / p, slope / p * middle**-p)
+
+
+def _linear(x: np.ndarray, y: np.ndarray, p: float) -> tuple[np.ndarray, float]:
+    """Fits y = c + b (x^p - 1) / p; returns c and b, and the rms of relative errors.
+
+    The term is ln x for p = 0.
+    """
+    term = np.expm1(p * np.log(x)) / p if p else np.log(x)
+    design = np.column_stack([np.ones(len(x)), term]) / y[:, None]
+    found = np.linalg.lstsq(design, np.ones(len(x)), rcond=None)[0]
+    return found, float(np.sqrt(np.mean((design @ found - 1) ** 2)))
+
+
+FORMS: dict[str, Callable[[np.ndarray, np.ndarray], Form]] = {
+    "power": _power,
+    "floor": _above_floor,
+    "logarithm": _logarithm,
+}
+LEAST = {"power": 2, "floor": 3, "logarithm": 2}
+"""The least number of sizes for each form."""
+
+
+def forms(e: Estimates, axis: str, regime: str = "") -> Iterator[dict[str, AxisValue]]:
+    """Yields a row for each form and each line of cells along an axis.
+
+    The cells of a line are in the law and differ in this axis alone. The column `error`
+    contains the rms error of ln y at the largest sizes if they are left out of the fit.
+
+    Raises FitError if `axis` is not an axis that gets an exponent.
+    """
+    if not axis and len(e.family.law) == 1:
+        (axis,) = e.family.law
+    if axis not in e.family.law:
+        allowed = ", ".join(e.family.law) or "none, since no size varies"
+        raise FitError(f"floor: got {axis or 'no axis'}; allowed: {allowed}")
+    rest = without(e.family.cells[0].at, [axis])
+    lines: dict[tuple[AxisValue, ...], list[int]] = {}
+    for i, cell in enumerate(e.cells):
+        lines.setdefault(cell.values(rest), []).append(i)
+    for at, members in lines.items():
+        members.sort(key=lambda i: e.cells[i].at[axis])
+        x = np.array([e.cells[i].at[axis] for i in members], float)
+        y = np.exp(e.y[:, e.inside][:, members])
+        for name in FORMS:
+            if len(x) >= LEAST[name]:
+                row = _row(name, x, y, e.n_seeds)
+                common = {"axis": axis, "theta": e.given_theta, "part": e.family.name}
+                common |= {"regime": regime, "along": e.family.critical}
+                yield dict(zip(rest, at, strict=True)) | common | row
+
+
+def _row(name: str, x: np.ndarray, y: np.ndarray, n_seeds: int) -> dict[str, AxisValue]:
+    """Returns the numbers of a form with their intervals, and its error.
+
+    y has the shape (1 + seeds, sizes): from all seeds, then with each left out.
+    """
+    fitted = np.array([FORMS[name](x, one) for one in y])
+    row: dict[str, AxisValue] = {"form": name, "n_cells": len(x), "n_seeds": n_seeds}
+    for field, values in zip(Form._fields, fitted.T, strict=True):
+        low, high = interval(values, n_seeds)
+        row |= {field: values[0], f"{field}_lo": low, f"{field}_hi": high}
+    whole = Form(*fitted[0])
+    n_out = int(len(x) * LEFT_OUT)
+    error = noise = np.nan
+    if n_out and len(x) - n_out >= LEAST[name]:
+        part = FORMS[name](x[:-n_out], y[0, :-n_out])
+        error = _rms(part.at(x[-n_out:]), y[0, -n_out:])
+        apart = np.log(y[1:, -n_out:] / y[0, -n_out:])
+        variance = (n_seeds - 1) / n_seeds * (apart**2).sum(axis=0)
+        noise = float(np.sqrt(variance.mean()))
+    row |= {"rms": _rms(whole.at(x), y[0]), "error": error, "noise": noise}
+    return row | {"n_out": n_out}
+
+
+def _rms(predicted: np.ndarray, y: np.ndarray) -> float:
+    """The rms of ln(predicted / y); inf if a prediction is not positive."""
+    if (predicted <= 0).any():
+        return np.inf
+    return float(np.sqrt(np.mean(np.log(predicted / y) ** 2)))

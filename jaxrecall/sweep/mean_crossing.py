@@ -1,0 +1,186 @@
+"""Estimates the level at which the mean of any measure crosses theta.
+
+The measure may be a loss, an error or a time. Nothing is known about the shape of its
+curve, so the estimate assumes none: the mean over seeds at each level is joined by
+straight lines, and the crossing is where the line through two neighbouring levels has
+the value theta. Levels are given as x, the ln of the axis. If all means are positive,
+straight lines in the ln of the measure are a second possible shape; its crossing enters
+the interval.
+
+Seeds are the independent units. D_s is the change of a mean if seed s is left out. The
+squared standard error is the jackknife estimate (S - 1) / S sum_s D_s^2 over S seeds.
+The interval contains each level at which the line differs from theta by at most t
+standard errors (Fieller), where t is the 0.975 quantile of Student's distribution with
+S - 1 degrees of freedom.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cached_property
+
+import numpy as np
+from scipy.special import stdtrit
+
+from .crossing import (
+    MIN_SEEDS,
+    NORMAL,
+    OCTAVE,
+    PER_OCTAVE,
+    TAIL,
+    Crossing,
+    Curve,
+    Floats,
+    by_level,
+    edge_of,
+    zero,
+)
+
+
+class MeanCurve:
+    """The mean of a measure over seeds as a function of ln of the level.
+
+    Args:
+        x: ln of the levels, an array (levels,) in ascending order.
+        values: a value of each run that rises along x, an array (seeds, levels). An
+            entry is nan if there is no such run.
+        falls: whether the measure itself falls, so that `values` are 1 - measure.
+
+    Attributes:
+        mean: the mean at each level, an array (levels,).
+        scale: the difference between the largest and the smallest mean.
+    """
+
+    def __init__(self, x: Floats, values: Floats, falls: bool = False):
+        self.x = np.asarray(x, float)
+        self.values = np.asarray(values, float)
+        self.has = ~np.isnan(self.values)
+        self._falls = falls
+        self.mean = np.nansum(self.values, axis=0) / self.has.sum(axis=0)
+        self.logits = self.mean  # the scale on which slopes are compared
+        self.scale = float(np.ptp(self.mean)) or 1.0
+
+    @cached_property
+    def without(self) -> Floats:
+        """The change of each mean if a seed is left out: an array (seeds, levels).
+
+        A change is 0 where the seed has no run, or is the only one.
+        """
+        rest = np.maximum(self.has.sum(axis=0) - 1, 1)
+        change = (self.mean - self.values) / rest
+        alone = self.has.sum(axis=0) == 1
+        return np.where(self.has & ~alone, change, 0.0)
+
+    def crossing(self, theta: float) -> Crossing:
+        """Returns the crossing at which the mean rises through theta.
+
+        If there are several such crossings, an isotonic regression through the means
+        decides between them: the one nearest to its crossing is returned.
+        """
+        x, z = self.x, self.mean - theta
+        parting = int(np.cumsum([0.0, *(self.has.sum(axis=0) * z)]).argmin())
+        upwards = np.flatnonzero((z[:-1] < 0) & (z[1:] >= 0))
+        if z[-1] < 0 and (parting == len(x) or not len(upwards)):
+            return Crossing(np.inf)
+        if (parting == 0 and z[0] >= 0) or not len(upwards):
+            return Crossing(-np.inf)
+        near = x[[max(parting - 1, 0), min(parting, len(x) - 1)]].mean()
+        j = int(upwards[np.abs(x[upwards] + x[upwards + 1] - 2 * near).argmin()])
+        slope = (z[j + 1] - z[j]) / (x[j + 1] - x[j])
+        log_x = float(x[j] - z[j] / slope)
+        change = self._change(np.array([log_x]))[:, 0]
+        found = Crossing(
+            log_x,
+            n_seeds=int(self.has[:, j : j + 2].any(axis=1).sum()),
+            slope=float(slope / self.scale),
+            without=-change / slope,
+            shapes=self._shapes(theta, j, log_x),
+        )
+        return self._with_interval(found, theta)
+
+    def _shapes(self, theta: float, j: int, log_x: float) -> Floats:
+        """Returns the crossings of the straight line and of the line in ln."""
+        low, high, at = *self.mean[j : j + 2], theta
+        if self._falls:
+            low, high, at = 1 - low, 1 - high, 1 - at
+        if min(low, high, at) <= 0:
+            return np.array([log_x])
+        part = math.log(at / low) / math.log(high / low)
+        return np.array([log_x, self.x[j] + part * (self.x[j + 1] - self.x[j])])
+
+    def _change(self, x: Floats) -> Floats:
+        """Returns the change of the line if a seed is left out: (seeds, x)."""
+        return np.array([np.interp(x, self.x, one) for one in self.without])
+
+    def _with_interval(self, found: Crossing, theta: float) -> Crossing:
+        """Returns the crossing with its 95 % interval.
+
+        If no level bounds the interval on a side, that side is unbounded.
+        """
+        if found.n_seeds < MIN_SEEDS:
+            return found
+        x, log_x = self.x, found.log_x
+        fine = np.arange(x[0], x[-1], OCTAVE / PER_OCTAVE)
+        grid = np.unique(np.concatenate([fine, x, [log_x]]))
+        at = int(np.searchsorted(grid, log_x))
+        seeds = found.n_seeds
+        z = np.interp(grid, x, self.mean) - theta
+        one = np.sqrt((seeds - 1) / seeds * (self._change(grid) ** 2).sum(axis=0))
+        error = stdtrit(seeds - 1, TAIL) * one
+        below = np.flatnonzero(z[: at + 1] < -error[: at + 1])
+        above = at + np.flatnonzero(z[at:] > error[at:])
+        lo, hi = -np.inf, np.inf
+        if len(below):
+            lo = zero(grid, z + error, below[-1])
+        if len(above):
+            hi = zero(grid, z - error, above[0] - 1)
+        shape = NORMAL * found.shape_error
+        return found._replace(
+            lo=log_x - float(np.hypot(log_x - lo, shape)),
+            hi=log_x + float(np.hypot(hi - log_x, shape)),
+            is_open=(not len(below), not len(above)),
+        )
+
+    def off_line(
+        self, x: Floats, values: Floats, theta: float, found: Crossing
+    ) -> Floats:
+        """Returns how far values at x are off the straight line through the crossing."""
+        return values - theta - found.slope * self.scale * (x - found.log_x)
+
+    def reach(self, theta: float) -> float:
+        """Returns how far beyond the last level the mean would cross theta, in ln of
+        the level.
+
+        The mean is extrapolated with the slope of its last two octaves. The result is
+        inf if it does not rise there, and 0 if there is only one level.
+        """
+        if len(self.x) == 1:
+            return 0.0
+        before = max(self.x[0], self.x[-1] - 2 * OCTAVE)
+        rise = self.mean[-1] - np.interp(before, self.x, self.mean)
+        if rise > 0:
+            return float((theta - self.mean[-1]) * (self.x[-1] - before) / rise)
+        return np.inf
+
+
+AnyCurve = Curve | MeanCurve
+
+
+def of_measure(
+    log_x: Floats, seed: Floats, values: Floats, theta: float, falls: bool = False
+) -> AnyCurve:
+    """Returns the curve of some runs. Each seed may have runs at any number of levels.
+
+    If theta and all values are fractions, the curve is a local logistic regression.
+
+    Args:
+        log_x: ln of the level of each run.
+        seed: the seed of each run.
+        values: a value of each run that rises along the axis.
+        theta: the value that the curve must cross.
+        falls: whether the measure itself falls, so that `values` are 1 - measure.
+    """
+    x, table = by_level(log_x, seed, values)
+    if 0 < theta < 1 and all(0 <= value <= 1 for value in values):
+        return Curve(x, table, edge_of(theta))
+    return MeanCurve(x, table, falls)

@@ -1,0 +1,47 @@
+"""The settings in which the formulas were measured to be off by a factor of 2 or more.
+
+docs/theory.md, section 5.4 has the measurements.
+"""
+
+from __future__ import annotations
+
+from .model import Model, warn
+from .noise import gains, has_score_noise
+
+LEAST_KAPPA = 5.0
+"""The smallest score of the trigger (nats, with many samples) at which theory was
+measured to be within a factor of 2. Without an MLP the score is kappa.
+"""
+
+LEAST_WITH_COMMON = 10.0
+"""The same, if all rows of the embeddings share a direction."""
+
+FLAT = 0.03
+"""The smallest rise of accuracy from N to 2 N at which critical N was measured to be
+within a factor of 2. It is also the mean error of the predicted accuracy.
+"""
+
+ASSUMED = (
+    "assumed: three steps, eta near 0, equally frequent tokens, d at least about 10",
+    "measured: at theta = 0.5, critical N of 237 cells is off by 6 to 8 % in the median"
+    " cell and 40 % in the worst",
+)
+"""Lines about what `critical_N` assumes, and how far it was off."""
+
+
+def warn_of_limits(model: Model) -> None:
+    """Warns with TheoryWarning if kappa is so small that the accuracy and the critical
+    sizes of theory were measured to be off by a factor of 2 or more; docs/theory.md,
+    section 5.4.
+    """
+    if model.L == 1 or not has_score_noise(model):
+        return
+    least, off = LEAST_KAPPA, "1.5 to 3 times larger than theory's, or more"
+    if model.common_length:
+        least, off = LEAST_WITH_COMMON, "up to 3 times smaller or larger than theory's"
+    least *= model.trigger_length**2 / gains(model).total
+    if model.kappa < least:
+        warn(
+            f"kappa: got {model.kappa:g}; theory holds from about {least:.2g} on."
+            f" Below, critical N was measured to be {off}"
+        )

@@ -1,0 +1,93 @@
+"""What theory predicts for the rows of a table of runs or of points."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..errors import TheoryError
+from ..model.point import FIELDS
+from .critical import critical
+from .model import SIZES, Model, warn
+from .open_attention import accuracy
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+ADDED = ("theory_accuracy", "theory_critical")
+"""The columns that `table` adds. No other column of the package begins with theory."""
+
+Row = dict[str, Any]
+
+
+def table(
+    df: pd.DataFrame, theta: float = 0.5, along: str | None = None
+) -> pd.DataFrame:
+    """Returns a copy of a table with two columns of what theory predicts.
+
+    - theory_accuracy: the accuracy (fraction) at the N of the row. It is null without
+      N and sizes.
+    - theory_critical: the size along an axis at which accuracy crosses theta, as
+      `critical` returns it.
+
+    Only fields of a `Point` and numbers of its laws are used. A field that the table
+    lacks has its default, so fields that all rows share may have to be assigned first.
+    Each combination of values is computed once, in 0.1 to 1 seconds.
+
+    Args:
+        df: a table that `run` or `load` returned, or any table with columns V, d and L.
+        theta: the accuracy (fraction) of the critical size.
+        along: N, d, m, V or L. The default is the axis of the search, else N.
+
+    Raises TheoryError if the rows are of another simulator. Where a formula does not
+    cover a row, a TheoryWarning says why, and the prediction is null.
+
+        >>> import jaxrecall
+        >>> df = jaxrecall.theory.table(jaxrecall.load("results/quickstart"))
+        >>> df.groupby(["d", "N"])[["accuracy", "theory_accuracy"]].mean()
+    """
+    if "accuracy" in df.attrs or "simulator" in df:
+        raise TheoryError(
+            "table: got rows of another simulator; allowed: rows of this package's,"
+            " which theory is about"
+        )
+    axis = along or df.attrs.get("searched", "N")
+    if lacking := [name for name in SIZES if name not in df and name != axis]:
+        raise TheoryError(
+            f"columns: no {', '.join(lacking)}; theory needs V, d and L, or two of them"
+            " and `along`"
+        )
+    settings: Any = df[list(filter(is_setting, df))]
+    sizes = _each(
+        settings.drop(columns=axis, errors="ignore"),
+        lambda row: critical(Model.from_fields(row), axis, theta, row.get("N")),
+    )
+    reached = math.nan
+    if {"N", *SIZES} <= {*df}:
+        reached = _each(
+            settings, lambda row: accuracy(Model.from_fields(row), row["N"])
+        )
+    return df.assign(**dict(zip(ADDED, (reached, sizes), strict=True)))
+
+
+def is_setting(column: object) -> bool:
+    """Whether a column of a table has a field of a point, or a number of a law."""
+    return str(column).partition(".")[0] in (*FIELDS, "step")
+
+
+def _each(settings: Any, formula: Callable[[Row], float]) -> np.ndarray:
+    """Returns an array with the value of a formula for each row. Equal rows are
+    computed once.
+    """
+    groups = settings.groupby([*settings], dropna=False, sort=False)
+    found = []
+    for row in groups.head(1).to_dict("records"):
+        try:
+            found.append(formula(row))
+        except TheoryError as error:
+            warn(f"no prediction: {error}")
+            found.append(math.nan)
+    return np.array(found, float)[groups.ngroup()]

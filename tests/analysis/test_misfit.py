@@ -1,0 +1,144 @@
+"""The misfit of a law: noise alone rejects it, and exponents allow for it."""
+
+import itertools
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.linalg import fractional_matrix_power
+from scipy.stats import t as student
+
+from benchmarks import fit_coverage as coverage
+from jaxrecall.analysis.fit import fit
+from jaxrecall.analysis.fit.misfit import agreement, half_widths, misfit
+
+SIZES = [16, 32, 64, 128, 256, 512, 1024]
+
+
+def losses(value, axes, seeds=8, noise=0.02, rng=None):
+    """Runs whose loss is `value(cell)`, times the exponential of normal noise."""
+    rng = rng or np.random.default_rng(0)
+    axes = {"V": [64], "N": [1000], "d": [32], "L": [4], "m": [0]} | axes
+    rows = []
+    for *sizes, seed in itertools.product(*axes.values(), range(seeds)):
+        cell = dict(zip(axes, sizes, strict=True))
+        loss = value(cell) * np.exp(noise * rng.normal())
+        rows.append(cell | {"seed": seed, "loss": loss})
+    return pd.DataFrame(rows)
+
+
+def laws(frame):
+    return fit(frame, law="loss", along="N").exponents.set_index("axis")
+
+
+def test_a_law_is_rejected_by_noise_and_not_by_a_fixed_distance():
+    def floor(c):
+        return 1 + 4 * c["d"] ** -0.5
+
+    found = fit(losses(floor, {"d": SIZES}, noise=0.01), law="loss", along="d")
+    (row,) = found.exponents.itertuples()
+    assert row.rejected
+    assert 15 < row.misfit < 25
+    assert f"misfit {row.misfit:.2g} times the noise" in repr(found)
+    assert "(law rejected)" in repr(found)
+    assert 0.04 < found.diagnostics["value"][0] < 0.05  # within the former 5 %
+    loud = laws(losses(floor, {"d": SIZES}, noise=0.2, rng=np.random.default_rng(2)))
+    assert not loud["rejected"]["d"]
+    assert loud["misfit"]["d"] < 2
+
+
+def test_noise_alone_rejects_few_true_laws():
+    rng = np.random.default_rng(0)
+    draws, n_seeds = 1000, 7
+    n_rejected = 0
+    for _ in range(draws):
+        # noise that differs between cells and is common to some of them
+        noise = rng.normal(size=(n_seeds, 6)) * [1, 1, 2, 2, 3, 5]
+        noise[:, :3] += rng.normal(size=(n_seeds, 1))
+        design = np.vander(np.arange(6), 2)
+        noise -= noise @ design @ np.linalg.pinv(design)
+        mean = noise.mean(axis=0)
+        off = np.vstack([mean, mean + (mean - noise) / (n_seeds - 1)])
+        n_rejected += misfit(off, 4, n_seeds, 0.0).is_certain
+    assert 0.015 < n_rejected / draws < 0.07
+
+
+def test_cells_that_share_a_misfit_count_once():
+    rng = np.random.default_rng(5)
+    shared = {}
+
+    def value(c):
+        off = shared.setdefault((c["V"], c["d"]), 0.15 * rng.normal())
+        return c["V"] ** 1.5 / c["d"] * c["L"] ** 0.5 * np.exp(off)
+
+    axes = {"V": [32, 64, 128, 256], "d": SIZES[:4], "L": [4, 16, 64, 256]}
+    row = laws(losses(value, axes))
+    width = row["hi"] - row["lo"]
+    assert row["rejected"].all()
+    assert (row["interval_by"] == "cells")[["V", "d"]].all()
+    # sixteen clusters of four cells: half the number of cells' standard error
+    logs = np.log(axes["V"])
+    spread = 0.15 / np.sqrt(4 * ((logs - logs.mean()) ** 2).sum())
+    assert 0.6 < width["V"] / (2 * student.ppf(0.975, 14) * spread) < 1.7
+    assert width["L"] < 0.3 * width["V"]
+    assert row["lo"]["L"] < 0.5 < row["hi"]["L"]
+    plain = laws(losses(lambda c: c["V"] ** 1.5 / c["d"], axes))
+    assert plain["lo"]["V"] < 1.5 < plain["hi"]["V"]
+    assert (plain["hi"] - plain["lo"])["V"] < 0.3 * width["V"]
+
+
+def test_clusters_have_the_variance_and_the_freedom_of_their_source():
+    """A second implementation, with full matrices."""
+    rng = np.random.default_rng(1)
+    X = np.column_stack([np.ones(9), rng.normal(size=(9, 2))])
+    cluster = np.array([0, 1, 2, 0, 1, 2, 3, 3, 0])
+    inverse = np.linalg.inv(X.T @ X)
+    rest = np.eye(9) - X @ inverse @ X.T
+    off = rest @ rng.normal(size=9)
+    still = np.tile(off, (9, 1))  # no noise
+    found = half_widths(X, (inverse @ X.T)[1:], still, 8, [cluster], True)
+    for j in (1, 2):
+        scores, parts = [], []
+        for g in range(4):
+            mine = cluster == g
+            power = fractional_matrix_power(rest[np.ix_(mine, mine)], -0.5)
+            adjusted = power @ X[mine] @ inverse[j]
+            scores.append(adjusted @ off[mine])
+            parts.append(rest[mine].T @ adjusted)
+        B = np.array(parts) @ np.array(parts).T
+        freedom = np.trace(B) ** 2 / np.trace(B @ B)
+        half = student.ppf(0.975, freedom) * np.linalg.norm(scores)
+        assert found[j - 1] == pytest.approx(half)
+
+
+def test_misfits_of_a_cluster_agree():
+    cluster = np.repeat(np.arange(4), 3)
+    off = np.array([1.0, -1.0, 2.0, -2.0])[cluster]
+    assert agreement(np.tile(off, (7, 1)), 6, cluster) == pytest.approx(1)
+    assert agreement(np.tile(off, (7, 1)), 6, np.arange(12)) == 0
+    assert agreement(np.tile(off, (7, 1)), 6, np.arange(12) % 3) < 0
+
+
+def test_cells_without_an_interval_are_not_in_the_law():
+    frame = losses(lambda c: 1 / c["d"], {"d": SIZES[:5]})
+    few = frame[(frame["d"] > 16) | (frame["seed"] < 3)].copy()
+    few.loc[few["d"] == 16, "loss"] *= 2  # it would bend the law
+    found = fit(few, law="loss", along="d")
+    (row,) = found.exponents.itertuples()
+    assert (row.n_cells, row.left_out) == (4, "1 (fewer than 6 seeds)")
+    assert "law of 4 cells; misfit" in repr(found)
+    assert "left out: 1 (fewer than 6 seeds)" in repr(found)
+    rest = fit(frame[frame["d"] > 16], law="loss", along="d").exponents
+    assert row.exponent == pytest.approx(rest["exponent"][0])
+    # where no cell has an interval, the exponent has none either
+    (row,) = fit(frame[frame["seed"] < 3], law="loss", along="d").exponents.itertuples()
+    assert row.n_cells == 5
+    assert np.isnan(row.lo)
+    assert row.interval_by == row.left_out == ""
+
+
+@pytest.mark.parametrize("kind", coverage.MISFITS)
+def test_each_kind_of_misfit_is_rejected_and_a_true_law_is_not(kind):
+    setting = coverage.Setting(misfit=kind)
+    assert coverage.check(setting, 3).rejected.all()
+    assert not coverage.check(coverage.Setting(), 1).rejected.any()
