@@ -164,9 +164,9 @@ class _Fit(NamedTuple):
 
 
 def _share(smooth: _Fit, rough: _Fit) -> Floats:
-    """Returns the share of the rough curve at each level, (levels,).
+    """Returns the share of the rough curve at each level, an array (levels,).
 
-    It is 0 where the rough curve has less than `MIN_SEEDS` - 1 seeds.
+    The share is 0 where the rough curve has at most `MIN_SEEDS` - 1 seeds.
     """
     off = rough.logits - smooth.logits
     change = rough.without - smooth.without

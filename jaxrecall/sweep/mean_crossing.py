@@ -144,7 +144,7 @@ class MeanCurve:
     def off_line(
         self, x: Floats, values: Floats, theta: float, found: Crossing
     ) -> Floats:
-        """Returns how far values at x are off the straight line through the crossing."""
+        """Returns how far values at x are off a straight line through the crossing."""
         return values - theta - found.slope * self.scale * (x - found.log_x)
 
     def reach(self, theta: float) -> float:

@@ -335,15 +335,16 @@ def test_intervals_hold_where_the_curve_has_a_kink_or_a_jump_at_theta(curve):
     assert np.mean(held) > 0.8
 
 
-def test_some_seeds_run_at_the_estimate_before_a_search_ends():
-    """Where the levels on either side are half an octave away."""
+def test_after_the_first_seeds_every_second_one_runs_at_the_estimate_alone():
     for key in range(5):
-        search = Cell(key, noise=0.0).search(width=0.4)
-        x = math.log(search.completed[-1][0])
+        search = Cell(key).search(width=0.3)
         own = {}
         for N, seed in search.completed:
-            own.setdefault(seed, []).append(math.log(N) - x)
-        assert sum(len(there) > 2 for there in own.values()) >= 4
+            own.setdefault(seed, []).append(math.log(N))
+        alone = [x for seed, (x, *more) in own.items() if not more]
+        assert len(alone) >= 5
+        estimate = search.result.threshold.log_x
+        assert max(abs(x - estimate) for x in alone) < math.log(2) / 2
 
 
 @pytest.mark.parametrize("rises", [True, False])
