@@ -109,6 +109,7 @@ def test_the_decoders_of_the_study_are_those_of_the_example(monkeypatch):
 @pytest.mark.parametrize(
     "name", [*REPORTED, "late", "pool", "noise", "phase-mlp", "map", *SEARCHED]
 )
+@pytest.mark.filterwarnings("ignore:eta")
 def test_theory_covers_every_point_of_a_study_that_ends_with_the_recipe(name):
     rows = jaxrecall.load(ROOT / "results/study" / name, last=True)
     rows = rows.drop_duplicates(

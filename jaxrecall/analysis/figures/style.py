@@ -58,6 +58,9 @@ SIZES: dict[str, Size] = {"column": (COLUMN, None), "text": (PAGE, None)}
 GREEK = {"alpha": "α", "rho": "ρ"}
 """A dict from the parameter of a law to its Greek letter."""
 
+LONGEST_LEGEND = 40
+"""The number of characters from which a meaning is cut after its first clause."""
+
 MAX_TEXT = 60
 """The largest number of characters that a figure shows of a value."""
 
@@ -156,8 +159,10 @@ def label(name: str, labels: Mapping[str, str]) -> str:
 
     `labels` contains the meanings that the owner of the table gave.
     """
-    legend = re.split(r";| that | \(|: ", labels.get(name, ""))[0]
-    if legend and len(legend) < 40:
+    legend = labels.get(name, "")
+    if len(legend) >= LONGEST_LEGEND:
+        legend = re.split(r";| that | \(|: ", legend)[0]
+    if legend and len(legend) < LONGEST_LEGEND:
         return f"{name}: {legend}"
     return symbol(name)
 
