@@ -97,7 +97,7 @@ def loss_of(point, key):
     noise = 0.05 * jax.random.normal(key, t.shape)
     return {
         "step": t,
-        "loss": 3 * jnp.exp(-t * point.lr / 20) + noise,
+        "loss": 3 * jnp.exp(-t.astype(jnp.float32) * point.lr / 20) + noise,
         "rate": point.lr,
     }
 
@@ -166,8 +166,11 @@ def test_a_simulator_says_where_its_accuracy_falls():
 @pytest.mark.parametrize(
     ("rises", "line"),
     [
-        ({"x": False}, "rises: got x: False; allowed: a field (lr), and True or False"),
-        ({"lr": 1}, "rises: got lr: 1; allowed: a field (lr), and True or False"),
+        (
+            {"x": False},
+            "rises: got 'x': False; allowed: a field (lr), and True or False",
+        ),
+        ({"lr": 1}, "rises: got 'lr': 1; allowed: a field (lr), and True or False"),
         ([1], "rises: got [1]; allowed: a dict from fields to bools"),
     ],
 )
@@ -189,7 +192,7 @@ def test_names_that_clash_with_the_thresholds_are_refused_before_a_run(name):
 def test_no_accuracy_of_ours_is_above_1_but_any_column_may_be():
     search = {"axis": "N", "theta": 1.5}
     grid = {"base": {"V": 16, "d": 16, "L": 4}, "search": search, "blocks": [{}]}
-    with pytest.raises(GridError, match="search.theta: got 1.5; allowed: accuracies"):
+    with pytest.raises(GridError, match=r"search.theta: got 1.5; allowed: accuracies"):
         jaxrecall.run(grid, seeds=8, progress=False)
     search["summary"] = "most"
     with pytest.raises(GridError, match=r"summary 'most'; allowed: mean, median, or"):
