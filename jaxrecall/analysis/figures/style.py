@@ -20,7 +20,7 @@ import numpy as np
 from ...errors import UsageError, in_one_line
 from ...model.columns import is_parameter
 from ...model.point import SAME_AS
-from ..fit.roles import ACCURACY, Roles
+from ..fit.roles import Roles
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -169,9 +169,8 @@ def label(name: str, labels: Mapping[str, str]) -> str:
 
 def measure_label(roles: Roles, is_fraction: bool = True) -> str:
     """Returns the label of the measure that crosses theta."""
-    if roles.is_ours and roles.measure == ACCURACY:
-        return "test accuracy (fraction)"
-    named = label(roles.measure, roles.labels)
+    measure = roles.measure
+    named = roles.titles.get(measure) or label(measure, roles.labels)
     return f"{named} (fraction)" if is_fraction else named
 
 
