@@ -108,6 +108,11 @@ class Target:
     comparison detects that accuracy changes in the unexpected direction.
     """
 
+    assumed: bool = False
+    """Whether the direction is only assumed. The two ends are then compared wherever
+    there is no crossing.
+    """
+
     summary: Summary = MEAN
     farthest: float = HALF_OCTAVE
     """The largest distance of levels from the crossing, in ln of the level."""
@@ -235,6 +240,8 @@ class CellSearch:
                     if target.checks:
                         near = self._nearest(first + END_STEPS)
                         yield from self._compare(first, near)
+                    if target.assumed and not self.against:
+                        yield from self._compare(first, last)
                     return "left"
             if centre > last and (sure or highest == last):
                 side = yield from self._side_at(last)

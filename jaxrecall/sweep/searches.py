@@ -125,8 +125,8 @@ def _cells(grid: Grid, search: Search, names: Names) -> list[SearchedCell]:
     rises = search.rises
     if rises is None:
         rises = facts.rises.get(search.axis, True)
-    checks = search.rises is not None or search.axis in facts.rises
-    checks = checks or not facts.is_ours  # what is along the axis is unknown
+    is_known = search.rises is not None or search.axis in facts.rises
+    assumed = not facts.is_ours and not is_known
     lattice = search.lattice(names)
     for line in grid.lines:
         levels = {k: level for k, level in lattice.items() if level in line.levels}
@@ -138,7 +138,8 @@ def _cells(grid: Grid, search: Search, names: Names) -> list[SearchedCell]:
                 search.max_runs,
                 grid.seeds,
                 rises=rises,
-                checks=checks,
+                checks=is_known or assumed,
+                assumed=assumed,
                 summary=parsed(search.summary) or MEAN,
                 farthest=farthest(search.axis, search.width),
             )
