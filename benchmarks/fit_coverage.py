@@ -376,9 +376,13 @@ SETTINGS = {
         axes=("d",), levels=(8, 12), plateau=0.0, censored=0.0
     ),
 }
+QUIET = replace(ALONE, one_step=0.0, seed_shift=0.01, own_shift=0.01, correlation=1e-4)
+"""The same four cells with little noise."""
+
 for kind in MISFITS:
     SETTINGS[f"no power law: {kind}"] = Setting(misfit=kind)
     SETTINGS[f"no power law of d alone: {kind}"] = replace(ALONE, misfit=kind)
+    SETTINGS[f"no power law, little noise: {kind}"] = replace(QUIET, misfit=kind)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

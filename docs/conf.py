@@ -51,8 +51,8 @@ SECTIONS = {
     "Write code": "python extending api",
     "Scale up": "scaling",
     "Records": (
-        "../results/benchmarks ../results/accelerators ../results/attack"
-        " ../results/slurm ../CONTRIBUTING ../CHANGELOG"
+        "../results/benchmarks ../results/accelerators ../results/on-device"
+        " ../results/attack ../results/slurm ../CONTRIBUTING ../CHANGELOG"
     ),
 }
 """Heading of the sidebar -> its pages, as seen from docs/."""

@@ -98,6 +98,11 @@ class SearchedCell:
             way = "falls" if rises else "rises"
             hint = f"try rises: {str(not rises).lower()}"
             warnings.append(f"accuracy {way} along the axis: {hint}")
+        if self.search.beyond:
+            way = "rises above theta and falls again"
+            if not self.search.target.rises:
+                way = "falls below theta and rises again"
+            warnings.append(f"accuracy {way}, at {self.search.beyond:g}")
         return "; ".join(warnings)
 
 
@@ -125,8 +130,8 @@ def _cells(grid: Grid, search: Search, names: Names) -> list[SearchedCell]:
     rises = search.rises
     if rises is None:
         rises = facts.rises.get(search.axis, True)
-    checks = search.rises is not None or search.axis in facts.rises
-    checks = checks or not facts.is_ours  # what is along the axis is unknown
+    is_known = search.rises is not None or search.axis in facts.rises
+    assumed = not facts.is_ours and not is_known
     lattice = search.lattice(names)
     for line in grid.lines:
         levels = {k: level for k, level in lattice.items() if level in line.levels}
@@ -138,7 +143,8 @@ def _cells(grid: Grid, search: Search, names: Names) -> list[SearchedCell]:
                 search.max_runs,
                 grid.seeds,
                 rises=rises,
-                checks=checks,
+                checks=is_known or assumed,
+                assumed=assumed,
                 summary=parsed(search.summary) or MEAN,
                 farthest=farthest(search.axis, search.width),
             )
@@ -319,7 +325,7 @@ class Searches:
 
         For a user's simulator, the list contains every program that a level could need.
         """
-        if not self.simulator.facts.is_ours:
+        if not self.simulator.facts.costs_known:
             points = {}
             for cell in self.cells:
                 points |= dict.fromkeys(cell.points.values(), 1)

@@ -450,7 +450,9 @@ def test_several_columns_are_lines(frame):
         {0.35},
         {0.5},
     ]
-    with pytest.raises(UsageError, match="band: got iqr; allowed: sd, se, 95 %, quartiles"):
+    with pytest.raises(
+        UsageError, match="band: got iqr; allowed: sd, se, 95 %, quartiles"
+    ):
         plot.figure(frame, band="iqr")
 
 

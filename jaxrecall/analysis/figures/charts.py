@@ -169,8 +169,8 @@ def critical(
     if theory:
         layers += theory_line(stars, axis)
     named = f"{runs.along}* at {runs.measure} {theta:g}"
-    if runs.roles.is_ours and runs.along == "N":
-        named += " (samples)"
+    if runs.along in runs.roles.units:
+        named += f" ({runs.roles.units[runs.along]})"
     return Chart(layers, axis, named, lines=lines, panels=panels, scale="log")
 
 
@@ -359,8 +359,8 @@ def _fixed(frame: Table, roles: Roles) -> Selection:
     the trigger and the laws are included if they are not the defaults.
     """
     found: Selection = {}
-    for name in ("V", "N", "d", "L", "m"):
-        if roles.is_ours and frame[name].nunique() == 1:
+    for name in roles.numbers:
+        if frame[name].nunique() == 1:
             found[name] = frame[name].iloc[0]
     for name, value in fixed(frame, roles).items():
         if name.partition(".")[0] in ("pool", "trigger_in_value", *LAW_FIELDS):

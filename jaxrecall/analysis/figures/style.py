@@ -20,7 +20,7 @@ import numpy as np
 from ...errors import UsageError, in_one_line
 from ...model.columns import is_parameter
 from ...model.point import SAME_AS
-from ..fit.roles import ACCURACY, Roles
+from ..fit.roles import Roles
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -57,6 +57,9 @@ SIZES: dict[str, Size] = {"column": (COLUMN, None), "text": (PAGE, None)}
 
 GREEK = {"alpha": "α", "rho": "ρ"}
 """A dict from the parameter of a law to its Greek letter."""
+
+LONGEST_LEGEND = 40
+"""The number of characters from which a meaning is cut after its first clause."""
 
 MAX_TEXT = 60
 """The largest number of characters that a figure shows of a value."""
@@ -156,17 +159,18 @@ def label(name: str, labels: Mapping[str, str]) -> str:
 
     `labels` contains the meanings that the owner of the table gave.
     """
-    legend = re.split(r";| that | \(|: ", labels.get(name, ""))[0]
-    if legend and len(legend) < 40:
+    legend = labels.get(name, "")
+    if len(legend) >= LONGEST_LEGEND:
+        legend = re.split(r";| that | \(|: ", legend)[0]
+    if legend and len(legend) < LONGEST_LEGEND:
         return f"{name}: {legend}"
     return symbol(name)
 
 
 def measure_label(roles: Roles, is_fraction: bool = True) -> str:
     """Returns the label of the measure that crosses theta."""
-    if roles.is_ours and roles.measure == ACCURACY:
-        return "test accuracy (fraction)"
-    named = label(roles.measure, roles.labels)
+    measure = roles.measure
+    named = roles.titles.get(measure) or label(measure, roles.labels)
     return f"{named} (fraction)" if is_fraction else named
 
 

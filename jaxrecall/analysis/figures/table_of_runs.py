@@ -94,8 +94,7 @@ class Runs:
     @property
     def sizes(self) -> Table:
         """The table with only the columns that arithmetic may use."""
-        sizes = (*self.roles.sizes, "N") if self.roles.is_ours else ()
-        names = dict.fromkeys((self.along, *sizes, *self.axes))
+        names = dict.fromkeys((self.along, *self.roles.numbers, *self.axes))
         return self.rows[[name for name in names if name in self.rows]]
 
     @property

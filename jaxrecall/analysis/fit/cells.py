@@ -23,7 +23,7 @@ from ...model.values import is_missing
 from ...sweep.store.load import limited_by_kappa
 from .roles import SIZES, Roles, Table
 from .runs import K, N, checked, common, groups, seed_columns, without
-from .table_axes import RATES, AxisValue, as_given, find_axes, without_switches
+from .table_axes import AxisValue, as_given, find_axes, without_switches
 
 NUMBERS = "iuf"
 """The values of `dtype.kind` that mean numbers in NumPy."""
@@ -160,14 +160,13 @@ def families(frame: Table, roles: Roles, along: str) -> tuple[list[Family], list
     """
     frame, remarks = checked(as_given(frame, roles), roles, along)
     seeds = seed_columns(frame)
-    if roles.is_ours:
-        frame, dropped = without_switches(frame, roles)
-        remarks += dropped
+    frame, dropped = without_switches(frame, roles)
+    remarks += dropped
     frame = _with_levels(frame, along, roles)
     axes, followers = find_axes(frame, roles, along)
-    if followers := without(followers, RATES):
+    if followers := without(followers, roles.rates):
         remarks.append(_on_followers(frame, followers, axes, along))
-    if roles.is_ours and (line := limited_by_kappa(frame, axes, along)):
+    if "kappa" in roles.rates and (line := limited_by_kappa(frame, axes, along)):
         remarks.append(line)
     _refuse_runs_twice(frame, [*axes, along], seeds)
     scaled = "axes of numbers greater than 0"

@@ -15,33 +15,26 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ...model.point import FIELDS
-from ...sweep import simulators
+from ...model.columns import COLUMNS
+from ...model.point import EXTRAS, FIELDS
+from ...model.values import plain_type
+from ...sweep.simulators import RISES
 
 Table = Any  # a pandas.DataFrame, whose annotations help less than Any
 
 SIZES = ("V", "d", "L", "m")
 """The axes of our simulator that get an exponent."""
 
-NEEDED = {"V": 2, "N": 1, "d": 1, "L": 1, "m": 0, "seed": 0}
-"""The columns that every table of our simulator has, each with its smallest value.
-
-All values are whole numbers.
-"""
-
 COUNTS = ("n_test", "n_correct")
 ACCURACY = "accuracy"
 
-LABELS = {name: field.metadata["legend"] for name, field in FIELDS.items()}
-"""A dict from each field of our simulator, and the step, to its meaning."""
-
-LABELS |= {"step": "gradient steps made"}
-
-RISES = {"N": True} | simulators.RISES
-"""Whether the accuracy of our simulator rises along an axis."""
-
 SETTINGS = ("trigger_in_value", "kappa", "embedding")
 """Columns of our simulator without which theory does not know what was simulated."""
+
+
+AFTER = ("seed", "root_seed", "point_id", "status", "seconds", "simulator")
+AFTER += ("code_version",)
+"""Columns of the rows of any simulator that are no settings."""
 
 
 @dataclass(frozen=True)
@@ -49,77 +42,107 @@ class Roles:
     """The roles of the columns of one table.
 
     Attributes:
-        is_ours: whether the rows are those of this package's simulator.
+        is_ours: whether the rows are those of this package's simulator, so that its
+            defaults and its theory apply.
         measure: the column that crosses theta.
         counted: whether the measure is a fraction of answers, n_correct of n_test.
         along: the axis along which the measure crosses theta. It is empty if the table
             does not say.
         axes: the axes that the table lists, or None if it lists none.
         kept: the columns that name cells and are not axes.
+        fields: the settings of a run that are known by name.
+        known: the columns that are no axes unless they are among the other roles.
         needed: the columns of whole numbers that must be there, each with its smallest
             value.
-        fields: the settings of a run that are known by name.
+        kinds: the type of each field whose values are checked.
         sizes: the axes that always distinguish cells.
+        numbers: the settings that arithmetic may use even if they do not vary.
+        rates: the rates in order of priority, each of which follows from others.
+        switches: the columns that change no result.
         powers: the axes that may get an exponent. None means every axis of positive
             numbers.
         split: the column whose rows with the value 0 are a family of their own.
         labels: the meaning of each column for which the owner of the table gave one.
+        titles: the labels of columns that are shown in place of their names.
+        units: the units of critical values.
         rises: whether the measure rises along an axis, where the owner has said so.
     """
 
-    is_ours: bool
     measure: str
-    counted: bool
+    is_ours: bool = False
+    counted: bool = False
     along: str = ""
     axes: tuple[str, ...] | None = None
     kept: tuple[str, ...] = ()
-    needed: Mapping[str, int] = field(default_factory=dict)
     fields: tuple[str, ...] = ()
+    known: tuple[str, ...] = ()
+    needed: Mapping[str, int] = field(default_factory=dict)
+    kinds: Mapping[str, str] = field(default_factory=dict)
     sizes: tuple[str, ...] = ()
+    numbers: tuple[str, ...] = ()
+    rates: tuple[str, ...] = ()
+    switches: tuple[str, ...] = ()
     powers: tuple[str, ...] | None = None
     split: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
+    titles: Mapping[str, str] = field(default_factory=dict)
+    units: Mapping[str, str] = field(default_factory=dict)
     rises: Mapping[str, bool] = field(default_factory=dict)
 
     def having(self, measure: str) -> Roles:
-        """Returns the roles with another column as the measure."""
+        """Returns the roles with another column as the measure.
+
+        What the owner said about the direction holds for the usual measure alone.
+        """
         if measure in (ACCURACY, self.measure):
             return self
-        rises = self.rises if not self.is_ours else {}
-        return replace(self, measure=measure, counted=False, rises=rises)
+        return replace(self, measure=measure, counted=False, rises={})
 
 
 def roles_of(frame: Table) -> Roles:
     """Returns the roles of a table's columns. The table may lack columns."""
     facts = frame.attrs
     listed = facts.get("axes")
+    measure = facts.get("accuracy", ACCURACY)
     stated = Roles(
-        is_ours=False,
-        measure=facts.get("accuracy", ACCURACY),
-        counted=False,
+        measure=measure,
         along=facts.get("searched") or "",
         axes=tuple(listed) if isinstance(listed, list) else None,
         kept=tuple(facts.get("kept", ())),
         fields=tuple(facts.get("fields", ())),
+        known=(measure, *COUNTS, *AFTER),
         labels=facts.get("labels", {}),
         rises=facts.get("rises", {}),
     )
     has_counts = {*COUNTS} <= {*frame}
     is_own = "accuracy" in facts or "simulator" in frame
     if is_own or not {*SIZES, "N"} <= {*frame}:
-        is_counts = stated.measure in COUNTS or stated.measure not in frame
-        counted = has_counts and is_counts
-        return replace(stated, counted=counted)
+        is_counts = measure in COUNTS or measure not in frame
+        return replace(stated, counted=has_counts and is_counts)
+    counted = has_counts or ACCURACY not in frame
+    along = stated.along or "N"
     return replace(
-        stated,
-        is_ours=True,
-        counted=has_counts or ACCURACY not in frame,
-        along=stated.along or "N",
-        needed=NEEDED,
-        fields=tuple(FIELDS),
-        sizes=SIZES,
-        powers=("N", *SIZES),
-        split="m",
-        labels=LABELS,
-        rises=RISES,
+        OURS, counted=counted, along=along, axes=stated.axes, kept=stated.kept
     )
+
+
+OURS = Roles(
+    measure=ACCURACY,
+    is_ours=True,
+    fields=tuple(FIELDS),
+    known=tuple(COLUMNS),
+    needed={"V": 2, "N": 1, "d": 1, "L": 1, "m": 0},
+    kinds={name: plain_type(f) for name, f in FIELDS.items()},
+    sizes=SIZES,
+    numbers=("V", "N", "d", "L", "m"),
+    rates=("kappa", "gamma", "gamma2"),
+    switches=EXTRAS,
+    powers=("N", *SIZES),
+    split="m",
+    labels={name: f.metadata["legend"] for name, f in FIELDS.items()}
+    | {"step": "gradient steps made"},
+    titles={ACCURACY: "test accuracy"},
+    units={"N": "samples"},
+    rises={"N": True} | RISES,
+)
+"""The roles of the columns of this package's simulator."""

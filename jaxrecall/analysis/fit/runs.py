@@ -16,7 +16,7 @@ import numpy as np
 from ...errors import FitError, UsageError, as_list, expect, in_one_line, shown
 from ...model.columns import EXTRA_COLUMNS, is_parameter
 from ...model.point import FIELDS
-from ...model.values import as_pandas, plain_type
+from ...model.values import as_pandas
 from ...sweep.files import is_folder
 from ...sweep.store.load import STATED, load
 from ...sweep.store.table import about
@@ -329,7 +329,7 @@ def with_law(frame: Table, roles: Roles, column: str) -> Roles:
 
 
 def _examples(roles: Roles) -> str:
-    return f"{', '.join(OF_FRACTIONS)}, " if roles.is_ours else ""
+    return "".join(f"{name}, " for name in OF_FRACTIONS if name in roles.known)
 
 
 def _measured(
@@ -389,7 +389,7 @@ def _missing_columns(
     missing: Sequence[str], needed: Sequence[str], roles: Roles
 ) -> str:
     line = f"columns: no {', '.join(missing)}; needed: {', '.join(needed)}"
-    if roles.is_ours:
+    if roles.needed:
         return line
     example = f"--columns {missing[0]}=COLUMN"
     return f"{line}; a column with another name is given as in {example}"
@@ -420,10 +420,9 @@ def _wrong_types(frame: Table, roles: Roles, whole: Mapping[str, int]) -> list[s
     also converts these columns to int64 in place.
     """
     problems = []
-    if roles.is_ours:
-        for name in without(common(FIELDS, frame), whole):
-            if problem := _wrong_field(frame, name):
-                problems.append(f"{name}: {problem}")
+    for name in without(common(roles.kinds, frame), whole):
+        if problem := _wrong_field(frame[name], roles.kinds[name]):
+            problems.append(f"{name}: {problem}")
     for name, low in whole.items():
         if problem := _made_whole(frame, name, low):
             problems.append(f"{name}: {problem}")
@@ -467,12 +466,13 @@ def _made_whole(frame: Table, name: str, low: int) -> str | None:
     return None
 
 
-def _wrong_field(frame: Table, name: str) -> str | None:
-    """Returns a message if a field of the point has wrong values, else None."""
-    kind = plain_type(FIELDS[name])
+def _wrong_field(column: Table, kind: str) -> str | None:
+    """Returns a message if a field has values of another type than `kind`, else
+    None.
+    """
     if kind not in FIELD_TYPES:
-        return no_numbers(frame[name])
-    values = frame[name].dropna()
+        return no_numbers(column)
+    values = column.dropna()
     types, allowed = FIELD_TYPES[kind]
     if all(isinstance(value, types) for value in values):
         return None

@@ -18,9 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from ...model.columns import COLUMNS
 from ...model.point import (
-    EXTRAS,
     FIELDS,
     RECIPE_STEPS,
     SAME_AS,
@@ -29,22 +27,13 @@ from ...model.point import (
     to_12_digits,
     unusual,
 )
-from .roles import COUNTS, Roles, Table
+from .roles import Roles, Table
 from .runs import K, N, common, groups, is_numeric, seed_columns, without
 
 AxisValue = Any  # a number, text, true or false; nan if missing
 
 FOLDER = r'path="(?:[^"]*/)?([^"/]*)"'
 """A regular expression that finds the path in the text of an embedding law."""
-
-AFTER = ("point_id", "status", "seconds", "simulator", "code_version")
-"""Columns that a sweep adds to the rows of any simulator."""
-
-RATES = ("kappa", "gamma", "gamma2")
-"""The rates in order of priority.
-
-If each rate could be computed from the others, the first one counts as given.
-"""
 
 
 def as_given(frame: Table, roles: Roles) -> Table:
@@ -180,8 +169,7 @@ def find_axes(
         along: the axis along which accuracy crosses theta. It is not an axis of a cell.
     """
     known = without(common((*(roles.axes or ()), *roles.kept), frame), [along])
-    first = (*roles.sizes, "N") if roles.is_ours else ()
-    sizes = without(common(dict.fromkeys((*first, *known)), frame), [along])
+    sizes = without(common(dict.fromkeys((*roles.numbers, *known)), frame), [along])
     following = []
     for name in (*known, *without(sizes, known)):
         if _follows(frame, name, along, known if name in known else sizes):
@@ -194,16 +182,15 @@ def find_axes(
         fields = without(dict.fromkeys(fields), following)
         axes, followers = _distinguishing(frame, roles, first, fields, [], along, known)
         cell_rows = [*axes, along, *seed_columns(frame)]
-        if not roles.is_ours or not frame.duplicated(cell_rows).any():
+        if not frame.duplicated(cell_rows).any():
             return axes, followers
         # rows of other grids or columns were added to the table
     parameters = _parameters(frame, roles.fields)
     fields = common((*roles.fields, "step", *parameters), frame)
-    rates = RATES if roles.is_ours else ()
-    left_out = {*roles.sizes, along, *following, "root_seed", *rates}
-    if roles.is_ours:
+    left_out = {*roles.sizes, along, *following, "root_seed", *roles.rates}
+    if roles.counted:
         left_out.add("n_test")
-    fields = without(fields, left_out) + common(rates, frame)
+    fields = without(fields, left_out) + common(roles.rates, frame)
     fields.sort(key=lambda name: frame[name].nunique(dropna=False))
     foreign = without(_foreign(frame, roles), (*fields, along))
     return _distinguishing(frame, roles, first, fields, foreign, along)
@@ -267,9 +254,11 @@ def without_switches(frame: Table, roles: Roles) -> tuple[Table, list[str]]:
     """
     from pandas.api.types import is_hashable
 
-    switches = common(EXTRAS, frame)
+    switches = common(roles.switches, frame)
+    if not switches:
+        return frame, []
     names = {"seed", K, "code_version", "precision"}
-    names |= {*FIELDS, *_foreign(frame, roles)} - {*switches}
+    names |= {*roles.fields, *_foreign(frame, roles)} - {*switches}
     same = []
     for name in common(names, frame):
         if frame[name].dtype.kind != "O" or frame[name].map(is_hashable).all():
@@ -290,7 +279,7 @@ def unknown_settings(frame: Table, roles: Roles, point: Sequence[str]) -> list[s
     All seeds of a point share the value of such a column. The list is empty for a table
     that lists its axes.
     """
-    if not roles.is_ours or roles.axes is not None:
+    if roles.axes is not None:
         return []
     names = without(_foreign(frame, roles), point)
     if not names:
@@ -305,9 +294,7 @@ def unknown_settings(frame: Table, roles: Roles, point: Sequence[str]) -> list[s
 def _foreign(frame: Table, roles: Roles) -> list[str]:
     """The columns that may be axes although nothing says what they are.
 
-    They contain only scalars. In a table of our simulator, they are not our columns.
+    They contain only scalars.
     """
-    known = [K, N, *COUNTS, roles.measure, *seed_columns(frame), *AFTER]
-    foreign = without(frame, COLUMNS if roles.is_ours else known)
-    foreign = without(foreign, (K, N))
+    foreign = without(frame, (*roles.known, K, N))
     return [name for name in foreign if all(map(np.isscalar, frame[name]))]

@@ -48,7 +48,14 @@ from ..figures.style import (
     sized,
     text,
 )
-from ..figures.table_of_runs import Places, Runs, arranged, check_maps, in_one_panel
+from ..figures.table_of_runs import (
+    ORDER,
+    Places,
+    Runs,
+    arranged,
+    check_maps,
+    in_one_panel,
+)
 from ..fit import Fit
 from ..fit.roles import roles_of
 from ..fit.runs import along_of, at_steps, parsed, parsed_columns, read
@@ -146,7 +153,7 @@ def write(
         formats=asked.format,
         laws="\n".join([*map("note: {}".format, remarks), str(found)]),
         thresholds=thresholds(runs, found),
-        units="N* in samples. " if roles.is_ours and along == "N" else "",
+        units=f"{along}* in {roles.units[along]}. " if along in roles.units else "",
         provenance=provenance(runs, facts, manifest, command),
         grid=_grid(manifest),
     )
@@ -329,11 +336,10 @@ def _charts(
 def summary(runs: Runs) -> str:
     """Returns a paragraph about the rows, the symbols, and where theory applies."""
     rows = runs.rows
-    labels = runs.roles.labels
-    names = dict.fromkeys((runs.along, *runs.axes))
-    if runs.roles.is_ours:
-        names = ("N", "d", "L", "V", "m")
-    symbols = [label(name, labels) for name in names if name in rows]
+    roles = runs.roles
+    names = dict.fromkeys((runs.along, *ORDER, *runs.axes))
+    names = [name for name in names if name in runs.sizes]
+    symbols = [label(name, roles.labels) for name in names]
     n_cells = len(runs.settings(runs.axes))
     varying = ", ".join(runs.axes) or "nothing"
     counts = (
@@ -341,8 +347,8 @@ def summary(runs: Runs) -> str:
         " seeds."
     )
     told = f"{counts} {'; '.join(symbols)}."
-    if runs.roles.is_ours:
-        told += " m = 0: attention only."
+    if roles.split:
+        told += f" {roles.split} = 0: attention only."
     if runs.has_theory:
         told += f" Theory: ours. {runs.reason()}".rstrip()
     return told
