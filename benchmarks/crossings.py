@@ -4,6 +4,9 @@ Each replicate draws a new cell of a family. A seed shifts the curve of the cell
 some cells its ceiling. Answers are overdispersed besides. The truth is the level at
 which the mean over all seeds crosses theta.
 
+The curves of some families have a kink or a jump at theta, and the seeds of others
+differ in more than a shift. Their cells have 24 seeds and at most 120 runs.
+
 A search runs as it does in the package. A table has levels around the truth, often with
 the crossing near the first or the last level. The same estimator is used for both.
 """
@@ -17,11 +20,12 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
+from scipy.special import expit, logit, ndtr, ndtri
 
 from jaxrecall.analysis.fit.cells import Cell as Runs
 from jaxrecall.analysis.fit.cells import Family
 from jaxrecall.analysis.fit.estimate import of_best
-from jaxrecall.sweep.crossing import EDGE, Crossing, Curve
+from jaxrecall.sweep.crossing import EDGE, OCTAVE, Crossing, Curve
 from jaxrecall.sweep.grid.axes import Names
 from jaxrecall.sweep.grid.file import Search
 from jaxrecall.sweep.search import CellSearch, Target, farthest
@@ -36,7 +40,21 @@ FAMILIES = {
     "integer": "the crossing lies at 4 to 24, so levels are neighbouring whole numbers",
     "falling": "accuracy falls",
 }
+BENT = {
+    "steep, then slow": "logit accuracy rises by 3 where N grows by e, above theta 0.3",
+    "slow, then steep": "by 0.3, and above theta by 3",
+    "jump": "accuracy jumps from 0.2 to 0.8 where N grows by 5 %",
+    "short rise": "accuracy rises from 0.3 to 0.7 within a third of an octave",
+    "low ceiling": "accuracy rises slowly to 0.6",
+    "plateau": "accuracy rises to a plateau at 0.53 to 0.55",
+    "dead seeds": "a fifth of the seeds stays at 0.02",
+    "locked or not": "seeds are at 0.1 or 0.9, and more are at 0.9 where N is larger",
+    "growing spread": "seeds differ more where N is larger",
+}
+"""The families whose cells have a kink, a jump or unusual seeds."""
+
 WIDTH, MAX_RUNS, MANY_SEEDS = 0.3, 400, 200
+BENT_RUNS, BENT_SEEDS = 120, 24
 
 
 @dataclass(frozen=True)
@@ -80,14 +98,18 @@ class Cell:
             p = rng.beta(max(p * one, 1e-3), max((1 - p) * one, 1e-3))
         return rng.binomial(self.n_test, p) / self.n_test
 
+    def all_seeds(self) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the normal numbers of many seeds, (2, ...), and their weights."""
+        nodes, weights = np.polynomial.hermite_e.hermegauss(41)
+        of_seed = np.array(np.meshgrid(nodes, nodes))
+        return of_seed, np.outer(weights, weights) / weights.sum() ** 2
+
     def truth(self) -> float:
         """ln of the level at which the mean over all seeds crosses theta.
 
         The method is bisection.
         """
-        nodes, weights = np.polynomial.hermite_e.hermegauss(41)
-        of_seed = np.array(np.meshgrid(nodes, nodes))
-        weight = np.outer(weights, weights) / weights.sum() ** 2
+        of_seed, weight = self.all_seeds()
         low, high = self.middle - 30, self.middle + 30
         for _ in range(50):
             x = (low + high) / 2
@@ -98,7 +120,62 @@ class Cell:
         return x
 
 
+class BentCell(Cell):
+    """A cell of a family in `BENT`.
+
+    Its spread is the standard deviation of the seeds' shifts in logit accuracy.
+    """
+
+    def all_seeds(self) -> tuple[np.ndarray, np.ndarray]:
+        """Returns quantiles, because accuracy may jump from one seed to the next."""
+        nodes = ndtri((np.arange(100) + 0.5) / 100)
+        return np.array(np.meshgrid(nodes, nodes)), np.full((100, 100), 1e-4)
+
+    def accuracy(self, x: float, of_seed: np.ndarray) -> np.ndarray:
+        beyond = x - self.middle
+        shift, quantile = self.spread * of_seed[0], ndtr(of_seed[1])
+        match self.shape:
+            case "steep, then slow":
+                return expit(min(3 * beyond, 0.3 * beyond) + shift)
+            case "slow, then steep":
+                return expit(max(3 * beyond, 0.3 * beyond) + shift)
+            case "jump":
+                rise = np.interp(beyond, [-0.025, 0.025], [0.2, 0.8])
+                return expit(logit(rise) + shift)
+            case "short rise":
+                rise = np.interp(beyond, [-OCTAVE / 6, OCTAVE / 6], [0.3, 0.7])
+                return expit(logit(rise) + shift)
+            case "low ceiling" | "plateau":
+                return self.ceiling * expit(self.slope * beyond + shift)
+            case "dead seeds":
+                alive = expit(self.slope * beyond + shift)
+                return np.where(quantile < 0.2, 0.02, alive)
+            case "locked or not":
+                locked = quantile < expit(self.slope * beyond)
+                return expit(np.where(locked, 2.2, -2.2) + shift)
+            case _:
+                return expit(self.slope * beyond + shift * math.exp(beyond / 2))
+
+
+def draw_bent(family: str, rng: np.random.Generator, key: int) -> BentCell:
+    slope = {"low ceiling": (0.4, 0.9)}.get(family, (1, 3))
+    ceiling = {"low ceiling": (0.6, 0.6), "plateau": (0.53, 0.55)}.get(family, (1, 1))
+    return BentCell(
+        key=key,
+        theta=0.5,
+        shape=family,
+        slope=rng.uniform(*slope),
+        middle=rng.uniform(6.5, 10),
+        spread=1.0 if family == "low ceiling" else rng.uniform(0.2, 0.6),
+        ceiling=rng.uniform(*ceiling),
+        correlation=float(rng.choice([0, 0.02])),
+        n_test=int(rng.choice([256, 2048])),
+    )
+
+
 def draw(family: str, rng: np.random.Generator, key: int) -> Cell:
+    if family in BENT:
+        return draw_bent(family, rng, key)
     slope = {
         "steep": (5, 20),
         "slow": (0.4, 0.9),
@@ -146,17 +223,21 @@ def searched(family: str, replicates: int) -> Iterator[Read]:
     axis, low, high = ("d", 2, 256) if family == "integer" else ("N", 64, 2**20)
     for key in range(replicates):
         cell = draw(family, rng, key)
-        levels = Search(axis, (cell.theta,), low, high, WIDTH, MAX_RUNS).lattice(
+        max_runs, n_seeds = MAX_RUNS, MANY_SEEDS
+        if family in BENT:
+            max_runs, n_seeds = BENT_RUNS, BENT_SEEDS
+        elif family == "few seeds":
+            n_seeds = int(rng.integers(6, 9))
+        levels = Search(axis, (cell.theta,), low, high, WIDTH, max_runs).lattice(
             Names()
         )
-        seeds = range(int(rng.integers(6, 9)) if family == "few seeds" else MANY_SEEDS)
         search = CellSearch(
             Target(
                 cell.theta,
                 levels,
                 WIDTH,
-                MAX_RUNS,
-                seeds,
+                max_runs,
+                range(n_seeds),
                 not cell.falls,
                 farthest=farthest(axis, WIDTH),
             )
@@ -174,6 +255,8 @@ def tabled(family: str, replicates: int) -> Iterator[Read]:
         truth = cell.truth()
         n = int(rng.choice(list(STEP)))
         seeds = 6 if family == "few seeds" else int(rng.choice([8, 12, 16, 24]))
+        if family in BENT:
+            seeds = BENT_SEEDS
         step = math.log(STEP[n])
         x = truth + (rng.normal(0, 0.18) * n + np.arange(n) - (n - 1) / 2) * step
         levels = np.unique(np.exp(x).round().clip(2))
@@ -284,7 +367,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         f"crossings against known truths; searches for a width of {WIDTH}; bias of ln"
         " N* with its standard error"
     )
-    for family, meaning in FAMILIES.items():
+    for family, meaning in (FAMILIES | BENT).items():
         print(f"{family}: {meaning}")
         for kind, read in (("searches", searched), ("tables  ", tabled)):
             print(f"  {kind} {line([*read(family, args.replicates)])}", flush=True)

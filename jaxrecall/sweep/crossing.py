@@ -17,6 +17,11 @@ monotone cubic (PCHIP) through these logits. No formula for the whole curve is a
 The curve may level off anywhere, and only runs near the crossing influence the
 crossing.
 
+This smooth curve blurs a kink or a jump. So a rough curve is computed, too: the smooth
+one plus the mean residual of runs within a quarter of an octave. Where the two differ
+by d, with a standard error e, the share max(0, 1 - (e t / d)^2) of d is added to the
+smooth curve (positive-part shrinkage, James and Stein 1961), with t from `TRUST`.
+
 Seeds are the independent units. D_s is the change of the curve if seed s is left out,
 to first order (one Newton step). The squared standard error is the jackknife estimate
 (S - 1) / S sum_s D_s^2. S is the effective number of seeds, (sum_s w_s)^2 / sum_s w_s^2
@@ -41,6 +46,25 @@ from scipy.special import expit, logit, stdtrit
 Floats = Any  # numpy.ndarray of floats
 
 OCTAVE = math.log(2)
+NARROW = OCTAVE / 4
+"""The width of the kernel for the residuals in the rough curve."""
+
+TRUST = 0.85
+"""The quantile of Student's distribution below which the difference between the rough
+and the smooth curve counts as noise.
+"""
+
+BLUR = OCTAVE / 2
+"""The least distance from which the curve is continued in order to find a kink. Closer
+to a kink, the smooth curve is blurred.
+"""
+
+STRAIGHT = 1.2
+"""The largest ratio of two slopes that do not count as a kink."""
+
+JUMP = 0.7
+"""The share of the range of a jump between two levels that is added to an end."""
+
 RIDGE = np.array([0.0, 1e-3, 0.02])
 """The penalties of b_0, b_1 and b_2, as fractions of the total weight of the runs."""
 
@@ -126,6 +150,33 @@ class Crossing(NamedTuple):
         return float(max(spread, self.step / 12**0.5))
 
 
+class _Fit(NamedTuple):
+    """A curve at all levels."""
+
+    logits: Floats  # (levels,)
+    without: Floats  # change of each logit if a seed is left out, (seeds, levels)
+    weight: Floats  # of each seed in the curve at each level, (seeds, levels)
+
+    @property
+    def n_effective(self) -> Floats:
+        """The effective number of seeds at each level, (levels,)."""
+        return self.weight.sum(axis=0) ** 2 / (self.weight**2).sum(axis=0)
+
+
+def _share(smooth: _Fit, rough: _Fit) -> Floats:
+    """Returns the share of the rough curve at each level, an array (levels,).
+
+    The share is 0 where the rough curve has at most `MIN_SEEDS` - 1 seeds.
+    """
+    off = rough.logits - smooth.logits
+    change = rough.without - smooth.without
+    seeds = rough.n_effective
+    t = stdtrit((seeds - 2).clip(1), TRUST)
+    noise = t**2 * (seeds - 1) / seeds * (change**2).sum(axis=0)
+    share = (off**2 - noise).clip(0) / (off**2 + 1e-12)
+    return share * (seeds - MIN_SEEDS + 1).clip(0, 1)
+
+
 class Curve:
     """The mean accuracy over seeds as a function of ln of the level.
 
@@ -139,6 +190,8 @@ class Curve:
     Attributes:
         mean: the measured mean accuracy at each level, an array (levels,).
         logits: the logit of the curve at each level, an array (levels,).
+        without: the change of each logit if a seed is left out, an array (seeds,
+            levels).
         scale: the unit in which the sizes of means are compared, here 1.
     """
 
@@ -149,25 +202,50 @@ class Curve:
         self.accuracy = np.asarray(accuracy, float)
         self.has = ~np.isnan(self.accuracy)
         self._edge = edge
-        count = self.has.sum(axis=0)
-        self.mean = np.nansum(self.accuracy, axis=0) / count
-        u = (self.x - self.x[:, None]) / self._widths(count)
-        self._kernel = (1 - u**2).clip(0) ** 2
-        self._powers = u[..., None] ** np.arange(3)
-        self.logits = self._solve(self._kernel * count)
+        self._count = self.has.sum(axis=0)
+        self.mean = np.nansum(self.accuracy, axis=0) / self._count
+        smooth = self._smooth()
+        rough = self._rough(smooth)
+        share = _share(smooth, rough)
+        self.logits = smooth.logits + share * (rough.logits - smooth.logits)
+        self.without = smooth.without + share * (rough.without - smooth.without)
+        self._weight = smooth.weight
+        self._n_effective = smooth.n_effective
 
-    def _widths(self, count: Floats) -> Floats:
-        """Returns the width of the kernel at each level as an array (levels, 1)."""
+    def _kernel(self, narrowest: float) -> tuple[Floats, Floats]:
+        """Returns the distances u of levels, and the kernel: arrays (levels, levels).
+
+        Args:
+            narrowest: the least width of the kernel, in ln of the level.
+        """
         apart = np.abs(self.x - self.x[:, None])
         order = np.argsort(apart, axis=1, kind="stable")
-        enough = np.cumsum(count[order], axis=1) >= self.has.any(axis=1).sum()
+        enough = np.cumsum(self._count[order], axis=1) >= self.has.any(axis=1).sum()
         ordered = np.take_along_axis(apart, order, 1)
         reach = np.take_along_axis(ordered, enough.argmax(axis=1)[:, None], 1)
-        return np.maximum(OCTAVE, 1.5 * reach)
+        u = (self.x - self.x[:, None]) / np.maximum(narrowest, 1.5 * reach)
+        return u, (1 - u**2).clip(0) ** 2
 
-    def _solve(self, weights: Floats) -> Floats:
-        """Returns the curve's logits at all levels. Newton's method computes them
-        together.
+    def _smooth(self) -> _Fit:
+        """Returns the local logistic regression."""
+        u, kernel = self._kernel(OCTAVE)
+        powers = u[..., None] ** np.arange(3)
+        b, p, information = self._solve(powers, kernel * self._count)
+        moments = powers * kernel[..., None]
+        measured = np.tensordot(np.nan_to_num(self.accuracy), moments, (1, 1))
+        expected = np.tensordot(self.has, moments * p[..., None], (1, 1))
+        off = measured - expected
+        curved = moments * (p * (1 - p))[..., None]
+        curved = curved[..., None] * powers[:, :, None]
+        own = np.tensordot(self.has, curved, (1, 1))
+        rest = information * (1 + 1e-3 * np.eye(3)) - own
+        without = -np.linalg.solve(rest, off[..., None])[..., 0, 0]
+        return _Fit(b, without, self.has @ kernel.T)
+
+    def _solve(self, powers: Floats, weights: Floats) -> tuple[Floats, Floats, Floats]:
+        """Returns b_0, the expected accuracies and the information at all levels.
+
+        Newton's method computes all levels together.
         """
         mean = self.mean.clip(self._edge, 1 - self._edge)
         total = weights.sum(axis=1)
@@ -176,17 +254,50 @@ class Curve:
         ridge = penalty[:, None] * np.eye(3)
         b = np.zeros((len(weights), 3))
         b[:, 0] = logit(middle)
+        p = information = ridge
         for _ in range(30):
-            self._p = expit((self._powers @ b[..., None])[..., 0])
-            residuals = weights * (mean - self._p)
-            score = (residuals[:, None] @ self._powers)[:, 0] - penalty * b
-            curved = self._powers * (weights * self._p * (1 - self._p))[..., None]
-            self._information = curved.transpose(0, 2, 1) @ self._powers + ridge
-            step = np.linalg.solve(self._information, score[..., None])[..., 0]
+            p = expit((powers @ b[..., None])[..., 0])
+            residuals = weights * (mean - p)
+            score = (residuals[:, None] @ powers)[:, 0] - penalty * b
+            curved = powers * (weights * p * (1 - p))[..., None]
+            information = curved.transpose(0, 2, 1) @ powers + ridge
+            step = np.linalg.solve(information, score[..., None])[..., 0]
             b += step / np.maximum(1, np.abs(step).max(axis=1, keepdims=True) / 2)
             if np.abs(step).max() < 1e-6:
                 break
-        return b[:, 0]
+        return b[:, 0], p, information
+
+    def _rough(self, smooth: _Fit) -> _Fit:
+        """Returns the smooth curve plus the mean residual of nearby runs, in logit."""
+        _, kernel = self._kernel(NARROW)
+        p = expit(smooth.logits)
+        off = self._residual(kernel, self._count, self._count * self.mean, p)
+        rest = self._count - self.has
+        right = self._count * self.mean - np.nan_to_num(self.accuracy)
+        p_rest = p + p * (1 - p) * smooth.without
+        off_rest = self._residual(kernel, rest, right, p_rest)
+        return _Fit(
+            smooth.logits + off,
+            smooth.without + off_rest - off,
+            self.has @ kernel.T,
+        )
+
+    def _residual(
+        self, kernel: Floats, count: Floats, right: Floats, p: Floats
+    ) -> Floats:
+        """Returns logit of the mean accuracy less logit of the expected one, (...,
+        levels).
+
+        Args:
+            kernel: the weights of levels at each level.
+            count: the number of runs at each level.
+            right: the sum of their accuracies.
+            p: the accuracy that is expected of them.
+        """
+        runs = (count @ kernel.T).clip(1e-3)
+        mean = (right @ kernel.T / runs).clip(self._edge, 1 - self._edge)
+        expected = ((count * p) @ kernel.T / runs).clip(self._edge, 1 - self._edge)
+        return logit(mean) - logit(expected)
 
     @cached_property
     def _links(self) -> Any:
@@ -200,19 +311,6 @@ class Curve:
     def smooth(self, x: Floats) -> Floats:
         """Returns the logits of the curve at the values in `x`."""
         return self._links(x)[..., 0]
-
-    @cached_property
-    def without(self) -> Floats:
-        """The change of each logit if a seed is left out: an array (seeds, levels)."""
-        moments = self._powers * self._kernel[..., None]
-        measured = np.tensordot(np.nan_to_num(self.accuracy), moments, (1, 1))
-        expected = np.tensordot(self.has, moments * self._p[..., None], (1, 1))
-        off = measured - expected
-        curved = moments * (self._p * (1 - self._p))[..., None]
-        curved = curved[..., None] * self._powers[:, :, None]
-        own = np.tensordot(self.has, curved, (1, 1))
-        rest = self._information * (1 + 1e-3 * np.eye(3)) - own
-        return -np.linalg.solve(rest, off[..., None])[..., 0, 0]
 
     def crossing(self, theta: float) -> Crossing:
         """Returns the crossing at which the curve rises through theta.
@@ -245,13 +343,6 @@ class Curve:
         )
         return self._with_interval(found, theta)
 
-    @cached_property
-    def _weight(self) -> Floats:
-        """The weight of each seed in the curve at each level, as an array (seeds,
-        levels).
-        """
-        return self.has @ self._kernel.T
-
     def _between(self, x: Floats) -> tuple[Floats, Floats]:
         """Returns the change of the curve if a seed is left out, and the number of
         seeds.
@@ -262,7 +353,7 @@ class Curve:
         """
         j = (np.searchsorted(self.x, x, side="right") - 1).clip(0, len(self.x) - 2)
         part = (x - self.x[j]) / (self.x[j + 1] - self.x[j])
-        seeds = self._weight.sum(axis=0) ** 2 / (self._weight**2).sum(axis=0)
+        seeds = self._n_effective
         change = self.without[:, j] * (1 - part) + self.without[:, j + 1] * part
         return change, np.minimum(seeds[j], seeds[j + 1])
 
@@ -297,10 +388,12 @@ class Curve:
         elif log_x + line > x[-1]:
             hi = log_x + line
         shape = NORMAL * found.shape_error
+        below_end = log_x - lo + self._kinked(lo, -1)
+        above_end = hi - log_x + self._kinked(hi, 1)
         sure = np.abs(z) > NORMAL * one
         return found._replace(
-            lo=log_x - float(np.hypot(log_x - lo, shape)),
-            hi=log_x + float(np.hypot(hi - log_x, shape)),
+            lo=log_x - float(np.hypot(below_end, shape)),
+            hi=log_x + float(np.hypot(above_end, shape)),
             is_open=(not sure[: at + 1].any(), not sure[at:].any()),
         )
 
@@ -330,6 +423,59 @@ class Curve:
         part = ((share - ONE_STEP) / (1 - ONE_STEP)).clip(0, 1)
         step = part * np.hypot(x1 - x0, (2 * log_x - x0 - x1) * 3**0.5)
         return np.array([log_x, by_cloglog, by_loglog, straight]), float(step)
+
+    def off_line(
+        self, x: Floats, accuracy: Floats, theta: float, found: Crossing
+    ) -> Floats:
+        """Returns how far accuracies at x are off the straight line through the
+        crossing, in logit, to first order.
+        """
+        p = expit(logit(theta) + found.slope * (x - found.log_x))
+        return (accuracy - p) / (p * (1 - p))
+
+    def _kinked(self, x: float, side: int) -> float:
+        """Returns how much further out an end of the interval is if the curve has a
+        kink or a jump nearby.
+
+        Args:
+            x: the end.
+            side: -1 for the lower end, 1 for the upper one.
+        """
+        if not self.x[0] < x < self.x[-1]:
+            return 0.0
+        j = int(np.searchsorted(self.x, x, side="right"))
+        levels = self.x[j - 1 : j + 1]
+        blurred = np.array([min(levels[0], x - BLUR), max(levels[1], x + BLUR)])
+        between = self._continued(x, levels)
+        around = self._continued(x, blurred.clip(self.x[0], self.x[-1]))
+        if min(between) < 0 < max(between):  # a jump
+            between *= JUMP
+        if min(around) < 0 < max(around):
+            around = np.zeros(1)
+        return float(max(0.0, *(side * between), *(side * around)))
+
+    def _continued(self, x: float, ends: Floats) -> Floats:
+        """Returns how far from x the curve is as high as at x if its two sides continue
+        as straight lines in logit.
+
+        Each side continues from an end, with the slope of the octave beyond it. The
+        distances are those from the chord between the ends. If both have the same sign,
+        the lines meet in a kink, and the curve follows the nearer line. If not, they
+        need a jump between them. Then the line whose slope is closer to the chord's is
+        taken for both.
+        """
+        z, height = self.smooth(ends), self.smooth(x)
+        chord = (z[1] - z[0]) / (ends[1] - ends[0])
+        beyond = (ends + np.array([-OCTAVE, OCTAVE])).clip(self.x[0], self.x[-1])
+        known = beyond != ends
+        if chord <= 0 or not known.any():
+            return np.zeros(1)
+        rise = (self.smooth(beyond) - z)[known]
+        slope = (rise / (beyond - ends)[known]).clip(1e-9)
+        slope = np.clip(chord, slope / STRAIGHT, slope * STRAIGHT)
+        lines = (ends[known] + (height - z[known]) / slope).clip(*ends)
+        off = lines - (ends[0] + (height - z[0]) / chord)
+        return np.sign(off) * np.abs(off).min()
 
     def reach(self, theta: float) -> float:
         """Returns how far beyond the last level the curve would cross theta, in ln of

@@ -141,6 +141,13 @@ class MeanCurve:
             is_open=(not len(below), not len(above)),
         )
 
+    def off_line(
+        self, x: Floats, values: Floats, theta: float, found: Crossing
+    ) -> Floats:
+        """Returns how far values at x are off a straight line through the crossing."""
+        rise = (found.slope or 0.0) * self.scale
+        return values - theta - rise * (x - found.log_x)
+
     def reach(self, theta: float) -> float:
         """Returns how far beyond the last level the mean would cross theta, in ln of
         the level.

@@ -125,7 +125,7 @@ class Plan:
             points.update(run.point.point_id for run in chunk.runs)
             n_runs += len(chunk.runs)
             seconds += chunk.seconds
-        known = self.simulator.facts.is_ours
+        known = self.simulator.facts.costs_known
         return {
             "bucket": str(program),
             "program": program.label,

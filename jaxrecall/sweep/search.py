@@ -3,9 +3,11 @@
 A cell is a point without a value on the searched axis. The first run is at the lowest
 level, and each further run doubles the level. These runs show roughly where accuracy
 crosses theta. Then seeds run at two levels close to the crossing, one on either side.
-Seeds are added until the confidence interval is narrow enough. The next request is a
-deterministic function of the results so far. So a repeated or resumed search makes the
-same requests.
+After the first seeds, every second seed runs at the estimate alone. Seeds are added
+until the confidence interval is narrow enough. Before the search ends, some seeds run
+at a third level, at the estimate. If the three levels disagree with a straight line in
+logit, more seeds run there, and the search goes on. The next request is a deterministic
+function of the results so far. So a repeated or resumed search makes the same requests.
 
 The estimate is the level at which the mean accuracy over seeds crosses theta
 (`crossing.py`). The accuracy of a single seed fluctuates with the level. So a single
@@ -24,6 +26,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.special import stdtrit
 
 from .crossing import OCTAVE, Crossing
 from .grid.file import PER_OCTAVE, SEARCH_MIN_SEEDS
@@ -39,6 +42,14 @@ HALF = PER_OCTAVE // 2
 """The number of steps in half an octave. A round reaches at most this far beyond the
 levels that have been tried.
 """
+
+QUARTER = PER_OCTAVE // 4
+"""The number of steps in a quarter of an octave. If all seeds are used up, they also
+run at levels that are this far on either side of the estimate.
+"""
+
+BEND_TAIL = 0.9
+"""The quantile of Student's distribution above which levels disagree with a line."""
 
 END_SEEDS = (4, 12, 36)
 """The numbers of seeds that are tried at an end of the range, one after another. The
@@ -145,6 +156,12 @@ class CellSearch:
         self.against = False
         """Whether accuracy was found to change in the unexpected direction."""
 
+        self.beyond: float | None = None
+        """A level above the crossing where accuracy is below theta again."""
+
+        self._bent = False  # whether all seeds were needed at a third level
+        self._looked = False  # whether a level far above the crossing was tried
+        self._spread = False  # whether all seeds run at all levels near the crossing
         self._steps = self._climb_and_close_in()
         self._advance()
 
@@ -232,8 +249,19 @@ class CellSearch:
             centre = now.log_x / OCTAVE * PER_OCTAVE
             centre = min(max(centre, lowest - HALF), highest + HALF)
             sure = used >= SEARCH_MIN_SEEDS
-            if sure and first <= centre <= last and self._is_narrow(now):
-                return "found"
+            inside = first <= centre <= last
+            ended = ""
+            if sure and inside and self._is_narrow(now):
+                ended = "found"
+            elif used == len(target.seeds):
+                ended = "seeds"
+            if ended and inside and now.side == 0:
+                before = len(self.accuracy)
+                yield from self._examine(now, centre, target.seeds[:used], ended)
+                if len(self.accuracy) > before:
+                    continue
+            if ended == "found":
+                return ended
             if centre < first and (sure or lowest == first):
                 side = yield from self._side_at(first)
                 if side < 0:
@@ -253,14 +281,100 @@ class CellSearch:
                     if target.checks and not self.against:
                         yield from self._compare(first, last)
                     return "plateau"
-            if used == len(target.seeds):
-                return "seeds"
+            if ended:
+                return ended
             used = min(used + max(FIRST_SEEDS, used // 6), len(target.seeds))
             centre = min(max(centre, first), last)
             yield self._lacking(centre, now.slope, target.seeds[:used])
 
-    def _nearest(self, k: int) -> int:
+    def _nearest(self, k: float) -> int:
         return min(self.ks, key=lambda other: abs(other - k))
+
+    def _examine(
+        self, now: Crossing, centre: float, seeds: Sequence[int], ended: str
+    ) -> Generator[list[Step], None, None]:
+        """Runs what shows whether the curve has another shape than the estimate
+        assumes.
+
+        If all seeds are used up, only more levels can say more. So all seeds run at
+        five levels around the estimate.
+        """
+        if not self._looked:
+            self._looked = True
+            yield from self._look_beyond(centre)
+        if len(seeds) < SEARCH_MIN_SEEDS:
+            return
+        if ended == "found":
+            yield from self._measure_at(now, centre, seeds, FIRST_SEEDS)
+        elif not self._spread:
+            self._spread = True
+            yield self._lacking(centre, now.slope, seeds)
+            now = self._estimate()
+            if now.side == 0:
+                centre = now.log_x / OCTAVE * PER_OCTAVE
+                for k in (centre, centre - QUARTER, centre + QUARTER):
+                    yield from self._measure_at(now, k, seeds, len(seeds))
+
+    def _measure_at(
+        self, now: Crossing, centre: float, seeds: Sequence[int], n: int
+    ) -> Generator[list[Step], None, None]:
+        """Runs n seeds at the level that is nearest to the centre.
+
+        If their accuracy disagrees with a straight line, twice as many seeds run there,
+        and so on. A run at a neighbouring level counts, too.
+        """
+        third = self._nearest(centre)
+        near = 1 if self._bent or self._spread else 2
+        while True:
+            has = {seed for k, seed in self.accuracy if abs(k - third) <= near}
+            lacking = [seed for seed in seeds if seed not in has]
+            missing = n - (len(seeds) - len(lacking))
+            if missing > 0:
+                yield [(third, seed) for seed in lacking[:missing]]
+            elif lacking and self._is_bent(now, third, near):
+                n = min(2 * n, len(seeds))
+                self._bent = self._bent or n == len(seeds)
+            else:
+                return
+
+    def _is_bent(self, now: Crossing, third: int, near: int) -> bool:
+        """Whether accuracy near a level is significantly off the straight line in logit
+        through the levels on either side.
+
+        Each seed is compared with its own runs on either side, so that the differences
+        between seeds cancel.
+        """
+        runs: dict[int, dict[int, Any]] = {}
+        for (k, seed), accuracy in self.accuracy.items():
+            runs.setdefault(seed, {})[k] = accuracy
+        offs, curve = [], self._curve()
+        for of_seed in runs.values():
+            at = [k for k in of_seed if abs(k - third) <= near]
+            below = [k for k in of_seed if k < third - near]
+            above = [k for k in of_seed if k > third + near]
+            if at and below and above:
+                middle = min(at, key=lambda k: abs(k - third))
+                ks = (max(below), middle, min(above))
+                x = np.log([self.target.levels[k] for k in ks])
+                measured = np.array([of_seed[k] for k in ks])
+                off = curve.off_line(x, measured, self.theta, now)
+                offs.append(off[1] - np.interp(x[1], x[[0, 2]], off[[0, 2]]))
+        if len(offs) < FIRST_SEEDS:
+            return False
+        error = np.std(offs, ddof=1) / math.sqrt(len(offs))
+        return bool(abs(np.mean(offs)) > stdtrit(len(offs) - 1, BEND_TAIL) * error)
+
+    def _look_beyond(self, centre: float) -> Generator[list[Step], None, None]:
+        """Runs a seed far above the crossing, and more seeds if its accuracy is below
+        theta. Records whether accuracy is certainly below theta again.
+        """
+        k = self._nearest(centre + END_STEPS)
+        step = k, self.target.seeds[0]
+        yield [step]
+        if self.accuracy[step] < self.theta:
+            off = yield from self._settle(k, END_SEEDS[:2])
+            if off < 0:
+                self.beyond = self.target.levels[k]
 
     def _is_narrow(self, now: Crossing) -> bool:
         """Whether the interval is as narrow as required, or as narrow as the levels
@@ -284,15 +398,27 @@ class CellSearch:
         First, seeds run at level k until the mean accuracy there can be distinguished
         from theta, or until `END_SEEDS` is exhausted.
         """
-        for n in END_SEEDS:
+        yield from self._settle(k, END_SEEDS)
+        return self._estimate().side
+
+    def _settle(
+        self, k: int, counts: Sequence[int]
+    ) -> Generator[list[Step], None, float]:
+        """Returns the difference of the mean accuracy at level k from theta.
+
+        The counts are numbers of seeds that are tried one after another, until the
+        difference is certain. The result is 0 if it is never certain.
+        """
+        for n in counts:
             yield [(k, seed) for seed in self.target.seeds[:n]]
             there = []
             for (level, _), accuracy in self.accuracy.items():
                 if level == k:
                     there.append(accuracy)
-            if abs(np.mean(there) - self.theta) > _three_errors(there):
-                break
-        return self._estimate().side
+            off = float(np.mean(there)) - self.theta
+            if abs(off) > _three_errors(there):
+                return off
+        return 0.0
 
     def _compare(self, k: int, other: int) -> Generator[list[Step], None, None]:
         """Runs a few seeds at two levels, and records whether accuracy falls
@@ -312,7 +438,9 @@ class CellSearch:
         """Returns the steps that must still run for the given seeds.
 
         Each seed needs one level on either side of the centre. The best distance from
-        the centre is the most informative one.
+        the centre is the most informative one. After the first seeds, every second seed
+        needs only one level, at the centre, until all seeds are used up. This costs
+        half as much and says as much about what differs between seeds.
         """
         # a level is most informative where accuracy is one logit away from theta
         distance = self.target.farthest
@@ -337,7 +465,12 @@ class CellSearch:
             elif centre <= k <= centre + far:
                 has_above.add(seed)
         lacking = []
-        for seed in seeds:
+        middle = self._nearest(centre)
+        for i, seed in enumerate(seeds):
+            if i >= SEARCH_MIN_SEEDS and i % 2 and not self._spread:
+                if seed not in has_below | has_above:
+                    lacking.append((middle, seed))
+                continue
             if seed not in has_below:
                 lacking.append((below, seed))
             if seed not in has_above:

@@ -98,6 +98,11 @@ class SearchedCell:
             way = "falls" if rises else "rises"
             hint = f"try rises: {str(not rises).lower()}"
             warnings.append(f"accuracy {way} along the axis: {hint}")
+        if self.search.beyond:
+            way = "rises above theta and falls again"
+            if not self.search.target.rises:
+                way = "falls below theta and rises again"
+            warnings.append(f"accuracy {way}, at {self.search.beyond:g}")
         return "; ".join(warnings)
 
 
@@ -320,7 +325,7 @@ class Searches:
 
         For a user's simulator, the list contains every program that a level could need.
         """
-        if not self.simulator.facts.is_ours:
+        if not self.simulator.facts.costs_known:
             points = {}
             for cell in self.cells:
                 points |= dict.fromkeys(cell.points.values(), 1)

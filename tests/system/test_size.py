@@ -32,7 +32,7 @@ MOST = {
     "jaxrecall/model/reference": 7198,
     "jaxrecall/simulator": 26012,
     "jaxrecall/simulator/sources": 11014,
-    "jaxrecall/sweep": 15234,
+    "jaxrecall/sweep": 17293,
     "jaxrecall/sweep/grid": 15020,
     "jaxrecall/sweep/running": 14096,
     "jaxrecall/sweep/simulators": 7684,

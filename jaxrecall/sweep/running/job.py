@@ -120,7 +120,7 @@ class Job:
             "program_list": programs,
             **dict.fromkeys(("est_flops", "est_seconds", "est_peak_bytes")),
         }
-        if plan.simulator.facts.is_ours:
+        if plan.simulator.facts.costs_known:
             facts["est_flops"], facts["est_seconds"] = flops, seconds
             facts["est_peak_bytes"] = plan.peak_bytes
         if search:
@@ -160,7 +160,7 @@ class Job:
         title = f"{self.grid.name}, {self.shard}" if self.shard else self.grid.name
         if self.search:
             return f"{title}: {self.search}, {n_done} done; rows go to {folder}"
-        cost = f"about {_time(plan)}" if plan.simulator.facts.is_ours else UNKNOWN
+        cost = f"about {_time(plan)}" if plan.simulator.facts.costs_known else UNKNOWN
         return (
             f"{title}: {self.n_done} of {len(self.wanted)} runs done, {plan.n_runs} to"
             f" do in {plural(len(plan.peaks), 'program')}, {cost}; rows go to {folder}"
@@ -272,7 +272,7 @@ def _program_line(entry: Json) -> str:
 
 
 def _cost_of_sweep(plan: Plan) -> str:
-    if not plan.simulator.facts.is_ours:
+    if not plan.simulator.facts.costs_known:
         return UNKNOWN
     cost = (
         f"about {plan.flops:.2g} flops, {_time(plan)}, {plan.peak_bytes / 2**20:.0f}"

@@ -101,6 +101,9 @@ class Facts:
     rises: Mapping[str, bool] = field(default_factory=dict)
     """A dict from fields to whether the accuracy rises along the field."""
 
+    costs_known: bool = False
+    """Whether the time and memory of a run are estimated before it runs."""
+
     x64: bool = False
     """Whether the simulator computes with 64-bit numbers because jax_enable_x64 is
     on.
@@ -108,9 +111,7 @@ class Facts:
 
     @property
     def is_ours(self) -> bool:
-        """Whether the facts describe the simulator of this package. The costs of other
-        simulators are unknown before a run.
-        """
+        """Whether the facts describe the simulator of this package."""
         return self.name == OURS
 
     def precision(self, asked: str) -> str:

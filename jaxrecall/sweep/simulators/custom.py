@@ -228,10 +228,10 @@ class Simulator:
             columns,
             self.version,
             self.accuracy,
-            dict.fromkeys(self.own_columns, ""),
-            self._labels,
-            self.rises,
-            x64(),
+            own_columns=dict.fromkeys(self.own_columns, ""),
+            labels=self._labels,
+            rises=self.rises,
+            x64=x64(),
         )
 
     @property

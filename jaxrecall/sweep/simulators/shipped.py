@@ -153,7 +153,15 @@ def _facts(own: tuple[OwnColumn, ...]) -> Facts:
     if own:
         columns = COLUMNS | {column.name: column.declared for column in own}
         sources = {column.name: f"{column.path}#{column.digest}" for column in own}
-    return Facts(OURS, FIELDS, columns, CODE_VERSION, own_columns=sources, rises=RISES)
+    return Facts(
+        OURS,
+        FIELDS,
+        columns,
+        CODE_VERSION,
+        own_columns=sources,
+        rises=RISES,
+        costs_known=True,
+    )
 
 
 def _batch(
