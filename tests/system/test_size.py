@@ -23,9 +23,9 @@ CLOSING = (")", "]", "}")
 
 MOST = {
     "jaxrecall": 5319,
-    "jaxrecall/analysis/figures": 15572,
-    "jaxrecall/analysis/fit": 21661,
-    "jaxrecall/analysis/report": 2678,
+    "jaxrecall/analysis/figures": 15552,
+    "jaxrecall/analysis/fit": 21773,
+    "jaxrecall/analysis/report": 2672,
     "jaxrecall/cli": 3340,
     "jaxrecall/model": 14463,
     "jaxrecall/model/laws": 8748,
@@ -35,7 +35,7 @@ MOST = {
     "jaxrecall/sweep": 17293,
     "jaxrecall/sweep/grid": 15020,
     "jaxrecall/sweep/running": 14096,
-    "jaxrecall/sweep/simulators": 7684,
+    "jaxrecall/sweep/simulators": 7701,
     "jaxrecall/sweep/store": 7432,
     "jaxrecall/theory": 13681,
 }
