@@ -285,7 +285,7 @@ def _print_means(job: Job, rows: Any, axes: Sequence[str]) -> None:
 def _print_cells(job: Job, cells: Sequence[Json]) -> None:
     """Prints the results of a search, and explains their outcomes and warnings."""
     heading = (
-        f"{cells[0]['axis']} at which the mean {job.grid.crosses} over seeds crosses"
+        f"{cells[0]['axis']} at which the {job.grid.summarised} over seeds crosses"
         " theta, and its 95 % interval"
     )
     table = pd.DataFrame(cells).drop(columns=["axis", "N_star", "warning"])

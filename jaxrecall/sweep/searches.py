@@ -130,8 +130,10 @@ def _cells(grid: Grid, search: Search, names: Names) -> list[SearchedCell]:
     rises = search.rises
     if rises is None:
         rises = facts.rises.get(search.axis, True)
-    is_known = search.rises is not None or search.axis in facts.rises
-    assumed = not facts.is_ours and not is_known
+    is_other = search.of not in (None, facts.accuracy)
+    is_known = search.axis in facts.rises and not is_other
+    is_known = is_known or search.rises is not None
+    assumed = not is_known and (is_other or not facts.is_ours)
     lattice = search.lattice(names)
     for line in grid.lines:
         levels = {k: level for k, level in lattice.items() if level in line.levels}

@@ -10,6 +10,7 @@ import numpy as np
 
 from ..errors import TheoryError
 from ..model.point import FIELDS
+from ..model.values import as_pandas
 from .critical import critical
 from .model import SIZES, Model, warn
 from .open_attention import accuracy
@@ -49,6 +50,7 @@ def table(
         >>> df = jaxrecall.theory.table(jaxrecall.load("results/quickstart"))
         >>> df.groupby(["d", "N"])[["accuracy", "theory_accuracy"]].mean()
     """
+    df = as_pandas(df)
     if "accuracy" in df.attrs or "simulator" in df:
         raise TheoryError(
             "table: got rows of another simulator; allowed: rows of this package's,"

@@ -292,9 +292,6 @@ def unknown_settings(frame: Table, roles: Roles, point: Sequence[str]) -> list[s
 
 
 def _foreign(frame: Table, roles: Roles) -> list[str]:
-    """The columns that may be axes although nothing says what they are.
-
-    They contain only scalars.
-    """
+    """The columns of scalars that may be axes although nothing says what they are."""
     foreign = without(frame, (*roles.known, K, N))
     return [name for name in foreign if all(map(np.isscalar, frame[name]))]

@@ -117,10 +117,18 @@ class Grid(GridFile):
 
     @property
     def crosses(self) -> str:
-        """The column of fractions that a search evaluates and that figures show."""
+        """The column that a search evaluates and that figures show."""
         if self.search and self.search.of:
             return self.search.of
         return self.simulator.facts.accuracy
+
+    @property
+    def summarised(self) -> str:
+        """What a search compares with theta, such as "mean accuracy"."""
+        summary = self.search.summary if self.search else "mean"
+        if summary in ("mean", "median"):
+            return f"{summary} {self.crosses}"
+        return f"share of {self.crosses} {summary}"
 
     @property
     def searched(self) -> str:

@@ -51,8 +51,8 @@ BEFORE = {
     "seed": ("int64", "seed of the run; the independent unit of any statistics"),
 }
 AFTER = {
-    "step": ("int64", "1: a run has one row"),
-    "steps": ("int64", "1"),
+    "step": ("int64", "step of the row; 1 unless the function returns steps"),
+    "steps": ("int64", "last step of the run"),
     "status": ("string", "ok; nonfinite: the accuracy is not finite, and null"),
     "seconds": (
         "float64",
