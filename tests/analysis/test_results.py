@@ -6,6 +6,7 @@ import json
 import re
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.stats
 from helpers import ROOT
@@ -184,6 +185,51 @@ def test_the_tables_are_printed_by_the_script(monkeypatch, table):
     shown = page.split(f"{heading}\n")[1].split("\n\n")[0].splitlines()[1:]
     assert shown, "a page shows some of the rows, in their order"
     assert [row for row in rows if row in shown] == shown
+
+
+@pytest.fixture
+def law(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "results")
+    return importlib.import_module("law")
+
+
+def test_an_infinite_prediction_is_an_error_of_theory(monkeypatch, law):
+    sizes = {"V": [64, 64, 64], "d": [64, 64, 64], "L": [4, 64, 1024]}
+    cells = pd.DataFrame(sizes).assign(
+        theta=0.9,
+        trigger_in_value=True,
+        N_star=[100.0, 200.0, np.nan],
+        predicted=[150.0, np.inf, np.inf],
+        regime=law.SHORT,
+    )
+    monkeypatch.setattr(law, "predicted", lambda study: cells)
+    found = law.crossed(0.9)
+    assert found["L"].tolist() == [4, 64]
+    assert law.infinite(found) == 1
+    median, mean, largest, at = law.off_theory(found)
+    assert median == "inf"
+    assert (mean, largest, at) == ("+0.405", "+0.41", "V 64, d 64, L 4")
+
+
+def test_the_regimes_are_those_of_their_conditions(law):
+    table = pd.DataFrame({"V": 64, "d": 64, "L": [4, 64, 65536]}, dtype="int32")
+    assert law.regime(table).tolist() == [law.SHORT, law.BETWEEN, law.LONG]
+
+
+@pytest.mark.slow
+def test_the_front_page_has_the_exponents_of_the_fit(law):
+    long = f"{law.INSIDE[True]} and {law.REGIMES[law.LONG]}"
+    conditions = {
+        f"{law.INSIDE[True]} and {law.REGIMES[law.SHORT]}": "Vd",
+        long: "L",
+        f"{long} and 2 * V >= d": "Vd",
+        f"{long} and 2 * V < d": "Vd",
+        f"{law.INSIDE[False]} and {law.REGIMES[law.LONG]}": "d",
+    }
+    found = law.laws("law", tuple(conditions)).loc[0.5]
+    for condition, axes in conditions.items():
+        for axis in axes:
+            assert f"{axis}^{law.with_ends(found.loc[condition, axis])}" in FRONT
 
 
 def test_a_cell_of_the_planes_says_what_keeps_accuracy_below_one_half(monkeypatch):
