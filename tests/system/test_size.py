@@ -25,7 +25,7 @@ MOST = {
     "jaxrecall": 5319,
     "jaxrecall/analysis/figures": 15552,
     "jaxrecall/analysis/fit": 21773,
-    "jaxrecall/analysis/report": 2672,
+    "jaxrecall/analysis/report": 2719,
     "jaxrecall/cli": 3340,
     "jaxrecall/model": 14463,
     "jaxrecall/model/laws": 8748,

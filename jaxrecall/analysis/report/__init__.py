@@ -160,16 +160,15 @@ def write(
     try:
         _replace(out, html, folder, pictures)
     except OSError as error:
-        raise FitError(
-            f"{out}: cannot be written ({error.strerror or error}); choose another"
-            " --out"
-        ) from error
+        raise _unwritable(out, error) from error
     remarks = [*remarks, *found.remarks, *older(table, rows)]
     return Report(out, folder, pictures, remarks)
 
 
 def _page_of(asked: Namespace, table: Path, is_folder: bool) -> Path:
-    """Returns the path of the page; raises UsageError if the path is a folder."""
+    """Returns the path of the page; raises UsageError if the path is a folder, and
+    FitError if the system allows no file of that name.
+    """
     if asked.out:
         out = local_path(asked.out)
     elif is_folder:
@@ -180,7 +179,19 @@ def _page_of(asked: Namespace, table: Path, is_folder: bool) -> Path:
         raise UsageError(
             f"--out: {out} is a folder; give a file, as in {out / 'report.html'}"
         )
+    try:
+        os.lstat(out)
+    except FileNotFoundError:
+        pass
+    except OSError as error:  # such as a name that is too long
+        raise _unwritable(out, error) from error
     return out
+
+
+def _unwritable(out: Path, error: OSError) -> FitError:
+    return FitError(
+        f"{out}: cannot be written ({error.strerror or error}); choose another --out"
+    )
 
 
 def _pictures(
