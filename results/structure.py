@@ -182,7 +182,6 @@ def residual(mine, by):
 
 
 def rms(off):
-    off = off[np.isfinite(off)]
     return np.sqrt(np.mean(np.square(off)))
 
 
