@@ -315,20 +315,12 @@ class Curve:
     def crossing(self, theta: float) -> Crossing:
         """Returns the crossing at which the curve rises through theta.
 
-        If there are several such crossings, an isotonic regression through the curve
-        decides between them. The one that is nearest to the crossing of the regression
-        is returned. The regression weighs each level by its number of runs.
+        If there are several such crossings, `upward` decides between them.
         """
-        x, z = self.x, self.logits - logit(theta)
-        excess = self.has.sum(axis=0) * (expit(self.logits) - theta)
-        parting = int(np.cumsum([0.0, *excess]).argmin())
-        upwards = np.flatnonzero((z[:-1] < 0) & (z[1:] >= 0))
-        if z[-1] < 0 and (parting == len(x) or not len(upwards)):
-            return Crossing(np.inf)
-        if (parting == 0 and z[0] >= 0) or not len(upwards):
-            return Crossing(-np.inf)
-        near = x[[max(parting - 1, 0), min(parting, len(x) - 1)]].mean()
-        j = int(upwards[np.abs(x[upwards] + x[upwards + 1] - 2 * near).argmin()])
+        excess = self._count * (expit(self.logits) - theta)
+        j = upward(self.x, self.logits - logit(theta), excess)
+        if isinstance(j, Crossing):
+            return j
         log_x = _root(self._links, j, 0, logit(theta))
         slope = max(float(self._links(log_x, 1)[0]), 1e-9)
         change, _ = self._between(np.array([log_x]))
@@ -493,6 +485,29 @@ class Curve:
                 (logit(theta) - self.logits[-1]) * (self.x[-1] - before) / rise
             )
         return np.inf
+
+
+def upward(x: Floats, z: Floats, excess: Floats) -> int | Crossing:
+    """Returns the index of the level after which a curve rises through 0, or a crossing
+    beyond the levels if it does not.
+
+    If there are several such levels, an isotonic regression through the curve decides
+    between them. The one that is nearest to the crossing of the regression is returned.
+
+    Args:
+        x: ln of the levels, an array (levels,).
+        z: the curve less theta, on any scale, an array (levels,).
+        excess: the curve less theta, times the number of runs, an array (levels,). The
+            regression weighs each level by its number of runs.
+    """
+    parting = int(np.cumsum([0.0, *excess]).argmin())
+    upwards = np.flatnonzero((z[:-1] < 0) & (z[1:] >= 0))
+    if z[-1] < 0 and (parting == len(x) or not len(upwards)):
+        return Crossing(np.inf)
+    if (parting == 0 and z[0] >= 0) or not len(upwards):
+        return Crossing(-np.inf)
+    near = x[[max(parting - 1, 0), min(parting, len(x) - 1)]].mean()
+    return int(upwards[np.abs(x[upwards] + x[upwards + 1] - 2 * near).argmin()])
 
 
 def edge_of(*thetas: float) -> float:

@@ -33,6 +33,7 @@ from .crossing import (
     Floats,
     by_level,
     edge_of,
+    upward,
     zero,
 )
 
@@ -74,18 +75,12 @@ class MeanCurve:
     def crossing(self, theta: float) -> Crossing:
         """Returns the crossing at which the mean rises through theta.
 
-        If there are several such crossings, an isotonic regression through the means
-        decides between them: the one nearest to its crossing is returned.
+        If there are several such crossings, `upward` decides between them.
         """
         x, z = self.x, self.mean - theta
-        parting = int(np.cumsum([0.0, *(self.has.sum(axis=0) * z)]).argmin())
-        upwards = np.flatnonzero((z[:-1] < 0) & (z[1:] >= 0))
-        if z[-1] < 0 and (parting == len(x) or not len(upwards)):
-            return Crossing(np.inf)
-        if (parting == 0 and z[0] >= 0) or not len(upwards):
-            return Crossing(-np.inf)
-        near = x[[max(parting - 1, 0), min(parting, len(x) - 1)]].mean()
-        j = int(upwards[np.abs(x[upwards] + x[upwards + 1] - 2 * near).argmin()])
+        j = upward(x, z, self.has.sum(axis=0) * z)
+        if isinstance(j, Crossing):
+            return j
         slope = (z[j + 1] - z[j]) / (x[j + 1] - x[j])
         log_x = float(x[j] - z[j] / slope)
         change = self._change(np.array([log_x]))[:, 0]

@@ -19,7 +19,7 @@ from scipy.special import stdtrit
 
 from ...errors import FitError
 from ...sweep.crossing import MIN_SEEDS, NORMAL, TAIL, Crossing, Curve
-from ...sweep.mean_crossing import MeanCurve
+from ...sweep.mean_crossing import AnyCurve, MeanCurve
 from ...sweep.summary import MEAN, Summary
 from .cells import Cell, Family, evidence, numbered
 from .misfit import ALIKE, Misfit, agreement, half_widths, misfit
@@ -146,7 +146,7 @@ class Estimates:
 
     family: Family
     theta: float
-    curves: Sequence[Curve | MeanCurve]
+    curves: Sequence[AnyCurve]
     found: Sequence[Crossing]
     asked: float | None = None  # theta of a summary that is not the mean
 
@@ -345,7 +345,7 @@ def summarised(family: Family, summary: Summary, theta: float) -> Family:
     return replace(family, cells=cells, is_fraction=True)
 
 
-def curve(cell: Cell, family: Family, edge: float) -> Curve | MeanCurve:
+def curve(cell: Cell, family: Family, edge: float) -> AnyCurve:
     """Returns the curve of a cell of a family.
 
     Mean fractions are clipped to the range from `edge` to 1 - `edge`.
@@ -468,7 +468,7 @@ def _first(
     edge: float,
     axis: str,
     sign: int,
-) -> tuple[Cell, Curve | MeanCurve, Crossing]:
+) -> tuple[Cell, AnyCurve, Crossing]:
     """Returns the cell that crosses theta first, its curve, and its crossing.
 
     If the sign is -1, this is the cell that crosses last. The interval of the crossing

@@ -31,9 +31,15 @@ ACCURACY = "accuracy"
 SETTINGS = ("trigger_in_value", "kappa", "embedding")
 """Columns of our simulator without which theory does not know what was simulated."""
 
-
-AFTER = ("seed", "root_seed", "point_id", "status", "seconds", "simulator")
-AFTER += ("code_version",)
+AFTER = (
+    "seed",
+    "root_seed",
+    "point_id",
+    "status",
+    "seconds",
+    "simulator",
+    "code_version",
+)
 """Columns of the rows of any simulator that are no settings."""
 
 

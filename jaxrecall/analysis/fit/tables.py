@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from ...sweep.crossing import MIN_SEEDS, Crossing, Curve
-from ...sweep.mean_crossing import MeanCurve
+from ...sweep.crossing import MIN_SEEDS, Crossing
+from ...sweep.mean_crossing import AnyCurve
 from ...sweep.simulators import OF_THRESHOLDS
 from .cells import Cell, values_of
 from .estimate import METHOD, Estimates
@@ -23,7 +23,6 @@ from .runs import Table
 from .table_axes import AxisValue
 
 TableRow = dict[str, AxisValue]
-AnyCurve = Curve | MeanCurve
 CENSORED = {0: "no", 1: "right", -1: "left"}
 
 _COLUMNS = (

@@ -250,6 +250,13 @@ def check_folder(out: Path) -> None:
         )
 
 
+def unwritable(out: Path, error: OSError) -> FitError:
+    """Returns the error for a file or folder that the system does not let us write."""
+    return FitError(
+        f"{out}: cannot be written ({error.strerror or error}); choose another --out"
+    )
+
+
 def write(
     found: Iterable[Table],
     out: Path,
@@ -287,10 +294,7 @@ def write(
         for path, content in files.items():
             atomic_write(path, content)
     except OSError as error:
-        raise FitError(
-            f"{out}: cannot be written ({error.strerror or error}); choose another"
-            " --out"
-        ) from error
+        raise unwritable(out, error) from error
     return {path: len(tables[path.stem]) for path in files}
 
 

@@ -22,7 +22,7 @@ import numpy as np
 import pandas as pd
 import yaml
 
-from ...errors import FitError, UsageError
+from ...errors import UsageError
 from ...sweep.files import (
     atomic_write,
     holds_results,
@@ -59,7 +59,7 @@ from ..figures.table_of_runs import (
 from ..fit import Fit
 from ..fit.roles import roles_of
 from ..fit.runs import along_of, at_steps, parsed, parsed_columns, read
-from ..fit.write import beside, check_folder
+from ..fit.write import beside, check_folder, unwritable
 
 PAGE_START = re.compile(r"<!DOCTYPE html>.{0,100}<!-- jaxrecall: \{", re.DOTALL)
 """The regular expression for the beginning of a page, with its record of the rows."""
@@ -160,7 +160,7 @@ def write(
     try:
         _replace(out, html, folder, pictures)
     except OSError as error:
-        raise _unwritable(out, error) from error
+        raise unwritable(out, error) from error
     remarks = [*remarks, *found.remarks, *older(table, rows)]
     return Report(out, folder, pictures, remarks)
 
@@ -184,14 +184,8 @@ def _page_of(asked: Namespace, table: Path, is_folder: bool) -> Path:
     except FileNotFoundError:
         pass
     except OSError as error:  # such as a name that is too long
-        raise _unwritable(out, error) from error
+        raise unwritable(out, error) from error
     return out
-
-
-def _unwritable(out: Path, error: OSError) -> FitError:
-    return FitError(
-        f"{out}: cannot be written ({error.strerror or error}); choose another --out"
-    )
 
 
 def _pictures(
