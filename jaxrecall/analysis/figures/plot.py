@@ -26,11 +26,20 @@ from ..fit.runs import (
     LAST,
     along_of,
     at_steps,
+    common,
     no_numbers,
     plain_table,
     with_measure,
+    without,
 )
+from ..fit.several import choice, telling
 from . import charts
+from .averages import (
+    PLACES,
+    check_one_row,
+    check_one_run_per_seed,
+    refuse_several,
+)
 from .axis import Axis, columns_in, with_columns
 from .grammar import Chart, Pixels, Points
 from .style import label, look, measure_label, sized
@@ -149,16 +158,19 @@ def figure(
     if colour:
         chart = _map(df, roles, rows, colour, x, ys[0], panels, contour, scale)
     elif not has_runs:
-        chart = _marks(rows, roles, x, ys[0], by or [], panels)
+        chart = _marks(df, roles, rows, x, ys[0], by, panels)
+        chart = _with_few_lines(chart, df)
     else:
         if by is None:
             by = _other_axes(Runs.of(df, roles, _along(df, roles, x)), x, panels)
+        placed = [x, *by, *panels]
+        check_one_run_per_seed(df, rows, roles, placed=placed, drawn=ys)
         named = ""
         if ys == [roles.measure]:
             named = measure_label(roles, scale_of(rows[ys[0]]) == "fraction")
         labels = roles.labels
         chart = charts.means(rows, ys, x, by, panels, labels, named, band)
-        chart = _with_few_lines(chart)
+        chart = _with_few_lines(chart, df)
     chart = replace(chart, scale=scale or chart.scale, size=sized(size))
     with look(style):
         return chart.figure(make=plt.figure)
@@ -219,12 +231,12 @@ def accuracy(
     else:
         place = arranged(runs.sizes, runs.every, x, given)
         by = place.lines
-        _one_value(runs.rows, place.panels, "lines")
+    runs.check([x, *by], "lines")
     marks = None
     if theta is not None and x == runs.along:
         marks = runs.thresholds(runs.fitted([theta]), theta)
     chart = charts.accuracy(runs, x, by, [], marks, theory)
-    return _on(_with_few_lines(chart), ax)
+    return _on(_with_few_lines(chart, df), ax)
 
 
 def critical_n(
@@ -280,14 +292,14 @@ def critical_n(
             f"x: got {x!r}, which depends on {along}; allowed: other axes, and"
             " arithmetic on them"
         )
-    x, by, left = arranged(runs.sizes, runs.axes, x, [lines] if lines else None)
+    x, by, _ = arranged(runs.sizes, runs.axes, x, [lines] if lines else None)
     if x is None:
         other = "V" if along == "d" else "d"
         raise UsageError(
             f"x: no axis but {along} varies; give a table with two values of an axis"
             f" such as {other}"
         )
-    _one_value(runs.rows, left)
+    runs.check_cells([x, *by])
     found = runs.fitted([theta])
     chart = charts.critical(runs, found, theta, x, by, [], theory)
     return _on(chart, ax)
@@ -340,7 +352,8 @@ def phase(
     check_maps([(x, y)], runs.sizes)
     found = runs.fitted([theta])
     chart = charts.phase(runs, found, theta, x, y, theory)
-    _one_value(runs.rows, chart.panels)
+    if chart.panels:
+        refuse_several(runs.given, runs.rows, chart.panels)
     return _on(chart, ax)
 
 
@@ -458,15 +471,37 @@ def _at_steps(df: Table, *axes: str | None) -> Table:
 
 
 def _other_axes(runs: Runs, x: str, panels: Sequence[str] = ()) -> list[str]:
-    """Returns the axes of the runs that vary and have no other place."""
+    """Returns the axes of the runs that vary and have no other place.
+
+    The axis of the thresholds is left out if its values follow from the others.
+    """
     place = arranged(runs.sizes, runs.every, x, None, panels)
-    return [*place.lines, *(axis for axis in place.panels if axis not in panels)]
+    axes = [*place.lines, *(axis for axis in place.panels if axis not in panels)]
+    if runs.along in axes:
+        axes.remove(runs.along)
+        rows = with_columns(runs.rows, x)
+        axes += telling(rows, [x, *panels, *axes], [runs.along])
+    return axes
 
 
 def _marks(
-    rows: Table, roles: Roles, x: str, y: str, lines: list[str], panels: list[str]
+    df: Table,
+    roles: Roles,
+    rows: Table,
+    x: str,
+    y: str,
+    lines: list[str] | None,
+    panels: list[str],
 ) -> Chart:
     """Returns a chart with a mark for each row of a table of estimates."""
+    axes = _axes_of_marks(rows, [x, y, *panels])
+    if lines is None:
+        lines = []
+        for name in telling(rows, panels, axes):
+            lines += telling(rows, [x], [name])
+    shown = rows.dropna(subset=[y])
+    names = axes or without(rows, (x, y))
+    check_one_row(df, shown, [x, *lines, *panels], names, PLACES)
     if {"censored", "warning"} <= {*rows}:
         rows = with_states(rows)
     else:
@@ -497,20 +532,40 @@ def _map(
 ) -> Chart:
     """Returns a map, which is a chart that shows a column as colours over two axes."""
     has_runs = "seed" in rows
-    table = averaged(rows, [x, y, *panels], colour) if has_runs else rows
+    if contour and not has_runs:
+        raise UsageError("contour: it needs a table of runs, with a column seed")
+    placed = [x, y, *panels]
+    if has_runs:
+        check_one_run_per_seed(
+            df, rows, roles, placed=placed, drawn=[colour], places="panels"
+        )
+        table = averaged(rows, placed, colour)
+    else:
+        axes = _axes_of_marks(rows, [*placed, colour])
+        names = axes or without(rows, [colour])
+        check_one_row(df, rows, placed, names, "panels")
+        table = rows
     is_fraction = (scale or scale_of(table[colour])) == "fraction"
     ends = (0.0, 1.0) if is_fraction else None
     pixels = Pixels(table, colour, label(colour, roles.labels), ends=ends)
     chart = charts.over(pixels, x, y, panels, roles.labels)
     if contour is None:
         return chart
-    if not has_runs:
-        raise UsageError("contour: it needs a table of runs, with a column seed")
     runs = Runs.of(df, roles, along_of(df, roles, None))
-    placed = {*columns_in(x), *columns_in(y), *panels}
-    left = [axis for axis in runs.every if axis not in placed]
-    _one_value(runs.rows, left, "panels")
     return chart.plus(charts.theory_contour(runs, x, y, panels, 0.5))
+
+
+def _axes_of_marks(rows: Table, placed: Sequence[str]) -> list[str]:
+    """Returns the columns that say which estimate a row is, and that have no place.
+
+    In thresholds of a fit or a search, all columns before theta are axes.
+    """
+    names = []
+    if {"theta", "critical"} <= {*rows}:
+        names = [*rows.columns[: rows.columns.get_loc("theta")]]
+    names += common(("theta", "axis", "step", "part", "regime"), rows)
+    used = frozenset().union(*map(columns_in, placed))
+    return without(dict.fromkeys(names), used)
 
 
 def _with_axes(df: Table, axes: Sequence[str], others: Sequence[str]) -> Table:
@@ -532,29 +587,15 @@ def _with_axes(df: Table, axes: Sequence[str], others: Sequence[str]) -> Table:
     return df
 
 
-def _with_few_lines(chart: Chart) -> Chart:
+def _with_few_lines(chart: Chart, df: Table) -> Chart:
     """Returns the chart; raises UsageError if it has more than MAX_LINES lines."""
     n = len(chart.groups)
     if n > MAX_LINES:
         raise UsageError(
             f"lines: {n} lines of one {', '.join(chart.lines)} each are too many;"
-            f" choose at most {MAX_LINES}, as in {_example(chart.table, chart.lines)}"
+            f" choose at most {MAX_LINES}, as in {choice(df, chart.lines[:1])}"
         )
     return chart
-
-
-def _one_value(df: Table, left: Sequence[str], place: str | None = None) -> None:
-    """Raises UsageError if any axes are `left` without a place in the figure."""
-    if left:
-        advice = f"choose one, as in {_example(df, left)}"
-        if place:
-            advice += f", or name it in {place}"
-        raise UsageError(f"df: several values of {', '.join(left)}; {advice}")
-
-
-def _example(df: Table, axes: Sequence[str]) -> str:
-    name = axes[0]
-    return f"df[df[{name!r}] == {df[name].head(1).item()!r}]"
 
 
 def _on(chart: Chart, ax: Axes | None) -> Axes:
