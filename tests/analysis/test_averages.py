@@ -62,6 +62,23 @@ def merged():
     second["n_correct"] -= 12_345
     second["accuracy"] = second["n_correct"] / N_TEST
     both = pd.concat([first, second], ignore_index=True)
+    both.attrs = dict(first.attrs)
+    return both
+
+
+def searched():
+    """A search: its cells have few levels in common, or none."""
+    table = runs(SIZES | {"L": [8, 16], "N": (64, 256, 1024, 4096)})
+    shift = 1 + (table["L"] == 16) + 2 * (table["d"] == 64)
+    table["N"] *= shift
+    table.attrs = {"axes": ["d", "L", "N"], "searched": "N"}
+    return table
+
+
+def own(**attrs):
+    """Runs of a user's simulator."""
+    table = runs({"width": [1.0, 2.0], "kind": ["a", "b"], "depth": [1, 2]})
+    table = table.drop(columns=["n_test", "n_correct"])
     table["loss"] = 1 - table["accuracy"]
     table.attrs = {"accuracy": "accuracy", "fields": ["width", "kind", "depth", "N"]}
     table.attrs |= attrs
@@ -232,13 +249,11 @@ def test_what_follows_from_a_place_needs_none(drawn):
     table["N"] = 8 * table["V"]
     table = with_gamma(table).assign(n_test=N_TEST + 2 * table["seed"])
     plot.phase(table, "d", "V", AX, theory=False)
-    plot.accuracy(table, AX, x="V")
     plot.figure(table, "accuracy", x="V", lines="d")
     plot.figure(table, "d", x="V", colour="accuracy")
     plot.figure(table, "accuracy", x="N / d", lines="V")
-    maps = [drawn[0], drawn[3]]
-    assert [[*chart.lines, *chart.panels] for chart in maps] == [[], []]
-    assert drawn[1].lines == drawn[2].lines == ["d"]
+    places = [[*chart.lines, *chart.panels] for chart in drawn]
+    assert places == [[], ["d"], [], ["V"]]
     with pytest.raises(UsageError, match=r"several values of V .*, d .* or name them"):
         plot.figure(table, "accuracy", x="N / d", lines=[])
 

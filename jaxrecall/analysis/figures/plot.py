@@ -471,17 +471,9 @@ def _at_steps(df: Table, *axes: str | None) -> Table:
 
 
 def _other_axes(runs: Runs, x: str, panels: Sequence[str] = ()) -> list[str]:
-    """Returns the axes of the runs that vary and have no other place.
-
-    The axis of the thresholds is left out if its values follow from the others.
-    """
+    """Returns the axes of the runs that vary and have no other place."""
     place = arranged(runs.sizes, runs.every, x, None, panels)
-    axes = [*place.lines, *(axis for axis in place.panels if axis not in panels)]
-    if runs.along in axes:
-        axes.remove(runs.along)
-        rows = with_columns(runs.rows, x)
-        axes += telling(rows, [x, *panels, *axes], [runs.along])
-    return axes
+    return [*place.lines, *(axis for axis in place.panels if axis not in panels)]
 
 
 def _marks(
