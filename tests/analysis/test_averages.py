@@ -254,7 +254,7 @@ def test_what_follows_from_a_place_needs_none(drawn):
     plot.figure(table, "accuracy", x="N / d", lines="V")
     places = [[*chart.lines, *chart.panels] for chart in drawn]
     assert places == [[], ["d"], [], ["V"]]
-    with pytest.raises(UsageError, match=r"several values of V .*, d .* or name them"):
+    with pytest.raises(UsageError, match=r"several values of V .*name V in"):
         plot.figure(table, "accuracy", x="N / d", lines=[])
 
 

@@ -20,7 +20,7 @@ from .axis import columns_in, with_columns
 MEASURE = "_measure"
 """The column of rows in the form of `rows_of` that contains the measure."""
 
-PLACES = "lines or panels"
+PLACES = "lines, rows, columns or panels"
 
 PROVENANCE = (
     "code_version",

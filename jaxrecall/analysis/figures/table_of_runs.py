@@ -31,7 +31,8 @@ from ..fit.several import telling
 from ..fit.table_axes import as_given, rounded, unknown_settings
 from .averages import MEASURE, PLACES, check_one_run_per_seed, refuse_several
 from .axis import columns_in, with_columns
-from .grammar import MAX_NAMED, Selection, values_of
+from .grammar import MAX_NAMED
+from .layers import Selection, values_of
 from .style import measure_label
 
 ORDER = ("d", "L", "V", "m")
