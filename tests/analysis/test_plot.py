@@ -439,7 +439,7 @@ def test_a_heat_map_of_accuracy_has_a_line_where_theory_is_one_half(frame):
         )
     with pytest.raises(
         UsageError,
-        match=r"several values of d .*; choose one, as in .*, or name d in panels",
+        match=r"several values of d .*; choose one, as in .*, or name d in rows,",
     ):
         plot.figure(frame, "N", x="L", colour="n_correct", contour="theory")
 
