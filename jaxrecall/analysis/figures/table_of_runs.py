@@ -91,7 +91,7 @@ class Runs:
         if summary.is_share:
             rows = rows.assign(**{MEASURE: summary.values(rows[MEASURE], 0.0)})
         runs = cls(df, rows, roles, along, axes, summary)
-        runs.check([*axes, along], "")
+        runs.check([*axes, *common([along], rows)], "")
         return runs
 
     def check(self, placed: Sequence[str], places: str = PLACES) -> None:
@@ -102,7 +102,7 @@ class Runs:
             self.given,
             self.rows,
             self.roles,
-            placed=[name for name in placed if name != self.along or name in self.rows],
+            placed=placed,
             drawn=common([MEASURE], self.rows),
             places=places,
         )
