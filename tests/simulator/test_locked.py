@@ -68,7 +68,8 @@ def errors(
     return [int(now["n_read"]) for now in found], off
 
 
-OFTEN = [("sgd", "VW"), ("adam", "VW"), ("adamw", "V")]
+# the last two cases train by sgd
+OFTEN = [("adam", "VW"), ("adamw", "V")]
 CASES = [
     *(
         pytest.param(
@@ -96,7 +97,11 @@ def test_steps_from_weighted_tokens_agree_with_the_reference(case):
 
 @pytest.mark.parametrize(
     "case",
-    [{"optimizer": "sgd", "lr": 0.1}, {"optimizer": "adam", "lr": 0.005, **MLP}],
+    [
+        # a test below trains embeddings by sgd until attention opens
+        pytest.param({"optimizer": "sgd", "lr": 0.1}, marks=pytest.mark.slow),
+        {"optimizer": "adam", "lr": 0.005, **MLP},
+    ],
     ids=str,
 )
 def test_trained_embeddings_agree_as_long_as_attention_is_locked(case):

@@ -134,7 +134,9 @@ def test_accuracy_grows_with_every_step_of_N_but_for_rounding_of_counts(embeddin
 
 
 @pytest.mark.parametrize("embedding", ["gaussian", "sphere"])
-@pytest.mark.parametrize(("V", "d"), [(64, 72), (64, 256), (128, 48)])
+@pytest.mark.parametrize(
+    ("V", "d"), [pytest.param(64, 72, marks=pytest.mark.slow), (64, 256), (128, 48)]
+)
 def test_scores_along_the_mean_bias_are_distributed_as_theory_says(embedding, V, d):
     """400 draws of the embeddings, whose scores K (K 1 - mean) are compared with the
     moments of sections 2.2 and 4.2.
