@@ -270,7 +270,7 @@ def _is_drawn(axis: str, rows: Any) -> bool:
 
 def _print_means(job: Job, rows: Any, axes: Sequence[str]) -> None:
     """Prints, for each point, the mean accuracy over seeds."""
-    x, line, panels = import_module(FIGURE).places(rows, axes)
+    x, line, panels = import_module(FIGURE).placed(rows, axes)
     measure = job.grid.simulator.facts.accuracy
     names = [*panels, x]
     heading = f"{measure}, mean over {rows['seed'].nunique()} seeds"
