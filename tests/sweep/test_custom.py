@@ -19,7 +19,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from helpers import ROOT, python
+from helpers import ROOT, combinations, python
 from pandas.testing import assert_frame_equal
 
 import jaxrecall
@@ -709,8 +709,14 @@ simulator = jaxrecall.Simulator(ways["{way}"], fields, columns, "accuracy", {ver
 """
 
 
-@pytest.mark.parametrize("way", ["function", "lambda", "partial", "method", "callable"])
-@pytest.mark.parametrize("has_source", [True, False])
+@pytest.mark.parametrize(
+    ("way", "has_source"),
+    combinations(
+        ["function", "lambda", "partial", "method", "callable"],
+        [True, False],
+        often=lambda way, has_source: has_source or way == "function",
+    ),
+)
 def test_rows_of_other_source_are_not_added_to(folder, way, has_source):
     def seeds_in(out, seeds, value=0.25, version=1, comment=""):
         text = SOURCE.format(value=value, way=way, version=version, comment=comment)

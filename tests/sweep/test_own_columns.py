@@ -168,7 +168,7 @@ def test_wrong_columns_are_refused_before_any_run():
 def test_a_search_decides_by_a_column_of_ones_own():
     """A fraction: the part of the tokens that are recalled."""
     grid = {
-        "base": {**BASE, "d": 60},
+        "base": {**BASE, "d": 60, "exact": "full"},
         "blocks": [{}],
         "seeds": 40,
         "search": {"axis": "N", "of": "part", "from": 20, "to": 2000, "width": 0.5},
