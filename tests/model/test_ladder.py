@@ -220,7 +220,9 @@ def test_no_optimizer_scales_up_the_rounding_of_a_lone_token(kw):
     assert [(row["status"], row["W_norm"]) for row in rows] == [("ok", 0.0)] * 3
 
 
-@pytest.mark.parametrize("trigger_in_value", [True, False])
+@pytest.mark.parametrize(
+    "trigger_in_value", [True, pytest.param(False, marks=pytest.mark.slow)]
+)
 def test_orthogonal_embeddings_and_many_samples_recall_everything(trigger_in_value):
     row = simulate(
         Point(

@@ -237,5 +237,4 @@ def test_rows_of_a_law_with_other_source_are_not_added_to(folder):
             ),
         ):
             seeds_in("out", changed, 3)
-    assert seeds_in("other", changed, 1) == 1
     assert seeds_in("out", first, 3) == 3

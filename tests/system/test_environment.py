@@ -69,6 +69,7 @@ COMMANDS = {
 }
 
 
+@pytest.mark.system  # the next test has all commands, in this process
 def test_the_folder_that_a_process_starts_in_may_be_gone(results):
     """All paths are absolute. Nothing is missing, so no sweep starts JAX."""
     done = called(
