@@ -386,6 +386,7 @@ def test_what_other_processes_cannot_import_is_refused_before_the_start(folder, 
     assert not (folder / "out").exists()
 
 
+@pytest.mark.usefixtures("with_figures")
 def test_a_grid_file_names_it_and_the_command_line_sweeps_it(folder, capsys):
     """In the folder of the grid file, which is not the current one, and of which this
     process knows nothing else.
