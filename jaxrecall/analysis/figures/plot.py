@@ -667,6 +667,18 @@ def _map(
     return chart.plus(charts.theory_contour(runs, x, y, asked.panels, 0.5))
 
 
+def _pyplot() -> Any:
+    """Returns pyplot with its backend.
+
+    In a notebook, the backend changes settings when it is loaded. This must not happen
+    while the settings of a figure apply, because the changes would be undone.
+    """
+    import matplotlib.pyplot as plt
+
+    plt.draw_if_interactive()
+    return plt
+
+
 def _axes_of_marks(rows: Table, placed: Sequence[str]) -> list[str]:
     """Returns the columns that say which estimate a row is, and that have no place.
 
@@ -678,18 +690,6 @@ def _axes_of_marks(rows: Table, placed: Sequence[str]) -> list[str]:
     names += common(("theta", "axis", "step", "part", "regime"), rows)
     used = frozenset().union(*map(columns_in, placed))
     return without(dict.fromkeys(names), used)
-
-
-def _pyplot() -> Any:
-    """Returns pyplot with its backend.
-
-    In a notebook, the backend changes settings when it is loaded. This must not happen
-    while the settings of a figure apply, because the changes would be undone.
-    """
-    import matplotlib.pyplot as plt
-
-    plt.draw_if_interactive()
-    return plt
 
 
 def _expect_numbers(rows: Table, names: Sequence[str]) -> None:
