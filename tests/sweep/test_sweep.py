@@ -645,6 +645,21 @@ def test_a_figure_that_cannot_be_made_is_a_remark(
     assert "To try again: python" in remark
 
 
+def test_a_figure_that_is_missing_is_made_by_the_next_call(grid, capsys, monkeypatch):
+    figure = Path("results/tiny/accuracy.png")
+    with monkeypatch.context() as broken:
+        charts = "jaxrecall.analysis.figures.charts"
+        broken.setattr(f"{charts}.draw_sweep", lambda *_: 1 / 0)
+        assert main(["--grid", "tiny.yaml"]) == 0
+    out, _ = capsys.readouterr()
+    assert "\ntable: " in out, "the table does not depend on the figure"
+    assert not figure.exists()
+    for _ in range(2):
+        assert main(["--grid", "tiny.yaml"]) == 0
+        assert "\nfigure: " in capsys.readouterr().out
+        figure.unlink()
+
+
 FAILS = """
 import resource, sys
 import jax
