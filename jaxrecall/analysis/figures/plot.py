@@ -634,8 +634,9 @@ def _map(
     scale: str | None,
 ) -> Chart:
     """Returns a map, which is a chart that shows a column as colours over two axes."""
-    x, (y, *more), _, places = asked
-    if more:
+    x, ys, _, places = asked
+    y = ys[0]
+    if len(ys) > 1:
         raise UsageError(f"y: got {asked.ys}; a map has one axis along y")
     has_runs = "seed" in df
     if contour and not has_runs:
@@ -736,6 +737,4 @@ def _on(chart: Chart, ax: Axes | None) -> Axes:
     """
     plt = _pyplot()
     with look(place="axes"):
-        if ax is None:
-            _, ax = plt.subplots(layout="constrained")
-        return chart.on(ax)
+        return chart.on(ax or plt.subplots(layout="constrained")[1])
