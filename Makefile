@@ -52,6 +52,7 @@ DRAWN += held-out held-out-levels orthogonal width-gaussian theory-held-out
 
 study: .venv/installed-dev  ## run the shipped studies, two at a time, and draw their figures, about 55 minutes on 2 cores
 	$(MAKE) --jobs 2 $(REPORTED:%=results/study/%/report.html) $(DRAWN:%=results/study/%/table.parquet)
+	cp results/study/capacity/report-figures/critical-n.png results/study/capacity/figures/
 	$(BIN)/python results/figures.py
 
 LONG_PAPERS := muon muon-iterates
