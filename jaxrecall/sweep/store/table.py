@@ -272,7 +272,8 @@ def _encoded(table: pa.Table) -> pa.Buffer:
     Only texts have dictionaries: numbers become smaller without them. The encodings are
     those that every reader of Parquet knows.
     """
-    texts = [field.name for field in table.schema if field.type == pa.string()]
+    # pyarrow annotates use_dictionary as bool, and takes lists
+    texts: Any = [field.name for field in table.schema if field.type == pa.string()]
     sink = pa.BufferOutputStream()
     pq.write_table(
         table,
