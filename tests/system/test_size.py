@@ -23,7 +23,7 @@ CLOSING = (")", "]", "}")
 
 MOST = {
     "jaxrecall": 5319,
-    "jaxrecall/analysis/figures": 21612,
+    "jaxrecall/analysis/figures": 21696,
     "jaxrecall/analysis/fit": 22549,
     "jaxrecall/analysis/report": 2793,
     "jaxrecall/cli": 3340,
