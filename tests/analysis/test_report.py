@@ -23,7 +23,8 @@ import jaxrecall
 from jaxrecall import theory
 from jaxrecall.analysis import report
 from jaxrecall.analysis.figures.style import look, rounded
-from jaxrecall.analysis.figures.table_of_runs import Runs, predicted
+from jaxrecall.analysis.figures.table_of_runs import Runs
+from jaxrecall.analysis.figures.theory_lines import predicted
 from jaxrecall.analysis.fit import fit
 from jaxrecall.analysis.fit.roles import roles_of
 from jaxrecall.analysis.fit.runs import LAST, along_of, at_steps

@@ -90,7 +90,7 @@ class Curve:
         return self
 
     def _add(self, place: float) -> bool:
-        """Evaluates the function at a place, and returns whether its value is finite."""
+        """Evaluates the function at a place; returns whether its value is finite."""
         if place not in self.values:
             self.values[place] = self.evaluate(place, self.guess(place))
         return math.isfinite(self.values[place])

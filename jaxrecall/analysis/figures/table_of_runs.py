@@ -19,7 +19,8 @@ from ..fit.roles import ACCURACY, COUNTS, SETTINGS, Roles, Table
 from ..fit.runs import ALL
 from ..fit.table_axes import as_given, rounded, unknown_settings
 from .axis import columns_in
-from .grammar import MAX_NAMED, values_of
+from .grammar import MAX_NAMED
+from .layers import values_of
 from .style import measure_label
 
 ORDER = ("d", "L", "V", "m")

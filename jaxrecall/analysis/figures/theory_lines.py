@@ -32,16 +32,16 @@ from ...theory.noise import has_score_noise
 from ..fit.roles import Table
 from .axis import Axis, with_columns
 from .curve import FRACTION, LOG, Curve
-from .grammar import (
+from .layers import (
     THEORY,
     Contour,
     Layer,
     Polyline,
     Selection,
-    Style,
     values_of,
     where,
 )
+from .style import Style
 from .table_of_runs import NO_SETTINGS, Runs, averaged, is_setting
 
 LOCKED = 0.95
@@ -54,10 +54,12 @@ WHOLE = ("V", "d", "L", "m", "N")
 NOT_SMOOTH = ("step", "steps", "pool", "batch")
 """The settings of numbers along which theory does not change smoothly."""
 
-TICK: Style = {"linestyle": "none", "marker": "_", "markersize": 12}
+TICK: Style = {"linestyle": "none", "marker": "_", "size": 3.4}
 """The style of theory where no line can join the values."""
 
-END: Style = {"linestyle": "none", "markersize": 5, "markerfacecolor": "none"}
+END: Style = {"linestyle": "none", "size": 1.3}
+"""The style of marks at the end of lines."""
+
 ENDS = {
     "infinite": ("^", ">", "theory is infinite beyond"),
     "zero": ("v", "<", "theory is 0 beyond"),
@@ -221,12 +223,11 @@ class Theory:
         shown = averaged(table.assign(off=off), [x.name, y.name, *panels], "off")
         if shown.empty:
             return []
-        style = THEORY | {"color": "black"}
-        return [Contour(shown, "off", self.legend, style, level=0.0)]
+        return [Contour(shown, "off", self.legend, THEORY, level=0.0)]
 
     @property
     def legend(self) -> str:
-        """The legend of theory, which says whether attention is assumed to be locked."""
+        """The legend of theory, which says what theory assumes."""
         return "theory, assumes locked attention" if self.assumes else "theory"
 
     def beside(self, table: Table, theta: float) -> Table:
@@ -371,13 +372,12 @@ class Theory:
         turned: bool,
     ) -> list[Layer]:
         layers: list[Layer] = []
-        black: Style = {"color": "black"} if turned else {}
         if lines:
             table = pd.concat(lines, ignore_index=True)
             layers.append(Polyline(table, up, self.legend, THEORY, each="piece"))
         if ticks:
             named = "" if lines else self.legend
-            layers.append(Polyline(pd.DataFrame(ticks), up, named, TICK | black))
+            layers.append(Polyline(pd.DataFrame(ticks), up, named, TICK))
         if not layers:
             return []
         for state, (mark, turned_mark, named) in ENDS.items():
