@@ -120,10 +120,15 @@ class Cell:
         return found
 
     def _mass(self, place: float) -> float:
-        """Returns the attention mass at a place between tested places."""
+        """Returns the attention mass at a place.
+
+        Between two tested places, it is the smaller mass of the two.
+        """
         rows = self.rows.sort_values(self.name)
-        places = np.log(rows[self.name].to_numpy(float))
-        return float(np.interp(math.log(place), places, rows["mass"].to_numpy(float)))
+        places = rows[self.name].to_numpy(float)
+        right = np.searchsorted(places, place)
+        left = right if places[right] == place else right - 1
+        return float(rows["mass"].iloc[[left, right]].min())
 
 
 class Theory:
@@ -173,7 +178,7 @@ class Theory:
         runs = self.runs
         if runs.along not in RANGES:
             return []
-        cells = self._cells(self._settings(runs.axes), x, by)
+        cells = self._cells(self._settings(runs.axes, runs.along), x, by)
         quantity = Quantity(runs.along, theta)
         return self._layers(quantity, x, cells, "theory", limits)
 
@@ -188,12 +193,12 @@ class Theory:
         along, target = self._roles_of(x, y)
         if target:
             by = [a for a in self.runs.every if a != target.name]
-            settings = self._settings(by)
+            settings = self._settings(by, target.name)
             cells = self._cells(settings, along, panels)
             if not any(cell.follows for cell in cells):
-                ends = target.values[0], target.values[-1]
                 quantity = Quantity(target.name, theta)
-                return self._layers(quantity, along, cells, target.name, ends, y)
+                limits = _inside(target)
+                return self._layers(quantity, along, cells, target.name, limits, y)
         return self._tested_contour(x, y, panels, theta)
 
     def _roles_of(self, x: Axis, y: Axis) -> tuple[Axis, Axis | None]:
@@ -237,7 +242,7 @@ class Theory:
         runs = self.runs
         if not runs.has_theory or runs.along not in RANGES:
             return table.assign(theory=np.nan)
-        settings = self._settings(runs.axes)
+        settings = self._settings(runs.axes, runs.along)
         quantity = Quantity(runs.along, theta)
         values = [self._tested(quantity, row) for row in settings.to_dict("records")]
         found = settings[[*runs.axes]].assign(theory=np.array(values, dtype=float))
@@ -254,7 +259,7 @@ class Theory:
         """
         if not self.runs.has_theory:
             return ""
-        cells = self._settings(self.runs.axes).to_dict("records")
+        cells = self._settings(self.runs.axes, self.runs.along).to_dict("records")
         reasons = []
         for cell in cells:
             try:
@@ -266,16 +271,17 @@ class Theory:
         uncovered = f"{len(reasons)} of {len(cells)} cells"
         return f"Theory does not cover {uncovered} ({reasons[0]})."
 
-    def _settings(self, by: Sequence[str]) -> Table:
+    def _settings(self, by: Sequence[str], target: str = "") -> Table:
         """Returns the settings of each combination of values of the axes `by`.
 
-        A setting of the formulas that varies within a combination makes it foreign.
+        A setting of the formulas that varies within a combination makes it foreign,
+        unless it is the axis of the critical value.
         """
         runs = self.runs
         by = list(dict.fromkeys(by))
         settings = runs.settings(by)
         for name in runs.rows:
-            if not _matters(name) or name in by or name == runs.along:
+            if not _matters(name) or name in by or name == target:
                 continue
             if by:
                 counts = runs.rows.groupby(by, dropna=False, observed=True)[name]
@@ -515,6 +521,17 @@ def _state(beyond: float) -> str:
     if math.isnan(beyond):
         return "not covered"
     return "infinite" if beyond > 0 else "zero"
+
+
+def _inside(axis: Axis) -> tuple[float, float]:
+    """Returns limits that are inside a map, whose edges are half a step beyond the
+    first and the last value of an axis.
+    """
+    first, last = axis.values[0], axis.values[-1]
+    if axis.kind != "log" or first == last:
+        return first, last
+    second, before = axis.values[1], axis.values[-2]
+    return first * (first / second) ** 0.4, last * (last / before) ** 0.4
 
 
 def _monotonic(part: Table, name: str, divided: bool, first: int) -> list[Table]:
