@@ -116,6 +116,8 @@ def _bracket(
     while low > least and not is_above(low):
         factor **= WIDER
         low, high = smaller(low), low
+    if is_above(high) and is_above(most):
+        return high, most
     while high < most and is_above(high):
         factor **= WIDER
         low, high = high, larger(high)

@@ -50,8 +50,8 @@ def _logit(fraction: float) -> float:
     return float(logit(np.clip(fraction, 1e-4, 1 - 1e-4)))
 
 
-LOG = Scale(np.log, np.exp, lambda a, b: abs(a - b), 0.007)
-FRACTION = Scale(_logit, expit, lambda a, b: abs(expit(a) - expit(b)), 0.004)
+LOG = Scale(np.log, np.exp, lambda a, b: abs(a - b), 0.012)
+FRACTION = Scale(_logit, expit, lambda a, b: abs(expit(a) - expit(b)), 0.006)
 
 
 class End(NamedTuple):
