@@ -23,7 +23,7 @@ CLOSING = (")", "]", "}")
 
 MOST = {
     "jaxrecall": 5319,
-    "jaxrecall/analysis/figures": 19968,
+    "jaxrecall/analysis/figures": 20139,
     "jaxrecall/analysis/fit": 21780,
     "jaxrecall/analysis/report": 2702,
     "jaxrecall/cli": 3340,

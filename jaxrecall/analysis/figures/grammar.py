@@ -39,6 +39,7 @@ from .style import (
     LETTER,
     LINE,
     PAGE,
+    USUAL,
     Size,
     Style,
     ink,
@@ -64,7 +65,7 @@ MAX_NAMED = 20
 """The largest number of lines."""
 
 NARROW, LOW = 1.7, 1.3
-"""The width and the height that a panel needs, in inches, if text has 8 points."""
+"""The width and the height that a panel needs, in inches, for the usual text."""
 
 Share = Literal["none", "all", "row", "col"]
 
@@ -208,7 +209,7 @@ class Chart:
         panels = [*grid.flat]
         for ax, values in zip(panels, self.parts, strict=False):
             self.draw(ax, values)
-        self._name_panels(figure, grid, 0.8 * shape.width / shape.n_columns)
+        self._name_panels(figure, grid)
         drawn = self._hide_empty(panels, shape.n_columns)
         self._add_legend(figure, handles, heading, shape.width)
         for layer in self.layers:
@@ -219,15 +220,16 @@ class Chart:
     def _shape(self, on: FigureBase | None) -> Shape:
         """Returns the numbers of rows and columns of panels, and the size."""
         n = len(self.parts)
+        is_grid = bool(self.rows or self.columns)
         if on is not None:
             dpi = on.dpi_scale_trans.get_matrix()[0, 0]
             width, height = on.bbox.width / dpi, on.bbox.height / dpi
         elif self.size:
             width, height = self.size
         else:
-            width, height = usual_size(n)
-            width = max(width, 1.2 * min(n, len(self.across)))
-        if self.rows or self.columns:
+            width, height = usual_size(n, len(self.across) if is_grid else n)
+            width = max(width, 1.2 * len(self.across))
+        if is_grid:
             return Shape(width, height, len(self.down), len(self.across))
         across = min(n, _side_by_side(width))
         if n == 4:
@@ -239,8 +241,8 @@ class Chart:
         if shape.height is not None:
             return shape.height
         width, n_rows, n_columns = shape.width, shape.n_rows, shape.n_columns
-        panels = 0.7 * width
-        if n_rows > 1 or n_columns > 1:
+        panels = 0.7 * width * n_rows
+        if n_columns > 1:
             least = 2.0 if n_rows == 1 else 1.6
             panels = n_rows * max(least, 0.8 * width / n_columns)
         above = math.ceil(len(handles) / _legend_columns(handles, width))
@@ -248,18 +250,13 @@ class Chart:
         lines = heading.count("\n") + 1 if heading else 0
         return min(HIGHEST, panels + line * (above + lines) + 0.3)
 
-    def _name_panels(self, figure: FigureBase, grid: np.ndarray, width: float) -> None:
-        """Adds titles to panels, and labels along both axes.
-
-        A title lists the settings in which the panels differ. `width` is the largest
-        width of a title in inches.
-        """
-        above = self.columns if self.rows or self.columns else self.panels
+    def _name_panels(self, figure: FigureBase, grid: np.ndarray) -> None:
+        """Adds titles to panels, and labels along both axes."""
         n_columns = grid.shape[1]
         for i, (ax, values) in enumerate(zip(grid.flat, self.parts, strict=False)):
             is_first = i % n_columns == 0
             if not self.rows or i < n_columns:
-                self._title(ax, values, above, width)
+                self._title(ax, values)
             beside = []
             if is_first and self.rows:
                 beside = self._settings(values, self.rows)
@@ -283,15 +280,20 @@ class Chart:
         differ = [name for name in names if _varies(self.parts, name)]
         return [settings(values, [name], self.titles) for name in differ or names]
 
-    def _title(
-        self, ax: Axes, values: Selection, names: Sequence[str], width: float
-    ) -> None:
-        joined = ", ".join(self._settings(values, names)).replace(" = ", "\xa0=\xa0")
-        title = _wrapped([joined], width, "axes.titlesize").replace("\xa0", " ")
+    def _title(self, ax: Axes, values: Selection) -> None:
+        """Sets the title of a panel: the settings in which the panels differ."""
+        names = self.columns if self.rows or self.columns else self.panels
+        whole: Any = ax.figure
+        width = 1.1 * ax.get_window_extent().width / whole.dpi
+        each = self._settings(values, names)
         size = points("axes.titlesize")
-        longest = max(map(len, title.split("\n")))
-        if longest * LETTER * size > 1.2 * width:  # one word is too long
-            size *= 1.2 * width / (longest * LETTER * size)
+        # a line break between two settings is better than one inside a setting
+        bound = ", ".join(each).replace(" = ", "\xa0=\xa0")
+        title = _wrapped([bound], width, "axes.titlesize").replace("\xa0", " ")
+        if _inches(title, size) > width:
+            title = _wrapped([", ".join(each)], width, "axes.titlesize")
+        if _inches(title, size) > width:  # one word is too long
+            size *= width / _inches(title, size)
         ax.set_title(title, pad=3, fontsize=size)
 
     def _hide_empty(self, panels: Sequence[Axes], n_columns: int) -> list[Axes]:
@@ -322,18 +324,20 @@ class Chart:
             figure.suptitle(heading, fontsize=points("legend.title_fontsize"))
 
     def _mark(self, figure: FigureBase, panels: Sequence[Axes]) -> None:
-        """Sets the ticks where there is room for them.
+        """Sets the ticks where there is room for them, and breaks titles.
 
-        The room is known only after the layout, which needs the ticks, so they are set
-        twice.
+        The room is known only after the layout, which needs the ticks and the titles,
+        so they are set twice.
         """
         whole: Any = figure.figure  # also for a part of a figure
         engine = whole.get_layout_engine()
-        for _ in range(2):
+        for is_placed in (False, True):
+            if is_placed and engine is not None:
+                engine.execute(whole)
             for ax, values in zip(panels, self.parts, strict=False):
                 self._mark_panel(ax, values)
-            if engine is not None:
-                engine.execute(whole)
+                if ax.get_title():
+                    self._title(ax, values)
 
     def _mark_panel(self, ax: Axes, values: Selection) -> None:
         self._x_of(values).mark(ax, "x")
@@ -389,6 +393,8 @@ class Chart:
         ax.grid(not self.y)
         if self.y:
             return
+        if x.kind == "names":
+            ax.set_xlim(-0.5, len(x.values) - 0.5)
         if scale == "fraction":
             ax.set_ylim(-0.02, 1.02)
         else:
@@ -473,6 +479,11 @@ def _wrapped(lines: Sequence[str], width: float, setting: str) -> str:
     return "\n".join(textwrap.fill(line, letters, **options) for line in lines)
 
 
+def _inches(text: str, size: float) -> float:
+    """Returns the width of the longest line of a text of `size` points, in inches."""
+    return max(map(len, text.split("\n"))) * LETTER * size
+
+
 def _legend_columns(handles: Sequence[Artist], width: float) -> int:
     """Returns the number of columns of a legend that fit into `width` inches."""
     longest = max([0, *(len(str(handle.get_label())) for handle in handles)])
@@ -482,7 +493,7 @@ def _legend_columns(handles: Sequence[Artist], width: float) -> int:
 
 def _side_by_side(width: float) -> int:
     """The number of panels that fit side by side."""
-    narrow = NARROW * max(1.0, points("font.size") / 8.4)
+    narrow = NARROW * max(1.0, points("font.size") / USUAL)
     return max(1, int((width + 0.3) / narrow))
 
 

@@ -112,6 +112,18 @@ class Panel:
         z = z.reindex(index=y.place(y.values), columns=x.place(x.values))
         return np.ma.masked_invalid(floats(z))
 
+    def moved(self, aside: float) -> Style:
+        """Returns the style of marks that are moved by `aside` points to the right."""
+        from matplotlib.transforms import ScaledTranslation
+
+        inches: Any = self.ax.figure.dpi_scale_trans
+        move = ScaledTranslation(aside / 72, 0, inches)
+        return {"transform": self.ax.transData + move}
+
+    def inside(self, up: np.ndarray) -> np.ndarray:
+        """Returns values along y, with nan where they have no place on a log axis."""
+        return np.where(up > 0, up, np.nan) if self.is_log else up
+
     def below(self, at: np.ndarray, up: np.ndarray, style: Style) -> None:
         """Marks the values that have no place on a log axis, at its lower end."""
         if not self.is_log:
@@ -175,22 +187,22 @@ class Polyline(Layer):
     each: str = ""
 
     def draw(self, panel: Panel) -> None:
-        for rows, style, _ in panel.lines(self.table):
+        for rows, style, aside in panel.lines(self.table):
+            style = keywords(style | self.style)
             parts = [rows]
             if self.each:
                 parts = [part for _, part in rows.groupby(self.each)]
+            if panel.x.kind == "names":
+                style |= {"linestyle": "none"} | panel.moved(aside)
             for part in parts:
-                self._draw_part(panel, part, keywords(style | self.style))
+                self._draw_part(panel, part, style)
 
     def _draw_part(self, panel: Panel, rows: Table, style: Style) -> None:
         few = few_seeds(rows)
         joined = rows[~few]
         at, up = panel.at(joined), panel.up(joined, self.y)
         panel.below(at, up, style)
-        if panel.x.kind == "names":
-            panel.ax.plot(at, up, **style | {"linestyle": "none"})
-        else:
-            panel.ax.plot(at, up, **style)
+        panel.ax.plot(at, panel.inside(up), **style)
         if "low" in rows:
             self._draw_band(panel, at, joined, style)
         if few.any():
@@ -204,7 +216,8 @@ class Polyline(Layer):
     ) -> None:
         low, high = floats(rows["low"]), floats(rows["high"])
         if panel.x.kind == "names":
-            panel.ax.vlines(at, low, high, color=style["color"], linewidth=0.8)
+            moved = {name: style[name] for name in ("color", "transform")}
+            panel.ax.vlines(at, low, high, linewidth=0.8, **moved)
             return
         panel.ax.fill_between(
             at, low, high, color=style["color"], alpha=0.2, linewidth=0
@@ -237,14 +250,10 @@ class Points(Layer):
     across: bool = False
 
     def draw(self, panel: Panel) -> None:
-        from matplotlib.transforms import ScaledTranslation
-
-        inches: Any = panel.ax.figure.dpi_scale_trans
         for rows, style, aside in panel.lines(self.table):
             if panel.y or self.across:
                 aside = 0
-            move = ScaledTranslation(aside / 72, 0, inches)
-            moved = {"transform": panel.ax.transData + move}
+            moved = panel.moved(aside)
             self._draw_estimates(panel, rows, keywords(style | self.style) | moved)
             if "state" in rows:
                 _draw_open(panel, rows, {"color": style["color"]} | moved)

@@ -41,6 +41,9 @@ LETTER, LINE = 0.0075, 0.02
 the size of the text.
 """
 
+USUAL = 8.4
+"""The size of text in points for which the sizes of figures are made."""
+
 COLUMN, PAGE, HIGHEST = 3.4, 5.5, 9.0
 """The two usual widths of a figure, and the largest height, in inches."""
 
@@ -110,16 +113,18 @@ def sized(asked: str | None) -> Size | None:
     raise UsageError(f"size: got {asked!r}; allowed: {allowed}")
 
 
-def usual_size(n_panels: int) -> Size:
+def usual_size(n_panels: int, n_columns: int) -> Size:
     """Returns the size of a figure for which no size was asked.
 
     It is the user's `figure.figsize`. The height of several panels is left open. If the
-    user has none, the width is that of a column, or of a page for several panels.
+    user has none, the width is that of a column, or of a page for several columns of
+    panels. It grows with the size of the text.
     """
     if _is_own("figure.figsize"):
         width, height = _rc("figure.figsize")
         return width, height if n_panels == 1 else None
-    return (COLUMN if n_panels == 1 else PAGE), None
+    larger = max(1.0, points("font.size") / USUAL)
+    return larger * (COLUMN if n_columns == 1 else PAGE), None
 
 
 @contextmanager
