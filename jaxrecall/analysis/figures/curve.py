@@ -24,9 +24,10 @@ FIRST, MOST = 5, 32
 evaluations that may follow them to refine a curve.
 """
 
-WIDEST, NARROWEST = 6.0, 1.02
-"""The largest ratio of neighbouring places at which a curve counts as smooth, and the
-smallest ratio at which there is a place between them.
+WIDEST, NARROW, NARROWEST = 6.0, 1.08, 1.02
+"""Ratios of neighbouring places: above the first, a curve does not count as smooth;
+below the second, small differences are rounding; below the third, there is no place
+between them.
 """
 
 SHOWN = 200
@@ -50,7 +51,7 @@ def _logit(fraction: float) -> float:
     return float(logit(np.clip(fraction, 1e-4, 1 - 1e-4)))
 
 
-LOG = Scale(np.log, np.exp, lambda a, b: abs(a - b), 0.012)
+LOG = Scale(np.log, np.exp, lambda a, b: abs(a - b), 0.008)
 FRACTION = Scale(_logit, expit, lambda a, b: abs(expit(a) - expit(b)), 0.006)
 
 
@@ -155,14 +156,15 @@ class Curve:
             if not self._add(middle):
                 self._find_end(a, middle)
                 self._find_end(middle, b)
-            elif b / a > WIDEST or self._is_off(guess, self.values[middle]):
+            elif b / a > WIDEST or self._is_off(guess, self.values[middle], b / a):
                 open_ += [(a, middle), (middle, b)]
 
-    def _is_off(self, guess: float | None, value: float) -> bool:
+    def _is_off(self, guess: float | None, value: float, ratio: float) -> bool:
+        """Whether a guess is off in the middle of an interval with this ratio."""
         if guess is None:
             return True
         off = self.scale.off(self.scale.to(guess), self.scale.to(value))
-        return off > self.scale.most
+        return off > self.scale.most * (4 if ratio < NARROW else 1)
 
     def pieces(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yields the x and y of each piece of the curve to draw."""
