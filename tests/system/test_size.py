@@ -23,9 +23,9 @@ CLOSING = (")", "]", "}")
 
 MOST = {
     "jaxrecall": 5319,
-    "jaxrecall/analysis/figures": 20139,
+    "jaxrecall/analysis/figures": 24566,
     "jaxrecall/analysis/fit": 21780,
-    "jaxrecall/analysis/report": 2702,
+    "jaxrecall/analysis/report": 2730,
     "jaxrecall/cli": 3340,
     "jaxrecall/model": 14463,
     "jaxrecall/model/laws": 8748,
@@ -37,7 +37,7 @@ MOST = {
     "jaxrecall/sweep/running": 14096,
     "jaxrecall/sweep/simulators": 7701,
     "jaxrecall/sweep/store": 7432,
-    "jaxrecall/theory": 13695,
+    "jaxrecall/theory": 14154,
 }
 """Tokens of each folder, without comments and docstrings. They may fall. They may rise
 where something was worth it. This file, run as a script, prints them as they are.
