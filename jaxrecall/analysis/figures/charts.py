@@ -19,12 +19,14 @@ from ...sweep.store.table import comment
 from ..fit import Fit
 from ..fit.roles import ACCURACY, Roles, Table, roles_of
 from ..fit.runs import is_numeric
+from ..fit.several import telling
 from ..fit.table_axes import fixed
+from .averages import check_one_run_per_seed
 from .axis import Axis, columns_in, with_columns
 from .grammar import MEASURES, Chart, Measure
 from .layers import Contour, Layer, Pixels, Points, Polyline, Selection
 from .style import Style, label, look, measure_label, settings
-from .table_of_runs import MEASURE, Runs, averaged, in_one_panel, scale_of
+from .table_of_runs import MEASURE, Runs, averaged, in_one_panel, rows_of, scale_of
 from .theory_lines import Theory
 
 MARK: Style = {"marker": "d", "size": 1.6, "linestyle": "none", "edged": True}
@@ -181,12 +183,19 @@ def phase(
 ) -> Chart:
     """Returns a chart of the mean measure over two axes.
 
-    There are panels for all other axes that vary. If one of the two axes is the axis of
-    the thresholds, the thresholds are drawn on top. Otherwise a line shows where the
-    mean accuracy is theta.
+    There are panels for all other axes whose values do not follow from the two. If one
+    of the two is the axis of the thresholds, the thresholds are drawn on top. Otherwise
+    a line shows where the mean accuracy is theta.
     """
-    panels = [axis for axis in runs.every if axis not in columns_in(x) | columns_in(y)]
     levels = with_columns(runs.levels, x, y)
+    used = columns_in(x) | columns_in(y)
+    across = [name for name in (x, y) if runs.along not in columns_in(name)]
+    panels = []
+    for axis in runs.axes:
+        if axis not in used and telling(levels, across, [axis]):
+            panels.append(axis)
+    if runs.along in runs.every and runs.along not in used:
+        panels += telling(levels, [x, y, *panels], [runs.along])
 
     def order(axis: str) -> tuple[bool, int]:
         return axis == runs.along, levels[axis].nunique()
@@ -294,6 +303,9 @@ def draw_sweep(
     x, line, panels = placed(frame, axes, searched)
     lines, panels = in_one_panel(drawn, [line] if line else [], panels)
     named = measure_label(roles, scale_of(drawn[y]) == "fraction")
+    rows = rows_of(drawn, roles)
+    names = [x, *lines, *panels]
+    check_one_run_per_seed(drawn, rows, roles, placed=names, drawn=[y], places="")
     places = {"lines": lines, "panels": panels}
     chart = means(drawn, [y], x, places, roles, named)
     upto = ""
