@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from ...model.point import LAW_FIELDS
@@ -24,7 +25,7 @@ from ..fit.table_axes import fixed
 from .averages import check_one_run_per_seed
 from .axis import Axis, columns_in, with_columns
 from .grammar import MEASURES, Chart, Measure
-from .layers import Contour, Layer, Pixels, Points, Polyline, Selection
+from .layers import Contour, Layer, Pixels, Points, Polyline, Selection, floats
 from .style import Style, label, look, measure_label, settings
 from .table_of_runs import MEASURE, Runs, averaged, in_one_panel, rows_of, scale_of
 from .theory_lines import Theory
@@ -158,10 +159,10 @@ def critical(
 
 def _span(stars: Table) -> tuple[float, float]:
     """Returns limits that are inside those of a figure of thresholds."""
-    found = pd.concat([stars["critical"], stars["tried"]]).dropna()
-    if found.empty:
+    found = floats(stars[["critical", "tried"]])
+    if np.isnan(found).all():
         return 0.0, math.inf
-    return float(found.min()) / 1.7, float(found.max()) * 1.7
+    return float(np.nanmin(found)) / 1.7, float(np.nanmax(found)) * 1.7
 
 
 def over(

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.interpolate import PchipInterpolator
@@ -42,7 +42,7 @@ class Scale(NamedTuple):
     """
 
     to: Callable[[float], float]
-    back: Callable[[float], float]
+    back: Callable[[Any], Any]
     off: Callable[[float, float], float]
     most: float
 
@@ -203,7 +203,7 @@ class Curve:
         return found
 
 
-def _through(x: np.ndarray, y: np.ndarray, at: np.ndarray | float) -> np.ndarray:
+def _through(x: np.ndarray, y: np.ndarray, at: np.ndarray | float) -> Any:
     """Returns the values at `at` of a smooth curve through points.
 
     Beyond the points the curve is straight.

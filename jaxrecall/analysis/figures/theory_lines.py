@@ -472,7 +472,7 @@ class _Collecting(warnings.catch_warnings):
         self._log = super().__enter__()
         warnings.simplefilter("always", TheoryWarning)
 
-    def __exit__(self, *raised: object) -> None:
+    def __exit__(self, *raised: Any) -> None:
         super().__exit__(*raised)
         for warning in self._log or []:
             text = str(warning.message)
