@@ -13,7 +13,7 @@ from helpers import ROOT
 
 import jaxrecall
 from jaxrecall import Point
-from jaxrecall.analysis.figures.table_of_runs import predicted
+from jaxrecall.analysis.figures.theory_lines import predicted
 from jaxrecall.model.columns import CODE_VERSION
 from jaxrecall.model.laws.tokens import shares
 from jaxrecall.model.point import FIELDS

@@ -23,9 +23,9 @@ CLOSING = (")", "]", "}")
 
 MOST = {
     "jaxrecall": 5319,
-    "jaxrecall/analysis/figures": 21721,
+    "jaxrecall/analysis/figures": 26100,
     "jaxrecall/analysis/fit": 22549,
-    "jaxrecall/analysis/report": 2793,
+    "jaxrecall/analysis/report": 2821,
     "jaxrecall/cli": 3340,
     "jaxrecall/model": 14463,
     "jaxrecall/model/laws": 8748,
@@ -37,7 +37,7 @@ MOST = {
     "jaxrecall/sweep/running": 14096,
     "jaxrecall/sweep/simulators": 7701,
     "jaxrecall/sweep/store": 7484,
-    "jaxrecall/theory": 13695,
+    "jaxrecall/theory": 14154,
 }
 """Tokens of each folder, without comments and docstrings. They may fall. They may rise
 where something was worth it. This file, run as a script, prints them as they are.
