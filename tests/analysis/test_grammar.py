@@ -86,10 +86,30 @@ def test_names_along_x_are_points_with_bars_and_no_line():
     low, high = ax.get_xlim()
     assert low < -0.2, "marks are not on the frame"
     assert high > 1.2
-    categories = FRAME.assign(law=pd.Categorical(FRAME["law"], LAWS))
-    drawn = plot.figure(categories[FRAME["N"] == 10], "error", x="law", lines="width")
-    ticks = [tick.get_text() for tick in drawn.axes[0].get_xticklabels()]
-    assert ticks == LAWS, "categories keep the order of their owner"
+
+
+@pytest.mark.parametrize("kind", ["runs", "marks"])
+def test_categories_keep_the_order_of_their_owner_in_every_place(kind):
+    names = ["middle", "last", "first"]
+    table = runs(N=[10, 100], law=sorted(names), seeds=2)
+    if kind == "marks":
+        table = table[table["seed"] == 0].drop(columns="seed")
+    table = table.assign(law=pd.Categorical(table["law"], names))
+    places = {"x": "N", "labels": {"law": ""}}
+    (ax,) = plot.figure(table[table["N"] == 10], "error", x="law", lines="N").axes
+    ticks = zip(ax.get_xticks(), ax.get_xticklabels(), strict=True)
+    assert [text.get_text() for _, text in sorted(ticks, key=lambda t: t[0])] == names
+    drawn = plot.figure(table, "error", lines="law", **places)
+    assert labels_of(drawn) == names
+    for place in ("panels", "columns"):
+        drawn = plot.figure(table, "error", lines=[], **{place: "law"}, **places)
+        assert [ax.get_title() for ax in drawn.axes] == names
+    drawn = plot.figure(table, "error", lines=[], rows="law", **places)
+    assert [ax.get_ylabel() for ax in drawn.axes] == names
+    drawn = plot.figure(
+        table, "N", x="law", colour="error", panels="law", labels={"law": ""}
+    )
+    assert [ax.get_title() for ax in drawn.axes[:3]] == names
 
 
 def test_a_title_never_breaks_inside_a_word():

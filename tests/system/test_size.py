@@ -23,7 +23,7 @@ CLOSING = (")", "]", "}")
 
 MOST = {
     "jaxrecall": 5319,
-    "jaxrecall/analysis/figures": 26100,
+    "jaxrecall/analysis/figures": 26192,
     "jaxrecall/analysis/fit": 22549,
     "jaxrecall/analysis/report": 2821,
     "jaxrecall/cli": 3340,

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pandas as pd
 
 from ...errors import UsageError, as_list, expect, refusal
+from ...model.values import as_pandas
 from ..fit import chosen_summary, numbers
 from ..fit.roles import ACCURACY, Roles, Table, roles_of
 from ..fit.runs import (
@@ -157,7 +158,8 @@ def figure(
     runs that differ in more than the seed would be averaged.
     """
     ys = _names(y, "y")
-    df, roles = _expect(df, x=x, colour=colour)
+    plain, roles = _expect(df, x=x, colour=colour)
+    df = _with_categories(plain, df)
     roles = replace(roles, titles={**roles.titles, **_titles(labels)})
     _expect_one_of("scale", scale, (None, *SCALES))
     _expect_one_of("contour", contour, (None, "theory"))
@@ -536,6 +538,18 @@ def _expect(
         expect(name, value, (str, NoneType), COLUMN_NAME)
     named = ACCURACY if of is None else str(expect("of", of, str, COLUMN_NAME))
     return df, with_measure(df, roles_of(df), named)
+
+
+def _with_categories(df: Table, given: object) -> Table:
+    """Returns the table with the categories of names in `given`, which have an order.
+
+    A plain table has names in their place.
+    """
+    for name, column in as_pandas(given).items():
+        if hasattr(column, "cat") and df[name].dtype == object:
+            named = pd.Categorical(df[name], column.cat.categories)
+            df = df.assign(**{name: named})
+    return df
 
 
 def _along(df: Table, roles: Roles, x: str | None) -> str:
