@@ -15,17 +15,15 @@ from pathlib import Path
 
 import jax
 import jax.numpy as jnp
-import matplotlib
 import numpy as np
 import optax
 import optax.contrib
 import pandas as pd
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from scipy.stats import linregress
-from shared import at, interval, markdown
+from shared import CLAIM, at, interval, markdown, save
 
 import jaxrecall
+from jaxrecall import plot
 
 HERE = Path(__file__).parent
 ALPHAS = (1.2, 1.5, 2.0)
@@ -392,112 +390,61 @@ def newton_schulz():
     )
 
 
-LOOKS = dict(
-    zip(
-        STEPS,
-        zip(
-            ("black", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00"),
-            "osD^vP",
-            strict=True,
-        ),
-        strict=True,
-    )
-)
-"""The colour and marker of each step."""
+RUN = ["schedule", "alpha", "t"]
 
 
-def draw():
-    """Draws items recalled per width against d, after each step.
+def of_all_schedules():
+    """Returns recalled items / d as the column `part`.
 
-    Lines through the points that count have the predicted slopes.
+    There is a row for each schedule, alpha, t, d and seed.
     """
-    look = {
-        "font.size": 8,
-        "axes.titlesize": 8,
-        "xtick.labelsize": 7,
-        "ytick.labelsize": 7,
-        "legend.fontsize": 7,
-        "lines.linewidth": 1,
-    }
-    with matplotlib.rc_context(look):
-        figure = Figure(figsize=(5.5, 6), dpi=200, layout="constrained")
-        panels = figure.subplots(len(SCHEDULES), len(ALPHAS), sharex=True, sharey=True)
-        for line, schedule in zip(panels, SCHEDULES, strict=True):
-            for ax, alpha in zip(line, ALPHAS, strict=True):
-                for t, look in LOOKS.items():
-                    panel(
-                        ax, iterates(schedule, alpha, t=t), predicted(alpha, t), *look
-                    )
-                ax.set(xscale="log", yscale="log", title=f"alpha = {alpha:g}")
-                ax.grid(True, linewidth=0.4, alpha=0.5)
-            line[0].set(ylabel=f"{schedule}\nrecalled items / d")
-        for ax in panels[-1]:
-            ax.set(xlabel="d")
-        for axis, ticks in (
-            (panels[0, 0].xaxis, [32, 64, 128, 256]),
-            (panels[0, 0].yaxis, [0.5, 1, 2, 3]),
-        ):
-            axis.set_ticks(ticks, [f"{tick:g}" for tick in ticks])
-            axis.set_ticks([], minor=True)
-        entries = [
-            Line2D([], [], color=c, marker=m, markersize=3, label=f"step {t}")
-            for t, (c, m) in LOOKS.items()
-        ]
-        entries += [
-            Line2D(
-                [],
-                [],
-                color="0.35",
-                linestyle="--",
-                linewidth=0.7,
-                label="predicted slope",
-            )
-        ]
-        entries += [
-            Line2D(
-                [],
-                [],
-                color="0.35",
-                marker="o",
-                markersize=3,
-                markerfacecolor="white",
-                label="predicted above V / 4",
-            )
-        ]
-        figure.legend(
-            handles=entries, loc="outside upper center", ncols=4, frameon=False
-        )
-        figure.savefig(HERE / "muon.png")
+    parts = []
+    for schedule in SCHEDULES:
+        for alpha in ALPHAS:
+            parts.append(iterates(schedule, alpha).assign(schedule=schedule))
+    table = pd.concat(parts)
+    table["part"] = table["recalled"] / table["d"]
+    table["schedule"] = pd.Categorical(table["schedule"], [*SCHEDULES])
+    return table[[*RUN, "d", "counts", "seed", "part"]]
 
 
-def panel(ax, table, slope, colour, marker):
-    """Draws the points of one step, filled if the prediction is at most V / 4."""
-    means = (
-        table.groupby("d")
-        .agg(recalled=("recalled", "mean"), counts=("counts", "first"))
-        .reset_index()
+def predicted_slopes(means):
+    """Returns lines of the predicted slope through the middle of the cells that count.
+
+    There is no line if fewer than WIDTHS widths count.
+    """
+    parts = []
+    for (_, alpha, t), mine in means[means["counts"]].groupby(RUN, observed=True):
+        if len(mine) >= WIDTHS:
+            logs = np.log(mine[["d", "part"]])
+            middle = logs.mean()
+            rise = (predicted(alpha, t) - 1) * (logs["d"] - middle["d"])
+            parts.append(mine.assign(part=np.exp(middle["part"] + rise)))
+    return pd.concat(parts)
+
+
+def figure():
+    """Items recalled per width against d, after each step."""
+    runs = of_all_schedules()
+    cells = runs.groupby([*RUN, "d", "counts"], observed=True)
+    means = cells["part"].mean().reset_index()
+    above = means[~means["counts"]]
+    ring = {"marker": "o", "size": 2, "linestyle": "none", "markerfacecolor": "none"}
+    return plot.figure(
+        runs.drop(columns="counts"),
+        "part",
+        x="d",
+        lines="t",
+        rows="schedule",
+        columns="alpha",
+        band="95 %",
+        scale="log",
+        over=[
+            plot.Polyline(predicted_slopes(means), "part", "predicted slope", CLAIM),
+            plot.Polyline(above, "part", "predicted above V / 4", ring),
+        ],
+        labels={"t": "step", "schedule": "", "part": "recalled items / d"},
     )
-    means["part"] = means["recalled"] / means["d"]
-    ax.plot(means["d"], means["part"], color=colour)
-    for counts, mine in means.groupby("counts"):
-        ax.plot(
-            mine["d"],
-            mine["part"],
-            marker,
-            markersize=3,
-            color=colour,
-            markerfacecolor=colour if counts else "white",
-        )
-    mine = means[means["counts"]]
-    if len(mine) >= WIDTHS:
-        middle = np.log(mine[["d", "part"]]).mean()
-        ax.plot(
-            mine["d"],
-            np.exp(middle["part"] + (slope - 1) * (np.log(mine["d"]) - middle["d"])),
-            "--",
-            color=colour,
-            linewidth=0.7,
-        )
 
 
 def speed(V=8192, d=256, alpha=1.5, repeats=3):
@@ -578,4 +525,4 @@ if __name__ == "__main__":
         for table in TABLES:
             print(f"{table.__doc__}\n\n{table()}\n")
     if "--draw" in sys.argv:
-        draw()
+        save("muon", figure())

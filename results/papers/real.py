@@ -13,14 +13,12 @@ import sys
 from functools import cache
 from pathlib import Path
 
-import matplotlib
 import numpy as np
-
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
-from shared import markdown
+import pandas as pd
+from shared import markdown, save
 
 import jaxrecall
+from jaxrecall import plot
 
 HERE = Path(__file__).parent
 STUDY = HERE / "real"
@@ -33,8 +31,8 @@ FEATURES = {
     "unit": "length 1",
     "white": "whitened",
     "white-unit": "whitened, length 1",
-    "equicorrelated": "equicorrelated, same d_eff",
-    "power_law": "power law, same d_eff",
+    "equicorrelated": "equicorrelated law",
+    "power_law": "power law",
     "learned": "law of three numbers",
 }
 """The rows that are compared with gaussian rows: forms of a table, then laws."""
@@ -306,74 +304,44 @@ def tables():
     )
 
 
-def draw():
-    plt.rcParams.update(
-        {
-            "font.size": 8,
-            "axes.titlesize": 8,
-            "axes.linewidth": 0.6,
-            "xtick.labelsize": 7,
-            "ytick.labelsize": 7,
-        }
+def figure():
+    """N* over that of gaussian rows at the largest V of each table, by feature."""
+    parts = []
+    for table, title in TABLES.items():
+        cells = at(table=table)
+        V = cells["V"].max()
+        mine = cells[(cells["V"] == V) & cells["what"].isin([*FEATURES])]
+        parts.append(mine.assign(title=f"{title}, V {V}"))
+    table = pd.concat(parts)
+    table = table.assign(
+        rows=pd.Categorical(table["what"].map(FEATURES), FEATURES.values()),
+        trigger="trigger " + table["trigger_in_value"].map(way),
+        title=pd.Categorical(table["title"], table["title"].unique()),
+        lo=table["low"],
+        hi=table["high"],
     )
-    figure, panels = plt.subplots(
-        1,
-        2,
-        figsize=(5.5, 2.7),
-        dpi=200,
-        sharex=True,
-        sharey=True,
-        layout="constrained",
+    same = pd.DataFrame({"rows": [*FEATURES.values()], "ratio": 1.0})
+    dashes = {"marker": "_", "size": 4}
+    return plot.figure(
+        table[["rows", "trigger", "title", "ratio", "lo", "hi"]],
+        "ratio",
+        x="rows",
+        lines="trigger",
+        columns="title",
+        scale="log",
+        size="5.5x3.6",
+        over=[plot.Polyline(same, "ratio", "gaussian rows", dashes)],
+        labels={
+            "rows": "",
+            "trigger": "",
+            "title": "",
+            "ratio": "N* over that of gaussian rows",
+        },
     )
-    looks = {True: ("o", "#D55E00"), False: ("s", "#0072B2")}
-    for ax, (table, title) in zip(panels, TABLES.items(), strict=True):
-        V = at(table=table)["V"].max()
-        for inside, (marker, colour) in looks.items():
-            mine = (
-                at(table=table, V=V, trigger_in_value=inside)
-                .set_index("what")
-                .loc[[*FEATURES]]
-            )
-            ends = [mine["ratio"] - mine["low"], mine["high"] - mine["ratio"]]
-            how = {
-                "fmt": marker,
-                "color": colour,
-                "markersize": 3.5,
-                "elinewidth": 0.8,
-                "label": f"trigger {way(inside)}",
-            }
-            ax.errorbar(
-                mine["ratio"],
-                np.arange(len(FEATURES)) + 0.12 * (1 - 2 * inside),
-                xerr=ends,
-                **how,
-            )
-        ax.axvline(1, color="0.35", linewidth=0.8)
-        ax.axhline(4.5, color="0.35", linewidth=0.5, linestyle=(0, (3, 2)))
-        ax.set(
-            xscale="log",
-            xlim=(0.7, 13),
-            title=f"{title}, V {V}",
-            xlabel="N* over that of gaussian rows",
-        )
-        ax.set_xticks([1, 2, 3, 5, 10], ["1", "2", "3", "5", "10"])
-        ax.minorticks_off()
-        ax.grid(axis="x", linewidth=0.4, alpha=0.5)
-    panels[0].set_yticks(range(len(FEATURES)), FEATURES.values())
-    panels[0].invert_yaxis()
-    figure.legend(
-        *panels[0].get_legend_handles_labels(),
-        loc="outside upper center",
-        ncols=2,
-        frameon=False,
-        fontsize=7,
-    )
-    figure.savefig(HERE / "real.png")
-    print(HERE / "real.png")
 
 
 if __name__ == "__main__":
     for part in (beside, verdicts, costs, slices, tables):
         print(f"{part.__doc__}\n\n{part()}\n")
     if "--draw" in sys.argv[1:]:
-        draw()
+        save("real", figure())

@@ -7,14 +7,12 @@ import sys
 from functools import cache
 from pathlib import Path
 
-import matplotlib
 import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator, NullFormatter
-from shared import at, interval, markdown
+from shared import CLAIM, at, divided, interval, markdown, save
 
 import jaxrecall
+from jaxrecall import plot
 
 HERE = Path(__file__).parent
 HEADS = ["paper", "claim", "measured [95 %]", "range", "verdict"]
@@ -22,7 +20,6 @@ SURE_OF_FREQUENT = 0.9
 """The mean probability of frequent labels at which optimisers are compared."""
 
 NAMES = {"sgd": "SGD", "adam": "Adam", "polar": "polar", "muon": "Muon"}
-BLUE, ORANGE, GREEN, PINK, GREY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "0.45"
 
 
 @cache
@@ -510,285 +507,206 @@ def rates_of(optimizer):
 ROWS = (cabannes_rows, nichani_rows, wang_rows, bits_rows, noise_rows)
 
 
-LOOK = {
-    "font.size": 8,
-    "axes.titlesize": 8,
-    "legend.fontsize": 6,
-    "xtick.labelsize": 7,
-    "ytick.labelsize": 7,
-    "lines.linewidth": 1.1,
-}
-LOOK |= {
-    "axes.linewidth": 0.6,
-    "lines.markersize": 3.5,
-    "grid.linewidth": 0.4,
-    "grid.alpha": 0.5,
-}
-OPTIMIZERS = {"sgd": BLUE, "adam": PINK, "polar": ORANGE, "muon": GREEN}
-
-
-def curve(ax, table, x, y, **style):
-    """Draws the mean over seeds with its 95 % interval."""
-    found = table.groupby(x)[y].agg(interval)
-    mean, lo, hi = (np.array(part) for part in zip(*found, strict=True))
-    ax.errorbar(
-        found.index,
-        mean,
-        [mean - lo, hi - mean],
-        elinewidth=0.7,
-        capsize=0,
-        **{"marker": "o"} | style,
-    )
-    return found.index.to_numpy(float), mean
-
-
-def log_ticks(axis):
-    """Sets powers of ten as ticks, and numbers between them if there are few."""
-    low, high = axis.get_view_interval()
-    axis.set_major_locator(LogLocator(10, subs=(1, 3) if high / low < 60 else (1,)))
-    axis.set_major_formatter(lambda value, _: f"{value:.4g}")
-    axis.set_minor_formatter(NullFormatter())
-
-
-def along_d(ax):
-    few, all_labels = weights(8, 2.0), weights(4096, 2.0)
-    d, mean = curve(ax, few, "d", "equal", color=GREEN, label="equal weights, 8 labels")
-    ax.plot(
-        d,
-        mean[0] * d[0] / d,
-        color=GREY,
-        linestyle="--",
-        linewidth=0.8,
-        label="claim: 1/d",
-    )
-    curve(
-        ax,
-        few,
-        "d",
-        "frequencies",
-        color=PINK,
-        marker="s",
-        label="frequencies, 8 labels",
-    )
-    curve(
-        ax,
-        all_labels,
-        "d",
-        "equal",
-        color="black",
-        marker="^",
-        label="equal, a label each",
-    )
-    curve(
-        ax,
-        cabannes("sgd", 2.0),
-        "d",
+def along_d(on):
+    """Draws the error along d with few labels, and with a label for each item."""
+    parts = []
+    for labels, words in ((8, "8 labels"), (4096, "a label each")):
+        for scheme in ("equal", "frequencies"):
+            if (labels, scheme) != (4096, "frequencies"):
+                runs = weights(labels, 2.0)
+                found = runs[["d", "seed"]].assign(error=runs[scheme])
+                named = f"{scheme} weights" if scheme == "equal" else scheme
+                parts.append(found.assign(scheme=named, labels=words))
+    for optimizer in ("sgd", "polar"):
+        found = cabannes(optimizer, 2.0)[["d", "seed", "error"]]
+        parts.append(found.assign(scheme=NAMES[optimizer], labels=words))
+    table = pd.concat(parts)
+    few = table[(table["labels"] == "8 labels") & (table["scheme"] == "equal weights")]
+    means = few.groupby("d")["error"].mean()
+    d = means.index.to_numpy()
+    claim = pd.DataFrame({"d": d, "error": means.iloc[0] * d[0] / d})
+    claim["labels"] = "8 labels"
+    plot.figure(
+        table,
         "error",
-        color=BLUE,
-        marker="v",
-        label="SGD, a label each",
+        x="d",
+        lines="scheme",
+        columns="labels",
+        band="95 %",
+        scale="log",
+        over=[plot.Polyline(claim, "error", "claim: 1/d", CLAIM)],
+        labels={"scheme": "", "labels": "", "error": "Cabannes: error (alpha 2)"},
+        on=on,
     )
-    curve(
-        ax,
-        cabannes("polar", 2.0),
-        "d",
+
+
+def along_N(on):
+    """Draws the error along N for one-hot rows, and for polar steps at two widths."""
+    parts, claims = [], []
+    for alpha in ALPHAS:
+        one_hot = infinite_width(alpha)
+        parts.append(one_hot.assign(rows="one-hot rows", alpha=alpha))
+        means = one_hot.groupby("N")["error"].mean()
+        N = means.index.to_numpy(float)
+        power = (N / N[-1]) ** (1 / alpha - 1)
+        line = pd.DataFrame({"N": N, "error": means.iloc[-1] * power})
+        claims.append(line.assign(alpha=alpha))
+        for d in (64, 256):
+            polar = at(rows("cabannes"), optimizer="polar", V=1024, d=d)
+            polar = polar[np.isclose(polar["tokens.s"], alpha)]
+            named = f"polar, d {d}"
+            polar = polar.assign(error=polar[ALPHAS[alpha]], rows=named, alpha=alpha)
+            parts.append(polar)
+    plot.figure(
+        pd.concat(parts)[["N", "seed", "error", "rows", "alpha"]],
         "error",
-        color=ORANGE,
-        marker="D",
-        label="polar, a label each",
-    )
-    ax.set(
-        xscale="log",
-        yscale="log",
-        xlabel="d",
-        ylabel="error",
-        title="Cabannes: width (alpha 2)",
-        ylim=(2e-4, 0.5),
+        x="N",
+        lines="rows",
+        columns="alpha",
+        band="95 %",
+        scale="log",
+        over=[plot.Polyline(pd.concat(claims), "error", "claim", CLAIM)],
+        labels={"rows": "", "error": "Cabannes: error"},
+        on=on,
     )
 
 
-def along_N(ax):
-    for alpha, colour in ((1.5, BLUE), (2.0, ORANGE)):
-        N, mean = curve(
-            ax,
-            infinite_width(alpha),
-            "N",
-            "error",
-            color=colour,
-            label=f"one-hot rows, alpha {alpha:g}",
-        )
-        ax.plot(
-            N,
-            mean[-1] * (N / N[-1]) ** (1 / alpha - 1),
-            color=GREY,
-            linestyle="--",
-            linewidth=0.8,
-        )
-        table = at(rows("cabannes"), optimizer="polar", V=1024)
-        for d, marker in ((64, "v"), (256, "s")):
-            mine = at(table, d=d)
-            mine = mine[np.isclose(mine["tokens.s"], alpha)]
-            curve(
-                ax,
-                mine,
-                "N",
-                ALPHAS[alpha],
-                color=colour,
-                marker=marker,
-                linestyle=":",
-                alpha=0.6,
-                label=f"polar, d {d}, alpha {alpha:g}",
-            )
-    ax.set(
-        xscale="log",
-        yscale="log",
-        xlabel="N",
-        ylabel="error",
-        title="Cabannes: samples (dashed: claim)",
-        ylim=(1e-3, 0.4),
-    )
-
-
-def capacities(ax):
-    found = facts()
-    for cells, colour, label in (
-        (found[found["m"] == 0], BLUE, "no MLP, d 8 to 32"),
-        (found[found["m"] > 0], ORANGE, "relu MLP, d 16, m 16 to 128"),
+def capacities(on):
+    """Draws the facts that a memory stores against its trained entries."""
+    parts, claims = [], []
+    for has_mlp, named in (
+        (False, "no MLP, d 8 to 32"),
+        (True, "relu MLP, d 16, m 16 to 128"),
     ):
-        curve(ax, cells, "entries", "V", color=colour, label=f"{label}: V*")
-        entries, mean = curve(
-            ax,
-            cells,
-            "entries",
-            "V ln V",
-            color=colour,
-            marker="s",
-            linestyle=":",
-            label=f"{label}: V* ln V*",
-        )
-        ax.plot(
-            entries,
-            mean[-1] * entries / entries[-1],
-            color=GREY,
-            linestyle="--",
-            linewidth=0.8,
-        )
-    ax.set(
-        xscale="log",
-        yscale="log",
-        xlabel="trained entries, d^2 or m d",
-        ylabel="facts at 99 %",
-        title="Nichani (dashed: slope 1)",
-    )
-    ax.set(ylim=(5, 3000))
-
-
-def rare_and_frequent(ax):
-    for k, law in enumerate(LAWS.values()):
-        for j, (optimizer, colour) in enumerate(OPTIMIZERS.items()):
-            wide = at_rates(optimizer, law)
-            x = k + (j - 1.5) * 0.18
-            ax.plot(
-                np.full(len(wide), x),
-                wide.mean(axis=1),
-                "_",
-                color=colour,
-                markersize=6,
-            )
-            mean, lo, hi = interval(best_at(optimizer, law))
-            ax.errorbar(
-                x,
-                mean,
-                [[mean - lo], [hi - mean]],
-                color=colour,
-                marker="o",
-                label=NAMES[optimizer] if k == 0 else None,
-            )
-    ax.axhline(SURE_OF_FREQUENT, color=GREY, linestyle="--", linewidth=0.8)
-    ax.set_xticks(range(len(LAWS)), LAWS.values())
-    ax.set(
-        ylim=(0, 1),
-        ylabel="probability of rare labels",
-        title="Wang: where frequent reach 0.9\n(dots: best rate, bars: others)",
+        found = facts()
+        found = found[(found["m"] > 0) == has_mlp]
+        for name in ("V", "V ln V"):
+            some = found[["entries", "seed"]].assign(facts=found[name])
+            parts.append(some.assign(memory=named, count=name.replace("V", "V*")))
+        means = found.groupby("entries")["V ln V"].mean()
+        entries = means.index.to_numpy()
+        slope = means.iloc[-1] * entries / entries[-1]
+        line = pd.DataFrame({"entries": entries, "facts": slope})
+        claims.append(line.assign(memory=named, count="V* ln V*"))
+    plot.figure(
+        pd.concat(parts),
+        "facts",
+        x="entries",
+        lines="memory",
+        columns="count",
+        band="95 %",
+        scale="log",
+        over=[plot.Polyline(pd.concat(claims), "facts", "slope 1", CLAIM)],
+        labels={
+            "memory": "",
+            "count": "",
+            "entries": "trained entries, d^2 or m d",
+            "facts": "Nichani: facts at 99 %",
+        },
+        on=on,
     )
 
 
-def by_vocabulary(ax):
-    colours = dict(
-        zip((2, 4, 8, 16, 32), ("black", PINK, BLUE, GREEN, ORANGE), strict=True)
-    )
-    for trains, style, marker in (("V", "-", "o"), ("VWZ", ":", "s")):
-        table = at(bits(), trains=trains)
-        for d in sorted(table["d"].unique()):
-            label = f"d {d}, {'fixed' if trains == 'V' else 'trained'} rows"
-            curve(
-                ax,
-                at(table, d=d),
-                "V",
-                "stored",
-                color=colours[d],
-                linestyle=style,
-                marker=marker,
-                label=label,
-            )
-    ax.axhline(2, color=GREY, linestyle="--", linewidth=0.8)
-    ax.set(
-        xscale="log",
-        xlabel="V",
-        ylabel="bits a trained entry",
-        title="Allen-Zhu (dashed: claim)",
-        ylim=(0, 3),
+def rare_and_frequent(on):
+    """Draws the probability of rare labels at the best rate, and means at others."""
+    best, rates = [], []
+    for law in LAWS.values():
+        for optimizer, named in NAMES.items():
+            place = {"law": law, "optimizer": named}
+            found = best_at(optimizer, law)
+            one = pd.DataFrame({"seed": range(len(found)), "rare": found})
+            best.append(one.assign(**place))
+            means = at_rates(optimizer, law).mean(axis=1)
+            rates.append(pd.DataFrame({"rare": means}).assign(**place))
+    table = pd.concat(best)
+    order = pd.Categorical(table["optimizer"], [*NAMES.values()])
+    claim = pd.DataFrame({"optimizer": [*NAMES.values()], "rare": SURE_OF_FREQUENT})
+    tick = {"marker": "_", "linestyle": "none", "color": "0.3"}
+    dash = {"marker": "_", "size": 3, "color": "0.6"}
+    plot.figure(
+        table.assign(optimizer=order),
+        "rare",
+        x="optimizer",
+        lines=[],
+        columns="law",
+        band="95 %",
+        over=[
+            plot.Polyline(pd.concat(rates), "rare", "other rates", tick),
+            plot.Polyline(claim, "rare", "frequent labels", dash),
+        ],
+        labels={
+            "law": "",
+            "optimizer": "",
+            "rare": "Wang: probability of rare labels",
+        },
+        on=on,
     )
 
 
-def over_steps(ax):
+def by_vocabulary(on):
+    """Draws the bits of a trained entry along V."""
+    trained = bits()["trains"].map({"V": "fixed rows", "VWZ": "trained rows"})
+    table = bits()[["V", "d", "seed", "stored"]].assign(rows=trained)
+    claim = pd.DataFrame({"V": [table["V"].min(), table["V"].max()], "stored": 2.0})
+    plot.figure(
+        table,
+        "stored",
+        x="V",
+        lines="d",
+        columns="rows",
+        band="95 %",
+        scale="linear",
+        over=[plot.Polyline(claim, "stored", "claim", CLAIM)],
+        labels={"rows": "", "stored": "Allen-Zhu: bits a trained entry"},
+        on=on,
+    )
+
+
+def over_steps(on):
+    """Draws the error along steps at the best rate, without and with label noise."""
     N = rows("noise")["N"].max()
-    for label_noise, style in ((0.0, ":"), (0.5, "-")):
+    parts = []
+    for label_noise in (0.0, 0.5):
         for optimizer in ("sgd", "polar"):
-            table = noisy(optimizer, label_noise, "step", N=N)
-            label = f"{NAMES[optimizer]}, label noise {label_noise:g}"
-            curve(
-                ax,
-                table,
-                "step",
-                "error_1_5",
-                color=OPTIMIZERS[optimizer],
-                linestyle=style,
-                label=label,
+            found = noisy(optimizer, label_noise, "step", N=N)
+            found = found[["step", "seed", "label_noise"]].assign(
+                error=found["error_1_5"], optimizer=NAMES[optimizer]
             )
-    ax.set(
-        xscale="log",
-        yscale="log",
-        xlabel="step",
-        ylabel="error",
-        title=f"label noise (N {N}, best rate)",
+            parts.append(found)
+    plot.figure(
+        pd.concat(parts),
+        "error",
+        x="step",
+        lines="optimizer",
+        columns="label_noise",
+        band="95 %",
+        scale="log",
+        labels={
+            "optimizer": "",
+            "label_noise": "label noise",
+            "step": "step, at the best rate",
+            "error": f"error (N {N})",
+        },
+        on=on,
     )
 
 
 PANELS = (along_d, along_N, capacities, rare_and_frequent, by_vocabulary, over_steps)
 
 
-def draw():
-    with matplotlib.rc_context(LOOK):
-        figure = Figure(figsize=(9.2, 6.4), dpi=170, layout="constrained")
-        for ax, panel in zip(figure.subplots(2, 3).flat, PANELS, strict=True):
-            panel(ax)
-            ax.grid(True)
-            for axis, scale in (
-                (ax.xaxis, ax.get_xscale()),
-                (ax.yaxis, ax.get_yscale()),
-            ):
-                if scale == "log":
-                    log_ticks(axis)
-            ax.legend(frameon=False, handlelength=1.8, labelspacing=0.25)
-        figure.savefig(HERE / "rows.png")
+def figure():
+    """The measurements behind the five claims."""
+    whole, places = divided(3, 2, width=7.5, height=8.5)
+    for panel, place in zip(PANELS, places, strict=True):
+        panel(place)
+    return whole
 
 
 def main(arguments):
     found = [row for rows_of in ROWS for row in rows_of()]
     print(markdown(HEADS, found))
     if "--draw" in arguments:
-        draw()
+        save("rows", figure())
 
 
 if __name__ == "__main__":

@@ -9,13 +9,12 @@ python results/papers/spectral.py --draw     # and the figure beside this file
 import sys
 from pathlib import Path
 
-import matplotlib
 import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure
-from shared import at, interval, markdown
+from shared import CLAIM, at, divided, interval, markdown, save
 
 import jaxrecall
+from jaxrecall import plot
 from jaxrecall.fit import fit
 from jaxrecall.theory import Model, critical_N
 
@@ -28,15 +27,7 @@ RECIPES = {
     "steps 1 and 3": (0.0, 0.0),
 }
 LENGTH = "L: sequence length, tokens"
-COLOURS = {
-    "plain": "#D55E00",
-    "step 1": "#0072B2",
-    "step 3": "#CC79A7",
-    "steps 1 and 3": "#009E73",
-}
 COMPARED = ("plain", "steps 1 and 3")
-SHADES = ("#440154", "#31688E", "#35B779", "#D4A017")
-LOOK = {"markersize": 3, "linewidth": 1, "elinewidth": 0.7}
 BASE = {
     "V": 64,
     "d": 128,
@@ -438,86 +429,85 @@ def verdict():
 TABLES = (verdict, breaks, decomposition, critical, exponents, sizes, exact, order)
 
 
-def draw():
-    """Draws attention against L by s, for plain and polar steps.
+def with_recipes(rows, *recipes):
+    """Returns the rows of some recipes, with a column for the name of the recipe."""
+    parts = []
+    for recipe in recipes:
+        named = recipe if recipe == "plain" else f"{recipe} polar"
+        parts.append(of(rows, recipe).assign(recipe=named))
+    return pd.concat(parts)
 
-    The lower panels show N* against L with the trigger out and in.
-    """
-    figure = Figure(figsize=(5.5, 4.8), dpi=200, layout="constrained")
-    above, below = figure.subplots(2, 2)
+
+def attention(on):
+    """Draws attention against L by s, for plain and polar steps."""
     rows = at(jaxrecall.load(HERE / "spectral"), **BASE, trigger_in_value=False)
-    for ax, recipe in zip(above, COMPARED, strict=True):
-        for s, marker, colour in zip((0.0, 0.5, 1.0, 1.5), "osD^", SHADES, strict=True):
-            mine = (
-                of(at(rows, s=s), recipe)
-                .groupby("L")["attention_mass"]
-                .agg(["mean", "sem"])
-            )
-            named = f"s = {s:g}" if s else "uniform"
-            ax.errorbar(
-                mine.index,
-                mine["mean"],
-                yerr=2 * mine["sem"],
-                color=colour,
-                marker=marker,
-                label=named,
-                **LOOK,
-            )
-            if s:
-                ax.axvline(
-                    break_length(s) ** (0.5 if recipe == "plain" else 1),
-                    color=colour,
-                    linestyle=":",
-                    linewidth=0.9,
-                )
-        ax.set(
-            xscale="log",
-            xlim=(1.7, 620),
-            ylim=(0, 1.05),
-            xlabel=LENGTH,
-            title="plain" if recipe == "plain" else f"{recipe} polar",
-        )
-    above[0].set_ylabel("attention on the\ninformative token")
-    above[1].legend(frameon=False, loc="lower left", handlelength=1.2, fontsize=6.5)
+    limits = []
+    for s in (0.5, 1.0, 1.5):
+        for recipe, power in (("plain", 0.5), ("steps 1 and 3 polar", 1)):
+            end = {"s": s, "recipe": recipe, "L": break_length(s) ** power}
+            limits += [end | {"attention_mass": height} for height in (0.0, 1.0)]
+    theory = pd.DataFrame(limits)
+    plot.figure(
+        with_recipes(rows, *COMPARED),
+        "attention_mass",
+        x="L",
+        lines="s",
+        columns="recipe",
+        band="95 %",
+        over=[plot.Polyline(theory, "attention_mass", "theory, infinite N", CLAIM)],
+        labels={
+            "s": "Zipf s",
+            "recipe": "",
+            "L": LENGTH,
+            "attention_mass": "attention on the\ninformative token",
+        },
+        on=on,
+    )
+
+
+def searched(on):
+    """Draws N* against L by recipe, with the trigger out and in."""
     found = jaxrecall.thresholds(HERE / "spectral-critical")
-    lengths = np.geomspace(LONG / 2, 2048)
-    for ax, inside in zip(below, (False, True), strict=True):
-        for recipe in ("plain", "step 1", "steps 1 and 3"):
-            mine = of(at(found, trigger_in_value=inside), recipe).sort_values("L")
-            error = [mine["critical"] - mine["lo"], mine["hi"] - mine["critical"]]
-            named = recipe if recipe == "plain" else f"{recipe} polar"
-            ax.errorbar(
-                mine["L"],
-                mine["critical"],
-                yerr=error,
-                color=COLOURS[recipe],
-                marker="o",
-                label=named,
-                **LOOK,
-            )
-        for recipe, power in (("plain", 2), ("steps 1 and 3", 1.5)):
-            longest = of(at(found, trigger_in_value=inside, L=2048), recipe)[
-                "critical"
-            ].iloc[0]
-            ax.plot(
-                lengths,
-                0.6 * longest * (lengths / 2048) ** power,
-                color=COLOURS[recipe],
-                linestyle="--",
-                linewidth=0.8,
-            )
-            ax.text(
-                700,
-                0.22 * longest * (700 / 2048) ** power,
-                f"$L^{{{power:g}}}$",
-                color=COLOURS[recipe],
-            )
-        ax.axhline(64 * np.log(2), color="0.6", linestyle=":", linewidth=0.9)
-        title = f"uniform tokens, trigger {'in' if inside else 'out'}"
-        ax.set(xscale="log", yscale="log", ylim=(20, 1.5e6), xlabel=LENGTH, title=title)
-    below[0].set_ylabel("critical N, samples")
-    below[0].legend(frameon=False, loc="upper left")
-    figure.savefig(HERE / "spectral.png")
+    words = found["trigger_in_value"].map({False: "trigger out", True: "trigger in"})
+    found = found.assign(trigger=pd.Categorical(words, ["trigger out", "trigger in"]))
+    found = with_recipes(found, "plain", "step 1", "steps 1 and 3")
+    longest = found[found["L"] == 2048].set_index("recipe")
+    over = []
+    styles = {("plain", 2): {}, ("steps 1 and 3 polar", 1.5): {"linestyle": "-."}}
+    for (recipe, power), style in styles.items():
+        mine = longest.loc[recipe, ["trigger", "critical"]].reset_index()
+        parts = []
+        for L in (LONG / 2, 2048):
+            N = 0.6 * mine["critical"] * (L / 2048) ** power
+            parts.append(mine.assign(L=L, critical=N))
+        line = pd.concat(parts)
+        over.append(plot.Polyline(line, "critical", f"slope {power}", CLAIM | style))
+    least = pd.DataFrame({"L": [4, 2048], "critical": 64 * np.log(2)})
+    dotted = CLAIM | {"linestyle": ":"}
+    plot.figure(
+        found,
+        "critical",
+        x="L",
+        lines="recipe",
+        columns="trigger",
+        joined=True,
+        over=[*over, plot.Polyline(least, "critical", "V ln 2", dotted)],
+        labels={
+            "recipe": "",
+            "trigger": "",
+            "L": LENGTH,
+            "critical": "N*, uniform tokens",
+        },
+        on=on,
+    )
+
+
+def figure():
+    """Attention and N* against L, for plain and polar steps."""
+    whole, (above, below) = divided(2, 1, height=5.5)
+    attention(above)
+    searched(below)
+    return whole
 
 
 if __name__ == "__main__":
@@ -526,7 +516,4 @@ if __name__ == "__main__":
     for field in ("lam1", "push", "eta", "N", "d"):
         print(f"Attention at s = 1, trigger out, along {field}\n\n{along(field)}\n")
     if "--draw" in sys.argv:
-        with matplotlib.rc_context(
-            {"font.size": 7.5, "axes.linewidth": 0.6, "axes.titlesize": 7.5}
-        ):
-            draw()
+        save("spectral", figure())
