@@ -308,35 +308,29 @@ def figure():
     """N* over that of gaussian rows at the largest V of each table, by feature."""
     parts = []
     for table, title in TABLES.items():
-        cells = at(table=table)
-        V = cells["V"].max()
-        mine = cells[(cells["V"] == V) & cells["what"].isin([*FEATURES])]
-        parts.append(mine.assign(title=f"{title}, V {V}"))
-    table = pd.concat(parts)
-    table = table.assign(
-        rows=pd.Categorical(table["what"].map(FEATURES), FEATURES.values()),
-        trigger="trigger " + table["trigger_in_value"].map(way),
-        title=pd.Categorical(table["title"], table["title"].unique()),
-        lo=table["low"],
-        hi=table["high"],
+        V = at(table=table)["V"].max()
+        parts.append(at(table=table, V=V).assign(panel=f"{title}, V {V}"))
+    cells = pd.concat(parts)
+    cells = cells[["what", "trigger_in_value", "panel", "ratio", "low", "high"]]
+    cells = cells[cells["what"].isin([*FEATURES])].rename(
+        columns={"low": "lo", "high": "hi"}
     )
-    same = pd.DataFrame({"rows": [*FEATURES.values()], "ratio": 1.0})
+    names = [*FEATURES.values()]
+    cells["what"] = pd.Categorical(cells["what"].map(FEATURES), names)
+    cells["trigger"] = "trigger " + cells.pop("trigger_in_value").map(way)
+    same = pd.DataFrame({"what": names, "ratio": 1.0})
     dashes = {"marker": "_", "size": 4}
+    labels = dict.fromkeys(["what", "trigger", "panel"], "")
     return plot.figure(
-        table[["rows", "trigger", "title", "ratio", "lo", "hi"]],
+        cells,
         "ratio",
-        x="rows",
+        x="what",
         lines="trigger",
-        columns="title",
+        columns="panel",
         scale="log",
         size="5.5x3.6",
         over=[plot.Polyline(same, "ratio", "gaussian rows", dashes)],
-        labels={
-            "rows": "",
-            "trigger": "",
-            "title": "",
-            "ratio": "N* over that of gaussian rows",
-        },
+        labels=labels | {"ratio": "N* over that of gaussian rows"},
     )
 
 

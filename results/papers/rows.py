@@ -507,188 +507,131 @@ def rates_of(optimizer):
 ROWS = (cabannes_rows, nichani_rows, wang_rows, bits_rows, noise_rows)
 
 
+def stacked(x, *parts):
+    """Returns a table of errors along x by seed.
+
+    Each part is a table of runs, its column of errors, and settings that describe it.
+    """
+    tables = []
+    for runs, column, settings in parts:
+        tables.append(runs[[x, "seed"]].assign(error=runs[column], **settings))
+    return pd.concat(tables)
+
+
+def power_law(runs, x, y, power, i=-1):
+    """Returns a line with this slope through the mean at the i-th x."""
+    means = runs.groupby(x)[y].mean()
+    line = means.iloc[i] * (means.index / means.index[i]) ** power
+    return pd.DataFrame({x: means.index, y: line})
+
+
+def panels(table, y, named, claim=None, lines="kind", **places):
+    """Draws means over seeds with 95 % intervals, and a claim."""
+    over = places.pop("over", [])
+    if claim is not None:
+        over = [*over, plot.Polyline(claim, y, "claim", CLAIM)]
+    labels = {"kind": "", "rows": "", y: named}
+    plot.figure(table, y, lines=lines, band="95 %", over=over, labels=labels, **places)
+
+
 def along_d(on):
     """Draws the error along d with few labels, and with a label for each item."""
-    parts = []
-    for labels, words in ((8, "8 labels"), (4096, "a label each")):
-        for scheme in ("equal", "frequencies"):
-            if (labels, scheme) != (4096, "frequencies"):
-                runs = weights(labels, 2.0)
-                found = runs[["d", "seed"]].assign(error=runs[scheme])
-                named = f"{scheme} weights" if scheme == "equal" else scheme
-                parts.append(found.assign(scheme=named, labels=words))
-    for optimizer in ("sgd", "polar"):
-        found = cabannes(optimizer, 2.0)[["d", "seed", "error"]]
-        parts.append(found.assign(scheme=NAMES[optimizer], labels=words))
-    table = pd.concat(parts)
-    few = table[(table["labels"] == "8 labels") & (table["scheme"] == "equal weights")]
-    means = few.groupby("d")["error"].mean()
-    d = means.index.to_numpy()
-    claim = pd.DataFrame({"d": d, "error": means.iloc[0] * d[0] / d})
-    claim["labels"] = "8 labels"
-    plot.figure(
-        table,
-        "error",
-        x="d",
-        lines="scheme",
-        columns="labels",
-        band="95 %",
-        scale="log",
-        over=[plot.Polyline(claim, "error", "claim: 1/d", CLAIM)],
-        labels={"scheme": "", "labels": "", "error": "Cabannes: error (alpha 2)"},
-        on=on,
+    few, many = weights(8, 2.0), weights(4096, 2.0)
+    table = stacked(
+        "d",
+        (few, "equal", {"labels": 8, "kind": "equal weights"}),
+        (few, "frequencies", {"labels": 8, "kind": "frequencies"}),
+        (many, "equal", {"labels": 4096, "kind": "equal weights"}),
+        (cabannes("sgd", 2.0), "error", {"labels": 4096, "kind": "SGD"}),
+        (cabannes("polar", 2.0), "error", {"labels": 4096, "kind": "polar"}),
     )
+    equal = table.query("labels == 8 and kind == 'equal weights'")
+    claim = power_law(equal, "d", "error", -1, 0).assign(labels=8)
+    named = "Cabannes: error (alpha 2)"
+    panels(table, "error", named, claim, x="d", columns="labels", scale="log", on=on)
 
 
 def along_N(on):
     """Draws the error along N for one-hot rows, and for polar steps at two widths."""
     parts, claims = [], []
-    for alpha in ALPHAS:
+    for alpha, column in ALPHAS.items():
         one_hot = infinite_width(alpha)
-        parts.append(one_hot.assign(rows="one-hot rows", alpha=alpha))
-        means = one_hot.groupby("N")["error"].mean()
-        N = means.index.to_numpy(float)
-        power = (N / N[-1]) ** (1 / alpha - 1)
-        line = pd.DataFrame({"N": N, "error": means.iloc[-1] * power})
-        claims.append(line.assign(alpha=alpha))
+        parts.append((one_hot, "error", {"kind": "one-hot rows", "alpha": alpha}))
+        polar = at(rows("cabannes"), optimizer="polar", V=1024, **{"tokens.s": alpha})
         for d in (64, 256):
-            polar = at(rows("cabannes"), optimizer="polar", V=1024, d=d)
-            polar = polar[np.isclose(polar["tokens.s"], alpha)]
-            named = f"polar, d {d}"
-            polar = polar.assign(error=polar[ALPHAS[alpha]], rows=named, alpha=alpha)
-            parts.append(polar)
-    plot.figure(
-        pd.concat(parts)[["N", "seed", "error", "rows", "alpha"]],
-        "error",
-        x="N",
-        lines="rows",
-        columns="alpha",
-        band="95 %",
-        scale="log",
-        over=[plot.Polyline(pd.concat(claims), "error", "claim", CLAIM)],
-        labels={"rows": "", "error": "Cabannes: error"},
-        on=on,
-    )
+            settings = {"kind": f"polar, d {d}", "alpha": alpha}
+            parts.append((at(polar, d=d), column, settings))
+        claim = power_law(one_hot, "N", "error", 1 / alpha - 1)
+        claims.append(claim.assign(alpha=alpha))
+    table, claim = stacked("N", *parts), pd.concat(claims)
+    named = "Cabannes: error"
+    panels(table, "error", named, claim, x="N", columns="alpha", scale="log", on=on)
 
 
 def capacities(on):
     """Draws the facts that a memory stores against its trained entries."""
-    parts, claims = [], []
-    for has_mlp, named in (
-        (False, "no MLP, d 8 to 32"),
-        (True, "relu MLP, d 16, m 16 to 128"),
-    ):
-        found = facts()
-        found = found[(found["m"] > 0) == has_mlp]
-        for name in ("V", "V ln V"):
-            some = found[["entries", "seed"]].assign(facts=found[name])
-            parts.append(some.assign(memory=named, count=name.replace("V", "V*")))
-        means = found.groupby("entries")["V ln V"].mean()
-        entries = means.index.to_numpy()
-        slope = means.iloc[-1] * entries / entries[-1]
-        line = pd.DataFrame({"entries": entries, "facts": slope})
-        claims.append(line.assign(memory=named, count="V* ln V*"))
-    plot.figure(
-        pd.concat(parts),
-        "facts",
-        x="entries",
-        lines="memory",
-        columns="count",
-        band="95 %",
-        scale="log",
-        over=[plot.Polyline(pd.concat(claims), "facts", "slope 1", CLAIM)],
-        labels={
-            "memory": "",
-            "count": "",
-            "entries": "trained entries, d^2 or m d",
-            "facts": "Nichani: facts at 99 %",
-        },
-        on=on,
-    )
+    x = "trained entries, d^2 or m d"
+    names = {"entries": x, "V": "V*", "V ln V": "V* ln V*"}
+    found = facts().rename(columns=names)
+    mlp = "relu MLP, d 16, m 16 to 128"
+    found["kind"] = np.where(found["m"] > 0, mlp, "no MLP, d 8 to 32")
+    table = found.melt([x, "kind", "seed"], ["V*", "V* ln V*"], "rows", "facts")
+    claims = []
+    for kind, mine in table[table["rows"] == "V* ln V*"].groupby("kind"):
+        claim = power_law(mine, x, "facts", 1)
+        claims.append(claim.assign(kind=kind, rows="V* ln V*"))
+    claim, named = pd.concat(claims), "Nichani: facts at 99 %"
+    panels(table, "facts", named, claim, x=x, columns="rows", scale="log", on=on)
 
 
 def rare_and_frequent(on):
     """Draws the probability of rare labels at the best rate, and means at others."""
-    best, rates = [], []
+    best, others = [], []
     for law in LAWS.values():
         for optimizer, named in NAMES.items():
-            place = {"law": law, "optimizer": named}
-            found = best_at(optimizer, law)
-            one = pd.DataFrame({"seed": range(len(found)), "rare": found})
-            best.append(one.assign(**place))
-            means = at_rates(optimizer, law).mean(axis=1)
-            rates.append(pd.DataFrame({"rare": means}).assign(**place))
-    table = pd.concat(best)
-    order = pd.Categorical(table["optimizer"], [*NAMES.values()])
-    claim = pd.DataFrame({"optimizer": [*NAMES.values()], "rare": SURE_OF_FREQUENT})
+            place = {"rows": law, "optimiser": named}
+            found = pd.DataFrame({"rare": best_at(optimizer, law)}).assign(**place)
+            best.append(found.rename_axis("seed").reset_index())
+            rates = at_rates(optimizer, law).mean(axis=1)
+            others.append(pd.DataFrame({"rare": rates}).assign(**place))
+    claim = pd.DataFrame({"optimiser": [*NAMES.values()], "rare": SURE_OF_FREQUENT})
     tick = {"marker": "_", "linestyle": "none", "color": "0.3"}
     dash = {"marker": "_", "size": 3, "color": "0.6"}
-    plot.figure(
-        table.assign(optimizer=order),
+    panels(
+        pd.concat(best),
         "rare",
-        x="optimizer",
+        "Wang: probability of rare labels",
         lines=[],
-        columns="law",
-        band="95 %",
+        x="optimiser",
+        columns="rows",
         over=[
-            plot.Polyline(pd.concat(rates), "rare", "other rates", tick),
-            plot.Polyline(claim, "rare", "frequent labels", dash),
+            plot.Polyline(pd.concat(others), "rare", "other rates", tick),
+            plot.Polyline(claim, "rare", "claim", dash),
         ],
-        labels={
-            "law": "",
-            "optimizer": "",
-            "rare": "Wang: probability of rare labels",
-        },
         on=on,
     )
 
 
 def by_vocabulary(on):
     """Draws the bits of a trained entry along V."""
-    trained = bits()["trains"].map({"V": "fixed rows", "VWZ": "trained rows"})
-    table = bits()[["V", "d", "seed", "stored"]].assign(rows=trained)
+    words = bits()["trains"].map({"V": "fixed rows", "VWZ": "trained rows"})
+    table = bits()[["V", "d", "seed", "stored"]].assign(rows=words)
     claim = pd.DataFrame({"V": [table["V"].min(), table["V"].max()], "stored": 2.0})
-    plot.figure(
-        table,
-        "stored",
-        x="V",
-        lines="d",
-        columns="rows",
-        band="95 %",
-        scale="linear",
-        over=[plot.Polyline(claim, "stored", "claim", CLAIM)],
-        labels={"rows": "", "stored": "Allen-Zhu: bits a trained entry"},
-        on=on,
-    )
+    named = "Allen-Zhu: bits a trained entry"
+    panels(table, "stored", named, claim, "d", x="V", columns="rows", on=on)
 
 
 def over_steps(on):
     """Draws the error along steps at the best rate, without and with label noise."""
     N = rows("noise")["N"].max()
     parts = []
-    for label_noise in (0.0, 0.5):
+    for level in (0.0, 0.5):
         for optimizer in ("sgd", "polar"):
-            found = noisy(optimizer, label_noise, "step", N=N)
-            found = found[["step", "seed", "label_noise"]].assign(
-                error=found["error_1_5"], optimizer=NAMES[optimizer]
-            )
-            parts.append(found)
-    plot.figure(
-        pd.concat(parts),
-        "error",
-        x="step",
-        lines="optimizer",
-        columns="label_noise",
-        band="95 %",
-        scale="log",
-        labels={
-            "optimizer": "",
-            "label_noise": "label noise",
-            "step": "step, at the best rate",
-            "error": f"error (N {N})",
-        },
-        on=on,
-    )
+            settings = {"label noise": level, "kind": NAMES[optimizer]}
+            runs = noisy(optimizer, level, "step", N=N)
+            parts.append((runs, "error_1_5", settings))
+    table, named = stacked("step", *parts), f"error (N {N}, best rate)"
+    panels(table, "error", named, x="step", columns="label noise", scale="log", on=on)
 
 
 PANELS = (along_d, along_N, capacities, rare_and_frequent, by_vocabulary, over_steps)
@@ -697,8 +640,8 @@ PANELS = (along_d, along_N, capacities, rare_and_frequent, by_vocabulary, over_s
 def figure():
     """The measurements behind the five claims."""
     whole, places = divided(3, 2, width=7.5, height=8.5)
-    for panel, place in zip(PANELS, places, strict=True):
-        panel(place)
+    for draw, place in zip(PANELS, places, strict=True):
+        draw(place)
     return whole
 
 

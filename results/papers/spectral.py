@@ -26,7 +26,6 @@ RECIPES = {
     "step 3": (PLAIN, 0.0),
     "steps 1 and 3": (0.0, 0.0),
 }
-LENGTH = "L: sequence length, tokens"
 COMPARED = ("plain", "steps 1 and 3")
 BASE = {
     "V": 64,
@@ -438,52 +437,49 @@ def with_recipes(rows, *recipes):
     return pd.concat(parts)
 
 
+LABELS = {
+    "s": "Zipf s",
+    "recipe": "",
+    "trigger": "",
+    "L": "L: sequence length, tokens",
+    "attention_mass": "attention on the\ninformative token",
+    "critical": "N*, uniform tokens",
+}
+
+
 def attention(on):
     """Draws attention against L by s, for plain and polar steps."""
     rows = at(jaxrecall.load(HERE / "spectral"), **BASE, trigger_in_value=False)
-    limits = []
-    for s in (0.5, 1.0, 1.5):
-        for recipe, power in (("plain", 0.5), ("steps 1 and 3 polar", 1)):
-            end = {"s": s, "recipe": recipe, "L": break_length(s) ** power}
-            limits += [end | {"attention_mass": height} for height in (0.0, 1.0)]
-    theory = pd.DataFrame(limits)
+    rows = with_recipes(rows, *COMPARED)
+    limits = rows.query("s > 0")[["s", "recipe"]].drop_duplicates()
+    power = limits["recipe"].map({"plain": 0.5}).fillna(1)
+    limits["L"] = limits["s"].map(break_length) ** power
+    ends = limits.merge(pd.DataFrame({"attention_mass": [0.0, 1.0]}), how="cross")
     plot.figure(
-        with_recipes(rows, *COMPARED),
+        rows,
         "attention_mass",
         x="L",
         lines="s",
         columns="recipe",
         band="95 %",
-        over=[plot.Polyline(theory, "attention_mass", "theory, infinite N", CLAIM)],
-        labels={
-            "s": "Zipf s",
-            "recipe": "",
-            "L": LENGTH,
-            "attention_mass": "attention on the\ninformative token",
-        },
+        over=[plot.Polyline(ends, "attention_mass", "theory, infinite N", CLAIM)],
+        labels=LABELS,
         on=on,
     )
 
 
 def searched(on):
-    """Draws N* against L by recipe, with the trigger out and in."""
+    """Draws N* against L by recipe, with the trigger in and out."""
     found = jaxrecall.thresholds(HERE / "spectral-critical")
-    words = found["trigger_in_value"].map({False: "trigger out", True: "trigger in"})
-    found = found.assign(trigger=pd.Categorical(words, ["trigger out", "trigger in"]))
     found = with_recipes(found, "plain", "step 1", "steps 1 and 3")
-    longest = found[found["L"] == 2048].set_index("recipe")
-    over = []
-    styles = {("plain", 2): {}, ("steps 1 and 3 polar", 1.5): {"linestyle": "-."}}
-    for (recipe, power), style in styles.items():
-        mine = longest.loc[recipe, ["trigger", "critical"]].reset_index()
-        parts = []
-        for L in (LONG / 2, 2048):
-            N = 0.6 * mine["critical"] * (L / 2048) ** power
-            parts.append(mine.assign(L=L, critical=N))
-        line = pd.concat(parts)
-        over.append(plot.Polyline(line, "critical", f"slope {power}", CLAIM | style))
+    found["trigger"] = np.where(found["trigger_in_value"], "trigger in", "trigger out")
+    longest = found.query("L == 2048 and recipe != 'step 1 polar'")
+    power = longest["recipe"].map({"plain": 2}).fillna(1.5)
+    lines = []
+    for L in (LONG / 2, 2048):
+        N = 0.6 * longest["critical"] * (L / 2048) ** power
+        lines.append(longest.assign(L=L, critical=N))
     least = pd.DataFrame({"L": [4, 2048], "critical": 64 * np.log(2)})
-    dotted = CLAIM | {"linestyle": ":"}
     plot.figure(
         found,
         "critical",
@@ -491,13 +487,11 @@ def searched(on):
         lines="recipe",
         columns="trigger",
         joined=True,
-        over=[*over, plot.Polyline(least, "critical", "V ln 2", dotted)],
-        labels={
-            "recipe": "",
-            "trigger": "",
-            "L": LENGTH,
-            "critical": "N*, uniform tokens",
-        },
+        over=[
+            plot.Polyline(pd.concat(lines), "critical", "slopes 2 and 1.5", CLAIM),
+            plot.Polyline(least, "critical", "V ln 2", CLAIM | {"linestyle": ":"}),
+        ],
+        labels=LABELS,
         on=on,
     )
 
