@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 from scipy.special import logit
 
@@ -20,6 +21,7 @@ from ..fit import Fit
 from ..fit.roles import ACCURACY, Roles, Table, roles_of
 from ..fit.runs import is_numeric
 from ..fit.table_axes import fixed
+from . import searches
 from .axis import Axis, columns_in, with_columns
 from .grammar import MEASURES, Chart, Measure
 from .layers import THEORY, Contour, Layer, Pixels, Points, Polyline, Selection
@@ -129,10 +131,15 @@ def accuracy(
     If `marks` contains thresholds, marks show where accuracy crosses theta. If `theory`
     is true, theory is drawn, but only along the axis of the thresholds.
     """
-    places = {"lines": lines, "panels": panels}
-    chart = means(runs.rows, [MEASURE], x, places, runs.roles, runs.label, runs.band)
+    if marks is not None and x == runs.along and searches.is_search(runs):
+        chart = searches.chart(runs, lines, panels, marks["theta"].unique())
+    else:
+        places = {"lines": lines, "panels": panels}
+        measure, named = [MEASURE], runs.label
+        chart = means(runs.rows, measure, x, places, runs.roles, named, runs.band)
     if theory and x == runs.along:
-        chart = chart.plus(theory_line(runs.predicted, chart.x))
+        shown = searches.drawn(runs, chart)
+        chart = chart.plus(theory_line(shown.predicted, chart.x))
     if marks is not None:
         chart = chart.plus(crossings(marks, x))
     return chart
@@ -147,7 +154,34 @@ def crossings(marks: Table, x: str) -> list[Layer]:
     if there.empty:
         return []
     there = there.assign(**{x: there["critical"].astype(float)})
-    return [Points(there, "theta", f"{x}* and 95 % interval", MARK, across=True)]
+    named = f"{x}* and 95 % interval"
+    layers: list[Layer] = [Points(closed(there), "theta", named, MARK, across=True)]
+    return [*layers, *not_sure(there, "theta", MARK, across=True)]
+
+
+def closed(stars: Table) -> Table:
+    """Returns thresholds without the open ends of intervals, whose bars would cross the
+    whole panel.
+    """
+    low, high = stars["lo"].astype(float), stars["hi"].astype(float)
+    return stars.assign(lo=low.where(low > 0), hi=high.where(high < np.inf))
+
+
+def not_sure(
+    stars: Table, y: str, style: Style | None = None, across: bool = False
+) -> list[Layer]:
+    """Returns a list with open marks on the thresholds whose interval has an open end.
+
+    The list is empty if there are none.
+    """
+    low, high = stars["lo"].astype(float), stars["hi"].astype(float)
+    unsure = stars[stars["critical"].notna() & ((low <= 0) | (high == np.inf))]
+    if unsure.empty:
+        return []
+    shown = unsure.drop(columns=["lo", "hi", "state"], errors="ignore")
+    style = (style or {"marker": "o", "size": 0.9}) | {"open": True}
+    style |= {"linestyle": "none"}
+    return [Points(shown, y, "crossing not sure", style, across=across)]
 
 
 def critical(
@@ -166,7 +200,8 @@ def critical(
     stars = with_columns(runs.thresholds(found, theta, theory), x)
     law = stars[stars["law"].notna()].drop(columns="n_seeds")
     axis = Axis.make(x, stars, runs.roles)
-    layers: list[Layer] = [Points(stars, "critical")]
+    layers: list[Layer] = [Points(closed(stars), "critical")]
+    layers += not_sure(stars, "critical")
     if len(law) and axis.kind != "names":
         layers.append(Polyline(law, "law", "law, fitted", FITTED, each="part"))
     if theory:
@@ -252,16 +287,20 @@ def collapse(runs: Runs, found: Fit, theta: float, lines: Sequence[str]) -> Char
     """Returns a chart of the curve of every cell against N / N*.
 
     Each cell has its own N*. If accuracy crosses along another axis, this axis replaces
-    N.
+    N. The curves of a search are those that were fitted.
     """
-    stars = runs.thresholds(found, theta)[[*runs.axes, "critical"]]
-    levels = runs.levels.drop(columns=["low", "high", "n_seeds"])
-    levels = levels.merge(stars, on=[*runs.axes])
+    stars = runs.thresholds(found, theta)
     star = f"{runs.along} / {runs.along}*"
-    levels[star] = levels[runs.along] / levels["critical"]
+    style: Style = {"size": 0.7, "width": 0.7}
+    if searches.is_search(runs):
+        levels = searches.collapsed(runs, stars, [theta])
+        style = {"marker": "none", "width": 0.6}
+    else:
+        levels = runs.levels.drop(columns=["low", "high", "n_seeds"])
+        levels = levels.merge(stars[[*runs.axes, "critical"]], on=[*runs.axes])
+        levels[star] = levels[runs.along] / levels["critical"]
     levels = levels.dropna(subset=[star])
     levels["_cell"] = levels.groupby([*runs.axes], dropna=False).ngroup()
-    style = {"size": 0.7, "width": 0.7}
     curves = Polyline(levels, MEASURE, style=style, each="_cell")
     axis = Axis.make(star, levels, runs.roles, ticks=False)
     across = pd.DataFrame({star: [axis.values[0], axis.values[-1]], "at": theta})
@@ -332,7 +371,7 @@ def draw_sweep(
     if thresholds:
         chart = chart.plus(crossings(pd.DataFrame(thresholds), x))
         upto = "up to "  # in a search, levels may have different seeds
-    shared = _fixed(frame, roles)
+    shared = constants(frame, roles)
     for name in (*axes, x):
         shared.pop(name, None)
     heading = f"{title}: {settings(shared)}" if shared else title
@@ -352,8 +391,8 @@ def draw_sweep(
     return "; ".join(remarks) or None
 
 
-def _fixed(frame: Table, roles: Roles) -> Selection:
-    """Returns a dict of the settings that a sweep's heading lists.
+def constants(frame: Table, roles: Roles) -> Selection:
+    """Returns a dict of the settings that headings list.
 
     All rows share these settings. The sizes are always included. The pool, the path of
     the trigger and the laws are included if they are not the defaults.

@@ -7,8 +7,10 @@ does not cover it, there is no prediction. `Runs.reason` returns the reason.
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
@@ -21,7 +23,7 @@ from ...errors import TheoryError, TheoryWarning, UsageError
 from ...model.point import FIELDS
 from ...model.values import is_missing
 from ...sweep.grid.expr import parse
-from ...sweep.summary import MEAN, Summary
+from ...sweep.summary import MEAN, NUMBER, Summary
 from ...theory import Model
 from ...theory.noise import has_score_noise
 from ..fit import Fit, cells, fit
@@ -245,6 +247,24 @@ class Runs:
             rows, self.axes, lambda at: predicted(theory.critical_N, at, theta)
         )
 
+    def theory_warnings(self, theta: float) -> list[str]:
+        """Returns the warnings of theory about its critical N, each with the number of
+        cells. Of warnings that differ in numbers alone, the first is returned.
+        """
+        found: dict[str, list[str]] = {}
+        cells = []
+        if self.has_theory and self.along == "N":
+            cells = self.settings(self.axes).to_dict("records")
+        for cell in cells:
+            with suppress(TheoryError):
+                for told in _answer(theory.critical_N, cell, theta).warnings:
+                    found.setdefault(re.sub(NUMBER, "", told), []).append(told)
+        lines = []
+        for told in found.values():
+            first = "" if len(told) == 1 else f"{len(told)} cells; the first: "
+            lines.append(f"theory: {first}{told[0]}")
+        return lines
+
     def reason(self) -> str:
         """Returns a sentence that counts the cells without a predicted accuracy.
 
@@ -274,13 +294,15 @@ def predicted(
     Returns None if the formula does not cover the settings.
     """
     try:
-        return _answer(formula, at, *arguments)
+        return _answer(formula, at, *arguments).value
     except TheoryError:
         return None
 
 
-def _answer(formula: Callable[..., Any], at: Mapping[str, Any], *arguments: Any) -> Any:
-    """Returns the value of a formula for the settings `at`.
+def _answer(
+    formula: Callable[..., Any], at: Mapping[str, Any], *arguments: Any
+) -> Prediction:
+    """Returns the value of a formula for the settings `at`, and its warnings.
 
     Raises TheoryError if the formula does not cover the settings.
     """
@@ -295,13 +317,22 @@ def _answer(formula: Callable[..., Any], at: Mapping[str, Any], *arguments: Any)
     return _cached(formula, tuple(settings.items()), *arguments)
 
 
+class Prediction(NamedTuple):
+    """The value of a formula, and the texts of its warnings."""
+
+    value: Any
+    warnings: tuple[str, ...]
+
+
 @lru_cache(maxsize=200_000)
 def _cached(
     formula: Callable[..., Any], settings: tuple[tuple[str, Any], ...], *arguments: Any
-) -> Any:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", TheoryWarning)
-        return formula(Model.from_fields(dict(settings)), *arguments)
+) -> Prediction:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", TheoryWarning)
+        value = formula(Model.from_fields(dict(settings)), *arguments)
+    told = [one.message for one in caught if issubclass(one.category, TheoryWarning)]
+    return Prediction(value, tuple(map(str, told)))
 
 
 def _without_noise(model: Model) -> bool:
