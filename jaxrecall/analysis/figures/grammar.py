@@ -209,7 +209,7 @@ class Chart:
         panels = [*grid.flat]
         for ax, values in zip(panels, self.parts, strict=False):
             self.draw(ax, values)
-        self._name_panels(figure, grid, 0.85 * shape.width / shape.n_columns)
+        self._name_panels(figure, grid)
         drawn = self._hide_empty(panels, shape.n_columns)
         self._add_legend(figure, handles, heading, shape.width)
         for layer in self.layers:
@@ -250,18 +250,13 @@ class Chart:
         lines = heading.count("\n") + 1 if heading else 0
         return min(HIGHEST, panels + line * (above + lines) + 0.3)
 
-    def _name_panels(self, figure: FigureBase, grid: np.ndarray, width: float) -> None:
-        """Adds titles to panels, and labels along both axes.
-
-        A title lists the settings in which the panels differ. `width` is the largest
-        width of a title in inches.
-        """
-        above = self.columns if self.rows or self.columns else self.panels
+    def _name_panels(self, figure: FigureBase, grid: np.ndarray) -> None:
+        """Adds titles to panels, and labels along both axes."""
         n_columns = grid.shape[1]
         for i, (ax, values) in enumerate(zip(grid.flat, self.parts, strict=False)):
             is_first = i % n_columns == 0
             if not self.rows or i < n_columns:
-                self._title(ax, values, above, width)
+                self._title(ax, values)
             beside = []
             if is_first and self.rows:
                 beside = self._settings(values, self.rows)
@@ -285,14 +280,16 @@ class Chart:
         differ = [name for name in names if _varies(self.parts, name)]
         return [settings(values, [name], self.titles) for name in differ or names]
 
-    def _title(
-        self, ax: Axes, values: Selection, names: Sequence[str], width: float
-    ) -> None:
+    def _title(self, ax: Axes, values: Selection) -> None:
+        """Sets the title of a panel: the settings in which the panels differ."""
+        names = self.columns if self.rows or self.columns else self.panels
+        whole: Any = ax.figure
+        width = 1.1 * ax.get_window_extent().width / whole.dpi
         each = self._settings(values, names)
         size = points("axes.titlesize")
         # a line break between two settings is better than one inside a setting
-        whole = ", ".join(each).replace(" = ", "\xa0=\xa0")
-        title = _wrapped([whole], width, "axes.titlesize").replace("\xa0", " ")
+        bound = ", ".join(each).replace(" = ", "\xa0=\xa0")
+        title = _wrapped([bound], width, "axes.titlesize").replace("\xa0", " ")
         if _inches(title, size) > width:
             title = _wrapped([", ".join(each)], width, "axes.titlesize")
         if _inches(title, size) > width:  # one word is too long
@@ -327,18 +324,20 @@ class Chart:
             figure.suptitle(heading, fontsize=points("legend.title_fontsize"))
 
     def _mark(self, figure: FigureBase, panels: Sequence[Axes]) -> None:
-        """Sets the ticks where there is room for them.
+        """Sets the ticks where there is room for them, and breaks titles.
 
-        The room is known only after the layout, which needs the ticks, so they are set
-        twice.
+        The room is known only after the layout, which needs the ticks and the titles,
+        so they are set twice.
         """
         whole: Any = figure.figure  # also for a part of a figure
         engine = whole.get_layout_engine()
-        for _ in range(2):
+        for is_placed in (False, True):
+            if is_placed and engine is not None:
+                engine.execute(whole)
             for ax, values in zip(panels, self.parts, strict=False):
                 self._mark_panel(ax, values)
-            if engine is not None:
-                engine.execute(whole)
+                if ax.get_title():
+                    self._title(ax, values)
 
     def _mark_panel(self, ax: Axes, values: Selection) -> None:
         self._x_of(values).mark(ax, "x")

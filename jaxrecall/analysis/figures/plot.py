@@ -18,7 +18,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import NoneType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pandas as pd
 
@@ -245,12 +245,12 @@ def _layers(over: object, chart: Chart) -> list[Layer]:
 
 def _drawn(chart: Chart, style: str | Path | None, on: FigureBase | None) -> Figure:
     """Returns the drawn figure, which belongs to pyplot unless it is the user's."""
-    import matplotlib.pyplot as plt
     from matplotlib import rcParams
     from matplotlib.figure import FigureBase
 
     from .styled import StyledFigure
 
+    plt = _pyplot()
     expect("on", on, (FigureBase, NoneType), "a figure of matplotlib, or None")
     outside = dict(rcParams)
     with look(style):
@@ -572,7 +572,9 @@ def _means(df: Table, roles: Roles, asked: Asked, band: str) -> Chart:
     rows = _with_axes(rows_of(df, roles), [x], [*(lines or []), *asked.panels, *ys])
     _expect_numbers(rows, ys)
     if lines is None:
-        lines = _other_axes(Runs.of(df, roles, _along(df, roles, x)), x, asked.panels)
+        has_measure = roles.counted or roles.measure in df
+        given = roles if has_measure else roles.having(ys[0])
+        lines = _other_axes(Runs.of(df, given, _along(df, given, x)), x, asked.panels)
     named = ""
     if ys == [roles.measure]:
         named = measure_label(roles, scale_of(rows[ys[0]]) == "fraction")
@@ -646,6 +648,18 @@ def _map(
     return chart.plus(charts.theory_contour(runs, x, y, asked.panels, 0.5))
 
 
+def _pyplot() -> Any:
+    """Returns pyplot with its backend.
+
+    In a notebook, the backend changes settings when it is loaded. This must not happen
+    while the settings of a figure apply, because the changes would be undone.
+    """
+    import matplotlib.pyplot as plt
+
+    plt.draw_if_interactive()
+    return plt
+
+
 def _expect_numbers(rows: Table, names: Sequence[str]) -> None:
     for name in names:
         problem = no_numbers(rows[name])
@@ -702,8 +716,7 @@ def _on(chart: Chart, ax: Axes | None) -> Axes:
 
     The new figure belongs to pyplot, so that notebooks display it.
     """
-    import matplotlib.pyplot as plt
-
+    plt = _pyplot()
     with look(place="axes"):
         if ax is None:
             _, ax = plt.subplots(layout="constrained")
