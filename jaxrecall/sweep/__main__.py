@@ -228,7 +228,10 @@ def _draw(job: Job, events: Events | None) -> None:
     axes = [name for name in job.grid.axes if _is_drawn(name, rows)]
     draw = import_module(FIGURE).draw_sweep
     grid = job.grid
-    remark = draw(rows, axes, grid.name, path, cells, grid.searched, grid.crosses)
+    summary = grid.search.summary if grid.search else "mean"
+    remark = draw(
+        rows, axes, grid.name, path, cells, grid.searched, grid.crosses, summary
+    )
     if events:
         events.emit("picture", path=str(path), rows=len(rows))
         return

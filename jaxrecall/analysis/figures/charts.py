@@ -17,6 +17,7 @@ from scipy.special import logit
 from ...model.point import LAW_FIELDS
 from ...sweep.files import atomic_write
 from ...sweep.store.table import comment
+from ...sweep.summary import MEAN, parsed
 from ..fit import Fit
 from ..fit.roles import ACCURACY, Roles, Table, roles_of
 from ..fit.runs import is_numeric
@@ -195,10 +196,13 @@ def critical(
 ) -> Chart:
     """Returns a chart of thresholds along x, with the fitted law and theory.
 
-    The law is left out if the fit rejects it.
+    The law is drawn from the first to the last cell that crosses theta. It is left out
+    if the fit rejects it.
     """
     stars = with_columns(runs.thresholds(found, theta, theory), x)
-    law = stars[stars["law"].notna()].drop(columns="n_seeds")
+    # beyond the cells that cross, the law would be extrapolated
+    law = stars[stars["law"].notna() & stars["critical"].notna()]
+    law = law.drop(columns="n_seeds")
     axis = Axis.make(x, stars, runs.roles)
     layers: list[Layer] = [Points(closed(stars), "critical")]
     layers += not_sure(stars, "critical")
@@ -341,6 +345,7 @@ def draw_sweep(
     thresholds: Sequence[Selection] | None = None,
     searched: str = "",
     of: str = ACCURACY,
+    summary: str = "mean",
 ) -> str | None:
     """Draws the rows of a sweep along its axes as a PNG file at `path`.
 
@@ -355,6 +360,7 @@ def draw_sweep(
             the values of the axes, and with theta, axis, critical, lo and hi.
         searched: the field that the search varies.
         of: the column that crosses theta, if that is not the accuracy.
+        summary: the summary over seeds that crosses theta in the search.
     """
     roles = roles_of(frame).having(of)
     y = roles.measure
@@ -364,21 +370,23 @@ def draw_sweep(
     drawn = frame.dropna(subset=[y])
     x, line, panels = placed(frame, axes, searched)
     lines, panels = in_one_panel(drawn, [line] if line else [], panels)
-    named = measure_label(roles, scale_of(drawn[y]) == "fraction")
-    places = {"lines": lines, "panels": panels}
-    chart = means(drawn, [y], x, places, roles, named)
-    upto = ""
+    n_seeds = drawn["seed"].nunique()
     if thresholds:
-        chart = chart.plus(crossings(pd.DataFrame(thresholds), x))
-        upto = "up to "  # in a search, levels may have different seeds
+        marks = pd.DataFrame(thresholds)
+        runs = searches.runs_along(drawn, roles, x, axes, parsed(summary) or MEAN)
+        chart = searches.chart(runs, lines, panels, marks["theta"].unique())
+        chart = chart.plus(crossings(marks, x))
+        told = f"up to {n_seeds} seeds at a level"
+    else:
+        named = measure_label(roles, scale_of(drawn[y]) == "fraction")
+        places = {"lines": lines, "panels": panels}
+        chart = means(drawn, [y], x, places, roles, named)
+        told = f"mean over {n_seeds} seeds, band = one standard deviation"
     shared = constants(frame, roles)
     for name in (*axes, x):
         shared.pop(name, None)
     heading = f"{title}: {settings(shared)}" if shared else title
-    heading += (
-        f"\nmean over {upto}{drawn['seed'].nunique()} seeds, band = one standard"
-        " deviation"
-    )
+    heading += f"\n{told}"
     png = io.BytesIO()
     with look(place="report"):
         record = comment({"rows": len(frame)})

@@ -43,6 +43,7 @@ from .style import (
     Size,
     Style,
     ink,
+    known,
     line_styles,
     points,
     settings,
@@ -278,7 +279,8 @@ class Chart:
         """Returns a text for each setting, without those that all panels share."""
         names = [name for name in names if name != MEASURES]
         differ = [name for name in names if _varies(self.parts, name)]
-        return [settings(values, [name], self.titles) for name in differ or names]
+        shown = known(values, differ or names)
+        return [settings(values, [name], self.titles) for name in shown]
 
     def _title(self, ax: Axes, values: Selection) -> None:
         """Sets the title of a panel: the settings in which the panels differ."""

@@ -19,7 +19,8 @@ from scipy.special import expit
 
 from ...sweep.crossing import OCTAVE, PER_OCTAVE, Curve, by_level, edge_of
 from ...sweep.mean_crossing import MeanCurve
-from ..fit.roles import Table
+from ...sweep.summary import Summary
+from ..fit.roles import Roles, Table
 from ..fit.runs import groups, seed_columns
 from .axis import Axis
 from .grammar import Chart
@@ -51,6 +52,18 @@ def is_search(runs: Runs) -> bool:
         by_cell = levels.groupby([*runs.axes], dropna=False)
         most = by_cell["n_seeds"].transform("max")
     return (levels["n_seeds"] < 0.5 * most).mean() > SOME
+
+
+def runs_along(
+    rows: Table, roles: Roles, along: str, axes: Sequence[str], summary: Summary
+) -> Runs:
+    """Returns the runs of a search along an axis, whose grid varies these axes."""
+    values = rows[roles.measure]
+    if summary.is_share:
+        values = summary.values(values, 0.0)
+    rows = rows.assign(**{MEASURE: values})
+    others = tuple(axis for axis in axes if axis != along)
+    return Runs(rows, rows, roles, along, others, summary)
 
 
 @dataclass(frozen=True)

@@ -235,7 +235,7 @@ SEARCHED = (
     "Lines are the fitted curves. A mark is the mean at one level; its area is"
     " proportional to the number of seeds."
 )
-THEORY = " Dashed lines are theory, in the colour of their line."
+THEORY = " Dashed lines are theory."
 
 
 def _caption(name: str, chart: Chart, runs: Runs) -> str:
@@ -408,8 +408,6 @@ def question(runs: Runs, thetas: Sequence[float]) -> str:
             f" The levels of {along} are those of a search: many seeds near {along}*,"
             " and single seeds elsewhere."
         )
-    if runs.roles.split:
-        told += f" {runs.roles.split} = 0: attention only."
     if runs.has_theory:
         told += f" Theory: ours. {runs.reason()}".rstrip()
     return told
@@ -435,7 +433,11 @@ def axes(runs: Runs) -> Cells:
         if name not in (*runs.axes, runs.along):
             meaning = runs.roles.labels.get(name, "")
             body.append([name, meaning, f"{text(value)} in all rows"])
-    return Cells(["axis", "meaning", "values"], body)
+    heads = ["axis", "meaning", "values"]
+    if not any(meaning for _, meaning, _ in body):
+        heads = ["axis", "values"]
+        body = [[name, values] for name, _, values in body]
+    return Cells(heads, body)
 
 
 OPEN_ROWS = 24
@@ -614,7 +616,10 @@ def provenance(
     manifest = manifest if isinstance(manifest, dict) else {}
     for key, name in STATED.items():
         if key in manifest:
-            told[name] = manifest[key]
+            value = manifest[key]
+            if isinstance(value, dict):
+                value = ", ".join(f"{one} {number}" for one, number in value.items())
+            told[name] = value
     told["this report"] = command
     return Cells(["", ""], [*told.items()])
 
