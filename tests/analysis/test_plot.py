@@ -190,11 +190,13 @@ def test_a_cell_that_does_not_cross_has_no_place_along_arithmetic_on_n(frame):
 REFUSED = {
     "an axis has no place": (
         lambda df: plot.critical_n(df),
-        r"df: several values of V; choose one, as in df\[df\['V'\] == 64\]",
+        r"df: several values of V \(64, 128\) at one place of the figure; choose one,"
+        r" as in df\[df\[\"V\"\] == 64\]",
     ),
     "a pixel would hold two cells": (
         lambda df: plot.phase(df, "m * d", "N", theory=False),
-        "df: several values of L, V, d; choose one",
+        r"df: several values of L \(8, 16\), V \(64, 128\), d \(32, 64\) at one place"
+        r" of the figure; choose one, as in .* \(df\[\"d\"\] == 32\)\]",
     ),
     "it does not vary": (
         lambda df: plot.critical_n(df, x="m"),
@@ -437,7 +439,7 @@ def test_a_heat_map_of_accuracy_has_a_line_where_theory_is_one_half(frame):
         )
     with pytest.raises(
         UsageError,
-        match=r"several values of d; choose one, as in .*, or name it in panels",
+        match=r"several values of d .*; choose one, as in .*, or name d in rows,",
     ):
         plot.figure(frame, "N", x="L", colour="n_correct", contour="theory")
 

@@ -21,13 +21,15 @@ from ...sweep.summary import MEAN, parsed
 from ..fit import Fit
 from ..fit.roles import ACCURACY, Roles, Table, roles_of
 from ..fit.runs import is_numeric
+from ..fit.several import telling
 from ..fit.table_axes import fixed
 from . import searches
+from .averages import check_one_run_per_seed
 from .axis import Axis, columns_in, with_columns
 from .grammar import MEASURES, Chart, Measure
 from .layers import THEORY, Contour, Layer, Pixels, Points, Polyline, Selection
 from .style import Style, label, look, measure_label, settings
-from .table_of_runs import MEASURE, Runs, averaged, in_one_panel, scale_of
+from .table_of_runs import MEASURE, Runs, averaged, in_one_panel, rows_of, scale_of
 
 MARK: Style = {"marker": "d", "size": 1.6, "linestyle": "none", "edged": True}
 FITTED: Style = {"marker": "none", "width": 0.8}
@@ -235,12 +237,17 @@ def phase(
 ) -> Chart:
     """Returns a chart of the mean measure over two axes.
 
-    There are panels for all other axes that vary. If one of the two axes is the axis of
-    the thresholds, the thresholds are drawn on top. Otherwise a line shows where the
-    mean accuracy is theta.
+    There are panels for all other axes whose values do not follow from the two. If one
+    of the two is the axis of the thresholds, the thresholds are drawn on top. Otherwise
+    a line shows where the mean accuracy is theta.
     """
-    panels = [axis for axis in runs.every if axis not in columns_in(x) | columns_in(y)]
     levels = with_columns(runs.levels, x, y)
+    across = [name for name in (x, y) if runs.along not in columns_in(name)]
+    panels = []
+    for axis in runs.axes:
+        is_placed = axis in columns_in(x) | columns_in(y)
+        if not is_placed and telling(levels, across, [axis]):
+            panels.append(axis)
 
     def order(axis: str) -> tuple[bool, int]:
         return axis == runs.along, levels[axis].nunique()
@@ -370,6 +377,9 @@ def draw_sweep(
     drawn = frame.dropna(subset=[y])
     x, line, panels = placed(frame, axes, searched)
     lines, panels = in_one_panel(drawn, [line] if line else [], panels)
+    rows = rows_of(drawn, roles)
+    names = [x, *lines, *panels]
+    check_one_run_per_seed(drawn, rows, roles, placed=names, drawn=[y], places="")
     n_seeds = drawn["seed"].nunique()
     if thresholds:
         marks = pd.DataFrame(thresholds)

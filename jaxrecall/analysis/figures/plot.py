@@ -30,11 +30,15 @@ from ..fit.runs import (
     LAST,
     along_of,
     at_steps,
+    common,
     no_numbers,
     plain_table,
     with_measure,
+    without,
 )
+from ..fit.several import choice, telling
 from . import charts
+from .averages import PLACES, check_one_row, check_one_run_per_seed, refuse_several
 from .axis import Axis, columns_in, with_columns
 from .grammar import MEASURES, Chart, Measure
 from .layers import Contour, Layer, Pixels, Points, Polyline
@@ -174,7 +178,7 @@ def figure(
         chart = _means(df, roles, asked, band)
     else:
         chart = _marks(df, roles, asked, joined)
-    chart = _with_few_lines(chart)
+    chart = _with_few_lines(chart, df)
     chart = chart.plus(_layers(over, chart))
     if scale:
         named = {key: Measure(m.label, scale) for key, m in chart.measures.items()}
@@ -321,12 +325,12 @@ def accuracy(
     else:
         place = arranged(runs.sizes, runs.every, x, given)
         by = place.lines
-        _one_value(runs.rows, place.panels, "lines")
+    runs.check([x, *by], "lines")
     marks = None
     if theta is not None and x == runs.along:
         marks = runs.thresholds(runs.fitted([theta]), theta)
     chart = charts.accuracy(runs, x, by, [], marks, theory)
-    return _on(_with_few_lines(chart), ax)
+    return _on(_with_few_lines(chart, df), ax)
 
 
 def critical_n(
@@ -382,14 +386,14 @@ def critical_n(
             f"x: got {x!r}, which depends on {along}; allowed: other axes, and"
             " arithmetic on them"
         )
-    x, by, left = arranged(runs.sizes, runs.axes, x, [lines] if lines else None)
+    x, by, _ = arranged(runs.sizes, runs.axes, x, [lines] if lines else None)
     if x is None:
         other = "V" if along == "d" else "d"
         raise UsageError(
             f"x: no axis but {along} varies; give a table with two values of an axis"
             f" such as {other}"
         )
-    _one_value(runs.rows, left)
+    runs.check_cells([x, *by])
     found = runs.fitted([theta])
     chart = charts.critical(runs, found, theta, x, by, [], theory)
     return _on(chart, ax)
@@ -442,7 +446,8 @@ def phase(
     check_maps([(x, y)], runs.sizes)
     found = runs.fitted([theta])
     chart = charts.phase(runs, found, theta, x, y, theory)
-    _one_value(runs.rows, chart.panels)
+    if chart.panels:
+        refuse_several(runs.given, runs.rows, chart.panels)
     return _on(chart, ax)
 
 
@@ -575,6 +580,8 @@ def _means(df: Table, roles: Roles, asked: Asked, band: str) -> Chart:
         has_measure = roles.counted or roles.measure in df
         given = roles if has_measure else roles.having(ys[0])
         lines = _other_axes(Runs.of(df, given, _along(df, given, x)), x, asked.panels)
+    placed = [x, *lines, *asked.panels]
+    check_one_run_per_seed(df, rows, roles, placed=placed, drawn=ys)
     named = ""
     if ys == [roles.measure]:
         named = measure_label(roles, scale_of(rows[ys[0]]) == "fraction")
@@ -584,9 +591,16 @@ def _means(df: Table, roles: Roles, asked: Asked, band: str) -> Chart:
 def _marks(df: Table, roles: Roles, asked: Asked, joined: bool) -> Chart:
     """Returns a chart with a mark for each row of a table of estimates."""
     x, ys, lines, places = asked
-    lines = lines or []
-    rows = _with_axes(df, [x], [*lines, *asked.panels, *ys])
+    rows = _with_axes(df, [x], [*(lines or []), *asked.panels, *ys])
     _expect_numbers(rows, ys)
+    axes = _axes_of_marks(rows, [x, *asked.panels, *ys])
+    if lines is None:
+        lines = []
+        for name in telling(rows, asked.panels, axes):
+            lines += telling(rows, [x], [name])
+    shown = rows.dropna(subset=ys, how="all")
+    names = axes or without(rows, (x, *ys))
+    check_one_row(df, shown, [x, *lines, *asked.panels], names, PLACES)
     if {"censored", "warning"} <= {*rows}:
         rows = with_states(rows)
     else:
@@ -624,13 +638,23 @@ def _map(
     if more:
         raise UsageError(f"y: got {asked.ys}; a map has one axis along y")
     has_runs = "seed" in df
+    if contour and not has_runs:
+        raise UsageError("contour: it needs a table of runs, with a column seed")
     if has_runs:
         df = _at_steps(df, x, y, *asked.panels, colour)
     table = rows_of(df, roles) if has_runs else df
     table = _with_axes(table, [x, y], [*asked.panels, colour])
+    placed, places_left = [x, y, *asked.panels], "rows, columns or panels"
     if has_runs:
         _expect_numbers(table, [colour])
-        table = averaged(table, [x, y, *asked.panels], colour)
+        check_one_run_per_seed(
+            df, table, roles, placed=placed, drawn=[colour], places=places_left
+        )
+        table = averaged(table, placed, colour)
+    else:
+        axes = _axes_of_marks(table, [*placed, colour])
+        names = axes or without(table, [colour])
+        check_one_row(df, table, placed, names, places_left)
     ends = None
     if table[colour].dtype.kind in "iufb":
         is_fraction = (scale or scale_of(table[colour])) == "fraction"
@@ -639,12 +663,7 @@ def _map(
     chart = charts.over(pixels, x, y, places, roles)
     if contour is None:
         return chart
-    if not has_runs:
-        raise UsageError("contour: it needs a table of runs, with a column seed")
     runs = Runs.of(df, roles, along_of(df, roles, None))
-    placed = {*columns_in(x), *columns_in(y), *asked.panels}
-    left = [axis for axis in runs.every if axis not in placed]
-    _one_value(runs.rows, left, "panels")
     return chart.plus(charts.theory_contour(runs, x, y, asked.panels, 0.5))
 
 
@@ -658,6 +677,19 @@ def _pyplot() -> Any:
 
     plt.draw_if_interactive()
     return plt
+
+
+def _axes_of_marks(rows: Table, placed: Sequence[str]) -> list[str]:
+    """Returns the columns that say which estimate a row is, and that have no place.
+
+    In thresholds of a fit or a search, all columns before theta are axes.
+    """
+    names = []
+    if {"theta", "critical"} <= {*rows}:
+        names = [*rows.columns[: rows.columns.get_loc("theta")]]
+    names += common(("theta", "axis", "step", "part", "regime"), rows)
+    used = frozenset().union(*map(columns_in, placed))
+    return without(dict.fromkeys(names), used)
 
 
 def _expect_numbers(rows: Table, names: Sequence[str]) -> None:
@@ -686,29 +718,15 @@ def _with_axes(df: Table, axes: Sequence[str], others: Sequence[str]) -> Table:
     return df
 
 
-def _with_few_lines(chart: Chart) -> Chart:
+def _with_few_lines(chart: Chart, df: Table) -> Chart:
     """Returns the chart; raises UsageError if it has more than MAX_LINES lines."""
     n = len(chart.groups)
     if n > MAX_LINES:
         raise UsageError(
             f"lines: {n} lines of one {', '.join(chart.lines)} each are too many;"
-            f" choose at most {MAX_LINES}, as in {_example(chart.table, chart.lines)}"
+            f" choose at most {MAX_LINES}, as in {choice(df, chart.lines[:1])}"
         )
     return chart
-
-
-def _one_value(df: Table, left: Sequence[str], place: str | None = None) -> None:
-    """Raises UsageError if any axes are `left` without a place in the figure."""
-    if left:
-        advice = f"choose one, as in {_example(df, left)}"
-        if place:
-            advice += f", or name it in {place}"
-        raise UsageError(f"df: several values of {', '.join(left)}; {advice}")
-
-
-def _example(df: Table, axes: Sequence[str]) -> str:
-    name = axes[0]
-    return f"df[df[{name!r}] == {df[name].head(1).item()!r}]"
 
 
 def _on(chart: Chart, ax: Axes | None) -> Axes:

@@ -126,7 +126,7 @@ def chart(
 def drawn(runs: Runs, found: Chart) -> Runs:
     """Returns the runs that are in the panels of a chart."""
     rows = [where(runs.rows, values) for values in found.parts]
-    return replace(runs, rows=pd.concat(rows, ignore_index=True))
+    return replace(runs, rows=pd.concat(rows))
 
 
 def curves(runs: Runs, thetas: Sequence[float]) -> Table:

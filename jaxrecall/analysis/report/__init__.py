@@ -321,7 +321,14 @@ def _places(runs: Runs, asked: Namespace) -> Places:
     if asked.x and runs.along in columns_in(asked.x):
         every = runs.every
     lines = [asked.lines] if asked.lines else None
-    return arranged(runs.sizes, every, asked.x, lines, asked.panels)
+    place = arranged(runs.sizes, every, asked.x, lines, asked.panels)
+    x = place.x
+    if x and x not in runs.sizes:
+        others = arranged(runs.sizes, runs.every, x, lines, asked.panels)
+        runs.check([x, *others.lines, *others.panels], "--lines or --panels")
+    if x and runs.along not in columns_in(x):
+        runs.check_cells([x, *place.lines, *place.panels], "--lines or --panels")
+    return place
 
 
 def figures(
