@@ -65,6 +65,11 @@ MAX_PANELS, MAX_SIDE = 12, 8
 MAX_NAMED = 20
 """The largest number of lines."""
 
+LONG_TITLE, SMALL = 3, 0.75
+"""The number of line breaks from which a title of a panel has smaller text, and the
+size of that text relative to other titles.
+"""
+
 NARROW, LOW = 1.7, 1.3
 """The width and the height that a panel needs, in inches, for the usual text."""
 
@@ -289,11 +294,10 @@ class Chart:
         width = 1.1 * ax.get_window_extent().width / whole.dpi
         each = self._settings(values, names)
         size = points("axes.titlesize")
-        # a line break between two settings is better than one inside a setting
-        bound = ", ".join(each).replace(" = ", "\xa0=\xa0")
-        title = _wrapped([bound], width, "axes.titlesize").replace("\xa0", " ")
-        if _inches(title, size) > width:
-            title = _wrapped([", ".join(each)], width, "axes.titlesize")
+        title = _broken(each, width)
+        if title.count("\n") >= LONG_TITLE:  # small text leaves room for the panel
+            size *= SMALL
+            title = _broken(each, width / SMALL)
         if _inches(title, size) > width:  # one word is too long
             size *= width / _inches(title, size)
         ax.set_title(title, pad=3, fontsize=size)
@@ -470,6 +474,18 @@ class Shape(NamedTuple):
     height: float | None
     n_rows: int
     n_columns: int
+
+
+def _broken(each: Sequence[str], width: float) -> str:
+    """Returns the title of a panel in lines of a width in inches.
+
+    A line break between two settings is better than one inside a setting.
+    """
+    bound = ", ".join(each).replace(" = ", "\xa0=\xa0")
+    title = _wrapped([bound], width, "axes.titlesize").replace("\xa0", " ")
+    if _inches(title, points("axes.titlesize")) > width:
+        title = _wrapped([", ".join(each)], width, "axes.titlesize")
+    return title
 
 
 def _wrapped(lines: Sequence[str], width: float, setting: str) -> str:

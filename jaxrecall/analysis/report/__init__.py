@@ -38,7 +38,7 @@ from ...sweep.store import Store
 from ...sweep.store.table import older, seen
 from ...sweep.summary import MEAN
 from ..figures import charts, searches
-from ..figures.axis import columns_in, ordered
+from ..figures.axis import columns_in, ordered, with_columns
 from ..figures.grammar import Chart
 from ..figures.style import (
     PAGE,
@@ -364,7 +364,7 @@ def _charts(
                 words.append(f"{one:g}")
             chart = charts.critical(runs, found, one, x, lines, panels)
             yield words, f"Critical {along} at {runs.measure} {one:g}", chart
-        if not searches.is_search(runs):
+        if _fills_map(runs, x):
             maps = maps or [(x, along)]
 
     coloured = [axis for axis in (*lines, x) if axis in runs.axes]
@@ -390,6 +390,24 @@ def _charts(
     if first and stars[theta]["critical"].notna().sum() > 1:
         chart = charts.collapse(runs, found, theta, first)
         yield ["collapse"], "Data collapse", chart
+
+
+FILLED = 0.3
+"""The smallest share of the places of a map that must have been tested."""
+
+
+def _fills_map(runs: Runs, x: str) -> bool:
+    """Whether a map over x and `along` would be more than stripes. It would not in a
+    search, whose levels lie close together and differ from cell to cell.
+    """
+    if searches.is_search(runs):
+        return False
+    levels = with_columns(runs.levels, x)
+    others = [axis for axis in runs.axes if axis not in columns_in(x)]
+    n_places = levels[x].nunique() * levels[runs.along].nunique()
+    if others:
+        n_places *= levels.groupby(others, dropna=False).ngroups
+    return len(levels) >= FILLED * n_places
 
 
 def _capital(text: str) -> str:
