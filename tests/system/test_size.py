@@ -23,7 +23,7 @@ CLOSING = (")", "]", "}")
 
 MOST = {
     "jaxrecall": 5319,
-    "jaxrecall/analysis/figures": 21612,
+    "jaxrecall/analysis/figures": 21696,
     "jaxrecall/analysis/fit": 22549,
     "jaxrecall/analysis/report": 2793,
     "jaxrecall/cli": 3340,
@@ -32,7 +32,7 @@ MOST = {
     "jaxrecall/model/reference": 7198,
     "jaxrecall/simulator": 26012,
     "jaxrecall/simulator/sources": 11014,
-    "jaxrecall/sweep": 17193,
+    "jaxrecall/sweep": 17249,
     "jaxrecall/sweep/grid": 15056,
     "jaxrecall/sweep/running": 14096,
     "jaxrecall/sweep/simulators": 7701,

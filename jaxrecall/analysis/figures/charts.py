@@ -242,12 +242,14 @@ def phase(
     a line shows where the mean accuracy is theta.
     """
     levels = with_columns(runs.levels, x, y)
+    used = columns_in(x) | columns_in(y)
     across = [name for name in (x, y) if runs.along not in columns_in(name)]
     panels = []
     for axis in runs.axes:
-        is_placed = axis in columns_in(x) | columns_in(y)
-        if not is_placed and telling(levels, across, [axis]):
+        if axis not in used and telling(levels, across, [axis]):
             panels.append(axis)
+    if runs.along in runs.every and runs.along not in used:
+        panels += telling(levels, [x, y, *panels], [runs.along])
 
     def order(axis: str) -> tuple[bool, int]:
         return axis == runs.along, levels[axis].nunique()
