@@ -806,3 +806,74 @@ def test_a_table_that_cannot_be_fitted_is_refused_in_a_line(make, tmp_path, caps
     assert told.err.count("\n") == 1
     assert "Traceback" not in told.err
     assert not (tmp_path / "t-report.html").exists()
+
+
+def blocks(page):
+    return re.findall(r'<h2 id="(.*?)"', page)
+
+
+def test_a_page_asks_answers_and_says_where_it_comes_from_in_this_order(folder):
+    found = blocks((folder / "report.html").read_text())
+    sections = [name for name in found if name.startswith("section-")]
+    order = ("question", "thresholds", "law", "censored", "provenance")
+    assert sections == [f"section-{name}" for name in order]
+    figures = found[1:-4]
+    assert figures[0] == "critical-n"
+    assert not {*figures} & {*sections}
+
+
+def test_a_report_of_another_column_and_another_summary(tmp_path):
+    frame = table({"d": [32, 64]}, law)
+    frame["hits"] = frame["n_correct"] / frame["n_test"]
+    frame["n_correct"] = 0
+    frame.to_parquet(tmp_path / "t.parquet")
+    asked = ["--of", "hits", "--summary", "above 0.7", "--format", "svg"]
+    assert cli.main([str(tmp_path / "t.parquet"), *asked]) == 0
+    page = (tmp_path / "t-report.html").read_text()
+    assert "At which N does the share of seeds with hits from 0.7 cross 0.5?" in page
+    found = fit(frame, [0.5], of="hits", summary="above 0.7")
+    for star in found.thresholds["critical"]:
+        assert rounded(star) in page
+    options = {**vars(fit_cli.parser())["_option_string_actions"]}
+    mine = vars(cli.parser())["_option_string_actions"]
+    for name in ("--of", "--summary"):
+        assert mine[name].help == options[name].help
+
+
+def test_theory_is_a_column_only_for_rows_of_ours_and_its_warnings_are_told(
+    tmp_path, capsys
+):
+    small = table({"d": [64, 128]}, law, LEVELS[::3], seeds=6)
+    for frame, is_ours in ((small, False), (ours(small).assign(kappa=2.0), True)):
+        frame.to_parquet(tmp_path / "t.parquet")
+        assert cli.main([str(tmp_path / "t.parquet"), "--format", "svg"]) == 0
+        page = (tmp_path / "t-report.html").read_text()
+        assert ("<th>theory</th>" in page) == is_ours
+        told = "note: theory: 2 cells; the first: kappa: got 2; theory holds from"
+        assert (told in capsys.readouterr().out) == is_ours
+        assert ("<li>theory: 2 cells; the first: kappa" in page) == is_ours
+
+
+def test_what_is_censored_is_counted():
+    frame = uncovered(
+        table({"d": [16, 32, 64, 128]}, lambda c: {16: 1e7, 128: 5}.get(c["d"], 1000))
+    )
+    runs = Runs.of(frame, roles_of(frame), "N")
+    found = report.censored(runs, runs.fitted([0.5]))
+    assert found.rows == [
+        ["0.5", "crosses theta", 2],
+        ["0.5", "theta not reached at the largest level", 1],
+        ["0.5", "theta crossed below the smallest level", 1],
+    ]
+
+
+def test_a_law_is_drawn_no_further_than_the_cells_that_cross():
+    frame = uncovered(
+        table(
+            {"d": [16, 32, 64, 128, 256]},
+            lambda c: 1e7 if c["d"] < 64 else law(c),
+        )
+    )
+    (ax,) = drawn(frame, "critical")["critical-n"].axes
+    (line,) = [line for line in ax.lines if line.get_linestyle() == "-"]
+    assert min(line.get_xdata()) == 64

@@ -56,6 +56,24 @@ def theory_line(table: Table, x: Axis) -> list[Layer]:
     return [Polyline(shown, "theory", theory_name(table), style)]
 
 
+def with_theory(chart: Chart, table: Table) -> Chart:
+    """Returns the chart with the lines of theory.
+
+    Where theory is the same for all lines of a chart, it is one line in the colour of
+    text. Otherwise each line of theory has the colour of its line.
+    """
+    layers = theory_line(table, chart.x)
+    if not layers or not chart.lines:
+        return chart.plus(layers)
+    shown = layers[0].table
+    place = [chart.x.name, *chart.panels]
+    values = shown.groupby(place, dropna=False)["theory"]
+    if values.nunique().max() == 1 < values.count().max():
+        shown = shown.drop_duplicates(place).drop(columns=[*chart.lines])
+        layers = [replace(layers[0], table=shown)]
+    return chart.plus(layers)
+
+
 def theory_name(table: Table) -> str:
     """Returns the legend of theory.
 
@@ -142,7 +160,7 @@ def accuracy(
         chart = means(runs.rows, measure, x, places, runs.roles, named, runs.band)
     if theory and x == runs.along:
         shown = searches.drawn(runs, chart)
-        chart = chart.plus(theory_line(shown.predicted, chart.x))
+        chart = with_theory(chart, shown.predicted)
     if marks is not None:
         chart = chart.plus(crossings(marks, x))
     return chart
@@ -210,12 +228,13 @@ def critical(
     layers += not_sure(stars, "critical")
     if len(law) and axis.kind != "names":
         layers.append(Polyline(law, "law", "law, fitted", FITTED, each="part"))
-    if theory:
-        layers += theory_line(stars, axis)
     named = f"{runs.along}* at {runs.measure} {theta:g}"
     if runs.along in runs.roles.units:
         named += f" ({runs.roles.units[runs.along]})"
-    return Chart(layers, axis, named, lines=lines, panels=panels, scale="log")
+    chart = Chart(layers, axis, named, lines=lines, panels=panels, scale="log")
+    if theory:
+        return with_theory(chart, stars)
+    return chart
 
 
 def over(
