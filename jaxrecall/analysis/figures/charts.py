@@ -401,23 +401,23 @@ def draw_sweep(
     rows = rows_of(drawn, roles)
     names = [x, *lines, *panels]
     check_one_run_per_seed(drawn, rows, roles, placed=names, drawn=[y], places="")
-    n_seeds = drawn["seed"].nunique()
     if thresholds:
         marks = pd.DataFrame(thresholds)
         runs = searches.runs_along(drawn, roles, x, axes, parsed(summary) or MEAN)
         chart = searches.chart(runs, lines, panels, marks["theta"].unique())
         chart = chart.plus(crossings(marks, x))
-        told = f"up to {n_seeds} seeds at a level"
+        told = ""
     else:
         named = measure_label(roles, scale_of(drawn[y]) == "fraction")
         places = {"lines": lines, "panels": panels}
         chart = means(drawn, [y], x, places, roles, named)
-        told = f"mean over {n_seeds} seeds, band = one standard deviation"
+        n_seeds = drawn["seed"].nunique()
+        told = f"\nmean over {n_seeds} seeds, band = one standard deviation"
     shared = constants(frame, roles)
     for name in (*axes, x):
         shared.pop(name, None)
     heading = f"{title}: {settings(shared)}" if shared else title
-    heading += f"\n{told}"
+    heading += told
     png = io.BytesIO()
     with look(place="report"):
         record = comment({"rows": len(frame)})
