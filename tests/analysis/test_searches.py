@@ -2,6 +2,8 @@
 a report leaves out because the levels of a search are no grid.
 """
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -10,6 +12,7 @@ from test_report import drawn, labels
 
 from jaxrecall.analysis.figures import charts, searches
 from jaxrecall.analysis.figures.table_of_runs import Runs
+from jaxrecall.analysis.figures.theory_lines import Quantity, Theory
 from jaxrecall.analysis.fit.roles import roles_of
 
 SEEDS = 12
@@ -112,19 +115,26 @@ def test_bars_of_open_intervals_end_at_the_estimate_and_marks_are_open():
 
 def test_theory_that_is_the_same_for_all_lines_is_one_line_of_its_own():
     rows = pd.DataFrame({"d": [1, 1, 2, 2], "eta": [0.1, 0.2] * 2, "critical": 1.0})
-    same = rows.assign(theory=[3.0, 3.0, 4.0, 4.0], assumes=False)
-    differ = rows.assign(theory=[3.0, 5.0, 4.0, 6.0], assumes=False)
+    same = rows.assign(theory=[3.0, 3.0, 4.0, 4.0])
+    differ = rows.assign(theory=[3.0, 5.0, 4.0, 6.0])
     axis = charts.Axis.make("d", rows, roles_of(rows))
     for frame, has_lines in ((same, False), (differ, True)):
         chart = charts.Chart([charts.Points(frame, "critical")], axis, lines=["eta"])
-        layer = charts.with_theory(chart, frame).layers[-1]
+        lines = [charts.Polyline(frame, "theory", "theory")]
+        layer = charts.with_theory(chart, lines).layers[-1]
         assert ("eta" in layer.table) == has_lines
         assert len(layer.table) == (4 if has_lines else 2)
 
 
-def test_warnings_of_theory_are_told_once_with_their_number():
-    small = ours(table({"d": [32, 64]}, law)).assign(kappa=1.0)
-    runs = runs_of(small)
-    (told, *_) = [line for line in runs.theory_warnings(0.5) if "kappa" in line]
-    assert told.startswith("theory: 2 cells; the first: kappa: got 1; theory holds")
-    assert not runs_of(uncovered(small)).theory_warnings(0.5)
+def test_theory_is_computed_for_the_panels_that_are_drawn():
+    frame = search({"d": [32, 64]}).drop(columns="s")
+    runs = runs_of(ours(frame))
+    whole = Theory(runs)
+    part = whole.within(replace(runs, rows=runs.rows[runs.rows["d"] == 64]))
+    axis = charts.Axis.make("N", runs.levels, runs.roles)
+    (line, *_) = part.accuracy(axis, ["d"])
+    assert {*line.table["d"]} == {64}
+    settings = {**runs.settings(["d", "N"]).iloc[0].to_dict(), "kappa": 1.0}
+    part._assumes(settings)
+    part._value(Quantity("N", 0.5), {**settings, "d": 64}, None)
+    assert "kappa: got 1" in whole.messages[0]

@@ -6,13 +6,13 @@ Reports, sweeps and the functions of `plot` draw these charts.
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from scipy.special import logit
 
 from ...model.point import LAW_FIELDS
 from ...sweep.files import atomic_write
@@ -27,15 +27,13 @@ from . import searches
 from .averages import check_one_run_per_seed
 from .axis import Axis, columns_in, with_columns
 from .grammar import MEASURES, Chart, Measure
-from .layers import THEORY, Contour, Layer, Pixels, Points, Polyline, Selection
+from .layers import Contour, Layer, Pixels, Points, Polyline, Selection, floats
 from .style import Style, label, look, measure_label, settings
 from .table_of_runs import MEASURE, Runs, averaged, in_one_panel, rows_of, scale_of
+from .theory_lines import Theory
 
 MARK: Style = {"marker": "d", "size": 1.6, "linestyle": "none", "edged": True}
 FITTED: Style = {"marker": "none", "width": 0.8}
-TICK: Style = {"linestyle": "none", "marker": "_", "size": 3.4}
-"""The style of theory along an axis of names, where no line can join the values."""
-
 STAR: Style = {"marker": "o", "size": 1.1, "open": True}
 DOTTED: Style = {"marker": "none", "width": 0.5, "linestyle": ":"}
 
@@ -44,44 +42,6 @@ LONGEST_LAW = 30
 
 A longer law is shown by its name alone.
 """
-
-
-def theory_line(table: Table, x: Axis) -> list[Layer]:
-    """Returns a list with the line of theory along x, empty if theory covers no row."""
-    if table["theory"].isna().all():
-        return []
-    # without these columns there is no band, and the line joins all values
-    shown = table.drop(columns=["low", "n_seeds"], errors="ignore")
-    style = TICK if x.kind == "names" else THEORY
-    return [Polyline(shown, "theory", theory_name(table), style)]
-
-
-def with_theory(chart: Chart, table: Table) -> Chart:
-    """Returns the chart with the lines of theory.
-
-    Where theory is the same for all lines of a chart, it is one line in the colour of
-    text. Otherwise each line of theory has the colour of its line.
-    """
-    layers = theory_line(table, chart.x)
-    if not layers or not chart.lines:
-        return chart.plus(layers)
-    shown = layers[0].table
-    place = [chart.x.name, *chart.panels]
-    values = shown.groupby(place, dropna=False)["theory"]
-    if values.nunique().max() == 1 < values.count().max():
-        shown = shown.drop_duplicates(place).drop(columns=[*chart.lines])
-        layers = [replace(layers[0], table=shown)]
-    return chart.plus(layers)
-
-
-def theory_name(table: Table) -> str:
-    """Returns the legend of theory.
-
-    The legend contains a note if theory assumes that attention is locked.
-    """
-    if table["assumes"][table["theory"].notna()].any():
-        return "theory, assumes locked attention"
-    return "theory"
 
 
 def means(
@@ -145,12 +105,11 @@ def accuracy(
     lines: Sequence[str],
     panels: Sequence[str],
     marks: Table | None = None,
-    theory: bool = False,
+    theory: Theory | None = None,
 ) -> Chart:
-    """Returns a chart of the mean measure along x with its band.
+    """Returns a chart of the mean measure along x with its band, and with theory.
 
-    If `marks` contains thresholds, marks show where accuracy crosses theta. If `theory`
-    is true, theory is drawn, but only along the axis of the thresholds.
+    If `marks` contains thresholds, marks show where accuracy crosses theta.
     """
     if marks is not None and x == runs.along and searches.is_search(runs):
         chart = searches.chart(runs, lines, panels, marks["theta"].unique())
@@ -158,9 +117,9 @@ def accuracy(
         places = {"lines": lines, "panels": panels}
         measure, named = [MEASURE], runs.label
         chart = means(runs.rows, measure, x, places, runs.roles, named, runs.band)
-    if theory and x == runs.along:
-        shown = searches.drawn(runs, chart)
-        chart = with_theory(chart, shown.predicted)
+    if theory:
+        shown = theory.within(searches.drawn(runs, chart))
+        chart = with_theory(chart, shown.accuracy(chart.x, [*lines, *panels]))
     if marks is not None:
         chart = chart.plus(crossings(marks, x))
     return chart
@@ -212,14 +171,14 @@ def critical(
     x: str,
     lines: Sequence[str],
     panels: Sequence[str],
-    theory: bool = True,
+    theory: Theory | None = None,
 ) -> Chart:
     """Returns a chart of thresholds along x, with the fitted law and theory.
 
     The law is drawn from the first to the last cell that crosses theta. It is left out
     if the fit rejects it.
     """
-    stars = with_columns(runs.thresholds(found, theta, theory), x)
+    stars = with_columns(runs.thresholds(found, theta), x)
     # beyond the cells that cross, the law would be extrapolated
     law = stars[stars["law"].notna() & stars["critical"].notna()]
     law = law.drop(columns="n_seeds")
@@ -233,8 +192,35 @@ def critical(
         named += f" ({runs.roles.units[runs.along]})"
     chart = Chart(layers, axis, named, lines=lines, panels=panels, scale="log")
     if theory:
-        return with_theory(chart, stars)
+        predicted = theory.critical(theta, axis, [*lines, *panels], _span(stars))
+        chart = with_theory(chart, predicted)
     return chart
+
+
+def with_theory(chart: Chart, layers: Sequence[Layer]) -> Chart:
+    """Returns the chart with layers of theory.
+
+    If theory is the same for all lines of the chart, it is one line in the colour of
+    text. Otherwise each line of theory has the colour of its line.
+    """
+    place = [chart.x.name, *chart.panels]
+    each = [layer.table.groupby(place, dropna=False)[layer.y] for layer in layers]
+    are_same = all(values.nunique().max() <= 1 for values in each)
+    if are_same and each and each[0].size().max() > 1:
+        shared = []
+        for layer in layers:
+            table = layer.table.drop_duplicates(place).drop(columns=[*chart.lines])
+            shared.append(replace(layer, table=table))
+        layers = shared
+    return chart.plus(layers)
+
+
+def _span(stars: Table) -> tuple[float, float]:
+    """Returns limits that are inside those of a figure of thresholds."""
+    found = floats(stars[["critical", "tried"]])
+    if np.isnan(found).all():
+        return 0.0, math.inf
+    return float(np.nanmin(found)) / 1.7, float(np.nanmax(found)) * 1.7
 
 
 def over(
@@ -252,7 +238,7 @@ def phase(
     theta: float,
     x: str,
     y: str,
-    theory: bool = True,
+    theory: Theory | None = None,
 ) -> Chart:
     """Returns a chart of the mean measure over two axes.
 
@@ -293,26 +279,9 @@ def phase(
             stars = stars.drop(columns=["lo", "hi", "state"])
         stars = with_columns(stars, x, y)
         chart = chart.plus([Points(stars, y, named, STAR, joined=True)])
-    if theory:
-        chart = chart.plus(theory_contour(runs, x, y, panels, theta))
+    if theory and chart.y:
+        chart = chart.plus(theory.contour(chart.x, chart.y, panels, theta))
     return chart
-
-
-def theory_contour(
-    runs: Runs, x: str, y: str, panels: Sequence[str], theta: float
-) -> list[Layer]:
-    """Returns a list with the line where theory predicts the accuracy theta.
-
-    The line is drawn over the axes `x` and `y`. The list is empty if theory covers no
-    row.
-    """
-    table = with_columns(runs.predicted, x, y)
-    # between places, the logit is closer to linear than the accuracy
-    off = logit(table["theory"].clip(1e-3, 1 - 1e-3)) - logit(theta)
-    shown = averaged(table.assign(off=off), [x, y, *panels], "off")
-    if shown.empty:
-        return []
-    return [Contour(shown, "off", theory_name(table), THEORY, level=0.0)]
 
 
 def collapse(runs: Runs, found: Fit, theta: float, lines: Sequence[str]) -> Chart:

@@ -56,6 +56,7 @@ from ..figures.table_of_runs import (
     check_maps,
     in_one_panel,
 )
+from ..figures.theory_lines import Theory
 from ..fit import Fit, chosen_summary
 from ..fit.roles import roles_of
 from ..fit.runs import (
@@ -150,21 +151,20 @@ def write(
         facts = survey(table)
         manifest = Store(table).read_manifest()
     name = facts.get("grid") or beside(table, "").name
-    pictures = _pictures(runs, found, asked, on_progress)
-    told = [*remarks, *found.remarks]
-    for theta in asked.theta:
-        told += runs.theory_warnings(theta)
-    told = [*dict.fromkeys(told)]
+    predicted = Theory(runs)
+    pictures = _pictures(runs, found, asked, predicted, on_progress)
+    values = thresholds(runs, found, predicted)
+    told = [*remarks, *found.remarks, *map("theory: {}".format, predicted.messages)]
     html = page(
         rows=rows,
         title=f"{name}: how critical {along} scales",
-        question=question(runs, asked.theta),
+        question=question(runs, asked.theta, predicted),
         axes=axes(runs),
         notes=told,
         pictures=pictures,
         folder=folder.name,
         formats=asked.format,
-        thresholds=thresholds(runs, found),
+        thresholds=values,
         units=f"{along}* in {roles.units[along]}. " if along in roles.units else "",
         laws=laws(found),
         warnings=_warnings(found),
@@ -206,12 +206,13 @@ def _pictures(
     runs: Runs,
     found: Fit,
     asked: Namespace,
+    predicted: Theory,
     on_progress: Callable[[str, int, int], None],
 ) -> list[Picture]:
     """Draws all figures, and returns their pictures."""
     pictures = []
     with look(asked.style, "report"):
-        for name, heading, chart in figures(runs, found, asked):
+        for name, heading, chart in figures(runs, found, asked, predicted):
             on_progress(f"drawing {name}", 0, 0)
             picture = _drawn(name, heading, chart, asked)
             pictures.append(picture._replace(caption=_caption(name, chart, runs)))
@@ -332,14 +333,14 @@ def _places(runs: Runs, asked: Namespace) -> Places:
 
 
 def figures(
-    runs: Runs, found: Fit, asked: Namespace
+    runs: Runs, found: Fit, asked: Namespace, predicted: Theory
 ) -> Iterator[tuple[str, str, Chart]]:
     """Yields the name, the heading and the chart of each figure.
 
     A name is plain and occurs once, even where capital letters are not told apart.
     """
     names = set()
-    for words, heading, chart in _charts(runs, found, asked):
+    for words, heading, chart in _charts(runs, found, asked, predicted):
         name = "-".join(map(plain_name, words))
         while name.lower() in names:
             name += "-2"
@@ -348,7 +349,7 @@ def figures(
 
 
 def _charts(
-    runs: Runs, found: Fit, asked: Namespace
+    runs: Runs, found: Fit, asked: Namespace, predicted: Theory
 ) -> Iterator[tuple[list[str], str, Chart]]:
     """Yields the words of the name, the heading and the chart of each figure."""
     along, theta, measure = runs.along, asked.theta[0], runs.measure
@@ -362,7 +363,7 @@ def _charts(
             words = ["critical", along.lower()]
             if one != theta:
                 words.append(f"{one:g}")
-            chart = charts.critical(runs, found, one, x, lines, panels)
+            chart = charts.critical(runs, found, one, x, lines, panels, predicted)
             yield words, f"Critical {along} at {runs.measure} {one:g}", chart
         if _fills_map(runs, x):
             maps = maps or [(x, along)]
@@ -372,7 +373,7 @@ def _charts(
     first = coloured[:1]
     rest = [axis for axis in runs.axes if axis not in first]
     by, others = in_one_panel(runs.levels, first, rest)
-    chart = charts.accuracy(runs, along, by, others, marks, theory=True)
+    chart = charts.accuracy(runs, along, by, others, marks, predicted)
     yield ["accuracy"], f"{_capital(measure)} against {along}", chart
 
     if x and x not in runs.sizes:
@@ -384,7 +385,7 @@ def _charts(
         words = ["phase"]
         if not runs.axes or (a, b) != (runs.axes[0], along):
             words += [a, b]
-        chart = charts.phase(runs, found, theta, a, b)
+        chart = charts.phase(runs, found, theta, a, b, predicted)
         yield words, f"Phase diagram: {b} against {a}", chart
 
     if first and stars[theta]["critical"].notna().sum() > 1:
@@ -414,7 +415,7 @@ def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def question(runs: Runs, thetas: Sequence[float]) -> str:
+def question(runs: Runs, thetas: Sequence[float], predicted: Theory) -> str:
     """Returns a paragraph about what is asked, and how many runs answer it."""
     along, seeds = runs.along, runs.rows["seed"].nunique()
     subject = f"the mean {runs.roles.measure} over seeds"
@@ -434,7 +435,7 @@ def question(runs: Runs, thetas: Sequence[float]) -> str:
             " and single seeds elsewhere."
         )
     if runs.has_theory:
-        told += f" Theory: ours. {runs.reason()}".rstrip()
+        told += f" Theory: ours. {predicted.reason()}".rstrip()
     return told
 
 
@@ -483,7 +484,7 @@ def page(**values: object) -> str:
     return environment.from_string(text).render(values, open_rows=OPEN_ROWS)
 
 
-def thresholds(runs: Runs, found: Fit) -> Cells:
+def thresholds(runs: Runs, found: Fit, predicted: Theory) -> Cells:
     """Returns a table with the critical value for each cell and theta.
 
     It has a column of theory if theory predicts any of them.
@@ -493,9 +494,9 @@ def thresholds(runs: Runs, found: Fit) -> Cells:
     names = [name for name in before if name in runs.axes or name not in runs.sizes]
     parts = []
     for theta in found.thresholds["theta"].unique():
-        parts.append(runs.thresholds(found, theta, with_theory=True))
+        parts.append(predicted.beside(runs.thresholds(found, theta), theta))
     stars = pd.concat(parts, ignore_index=True)
-    has_theory = runs.has_theory and stars["theory"].notna().any()
+    has_theory = stars["theory"].notna().any()
     body = []
     for row in stars.to_dict("records"):
         cells = [text(row[name]) for name in names]
