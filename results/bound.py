@@ -14,7 +14,7 @@ import pandas as pd
 from drawing import DASH, above, canvas, line, log_axis, look, save
 from law import SIZES, STUDY, power_law, searched, with_ends
 from scipy.optimize import brentq
-from table import print_tables, table, tables_of, with_interval
+from table import as_table, print_tables, tables_of, with_interval
 
 from jaxrecall import load
 from jaxrecall.fit import fit
@@ -102,7 +102,7 @@ def best_decoder(V, L, N, d=2):
     return joint.max(axis=0).sum() / V / len(labels)
 
 
-@table()
+@as_table()
 def exhaustive():
     """Expected fraction of pi that the best decoder of the initial gradient recovers.
 
@@ -132,7 +132,7 @@ ALLOWED = {name: f"{{{name}:short}}" for name in LIMITS}
 """The cells of the smallest N that each limit allows."""
 
 
-@table(SIZES, ALLOWED | {"{of}": with_interval()})
+@as_table(SIZES, ALLOWED | {"{of}": with_interval()})
 def bound():
     """N at which half of pi is known.
 
@@ -148,7 +148,7 @@ def bound():
     return found.sort_values(["c", "L", "V", "d"], kind="stable")
 
 
-@table(["V / d", "L"], {"{of}": "{text}"})
+@as_table(["V / d", "L"], {"{of}": "{text}"})
 def bound_slopes():
     """Slope of ln(N* / limit) in ln V, at fixed V / d and L.
 
@@ -212,7 +212,7 @@ NAMES = [*STEPS.values(), "assignment", "matched filter", *LIMITS]
 D_VALUES, LENGTHS = (256, 512, 1024, 2048), (4, 64, 256, 1024, 4096, 16384)
 
 
-@table(["d", "L"], {"{name}": with_interval()} | ALLOWED)
+@as_table(["d", "L"], {"{name}": with_interval()} | ALLOWED)
 def bound_numbers():
     """N* at V = 1024 of the three steps and of decoders [95 %], by d and L.
 
@@ -234,7 +234,7 @@ RANGES = {
 """A dict from the name of each exponent, which begins with its axis, to its cells."""
 
 
-@table()
+@as_table()
 def bound_exponents():
     """Exponents of N* at V = 1024 [95 %].
 

@@ -7,7 +7,7 @@ run.
 import numpy as np
 import pandas as pd
 from law import SIZES, STUDY, crossed, searched, with_ends, with_theory
-from table import CRITICAL, table, with_interval
+from table import CRITICAL, as_table, with_interval
 
 from jaxrecall import load
 from jaxrecall.fit import fit
@@ -26,7 +26,7 @@ def matched(cells):
     return cells.assign(near=near, inside=inside, match=near | inside)
 
 
-@table(
+@as_table(
     ["d", "L"],
     {
         "trigger {trigger}: predicted": "{predicted:commas}",
@@ -52,7 +52,7 @@ def sizes_of_others(cells):
     return "; ".join("{V}, {d}, {L}".format(**cell) for cell in others)
 
 
-@table(
+@as_table(
     ["trigger"],
     {
         "cells": len,
@@ -70,7 +70,7 @@ def matching():
     return matched(crossed("theta == 0.5"))
 
 
-@table(
+@as_table(
     cells={
         "V, d, L": "{V}, {d}, {L}",
         "embedding": "{embedding}",
@@ -102,7 +102,7 @@ def twelve_cells():
     return cells.assign(overlap=overlap)
 
 
-@table(
+@as_table(
     ["trigger"],
     {
         "V = {V}": "{N_star:commas} [{lo:commas}, {hi:commas}], {times:.1f}",
@@ -124,7 +124,7 @@ def label_counts():
     )
 
 
-@table(
+@as_table(
     ["activation", "V", "d"],
     {
         "Gaussian rows [95 %]": with_interval(".2f"),

@@ -22,12 +22,12 @@ from scipy.special import stdtrit
 from table import (
     CRITICAL,
     ERRORS,
+    as_table,
     bracketed,
     filled,
     infinite,
     largest_off_at,
     stacked,
-    table,
     with_interval,
 )
 
@@ -79,7 +79,7 @@ def predicted(study):
 
 
 def with_theory(cells, *fields):
-    """Returns cells with the predicted N*, and `off`, which is ln(predicted / observed).
+    """Returns cells with the predicted N* and with `off`, ln(predicted / observed).
 
     The model of a cell has its V, d and L, and these further fields.
     """
@@ -172,7 +172,7 @@ WIDE = {
 PARTS = REGIMES | {"all": "V > 0"}
 
 
-@table()
+@as_table()
 def law_exponents():
     """Exponents of N* within each regime, measured and by theory on the same cells.
 
@@ -189,7 +189,7 @@ def law_exponents():
         yield about | beside_theory(law, cells)
 
 
-@table()
+@as_table()
 def law_lengths():
     """Exponent of L within each regime.
 
@@ -247,7 +247,7 @@ def slopes_of_steps(pairs):
     )
 
 
-@table(["regime", "axis"], {"slope": slopes_of_steps})
+@as_table(["regime", "axis"], {"slope": slopes_of_steps})
 def law_slopes():
     """Local slopes of ln N* between neighbouring sizes, all else equal, at theta 0.5.
 
@@ -264,7 +264,7 @@ WITH_NOISE = WITH_INFINITE | {
 }
 
 
-@table(["theta", "regime"], WITH_NOISE)
+@as_table(["theta", "regime"], WITH_NOISE)
 def law_errors():
     """Predicted over observed N*, with no constant fitted.
 
@@ -278,7 +278,7 @@ def by_theta(cells):
     return cells.sort_values("theta", kind="stable")
 
 
-@table(
+@as_table(
     SIZES,
     {
         "exact N* [95 %]": with_interval(".0f"),
@@ -309,7 +309,7 @@ def with_times(cells):
     return filled("{N_star:short}" + bracket, one)
 
 
-@table(["V", "d"], {"V ln 2": "{unit:.0f}", "L = {L}": with_times}, missing="none")
+@as_table(["V", "d"], {"V ln 2": "{unit:.0f}", "L = {L}": with_times}, missing="none")
 def law_without():
     """N* at theta 0.5 by L, with the trigger out of the value path.
 
@@ -321,7 +321,7 @@ def law_without():
     return both.assign(unit=both["V"] * np.log(2), times=times).sort_values(SIZES)
 
 
-@table()
+@as_table()
 def law_without_errors():
     """Errors of theory by regime, with the trigger out of the value path.
 
@@ -338,7 +338,7 @@ def law_without_errors():
         yield line
 
 
-@table()
+@as_table()
 def law_wide_exponents():
     """Exponents of N* within each regime at V / d of 4 to 13 and theta 0.5."""
     for (inside, way), name in product(TRIGGER.items(), (SHORT, LONG)):
@@ -366,7 +366,7 @@ def wide_cells(where="V >= 4 * d"):
     return found.assign(edge=found["d"] / least, ratio=found["V"] / found["d"])
 
 
-@table(
+@as_table(
     (),
     {
         "trigger": "{trigger}",
@@ -390,7 +390,7 @@ def law_wide():
     return wide_cells().sort_values(order, ascending=[False, True, True, True])
 
 
-@table(["trigger", "d / edge"], WITH_NOISE)
+@as_table(["trigger", "d / edge"], WITH_NOISE)
 def law_wide_errors():
     """Errors of theory at V / d of 4 to 13 and theta 0.5.
 

@@ -11,7 +11,7 @@ from law import STUDY, TRIGGER, on_all_cores
 from matplotlib.colors import ListedColormap
 from matplotlib.patches import Patch
 from scipy.special import stdtrit
-from table import table
+from table import as_table
 from width import REQUIRED, in_thousands
 
 from jaxrecall import load
@@ -228,7 +228,7 @@ def widths(condition):
     return in_thousands(found.sort_values(ORDER, ascending=[False, True]))
 
 
-@table(["activation", "trigger"], {"N = {N}": REQUIRED})
+@as_table(["activation", "trigger"], {"N = {N}": REQUIRED})
 def widths_by_samples():
     """m* d in thousands by N, at L = 64 (V = 96, d = 64).
 
@@ -238,7 +238,7 @@ def widths_by_samples():
     return widths(f"L == {L}").query(thinned)
 
 
-@table(["activation", "trigger"], {"L = {L}": REQUIRED})
+@as_table(["activation", "trigger"], {"L = {L}": REQUIRED})
 def widths_by_lengths():
     """m* d in thousands by L, at N = 65536 (V = 96, d = 64).
 
@@ -252,7 +252,7 @@ def number_of(state):
     return lambda cells: (cells["state"] == state).sum()
 
 
-@table(
+@as_table(
     ["activation", "trigger"],
     {label: number_of(state) for state, (label, _) in STATES.items()},
 )
@@ -269,7 +269,7 @@ def borders(mine):
     return text.replace("nan", "none")
 
 
-@table(["activation", "trigger"], {"m = {m}": borders})
+@as_table(["activation", "trigger"], {"m = {m}": borders})
 def attention_borders():
     """The border at which attention begins to work, for each m.
 

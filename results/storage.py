@@ -10,7 +10,7 @@ import pandas as pd
 from drawing import DASH, above, canvas, line
 from law import STUDY, searched
 from scipy.special import entr, logit
-from table import table, with_interval
+from table import as_table, with_interval
 
 from jaxrecall import load
 
@@ -163,6 +163,16 @@ TOLD = {
 
 
 V_STAR = with_interval(".0f", TOLD)
+HEADS = [
+    "setting",
+    "d",
+    "m",
+    "V* at 0.5",
+    "bits per entry",
+    "V* at 0.99",
+    "bits per entry",
+    "recalled bits per entry",
+]
 
 
 def at_theta(cell, theta):
@@ -194,17 +204,13 @@ def solved_at(d, theta):
     return f"{V:.0f}", f"{bits(V) / d**2:.2f}"
 
 
-@table()
+@as_table()
 def storage():
     """Bits per parameter in each cell.
 
     At V*, the bits are V log2 V over the entries of V_mat, and over all trained
     entries. The last column is the most bits recalled at any V.
     """
-    heads = ["setting", "d", "m"]
-    for theta in THETAS:
-        heads += [f"V* at {theta}", f"bits per entry at {theta}"]
-    heads.append("recalled bits per entry")
     lines = []
     for cell in stored().to_dict("records"):
         found = [text for theta in THETAS for text in at_theta(cell, theta)]
@@ -215,7 +221,7 @@ def storage():
         most, V = solved_most(d)
         recalled_bits = f"{most / d**2:.2f} (V = {V})"
         lines.append([LEAST_SQUARES, d, "none", *found, recalled_bits])
-    return pd.DataFrame(lines, columns=heads)
+    return pd.DataFrame(lines, columns=HEADS)
 
 
 CURVES = {

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 from drawing import DASH, GREY, MARKERS, above, canvas, line, log_axis, shades
 from law import models_of, on_all_cores, searched
-from table import bracketed, interval, stacked, table, with_interval
+from table import as_table, bracketed, interval, stacked, with_interval
 
 import jaxrecall
 from jaxrecall.theory import Model, critical_N
@@ -207,7 +207,7 @@ def rms_of(name):
     return lambda mine: f"{rms(mine[name]):.2f}, {len(mine)}"
 
 
-@table(
+@as_table(
     ["where", "laws"],
     {
         "cells": len,
@@ -239,7 +239,7 @@ def errors(name):
     return cell
 
 
-@table(
+@as_table(
     ["where", "law"],
     {
         "cells": len,
@@ -267,7 +267,7 @@ def mean_error(mine):
     return f"{bracketed(interval(mine['off_predicted']), '+.2f')}, {len(mine)}"
 
 
-@table(["law"], {"{where}": mean_error}, missing="too few cells")
+@as_table(["law"], {"{where}": mean_error}, missing="too few cells")
 def structure_laws():
     """Mean of ln(measured / predicted from V/d_eff) by law.
 
@@ -280,7 +280,7 @@ def structure_laws():
 N_STAR = with_interval(interval=False)
 
 
-@table(
+@as_table(
     ["law"], {"d_eff": "{effective:.1f}", "centred": "{centred:.1f}", "{where}": N_STAR}
 )
 def structure_critical():
@@ -293,7 +293,7 @@ def structure_critical():
     return found.assign(law=found["embedding"].str.replace(path, r"\1", regex=True))
 
 
-@table(["law", "where"], {"{side}": N_STAR})
+@as_table(["law", "where"], {"{side}": N_STAR})
 def structure_sides():
     """N* at V 128, d 128 with structure on neither, both, or one of the sides."""
     found = in_places(searched("structure").query("V == 128 and d == 128"))

@@ -1,6 +1,6 @@
 """Tables of studies as data: the rows, what a line stands for, and what a cell says.
 
-    @table(["embedding", "d"], {"L = {L}": with_interval()})
+    @as_table(["embedding", "d"], {"L = {L}": with_interval()})
     def embeddings():
         \"\"\"N* of each embedding by d and L.\"\"\"
         return searched("embeddings")
@@ -30,7 +30,7 @@ means of columns, or a function of the rows.
 
 @dataclass
 class Table:
-    """A table of a study; `table` makes one of a function.
+    """A table of a study; `as_table` makes one of a function.
 
     `rows` is a function that returns the rows, or records of them. A line stands for
     the rows that have the same values in the columns `index`; without an index, for one
@@ -83,7 +83,7 @@ class Table:
         return filled(cell, values)
 
 
-def table(index=(), cells=None, missing=""):
+def as_table(index=(), cells=None, missing=""):
     """Makes a table of a function that returns its rows. See `Table`."""
     return lambda rows: update_wrapper(Table(rows, index, cells, missing), rows)
 

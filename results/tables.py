@@ -19,12 +19,12 @@ import width
 import zipf
 from law import SIZES, STUDY, searched, with_theory, without_warnings
 from table import (
+    as_table,
     each,
     largest_off_at,
     median_off,
     plain,
     print_tables,
-    table,
     tables_of,
     with_interval,
 )
@@ -39,7 +39,7 @@ def thresholds(study, where):
     return with_theory(found.query(where))
 
 
-@table(
+@as_table(
     ["d", "L"],
     {"theory": "{predicted:.0f}", "observed N* [95 %]": with_interval()},
 )
@@ -49,7 +49,7 @@ def capacity():
     return thresholds("capacity", where)
 
 
-@table(
+@as_table(
     ["theta"],
     {
         "cells": len,
@@ -71,7 +71,7 @@ def agreement():
     return cells[locked].sort_values("theta", kind="stable")
 
 
-@table(["embedding", "d"], {"L = {L}": with_interval()})
+@as_table(["embedding", "d"], {"L = {L}": with_interval()})
 def embeddings():
     """N* of each embedding by d and by the length of the sequences."""
     return searched("embeddings")
@@ -80,7 +80,7 @@ def embeddings():
 NOISES = ("leakage", "bias", "mlp", "gradient")
 
 
-@table(["V", "L"], {"d = {d}": each("N", "{letter}", between=" ")})
+@as_table(["V", "L"], {"d = {d}": each("N", "{letter}", between=" ")})
 def noise_map():
     """The leading part of the noise of the attention scores, without an MLP.
 
@@ -100,7 +100,7 @@ def noises():
     return means.assign(leads=means[[*NOISES]].idxmax(axis=1))
 
 
-@table(
+@as_table(
     [*SIZES, "m", "N"],
     {name: f"{{{name}:.3f}}" for name in NOISES} | {"snr": "{snr:.1f}"},
 )
@@ -114,7 +114,7 @@ def noise_of_gradient():
     return mine.assign(by=mine["gradient"] / rest).nlargest(6, "by")
 
 
-@table([""], {"L = {L}": with_interval()})
+@as_table([""], {"L = {L}": with_interval()})
 def sensitivity():
     """N* at V 64, d 128 for changes of the recipe, by L.
 
@@ -192,7 +192,7 @@ def pool_errors():
     return groups.agg(in_errors).reset_index()
 
 
-@table(
+@as_table(
     ["K"],
     {
         "differences": len,
@@ -207,7 +207,7 @@ def pool_summary():
     return found.assign(size=found["value"].abs()).sort_values("K")
 
 
-@table(["point"], {metric: each("K", f"{{{metric}:+.1f}}") for metric in PAIRED})
+@as_table(["point"], {metric: each("K", f"{{{metric}:+.1f}}") for metric in PAIRED})
 def pool_differences():
     """Differences from runs without a pool, for K = 16, 64, 256, 1024.
 
@@ -225,7 +225,7 @@ def noise_of_pool(rows):
     return f"{100 * more:+.1f} % (at most {100 * alike / point['K']:.0f} %)"
 
 
-@table(["point"], {"snr without a pool": "{without:.1f}", "K = {K}": noise_of_pool})
+@as_table(["point"], {"snr without a pool": "{without:.1f}", "K = {K}": noise_of_pool})
 def pool_noise():
     """The noise that a pool adds to the attention scores.
 
@@ -245,7 +245,7 @@ def late_rows():
     return rows.assign(**{LATE: rows["optimizer"] + trains})
 
 
-@table([LATE, "d"], {"step {step}": "{N_star:short}"}, missing="none")
+@as_table([LATE, "d"], {"step {step}": "{N_star:short}"}, missing="none")
 def late():
     """Critical N (accuracy 0.5) after 3 to 3000 steps, by d."""
     steps = [3, 50, 500, 3000]
@@ -266,7 +266,7 @@ def from_start_to_end(column):
     return cell
 
 
-@table(
+@as_table(
     [LATE, "d"],
     {
         "accuracy": from_start_to_end("accuracy"),
@@ -287,7 +287,7 @@ def late_embeddings():
     return rows.assign(**overlaps)
 
 
-@table(["d", "kappa"], {"step {step}": "{attention_mass:.2f}, {accuracy:.2f}"})
+@as_table(["d", "kappa"], {"step {step}": "{attention_mass:.2f}, {accuracy:.2f}"})
 def late_attention():
     """Attention on the informative token and accuracy, by the kappa of the early phase.
 

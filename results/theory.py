@@ -17,7 +17,7 @@ from law import (
     searched,
     with_theory,
 )
-from table import ERRORS, stacked, table
+from table import ERRORS, as_table, stacked
 
 from jaxrecall import load
 from jaxrecall.theory import accuracy, score_noise
@@ -32,7 +32,7 @@ def infinite_predictions(rows):
     return np.isinf(rows["predicted"]).sum()
 
 
-@table([""], ERRORS | {"largest": largest_abs})
+@as_table([""], ERRORS | {"largest": largest_abs})
 def critical_sizes():
     """N* and m* at accuracy 1/2: ln(predicted / observed)."""
     return pd.concat([critical_samples(), critical_embeddings(), critical_widths()])
@@ -83,7 +83,7 @@ INFINITE = 3.0
 """The error in ln N* that counts for an infinite prediction, where N* was found."""
 
 
-@table([""], ERRORS | {"largest": largest_abs, "infinite": infinite_predictions})
+@as_table([""], ERRORS | {"largest": largest_abs, "infinite": infinite_predictions})
 def held_out():
     """N* of the study theory-held-out: |ln(predicted / measured)|.
 
@@ -98,7 +98,7 @@ def held_out():
     return found.assign(off=found["off"].clip(-INFINITE, INFINITE), **{"": names})
 
 
-@table(
+@as_table(
     [""],
     {
         "layers": len,
@@ -134,7 +134,7 @@ QUARTILES = {
 }
 
 
-@table([""], QUARTILES)
+@as_table([""], QUARTILES)
 def snr_errors():
     """Observed over predicted snr.
 
@@ -157,7 +157,7 @@ def snr_errors():
     )
 
 
-@table(["V / d"], QUARTILES)
+@as_table(["V / d"], QUARTILES)
 def gradient_noise():
     """Gradient noise without an MLP: observed over predicted.
 

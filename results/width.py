@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from drawing import DASH, MARKERS, above, canvas, line, log_axis, shades
 from law import STUDY, beside_theory, models_of, on_all_cores, searched
-from table import ERRORS, TOLD, each, table, with_interval
+from table import ERRORS, TOLD, as_table, each, with_interval
 
 from jaxrecall import load
 from jaxrecall.fit import fit
@@ -45,7 +45,7 @@ def compared():
     )
 
 
-@table(
+@as_table(
     ["trigger", "activation", "V", "d"],
     {
         "d / (4 V ln V)^(1/3)": "{over_edge:.1f}",
@@ -67,7 +67,7 @@ def required_width():
     )
 
 
-@table(["trigger", "activation"], ERRORS)
+@as_table(["trigger", "activation"], ERRORS)
 def width_errors():
     """Errors of theory for m*, with nothing fitted: |ln(predicted / measured)|."""
     cells = compared().sort_values(["trigger_in_value", "activation"])
@@ -75,7 +75,7 @@ def width_errors():
     return pd.concat([cells, out.assign(activation="both")])
 
 
-@table()
+@as_table()
 def width_exponents():
     """Exponents of m*, measured and by theory in the same cells.
 
@@ -106,7 +106,7 @@ def means(select, by):
     )
 
 
-@table(
+@as_table(
     ["trigger", "d"],
     {"{kind}": each("m", "{accuracy:.2f}")},
     missing="not run",
@@ -229,7 +229,7 @@ REQUIRED = with_interval(
 """The cell of m* d in thousands."""
 
 
-@table(["activation", "L"], {"N = {N}": REQUIRED})
+@as_table(["activation", "L"], {"N = {N}": REQUIRED})
 def required_plane():
     """m* d in thousands over N and L, at V = 256, d = 64, trigger out.
 

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from drawing import ACCURACY, DASH, MARKERS, above, canvas, line, log_axis, shades
 from law import STUDY, models_of
-from table import at, largest_off, table, with_interval
+from table import as_table, at, largest_off, with_interval
 
 import jaxrecall
 from jaxrecall.fit import fit
@@ -146,7 +146,7 @@ def along_N():
     return found[(found["s"] == found["noise_s"]) & found["L"].isin([8, 256])]
 
 
-@table(
+@as_table(
     ["V", "d", "L", "trigger"],
     {
         "s = {s}": with_interval(
@@ -193,7 +193,7 @@ def s_of(name, s):
     return (0.0 if name == NOISE else s), (0.0 if name == TOKENS else s)
 
 
-@table(
+@as_table(
     ["trigger", "s", "Zipf"],
     {"L = {L}": "{attention_mass:.2f} ({endless:.2f}), {accuracy:.2f}"},
 )
@@ -206,7 +206,7 @@ def zipf_cause():
     return found.sort_values(["trigger", "s"], kind="stable")
 
 
-@table(
+@as_table(
     ["trigger", "Zipf"],
     {
         "cells": len,
@@ -286,7 +286,7 @@ def trained():
             )
 
 
-@table(
+@as_table(
     [""],
     {
         "L = {L}, trigger {trigger}": (
@@ -330,7 +330,7 @@ def length(end):
     return f"{end:.1f}" if end < np.inf else "beyond 64"
 
 
-@table()
+@as_table()
 def zipf_breaks():
     """L at which attention falls below one half, N = 2048, V = 64, d = 128.
 

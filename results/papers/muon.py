@@ -24,7 +24,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from scipy.stats import linregress
-from shared import at, bracketed, each, interval, print_tables, table, tables_of
+from shared import as_table, at, bracketed, each, interval, print_tables, tables_of
 
 import jaxrecall
 
@@ -148,7 +148,7 @@ LINE = "recalled items along"
 EXPONENTS = {"alpha = {alpha}": with_claim, "off by at most": farthest}
 
 
-@table([LINE], EXPONENTS)
+@as_table([LINE], EXPONENTS)
 def page():
     """The table of docs/papers.md: exponents by alpha with 95 % intervals over seeds.
 
@@ -175,7 +175,7 @@ def by_width():
         yield line(name, mine, 1 / mine["alpha"], "N")
 
 
-@table([LINE], EXPONENTS)
+@as_table([LINE], EXPONENTS)
 def later():
     """Exponents after 5 and 6 steps, and exponents of the gain over the first step."""
     return pd.concat(by_steps(STEPS[4:]))
@@ -199,7 +199,7 @@ def by_steps(steps):
 FOUR = "d in (32, 64, 128, 256)"
 
 
-@table(["", "d"], {"alpha = {alpha}": each("t", "{recalled:.0f}")})
+@as_table(["", "d"], {"alpha = {alpha}": each("t", "{recalled:.0f}")})
 def recalled():
     """Items recalled after each step, means over seeds.
 
@@ -215,7 +215,7 @@ def widths(rows):
     return ", ".join(map(str, found)) or "none"
 
 
-@table(["step"], {"alpha = {alpha}": widths})
+@as_table(["step"], {"alpha = {alpha}": widths})
 def widths_that_count():
     """The widths at which the predicted number of items is at most V / 4, by alpha and
     step.
@@ -224,7 +224,7 @@ def widths_that_count():
     return found.assign(step=found["t"])
 
 
-@table(["d"], {"alpha = {alpha}": each("t", "{spread:.0e}")})
+@as_table(["d"], {"alpha = {alpha}": each("t", "{spread:.0e}")})
 def spreads():
     """Smallest singular value of the gradient over the largest, medians over seeds.
 
@@ -239,7 +239,7 @@ RECALLED = [f"recalled_{t}" for t in STEPS]
 MEANS = ", ".join(f"{{{name}:.0f}}" for name in RECALLED)
 
 
-@table(CONSTANTS, {str(t): f"{{recalled_{t}:.0f}}" for t in STEPS})
+@as_table(CONSTANTS, {str(t): f"{{recalled_{t}:.0f}}" for t in STEPS})
 def constants():
     """Items recalled after 1 to 6 steps for each choice of constants.
 
@@ -253,7 +253,7 @@ def chosen():
     return rows("muon-constants").query("d == 64 and dtype == 'float32'")
 
 
-@table(["gradient", "decay"], {"alpha = {alpha}": MEANS})
+@as_table(["gradient", "decay"], {"alpha = {alpha}": MEANS})
 def best():
     """The most items recalled after 1 to 6 steps at d = 64, by gradient and decay.
 
@@ -263,7 +263,7 @@ def best():
     return means.groupby(["gradient", "decay", "alpha"]).max().reset_index()
 
 
-@table()
+@as_table()
 def precision():
     """The largest difference in recalled items between logits in float32 and in
     float64.
@@ -278,7 +278,7 @@ def precision():
     yield {"runs": len(off), "largest difference": off.max(axis=None)}
 
 
-@table(["d"], {"alpha = {alpha}": each("kind", "{recalled:.0f}")})
+@as_table(["d"], {"alpha = {alpha}": each("kind", "{recalled:.0f}")})
 def single_precision():
     """Items recalled after one step at V = 8192, means over seeds.
 
@@ -290,7 +290,7 @@ def single_precision():
     return pd.concat(both).query("d in (64, 128, 256, 512)").sort_values("d")
 
 
-@table(["optimizer"], {"alpha = {alpha}": "{recalled:.0f}"})
+@as_table(["optimizer"], {"alpha = {alpha}": "{recalled:.0f}"})
 def newton_schulz():
     """Items recalled after one step at d = 256, V = 8192, means over seeds.
 

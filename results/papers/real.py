@@ -20,7 +20,7 @@ import pandas as pd
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
-from shared import print_tables, table, tables_of, with_interval
+from shared import as_table, print_tables, tables_of, with_interval
 
 import jaxrecall
 
@@ -151,7 +151,7 @@ def named(cells, names):
     return cells.sort_values(["table", "trigger", "V"])
 
 
-@table(["table, trigger"], {"{what}": RATIO})
+@as_table(["table, trigger"], {"{what}": RATIO})
 def beside():
     """The table of the page: N* over that of gaussian rows.
 
@@ -165,13 +165,15 @@ def beside():
     return cells.assign(**{"table, trigger": names})
 
 
-@table(["table", "V", "trigger"], {"{what}": RATIO})
+@as_table(["table", "V", "trigger"], {"{what}": RATIO})
 def costs():
     """Ratios at L = 8 by feature, for each table, V and trigger."""
     return named(at().query("table in @TABLES"), FEATURES)
 
 
-@table(["table", "V", "L", "tokens", "side"], {"{trigger}: {what}": RATIO}, "not run")
+@as_table(
+    ["table", "V", "L", "tokens", "side"], {"{trigger}: {what}": RATIO}, "not run"
+)
 def slices():
     """Ratios of tables and of their law in other settings.
 
@@ -187,7 +189,7 @@ def slices():
     return cells.sort_index(kind="stable").sort_values("trigger", kind="stable")
 
 
-@table()
+@as_table()
 def verdicts():
     """The rows of the verdict table."""
     for (name, title), inside in product(TABLES.items(), (True, False)):
@@ -215,7 +217,7 @@ def verdict(where, what, measured):
     return {"where": where, "what": what, "measured [95 %]": measured}
 
 
-@table()
+@as_table()
 def tables():
     """The properties of the tables, and the three numbers of their law."""
     heads = {

@@ -5,26 +5,28 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).parent.parent))
 
-from table import (  # noqa: E402
+from table import (
+    as_table,
     at,
     bracketed,
     each,
+    formatted,
     interval,
     markdown,
     print_tables,
-    table,
     tables_of,
     with_interval,
 )
 
 __all__ = [
+    "as_table",
     "at",
     "bracketed",
     "each",
+    "formatted",
     "interval",
     "markdown",
     "print_tables",
-    "table",
     "tables_of",
     "with_interval",
 ]

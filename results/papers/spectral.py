@@ -14,11 +14,12 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 from shared import (
+    as_table,
     at,
     bracketed,
+    formatted,
     interval,
     print_tables,
-    table,
     tables_of,
     with_interval,
 )
@@ -127,7 +128,7 @@ def with_break(rows):
     return bracketed(np.exp(interval(crossings(rows))), ".1f")
 
 
-@table(
+@as_table(
     ["s", "N", "trigger"],
     {
         "{recipe}": with_break,
@@ -153,7 +154,7 @@ def breaks():
 MEANS = "{attention_mass:.2f}, {accuracy:.2f}"
 
 
-@table(["s", "L", "trigger"], {"{recipe}": MEANS})
+@as_table(["s", "L", "trigger"], {"{recipe}": MEANS})
 def decomposition():
     """Attention and accuracy by recipe, N = 2048."""
     places = "s == 0.5 and L in (8, 64, 256) or s == 1 and L in (8, 16, 24)"
@@ -168,7 +169,7 @@ def along(field):
     """
     index = ["lam1"] if field == "lam1" else ["lam1", field]
 
-    @table(index, {"L = {L}": "{attention_mass:.2f}"})
+    @as_table(index, {"L = {L}": "{attention_mass:.2f}"})
     def rows():
         found = at(base(**{field: None}), s=1.0, trigger_in_value=False)
         found = found.query("(lam3 == 0 or lam1 == @PLAIN) and L in @LENGTHS")
@@ -181,10 +182,11 @@ def along(field):
 
 
 N_STAR = with_interval("commas")
+OTHER = ("critical_other", "lo_other", "hi_other")
 THREE = ("plain", "step 1", "steps 1 and 3")
 
 
-@table(["trigger", "L"], {"{recipe}": N_STAR})
+@as_table(["trigger", "L"], {"{recipe}": N_STAR})
 def critical():
     """N* [95 %] along L by trigger and recipe, V = d = 64."""
     found = with_recipes(jaxrecall.thresholds(HERE / "spectral-critical"), THREE)
@@ -203,7 +205,7 @@ def all_sizes():
     return both
 
 
-@table()
+@as_table()
 def exponents():
     """Exponents of N* along L, and along d and V at L = 512, with intervals.
 
@@ -242,12 +244,10 @@ def predicted(V, d, L):
     return L**1.5 * np.sqrt(moment(V / d) / (d * V))
 
 
-@table(
+@as_table(
     ["V", "d"],
     {
-        "plain": with_interval(
-            "commas", names=("critical_plain", "lo_plain", "hi_plain")
-        ),
+        "plain": with_interval("commas", names=OTHER),
         "steps 1 and 3": N_STAR,
         "ratio": "{ratio:.1f}",
         "over prediction": "{over:.2f}",
@@ -265,27 +265,32 @@ def sizes():
     found = found.fillna({"V": 64, "d": 64, "L": 512})
     found = found.query("L == 512 and trigger_in_value != True").sort_values(["V", "d"])
     plain, polar = (of(found, recipe) for recipe in COMPARED)
-    both = polar.merge(plain, on=["V", "d"], suffixes=("", "_plain"))
+    both = polar.merge(plain, on=["V", "d"], suffixes=("", "_other"))
     times = both["critical"] / predicted(both["V"], both["d"], 512)
     constant = np.exp(np.log(times).mean())
-    ratio = both["critical_plain"] / both["critical"]
+    ratio = both["critical_other"] / both["critical"]
     return both.assign(ratio=ratio, over=times / constant, constant=constant)
 
 
-@table(["L", "recipe"], {"{noise}": N_STAR})
+@as_table(
+    ["L", "recipe"],
+    {"own noise": N_STAR, "pool": with_interval("commas", names=OTHER)},
+)
 def exact():
     """N* with independent noise in every sample, and N* with a pool of 256."""
-    own = jaxrecall.thresholds(HERE / "spectral-exact").assign(noise="own noise")
-    pooled = jaxrecall.thresholds(HERE / "spectral-critical").assign(noise="pool")
-    pooled = at(pooled, trigger_in_value=False).query("L in @own.L")
-    found = with_recipes(pd.concat([own, pooled]), COMPARED)
-    return found.sort_values("L", kind="stable")
+    own, pooled = (
+        jaxrecall.thresholds(HERE / f"spectral-{name}")
+        for name in ("exact", "critical")
+    )
+    pooled = at(pooled, trigger_in_value=False)
+    both = own.merge(pooled, on=["L", "lam1", "lam3"], suffixes=("", "_other"))
+    return both.assign(recipe=np.where(both["lam1"] > 0, *COMPARED))
 
 
 ORDER = ("mean_share", "effective_rank", "step1_memory_accuracy", "noise")
 
 
-@table(["L", "step 1"], {name: f"{{{name}:.3f}}" for name in ORDER})
+@as_table(["L", "step 1"], {name: f"{{{name}:.3f}}" for name in ORDER})
 def order():
     """Order in V1 and noise of scores, for uniform tokens, trigger out, N = 2048.
 
@@ -313,7 +318,7 @@ def plain_theory(inside):
     return lambda **size: critical_N(Model(**size, trigger_in_value=inside), 0.5)
 
 
-@table()
+@as_table()
 def verdict():
     """The effects of plain and polar gradients, measured [95 % over seeds] and by
     theory.
@@ -351,7 +356,7 @@ def effects():
     shortest = at(shortest, L=4, trigger_in_value=True)
     measured = [N_STAR(of(shortest, recipe)) for recipe in COMPARED]
     theory = plain_theory(True)(V=64, d=64, L=4), 64 * np.log(2)
-    yield "N* at L = 4, trigger in", measured, [f"{N:.0f}" for N in theory]
+    yield "N* at L = 4, trigger in", measured, [formatted(N, "commas") for N in theory]
 
 
 def draw():
