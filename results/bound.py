@@ -403,7 +403,7 @@ def decoders():
 
 
 if __name__ == "__main__":
-    print_tables(tables_of(sys.modules["__main__"]), sys.argv[1:])
+    print_tables(tables_of(sys.modules["__main__"]))
     with look():
         save("bound", *decoders())
         save("bound", *against())

@@ -98,8 +98,11 @@ def tables_of(*modules):
     }
 
 
-def print_tables(tables, names):
-    """Prints the tables with these names, or all, each as soon as it is made."""
+def print_tables(tables):
+    """Prints tables, each as soon as it is made: those that the command line names, or
+    all.
+    """
+    names = [name for name in sys.argv[1:] if not name.startswith("--")]
     unknown = {*names} - {*tables}
     if unknown:
         sys.exit(f"no table {', '.join(unknown)}; there are {', '.join(tables)}")
@@ -176,16 +179,19 @@ def plain(value):
 
 def short(number):
     """Formats a number with three digits: 87 or 1.23e4."""
-    if number < 1000:
-        return f"{number:.0f}"
-    return f"{number:.3g}".replace("e+0", "e").replace("e+", "e")
+    return f"{number:.0f}" if number < 1000 else power(f"{number:.3g}")
 
 
 def commas(number):
     """Formats a number with three digits: 87 or 12,300, and 1.23e6 from 1e6 on."""
     if number >= 1e6:
-        return f"{number:.2e}".replace("e+0", "e")
+        return power(f"{number:.2e}")
     return f"{float(f'{number:.3g}'):,.0f}"
+
+
+def power(text):
+    """Writes 1e+06 as 1e6."""
+    return text.replace("e+0", "e").replace("e+", "e")
 
 
 FORMS = {"": plain, "short": short, "commas": commas}

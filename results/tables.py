@@ -317,4 +317,4 @@ TABLES = tables_of(
 
 if __name__ == "__main__":
     without_warnings()
-    print_tables(TABLES, sys.argv[1:])
+    print_tables(TABLES)

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from drawing import ACCURACY, DASH, MARKERS, above, canvas, line, log_axis, shades
 from law import STUDY, models_of
-from table import as_table, at, largest_off, with_interval
+from table import as_table, at, largest_off, stacked, with_interval
 
 import jaxrecall
 from jaxrecall.fit import fit
@@ -253,25 +253,18 @@ def by_kind():
     return means.assign(endless=endless)
 
 
-def choices():
-    """Returns the choices of the recipe at s = 1, N = 2048, with their rows."""
-    found = at(recipe(), V=64, d=128, N=2048, s=1.0, noise_s=1.0)
-    found = found[found["L"].isin([8, 64])]
-    usual = at(found, kappa=100.0, eta=1e-3, fresh_batches=False)
-    full = usual["gamma2"] == usual["gamma"]
-    named = {"as given": usual[full]}
-    named |= {
-        f"kappa = {kappa:g}": at(found, kappa=kappa) for kappa in (0.1, 1, 10, 1000)
-    }
-    named |= {
-        f"eta = {eta:g}": at(found, eta=float(eta))
-        for eta in (10, 30, 100, 200, 300, 1000)
-    }
-    named |= {
-        f"gamma2 = {rate:g} eta": usual[np.isclose(usual["gamma2"], rate * 1e-3)]
+USUAL = "kappa == 100 and eta == 0.001 and not fresh_batches"
+CHOICES = {
+    "as given": f"{USUAL} and gamma2 == gamma",
+    **{f"kappa = {kappa}": f"kappa == {kappa}" for kappa in (0.1, 1, 10, 1000)},
+    **{f"eta = {eta}": f"eta == {eta}" for eta in (10, 30, 100, 200, 300, 1000)},
+    **{
+        f"gamma2 = {rate} eta": f"{USUAL} and abs(gamma2 / eta / {rate} - 1) < 1e-4"
         for rate in (0.01, 1, 1000)
-    }
-    return named | {"fresh samples": at(found, fresh_batches=True)}
+    },
+    "fresh samples": "fresh_batches",
+}
+"""A dict from each choice of the recipe to the condition on its rows."""
 
 
 def trained():
@@ -301,12 +294,14 @@ def zipf_mends():
 
     The rows are choices of the recipe, and runs after 200 steps.
     """
-    named = choices()
-    named |= {f"{name}, step 200": at(mine, step=200) for name, mine in trained()}
-    found = [
-        mine.sort_values("trigger").assign(**{"": name}) for name, mine in named.items()
+    chosen = at(recipe(), V=64, d=128, N=2048, s=1.0, noise_s=1.0)
+    later = [
+        mine.query("step == 200").assign(**{"": f"{name}, step 200"})
+        for name, mine in trained()
     ]
-    return pd.concat(found).query("L in (8, 64)")
+    found = pd.concat([stacked(chosen, "", CHOICES), *later])
+    trigger = pd.Categorical(found["trigger"], [*WAYS.values()])
+    return found.assign(trigger=trigger).query("L in (8, 64)")
 
 
 def crossing(lengths, shares):

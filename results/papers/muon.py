@@ -469,7 +469,6 @@ if __name__ == "__main__":
     if "--time" in sys.argv:
         print(speed())
     else:
-        names = [name for name in sys.argv[1:] if not name.startswith("--")]
-        print_tables(tables_of(sys.modules["__main__"]), names)
+        print_tables(tables_of(sys.modules["__main__"]))
     if "--draw" in sys.argv:
         draw()

@@ -304,7 +304,6 @@ def draw():
 
 
 if __name__ == "__main__":
-    names = [name for name in sys.argv[1:] if not name.startswith("--")]
-    print_tables(tables_of(sys.modules["__main__"]), names)
+    print_tables(tables_of(sys.modules["__main__"]))
     if "--draw" in sys.argv[1:]:
         draw()

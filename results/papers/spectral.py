@@ -445,8 +445,7 @@ if __name__ == "__main__":
     tables = tables_of(sys.modules["__main__"])
     fields = ("lam1", "push", "eta", "N", "d")
     tables |= {f"along_{field}": along(field) for field in fields}
-    names = [name for name in sys.argv[1:] if not name.startswith("--")]
-    print_tables(tables, names)
+    print_tables(tables)
     if "--draw" in sys.argv:
         with matplotlib.rc_context(
             {"font.size": 7.5, "axes.linewidth": 0.6, "axes.titlesize": 7.5}
