@@ -6,11 +6,13 @@ Reports, sweeps and the functions of `plot` draw these charts.
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
-from scipy.special import logit
 
 from ...model.point import LAW_FIELDS
 from ...sweep.files import atomic_write
@@ -18,40 +20,20 @@ from ...sweep.store.table import comment
 from ..fit import Fit
 from ..fit.roles import ACCURACY, Roles, Table, roles_of
 from ..fit.runs import is_numeric
+from ..fit.several import telling
 from ..fit.table_axes import fixed
+from .averages import check_one_run_per_seed
 from .axis import Axis, columns_in, with_columns
-from .grammar import (
-    THEORY,
-    Chart,
-    Contour,
-    Layer,
-    Pixels,
-    Points,
-    Polyline,
-    Selection,
-    Style,
-)
-from .style import label, look, measure_label, settings
-from .table_of_runs import MEASURE, Runs, averaged, in_one_panel, scale_of
+from .grammar import MEASURES, Chart, Measure
+from .layers import Contour, Layer, Pixels, Points, Polyline, Selection, floats
+from .style import Style, label, look, measure_label, settings
+from .table_of_runs import MEASURE, Runs, averaged, in_one_panel, rows_of, scale_of
+from .theory_lines import Theory
 
-MARK: Style = {
-    "marker": "d",
-    "markersize": 5.5,
-    "markeredgecolor": "black",
-    "markeredgewidth": 0.7,
-    "linestyle": "none",
-}
-FITTED: Style = {"marker": "none", "linewidth": 1.0}
-TICK: Style = {"linestyle": "none", "marker": "_", "markersize": 12}
-"""The style of theory along an axis of names, where no line can join the values."""
-
-STAR: Style = {
-    "color": "black",
-    "markerfacecolor": "white",
-    "marker": "o",
-    "markersize": 4,
-}
-DOTTED: Style = {"color": "black", "marker": "none", "linewidth": 0.6, "linestyle": ":"}
+MARK: Style = {"marker": "d", "size": 1.6, "linestyle": "none", "edged": True}
+FITTED: Style = {"marker": "none", "width": 0.8}
+STAR: Style = {"marker": "o", "size": 1.1, "open": True}
+DOTTED: Style = {"marker": "none", "width": 0.5, "linestyle": ":"}
 
 LONGEST_LAW = 30
 """The largest number of characters that a law may have in a heading.
@@ -60,57 +42,59 @@ A longer law is shown by its name alone.
 """
 
 
-def theory_line(table: Table, x: Axis) -> list[Layer]:
-    """Returns a list with the line of theory along x, empty if theory covers no row."""
-    if table["theory"].isna().all():
-        return []
-    # without these columns there is no band, and the line joins all values
-    shown = table.drop(columns=["low", "n_seeds"], errors="ignore")
-    style = TICK if x.kind == "names" else THEORY
-    return [Polyline(shown, "theory", theory_name(table), style)]
-
-
-def theory_name(table: Table) -> str:
-    """Returns the legend of theory.
-
-    The legend contains a note if theory assumes that attention is locked.
-    """
-    if table["assumes"][table["theory"].notna()].any():
-        return "theory, assumes locked attention"
-    return "theory"
-
-
 def means(
     rows: Table,
     columns: Sequence[str],
     x: str,
-    lines: Sequence[str],
-    panels: Sequence[str],
-    labels: Mapping[str, str],
+    places: Mapping[str, Sequence[str]],
+    roles: Roles,
     named: str = "",
     band: str = "sd",
 ) -> Chart:
     """Returns a chart of the mean of each column along x, with bands.
 
-    If there are several columns, each has its own lines. `labels` contains the meanings
-    of columns.
+    Several columns are rows of panels, or columns of panels if there are rows already.
+
+    Args:
+        rows: runs, which are averaged over seeds.
+        columns: the columns that are averaged.
+        x: the axis along x.
+        places: the columns for the `lines`, `panels`, `rows` and `columns` of Chart.
+        roles: the roles of the table's columns.
+        named: the label along y, if it is not that of the only column.
+        band: the band around the mean, one of BANDS.
     """
-    y = columns[0]
     rows = with_columns(rows, x)
-    if len(columns) > 1:
-        used = [*dict.fromkeys([x, *lines, *panels])]
-        y = "value"
-        rows = rows.melt(used, [*columns], "_column", y)
-        lines = [*lines, "_column"]
-    table = averaged(rows, [*lines, *panels, x], y, band)
-    return Chart(
-        [Polyline(table, y)],
-        Axis.make(x, table, labels),
-        named or label(y, labels),
-        lines=lines,
-        panels=panels,
-        scale=scale_of(table[y]),
+    used = list(
+        dict.fromkeys([x, *(name for names in places.values() for name in names)])
     )
+    if len(columns) == 1:
+        y = columns[0]
+        table = averaged(rows, used, y, band)
+        axis = Axis.make(x, table, roles)
+        named = named or label(y, roles)
+        chart = Chart([Polyline(table, y)], axis, named, scale=scale_of(table[y]))
+        return replace(chart, **places)
+    y = "value"
+    parts, measures = [], {}
+    for name in columns:
+        part = averaged(rows, used, name, band).rename(columns={name: y})
+        measures[name] = Measure(label(name, roles), scale_of(part[y]))
+        parts.append(part.assign(**{MEASURES: name}))
+    table = pd.concat(parts, ignore_index=True)
+    table[MEASURES] = pd.Categorical(table[MEASURES], [*columns])
+    chart = Chart([Polyline(table, y)], Axis.make(x, table, roles), measures=measures)
+    return replace(chart, **with_measures(places))
+
+
+def with_measures(places: Mapping[str, Sequence[str]]) -> dict[str, Sequence[str]]:
+    """Returns places in which measures have rows of panels of their own, or columns if
+    there are rows already. Panels that follow each other become columns.
+    """
+    found = {"lines": (), "rows": (), "columns": ()} | {**places}
+    found["columns"] = [*found["columns"], *found.pop("panels", ())]
+    free = "columns" if found["rows"] else "rows"
+    return found | {free: [*found[free], MEASURES]}
 
 
 def accuracy(
@@ -119,17 +103,16 @@ def accuracy(
     lines: Sequence[str],
     panels: Sequence[str],
     marks: Table | None = None,
-    theory: bool = False,
+    theory: Theory | None = None,
 ) -> Chart:
-    """Returns a chart of the mean measure along x with its band.
+    """Returns a chart of the mean measure along x with its band, and with theory.
 
-    If `marks` contains thresholds, marks show where accuracy crosses theta. If `theory`
-    is true, theory is drawn, but only along the axis of the thresholds.
+    If `marks` contains thresholds, marks show where accuracy crosses theta.
     """
-    labels, band = runs.roles.labels, runs.band
-    chart = means(runs.rows, [MEASURE], x, lines, panels, labels, runs.label, band)
-    if theory and x == runs.along:
-        chart = chart.plus(theory_line(runs.predicted, chart.x))
+    places = {"lines": lines, "panels": panels}
+    chart = means(runs.rows, [MEASURE], x, places, runs.roles, runs.label, runs.band)
+    if theory:
+        chart = chart.plus(theory.accuracy(chart.x, [*lines, *panels]))
     if marks is not None:
         chart = chart.plus(crossings(marks, x))
     return chart
@@ -154,36 +137,41 @@ def critical(
     x: str,
     lines: Sequence[str],
     panels: Sequence[str],
-    theory: bool = True,
+    theory: Theory | None = None,
 ) -> Chart:
     """Returns a chart of thresholds along x, with the fitted law and theory.
 
     The law is left out if the fit rejects it.
     """
-    stars = with_columns(runs.thresholds(found, theta, theory), x)
+    stars = with_columns(runs.thresholds(found, theta), x)
     law = stars[stars["law"].notna()].drop(columns="n_seeds")
-    axis = Axis.make(x, stars, runs.roles.labels)
+    axis = Axis.make(x, stars, runs.roles)
     layers: list[Layer] = [Points(stars, "critical")]
     if len(law) and axis.kind != "names":
         layers.append(Polyline(law, "law", "law, fitted", FITTED, each="part"))
     if theory:
-        layers += theory_line(stars, axis)
+        layers += theory.critical(theta, axis, [*lines, *panels], _span(stars))
     named = f"{runs.along}* at {runs.measure} {theta:g}"
     if runs.along in runs.roles.units:
         named += f" ({runs.roles.units[runs.along]})"
     return Chart(layers, axis, named, lines=lines, panels=panels, scale="log")
 
 
+def _span(stars: Table) -> tuple[float, float]:
+    """Returns limits that are inside those of a figure of thresholds."""
+    found = floats(stars[["critical", "tried"]])
+    if np.isnan(found).all():
+        return 0.0, math.inf
+    return float(np.nanmin(found)) / 1.7, float(np.nanmax(found)) * 1.7
+
+
 def over(
-    pixels: Pixels, x: str, y: str, panels: Sequence[str], labels: Mapping[str, str]
+    pixels: Pixels, x: str, y: str, places: Mapping[str, Sequence[str]], roles: Roles
 ) -> Chart:
     """Returns a chart of colours over two axes."""
-    return Chart(
-        [pixels],
-        Axis.make(x, pixels.table, labels),
-        y=Axis.make(y, pixels.table, labels),
-        panels=panels,
-    )
+    along_x = Axis.make(x, pixels.table, roles)
+    along_y = Axis.make(y, pixels.table, roles)
+    return replace(Chart([pixels], along_x, y=along_y), **places)
 
 
 def phase(
@@ -192,16 +180,23 @@ def phase(
     theta: float,
     x: str,
     y: str,
-    theory: bool = True,
+    theory: Theory | None = None,
 ) -> Chart:
     """Returns a chart of the mean measure over two axes.
 
-    There are panels for all other axes that vary. If one of the two axes is the axis of
-    the thresholds, the thresholds are drawn on top. Otherwise a line shows where the
-    mean accuracy is theta.
+    There are panels for all other axes whose values do not follow from the two. If one
+    of the two is the axis of the thresholds, the thresholds are drawn on top. Otherwise
+    a line shows where the mean accuracy is theta.
     """
-    panels = [axis for axis in runs.every if axis not in columns_in(x) | columns_in(y)]
     levels = with_columns(runs.levels, x, y)
+    used = columns_in(x) | columns_in(y)
+    across = [name for name in (x, y) if runs.along not in columns_in(name)]
+    panels = []
+    for axis in runs.axes:
+        if axis not in used and telling(levels, across, [axis]):
+            panels.append(axis)
+    if runs.along in runs.every and runs.along not in used:
+        panels += telling(levels, [x, y, *panels], [runs.along])
 
     def order(axis: str) -> tuple[bool, int]:
         return axis == runs.along, levels[axis].nunique()
@@ -214,7 +209,7 @@ def phase(
         named = f"{runs.summary} {named}"
     ends = (0.0, 1.0) if runs.is_fraction else None
     pixels = Pixels(levels, MEASURE, named, ends=ends)
-    chart = over(pixels, x, y, panels, runs.roles.labels)
+    chart = over(pixels, x, y, {"panels": panels}, runs.roles)
     if (runs.along in columns_in(x)) == (runs.along in columns_in(y)):
         chart = chart.plus([Contour(levels, MEASURE, level=theta)])
     else:
@@ -226,27 +221,9 @@ def phase(
             stars = stars.drop(columns=["lo", "hi", "state"])
         stars = with_columns(stars, x, y)
         chart = chart.plus([Points(stars, y, named, STAR, joined=True)])
-    if theory:
-        chart = chart.plus(theory_contour(runs, x, y, panels, theta))
+    if theory and chart.y:
+        chart = chart.plus(theory.contour(chart.x, chart.y, panels, theta))
     return chart
-
-
-def theory_contour(
-    runs: Runs, x: str, y: str, panels: Sequence[str], theta: float
-) -> list[Layer]:
-    """Returns a list with the line where theory predicts the accuracy theta.
-
-    The line is drawn over the axes `x` and `y`. The list is empty if theory covers no
-    row.
-    """
-    table = with_columns(runs.predicted, x, y)
-    # between places, the logit is closer to linear than the accuracy
-    off = logit(table["theory"].clip(1e-3, 1 - 1e-3)) - logit(theta)
-    shown = averaged(table.assign(off=off), [x, y, *panels], "off")
-    if shown.empty:
-        return []
-    style = THEORY | {"color": "black"}
-    return [Contour(shown, "off", theory_name(table), style, level=0.0)]
 
 
 def collapse(runs: Runs, found: Fit, theta: float, lines: Sequence[str]) -> Chart:
@@ -262,9 +239,9 @@ def collapse(runs: Runs, found: Fit, theta: float, lines: Sequence[str]) -> Char
     levels[star] = levels[runs.along] / levels["critical"]
     levels = levels.dropna(subset=[star])
     levels["_cell"] = levels.groupby([*runs.axes], dropna=False).ngroup()
-    style = {"markersize": 2.5, "linewidth": 0.8}
+    style = {"size": 0.7, "width": 0.7}
     curves = Polyline(levels, MEASURE, style=style, each="_cell")
-    axis = Axis.make(star, levels, runs.roles.labels, ticks=False)
+    axis = Axis.make(star, levels, runs.roles, ticks=False)
     across = pd.DataFrame({star: [axis.values[0], axis.values[-1]], "at": theta})
     ends = [0.0, 1.0]
     if not runs.is_fraction:
@@ -274,7 +251,7 @@ def collapse(runs: Runs, found: Fit, theta: float, lines: Sequence[str]) -> Char
     return Chart([curves, *cross], axis, runs.label, lines=lines)
 
 
-def places(
+def placed(
     frame: Table, axes: Sequence[str], searched: str = ""
 ) -> tuple[str, str | None, list[str]]:
     """Returns the axis along x, the axis that makes lines, and the axes of panels.
@@ -324,10 +301,14 @@ def draw_sweep(
         # 0 means no pool, as m = 0 means no MLP
         frame = frame.assign(**{name: frame[name].fillna(0).astype(int)})
     drawn = frame.dropna(subset=[y])
-    x, line, panels = places(frame, axes, searched)
+    x, line, panels = placed(frame, axes, searched)
     lines, panels = in_one_panel(drawn, [line] if line else [], panels)
     named = measure_label(roles, scale_of(drawn[y]) == "fraction")
-    chart = means(drawn, [y], x, lines, panels, roles.labels, named)
+    rows = rows_of(drawn, roles)
+    names = [x, *lines, *panels]
+    check_one_run_per_seed(drawn, rows, roles, placed=names, drawn=[y], places="")
+    places = {"lines": lines, "panels": panels}
+    chart = means(drawn, [y], x, places, roles, named)
     upto = ""
     if thresholds:
         chart = chart.plus(crossings(pd.DataFrame(thresholds), x))
@@ -341,7 +322,7 @@ def draw_sweep(
         " deviation"
     )
     png = io.BytesIO()
-    with look():
+    with look(place="report"):
         record = comment({"rows": len(frame)})
         chart.figure(heading).savefig(png, format="png", metadata={"Comment": record})
     atomic_write(path, png.getbuffer())  # several shards may draw at the same time
