@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter
-from shared import at, interval, markdown
+from shared import at, bracketed, interval, markdown
 
 import jaxrecall
 
@@ -51,12 +51,9 @@ def last_slopes(table, x, y):
     return slopes(table[table[x].isin(sorted(table[x].unique())[-2:])], x, y)
 
 
-def triple(found, digits=2):
-    return "{:.{n}f} [{:.{n}f}, {:.{n}f}]".format(*found, n=digits)
-
-
-def shown(values, digits=2):
-    return triple(interval(values), digits)
+def shown(values, form=".2f"):
+    """Formats the mean over seeds with its 95 % interval."""
+    return bracketed(interval(values), form)
 
 
 def judged(claim, values, near=0.1):
@@ -180,7 +177,7 @@ def cabannes_rows():
         paper,
         "worse with weights equal to frequencies",
         "; ".join(
-            f"{triple(ratios[alpha], 1)} times,"
+            f"{bracketed(ratios[alpha], '.1f')} times,"
             f" d^{shown(slopes(weights(8, alpha), 'd', 'frequencies'))}"
             for alpha in ALPHAS
         ),
@@ -477,7 +474,7 @@ def noise_rows():
         sgd, polar = (noisy(of, level, x, **values) for of in ("sgd", "polar"))
         slower, faster = slopes(sgd, x, "error_1_5"), slopes(polar, x, "error_1_5")
         wide = [table.pivot_table("error_1_5", x, "seed") for table in (sgd, polar)]
-        last = [shown(table.iloc[-1], 3) for table in wide]
+        last = [shown(table.iloc[-1], ".3f") for table in wide]
         lower = all(
             interval(difference)[1] > 0 for difference in (wide[0] - wide[1]).to_numpy()
         )

@@ -163,11 +163,6 @@ def test_figures_are_there_and_the_results_take_little_room():
 def test_the_tables_are_printed_by_the_script(monkeypatch, table):
     monkeypatch.syspath_prepend(ROOT / "results")
     tables = importlib.import_module("tables")
-    print_table = next(
-        found
-        for found in (*tables.LAW, *tables.CLAIMS, *tables.POOL, *tables.theory.TABLES)
-        if found.__name__ == table
-    )
     page = (
         POOL
         if table in OF_POOLS
@@ -179,7 +174,7 @@ def test_the_tables_are_printed_by_the_script(monkeypatch, table):
             else README
         )
     )
-    printed = print_table()
+    printed = tables.TABLES[table]()
     heading, _, *rows = printed.splitlines()
     shown = page.split(f"{heading}\n")[1].split("\n\n")[0].splitlines()[1:]
     assert shown, "a page shows some of the rows, in their order"
@@ -198,16 +193,16 @@ def test_an_infinite_prediction_is_an_error_of_theory(monkeypatch, law):
         theta=0.9,
         trigger_in_value=True,
         N_star=[100.0, 200.0, np.nan],
-        predicted=[150.0, np.inf, np.inf],
-        regime=law.SHORT,
+        error=0.1,
     )
-    monkeypatch.setattr(law, "predicted", lambda study: cells)
-    found = law.crossed(0.9)
-    assert found["L"].tolist() == [4, 64]
-    assert law.infinite(found) == 1
-    median, mean, largest, at = law.off_theory(found)
-    assert median == "inf"
-    assert (mean, largest, at) == ("+0.405", "+0.41", "V 64, d 64, L 4")
+    theirs = [150.0, np.inf, np.inf]
+    monkeypatch.setattr(law, "searched", lambda study: cells)
+    monkeypatch.setattr(law, "on_all_cores", lambda function, *arguments: theirs)
+    law.predicted.cache_clear()
+    line = law.law_errors().splitlines()[2]
+    law.predicted.cache_clear()
+    numbers = "2 | inf | +0.405 | +0.41 (V 64, d 64, L 4) | 1 | 0.10 |"
+    assert line == f"| 0.9 | short sequences | {numbers}"
 
 
 def test_the_regimes_are_those_of_their_conditions(law):
