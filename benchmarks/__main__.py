@@ -83,13 +83,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory() as folder:
         os.environ["JAXRECALL_CACHE"] = ""  # programs are compiled here, not loaded
         os.environ.pop("JAX_COMPILATION_CACHE_DIR", None)
-        from . import measure  # starts JAX
+        from . import runner  # starts JAX
 
         bench = Bench(Work(args.tiny), args.repeats, log, Path(folder))
         for group in dict.fromkeys(args.only):
             log(f"== {group}")
             try:
-                rows = measure.group(bench, group)
+                rows = runner.group(bench, group)
             except Exception as error:
                 traceback.print_exc()
                 failed += 1

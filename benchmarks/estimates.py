@@ -53,7 +53,7 @@ def in_parts(bench: Bench) -> dict[str, Measured]:
     whole = bench.work.grid("parts")
     grids = {"all": whole}
     for d in whole["blocks"][0]["axes"]["d"]:
-        grids[f"d = {d}"] = bench.work.grid("parts", d=d) | {"blocks": []}
+        grids[f"d = {d}"] = whole | {"blocks": [{"axes": {"d": [d]}}]}
     caches = {name: tempfile.mkdtemp(dir=bench.folder) for name in grids}
     row = Measured(note=f"{whole['seeds']} seeds, {whole['base']}")
     for turn, rounds in (("cold", 1), ("warm", bench.rounds)):

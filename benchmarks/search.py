@@ -27,13 +27,12 @@ WINDOW = np.log(2.0)
 
 def search_grid(dense: Document, width: float) -> Document:
     """Returns the cells of a dense grid as the grid of a search over the same N."""
-    (block,) = dense["blocks"]
-    cells = {name: values for name, values in block["axes"].items() if name != "N"}
     N = [point.N for point in points(dense)]
+    cells = dense["blocks"][0]["axes"]["zip"]
     return {
         **dense,
         "seeds": SEEDS,
-        "blocks": [{"axes": cells}] if cells else [],
+        "blocks": [{"axes": {"zip": cells}}],
         "search": {
             "axis": "N",
             "theta": THETA,
