@@ -45,7 +45,7 @@ html_css_files = ["site.css"]
 html_copy_source = False
 
 SECTIONS = {
-    "Start": "running gallery how-it-works",
+    "Start": "running gallery how-it-works questions",
     "Set up a study": "grid-files laws training",
     "Find critical N": "thresholds table theory papers ../results/README",
     "Write code": "python extending api",

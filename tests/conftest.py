@@ -29,6 +29,7 @@ from jaxrecall.model.reference.realization import Realization
 from jaxrecall.model.task import Embeddings
 from jaxrecall.simulator import custom_runs, program
 from jaxrecall.simulator.world import Arguments, Trained, World
+from jaxrecall.sweep import __main__ as sweep
 
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
@@ -44,8 +45,8 @@ for number, usual in (
 for record in (Realization, Embeddings, Arguments, World, Trained):
     hold_to_annotations(record)
 
-COMPILE = program.compile
-"""As users have it: fast tests replace it."""
+COMPILE, FIGURE = program.compile, sweep.FIGURE
+"""As users have them: fast tests replace them."""
 
 ON_REQUEST = {
     "slow": "takes minutes; --slow runs it",
@@ -101,6 +102,7 @@ def pytest_configure(config: pytest.Config) -> None:
         program.compile = custom_runs.compile = lambda lowered, light: lowered.compile(
             compiler_options=UNOPTIMISED
         )
+        sweep.FIGURE = "undrawn"
         for module, name, static in REFERENCE:
             setattr(module, name, quickly_outside(getattr(module, name), static))
         # in the processes that tests start, and not in this one, a worker of pytest
@@ -115,6 +117,12 @@ def pytest_configure(config: pytest.Config) -> None:
 def optimised(monkeypatch: pytest.MonkeyPatch) -> None:
     """Programs are compiled as users compile them."""
     monkeypatch.setattr(program, "compile", COMPILE)
+
+
+@pytest.fixture
+def with_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sweeps draw their figures as users see them."""
+    monkeypatch.setattr(sweep, "FIGURE", FIGURE)
 
 
 MAX_MAPS = 35_000

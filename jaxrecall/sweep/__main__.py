@@ -182,7 +182,7 @@ def _sweep(
         for line in job.problems():
             print(line, file=sys.stderr)
         if job.has_picture():
-            _try_to_draw(job, events)
+            _show(job, events)
     except KeyboardInterrupt:
         print(interrupted(call.resume_command), file=sys.stderr)
         code = INTERRUPTED
@@ -199,13 +199,20 @@ def _sweep(
     return code
 
 
-def _try_to_draw(job: Job, events: Events | None) -> None:
-    """Draws the figure, or reports why it could not be drawn.
+def _show(job: Job, events: Events | None) -> None:
+    """Prints a table of the last step of each run of the grid, and draws a figure.
 
-    The rows are safe even if the drawing, its settings or the disk cause an error.
+    No table is printed if the output consists of JSON events. The rows are safe even if
+    the drawing, its settings or the disk cause an error.
     """
+    rows = _last_rows(job)
+    if rows.empty:
+        return
+    axes = [name for name in job.grid.axes if _is_drawn(name, rows)]
+    if not events:
+        _print_results(job, rows, axes)
     try:
-        _draw(job, events)
+        _draw(job, rows, axes, events)
     except Exception as error:
         print(
             f"the figure could not be made: {in_one_line(error)}. Finished runs are"
@@ -214,26 +221,10 @@ def _try_to_draw(job: Job, events: Events | None) -> None:
         )
 
 
-def _draw(job: Job, events: Events | None) -> None:
-    """Draws a figure from the last step of each run of the grid.
-
-    A table is printed, too, unless the output consists of JSON events.
-    """
-    rows = _last_rows(job)
-    if rows.empty:
-        return
-    path = job.store.folder / FIGURE_FILE
-    refuse_foreign(path)
-    cells = job.search.table() if job.search else None
-    axes = [name for name in job.grid.axes if _is_drawn(name, rows)]
-    draw = import_module(FIGURE).draw_sweep
-    grid = job.grid
-    remark = draw(rows, axes, grid.name, path, cells, grid.searched, grid.crosses)
-    if events:
-        events.emit("picture", path=str(path), rows=len(rows))
-        return
-    if cells:
-        _print_cells(job, cells)
+def _print_results(job: Job, rows: Any, axes: Sequence[str]) -> None:
+    """Prints the thresholds of a search, or the means, and where the rows are."""
+    if job.search:
+        _print_cells(job, job.search.table())
     else:
         _print_means(job, rows, axes)
     limited = limited_by_kappa(rows, axes, job.search.axis if job.search else "N")
@@ -248,6 +239,19 @@ def _draw(job: Job, events: Events | None) -> None:
         f"\ntable:   {' and '.join(places)} ({len(rows)} runs of this grid;"
         f" jaxrecall.load({str(job.store.folder)!r}))"
     )
+
+
+def _draw(job: Job, rows: Any, axes: Sequence[str], events: Events | None) -> None:
+    """Draws the figure of a sweep, and tells its path."""
+    path = job.store.folder / FIGURE_FILE
+    refuse_foreign(path)
+    cells = job.search.table() if job.search else None
+    draw = import_module(FIGURE).draw_sweep
+    grid = job.grid
+    remark = draw(rows, axes, grid.name, path, cells, grid.searched, grid.crosses)
+    if events:
+        events.emit("picture", path=str(path), rows=len(rows))
+        return
     remark = f" ({remark})" if remark else ""
     print(f"figure:  {path}{remark}")
 
@@ -270,7 +274,7 @@ def _is_drawn(axis: str, rows: Any) -> bool:
 
 def _print_means(job: Job, rows: Any, axes: Sequence[str]) -> None:
     """Prints, for each point, the mean accuracy over seeds."""
-    x, line, panels = import_module(FIGURE).places(rows, axes)
+    x, line, panels = import_module(FIGURE).placed(rows, axes)
     measure = job.grid.simulator.facts.accuracy
     names = [*panels, x]
     heading = f"{measure}, mean over {rows['seed'].nunique()} seeds"

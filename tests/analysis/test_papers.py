@@ -18,7 +18,17 @@ SCRIPTS = {
 }
 
 
-@pytest.mark.parametrize("heading", SECTIONS)
+LONG = "Does the optimiser change what attention learns?"
+"""Its script takes many seconds; test_papers_spectral.py tests what it computes."""
+
+
+@pytest.mark.parametrize(
+    "heading",
+    [
+        pytest.param(heading, marks=pytest.mark.slow if heading == LONG else ())
+        for heading in SECTIONS
+    ],
+)
 def test_the_table_of_a_section_is_printed_by_its_script(heading, monkeypatch, capsys):
     script = ROOT / f"results/papers/{SCRIPTS[heading]}.py"
     monkeypatch.syspath_prepend(script.parent)

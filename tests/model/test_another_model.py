@@ -188,7 +188,12 @@ def test_linear_attention_learns_what_its_gradient_says():
 
 
 @pytest.mark.parametrize(
-    "changes", [{}, {"m": 20, "activation": "gelu", "kappa": 200}], ids=str
+    "changes",
+    [
+        pytest.param({}, marks=pytest.mark.slow),
+        {"m": 20, "activation": "gelu", "kappa": 200},
+    ],
+    ids=str,
 )
 def test_functions_that_do_what_the_plain_ones_do_change_nothing(changes):
     """Functions other than the defaults take another way through the code."""

@@ -33,7 +33,9 @@ def by_hand(point: Point, seed: int):
     [
         {},
         {"exact": "full", "trigger_in_value": False},
-        {"embedding": "sphere", "fresh_batches": True},
+        pytest.param(
+            {"embedding": "sphere", "fresh_batches": True}, marks=pytest.mark.slow
+        ),
         {"V": 10, "embedding": "orthogonal"},
     ],
     ids=str,

@@ -63,12 +63,13 @@ def test_gamma_zero_leaves_attention_uniform():
     assert row["attention_top1"] == 0
 
 
-SELDOM = pytest.param({"m": 6, "exact": "full"}, marks=pytest.mark.slow)
+SELDOM = [
+    pytest.param({"exact": "full"} | mlp, marks=pytest.mark.slow)
+    for mlp in ({}, {"m": 6})
+]
 
 
-@pytest.mark.parametrize(
-    "kw", [{"exact": "full"}, {}, {"m": 6, "activation": "tanh"}, SELDOM], ids=str
-)
+@pytest.mark.parametrize("kw", [{}, {"m": 6, "activation": "tanh"}, *SELDOM], ids=str)
 def test_equal_tokens_leave_attention_to_rounding_which_is_degenerate(kw):
     """Seen before: status ok with a trigger score of 1e-6, where all tokens of the only
     sample are equal and w is zero.
@@ -219,7 +220,9 @@ def test_no_optimizer_scales_up_the_rounding_of_a_lone_token(kw):
     assert [(row["status"], row["W_norm"]) for row in rows] == [("ok", 0.0)] * 3
 
 
-@pytest.mark.parametrize("trigger_in_value", [True, False])
+@pytest.mark.parametrize(
+    "trigger_in_value", [True, pytest.param(False, marks=pytest.mark.slow)]
+)
 def test_orthogonal_embeddings_and_many_samples_recall_everything(trigger_in_value):
     row = simulate(
         Point(

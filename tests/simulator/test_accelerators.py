@@ -29,8 +29,8 @@ COLLECTIVE = re.compile(r"stablehlo\.(?:all_|collective_|reduce_scatter|send|rec
 LARGER = [
     shape for shape in variants(16) + further(16) if shape.diagnose or shape.optimizer
 ]
-# counts, pairs, tokens and samples, with and without an MLP
-OFTEN = [LARGER[i] for i in (0, 6, 9, 12)]
+# counts, pairs and samples, with and without an MLP
+OFTEN = [LARGER[i] for i in (0, 6, 12)]
 SHAPES = [
     pytest.param(shape, marks=() if shape in OFTEN else pytest.mark.slow)
     for shape in variants(16) + further(16)

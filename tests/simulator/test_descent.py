@@ -517,13 +517,14 @@ def test_rounding_is_no_slope_of_saturated_attention_where_logits_are_large():
     "kw",
     [
         {"fresh_batches": True, "start": "zero"},
-        pytest.param({"batch": 600}, marks=pytest.mark.slow),
+        {"batch": 600},
     ],
     ids=str,
 )
+@pytest.mark.slow
 def test_batches_agree(kw):
-    """Of their own for each step, or drawn from one; tests above and of locked
-    attention have the second in the fast run.
+    """Of their own for each step, or drawn from one; in the fast run tests of label
+    noise have the first, and tests above the second.
     """
     check({"optimizer": "sgd", "trains": "VW", **kw})
 

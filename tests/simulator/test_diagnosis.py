@@ -124,7 +124,11 @@ def test_the_parts_of_a_known_vector():
     "point",
     [
         POINT.replace(exact="full"),
-        POINT.replace(exact="full", embedding="sphere", trigger_in_value=False),
+        # of which the MLP below has all
+        pytest.param(
+            POINT.replace(exact="full", embedding="sphere", trigger_in_value=False),
+            marks=pytest.mark.slow,
+        ),
         POINT.replace(exact="guarded", eta=1e-6),
         POINT.replace(
             exact="guarded",
@@ -135,7 +139,7 @@ def test_the_parts_of_a_known_vector():
             fresh_batches=True,
         ),
         MLP.replace(exact="full", eta=0.5),
-        MLP.replace(eta=1e-6),
+        pytest.param(MLP.replace(eta=1e-6), marks=pytest.mark.slow),
         MLP.replace(eta=1e-6, embedding="sphere", trigger_in_value=False),
     ],
     ids=lambda p: f"{p.m}-{p.embedding}-{p.exact}-{p.eta}",

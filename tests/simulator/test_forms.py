@@ -6,7 +6,15 @@ import helpers
 import jax
 import numpy as np
 import pytest
-from helpers import METRICS, assert_same_metrics, drawn, quickly, relative, streamed
+from helpers import (
+    METRICS,
+    assert_same_metrics,
+    combinations,
+    drawn,
+    quickly,
+    relative,
+    streamed,
+)
 from scipy.special import softmax
 
 from jaxrecall import simulate
@@ -62,15 +70,25 @@ def crossing(point: Point, axis: str, low: float, high: float) -> tuple[float, f
     return low, high
 
 
-# kappa: attention open, and locked
-@pytest.mark.parametrize("kappa", [10, 3000])
+KINDS = {
+    "attention": ATTENTION,
+    "mlp": MLP,
+    "fresh": ATTENTION.replace(fresh_batches=True),
+    "zipf": ZIPF,
+}
+
+
+# kappa: attention open, and locked, which is the same for an MLP and for fresh batches
 @pytest.mark.parametrize(
-    "point",
-    [ATTENTION, MLP, ATTENTION.replace(fresh_batches=True), ZIPF],
-    ids=["attention", "mlp", "fresh", "zipf"],
+    ("kind", "kappa"),
+    combinations(
+        KINDS,
+        [10, 3000],
+        often=lambda kind, kappa: kappa == 10 or kind in ("attention", "zipf"),
+    ),
 )
-def test_uniform_predictions_agree_with_the_full_form_up_to_their_guard(point, kappa):
-    point = point.replace(kappa=kappa)
+def test_uniform_predictions_agree_with_the_full_form_up_to_their_guard(kind, kappa):
+    point = KINDS[kind].replace(kappa=kappa)
     below, above = crossing(point, "eta", 1e-8, 1.0)
     expected = "uniform" if point.m else "counts"
     for eta in (below / 10, below):

@@ -43,7 +43,10 @@ def sized(point: Point) -> Shape:
 RECIPES = [
     {},
     {"eta": 50.0, "gamma2": 20.0, "fresh_batches": True, "exact": "full"},
-    {"trigger_in_value": False, "embedding": "sphere", "eta": 5.0},
+    pytest.param(
+        {"trigger_in_value": False, "embedding": "sphere", "eta": 5.0},
+        marks=pytest.mark.slow,
+    ),
     {"trigger_in_value": False, "fresh_batches": True, "N": 7},
     {**ZIPF, "eta": 50.0, "gamma2": 20.0},
     {**ZIPF, "fresh_batches": True, "trigger_in_value": False},

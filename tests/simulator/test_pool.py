@@ -346,9 +346,9 @@ def test_rows_of_the_limit_meet_those_drawn_one_by_one(kappa, monkeypatch):
     program_of = program.compiled(Shape.sized(point, 32, 32, 0))
     found = []
     for one in (point, in_the_limit(point, monkeypatch)):
-        runs = [Run(one, seed) for seed in range(96)]
+        runs = [Run(one, seed) for seed in range(48)]
         batches = [
-            runs[i : i + program_of.batch] for i in range(0, 96, program_of.batch)
+            runs[i : i + program_of.batch] for i in range(0, 48, program_of.batch)
         ]
         rows = [row for batch in batches for row in executed(program_of, batch)]
         assert all(row["form"].startswith("pool+") for row in rows)

@@ -682,6 +682,8 @@ def test_a_report_of_traces_shows_the_last_step(swept, capsys):
                 "100",
                 "--surrogate",
                 "0",
+                "--format",
+                "svg",
             ]
         )
         == 0

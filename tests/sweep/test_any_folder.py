@@ -398,7 +398,7 @@ def run_all(folder: Path, figures: bool = True) -> dict[str, int]:
 
 @pytest.mark.parametrize(
     ("damage", "few", "full"),
-    [(damage_part, 4, 500), (damage_other, 4, 400), (damage_folder, 1, 100)],
+    [(damage_part, 2, 500), (damage_other, 2, 400), (damage_folder, 1, 100)],
     ids=["parts", "others", "folders"],
 )
 def test_any_damage(results, tmp_path, damage, few, full):

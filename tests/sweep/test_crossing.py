@@ -172,7 +172,7 @@ def nudged(x, i, by):
 def test_a_level_that_moves_by_a_hair_moves_the_result_by_a_hair():
     """Also across another level, which was half a hair away."""
     hair, moves = 1e-9, []
-    for x, accuracy, theta in some_tables(200, np.random.default_rng(1)):
+    for x, accuracy, theta in some_tables(80, np.random.default_rng(1)):
         for i in range(len(x)):
             other = np.random.default_rng(i).integers(len(x))
             start = x.copy()
@@ -194,7 +194,7 @@ def test_a_level_that_moves_by_a_hair_moves_the_result_by_a_hair():
                         for name in ALONG
                     ]
                 )
-    assert len(moves) > 500
+    assert len(moves) > 200
     # ends are known less, where the curve is flat
     assert (np.abs(moves).max(axis=0) < [1e-6, 1e-5, 1e-5]).all()
 

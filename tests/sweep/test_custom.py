@@ -19,7 +19,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from helpers import ROOT, python
+from helpers import ROOT, combinations, python
 from pandas.testing import assert_frame_equal
 
 import jaxrecall
@@ -386,6 +386,7 @@ def test_what_other_processes_cannot_import_is_refused_before_the_start(folder, 
     assert not (folder / "out").exists()
 
 
+@pytest.mark.usefixtures("with_figures")
 def test_a_grid_file_names_it_and_the_command_line_sweeps_it(folder, capsys):
     """In the folder of the grid file, which is not the current one, and of which this
     process knows nothing else.
@@ -709,8 +710,14 @@ simulator = jaxrecall.Simulator(ways["{way}"], fields, columns, "accuracy", {ver
 """
 
 
-@pytest.mark.parametrize("way", ["function", "lambda", "partial", "method", "callable"])
-@pytest.mark.parametrize("has_source", [True, False])
+@pytest.mark.parametrize(
+    ("way", "has_source"),
+    combinations(
+        ["function", "lambda", "partial", "method", "callable"],
+        [True, False],
+        often=lambda way, has_source: has_source or way == "function",
+    ),
+)
 def test_rows_of_other_source_are_not_added_to(folder, way, has_source):
     def seeds_in(out, seeds, value=0.25, version=1, comment=""):
         text = SOURCE.format(value=value, way=way, version=version, comment=comment)

@@ -22,6 +22,7 @@ from jaxrecall.status import main as status
 from jaxrecall.sweep.__main__ import main
 
 mpl.use("agg")
+pytestmark = pytest.mark.usefixtures("with_figures")
 
 BOTH = pytest.mark.parametrize("jit", [True, False], ids=["compiled", "plain"])
 ANY = {

@@ -121,6 +121,7 @@ def test_a_refusal_of_a_link_says_what_to_do(some, tmp_path, monkeypatch, capsys
         assert told.endswith("remove the link, or link the whole results folder\n")
 
 
+@pytest.mark.usefixtures("with_figures")
 def test_a_figure_of_an_earlier_version_is_kept_and_the_rows_are_computed(some, capsys):
     """Such a figure has no record, so it may as well be one that the user drew."""
     made = some.hostile({"accuracy.png": "own"})

@@ -241,6 +241,7 @@ print(simulate(Point(V=16, N=32, d=8, L=4), 0)["status"])
 """
 
 
+@pytest.mark.system  # half a core and 2 GiB; tests above read files like its own
 def test_the_limits_of_a_real_cgroup_are_read():
     tops = [Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup/cpu")]
     made = [top / f"jaxrecall-{os.getpid()}" for top in tops]

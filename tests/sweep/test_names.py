@@ -11,7 +11,7 @@ BASE = {"L": 4, "d": 16, "n_test": 64, "pool": 16}
 SEARCH = {
     "base": BASE,
     "seeds": 16,
-    "search": {"axis": "V", "from": 8, "to": 64, "max_runs": 40, "width": 2},
+    "search": {"axis": "V", "from": 8, "to": 32, "max_runs": 40, "width": 2},
 }
 
 

@@ -294,6 +294,7 @@ def test_ten_kills_of_a_rewrite_lose_and_double_no_row(tmp_path):
     )
 
 
+@pytest.mark.system  # test_store.py has two processes with the same columns
 def test_two_sweeps_of_different_columns_leave_one_schema(tmp_path):
     store = Store(tmp_path / "out")
     store.prepare({})

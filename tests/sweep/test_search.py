@@ -111,7 +111,10 @@ class Cell:
 
 @pytest.mark.parametrize(
     ("theta", "width"),
-    [(0.5, 0.6), (0.9, 0.5), pytest.param(0.5, 0.3, marks=pytest.mark.slow)],
+    [
+        (0.9, 0.5),
+        *(pytest.param(0.5, width, marks=pytest.mark.slow) for width in (0.6, 0.3)),
+    ],
 )
 def test_the_search_finds_the_crossing_and_its_intervals_hold(theta, width):
     truth = Cell().truth(theta)
@@ -160,6 +163,7 @@ def test_narrow_intervals_along_a_size_come_from_levels_nearer_to_the_crossing()
     assert away["d", 0.1] < 0.2 < away["N", 0.1] == away["d", 0.25]
 
 
+@pytest.mark.slow
 def test_the_search_is_eight_times_cheaper_than_a_dense_grid_at_equal_width():
     levels = np.unique(np.geomspace(64, 16384, 17).round().astype(int))
     ratios = []

@@ -49,14 +49,13 @@ def own(base, **axes):
 @pytest.mark.parametrize(
     ("base", "axes"),
     [
-        (
-            {"V": 64, "d": 32, "L": 8},
-            {"N": [100, 1000], "trigger_in_value": [True, False]},
-        ),
         # the same code in another size
         pytest.param(
-            SMALL, {"N": [512, 1024], "kappa": [2.0, 100.0]}, marks=pytest.mark.slow
+            {"V": 64, "d": 32, "L": 8},
+            {"N": [100, 1000], "trigger_in_value": [True, False]},
+            marks=pytest.mark.slow,
         ),
+        (SMALL, {"N": [512, 1024], "kappa": [2.0, 100.0]}),
     ],
     ids=["default", "small"],
 )

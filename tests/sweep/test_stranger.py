@@ -119,7 +119,7 @@ FOLDERS = ["results", "{here}/results"]
     combinations(
         GRIDS,
         FOLDERS,
-        often=lambda *case: case in zip(("own", "search"), FOLDERS, strict=True),
+        often=lambda *case: case == ("search", FOLDERS[1]),
     ),
 )
 def test_looking_at_it_imports_nothing(theirs, tmp_path, monkeypatch, name, folder):

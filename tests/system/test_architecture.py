@@ -21,7 +21,7 @@ ORDER = [
     "__init__.py",
     "__main__.py",
 ]
-"""Entries of jaxrecall/ in import order. docs/how-it-works.md has the same list."""
+"""Entries of jaxrecall/ in import order. CONTRIBUTING.md has the same list."""
 
 STARTS_JAX = ("model", "simulator")
 WITHOUT_JAX = (
@@ -247,9 +247,9 @@ def test_the_package_has_at_most_twelve_entries_of_its_own():
     }
 
 
-def test_the_docs_have_the_same_list_in_the_same_order():
+def test_contributing_has_the_same_list_in_the_same_order():
     section = (
-        (ROOT / "docs/how-it-works.md")
+        (ROOT / "CONTRIBUTING.md")
         .read_text()
         .split("## Where things live")[1]
         .split("\n## ")[0]

@@ -28,6 +28,7 @@ EACH = {
 }
 
 
+@pytest.mark.system  # waits for a process that hangs
 def test_every_counter_rises():
     result = carried_out(PLANTED, "0", seconds=1000, hang_seconds=5)
     assert {name: result.counts[name] for name in COUNTED} == {"tried": 8, **EACH}

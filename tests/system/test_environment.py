@@ -69,6 +69,7 @@ COMMANDS = {
 }
 
 
+@pytest.mark.system  # the next test has all commands, in this process
 def test_the_folder_that_a_process_starts_in_may_be_gone(results):
     """All paths are absolute. Nothing is missing, so no sweep starts JAX."""
     done = called(
@@ -279,7 +280,8 @@ def test_options_of_xla_are_in_the_provenance(tmp_path, capsys, monkeypatch):
         "--xla_a=1",
         "--xla_b=2",
     ]
-    assert report.main([str(tmp_path / "out"), "--surrogate", "0"]) == 0
+    drawn_once = ["--surrogate", "0", "--format", "svg"]
+    assert report.main([str(tmp_path / "out"), *drawn_once]) == 0
     assert (
         "<td>XLA_FLAGS</td><td>--xla_a=1 --xla_b=2</td>"
         in (tmp_path / "out/report.html").read_text()

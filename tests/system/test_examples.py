@@ -2,18 +2,23 @@
 and checked as a user would.
 """
 
+import ast
+import importlib
 import json
 import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from importlib.util import find_spec
+from operator import attrgetter
 from pathlib import Path
 
 import pytest
 from conftest import PROGRAMS
 from helpers import ROOT
 
+PACKAGE = "jaxrecall"
 NOTEBOOK = ROOT / "examples/recall.ipynb"
 SCRIPT = ROOT / "tests/typed_script.py"
 
@@ -41,18 +46,14 @@ def blocks(path: Path) -> list[str]:
     ]
 
 
-def run(paths: list[Path], folder: Path) -> None:
-    """Runs the code of files in a fresh process in a folder, every block of a file in
-    the same namespace.
+def run(path: Path, folder: Path) -> None:
+    """Runs the code of a file in a fresh process in a folder, every block in the same
+    namespace.
     """
-    code = ""
-    for path in paths:
-        for name, block in modules(path).items():
-            (folder / name).write_text(block)
-        code += f"names = {{}}\nfor i, block in enumerate({blocks(path)!r}):\n"
-        code += (
-            f"    exec(compile(block, f'{path.name}, block {{i}}', 'exec'), names)\n"
-        )
+    for name, block in modules(path).items():
+        (folder / name).write_text(block)
+    code = f"names = {{}}\nfor i, block in enumerate({blocks(path)!r}):\n"
+    code += f"    exec(compile(block, f'{path.name}, block {{i}}', 'exec'), names)\n"
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "MPLBACKEND": "agg"}
     command = [sys.executable, "-W", "error", "-c", code]
     done = subprocess.run(
@@ -67,17 +68,37 @@ def run(paths: list[Path], folder: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-PAGES = [ROOT / "docs/python.md", ROOT / "docs/extending.md"]
+PYTHON, EXTENDING = ROOT / "docs/python.md", ROOT / "docs/extending.md"
+LONG = [pytest.param(path, marks=pytest.mark.slow) for path in (PYTHON, NOTEBOOK)]
+"""They compile a program a block. Fast tests call what they call: test_api.py the
+functions that return tables, test_functional.py and test_another_model.py the rest.
+"""
 
 
-@pytest.mark.parametrize(
-    "paths",
-    [PAGES, pytest.param([NOTEBOOK], marks=pytest.mark.slow)],
-    ids=["pages", "notebook"],
-)
-def test_code_for_users_runs(paths, tmp_path):
-    assert all(len(blocks(path)) >= 2 for path in paths)
-    run(paths, tmp_path)
+@pytest.mark.parametrize("path", [EXTENDING, *LONG], ids=lambda path: path.name)
+def test_code_for_users_runs(path, tmp_path):
+    assert len(blocks(path)) >= 2
+    run(path, tmp_path)
+
+
+@pytest.mark.parametrize("path", [PYTHON, EXTENDING], ids=lambda path: path.name)
+def test_names_of_the_package_in_code_for_users_exist(path):
+    found = [name for block in blocks(path) for name in names_of_the_package(block)]
+    assert len(found) >= 2
+    for module, name in found:
+        assert attrgetter(name)(importlib.import_module(module)), (module, name)
+
+
+def names_of_the_package(block: str) -> Iterator[tuple[str, str]]:
+    """Each module of the package, and a name in it that a block of code reads."""
+    for node in ast.walk(ast.parse(block)):
+        if isinstance(node, ast.ImportFrom) and str(node.module).startswith(PACKAGE):
+            for imported in node.names:
+                yield str(node.module), imported.name
+        if isinstance(node, ast.Attribute):
+            package, _, name = ast.unparse(node).partition(".")
+            if package == PACKAGE:
+                yield package, name
 
 
 def test_the_notebook_is_executed_and_small():

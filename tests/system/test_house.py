@@ -27,15 +27,17 @@ def test_shipped_grids_read_and_name_their_schema(path):
     assert read_grid(path).name == path.stem
 
 
-def has_search(path: Path) -> bool:
-    return "\nsearch:" in path.read_text()
+def is_planned_slowly(path: Path) -> bool:
+    """Planning a search makes every point that it may reach; grids for accelerators are
+    large, and may take longer.
+    """
+    return "\nsearch:" in path.read_text() or path.stem.endswith("-gpu")
 
 
 @pytest.mark.parametrize(
     "path",
     [
-        # planning a search makes every point that it may reach
-        pytest.param(path, marks=pytest.mark.slow if has_search(path) else ())
+        pytest.param(path, marks=pytest.mark.slow if is_planned_slowly(path) else ())
         for path in GRIDS
     ],
     ids=lambda path: path.name,

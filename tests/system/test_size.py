@@ -23,9 +23,9 @@ CLOSING = (")", "]", "}")
 
 MOST = {
     "jaxrecall": 5319,
-    "jaxrecall/analysis/figures": 15552,
-    "jaxrecall/analysis/fit": 21780,
-    "jaxrecall/analysis/report": 2700,
+    "jaxrecall/analysis/figures": 21612,
+    "jaxrecall/analysis/fit": 22549,
+    "jaxrecall/analysis/report": 2793,
     "jaxrecall/cli": 3340,
     "jaxrecall/model": 14463,
     "jaxrecall/model/laws": 8748,

@@ -134,7 +134,9 @@ def test_accuracy_grows_with_every_step_of_N_but_for_rounding_of_counts(embeddin
 
 
 @pytest.mark.parametrize("embedding", ["gaussian", "sphere"])
-@pytest.mark.parametrize(("V", "d"), [(64, 72), (64, 256), (128, 48)])
+@pytest.mark.parametrize(
+    ("V", "d"), [pytest.param(64, 72, marks=pytest.mark.slow), (64, 256), (128, 48)]
+)
 def test_scores_along_the_mean_bias_are_distributed_as_theory_says(embedding, V, d):
     """400 draws of the embeddings, whose scores K (K 1 - mean) are compared with the
     moments of sections 2.2 and 4.2.
@@ -626,7 +628,12 @@ the surrogate does.
 
 @pytest.mark.filterwarnings("ignore:eta")
 @pytest.mark.parametrize(
-    "path", sorted((ROOT / "sweeps").glob("*.yaml")), ids=lambda path: path.stem
+    "path",
+    [  # those for accelerators are larger ones of the same laws
+        pytest.param(path, marks=pytest.mark.slow if "-gpu" in path.stem else ())
+        for path in sorted((ROOT / "sweeps").glob("*.yaml"))
+    ],
+    ids=lambda path: path.stem,
 )
 def test_theory_covers_every_point_of_the_shipped_grids_but_laws_without_moments(path):
     models = {}
@@ -914,15 +921,17 @@ def test_recall_with_open_attention_is_that_of_drawn_sequences(
 
 
 @pytest.mark.filterwarnings("ignore:kappa", "ignore:theta")
-def test_kappa_matters_below_ten_and_not_above():
+@pytest.mark.parametrize(
+    "trigger_in_value", [pytest.param(True, marks=pytest.mark.slow), False]
+)
+def test_kappa_matters_below_ten_and_not_above(trigger_in_value):
     """Section 4.4: 3 nats leave attention open, 10 lock it."""
-    for trigger_in_value in (True, False):
-        model = Model(V=48, d=72, L=24, trigger_in_value=trigger_in_value)
-        small, ten, large = (
-            theory.critical_N(model.replace(kappa=kappa)) for kappa in (2, 10, 1000)
-        )
-        assert small > 1.5 * ten
-        assert abs(np.log(ten / large)) < 0.35
+    model = Model(V=48, d=72, L=24, trigger_in_value=trigger_in_value)
+    small, ten, large = (
+        theory.critical_N(model.replace(kappa=kappa)) for kappa in (2, 10, 1000)
+    )
+    assert small > 1.5 * ten
+    assert abs(np.log(ten / large)) < 0.35
     # simulated: 0.29(3); tokens stored alike would give 0.7
     assert 0.1 < theory.accuracy(Model(V=64, d=96, L=64, kappa=3), 2**24) < 0.5
 

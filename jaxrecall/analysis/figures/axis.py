@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from ...sweep.grid.expr import parse
+from ..fit.roles import Roles
 from ..fit.runs import Table
-from .style import LETTER, label, text
+from .style import LETTER, LINE, label, points, text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -51,16 +52,15 @@ class Axis:
         cls,
         name: str,
         table: Table,
-        labels: Mapping[str, str],
+        roles: Roles,
         ticks: bool = True,
     ) -> Axis:
         """Returns the axis of a column of the table.
 
-        `labels` contains the meanings that the owner of the table gave to columns.
+        Names are in the order of their alphabet, or in that of their categories.
         """
-        found = {*table[name].dropna().tolist()}
-        values = sorted(found, key=lambda v: (isinstance(v, str), v))
-        return cls(name, tuple(values), label(name, labels), ticks and name != "N")
+        values = ordered(table[name])
+        return cls(name, tuple(values), label(name, roles), ticks and name != "N")
 
     @cached_property
     def kind(self) -> str:
@@ -130,14 +130,13 @@ class Axis:
         ends = np.array(ruler.get_view_interval(), dtype=float)
         low, high = transform.transform(ends)
         spots = transform.transform(places) * inches / (high - low)
-        sizes = [LETTER * (len(name) + 1) for name in names]
+        size = points(f"{which}tick.labelsize")
+        sizes = [LETTER * size * (len(name) + 1) for name in names]
         rotation = 0
-        if which == "x" and self.kind == "names":
-            letters = sum(map(len, names))
-            if letters * LETTER > 0.8 * inches:
-                rotation = 90
+        if which == "x" and self.kind == "names" and sum(sizes) > 0.9 * inches:
+            rotation = 90
         if rotation or which == "y":
-            sizes = [0.15] * len(names)  # the height of a line of text
+            sizes = [LINE * size] * len(names)
         kept = _with_room(spots, sizes)
         ruler.set_ticks(places[kept], [names[i] for i in kept], rotation=rotation)
         ruler.set_minor_locator(NullLocator())
@@ -149,6 +148,17 @@ class Axis:
             ends = np.log10([self.values[1], 1.001 * self.values[-1]])
             decades = 10.0 ** np.arange(*np.ceil(ends))
             ruler.set_ticks([0, *decades], ["0", *map(_power_of_ten, decades)])
+
+
+def ordered(column: Table) -> list[Any]:
+    """Returns the sorted distinct values of a column; numbers come before names.
+
+    Categories have the order that their owner gave them.
+    """
+    found = {*column.dropna().tolist()}
+    if hasattr(column, "cat"):
+        return [value for value in column.cat.categories.tolist() if value in found]
+    return sorted(found, key=lambda value: (isinstance(value, str), value))
 
 
 def _is_number(value: object) -> bool:
@@ -201,12 +211,16 @@ def log_axis(ruler: Ruler) -> None:
         subs = (1, 2, 5) if decades < 0.9 else (1, 3)
         ruler.set_major_locator(LogLocator(10, subs=subs))
         ruler.set_minor_locator(LogLocator(10, subs=range(2, 10), numticks=99))
-        ruler.set_major_formatter(lambda value, _: text(value))
+        ruler.set_major_formatter(_as_text)
     else:
         ruler.set_major_locator(LogLocator(10, subs=(1,)))
         ruler.set_minor_locator(NullLocator())
         ruler.set_major_formatter(_power_of_ten)
     ruler.set_minor_formatter(NullFormatter())
+
+
+def _as_text(value: float, _: object = None) -> str:
+    return text(value)
 
 
 def _power_of_ten(value: float, _: object = None) -> str:

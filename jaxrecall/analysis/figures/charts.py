@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -18,40 +19,22 @@ from ...sweep.store.table import comment
 from ..fit import Fit
 from ..fit.roles import ACCURACY, Roles, Table, roles_of
 from ..fit.runs import is_numeric
+from ..fit.several import telling
 from ..fit.table_axes import fixed
+from .averages import check_one_run_per_seed
 from .axis import Axis, columns_in, with_columns
-from .grammar import (
-    THEORY,
-    Chart,
-    Contour,
-    Layer,
-    Pixels,
-    Points,
-    Polyline,
-    Selection,
-    Style,
-)
-from .style import label, look, measure_label, settings
-from .table_of_runs import MEASURE, Runs, averaged, in_one_panel, scale_of
+from .grammar import MEASURES, Chart, Measure
+from .layers import THEORY, Contour, Layer, Pixels, Points, Polyline, Selection
+from .style import Style, label, look, measure_label, settings
+from .table_of_runs import MEASURE, Runs, averaged, in_one_panel, rows_of, scale_of
 
-MARK: Style = {
-    "marker": "d",
-    "markersize": 5.5,
-    "markeredgecolor": "black",
-    "markeredgewidth": 0.7,
-    "linestyle": "none",
-}
-FITTED: Style = {"marker": "none", "linewidth": 1.0}
-TICK: Style = {"linestyle": "none", "marker": "_", "markersize": 12}
+MARK: Style = {"marker": "d", "size": 1.6, "linestyle": "none", "edged": True}
+FITTED: Style = {"marker": "none", "width": 0.8}
+TICK: Style = {"linestyle": "none", "marker": "_", "size": 3.4}
 """The style of theory along an axis of names, where no line can join the values."""
 
-STAR: Style = {
-    "color": "black",
-    "markerfacecolor": "white",
-    "marker": "o",
-    "markersize": 4,
-}
-DOTTED: Style = {"color": "black", "marker": "none", "linewidth": 0.6, "linestyle": ":"}
+STAR: Style = {"marker": "o", "size": 1.1, "open": True}
+DOTTED: Style = {"marker": "none", "width": 0.5, "linestyle": ":"}
 
 LONGEST_LAW = 30
 """The largest number of characters that a law may have in a heading.
@@ -84,33 +67,55 @@ def means(
     rows: Table,
     columns: Sequence[str],
     x: str,
-    lines: Sequence[str],
-    panels: Sequence[str],
-    labels: Mapping[str, str],
+    places: Mapping[str, Sequence[str]],
+    roles: Roles,
     named: str = "",
     band: str = "sd",
 ) -> Chart:
     """Returns a chart of the mean of each column along x, with bands.
 
-    If there are several columns, each has its own lines. `labels` contains the meanings
-    of columns.
+    Several columns are rows of panels, or columns of panels if there are rows already.
+
+    Args:
+        rows: runs, which are averaged over seeds.
+        columns: the columns that are averaged.
+        x: the axis along x.
+        places: the columns for the `lines`, `panels`, `rows` and `columns` of Chart.
+        roles: the roles of the table's columns.
+        named: the label along y, if it is not that of the only column.
+        band: the band around the mean, one of BANDS.
     """
-    y = columns[0]
     rows = with_columns(rows, x)
-    if len(columns) > 1:
-        used = [*dict.fromkeys([x, *lines, *panels])]
-        y = "value"
-        rows = rows.melt(used, [*columns], "_column", y)
-        lines = [*lines, "_column"]
-    table = averaged(rows, [*lines, *panels, x], y, band)
-    return Chart(
-        [Polyline(table, y)],
-        Axis.make(x, table, labels),
-        named or label(y, labels),
-        lines=lines,
-        panels=panels,
-        scale=scale_of(table[y]),
+    used = list(
+        dict.fromkeys([x, *(name for names in places.values() for name in names)])
     )
+    if len(columns) == 1:
+        y = columns[0]
+        table = averaged(rows, used, y, band)
+        axis = Axis.make(x, table, roles)
+        named = named or label(y, roles)
+        chart = Chart([Polyline(table, y)], axis, named, scale=scale_of(table[y]))
+        return replace(chart, **places)
+    y = "value"
+    parts, measures = [], {}
+    for name in columns:
+        part = averaged(rows, used, name, band).rename(columns={name: y})
+        measures[name] = Measure(label(name, roles), scale_of(part[y]))
+        parts.append(part.assign(**{MEASURES: name}))
+    table = pd.concat(parts, ignore_index=True)
+    table[MEASURES] = pd.Categorical(table[MEASURES], [*columns])
+    chart = Chart([Polyline(table, y)], Axis.make(x, table, roles), measures=measures)
+    return replace(chart, **with_measures(places))
+
+
+def with_measures(places: Mapping[str, Sequence[str]]) -> dict[str, Sequence[str]]:
+    """Returns places in which measures have rows of panels of their own, or columns if
+    there are rows already. Panels that follow each other become columns.
+    """
+    found = {"lines": (), "rows": (), "columns": ()} | {**places}
+    found["columns"] = [*found["columns"], *found.pop("panels", ())]
+    free = "columns" if found["rows"] else "rows"
+    return found | {free: [*found[free], MEASURES]}
 
 
 def accuracy(
@@ -126,8 +131,8 @@ def accuracy(
     If `marks` contains thresholds, marks show where accuracy crosses theta. If `theory`
     is true, theory is drawn, but only along the axis of the thresholds.
     """
-    labels, band = runs.roles.labels, runs.band
-    chart = means(runs.rows, [MEASURE], x, lines, panels, labels, runs.label, band)
+    places = {"lines": lines, "panels": panels}
+    chart = means(runs.rows, [MEASURE], x, places, runs.roles, runs.label, runs.band)
     if theory and x == runs.along:
         chart = chart.plus(theory_line(runs.predicted, chart.x))
     if marks is not None:
@@ -162,7 +167,7 @@ def critical(
     """
     stars = with_columns(runs.thresholds(found, theta, theory), x)
     law = stars[stars["law"].notna()].drop(columns="n_seeds")
-    axis = Axis.make(x, stars, runs.roles.labels)
+    axis = Axis.make(x, stars, runs.roles)
     layers: list[Layer] = [Points(stars, "critical")]
     if len(law) and axis.kind != "names":
         layers.append(Polyline(law, "law", "law, fitted", FITTED, each="part"))
@@ -175,15 +180,12 @@ def critical(
 
 
 def over(
-    pixels: Pixels, x: str, y: str, panels: Sequence[str], labels: Mapping[str, str]
+    pixels: Pixels, x: str, y: str, places: Mapping[str, Sequence[str]], roles: Roles
 ) -> Chart:
     """Returns a chart of colours over two axes."""
-    return Chart(
-        [pixels],
-        Axis.make(x, pixels.table, labels),
-        y=Axis.make(y, pixels.table, labels),
-        panels=panels,
-    )
+    along_x = Axis.make(x, pixels.table, roles)
+    along_y = Axis.make(y, pixels.table, roles)
+    return replace(Chart([pixels], along_x, y=along_y), **places)
 
 
 def phase(
@@ -196,12 +198,17 @@ def phase(
 ) -> Chart:
     """Returns a chart of the mean measure over two axes.
 
-    There are panels for all other axes that vary. If one of the two axes is the axis of
-    the thresholds, the thresholds are drawn on top. Otherwise a line shows where the
-    mean accuracy is theta.
+    There are panels for all other axes whose values do not follow from the two. If one
+    of the two is the axis of the thresholds, the thresholds are drawn on top. Otherwise
+    a line shows where the mean accuracy is theta.
     """
-    panels = [axis for axis in runs.every if axis not in columns_in(x) | columns_in(y)]
     levels = with_columns(runs.levels, x, y)
+    across = [name for name in (x, y) if runs.along not in columns_in(name)]
+    panels = []
+    for axis in runs.axes:
+        is_placed = axis in columns_in(x) | columns_in(y)
+        if not is_placed and telling(levels, across, [axis]):
+            panels.append(axis)
 
     def order(axis: str) -> tuple[bool, int]:
         return axis == runs.along, levels[axis].nunique()
@@ -214,7 +221,7 @@ def phase(
         named = f"{runs.summary} {named}"
     ends = (0.0, 1.0) if runs.is_fraction else None
     pixels = Pixels(levels, MEASURE, named, ends=ends)
-    chart = over(pixels, x, y, panels, runs.roles.labels)
+    chart = over(pixels, x, y, {"panels": panels}, runs.roles)
     if (runs.along in columns_in(x)) == (runs.along in columns_in(y)):
         chart = chart.plus([Contour(levels, MEASURE, level=theta)])
     else:
@@ -245,8 +252,7 @@ def theory_contour(
     shown = averaged(table.assign(off=off), [x, y, *panels], "off")
     if shown.empty:
         return []
-    style = THEORY | {"color": "black"}
-    return [Contour(shown, "off", theory_name(table), style, level=0.0)]
+    return [Contour(shown, "off", theory_name(table), THEORY, level=0.0)]
 
 
 def collapse(runs: Runs, found: Fit, theta: float, lines: Sequence[str]) -> Chart:
@@ -262,9 +268,9 @@ def collapse(runs: Runs, found: Fit, theta: float, lines: Sequence[str]) -> Char
     levels[star] = levels[runs.along] / levels["critical"]
     levels = levels.dropna(subset=[star])
     levels["_cell"] = levels.groupby([*runs.axes], dropna=False).ngroup()
-    style = {"markersize": 2.5, "linewidth": 0.8}
+    style = {"size": 0.7, "width": 0.7}
     curves = Polyline(levels, MEASURE, style=style, each="_cell")
-    axis = Axis.make(star, levels, runs.roles.labels, ticks=False)
+    axis = Axis.make(star, levels, runs.roles, ticks=False)
     across = pd.DataFrame({star: [axis.values[0], axis.values[-1]], "at": theta})
     ends = [0.0, 1.0]
     if not runs.is_fraction:
@@ -274,7 +280,7 @@ def collapse(runs: Runs, found: Fit, theta: float, lines: Sequence[str]) -> Char
     return Chart([curves, *cross], axis, runs.label, lines=lines)
 
 
-def places(
+def placed(
     frame: Table, axes: Sequence[str], searched: str = ""
 ) -> tuple[str, str | None, list[str]]:
     """Returns the axis along x, the axis that makes lines, and the axes of panels.
@@ -324,10 +330,14 @@ def draw_sweep(
         # 0 means no pool, as m = 0 means no MLP
         frame = frame.assign(**{name: frame[name].fillna(0).astype(int)})
     drawn = frame.dropna(subset=[y])
-    x, line, panels = places(frame, axes, searched)
+    x, line, panels = placed(frame, axes, searched)
     lines, panels = in_one_panel(drawn, [line] if line else [], panels)
     named = measure_label(roles, scale_of(drawn[y]) == "fraction")
-    chart = means(drawn, [y], x, lines, panels, roles.labels, named)
+    rows = rows_of(drawn, roles)
+    names = [x, *lines, *panels]
+    check_one_run_per_seed(drawn, rows, roles, placed=names, drawn=[y], places="")
+    places = {"lines": lines, "panels": panels}
+    chart = means(drawn, [y], x, places, roles, named)
     upto = ""
     if thresholds:
         chart = chart.plus(crossings(pd.DataFrame(thresholds), x))
@@ -341,7 +351,7 @@ def draw_sweep(
         " deviation"
     )
     png = io.BytesIO()
-    with look():
+    with look(place="report"):
         record = comment({"rows": len(frame)})
         chart.figure(heading).savefig(png, format="png", metadata={"Comment": record})
     atomic_write(path, png.getbuffer())  # several shards may draw at the same time

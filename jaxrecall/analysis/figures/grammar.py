@@ -1,403 +1,100 @@
 """The grammar of figures: a chart is a stack of layers, and each layer draws a table.
 
     layers = [Polyline(levels, "accuracy"), Points(thresholds, "critical")]
-    Chart(layers, x=Axis.make("N", levels, labels), lines=["d"], panels=["L"]).figure()
-
-The columns of a layer's table determine the places of its marks. There are four kinds
-of layers:
-
-- `Polyline` joins means and may have a band.
-- `Points` have bars, and open marks for censored cells.
-- `Pixels` are colours over two axes.
-- `Contour` is a line over two axes.
+    Chart(layers, x=Axis.make("N", levels, roles), lines=["d"], panels=["L"]).figure()
 
 All layers of a chart share its x, its lines and its panels. Each line has one colour
-and marker. If the table of a layer lacks the columns of the panels, the layer is drawn
-in all panels. If the table lacks the columns of the lines, the layer is drawn once, in
-black.
+and marker.
 """
 
 from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from ...model.values import is_missing
 from ..fit.runs import Table
-from .axis import Axis, log_axis
+from .axis import Axis, log_axis, ordered
+from .layers import (
+    BELOW,
+    BELOW_LEGEND,
+    Group,
+    Layer,
+    Panel,
+    Points,
+    Polyline,
+    Selection,
+    entry,
+    floats,
+    values_of,
+    where,
+)
 from .style import (
-    COLUMN,
-    DASH,
-    GREY,
     HIGHEST,
     LETTER,
-    MARKERS,
+    LINE,
     PAGE,
+    USUAL,
     Size,
+    Style,
+    ink,
+    line_styles,
+    points,
     settings,
-    shades,
     spread,
-    symbol,
-    text,
+    usual_size,
 )
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
-    from matplotlib.colors import Normalize
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure, FigureBase
 
-Selection = dict[str, Any]
-"""A dict from column to value, which selects the rows that have these values."""
+MEASURES = "_column"
+"""The column of a table in which several measured columns follow each other."""
 
-Style = dict[str, Any]
-"""Keyword arguments of matplotlib."""
+MAX_PANELS, MAX_SIDE = 12, 8
+"""The largest number of panels that follow each other, and of rows or of columns."""
 
-MAX_PANELS, MAX_NAMED = 12, 14
-"""The largest number of panels in a figure, and of lines in a legend."""
+MAX_NAMED = 20
+"""The largest number of lines."""
 
 NARROW, LOW = 1.7, 1.3
-"""The width and the height that a panel needs, in inches."""
+"""The width and the height that a panel needs, in inches, for the usual text."""
 
-OPEN = {
-    "levels off": ("X", "levels off before"),
-    "not reached": ("^", "not reached, crosses above"),
-    "above": ("v", "crosses below"),
-}
-"""A dict from the state of a censored cell to its open mark and its legend entry."""
-
-HOLLOW: Style = {"linestyle": "none", "markerfacecolor": "white", "markersize": 4.5}
-THEORY: Style = {"linestyle": DASH, "marker": "none", "linewidth": 0.9}
+Share = Literal["none", "all", "row", "col"]
 
 
-class Group(NamedTuple):
-    """A line of a chart: the values that select its rows, and its colour and marker."""
+class Measure(NamedTuple):
+    """What is along y: its label, and its scale "fraction", "log" or "linear"."""
 
-    values: Selection
-    style: Style
-
-
-@dataclass(frozen=True)
-class Panel:
-    """The data that layers need to draw in one panel.
-
-    `ax` is the Axes of matplotlib, `x` and `y` are the axes of the chart, `values`
-    selects the rows of the panel, and `groups` are the lines.
-    """
-
-    ax: Axes
-    x: Axis
-    y: Axis | None
-    values: Selection
-    groups: list[Group]
-
-    def lines(self, table: Table) -> Iterator[tuple[Table, Style, float]]:
-        """Yields the rows of each line from left to right, its style, and its shift.
-
-        The shift is the distance in points by which the line's marks are moved to the
-        right.
-        """
-        rows = where(table, self.values)
-        rows = rows.iloc[np.argsort(self.at(rows), kind="stable")]
-        n = len(self.groups)
-        if n > 1 and not {*self.groups[0].values} & {*table}:
-            yield rows, {"color": "black"}, 0.0
-            return
-        for i, (values, style) in enumerate(self.groups):
-            aside = (i - (n - 1) / 2) * min(2.5, 8 / n)
-            yield where(rows, values), style, aside
-
-    def at(self, rows: Table) -> np.ndarray:
-        """Returns an array of the places of rows along x."""
-        return self.x.place(rows[self.x.name].tolist())
-
-    def up(self, rows: Table, y: str) -> np.ndarray:
-        """Returns an array of the places of rows along y."""
-        values = rows[y].tolist()
-        if self.y:
-            return self.y.place(values)
-        return np.array(values, dtype=float)
-
-    def over(self, table: Table, name: str) -> np.ma.MaskedArray:
-        """Returns a column as a 2D array over the places of both axes.
-
-        The array is masked where there is no value.
-        """
-        x, y = self.x, self.y or self.x
-        rows = where(table, self.values)
-        placed = rows.assign(_x=self.at(rows), _y=self.up(rows, y.name))
-        z = placed.pivot(index="_y", columns="_x", values=name)
-        z = z.reindex(index=y.place(y.values), columns=x.place(x.values))
-        return np.ma.masked_invalid(floats(z))
-
-
-@dataclass(frozen=True)
-class Layer:
-    """The base class of layers, which draw marks of one kind.
-
-    A layer contains a table and the name of the column along y. It also contains an
-    entry for the legend, and a style that overrides the style of the lines.
-    """
-
-    table: Table
-    y: str
-    legend: str = ""
-    style: Style = field(default_factory=dict)
-
-    def draw(self, panel: Panel) -> None:
-        """Draws the marks that belong to a panel."""
-        raise NotImplementedError
-
-    def finish(self, figure: Figure, axes: Axes | Sequence[Axes]) -> None:
-        """Draws the parts that are beside the panels, such as a colour bar."""
-
-    def heights(self) -> np.ndarray:
-        """Returns an array of the values that the limits of y must include."""
-        return np.zeros(0)
-
-    def entries(self, chart: Chart) -> list[Artist]:
-        """Returns the entries of the layer in the legend."""
-        if self.legend and len(self.table):
-            return [entry(self.legend, **self.style)]
-        return []
-
-
-@dataclass(frozen=True)
-class Polyline(Layer):
-    """A layer of values that lines join along x.
-
-    If the table has the columns `low` and `high`, there is a band between them. Values
-    with few seeds, according to the column n_seeds, are hollow and not joined. A
-    threshold search produces such values far from the crossing. `each` is a column that
-    divides a line into several lines.
-    """
-
-    each: str = ""
-
-    def draw(self, panel: Panel) -> None:
-        for rows, style, _ in panel.lines(self.table):
-            parts = [rows]
-            if self.each:
-                parts = [part for _, part in rows.groupby(self.each)]
-            for part in parts:
-                self._draw_part(panel, part, style | self.style)
-
-    def _draw_part(self, panel: Panel, rows: Table, style: Style) -> None:
-        few = few_seeds(rows)
-        joined = rows[~few]
-        at = panel.at(joined)
-        panel.ax.plot(at, panel.up(joined, self.y), **style)
-        if "low" in rows:
-            low = joined["low"].astype(float)
-            high = joined["high"].astype(float)
-            panel.ax.fill_between(
-                at, low, high, color=style["color"], alpha=0.2, linewidth=0
-            )
-        if few.any():
-            alone = rows[few]
-            places = panel.at(alone), panel.up(alone, self.y)
-            panel.ax.plot(*places, **style | HOLLOW)
-
-    def heights(self) -> np.ndarray:
-        """Returns the measured values; predictions may lie beyond the limits of y."""
-        if "n_seeds" in self.table:
-            return floats(self.table[self.y])
-        return super().heights()
-
-    def entries(self, chart: Chart) -> list[Artist]:
-        found = super().entries(chart)
-        if few_seeds(self.table).any():
-            found.append(entry("few seeds", marker="o", **HOLLOW))
-        return found
-
-
-@dataclass(frozen=True)
-class Points(Layer):
-    """A layer of estimates with bars from `lo` to `hi`, and open marks.
-
-    If the table has a column `state`, its value is "crosses" for cells with an
-    estimate. All other cells are censored, and their open marks are at the values of
-    the column `tried`. Marks of several lines are drawn side by side. `joined` is
-    whether a line joins the estimates, and `across` is whether bars are along x.
-    """
-
-    joined: bool = False
-    across: bool = False
-
-    def draw(self, panel: Panel) -> None:
-        from matplotlib.transforms import ScaledTranslation
-
-        inches: Any = panel.ax.figure.dpi_scale_trans
-        for rows, style, aside in panel.lines(self.table):
-            if panel.y or self.across:
-                aside = 0
-            move = ScaledTranslation(aside / 72, 0, inches)
-            moved = {"transform": panel.ax.transData + move}
-            self._draw_estimates(panel, rows, style | self.style | moved)
-            if "state" in rows:
-                _draw_open(panel, rows, {"color": style["color"]} | moved)
-
-    def _draw_estimates(self, panel: Panel, rows: Table, style: Style) -> None:
-        rows = rows[rows[self.y].notna()]
-        at, up = panel.at(rows), panel.up(rows, self.y)
-        if self.across:
-            bars: Style = {"elinewidth": 2.2, "capsize": 0, "zorder": 5}
-            bars["xerr"] = _bars(at, rows)
-        else:
-            bars = {"elinewidth": 0.8, "capsize": 1.5, "zorder": 3}
-            bars["yerr"] = _bars(up, rows)
-        shown: Style = bars | style | {"linestyle": "none"}
-        if self.joined and panel.x.kind != "names":
-            shown["linestyle"] = "-"
-        panel.ax.errorbar(at, up, **shown)
-        panel.ax.update_datalim(np.column_stack([at, up]))  # without the shift
-
-    def heights(self) -> np.ndarray:
-        found = floats(self.table[self.y])
-        if "tried" not in self.table:
-            return found
-        return np.append(found, floats(self.table["tried"]))
-
-    def entries(self, chart: Chart) -> list[Artist]:
-        found = super().entries(chart)
-        states = {*self.table.get("state", ())}
-        for state, (marker, name) in OPEN.items():
-            if state in states:
-                found.append(entry(name, marker=marker, **HOLLOW))
-        return found
-
-
-def _draw_open(panel: Panel, rows: Table, style: Style) -> None:
-    """Draws the open marks of censored cells."""
-    for state, (marker, _) in OPEN.items():
-        mine = rows[rows["state"] == state]
-        panel.ax.plot(panel.at(mine), mine["tried"], marker=marker, **style | HOLLOW)
-    places = np.column_stack([panel.at(rows), floats(rows["tried"])])
-    panel.ax.update_datalim(places)
-
-
-def _bars(values: np.ndarray, rows: Table) -> np.ndarray | None:
-    """(2, n): the lengths of the bars below and above each value.
-
-    The bar of an open interval ends beyond the limits of the figure. Returns None if
-    the rows have no intervals.
-    """
-    if not {"lo", "hi"} <= {*rows}:
-        return None
-    low, high = floats(rows["lo"]), floats(rows["hi"])
-    low = np.where(low <= 0, values / 1e3, low)
-    high = np.minimum(high, 1e3 * values)
-    return np.nan_to_num(np.stack([values - low, high - values])).clip(0)
-
-
-@dataclass(frozen=True)
-class Pixels(Layer):
-    """A layer with a coloured pixel for each place over the two axes of the chart.
-
-    Places that were not tested are hatched. `ends` are the two ends of the colour
-    scale. If `ends` is None, these are the smallest and the largest value.
-    """
-
-    ends: tuple[float, float] | None = None
-
-    @cached_property
-    def norm(self) -> Normalize:
-        from matplotlib.colors import Normalize
-
-        if self.ends:
-            return Normalize(*self.ends)
-        values = floats(self.table[self.y])
-        known = values[np.isfinite(values)]
-        if not len(known):
-            return Normalize(0.0, 1.0)
-        return Normalize(known.min(), known.max())
-
-    def draw(self, panel: Panel) -> None:
-        ax = panel.ax
-        ax.patch.set(facecolor="white", hatch="////", edgecolor="0.8")
-        along_x = panel.x.edges(ax, "x")
-        along_y = (panel.y or panel.x).edges(ax, "y")
-        ax.pcolormesh(
-            along_x,
-            along_y,
-            panel.over(self.table, self.y),
-            norm=self.norm,
-            cmap="viridis",
-            linewidth=0.2,
-            edgecolors="face",
-            zorder=1,
-        )
-        ax.set_xlim(along_x[0], along_x[-1])
-        ax.set_ylim(along_y[0], along_y[-1])
-
-    def finish(self, figure: Figure, axes: Axes | Sequence[Axes]) -> None:
-        """Draws the colour bar."""
-        from matplotlib.cm import ScalarMappable
-
-        figure.colorbar(
-            ScalarMappable(self.norm, "viridis"),
-            ax=axes,
-            label=self.legend or self.y,
-            fraction=0.05,
-            pad=0.02,
-        )
-
-    def entries(self, chart: Chart) -> list[Artist]:
-        from matplotlib.patches import Patch
-
-        n_pixels = len(chart.x.values) * len((chart.y or chart.x).values)
-        n_places = n_pixels * len(values_of(self.table, chart.panels))
-        if self.table[self.y].notna().sum() >= n_places:
-            return []
-        hatched = Patch(
-            facecolor="white",
-            edgecolor="0.7",
-            hatch="////",
-            linewidth=0,
-            label="not tested",
-        )
-        return [hatched]
-
-
-@dataclass(frozen=True)
-class Contour(Layer):
-    """A layer with the contour along which a column of numbers equals `level`.
-
-    The line is drawn over the two axes of the chart.
-    """
-
-    level: float = 0.5
-
-    def draw(self, panel: Panel) -> None:
-        x, y = panel.x, panel.y or panel.x
-        z = panel.over(self.table, self.y)
-        if min(z.shape) < 2 or not z.min() < self.level < z.max():
-            return
-        style = {"color": "black", "linestyle": "-", "linewidth": 1.2} | self.style
-        panel.ax.contour(
-            x.place(x.values),
-            y.place(y.values),
-            z,
-            levels=[self.level],
-            zorder=3,
-            colors=style["color"],
-            linestyles=[style["linestyle"]],
-            linewidths=style["linewidth"],
-        )
+    label: str
+    scale: str
 
 
 @dataclass(frozen=True)
 class Chart:
     """A stack of layers; the first layer determines the lines and the panels.
 
-    In a map, `y` is an Axis. Otherwise `y` is None, and `scale` is the scale along y:
-    "fraction", "log" or "linear". If `size` is None, the panels determine the size.
+    Attributes:
+        layers: what is drawn, from the bottom to the top.
+        x: the axis along x.
+        label: the label along y.
+        y: the axis along y of a map, otherwise None.
+        lines: the columns in which the lines differ.
+        panels: the columns in which the panels differ, which follow each other.
+        rows: the columns in which the rows of panels differ.
+        columns: the columns in which the columns of panels differ.
+        scale: the scale along y: "fraction", "log" or "linear".
+        size: the size of the figure. If None, the panels determine it.
+        titles: what is shown in place of the names of columns.
+        measures: if several columns are drawn, what each name in MEASURES means.
+        is_free: whether each panel has its own range along x.
     """
 
     layers: Sequence[Layer]
@@ -406,8 +103,13 @@ class Chart:
     y: Axis | None = None
     lines: Sequence[str] = ()
     panels: Sequence[str] = ()
+    rows: Sequence[str] = ()
+    columns: Sequence[str] = ()
     scale: str = "fraction"
     size: Size | None = None
+    titles: Mapping[str, str] = field(default_factory=dict)
+    measures: Mapping[str, Measure] = field(default_factory=dict)
+    is_free: bool = False
 
     def plus(self, layers: Sequence[Layer]) -> Chart:
         """Returns the chart with more layers on top of its own."""
@@ -422,158 +124,304 @@ class Chart:
     def groups(self) -> list[Group]:
         """The lines of the chart."""
         values = values_of(self.table, self.lines)
-        colours = shades(len(values))
+        styles = line_styles(values)
         if self.y:
-            colours = ["black"] * len(values)
-        styles = [
-            {"color": colour, "marker": MARKERS[i % len(MARKERS)]}
-            for i, colour in enumerate(colours)
-        ]
+            styles = [style | {"color": ink()} for style in styles]
         return list(map(Group, values, styles))
 
     @cached_property
-    def parts(self) -> list[Selection]:
-        """The list of the values that select each panel to draw.
+    def down(self) -> list[Selection]:
+        """The values that select each row of panels."""
+        return spread(values_of(self.table, self.rows), MAX_SIDE)
 
-        If there is not enough room for all panels, the list contains evenly spaced
-        panels from the first to the last.
+    @cached_property
+    def across(self) -> list[Selection]:
+        """The values that select each column of panels."""
+        return spread(values_of(self.table, self.columns), MAX_SIDE)
+
+    @cached_property
+    def parts(self) -> list[Selection]:
+        """The values that select each panel to draw, row by row.
+
+        If there is not enough room for all panels that follow each other, the list
+        contains evenly spaced panels from the first to the last.
         """
+        if self.rows or self.columns:
+            return [row | column for row in self.down for column in self.across]
         width, height = self.size or (PAGE, None)
-        room = _across(width) * max(1, int((height or HIGHEST) / LOW))
+        room = _side_by_side(width) * max(1, int((height or HIGHEST) / LOW))
         return spread(values_of(self.table, self.panels), min(MAX_PANELS, room))
 
     @property
     def remark(self) -> str:
         """A text with the number of drawn panels; empty if all panels are drawn."""
         n = len(values_of(self.table, self.panels))
+        for names in (self.rows, self.columns):
+            n *= len(values_of(self.table, names))
         if len(self.parts) == n:
             return ""
         return f"{len(self.parts)} of {n} panels are drawn"
 
+    def measure(self, values: Selection) -> Measure:
+        """Returns what is along y in the panel that these values select."""
+        if MEASURES in values:
+            return self.measures[values[MEASURES]]
+        label = self.y.label if self.y else self.label
+        return Measure(label, self.scale)
+
     @property
-    def y_label(self) -> str:
-        return self.y.label if self.y else self.label
+    def shares(self) -> Share:
+        """Which panels share their range along y: those of one measure."""
+        if not self.measures:
+            return "all"
+        if MEASURES in self.rows:
+            return "row"
+        return "col" if MEASURES in self.columns else "none"
 
     def figure(
-        self, title: str = "", make: Callable[..., Figure] | None = None
-    ) -> Figure:
-        """Returns a new figure with all panels below the legend.
+        self,
+        title: str = "",
+        on: FigureBase | None = None,
+        make: Callable[..., Figure] | None = None,
+    ) -> Any:
+        """Returns a figure with all panels below the legend.
 
-        `make` creates the figure; the default is matplotlib's Figure.
+        `on` is the figure, or part of a figure, to draw on. If None, `make` creates a
+        figure; the default is matplotlib's Figure.
         """
-        from matplotlib.figure import Figure
-
-        n = len(self.parts)
-        width, height = self.size or (COLUMN if n == 1 else PAGE, None)
-        columns = min(n, _across(width))
-        if n == 4:
-            columns = min(columns, 2)
-        rows = math.ceil(n / columns)
-
         handles = self.entries(named=True)
-        longest = max([0, *(len(str(handle.get_label())) for handle in handles)])
-        ncols = max(1, int(width / (LETTER * (6 + longest))))
-        lines = [textwrap.fill(line, int(width / LETTER)) for line in title.split("\n")]
-        heading = "\n".join(lines)
-        if height is None:
-            above = math.ceil(len(handles) / ncols)
-            if heading:
-                above += heading.count("\n") + 1
-            height = _height(width, rows, columns, above)
+        shape = self._shape(on)
+        heading = _wrapped(title.split("\n"), shape.width, "legend.title_fontsize")
+        figure: Any = on
+        if figure is None:
+            from matplotlib.figure import Figure
 
-        figure = (make or Figure)(
-            figsize=(width, height), dpi=200, layout="constrained"
+            size = shape.width, self._height(shape, handles, heading)
+            figure = (make or Figure)(figsize=size, layout="constrained")
+        sharex: Share = "none" if self.is_free else "all"
+        grid = figure.subplots(
+            shape.n_rows,
+            shape.n_columns,
+            squeeze=False,
+            sharex=sharex,
+            sharey=self.shares,
         )
-        grid = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
         panels = [*grid.flat]
-        self._draw_panels(panels, 0.8 * width / columns)
-        for upper, lower in zip(panels, panels[columns:], strict=False):
-            upper.tick_params(labelbottom=not lower.get_visible())
+        for ax, values in zip(panels, self.parts, strict=False):
+            self.draw(ax, values)
+        self._name_panels(figure, grid)
+        drawn = self._hide_empty(panels, shape.n_columns)
+        self._add_legend(figure, handles, heading, shape.width)
+        for layer in self.layers:
+            layer.finish(figure, drawn)
+        self._mark(figure, panels)
+        return figure
+
+    def _shape(self, on: FigureBase | None) -> Shape:
+        """Returns the numbers of rows and columns of panels, and the size."""
+        n = len(self.parts)
+        is_grid = bool(self.rows or self.columns)
+        if on is not None:
+            dpi = on.dpi_scale_trans.get_matrix()[0, 0]
+            width, height = on.bbox.width / dpi, on.bbox.height / dpi
+        elif self.size:
+            width, height = self.size
+        else:
+            width, height = usual_size(n, len(self.across) if is_grid else n)
+            width = max(width, 1.2 * len(self.across))
+        if is_grid:
+            return Shape(width, height, len(self.down), len(self.across))
+        across = min(n, _side_by_side(width))
+        if n == 4:
+            across = min(across, 2)
+        return Shape(width, height, math.ceil(n / across), across)
+
+    def _height(self, shape: Shape, handles: Sequence[Artist], heading: str) -> float:
+        """Returns the height of a new figure in inches."""
+        if shape.height is not None:
+            return shape.height
+        width, n_rows, n_columns = shape.width, shape.n_rows, shape.n_columns
+        panels = 0.7 * width * n_rows
+        if n_columns > 1:
+            least = 2.0 if n_rows == 1 else 1.6
+            panels = n_rows * max(least, 0.8 * width / n_columns)
+        above = math.ceil(len(handles) / _legend_columns(handles, width))
+        line = LINE * points("legend.fontsize") * 1.15
+        lines = heading.count("\n") + 1 if heading else 0
+        return min(HIGHEST, panels + line * (above + lines) + 0.3)
+
+    def _name_panels(self, figure: FigureBase, grid: np.ndarray) -> None:
+        """Adds titles to panels, and labels along both axes."""
+        n_columns = grid.shape[1]
+        for i, (ax, values) in enumerate(zip(grid.flat, self.parts, strict=False)):
+            is_first = i % n_columns == 0
+            if not self.rows or i < n_columns:
+                self._title(ax, values)
+            beside = []
+            if is_first and self.rows:
+                beside = self._settings(values, self.rows)
+            if self.measures and (is_first or self.shares != "row"):
+                beside.append(self.measure(values).label)
+            if beside:
+                ax.set_ylabel("\n".join(beside))
+        if grid.size == 1:
+            grid[0, 0].set(
+                xlabel=self.x.label, ylabel=self.measure(self.parts[0]).label
+            )
+            return
+        size = points("axes.labelsize")
+        figure.supxlabel(self.x.label, fontsize=size)
+        if not self.measures:
+            figure.supylabel(self.measure({}).label, fontsize=size)
+
+    def _settings(self, values: Selection, names: Sequence[str]) -> list[str]:
+        """Returns a text for each setting, without those that all panels share."""
+        names = [name for name in names if name != MEASURES]
+        differ = [name for name in names if _varies(self.parts, name)]
+        return [settings(values, [name], self.titles) for name in differ or names]
+
+    def _title(self, ax: Axes, values: Selection) -> None:
+        """Sets the title of a panel: the settings in which the panels differ."""
+        names = self.columns if self.rows or self.columns else self.panels
+        whole: Any = ax.figure
+        width = 1.1 * ax.get_window_extent().width / whole.dpi
+        each = self._settings(values, names)
+        size = points("axes.titlesize")
+        # a line break between two settings is better than one inside a setting
+        bound = ", ".join(each).replace(" = ", "\xa0=\xa0")
+        title = _wrapped([bound], width, "axes.titlesize").replace("\xa0", " ")
+        if _inches(title, size) > width:
+            title = _wrapped([", ".join(each)], width, "axes.titlesize")
+        if _inches(title, size) > width:  # one word is too long
+            size *= width / _inches(title, size)
+        ax.set_title(title, pad=3, fontsize=size)
+
+    def _hide_empty(self, panels: Sequence[Axes], n_columns: int) -> list[Axes]:
+        """Hides the panels without rows, and returns the others."""
+        drawn = []
+        for i, ax in enumerate(panels):
+            if i < len(self.parts) and len(where(self.table, self.parts[i])):
+                drawn.append(ax)
+            else:
+                ax.set_visible(False)
+        if not self.is_free:
+            for upper, lower in zip(panels, panels[n_columns:], strict=False):
+                upper.tick_params(labelbottom=not lower.get_visible())
+        return drawn
+
+    def _add_legend(
+        self, figure: FigureBase, handles: Sequence[Artist], heading: str, width: float
+    ) -> None:
         if handles:
             legend = figure.legend(
                 handles=handles,
                 title=heading or None,
                 loc="outside upper center",
-                ncols=ncols,
-                frameon=False,
+                ncols=_legend_columns(handles, width),
             )
             legend.get_title().set_multialignment("center")
         elif heading:
-            figure.suptitle(heading, fontsize="medium")
-        for layer in self.layers:
-            layer.finish(figure, panels[:n])
-        if n == 1:
-            panels[0].set(xlabel=self.x.label, ylabel=self.y_label)
-        else:
-            figure.supxlabel(self.x.label, fontsize="medium")
-            figure.supylabel(self.y_label, fontsize="medium")
-        return figure
+            figure.suptitle(heading, fontsize=points("legend.title_fontsize"))
 
-    def _draw_panels(self, axes: Sequence[Axes], width: float) -> None:
-        """Draws each panel with a title.
+    def _mark(self, figure: FigureBase, panels: Sequence[Axes]) -> None:
+        """Sets the ticks where there is room for them, and breaks titles.
 
-        The title lists the settings in which the panels differ. `width` is the largest
-        width of a title in inches.
+        The room is known only after the layout, which needs the ticks and the titles,
+        so they are set twice.
         """
-        names = [name for name in self.panels if _varies(self.parts, name)]
-        for ax, values in zip(axes, self.parts, strict=False):
-            # line breaks are only between settings
-            joined = settings(values, names or self.panels).replace(" = ", "\xa0=\xa0")
-            title = textwrap.fill(joined, int(width / LETTER)).replace("\xa0", " ")
-            ax.set_title(title, pad=3)
-            self.draw(ax, values)
-        for ax in axes[len(self.parts) :]:
-            ax.set_visible(False)
+        whole: Any = figure.figure  # also for a part of a figure
+        engine = whole.get_layout_engine()
+        for is_placed in (False, True):
+            if is_placed and engine is not None:
+                engine.execute(whole)
+            for ax, values in zip(panels, self.parts, strict=False):
+                self._mark_panel(ax, values)
+                if ax.get_title():
+                    self._title(ax, values)
+
+    def _mark_panel(self, ax: Axes, values: Selection) -> None:
+        self._x_of(values).mark(ax, "x")
+        if self.y:
+            self.y.mark(ax, "y")
+        elif self.measure(values).scale == "log":
+            log_axis(ax.yaxis)
+
+    def _x_of(self, values: Selection) -> Axis:
+        if not self.is_free:
+            return self.x
+        mine = ordered(where(self.table, values)[self.x.name])
+        return replace(self.x, values=tuple(mine))
 
     def on(self, ax: Axes) -> Axes:
         """Draws the only panel on a user's Axes, and returns the Axes.
 
-        The legend is beside the panel. In a map it is above the panel. A figure without
-        a layout engine gets matplotlib's constrained layout, so that there is room for
-        the legend.
+        The legend is above the panel. A figure without a layout engine gets
+        matplotlib's constrained layout, so that there is room for the legend.
         """
         figure: Any = ax.figure.figure  # the whole figure, also for a subfigure
         if figure.get_layout_engine() is None:
             figure.set_layout_engine("constrained")
-        self.draw(ax, {})
-        ax.set(xlabel=self.x.label, ylabel=self.y_label)
+        values = self.parts[0]
+        self.draw(ax, values)
+        ax.set(xlabel=self.x.label, ylabel=self.measure(values).label)
         for layer in self.layers:
             layer.finish(figure, ax)
-        handles = self.entries()
-        if not handles:
-            return ax
-        place: Style = {"loc": "upper left", "bbox_to_anchor": (1.01, 1)}
-        if self.y:
-            place = {"loc": "lower left", "bbox_to_anchor": (0, 1.01)}
-        if len(self.lines) == 1:
-            place["title"] = symbol(self.lines[0])
-        ax.legend(handles=handles, frameon=False, borderaxespad=0, **place)
+        handles = self.entries(named=True)
+        if handles:
+            width = ax.get_window_extent().width / figure.dpi
+            ax.legend(
+                handles=handles,
+                loc="lower left",
+                bbox_to_anchor=(0, 1.01),
+                borderaxespad=0,
+                ncols=_legend_columns(handles, width),
+            )
+        self._mark(figure, [ax])
         return ax
 
     def draw(self, ax: Axes, values: Selection) -> None:
         """Draws the panel that these values select."""
-        self.x.scale(ax, "x")
+        x = self._x_of(values)
+        x.scale(ax, "x")
+        scale = self.measure(values).scale
         if self.y:
             self.y.scale(ax, "y")
-        panel = Panel(ax, self.x, self.y, values, self.groups)
+        is_log = not self.y and scale == "log"
+        panel = Panel(ax, x, self.y, values, self.groups, is_log)
         for layer in self.layers:
             layer.draw(panel)
-        if self.y:
-            self.y.mark(ax, "y")
-        elif self.scale == "fraction":
-            ax.set_ylim(-0.02, 1.02)
-        elif self.scale == "log":
-            self._scale_log(ax)
         ax.grid(not self.y)
-        self.x.mark(ax, "x")
+        if self.y:
+            return
+        if x.kind == "names":
+            ax.set_xlim(-0.5, len(x.values) - 0.5)
+        if scale == "fraction":
+            ax.set_ylim(-0.02, 1.02)
+        else:
+            self._limit(ax, values, scale)
 
-    def _scale_log(self, ax: Axes) -> None:
-        heights = np.concatenate([layer.heights() for layer in self.layers])
-        heights = heights[np.isfinite(heights) & (heights > 0)]
-        if len(heights):  # matplotlib sets no limits for equal values
-            ax.set_ylim(heights.min() / 2, heights.max() * 2)
+    def _limit(self, ax: Axes, values: Selection, scale: str) -> None:
+        """Sets the limits along y, so that all measured values are inside."""
+        heights = self._heights(values)
+        known = heights[np.isfinite(heights)]
+        if scale == "linear":
+            if len(known) < len(heights) and len(known):  # an open bar has no end
+                margin = 0.05 * (np.ptp(known) or 1.0)
+                ax.set_ylim(known.min() - margin, known.max() + margin)
+            return
+        known = known[known > 0]
+        if not len(known):
+            known = np.array([1.0])  # matplotlib sets no limits without a value
+        ax.set_ylim(known.min() / 2, known.max() * 2)
         ax.set_yscale("log")
-        log_axis(ax.yaxis)
+
+    def _heights(self, values: Selection) -> np.ndarray:
+        """Returns the values of all layers that belong to the measure of a panel."""
+        mine = {name: values[name] for name in {MEASURES} & {*values}}
+        found = []
+        for layer in self.layers:
+            found.append(replace(layer, table=where(layer.table, mine)).heights())
+        return np.concatenate(found)
 
     def entries(self, named: bool = False) -> list[Artist]:
         """Returns the entries of the legend.
@@ -581,91 +429,73 @@ class Chart:
         If `named` is true, the entry of each line includes the name of the column, as
         in d = 64.
         """
+        n_panels = len(values_of(self.table, [*self.panels, *self.rows, *self.columns]))
+        n_places = len(self.x.values) * len((self.y or self.x).values) * n_panels
         found = {}
         for layer in self.layers:
-            for artist in layer.entries(self):
+            for artist in layer.entries(n_places):
                 found[artist.get_label()] = artist
-        if not self.lines:
-            return [*found.values()]
-        bare = {"linestyle": "none"} if isinstance(self.layers[0], Points) else {}
+        if self._has_values_below():
+            found[BELOW_LEGEND] = entry(BELOW_LEGEND, **BELOW)
+        bare: Style = {}
+        if isinstance(self.layers[0], Points) and not self.layers[0].joined:
+            bare = {"linestyle": "none"}
         lines = []
-        for values, style in spread(self.groups, MAX_NAMED):
-            name = settings(values)
-            if len(values) == 1 and not named:
-                name = text(*values.values())
-            lines.append(entry(name, **bare | style))
+        if self.lines:
+            for values, style in spread(self.groups, MAX_NAMED):
+                name = settings(values, titles=self.titles)
+                lines.append(entry(name, **style | bare))
         return [*lines, *found.values()]
 
-
-def entry(named: str, **style: Any) -> Artist:
-    """Returns an entry of a legend with this name and style."""
-    from matplotlib.lines import Line2D
-
-    shown: Style = {"color": GREY} | style
-    return Line2D([], [], label=named, **shown)
-
-
-def floats(table: Table) -> np.ndarray:
-    """Returns the numbers of a column or of a table, with nan for missing values."""
-    return table.to_numpy(float, na_value=np.nan)
-
-
-def _across(width: float) -> int:
-    """The number of panels that fit side by side."""
-    return max(1, int((width + 0.3) / NARROW))
+    def _has_values_below(self) -> bool:
+        """Whether any value has no place on a log axis along y."""
+        if self.y:
+            return False
+        for values in self.parts:
+            if self.measure(values).scale == "log":
+                mine = {name: values[name] for name in {MEASURES} & {*values}}
+                for layer in self.layers:
+                    shown = floats(where(layer.table, mine)[layer.y])
+                    if isinstance(layer, (Polyline, Points)) and (shown <= 0).any():
+                        return True
+        return False
 
 
-def _height(width: float, rows: int, columns: int, above: int) -> float:
-    """Returns the height of a figure in inches.
+class Shape(NamedTuple):
+    """The size of a figure in inches, and its numbers of rows and columns of panels."""
 
-    `above` is the number of lines of the legend and the heading above the panels.
+    width: float
+    height: float | None
+    n_rows: int
+    n_columns: int
+
+
+def _wrapped(lines: Sequence[str], width: float, setting: str) -> str:
+    """Returns lines of text that are at most `width` inches long, unless a single word
+    is longer. `setting` is the setting of the size of the text.
     """
-    if rows == columns == 1:
-        panels = 0.7 * width
-    else:
-        least = 2.0 if rows == 1 else 1.6
-        panels = rows * max(least, 0.8 * width / columns)
-    return min(HIGHEST, panels + 0.16 * above + 0.3)
+    letters = max(8, int(width / (LETTER * points(setting))))
+    options: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
+    return "\n".join(textwrap.fill(line, letters, **options) for line in lines)
+
+
+def _inches(text: str, size: float) -> float:
+    """Returns the width of the longest line of a text of `size` points, in inches."""
+    return max(map(len, text.split("\n"))) * LETTER * size
+
+
+def _legend_columns(handles: Sequence[Artist], width: float) -> int:
+    """Returns the number of columns of a legend that fit into `width` inches."""
+    longest = max([0, *(len(str(handle.get_label())) for handle in handles)])
+    letter = LETTER * points("legend.fontsize")
+    return max(1, int(width / (letter * (6 + longest))))
+
+
+def _side_by_side(width: float) -> int:
+    """The number of panels that fit side by side."""
+    narrow = NARROW * max(1.0, points("font.size") / USUAL)
+    return max(1, int((width + 0.3) / narrow))
 
 
 def _varies(parts: Sequence[Selection], name: str) -> bool:
     return len({str(values[name]) for values in parts}) > 1
-
-
-def where(table: Table, values: Selection) -> Table:
-    """Returns the rows with these values; ignores columns that the table lacks."""
-    for name, value in values.items():
-        if name in table:
-            column = table[name]
-            same = column.isna() if is_missing(value) else column == value
-            table = table[same]
-    return table
-
-
-def values_of(table: Table, by: Sequence[str]) -> list[Selection]:
-    """Returns a sorted list of the distinct combinations of values in the columns `by`.
-
-    Numbers come first and missing values last. If `by` is empty, the result is [{}].
-    """
-    if not by:
-        return [{}]
-    rows = table[list(by)].drop_duplicates().itertuples(index=False, name=None)
-    ordered = sorted(rows, key=lambda row: [*map(_order, row)])
-    return [dict(zip(by, row, strict=True)) for row in ordered]
-
-
-def _order(value: Any) -> tuple[bool, bool, Any]:
-    if is_missing(value):
-        return True, False, 0
-    return False, isinstance(value, str), value
-
-
-def few_seeds(rows: Table) -> np.ndarray:
-    """Returns a mask of the rows that average few seeds.
-
-    A row has few seeds if its n_seeds is less than half of the largest n_seeds. If
-    there is no column n_seeds, the mask is false for all rows.
-    """
-    if "n_seeds" not in rows:
-        return np.zeros(len(rows), bool)
-    return (rows["n_seeds"] < 0.5 * rows["n_seeds"].max()).to_numpy()

@@ -12,11 +12,15 @@ is drawn unless `step` is one of the axes.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+import warnings
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import NoneType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pandas as pd
 
 from ...errors import UsageError, as_list, expect, refusal
 from ..fit import chosen_summary, numbers
@@ -26,13 +30,18 @@ from ..fit.runs import (
     LAST,
     along_of,
     at_steps,
+    common,
     no_numbers,
     plain_table,
     with_measure,
+    without,
 )
+from ..fit.several import choice, telling
 from . import charts
+from .averages import PLACES, check_one_row, check_one_run_per_seed, refuse_several
 from .axis import Axis, columns_in, with_columns
-from .grammar import Chart, Pixels, Points
+from .grammar import MEASURES, Chart, Measure
+from .layers import Contour, Layer, Pixels, Points, Polyline
 from .style import label, look, measure_label, sized
 from .table_of_runs import (
     BANDS,
@@ -46,11 +55,19 @@ from .table_of_runs import (
 )
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure, FigureBase
 
-__all__ = ["accuracy", "collapse", "critical_n", "figure", "phase"]
+__all__ = [
+    "Contour",
+    "Points",
+    "Polyline",
+    "accuracy",
+    "collapse",
+    "critical_n",
+    "figure",
+    "phase",
+]
 
 SCALES = ("fraction", "log", "linear")
 MAX_LINES = 20
@@ -65,45 +82,63 @@ def figure(
     x: str | None = None,
     lines: str | Sequence[str] | None = None,
     panels: str | Sequence[str] = (),
+    rows: str | Sequence[str] = (),
+    columns: str | Sequence[str] = (),
     colour: str | None = None,
     contour: str | None = None,
+    over: Sequence[Layer] = (),
     band: str = "sd",
     scale: str | None = None,
+    joined: bool = False,
+    share_x: bool = True,
+    labels: Mapping[str, str] | None = None,
     size: str | None = None,
     style: str | Path | None = None,
+    on: FigureBase | None = None,
 ) -> Figure:
-    """Draws any column of a table against any other, in the style of a report.
+    """Draws any column of a table against any other.
 
-    The figure may have lines and panels, or colours over two axes.
+    The figure may have lines, panels, and colours over two axes. The settings of
+    matplotlib that you have changed apply; the others are those of a report.
 
-    A table of runs has a column `seed`. Rows that have equal values in the columns of
-    the figure are averaged, and the mean has a band. In any other table, such as the
-    thresholds of a fit, each row is a mark. A mark has a bar if there are columns `lo`
-    and `hi`. A mark is open if accuracy does not cross, according to the columns
-    `censored` and `warning`.
+    A table of runs has a column `seed`. Runs that differ in the seed alone are
+    averaged, and the mean has a band. In any other table, such as the thresholds of a
+    fit, each row is a mark. A mark has a bar if there are columns `lo` and `hi`. A mark
+    is open if accuracy does not cross, according to the columns `censored` and
+    `warning`.
 
     Args:
         df: runs, or thresholds of `jaxrecall.fit`.
-        y: the column along y, or several columns, each of which makes a line. If None,
-            the accuracy. If `colour` is given, `y` is an axis of the map.
+        y: the column along y, or several columns, each of which has panels of its own.
+            If None, the accuracy. If `colour` is given, `y` is an axis of the map.
         x: the column along x, or arithmetic such as "N / d". If None, the axis of a
             search, else N, else the only axis of numbers. If `colour` is given, `y` may
-            also be arithmetic.
+            also be arithmetic. Names along x are not joined.
         lines: the column, or columns, in which the lines differ. If None, these are all
-            axes of the runs that have no other place.
-        panels: the column, or columns, in which the panels differ.
-        colour: the column of numbers that is shown as colours over `x` and `y`. Places
-            that were not tested are hatched.
+            axes that vary and have no other place.
+        panels: the column, or columns, in which panels that follow each other differ.
+        rows: the column, or columns, in which the rows of panels differ.
+        columns: the column, or columns, in which the columns of panels differ.
+        colour: the column that is shown as colours over `x` and `y`. Places that were
+            not tested are hatched.
         contour: "theory" adds the line of predicted accuracy one half to a map of runs.
             The line is limited to the runs that theory covers.
+        over: layers that are drawn on top, such as `Polyline` and `Points`. The columns
+            of their tables place them as those of `df` do.
         band: "sd" for one standard deviation around the mean, "se" for one standard
             error, "95 %" for the interval of the mean, or "quartiles" around the
             median.
         scale: the scale of y: "fraction" (0 to 1), "log" or "linear". If None, the
-            values determine it.
-        size: "column", "text", or inches as in "3.4x2.6". If None, the panels determine
-            it.
+            values determine it. Values that have no place on a log axis are marked at
+            its lower end.
+        joined: whether lines join the marks of a table without seeds.
+        share_x: whether all panels have the same range along x.
+        labels: what is shown in place of the names of columns. If it is empty, a legend
+            or title shows the value alone.
+        size: "column", "text", or inches as in "3.4x2.6". If None, your
+            `figure.figsize`, or else what the panels need.
         style: a style file of matplotlib, or the name of one of its styles.
+        on: the figure, or part of a figure, to draw on. If None, a new figure.
 
     Returns:
         The matplotlib figure, whose `axes` are the panels.
@@ -117,51 +152,122 @@ def figure(
         ... )
         >>> drawn.savefig("figure.pdf")
 
-    Raises UsageError if the table lacks a column, or if there are too many lines.
+    Raises UsageError if the table lacks a column, if there are too many lines, or if
+    runs that differ in more than the seed would be averaged.
     """
-    import matplotlib.pyplot as plt
-
     ys = _names(y, "y")
     df, roles = _expect(df, x=x, colour=colour)
-    x = along_of(df, roles, x, "x")
+    roles = replace(roles, titles={**roles.titles, **_titles(labels)})
     _expect_one_of("scale", scale, (None, *SCALES))
     _expect_one_of("contour", contour, (None, "theory"))
     _expect_one_of("band", band, BANDS)
     if contour and not colour:
         raise UsageError("contour: it needs a map; give `colour` the name of a column")
-    by = None if lines is None else _names(lines)
-    panels = _names(panels, "panels")
-    has_runs = "seed" in df
-    if not ys:
-        ys = [roles.measure]
-    drawn = [colour] if colour else ys
-    axes = [x, *ys] if colour else [x]
-    used = [*(by or []), *panels, *drawn]
-    rows = df
-    if has_runs:
-        df = _at_steps(df, *axes, *used)
-        rows = rows_of(df, roles)
-    rows = _with_axes(rows, axes, used)
-    for name in drawn:
-        problem = no_numbers(rows[name])
-        if problem:
-            raise UsageError(f"df: {name} {problem}")
+    places = _places(panels, rows, columns)
+    if colour and lines is not None:
+        raise UsageError(f"lines: got {lines!r}; a map has no lines; name it in panels")
+    asked = Asked(
+        along_of(df, roles, x, "x"),
+        ys or [roles.measure],
+        None if lines is None else _names(lines),
+        places,
+    )
     if colour:
-        chart = _map(df, roles, rows, colour, x, ys[0], panels, contour, scale)
-    elif not has_runs:
-        chart = _marks(rows, roles, x, ys[0], by or [], panels)
+        chart = _map(df, roles, asked, colour, contour, scale)
+    elif "seed" in df:
+        chart = _means(df, roles, asked, band)
     else:
-        if by is None:
-            by = _other_axes(Runs.of(df, roles, _along(df, roles, x)), x, panels)
-        named = ""
-        if ys == [roles.measure]:
-            named = measure_label(roles, scale_of(rows[ys[0]]) == "fraction")
-        labels = roles.labels
-        chart = charts.means(rows, ys, x, by, panels, labels, named, band)
-        chart = _with_few_lines(chart)
-    chart = replace(chart, scale=scale or chart.scale, size=sized(size))
+        chart = _marks(df, roles, asked, joined)
+    chart = _with_few_lines(chart, df)
+    chart = chart.plus(_layers(over, chart))
+    if scale:
+        named = {key: Measure(m.label, scale) for key, m in chart.measures.items()}
+        chart = replace(chart, scale=scale, measures=named)
+    shown = {name: label(name, roles) for name in _titles(labels)}
+    chart = replace(chart, size=sized(size), titles=shown, is_free=not share_x)
+    return _drawn(chart, style, on)
+
+
+class Asked(NamedTuple):
+    """What a figure shows: the axis along x, the columns along y, the columns of lines
+    or None, and the columns of panels by place.
+    """
+
+    x: str
+    ys: list[str]
+    lines: list[str] | None
+    places: dict[str, list[str]]
+
+    @property
+    def panels(self) -> list[str]:
+        """All columns of panels."""
+        return [name for names in self.places.values() for name in names]
+
+
+def _places(panels: object, rows: object, columns: object) -> dict[str, list[str]]:
+    """Returns the columns of panels by place; raises UsageError if a column has two."""
+    places = {
+        "panels": _names(panels, "panels"),
+        "rows": _names(rows, "rows"),
+        "columns": _names(columns, "columns"),
+    }
+    if places["panels"] and (places["rows"] or places["columns"]):
+        raise UsageError(
+            f"panels: got {', '.join(places['panels'])} beside rows or columns; name"
+            " all of them in rows and columns"
+        )
+    every = [name for names in places.values() for name in names]
+    twice = sorted({name for name in every if every.count(name) > 1})
+    if twice:
+        raise UsageError(
+            f"panels, rows, columns: {', '.join(twice)} more than once; a column has"
+            " one place"
+        )
+    return places
+
+
+def _titles(labels: object) -> Mapping[str, str]:
+    """Returns the checked labels of columns."""
+    allowed = "a dict from the name of a column to its label"
+    named = expect("labels", labels, (Mapping, NoneType), allowed) or {}
+    for name, shown in named.items():
+        expect("labels", name, str, allowed)
+        expect("labels", shown, str, allowed)
+    return named
+
+
+def _layers(over: object, chart: Chart) -> list[Layer]:
+    """Returns the layers with the columns that the chart needs."""
+    allowed = "a list of layers, such as Polyline and Points"
+    found = []
+    for layer in as_list("over", over, allowed, most=MAX_LINES) if over else []:
+        expect("over", layer, Layer, allowed)
+        axes = [chart.x.name, *([chart.y.name] if chart.y else [])]
+        found.append(replace(layer, table=_with_axes(layer.table, axes, [])))
+    return found
+
+
+def _drawn(chart: Chart, style: str | Path | None, on: FigureBase | None) -> Figure:
+    """Returns the drawn figure, which belongs to pyplot unless it is the user's."""
+    from matplotlib import rcParams
+    from matplotlib.figure import FigureBase
+
+    from .styled import StyledFigure
+
+    plt = _pyplot()
+    expect("on", on, (FigureBase, NoneType), "a figure of matplotlib, or None")
+    outside = dict(rcParams)
     with look(style):
-        return chart.figure(make=plt.figure)
+        settings = {
+            name: value
+            for name, value in rcParams.items()
+            if value != outside[name] and not name.startswith("backend")
+        }
+        make = partial(plt.figure, FigureClass=StyledFigure, settings=settings)
+        drawn = chart.figure(on=on, make=make)
+    if chart.remark:
+        warnings.warn(f"{chart.remark}; choose fewer, or a larger size", stacklevel=3)
+    return drawn
 
 
 def accuracy(
@@ -219,12 +325,12 @@ def accuracy(
     else:
         place = arranged(runs.sizes, runs.every, x, given)
         by = place.lines
-        _one_value(runs.rows, place.panels, "lines")
+    runs.check([x, *by], "lines")
     marks = None
     if theta is not None and x == runs.along:
         marks = runs.thresholds(runs.fitted([theta]), theta)
     chart = charts.accuracy(runs, x, by, [], marks, theory)
-    return _on(_with_few_lines(chart), ax)
+    return _on(_with_few_lines(chart, df), ax)
 
 
 def critical_n(
@@ -280,14 +386,14 @@ def critical_n(
             f"x: got {x!r}, which depends on {along}; allowed: other axes, and"
             " arithmetic on them"
         )
-    x, by, left = arranged(runs.sizes, runs.axes, x, [lines] if lines else None)
+    x, by, _ = arranged(runs.sizes, runs.axes, x, [lines] if lines else None)
     if x is None:
         other = "V" if along == "d" else "d"
         raise UsageError(
             f"x: no axis but {along} varies; give a table with two values of an axis"
             f" such as {other}"
         )
-    _one_value(runs.rows, left)
+    runs.check_cells([x, *by])
     found = runs.fitted([theta])
     chart = charts.critical(runs, found, theta, x, by, [], theory)
     return _on(chart, ax)
@@ -340,7 +446,8 @@ def phase(
     check_maps([(x, y)], runs.sizes)
     found = runs.fitted([theta])
     chart = charts.phase(runs, found, theta, x, y, theory)
-    _one_value(runs.rows, chart.panels)
+    if chart.panels:
+        refuse_several(runs.given, runs.rows, chart.panels)
     return _on(chart, ax)
 
 
@@ -463,54 +570,133 @@ def _other_axes(runs: Runs, x: str, panels: Sequence[str] = ()) -> list[str]:
     return [*place.lines, *(axis for axis in place.panels if axis not in panels)]
 
 
-def _marks(
-    rows: Table, roles: Roles, x: str, y: str, lines: list[str], panels: list[str]
-) -> Chart:
+def _means(df: Table, roles: Roles, asked: Asked, band: str) -> Chart:
+    """Returns a chart with the means of runs over seeds."""
+    x, ys, lines, places = asked
+    df = _at_steps(df, x, *(lines or []), *asked.panels, *ys)
+    rows = _with_axes(rows_of(df, roles), [x], [*(lines or []), *asked.panels, *ys])
+    _expect_numbers(rows, ys)
+    if lines is None:
+        has_measure = roles.counted or roles.measure in df
+        given = roles if has_measure else roles.having(ys[0])
+        lines = _other_axes(Runs.of(df, given, _along(df, given, x)), x, asked.panels)
+    placed = [x, *lines, *asked.panels]
+    check_one_run_per_seed(df, rows, roles, placed=placed, drawn=ys)
+    named = ""
+    if ys == [roles.measure]:
+        named = measure_label(roles, scale_of(rows[ys[0]]) == "fraction")
+    return charts.means(rows, ys, x, {"lines": lines, **places}, roles, named, band)
+
+
+def _marks(df: Table, roles: Roles, asked: Asked, joined: bool) -> Chart:
     """Returns a chart with a mark for each row of a table of estimates."""
+    x, ys, lines, places = asked
+    rows = _with_axes(df, [x], [*(lines or []), *asked.panels, *ys])
+    _expect_numbers(rows, ys)
+    axes = _axes_of_marks(rows, [x, *asked.panels, *ys])
+    if lines is None:
+        lines = []
+        for name in telling(rows, asked.panels, axes):
+            lines += telling(rows, [x], [name])
+    shown = rows.dropna(subset=ys, how="all")
+    names = axes or without(rows, (x, *ys))
+    check_one_row(df, shown, [x, *lines, *asked.panels], names, PLACES)
     if {"censored", "warning"} <= {*rows}:
         rows = with_states(rows)
     else:
         rows = rows.drop(columns="state", errors="ignore")
-    scale = scale_of(rows[y])
-    if {"lo", "hi"} <= {*rows} and (rows[y].dropna() > 0).all():
+    axis = Axis.make(x, rows, roles)
+    if len(ys) > 1:
+        shared = rows.drop(columns=[*ys, "lo", "hi", "state"], errors="ignore")
+        measures, parts = {}, []
+        for name in ys:
+            measures[name] = Measure(label(name, roles), scale_of(rows[name]))
+            parts.append(shared.assign(**{MEASURES: name, "value": rows[name]}))
+        table = pd.concat(parts, ignore_index=True)
+        table[MEASURES] = pd.Categorical(table[MEASURES], [*ys])
+        found = charts.with_measures({"lines": lines, **places})
+        chart = Chart([Points(table, "value", joined=joined)], axis, measures=measures)
+        return replace(chart, **found)
+    scale = scale_of(rows[ys[0]])
+    if {"lo", "hi"} <= {*rows} and (rows[ys[0]].dropna() > 0).all():
         scale = "log"
-    return Chart(
-        [Points(rows, y)],
-        Axis.make(x, rows, roles.labels),
-        label(y, roles.labels),
-        lines=lines,
-        panels=panels,
-        scale=scale,
-    )
+    layer = Points(rows, ys[0], joined=joined)
+    chart = Chart([layer], axis, label(ys[0], roles), lines=lines, scale=scale)
+    return replace(chart, **places)
 
 
 def _map(
     df: Table,
     roles: Roles,
-    rows: Table,
+    asked: Asked,
     colour: str,
-    x: str,
-    y: str,
-    panels: list[str],
     contour: str | None,
     scale: str | None,
 ) -> Chart:
     """Returns a map, which is a chart that shows a column as colours over two axes."""
-    has_runs = "seed" in rows
-    table = averaged(rows, [x, y, *panels], colour) if has_runs else rows
-    is_fraction = (scale or scale_of(table[colour])) == "fraction"
-    ends = (0.0, 1.0) if is_fraction else None
-    pixels = Pixels(table, colour, label(colour, roles.labels), ends=ends)
-    chart = charts.over(pixels, x, y, panels, roles.labels)
+    x, (y, *more), _, places = asked
+    if more:
+        raise UsageError(f"y: got {asked.ys}; a map has one axis along y")
+    has_runs = "seed" in df
+    if contour and not has_runs:
+        raise UsageError("contour: it needs a table of runs, with a column seed")
+    if has_runs:
+        df = _at_steps(df, x, y, *asked.panels, colour)
+    table = rows_of(df, roles) if has_runs else df
+    table = _with_axes(table, [x, y], [*asked.panels, colour])
+    placed, places_left = [x, y, *asked.panels], "rows, columns or panels"
+    if has_runs:
+        _expect_numbers(table, [colour])
+        check_one_run_per_seed(
+            df, table, roles, placed=placed, drawn=[colour], places=places_left
+        )
+        table = averaged(table, placed, colour)
+    else:
+        axes = _axes_of_marks(table, [*placed, colour])
+        names = axes or without(table, [colour])
+        check_one_row(df, table, placed, names, places_left)
+    ends = None
+    if table[colour].dtype.kind in "iufb":
+        is_fraction = (scale or scale_of(table[colour])) == "fraction"
+        ends = (0.0, 1.0) if is_fraction else None
+    pixels = Pixels(table, colour, label(colour, roles), ends=ends)
+    chart = charts.over(pixels, x, y, places, roles)
     if contour is None:
         return chart
-    if not has_runs:
-        raise UsageError("contour: it needs a table of runs, with a column seed")
     runs = Runs.of(df, roles, along_of(df, roles, None))
-    placed = {*columns_in(x), *columns_in(y), *panels}
-    left = [axis for axis in runs.every if axis not in placed]
-    _one_value(runs.rows, left, "panels")
-    return chart.plus(charts.theory_contour(runs, x, y, panels, 0.5))
+    return chart.plus(charts.theory_contour(runs, x, y, asked.panels, 0.5))
+
+
+def _pyplot() -> Any:
+    """Returns pyplot with its backend.
+
+    In a notebook, the backend changes settings when it is loaded. This must not happen
+    while the settings of a figure apply, because the changes would be undone.
+    """
+    import matplotlib.pyplot as plt
+
+    plt.draw_if_interactive()
+    return plt
+
+
+def _axes_of_marks(rows: Table, placed: Sequence[str]) -> list[str]:
+    """Returns the columns that say which estimate a row is, and that have no place.
+
+    In thresholds of a fit or a search, all columns before theta are axes.
+    """
+    names = []
+    if {"theta", "critical"} <= {*rows}:
+        names = [*rows.columns[: rows.columns.get_loc("theta")]]
+    names += common(("theta", "axis", "step", "part", "regime"), rows)
+    used = frozenset().union(*map(columns_in, placed))
+    return without(dict.fromkeys(names), used)
+
+
+def _expect_numbers(rows: Table, names: Sequence[str]) -> None:
+    for name in names:
+        problem = no_numbers(rows[name])
+        if problem:
+            raise UsageError(f"df: {name} {problem}")
 
 
 def _with_axes(df: Table, axes: Sequence[str], others: Sequence[str]) -> Table:
@@ -532,29 +718,15 @@ def _with_axes(df: Table, axes: Sequence[str], others: Sequence[str]) -> Table:
     return df
 
 
-def _with_few_lines(chart: Chart) -> Chart:
+def _with_few_lines(chart: Chart, df: Table) -> Chart:
     """Returns the chart; raises UsageError if it has more than MAX_LINES lines."""
     n = len(chart.groups)
     if n > MAX_LINES:
         raise UsageError(
             f"lines: {n} lines of one {', '.join(chart.lines)} each are too many;"
-            f" choose at most {MAX_LINES}, as in {_example(chart.table, chart.lines)}"
+            f" choose at most {MAX_LINES}, as in {choice(df, chart.lines[:1])}"
         )
     return chart
-
-
-def _one_value(df: Table, left: Sequence[str], place: str | None = None) -> None:
-    """Raises UsageError if any axes are `left` without a place in the figure."""
-    if left:
-        advice = f"choose one, as in {_example(df, left)}"
-        if place:
-            advice += f", or name it in {place}"
-        raise UsageError(f"df: several values of {', '.join(left)}; {advice}")
-
-
-def _example(df: Table, axes: Sequence[str]) -> str:
-    name = axes[0]
-    return f"df[df[{name!r}] == {df[name].head(1).item()!r}]"
 
 
 def _on(chart: Chart, ax: Axes | None) -> Axes:
@@ -562,9 +734,8 @@ def _on(chart: Chart, ax: Axes | None) -> Axes:
 
     The new figure belongs to pyplot, so that notebooks display it.
     """
-    import matplotlib.pyplot as plt
-
-    with look(ours=False):
+    plt = _pyplot()
+    with look(place="axes"):
         if ax is None:
             _, ax = plt.subplots(layout="constrained")
         return chart.on(ax)

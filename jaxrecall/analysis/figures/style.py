@@ -1,9 +1,11 @@
-"""The look of every figure: its size, colours, labels and files.
+"""The look of every figure: its settings, colours, labels and files.
 
-Colours also differ in brightness, and lines also differ in their markers. Figures are
+The settings of matplotlib that a user has changed are obeyed, and so is a style file.
+The other settings are those of a report. Colours also differ in brightness, and lines
+also differ in their markers, unless the user has chosen other colours. Figures are
 therefore readable in grey and for colour-blind readers. matplotlib is imported only
-when something is drawn. Files contain no dates or random ids, so that equal figures
-give equal bytes.
+when something is drawn. The files of a report contain no dates or random ids, so that
+equal figures give equal bytes.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -28,12 +30,19 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 FORMATS = ("png", "pdf", "svg")
 MARKERS = "osD^vP*Xd<>"
-GREY = "0.35"
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "0.45")
+"""The colours of lines that differ in names. Numbers have shades instead."""
+
 DASH = (0, (3, 1.5))
 """The linestyle of theory."""
 
-LETTER = 0.06
-"""The width of a letter in a figure, in inches."""
+LETTER, LINE = 0.0075, 0.02
+"""The width of a letter and the height of a line of text, in inches for each point of
+the size of the text.
+"""
+
+USUAL = 8.4
+"""The size of text in points for which the sizes of figures are made."""
 
 COLUMN, PAGE, HIGHEST = 3.4, 5.5, 9.0
 """The two usual widths of a figure, and the largest height, in inches."""
@@ -45,10 +54,24 @@ OURS = Path(__file__).with_name("report.mplstyle")
 """The style file of a report."""
 
 FIXED = Path(__file__).with_name("fixed.mplstyle")
-"""The style file whose settings override every other style."""
+"""The style file whose settings override every other style in a report."""
+
+PLAIN = {"text.parse_math": False, "text.usetex": False}
+"""The settings that override every other style, because names may contain a $."""
 
 SVG_METADATA = ("Date", "Creator", "Type", "Format")
 """The metadata of an SVG file that are left out."""
+
+Style = dict[str, Any]
+"""Keyword arguments of matplotlib, and four of ours.
+
+`width` and `size` are the width of a line and the size of a marker relative to those of
+the user's settings. `open` marks have the colour of the paper inside, and `edged` marks
+have an edge in the colour of text.
+"""
+
+Place = Literal["report", "figure", "axes"]
+"""Where something is drawn."""
 
 Size = tuple[float, float | None]
 """The width and height in inches. If the height is None, the panels determine it."""
@@ -90,16 +113,33 @@ def sized(asked: str | None) -> Size | None:
     raise UsageError(f"size: got {asked!r}; allowed: {allowed}")
 
 
-@contextmanager
-def look(style: str | Path | None = None, ours: bool = True) -> Iterator[None]:
-    """Returns a context in which figures have the look of a report and a style.
+def usual_size(n_panels: int, n_columns: int) -> Size:
+    """Returns the size of a figure for which no size was asked.
 
-    The style overrides the look of a report. matplotlib's default font supplies letters
-    that the font of the style lacks.
+    It is the user's `figure.figsize`. The height of several panels is left open. If the
+    user has none, the width is that of a column, or of a page for several columns of
+    panels. It grows with the size of the text.
+    """
+    if _is_own("figure.figsize"):
+        width, height = _rc("figure.figsize")
+        return width, height if n_panels == 1 else None
+    larger = max(1.0, points("font.size") / USUAL)
+    return larger * (COLUMN if n_columns == 1 else PAGE), None
+
+
+@contextmanager
+def look(
+    style: str | Path | None = None,
+    place: Literal["report", "figure", "axes"] = "figure",
+) -> Iterator[None]:
+    """Returns a context in which figures have the user's settings, or else ours.
+
+    matplotlib's default font supplies letters that the user's font lacks.
 
     Args:
         style: a style file of matplotlib, or the name of one of its styles.
-        ours: whether the look of a report replaces the user's settings.
+        place: what is drawn. A report has our settings and the style, so that it looks
+            the same everywhere. On Axes of the user, only the user's settings apply.
 
     Raises UsageError for a style that does not exist, and for settings that matplotlib
     cannot use.
@@ -112,9 +152,9 @@ def look(style: str | Path | None = None, ours: bool = True) -> Iterator[None]:
             f"matplotlib: cannot be imported ({in_one_line(error)}); set MPLBACKEND and"
             " matplotlibrc to what it can use"
         ) from error
-    used: list[Any] = [style] if style else []
-    if ours:
-        used = [OURS, *used, FIXED]
+    base: dict[str, list[Any]] = {"report": [OURS], "figure": [_ours()], "axes": []}
+    used = base[place] + ([style] if style else [])
+    used.append(FIXED if place == "report" else PLAIN)
     with ExitStack() as stack:
         try:
             stack.enter_context(styles.context(used))
@@ -130,12 +170,94 @@ def look(style: str | Path | None = None, ours: bool = True) -> Iterator[None]:
         yield
 
 
-def shades(n: int) -> list[tuple[float, ...]]:
-    """Returns `n` colours in even steps of lightness, from dark to light."""
-    import matplotlib
+def _ours() -> dict[str, Any]:
+    """Returns our settings, except those that the user has changed."""
+    from matplotlib import rc_params_from_file
 
-    colours = matplotlib.colormaps["viridis"]
-    return [colours(0.85 * i / max(1, n - 1)) for i in range(n)]
+    ours = rc_params_from_file(OURS, use_default_template=False)
+    return {name: value for name, value in ours.items() if not _is_own(name)}
+
+
+def _rc(name: str) -> Any:
+    from matplotlib import rcParams
+
+    return rcParams[name]
+
+
+def _is_own(name: str) -> bool:
+    """Whether the user or a style has changed a setting of matplotlib."""
+    from matplotlib import rcParamsDefault
+
+    return _rc(name) != rcParamsDefault[name]
+
+
+def points(name: str) -> float:
+    """Returns the size in points of the text that a setting is for."""
+    from matplotlib.font_manager import FontProperties
+
+    return FontProperties(size=_rc(name)).get_size_in_points()
+
+
+def ink() -> Any:
+    """Returns the colour of what belongs to no line, such as text and axes."""
+    return _rc("text.color")
+
+
+def paper() -> Any:
+    """Returns the colour inside open marks, which is that of the background."""
+    return _rc("axes.facecolor")
+
+
+def keywords(style: Style) -> Style:
+    """Returns a style as keyword arguments of matplotlib alone."""
+    shown = dict(style)
+    if "width" in shown:
+        shown["linewidth"] = shown.pop("width") * _rc("lines.linewidth")
+    if "size" in shown:
+        shown["markersize"] = shown.pop("size") * _rc("lines.markersize")
+    if shown.pop("open", False):
+        shown["markerfacecolor"] = paper()
+    if shown.pop("edged", False):
+        shown |= {"markeredgecolor": ink(), "markeredgewidth": 0.7}
+    return shown
+
+
+def line_styles(values: Sequence[Mapping[str, Any]]) -> list[Style]:
+    """Returns a style for each line: those of the user's `axes.prop_cycle`, or ours.
+
+    Lines that differ in one number have shades from dark to light. Other lines have
+    distinct colours, if there are enough.
+    """
+    n = len(values)
+    marked = [{"marker": MARKERS[i % len(MARKERS)]} for i in range(n)]
+    cycle = list(_rc("axes.prop_cycle"))
+    if not (_is_own("axes.prop_cycle") and n <= len(cycle)):
+        colours = COLOURS
+        if _are_numbers(values) or n > len(COLOURS):
+            colours = shades(n)
+        cycle = [{"color": colour} for colour in colours]
+    return [marks | style for marks, style in zip(marked, cycle, strict=False)]
+
+
+def _are_numbers(values: Sequence[Mapping[str, Any]]) -> bool:
+    if any(len(one) != 1 for one in values):
+        return False
+    found = [value for one in values for value in one.values()]
+    return not any(isinstance(value, (str, bool, np.bool_)) for value in found)
+
+
+def shades(n: int) -> list[tuple[float, ...]]:
+    """Returns `n` colours of the user's `image.cmap`, from its dark end on.
+
+    The lightest colours are left out on light paper, and the darkest on dark paper.
+    """
+    import matplotlib
+    from matplotlib.colors import to_rgb
+
+    colours = matplotlib.colormaps[_rc("image.cmap")]
+    is_dark = sum(to_rgb(paper())) < 1.5
+    first, last = (0.3, 1.0) if is_dark else (0.0, 0.85)
+    return [colours(first + (last - first) * i / max(1, n - 1)) for i in range(n)]
 
 
 def spread(items: Sequence[T], most: int) -> list[T]:
@@ -154,12 +276,13 @@ def symbol(name: str) -> str:
     return name
 
 
-def label(name: str, labels: Mapping[str, str]) -> str:
-    """Returns the label of an axis: its symbol, and its meaning if there is room.
-
-    `labels` contains the meanings that the owner of the table gave.
+def label(name: str, roles: Roles) -> str:
+    """Returns the label of an axis: its title, or else its symbol, with its meaning if
+    there is room.
     """
-    legend = labels.get(name, "")
+    if name in roles.titles:
+        return roles.titles[name]
+    legend = roles.labels.get(name, "")
     if len(legend) >= LONGEST_LEGEND:
         legend = re.split(r";| that | \(|: ", legend)[0]
     if legend and len(legend) < LONGEST_LEGEND:
@@ -169,20 +292,25 @@ def label(name: str, labels: Mapping[str, str]) -> str:
 
 def measure_label(roles: Roles, is_fraction: bool = True) -> str:
     """Returns the label of the measure that crosses theta."""
-    measure = roles.measure
-    named = roles.titles.get(measure) or label(measure, roles.labels)
+    named = label(roles.measure, roles)
     return f"{named} (fraction)" if is_fraction else named
 
 
-def settings(values: Mapping[str, Any], names: Iterable[str] | None = None) -> str:
+def settings(
+    values: Mapping[str, Any],
+    names: Iterable[str] | None = None,
+    titles: Mapping[str, str] = {},
+) -> str:
     """Formats settings as in d = 64, L = 8.
 
-    If the name of a column begins with _, only its value is shown.
+    `titles` are shown in place of the names of columns. If a title is empty, only the
+    value is shown.
     """
     shown = []
     for name in values if names is None else names:
         value = text(values[name])
-        shown.append(value if name[:1] == "_" else f"{symbol(name)} = {value}")
+        title = titles.get(name, symbol(name))
+        shown.append(f"{title} = {value}" if title else value)
     return ", ".join(shown)
 
 

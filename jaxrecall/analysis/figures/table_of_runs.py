@@ -26,10 +26,13 @@ from ...theory import Model
 from ...theory.noise import has_score_noise
 from ..fit import Fit, cells, fit
 from ..fit.roles import ACCURACY, COUNTS, SETTINGS, Roles, Table
-from ..fit.runs import ALL
+from ..fit.runs import ALL, common
+from ..fit.several import telling
 from ..fit.table_axes import as_given, rounded, unknown_settings
-from .axis import columns_in
-from .grammar import MAX_NAMED, Selection, values_of
+from .averages import MEASURE, PLACES, check_one_run_per_seed, refuse_several
+from .axis import columns_in, with_columns
+from .grammar import MAX_NAMED
+from .layers import Selection, values_of
 from .style import measure_label
 
 ORDER = ("d", "L", "V", "m")
@@ -40,9 +43,6 @@ BANDS = ("sd", "se", "95 %", "quartiles")
 LOCKED = 0.95
 """The attention mass on the informative token above which attention counts as locked.
 """
-
-MEASURE = "_measure"
-"""The column of `Runs.rows` that contains the measure."""
 
 NO_SETTINGS = ("foreign", "mass")
 """The columns of `Runs.settings` that are not settings.
@@ -58,7 +58,7 @@ class Runs:
 
     `roles` are the roles of its columns. `along` is the axis along which the measure
     crosses theta, and `axes` are the other axes that vary. `given` is the table that
-    the fit uses.
+    the fit uses, and `rows` has its index.
     """
 
     given: Table
@@ -75,7 +75,8 @@ class Runs:
         For a share of seeds, the measure of a run is 1 if it has reached the level of
         `summary`, else 0.
 
-        Raises FitError if the table cannot be fitted.
+        Raises FitError if the table cannot be fitted. Raises UsageError if runs at one
+        level of a cell differ in more than the seed.
         """
         axes = varying(df, roles, along)
         rows = rows_of(df, roles)
@@ -89,7 +90,30 @@ class Runs:
                 rows = rows.assign(**{name: rounded(rows[name])})
         if summary.is_share:
             rows = rows.assign(**{MEASURE: summary.values(rows[MEASURE], 0.0)})
-        return cls(df, rows.reset_index(drop=True), roles, along, axes, summary)
+        runs = cls(df, rows, roles, along, axes, summary)
+        runs.check([*axes, *common([along], rows)], "")
+        return runs
+
+    def check(self, placed: Sequence[str], places: str = PLACES) -> None:
+        """Raises UsageError if runs with equal values of the columns `placed` differ in
+        more than the seed. `places` are the arguments that give a place to a column.
+        """
+        check_one_run_per_seed(
+            self.given,
+            self.rows,
+            self.roles,
+            placed=placed,
+            drawn=common([MEASURE], self.rows),
+            places=places,
+        )
+
+    def check_cells(self, placed: Sequence[str], places: str = "") -> None:
+        """Raises UsageError if several cells have equal values of the columns `placed`,
+        so that their critical values would share a place.
+        """
+        rows = with_columns(self.rows, *placed)
+        if found := telling(rows, placed, self.axes):
+            refuse_several(self.given, rows, found, places)
 
     @property
     def sizes(self) -> Table:

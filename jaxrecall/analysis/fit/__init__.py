@@ -5,6 +5,8 @@ The modules of this package work in this order:
 
 - `runs` reads and checks the rows.
 - `table_axes` finds the axes, which are the columns of settings that vary.
+- `several` finds the columns that tell rows apart, and writes expressions that choose
+  rows.
 - `cells` combines the rows into curves, and groups the curves into families.
 - `estimate` computes where the curves of a family cross theta. It then fits the law and
   computes intervals.

@@ -23,6 +23,7 @@ from ...model.values import is_missing
 from ...sweep.store.load import limited_by_kappa
 from .roles import SIZES, Roles, Table
 from .runs import K, N, checked, common, groups, seed_columns, without
+from .several import choice, of_repeated, once
 from .table_axes import AxisValue, as_given, find_axes, without_switches
 
 NUMBERS = "iuf"
@@ -158,6 +159,7 @@ def families(frame: Table, roles: Roles, along: str) -> tuple[list[Family], list
     Raises:
         FitError: if the table cannot be fitted. The message lists the problems.
     """
+    given = frame
     frame, remarks = checked(as_given(frame, roles), roles, along)
     seeds = seed_columns(frame)
     frame, dropped = without_switches(frame, roles)
@@ -168,7 +170,7 @@ def families(frame: Table, roles: Roles, along: str) -> tuple[list[Family], list
         remarks.append(_on_followers(frame, followers, axes, along))
     if "kappa" in roles.rates and (line := limited_by_kappa(frame, axes, along)):
         remarks.append(line)
-    _refuse_runs_twice(frame, [*axes, along], seeds)
+    _refuse_runs_twice(given, frame, [*axes, along], seeds)
     scaled = "axes of numbers greater than 0"
     powers = tuple(_scales(frame, axes))
     if roles.powers is not None:
@@ -269,7 +271,12 @@ def _falls(frame: Table, roles: Roles, along: str) -> bool:
     return bool(first > last)
 
 
-def _refuse_runs_twice(frame: Table, point: list[str], seeds: list[str]) -> None:
+def _refuse_runs_twice(
+    given: Table, frame: Table, point: list[str], seeds: list[str]
+) -> None:
+    """Raises FitError if runs come more than once. `given` is the table as its owner
+    has it.
+    """
     copies = groups(frame, [*point, *seeds]).size()
     twice = copies[copies > 1]
     if twice.empty:
@@ -280,9 +287,13 @@ def _refuse_runs_twice(frame: Table, point: list[str], seeds: list[str]) -> None
         if frame[name].dropna().map(str).nunique() > 1:
             differ.append(name)
     hint = f" (the table mixes {', '.join(differ)})" if differ else ""
+    keep = once([*point, *seeds])
+    told_apart = differ or of_repeated(frame, [*point, *seeds], common(given, frame))
+    if told_apart:
+        keep = choice(given.loc[frame.index], told_apart)
     raise FitError(
         f"rows: {len(twice)} runs come more than once, the first at {where}{hint}; keep"
-        " one row per point, seed and step"
+        f" one row per point, seed and step, as in {keep}"
     )
 
 

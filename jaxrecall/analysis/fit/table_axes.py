@@ -45,7 +45,8 @@ def as_given(frame: Table, roles: Roles) -> Table:
 
     - `pool` is 0 for no pool and `batch` is 0 for all samples, as m is 0 for no MLP.
     - `gamma2` is null where it equals gamma, if it then has fewer distinct values.
-    - The text of a law loses its parameters, because other columns contain them.
+    - The text of a law loses its parameters if other runs have the same law with other
+      parameters. Columns such as embedding.rho are then axes.
     - The path of an embedding file loses its folder, because a sweep may be resumed
       after the file was moved.
     - Rows of the recipe alone, which have no optimiser, get the training settings that
@@ -78,10 +79,11 @@ def _drop_parameters(frame: Table) -> None:
     """Removes the parameters from the texts of laws, in place.
 
     A column of laws is left unchanged if the bare names and the columns of parameters
-    do not distinguish all of its laws.
+    do not distinguish all of its laws. Among several laws, one whose parameters do not
+    vary keeps its text, so that thresholds name it as the table does.
     """
     for name in common(FIELDS, frame):
-        parameters = _parameters(frame, [name])
+        parameters = parameters_of(frame, [name])
         if not parameters:
             continue
         texts = frame[name].unique()
@@ -89,7 +91,8 @@ def _drop_parameters(frame: Table) -> None:
             bare = frame[name].str.partition("(")[0]
             told = groups(frame.assign(**{name: bare}), [name, *parameters])
             if told.ngroups == len(texts):
-                frame[name] = bare
+                varies = frame.groupby(bare)[name].transform("nunique") > 1
+                frame[name] = bare.where(varies | (len(texts) == 1), frame[name])
 
 
 def _fill_training(frame: Table) -> None:
@@ -127,13 +130,13 @@ def fixed(frame: Table, roles: Roles) -> dict[str, AxisValue]:
         return {}
     frame = as_given(frame, roles)
     settings = {}
-    for name in common((*FIELDS, *_parameters(frame, FIELDS)), frame):
+    for name in common((*FIELDS, *parameters_of(frame, FIELDS)), frame):
         if frame[name].nunique(dropna=False) == 1:
             settings[name] = frame[name].tolist()[0]
     return unusual(settings)
 
 
-def _parameters(frame: Table, fields: Iterable[str]) -> list[str]:
+def parameters_of(frame: Table, fields: Iterable[str]) -> list[str]:
     """The columns that contain parameters of laws, such as embedding.rho.
 
     Only the laws in the given fields count.
@@ -178,21 +181,21 @@ def find_axes(
     if roles.axes is not None:
         fields = []
         for axis in (*known, "step"):
-            fields += common([axis, *_parameters(frame, [axis])], frame)
+            fields += common([axis, *parameters_of(frame, [axis])], frame)
         fields = without(dict.fromkeys(fields), following)
         axes, followers = _distinguishing(frame, roles, first, fields, [], along, known)
         cell_rows = [*axes, along, *seed_columns(frame)]
         if not frame.duplicated(cell_rows).any():
             return axes, followers
         # rows of other grids or columns were added to the table
-    parameters = _parameters(frame, roles.fields)
+    parameters = parameters_of(frame, roles.fields)
     fields = common((*roles.fields, "step", *parameters), frame)
     left_out = {*roles.sizes, along, *following, "root_seed", *roles.rates}
     if roles.counted:
         left_out.add("n_test")
     fields = without(fields, left_out) + common(roles.rates, frame)
     fields.sort(key=lambda name: frame[name].nunique(dropna=False))
-    foreign = without(_foreign(frame, roles), (*fields, along))
+    foreign = without(foreign_columns(frame, roles), (*fields, along))
     return _distinguishing(frame, roles, first, fields, foreign, along)
 
 
@@ -258,7 +261,7 @@ def without_switches(frame: Table, roles: Roles) -> tuple[Table, list[str]]:
     if not switches:
         return frame, []
     names = {"seed", K, "code_version", "precision"}
-    names |= {*roles.fields, *_foreign(frame, roles)} - {*switches}
+    names |= {*roles.fields, *foreign_columns(frame, roles)} - {*switches}
     same = []
     for name in common(names, frame):
         if frame[name].dtype.kind != "O" or frame[name].map(is_hashable).all():
@@ -281,7 +284,7 @@ def unknown_settings(frame: Table, roles: Roles, point: Sequence[str]) -> list[s
     """
     if roles.axes is not None:
         return []
-    names = without(_foreign(frame, roles), point)
+    names = without(foreign_columns(frame, roles), point)
     if not names:
         return []
     points = groups(frame, point)
@@ -291,7 +294,7 @@ def unknown_settings(frame: Table, roles: Roles, point: Sequence[str]) -> list[s
     return [name for name in names if frame[name].notna().any() and n_values[name] == 1]
 
 
-def _foreign(frame: Table, roles: Roles) -> list[str]:
+def foreign_columns(frame: Table, roles: Roles) -> list[str]:
     """The columns of scalars that may be axes although nothing says what they are."""
     foreign = without(frame, (*roles.known, K, N))
     return [name for name in foreign if all(map(np.isscalar, frame[name]))]

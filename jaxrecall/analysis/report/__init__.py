@@ -126,7 +126,7 @@ def write(
     check_folder(folder)
     for module in asked.trust:
         trusted(module)
-    with look(asked.style):  # checks style and size before the fit
+    with look(asked.style, "report"):  # checks style and size before the fit
         sized(asked.size)
     every, remarks = read(table, columns=parsed_columns(asked.columns))
     frame = at_steps(every, step)
@@ -196,7 +196,7 @@ def _pictures(
 ) -> list[Picture]:
     """Draws all figures, and returns their pictures."""
     pictures = []
-    with look(asked.style):
+    with look(asked.style, "report"):
         for name, heading, chart in figures(runs, found, asked):
             on_progress(f"drawing {name}", 0, 0)
             pictures.append(_drawn(name, heading, chart, asked))
@@ -275,7 +275,14 @@ def _places(runs: Runs, asked: Namespace) -> Places:
     if asked.x and runs.along in columns_in(asked.x):
         every = runs.every
     lines = [asked.lines] if asked.lines else None
-    return arranged(runs.sizes, every, asked.x, lines, asked.panels)
+    place = arranged(runs.sizes, every, asked.x, lines, asked.panels)
+    x = place.x
+    if x and x not in runs.sizes:
+        others = arranged(runs.sizes, runs.every, x, lines, asked.panels)
+        runs.check([x, *others.lines, *others.panels], "--lines or --panels")
+    if x and runs.along not in columns_in(x):
+        runs.check_cells([x, *place.lines, *place.panels], "--lines or --panels")
+    return place
 
 
 def figures(
@@ -344,7 +351,7 @@ def summary(runs: Runs) -> str:
     roles = runs.roles
     names = dict.fromkeys((runs.along, *ORDER, *runs.axes))
     names = [name for name in names if name in runs.sizes]
-    symbols = [label(name, roles.labels) for name in names]
+    symbols = [label(name, roles) for name in names]
     n_cells = len(runs.settings(runs.axes))
     varying = ", ".join(runs.axes) or "nothing"
     counts = (

@@ -1,0 +1,40 @@
+"""The figure that `jaxrecall.plot.figure` returns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import matplotlib
+from matplotlib import pyplot, rc_context
+from matplotlib.figure import Figure
+
+
+class StyledFigure(Figure):
+    """A figure that is drawn and saved with the settings with which it was made.
+
+    `settings` are the settings of matplotlib in which it was made, as far as they
+    differ from those outside.
+    """
+
+    def __init__(self, *args: Any, settings: Mapping[str, Any], **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.settings = dict(settings)
+
+    def draw(self, renderer: Any) -> None:
+        with rc_context(self.settings):
+            super().draw(renderer)
+
+    def savefig(self, fname: Any, **options: Any) -> None:
+        with rc_context(self.settings):
+            super().savefig(fname, **options)
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
+        """Lets a notebook show the figure once.
+
+        IPython calls this method before it shows the value of a cell's last line. At
+        the end of the cell, it also shows all figures that pyplot has open.
+        """
+        if "inline" in matplotlib.get_backend():
+            pyplot.close(self)
+        return {}

@@ -1,0 +1,109 @@
+"""Finds the columns that tell rows apart, and writes expressions that choose rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ...model.values import is_missing
+from .roles import Table
+from .runs import groups, without
+from .table_axes import AxisValue, rounded
+
+FEW, LONGEST = 3, 60
+"""The largest number of values of a column that a message lists, and of characters of
+a value.
+"""
+
+
+def telling(rows: Table, placed: Sequence[str], names: Sequence[str]) -> list[str]:
+    """Returns the columns that tell apart rows with equal values of `placed`.
+
+    A column is left out if its values follow from those of the columns before it.
+    """
+    found = []
+    known = [*dict.fromkeys(placed)]
+    n_groups = groups(rows, known).ngroups
+    for name in names:
+        if name in known or rows[name].nunique(dropna=False) < 2:
+            continue
+        if rows[name].dtype.kind == "f":
+            rows = rows.assign(**{name: rounded(rows[name])})
+        n_apart = groups(rows, [*known, name]).ngroups
+        if n_apart > n_groups:
+            known.append(name)
+            found.append(name)
+            n_groups = n_apart
+    return found
+
+
+def of_repeated(
+    rows: Table, point: Sequence[str], names: Sequence[str]
+) -> list[str] | None:
+    """Returns the columns that tell apart rows with equal values of `point`.
+
+    Columns in which most values occur once are measurements and are left out, so the
+    list is empty for repeated runs. Returns None if all rows differ in `point`.
+    """
+    repeated = rows[rows.duplicated([*point], keep=False)]
+    if repeated.empty:
+        return None
+    counts = {}
+    for name in without(names, point):
+        if all(map(np.isscalar, repeated[name].dropna())):
+            counts[name] = repeated[name].nunique(dropna=False)
+    few = [name for name in counts if counts[name] <= max(2, len(repeated) / 2)]
+    return telling(repeated, point, sorted(few, key=counts.__getitem__))
+
+
+def choice(stored: Table, names: Sequence[str]) -> str:
+    """Returns an expression that selects rows with one value of each column.
+
+    `stored` are rows of the table `df` as its owner has it.
+    """
+    conditions = []
+    for name in names:
+        if stored[name].nunique(dropna=False) < 2:
+            continue
+        value = next(iter(stored[name].dropna().tolist()), None)
+        column = f"df[{_code(name)}]"
+        if value is None:
+            conditions.append(f"{column}.isna()")
+            stored = stored[stored[name].isna()]
+        else:
+            conditions.append(f"{column} == {_code(value)}")
+            stored = stored[stored[name] == value]
+    if len(conditions) > 1:
+        conditions = [f"({condition})" for condition in conditions]
+    return f"df[{' & '.join(conditions)}]"
+
+
+def once(point: Sequence[str]) -> str:
+    """Returns an expression that leaves out rows that repeat an earlier row's point."""
+    columns = ", ".join(map(_code, dict.fromkeys(point)))
+    return f"df.drop_duplicates([{columns}])"
+
+
+def listed(column: Table) -> str:
+    """Returns a text with the first values of a column."""
+    values = column.drop_duplicates().tolist()
+    texts = []
+    for value in values[:FEW]:
+        text = "missing" if is_missing(value) else _code(value)
+        texts.append(text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}...")
+    if len(values) > FEW:
+        texts.append(f"and {len(values) - FEW} more")
+    return ", ".join(texts)
+
+
+def _code(value: AxisValue) -> str:
+    """Returns Python code for a value. Text is in double quotes if it contains none."""
+    if not isinstance(value, (str, int, float, complex, bytes)):
+        value = str(value)  # pandas compares dates with text
+    if isinstance(value, float) and np.isinf(value):
+        return f'float("{value}")'
+    code = repr(value)
+    if code[:1] == "'" and '"' not in code:
+        return f'"{code[1:-1]}"'
+    return code

@@ -1,0 +1,336 @@
+"""Means over seeds alone: figures of tables with axes that nobody named are right, or
+are refused with advice that selects rows.
+"""
+
+import itertools
+import re
+from argparse import Namespace
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.figure import Figure
+from scipy.special import expit
+
+from jaxrecall.analysis import report
+from jaxrecall.analysis.figures import plot
+from jaxrecall.analysis.figures.grammar import Chart
+from jaxrecall.analysis.figures.table_of_runs import MEASURE, Runs
+from jaxrecall.analysis.fit import fit
+from jaxrecall.analysis.fit.roles import roles_of
+from jaxrecall.analysis.fit.several import choice
+from jaxrecall.errors import FitError, UsageError
+
+LEVELS = (64, 512, 4096)
+SIZES = {"V": [64], "L": [8], "m": [0], "d": [32, 64]}
+N_TEST = 10**6
+
+
+def runs(axes, /, seeds=3, **attrs):
+    """Runs at all combinations of the axes. The mean accuracy over seeds is different
+    at each, so a mean over more than seeds is the mean at none.
+    """
+    rows = []
+    levels = axes.get("N", LEVELS)
+    others = {name: values for name, values in axes.items() if name != "N"}
+    for i, values in enumerate(itertools.product(*others.values())):
+        for N, seed in itertools.product(levels, range(seeds)):
+            logit = np.log(N / 500) + 0.1 * (seed - 1) - 0.173 * i
+            row = dict(zip(others, values, strict=True)) | {"N": N, "seed": seed}
+            row["n_correct"] = round(N_TEST * expit(logit))
+            rows.append(row | {"n_test": N_TEST})
+    table = pd.DataFrame(rows)
+    table["accuracy"] = table["n_correct"] / table["n_test"]
+    table.attrs = attrs
+    return table
+
+
+def with_rho(table):
+    rho = table["embedding"].str.extract(r"rho=([\d.]+)")[0]
+    return table.assign(**{"embedding.rho": rho.astype(float)})
+
+
+def with_gamma(table):
+    return table.assign(
+        eta=0.1, gamma=table["kappa"] * table["L"] ** 2 * table["V"] / 0.1
+    )
+
+
+def merged():
+    first = runs(SIZES | {"eta": [0.1]}, axes=["d", "N"])
+    second = runs(SIZES | {"eta": [0.2], "N": (128, 512, 2048)}, axes=["d", "N"])
+    second["n_correct"] -= 12_345
+    second["accuracy"] = second["n_correct"] / N_TEST
+    both = pd.concat([first, second], ignore_index=True)
+    both.attrs = dict(first.attrs)
+    return both
+
+
+def searched():
+    """A search: its cells have few levels in common, or none."""
+    table = runs(SIZES | {"L": [8, 16], "N": (64, 256, 1024, 4096)})
+    shift = 1 + (table["L"] == 16) + 2 * (table["d"] == 64)
+    table["N"] *= shift
+    table.attrs = {"axes": ["d", "L", "N"], "searched": "N"}
+    return table
+
+
+def own(**attrs):
+    """Runs of a user's simulator."""
+    table = runs({"width": [1.0, 2.0], "kind": ["a", "b"], "depth": [1, 2]})
+    table = table.drop(columns=["n_test", "n_correct"])
+    table["loss"] = 1 - table["accuracy"]
+    table.attrs = {"accuracy": "accuracy", "fields": ["width", "kind", "depth", "N"]}
+    table.attrs |= attrs
+    return table
+
+
+def foreign(**columns):
+    table = runs({"width": [32, 64], "ctx": [4, 8]} | columns)
+    return table.assign(loss=1 - table["accuracy"], epoch=7 + table["seed"])
+
+
+LAWS = {"embedding": ["gaussian", "equicorrelated(rho=0.2)"]}
+TABLES = {
+    "ours with two laws": with_rho(runs(SIZES | LAWS, axes=["embedding", "d", "N"])),
+    "two laws with parameters": with_rho(
+        runs(SIZES | {"embedding": [*LAWS["embedding"], "equicorrelated(rho=0.4)"]})
+    ),
+    "laws without columns of parameters": runs(
+        SIZES | {"embedding": ["equicorrelated(rho=0.1)", "equicorrelated(rho=0.2)"]}
+    ),
+    "two steps": runs(SIZES | {"L": [8, 16], "steps": [30], "step": [3, 30]}),
+    "pool": runs(SIZES | {"pool": [None, 64]}, axes=["pool", "d", "N"]),
+    "kappa given": with_gamma(runs(SIZES | {"L": [8, 16], "kappa": [1.0, 100.0]})),
+    "eta": runs(SIZES | {"eta": [0.1, 1e-4]}),
+    "fresh batches": runs(SIZES | {"fresh_batches": [True, False]}),
+    "merged of two sweeps": merged(),
+    "a search": searched(),
+    "a float32 axis": runs(SIZES | {"eta": [0.1, 0.3]}).astype({"eta": np.float32}),
+    "a user's simulator": own(),
+    "with meanings": own(
+        axes=["width", "kind", "depth", "N"], labels={"width": "hidden units"}
+    ),
+    "a foreign table with counts": foreign().drop(columns="accuracy"),
+    "a foreign table without counts": foreign(
+        model=['O\'Neill "s"', "mine", None]
+    ).drop(columns=["n_test", "n_correct"]),
+    "a foreign table with a column unlike an axis": foreign()
+    .assign(run=lambda t: "x" + (t["seed"] % 3 + 3 * (t["ctx"] // 8)).astype(str))
+    .drop(columns=["ctx"]),
+    "categories": runs(SIZES | {"L": [8, 16], "activation": ["relu", "gelu"]}).astype(
+        {"activation": "category"}
+    ),
+    "an axis listed in attrs": runs(SIZES | {"note": [1, 2]}, axes=["note", "d", "N"]),
+}
+"""Tables of runs with two or more axes besides N."""
+
+AX = Figure().subplots()
+"""Axes on which nothing is drawn; new ones would take longer than all else."""
+
+NO_AXES = {"N", "seed", "n_correct", "n_test", "accuracy", "loss", "epoch"}
+
+
+def reported(df, x):
+    """All charts of a report with --x."""
+    roles = roles_of(df)
+    made = Runs.of(df, roles, "N")
+    asked = Namespace(theta=[0.5], x=x, lines=None, panels=(), phase=[])
+    for _, _, chart in report.figures(made, made.fitted([0.5]), asked):
+        chart.figure()
+
+
+FIGURES = {
+    "figure": lambda df, a, y: plot.figure(df, y, x="N"),
+    "figure of lines": lambda df, a, y: plot.figure(df, y, x="N", lines=a),
+    "figure of one line": lambda df, a, y: plot.figure(df, y, x="N", lines=[]),
+    "figure of panels": lambda df, a, y: plot.figure(df, y, lines=[], panels=[a]),
+    "figure along another axis": lambda df, a, y: plot.figure(df, y, x=a, lines="N"),
+    "figure along arithmetic": lambda df, a, y: plot.figure(
+        df, y, x=f"N / {a}", lines=a
+    ),
+    "map": lambda df, a, y: plot.figure(df, a, x="N", colour=y),
+    "accuracy": lambda df, a, y: plot.accuracy(df, AX),
+    "accuracy of lines": lambda df, a, y: plot.accuracy(df, AX, lines=a),
+    "critical_n": lambda df, a, y: plot.critical_n(df, AX, theory=False),
+    "critical_n along": lambda df, a, y: plot.critical_n(df, AX, x=a, theory=False),
+    "phase": lambda df, a, y: plot.phase(df, a, "N", AX, theory=False),
+    "collapse": lambda df, a, y: plot.collapse(df, AX),
+    "report": lambda df, a, y: reported(df, a),
+}
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """The charts that are made. Nothing is drawn, which would take minutes."""
+    charts = []
+    monkeypatch.setattr(Chart, "figure", lambda chart, **_: charts.append(chart))
+    monkeypatch.setattr(Chart, "on", lambda chart, ax: charts.append(chart))
+    return charts
+
+
+def n_wrong(chart, df, axes):
+    """How many values of a chart are the value at no setting."""
+    table, y = chart.layers[0].table, chart.layers[0].y
+    if y == "critical":
+        place = table.duplicated([chart.x.name, *chart.lines, *chart.panels])
+        return int(place.sum())
+    counted = df.assign(**{MEASURE: df.get("n_correct", 0) / N_TEST})
+    if "accuracy" in df:
+        counted[MEASURE] = df["accuracy"]
+    right = counted.groupby([*axes, "N"], dropna=False, observed=True)[y].mean()
+    near = np.abs(table[y].to_numpy()[:, None] - right.to_numpy())
+    return int((near.min(axis=1) > 1e-9 * right.max()).sum())
+
+
+def followed(error, df):
+    """The rows that the advice of a message selects."""
+    message = str(error)
+    assert "\n" not in message
+    found = re.search(r"as in (df(?:\.drop_duplicates\(.*?\)|\[.*\]))", message)
+    assert found, message
+    return eval(found[1], {"df": df})
+
+
+def check(kind, names, drawn):
+    """Draws some figures of a table, and returns the names of those that mislead."""
+    df = TABLES[kind]
+    axes = [name for name in df if name not in NO_AXES]
+    first = "width" if "width" in df else "d"
+    y = "accuracy" if "accuracy" in df else "n_correct"
+    wrong = []
+    for name in names:
+        drawn.clear()
+        refused = None
+        try:
+            FIGURES[name](df, first, y)
+        except (UsageError, FitError) as error:
+            refused = error
+        if refused:
+            is_right = 0 < len(followed(refused, df)) < len(df)
+        else:
+            is_right = drawn and not any(n_wrong(chart, df, axes) for chart in drawn)
+        if not is_right:
+            wrong.append(name)
+    return wrong
+
+
+@pytest.mark.parametrize("kind", TABLES)
+def test_no_figure_is_a_mean_over_more_than_seeds(kind, drawn):
+    """Here each table makes two of the figures."""
+    i = [*TABLES].index(kind)
+    names = [*FIGURES]
+    some = [names[(i + shift) % len(names)] for shift in (0, 5)]
+    assert not check(kind, some, drawn)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", TABLES)
+def test_no_figure_of_any_kind_is_a_mean_over_more_than_seeds(kind, drawn):
+    assert not check(kind, FIGURES, drawn)
+
+
+def test_seeds_of_their_own_do_not_hide_a_setting():
+    """No seed comes twice, and the table lists no axis eta."""
+    table = merged()
+    first, second = table[table["eta"] == 0.1], table[table["eta"] == 0.2]
+    second = second.assign(seed=second["seed"] + 3, N=first["N"].tolist())
+    both = pd.concat([first, second], ignore_index=True)
+    both.attrs = {"axes": ["d", "N"]}
+    for draw in (plot.accuracy, plot.critical_n, plot.collapse):
+        with pytest.raises(UsageError, match=r"several values of eta") as got:
+            draw(both, AX)
+        assert set(followed(got.value, both)["eta"]) == {0.1}
+
+
+def test_what_follows_from_a_place_needs_none(drawn):
+    """N = 8 V, and gamma from kappa, V and L."""
+    table = runs(SIZES | {"V": [16, 32, 64], "N": (64,)}).assign(kappa=100.0)
+    table["N"] = 8 * table["V"]
+    table = with_gamma(table).assign(n_test=N_TEST + 2 * table["seed"])
+    plot.phase(table, "d", "V", AX, theory=False)
+    plot.figure(table, "accuracy", x="V", lines="d")
+    plot.figure(table, "d", x="V", colour="accuracy")
+    plot.figure(table, "accuracy", x="N / d", lines="V")
+    places = [[*chart.lines, *chart.panels] for chart in drawn]
+    assert places == [[], ["d"], [], ["V"]]
+    with pytest.raises(UsageError, match=r"several values of V .*name V in"):
+        plot.figure(table, "accuracy", x="N / d", lines=[])
+
+
+def test_repeated_runs_are_no_seeds(drawn):
+    once = runs(SIZES)
+    twice = pd.concat([once, once.assign(seconds=2.0)], ignore_index=True)
+    for draw in (lambda df: plot.figure(df, lines="d"), plot.accuracy):
+        with pytest.raises((UsageError, FitError)) as got:
+            draw(twice)
+        assert len(followed(got.value, twice)) == len(once)
+    mixed = twice.assign(code_version=[1] * len(once) + [2] * len(once))
+    for draw in (lambda df: plot.figure(df, lines="d"), plot.accuracy):
+        with pytest.raises((UsageError, FitError), match="code_version") as got:
+            draw(mixed)
+        assert len(followed(got.value, mixed)) == len(once)
+    switched = pd.concat([once.assign(diagnose=on) for on in (False, True)])
+    plot.figure(switched.reset_index(drop=True), lines="d")
+    (chart,) = drawn
+    assert not n_wrong(chart, once, ["d"])
+
+
+def test_advice_selects_rows_of_every_type():
+    table = pd.DataFrame(
+        {
+            "text": ["it's", 'a "b"', "both ' and \""],
+            "float32": np.float32([0.1, 0.2, 0.3]),
+            "integer": np.int8([1, 2, 3]),
+            "truth": [True, False, False],
+            "infinite": [np.inf, 1.0, -np.inf],
+            "date": pd.date_range("2026-01-01", periods=3),
+            "category": pd.Categorical(["a", "b", "c"]),
+            "missing": [None, 64, None],
+        }
+    )
+    for name in table:
+        for start in range(2):
+            rows = table.iloc[start : start + 2]
+            if rows[name].nunique(dropna=False) > 1:
+                selected = eval(choice(rows, [name]), {"df": table})
+                assert len(selected) == 1, name
+    rows = table.assign(missing=[None, None, 64.0], text="a")
+    assert choice(rows[:2], ["missing", "text", "truth"]) == 'df[df["truth"] == True]'
+    rows["missing"] = pd.Series([None, "x", "x"], dtype=object)
+    assert choice(rows, ["missing", "truth"]) == 'df[df["missing"] == "x"]'
+
+
+def test_thresholds_name_laws_as_the_table_does():
+    table = TABLES["ours with two laws"]
+    for attrs in ({}, dict(table.attrs)):
+        table = table.copy()
+        table.attrs = attrs
+        found = fit(table).thresholds
+        assert len(found.merge(table, on=["embedding", "d"])) == len(table)
+    three = TABLES["two laws with parameters"]
+    found = fit(three).thresholds
+    assert len(found.merge(three, on=["embedding.rho", "d"])) == len(three)
+
+
+def test_marks_of_two_laws_at_one_place_are_two_lines(drawn):
+    found = fit(TABLES["ours with two laws"], [0.4, 0.5]).thresholds
+    plot.figure(found, "N_star", x="d")
+    plot.figure(found[found["theta"] == 0.5], "N_star", x="d", panels="embedding")
+    plot.figure(found, "embedding", x="theta", panels="d", colour="N_star")
+    assert [chart.lines for chart in drawn] == [["embedding", "theta"], [], ()]
+    misleading = [
+        {"y": "N_star", "lines": ["theta"]},
+        {"y": "N_star", "lines": []},
+        {"y": "theta", "colour": "N_star"},
+    ]
+    for choices in misleading:
+        with pytest.raises(UsageError, match=r"several values of .*embedding") as got:
+            plot.figure(found, x="d", **choices)
+        assert 0 < len(followed(got.value, found)) < len(found)
+    many = pd.concat([found[:1].assign(theta=i / 30) for i in range(1, 25)])
+    with pytest.raises(
+        UsageError, match="24 lines of one theta each are too many"
+    ) as got:
+        plot.figure(many, "N_star", x="d")
+    assert len(followed(got.value, many)) == 1
