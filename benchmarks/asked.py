@@ -102,8 +102,8 @@ class Peaks:
 class Asked(NamedTuple):
     """A figure, its required and desired values, its group, and what measures it.
 
-    Some functions measure several figures at once. They are in groups.py, under the
-    name that the figure gives.
+    Some functions measure several figures at once. The text `how` is their name in
+    `runner.OWN`.
     """
 
     key: str

@@ -150,7 +150,7 @@ STEP = {4: 3.0, 6: 2.5, 8: 2.0, 12: 1.6}
 
 RATES = np.array([0.01, 0.03, 0.1, 0.3, 1.0])
 DIFFERING = {"hardly differ": (0.005, 0.04), "differ": (0.05, 0.4)}
-"""How much five rates differ -> the range of the curvature of ln N* in ln of the rate."""
+"""How much rates differ -> the range of the curvature of ln N* in ln of the rate."""
 
 
 def bisected(is_above, low, high):
@@ -188,7 +188,7 @@ class Known:
     falls: bool = False
 
     def accuracy(self, x, of_seed):
-        """Expected accuracy of seeds, from two normal numbers each, (2, ...) -> (...)."""
+        """Accuracy of seeds, from two normal numbers each, (2, ...) -> (...)."""
         beyond, shift = x - self.middle, self.spread * of_seed[0]
         if self.shape in BENT:
             return BENT[self.shape](self, beyond, shift, ndtr(of_seed[1]))
@@ -588,10 +588,11 @@ def of_setting(checked, axes):
         f" ({mean[f'error {axis}']:+.3f}, {mean[f'width {axis}']:.2f})"
         for axis in axes
     ]
+    exponents_held = percent.filter(like="held").mean()
     return (
-        f"{len(checked):5} replicates: exponents"
-        f" {percent.filter(like='held').mean():.1f} % [{', '.join(by_axis)}], thresholds"
-        f" {percent['thresholds']:.1f} %, rejected {percent['rejected']:.1f} %"
+        f"{len(checked):5} replicates: exponents {exponents_held:.1f} %"
+        f" [{', '.join(by_axis)}], thresholds {percent['thresholds']:.1f} %, rejected"
+        f" {percent['rejected']:.1f} %"
     )
 
 
