@@ -257,6 +257,7 @@ def test_options_of_xla_are_in_the_provenance(tmp_path, capsys, monkeypatch):
     """
     (tmp_path / "tiny.yaml").write_text(GRID)
     call = ["--grid", str(tmp_path / "tiny.yaml"), "--out", str(tmp_path / "out")]
+    call += ["--set", "run.part_seconds=600"]  # one part on a slow machine too
     monkeypatch.delenv("XLA_FLAGS", raising=False)
     assert main([*call, "--set", "seeds=1"]) == 0
     assert "xla_flags" not in json.loads((tmp_path / "out/manifest.json").read_text())
