@@ -148,8 +148,9 @@ def each(bench: Bench, asked: Each) -> Measured:
             lambda fields, point=point: point.replace(**fields),
         )
         ratios.append(found.ratio(asked.ratio, over))
+        fields = point.values()
         row.table.append(
-            {name: getattr(point, name) for name in asked.fields}
+            {name: fields[name] for name in asked.fields}
             | {
                 f"{over[0]}, s": found.fastest(over),
                 f"{under[0]}, s": found.fastest(under),
