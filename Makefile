@@ -19,11 +19,11 @@ attack: .venv/installed-dev  ## try to make the package fail for 30 minutes, sav
 slurm: .venv/installed-dev  ## run the launch script in a real Slurm of one node, 10 minutes or more, save results/slurm.md; ARGS="--only search" for some
 	PYTHONPATH=.:tests $(BIN)/python -m slurm $(ARGS)
 
-VERSIONS := lowest-3.11 newest-3.12 newest-3.13
+VERSIONS := lowest-3.11.2 newest-3.12.1 newest-3.13.0
 RESOLUTION-lowest := --resolution lowest-direct
 WARNINGS := Deprecation PendingDeprecation Future
 
-versions: $(VERSIONS:%=versions-%)  ## quickstart, fit, report, tests/model and tests/analysis at the lowest and at the newest versions; versions-lowest-3.11 for one
+versions: $(VERSIONS:%=versions-%)  ## quickstart, fit, report, tests/model and tests/analysis at the lowest and at the newest versions; each Python at an early patch release; versions-lowest-3.11.2 for one
 
 versions-%: .venv-%/resolved  # what other packages deprecate is told, and is no error
 	rm -rf .venv-$*/results
@@ -31,6 +31,7 @@ versions-%: .venv-%/resolved  # what other packages deprecate is told, and is no
 	.venv-$*/bin/python -m jaxrecall.sweep --grid sweeps/quickstart.yaml --out .venv-$*/results
 	.venv-$*/bin/python -m jaxrecall.fit .venv-$*/results --theta 0.5
 	.venv-$*/bin/python -m jaxrecall.report .venv-$*/results
+	ls .venv-$*/results/accuracy.png .venv-$*/results/report.html
 	.venv-$*/bin/python -m pytest -q -n 2 --dist loadfile $(WARNINGS:%=-W default::%Warning) tests/model tests/analysis $(ARGS)
 
 bench: .venv/installed-bench  ## set up, run the peers side by side, save results/benchmarks.md; ARGS="--only R1" for parts
@@ -52,6 +53,7 @@ DRAWN += held-out held-out-levels orthogonal width-gaussian theory-held-out
 
 study: .venv/installed-dev  ## run the shipped studies, two at a time, and draw their figures, about 55 minutes on 2 cores
 	$(MAKE) --jobs 2 $(REPORTED:%=results/study/%/report.html) $(DRAWN:%=results/study/%/table.parquet)
+	cp results/study/capacity/report-figures/critical-n.png results/study/capacity/figures/
 	$(BIN)/python results/figures.py
 
 LONG_PAPERS := muon muon-iterates
@@ -124,8 +126,8 @@ WHEELS-cuda := cuda12
 	.venv-$*/bin/python -m pip install --quiet --editable . "jax[$(WHEELS-$*)]==$$($(BIN)/python -c 'import jax; print(jax.__version__)')"
 	touch $@
 
-.venv-%/resolved: .venv/installed pyproject.toml  # uv finds the Python, or downloads it; dev leaves what is there as it is
-	$(BIN)/uv venv --quiet --clear --python $(lastword $(subst -, ,$*)) .venv-$*
+.venv-%/resolved: .venv/installed pyproject.toml  # uv finds the Python, pyenv's too, or downloads it; dev leaves what is there as it is
+	PYENV_VERSION=$(lastword $(subst -, ,$*)) $(BIN)/uv venv --quiet --clear --python $(lastword $(subst -, ,$*)) .venv-$*
 	$(BIN)/uv pip install --quiet --python .venv-$*/bin/python $(RESOLUTION-$(firstword $(subst -, ,$*))) --editable .
 	$(BIN)/uv pip install --quiet --python .venv-$*/bin/python --editable ".[dev]"
 	touch $@

@@ -5,14 +5,12 @@ repository, so that links of pages hold as they are.
 from __future__ import annotations
 
 import re
-import shutil
 import sys
 from pathlib import Path
 from typing import Any
 
 from docutils import nodes
 from latex2mathml.converter import convert
-from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.util import logging
 
@@ -100,27 +98,10 @@ def plain(
         )  # napoleon would take what stands before it as a type
 
 
-def show_reports(app: Sphinx, doctree: nodes.document) -> None:
-    """Links to HTML files open them, where Sphinx would offer a download."""
-    for node in [*doctree.findall(addnodes.download_reference)]:
-        if node["reftarget"].endswith(".html"):
-            node.replace_self(
-                nodes.reference(
-                    "", "", *node.children, refuri=node["reftarget"], internal=False
-                )
-            )
-
-
 def finish(app: Sphinx, error: Exception | None) -> None:
-    """Copies the reports of the studies beside the page that links them, and leads from
-    index.html to the README.
-    """
+    """Leads from index.html to the README."""
     if error or app.builder.name != "html":
         return
-    for report in (ROOT / "results/study").glob("*/report.html"):
-        target = Path(app.outdir, report.relative_to(ROOT))
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(report, target)
     start = (
         '<!doctype html><html lang="en"><title>jaxrecall</title><meta'
         ' http-equiv="refresh" content="0; url=README.html"></html>\n'
@@ -159,7 +140,6 @@ def rendered(self: Any, node: nodes.Element, display: str) -> None:
 def setup(app: Sphinx) -> None:
     app.connect("source-read", complete)
     app.connect("autodoc-process-docstring", plain, priority=100)
-    app.connect("doctree-read", show_reports)
     app.connect("build-finished", finish)
     visit = [
         lambda self, node, display=display: rendered(self, node, display)

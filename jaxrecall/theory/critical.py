@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 from scipy.optimize import brentq
@@ -33,6 +33,11 @@ RANGES = {
 FALLING = ("V", "L")
 """The axes along which accuracy falls as the size grows."""
 
+NEAR, WIDER, FAR = 1.02, 3, 2
+"""How far a search near a guess looks at first, the power by which it looks further if
+the crossing is not there, and the factor from which it looks everywhere.
+"""
+
 
 def critical_N(model: Model, theta: float = 0.5) -> float:
     """The smallest N (samples) at which `accuracy` reaches theta (fraction);
@@ -44,24 +49,79 @@ def critical_N(model: Model, theta: float = 0.5) -> float:
     """
     check_theta(model, theta)
     warn_of_limits(model)
+    found = _crossing_N(model, theta)
+    warn_of_plateau(model, theta, found)
+    return found
 
-    def excess(log_N: float) -> float:
-        return predicted_accuracy(model, math.exp(log_N)) - theta
 
-    largest = math.log(RANGES["N"][1])
-    if excess(0) >= 0:
-        return 1.0
-    found = math.inf
-    if excess(largest) >= 0:
-        found = math.exp(brentq(excess, 0, largest, xtol=1e-3))  # type: ignore[arg-type]
-    rise = predicted_accuracy(model, min(2 * found, RANGES["N"][1])) - theta
+def warn_of_plateau(model: Model, theta: float, N: float) -> None:
+    """Warns with TheoryWarning if accuracy levels off near theta at the critical N."""
+    rise = predicted_accuracy(model, min(2 * N, RANGES["N"][1])) - theta
     if abs(rise) < FLAT:
         warn(
             f"theta: got {theta:g}; predicted accuracy levels off near it at"
             f" V={model.V}, d={model.d}, L={model.L}. There, critical N was measured to"
             " be up to 3 times larger than theory's, or finite where that is infinite"
         )
-    return found
+
+
+def _crossing_N(model: Model, theta: float, guess: float | None = None) -> float:
+    """Returns the N at which accuracy crosses theta, or inf."""
+
+    @cache
+    def excess(log_N: float) -> float:
+        return predicted_accuracy(model, math.exp(log_N)) - theta
+
+    low, high = map(math.log, _bracket(lambda N: excess(math.log(N)), "N", guess))
+    if excess(low) >= 0:
+        return 1.0
+    if excess(high) < 0:
+        return math.inf
+    if high - low < 3 * math.log(NEAR):
+        fraction = excess(low) / (excess(low) - excess(high))
+        return math.exp(low + fraction * (high - low))
+    return math.exp(brentq(excess, low, high, xtol=1e-3))  # type: ignore[arg-type]
+
+
+def _bracket(
+    excess: Callable[[float], float], axis: str, guess: float | None
+) -> tuple[float, float]:
+    """Returns two sizes around the size at which `excess` crosses 0.
+
+    They are the ends of the range without a guess. With a guess they are close to it,
+    if the crossing is.
+    """
+    least, most = RANGES[axis]
+    if guess is None or not least <= guess <= most:
+        return least, most
+
+    def is_above(size: float) -> bool:
+        """Whether the crossing is above a size."""
+        return (excess(size) < 0) != (axis in FALLING)
+
+    def smaller(size: float) -> float:
+        if factor > FAR:
+            return least
+        size /= factor
+        return max(least, size if axis == "N" else math.floor(size))
+
+    def larger(size: float) -> float:
+        if factor > FAR:
+            return most
+        size *= factor
+        return min(most, size if axis == "N" else math.ceil(size))
+
+    factor = NEAR
+    low, high = smaller(guess), larger(guess)
+    while low > least and not is_above(low):
+        factor **= WIDER
+        low, high = smaller(low), low
+    if is_above(high) and is_above(most):
+        return high, most
+    while high < most and is_above(high):
+        factor **= WIDER
+        low, high = high, larger(high)
+    return low, high
 
 
 def critical(
@@ -96,15 +156,33 @@ def critical(
         raise TheoryError(f"axis: got {shown(axis)}; allowed: {', '.join(RANGES)}")
     if axis == "N":
         return critical_N(model, theta)
+    found = critical_near(model, axis, theta, N)
+    warn_of_limits(_with_size(model, axis))
+    return found
+
+
+def critical_near(
+    model: Model,
+    axis: str,
+    theta: float,
+    N: float | None = None,
+    guess: float | None = None,
+) -> float:
+    """Returns what `critical` returns, without a warning.
+
+    The search starts at a guess, if there is one. A good guess needs a fraction of the
+    time. Raises TheoryError as `critical` does.
+    """
     model = _with_size(model, axis)
     check_theta(model, theta)
+    if axis == "N":
+        return _crossing_N(model, theta, guess)
     if N is None:
         raise TheoryError(f"N: not given; critical along {axis} needs it")
     check_N(model, N)
     if axis in ("d", "V"):
         model.require_law(f"critical along {axis}", lambda moments: moments.overlap)
-    warn_of_limits(model)
-    return _crossing(partial(_excess, model, axis, theta, N), axis)
+    return _crossing(cache(partial(_excess, model, axis, theta, N)), axis, guess)
 
 
 def _with_size(model: Model, axis: str) -> Model:
@@ -112,15 +190,17 @@ def _with_size(model: Model, axis: str) -> Model:
 
     If the size was not given, it is the end of the range that suits every law.
     """
-    if not isinstance(model, Model) or getattr(model, axis):
+    if axis == "N" or not isinstance(model, Model) or getattr(model, axis):
         return model
     low, high = RANGES[axis]
     return model.replace(**{axis: low if axis in FALLING else high})
 
 
-def _crossing(excess: Callable[[int], float], axis: str) -> float:
+def _crossing(
+    excess: Callable[[float], float], axis: str, guess: float | None = None
+) -> float:
     """Returns the size along an axis at which `excess` crosses 0, by bisection."""
-    low, high = RANGES[axis]
+    low, high = _bracket(excess, axis, guess)
     at_low, at_high = excess(low), excess(high)
     if (at_low < 0) == (at_high < 0):
         return _without_crossing(axis, enough=at_low >= 0)

@@ -4,6 +4,7 @@ what is done is decided by rows.
 
 import inspect
 import json
+import math
 import os
 import random
 import re
@@ -27,7 +28,7 @@ from jaxrecall import compact as cli
 from jaxrecall.compact import compact, compaction_lock
 from jaxrecall.errors import StoreError
 from jaxrecall.model.columns import COLUMNS
-from jaxrecall.sweep.files import atomic_write
+from jaxrecall.sweep.files import atomic_write, json_text
 from jaxrecall.sweep.store import Store
 from jaxrecall.sweep.store.load import load
 from jaxrecall.sweep.store.table import KEY, SCHEMA, read, read_file
@@ -208,6 +209,52 @@ def test_part_is_sorted_compressed_and_says_where_it_comes_from(store):
     )
     assert runs == sorted(runs)
     assert b"pandas" in table.schema.metadata
+
+
+def test_numbers_take_no_dictionary_and_no_encoding_that_readers_may_lack(store):
+    """Distinct numbers are smaller than with a dictionary of them."""
+    store.write([row(i, accuracy=i / 7) for i in range(2000)])
+    path = compact(store.folder).table
+    encodings, sizes = {}, {}
+    for column in columns_of(path):
+        encodings[column.path_in_schema] = {*column.encodings}
+        sizes[column.path_in_schema] = column.total_compressed_size
+    assert encodings["point_id"] == {"PLAIN", "RLE", "RLE_DICTIONARY"}
+    assert encodings["accuracy"] == encodings["n_correct"] == {"PLAIN", "RLE"}
+    pq.write_table(pq.read_table(path), store.folder / "plain", compression="zstd")
+    for column in columns_of(store.folder / "plain"):
+        if column.path_in_schema == "accuracy":
+            assert sizes["accuracy"] < 0.95 * column.total_compressed_size
+
+
+def columns_of(path):
+    """Returns the metadata of the columns of a Parquet file with one row group."""
+    group = pq.read_metadata(path).row_group(0)
+    return [group.column(i) for i in range(group.num_columns)]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {},
+        [],
+        None,
+        {"a": {}, "b": []},
+        {"a": {"b": [1, 2.5, None, "x"]}, "c": "\n\u2028é"},
+        {"cells": [{"V": 1, "point": {"d": [2]}}, {"V": 2}], "n": math.pi},
+        {"runs": [["0 1", "ab"], ["2", "cd"]]},
+        [[1], [{"a": 2}]],
+    ],
+)
+def test_json_comes_back_and_a_list_of_cells_has_a_line_for_each(value):
+    text = json_text(value)
+    assert json.loads(text) == value
+    items = [*value.values()] if isinstance(value, dict) else [value]
+    for item in items:
+        if isinstance(item, list) and item and isinstance(item[0], dict | list):
+            compact_lines = [line.strip().rstrip(",") for line in text.splitlines()]
+            for each in item:
+                assert json.dumps(each, separators=(",", ":")) in compact_lines
 
 
 def test_name_hashes_the_runs_and_the_version(store):

@@ -160,9 +160,14 @@ def test_ci_runs_on_every_python_that_is_claimed():
     claimed = re.findall(
         r"Python :: (3\.\d+)", " ".join(PROJECT["project"]["classifiers"])
     )
-    ci = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text())["jobs"]["ci"]
+    jobs = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text())["jobs"]
+    ci = jobs["ci"]
     assert ci["strategy"]["matrix"]["python-version"] == claimed
     assert ci["steps"][-1] == {"run": ".ci/run"}
+    versions = jobs["versions"]["strategy"]["matrix"]["versions"]
+    assert re.findall(r"-(3\.\d+)\.\d+", " ".join(versions)) == claimed
+    makefile = (ROOT / "Makefile").read_text()
+    assert f"VERSIONS := {' '.join(versions)}\n" in makefile
     assert PROJECT["project"]["requires-python"] == f">={claimed[0]}"
 
 

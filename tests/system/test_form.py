@@ -3,6 +3,7 @@ Each check is shown to refuse a small bad text.
 """
 
 import ast
+import functools
 import inspect
 from collections.abc import Callable
 from itertools import chain
@@ -12,6 +13,7 @@ from helpers import ROOT
 
 COMPREHENSION = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
+CALLED = (*FUNCTION, ast.Lambda, ast.GeneratorExp)
 
 COLUMNS = 88
 """Columns of a line. A longer line counts as several."""
@@ -22,6 +24,11 @@ MAX_LINES = 60
 MAX_LONG = 10
 """How many functions of the package may be long."""
 
+EVERYWHERE = ["benchmarks", "examples", "jaxrecall", "results", "sweeps", "tests"]
+"""The folders with code that users or tests run."""
+
+parsed = functools.lru_cache(maxsize=1)(ast.parse)
+
 REFERS_BACK = {"It", "Its", "They", "Their", "That", "Those", "Of", "And", "Or", "As"}
 """First words of a paragraph that means nothing without the one before."""
 
@@ -29,7 +36,7 @@ REFERS_BACK = {"It", "Its", "They", "Their", "That", "Those", "Of", "And", "Or",
 def dense_comprehensions(text: str) -> list[int]:
     """The lines of comprehensions with two or more `for` and an `if`."""
     found = []
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(parsed(text)):
         if not isinstance(node, COMPREHENSION):
             continue
         conditions = [part.ifs for part in node.generators]
@@ -41,7 +48,7 @@ def dense_comprehensions(text: str) -> list[int]:
 def nested_conditionals(text: str) -> list[int]:
     """The lines of conditional expressions that contain another one."""
     found = []
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(parsed(text)):
         if isinstance(node, ast.IfExp):
             inside = chain.from_iterable(map(ast.walk, ast.iter_child_nodes(node)))
             if any(isinstance(part, ast.IfExp) for part in inside):
@@ -53,7 +60,7 @@ def long_functions(text: str) -> list[int]:
     """The lines on which long functions begin."""
     lines = text.splitlines()
     found = []
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(parsed(text)):
         if isinstance(node, FUNCTION):
             body = lines[node.lineno - 1 : node.end_lineno]
             if sum(max(1, -(-len(line) // COLUMNS)) for line in body) > MAX_LINES:
@@ -66,12 +73,78 @@ def orphans(text: str) -> list[int]:
     second paragraph is the end of the first: a single sentence that refers back to it.
     """
     found = []
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(parsed(text)):
         match node:
             case ast.Expr(value=ast.Constant(value=str(documentation))):
                 paragraphs = inspect.cleandoc(documentation).split("\n\n")
                 if len(paragraphs) > 1 and is_orphan(paragraphs[1]):
                     found.append(node.lineno)
+    return found
+
+
+class Names(ast.NodeVisitor):
+    """The names of one function, without those of functions inside it.
+
+    `variables` has the names that a list, set or dict comprehension loops over, with
+    their lines. `read` has the names that such a comprehension takes from elsewhere.
+    `local` has the variables of the function itself.
+    """
+
+    def __init__(self, function: ast.AST) -> None:
+        self.variables: dict[str, int] = {}
+        self.read: set[str] = set()
+        self.local: set[str] = set()
+        self.looped_over: set[str] | None = None  # None outside comprehensions
+        self.generic_visit(function)
+
+    def visit_ListComp(self, node: ast.ListComp | ast.SetComp | ast.DictComp) -> None:
+        outside = self.looped_over
+        own = set()
+        for part in node.generators:
+            own |= {n.id for n in ast.walk(part.target) if isinstance(n, ast.Name)}
+        self.variables |= dict.fromkeys(own, node.lineno)
+        self.looped_over = own | (outside or set())
+        self.generic_visit(node)
+        self.looped_over = outside
+
+    visit_SetComp = visit_DictComp = visit_ListComp
+
+    def visit_Name(self, node: ast.Name) -> None:
+        if node.id in (self.looped_over or ()):
+            return
+        if not isinstance(node.ctx, ast.Load):
+            self.local.add(node.id)
+        elif self.looped_over is not None:
+            self.read.add(node.id)
+
+    def visit_arg(self, node: ast.arg) -> None:
+        self.local.add(node.arg)
+
+    def visit_alias(self, node: ast.alias) -> None:
+        self.local.add(node.asname or node.name)
+
+    def visit_FunctionDef(self, node: ast.FunctionDef | ast.ClassDef) -> None:
+        self.local.add(node.name)
+
+    visit_AsyncFunctionDef = visit_ClassDef = visit_FunctionDef
+
+    def visit_Lambda(self, node: ast.Lambda | ast.GeneratorExp) -> None:
+        """Passes over a function inside the function."""
+
+    visit_GeneratorExp = visit_Lambda
+
+
+def ambiguous_names(text: str) -> list[int]:
+    """The lines of comprehensions that loop over a name which another comprehension of
+    the function takes from outside the function. CPython 3.12.1 raises
+    UnboundLocalError there.
+    """
+    found = []
+    for node in ast.walk(parsed(text)):
+        if isinstance(node, CALLED):
+            names = Names(node)
+            both = names.variables.keys() & names.read - names.local
+            found += [names.variables[name] for name in both]
     return found
 
 
@@ -81,29 +154,47 @@ def is_orphan(paragraph: str) -> bool:
     return words[0] in REFERS_BACK and len(sentences) == 1
 
 
-def offenders(check: Callable[[str], list[int]]) -> list[str]:
-    """Places in the package, as file:line."""
-    found = []
-    for path in sorted((ROOT / "jaxrecall").rglob("*.py")):
-        place = path.relative_to(ROOT).as_posix()
-        found += [f"{place}:{line}" for line in check(path.read_text())]
+Check = Callable[[str], list[int]]
+
+OF_PACKAGE = [dense_comprehensions, nested_conditionals, long_functions, orphans]
+
+
+@functools.cache
+def offenders() -> dict[Check, list[str]]:
+    """Places as file:line, by check. Each file is parsed once for all checks."""
+    found = {check: [] for check in [*OF_PACKAGE, ambiguous_names]}
+    for folder in EVERYWHERE:
+        checks = [ambiguous_names]
+        if folder == "jaxrecall":
+            checks += OF_PACKAGE
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            place = path.relative_to(ROOT).as_posix()
+            text = path.read_text()
+            for check in checks:
+                found[check] += [f"{place}:{line}" for line in check(text)]
     return found
 
 
 def test_no_comprehension_has_two_loops_and_a_condition():
-    assert offenders(dense_comprehensions) == [], "write the loops, or name a step"
+    assert offenders()[dense_comprehensions] == [], "write the loops, or name a step"
 
 
 def test_no_conditional_expression_is_inside_another():
-    assert offenders(nested_conditionals) == [], "write `if` statements"
+    assert offenders()[nested_conditionals] == [], "write `if` statements"
 
 
 def test_few_functions_are_long():
-    assert len(offenders(long_functions)) <= MAX_LONG, offenders(long_functions)
+    found = offenders()[long_functions]
+    assert len(found) <= MAX_LONG, found
 
 
 def test_no_docstring_is_a_sentence_cut_short():
-    assert offenders(orphans) == [], "write one sentence, or two that stand alone"
+    assert offenders()[orphans] == [], "write one sentence, or two that stand alone"
+
+
+def test_no_name_means_two_things_to_the_comprehensions_of_a_function():
+    found = offenders()[ambiguous_names]
+    assert found == [], "rename the variable; CPython 3.12.1 takes both for one"
 
 
 def function(lines: int, line: str = "    x = 1") -> str:
@@ -145,6 +236,21 @@ def documented(paragraph: str) -> str:
             orphans,
             "x = 1\n" + documented("Of its columns, not\nof its rows."),
             documented("It is a long story. Rows are short."),
+        ),
+        (
+            ambiguous_names,
+            "def f(y):\n    a = [b for b in y]\n    return {b(x) for x in a}",
+            "def f(y):\n    a = [c for c in y]\n    return {b(x) for x in a}",
+        ),
+        (
+            ambiguous_names,
+            "def f(y):\n    return [[b(x) for x in y] for _ in [b for b in y]]",
+            "def f(y, b):\n    return [[b(x) for x in y] for _ in [b for b in y]]",
+        ),
+        (
+            ambiguous_names,
+            "f = lambda y: [b(x) for x in [b for b in y]]",
+            "f = lambda y: [b(x) for x in (b for b in y)]",
         ),
     ],
 )

@@ -23,21 +23,21 @@ CLOSING = (")", "]", "}")
 
 MOST = {
     "jaxrecall": 5319,
-    "jaxrecall/analysis/figures": 21612,
+    "jaxrecall/analysis/figures": 26100,
     "jaxrecall/analysis/fit": 22549,
-    "jaxrecall/analysis/report": 2793,
+    "jaxrecall/analysis/report": 2821,
     "jaxrecall/cli": 3340,
     "jaxrecall/model": 14463,
     "jaxrecall/model/laws": 8748,
     "jaxrecall/model/reference": 7198,
     "jaxrecall/simulator": 26012,
     "jaxrecall/simulator/sources": 11014,
-    "jaxrecall/sweep": 17193,
+    "jaxrecall/sweep": 17384,
     "jaxrecall/sweep/grid": 15056,
     "jaxrecall/sweep/running": 14096,
     "jaxrecall/sweep/simulators": 7701,
-    "jaxrecall/sweep/store": 7432,
-    "jaxrecall/theory": 13695,
+    "jaxrecall/sweep/store": 7484,
+    "jaxrecall/theory": 14154,
 }
 """Tokens of each folder, without comments and docstrings. They may fall. They may rise
 where something was worth it. This file, run as a script, prints them as they are.

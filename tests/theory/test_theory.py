@@ -16,7 +16,7 @@ from helpers import ROOT, combinations
 from scipy.stats import kurtosis, poisson, skew
 
 from jaxrecall import realize, theory, three_step
-from jaxrecall.analysis.figures.table_of_runs import predicted
+from jaxrecall.analysis.figures.theory_lines import predicted
 from jaxrecall.errors import TheoryError
 from jaxrecall.model.laws import EmbeddingLaw
 from jaxrecall.model.point import FIELDS, Point

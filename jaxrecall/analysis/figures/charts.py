@@ -6,12 +6,13 @@ Reports, sweeps and the functions of `plot` draw these charts.
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
-from scipy.special import logit
 
 from ...model.point import LAW_FIELDS
 from ...sweep.files import atomic_write
@@ -24,15 +25,13 @@ from ..fit.table_axes import fixed
 from .averages import check_one_run_per_seed
 from .axis import Axis, columns_in, with_columns
 from .grammar import MEASURES, Chart, Measure
-from .layers import THEORY, Contour, Layer, Pixels, Points, Polyline, Selection
+from .layers import Contour, Layer, Pixels, Points, Polyline, Selection, floats
 from .style import Style, label, look, measure_label, settings
 from .table_of_runs import MEASURE, Runs, averaged, in_one_panel, rows_of, scale_of
+from .theory_lines import Theory
 
 MARK: Style = {"marker": "d", "size": 1.6, "linestyle": "none", "edged": True}
 FITTED: Style = {"marker": "none", "width": 0.8}
-TICK: Style = {"linestyle": "none", "marker": "_", "size": 3.4}
-"""The style of theory along an axis of names, where no line can join the values."""
-
 STAR: Style = {"marker": "o", "size": 1.1, "open": True}
 DOTTED: Style = {"marker": "none", "width": 0.5, "linestyle": ":"}
 
@@ -41,26 +40,6 @@ LONGEST_LAW = 30
 
 A longer law is shown by its name alone.
 """
-
-
-def theory_line(table: Table, x: Axis) -> list[Layer]:
-    """Returns a list with the line of theory along x, empty if theory covers no row."""
-    if table["theory"].isna().all():
-        return []
-    # without these columns there is no band, and the line joins all values
-    shown = table.drop(columns=["low", "n_seeds"], errors="ignore")
-    style = TICK if x.kind == "names" else THEORY
-    return [Polyline(shown, "theory", theory_name(table), style)]
-
-
-def theory_name(table: Table) -> str:
-    """Returns the legend of theory.
-
-    The legend contains a note if theory assumes that attention is locked.
-    """
-    if table["assumes"][table["theory"].notna()].any():
-        return "theory, assumes locked attention"
-    return "theory"
 
 
 def means(
@@ -124,17 +103,16 @@ def accuracy(
     lines: Sequence[str],
     panels: Sequence[str],
     marks: Table | None = None,
-    theory: bool = False,
+    theory: Theory | None = None,
 ) -> Chart:
-    """Returns a chart of the mean measure along x with its band.
+    """Returns a chart of the mean measure along x with its band, and with theory.
 
-    If `marks` contains thresholds, marks show where accuracy crosses theta. If `theory`
-    is true, theory is drawn, but only along the axis of the thresholds.
+    If `marks` contains thresholds, marks show where accuracy crosses theta.
     """
     places = {"lines": lines, "panels": panels}
     chart = means(runs.rows, [MEASURE], x, places, runs.roles, runs.label, runs.band)
-    if theory and x == runs.along:
-        chart = chart.plus(theory_line(runs.predicted, chart.x))
+    if theory:
+        chart = chart.plus(theory.accuracy(chart.x, [*lines, *panels]))
     if marks is not None:
         chart = chart.plus(crossings(marks, x))
     return chart
@@ -159,24 +137,32 @@ def critical(
     x: str,
     lines: Sequence[str],
     panels: Sequence[str],
-    theory: bool = True,
+    theory: Theory | None = None,
 ) -> Chart:
     """Returns a chart of thresholds along x, with the fitted law and theory.
 
     The law is left out if the fit rejects it.
     """
-    stars = with_columns(runs.thresholds(found, theta, theory), x)
+    stars = with_columns(runs.thresholds(found, theta), x)
     law = stars[stars["law"].notna()].drop(columns="n_seeds")
     axis = Axis.make(x, stars, runs.roles)
     layers: list[Layer] = [Points(stars, "critical")]
     if len(law) and axis.kind != "names":
         layers.append(Polyline(law, "law", "law, fitted", FITTED, each="part"))
     if theory:
-        layers += theory_line(stars, axis)
+        layers += theory.critical(theta, axis, [*lines, *panels], _span(stars))
     named = f"{runs.along}* at {runs.measure} {theta:g}"
     if runs.along in runs.roles.units:
         named += f" ({runs.roles.units[runs.along]})"
     return Chart(layers, axis, named, lines=lines, panels=panels, scale="log")
+
+
+def _span(stars: Table) -> tuple[float, float]:
+    """Returns limits that are inside those of a figure of thresholds."""
+    found = floats(stars[["critical", "tried"]])
+    if np.isnan(found).all():
+        return 0.0, math.inf
+    return float(np.nanmin(found)) / 1.7, float(np.nanmax(found)) * 1.7
 
 
 def over(
@@ -194,7 +180,7 @@ def phase(
     theta: float,
     x: str,
     y: str,
-    theory: bool = True,
+    theory: Theory | None = None,
 ) -> Chart:
     """Returns a chart of the mean measure over two axes.
 
@@ -203,12 +189,14 @@ def phase(
     a line shows where the mean accuracy is theta.
     """
     levels = with_columns(runs.levels, x, y)
+    used = columns_in(x) | columns_in(y)
     across = [name for name in (x, y) if runs.along not in columns_in(name)]
     panels = []
     for axis in runs.axes:
-        is_placed = axis in columns_in(x) | columns_in(y)
-        if not is_placed and telling(levels, across, [axis]):
+        if axis not in used and telling(levels, across, [axis]):
             panels.append(axis)
+    if runs.along in runs.every and runs.along not in used:
+        panels += telling(levels, [x, y, *panels], [runs.along])
 
     def order(axis: str) -> tuple[bool, int]:
         return axis == runs.along, levels[axis].nunique()
@@ -233,26 +221,9 @@ def phase(
             stars = stars.drop(columns=["lo", "hi", "state"])
         stars = with_columns(stars, x, y)
         chart = chart.plus([Points(stars, y, named, STAR, joined=True)])
-    if theory:
-        chart = chart.plus(theory_contour(runs, x, y, panels, theta))
+    if theory and chart.y:
+        chart = chart.plus(theory.contour(chart.x, chart.y, panels, theta))
     return chart
-
-
-def theory_contour(
-    runs: Runs, x: str, y: str, panels: Sequence[str], theta: float
-) -> list[Layer]:
-    """Returns a list with the line where theory predicts the accuracy theta.
-
-    The line is drawn over the axes `x` and `y`. The list is empty if theory covers no
-    row.
-    """
-    table = with_columns(runs.predicted, x, y)
-    # between places, the logit is closer to linear than the accuracy
-    off = logit(table["theory"].clip(1e-3, 1 - 1e-3)) - logit(theta)
-    shown = averaged(table.assign(off=off), [x, y, *panels], "off")
-    if shown.empty:
-        return []
-    return [Contour(shown, "off", theory_name(table), THEORY, level=0.0)]
 
 
 def collapse(runs: Runs, found: Fit, theta: float, lines: Sequence[str]) -> Chart:

@@ -222,8 +222,9 @@ class Chart:
         n = len(self.parts)
         is_grid = bool(self.rows or self.columns)
         if on is not None:
-            dpi = on.dpi_scale_trans.get_matrix()[0, 0]
-            width, height = on.bbox.width / dpi, on.bbox.height / dpi
+            part: Any = on
+            dpi = part.dpi_scale_trans.get_matrix()[0, 0]
+            width, height = part.bbox.width / dpi, part.bbox.height / dpi
         elif self.size:
             width, height = self.size
         else:

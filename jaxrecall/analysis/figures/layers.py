@@ -294,7 +294,7 @@ def _draw_open(panel: Panel, rows: Table, style: Style) -> None:
     """Draws the open marks of censored cells."""
     for state, (marker, _) in OPEN.items():
         mine = rows[rows["state"] == state]
-        shown = style | keywords(HOLLOW) | {"marker": marker}
+        shown: Style = style | keywords(HOLLOW) | {"marker": marker}
         panel.ax.plot(panel.at(mine), mine["tried"], **shown)
     places = np.column_stack([panel.at(rows), floats(rows["tried"])])
     panel.ax.update_datalim(places)

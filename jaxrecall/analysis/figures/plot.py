@@ -53,6 +53,7 @@ from .table_of_runs import (
     scale_of,
     with_states,
 )
+from .theory_lines import Theory
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -295,8 +296,7 @@ def accuracy(
             that varies.
         theta: an accuracy (fraction). If x is N, d, m, V or L, marks show where the
             fitted curves cross theta, with 95 % intervals.
-        theory: whether to draw theory too. It is drawn only along N and only for the
-            accuracy.
+        theory: whether to draw theory too. It is drawn only for the accuracy.
         of: the measured column that is drawn and that crosses theta. If None, the
             accuracy.
         summary: what crosses theta: the "mean" over seeds, the "median", or the share
@@ -329,8 +329,12 @@ def accuracy(
     marks = None
     if theta is not None and x == runs.along:
         marks = runs.thresholds(runs.fitted([theta]), theta)
-    chart = charts.accuracy(runs, x, by, [], marks, theory)
-    return _on(_with_few_lines(chart, df), ax)
+    predicted = Theory(runs) if theory else None
+    chart = charts.accuracy(runs, x, by, [], marks, predicted)
+    chart = _with_few_lines(chart, df)
+    if predicted:
+        predicted.warn()
+    return _on(chart, ax)
 
 
 def critical_n(
@@ -360,8 +364,8 @@ def critical_n(
             varies.
         lines: the axis in which the lines differ. If None, the next axis that varies.
         theta: the accuracy (fraction) that defines N*.
-        theory: whether to draw theory too, which takes a second or two. It is drawn
-            only along N and only for the accuracy.
+        theory: whether to draw theory too, which takes a few seconds. It is drawn only
+            for the accuracy.
         along: the axis along which accuracy crosses theta. If None, the axis of a
             search, else N.
         of: the measured column that crosses theta. If None, the accuracy.
@@ -395,7 +399,10 @@ def critical_n(
         )
     runs.check_cells([x, *by])
     found = runs.fitted([theta])
-    chart = charts.critical(runs, found, theta, x, by, [], theory)
+    predicted = Theory(runs) if theory else None
+    chart = charts.critical(runs, found, theta, x, by, [], predicted)
+    if predicted:
+        predicted.warn()
     return _on(chart, ax)
 
 
@@ -423,8 +430,8 @@ def phase(
         y: another axis or arithmetic. If None, the axis of a search, else N.
         ax: the Axes to draw on. If None, the Axes of a new figure.
         theta: the accuracy (fraction) whose crossing is drawn.
-        theory: whether to draw theory too, which takes a second or two. It is drawn
-            only for the accuracy.
+        theory: whether to draw theory too, which takes a few seconds. It is drawn only
+            for the accuracy.
         of: the measured column that is drawn and that crosses theta. If None, the
             accuracy.
         summary: what crosses theta: the "mean" over seeds, the "median", or the share
@@ -445,9 +452,12 @@ def phase(
     y = y or along
     check_maps([(x, y)], runs.sizes)
     found = runs.fitted([theta])
-    chart = charts.phase(runs, found, theta, x, y, theory)
+    predicted = Theory(runs) if theory else None
+    chart = charts.phase(runs, found, theta, x, y, predicted)
     if chart.panels:
         refuse_several(runs.given, runs.rows, chart.panels)
+    if predicted:
+        predicted.warn()
     return _on(chart, ax)
 
 
@@ -634,8 +644,9 @@ def _map(
     scale: str | None,
 ) -> Chart:
     """Returns a map, which is a chart that shows a column as colours over two axes."""
-    x, (y, *more), _, places = asked
-    if more:
+    x, ys, _, places = asked
+    y = ys[0]
+    if len(ys) > 1:
         raise UsageError(f"y: got {asked.ys}; a map has one axis along y")
     has_runs = "seed" in df
     if contour and not has_runs:
@@ -664,7 +675,10 @@ def _map(
     if contour is None:
         return chart
     runs = Runs.of(df, roles, along_of(df, roles, None))
-    return chart.plus(charts.theory_contour(runs, x, y, asked.panels, 0.5))
+    theory = Theory(runs)
+    chart = chart.plus(theory.contour(chart.x, chart.y or chart.x, asked.panels, 0.5))
+    theory.warn()
+    return chart
 
 
 def _pyplot() -> Any:
@@ -736,6 +750,4 @@ def _on(chart: Chart, ax: Axes | None) -> Axes:
     """
     plt = _pyplot()
     with look(place="axes"):
-        if ax is None:
-            _, ax = plt.subplots(layout="constrained")
-        return chart.on(ax)
+        return chart.on(ax or plt.subplots(layout="constrained")[1])

@@ -179,16 +179,18 @@ def _ours() -> dict[str, Any]:
 
 
 def _rc(name: str) -> Any:
-    from matplotlib import rcParams
+    import matplotlib
 
-    return rcParams[name]
+    settings: Any = matplotlib.rcParams  # pyright knows each name
+    return settings[name]
 
 
 def _is_own(name: str) -> bool:
     """Whether the user or a style has changed a setting of matplotlib."""
-    from matplotlib import rcParamsDefault
+    import matplotlib
 
-    return _rc(name) != rcParamsDefault[name]
+    usual: Any = matplotlib.rcParamsDefault
+    return _rc(name) != usual[name]
 
 
 def points(name: str) -> float:

@@ -19,7 +19,7 @@ class StyledFigure(Figure):
 
     def __init__(self, *args: Any, settings: Mapping[str, Any], **options: Any) -> None:
         super().__init__(*args, **options)
-        self.settings = dict(settings)
+        self.settings: dict[Any, Any] = dict(settings)
 
     def draw(self, renderer: Any) -> None:
         with rc_context(self.settings):

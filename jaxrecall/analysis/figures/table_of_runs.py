@@ -1,29 +1,19 @@
-"""The table of runs behind a figure: its axes, means, thresholds and theory.
-
-Among the modules for figures, only this one applies formulas of theory. A formula
-receives every setting of a row. If a setting differs from its default and the formula
-does not cover it, there is no prediction. `Runs.reason` returns the reason.
-"""
+"""The table of runs behind a figure: its axes, means and thresholds."""
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import stdtrit
 
-from ... import theory
-from ...errors import TheoryError, TheoryWarning, UsageError
+from ...errors import UsageError
 from ...model.point import FIELDS
-from ...model.values import is_missing
 from ...sweep.grid.expr import parse
 from ...sweep.summary import MEAN, Summary
-from ...theory import Model
-from ...theory.noise import has_score_noise
 from ..fit import Fit, cells, fit
 from ..fit.roles import ACCURACY, COUNTS, SETTINGS, Roles, Table
 from ..fit.runs import ALL, common
@@ -32,7 +22,7 @@ from ..fit.table_axes import as_given, rounded, unknown_settings
 from .averages import MEASURE, PLACES, check_one_run_per_seed, refuse_several
 from .axis import columns_in, with_columns
 from .grammar import MAX_NAMED
-from .layers import Selection, values_of
+from .layers import values_of
 from .style import measure_label
 
 ORDER = ("d", "L", "V", "m")
@@ -40,9 +30,6 @@ ORDER = ("d", "L", "V", "m")
 
 BANDS = ("sd", "se", "95 %", "quartiles")
 
-LOCKED = 0.95
-"""The attention mass on the informative token above which attention counts as locked.
-"""
 
 NO_SETTINGS = ("foreign", "mass")
 """The columns of `Runs.settings` that are not settings.
@@ -178,7 +165,7 @@ class Runs:
         rows, and is empty if formulas cover every column. `mass` is present only if it
         was measured.
         """
-        names = [name for name in self.rows if _is_setting(name) and name not in by]
+        names = [name for name in self.rows if is_setting(name) and name not in by]
         found = _groups(self.rows, by)[names].first()
         found["foreign"] = ""
         unknown = unknown_settings(self.rows, self.roles, [*self.axes, self.along])
@@ -191,46 +178,6 @@ class Runs:
             means = places["attention_mass"].mean().reset_index()
             found["mass"] = _groups(means, by)["attention_mass"].min()
         return found.reset_index(drop=not by)
-
-    @cached_property
-    def predicted(self) -> Table:
-        """The table `levels` with a column for the accuracy that theory predicts."""
-        return self._predicted(
-            self.levels,
-            [*self.axes, self.along],
-            lambda at: predicted(theory.accuracy, at, float(at["N"])),
-        )
-
-    def _predicted(
-        self,
-        table: Table,
-        by: Sequence[str],
-        formula: Callable[[Selection], float | None],
-    ) -> Table:
-        """Returns a table with the columns `theory` and `assumes`.
-
-        `theory` is the value of a formula for each row. `assumes` is whether theory
-        covers the row only if attention is locked. Such a row has no prediction if the
-        measured attention is not locked.
-        """
-        if not self.has_theory:
-            return table.assign(theory=np.nan, assumes=False)
-        settings = self.settings(by)
-        answers = []
-        assumes = []
-        for row in settings.to_dict("records"):
-            assumed = bool(predicted(_without_noise, row))
-            assumes.append(assumed)
-            if assumed and row.get("mass", 1.0) <= LOCKED:
-                answers.append(np.nan)
-            else:
-                answers.append(formula(row))
-        theories = np.array(answers, dtype=float)
-        theories[np.isinf(theories)] = np.nan
-        found = settings[[*by]].assign(theory=theories, assumes=assumes)
-        if not by:
-            return table.merge(found, how="cross")
-        return table.merge(found, on=[*by], how="left")
 
     def fitted(
         self,
@@ -248,88 +195,17 @@ class Runs:
             on_progress=on_progress,
         )
 
-    def thresholds(self, found: Fit, theta: float, with_theory: bool = False) -> Table:
+    def thresholds(self, found: Fit, theta: float) -> Table:
         """Returns the thresholds at theta, with these additional columns:
 
         - state: crosses, levels off, not reached, or above.
         - tried: the level beyond which a censored threshold lies.
         - law: the critical value that the fitted law predicts. It is null if the fit
           rejects the law.
-        - theory: the critical N that theory predicts. It is null unless it is requested
-          and the axis is N.
-        - assumes: whether theory assumes that attention is locked.
         """
         rows = _of_theta(found.thresholds, theta)
         exponents = _of_theta(found.exponents, theta)
-        rows = with_law(with_states(rows), exponents, self.axes)
-        if self.along != "N" or not with_theory:
-            return rows.assign(theory=np.nan, assumes=False)
-        return self._predicted(
-            rows, self.axes, lambda at: predicted(theory.critical_N, at, theta)
-        )
-
-    def reason(self) -> str:
-        """Returns a sentence that counts the cells without a predicted accuracy.
-
-        The sentence includes the reason for the first of these cells. The text is empty
-        if there are no such cells, or if theory is about other rows.
-        """
-        if not self.has_theory:
-            return ""
-        cells = self.settings(self.axes).to_dict("records")
-        reasons = []
-        for cell in cells:
-            try:
-                _answer(theory.accuracy, cell, 1024.0)
-            except TheoryError as refused:
-                reasons.append(refused)
-        if not reasons:
-            return ""
-        uncovered = f"{len(reasons)} of {len(cells)} cells"
-        return f"Theory does not cover {uncovered} ({reasons[0]})."
-
-
-def predicted(
-    formula: Callable[..., Any], at: Mapping[str, Any], *arguments: Any
-) -> Any:
-    """Returns the value of a formula for the settings `at`.
-
-    Returns None if the formula does not cover the settings.
-    """
-    try:
-        return _answer(formula, at, *arguments)
-    except TheoryError:
-        return None
-
-
-def _answer(formula: Callable[..., Any], at: Mapping[str, Any], *arguments: Any) -> Any:
-    """Returns the value of a formula for the settings `at`.
-
-    Raises TheoryError if the formula does not cover the settings.
-    """
-    if at.get("foreign"):
-        raise TheoryError(f"{at['foreign']}; covered by theory: no such column")
-    settings = {}
-    for name, value in at.items():
-        if isinstance(value, np.generic):
-            value = value.item()
-        if name not in NO_SETTINGS and not is_missing(value):
-            settings[name] = value
-    return _cached(formula, tuple(settings.items()), *arguments)
-
-
-@lru_cache(maxsize=200_000)
-def _cached(
-    formula: Callable[..., Any], settings: tuple[tuple[str, Any], ...], *arguments: Any
-) -> Any:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", TheoryWarning)
-        return formula(Model.from_fields(dict(settings)), *arguments)
-
-
-def _without_noise(model: Model) -> bool:
-    """Whether theory covers a model only by assuming that its attention is locked."""
-    return model.L > 1 and not has_score_noise(model)
+        return with_law(with_states(rows), exponents, self.axes)
 
 
 def rows_of(df: Table, roles: Roles) -> Table:
@@ -370,7 +246,8 @@ def _varies(df: Table, name: str) -> bool:
     return name in df and df[name].nunique(dropna=False) > 1
 
 
-def _is_setting(name: str) -> bool:
+def is_setting(name: str) -> bool:
+    """Whether a column contains a setting of the runs."""
     return name in FIELDS or name == "step" or "." in name
 
 

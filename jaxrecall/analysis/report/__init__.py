@@ -56,6 +56,7 @@ from ..figures.table_of_runs import (
     check_maps,
     in_one_panel,
 )
+from ..figures.theory_lines import Theory
 from ..fit import Fit
 from ..fit.roles import roles_of
 from ..fit.runs import along_of, at_steps, parsed, parsed_columns, read
@@ -306,6 +307,7 @@ def _charts(
 ) -> Iterator[tuple[list[str], str, Chart]]:
     """Yields the words of the name, the heading and the chart of each figure."""
     along, theta, measure = runs.along, asked.theta[0], runs.roles.measure
+    predicted = Theory(runs)
     x, lines, panels = _places(runs, asked)
     stars = {one: runs.thresholds(found, one) for one in asked.theta}
     marks = pd.concat(stars.values(), ignore_index=True)
@@ -315,7 +317,7 @@ def _charts(
     first = coloured[:1]
     rest = [axis for axis in runs.axes if axis not in first]
     by, others = in_one_panel(runs.levels, first, rest)
-    chart = charts.accuracy(runs, along, by, others, marks, theory=True)
+    chart = charts.accuracy(runs, along, by, others, marks, predicted)
     yield ["accuracy"], f"{measure.capitalize()} against {along}", chart
 
     if x and x not in runs.sizes:
@@ -329,7 +331,7 @@ def _charts(
             words = ["critical", along.lower()]
             if one != theta:
                 words.append(f"{one:g}")
-            chart = charts.critical(runs, found, one, x, lines, panels)
+            chart = charts.critical(runs, found, one, x, lines, panels, predicted)
             yield words, f"Critical {along} at {measure} {one:g}", chart
         maps = maps or [(x, along)]
 
@@ -337,7 +339,7 @@ def _charts(
         words = ["phase"]
         if not runs.axes or (a, b) != (runs.axes[0], along):
             words += [a, b]
-        chart = charts.phase(runs, found, theta, a, b)
+        chart = charts.phase(runs, found, theta, a, b, predicted)
         yield words, f"Phase diagram: {b} against {a}", chart
 
     if first and stars[theta]["critical"].notna().sum() > 1:
@@ -362,7 +364,7 @@ def summary(runs: Runs) -> str:
     if roles.split:
         told += f" {roles.split} = 0: attention only."
     if runs.has_theory:
-        told += f" Theory: ours. {runs.reason()}".rstrip()
+        told += f" Theory: ours. {Theory(runs).reason()}".rstrip()
     return told
 
 
@@ -389,9 +391,11 @@ def thresholds(runs: Runs, found: Fit) -> Cells:
     columns = found.thresholds.columns
     before = columns[: columns.get_loc("theta")]
     names = [name for name in before if name in runs.axes or name not in runs.sizes]
+    predicted = Theory(runs)
     body = []
     for theta in found.thresholds["theta"].unique():
-        for row in runs.thresholds(found, theta, with_theory=True).to_dict("records"):
+        stars = predicted.beside(runs.thresholds(found, theta), theta)
+        for row in stars.to_dict("records"):
             cells = [text(row[name]) for name in names]
             cells += [f"{theta:g}", _star(row)]
             cells.append("" if np.isnan(row["theory"]) else rounded(row["theory"]))

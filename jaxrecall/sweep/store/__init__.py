@@ -43,6 +43,7 @@ from ..files import (
     Json,
     Unreadable,
     atomic_write,
+    json_text,
     listed,
     local_path,
     read_json,
@@ -337,8 +338,7 @@ class Store:
 
         A store that writes no files returns None.
         """
-        text = json.dumps(record, indent=2)
-        return self.put(self.folder / f"{name}.json", text.encode())
+        return self.put(self.folder / f"{name}.json", json_text(record).encode())
 
     def clear_failures(self, runs: Set[tuple[str, int]]) -> None:
         """Removes each record of failures whose runs are all among `runs`. The caller

@@ -102,6 +102,11 @@ In a file, the entry also contains the time at which the file was written, and t
 versions that wrote it.
 """
 
+ZSTD_LEVEL = 9
+"""The level at which tables are compressed. Higher levels take several times as long
+and save less than 2 %.
+"""
+
 _SORT = [
     "root_seed",
     "V",
@@ -258,10 +263,25 @@ def to_parquet(table: pa.Table) -> pa.Buffer:
     for name in (*VERSION, "jax_version"):
         values = table[name].unique().to_pylist()
         provenance[name] = values[0] if len(values) == 1 else values
-    table = _with_metadata(with_pandas_types(table), KEY, provenance)
+    return _encoded(_with_metadata(with_pandas_types(table), KEY, provenance))
+
+
+def _encoded(table: pa.Table) -> pa.Buffer:
+    """Returns the bytes of a Parquet file that contains the table and its metadata.
+
+    Only texts have dictionaries: numbers become smaller without them. The encodings are
+    those that every reader of Parquet knows.
+    """
+    # pyarrow annotates use_dictionary as bool, and takes lists
+    texts: Any = [field.name for field in table.schema if field.type == pa.string()]
     sink = pa.BufferOutputStream()
     pq.write_table(
-        table, sink, compression="zstd", write_statistics=True, write_page_checksum=True
+        table,
+        sink,
+        compression="zstd",
+        compression_level=ZSTD_LEVEL,
+        use_dictionary=texts,
+        write_page_checksum=True,
     )
     return sink.getvalue()
 
@@ -558,7 +578,8 @@ def _pandas_types(kind: pa.DataType, has_null: bool) -> Json:
 
 def _with_metadata(table: pa.Table, key: bytes, value: Json) -> pa.Table:
     """Returns the table with one more entry in its metadata."""
-    metadata = (table.schema.metadata or {}) | {key: json.dumps(value).encode()}
+    text = json.dumps(value, separators=(",", ":"))
+    metadata = (table.schema.metadata or {}) | {key: text.encode()}
     return table.replace_schema_metadata(metadata)
 
 
