@@ -11,17 +11,9 @@ from math import factorial, prod
 import numpy as np
 import pandas as pd
 from drawing import DASH, above, canvas, line, log_axis, look, save
-from law import (
-    SIZES,
-    STUDY,
-    markdown,
-    power_law,
-    searched,
-    short,
-    with_ends,
-    with_interval,
-)
+from law import SIZES, STUDY, power_law, searched, with_ends
 from scipy.optimize import brentq
+from table import as_table, with_interval
 
 from jaxrecall import load
 from jaxrecall.fit import fit
@@ -109,92 +101,72 @@ def best_decoder(V, L, N, d=2):
     return joint.max(axis=0).sum() / V / len(labels)
 
 
+@as_table()
 def exhaustive():
     """Expected fraction of pi that the best decoder of the initial gradient recovers.
 
     The sizes are V = 4, L = 2, d = 2. The other columns are the limits.
     """
-    model, body = Model(V=4, d=2, L=2), []
+    model = Model(V=4, d=2, L=2)
     for N in (1, 2, 3, 4):
-        allowed = [f"{limit(model, N):.3f}" for limit in LIMITS.values()]
-        body.append([N, f"{best_decoder(4, 2, N):.3f}", *allowed])
-    return markdown(["N", "best decoder", *LIMITS], body)
+        shares = {"best decoder": best_decoder(4, 2, N)}
+        shares |= {name: limit(model, N) for name, limit in LIMITS.items()}
+        yield {"N": N} | {name: f"{share:.3f}" for name, share in shares.items()}
 
 
 @cache
-def allowances():
-    """Returns a dict from each limit to a dict from (V, d, L) in the bound study to the
-    smallest N that the limit allows.
-    """
-    cells = load(STUDY / "bound")[SIZES].drop_duplicates()
-    models = {
-        cell: Model(**dict(zip(SIZES, cell, strict=True)))
-        for cell in cells.itertuples(index=False, name=None)
-    }
-    return {
-        name: {cell: least(name, model) for cell, model in models.items()}
-        for name in LIMITS
-    }
+def allowed(V, d, L):
+    """Returns the smallest N that each limit allows."""
+    return {name: least(name, Model(V=V, d=d, L=L)) for name in LIMITS}
 
 
-def allowed(table, name):
-    """Returns the smallest N that a limit allows in each row of a table."""
-    of_cell = allowances()[name]
-    cells = table[SIZES].itertuples(index=False, name=None)
-    return np.array([of_cell[cell] for cell in cells])
+def with_limits(table):
+    """Returns a table with a column for the smallest N that each limit allows."""
+    sizes = table[SIZES].to_dict("records")
+    found = pd.DataFrame([allowed(**size) for size in sizes], table.index)
+    return table.assign(**found)
 
 
-@cache
-def ceilings():
-    """Returns the thresholds of the bound study, with the smallest N of each limit.
+ALLOWED = {name: f"{{{name}:short}}" for name in LIMITS}
+"""The cells of the smallest N that each limit allows."""
 
-    There is a row for each cell and column.
+
+@as_table(SIZES, ALLOWED | {"{of}": with_interval()})
+def bound():
+    """N at which half of pi is known.
+
+    The columns are the limits, each decoder, and the three steps.
     """
     rows = load(STUDY / "bound")
     tables = [
         fit(rows, [0.5], of=of).thresholds.assign(of=name)
         for of, name in DECODERS.items()
     ]
-    found = pd.concat(tables, ignore_index=True)
-    limits = {name: allowed(found, name) for name in LIMITS}
-    return found.assign(c=found["V"] // found["d"], **limits)
+    found = with_limits(pd.concat(tables, ignore_index=True))
+    found = found.assign(c=found["V"] // found["d"])
+    return found.sort_values(["c", "L", "V", "d"], kind="stable")
 
 
-def bound():
-    """N at which half of pi is known.
-
-    The columns are the limits, each decoder, and the three steps.
-    """
-    found, body = ceilings(), []
-    for (_, L, size, d), mine in found.groupby(["c", "L", "V", "d"]):
-        mine = mine.set_index("of")
-        cells = [with_interval(mine.loc[name]) for name in DECODERS.values()]
-        body.append(
-            [size, d, L, *(short(mine[name].iloc[0]) for name in LIMITS), *cells]
-        )
-    return markdown(["V", "d", "L", *LIMITS, *DECODERS.values()], body)
-
-
+@as_table(["V / d", "L"], {"{of}": "{text}"})
 def bound_slopes():
     """Slope of ln(N* / limit) in ln V, at fixed V / d and L.
 
     The limit is the larger of the benchmark and the bound (position hidden). Each cell
     also has the range of N* / limit.
     """
-    rows = load(STUDY / "bound")
-    limit = np.maximum(allowed(rows, BENCHMARK), allowed(rows, HIDDEN))
-    rows = rows.assign(c=rows["V"] // rows["d"], times=rows["N"] / limit)
-    rows = rows.drop(columns=["d", "N"])  # they follow from the others
+    rows = with_limits(load(STUDY / "bound"))
+    times = rows["N"] / rows[[BENCHMARK, HIDDEN]].max(axis=1)
+    rows = rows.assign(c=rows["V"] // rows["d"], times=times)
+    rows = rows.drop(columns=["d", "N", *LIMITS])  # they follow from the others
     rows.attrs["axes"] = ["V", "c", "L", "times"]
     groups = sorted({*rows[["c", "L"]].itertuples(index=False, name=None)})
     conditions = [f"c == {c} and L == {L}" for c, L in groups]
-    columns = []
-    for of in DECODERS:
+    for of, name in DECODERS.items():
         found = fit(rows, [0.5], where=conditions, along="times", of=of)
         slopes = found.exponents.to_dict("records")
-        columns.append([over_limit(slope, found) for slope in slopes])
-    body = [[*group, *cells] for group, *cells in zip(groups, *columns, strict=True)]
-    return markdown(["V / d", "L", *DECODERS.values()], body)
+        for (c, L), slope in zip(groups, slopes, strict=True):
+            about = {"V / d": c, "L": L, "of": name}
+            yield about | {"text": over_limit(slope, found)}
 
 
 def over_limit(slope, found):
@@ -202,7 +174,8 @@ def over_limit(slope, found):
     if slope["n_cells"] < 4:
         return f"{slope['n_cells']} cells"
     cells = found.thresholds.query(slope["regime"])["critical"]
-    return f"{with_ends(slope, sign='+')}, {cells.min():.3g} to {cells.max():.3g} times"
+    ends = f"{cells.min():.3g} to {cells.max():.3g} times"
+    return f"{with_ends(slope, '+.2f')}, {ends}"
 
 
 def measured():
@@ -214,8 +187,8 @@ def measured():
         fit(rows, [0.5], of=of).thresholds.query("censored == 'no'").assign(name=name)
         for of, name in [*DECODERS.items()][:3]
     ]
-    found = pd.concat([steps, *tables], ignore_index=True)
-    return found[["name", "d", "L", "N_star", "lo", "hi"]].dropna()
+    found = pd.concat([steps, *tables], ignore_index=True).assign(V=V)
+    return found[["name", *SIZES, "N_star", "critical", "lo", "hi"]].dropna()
 
 
 def limits(name, d_values, lengths):
@@ -238,32 +211,17 @@ NAMES = [*STEPS.values(), "assignment", "matched filter", *LIMITS]
 D_VALUES, LENGTHS = (256, 512, 1024, 2048), (4, 64, 256, 1024, 4096, 16384)
 
 
+@as_table(["d", "L"], {"{name}": with_interval()} | ALLOWED)
 def bound_numbers():
     """N* at V = 1024 of the three steps and of decoders [95 %], by d and L.
 
     The last columns are the N that benchmark and bounds allow.
     """
-    found, body = measured().set_index(["name", "d", "L"]), []
-    allowed = {name: limits(name, D_VALUES, LENGTHS) for name in LIMITS}
-    for i, d in enumerate(D_VALUES):
-        for j, L in enumerate(LENGTHS):
-            here = [
-                found.loc[name, d, L] if (name, d, L) in found.index else None
-                for name in NAMES[:4]
-            ]
-            if any(row is not None for row in here):
-                cells = [
-                    (
-                        ""
-                        if row is None
-                        else f"{short(row.N_star)} [{short(row.lo)}, {short(row.hi)}]"
-                    )
-                    for row in here
-                ]
-                body.append(
-                    [d, L, *cells, *(short(allowed[name][i, j]) for name in LIMITS)]
-                )
-    return markdown(["d", "L", *NAMES], body)
+    found = with_limits(
+        measured().query("name in @NAMES and d in @D_VALUES and L in @LENGTHS")
+    )
+    names = pd.Categorical(found["name"], NAMES)
+    return found.assign(name=names).sort_values(["d", "L"])
 
 
 RANGES = {
@@ -275,6 +233,7 @@ RANGES = {
 """A dict from the name of each exponent, which begins with its axis, to its cells."""
 
 
+@as_table()
 def bound_exponents():
     """Exponents of N* at V = 1024 [95 %].
 
@@ -283,31 +242,30 @@ def bound_exponents():
     """
     steps = load(STUDY / "law-long").query("V == @V and d >= V / 4")
     steps.attrs["axes"] = ["d", "L", "N"]
-    body = []
     for inside, name in STEPS.items():
         rows = steps[steps["trigger_in_value"] == inside]
-        body.append([name, *exponents(rows, "accuracy")])
+        yield {"": name} | exponents(rows, "accuracy")
     rows = load(STUDY / "decoders")
-    body.append(["assignment", *exponents(rows, "assignment_accuracy")])
-    sizes = pd.DataFrame(product(D_VALUES, LENGTHS), columns=["d", "L"])
+    yield {"": "assignment"} | exponents(rows, "assignment_accuracy")
+    sizes = pd.DataFrame(product([V], D_VALUES, LENGTHS), columns=SIZES)
+    sizes = with_limits(sizes)
     for name in LIMITS:
-        allowed = sizes.assign(N=limits(name, D_VALUES, LENGTHS).ravel())
-        slopes = [
-            power_law(allowed.query(condition), "N", [axis[0]])[axis[0]]
-            for axis, condition in RANGES.items()
-        ]
-        body.append([name, *(f"{round(slope, 2) + 0:+.2f}" for slope in slopes)])
-    return markdown(["", *RANGES], body)
+        line = {"": name}
+        for range_, condition in RANGES.items():
+            axis = range_[0]
+            slope = power_law(sizes.query(condition), name, [axis])[axis]
+            line[range_] = f"{round(slope, 2) + 0:+.2f}"
+        yield line
 
 
 def exponents(rows, of):
-    """Formats the exponent of each range."""
+    """Returns the exponent of each range, as text."""
     found = fit(rows, [0.5], where=RANGES.values(), of=of).exponents
     found = found.set_index(["regime", "axis"])
-    return [
-        with_ends(found.loc[(condition, axis[0])], sign="+")
-        for axis, condition in RANGES.items()
-    ]
+    return {
+        range_: with_ends(found.loc[condition, range_[0]], "+.2f")
+        for range_, condition in RANGES.items()
+    }
 
 
 LINES = {
@@ -443,11 +401,7 @@ def decoders():
     return "decoders", figure
 
 
-TABLES = (exhaustive, bound, bound_slopes, bound_numbers, bound_exponents)
-
 if __name__ == "__main__":
-    for table in TABLES:
-        print(f"{table.__doc__}\n\n{table()}\n")
     with look():
         save("bound", *decoders())
         save("bound", *against())

@@ -5,193 +5,145 @@ run.
 """
 
 import numpy as np
-from law import SIZES, STUDY, crossed, markdown, on_all_cores, searched, with_ends
+import pandas as pd
+from law import SIZES, STUDY, crossed, searched, with_ends, with_theory
+from table import CRITICAL, as_table, with_interval
 
 from jaxrecall import load
 from jaxrecall.fit import fit
-from jaxrecall.theory import Model, critical_N
 
 FACTOR = 1.25
-CELLS = "theta == 0.5 and V == 256 and d in (128, 256, 512) and L in (4, 256, 16384)"
-FIELDS = [*SIZES, "embedding", "trigger_in_value"]
-
-
-def with_theory(cells):
-    """Returns cells of a search with the predicted N*, and whether it matches.
-
-    It matches if it is within the interval, or within a factor of 1.25 of N*.
-    """
-    models = [Model(**cell) for cell in cells[FIELDS].to_dict("records")]
-    return matched(cells.assign(predicted=on_all_cores(critical_N, models)))
 
 
 def matched(cells):
-    off = np.log(cells["predicted"] / cells["N_star"])
+    """Returns cells with the columns `near`, `inside` and `match`.
+
+    The predicted N* is near if it is within a factor of 1.25 of N*, inside if it is
+    within the interval, and a match if it is either.
+    """
+    near = cells["off"].abs() <= np.log(FACTOR)
     inside = cells["predicted"].between(cells["lo"], cells["hi"])
-    return cells.assign(
-        off=off, inside=inside, match=inside | (off.abs() <= np.log(FACTOR))
-    )
+    return cells.assign(near=near, inside=inside, match=near | inside)
 
 
-def short(number):
-    """Formats a number with three digits."""
-    return (
-        f"{float(f'{number:.3g}'):,.0f}"
-        if number < 1e6
-        else f"{number:.2e}".replace("e+0", "e")
-    )
-
-
-def interval(row):
-    return f"{short(row['N_star'])} [{short(row['lo'])}, {short(row['hi'])}]"
-
-
+@as_table(
+    ["d", "L"],
+    {
+        "trigger {trigger}: predicted": "{predicted:commas}",
+        "trigger {trigger}: observed [95 %]": with_interval("commas"),
+        "trigger {trigger}: match": "{match}",
+    },
+    missing="not run",
+)
 def dimension_by_length():
     """N* by width and length at V = 256: predicted and observed.
 
     A prediction matches if it is within the interval, or within a factor of 1.25.
     """
-    found, body = with_theory(searched("law").query(CELLS)), []
-    for (d, L), mine in found.groupby(["d", "L"]):
-        rows = mine.sort_values("trigger_in_value", ascending=False).to_dict("records")
-        cells = [
-            cell
-            for row in rows
-            for cell in (
-                short(row["predicted"]),
-                interval(row),
-                "yes" if row["match"] else "no",
-            )
-        ]
-        body.append([d, f"{L:,}", *cells, *["not run"] * (6 - len(cells))])
-    heads = [
-        f"trigger {where}: {what}"
-        for where in ("in", "out")
-        for what in ("predicted", "observed [95 %]", "match")
-    ]
-    return markdown(["d", "L", *heads], body)
+    sizes = "V == 256 and d in (128, 256, 512) and L in (4, 256, 16384)"
+    cells = searched("law").query(f"theta == 0.5 and {sizes}").sort_values(["d", "L"])
+    cells = matched(with_theory(cells, "embedding", "trigger_in_value"))
+    return cells.assign(L=cells["L"].map("{:,}".format))
 
 
+def sizes_of_others(cells):
+    """The V, d and L of cells that do not match."""
+    others = cells.loc[~cells["match"], SIZES].to_dict("records")
+    return "; ".join("{V}, {d}, {L}".format(**cell) for cell in others)
+
+
+@as_table(
+    ["trigger"],
+    {
+        "cells": len,
+        "match": lambda cells: cells["match"].sum(),
+        "within the interval": lambda cells: cells["inside"].sum(),
+        "V, d, L of the others": sizes_of_others,
+    },
+)
 def matching():
     """The same comparison for all cells of the law.
 
     The columns are the number of cells that match, the number within the interval, and
     the cells that do not match.
     """
-    body = []
-    for inside in (True, False):
-        cells = matched(crossed(0.5, inside=inside))
-        rest = "; ".join(
-            f"{V}, {d}, {L}"
-            for V, d, L in cells.loc[~cells["match"], SIZES].itertuples(index=False)
-        )
-        body.append(
-            [
-                "in" if inside else "out",
-                len(cells),
-                cells["match"].sum(),
-                cells["inside"].sum(),
-                rest,
-            ]
-        )
-    return markdown(
-        ["trigger", "cells", "match", "within the interval", "V, d, L of the others"],
-        body,
-    )
+    return matched(crossed("theta == 0.5"))
 
 
+@as_table(
+    cells={
+        "V, d, L": "{V}, {d}, {L}",
+        "embedding": "{embedding}",
+        "trigger": "{trigger}",
+        "theory": "{predicted:commas}",
+        "search [95 %]": with_interval("commas"),
+        "fixed N [95 %]": with_interval(
+            "commas", names=[f"{name}_fixed" for name in CRITICAL]
+        ),
+        "ln(theory / search)": "{off:+.2f}",
+        "within a factor of 1.25": "{near}",
+        "intervals overlap": "{overlap}",
+    }
+)
 def twelve_cells():
     """Cells that were predicted before they were run, without a pool.
 
     The columns are theory, a search, and a fit to other seeds at fixed N.
     """
-    body, rows = [], load(STUDY / "held-out-levels")
-    levels = {
-        inside: fit(mine, [0.5]).thresholds.query("record").set_index(SIZES)
-        for inside, mine in rows.groupby("trigger_in_value")
-    }
-    for row in with_theory(searched("held-out")).to_dict("records"):
-        other = levels[row["trigger_in_value"]].loc[tuple(row[name] for name in SIZES)]
-        overlap = max(row["lo"], other["lo"]) <= min(row["hi"], other["hi"])
-        cell = (
-            f"{row['V']}, {row['d']}, {row['L']}",
-            row["embedding"],
-            "in" if row["trigger_in_value"] else "out",
-        )
-        judged = (
-            f"{row['off']:+.2f}",
-            "yes" if abs(row["off"]) <= np.log(FACTOR) else "no",
-            "yes" if overlap else "no",
-        )
-        body.append(
-            [*cell, short(row["predicted"]), interval(row), interval(other), *judged]
-        )
-    heads = [
-        "V, d, L",
-        "embedding",
-        "trigger",
-        "theory",
-        "search [95 %]",
-        "fixed N [95 %]",
-        "ln(theory / search)",
+    levels = [
+        fit(rows, [0.5]).thresholds.assign(trigger_in_value=inside)
+        for inside, rows in load(STUDY / "held-out-levels").groupby("trigger_in_value")
     ]
-    return markdown([*heads, "within a factor of 1.25", "intervals overlap"], body)
+    fixed = pd.concat(levels).query("record")
+    cells = with_theory(searched("held-out"), "embedding", "trigger_in_value")
+    on = [*SIZES, "trigger_in_value"]
+    cells = matched(cells).merge(fixed, on=on, suffixes=("", "_fixed"))
+    overlap = (cells["lo"] <= cells["hi_fixed"]) & (cells["lo_fixed"] <= cells["hi"])
+    return cells.assign(overlap=overlap)
 
 
+@as_table(
+    ["trigger"],
+    {
+        "V = {V}": "{N_star:commas} [{lo:commas}, {hi:commas}], {times:.1f}",
+        "exponent of V [95 %]": lambda cells: cells["exponent"].iloc[0],
+    },
+)
 def label_counts():
     """N* of orthogonal rows at L = 8, its ratio to V ln 2, and its exponent of V."""
     rows = load(STUDY / "orthogonal").drop(columns="d")  # d follows from V
-    laws = fit(rows, [0.5], by="trigger_in_value").exponents.set_index("regime")
-    body = []
-    for inside, mine in searched("orthogonal").groupby("trigger_in_value", sort=False):
-        cells = [
-            f"{interval(row)}, {row['N_star'] / row['V'] / np.log(2):.1f}"
-            for row in mine.sort_values("V").to_dict("records")
-        ]
-        law = laws.loc[f"trigger_in_value == {str(inside).lower()}"]
-        body.append(["in" if inside else "out", *cells, with_ends(law)])
-    return markdown(
-        [
-            "trigger",
-            *(f"V = {V}" for V in sorted(searched("orthogonal")["V"].unique())),
-            "exponent of V [95 %]",
-        ],
-        body,
+    laws = fit(rows, [0.5], by="trigger_in_value").exponents
+    exponents = {
+        law["regime"] == "trigger_in_value == true": with_ends(law)
+        for law in laws.to_dict("records")
+    }
+    cells = searched("orthogonal")
+    return cells.assign(
+        times=cells["N_star"] / (cells["V"] * np.log(2)),
+        exponent=cells["trigger_in_value"].map(exponents),
     )
 
 
+@as_table(
+    ["activation", "V", "d"],
+    {
+        "Gaussian rows [95 %]": with_interval(".2f"),
+        "unit length": "{sphere:.2f}",
+        "times": "{times:.2f}",
+    },
+)
 def gaussian_widths():
     """Required m d over V ln V, with Gaussian rows and with rows of unit length.
 
     The trigger is out of the value path. The last column is the ratio of the two.
     """
-    sphere = (
-        searched("width")
-        .query("not diagnose and not trigger_in_value")
-        .set_index(["activation", "V", "d"])
+    sphere = searched("width").query("not diagnose and not trigger_in_value")
+    cells = searched("width-gaussian").merge(
+        sphere, on=["activation", "V", "d"], suffixes=("", "_sphere")
     )
-    body = []
-    for row in searched("width-gaussian").to_dict("records"):
-        at = (row["activation"], row["V"], row["d"])
-        unit = row["V"] * np.log(row["V"]) / row["d"]
-        numbers = (
-            row["critical"] / unit,
-            row["lo"] / unit,
-            row["hi"] / unit,
-            sphere.loc[at, "critical"] / unit,
-        )
-        times = row["critical"] / sphere.loc[at, "critical"]
-        body.append(
-            [
-                *at,
-                "{:.2f} [{:.2f}, {:.2f}]".format(*numbers[:3]),
-                f"{numbers[3]:.2f}",
-                f"{times:.2f}",
-            ]
-        )
-    return markdown(
-        ["activation", "V", "d", "Gaussian rows [95 %]", "unit length", "times"], body
+    unit = cells["V"] * np.log(cells["V"]) / cells["d"]
+    return cells.assign(
+        **cells[["critical", "lo", "hi"]].div(unit, axis=0),
+        sphere=cells["critical_sphere"] / unit,
+        times=cells["critical"] / cells["critical_sphere"],
     )
-
-
-TABLES = (dimension_by_length, matching, twelve_cells, label_counts, gaussian_widths)

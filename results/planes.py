@@ -7,10 +7,12 @@ from functools import cache
 
 import numpy as np
 from drawing import DASH, above, canvas, line
-from law import STUDY, markdown, on_all_cores
+from law import STUDY, TRIGGER, on_all_cores
 from matplotlib.colors import ListedColormap
 from matplotlib.patches import Patch
 from scipy.special import stdtrit
+from table import as_table
+from width import REQUIRED, in_thousands
 
 from jaxrecall import load
 from jaxrecall.fit import fit
@@ -61,6 +63,7 @@ half.
 """
 
 KEY = ["activation", "embedding", "trigger_in_value", "L", "N", "m"]
+ORDER = ["activation", "trigger_in_value"]
 
 
 @cache
@@ -84,9 +87,9 @@ def cells():
         found["seeds"] - 1, 0.975
     )
     state = leads.where(fails, "memory").where(~above_half, "recall")
-    return found.assign(
-        leads=leads, fails=fails, undecided=undecided, state=state
-    ).reset_index()
+    found = found.assign(leads=leads, fails=fails, undecided=undecided, state=state)
+    found = found.reset_index()
+    return found.assign(trigger=found["trigger_in_value"].map(TRIGGER))
 
 
 @cache
@@ -210,119 +213,70 @@ def draw(ax, mine, up):
     )
 
 
-def widths(up):
-    """Returns m* at accuracy one half with its 95 % interval.
+def widths(condition):
+    """Returns m* d in thousands at accuracy one half, with its 95 % interval.
 
-    There is a row for each activation, path of the trigger, and value of N or L.
+    There is a row for each cell that fulfils a condition.
     """
-    condition = next(condition for axis, condition, _ in ROWS if axis == up)
-    found = fit(load(STUDY / "phase-mlp").query(condition), [0.5], along="m").thresholds
-    return found[found["record"]]
-
-
-def plane_table(up, shown):
-    """Returns a table of m* d in thousands at some values of N or L."""
-    found, body = widths(up), []
-    found = found[found[up].isin(shown)]
-    for activation, _ in SETTINGS:
-        for inside in (False, True):
-            mine = found[
-                (found["activation"] == activation)
-                & (found["trigger_in_value"] == inside)
-            ].sort_values(up)
-            body.append(
-                [
-                    activation,
-                    "in" if inside else "out",
-                    *(required(cell) for cell in mine.to_dict("records")),
-                ]
-            )
-    return markdown(
-        ["activation", "trigger", *(f"{up} = {value}" for value in shown)], body
+    rows = load(STUDY / "phase-mlp").query(condition)
+    found = fit(rows, [0.5], along="m").thresholds.query("record")
+    levels_off = found["warning"].str.contains("plateau|hardly")
+    found = found.assign(
+        outcome=found["censored"].mask(levels_off, "plateau"),
+        trigger=found["trigger_in_value"].map(TRIGGER),
     )
+    return in_thousands(found.sort_values(ORDER, ascending=[False, True]))
 
 
-def required(cell):
-    """Formats m* d in thousands with its interval.
-
-    The text is "none" if accuracy levels off below one half.
-    """
-    if cell["censored"] == "right":
-        return (
-            "none"
-            if "plateau" in cell["warning"] or "hardly" in cell["warning"]
-            else f"beyond {D * cell['N_below'] / 1000:.0f}"
-        )
-    md, low, high = (D * cell[name] / 1000 for name in ("critical", "lo", "hi"))
-    return f"{md:.1f} [{low:.1f}, {high:.1f}]" if low > 0 else f"{md:.1f}, no interval"
-
-
+@as_table(["activation", "trigger"], {"N = {N}": REQUIRED})
 def widths_by_samples():
     """m* d in thousands by N, at L = 64 (V = 96, d = 64).
 
     "none": accuracy levels off below one half as m grows.
     """
-    return plane_table(
-        "N", (512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 262144, 1048576)
-    )
+    thinned = "512 <= N <= 65536 or N in (262144, 1048576)"
+    return widths(f"L == {L}").query(thinned)
 
 
+@as_table(["activation", "trigger"], {"L = {L}": REQUIRED})
 def widths_by_lengths():
     """m* d in thousands by L, at N = 65536 (V = 96, d = 64).
 
     "none": accuracy levels off below one half as m grows.
     """
-    return plane_table("L", (8, 32, 64, 128, 256, 512, 1024, 4096))
+    return widths(f"N == {N}").query("L in (8, 32, 64, 128, 256, 512, 1024, 4096)")
 
 
+def number_of(state):
+    """Makes a cell of the number of cells in a state."""
+    return lambda cells: (cells["state"] == state).sum()
+
+
+@as_table(
+    ["activation", "trigger"],
+    {label: number_of(state) for state, (label, _) in STATES.items()},
+)
 def leading():
     """The number of cells of both planes, by what keeps accuracy below one half."""
-    counts = (
-        cells()
-        .groupby(["activation", "trigger_in_value"])["state"]
-        .value_counts()
-        .unstack(fill_value=0)
-    )
-    counts = counts.reindex(columns=[*STATES], fill_value=0)
-    body = [
-        [name, "in" if inside else "out", *mine]
-        for (name, inside), mine in zip(counts.index, counts.to_numpy(), strict=True)
-    ]
-    return markdown(
-        ["activation", "trigger", *(label for label, _ in STATES.values())], body
-    )
+    return cells()
 
 
+def borders(mine):
+    """Formats the border at which attention begins to work in both planes."""
+    samples = border(mine.query(f"L == {L}"), "N") / 1000
+    length = border(mine.query(f"N == {N}"), "L")
+    text = f"{float(f'{samples:.2g}'):g} ({length:.0f})"
+    return text.replace("nan", "none")
+
+
+@as_table(["activation", "trigger"], {"m = {m}": borders})
 def attention_borders():
     """The border at which attention begins to work, for each m.
 
     The number is the smallest N at L = 64, in thousands. The number in brackets is the
     largest L at N = 65536.
     """
-    body = []
-    for activation, _ in SETTINGS:
-        for inside in (False, True):
-            mine = cells().query(
-                f"activation == '{activation}' and trigger_in_value == {inside}"
-            )
-            borders = [
-                (
-                    border(one.query(f"L == {L}"), "N"),
-                    border(one.query(f"N == {N}"), "L"),
-                )
-                for _, one in mine.groupby("m")
-            ]
-            shown = [
-                f"{float(f'{samples / 1000:.2g}'):g} ({length:.0f})".replace(
-                    "nan", "none"
-                )
-                for samples, length in borders
-            ]
-            body.append([activation, "in" if inside else "out", *shown])
-    return markdown(
-        ["activation", "trigger", *(f"m = {m}" for m in sorted(cells()["m"].unique()))],
-        body,
-    )
+    return cells().sort_values(ORDER, ascending=[False, True])
 
 
 def border(mine, axis):
@@ -340,6 +294,3 @@ def border(mine, axis):
     part = above[k] / (above[k] - above[k + 1])
     low, high = mine[axis].iloc[k], mine[axis].iloc[k + 1]
     return low * (high / low) ** part
-
-
-TABLES = (widths_by_samples, widths_by_lengths, attention_borders, leading)

@@ -8,8 +8,9 @@ from functools import cache
 import numpy as np
 import pandas as pd
 from drawing import DASH, above, canvas, line
-from law import STUDY, markdown, searched
+from law import STUDY, searched
 from scipy.special import entr, logit
+from table import as_table, with_interval
 
 from jaxrecall import load
 
@@ -26,6 +27,7 @@ The number is from Allen-Zhu and Li, arXiv:2404.05405.
 """
 
 STUDIES = ("storage", "storage-long")
+THETAS = (0.5, 0.99)
 LEAST_SQUARES_SEEDS = 16
 LEAST_SQUARES = "least squares, sphere"
 
@@ -53,34 +55,26 @@ def stored():
     The row also contains the V at which these bits are recalled.
     """
     fields = ["setting", "d", "m"]
-    found = named(pd.concat([searched(study) for study in STUDIES], ignore_index=True))
-    rows = named(
-        pd.concat(
-            [load(STUDY / study, last=True) for study in STUDIES], ignore_index=True
-        ).query("status == 'ok'")
-    )
+    found = named(pd.concat(map(searched, STUDIES), ignore_index=True))
+    rows = [load(STUDY / study, last=True) for study in STUDIES]
+    rows = named(pd.concat(rows, ignore_index=True).query("status == 'ok'"))
     means = rows.groupby([*fields, "V"])["accuracy"].mean().reset_index()
     means["recalled"] = recalled(means["V"], means["accuracy"])
-    table = []
+    levels_of = dict([*means.groupby(fields)])
+    cells = []
     for at, mine in found.groupby(fields, sort=False):
-        name, d, m = at
-        levels = means[
-            (means["setting"] == name) & (means["d"] == d) & (means["m"] == m)
-        ]
+        levels = levels_of[at]
         peak = levels.loc[levels["recalled"].idxmax()]
-        cell = mine.iloc[0][[*fields, "trains", "activation"]].to_dict() | {
-            "entries": d * (m or d),
+        cell = mine.iloc[0][[*fields, "trains", "activation"]].to_dict()
+        cell |= {
+            "entries": cell["d"] * (cell["m"] or cell["d"]),
             "cells": mine.set_index("theta"),
+            "recalled": peak["recalled"],
+            "peak": int(peak["V"]),
+            "beyond": peak["V"] == levels["V"].max(),
         }
-        table.append(
-            cell
-            | {
-                "recalled": peak["recalled"],
-                "peak": int(peak["V"]),
-                "beyond": peak["V"] == levels["V"].max(),
-            }
-        )
-    return pd.DataFrame(table)
+        cells.append(cell)
+    return pd.DataFrame(cells)
 
 
 def named(table):
@@ -162,77 +156,72 @@ def setting(row):
 
 
 TOLD = {
-    "right": "beyond 512",
-    "left": "below 4",
-    "plateau": "above it to 512",
-    "undecided": "undecided",
+    "right": "beyond {N_below}",
+    "left": "below {N_above}",
+    "plateau": "above it to {N_below}",
 }
 
 
+V_STAR = with_interval(".0f", TOLD)
+HEADS = [
+    "setting",
+    "d",
+    "m",
+    "V* at 0.5",
+    "bits per entry",
+    "V* at 0.99",
+    "bits per entry",
+    "recalled bits per entry",
+]
+
+
+def at_theta(cell, theta):
+    """Returns the texts of V* of a cell and of the bits per entry there."""
+    found = cell["cells"]
+    found = found[found.index == theta]
+    if found.empty:
+        return "not run", ""
+    V = starred(cell, theta)
+    if not V > 0:
+        return V_STAR(found), ""
+    per_entry = bits(V) / cell["entries"], bits(V) / trained(cell, V)
+    return V_STAR(found), "{:.2f}, {:.2f}".format(*per_entry)
+
+
+def most_recalled(cell):
+    """Returns the most bits recalled per entry, and the V where they are, as text."""
+    per_entry = cell["recalled"] / cell["entries"]
+    per_trained = cell["recalled"] / trained(cell, cell["peak"])
+    more = "at least " if cell["beyond"] else ""
+    return f"{more}{per_entry:.2f}, {per_trained:.2f} (V = {cell['peak']})"
+
+
+def solved_at(d, theta):
+    """Returns the texts of V* of the least-squares memory and of its bits per entry."""
+    V = solved(d, theta)
+    if not V > 0:
+        return "none", ""
+    return f"{V:.0f}", f"{bits(V) / d**2:.2f}"
+
+
+@as_table()
 def storage():
     """Bits per parameter in each cell.
 
     At V*, the bits are V log2 V over the entries of V_mat, and over all trained
     entries. The last column is the most bits recalled at any V.
     """
-    body = []
+    lines = []
     for cell in stored().to_dict("records"):
-        line = [cell["setting"], cell["d"], cell["m"] or "none"]
-        for theta in (0.5, 0.99):
-            if theta not in cell["cells"].index:
-                line += ["not run", ""]
-                continue
-            one = cell["cells"].loc[theta]
-            if not one["critical"] or not one["critical"] > 0:
-                line += [TOLD[one["outcome"]], ""]
-                continue
-            V = float(one["critical"])
-            interval = (
-                f" [{one['lo']:.0f}, {one['hi']:.0f}]"
-                if one["lo"] > 0
-                else ", no interval"
-            )
-            line += [
-                f"{V:.0f}{interval}",
-                f"{bits(V) / cell['entries']:.2f}, {bits(V) / trained(cell, V):.2f}",
-            ]
-        most = (
-            cell["recalled"] / cell["entries"],
-            cell["recalled"] / trained(cell, cell["peak"]),
-        )
-        more = "at least " if cell["beyond"] else ""
-        body.append([*line, f"{more}{most[0]:.2f}, {most[1]:.2f} (V = {cell['peak']})"])
+        found = [text for theta in THETAS for text in at_theta(cell, theta)]
+        names = cell["setting"], cell["d"], cell["m"] or "none"
+        lines.append([*names, *found, most_recalled(cell)])
     for d in (8, 16, 32, 64):
-        cells = [
-            (
-                [f"{V:.0f}", f"{bits(V) / d**2:.2f}"]
-                if (V := solved(d, theta)) > 0
-                else ["none", ""]
-            )
-            for theta in (0.5, 0.99)
-        ]
+        found = [text for theta in THETAS for text in solved_at(d, theta)]
         most, V = solved_most(d)
-        body.append(
-            [
-                LEAST_SQUARES,
-                d,
-                "none",
-                *cells[0],
-                *cells[1],
-                f"{most / d**2:.2f} (V = {V})",
-            ]
-        )
-    heads = [
-        "setting",
-        "d",
-        "m",
-        "V* at 0.5",
-        "bits per entry",
-        "V* at 0.99",
-        "bits per entry",
-        "recalled bits per entry",
-    ]
-    return markdown(heads, body)
+        recalled_bits = f"{most / d**2:.2f} (V = {V})"
+        lines.append([LEAST_SQUARES, d, "none", *found, recalled_bits])
+    return pd.DataFrame(lines, columns=HEADS)
 
 
 CURVES = {
@@ -319,5 +308,3 @@ LAYERS = {"marker": "*", "color": "black", "linestyle": "none", "markersize": 6}
 SOLVED = {"color": "0.5", "linestyle": ":", "marker": "."}
 THEORY = {"color": "black", "linestyle": DASH, "linewidth": 0.9}
 REPORTED = {"color": "0.6", "linewidth": 0.9}
-
-TABLES = (storage,)

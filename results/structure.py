@@ -12,9 +12,10 @@ from itertools import product
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 from drawing import DASH, GREY, MARKERS, above, canvas, line, log_axis, shades
-from law import markdown, on_all_cores, searched
-from scipy.special import stdtrit
+from law import models_of, on_all_cores, searched
+from table import as_table, bracketed, interval, stacked, with_interval
 
 import jaxrecall
 from jaxrecall.theory import Model, critical_N
@@ -98,9 +99,15 @@ def dimensions(law, V, d):
 
 def both_sides():
     """Returns the cells with the same law on both sides."""
-    found = searched("structure")
-    found = found[found["embedding"] == found["embedding_out"]].reset_index(drop=True)
+    found = searched("structure").query("embedding == embedding_out")
     return found.assign(law=found["embedding"].str.partition("(")[0])
+
+
+def in_places(found):
+    """Returns cells in the order of WHERE, with their L and trigger in words."""
+    found = found.sort_values(["L", "trigger"], kind="stable")
+    places = zip(found["L"], found["trigger_in_value"], strict=True)
+    return found.assign(where=[name_of(*place) for place in places])
 
 
 @cache
@@ -110,30 +117,31 @@ def cells():
 
     There is the observed N* and three predictions: with d, with the dimension that
     replaces d, and by the formula of the law. Only gaussian and equicorrelated have a
-    formula.
+    formula. `off_` and the name of a prediction is ln(measured / predicted), or
+    -INFINITE if theory has no finite N*.
     """
-    found = both_sides()
-    about = [
-        dimensions(*at) for at in found[["embedding", "V", "d"]].itertuples(index=False)
-    ]
-    found[["effective", "centred"]] = np.array(about)
+    found = both_sides().reset_index(drop=True)
+    laws = found[["embedding", "V", "d"]].itertuples(index=False)
+    found[["effective", "centred"]] = np.array([dimensions(*law) for law in laws])
     for name in MEASURES:
         found[f"x_{name}"] = found["V"] / found[name]
     # V / d_eff of independent rows in d isotropic dimensions is V / d + 1, because each
     # row also overlaps with itself
-    found["isotropic"] = found["V"] / np.maximum(found["x_effective"] - 1, 1e-3)
-    for name, by in (("with_d", "d"), ("predicted", "isotropic")):
-        sizes = found[["V", by, "L", "trigger_in_value"]].itertuples(index=False)
-        found[name] = predicted(
-            Model(V=V, d=max(2, round(d)), L=L, trigger_in_value=inside)
-            for V, d, L, inside in sizes
-        )
-    derived = found["law"].isin(DERIVED)
-    fields = ["V", "d", "L", "trigger_in_value", "embedding"]
-    found["derived"] = np.nan
-    found.loc[derived, "derived"] = predicted(
-        Model(**row) for row in found.loc[derived, fields].to_dict("records")
-    )
+    isotropic = found["V"] / np.maximum(found["x_effective"] - 1, 1e-3)
+    width = isotropic.round().clip(lower=2).astype(int)
+    derived = found[found["law"].isin(DERIVED)]
+    fields = "trigger_in_value", "embedding"
+    models = {
+        "with_d": models_of(found, *fields[:1]),
+        "predicted": models_of(found.assign(d=width), *fields[:1]),
+        "derived": models_of(derived, *fields),
+    }
+    for name, mine in models.items():
+        at = derived.index if name == "derived" else found.index
+        found[name] = pd.Series(predicted(mine), at)
+        least = np.exp(-INFINITE)
+        ratio = found["N_star"] / found[name]
+        found[f"off_{name}"] = np.log(ratio.where(ratio > least, least))
     return found
 
 
@@ -189,171 +197,122 @@ def name_of(L, inside):
     return f"L = {L}, trigger {'in the value path' if inside else 'out of it'}"
 
 
+def around(by):
+    """Makes a cell of the rms of ln N* around one curve."""
+    return lambda mine: f"{rms(residual(mine, by)):.2f}"
+
+
+def rms_of(name):
+    """Makes a cell of the rms error of a prediction, and the number of cells."""
+    return lambda mine: f"{rms(mine[name]):.2f}, {len(mine)}"
+
+
+@as_table(
+    ["where", "laws"],
+    {
+        "cells": len,
+        **{head: around(by) for by, head in MEASURES.items()},
+        "theory of V / d, cells": rms_of("off_with_d"),
+        "theory of V / d_eff, cells": rms_of("off_predicted"),
+        "noise": lambda mine: f"{mine['error'].median():.2f}",
+    },
+)
 def structure_collapse():
     """Rms of ln N* around one curve in V/d, in V/d_eff, and in V/d_eff of centred rows.
 
     The next columns are the rms of ln(predicted / measured).
     """
-    body = []
-    for L, inside in WHERE:
-        every = crossed(L, inside)
-        for laws, mine in (
-            ("all", every),
-            ("without equicorrelated", every[every["law"] != "equicorrelated"]),
-        ):
-            numbers = [f"{rms(residual(mine, by)):.2f}" for by in MEASURES]
-            theory = [
-                f"{rms(errors(mine, name)):.2f}, {len(errors(mine, name))}"
-                for name in ("with_d", "predicted")
-            ]
-            body.append(
-                [
-                    name_of(L, inside),
-                    laws,
-                    len(mine),
-                    *numbers,
-                    *theory,
-                    f"{mine['error'].median():.2f}",
-                ]
-            )
-    return markdown(
-        [
-            "",
-            "laws",
-            "cells",
-            *MEASURES.values(),
-            "theory of V / d, cells",
-            "theory of V / d_eff, cells",
-            "noise",
-        ],
-        body,
-    )
+    parts = {"all": "V > 0", "without equicorrelated": "law != 'equicorrelated'"}
+    return in_places(stacked(cells().query("N_star > 0"), "laws", parts))
 
 
-def errors(mine, name):
-    """ln(measured / predicted), or -INFINITE if theory has no finite N*."""
-    ratio = mine["N_star"] / mine[name]
-    return np.log(ratio.where(ratio > np.exp(-INFINITE), np.exp(-INFINITE)))
+def errors(name):
+    """Makes a cell of the median and the largest error of a prediction, and of the
+    number of infinite ones.
+    """
+
+    def cell(mine):
+        off = mine[f"off_{name}"].abs()
+        none = (~np.isfinite(mine[name])).sum()
+        return f"{off.median():.3f}, {off.max():.2f}, {none}"
+
+    return cell
 
 
+@as_table(
+    ["where", "law"],
+    {
+        "cells": len,
+        "formula of the law": errors("derived"),
+        "theory of V / d_eff": errors("predicted"),
+        "theory of V / d": errors("with_d"),
+    },
+)
 def structure_derived():
     """|ln(measured / predicted)| of the laws that have a formula: median, largest,
     infinite ones.
 
     The columns compare the formula of the law with the theory of V/d_eff and of V/d.
     """
-    body = []
-    for L, inside in WHERE:
-        for law in DERIVED:
-            mine = crossed(L, inside)
-            mine = mine[mine["law"] == law]
-            for V_d, part in (
-                (" V = d", mine[mine["V"] == mine["d"]]),
-                (" V < d", mine[mine["V"] < mine["d"]]),
-            ):
-                cells = []
-                for name in ("derived", "predicted", "with_d"):
-                    off = errors(part, name).abs()
-                    none = (~np.isfinite(part[name])).sum()
-                    cells.append(f"{off.median():.3f}, {off.max():.2f}, {none}")
-                body.append([name_of(L, inside), law + "," + V_d, len(part), *cells])
-    return markdown(
-        [
-            "",
-            "law",
-            "cells",
-            "formula of the law",
-            "theory of V / d_eff",
-            "theory of V / d",
-        ],
-        body,
-    )
+    found = cells().query("N_star > 0 and law in @DERIVED and V <= d")
+    sizes = np.where(found["V"] == found["d"], ", V = d", ", V < d")
+    found = in_places(found.assign(law=found["law"] + sizes))
+    return found.sort_values(["L", "trigger", "law"], ascending=[True, True, False])
 
 
+def mean_error(mine):
+    """Formats the mean error of the theory of V/d_eff with its interval."""
+    if len(mine) < 3:
+        return "too few cells"
+    return f"{bracketed(interval(mine['off_predicted']), '+.2f')}, {len(mine)}"
+
+
+@as_table(["law"], {"{where}": mean_error}, missing="too few cells")
 def structure_laws():
     """Mean of ln(measured / predicted from V/d_eff) by law.
 
     Each cell has the 95 % interval and the number of cells.
     """
-    body = []
-    for law in LOOKS:
-        line = [law]
-        for L, inside in WHERE:
-            mine = crossed(L, inside)
-            off = errors(mine[mine["law"] == law], "predicted")
-            if len(off) < 3:
-                line.append("too few cells")
-                continue
-            half = off.std() / len(off) ** 0.5 * stdtrit(len(off) - 1, 0.975)
-            line.append(
-                f"{off.mean():+.2f} [{off.mean() - half:+.2f},"
-                f" {off.mean() + half:+.2f}], {len(off)}"
-            )
-        body.append(line)
-    return markdown(["law", *(name_of(*at) for at in WHERE)], body)
+    laws = {law: f"N_star > 0 and law == '{law}'" for law in LOOKS}
+    return stacked(in_places(cells()), "law", laws)
 
 
-def found_or(cell):
-    """Formats N* with three digits, or the reason why there is none."""
-    if not cell["N_star"] > 0:
-        return {"right": "none to 1e9", "plateau": "levels off"}.get(
-            cell["outcome"], cell["outcome"]
-        )
-    return f"{cell['N_star']:.3g}".replace("e+0", "e")
+N_STAR = with_interval(interval=False)
 
 
-def structure_critical(V=128, d=128):
+@as_table(
+    ["law"], {"d_eff": "{effective:.1f}", "centred": "{centred:.1f}", "{where}": N_STAR}
+)
+def structure_critical():
     """N* and the effective dimension by law, at V 128, d 128.
 
     N* has an interval of about +-20 %.
     """
-    found = cells()
-    found, body = found[(found["V"] == V) & (found["d"] == d)], []
-    for law, mine in found.groupby("embedding", sort=False):
-        at = mine.set_index(["L", "trigger_in_value"])
-        ratios = f"{mine['effective'].iloc[0]:.1f}", f"{mine['centred'].iloc[0]:.1f}"
-        body.append(
-            [
-                re.sub(r'path="([^#"]*)[^"]*"', r"\1", law),
-                *ratios,
-                *(found_or(at.loc[where]) for where in WHERE),
-            ]
-        )
-    return markdown(["law", "d_eff", "centred", *(name_of(*at) for at in WHERE)], body)
+    found = in_places(cells().query("V == 128 and d == 128"))
+    path = re.compile(r'path="([^#"]*)[^"]*"')
+    return found.assign(law=found["embedding"].str.replace(path, r"\1", regex=True))
 
 
+@as_table(["law", "where"], {"{side}": N_STAR})
 def structure_sides():
     """N* at V 128, d 128 with structure on neither, both, or one of the sides."""
-    found, body = searched("structure"), []
-    found = (
-        found[(found["V"] == 128) & (found["d"] == 128)]
-        .set_index(["embedding", "embedding_out", "L", "trigger_in_value"])
-        .sort_index()
-    )
+    found = in_places(searched("structure").query("V == 128 and d == 128"))
+    laws = "embedding == '{}' and embedding_out == '{}'"
+    lines = []
     for law in (
         "equicorrelated(rho=0.3)",
         "low_rank(rank=32)",
         "clustered(clusters=8)",
         "power_law(alpha=0.75)",
     ):
-        for L, inside in WHERE:
-            sides = [
-                ("gaussian", "gaussian"),
-                (law, law),
-                (law, "gaussian"),
-                ("gaussian", law),
-            ]
-            body.append(
-                [
-                    law,
-                    name_of(L, inside),
-                    *(
-                        found_or(found.loc[(*side, L, inside)].squeeze())
-                        for side in sides
-                    ),
-                ]
-            )
-    return markdown(["law", "", "neither", "both", "input", "output"], body)
+        sides = {
+            "neither": laws.format("gaussian", "gaussian"),
+            "both": laws.format(law, law),
+            "input": laws.format(law, "gaussian"),
+            "output": laws.format("gaussian", law),
+        }
+        lines.append(stacked(found, "side", sides).assign(law=law))
+    return pd.concat(lines)
 
 
 def collapsed():
@@ -494,14 +453,6 @@ def along():
     )
     return "along", figure
 
-
-TABLES = (
-    structure_collapse,
-    structure_derived,
-    structure_laws,
-    structure_critical,
-    structure_sides,
-)
 
 if __name__ == "__main__":
     np.save(TABLE, learned_table())

@@ -7,236 +7,179 @@ No other study has the cells of theory-held-out.
 import numpy as np
 import pandas as pd
 import width
-from law import STUDY, crossed, markdown, on_all_cores, searched
+from law import (
+    SIZES,
+    STUDY,
+    TRIGGER,
+    crossed,
+    models_of,
+    on_all_cores,
+    searched,
+    with_theory,
+)
+from table import ERRORS, as_table, stacked
 
 from jaxrecall import load
-from jaxrecall.theory import Model, accuracy, critical_N, score_noise
+from jaxrecall.theory import accuracy, score_noise
 
 
+def largest_abs(rows):
+    """The largest abs(off)."""
+    return f"{rows['off'].abs().max():.2f}"
+
+
+def infinite_predictions(rows):
+    return np.isinf(rows["predicted"]).sum()
+
+
+@as_table([""], ERRORS | {"largest": largest_abs})
 def critical_sizes():
     """N* and m* at accuracy 1/2: ln(predicted / observed)."""
-    body = [*critical_samples(), *critical_embeddings(), *critical_widths()]
-    return markdown(
-        ["", "cells", "median abs ln ratio", "mean ln ratio", "largest"], body
-    )
-
-
-def summary(name, ratios):
-    """Returns a line of the table: how far ln(predicted / observed) is from 0."""
-    off = np.abs(ratios)
-    return [
-        name,
-        len(off),
-        f"{np.median(off):.3f}",
-        f"{np.mean(ratios):+.3f}",
-        f"{np.max(off):.2f}",
-    ]
+    return pd.concat([critical_samples(), critical_embeddings(), critical_widths()])
 
 
 def critical_samples():
-    """Returns the lines for N* in the study of the law, for both trigger paths."""
-    body = []
-    for name, inside in TRIGGER.items():
-        rows = crossed(0.5, inside=inside)
-        ratios, L = np.log(rows["predicted"] / rows["N_star"]), rows["L"]
-        parts = {
-            "L 4 and 16": L <= 16,
-            "L 64 and 256": L.between(64, 256),
-            "L from 1024": L >= 1024,
-            "all": L > 0,
-        }
-        body += [
-            summary(f"N*, {name}, {part}", ratios[of]) for part, of in parts.items()
-        ]
-    return body
+    """Returns cells of N* in the study of the law, for both trigger paths."""
+    lengths = {
+        "L 4 and 16": "L <= 16",
+        "L 64 and 256": "64 <= L <= 256",
+        "L from 1024": "L >= 1024",
+        "all": "L > 0",
+    }
+    parts = {
+        f"N*, {name}, {part}": f"{inside} and {length}"
+        for name, inside in WAYS.items()
+        for part, length in lengths.items()
+    }
+    return stacked(crossed("theta == 0.5"), "", parts)
 
 
 def critical_embeddings():
-    """Returns the lines for N* in the study of embeddings, trigger in the value."""
-    rows = searched("embeddings").dropna(subset="N_star")
-    models = [
-        Model(V=V, d=d, L=L, embedding=name)
-        for name, V, d, L in rows[["embedding", "V", "d", "L"]].itertuples(index=False)
-    ]
-    ratios = np.log(
-        [
-            critical_N(model, theta)
-            for model, theta in zip(models, rows["theta"], strict=True)
-        ]
-        / rows["N_star"]
-    )
-    return [
-        summary(f"N*, study of embeddings, {name}", ratios[part.index])
-        for name, part in rows.groupby("embedding")
-    ]
+    """Returns cells of N* in the study of embeddings, trigger in the value."""
+    cells = searched("embeddings").dropna(subset="N_star").sort_values("embedding")
+    cells = with_theory(cells, "embedding")
+    return cells.assign(**{"": "N*, study of embeddings, " + cells["embedding"]})
 
 
 def critical_widths():
-    """Returns the lines for m*, the width at which a layer recalls one half."""
-    body, found = [], width.compared()
-    for name, inside in TRIGGER.items():
-        mine = found[found["trigger_in_value"] == inside]
-        body += [
-            summary(f"m*, {name}, {activation}", part["off"])
-            for activation, part in mine.groupby("activation")
-        ]
-        body.append(summary(f"m*, {name}, both", mine["off"]))
-    return body
+    """Returns cells of m*, the width at which a layer recalls one half."""
+    parts = {
+        f"m*, {name}, {activation}": f"{inside} and activation in {kinds}"
+        for name, inside in WAYS.items()
+        for activation, kinds in ACTIVATIONS.items()
+    }
+    return stacked(width.compared(), "", parts)
 
 
-TRIGGER = {"trigger out": False, "trigger in": True}
+WAYS = {"trigger out": "not trigger_in_value", "trigger in": "trigger_in_value"}
+ACTIVATIONS = {
+    "cubic": ["cubic"],
+    "quadratic": ["quadratic"],
+    "both": ["cubic", "quadratic"],
+}
 
 
 INFINITE = 3.0
 """The error in ln N* that counts for an infinite prediction, where N* was found."""
 
 
+@as_table([""], ERRORS | {"largest": largest_abs, "infinite": infinite_predictions})
 def held_out():
     """N* of the study theory-held-out: |ln(predicted / measured)|.
 
     An infinite prediction counts as 3.
     """
-    found = searched("theory-held-out")
-    found = found[
-        found["embedding"].str.match("gaussian|equicorrelated")
-        & found["N_star"].notna()
-    ].fillna({"kappa": 100.0})
-    fields = ["V", "d", "L", "trigger_in_value", "embedding", "kappa"]
-    found["predicted"] = on_all_cores(
-        critical_N, [Model(**row) for row in found[fields].to_dict("records")]
-    )
-    found["off"] = np.log(found["predicted"] / found["N_star"]).clip(
-        -INFINITE, INFINITE
-    )
-    name = np.where(
-        found["embedding"] == "gaussian",
-        "kappa = " + found["kappa"].map("{:g}".format),
-        found["embedding"],
-    )
-    body = []
-    for part, mine in found.groupby(name, sort=False):
-        off = mine["off"]
-        numbers = (
-            f"{off.abs().median():.3f}",
-            f"{off.mean():+.3f}",
-            f"{off.abs().max():.2f}",
-            (~np.isfinite(mine["predicted"])).sum(),
-        )
-        body.append([part, len(mine), *numbers])
-    return markdown(
-        ["", "cells", "median abs ln ratio", "mean ln ratio", "largest", "infinite"],
-        body,
-    )
+    found = searched("theory-held-out").dropna(subset="N_star")
+    found = found[found["embedding"].str.match("gaussian|equicorrelated")]
+    found = found.fillna({"kappa": 100.0})
+    found = with_theory(found, "trigger_in_value", "embedding", "kappa")
+    kappas = "kappa = " + found["kappa"].map("{:g}".format)
+    names = found["embedding"].mask(found["embedding"] == "gaussian", kappas)
+    return found.assign(off=found["off"].clip(-INFINITE, INFINITE), **{"": names})
 
 
+@as_table(
+    [""],
+    {
+        "layers": len,
+        "mean absolute error": "{size:.3f}",
+        "mean error": "{off:+.3f}",
+        "largest": largest_abs,
+    },
+)
 def layer_accuracy():
     """Accuracy of layers with plenty of samples: predicted minus observed."""
+    fields = ["activation", "trigger_in_value", "m", "kappa", "embedding"]
     rows = load(STUDY / "mlp").query("m > 0")
-    fields = [
-        "activation",
-        "trigger_in_value",
-        "V",
-        "d",
-        "m",
-        "L",
-        "kappa",
-        "embedding",
-    ]
-    rows = rows.groupby([*fields, "N"], as_index=False)["accuracy"].mean()
-    models = [Model(**row) for row in rows[fields].to_dict("records")]
-    rows = rows.assign(
-        off=np.array(on_all_cores(accuracy, models, rows["N"])) - rows["accuracy"]
+    rows = rows.groupby([*SIZES, *fields, "N"], as_index=False)["accuracy"].mean()
+    rows = rows.sort_values(["trigger_in_value", "activation"], kind="stable")
+    theirs = on_all_cores(accuracy, models_of(rows, *fields), rows["N"])
+    off = np.array(theirs) - rows["accuracy"]
+    name = (
+        "trigger " + rows["trigger_in_value"].map(TRIGGER) + ", " + rows["activation"]
     )
-    body = []
-    for name, inside in TRIGGER.items():
-        for activation, mine in rows[rows["trigger_in_value"] == inside].groupby(
-            "activation"
-        ):
-            off = mine["off"]
-            body.append(
-                [
-                    f"{name}, {activation}",
-                    len(off),
-                    f"{off.abs().mean():.3f}",
-                    f"{off.mean():+.3f}",
-                    f"{off.abs().max():.2f}",
-                ]
-            )
-    return markdown(
-        ["", "layers", "mean absolute error", "mean error", "largest"], body
-    )
+    return rows.assign(off=off, size=off.abs(), **{"": name})
 
 
+def quartile(share):
+    """Makes a cell of a quantile of observed over predicted values."""
+    return lambda rows: f"{rows['ratio'].quantile(share):.2f}"
+
+
+QUARTILES = {
+    "points": len,
+    "median": quartile(0.5),
+    "first quartile": quartile(0.25),
+    "third quartile": quartile(0.75),
+}
+
+
+@as_table([""], QUARTILES)
 def snr_errors():
     """Observed over predicted snr.
 
     Points with orthogonal embeddings have snr below 20. Points with layers have snr
     below 0.9 sqrt(d).
     """
-    rows = noise()
-    orthogonal = rows[(rows["embedding"] == "orthogonal") & rows["snr"].between(0, 20)]
-    body = quotients(orthogonal, orthogonal["L"], "snr", "orthogonal, L = ")
-    body += quotients(orthogonal, orthogonal["embedding"], "snr", "all ")
-    layers = rows[(rows["m"] > 0) & rows["snr"].between(0, 0.9 * rows["d"] ** 0.5)]
-    trigger = pd.Series(
-        np.where(layers["trigger_in_value"], ", trigger in", ", trigger out"),
-        layers.index,
+    orthogonal = noise().query("embedding == 'orthogonal' and 0 <= snr <= 20")
+    orthogonal = over_theory(orthogonal, "snr").sort_values("L")
+    by_length = "orthogonal, L = " + orthogonal["L"].astype(str)
+    layers = over_theory(noise().query("m > 0 and 0 <= snr <= 0.9 * d ** 0.5"), "snr")
+    trigger = layers["trigger_in_value"].map(TRIGGER)
+    by_layer = layers["activation"] + ", trigger " + trigger
+    return pd.concat(
+        [
+            orthogonal.assign(**{"": by_length}),
+            orthogonal.assign(**{"": "all orthogonal"}),
+            layers.assign(**{"": by_layer}).sort_values(""),
+        ]
     )
-    body += quotients(layers, layers["activation"] + trigger, "snr")
-    return markdown(["", "points", "median", "quartile", "quartile"], body)
 
 
+@as_table(["V / d"], QUARTILES)
 def gradient_noise():
     """Gradient noise without an MLP: observed over predicted.
 
     The points are those where counts of labels times counts of tokens make most of the
     noise.
     """
-    rows = noise()
-    rows = rows[
-        rows["noise_gradient"].notna()
-        & (rows["snr"] > 1)
-        & (rows["N"] * rows["V"] < rows["L"] ** 3)
-    ]
-    return markdown(
-        ["V / d", "points", "median", "quartile", "quartile"],
-        quotients(rows, rows["V"] / rows["d"], "noise_gradient"),
-    )
+    rows = noise().query("noise_gradient >= 0 and snr > 1 and N * V < L ** 3")
+    rows = over_theory(rows, "noise_gradient")
+    return rows.assign(**{"V / d": rows["V"] / rows["d"]}).sort_values("V / d")
 
 
-FIELDS = ["activation", "trigger_in_value", "V", "d", "L", "m", "embedding", "kappa"]
+FIELDS = ["activation", "trigger_in_value", "m", "embedding", "kappa"]
 
 
 def noise():
     """Returns medians over the seeds of each point of the study of noise."""
-    return (
-        load(STUDY / "noise")
-        .groupby([*FIELDS, "N"])[["snr", "noise_gradient"]]
-        .median()
-        .reset_index()
-    )
+    points = load(STUDY / "noise").groupby([*FIELDS, *SIZES, "N"])
+    return points[["snr", "noise_gradient"]].median().reset_index()
 
 
-def quotients(rows, by, column, name=""):
-    """Returns a line for each group: median and quartiles of a column over its
-    prediction.
-    """
-    noises = [
-        score_noise(Model(**row), N)
-        for row, N in zip(rows[FIELDS].to_dict("records"), rows["N"], strict=True)
-    ]
-    groups = (
-        rows[column]
-        / [getattr(noise, column.removeprefix("noise_")) for noise in noises]
-    ).groupby(by)
-    return [
-        [
-            f"{name}{group}",
-            len(mine),
-            *(f"{q:.2f}" for q in mine.quantile([0.5, 0.25, 0.75])),
-        ]
-        for group, mine in groups
-    ]
-
-
-TABLES = (critical_sizes, held_out, layer_accuracy, snr_errors, gradient_noise)
+def over_theory(rows, column):
+    """Returns rows with the `ratio` of a column to its prediction."""
+    name = column.removeprefix("noise_")
+    points = zip(models_of(rows, *FIELDS), rows["N"], strict=True)
+    theirs = [getattr(score_noise(model, N), name) for model, N in points]
+    return rows.assign(ratio=rows[column] / theirs)

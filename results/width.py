@@ -6,14 +6,16 @@ m* is shown against V and d, and against N and L. Accuracy is shown against m d.
 from functools import cache
 
 import numpy as np
+import pandas as pd
 from drawing import DASH, MARKERS, above, canvas, line, log_axis, shades
-from law import MISFIT, STUDY, beside_theory, markdown, on_all_cores, searched
+from law import STUDY, beside_theory, models_of, on_all_cores, searched
+from table import ERRORS, TOLD, as_table, each, with_interval
 
 from jaxrecall import load
 from jaxrecall.fit import fit
-from jaxrecall.theory import Model, critical
+from jaxrecall.theory import critical
 
-LARGEST_M = 1024
+WAYS = {True: "in the value", False: "out of it"}
 
 
 def edge(V):
@@ -21,25 +23,16 @@ def edge(V):
     return (4 * V * np.log(V)) ** (1 / 3)
 
 
-def model_of(cell, m=None):
-    """Returns the theory's model of a cell."""
-    fields = {
-        name: cell[name]
-        for name in ("embedding", "activation", "trigger_in_value", "kappa")
-    }
-    sizes = {name: int(cell[name]) for name in ("V", "d", "L")}
-    return Model(**sizes, **fields, m=LARGEST_M if m is None else m)
-
-
 @cache
 def widths():
     """Returns the searched and the predicted m* of all cells at large N and L = 8."""
-    found = searched("width")
-    found = found[~found["diagnose"]].reset_index(drop=True)
-    models = [model_of(cell) for cell in found.to_dict("records")]
+    found = searched("width").query("not diagnose").reset_index(drop=True)
+    fields = ["embedding", "activation", "trigger_in_value", "kappa", "m"]
+    models = models_of(found.assign(m=found["N_below"]), *fields)
     n = len(found)
+    predicted = on_all_cores(critical, models, ["m"] * n, [0.5] * n, found["N"])
     return found.assign(
-        predicted=on_all_cores(critical, models, ["m"] * n, [0.5] * n, found["N"])
+        predicted=predicted, trigger=found["trigger_in_value"].map(WAYS)
     )
 
 
@@ -52,83 +45,37 @@ def compared():
     )
 
 
+@as_table(
+    ["trigger", "activation", "V", "d"],
+    {
+        "d / (4 V ln V)^(1/3)": "{over_edge:.1f}",
+        "m* [95 %]": with_interval(".0f", TOLD | {"right": "beyond {N_below}"}),
+        "m* d / (V ln V)": "{x:.2f}",
+        "theory": "{predicted:.0f}",
+    },
+)
 def required_width():
     """m* at theta 0.5, N = 16777216, L = 8.
 
     The columns are m* measured [95 %], the same in units of V ln V / d, and m* by
     theory.
     """
-    body = []
-    for cell in (
-        widths()
-        .sort_values(["trigger_in_value", "activation", "V", "d"])
-        .to_dict("records")
-    ):
-        where = [
-            "in the value" if cell["trigger_in_value"] else "out of it",
-            cell["activation"],
-            cell["V"],
-            cell["d"],
-        ]
-        where.append(f"{cell['d'] / edge(cell['V']):.1f}")
-        if cell["critical"] is None or not cell["critical"] > 0:
-            body.append(
-                [
-                    *where,
-                    {"right": "beyond 1024", "plateau": "levels off"}.get(
-                        cell["outcome"], cell["outcome"]
-                    ),
-                    "",
-                    f"{cell['predicted']:.0f}",
-                ]
-            )
-            continue
-        x = cell["critical"] * cell["d"] / (cell["V"] * np.log(cell["V"]))
-        body.append(
-            [
-                *where,
-                f"{cell['critical']:.0f} [{cell['lo']:.0f}, {cell['hi']:.0f}]",
-                f"{x:.2f}",
-                f"{cell['predicted']:.0f}",
-            ]
-        )
-    heads = [
-        "trigger",
-        "activation",
-        "V",
-        "d",
-        "d / (4 V ln V)^(1/3)",
-        "m* [95 %]",
-        "m* d / (V ln V)",
-        "theory",
-    ]
-    return markdown(heads, body)
+    cells = widths().sort_values(["trigger_in_value", "activation", "V", "d"])
+    return cells.assign(
+        over_edge=cells["d"] / edge(cells["V"]),
+        x=cells["critical"] * cells["d"] / (cells["V"] * np.log(cells["V"])),
+    )
 
 
+@as_table(["trigger", "activation"], ERRORS)
 def width_errors():
     """Errors of theory for m*, with nothing fitted: |ln(predicted / measured)|."""
-    body = []
-    for (inside, name), mine in compared().groupby(["trigger_in_value", "activation"]):
-        off = mine["off"].abs()
-        body.append(
-            [
-                "in the value" if inside else "out of it",
-                name,
-                len(mine),
-                f"{off.median():.3f}",
-                f"{mine['off'].mean():+.3f}",
-                f"{off.max():.2f}",
-            ]
-        )
-    out = compared().query("not trigger_in_value")["off"].abs()
-    body.append(
-        ["out of it", "both", len(out), f"{out.median():.3f}", "", f"{out.max():.2f}"]
-    )
-    return markdown(
-        ["trigger", "activation", "cells", "median", "mean ln ratio", "worst"], body
-    )
+    cells = compared().sort_values(["trigger_in_value", "activation"])
+    out = cells.query("not trigger_in_value")
+    return pd.concat([cells, out.assign(activation="both")])
 
 
+@as_table()
 def width_exponents():
     """Exponents of m*, measured and by theory in the same cells.
 
@@ -139,22 +86,10 @@ def width_exponents():
     rows = load(STUDY / "width").query("not diagnose and not trigger_in_value")
     condition = "d >= 2 * (4 * V * log(V))**(1/3) and d <= V"
     laws = fit(rows, [0.5], along="m", where=condition, by="activation").exponents
-    body = []
-    for (_, law), (name, mine) in zip(
-        laws.groupby("regime", sort=False), cells.groupby("activation"), strict=True
-    ):
-        shown = beside_theory(law.set_index("axis"), mine, axes=["V", "d"])
-        body.append([name, law["n_cells"].iloc[0], *shown])
-    return markdown(
-        [
-            "activation",
-            "cells",
-            "V: measured [95 %]; theory",
-            "d: measured [95 %]; theory",
-            MISFIT,
-        ],
-        body,
-    )
+    by_activation = laws.groupby("regime", sort=False), cells.groupby("activation")
+    for (_, law), (name, mine) in zip(*by_activation, strict=True):
+        line = {"activation": name, "cells": law["n_cells"].iloc[0]}
+        yield line | beside_theory(law.set_index("axis"), mine, axes=["V", "d"])
 
 
 def means(select, by):
@@ -171,20 +106,24 @@ def means(select, by):
     )
 
 
+@as_table(
+    ["trigger", "d"],
+    {"{kind}": each("m", "{accuracy:.2f}")},
+    missing="not run",
+)
 def activations():
     """Accuracy of each activation at V = 256, N = 16777216.
 
     The column m = 0 is without an MLP. The values in each other cell are in the order
     of x = m d / (V ln V).
     """
-    table, body = means("V == 256", ["trigger_in_value", "d", "activation"]), []
-    for (inside, d), mine in table.groupby(["trigger_in_value", "d"]):
-        cells = []
-        for name in ("none", *ORDER):
-            accuracy = mine[mine["activation"] == name].sort_values("m")["accuracy"]
-            cells.append(", ".join(f"{a:.2f}" for a in accuracy) or "not run")
-        body.append(["in the value" if inside else "out of it", d, *cells])
-    return markdown(["trigger", "d", "m = 0", *ORDER], body)
+    rows = means("V == 256", ["trigger_in_value", "d", "activation"])
+    kinds = pd.Categorical(rows["activation"], ["none", *ORDER])
+    rows = rows.assign(
+        trigger=rows["trigger_in_value"].map(WAYS),
+        kind=kinds.rename_categories({"none": "m = 0"}),
+    )
+    return rows
 
 
 ORDER = ("quadratic", "cubic", "mixed", "relu", "gelu", "tanh")
@@ -273,45 +212,29 @@ def mlp():
     return "activations", figure
 
 
+def in_thousands(cells):
+    """Returns cells with m* d in thousands in the place of m*."""
+    numbers = cells[["critical", "lo", "hi", "N_below"]].astype(float)
+    return cells.assign(**numbers.mul(cells["d"] / 1000, axis=0))
+
+
+REQUIRED = with_interval(
+    ".1f",
+    {
+        "plateau": "none",
+        "right": "beyond {N_below:.0f}",
+        "nonfinite": "overflow",
+    },
+)
+"""The cell of m* d in thousands."""
+
+
+@as_table(["activation", "L"], {"N = {N}": REQUIRED})
 def required_plane():
     """m* d in thousands over N and L, at V = 256, d = 64, trigger out.
 
     "none": accuracy levels off below one half as m grows.
     """
-    table, body = searched("width"), []
-    table = table[table["diagnose"]]
-    for (activation, length), mine in table.groupby(["activation", "L"]):
-        body.append(
-            [
-                activation,
-                length,
-                *(required(cell) for cell in mine.sort_values("N").to_dict("records")),
-            ]
-        )
-    return markdown(
-        ["activation", "L", *(f"N = {int(N)}" for N in sorted(table["N"].unique()))],
-        body,
+    return in_thousands(searched("width").query("diagnose")).sort_values(
+        ["activation", "L"]
     )
-
-
-def required(cell):
-    """Formats m* d of a cell with its interval, or the outcome of its search."""
-    if cell["critical"] is None or not cell["critical"] > 0:
-        ends = {
-            "plateau": "none",
-            "right": f"beyond {cell['d'] * LARGEST_M / 1000:.0f}",
-            "nonfinite": "overflow",
-        }
-        return ends.get(cell["outcome"], "undecided")
-    md, *ends = (
-        cell["d"] * (np.nan if cell[name] is None else cell[name]) / 1000
-        for name in ("critical", "lo", "hi")
-    )
-    return (
-        f"{md:.1f} [{ends[0]:.1f}, {ends[1]:.1f}]"
-        if ends[0] > 0
-        else f"{md:.1f}, no interval"
-    )
-
-
-TABLES = (required_width, width_errors, width_exponents, activations, required_plane)

@@ -6,12 +6,14 @@ Measurements are compared with the gradient of infinitely many samples.
 from functools import cache
 
 import numpy as np
+import pandas as pd
 from drawing import ACCURACY, DASH, MARKERS, above, canvas, line, log_axis, shades
-from law import STUDY, markdown
+from law import STUDY, models_of
+from table import as_table, at, largest_off, stacked, with_interval
 
 import jaxrecall
 from jaxrecall.fit import fit
-from jaxrecall.theory import Model, locked_fraction
+from jaxrecall.theory import locked_fraction
 
 SEEDS = 8
 TESTED = 1024
@@ -41,6 +43,7 @@ def rows():
         noise_s=noise_s,
         largest=np.maximum(s, noise_s),
         kappa=table["kappa"].round(6),
+        trigger=table["trigger_in_value"].map(WAYS),
     )
 
 
@@ -51,13 +54,6 @@ def exponent(laws):
         .astype(float)
         .fillna(laws.str.startswith("zipf").astype(float))
     )
-
-
-def at(table, **values):
-    """Returns the rows with these values."""
-    for name, value in values.items():
-        table = table[table[name] == value]
-    return table
 
 
 def recipe():
@@ -150,37 +146,31 @@ def along_N():
     return found[(found["s"] == found["noise_s"]) & found["L"].isin([8, 256])]
 
 
+@as_table(
+    ["V", "d", "L", "trigger"],
+    {
+        "s = {s}": with_interval(
+            told={
+                "left": "under {N_above}",
+                "right": "none; {attention_mass:.2f}, {accuracy:.2f}",
+            }
+        )
+    },
+)
 def zipf_critical():
     """N* [95 %] by s.
 
     Where there is none, the cell has attention and accuracy at the largest N.
     """
-    found, body = along_N(), []
-    last = found["N"].max()
-    for V, d in SIZES:
-        for L in (8, 256):
-            for inside, way in WAYS.items():
-                cells = []
-                for s in EXPONENTS:
-                    mine = at(found, V=V, d=d, L=L, trigger_in_value=inside, s=s)
-                    record = fit(mine, [0.5], 200).thresholds.query("record").iloc[0]
-                    if record["censored"] == "no":
-                        cells.append(
-                            f"{record['N_star']:.3g} [{record['lo']:.3g},"
-                            f" {record['hi']:.3g}]".replace("e+0", "e")
-                        )
-                    elif record["censored"] == "left":
-                        cells.append(f"under {record['N_above']}")
-                    else:
-                        means = at(mine, N=last)[["attention_mass", "accuracy"]].mean()
-                        cells.append(
-                            f"none; {means['attention_mass']:.2f},"
-                            f" {means['accuracy']:.2f}"
-                        )
-                body.append([V, d, L, way, *cells])
-    return markdown(
-        ["V", "d", "L", "trigger", *(f"s = {s:g}" for s in EXPONENTS)], body
-    )
+    cells = ["V", "d", "L", "trigger", "s"]
+    found = along_N().sort_values("trigger", kind="stable")
+    last = found[found["N"] == found["N"].max()]
+    means = last.groupby(cells)[["attention_mass", "accuracy"]].mean()
+    thresholds = [
+        fit(mine, [0.5], 200).thresholds.assign(**dict(zip(cells, at, strict=True)))
+        for at, mine in found.groupby(cells)
+    ]
+    return pd.concat(thresholds).query("record").join(means, on=cells)
 
 
 def kind(table):
@@ -203,94 +193,78 @@ def s_of(name, s):
     return (0.0 if name == NOISE else s), (0.0 if name == TOKENS else s)
 
 
+@as_table(
+    ["trigger", "s", "Zipf"],
+    {"L = {L}": "{attention_mass:.2f} ({endless:.2f}), {accuracy:.2f}"},
+)
 def zipf_cause():
     """Attention and accuracy, by the tokens that have Zipf frequencies, N = 2048.
 
     Attention of infinitely many samples is in brackets.
     """
-    body = []
-    for inside, way in WAYS.items():
-        for s in EXPONENTS[1:]:
-            for name in KINDS:
-                mine = at(kind(name), trigger_in_value=inside, largest=s)
-                cells = []
-                for L in (8, 32, 64):
-                    means = at(mine, L=L)[["attention_mass", "accuracy"]].mean()
-                    endless = population_mass(64, 128, L, inside, *s_of(name, s))
-                    cells.append(
-                        f"{means['attention_mass']:.2f} ({endless:.2f}),"
-                        f" {means['accuracy']:.2f}"
-                    )
-                body.append([way, f"{s:g}", name, *cells])
-    return markdown(["trigger", "s", "Zipf", *(f"L = {L}" for L in (8, 32, 64))], body)
+    found = by_kind().query("L in (8, 32, 64)")
+    return found.sort_values(["trigger", "s"], kind="stable")
 
 
+@as_table(
+    ["trigger", "Zipf"],
+    {
+        "cells": len,
+        "rms": lambda cells: f"{np.sqrt(np.mean(cells['off'] ** 2)):.2f}",
+        "largest": largest_off,
+        "least attention, label frequencies known": lambda cells: (
+            f"{cells['known'].min():.3f}"
+        ),
+    },
+)
 def zipf_errors():
     """Measured attention minus that of infinitely many samples: rms and largest, over s
     and L.
 
     There is a row for each choice of the tokens that have Zipf frequencies.
     """
-    body = []
-    for inside, way in WAYS.items():
-        for name in KINDS:
-            cells = (
-                at(kind(name), trigger_in_value=inside)
-                .groupby(["largest", "L"])["attention_mass"]
-                .mean()
-            )
-            off = [
-                mass - population_mass(64, 128, L, inside, *s_of(name, s))
-                for (s, L), mass in cells.items()
-                if L in LENGTHS
-            ]
-            known = [
-                population_mass(64, 128, L, inside, *s_of(name, s), "frequencies")
-                for s in EXPONENTS[1:]
-                for L in LENGTHS
-            ]
-            body.append(
-                [
-                    way,
-                    name,
-                    len(off),
-                    f"{np.sqrt(np.mean(np.square(off))):.2f}",
-                    f"{max(off, key=abs):+.2f}",
-                    f"{min(known):.3f}",
-                ]
-            )
-    return markdown(
-        [
-            "trigger",
-            "Zipf",
-            "cells",
-            "rms",
-            "largest",
-            "least attention, label frequencies known",
-        ],
-        body,
-    )
+    found = by_kind().sort_values("trigger", kind="stable")
+    known = [
+        population_mass(64, 128, L, inside, *s_of(name, s), "frequencies")
+        for name, inside, s, L in found[PLACE].itertuples(index=False)
+    ]
+    off = found["attention_mass"] - found["endless"]
+    return found.assign(off=off, known=known)
 
 
-def choices():
-    """Returns the choices of the recipe at s = 1, N = 2048, with their rows."""
-    found = at(recipe(), V=64, d=128, N=2048, s=1.0, noise_s=1.0)
-    found = found[found["L"].isin([8, 64])]
-    usual = at(found, kappa=100.0, eta=1e-3, fresh_batches=False)
-    full = usual["gamma2"] == usual["gamma"]
-    named = {"as given": usual[full]}
-    named |= {
-        f"kappa = {kappa:g}": at(found, kappa=kappa) for kappa in (0.1, 1, 10, 1000)
-    }
-    named |= {
-        f"eta = {eta:g}": at(found, eta=float(eta))
-        for eta in (10, 30, 100, 200, 300, 1000)
-    }
-    named |= {
-        f"gamma2 = {rate:g} eta": usual[np.isclose(usual["gamma2"], rate * 1e-3)]
+PLACE = ["Zipf", "trigger_in_value", "s", "L"]
+
+
+@cache
+def by_kind():
+    """Returns the mean attention and accuracy along L, by the tokens that have Zipf
+    frequencies, with attention of infinitely many samples.
+    """
+    found = pd.concat([kind(name).assign(Zipf=name) for name in KINDS])
+    found = found.assign(s=found["largest"]).query("L in @LENGTHS")
+    order = pd.Categorical(found["Zipf"], [*KINDS])
+    found = found.assign(order=order).sort_values(["order", "trigger", "s", "L"])
+    cells = found.groupby([*PLACE, "trigger"], sort=False)
+    means = cells[["attention_mass", "accuracy"]].mean().reset_index()
+    endless = [
+        population_mass(64, 128, L, inside, *s_of(name, s))
+        for name, inside, s, L in means[PLACE].itertuples(index=False)
+    ]
+    return means.assign(endless=endless)
+
+
+USUAL = "kappa == 100 and eta == 0.001 and not fresh_batches"
+CHOICES = {
+    "as given": f"{USUAL} and gamma2 == gamma",
+    **{f"kappa = {kappa}": f"kappa == {kappa}" for kappa in (0.1, 1, 10, 1000)},
+    **{f"eta = {eta}": f"eta == {eta}" for eta in (10, 30, 100, 200, 300, 1000)},
+    **{
+        f"gamma2 = {rate} eta": f"{USUAL} and abs(gamma2 / eta / {rate} - 1) < 1e-4"
         for rate in (0.01, 1, 1000)
-    }
-    return named | {"fresh samples": at(found, fresh_batches=True)}
+    },
+    "fresh samples": "fresh_batches",
+}
+"""A dict from each choice of the recipe to the condition on its rows."""
 
 
 def trained():
@@ -305,34 +279,29 @@ def trained():
             )
 
 
+@as_table(
+    [""],
+    {
+        "L = {L}, trigger {trigger}": (
+            "{attention_mass:.2f}, {accuracy:.2f}, {rare_memory_accuracy:.2f}"
+        )
+    },
+    missing="not run",
+)
 def zipf_mends():
     """Attention, accuracy, and accuracy over the rarer half of the vocabulary, at s =
     1.
 
     The rows are choices of the recipe, and runs after 200 steps.
     """
-    body = []
-    everything = [
-        *choices().items(),
-        *((f"{name}, step 200", at(mine, step=200)) for name, mine in trained()),
+    chosen = at(recipe(), V=64, d=128, N=2048, s=1.0, noise_s=1.0)
+    later = [
+        mine.query("step == 200").assign(**{"": f"{name}, step 200"})
+        for name, mine in trained()
     ]
-    for name, mine in everything:
-        cells = []
-        for L in (8, 64):
-            for inside in WAYS:
-                one = at(mine, L=L, trigger_in_value=inside)[
-                    ["attention_mass", "accuracy", "rare_memory_accuracy"]
-                ].mean()
-                cells.append(
-                    ", ".join(f"{value:.2f}" for value in one)
-                    if one.notna().all()
-                    else "not run"
-                )
-        body.append([name, *cells])
-    return markdown(
-        ["", *(f"L = {L}, trigger {way}" for L in (8, 64) for way in WAYS.values())],
-        body,
-    )
+    found = pd.concat([stacked(chosen, "", CHOICES), *later])
+    trigger = pd.Categorical(found["trigger"], [*WAYS.values()])
+    return found.assign(trigger=trigger).query("L in (8, 64)")
 
 
 def crossing(lengths, shares):
@@ -351,55 +320,35 @@ def crossing(lengths, shares):
     return float(np.exp(x + (a - 0.5) / (a - b) * (y - x)))
 
 
+def length(end):
+    """Formats the length at which a share falls through one half."""
+    return f"{end:.1f}" if end < np.inf else "beyond 64"
+
+
+@as_table()
 def zipf_breaks():
     """L at which attention falls below one half, N = 2048, V = 64, d = 128.
 
     The measured share is the mean attention. Theory's share is the fraction of tokens
     with attention above one half.
     """
-    body, off = [], []
-    for name in KINDS:
-        for inside, way in WAYS.items():
-            for s in EXPONENTS[1:]:
-                mine = at(kind(name), trigger_in_value=inside, largest=s)
-                measured = (
-                    mine[mine["L"].isin(LENGTHS)].groupby("L")["attention_mass"].mean()
-                )
-                p, q = (f"zipf(s={exponent})" for exponent in s_of(name, s))
-                models = [
-                    Model(
-                        V=64,
-                        d=128,
-                        L=L,
-                        trigger_in_value=inside,
-                        tokens=p,
-                        noise_tokens=q,
-                    )
-                    for L in LENGTHS
-                ]
-                ends = [
-                    crossing(np.array(LENGTHS), shares)
-                    for shares in (
-                        measured.to_numpy(),
-                        [locked_fraction(m, 2048) for m in models],
-                    )
-                ]
-                body.append(
-                    [
-                        name,
-                        way,
-                        f"{s:g}",
-                        *(
-                            f"{end:.1f}" if end < np.inf else "beyond 64"
-                            for end in ends
-                        ),
-                    ]
-                )
-                off += [abs(np.log(ends[1] / ends[0]))] if np.isfinite(ends[0]) else []
-    body.append(
-        ["largest abs ln ratio", f"{len(off)} cells", "", "", f"{max(off):.2f}"]
-    )
-    return markdown(["Zipf", "trigger", "s", "measured L", "theory"], body)
+    off = []
+    for (name, trigger, s), mine in by_kind().groupby(
+        ["Zipf", "trigger", "s"], sort=False
+    ):
+        p, q = (f"zipf(s={exponent})" for exponent in s_of(name, s))
+        sizes = mine.assign(V=64, d=128, tokens=p, noise_tokens=q)
+        models = models_of(sizes, "trigger_in_value", "tokens", "noise_tokens")
+        shares = [locked_fraction(model, 2048) for model in models]
+        lengths = mine["L"].to_numpy()
+        measured = crossing(lengths, mine["attention_mass"].to_numpy())
+        theory = crossing(lengths, shares)
+        line = {"Zipf": name, "trigger": trigger, "s": s}
+        yield line | {"measured L": length(measured), "theory": length(theory)}
+        if np.isfinite(measured):
+            off.append(abs(np.log(theory / measured)))
+    about = {"Zipf": "largest abs ln ratio", "trigger": f"{len(off)} cells"}
+    yield about | {"theory": f"{max(off):.2f}"}
 
 
 def breaking():
@@ -579,6 +528,3 @@ def mending():
     ]
     above(figure, entries)
     return "mend", figure
-
-
-TABLES = (zipf_critical, zipf_cause, zipf_errors, zipf_breaks, zipf_mends)

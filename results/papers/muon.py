@@ -11,6 +11,7 @@ python results/papers/muon.py --time     # times one step on this machine, with 
 import sys
 import time
 from functools import cache
+from itertools import product
 from pathlib import Path
 
 import jax
@@ -20,7 +21,17 @@ import optax
 import optax.contrib
 import pandas as pd
 from scipy.stats import linregress
-from shared import CLAIM, at, interval, markdown, save
+from shared import (
+    CLAIM,
+    as_table,
+    at,
+    bracketed,
+    each,
+    interval,
+    print_tables,
+    save,
+    tables_of,
+)
 
 import jaxrecall
 from jaxrecall import plot
@@ -56,24 +67,24 @@ def rows(study):
     return table.rename(columns={"tokens.s": "alpha"})
 
 
-def one_step(optimizer, alpha):
+def one_step(optimizer):
     """Returns rows of one step of the shipped simulator, with MANY samples."""
-    return at(rows("muon"), optimizer=optimizer, alpha=alpha, N=MANY)
+    return at(rows("muon"), optimizer=optimizer, N=MANY)
 
 
-def in_float64(alpha, V=None):
+def in_float64(V=None):
     """Returns rows of one step of Muon with singular values in float64.
 
     V is min(d^2, 16384), or the same for all rows.
     """
-    table = at(rows("muon-float64"), alpha=alpha)
-    table = table.assign(recalled=table["recalled_1"])
-    return table[table["V"] == (np.minimum(table["d"] ** 2, 16384) if V is None else V)]
+    table = rows("muon-float64")
+    sizes = np.minimum(table["d"] ** 2, 16384) if V is None else V
+    return table[table["V"] == sizes].assign(recalled=table["recalled_1"])
 
 
-def few_samples(alpha):
+def few_samples():
     """Returns rows of one step of Muon from B samples."""
-    return at(rows("muon"), alpha=alpha).query("N < @MANY")
+    return rows("muon").query("N < @MANY")
 
 
 @cache
@@ -94,17 +105,16 @@ def long(study):
     )
 
 
+def scheduled(schedule):
+    """Returns rows of the iterates of a schedule."""
+    gradient, c_eta, decay = SCHEDULES[schedule]
+    table = long("muon-iterates").assign(**{"": schedule})
+    return at(table, gradient=gradient, c_eta=c_eta, decay=decay)
+
+
 def iterates(schedule, alpha, **values):
     """Returns rows of the iterates of a schedule with these values."""
-    gradient, c_eta, decay = SCHEDULES[schedule]
-    return at(
-        long("muon-iterates"),
-        gradient=gradient,
-        c_eta=c_eta,
-        decay=decay,
-        alpha=alpha,
-        **values,
-    )
+    return at(scheduled(schedule), alpha=alpha, **values)
 
 
 def exponent(table, x="d"):
@@ -118,21 +128,23 @@ def exponent(table, x="d"):
     return interval(slopes)
 
 
-def compared(name, claims, tables, x="d"):
-    """Returns a line of a table: for each alpha the claim in brackets, and the
-    exponent.
+def line(name, rows, claim, x="d"):
+    """Returns the rows of a line of a table of exponents, with the claimed exponent."""
+    return rows.assign(**{LINE: name, "claim": claim, "x": rows[x]})
 
-    The last cell is the largest distance from the claim.
-    """
-    found = [exponent(table, x) if len(table) else None for table in tables]
-    cells = [
-        f"({c:.2f}) {f[0]:.2f} [{f[1]:.2f}, {f[2]:.2f}]" if f else ""
-        for c, f in zip(claims, found, strict=True)
+
+def with_claim(rows):
+    """Formats the claim in brackets, and the exponent with its interval."""
+    return f"({rows['claim'].iloc[0]:.2f}) {bracketed(exponent(rows, 'x'))}"
+
+
+def farthest(rows):
+    """The largest distance of an exponent from its claim."""
+    off = [
+        exponent(mine, "x")[0] - mine["claim"].iloc[0]
+        for _, mine in rows.groupby("alpha")
     ]
-    off = max(
-        (abs(f[0] - c) for c, f in zip(claims, found, strict=True) if f), default=np.nan
-    )
-    return [name, *cells, f"{off:.2f}"]
+    return f"{np.abs(off).max():.2f}"
 
 
 def between(table, low, high, x="d"):
@@ -140,254 +152,159 @@ def between(table, low, high, x="d"):
 
 
 ONE_STEP = {"V = min(d^2, 16384)": None, "V = 8192": 8192}
-HEADS = [
-    "recalled items along",
-    *(f"alpha = {alpha:g}" for alpha in ALPHAS),
-    "off by at most",
-]
+LINE = "recalled items along"
+EXPONENTS = {"alpha = {alpha}": with_claim, "off by at most": farthest}
 
 
+@as_table([LINE], EXPONENTS)
 def page():
     """The table of docs/papers.md: exponents by alpha with 95 % intervals over seeds.
 
     The claimed exponents are in brackets before them.
     """
-    gains = [
-        line
-        for line in by_steps(STEPS[1:4])
-        if "over" not in line[0] or "/ t" in line[0]
-    ]
-    return markdown(HEADS, [*by_width(), *gains])
+    gains = pd.concat(by_steps(STEPS[1:4]))
+    falling = gains[LINE].str.contains("/ t") | ~gains[LINE].str.contains("over")
+    return pd.concat([*by_width(), gains[falling]])
 
 
 def by_width():
-    """Returns the lines of one step along d, and along the samples B."""
-    body = []
-    for size, V in ONE_STEP.items():
-        for low, high in ((64, 256), (256, 512)):
-            tables = [between(in_float64(alpha, V), low, high) for alpha in ALPHAS]
-            body.append(
-                compared(
-                    f"one step of Muon, {size}, d {low} to {high}",
-                    [predicted(alpha, 1) for alpha in ALPHAS],
-                    tables,
-                )
-            )
+    """Yields the rows of one step along d, and along the samples B."""
+    for (size, V), (low, high) in product(ONE_STEP.items(), ((64, 256), (256, 512))):
+        name = f"one step of Muon, {size}, d {low} to {high}"
+        mine = between(in_float64(V), low, high)
+        yield line(name, mine, predicted(mine["alpha"], 1))
     for low, high in ((16, 64), (64, 256), (256, 2048)):
-        tables = [between(one_step("sgd", alpha), low, high) for alpha in ALPHAS]
-        body.append(
-            compared(
-                f"one step of SGD, d {low} to {high}",
-                [1 / (2 * alpha) for alpha in ALPHAS],
-                tables,
-            )
-        )
+        name = f"one step of SGD, d {low} to {high}"
+        mine = between(one_step("sgd"), low, high)
+        yield line(name, mine, 1 / (2 * mine["alpha"]))
     for low, high in ((16, 1024), (256, 1024)):
-        tables = [between(few_samples(alpha), low, high, "N") for alpha in ALPHAS]
-        body.append(
-            compared(
-                f"one step of Muon, B {low} to {high}",
-                [1 / alpha for alpha in ALPHAS],
-                tables,
-                "N",
-            )
-        )
-    return body
+        name = f"one step of Muon, B {low} to {high}"
+        mine = between(few_samples(), low, high, "N")
+        yield line(name, mine, 1 / mine["alpha"], "N")
 
 
+@as_table([LINE], EXPONENTS)
 def later():
     """Exponents after 5 and 6 steps, and exponents of the gain over the first step."""
-    return markdown(HEADS, by_steps(STEPS[4:]))
+    return pd.concat(by_steps(STEPS[4:]))
 
 
 def by_steps(steps):
-    """Returns the lines of several steps, and of their gain over the first step.
+    """Yields the rows of several steps, and of their gain over the first step.
 
-    Only widths that count are included.
+    Only widths that count are included, and no alpha at which fewer than WIDTHS count.
     """
-    body = []
-    for schedule in SCHEDULES:
-        for t in steps:
-            tables = [counted(schedule, alpha, t) for alpha in ALPHAS]
-            if any(map(len, tables)):
-                gains = [
-                    table.assign(recalled=table["recalled"] / table["recalled_1"])
-                    for table in tables
-                ]
-                claims = [predicted(alpha, t) for alpha in ALPHAS]
-                body.append(compared(f"{schedule}: step {t}", claims, tables))
-                more = [
-                    claim - predicted(alpha, 1)
-                    for claim, alpha in zip(claims, ALPHAS, strict=True)
-                ]
-                body.append(compared(f"{schedule}: step {t} over step 1", more, gains))
-    return body
+    for schedule, t in product(SCHEDULES, steps):
+        mine = at(scheduled(schedule), t=t, counts=True).groupby("alpha")
+        mine = mine.filter(lambda counted: counted["d"].nunique() >= WIDTHS)
+        name, claim = f"{schedule}: step {t}", predicted(mine["alpha"], t)
+        yield line(name, mine, claim)
+        gains = mine.assign(recalled=mine["recalled"] / mine["recalled_1"])
+        more = claim - predicted(mine["alpha"], 1)
+        yield line(f"{name} over step 1", gains, more)
 
 
-def counted(schedule, alpha, t):
-    """Returns the rows of a step at the widths that count.
-
-    There are no rows if fewer than WIDTHS widths count.
-    """
-    table = iterates(schedule, alpha, t=t, counts=True)
-    return table if table["d"].nunique() >= WIDTHS else table.iloc[:0]
+FOUR = "d in (32, 64, 128, 256)"
 
 
+@as_table(["", "d"], {"alpha = {alpha}": each("t", "{recalled:.0f}")})
 def recalled():
     """Items recalled after each step, means over seeds.
 
     The widths are those of d = 32, 64, 128 and 256 that were run.
     """
-    body = []
-    for schedule in SCHEDULES:
-        for d in (32, 64, 128, 256):
-            means = [
-                iterates(schedule, alpha, d=d).groupby("t")["recalled"].mean()
-                for alpha in ALPHAS
-            ]
-            if len(means[0]):
-                body.append(
-                    [
-                        schedule,
-                        d,
-                        *(
-                            ", ".join(f"{value:.0f}" for value in mine)
-                            for mine in means
-                        ),
-                    ]
-                )
-    return markdown(["", "d", *(f"alpha = {a:g}" for a in ALPHAS)], body)
+    found = [scheduled(schedule).sort_values("d") for schedule in SCHEDULES]
+    return pd.concat(found).query(FOUR)
 
 
+def widths(rows):
+    """The widths at which the rows count."""
+    found = sorted(rows.loc[rows["counts"], "d"].unique())
+    return ", ".join(map(str, found)) or "none"
+
+
+@as_table(["step"], {"alpha = {alpha}": widths})
 def widths_that_count():
     """The widths at which the predicted number of items is at most V / 4, by alpha and
     step.
     """
-    body = []
-    for t in STEPS:
-        counted = [
-            iterates("thresholded, rate sqrt(d)", alpha, t=t, counts=True)["d"].unique()
-            for alpha in ALPHAS
-        ]
-        body.append(
-            [t, *(", ".join(map(str, sorted(widths))) or "none" for widths in counted)]
-        )
-    return markdown(["step", *(f"alpha = {a:g}" for a in ALPHAS)], body)
+    found = scheduled("thresholded, rate sqrt(d)")
+    return found.assign(step=found["t"])
 
 
+@as_table(["d"], {"alpha = {alpha}": each("t", "{spread:.0e}")})
 def spreads():
     """Smallest singular value of the gradient over the largest, medians over seeds.
 
     The rows are for the exact gradient at the falling rate.
     """
-    body = []
-    for d in (32, 64, 128, 256):
-        mine = [
-            iterates("exact, rate 4 sqrt(d) / t", alpha, d=d)
-            .groupby("t")["spread"]
-            .median()
-            for alpha in ALPHAS
-        ]
-        body.append(
-            [d, *(", ".join(f"{value:.0e}" for value in medians) for medians in mine)]
-        )
-    return markdown(["d", *(f"alpha = {a:g}" for a in ALPHAS)], body)
+    found = scheduled("exact, rate 4 sqrt(d) / t").query(FOUR)
+    return found.groupby(["d", "alpha", "t"])["spread"].median().reset_index()
 
 
+CONSTANTS = ["gradient", "decay", "c_eta", "c_lam"]
+RECALLED = [f"recalled_{t}" for t in STEPS]
+MEANS = ", ".join(f"{{{name}:.0f}}" for name in RECALLED)
+
+
+@as_table(CONSTANTS, {str(t): f"{{recalled_{t}:.0f}}" for t in STEPS})
 def constants():
     """Items recalled after 1 to 6 steps for each choice of constants.
 
     The numbers are means over seeds at d = 64, alpha = 1.5.
     """
-    table = rows("muon-constants").query(
-        "d == 64 and alpha == 1.5 and dtype == 'float32'"
-    )
-    body = []
-    for (gradient, decay, c_eta, c_lam), mine in table.groupby(
-        ["gradient", "decay", "c_eta", "c_lam"]
-    ):
-        body.append(
-            [
-                gradient,
-                decay,
-                f"{c_eta:g}",
-                f"{c_lam:g}",
-                *(f"{mine[f'recalled_{t}'].mean():.0f}" for t in STEPS),
-            ]
-        )
-    return markdown(["gradient", "decay", "c_eta", "c_lam", *map(str, STEPS)], body)
+    return chosen().query("alpha == 1.5").sort_values(CONSTANTS)
 
 
+def chosen():
+    """Returns the runs at d = 64 with logits in float32."""
+    return rows("muon-constants").query("d == 64 and dtype == 'float32'")
+
+
+@as_table(["gradient", "decay"], {"alpha = {alpha}": MEANS})
 def best():
     """The most items recalled after 1 to 6 steps at d = 64, by gradient and decay.
 
     The maximum is over all c_eta and c_lam, of means over seeds.
     """
-    table = at(rows("muon-constants"), d=64, dtype="float32")
-    means = table.groupby(["gradient", "decay", "alpha", "c_eta", "c_lam"])[
-        [f"recalled_{t}" for t in STEPS]
-    ].mean()
-    most = means.groupby(["gradient", "decay", "alpha"]).max()
-    kinds = most.index.droplevel("alpha").unique()
-    body = [
-        [
-            *kind,
-            *(
-                ", ".join(f"{value:.0f}" for value in most.loc[(*kind, a)])
-                for a in ALPHAS
-            ),
-        ]
-        for kind in kinds
-    ]
-    return markdown(["gradient", "decay", *(f"alpha = {a:g}" for a in ALPHAS)], body)
+    means = chosen().groupby([*CONSTANTS, "alpha"])[RECALLED].mean()
+    return means.groupby(["gradient", "decay", "alpha"]).max().reset_index()
 
 
+@as_table()
 def precision():
     """The largest difference in recalled items between logits in float32 and in
     float64.
 
     All runs that have both are compared.
     """
-    table = rows("muon-constants")
-    names = [f"recalled_{t}" for t in STEPS]
-    at = ["gradient", "decay", "c_eta", "c_lam", "alpha", "d", "V", "seed"]
-    both = table[table["dtype"] == "float64"].merge(
-        table[table["dtype"] == "float32"], on=at
+    table = rows("muon-constants").set_index([*CONSTANTS, "alpha", "d", "V", "seed"])
+    double, single = (
+        table.loc[table["dtype"] == dtype, RECALLED] for dtype in ("float64", "float32")
     )
-    off = max((both[f"{name}_x"] - both[f"{name}_y"]).abs().max() for name in names)
-    return f"{len(both)} runs, {off} items"
+    off = (double - single).dropna(how="all").abs()
+    yield {"runs": len(off), "largest difference": off.max(axis=None)}
 
 
+@as_table(["d"], {"alpha = {alpha}": each("kind", "{recalled:.0f}")})
 def single_precision():
     """Items recalled after one step at V = 8192, means over seeds.
 
     The first number is for singular values in float64, the second for the shipped
     float32.
     """
-    body = []
-    for d in (64, 128, 256, 512):
-        pairs = [
-            (
-                at(in_float64(a, 8192), d=d)["recalled"].mean(),
-                at(one_step("polar", a), d=d)["recalled"].mean(),
-            )
-            for a in ALPHAS
-        ]
-        body.append([d, *(f"{double:.0f}, {single:.0f}" for double, single in pairs)])
-    return markdown(["d", *(f"alpha = {a:g}" for a in ALPHAS)], body)
+    double, single = in_float64(8192), one_step("polar")
+    both = [double.assign(kind="double"), single.assign(kind="single")]
+    return pd.concat(both).query("d in (64, 128, 256, 512)").sort_values("d")
 
 
+@as_table(["optimizer"], {"alpha = {alpha}": "{recalled:.0f}"})
 def newton_schulz():
     """Items recalled after one step at d = 256, V = 8192, means over seeds.
 
     The rows are the exact polar factor and optax's Newton-Schulz steps.
     """
-    table = rows("muon").query("d == 256 and V == 8192")
-    means = table.groupby(["optimizer", "alpha"])["recalled"].mean()
-    return markdown(
-        ["optimizer", *(f"alpha = {a:g}" for a in ALPHAS)],
-        [[name, *(f"{v:.0f}" for v in mine)] for name, mine in means.groupby(level=0)],
-    )
+    return at(rows("muon"), d=256, V=8192).sort_values("optimizer")
 
 
 RUN = ["schedule", "alpha", "t"]
@@ -398,11 +315,7 @@ def of_all_schedules():
 
     There is a row for each schedule, alpha, t, d and seed.
     """
-    parts = []
-    for schedule in SCHEDULES:
-        for alpha in ALPHAS:
-            parts.append(iterates(schedule, alpha).assign(schedule=schedule))
-    table = pd.concat(parts)
+    table = pd.concat(map(scheduled, SCHEDULES)).rename(columns={"": "schedule"})
     table["part"] = table["recalled"] / table["d"]
     table["schedule"] = pd.Categorical(table["schedule"], [*SCHEDULES])
     return table[[*RUN, "d", "counts", "seed", "part"]]
@@ -505,24 +418,10 @@ def polar(G):
     return U @ Vt
 
 
-TABLES = (
-    page,
-    later,
-    recalled,
-    widths_that_count,
-    spreads,
-    best,
-    constants,
-    precision,
-    single_precision,
-    newton_schulz,
-)
-
 if __name__ == "__main__":
     if "--time" in sys.argv:
         print(speed())
     else:
-        for table in TABLES:
-            print(f"{table.__doc__}\n\n{table()}\n")
+        print_tables(tables_of(sys.modules["__main__"]))
     if "--draw" in sys.argv:
         save("muon", figure())

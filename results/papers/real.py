@@ -11,11 +11,18 @@ upper side.
 import json
 import sys
 from functools import cache
+from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from shared import markdown, save
+from shared import (
+    as_table,
+    print_tables,
+    save,
+    tables_of,
+    with_interval,
+)
 
 import jaxrecall
 from jaxrecall import plot
@@ -46,9 +53,7 @@ def kind(embedding):
     if name == "array":
         file, kept = rest.split("tables/")[1].split(".npy")[0], "mean=1" in rest
         table = next(
-            table
-            for table in ("jieba-all", "jieba", "minilm")
-            if file.startswith(table)
+            name for name in ("jieba-all", "jieba", "minilm") if file.startswith(name)
         )
         return table, file[len(table) + 1 :] or ("raw" if kept else "centred")
     if name == "real:Learned":
@@ -126,182 +131,113 @@ def explained():
     return pair.assign(**quotient(pair, "_law", "_table"))
 
 
-def text(cell):
-    """Formats a ratio with its interval, or the reason why there is none."""
-    if not cell["ratio"] > 0:
-        return str(cell["outcome"]).replace("plateau", "levels off")
-    ends = (
-        f"[{cell['low']:.2f}, {cell['high']:.2f}]"
-        if cell["low"] > 0
-        else "(no interval)"
-    )
-    return f"{cell['ratio']:.2f} {ends}"
+RATIO = with_interval(".2f", names=("ratio", "low", "high"))
+"""The cell of N* over that of gaussian rows."""
 
 
 def way(inside):
     return "in" if inside else "out"
 
 
+def named(cells, names):
+    """Returns the cells of some kinds of rows, with the names of the kinds.
+
+    Tables, paths of the trigger and kinds are in order.
+    """
+    cells = cells[cells["what"].isin([*names])]
+    kinds = pd.Categorical(cells["what"], [*names])
+    cells = cells.assign(
+        what=kinds.rename_categories(names),
+        table=pd.Categorical(cells["table"], [*TABLES, "jieba-all"]),
+        trigger=pd.Categorical(cells["trigger_in_value"].map(way), ["in", "out"]),
+    )
+    return cells.sort_values(["table", "trigger", "V"])
+
+
+@as_table(["table, trigger"], {"{what}": RATIO})
 def beside():
     """The table of the page: N* over that of gaussian rows.
 
     The columns are each table, and its law of three numbers.
     """
-    body = []
-    for table, name in TABLES.items():
-        for inside in (True, False):
-            for V, mine in at(table=table, trigger_in_value=inside).groupby("V"):
-                cells = mine.set_index("what")
-                body.append(
-                    [
-                        f"{name}, V {V}, {way(inside)}",
-                        text(cells.loc["raw"]),
-                        text(cells.loc["learned"]),
-                    ]
-                )
-    return markdown(
-        [
-            "table, trigger",
-            "N* real / gaussian [95 %]",
-            "law of three numbers / gaussian",
-        ],
-        body,
-    )
+    raw, learned = "N* real / gaussian [95 %]", "law of three numbers / gaussian"
+    cells = named(at().query("table in @TABLES"), {"raw": raw, "learned": learned})
+    titles = cells["table"].map(TABLES).astype(str)
+    sizes = cells["V"].astype(str)
+    names = titles + ", V " + sizes + ", " + cells["trigger"].astype(str)
+    return cells.assign(**{"table, trigger": names})
 
 
+@as_table(["table", "V", "trigger"], {"{what}": RATIO})
 def costs():
     """Ratios at L = 8 by feature, for each table, V and trigger."""
-    body = []
-    for table in TABLES:
-        for inside in (True, False):
-            for V, mine in at(table=table, trigger_in_value=inside).groupby("V"):
-                cells = mine.set_index("what")
-                body.append(
-                    [
-                        table,
-                        V,
-                        way(inside),
-                        *(
-                            text(cells.loc[what]) if what in cells.index else ""
-                            for what in FEATURES
-                        ),
-                    ]
-                )
-    return markdown(["table", "V", "trigger", *FEATURES.values()], body)
+    return named(at().query("table in @TABLES"), FEATURES)
 
 
+@as_table(
+    ["table", "V", "L", "tokens", "side"], {"{trigger}: {what}": RATIO}, "not run"
+)
 def slices():
     """Ratios of tables and of their law in other settings.
 
     The settings are one side alone, Zipf tokens, longer sequences, and all characters
     of jieba.
     """
-    body = []
-    for (table, V, L, tokens, side), mine in ratios().groupby(
-        ["table", "V", "L", "tokens", "side"], sort=False
-    ):
-        if (
-            (L, tokens, side) == (8, "uniform", "both") and table != "jieba-all"
-        ) or not (mine["what"] == "raw").any():
-            continue
-        cells = {
-            (cell["what"], cell["trigger_in_value"]): cell
-            for _, cell in mine.iterrows()
-        }
-        order = [
-            (what, inside)
-            for inside in (True, False)
-            for what in ("raw", "centred", "learned")
-        ]
-        body.append(
-            [
-                table,
-                V,
-                L,
-                tokens,
-                side,
-                *(
-                    text(cells[where]) if where in cells else "not run"
-                    for where in order
-                ),
-            ]
-        )
-    return markdown(
-        [
-            "table",
-            "V",
-            "L",
-            "tokens",
-            "side",
-            *(
-                f"{way(inside)}: {what}"
-                for inside in (True, False)
-                for what in ("table", "centred", "law")
-            ),
-        ],
-        body,
+    usual = "L == 8 and tokens == 'uniform' and side == 'both'"
+    cells = ratios().query(f"not ({usual} and table != 'jieba-all')")
+    of_tables = cells.groupby(["table", "V", "L", "tokens", "side"], sort=False).filter(
+        lambda mine: (mine["what"] == "raw").any()
     )
+    cells = named(of_tables, {"raw": "table", "centred": "centred", "learned": "law"})
+    return cells.sort_index(kind="stable").sort_values("trigger", kind="stable")
 
 
+@as_table()
 def verdicts():
     """The rows of the verdict table."""
-    body = []
-    for table in TABLES:
-        raw = at(table=table, what="raw")
-        for inside in (True, False):
-            mine = raw[raw["trigger_in_value"] == inside].sort_values("V")
-            shown = "; ".join(
-                f"V {cell['V']}: {text(cell)}" for _, cell in mine.iterrows()
-            )
-            body.append(
-                [f"{TABLES[table]}, trigger {way(inside)}", "N* real / gaussian", shown]
-            )
-    pairs = explained()
-    usual = pairs[
-        (pairs["L"] == 8) & (pairs["side"] == "both") & (pairs["tokens"] == "uniform")
-    ]
-    for name, mine in (
+    for (name, title), inside in product(TABLES.items(), (True, False)):
+        mine = at(table=name, what="raw", trigger_in_value=inside)
+        shown = [f"V {V}: {RATIO(cell)}" for V, cell in mine.groupby("V")]
+        where = f"{title}, trigger {way(inside)}"
+        yield verdict(where, "N* real / gaussian", "; ".join(shown))
+    pairs = explained().query("ratio > 0")
+    usual = "L == 8 and side == 'both' and tokens == 'uniform'"
+    for name, where in (
         ("L = 8, uniform tokens, both sides", usual),
-        ("Zipf tokens (s = 0.5), L = 256", pairs.drop(usual.index)),
+        ("Zipf tokens (s = 0.5), L = 256", f"not ({usual})"),
     ):
-        mine = mine[mine["ratio"] > 0]
+        mine = pairs.query(where)
         off = np.exp(np.abs(np.log(mine["ratio"])))
         surely = ((mine["low"] > FACTOR) | (mine["high"] < 1 / FACTOR)).sum()
         said = (
             f"{(off <= FACTOR).sum()} of {len(mine)} cells within a factor of {FACTOR},"
             f" largest {off.max():.2f}; {surely} surely outside"
         )
-        body.append([name, "law of three numbers / real", said])
-    return markdown(["where", "what", "measured [95 %]"], body)
+        yield verdict(name, "law of three numbers / real", said)
 
 
+def verdict(where, what, measured):
+    return {"where": where, "what": what, "measured [95 %]": measured}
+
+
+@as_table()
 def tables():
     """The properties of the tables, and the three numbers of their law."""
-    body = []
+    heads = {
+        "d_eff": "d_eff",
+        "d_eff_centred": "centred",
+        "common": "mean row",
+        "cosine": "mean cosine",
+        "spread": "spread of lengths",
+    }
     for name, about in json.loads((STUDY / "tables.json").read_text()).items():
-        numbers = ", ".join(
+        line = {"table": name, "V": about["V"], "d": about["d"]}
+        line |= {head: f"{about[key]:.3g}" for key, head in heads.items()}
+        numbers = [
             f"{key} {value:.3g}" for key, value in about.get("fitted", {}).items()
-        )
-        shown = [
-            f"{about[key]:.3g}"
-            for key in ("d_eff", "d_eff_centred", "common", "cosine", "spread")
         ]
-        body.append([name, about["V"], about["d"], *shown, about["law"], numbers])
-    return markdown(
-        [
-            "table",
-            "V",
-            "d",
-            "d_eff",
-            "centred",
-            "mean row",
-            "mean cosine",
-            "spread of lengths",
-            "closest law",
-            "law of three numbers",
-        ],
-        body,
-    )
+        laws = {"closest law": about["law"], "law of three numbers": ", ".join(numbers)}
+        yield line | laws
 
 
 def figure():
@@ -335,7 +271,6 @@ def figure():
 
 
 if __name__ == "__main__":
-    for part in (beside, verdicts, costs, slices, tables):
-        print(f"{part.__doc__}\n\n{part()}\n")
+    print_tables(tables_of(sys.modules["__main__"]))
     if "--draw" in sys.argv[1:]:
         save("real", figure())

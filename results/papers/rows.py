@@ -9,7 +9,15 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from shared import CLAIM, at, divided, interval, markdown, save
+from shared import (
+    CLAIM,
+    at,
+    bracketed,
+    divided,
+    interval,
+    markdown,
+    save,
+)
 
 import jaxrecall
 from jaxrecall import plot
@@ -48,12 +56,9 @@ def last_slopes(table, x, y):
     return slopes(table[table[x].isin(sorted(table[x].unique())[-2:])], x, y)
 
 
-def triple(found, digits=2):
-    return "{:.{n}f} [{:.{n}f}, {:.{n}f}]".format(*found, n=digits)
-
-
-def shown(values, digits=2):
-    return triple(interval(values), digits)
+def shown(values, form=".2f"):
+    """Formats the mean over seeds with its 95 % interval."""
+    return bracketed(interval(values), form)
 
 
 def judged(claim, values, near=0.1):
@@ -177,7 +182,7 @@ def cabannes_rows():
         paper,
         "worse with weights equal to frequencies",
         "; ".join(
-            f"{triple(ratios[alpha], 1)} times,"
+            f"{bracketed(ratios[alpha], '.1f')} times,"
             f" d^{shown(slopes(weights(8, alpha), 'd', 'frequencies'))}"
             for alpha in ALPHAS
         ),
@@ -474,7 +479,7 @@ def noise_rows():
         sgd, polar = (noisy(of, level, x, **values) for of in ("sgd", "polar"))
         slower, faster = slopes(sgd, x, "error_1_5"), slopes(polar, x, "error_1_5")
         wide = [table.pivot_table("error_1_5", x, "seed") for table in (sgd, polar)]
-        last = [shown(table.iloc[-1], 3) for table in wide]
+        last = [shown(table.iloc[-1], ".3f") for table in wide]
         lower = all(
             interval(difference)[1] > 0 for difference in (wide[0] - wide[1]).to_numpy()
         )
@@ -507,7 +512,7 @@ def rates_of(optimizer):
 ROWS = (cabannes_rows, nichani_rows, wang_rows, bits_rows, noise_rows)
 
 
-def stacked(x, *parts):
+def errors_along(x, *parts):
     """Returns a table of errors along x by seed.
 
     Each part is a table of runs, its column of errors, and settings that describe it.
@@ -537,7 +542,7 @@ def panels(table, y, named, claim=None, lines="kind", **places):
 def along_d(on):
     """Draws the error along d with few labels, and with a label for each item."""
     few, many = weights(8, 2.0), weights(4096, 2.0)
-    table = stacked(
+    table = errors_along(
         "d",
         (few, "equal", {"labels": 8, "kind": "equal weights"}),
         (few, "frequencies", {"labels": 8, "kind": "frequencies"}),
@@ -563,7 +568,7 @@ def along_N(on):
             parts.append((at(polar, d=d), column, settings))
         claim = power_law(one_hot, "N", "error", 1 / alpha - 1)
         claims.append(claim.assign(alpha=alpha))
-    table, claim = stacked("N", *parts), pd.concat(claims)
+    table, claim = errors_along("N", *parts), pd.concat(claims)
     named = "Cabannes: error"
     panels(table, "error", named, claim, x="N", columns="alpha", scale="log", on=on)
 
@@ -595,7 +600,7 @@ def rare_and_frequent(on):
             rates = at_rates(optimizer, law).mean(axis=1)
             others.append(pd.DataFrame({"rare": rates}).assign(**place))
     claim = pd.DataFrame({"optimiser": [*NAMES.values()], "rare": SURE_OF_FREQUENT})
-    tick = {"marker": "_", "linestyle": "none", "color": "0.3"}
+    tick = {"marker": "_", "linestyle": "none", "size": 1.8, "color": "0.3"}
     dash = {"marker": "_", "size": 3, "color": "0.6"}
     panels(
         pd.concat(best),
@@ -630,7 +635,7 @@ def over_steps(on):
             settings = {"label noise": level, "kind": NAMES[optimizer]}
             runs = noisy(optimizer, level, "step", N=N)
             parts.append((runs, "error_1_5", settings))
-    table, named = stacked("step", *parts), f"error (N {N}, best rate)"
+    table, named = errors_along("step", *parts), f"error (N {N}, best rate)"
     panels(table, "error", named, x="step", columns="label noise", scale="log", on=on)
 
 

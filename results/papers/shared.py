@@ -1,44 +1,43 @@
-"""Functions that the scripts of this folder share.
+"""What the scripts of this folder share: tables, and how figures are saved."""
 
-They select rows with given values, compute intervals over seeds, write Markdown, and
-save figures.
-"""
-
+import sys
 from pathlib import Path
 
 import matplotlib.pyplot as plt
-import numpy as np
-from scipy.stats import t
+
+sys.path.append(str(Path(__file__).parent.parent))
+
+from table import (
+    as_table,
+    at,
+    bracketed,
+    each,
+    formatted,
+    interval,
+    markdown,
+    print_tables,
+    tables_of,
+    with_interval,
+)
+
+__all__ = [
+    "CLAIM",
+    "as_table",
+    "at",
+    "bracketed",
+    "divided",
+    "each",
+    "formatted",
+    "interval",
+    "markdown",
+    "print_tables",
+    "save",
+    "tables_of",
+    "with_interval",
+]
 
 CLAIM = {"linestyle": (0, (3, 1.5)), "marker": "none", "width": 0.75}
 """The style of lines of theory and of claims."""
-
-
-def at(table, **values):
-    """Returns the rows with these values; floats are equal up to rounding."""
-    for name, value in values.items():
-        table = table[
-            (
-                np.isclose(table[name], value)
-                if isinstance(value, float)
-                else table[name] == value
-            )
-        ]
-    return table
-
-
-def interval(values):
-    """The mean over seeds and the ends of its 95 % interval (Student's t)."""
-    values = np.asarray(values, float)
-    half = t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / len(values) ** 0.5
-    return values.mean(), values.mean() - half, values.mean() + half
-
-
-def markdown(heads, body):
-    return "\n".join(
-        "| " + " | ".join(map(str, line)) + " |"
-        for line in [heads, ["---"] * len(heads), *body]
-    )
 
 
 def divided(n_rows, n_columns, height, width=5.5):

@@ -11,7 +11,19 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from shared import CLAIM, at, divided, interval, markdown, save
+from shared import (
+    CLAIM,
+    as_table,
+    at,
+    bracketed,
+    divided,
+    formatted,
+    interval,
+    print_tables,
+    save,
+    tables_of,
+    with_interval,
+)
 
 import jaxrecall
 from jaxrecall import plot
@@ -46,9 +58,20 @@ def of(rows, recipe):
     return at(rows, lam1=lam1, lam3=lam3)
 
 
-def short(number):
-    """Formats a number with three digits."""
-    return f"{number:.3g}" if number < 1000 else f"{float(f'{number:.3g}'):,.0f}"
+def with_recipes(rows, recipes):
+    """Returns the rows of some recipes, with their names and the trigger in words."""
+    found = pd.concat([of(rows, recipe).assign(recipe=recipe) for recipe in recipes])
+    return found.assign(
+        trigger=found["trigger_in_value"].map({True: "in", False: "out"})
+    )
+
+
+def base(**values):
+    """Returns the rows of the usual sizes, or with other values of these."""
+    values = {
+        name: value for name, value in (BASE | values).items() if value is not None
+    }
+    return at(jaxrecall.load(HERE / "spectral"), **values)
 
 
 def shares(s, V=64):
@@ -93,110 +116,74 @@ def crossings(rows):
     return np.array(found)
 
 
+def with_break(rows):
+    """Formats L at which attention is 1/2: geometric mean and interval over seeds."""
+    return bracketed(np.exp(interval(crossings(rows))), ".1f")
+
+
+@as_table(
+    ["s", "N", "trigger"],
+    {
+        "{recipe}": with_break,
+        "1 / p_1 (p_1 - sum p^2)": "{length:.1f}",
+        "its root": "{root:.1f}",
+    },
+)
 def breaks():
     """L at which attention falls below one half, by s and recipe.
 
     Numbers are geometric means [95 %] over seeds. The last columns are theory for
     infinitely many samples.
     """
-    rows = at(
-        jaxrecall.load(HERE / "spectral"),
-        **{name: value for name, value in BASE.items() if name != "N"},
+    places = (
+        "s == 0.5 and not (N == 65536 and trigger_in_value) or s > 0.5 and N == 2048"
     )
-    body = []
-    for s, N, inside in [
-        (0.5, 2048, True),
-        (0.5, 2048, False),
-        (0.5, 65536, False),
-        *((s, 2048, t) for s in (1.0, 1.5) for t in (True, False)),
-    ]:
-        cells = []
-        for recipe in COMPARED:
-            found = crossings(of(at(rows, s=s, N=N, trigger_in_value=inside), recipe))
-            cells.append("{:.1f} [{:.1f}, {:.1f}]".format(*np.exp(interval(found))))
-        body.append(
-            [
-                f"{s:g}",
-                N,
-                "in" if inside else "out",
-                *cells,
-                f"{break_length(s):.1f}",
-                f"{break_length(s) ** 0.5:.1f}",
-            ]
-        )
-    return markdown(
-        [
-            "s",
-            "N",
-            "trigger",
-            "plain",
-            "steps 1 and 3 polar",
-            "1 / p_1 (p_1 - sum p^2)",
-            "its root",
-        ],
-        body,
-    )
+    found = with_recipes(base(N=None).query(f"s > 0 and ({places})"), COMPARED)
+    length = found["s"].map(break_length)
+    found = found.assign(length=length, root=length**0.5)
+    return found.sort_values(["s", "N", "trigger"], kind="stable")
 
 
+MEANS = "{attention_mass:.2f}, {accuracy:.2f}"
+
+
+@as_table(["s", "L", "trigger"], {"{recipe}": MEANS})
 def decomposition():
     """Attention and accuracy by recipe, N = 2048."""
-    rows, body = at(jaxrecall.load(HERE / "spectral"), **BASE), []
-    for s, lengths in ((0.5, (8, 64, 256)), (1.0, (8, 16, 24))):
-        for L in lengths:
-            for inside in (False, True):
-                cells = []
-                for recipe in RECIPES:
-                    means = of(at(rows, s=s, L=L, trigger_in_value=inside), recipe)[
-                        ["attention_mass", "accuracy"]
-                    ].mean()
-                    cells.append("{:.2f}, {:.2f}".format(*means))
-                body.append([f"{s:g}", L, "in" if inside else "out", *cells])
-    return markdown(["s", "L", "trigger", *RECIPES], body)
+    places = "s == 0.5 and L in (8, 64, 256) or s == 1 and L in (8, 16, 24)"
+    found = with_recipes(base().query(places), RECIPES)
+    return found.sort_values(["s", "L", "trigger_in_value"], kind="stable")
 
 
 def along(field):
-    """Returns attention at s = 1, trigger out, along another choice.
+    """Makes a table of attention at s = 1, trigger out, along another choice.
 
     Step 3 is polar or like step 1.
     """
-    rows = at(jaxrecall.load(HERE / "spectral"), s=1.0, trigger_in_value=False)
-    body = []
-    rows = at(rows, **{name: value for name, value in BASE.items() if name != field})
-    rows = rows[(rows["lam3"] == 0) | (rows["lam1"] == PLAIN)]
-    if field != "lam1":
-        rows = rows[rows["lam1"].isin([0.0, PLAIN])]
-    means = rows.pivot_table(
-        "attention_mass", ["lam1", field] if field != "lam1" else "lam1", "L"
-    )
-    for value, masses in means.iterrows():
-        body.append(
-            [
-                str(value),
-                *(
-                    f"{masses[L]:.2f}" if L in masses and masses[L] == masses[L] else ""
-                    for L in LENGTHS
-                ),
-            ]
-        )
-    return markdown([f"lam1, {field}", *(f"L = {L}" for L in LENGTHS)], body)
+    index = ["lam1"] if field == "lam1" else ["lam1", field]
+
+    @as_table(index, {"L = {L}": "{attention_mass:.2f}"})
+    def rows():
+        found = at(base(**{field: None}), s=1.0, trigger_in_value=False)
+        found = found.query("(lam3 == 0 or lam1 == @PLAIN) and L in @LENGTHS")
+        if field != "lam1":
+            found = found.query("lam1 in (0, @PLAIN)")
+        return found.sort_values(index)
+
+    rows.__doc__ = f"Attention at s = 1, trigger out, along {field}"
+    return rows
 
 
+N_STAR = with_interval("commas")
+OTHER = ("critical_other", "lo_other", "hi_other")
+THREE = ("plain", "step 1", "steps 1 and 3")
+
+
+@as_table(["trigger", "L"], {"{recipe}": N_STAR})
 def critical():
     """N* [95 %] along L by trigger and recipe, V = d = 64."""
-    found, body = jaxrecall.thresholds(HERE / "spectral-critical"), []
-    for inside in (False, True):
-        for L, mine in at(found, trigger_in_value=inside).groupby("L"):
-            cells = []
-            for recipe in ("plain", "step 1", "steps 1 and 3"):
-                one = of(mine, recipe).iloc[0]
-                ends = [short(one[name]) for name in ("critical", "lo", "hi")]
-                cells.append(
-                    "{} [{}, {}]".format(*ends)
-                    if pd.notna(one["critical"])
-                    else one["outcome"]
-                )
-            body.append(["in" if inside else "out", L, *cells])
-    return markdown(["trigger", "L", "plain", "step 1", "steps 1 and 3"], body)
+    found = with_recipes(jaxrecall.thresholds(HERE / "spectral-critical"), THREE)
+    return found.sort_values(["trigger_in_value", "L"], kind="stable")
 
 
 def all_sizes():
@@ -211,45 +198,38 @@ def all_sizes():
     return both
 
 
+@as_table()
 def exponents():
     """Exponents of N* along L, and along d and V at L = 512, with intervals.
 
     The intervals are over seeds.
     """
-    rows, both, body = jaxrecall.load(HERE / "spectral-critical"), all_sizes(), []
-    for inside in (False, True):
-        for recipe in ("plain", "step 1", "steps 1 and 3"):
-            mine = of(at(rows, trigger_in_value=inside), recipe)
-            body.append(
-                [
-                    "in" if inside else "out",
-                    recipe,
-                    "L",
-                    f"{LONG} to {mine['L'].max()}",
-                    exponent(mine[mine["L"] >= LONG], "L"),
-                ]
-            )
-    for recipe in COMPARED:
-        mine = of(both, recipe)
-        for axis, fixed in (("d", "V"), ("V", "d")):
-            line = mine[mine[fixed] == 64]
-            body.append(
-                [
-                    "out",
-                    recipe,
-                    axis,
-                    f"{line[axis].min()} to {line[axis].max()}",
-                    exponent(line, axis),
-                ]
-            )
-    return markdown(["trigger", "recipe", "along", "range", "exponent of N*"], body)
+    rows, both = jaxrecall.load(HERE / "spectral-critical"), all_sizes()
+    lines = [
+        (way, recipe, "L", at(rows, trigger_in_value=way == "in").query("L >= @LONG"))
+        for way in ("out", "in")
+        for recipe in THREE
+    ]
+    lines += [
+        ("out", recipe, axis, at(both, **{fixed: 64}))
+        for recipe in COMPARED
+        for axis, fixed in (("d", "V"), ("V", "d"))
+    ]
+    for way, recipe, axis, mine in lines:
+        mine = of(mine, recipe)
+        yield {
+            "trigger": way,
+            "recipe": recipe,
+            "along": axis,
+            "range": f"{mine[axis].min()} to {mine[axis].max()}",
+            "exponent of N*": exponent(mine, axis),
+        }
 
 
 def exponent(rows, axis):
     """The exponent of N* along an axis, with its interval over seeds."""
-    found = fit(rows, [0.5]).exponents
-    row = found[found["axis"] == axis].iloc[0]
-    return f"{row['exponent']:.2f} [{row['lo']:.2f}, {row['hi']:.2f}]"
+    found = fit(rows, [0.5]).exponents.set_index("axis")
+    return bracketed(found.loc[axis, ["exponent", "lo", "hi"]])
 
 
 def predicted(V, d, L):
@@ -257,92 +237,63 @@ def predicted(V, d, L):
     return L**1.5 * np.sqrt(moment(V / d) / (d * V))
 
 
+@as_table(
+    ["V", "d"],
+    {
+        "plain": with_interval("commas", names=OTHER),
+        "steps 1 and 3": N_STAR,
+        "ratio": "{ratio:.1f}",
+        "over prediction": "{over:.2f}",
+        "constant": "{constant:.2f}",
+    },
+)
 def sizes():
     """N* at L = 512, trigger out.
 
-    The last column is N* with both steps polar over the prediction, whose constant is
-    the geometric mean.
+    The last columns are N* with both steps polar over the prediction, and the constant
+    of the prediction, which is the geometric mean of N* over it.
     """
-    searched = pd.concat(
-        [
-            jaxrecall.thresholds(HERE / f"spectral-{name}")
-            for name in ("sizes", "critical")
-        ],
-        ignore_index=True,
-    )
-    searched = searched.assign(
-        V=searched["V"].fillna(64),
-        d=searched["d"].fillna(64),
-        L=searched["L"].fillna(512),
-    )
-    found = searched[
-        (searched["L"] == 512) & searched["trigger_in_value"].isin([False, np.nan])
-    ].sort_values(["V", "d"])
-    plain, polar = (of(found, recipe).set_index(["V", "d"]) for recipe in COMPARED)
-    ratio = polar["critical"] / [predicted(V, d, 512) for V, d in polar.index]
-    constant, body = np.exp(np.log(ratio).mean()), []
-    for size, one in polar.iterrows():
-        cells = [
-            "{} [{}, {}]".format(
-                *(short(each[name]) for name in ("critical", "lo", "hi"))
-            )
-            for each in (plain.loc[size], one)
-        ]
-        body.append(
-            [
-                *map(int, size),
-                *cells,
-                f"{plain.loc[size, 'critical'] / one['critical']:.1f}",
-                f"{ratio[size] / constant:.2f}",
-            ]
-        )
-    return f"constant {constant:.2f}\n\n" + markdown(
-        ["V", "d", "plain", "steps 1 and 3", "ratio", "over prediction"], body
-    )
+    names = ("spectral-sizes", "spectral-critical")
+    found = pd.concat([jaxrecall.thresholds(HERE / name) for name in names])
+    found = found.fillna({"V": 64, "d": 64, "L": 512})
+    found = found.query("L == 512 and trigger_in_value != True").sort_values(["V", "d"])
+    plain, polar = (of(found, recipe) for recipe in COMPARED)
+    both = polar.merge(plain, on=["V", "d"], suffixes=("", "_other"))
+    times = both["critical"] / predicted(both["V"], both["d"], 512)
+    constant = np.exp(np.log(times).mean())
+    ratio = both["critical_other"] / both["critical"]
+    return both.assign(ratio=ratio, over=times / constant, constant=constant)
 
 
+@as_table(
+    ["L", "recipe"],
+    {"own noise": N_STAR, "pool": with_interval("commas", names=OTHER)},
+)
 def exact():
     """N* with independent noise in every sample, and N* with a pool of 256."""
-    body = []
-    pooled = at(
-        jaxrecall.thresholds(HERE / "spectral-critical"), trigger_in_value=False
+    own, pooled = (
+        jaxrecall.thresholds(HERE / f"spectral-{name}")
+        for name in ("exact", "critical")
     )
-    for _, one in jaxrecall.thresholds(HERE / "spectral-exact").iterrows():
-        other = at(pooled, **{name: one[name] for name in ("L", "lam1", "lam3")}).iloc[
-            0
-        ]
-        cells = [
-            "{} [{}, {}]".format(
-                *(short(each[name]) for name in ("critical", "lo", "hi"))
-            )
-            for each in (one, other)
-        ]
-        body.append([one["L"], "plain" if one["lam1"] else "steps 1 and 3", *cells])
-    return markdown(["L", "recipe", "own noise", "pool"], body)
+    pooled = at(pooled, trigger_in_value=False)
+    both = own.merge(pooled, on=["L", "lam1", "lam3"], suffixes=("", "_other"))
+    return both.assign(recipe=np.where(both["lam1"] > 0, *COMPARED))
 
 
+ORDER = ("mean_share", "effective_rank", "step1_memory_accuracy", "noise")
+
+
+@as_table(["L", "step 1"], {name: f"{{{name}:.3f}}" for name in ORDER})
 def order():
     """Order in V1 and noise of scores, for uniform tokens, trigger out, N = 2048.
 
     The columns are the share of |V1|^2 along the mean embedding, the effective rank,
     recall by V1, and the noise of scores over the trigger's score.
     """
-    rows = at(
-        jaxrecall.load(HERE / "spectral"),
-        **BASE,
-        s=0.0,
-        trigger_in_value=False,
-        lam3=0.0,
-    )
-    rows = rows.assign(noise=rows["score_std"] / rows["trigger_score"])
-    means = rows.groupby(["L", "lam1"])[
-        ["mean_share", "effective_rank", "step1_memory_accuracy", "noise"]
-    ].mean()
-    body = [
-        [L, "plain" if lam1 else "polar", *(f"{value:.3f}" for value in row)]
-        for (L, lam1), row in means.iterrows()
-    ]
-    return markdown(["L", "step 1", *means.columns], body)
+    rows = at(base(), s=0.0, trigger_in_value=False, lam3=0.0)
+    noise = rows["score_std"] / rows["trigger_score"]
+    step = np.where(rows["lam1"] > 0, "plain", "polar")
+    return rows.assign(noise=noise, **{"step 1": step}).sort_values(["L", "lam1"])
 
 
 def slope(axis, values, critical_of):
@@ -350,8 +301,9 @@ def slope(axis, values, critical_of):
 
     The other sizes are those of `exponents`.
     """
-    sizes = [{"V": 64, "d": 64, "L": 512} | {axis: int(value)} for value in values]
-    return f"{np.polyfit(np.log(values), np.log([critical_of(**size) for size in sizes]), 1)[0]:.2f}"  # noqa: E501
+    sizes = {"V": 64, "d": 64, "L": 512}
+    found = [critical_of(**sizes | {axis: int(value)}) for value in values]
+    return f"{np.polyfit(np.log(values), np.log(found), 1)[0]:.2f}"
 
 
 def plain_theory(inside):
@@ -359,88 +311,51 @@ def plain_theory(inside):
     return lambda **size: critical_N(Model(**size, trigger_in_value=inside), 0.5)
 
 
+@as_table()
 def verdict():
     """The effects of plain and polar gradients, measured [95 % over seeds] and by
     theory.
     """
-    rows = at(
-        jaxrecall.load(HERE / "spectral"),
-        **{n: v for n, v in BASE.items() if n != "N"},
-        trigger_in_value=False,
-    )
-    both = all_sizes()
-    searched, body = jaxrecall.load(HERE / "spectral-critical"), []
+    heads = ["plain", "steps 1 and 3 polar", "theory, plain", "theory, polar"]
+    for effect, measured, theory in effects():
+        yield {"": effect} | dict(zip(heads, [*measured, *theory], strict=True))
+
+
+def effects():
+    """Yields the name of each effect, and how large it is with both recipes.
+
+    The first pair is measured, the second by theory.
+    """
+    rows = at(base(N=None), trigger_in_value=False)
     for s, N in ((0.5, 65536), (1.0, 2048), (1.5, 2048)):
-        found = [
-            "{:.1f} [{:.1f}, {:.1f}]".format(
-                *np.exp(interval(crossings(of(at(rows, s=s, N=N), recipe))))
-            )
-            for recipe in COMPARED
-        ]
-        body.append(
-            [
-                f"L at which attention is 1/2, s = {s:g}, N = {N}",
-                *found,
-                f"{break_length(s) ** 0.5:.1f}",
-                f"{break_length(s):.1f}",
-            ]
-        )
-    lines = [
-        (way, "L", at(searched, trigger_in_value=inside).query("L >= @LONG"))
-        for way, inside in (("out", False), ("in", True))
-    ]
-    lines += [("out", "d", both[both["V"] == 64]), ("out", "V", both[both["d"] == 64])]
-    for way, axis, mine in lines:
-        values = np.unique(mine[axis])
-        theories = (
-            slope(axis, values, plain_theory(way == "in")),
-            slope(axis, values, predicted),
-        )
-        body.append(
-            [
-                f"exponent of {axis}, trigger {way}",
-                *(exponent(of(mine, recipe), axis) for recipe in COMPARED),
-                *theories,
-            ]
-        )
-    shortest = at(
-        jaxrecall.thresholds(HERE / "spectral-critical"), L=4, trigger_in_value=True
-    )
-    found = [
-        "{} [{}, {}]".format(
-            *(short(of(shortest, r).iloc[0][name]) for name in ("critical", "lo", "hi"))
-        )
-        for r in COMPARED
-    ]
-    body.append(
-        [
-            "N* at L = 4, trigger in",
-            *found,
-            short(plain_theory(True)(V=64, d=64, L=4)),
-            f"{64 * np.log(2):.0f}",
-        ]
-    )
-    return markdown(
-        ["", "plain", "steps 1 and 3 polar", "theory, plain", "theory, polar"], body
-    )
+        name = f"L at which attention is 1/2, s = {s:g}, N = {N}"
+        mine = at(rows, s=s, N=N)
+        theory = break_length(s) ** 0.5, break_length(s)
+        measured = [with_break(of(mine, recipe)) for recipe in COMPARED]
+        yield name, measured, [f"{length:.1f}" for length in theory]
+    both, searched = all_sizes(), jaxrecall.load(HERE / "spectral-critical")
+    long = searched.query("L >= @LONG")
+    for way, axis, mine in (
+        ("out", "L", at(long, trigger_in_value=False)),
+        ("in", "L", at(long, trigger_in_value=True)),
+        ("out", "d", at(both, V=64)),
+        ("out", "V", at(both, d=64)),
+    ):
+        name = f"exponent of {axis}, trigger {way}"
+        theories = plain_theory(way == "in"), predicted
+        theory = [slope(axis, np.unique(mine[axis]), of_size) for of_size in theories]
+        yield name, [exponent(of(mine, recipe), axis) for recipe in COMPARED], theory
+    shortest = jaxrecall.thresholds(HERE / "spectral-critical")
+    shortest = at(shortest, L=4, trigger_in_value=True)
+    measured = [N_STAR(of(shortest, recipe)) for recipe in COMPARED]
+    theory = plain_theory(True)(V=64, d=64, L=4), 64 * np.log(2)
+    yield "N* at L = 4, trigger in", measured, [formatted(N, "commas") for N in theory]
 
 
-TABLES = (verdict, breaks, decomposition, critical, exponents, sizes, exact, order)
-
-
-def with_recipes(rows, *recipes):
-    """Returns the rows of some recipes, with a column for the name of the recipe."""
-    parts = []
-    for recipe in recipes:
-        named = recipe if recipe == "plain" else f"{recipe} polar"
-        parts.append(of(rows, recipe).assign(recipe=named))
-    return pd.concat(parts)
-
-
+POLAR = {"step 1": "step 1 polar", "steps 1 and 3": "steps 1 and 3 polar"}
 LABELS = {
     "s": "Zipf s",
     "recipe": "",
-    "trigger": "",
     "L": "L: sequence length, tokens",
     "attention_mass": "attention on the\ninformative token",
     "critical": "N*, uniform tokens",
@@ -449,8 +364,8 @@ LABELS = {
 
 def attention(on):
     """Draws attention against L by s, for plain and polar steps."""
-    rows = at(jaxrecall.load(HERE / "spectral"), **BASE, trigger_in_value=False)
-    rows = with_recipes(rows, *COMPARED)
+    rows = with_recipes(base(trigger_in_value=False), COMPARED)
+    rows = rows.replace({"recipe": POLAR})
     limits = rows.query("s > 0")[["s", "recipe"]].drop_duplicates()
     power = limits["recipe"].map({"plain": 0.5}).fillna(1)
     limits["L"] = limits["s"].map(break_length) ** power
@@ -471,8 +386,7 @@ def attention(on):
 def searched(on):
     """Draws N* against L by recipe, with the trigger in and out."""
     found = jaxrecall.thresholds(HERE / "spectral-critical")
-    found = with_recipes(found, "plain", "step 1", "steps 1 and 3")
-    found["trigger"] = np.where(found["trigger_in_value"], "trigger in", "trigger out")
+    found = with_recipes(found, ("plain", *POLAR)).replace({"recipe": POLAR})
     longest = found.query("L == 2048 and recipe != 'step 1 polar'")
     power = longest["recipe"].map({"plain": 2}).fillna(1.5)
     lines = []
@@ -505,9 +419,9 @@ def figure():
 
 
 if __name__ == "__main__":
-    for table in TABLES:
-        print(f"{table.__doc__}\n\n{table()}\n")
-    for field in ("lam1", "push", "eta", "N", "d"):
-        print(f"Attention at s = 1, trigger out, along {field}\n\n{along(field)}\n")
+    tables = tables_of(sys.modules["__main__"])
+    fields = ("lam1", "push", "eta", "N", "d")
+    tables |= {f"along_{field}": along(field) for field in fields}
+    print_tables(tables)
     if "--draw" in sys.argv:
         save("spectral", figure())

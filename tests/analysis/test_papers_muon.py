@@ -187,8 +187,7 @@ def test_a_run_again_is_that_of_the_table(iterates):
 
 
 def test_exponents_are_slopes_over_seeds(tables):
-    rows = tables.in_float64(1.5)
-    rows = rows[rows["d"] <= 256]
+    rows = tables.at(tables.in_float64(), alpha=1.5).query("d <= 256")
     slopes = [
         np.polyfit(np.log(one["d"]), np.log(one["recalled_1"].astype(float)), 1)[0]
         for _, one in rows.groupby("seed")
@@ -203,14 +202,20 @@ def test_exponents_are_slopes_over_seeds(tables):
 
 def test_one_step_agrees_with_the_theorems_as_the_page_says(tables):
     for alpha in tables.ALPHAS:
-        mean, low, high = tables.exponent(
-            tables.between(tables.in_float64(alpha), 64, 256)
+        muon, few, sgd = (
+            tables.at(rows, alpha=alpha)
+            for rows in (
+                tables.in_float64(),
+                tables.few_samples(),
+                tables.one_step("sgd"),
+            )
         )
+        mean, low, high = tables.exponent(tables.between(muon, 64, 256))
         assert low < mean < high
         assert abs(mean - 1 - 1 / (2 * alpha)) < 0.07
-        assert abs(tables.exponent(tables.few_samples(alpha), "N")[0] - 1 / alpha) < 0.1
+        assert abs(tables.exponent(few, "N")[0] - 1 / alpha) < 0.1
         slopes = [
-            tables.exponent(tables.between(tables.one_step("sgd", alpha), *ends))[0]
+            tables.exponent(tables.between(sgd, *ends))[0]
             for ends in ((16, 64), (64, 256), (256, 2048))
         ]
         assert slopes[0] > slopes[1] > slopes[2] > 1 / (2 * alpha)
@@ -242,4 +247,4 @@ def test_logits_in_float32_recall_the_items_that_float64_does(tables):
     assert len(both[1]) == 18
     for t in tables.STEPS:
         assert (both[0][f"recalled_{t}"] == both[1][f"recalled_{t}"]).all()
-    assert tables.precision() == "18 runs, 0 items"
+    assert tables.precision().splitlines()[-1] == "| 18 | 0 |"

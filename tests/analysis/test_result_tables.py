@@ -1,0 +1,120 @@
+"""Tables of studies as data, `results/table.py`: lines, columns, cells and texts."""
+
+import importlib
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+from helpers import ROOT
+
+ROWS = pd.DataFrame(
+    {
+        "law": ["sphere", "sphere", "gaussian", "gaussian"],
+        "d": [32, 32, 32, 64],
+        "L": [256, 8, 8, 8],
+        "accuracy": [0.25, 0.5, 0.7, 0.8],
+    }
+)
+
+
+@pytest.fixture
+def table(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "results")
+    return importlib.import_module("table")
+
+
+def lines(text):
+    return [line[2:-2].split(" | ") for line in text.splitlines()]
+
+
+def test_a_line_is_a_group_and_a_column_is_a_value(table):
+    @table.as_table(["law", "d"], {"L = {L}": "{accuracy:.2f}"}, missing="not run")
+    def accuracies():
+        """Accuracy by law."""
+        return ROWS
+
+    assert lines(accuracies()) == [
+        ["law", "d", "L = 8", "L = 256"],
+        ["---"] * 4,
+        ["sphere", "32", "0.50", "0.25"],
+        ["gaussian", "32", "0.70", "not run"],
+        ["gaussian", "64", "0.80", "not run"],
+    ]
+    assert (accuracies.__name__, accuracies.__doc__) == (
+        "accuracies",
+        "Accuracy by law.",
+    )
+
+
+def test_heads_of_the_same_axis_take_turns_and_texts_are_filled_with_means(table):
+    cells = {"runs": len, "L {L}": "{accuracy:.2f}", "L {L}: d": "{d}"}
+    found = table.as_table(["law"], cells)(lambda: ROWS)
+    assert lines(found())[0] == ["law", "runs", "L 8", "L 8: d", "L 256", "L 256: d"]
+    assert lines(found())[3] == ["gaussian", "2", "0.75", "48", "", ""]
+
+
+def test_without_cells_the_columns_are_shown_and_without_index_the_rows(table):
+    rows = [{"N": 2.0, "is it": True}, {"N": 0.5}, {"N": 2e12, "is it": False}]
+    assert lines(table.as_table()(lambda: rows)())[2:] == [
+        ["2", "yes"],
+        ["0.5", ""],
+        ["2e12", "no"],
+    ]
+    single = table.as_table(cells={"N": "{N:.1f}"})(lambda: rows[:2])
+    assert lines(single())[2:] == [["2.0"], ["0.5"]]
+
+
+@pytest.mark.parametrize(
+    ("number", "short", "commas"),
+    [
+        (86.7, "87", "87"),
+        (1234.0, "1.23e3", "1,230"),
+        (12345678.0, "1.23e7", "1.23e7"),
+        (2e12, "2e12", "2.00e12"),
+    ],
+)
+def test_numbers_have_three_digits(table, number, short, commas):
+    assert table.filled("{N:short} {N:commas}", {"N": number}) == f"{short} {commas}"
+
+
+@pytest.mark.parametrize(
+    ("cell", "text"),
+    [
+        ({"critical": 1234.0, "lo": 1000.0, "hi": 2000.0}, "1.23e3 [1e3, 2e3]"),
+        ({"critical": 87.0, "lo": np.nan, "hi": np.nan}, "87, no interval"),
+        ({"critical": np.nan, "outcome": "plateau"}, "levels off"),
+        ({"critical": None, "outcome": "right"}, "none to 512"),
+        ({"critical": np.nan, "censored": "left"}, "under 16"),
+        ({"critical": np.nan, "outcome": "undecided"}, "undecided"),
+    ],
+)
+def test_a_critical_value_has_an_interval_or_the_reason_why_not(table, cell, text):
+    row = {"lo": np.nan, "hi": np.nan, "N_above": 16, "N_below": 512} | cell
+    assert table.with_interval()(pd.DataFrame([row])) == text
+
+
+def test_rows_of_several_parts_are_repeated(table):
+    parts = {"wide": "d > 32", "all": "d > 0"}
+    found = table.stacked(ROWS, "part", parts)
+    assert found["part"].value_counts(sort=False).to_dict() == {"wide": 1, "all": 4}
+
+
+def test_infinite_errors_count_in_the_median_alone(table):
+    rows = pd.DataFrame({"off": [0.1, -0.3, np.inf, np.inf]})
+    texts = [cell(rows) for cell in table.ERRORS.values()]
+    assert texts == [4, "inf", "-0.100", "-0.30"]
+
+
+def test_tables_that_the_command_line_names_are_printed(table, monkeypatch, capsys):
+    def two():
+        """Two."""
+        return ROWS[:2]
+
+    tables = {"two": table.as_table()(two), "all": table.as_table()(lambda: ROWS)}
+    monkeypatch.setattr(sys, "argv", ["tables.py", "two", "--draw"])
+    table.print_tables(tables)
+    assert capsys.readouterr().out == f"two: Two.\n\n{tables['two']()}\n\n"
+    monkeypatch.setattr(sys, "argv", ["tables.py", "three"])
+    with pytest.raises(SystemExit, match="no table three; there are two, all"):
+        table.print_tables(tables)
