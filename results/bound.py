@@ -3,7 +3,6 @@
 The data is in the studies results/study/bound, decoders and law-long.
 """
 
-import sys
 from collections import Counter
 from functools import cache
 from itertools import combinations_with_replacement, permutations, product
@@ -14,7 +13,7 @@ import pandas as pd
 from drawing import DASH, above, canvas, line, log_axis, look, save
 from law import SIZES, STUDY, power_law, searched, with_ends
 from scipy.optimize import brentq
-from table import as_table, print_tables, tables_of, with_interval
+from table import as_table, with_interval
 
 from jaxrecall import load
 from jaxrecall.fit import fit
@@ -403,7 +402,6 @@ def decoders():
 
 
 if __name__ == "__main__":
-    print_tables(tables_of(sys.modules["__main__"]))
     with look():
         save("bound", *decoders())
         save("bound", *against())

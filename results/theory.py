@@ -145,14 +145,13 @@ def snr_errors():
     orthogonal = over_theory(orthogonal, "snr").sort_values("L")
     by_length = "orthogonal, L = " + orthogonal["L"].astype(str)
     layers = over_theory(noise().query("m > 0 and 0 <= snr <= 0.9 * d ** 0.5"), "snr")
-    layers = layers.sort_values(["activation", "trigger_in_value"])
     trigger = layers["trigger_in_value"].map(TRIGGER)
     by_layer = layers["activation"] + ", trigger " + trigger
     return pd.concat(
         [
             orthogonal.assign(**{"": by_length}),
             orthogonal.assign(**{"": "all orthogonal"}),
-            layers.assign(**{"": by_layer}),
+            layers.assign(**{"": by_layer}).sort_values(""),
         ]
     )
 

@@ -188,7 +188,7 @@ def law(monkeypatch):
 
 
 def test_an_infinite_prediction_is_an_error_of_theory(monkeypatch, law):
-    sizes = {"V": [64, 64, 64], "d": [64, 64, 64], "L": [4, 64, 1024]}
+    sizes = {"V": [64, 64, 64], "d": [64, 64, 64], "L": [4, 8, 1024]}
     cells = pd.DataFrame(sizes).assign(
         theta=0.9,
         trigger_in_value=True,

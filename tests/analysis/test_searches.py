@@ -78,6 +78,7 @@ def test_a_search_has_no_map_unless_it_is_asked_for():
     assert "phase" in drawn(frame, phase=[("d", "N")])
 
 
+@pytest.mark.slow
 def test_a_map_of_stripes_is_not_drawn():
     frame = table({"d": [16, 32, 64, 128]}, lambda c: 1000.0, WIDE)
     levels = {d: WIDE[i::4] for i, d in enumerate((16, 32, 64, 128))}
