@@ -15,9 +15,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from . import clock
+from .asked import ASKED, GROUPS
 from .bench import Bench
-from .record import ASKED, GROUPS, Measured, Record
-from .work import FULL, TINY
+from .record import Measured, Record
+from .work import Work
 
 QUIET_LOAD = 0.5
 
@@ -58,14 +59,10 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     args = parser().parse_args(argv)
-    if args.repeats < 1:
-        print(
-            f"--repeats: got {args.repeats}; allowed: whole numbers from 1",
-            file=sys.stderr,
-        )
-        return 2
     name = "tiny/benchmarks.md" if args.tiny else "benchmarks.md"
     try:
+        if args.repeats < 1:
+            raise ValueError(f"--repeats: got {args.repeats}; allowed: from 1")
         record = Record(args.out or Path("results") / name, args.tiny)
     except ValueError as error:
         print(error, file=sys.stderr)
@@ -86,29 +83,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory() as folder:
         os.environ["JAXRECALL_CACHE"] = ""  # programs are compiled here, not loaded
         os.environ.pop("JAX_COMPILATION_CACHE_DIR", None)
-        from .groups import MEASURE  # starts JAX
+        from . import runner  # starts JAX
 
-        work = TINY if args.tiny else FULL
-        bench = Bench(work, args.tiny, args.repeats, log, Path(folder))
+        bench = Bench(Work(args.tiny), args.repeats, log, Path(folder))
         for group in dict.fromkeys(args.only):
             log(f"== {group}")
             try:
-                rows = MEASURE[group](bench)
+                rows = runner.group(bench, group)
             except Exception as error:
                 traceback.print_exc()
                 failed += 1
                 rows = not_run(group, error)
             record.merge(rows, about)
-    print(
-        "",
-        *record.table(),
-        "",
-        *record.floor(),
-        *record.tables(),
-        *record.places(),
-        f"\nsaved: {record.path}, {record.json}",
-        sep="\n",
-    )
+    saved = f"saved: {record.path}, {record.json}"
+    print("", *record.asked(), *record.behind(), "", saved, sep="\n")
     return 3 if failed else 0
 
 

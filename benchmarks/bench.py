@@ -1,7 +1,4 @@
-"""The objects that every group of measurements needs.
-
-These are the work, a temporary folder, progress messages, and the engines to compare.
-"""
+"""What every measurement needs: the work, a temporary folder and progress messages."""
 
 from __future__ import annotations
 
@@ -9,20 +6,11 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-
-import jaxrecall
-from jaxrecall import Point
+from typing import Any, NamedTuple
 
 from . import clock
-from .clock import Engine, medians, timed
-from .record import Measured
+from .clock import Engine
 from .work import Work
-
-TORCH = "torch loop"
-BAG = "torch loop, embedding_bag"
-OURS = "jaxrecall"
-FULL = "jaxrecall, exact: full"
-NO_TORCH = "torch is not installed: pip install '.[bench]'"
 
 
 @dataclass
@@ -30,7 +18,6 @@ class Bench:
     """The context of a measurement; `folder` is temporary."""
 
     work: Work
-    tiny: bool
     rounds: int
     log: Callable[[str], None]
     folder: Path
@@ -45,56 +32,15 @@ class Bench:
         return clock.interleaved(engines, rounds or self.rounds, self.log)
 
 
-def torch_engines(
-    runs: Callable[[int], Sequence[tuple[Point, int]]],
-) -> dict[str, Engine]:
-    """Returns both forms of the torch loop over the runs of a call, after a first call.
+class Ready(NamedTuple):
+    """A program that is compiled and ready to be timed."""
 
-    The dict is empty if torch is not installed.
-    """
-    try:
-        from . import torch_loop
-    except ModuleNotFoundError:
-        return {}
-
-    def engine(form: str) -> Engine:
-        # starts the threads of torch
-        torch_loop.run(Point(V=16, N=64, d=16, L=4, n_test=64), 0, form)
-        return timed(
-            lambda call: [
-                torch_loop.run(point, seed, form) for point, seed in runs(call)
-            ]
-        )
-
-    return {TORCH: engine("keys"), BAG: engine("bag")}
+    engine: Engine
+    share: float = 1.0  # of the work that a call does
+    note: str = ""
+    terms: Sequence[dict[str, Any]] = ()  # of a floor
+    once: bool = False  # whether one round is enough
 
 
-def against_torch(
-    seconds: Mapping[str, list[float]],
-    ours: str = OURS,
-    scale: float = 1.0,
-    note: str = "",
-) -> Measured:
-    """Returns the row torch loop / ours, or a note if torch is not installed.
-
-    `scale` corrects for unequal work.
-    """
-    at = medians(seconds)
-    if TORCH not in at:
-        return Measured(note=f"not run: {NO_TORCH}", seconds={ours: seconds[ours]})
-    shown = {name: seconds[name] for name in (TORCH, BAG, ours)}
-    return Measured(
-        [scale * at[TORCH] / at[ours]],
-        f"{scale * at[BAG] / at[ours]:.3g}x",
-        note,
-        shown,
-    )
-
-
-def simulator(point: Point) -> Engine:
-    """Returns an engine that calls `jaxrecall.simulate` with another seed each time.
-
-    The program is already compiled.
-    """
-    jaxrecall.simulate(point, 0)
-    return timed(lambda call: jaxrecall.simulate(point, call))
+class NotHere(Exception):
+    """The reason why a program cannot run on this machine."""

@@ -18,13 +18,10 @@ from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from pkgutil import walk_packages
-from statistics import mean
 from typing import Any
 
-from jaxrecall import Point
-
 from . import clock
-from .work import FULL, TINY
+from .work import points, runs
 
 SLOW_COMPILE_SECONDS = 0.3
 """The compile time in seconds that separates programs of the simulator from helpers.
@@ -34,29 +31,31 @@ cache uses the same limit.
 """
 
 
-def cold_jaxrecall(
-    tiny: bool, threshold: float = SLOW_COMPILE_SECONDS
+def sweep(
+    grid: dict[str, Any], arguments: Sequence[str] = (), estimated: bool = False
 ) -> dict[str, Any]:
-    """Runs S1 with `jaxrecall.sweep`.
+    """Runs a grid with `jaxrecall.sweep`.
 
-    Returns the seconds to the last row, and the programs that were compiled and not
-    found in the cache.
+    Returns the seconds to the last row, the number of rows, and the programs that were
+    compiled and not found in the cache. With `estimated`, the result also has the
+    seconds that a dry run estimates.
     """
-    import jaxrecall
-
     import_all()
-    programs = compiled_programs(threshold)
+    from jaxrecall.sweep.grid import as_grid
+    from jaxrecall.sweep.running.job import prepare
+    from jaxrecall.sweep.store.load import load
+
+    programs = compiled_programs()
+    answer: dict[str, Any] = {"programs": programs}
     with tempfile.TemporaryDirectory() as folder:
-        out = Path(folder) / "S1"
-        seconds, whole = clock.sweep((TINY if tiny else FULL).S1.grid(), out)
-        rows: Any = jaxrecall.load(out)
-    return {
-        "seconds": seconds,
-        "whole": whole,
-        "rows": len(rows),
-        "accuracy": float(rows["accuracy"].mean()),
-        "programs": programs,
-    }
+        out = Path(folder) / "out"
+        if estimated:
+            job = prepare(as_grid(grid), out)
+            likely = job.search.likely_seconds() if job.search else job.plan.seconds
+            answer["estimate"] = likely
+        answer["seconds"] = clock.sweep(grid, out, *arguments)
+        answer["rows"] = len(load(out))
+    return answer
 
 
 def import_all() -> None:
@@ -77,30 +76,8 @@ def import_all() -> None:
         import_module(name)
 
 
-def estimated(grid: str, arguments: list[str]) -> dict[str, Any]:
-    """Returns the estimate of a dry run for a grid, and the measured time of its sweep.
-
-    Both are in seconds; the measured time ends at the last row.
-    """
-    import_all()
-    from jaxrecall.sweep.grid import read_grid
-    from jaxrecall.sweep.running.job import prepare
-    from jaxrecall.sweep.store.load import load
-
-    with tempfile.TemporaryDirectory() as folder:
-        file, out = Path(folder) / "grid.yaml", Path(folder) / "out"
-        file.write_text(grid)
-        job = prepare(read_grid(file), out)
-        estimate = job.search.likely_seconds() if job.search else job.plan.seconds
-        seconds, _ = clock.sweep(grid, out, *arguments)
-        return {"estimate": estimate, "seconds": seconds, "rows": len(load(out))}
-
-
-def compiled_programs(threshold: float) -> list[str]:
-    """Returns a list that grows with each compiled program.
-
-    It contains the names of programs that take at least `threshold` seconds to compile.
-    """
+def compiled_programs() -> list[str]:
+    """Returns a list that grows with the name of each compiled program."""
     import jax
 
     names: list[str] = []
@@ -112,7 +89,9 @@ def compiled_programs(threshold: float) -> list[str]:
 
     def lasted(event: str, duration_secs: float, **about: Any) -> None:
         if event == "/jax/core/compile/backend_compile_duration":
-            if duration_secs >= threshold and not getattr(here, "hit", False):
+            if duration_secs >= SLOW_COMPILE_SECONDS and not getattr(
+                here, "hit", False
+            ):
                 names.append(str(about.get("fun_name", "?")))
             here.hit = False
 
@@ -121,101 +100,64 @@ def compiled_programs(threshold: float) -> list[str]:
     return names
 
 
-def compiling(tiny: bool, light: bool) -> dict[str, Any]:
+def compiling(grid: dict[str, Any], light: bool) -> dict[str, Any]:
     """Measures the processor seconds, of all threads, to trace and compile the program
-    of S1.
+    of a grid.
     """
     from jaxrecall.simulator import program
     from jaxrecall.simulator.program_shape import Shape
 
-    points = (TINY if tiny else FULL).S1.points()
-    shape = Shape.sized(
-        points[0], max(p.V for p in points), max(p.d for p in points), 0
-    )
+    some = points(grid)
+    V, d = max(point.V for point in some), max(point.d for point in some)
+    shape = Shape.sized(some[0], V, d, 0)
     program.start()
     start = time.process_time()
     program.compiled(replace(shape, light=light))
     return {"seconds": time.process_time() - start}
 
 
-def cold_torch(tiny: bool, form: str) -> dict[str, Any]:
-    """Runs S1 with the torch loop."""
-    from . import torch_loop
-
-    start = time.perf_counter()
-    accuracies = [
-        torch_loop.run(point, seed, form)
-        for point, seed in (TINY if tiny else FULL).S1.runs()
-    ]
-    return {
-        "seconds": time.perf_counter() - start,
-        "rows": len(accuracies),
-        "accuracy": mean(accuracies),
-    }
-
-
-def later_torch(
-    tiny: bool, form: str, threads: int, which: Sequence[int]
+def peer(
+    loop: str,
+    grid: dict[str, Any],
+    which: Sequence[int] | None = None,
+    threads: int = 0,
+    **form: str,
 ) -> dict[str, Any]:
-    """Runs some of the runs beyond the recipe with the torch loop on `threads` threads.
+    """Runs a grid, or some of its runs, with the torch loop or the jax loop.
 
-    A short run comes first and is not timed.
+    If the number of threads of torch is given, a short run comes first and is not
+    timed.
     """
-    import torch  # pyright: ignore[reportMissingImports]
+    run = import_module(f"benchmarks.{loop}").run
+    todo = runs(grid)
+    if threads:
+        import torch  # pyright: ignore[reportMissingImports]
 
-    from . import torch_loop
-
-    torch.set_num_threads(threads)
-    runs = list((TINY if tiny else FULL).later.runs())
-    torch_loop.run_on(runs[0][0].replace(steps=20), 0, form)
+        torch.set_num_threads(threads)
+        run(todo[0][0].replace(steps=20), 0, **form)
+    if which is not None:
+        todo = [todo[i] for i in which]
     start = time.perf_counter()
-    accuracies = [torch_loop.run_on(*runs[i], form) for i in which]
-    return {"seconds": time.perf_counter() - start, "accuracy": mean(accuracies)}
+    for point, seed in todo:
+        run(point, seed, **form)
+    return {"seconds": time.perf_counter() - start}
 
 
-def cold_jax(tiny: bool) -> dict[str, Any]:
-    """Runs S1 with the jax loop."""
-    from . import jax_loop
-
-    start = time.perf_counter()
-    accuracies = [
-        jax_loop.run(point, seed) for point, seed in (TINY if tiny else FULL).S1.runs()
-    ]
-    return {
-        "seconds": time.perf_counter() - start,
-        "rows": len(accuracies),
-        "accuracy": mean(accuracies),
-    }
-
-
-def size(tiny: bool, N: int, cache: str) -> dict[str, Any]:
-    """Measures the peak memory of a process with two runs of N samples, in bytes.
+def size(grid: dict[str, Any], i: int, cache: str) -> dict[str, Any]:
+    """Measures the peak memory of a process with two runs of a point, in bytes.
 
     Programs are loaded from `cache` or saved there.
     """
-    return _size((TINY if tiny else FULL).memory.replace(N=N), cache)
-
-
-def _size(point: Point, cache: str) -> dict[str, Any]:
     import jax
 
     from jaxrecall import simulate
 
+    limit = "jax_persistent_cache_min_compile_time_secs"
     jax.config.update("jax_compilation_cache_dir", cache)
-    jax.config.update(
-        "jax_persistent_cache_min_compile_time_secs", SLOW_COMPILE_SECONDS
-    )
+    jax.config.update(limit, SLOW_COMPILE_SECONDS)
     for seed in range(2):
-        simulate(point, seed)
+        simulate(points(grid)[i], seed)
     return {"peak_bytes": peak_bytes()}
-
-
-def pool_size(tiny: bool, N: int, L: int, cache: str) -> dict[str, Any]:
-    """Measures the peak memory of a process with two pool runs, in bytes.
-
-    Programs are loaded from `cache` or saved there.
-    """
-    return _size((TINY if tiny else FULL).pool.replace(N=N, L=L), cache)
 
 
 def fit(seeds: int) -> dict[str, Any]:
@@ -272,20 +214,7 @@ def peak_bytes() -> int:
         )
 
 
-TASKS = {
-    task.__name__: task
-    for task in (
-        cold_jaxrecall,
-        compiling,
-        cold_torch,
-        later_torch,
-        cold_jax,
-        estimated,
-        size,
-        pool_size,
-        fit,
-    )
-}
+TASKS = {task.__name__: task for task in (sweep, compiling, peer, size, fit)}
 
 if __name__ == "__main__":
     print(json.dumps(TASKS[sys.argv[1]](**json.loads(sys.argv[2]))))

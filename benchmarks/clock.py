@@ -20,6 +20,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import yaml
+
 Engine = Callable[[int], float]
 """Runs the work once with the random numbers of that call; returns the seconds it took.
 """
@@ -64,46 +66,48 @@ def medians(seconds: Mapping[str, list[float]]) -> dict[str, float]:
     return {name: median(times) for name, times in seconds.items()}
 
 
-def sweep(grid: str, folder: Path, *arguments: str) -> tuple[float, float]:
+def sweep(grid: Any, folder: Path, *arguments: str) -> float:
     """Runs `jaxrecall.sweep` on a grid in this process, with rows in `folder`.
 
-    Returns the seconds to the last row and to the end. The last row is complete when
-    its part file is renamed to its final name. The table and the picture follow after
-    that.
+    Returns the seconds to the last row. The last row is complete when its part file is
+    renamed to its final name. The table and the picture follow after that.
     """
     from jaxrecall.sweep.__main__ import main
 
-    file = folder.with_suffix(".yaml")
-    file.write_text(grid)
-    with quiet() as written:
+    file = written(grid, folder)
+    with quiet() as output:
         wall, start = time.time(), time.perf_counter()
         code = main(["--grid", str(file), "--out", str(folder), *arguments])
         whole = time.perf_counter() - start
-        output = written()[-2000:] if code else ""
+        text = output()[-2000:] if code else ""
     if code:
-        raise RuntimeError(f"sweep ended with exit code {code}: {output}")
-    return min(whole, (folder / "parts").stat().st_mtime - wall), whole
+        raise RuntimeError(f"sweep ended with exit code {code}: {text}")
+    return min(whole, (folder / "parts").stat().st_mtime - wall)
 
 
-def dry_run(grid: str, folder: Path, *arguments: str) -> dict[str, Any]:
+def written(grid: Any, folder: Path) -> Path:
+    """Writes a grid beside a results folder."""
+    file = folder.with_suffix(".yaml")
+    file.write_text(yaml.safe_dump(grid))
+    return file
+
+
+def dry_run(grid: Any, folder: Path) -> dict[str, Any]:
     """Returns the output of `python -m jaxrecall.sweep --dry-run --json` for a grid."""
-    file = folder / "dry-run.yaml"
-    file.write_text(grid)
-    command = [
-        sys.executable,
-        "-m",
-        "jaxrecall.sweep",
-        "--grid",
-        str(file),
-        "--out",
-        str(folder / "none"),
-        "--dry-run",
-        "--json",
-        *arguments,
-    ]
-    return json.loads(
-        subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    )
+    command = [sys.executable, "-m", "jaxrecall.sweep", "--dry-run", "--json"]
+    command += ["--grid", str(written(grid, folder)), "--out", str(folder)]
+    return json.loads(output_of(command))
+
+
+def output_of(command: list[str], **options: Any) -> str:
+    """Runs a command and returns its output. Raises RuntimeError if it fails."""
+    done = subprocess.run(command, capture_output=True, text=True, **options)
+    if done.returncode:
+        raise RuntimeError(
+            f"{' '.join(command)} ended with exit code {done.returncode}:"
+            f" {done.stderr[-2000:]}"
+        )
+    return done.stdout
 
 
 @contextlib.contextmanager
@@ -120,11 +124,11 @@ def quiet() -> Iterator[Callable[[], str]]:
             for fd in (1, 2):
                 os.dup2(file.fileno(), fd)
 
-            def written() -> str:
+            def output() -> str:
                 file.seek(0)
                 return file.read()
 
-            yield written
+            yield output
         finally:
             sys.stdout.flush()
             sys.stderr.flush()
@@ -142,19 +146,8 @@ def fresh(task: str, sweep_cache: str = "", **arguments: Any) -> dict[str, Any]:
     environment = {**os.environ, "JAXRECALL_CACHE": sweep_cache}
     environment.pop("JAX_COMPILATION_CACHE_DIR", None)
     command = [sys.executable, "-m", "benchmarks.child", task, json.dumps(arguments)]
-    done = subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        env=environment,
-        cwd=Path(__file__).parent.parent,
-    )
-    if done.returncode:
-        raise RuntimeError(
-            f"{' '.join(command[2:])} ended with exit code {done.returncode}:"
-            f" {done.stderr[-2000:]}"
-        )
-    return json.loads(done.stdout.splitlines()[-1])
+    folder = Path(__file__).parent.parent
+    return json.loads(output_of(command, env=environment, cwd=folder).splitlines()[-1])
 
 
 def machine() -> str:
@@ -179,11 +172,9 @@ def versions() -> dict[str, str]:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             found[name] = importlib.metadata.version(name)
     here = Path(__file__).parent
-    with contextlib.suppress(OSError, subprocess.CalledProcessError):
+    with contextlib.suppress(OSError, RuntimeError):
         git = ["git", "describe", "--always", "--dirty", "--exclude", "*"]
-        found["commit"] = subprocess.run(
-            git, check=True, capture_output=True, text=True, cwd=here
-        ).stdout.strip()
+        found["commit"] = output_of(git, cwd=here).strip()
     return found
 
 

@@ -12,7 +12,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from .record import ASKED, NOT_RUN, Asked, reached
+from .asked import ASKED, Asked
+from .record import joined, reached
 
 WORK = {
     "R1": "large run",
@@ -51,10 +52,7 @@ def speed(rows: Rows) -> list[str]:
     for asked, name, row in _saved(rows):
         if asked.key not in SHOWN:
             continue
-        shown = [
-            unit(value) for unit, value in zip(asked.units, row["values"], strict=False)
-        ]
-        measured = ("; " if ";" in asked.bar else ", ").join(shown) or NOT_RUN
+        measured = joined(asked, row["values"])
         lines.append(f"| {name} | {measured} | {row['beside']} |")
     return lines
 

@@ -46,62 +46,11 @@ from jaxrecall.model.point import Run
 from jaxrecall.simulator import program
 from jaxrecall.simulator.program_shape import Shape
 
+from .work import FORMS, Work, points, runs
+
 REFERENCE = Path(__file__).with_suffix(".json")
 
 SEEDS = range(4)
-
-FORMS: dict[str, dict[str, Any]] = {
-    "counts": {"V": 64, "N": 1024, "d": 32, "L": 8},
-    "counts, open attention": {"V": 48, "N": 500, "d": 24, "L": 6, "kappa": 1.0},
-    "uniform": {"V": 64, "N": 1024, "d": 32, "L": 8, "m": 64},
-    "full": {"V": 64, "N": 1024, "d": 32, "L": 8, "exact": "full"},
-    "full, gelu": {
-        "V": 64,
-        "N": 1024,
-        "d": 32,
-        "L": 8,
-        "m": 48,
-        "activation": "gelu",
-        "exact": "full",
-    },
-    "pool": {"V": 64, "N": 10**6, "d": 48, "L": 256, "pool": 64},
-    "pool-full": {"V": 64, "N": 10**5, "d": 48, "L": 32, "pool": 64, "exact": "full"},
-    "memory": {
-        "V": 256,
-        "N": 10**6,
-        "d": 32,
-        "L": 1,
-        "tokens": "zipf(s=1.5)",
-        "start": "zero",
-        "steps": 1,
-        "optimizer": "sgd",
-        "lr": 100.0,
-        "trains": "V",
-        "trigger_in_value": False,
-        "n_test": 64,
-    },
-    "zipf": {"V": 64, "N": 2048, "d": 48, "L": 4, "tokens": "zipf(s=1)"},
-    "orthogonal": {
-        "V": 30,
-        "N": 600,
-        "d": 48,
-        "L": 11,
-        "embedding": "orthogonal",
-        "trigger_in_value": False,
-    },
-    "adam": {
-        "V": 20,
-        "N": 300,
-        "d": 14,
-        "L": 5,
-        "steps": 40,
-        "start": "zero",
-        "optimizer": "adam",
-        "lr": 0.01,
-    },
-    "label noise": {"V": 48, "N": 800, "d": 32, "L": 6, "label_noise": 0.2},
-}
-"""Name -> a point. Together, the points use every form of the three steps."""
 
 EXACT = ("n_correct", "n_tied", "draw_check", "form", "status", "recalled")
 """Columns that should equal those of a CPU."""
@@ -118,50 +67,28 @@ ROUNDED = (
 )
 """Columns that differ from those of a CPU by rounding."""
 
-S1 = {
-    "base": {"m": 0},
-    "seeds": 2,
-    "blocks": [
-        {
-            "axes": {
-                "V": [64, 128, 256],
-                "d": [16, 32, 64, 128],
-                "L": [8, 32],
-                "N": [1024, 4096, 16384],
-            }
-        }
-    ],
+WIDTHS = {
+    "large_run": (
+        ("R1", "guarded", 1),
+        ("R1", "guarded", 16),
+        ("R1", "guarded", 64),
+        ("R1", "full", 1),
+        ("R1", "full", 4),
+    ),
+    "mlp": (("R2", "guarded", 1), ("R2", "guarded", 16)),
+    "further_steps": (("later", "guarded", 1), ("later", "guarded", 64)),
 }
-TINY_AXES = {"V": [16, 32], "d": [16], "L": [4], "N": [64, 128]}
+"""Step -> the name of a grid whose first point is run, `exact`, and how many runs are
+vmapped.
+"""
 
-LARGE = {
-    "R1": {"V": 1000, "N": 131072, "d": 128, "L": 64},
-    "R2": {"V": 1000, "N": 65536, "d": 64, "L": 32, "m": 1024},
-    "pool": {"V": 128, "N": 2 * 10**6, "d": 64, "L": 4096, "pool": 256},
-    "further steps": {
-        "V": 64,
-        "N": 1024,
-        "d": 32,
-        "L": 8,
-        "gamma2": 64.0,
-        "steps": 1003,
-        "lr": 1.0,
-    },
-}
-TINY = {
-    "R1": {"V": 32, "N": 512, "d": 16, "L": 4},
-    "R2": {"V": 32, "N": 512, "d": 16, "L": 4, "m": 32},
-    "pool": {"V": 16, "N": 1000, "d": 16, "L": 8, "pool": 16},
-    "further steps": {
-        "V": 32,
-        "N": 512,
-        "d": 16,
-        "L": 4,
-        "gamma2": 64.0,
-        "steps": 13,
-        "lr": 1.0,
-    },
-}
+PRECISIONS = (
+    "highest",
+    "BF16_BF16_F32_X6",
+    "BF16_BF16_F32_X3",
+    "TF32_TF32_F32",
+    "default",
+)
 
 Rows = list[dict[str, Any]]
 
@@ -170,9 +97,9 @@ class Session:
     """Measures step after step, and writes what it finds at once."""
 
     def __init__(self, out: Path, minutes: float, tiny: bool) -> None:
-        self.begun, self.minutes, self.tiny = time.perf_counter(), minutes, tiny
-        self.points = TINY if tiny else LARGE
-        self.grid = S1 | {"blocks": [{"axes": TINY_AXES}]} if tiny else S1
+        self.begun, self.minutes = time.perf_counter(), minutes
+        self.work, self.tiny = Work(tiny), tiny
+        self.grid = self.work.grid("S1")
         out.mkdir(parents=True, exist_ok=True)
         self.file = (out / "on-device.jsonl").open("a")
 
@@ -212,14 +139,10 @@ class Session:
         def compiled(name: str) -> None:
             start = time.perf_counter()
             shape = Shape.rounded(Point(**FORMS[name]))
-            width = program.width_for(len(SEEDS))
-            executable = program.compiled(shape, width)
-            self.say(
-                "compilation",
-                point=name,
-                seconds=round(time.perf_counter() - start, 1),
-                reserved=program.reserved_bytes(executable.run),
-            )
+            executable = program.compiled(shape, program.width_for(len(SEEDS)))
+            seconds = round(time.perf_counter() - start, 1)
+            reserved = program.reserved_bytes(executable.run)
+            self.say("compilation", point=name, seconds=seconds, reserved=reserved)
 
         program.start()
         with ThreadPoolExecutor(os.cpu_count()) as pool:
@@ -241,7 +164,7 @@ class Session:
     def small_sweep(self) -> None:
         """Measures the sweep S1."""
         table = _run(self.grid)
-        found = json.loads(table.to_json(orient="records"))
+        found = _records(table)
         reference = json.loads(REFERENCE.read_text())["S1"]
         agreement = {} if self.tiny else compared(found, reference)
         self.say("S1", **timed(lambda i: _run(self.grid)), **agreement)
@@ -250,26 +173,17 @@ class Session:
         """Measures the runs of S1 by the number of vmapped runs in a batch, in one
         thread and without a folder of results.
         """
-        axes = self.grid["blocks"][0]["axes"]
-        points = [
-            Point(V=V, d=d, L=L, N=N)
-            for N in axes["N"]
-            for L in axes["L"]
-            for V in axes["V"]
-            for d in axes["d"]
-        ]
-        runs = [Run(point, seed) for point in points for seed in (0, 1)]
-        largest = max(points, key=lambda point: (point.V, point.d))
+        in_order = sorted(runs(self.grid), key=lambda run: (run[0].N, run[0].L))
+        some = [Run(point, seed) for point, seed in in_order]
+        largest = max(points(self.grid), key=lambda point: (point.V, point.d))
         shape = Shape.tight(largest)
         for width in (16, 48, 144):
-            start = time.perf_counter()
-            executable = program.compiled(shape, width)
-            compiled = round(time.perf_counter() - start, 1)
+            executable, compiled = _compiled(shape, width)
             n = executable.batch
 
-            def execute(i: int, executable=executable, n=n) -> None:
-                for first in range(0, len(runs), n):
-                    program.execute(executable, runs[first : first + n])
+            def execute(i: int, executable: Any = executable, n: int = n) -> None:
+                for first in range(0, len(some), n):
+                    program.execute(executable, some[first : first + n])
 
             self.say("S1 by width", width=n, compiled=compiled, **timed(execute))
 
@@ -296,16 +210,8 @@ class Session:
     def products(self) -> None:
         """Measures the device's own rate of matrix products."""
         for size in (256,) if self.tiny else (4096, 8192):
-            for precision in (
-                "highest",
-                "BF16_BF16_F32_X6",
-                "BF16_BF16_F32_X3",
-                "TF32_TF32_F32",
-                "default",
-            ):
-                self.attempt(
-                    "products", lambda s=size, p=precision: self._product(s, p)
-                )
+            for name in PRECISIONS:
+                self.attempt("products", lambda s=size, p=name: self._product(s, p))
 
     def _product(self, size: int, precision: str) -> None:
         a = jax.random.normal(jax.random.key(0), (size, size))
@@ -320,33 +226,18 @@ class Session:
             "products", size=size, precision=precision, tflops=round(rate / 1e12, 2)
         )
 
-    def large_run(self) -> None:
-        """Measures R1 by the number of vmapped runs."""
-        cases = [
-            ("guarded", 1),
-            ("guarded", 16),
-            ("guarded", 64),
-            ("full", 1),
-            ("full", 4),
-        ]
-        for exact, width in cases:
-            self.attempt("R1", lambda e=exact, w=width: self._width("R1", e, w))
-
-    def _width(self, name: str, exact: str, width: int) -> None:
-        point = Point(**self.points[name], exact=exact)
-        shape = Shape.rounded(point)
-        start = time.perf_counter()
-        executable = program.compiled(shape, width)
-        compiled = round(time.perf_counter() - start, 1)
+    def width(self, work: str, exact: str, width: int) -> None:
+        """Measures a run by the number of vmapped runs."""
+        point = points(self.work.grid(work, exact=exact))[0]
+        executable, compiled = _compiled(Shape.rounded(point), width)
         n = min(width, executable.batch)
 
         def execute(i: int) -> None:
             seeds = range(n * i, n * (i + 1))
-            runs = [Run(point, seed) for seed in seeds]
-            program.execute(executable, runs)
+            program.execute(executable, [Run(point, seed) for seed in seeds])
 
         self.say(
-            name,
+            work,
             exact=exact,
             width=width,
             tile=executable.shape.vmapped(width).tile,
@@ -355,23 +246,28 @@ class Session:
             **timed(execute),
         )
 
+    def large_run(self) -> None:
+        self._by_width("large_run")
+
     def mlp(self) -> None:
-        for width in (1, 16):
-            self._width("R2", "guarded", width)
+        self._by_width("mlp")
+
+    def further_steps(self) -> None:
+        self._by_width("further_steps")
+
+    def _by_width(self, step: str) -> None:
+        for case in WIDTHS[step]:
+            self.attempt(step, lambda case=case: self.width(*case))
 
     def pool(self) -> None:
         n = 16 if self.tiny else 1024
-        point = Point(**self.points["pool"])
+        grid = self.work.grid("pool-seeds")
 
         def sweep(i: int) -> None:
             seeds = list(range(n * i, n * (i + 1)))
-            jaxrecall.run([point], seeds=seeds, progress=False)
+            jaxrecall.run(grid, seeds=seeds, progress=False)
 
         self.say("pool", runs=n, **timed(sweep, 2))
-
-    def further_steps(self) -> None:
-        for width in (1, 64):
-            self._width("further steps", "guarded", width)
 
     def primitives(self) -> None:
         n = 2**16 if self.tiny else 2**26
@@ -414,33 +310,45 @@ class Session:
             self.say("torch", skipped="torch sees no GPU")
             return
         device = "cpu" if self.tiny else "cuda"
-        axes = self.grid["blocks"][0]["axes"]
-        small = [
-            Point(V=V, d=axes["d"][-1], L=axes["L"][-1], N=N)
-            for V in axes["V"]
-            for N in axes["N"]
-        ]
+        every = points(self.grid)
+        d, L = max(point.d for point in every), max(point.L for point in every)
+        works = {
+            "R1": points(self.work.grid("R1")),
+            "S1": [point for point in every if (point.d, point.L) == (d, L)],
+        }
         for form in torch_loop.FORMS:
-            for name, points in (("R1", [Point(**self.points["R1"])]), ("S1", small)):
+            for name, some in works.items():
                 torch.set_default_device("cpu")
-                drawn = [torch_loop.draw(point, 0) for point in points]
-                moved = [
+                drawn = [
                     torch_loop.Draws(*(t if t is None else t.to(device) for t in r))
-                    for r in drawn
+                    for r in (torch_loop.draw(point, 0) for point in some)
                 ]
                 torch.set_default_device(device)
 
-                def train(i: int, points=points, moved=moved, form=form) -> None:
-                    for point, r in zip(points, moved, strict=True):
+                def train(
+                    i: int, some: Any = some, drawn: Any = drawn, form: str = form
+                ) -> None:
+                    for point, r in zip(some, drawn, strict=True):
                         learned = torch_loop.learn(r, point, form)
                         torch_loop.accuracy(r, learned, form)
 
-                self.say("torch", form=form, of=name, runs=len(points), **timed(train))
+                self.say("torch", form=form, of=name, runs=len(some), **timed(train))
         torch.set_default_device("cpu")
+
+
+def _compiled(shape: Shape, width: int) -> tuple[Any, float]:
+    """Returns a program and the seconds that its compilation took."""
+    start = time.perf_counter()
+    executable = program.compiled(shape, width)
+    return executable, round(time.perf_counter() - start, 1)
 
 
 def _run(grid: dict[str, Any]) -> Any:
     return jaxrecall.run(grid, progress=False)
+
+
+def _records(table: Any) -> Rows:
+    return json.loads(table.to_json(orient="records"))
 
 
 def rows(name: str) -> Rows:
@@ -491,10 +399,8 @@ def write_reference() -> None:
     """Writes the rows of this machine's CPU."""
     wanted = EXACT + ROUNDED
     known = {name: rows(name) for name in FORMS}
-    table = _run(S1)
-    known["S1"] = json.loads(
-        table[[c for c in wanted if c in table]].to_json(orient="records")
-    )
+    table = _run(Work(tiny=False).grid("S1"))
+    known["S1"] = _records(table[[c for c in wanted if c in table]])
     REFERENCE.write_text(json.dumps(known) + "\n")
 
 

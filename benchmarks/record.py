@@ -1,4 +1,4 @@
-"""The requested table, its file, and the merging of partial runs.
+"""The file of measured figures, its page, and the merging of partial runs.
 
 The JSON file is the record, and the Markdown file beside it is written from it. Each
 row includes when, where and with what it was measured, so that expensive rows can be
@@ -8,299 +8,22 @@ refreshed on their own.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from statistics import median_high
+from string import ascii_uppercase
+from typing import Any
 
 from jaxrecall.sweep.files import atomic_write
 
-TIMES = "{:.3g}x".format
-NUMBER = "{:.2f}".format
-COUNT = "{:.0f}".format
-PERCENT = "{:.0f} %".format
-SHORT = "{:.3g}".format
+from .asked import ASKED, SHORT, Asked
+
 NOT_RUN = "not run"
-
-
-class Asked(NamedTuple):
-    """A row of the table: a figure, its required and desired values, and its group.
-
-    The group is the group of measurements that the figure comes from.
-    """
-
-    key: str
-    group: str
-    figure: str
-    bar: str
-    aim: str
-    units: Sequence[Any] = (TIMES,)
-    at_most: bool = False
-
-
-ASKED = (
-    Asked("R1", "R1", "R1, torch loop / jaxrecall", "80x", "200x"),
-    Asked(
-        "R1-full", "R1", "R1 with `exact: full`, torch loop / jaxrecall", "20x", "35x"
-    ),
-    Asked("R2", "R2", "R2, torch loop / jaxrecall", "10x", "20x"),
-    Asked(
-        "R1-floor",
-        "R1",
-        "R1, jaxrecall / floor of the words, lookups and scatters that its form needs",
-        "2.0",
-        "1.2",
-        (NUMBER,),
-        True,
-    ),
-    Asked("S1-warm", "S1", "S1 warm, torch loop / jaxrecall", "20x", "50x"),
-    Asked(
-        "S1-cold-torch",
-        "cold",
-        "S1 cold (empty compile cache, compile counted, import not), torch loop / jaxrecall",  # noqa: E501
-        "5x",
-        "9x",
-    ),
-    Asked("S1-cold-jax", "cold", "S1 cold, jax loop / jaxrecall", "40x", "100x"),
-    Asked(
-        "compiling",
-        "cold",
-        "S1's program, processor seconds to trace and compile it: light, thorough",
-        "",
-        "",
-        (SHORT, SHORT),
-    ),
-    Asked(
-        "S2-warm",
-        "S2",
-        "S2 warm, runs per second over the torch loop's (a stated sample of its points)",  # noqa: E501
-        "15x",
-        "40x",
-    ),
-    Asked(
-        "programs",
-        "cold",
-        "programs compiled: S1, S2",
-        "4, 8",
-        "2, 4",
-        (COUNT, COUNT),
-        True,
-    ),
-    Asked(
-        "second",
-        "cold",
-        "second process on the same grid with the persistent cache: programs compiled",
-        "0",
-        "0",
-        (COUNT,),
-        True,
-    ),
-    Asked(
-        "memory",
-        "memory",
-        "peak RSS, N = 1e7 over N = 1e5 (V 256, d 64, L 16)",
-        "1.10",
-        "1.02",
-        (NUMBER,),
-        True,
-    ),
-    Asked(
-        "slope",
-        "memory",
-        "log-log slope of time against N from 1e5 to 1e7",
-        "1.03",
-        "1.00",
-        (NUMBER,),
-        True,
-    ),
-    Asked(
-        "search",
-        "search",
-        "threshold search: samples simulated for the same CI width, dense grid / search",  # noqa: E501
-        "4x",
-        "10x",
-    ),
-    Asked(
-        "pool",
-        "pool",
-        "exact run (measured at N = 8192, scaled) / pool run: V 256, d 128, L 4096, N 1e6, K 512",  # noqa: E501
-        "500x",
-        "3000x",
-    ),
-    Asked(
-        "pool-N",
-        "pool",
-        "log-log slope of a pool run's time against N from 1e4 to 1e12",
-        "0.05",
-        "0.02",
-        (NUMBER,),
-        True,
-    ),
-    Asked(
-        "pool-L",
-        "pool",
-        "log-log slope of a pool run's time against L from 64 to 65536",
-        "0.25",
-        "0.1",
-        (NUMBER,),
-        True,
-    ),
-    Asked(
-        "pool-memory",
-        "pool",
-        "peak RSS of a pool run, N 1e15 and L 1e9 over N 1e4 and L 64",
-        "1.10",
-        "1.02",
-        (NUMBER,),
-        True,
-    ),
-    Asked(
-        "pool-floor",
-        "pool",
-        "1,000 pool runs (V 128, d 64, K 256) / floor of their products and draws",
-        "2.5",
-        "1.5",
-        (NUMBER,),
-        True,
-    ),
-    Asked(
-        "guard",
-        "guard",
-        "guarded / full, worst over V 16-1024, d 16-2048, L 2-512, m 0 and 512",
-        "1.1",
-        "0.8",
-        (NUMBER,),
-        True,
-    ),
-    Asked(
-        "estimates",
-        "estimates",
-        "estimate / measured, or its inverse, worst of twenty grids: at first, once more",  # noqa: E501
-        "2, 2",
-        "1.3, 1.3",
-        (NUMBER, NUMBER),
-        True,
-    ),
-    Asked(
-        "parts",
-        "estimates",
-        "V 64, d 64, 256 and 1024, 200 seeds in one grid / in three, summed: cold, warm",  # noqa: E501
-        "1.3, 1.3",
-        "1.1, 1.1",
-        (NUMBER, NUMBER),
-        True,
-    ),
-    Asked(
-        "later",
-        "later",
-        "64 runs of 1000 steps (8 rates x 8 seeds; V 64, d 32, L 8, N 1024), torch loop on both cores / jaxrecall",  # noqa: E501
-        "4x",
-        "10x",
-    ),
-    Asked(
-        "from-tokens",
-        "locked",
-        "further steps with locked attention, N = 16 V, from samples / from tokens: least of six runs, median",  # noqa: E501
-        "5x, 5x",
-        "10x, 10x",
-        (TIMES, TIMES),
-    ),
-    Asked(
-        "zipf-full",
-        "laws",
-        "R1 with `exact: full`, zipf tokens / uniform ones",
-        "1.3",
-        "1.1",
-        (NUMBER,),
-        True,
-    ),
-    Asked(
-        "zipf-guarded",
-        "laws",
-        "R1 with zipf tokens, guarded / full",
-        "0.5",
-        "0.2",
-        (NUMBER,),
-        True,
-    ),
-    Asked(
-        "zipf-S1",
-        "laws",
-        "S1 warm, zipf tokens / uniform ones: as it is, at eta 1e-4, at eta 1e-4 with open attention in both",  # noqa: E501
-        "1.3, 1.3, 1.3",
-        "1.1, 1.1, 1.1",
-        (NUMBER, NUMBER, NUMBER),
-        True,
-    ),
-    Asked(
-        "structured",
-        "laws",
-        "R1, structured embeddings / gaussian ones, worst of four laws",
-        "1.2",
-        "1.05",
-        (NUMBER,),
-        True,
-    ),
-    Asked(
-        "gpu",
-        "gpu",
-        "GPU: S1 batched / one run a call; R1 matmul rate / that GPU's own f32-grade rate",  # noqa: E501
-        "30x; 40 %",
-        "100x; 60 %",
-        (TIMES, PERCENT),
-    ),
-    Asked(
-        "two-workers",
-        "engines",
-        "two workers on two cores / one worker on one, steady state",
-        "1.7x",
-        "1.9x",
-    ),
-    Asked(
-        "ray",
-        "engines",
-        "Ray, two actors: time over that of two workers, less one",
-        "15 %",
-        "5 %",
-        (PERCENT,),
-        True,
-    ),
-    Asked(
-        "fit",
-        "fit",
-        "fit of 10^6 rows: seconds; peak GiB",
-        "60; 4",
-        "30; 1",
-        (COUNT, NUMBER),
-        True,
-    ),
-    Asked(
-        "parts-written",
-        "scale",
-        "parts of 1000 rows written per second, each fsynced and read back",
-        "",
-        "",
-        (SHORT,),
-    ),
-    Asked(
-        "parts-read",
-        "scale",
-        "parts of 1000 rows listed and read per second, to know what is done",
-        "",
-        "",
-        (SHORT,),
-    ),
-    Asked("rows-compacted", "scale", "rows compacted per second", "", "", (SHORT,)),
-    Asked(
-        "bytes",
-        "scale",
-        "bytes a row: in parts of 1000, in the compacted table",
-        "",
-        "",
-        (SHORT, SHORT),
-    ),
+INTRODUCTION = (
+    "Written by `python -m benchmarks`; ratios of medians, bars and aims as asked of"
+    " the project."
 )
-GROUPS = tuple(dict.fromkeys(row.group for row in ASKED))
 
 
 @dataclass
@@ -314,11 +37,20 @@ class Measured:
     beside: str = ""  # the same figure, measured against the bag form of the torch loop
     note: str = ""
     # the seconds of every call, by engine
-    seconds: Mapping[str, list[float]] = field(default_factory=dict)
+    seconds: dict[str, list[float]] = field(default_factory=dict)
     # counted terms and their rates
     floor: list[dict[str, Any]] = field(default_factory=list)
-    # the entries of which the values are the worst
+    # the entries of which the values are a summary
     table: list[dict[str, Any]] = field(default_factory=list)
+
+
+def shown(asked: Asked, values: Sequence[float]) -> list[str]:
+    return [unit(value) for unit, value in zip(asked.units, values, strict=False)]
+
+
+def joined(asked: Asked, values: Sequence[float]) -> str:
+    """Returns the values as the page shows them."""
+    return ("; " if ";" in asked.bar else ", ").join(shown(asked, values)) or NOT_RUN
 
 
 def reached(asked: Asked, values: Sequence[float]) -> str:
@@ -326,23 +58,29 @@ def reached(asked: Asked, values: Sequence[float]) -> str:
 
     The result is empty if the row was not run, or if nothing is required of it.
     """
-    if not asked.bar:
+    if not asked.bar or not values:
         return ""
-    for level in ("aim", "bar") if values else ():
-        limits = [
-            float(part.strip(" x%"))
-            for part in getattr(asked, level).replace(";", ",").split(",")
-        ]
-        shown = [
-            float(unit(v).strip(" x%"))
-            for unit, v in zip(asked.units, values, strict=True)
-        ]
-        if all(
-            v <= limit if asked.at_most else v >= limit
-            for v, limit in zip(shown, limits, strict=True)
-        ):
+    found = [number(text) for text in shown(asked, values)]
+    for level in ("aim", "bar"):
+        limits = map(number, getattr(asked, level).replace(";", ",").split(","))
+        over = [value - limit for value, limit in zip(found, limits, strict=True)]
+        if max(over) <= 0 if asked.at_most else min(over) >= 0:
             return level
-    return "neither" if values else ""
+    return "neither"
+
+
+def number(text: str) -> float:
+    return float(text.strip(" x%"))
+
+
+def table(heads: Iterable[str], rows: Iterable[Iterable[Any]]) -> list[str]:
+    """Returns the lines of a Markdown table, and an empty one."""
+    lines = [
+        list(heads),
+        ["---" for _ in heads],
+        *([SHORT(v) if isinstance(v, float) else str(v) for v in row] for row in rows),
+    ]
+    return [*("| " + " | ".join(cells) + " |" for cells in lines), ""]
 
 
 class Record:
@@ -371,132 +109,75 @@ class Record:
             if row.values or not self.rows.get(key, {}).get("values"):
                 self.rows[key] = {**vars(row), **circumstances}
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        atomic_write(
-            self.json,
-            (
-                json.dumps({"tiny": self.tiny, "rows": self.rows}, indent=1) + "\n"
-            ).encode(),
-        )
+        text = json.dumps({"tiny": self.tiny, "rows": self.rows}, indent=1)
+        atomic_write(self.json, f"{text}\n".encode())
         atomic_write(self.path, self.markdown().encode())
 
     def markdown(self) -> str:
-        title = "# Speed" + (
-            " (tiny sizes: a test of the benchmarks, not a measurement)"
-            if self.tiny
-            else ""
-        )
-        parts = [
-            title,
-            "",
-            (
-                "Written by `python -m benchmarks`; ratios of medians, bars and aims as"
-                " asked of the project."
-            ),
-            "",
-        ]
-        parts += [
-            "\n".join(self.table()),
-            "",
-            *self.details(),
-            *self.floor(),
-            *self.tables(),
-            *self.places(),
-        ]
-        return "\n".join(parts) + "\n"
+        title = "# Speed"
+        if self.tiny:
+            title += " (tiny sizes: a test of the benchmarks, not a measurement)"
+        parts = [title, "", INTRODUCTION, "", *self.asked(), *self.details()]
+        return "\n".join(parts + self.behind()) + "\n"
 
-    def table(self) -> list[str]:
-        """Returns the lines of the table, with one row for each requested figure."""
-        lines = [
-            "| figure | bar | aim | measured | reached | against embedding_bag |",
-            "| --- | --- | --- | --- | --- | --- |",
-        ]
+    def behind(self) -> list[str]:
+        """Returns the tables behind the figures, and the machines."""
+        return [*self.floor(), *self.tables(), *self.places()]
+
+    def asked(self) -> list[str]:
+        """Returns a table with one row for each requested figure."""
+        rows = []
         for asked in ASKED:
             row = self.rows.get(asked.key, {})
-            values = row.get("values") or []
-            shown = [
-                unit(value) for unit, value in zip(asked.units, values, strict=False)
-            ]
-            text = ("; " if ";" in asked.bar else ", ").join(shown) or NOT_RUN
-            cells = (
-                asked.figure,
-                asked.bar,
-                asked.aim,
-                text,
-                reached(asked, values),
-                row.get("beside", ""),
-            )
-            lines.append("| " + " | ".join(cells) + " |")
-        return lines
+            values = row.get("values", [])
+            measured, level = joined(asked, values), reached(asked, values)
+            required = (asked.figure, asked.bar, asked.aim)
+            rows.append((*required, measured, level, row.get("beside", "")))
+        heads = ("figure", "bar", "aim", "measured", "reached", "against embedding_bag")
+        return table(heads, rows)
+
+    def saved(self) -> list[tuple[Asked, dict[str, Any]]]:
+        return [
+            (asked, self.rows[asked.key]) for asked in ASKED if asked.key in self.rows
+        ]
 
     def details(self) -> list[str]:
         """Returns a table of how each row was measured: medians, calls and remarks."""
-        lines = [
-            (
-                "| row | medians, seconds (calls) | on | date, load at the start |"
-                " remarks |"
-            ),
-            "| --- | --- | --- | --- | --- |",
-        ]
-        where = self.circumstances()
-        for asked in ASKED:
-            if asked.key not in self.rows:
-                continue
-            row = self.rows[asked.key]
-            times = ", ".join(
-                f"{name} {sorted(s)[len(s) // 2]:.3g} ({len(s)})"
-                for name, s in row["seconds"].items()
-            )
-            place = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"[where.index(circumstance(row)) % 26]
-            lines.append(
-                f"| {asked.key} | {times} | {place} | {row['date']}, {row['load']} |"
-                f" {row['note']} |"
-            )
-        return [*lines, ""]
+        rows = []
+        letters = dict(zip(self.circumstances(), ascii_uppercase, strict=False))
+        for asked, row in self.saved():
+            times = [
+                f"{name} {SHORT(median_high(calls))} ({len(calls)})"
+                for name, calls in row["seconds"].items()
+            ]
+            when = f"{row['date']}, {row['load']}"
+            place = letters[circumstance(row)]
+            rows.append((asked.key, ", ".join(times), place, when, row["note"]))
+        heads = ("row", "medians, seconds (calls)", "on", "date, load at the start")
+        return table((*heads, "remarks"), rows)
 
     def floor(self) -> list[str]:
         """Returns a table of the counted terms of R1, and the rates of this process."""
         terms = self.rows.get("R1-floor", {}).get("floor", [])
-        lines = [
-            (
-                "| R1, form | term | count | per second | seconds | per second, one"
-                " call a core |"
-            ),
-            "| --- | --- | --- | --- | --- | --- |",
+        heads = ("R1, form", "term", "count", "per second", "seconds")
+        rows = [
+            (term["form"], term["term"], *map(float, list(term.values())[2:]))
+            for term in terms
         ]
-        for t in terms:
-            numbers = [
-                f"{t[name]:.3g}"
-                for name in ("count", "rate", "seconds", "rate_all_cores")
-            ]
-            lines.append(f"| {t['form']} | {t['term']} | " + " | ".join(numbers) + " |")
-        return [*lines, ""] if terms else []
+        return table((*heads, "per second, one call a core"), rows) if terms else []
 
     def tables(self) -> list[str]:
-        """Returns the tables behind the figures that are a worst case."""
+        """Returns the tables of which figures are a summary."""
         lines: list[str] = []
-        for asked in ASKED:
-            if table := self.rows.get(asked.key, {}).get("table"):
-                lines += [
-                    f"{asked.figure}:",
-                    "",
-                    "| " + " | ".join(table[0]) + " |",
-                    "| " + " | ".join("---" for _ in table[0]) + " |",
-                ]
-                lines += [
-                    "| "
-                    + " | ".join(
-                        SHORT(v) if isinstance(v, float) else str(v)
-                        for v in entry.values()
-                    )
-                    + " |"
-                    for entry in table
-                ]
-                lines.append("")
+        for asked, row in self.saved():
+            if entries := row["table"]:
+                rows = [entry.values() for entry in entries]
+                lines += [f"{asked.figure}:", "", *table(entries[0], rows)]
         return lines
 
     def places(self) -> list[str]:
         """Returns the lines that describe machines and versions."""
-        named = zip("ABCDEFGHIJKLMNOPQRSTUVWXYZ", self.circumstances(), strict=False)
+        named = zip(ascii_uppercase, self.circumstances(), strict=False)
         return [f"{name}: {machine}; {versions}" for name, (machine, versions) in named]
 
     def circumstances(self) -> list[tuple[str, str]]:
@@ -504,6 +185,5 @@ class Record:
 
 
 def circumstance(row: Mapping[str, Any]) -> tuple[str, str]:
-    return row["machine"], ", ".join(
-        f"{name} {version}" for name, version in row["versions"].items()
-    )
+    versions = [f"{name} {version}" for name, version in row["versions"].items()]
+    return row["machine"], ", ".join(versions)

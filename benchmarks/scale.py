@@ -73,7 +73,7 @@ def figures(bench: Bench) -> dict[str, Measured]:
 
     The folders are on the disk of the temporary folder.
     """
-    parts = 3 if bench.tiny else 200
+    parts = 3 if bench.work.tiny else 200
     per_second: dict[str, list[float]] = {
         "parts-written": [],
         "parts-read": [],

@@ -6,14 +6,10 @@ use the same estimator.
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-import yaml
 from scipy import optimize, stats
 
 import jaxrecall
@@ -21,7 +17,7 @@ import jaxrecall
 from . import clock
 from .bench import Bench
 from .record import Measured
-from .work import Sweep
+from .work import Document, points
 
 THETA = 0.5
 SEEDS = 400  # the most seeds that the search may use
@@ -29,26 +25,22 @@ CELL = ["V", "d", "L"]
 WINDOW = np.log(2.0)
 
 
-def search_grid(dense: Sweep, width: float) -> str:
-    """Returns the cells of a dense grid as the grid file of a search over the same N.
-
-    Only this function depends on the syntax of a search in a grid.
-    """
-    grid = yaml.safe_load(dense.grid())
-    N = grid["blocks"][0]["axes"].pop("N")
-    grid |= {"name": "search", "seeds": {"count": SEEDS}}
-    return yaml.safe_dump(
-        {
-            **grid,
-            "search": {
-                "axis": "N",
-                "theta": THETA,
-                "from": min(N),
-                "to": max(N),
-                "width": min(round(width, 3), 5.0),
-            },
-        }
-    )
+def search_grid(dense: Document, width: float) -> Document:
+    """Returns the cells of a dense grid as the grid of a search over the same N."""
+    N = [point.N for point in points(dense)]
+    cells = dense["blocks"][0]["axes"]["zip"]
+    return {
+        **dense,
+        "seeds": SEEDS,
+        "blocks": [{"axes": {"zip": cells}}],
+        "search": {
+            "axis": "N",
+            "theta": THETA,
+            "from": min(N),
+            "to": max(N),
+            "width": min(round(width, 3), 5.0),
+        },
+    }
 
 
 def against_dense(bench: Bench) -> dict[str, Measured]:
@@ -56,18 +48,10 @@ def against_dense(bench: Bench) -> dict[str, Measured]:
 
     The requested width of the search is the median width that the dense grid reached.
     """
-    schema = subprocess.run(
-        [sys.executable, "-m", "jaxrecall.sweep", "--print-schema"],
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    if "search" not in json.loads(schema.stdout)["properties"]:
-        return {"search": Measured(note="not run: this version's grids know no search")}
 
-    def rows(name: str, grid: str) -> pd.DataFrame:
+    def rows(name: str, grid: Document) -> pd.DataFrame:
         folder = bench.new_folder()
-        took = clock.sweep(grid, folder)[0]
+        took = clock.sweep(grid, folder)
         frame: Any = jaxrecall.load(folder)
         bench.log(
             f"{name}: {len(frame)} runs, {frame['N'].sum():.3g} samples, {took:.3g} s"
@@ -75,17 +59,15 @@ def against_dense(bench: Bench) -> dict[str, Measured]:
         )
         return frame
 
-    dense = rows("dense grid", bench.work.search.grid())
-    width = float(
-        np.median([interval(cell, THETA).width for _, cell in dense.groupby(CELL)])
-    )
-    search = rows("search", search_grid(bench.work.search, width))
+    grid = bench.work.grid("dense")
+    dense = rows("dense grid", grid)
+    widths = [interval(cell, THETA).width for _, cell in dense.groupby(CELL)]
+    search = rows("search", search_grid(grid, float(np.median(widths))))
     ratio, remarks = samples_ratio(dense, search, THETA)
-    design = (
-        f"{bench.work.search.seeds} seeds and {len(bench.work.search.axes['N'])} N a"
-        " dense cell"
+    note = (
+        f"N for accuracy {THETA} in {', '.join(remarks)}; {grid['seeds']} seeds and"
+        f" {dense['N'].nunique()} N a dense cell"
     )
-    note = f"N for accuracy {THETA} in {', '.join(remarks)}; {design}"
     return {"search": Measured([ratio], note=note)}
 
 

@@ -160,9 +160,11 @@ def accuracy(r: Draws, learned: Learned, form: str = "keys") -> float:
 
 
 def run(point: Point, seed: int, form: str = "keys") -> float:
-    """Draws, trains and tests one run; returns its accuracy."""
+    """Draws, trains and tests one run; returns its accuracy at the last step."""
     r = draw(point, seed)
-    return accuracy(r, learn(r, point, form), form)
+    if point.steps == RECIPE_STEPS:
+        return accuracy(r, learn(r, point, form), form)
+    return descend(r, point, form)[2][-1].accuracy
 
 
 class Record(NamedTuple):
@@ -216,14 +218,6 @@ def descend(
                 V_mat.sub_(slopes[0], alpha=point.lr)
                 W_KQ.sub_(slopes[1], alpha=point.lr_attention)
     return V_mat.detach(), W_KQ.detach(), records
-
-
-def run_on(point: Point, seed: int, form: str = "keys") -> float:
-    """Draws and trains one run beyond the recipe, and tests it at every recorded step.
-
-    Returns the accuracy at the last of these steps.
-    """
-    return descend(draw(point, seed), point, form)[2][-1].accuracy
 
 
 def attention_of(

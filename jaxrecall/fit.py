@@ -19,7 +19,6 @@ from .cli.command import Parser, answer, command
 from .sweep.files import is_folder, local_path
 from .sweep.running.progress import PLAIN_EVERY_SECONDS, now_and_then
 from .sweep.store.table import older, seen
-from .sweep.summary import ALLOWED
 
 __all__ = ["Fit", "compare", "fit"]
 
@@ -72,32 +71,16 @@ def parser() -> argparse.ArgumentParser:
             " a file, COLUMN there with --of)"
         ),
     )
-    fractions = ", ".join(runs.OF_FRACTIONS)
-    add(
-        "--of",
-        metavar="COLUMN",
-        default="accuracy",
-        help=(
-            f"the column that crosses theta: {fractions}, or any number that was"
-            " measured (default: accuracy)"
-        ),
-    )
+    add("--of", metavar="COLUMN", default="accuracy", help=runs.OF)
     add(
         "--theta",
         type=float,
         nargs="+",
         default=[0.5],
         metavar="T",
-        help=(
-            "accuracies to cross, fractions; numbers in the units of a measure that is"
-            " no fraction (default: 0.5)"
-        ),
+        help=f"{runs.THETA} (default: 0.5)",
     )
-    add(
-        "--summary",
-        default="mean",
-        help=f"what crosses theta: {ALLOWED} (default: mean)",
-    )
+    add("--summary", default="mean", help=runs.SUMMARY)
     _add_laws(add)
     add("--step", nargs="+", default=[runs.LAST], metavar="S", help=runs.STEP_HELP)
     add(

@@ -44,14 +44,16 @@ def parser() -> argparse.ArgumentParser:
         metavar="FILE.html",
         help="the page (default: DIR/report.html, or FILE-report.html beside a file)",
     )
+    add("--of", metavar="COLUMN", default="accuracy", help=runs.OF)
     add(
         "--theta",
         type=float,
         nargs="+",
         default=[0.5],
         metavar="T",
-        help="accuracies to cross; maps show the first (default: 0.5)",
+        help=f"{runs.THETA}; maps show the first (default: 0.5)",
     )
+    add("--summary", default="mean", help=runs.SUMMARY)
     _add_axes(add)
     add("--step", nargs="+", default=[runs.LAST], metavar="S", help=runs.STEP_HELP)
     # options of earlier versions, which have no effect
@@ -90,7 +92,10 @@ def _add_axes(add: Callable[..., object]) -> None:
         nargs=2,
         action="append",
         default=[],
-        help=("a phase diagram's axes; repeatable (default: those of --x and --along)"),
+        help=(
+            "a phase diagram's axes; repeatable (default: those of --x and --along, but"
+            " none for a search)"
+        ),
     )
 
 

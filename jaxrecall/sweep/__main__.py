@@ -248,7 +248,10 @@ def _draw(job: Job, rows: Any, axes: Sequence[str], events: Events | None) -> No
     cells = job.search.table() if job.search else None
     draw = import_module(FIGURE).draw_sweep
     grid = job.grid
-    remark = draw(rows, axes, grid.name, path, cells, grid.searched, grid.crosses)
+    summary = grid.search.summary if grid.search else "mean"
+    remark = draw(
+        rows, axes, grid.name, path, cells, grid.searched, grid.crosses, summary
+    )
     if events:
         events.emit("picture", path=str(path), rows=len(rows))
         return

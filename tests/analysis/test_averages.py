@@ -16,6 +16,7 @@ from jaxrecall.analysis import report
 from jaxrecall.analysis.figures import plot
 from jaxrecall.analysis.figures.grammar import Chart
 from jaxrecall.analysis.figures.table_of_runs import MEASURE, Runs
+from jaxrecall.analysis.figures.theory_lines import Theory
 from jaxrecall.analysis.fit import fit
 from jaxrecall.analysis.fit.roles import roles_of
 from jaxrecall.analysis.fit.several import choice
@@ -135,8 +136,9 @@ def reported(df, x):
     """All charts of a report with --x."""
     roles = roles_of(df)
     made = Runs.of(df, roles, "N")
+    found = made.fitted([0.5])
     asked = Namespace(theta=[0.5], x=x, lines=None, panels=(), phase=[])
-    for _, _, chart in report.figures(made, made.fitted([0.5]), asked):
+    for _, _, chart in report.figures(made, found, asked, Theory(made)):
         chart.figure()
 
 

@@ -10,9 +10,9 @@ from scipy.special import expit
 from scipy.stats import t as student
 
 import jaxrecall
-from benchmarks import fit_coverage as coverage
 from jaxrecall.analysis.fit import fit
 from jaxrecall.errors import FitError
+from results import coverage
 
 cli = importlib.import_module("jaxrecall.fit")
 SIZES = [16, 32, 64, 128, 256, 512, 1024]
@@ -92,13 +92,10 @@ def test_ratios_and_exponents_of_losses_are_those_of_the_pairs_of_seeds():
 
 
 def test_pairs_cover_the_truth_and_are_narrower():
-    found = coverage.ratios(0.8, 60)
-    pairs, two = found.held.mean(axis=0)
-    assert pairs > 0.87
-    assert two > 0.97
-    narrow, wide = found.width.mean(axis=0)
-    assert narrow < 0.3 * wide
-    assert "by pairs" in found.line()
+    found = coverage.compared(0.8, 60).mean()
+    assert found["pairs"] > 0.87
+    assert found["apart"] > 0.97
+    assert found["pairs width"] < 0.3 * found["apart width"]
 
 
 def test_shared_draws_are_told_at_the_law():

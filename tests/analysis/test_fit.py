@@ -16,13 +16,13 @@ from helpers import python
 from scipy.special import expit, logit
 from scipy.stats import t as student
 
-from benchmarks import fit_coverage as coverage
 from jaxrecall.analysis.fit import cells, fit, runs, table_axes
 from jaxrecall.analysis.fit.estimate import FittedLaw, curve, interval
 from jaxrecall.analysis.fit.roles import roles_of
 from jaxrecall.analysis.fit.write import default_folder, latex
 from jaxrecall.errors import FitError
 from jaxrecall.sweep.crossing import EDGE
+from results import coverage
 
 cli = importlib.import_module("jaxrecall.fit")
 LEVELS = tuple(2**i for i in range(6, 15))
@@ -178,20 +178,23 @@ def test_plateaus_do_not_move_the_exponents():
 @pytest.mark.slow
 def test_intervals_hold_the_truth_as_often_as_they_say():
     checked = coverage.check(coverage.Setting(), 200)
-    assert 0.92 < checked.held.mean() < 0.98
-    assert 0.91 < checked.thresholds.mean() < 0.98
-    assert abs(checked.error.mean(axis=0)).max() < 0.02
+    held, error = checked.filter(like="held"), checked.filter(like="error")
+    assert 0.92 < held.mean().mean() < 0.98
+    assert 0.91 < checked["thresholds"].mean() < 0.98
+    assert error.mean().abs().max() < 0.02
     stepped = coverage.check(coverage.Setting(one_step=0.9), 100)
-    assert 0.92 < stepped.held.mean()
-    assert abs(stepped.error.mean(axis=0)).max() < 0.02
+    assert 0.92 < stepped.filter(like="held").mean().mean()
+    assert stepped.filter(like="error").mean().abs().max() < 0.02
 
 
 def test_coverage_prints_its_figures(capsys, monkeypatch):
     monkeypatch.setattr(
         coverage, "SETTINGS", {"few": coverage.Setting(seeds=(8,), levels=(6,))}
     )
-    assert coverage.main(["--replicates", "3"]) == 0
-    assert "3 replicates: exponents" in capsys.readouterr().out
+    coverage.main(["laws", "ratios", "--replicates", "3"])
+    printed = capsys.readouterr().out
+    assert "3 replicates: exponents" in printed
+    assert "shift both by 0.8: by pairs" in printed
 
 
 def test_the_drawn_truth_is_where_the_mean_of_very_many_seeds_crosses():
@@ -772,10 +775,21 @@ def test_what_is_a_copy():
     assert not copied(table(seeds=1, levels=(64, 512, 8192), n_test=3), d=64)
 
 
+def frame_of(family):
+    """The runs of a family."""
+    rows = []
+    for cell in family.cells:
+        for (level, seed), k in np.ndenumerate(cell.k):
+            run = {"N": cell.N[level], "seed": seed}
+            counts = {"n_test": int(cell.n[level, seed]), "n_correct": int(k)}
+            rows.append(cell.at | run | counts)
+    return pd.DataFrame(rows)
+
+
 def test_the_copies_of_a_drawn_table_are_found():
     truth = coverage.draw(np.random.default_rng(1), coverage.Setting(copies=0.5))
     assert truth.exponents[2] == 0
-    (family,), _ = families(truth.frame())
+    (family,), _ = families(frame_of(truth.family))
     drawn = {tuple(cell.at.items()): cell.copy_of for cell in truth.family.cells}
     assert {tuple(cell.at.items()): cell.copy_of for cell in family.cells} == drawn
     assert 0 < sum(original is not None for original in drawn.values()) < 12

@@ -8,9 +8,9 @@ import pytest
 from scipy.linalg import fractional_matrix_power
 from scipy.stats import t as student
 
-from benchmarks import fit_coverage as coverage
 from jaxrecall.analysis.fit import fit
 from jaxrecall.analysis.fit.misfit import agreement, half_widths, misfit
+from results import coverage
 
 SIZES = [16, 32, 64, 128, 256, 512, 1024]
 
@@ -140,5 +140,5 @@ def test_cells_without_an_interval_are_not_in_the_law():
 @pytest.mark.parametrize("kind", coverage.MISFITS)
 def test_each_kind_of_misfit_is_rejected_and_a_true_law_is_not(kind):
     setting = coverage.Setting(misfit=kind)
-    assert coverage.check(setting, 3).rejected.all()
-    assert not coverage.check(coverage.Setting(), 1).rejected.any()
+    assert coverage.check(setting, 3)["rejected"].all()
+    assert not coverage.check(coverage.Setting(), 1)["rejected"].any()

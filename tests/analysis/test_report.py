@@ -24,11 +24,11 @@ from jaxrecall import theory
 from jaxrecall.analysis import report
 from jaxrecall.analysis.figures.style import look, rounded
 from jaxrecall.analysis.figures.table_of_runs import Runs
-from jaxrecall.analysis.figures.theory_lines import predicted
+from jaxrecall.analysis.figures.theory_lines import Theory, predicted
 from jaxrecall.analysis.fit import fit
 from jaxrecall.analysis.fit.roles import roles_of
 from jaxrecall.analysis.fit.runs import LAST, along_of, at_steps
-from jaxrecall.analysis.report import Picture, _replace, figures, summary
+from jaxrecall.analysis.report import Picture, _replace, figures, question
 from jaxrecall.errors import UsageError
 from jaxrecall.sweep.__main__ import main as sweep
 from jaxrecall.sweep.files import plain_name
@@ -51,7 +51,7 @@ def drawn(frame, *names, thetas=(0.5,), render=False, **choices):
     roles = roles_of(last)
     runs = Runs.of(last, roles, along_of(last, roles, None))
     with look():
-        every = figures(runs, runs.fitted(asked.theta), asked)
+        every = figures(runs, runs.fitted(asked.theta), asked, Theory(runs))
         found = {
             name: chart.figure()
             for name, _, chart in every
@@ -178,9 +178,9 @@ def test_the_page_has_the_tables_and_where_they_come_from(folder):
     for value in rows.thresholds["N_star"].dropna():
         assert rounded(value) in text
     for value in rows.exponents["exponent"].dropna():
-        assert f"^{value:.2f}  95 % interval" in text
+        assert f"d^{value:.2f} [" in text
     assert "<th>N*</th>" in text
-    assert "3 cells (d vary), 90 rows, 6 seeds." in text
+    assert "cross 0.3, 0.9? The answer, N*, comes from 3 cells, 90 rows" in text
     for fact in (
         "ok (90 rows)",
         "6, from 0 to 5",
@@ -277,9 +277,9 @@ def test_points_are_thresholds_and_lines_the_law_unless_the_fit_rejects_it():
         figure = drawn(frame, "critical")["critical-n"]
         found = fit(frame, [0.5])
         stars = found.thresholds.query("record")["N_star"]
-        np.testing.assert_allclose(
-            marks(figure.axes[0], "o"), np.column_stack([[32, 64, 128, 256], stars])
-        )
+        # a cell that does not surely cross has a second, open mark
+        shown = np.unique(marks(figure.axes[0], "o"), axis=0)
+        np.testing.assert_allclose(shown, np.column_stack([[32, 64, 128, 256], stars]))
         ends = {
             tuple(path.vertices[:, 1])
             for bars in figure.axes[0].collections
@@ -434,9 +434,9 @@ def test_theory_is_drawn_where_it_holds_and_says_what_it_assumes():
         for label in labels(figure)
     )
     rows = uncovered(frame)
-    assert "Theory does not cover 2 of 2 cells (s: got 1.0; " in summary(
-        Runs.of(rows, roles_of(rows), "N")
-    )
+    runs = Runs.of(rows, roles_of(rows), "N")
+    asked = question(runs, [0.5], Theory(runs))
+    assert "Theory does not cover 2 of 2 cells (s: got 1.0; " in asked
 
 
 def test_theory_that_assumes_locked_attention_is_not_drawn_where_it_was_measured_open():
@@ -614,7 +614,7 @@ def test_names_of_figures_are_plain_and_occur_once(monkeypatch):
     words = [["phase", "m * d", "N"], ["phase", "m*d", "n"], ["phase", "mxd-N"]]
     charts = [(each, "", None) for each in words]
     monkeypatch.setattr(report, "_charts", lambda *given: iter(charts))
-    names = [name for name, _, _ in figures(None, None, None)]
+    names = [name for name, _, _ in figures(None, None, None, None)]
     assert names == ["phase-mxd-N", "phase-mxd-n-2", "phase-mxd-N-2-2"]
 
 
@@ -804,3 +804,74 @@ def test_a_table_that_cannot_be_fitted_is_refused_in_a_line(make, tmp_path, caps
     assert told.err.count("\n") == 1
     assert "Traceback" not in told.err
     assert not (tmp_path / "t-report.html").exists()
+
+
+def blocks(page):
+    return re.findall(r'<h2 id="(.*?)"', page)
+
+
+def test_a_page_asks_answers_and_says_where_it_comes_from_in_this_order(folder):
+    found = blocks((folder / "report.html").read_text())
+    sections = [name for name in found if name.startswith("section-")]
+    order = ("question", "thresholds", "law", "censored", "provenance")
+    assert sections == [f"section-{name}" for name in order]
+    figures = found[1:-4]
+    assert figures[0] == "critical-n"
+    assert not {*figures} & {*sections}
+
+
+def test_a_report_of_another_column_and_another_summary(tmp_path):
+    frame = table({"d": [32, 64]}, law)
+    frame["hits"] = frame["n_correct"] / frame["n_test"]
+    frame["n_correct"] = 0
+    frame.to_parquet(tmp_path / "t.parquet")
+    asked = ["--of", "hits", "--summary", "above 0.7", "--format", "svg"]
+    assert cli.main([str(tmp_path / "t.parquet"), *asked]) == 0
+    page = (tmp_path / "t-report.html").read_text()
+    assert "At which N does the share of seeds with hits from 0.7 cross 0.5?" in page
+    found = fit(frame, [0.5], of="hits", summary="above 0.7")
+    for star in found.thresholds["critical"]:
+        assert rounded(star) in page
+    options = {**vars(fit_cli.parser())["_option_string_actions"]}
+    mine = vars(cli.parser())["_option_string_actions"]
+    for name in ("--of", "--summary"):
+        assert mine[name].help == options[name].help
+
+
+def test_theory_is_a_column_only_for_rows_of_ours_and_its_warnings_are_told(
+    tmp_path, capsys
+):
+    small = table({"d": [64, 128]}, law, LEVELS[::3], seeds=6)
+    for frame, is_ours in ((small, False), (ours(small).assign(kappa=2.0), True)):
+        frame.to_parquet(tmp_path / "t.parquet")
+        assert cli.main([str(tmp_path / "t.parquet"), "--format", "svg"]) == 0
+        page = (tmp_path / "t-report.html").read_text()
+        assert ("<th>theory</th>" in page) == is_ours
+        told = "theory: kappa: got 2; theory holds from"
+        assert (f"note: {told}" in capsys.readouterr().out) == is_ours
+        assert (f"<li>{told}" in page) == is_ours
+
+
+def test_what_is_censored_is_counted():
+    frame = uncovered(
+        table({"d": [16, 32, 64, 128]}, lambda c: {16: 1e7, 128: 5}.get(c["d"], 1000))
+    )
+    runs = Runs.of(frame, roles_of(frame), "N")
+    found = report.censored(runs, runs.fitted([0.5]))
+    assert found.rows == [
+        ["0.5", "crosses theta", 2],
+        ["0.5", "theta not reached at the largest level", 1],
+        ["0.5", "theta crossed below the smallest level", 1],
+    ]
+
+
+def test_a_law_is_drawn_no_further_than_the_cells_that_cross():
+    frame = uncovered(
+        table(
+            {"d": [16, 32, 64, 128, 256]},
+            lambda c: 1e7 if c["d"] < 64 else law(c),
+        )
+    )
+    (ax,) = drawn(frame, "critical")["critical-n"].axes
+    (line,) = [line for line in ax.lines if line.get_linestyle() == "-"]
+    assert min(line.get_xdata()) == 64

@@ -16,22 +16,16 @@ import pandas as pd
 import pytest
 from helpers import ROOT, relative
 
-from benchmarks import (
-    crossings,
-    estimates,
-    guard,
-    on_device,
-    record,
-    runs,
-    scale,
-    search,
-    work,
-)
-from benchmarks.record import ASKED, Measured, Record, reached
+from benchmarks import on_device, programs, record, runner, scale, search
+from benchmarks.asked import ASKED, Each, Program, Ratio
+from benchmarks.bench import Bench, NotHere, Ready
+from benchmarks.record import Measured, Record, reached
+from benchmarks.work import Work, points, runs
 from jaxrecall import Point, descend, realize, simulate, three_step
 from jaxrecall.model.reference.metrics import measure
 from jaxrecall.simulator.program_shape import Shape
-from jaxrecall.sweep.grid import json_schema, read_grid
+from jaxrecall.sweep.grid import as_grid
+from results import coverage
 
 try:
     import torch
@@ -196,61 +190,103 @@ def test_peers_draw_the_same_task(peer):
         )
 
 
-def test_sweeps_are_written_out_for_the_peers_as_the_grid_has_them(tmp_path):
-    for sizes in (work.FULL, work.TINY):
-        for sweep in (
-            sizes.S1,
-            sizes.S2,
-            sizes.S2.sample(sizes.S2_cells),
-            sizes.search,
-            sizes.later,
-        ):
-            (tmp_path / "grid.yaml").write_text(sweep.grid())
-            grid = read_grid(tmp_path / "grid.yaml")
-            assert {p.point_id for p in grid.points} == {
-                p.point_id for p in sweep.points()
-            }
-            assert len(grid.seeds) == sweep.seeds
-    logspace = {"logspace": {"from": 512, "to": 65536, "num": 12, "round": "int"}}
-    (tmp_path / "grid.yaml").write_text(
-        json.dumps(
-            {
-                "schema": 1,
-                "base": {"V": 8, "d": 8, "L": 4},
-                "blocks": [{"axes": {"N": logspace}}],
-            }
-        )
-    )
-    assert [p.N for p in read_grid(tmp_path / "grid.yaml").points] == work.FULL.S2.axes[
-        "N"
-    ]
-    assert len(list(work.FULL.S1.runs())) == 144
-    assert len(list(work.FULL.later.runs())) == 64
-    assert len(list(work.FULL.S2.runs())) == 15360
+@pytest.mark.parametrize("tiny", [True, False])
+def test_what_the_table_asks_for_is_there(tiny):
+    """Every grid, program and function that a row names."""
+    work = Work(tiny)
+    for asked in ASKED:
+        if isinstance(asked.how, str):
+            assert asked.how in runner.OWN
+            continue
+        for how in asked.how if isinstance(asked.how, tuple) else (asked.how,):
+            ratio = how.ratio if isinstance(how, Each) else how
+            assert points(work.grid(ratio.work)), asked.key
+            for program in ratio.programs if isinstance(ratio, Ratio) else ():
+                assert program.name in programs.PROGRAMS
+                assert points(work.grid(ratio.work, **dict(program.fields)))
+
+
+def test_the_large_works_are_as_large_as_the_pages_say():
+    work = Work(tiny=False)
+    assert len(runs(work.grid("S1"))) == 144
+    assert len(runs(work.grid("S2"))) == 15360
+    assert len(runs(work.grid("later"))) == 64
+    assert {point.N / point.V for point in points(work.grid("locked"))} == {16}
 
 
 def test_the_sample_of_s2_stands_for_its_cost():
     """Each d once, each V twice, every L; the means of L d, V d and L within 2 %."""
-    axes, cells = work.FULL.S2.axes, work.FULL.S2_cells
+    work = Work(tiny=False)
+    axes = work.grid("S2")["blocks"][0]["axes"]
+    sample, every = points(work.grid("S2-sample")), points(work.grid("S2"))
+    cells = list(dict.fromkeys((p.V, p.d, p.L) for p in sample))
     assert [d for _, d, _ in cells] == axes["d"]
     assert sorted(V for V, _, _ in cells) == sorted([*axes["V"], *axes["V"]])
     assert {L for _, _, L in cells} == set(axes["L"])
-    points = work.FULL.S2.points()
-    for cost in (lambda V, d, L: L * d, lambda V, d, L: V * d, lambda V, d, L: L):
-        assert mean(cost(*cell) for cell in cells) == pytest.approx(
-            mean(cost(p.V, p.d, p.L) for p in points), rel=0.02
-        )
+    assert {p.point_id for p in sample} <= {p.point_id for p in every}
+    assert len(sample) == 12 * len(cells)
+    for cost in (lambda p: p.L * p.d, lambda p: p.V * p.d, lambda p: p.L):
+        assert mean(map(cost, sample)) == pytest.approx(mean(map(cost, every)), 0.02)
 
 
-def test_cells_go_to_the_smallest_program_that_they_fit():
-    groups = runs.by_program(
-        work.FULL.S2, work.FULL.S2_cells, ["512x32", "512x64", "256x64", "512x256"]
-    )
-    assert {shape: len(sample.cells) for shape, sample in groups.items()} == {
+def test_points_go_to_the_smallest_program_that_they_fit():
+    sample = points(Work(tiny=False).grid("S2-sample"))
+    shapes = ["512x32", "512x64", "256x64", "512x256"]
+    groups = programs.by_program(sample, shapes)
+    assert {shape: len(some) / 12 for shape, some in groups.items()} == {
         "512x32": 3,
         "256x64": 2,
         "512x256": 3,
     }
+
+
+def taking(seconds, share=1.0):
+    """A program that takes some seconds for a share of the work, at each call."""
+    return lambda bench, grid: Ready(lambda call: seconds, share, "as told")
+
+
+def absent(bench, grid):
+    raise NotHere("torch is not installed")
+
+
+def as_long_as_its_sequences(bench, grid):
+    return Ready(lambda call: sum(point.L for point in points(grid)))
+
+
+@pytest.fixture
+def measuring(tmp_path, monkeypatch):
+    made = {"half": taking(3.0, 0.5), "whole": taking(4.0), "absent": absent}
+    made["slow"] = as_long_as_its_sequences
+    monkeypatch.setattr(runner, "PROGRAMS", made)
+    return Bench(Work(tiny=True), 2, lambda line: None, tmp_path)
+
+
+HALF, WHOLE, ABSENT, SLOW = map(Program, ("half", "whole", "absent", "slow"))
+
+
+def test_a_ratio_is_that_of_whole_works_and_names_what_is_missing(measuring):
+    here, away = Ratio("R1", (HALF,), WHOLE, (HALF,)), Ratio("R1", (ABSENT,), WHOLE)
+    programs = [*here.programs, *away.programs]
+    found = runner.times(measuring, programs, lambda fields: {})
+    row = runner.compared([here], found)
+    assert row.values == [6 / 4]
+    assert row.beside == "1.5x"
+    assert row.note == "half: as told; whole: as told"
+    assert set(row.seconds) == {"half", "whole"}
+    assert runner.compared([here, away], found).values == []
+    assert runner.compared([away], found).note.startswith("not run: torch")
+    less = Ratio("R1", (HALF,), WHOLE, less_one=True)
+    assert runner.compared([less], found).values == [pytest.approx(50)]
+
+
+def test_a_ratio_at_each_point_is_summarised_and_listed(measuring):
+    ratio, shown = Ratio("S1", (SLOW,), WHOLE), ("L", "embedding")
+    asked = Each(ratio, shown, lambda found: found[::-1])
+    row = runner.each(measuring, asked)
+    assert row.values == [1.5, 1.0]
+    about = {"L": 6, "embedding": "gaussian"}
+    line = about | {"slow, s": 6, "whole, s": 4, "ratio": 1.5}
+    assert json.loads(json.dumps(row.table))[1] == line
 
 
 def accuracies(threshold, N, seeds, per_seed=None, noise=0.02):
@@ -321,12 +357,13 @@ def test_designs_are_compared_at_equal_width():
     assert len(remarks) == 1
 
 
-def test_the_search_is_a_grid(tmp_path):
-    if "search" not in json_schema()["properties"]:
-        pytest.skip("grids know no search yet")
-    for sizes in (work.FULL, work.TINY):
-        (tmp_path / "grid.yaml").write_text(search.search_grid(sizes.search, 0.4))
-        assert len(read_grid(tmp_path / "grid.yaml").points) == len(sizes.search.cells)
+def test_the_search_has_the_cells_of_the_dense_grid():
+    for tiny in (True, False):
+        dense = Work(tiny).grid("dense")
+        cells = {(p.V, p.d, p.L) for p in points(dense)}
+        grid = as_grid(search.search_grid(dense, 0.4))
+        assert {(p.V, p.d, p.L) for p in grid.points} == cells
+        assert grid.search.from_ == min(p.N for p in points(dense))
 
 
 def test_bars_and_aims_are_read_from_their_text():
@@ -346,14 +383,15 @@ def test_bars_and_aims_are_read_from_their_text():
         "bar",
         "aim",
     ]
-    assert [
-        reached(asked["gpu"], v) for v in ([30.0, 39.4], [30.0, 40.0], [100.0, 60.0])
-    ] == ["neither", "bar", "aim"]
+    assert [reached(asked["fit"], v) for v in ([30.0, 5.0], [60.0, 1.0])] == [
+        "neither",
+        "bar",
+    ]
     assert reached(asked["R2"], []) == ""
 
 
 def test_the_guard_is_measured_over_its_whole_range():
-    points = list(guard.points(tiny=False))
+    design = points(Work(tiny=False).grid("guard"))
     for size, ends in (
         ("V", (16, 1024)),
         ("d", (16, 2048)),
@@ -361,25 +399,24 @@ def test_the_guard_is_measured_over_its_whole_range():
         ("m", (0, 512)),
     ):
         assert (
-            min(getattr(p, size) for p in points),
-            max(getattr(p, size) for p in points),
+            min(getattr(p, size) for p in design),
+            max(getattr(p, size) for p in design),
         ) == ends
-    guarded = [p for p in points if Shape.tight(p).fallback]
-    assert len(guarded) > 0.6 * len(points)  # the others run in full at once
+    guarded = [p for p in design if Shape.tight(p).fallback]
+    assert len(guarded) > 0.6 * len(design)  # the others run in full at once
     assert {Shape.tight(p).form for p in guarded} == {"counts", "uniform", "pool"}
     assert any(p.diagnose for p in guarded)
     assert any(p.decoders for p in guarded)
 
 
-def test_the_grids_of_the_estimates_are_of_twenty_kinds(tmp_path):
+def test_the_grids_of_the_estimates_are_of_twenty_kinds():
     shapes = {}
-    for name, (asked, _) in {**estimates.GRIDS, **estimates.TINY}.items():
-        (tmp_path / "grid.yaml").write_text(json.dumps(asked))
-        points = read_grid(tmp_path / "grid.yaml").points
+    for name, grid in Work(tiny=False).documents["estimates"].items():
         shapes[name] = {
-            (s.form, str(s), s.diagnose, s.decoders) for s in map(Shape.tight, points)
+            (s.form, str(s), s.diagnose, s.decoders)
+            for s in map(Shape.tight, points(grid))
         }
-    assert len(estimates.GRIDS) == 20
+    assert len(shapes) == 20
     assert {form for some in shapes.values() for form, *_ in some} == {
         "counts",
         "uniform",
@@ -492,9 +529,7 @@ def test_everything_runs_in_small(tmp_path):
         if line.startswith("| ")
     }
     rows = json.loads(out.with_suffix(".json").read_text())["rows"]
-    not_here = (
-        {"gpu", "search"} if "know no search" in rows["search"]["note"] else {"gpu"}
-    )
+    not_here = {"ray"} if "ray is not" in rows["ray"]["note"] else set()
     if any("torch is not installed" in row["note"] for row in rows.values()):
         not_here |= {
             "R1",
@@ -540,20 +575,20 @@ def test_a_device_is_measured_in_small(tmp_path):
 
 
 def test_crossings_print_their_figures(capsys):
-    assert crossings.main(["--replicates", "1"]) == 0
+    coverage.main(["searches", "tables", "--replicates", "1"])
     lines = [
         line for line in capsys.readouterr().out.splitlines() if "replicates" in line
     ]
-    families = len(crossings.FAMILIES | crossings.BENT)
-    assert len(lines) == 2 * families + 4  # and the best of five rates
+    # and the best of five rates that hardly differ, or differ
+    assert len(lines) == 2 * (len(coverage.FAMILIES) + 2)
     assert all(
         "point in 100.0 %" in line or "none with an interval" in line for line in lines
     )
 
 
-@pytest.mark.parametrize("family", crossings.FAMILIES | crossings.BENT)
+@pytest.mark.parametrize("family", coverage.FAMILIES)
 def test_the_mean_of_very_many_seeds_crosses_at_the_truth(family):
-    cell = crossings.draw(family, np.random.default_rng(1), 0)
+    cell = coverage.draw_cell(family, np.random.default_rng(1), 0)
     truth, of_seed = cell.truth(), np.random.default_rng(2).normal(size=(2, 10**5))
     assert cell.accuracy(truth, of_seed).mean() == pytest.approx(cell.theta, abs=0.01)
     runs = [cell.run(np.exp(truth), seed) for seed in range(1000)]

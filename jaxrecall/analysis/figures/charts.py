@@ -17,11 +17,13 @@ import pandas as pd
 from ...model.point import LAW_FIELDS
 from ...sweep.files import atomic_write
 from ...sweep.store.table import comment
+from ...sweep.summary import MEAN, parsed
 from ..fit import Fit
 from ..fit.roles import ACCURACY, Roles, Table, roles_of
 from ..fit.runs import is_numeric
 from ..fit.several import telling
 from ..fit.table_axes import fixed
+from . import searches
 from .averages import check_one_run_per_seed
 from .axis import Axis, columns_in, with_columns
 from .grammar import MEASURES, Chart, Measure
@@ -109,10 +111,15 @@ def accuracy(
 
     If `marks` contains thresholds, marks show where accuracy crosses theta.
     """
-    places = {"lines": lines, "panels": panels}
-    chart = means(runs.rows, [MEASURE], x, places, runs.roles, runs.label, runs.band)
+    if marks is not None and x == runs.along and searches.is_search(runs):
+        chart = searches.chart(runs, lines, panels, marks["theta"].unique())
+    else:
+        places = {"lines": lines, "panels": panels}
+        measure, named = [MEASURE], runs.label
+        chart = means(runs.rows, measure, x, places, runs.roles, named, runs.band)
     if theory:
-        chart = chart.plus(theory.accuracy(chart.x, [*lines, *panels]))
+        shown = theory.within(searches.drawn(runs, chart))
+        chart = with_theory(chart, shown.accuracy(chart.x, [*lines, *panels]))
     if marks is not None:
         chart = chart.plus(crossings(marks, x))
     return chart
@@ -127,7 +134,34 @@ def crossings(marks: Table, x: str) -> list[Layer]:
     if there.empty:
         return []
     there = there.assign(**{x: there["critical"].astype(float)})
-    return [Points(there, "theta", f"{x}* and 95 % interval", MARK, across=True)]
+    named = f"{x}* and 95 % interval"
+    layers: list[Layer] = [Points(closed(there), "theta", named, MARK, across=True)]
+    return [*layers, *not_sure(there, "theta", MARK, across=True)]
+
+
+def closed(stars: Table) -> Table:
+    """Returns thresholds without the open ends of intervals, whose bars would cross the
+    whole panel.
+    """
+    low, high = stars["lo"].astype(float), stars["hi"].astype(float)
+    return stars.assign(lo=low.where(low > 0), hi=high.where(high < np.inf))
+
+
+def not_sure(
+    stars: Table, y: str, style: Style | None = None, across: bool = False
+) -> list[Layer]:
+    """Returns a list with open marks on the thresholds whose interval has an open end.
+
+    The list is empty if there are none.
+    """
+    low, high = stars["lo"].astype(float), stars["hi"].astype(float)
+    unsure = stars[stars["critical"].notna() & ((low <= 0) | (high == np.inf))]
+    if unsure.empty:
+        return []
+    shown = unsure.drop(columns=["lo", "hi", "state"], errors="ignore")
+    style = (style or {"marker": "o", "size": 0.9}) | {"open": True}
+    style |= {"linestyle": "none"}
+    return [Points(shown, y, "crossing not sure", style, across=across)]
 
 
 def critical(
@@ -141,20 +175,44 @@ def critical(
 ) -> Chart:
     """Returns a chart of thresholds along x, with the fitted law and theory.
 
-    The law is left out if the fit rejects it.
+    The law is drawn from the first to the last cell that crosses theta. It is left out
+    if the fit rejects it.
     """
     stars = with_columns(runs.thresholds(found, theta), x)
-    law = stars[stars["law"].notna()].drop(columns="n_seeds")
+    # beyond the cells that cross, the law would be extrapolated
+    law = stars[stars["law"].notna() & stars["critical"].notna()]
+    law = law.drop(columns="n_seeds")
     axis = Axis.make(x, stars, runs.roles)
-    layers: list[Layer] = [Points(stars, "critical")]
+    layers: list[Layer] = [Points(closed(stars), "critical")]
+    layers += not_sure(stars, "critical")
     if len(law) and axis.kind != "names":
         layers.append(Polyline(law, "law", "law, fitted", FITTED, each="part"))
-    if theory:
-        layers += theory.critical(theta, axis, [*lines, *panels], _span(stars))
     named = f"{runs.along}* at {runs.measure} {theta:g}"
     if runs.along in runs.roles.units:
         named += f" ({runs.roles.units[runs.along]})"
-    return Chart(layers, axis, named, lines=lines, panels=panels, scale="log")
+    chart = Chart(layers, axis, named, lines=lines, panels=panels, scale="log")
+    if theory:
+        predicted = theory.critical(theta, axis, [*lines, *panels], _span(stars))
+        chart = with_theory(chart, predicted)
+    return chart
+
+
+def with_theory(chart: Chart, layers: Sequence[Layer]) -> Chart:
+    """Returns the chart with layers of theory.
+
+    If theory is the same for all lines of the chart, it is one line in the colour of
+    text. Otherwise each line of theory has the colour of its line.
+    """
+    place = [chart.x.name, *chart.panels]
+    each = [layer.table.groupby(place, dropna=False)[layer.y] for layer in layers]
+    are_same = all(values.nunique().max() <= 1 for values in each)
+    if are_same and each and each[0].size().max() > 1:
+        shared = []
+        for layer in layers:
+            table = layer.table.drop_duplicates(place).drop(columns=[*chart.lines])
+            shared.append(replace(layer, table=table))
+        layers = shared
+    return chart.plus(layers)
 
 
 def _span(stars: Table) -> tuple[float, float]:
@@ -230,16 +288,20 @@ def collapse(runs: Runs, found: Fit, theta: float, lines: Sequence[str]) -> Char
     """Returns a chart of the curve of every cell against N / N*.
 
     Each cell has its own N*. If accuracy crosses along another axis, this axis replaces
-    N.
+    N. The curves of a search are those that were fitted.
     """
-    stars = runs.thresholds(found, theta)[[*runs.axes, "critical"]]
-    levels = runs.levels.drop(columns=["low", "high", "n_seeds"])
-    levels = levels.merge(stars, on=[*runs.axes])
+    stars = runs.thresholds(found, theta)
     star = f"{runs.along} / {runs.along}*"
-    levels[star] = levels[runs.along] / levels["critical"]
+    style: Style = {"size": 0.7, "width": 0.7}
+    if searches.is_search(runs):
+        levels = searches.collapsed(runs, stars, [theta])
+        style = {"marker": "none", "width": 0.6}
+    else:
+        levels = runs.levels.drop(columns=["low", "high", "n_seeds"])
+        levels = levels.merge(stars[[*runs.axes, "critical"]], on=[*runs.axes])
+        levels[star] = levels[runs.along] / levels["critical"]
     levels = levels.dropna(subset=[star])
     levels["_cell"] = levels.groupby([*runs.axes], dropna=False).ngroup()
-    style = {"size": 0.7, "width": 0.7}
     curves = Polyline(levels, MEASURE, style=style, each="_cell")
     axis = Axis.make(star, levels, runs.roles, ticks=False)
     across = pd.DataFrame({star: [axis.values[0], axis.values[-1]], "at": theta})
@@ -280,6 +342,7 @@ def draw_sweep(
     thresholds: Sequence[Selection] | None = None,
     searched: str = "",
     of: str = ACCURACY,
+    summary: str = "mean",
 ) -> str | None:
     """Draws the rows of a sweep along its axes as a PNG file at `path`.
 
@@ -294,6 +357,7 @@ def draw_sweep(
             the values of the axes, and with theta, axis, critical, lo and hi.
         searched: the field that the search varies.
         of: the column that crosses theta, if that is not the accuracy.
+        summary: the summary over seeds that crosses theta in the search.
     """
     roles = roles_of(frame).having(of)
     y = roles.measure
@@ -303,24 +367,26 @@ def draw_sweep(
     drawn = frame.dropna(subset=[y])
     x, line, panels = placed(frame, axes, searched)
     lines, panels = in_one_panel(drawn, [line] if line else [], panels)
-    named = measure_label(roles, scale_of(drawn[y]) == "fraction")
     rows = rows_of(drawn, roles)
     names = [x, *lines, *panels]
     check_one_run_per_seed(drawn, rows, roles, placed=names, drawn=[y], places="")
-    places = {"lines": lines, "panels": panels}
-    chart = means(drawn, [y], x, places, roles, named)
-    upto = ""
     if thresholds:
-        chart = chart.plus(crossings(pd.DataFrame(thresholds), x))
-        upto = "up to "  # in a search, levels may have different seeds
-    shared = _fixed(frame, roles)
+        marks = pd.DataFrame(thresholds)
+        runs = searches.runs_along(drawn, roles, x, axes, parsed(summary) or MEAN)
+        chart = searches.chart(runs, lines, panels, marks["theta"].unique())
+        chart = chart.plus(crossings(marks, x))
+        told = ""
+    else:
+        named = measure_label(roles, scale_of(drawn[y]) == "fraction")
+        places = {"lines": lines, "panels": panels}
+        chart = means(drawn, [y], x, places, roles, named)
+        n_seeds = drawn["seed"].nunique()
+        told = f"\nmean over {n_seeds} seeds, band = one standard deviation"
+    shared = constants(frame, roles)
     for name in (*axes, x):
         shared.pop(name, None)
     heading = f"{title}: {settings(shared)}" if shared else title
-    heading += (
-        f"\nmean over {upto}{drawn['seed'].nunique()} seeds, band = one standard"
-        " deviation"
-    )
+    heading += told
     png = io.BytesIO()
     with look(place="report"):
         record = comment({"rows": len(frame)})
@@ -333,8 +399,8 @@ def draw_sweep(
     return "; ".join(remarks) or None
 
 
-def _fixed(frame: Table, roles: Roles) -> Selection:
-    """Returns a dict of the settings that a sweep's heading lists.
+def constants(frame: Table, roles: Roles) -> Selection:
+    """Returns a dict of the settings that headings list.
 
     All rows share these settings. The sizes are always included. The pool, the path of
     the trigger and the laws are included if they are not the defaults.

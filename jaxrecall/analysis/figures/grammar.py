@@ -43,6 +43,7 @@ from .style import (
     Size,
     Style,
     ink,
+    known,
     line_styles,
     points,
     settings,
@@ -63,6 +64,11 @@ MAX_PANELS, MAX_SIDE = 12, 8
 
 MAX_NAMED = 20
 """The largest number of lines."""
+
+LONG_TITLE, SMALL = 3, 0.75
+"""The number of line breaks from which a title of a panel has smaller text, and the
+size of that text relative to other titles.
+"""
 
 NARROW, LOW = 1.7, 1.3
 """The width and the height that a panel needs, in inches, for the usual text."""
@@ -279,7 +285,8 @@ class Chart:
         """Returns a text for each setting, without those that all panels share."""
         names = [name for name in names if name != MEASURES]
         differ = [name for name in names if _varies(self.parts, name)]
-        return [settings(values, [name], self.titles) for name in differ or names]
+        shown = known(values, differ or names)
+        return [settings(values, [name], self.titles) for name in shown]
 
     def _title(self, ax: Axes, values: Selection) -> None:
         """Sets the title of a panel: the settings in which the panels differ."""
@@ -288,11 +295,10 @@ class Chart:
         width = 1.1 * ax.get_window_extent().width / whole.dpi
         each = self._settings(values, names)
         size = points("axes.titlesize")
-        # a line break between two settings is better than one inside a setting
-        bound = ", ".join(each).replace(" = ", "\xa0=\xa0")
-        title = _wrapped([bound], width, "axes.titlesize").replace("\xa0", " ")
-        if _inches(title, size) > width:
-            title = _wrapped([", ".join(each)], width, "axes.titlesize")
+        title = _broken(each, width)
+        if title.count("\n") >= LONG_TITLE:  # small text leaves room for the panel
+            size *= SMALL
+            title = _broken(each, width / SMALL)
         if _inches(title, size) > width:  # one word is too long
             size *= width / _inches(title, size)
         ax.set_title(title, pad=3, fontsize=size)
@@ -469,6 +475,18 @@ class Shape(NamedTuple):
     height: float | None
     n_rows: int
     n_columns: int
+
+
+def _broken(each: Sequence[str], width: float) -> str:
+    """Returns the title of a panel in lines of a width in inches.
+
+    A line break between two settings is better than one inside a setting.
+    """
+    bound = ", ".join(each).replace(" = ", "\xa0=\xa0")
+    title = _wrapped([bound], width, "axes.titlesize").replace("\xa0", " ")
+    if _inches(title, points("axes.titlesize")) > width:
+        title = _wrapped([", ".join(each)], width, "axes.titlesize")
+    return title
 
 
 def _wrapped(lines: Sequence[str], width: float, setting: str) -> str:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
@@ -22,6 +22,7 @@ import numpy as np
 from ...errors import UsageError, in_one_line
 from ...model.columns import is_parameter
 from ...model.point import SAME_AS
+from ...model.values import is_missing
 from ..fit.roles import Roles
 
 if TYPE_CHECKING:
@@ -300,20 +301,26 @@ def measure_label(roles: Roles, is_fraction: bool = True) -> str:
 
 def settings(
     values: Mapping[str, Any],
-    names: Iterable[str] | None = None,
+    names: Sequence[str] | None = None,
     titles: Mapping[str, str] = {},
 ) -> str:
     """Formats settings as in d = 64, L = 8.
 
     `titles` are shown in place of the names of columns. If a title is empty, only the
-    value is shown.
+    value is shown. Missing values are left out, unless all are missing: a law lacks the
+    parameters of other laws.
     """
     shown = []
-    for name in values if names is None else names:
+    for name in known(values, [*values] if names is None else names):
         value = text(values[name])
         title = titles.get(name, symbol(name))
         shown.append(f"{title} = {value}" if title else value)
     return ", ".join(shown)
+
+
+def known(values: Mapping[str, Any], names: Sequence[str]) -> Sequence[str]:
+    """Returns the names whose value is not missing, or all names if there are none."""
+    return [name for name in names if not is_missing(values[name])] or names
 
 
 def text(value: object, most: int = MAX_TEXT) -> str:

@@ -140,6 +140,13 @@ class Theory:
         self._known: dict[Any, float] = {}
         self._warned: dict[str, list[str]] = {}
 
+    def within(self, runs: Runs) -> Theory:
+        """Returns the predictions for a part of the runs. Both share their warnings."""
+        part = Theory(runs)
+        part._known = self._known
+        part._warned = self._warned
+        return part
+
     @property
     def messages(self) -> list[str]:
         """The sentences about settings in which theory was measured to be off.

@@ -449,8 +449,8 @@ def of_best(family: Family, theta: float, edge: float, axis: str) -> Estimates:
     The best value is the one whose curve crosses theta first, or last if accuracy falls
     along the curve. The same runs determine the best value and the crossing. The value
     is chosen again whenever a seed is left out. The choice favours values that are good
-    by chance, so the chosen value seems better than it is. The command `python -m
-    benchmarks.crossings` measures this bias.
+    by chance, so the chosen value seems better than it is. The command `python
+    results/coverage.py tables` measures this bias.
     """
     sign = -1 if family.falls else 1
     chosen = [

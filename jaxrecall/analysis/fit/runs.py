@@ -20,6 +20,7 @@ from ...model.values import as_pandas
 from ...sweep.files import is_folder
 from ...sweep.store.load import STATED, load
 from ...sweep.store.table import about
+from ...sweep.summary import ALLOWED
 from .roles import ACCURACY, COUNTS, Roles, Table
 
 ALONG = (
@@ -46,6 +47,16 @@ OF_FRACTIONS = (
     "assignment_accuracy",
 )
 """Some of the columns that may replace the accuracy in a fit."""
+
+OF = (
+    f"the column that crosses theta: {', '.join(OF_FRACTIONS)}, or any number that was"
+    " measured (default: accuracy)"
+)
+THETA = (
+    "accuracies to cross, fractions; numbers in the units of a measure that is no"
+    " fraction"
+)
+SUMMARY = f"what crosses theta: {ALLOWED} (default: mean)"
 
 LAST, ALL = "last", "all"
 

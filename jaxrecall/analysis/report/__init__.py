@@ -1,6 +1,7 @@
 """Writes a report: one HTML page, and a folder with its figures.
 
-The page contains figures, laws, thresholds and provenance. The figures are inline SVG.
+The page contains the question, figures, critical values, the law, what is censored, and
+provenance, in this order. The figures are inline SVG.
 The page loads no other files and contains no scripts. The page is dark if the reader's
 browser prefers dark pages, but figures keep a white background.
 """
@@ -22,7 +23,7 @@ import numpy as np
 import pandas as pd
 import yaml
 
-from ...errors import UsageError
+from ...errors import UsageError, plural
 from ...sweep.files import (
     atomic_write,
     holds_results,
@@ -35,13 +36,13 @@ from ...sweep.running.folder_status import survey
 from ...sweep.simulators.custom import trusted
 from ...sweep.store import Store
 from ...sweep.store.table import older, seen
-from ..figures import charts
-from ..figures.axis import columns_in
+from ...sweep.summary import MEAN
+from ..figures import charts, searches
+from ..figures.axis import columns_in, ordered, with_columns
 from ..figures.grammar import Chart
 from ..figures.style import (
     PAGE,
     interval,
-    label,
     look,
     rendered,
     rounded,
@@ -49,7 +50,6 @@ from ..figures.style import (
     text,
 )
 from ..figures.table_of_runs import (
-    ORDER,
     Places,
     Runs,
     arranged,
@@ -57,9 +57,16 @@ from ..figures.table_of_runs import (
     in_one_panel,
 )
 from ..figures.theory_lines import Theory
-from ..fit import Fit
+from ..fit import Fit, chosen_summary
 from ..fit.roles import roles_of
-from ..fit.runs import along_of, at_steps, parsed, parsed_columns, read
+from ..fit.runs import (
+    along_of,
+    at_steps,
+    parsed,
+    parsed_columns,
+    read,
+    with_measure,
+)
 from ..fit.write import beside, check_folder, unwritable
 
 PAGE_START = re.compile(r"<!DOCTYPE html>.{0,100}<!-- jaxrecall: \{", re.DOTALL)
@@ -75,7 +82,7 @@ MADE = re.compile(
 
 
 class Picture(NamedTuple):
-    """A drawn figure: its name, heading, remark, width in rem, SVG, and files."""
+    """A drawn figure: its name, heading, remark, width in rem, SVG, files, caption."""
 
     name: str
     heading: str
@@ -83,6 +90,7 @@ class Picture(NamedTuple):
     width: str
     svg: str
     files: dict[str, bytes]
+    caption: str = ""
 
 
 class Cells(NamedTuple):
@@ -131,9 +139,9 @@ def write(
         sized(asked.size)
     every, remarks = read(table, columns=parsed_columns(asked.columns))
     frame = at_steps(every, step)
-    roles = roles_of(frame)
+    roles = with_measure(frame, roles_of(frame), asked.of)
     along = along_of(frame, roles, asked.along)
-    runs = Runs.of(frame, roles, along)
+    runs = Runs.of(frame, roles, along, chosen_summary(asked.summary))
     _places(runs, asked)
     found = runs.fitted(asked.theta, partial(on_progress, "fitting"))
     rows = {"rows": len(every)}
@@ -143,18 +151,24 @@ def write(
         facts = survey(table)
         manifest = Store(table).read_manifest()
     name = facts.get("grid") or beside(table, "").name
-    title = f"{name}: how critical {runs.along} scales"
-    pictures = _pictures(runs, found, asked, on_progress)
+    predicted = Theory(runs)
+    pictures = _pictures(runs, found, asked, predicted, on_progress)
+    values = thresholds(runs, found, predicted)
+    told = [*remarks, *found.remarks, *map("theory: {}".format, predicted.messages)]
     html = page(
         rows=rows,
-        title=title,
-        summary=summary(runs),
+        title=f"{name}: how critical {along} scales",
+        question=question(runs, asked.theta, predicted),
+        axes=axes(runs),
+        notes=told,
         pictures=pictures,
         folder=folder.name,
         formats=asked.format,
-        laws="\n".join([*map("note: {}".format, remarks), str(found)]),
-        thresholds=thresholds(runs, found),
+        thresholds=values,
         units=f"{along}* in {roles.units[along]}. " if along in roles.units else "",
+        laws=laws(found),
+        warnings=_warnings(found),
+        censored=censored(runs, found),
         provenance=provenance(runs, facts, manifest, command),
         grid=_grid(manifest),
     )
@@ -162,8 +176,7 @@ def write(
         _replace(out, html, folder, pictures)
     except OSError as error:
         raise unwritable(out, error) from error
-    remarks = [*remarks, *found.remarks, *older(table, rows)]
-    return Report(out, folder, pictures, remarks)
+    return Report(out, folder, pictures, [*told, *older(table, rows)])
 
 
 def _page_of(asked: Namespace, table: Path, is_folder: bool) -> Path:
@@ -193,15 +206,48 @@ def _pictures(
     runs: Runs,
     found: Fit,
     asked: Namespace,
+    predicted: Theory,
     on_progress: Callable[[str, int, int], None],
 ) -> list[Picture]:
     """Draws all figures, and returns their pictures."""
     pictures = []
     with look(asked.style, "report"):
-        for name, heading, chart in figures(runs, found, asked):
+        for name, heading, chart in figures(runs, found, asked, predicted):
             on_progress(f"drawing {name}", 0, 0)
-            pictures.append(_drawn(name, heading, chart, asked))
+            picture = _drawn(name, heading, chart, asked)
+            pictures.append(picture._replace(caption=_caption(name, chart, runs)))
     return pictures
+
+
+CAPTIONS = {
+    "accuracy": "Lines are means over seeds, bands {band}.",
+    "critical": "Bars are 95 % intervals over seeds.",
+    "phase": "A pixel is one cell at one level. What is hatched was not tested.",
+    "collapse": "Each line is a cell, with its own {along}*.",
+}
+"""A dict from the beginning of a figure's name to its caption."""
+
+BANDS = {
+    "sd": "one standard deviation",
+    "quartiles": "the quartiles, and lines the medians",
+    "95 %": "95 % intervals",
+}
+SEARCHED = (
+    "Lines are the fitted curves. A mark is the mean at one level; its area is"
+    " proportional to the number of seeds."
+)
+THEORY = " Dashed lines are theory."
+
+
+def _caption(name: str, chart: Chart, runs: Runs) -> str:
+    """Returns what the marks of a figure are."""
+    kind, _, _ = name.partition("-")
+    told = CAPTIONS[kind].format(band=BANDS[runs.band], along=runs.along)
+    if any(isinstance(layer, searches.Dots) for layer in chart.layers):
+        told = SEARCHED
+    if any(layer.legend.startswith("theory") for layer in chart.layers):
+        told += THEORY
+    return told
 
 
 def _drawn(name: str, heading: str, chart: Chart, asked: Namespace) -> Picture:
@@ -287,14 +333,14 @@ def _places(runs: Runs, asked: Namespace) -> Places:
 
 
 def figures(
-    runs: Runs, found: Fit, asked: Namespace
+    runs: Runs, found: Fit, asked: Namespace, predicted: Theory
 ) -> Iterator[tuple[str, str, Chart]]:
     """Yields the name, the heading and the chart of each figure.
 
     A name is plain and occurs once, even where capital letters are not told apart.
     """
     names = set()
-    for words, heading, chart in _charts(runs, found, asked):
+    for words, heading, chart in _charts(runs, found, asked, predicted):
         name = "-".join(map(plain_name, words))
         while name.lower() in names:
             name += "-2"
@@ -303,27 +349,13 @@ def figures(
 
 
 def _charts(
-    runs: Runs, found: Fit, asked: Namespace
+    runs: Runs, found: Fit, asked: Namespace, predicted: Theory
 ) -> Iterator[tuple[list[str], str, Chart]]:
     """Yields the words of the name, the heading and the chart of each figure."""
-    along, theta, measure = runs.along, asked.theta[0], runs.roles.measure
-    predicted = Theory(runs)
+    along, theta, measure = runs.along, asked.theta[0], runs.measure
     x, lines, panels = _places(runs, asked)
     stars = {one: runs.thresholds(found, one) for one in asked.theta}
     marks = pd.concat(stars.values(), ignore_index=True)
-
-    coloured = [axis for axis in (*lines, x) if axis in runs.axes]
-    coloured.sort(key=lambda axis: runs.rows[axis].nunique(), reverse=True)
-    first = coloured[:1]
-    rest = [axis for axis in runs.axes if axis not in first]
-    by, others = in_one_panel(runs.levels, first, rest)
-    chart = charts.accuracy(runs, along, by, others, marks, predicted)
-    yield ["accuracy"], f"{measure.capitalize()} against {along}", chart
-
-    if x and x not in runs.sizes:
-        place = arranged(runs.sizes, runs.every, x, lines, panels)
-        chart = charts.accuracy(runs, x, place.lines, place.panels)
-        yield ["accuracy", "against"], f"{measure.capitalize()} against {x}", chart
 
     maps = asked.phase
     if x and along not in columns_in(x):
@@ -332,8 +364,22 @@ def _charts(
             if one != theta:
                 words.append(f"{one:g}")
             chart = charts.critical(runs, found, one, x, lines, panels, predicted)
-            yield words, f"Critical {along} at {measure} {one:g}", chart
-        maps = maps or [(x, along)]
+            yield words, f"Critical {along} at {runs.measure} {one:g}", chart
+        if _fills_map(runs, x):
+            maps = maps or [(x, along)]
+
+    coloured = [axis for axis in (*lines, x) if axis in runs.axes]
+    coloured.sort(key=lambda axis: runs.rows[axis].nunique(), reverse=True)
+    first = coloured[:1]
+    rest = [axis for axis in runs.axes if axis not in first]
+    by, others = in_one_panel(runs.levels, first, rest)
+    chart = charts.accuracy(runs, along, by, others, marks, predicted)
+    yield ["accuracy"], f"{_capital(measure)} against {along}", chart
+
+    if x and x not in runs.sizes:
+        place = arranged(runs.sizes, runs.every, x, lines, panels)
+        chart = charts.accuracy(runs, x, place.lines, place.panels)
+        yield ["accuracy", "against"], f"{_capital(measure)} against {x}", chart
 
     for a, b in maps:
         words = ["phase"]
@@ -347,25 +393,77 @@ def _charts(
         yield ["collapse"], "Data collapse", chart
 
 
-def summary(runs: Runs) -> str:
-    """Returns a paragraph about the rows, the symbols, and where theory applies."""
-    rows = runs.rows
-    roles = runs.roles
-    names = dict.fromkeys((runs.along, *ORDER, *runs.axes))
-    names = [name for name in names if name in runs.sizes]
-    symbols = [label(name, roles) for name in names]
-    n_cells = len(runs.settings(runs.axes))
-    varying = ", ".join(runs.axes) or "nothing"
-    counts = (
-        f"{n_cells} cells ({varying} vary), {len(rows)} rows, {rows['seed'].nunique()}"
-        " seeds."
+FILLED = 0.3
+"""The smallest share of the places of a map that must have been tested."""
+
+
+def _fills_map(runs: Runs, x: str) -> bool:
+    """Whether a map over x and `along` would be more than stripes. It would not in a
+    search, whose levels lie close together and differ from cell to cell.
+    """
+    if searches.is_search(runs):
+        return False
+    levels = with_columns(runs.levels, x)
+    others = [axis for axis in runs.axes if axis not in columns_in(x)]
+    n_places = levels[x].nunique() * levels[runs.along].nunique()
+    if others:
+        n_places *= levels.groupby(others, dropna=False).ngroups
+    return len(levels) >= FILLED * n_places
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def question(runs: Runs, thetas: Sequence[float], predicted: Theory) -> str:
+    """Returns a paragraph about what is asked, and how many runs answer it."""
+    along, seeds = runs.along, runs.rows["seed"].nunique()
+    subject = f"the mean {runs.roles.measure} over seeds"
+    if runs.summary.is_share:
+        subject = f"the share of {runs.measure}"
+    elif runs.summary != MEAN:
+        subject = f"the {runs.measure} over seeds"
+    values = ", ".join(f"{theta:g}" for theta in thetas)
+    cells = plural(len(runs.settings(runs.axes)), "cell")
+    told = (
+        f"At which {along} does {subject} cross {values}? The answer, {along}*, comes"
+        f" from {cells}, {len(runs.rows)} rows and {seeds} seeds."
     )
-    told = f"{counts} {'; '.join(symbols)}."
-    if roles.split:
-        told += f" {roles.split} = 0: attention only."
+    if searches.is_search(runs):
+        told += (
+            f" The levels of {along} are those of a search: many seeds near {along}*,"
+            " and single seeds elsewhere."
+        )
     if runs.has_theory:
-        told += f" Theory: ours. {Theory(runs).reason()}".rstrip()
+        told += f" Theory: ours. {predicted.reason()}".rstrip()
     return told
+
+
+MOST_VALUES = 8
+"""The largest number of values of an axis that are listed."""
+
+
+def axes(runs: Runs) -> Cells:
+    """Returns a table of what varies, and of the other settings that figures name."""
+    body = []
+    for name in (*runs.axes, runs.along):
+        values = ordered(runs.rows[name])
+        if len(values) > MOST_VALUES:
+            shown = f"{text(values[0])} to {text(values[-1])}, {len(values)} values"
+            if isinstance(values[0], str):
+                shown = f"{len(values)} values"
+        else:
+            shown = ", ".join(map(text, values))
+        body.append([name, runs.roles.labels.get(name, ""), shown])
+    for name, value in charts.constants(runs.rows, runs.roles).items():
+        if name not in (*runs.axes, runs.along):
+            meaning = runs.roles.labels.get(name, "")
+            body.append([name, meaning, f"{text(value)} in all rows"])
+    heads = ["axis", "meaning", "values"]
+    if not any(meaning for _, meaning, _ in body):
+        heads = ["axis", "values"]
+        body = [[name, values] for name, _, values in body]
+    return Cells(heads, body)
 
 
 OPEN_ROWS = 24
@@ -386,23 +484,39 @@ def page(**values: object) -> str:
     return environment.from_string(text).render(values, open_rows=OPEN_ROWS)
 
 
-def thresholds(runs: Runs, found: Fit) -> Cells:
-    """Returns a table with the critical value for each cell and theta."""
+def thresholds(runs: Runs, found: Fit, predicted: Theory) -> Cells:
+    """Returns a table with the critical value for each cell and theta.
+
+    It has a column of theory if theory predicts any of them.
+    """
     columns = found.thresholds.columns
     before = columns[: columns.get_loc("theta")]
     names = [name for name in before if name in runs.axes or name not in runs.sizes]
-    predicted = Theory(runs)
-    body = []
+    parts = []
     for theta in found.thresholds["theta"].unique():
-        stars = predicted.beside(runs.thresholds(found, theta), theta)
-        for row in stars.to_dict("records"):
-            cells = [text(row[name]) for name in names]
-            cells += [f"{theta:g}", _star(row)]
+        parts.append(predicted.beside(runs.thresholds(found, theta), theta))
+    stars = pd.concat(parts, ignore_index=True)
+    has_theory = stars["theory"].notna().any()
+    body = []
+    for row in stars.to_dict("records"):
+        cells = [text(row[name]) for name in names]
+        cells += [f"{row['theta']:g}", _star(row)]
+        if has_theory:
             cells.append("" if np.isnan(row["theory"]) else rounded(row["theory"]))
-            cells += [row["n_seeds"], row["n_levels"], row["warning"]]
-            body.append(cells)
-    heads = [*names, "theta", f"{runs.along}*", "theory", "seeds", "levels", "warning"]
+        cells += [row["n_seeds"], row["n_levels"], _warning(row["warning"], runs)]
+        body.append(cells)
+    heads = [*names, "theta", f"{runs.along}*", "seeds", "levels", "warning"]
+    if has_theory:
+        heads.insert(-3, "theory")
     return Cells(heads, body)
+
+
+def _warning(told: str, runs: Runs) -> str:
+    """Returns the warning of a cell. In a search, that single seeds scatter is none."""
+    parts = told.split("; ")
+    if searches.is_search(runs):
+        parts = [part for part in parts if not part.startswith("not monotone")]
+    return "; ".join(parts)
 
 
 def _star(row: Mapping[str, Any]) -> str:
@@ -411,6 +525,73 @@ def _star(row: Mapping[str, Any]) -> str:
         return interval(row["critical"], row["lo"], row["hi"])
     sign = "<" if row["censored"] == "left" else ">"
     return f"{sign} {text(row['tried'])}, censored {row['censored']}"
+
+
+def laws(found: Fit) -> Cells:
+    """Returns a table with a row for each law: its exponents and its misfit."""
+    body = []
+    for (theta, part, regime), mine in _laws(found):
+        first = mine.iloc[0]
+        powers = []
+        for row in mine.to_dict("records"):
+            if np.isnan(row["exponent"]):
+                powers.append(f"{row['axis']}^? (not determined)")
+                continue
+            power = f"{row['axis']}^{row['exponent']:.2f}"
+            if not np.isnan(row["lo"]):
+                power += f" [{row['lo']:.2f}, {row['hi']:.2f}] by {row['interval_by']}"
+            powers.append(power)
+        misfit = "nothing checks it"
+        if not np.isnan(first["misfit"]):
+            misfit = f"{first['misfit']:.2g} times the noise"
+        if first["rejected"]:
+            misfit += ": rejected"
+        law = f"{first['along']}* ~ {' '.join(powers)}"
+        where = ", ".join(filter(None, (part, regime)))
+        body.append([f"{theta:g}", where, law, misfit, first["n_cells"]])
+    heads = ["theta", "rows", "law, with 95 % intervals", "misfit", "cells in the law"]
+    return Cells(heads, body)
+
+
+def _laws(found: Fit) -> Any:
+    """Returns the exponents of a fit, grouped by law."""
+    return found.exponents.groupby(["theta", "part", "regime"], sort=False)
+
+
+def _warnings(found: Fit) -> list[str]:
+    """Returns the warnings about laws, each with its theta and part of the rows."""
+    rows = found.diagnostics
+    lines = []
+    for row in rows[rows["diagnostic"] == "warning"].to_dict("records"):
+        lines.append(f"{row['part']}, theta = {row['theta']:g}: {row['text']}")
+    return lines
+
+
+OUTCOMES = {
+    "crosses": "crosses theta",
+    "few seeds": "crosses theta, with too few seeds for an interval",
+    "not sure": "crosses theta, but not surely, and is not in the law",
+    "levels off": "levels off before theta",
+    "not reached": "theta not reached at the largest level",
+    "above": "theta crossed below the smallest level",
+}
+"""A dict from the outcome of a cell to its words on the page."""
+
+
+def censored(runs: Runs, found: Fit) -> Cells:
+    """Returns a table that counts the cells of each outcome, for each theta."""
+    body = []
+    for theta in found.thresholds["theta"].unique():
+        stars = runs.thresholds(found, theta)
+        warnings = stars["warning"].str
+        states = stars["state"].mask(warnings.contains("no interval"), "few seeds")
+        states = states.mask(warnings.contains("crossing not sure"), "not sure")
+        states = states.where(stars["censored"] == "no", stars["state"])
+        for state, words in OUTCOMES.items():
+            n = (states == state).sum()
+            if n:
+                body.append([f"{theta:g}", words, n])
+    return Cells(["theta", "outcome", "cells"], body)
 
 
 SETUP = (
@@ -461,7 +642,10 @@ def provenance(
     manifest = manifest if isinstance(manifest, dict) else {}
     for key, name in STATED.items():
         if key in manifest:
-            told[name] = manifest[key]
+            value = manifest[key]
+            if isinstance(value, dict):
+                value = ", ".join(f"{one} {number}" for one, number in value.items())
+            told[name] = value
     told["this report"] = command
     return Cells(["", ""], [*told.items()])
 
