@@ -1,8 +1,12 @@
 """Draws tables of runs as figures that are suitable for papers.
 
-`grammar` draws tables as layers of a chart. It assigns columns to x and y, to lines, to
-panels and to colours. `axis` places values along an axis. `style` defines the look of
-figures and writes files. `table_of_runs` computes means, thresholds and theory for a
-table of runs. `charts` composes the figures that reports, sweeps and `plot` draw.
-`plot` is the interface for Python users.
+`plot` is the interface for Python users, and `charts` composes the figures of runs that
+reports, sweeps and `plot` draw; `searches` composes those of threshold searches.
+`grammar` arranges layers in panels, and `layers` draws their tables: it assigns columns
+to x and y, to lines and to colours. `axis` places values along an axis. `style` and
+`styled` define the look of figures.
+
+`table_of_runs` computes means and thresholds of runs, and `averages` refuses means over
+more than seeds. `theory_lines` evaluates theory along an axis, and `curve` chooses the
+places for it.
 """
