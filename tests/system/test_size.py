@@ -23,9 +23,9 @@ CLOSING = (")", "]", "}")
 
 MOST = {
     "jaxrecall": 5334,
-    "jaxrecall/analysis/figures": 28150,
+    "jaxrecall/analysis/figures": 28161,
     "jaxrecall/analysis/fit": 22569,
-    "jaxrecall/analysis/report": 3994,
+    "jaxrecall/analysis/report": 4006,
     "jaxrecall/cli": 3340,
     "jaxrecall/model": 14463,
     "jaxrecall/model/laws": 8748,
