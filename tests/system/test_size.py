@@ -22,17 +22,17 @@ NO_CODE = (
 CLOSING = (")", "]", "}")
 
 MOST = {
-    "jaxrecall": 5319,
-    "jaxrecall/analysis/figures": 26192,
-    "jaxrecall/analysis/fit": 22549,
-    "jaxrecall/analysis/report": 2821,
+    "jaxrecall": 5334,
+    "jaxrecall/analysis/figures": 28253,
+    "jaxrecall/analysis/fit": 22569,
+    "jaxrecall/analysis/report": 4006,
     "jaxrecall/cli": 3340,
     "jaxrecall/model": 14463,
     "jaxrecall/model/laws": 8748,
     "jaxrecall/model/reference": 7198,
     "jaxrecall/simulator": 26012,
     "jaxrecall/simulator/sources": 11014,
-    "jaxrecall/sweep": 17384,
+    "jaxrecall/sweep": 17399,
     "jaxrecall/sweep/grid": 15056,
     "jaxrecall/sweep/running": 14096,
     "jaxrecall/sweep/simulators": 7701,

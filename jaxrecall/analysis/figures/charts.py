@@ -373,7 +373,7 @@ def draw_sweep(
     if thresholds:
         marks = pd.DataFrame(thresholds)
         runs = searches.runs_along(drawn, roles, x, axes, parsed(summary) or MEAN)
-        chart = searches.chart(runs, lines, panels, marks["theta"].unique())
+        chart = searches.chart(runs, lines, panels, [*marks["theta"].unique()])
         chart = chart.plus(crossings(marks, x))
         told = ""
     else:

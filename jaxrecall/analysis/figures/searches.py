@@ -96,7 +96,10 @@ class Dots(Layer):
         counts = self.table["n_seeds"]
         for n in sorted({counts.min(), counts.max()}):
             name = "1 seed" if n == 1 else f"{n} seeds"
-            shown = {"markersize": self._width(np.float64(n)), "markeredgewidth": 0}
+            shown = {
+                "markersize": float(self._width(np.array(n))),
+                "markeredgewidth": 0,
+            }
             found.append(entry(name, marker="o", linestyle="none", **shown))
         return found
 
@@ -116,7 +119,7 @@ def chart(
     scale = scale_of(levels[MEASURE])
     found = Chart([Dots(levels, MEASURE)], axis, runs.label, scale=scale)
     found = replace(found, lines=lines, panels=panels)
-    layers = [Dots(levels, MEASURE)]
+    layers: list[Layer] = [Dots(levels, MEASURE)]
     fitted = curves(drawn(runs, found), thetas)
     if len(fitted):
         layers.append(Polyline(fitted, MEASURE, "curve, fitted", FITTED))

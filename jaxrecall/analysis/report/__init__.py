@@ -485,9 +485,8 @@ def page(**values: object) -> str:
 
 
 def thresholds(runs: Runs, found: Fit, predicted: Theory) -> Cells:
-    """Returns a table with the critical value for each cell and theta.
-
-    It has a column of theory if theory predicts any of them.
+    """Returns a table with the critical value for each cell and theta, and with what
+    theory predicts, if it predicts any.
     """
     columns = found.thresholds.columns
     before = columns[: columns.get_loc("theta")]
@@ -496,14 +495,15 @@ def thresholds(runs: Runs, found: Fit, predicted: Theory) -> Cells:
     for theta in found.thresholds["theta"].unique():
         parts.append(predicted.beside(runs.thresholds(found, theta), theta))
     stars = pd.concat(parts, ignore_index=True)
-    has_theory = stars["theory"].notna().any()
+    is_search = searches.is_search(runs)
+    has_theory = bool(np.isfinite(stars["theory"].to_numpy(float)).any())
     body = []
     for row in stars.to_dict("records"):
         cells = [text(row[name]) for name in names]
         cells += [f"{row['theta']:g}", _star(row)]
         if has_theory:
             cells.append("" if np.isnan(row["theory"]) else rounded(row["theory"]))
-        cells += [row["n_seeds"], row["n_levels"], _warning(row["warning"], runs)]
+        cells += [row["n_seeds"], row["n_levels"], _warning(row["warning"], is_search)]
         body.append(cells)
     heads = [*names, "theta", f"{runs.along}*", "seeds", "levels", "warning"]
     if has_theory:
@@ -511,10 +511,10 @@ def thresholds(runs: Runs, found: Fit, predicted: Theory) -> Cells:
     return Cells(heads, body)
 
 
-def _warning(told: str, runs: Runs) -> str:
+def _warning(told: str, is_search: bool) -> str:
     """Returns the warning of a cell. In a search, that single seeds scatter is none."""
     parts = told.split("; ")
-    if searches.is_search(runs):
+    if is_search:
         parts = [part for part in parts if not part.startswith("not monotone")]
     return "; ".join(parts)
 
