@@ -590,16 +590,17 @@ def capacities(on):
 
 
 def rare_and_frequent(on):
-    """Draws the probability of rare labels at the best rate, and means at others."""
-    best, others = [], []
+    """Draws the probability of rare labels at the best rate, and at each rate."""
+    x = "optimiser, at its best rate"
+    best, each = [], []
     for law in LAWS.values():
         for optimizer, named in NAMES.items():
-            place = {"rows": law, "optimiser": named}
+            place = {"rows": law, x: named}
             found = pd.DataFrame({"rare": best_at(optimizer, law)}).assign(**place)
             best.append(found.rename_axis("seed").reset_index())
             rates = at_rates(optimizer, law).mean(axis=1)
-            others.append(pd.DataFrame({"rare": rates}).assign(**place))
-    claim = pd.DataFrame({"optimiser": [*NAMES.values()], "rare": SURE_OF_FREQUENT})
+            each.append(pd.DataFrame({"rare": rates}).assign(**place))
+    claim = pd.DataFrame({x: [*NAMES.values()], "rare": SURE_OF_FREQUENT})
     tick = {"marker": "_", "linestyle": "none", "size": 1.8, "color": "0.3"}
     dash = {"marker": "_", "size": 3, "color": "0.6"}
     panels(
@@ -607,10 +608,10 @@ def rare_and_frequent(on):
         "rare",
         "Wang: probability of rare labels",
         lines=[],
-        x="optimiser",
+        x=x,
         columns="rows",
         over=[
-            plot.Polyline(pd.concat(others), "rare", "other rates", tick),
+            plot.Polyline(pd.concat(each), "rare", "each rate", tick),
             plot.Polyline(claim, "rare", "claim", dash),
         ],
         on=on,
