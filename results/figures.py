@@ -44,10 +44,10 @@ def trigger(rows):
 
 def critical():
     """N* against L for both paths of the trigger, with theory and exact cells."""
-    found = predicted("law").query("theta == 0.5")
+    found = searched("law").query("theta == 0.5")
     both = found[~found["trigger_in_value"]]["V"].unique()
     found = found[found["V"].isin(both)]
-    exact = predicted("law-exact").query("theta == 0.5")
+    exact = searched("law-exact").query("theta == 0.5")
     over = [
         plot.Polyline(along_L(found), "N_star", "theory, nothing fitted", DASHED),
         plot.Points(

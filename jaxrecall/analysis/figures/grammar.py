@@ -394,9 +394,9 @@ class Chart:
         if self.y:
             self.y.scale(ax, "y")
         is_log = not self.y and scale == "log"
-        panel = Panel(ax, x, self.y, values, self.groups, is_log)
-        for layer in self.layers:
-            layer.draw(panel)
+        for i, layer in enumerate(self.layers):
+            is_first = i == 0
+            layer.draw(Panel(ax, x, self.y, values, self.groups, is_log, is_first))
         ax.grid(not self.y)
         if self.y:
             return
@@ -419,7 +419,8 @@ class Chart:
         known = known[known > 0]
         if not len(known):
             known = np.array([1.0])  # matplotlib sets no limits without a value
-        ax.set_ylim(known.min() / 2, known.max() * 2)
+        margin = max(1.2, (known.max() / known.min()) ** 0.05)
+        ax.set_ylim(known.min() / margin, known.max() * margin)
         ax.set_yscale("log")
 
     def _heights(self, values: Selection) -> np.ndarray:

@@ -63,7 +63,8 @@ class Panel:
 
     `ax` is the Axes of matplotlib, `x` and `y` are the axes of the panel, `values`
     selects the rows of the panel, and `groups` are the lines. `is_log` is whether the
-    axis along y is logarithmic.
+    axis along y is logarithmic. `is_first` is whether the layer is the first of the
+    chart, whose table determines the lines.
     """
 
     ax: Axes
@@ -72,6 +73,7 @@ class Panel:
     values: Selection
     groups: list[Group]
     is_log: bool
+    is_first: bool
 
     def lines(self, table: Table) -> Iterator[tuple[Table, Style, float]]:
         """Yields the rows of each line from left to right, its style, and its shift.
@@ -82,7 +84,8 @@ class Panel:
         rows = where(table, self.values)
         rows = rows.iloc[np.argsort(self.at(rows), kind="stable")]
         n = len(self.groups)
-        if n > 1 and not {*self.groups[0].values} & {*table}:
+        names = {*self.groups[0].values}
+        if not names & {*table} and not (self.is_first and not names):
             yield rows, {"color": ink()}, 0.0
             return
         for i, (values, style) in enumerate(self.groups):
@@ -251,7 +254,7 @@ class Points(Layer):
 
     def draw(self, panel: Panel) -> None:
         for rows, style, aside in panel.lines(self.table):
-            if panel.y or self.across:
+            if panel.y or self.across or self.joined:
                 aside = 0
             moved = panel.moved(aside)
             self._draw_estimates(panel, rows, keywords(style | self.style) | moved)
