@@ -125,6 +125,7 @@ LABELS = {
     "x": "x = m d / (V ln V)",
     "accuracy": "test accuracy, N = 16777216",
     "activation": "",
+    "kind": "",
 }
 
 
@@ -161,10 +162,10 @@ def by_activation():
     ends = pd.DataFrame({"x": [rows["x"].min(), rows["x"].max()]})
     flat = without.merge(ends, how="cross")
     return plot.figure(
-        rows.assign(activation=pd.Categorical(rows["activation"], ORDER)),
+        rows.assign(kind=pd.Categorical(rows["activation"], ORDER)),
         "accuracy",
         x="x",
-        lines="activation",
+        lines="kind",
         rows="trigger",
         columns="d",
         band="95 %",
