@@ -8,8 +8,12 @@ import sys
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
+import storage
+import structure
+import zipf
 from law import (
     BETWEEN,
+    DASHED,
     LONG,
     SHORT,
     SIZES,
@@ -18,14 +22,12 @@ from law import (
     predicted,
     regime,
     searched,
+    with_trigger,
     without_warnings,
 )
 
 from jaxrecall import load, plot
 from jaxrecall.theory import Model, accuracy, critical_N, score_noise, seen
-
-DASHED = {"linestyle": (0, (3, 1.5)), "marker": "none", "width": 0.75}
-"""The style of lines of theory."""
 
 N_STAR = {
     "N_star": "N*: samples for a test accuracy of 1/2",
@@ -33,12 +35,6 @@ N_STAR = {
 }
 SEEDS = 12
 """The smallest number of seeds for which a level of N is drawn."""
-
-
-def trigger(rows):
-    """Returns rows with a column that says where the trigger is in words."""
-    words = rows["trigger_in_value"].map({True: "trigger in", False: "trigger out"})
-    return rows.assign(trigger=words)
 
 
 def critical():
@@ -50,14 +46,14 @@ def critical():
     over = [
         plot.Polyline(along_L(found), "N_star", "theory, nothing fitted", DASHED),
         plot.Points(
-            trigger(exact).drop(columns=["lo", "hi", "d"]),
+            with_trigger(exact).drop(columns=["lo", "hi", "d"]),
             "N_star",
             "exact run, no pool",
             {"open": True, "size": 2, "linestyle": "none"},
         ),
     ]
     return plot.figure(
-        trigger(found),
+        with_trigger(found),
         "N_star",
         x="L",
         lines="d",
@@ -74,7 +70,7 @@ def along_L(found):
     lines = found[["V", "d", "trigger_in_value"]].drop_duplicates()
     cells = lines.merge(pd.DataFrame({"L": lengths}), how="cross")
     models = [Model(**cell) for cell in cells.to_dict("records")]
-    return trigger(cells.assign(N_star=on_all_cores(critical_N, models)))
+    return with_trigger(cells.assign(N_star=on_all_cores(critical_N, models)))
 
 
 def levels():
@@ -269,6 +265,13 @@ FIGURES = {
     "law/collapse": collapse,
     "law/order-parameters": order_parameters,
     "embeddings/critical-n": embeddings,
+    "structure/collapse": structure.collapsed,
+    "structure/along": structure.along,
+    "zipf/critical": zipf.breaking,
+    "zipf/cause": zipf.causing,
+    "zipf/mend": zipf.mending,
+    "zipf/mend-steps": zipf.training,
+    "storage/storage": storage.storing,
     "phase/noise-lines": noises,
     "late/late": late,
     "late/samples": late_samples,

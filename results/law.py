@@ -50,6 +50,9 @@ THETAS = (0.25, 0.5, 0.9)
 TRIGGER = {True: "in", False: "out"}
 """The path of the trigger in words: in the value path, or out of it."""
 
+DASHED = {"linestyle": (0, (3, 1.5)), "marker": "none", "width": 0.75}
+"""The style of lines of theory in figures."""
+
 
 @cache
 def searched(study):
@@ -69,6 +72,11 @@ def searched(study):
         N_above=about["search"]["from"],
         N_below=about["search"]["to"],
     )
+
+
+def with_trigger(rows):
+    """Returns rows with a column that says where the trigger is in words."""
+    return rows.assign(trigger="trigger " + rows["trigger_in_value"].map(TRIGGER))
 
 
 @cache
