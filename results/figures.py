@@ -10,7 +10,10 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import planes
+import storage
+import structure
 import width
+import zipf
 from law import (
     BETWEEN,
     DASHED,
@@ -22,6 +25,7 @@ from law import (
     predicted,
     regime,
     searched,
+    with_trigger,
     without_warnings,
 )
 
@@ -36,12 +40,6 @@ SEEDS = 12
 """The smallest number of seeds for which a level of N is drawn."""
 
 
-def trigger(rows):
-    """Returns rows with a column that says where the trigger is in words."""
-    words = rows["trigger_in_value"].map({True: "trigger in", False: "trigger out"})
-    return rows.assign(trigger=words)
-
-
 def critical():
     """N* against L for both paths of the trigger, with theory and exact cells."""
     found = searched("law").query("theta == 0.5")
@@ -51,14 +49,14 @@ def critical():
     over = [
         plot.Polyline(along_L(found), "N_star", "theory, nothing fitted", DASHED),
         plot.Points(
-            trigger(exact).drop(columns=["lo", "hi", "d"]),
+            with_trigger(exact).drop(columns=["lo", "hi", "d"]),
             "N_star",
             "exact run, no pool",
             {"open": True, "size": 2, "linestyle": "none"},
         ),
     ]
     return plot.figure(
-        trigger(found),
+        with_trigger(found),
         "N_star",
         x="L",
         lines="d",
@@ -75,7 +73,7 @@ def along_L(found):
     lines = found[["V", "d", "trigger_in_value"]].drop_duplicates()
     cells = lines.merge(pd.DataFrame({"L": lengths}), how="cross")
     models = [Model(**cell) for cell in cells.to_dict("records")]
-    return trigger(cells.assign(N_star=on_all_cores(critical_N, models)))
+    return with_trigger(cells.assign(N_star=on_all_cores(critical_N, models)))
 
 
 def levels():
@@ -292,6 +290,13 @@ FIGURES = {
     "law/collapse": collapse,
     "law/order-parameters": order_parameters,
     "embeddings/critical-n": embeddings,
+    "structure/collapse": structure.collapsed,
+    "structure/along": structure.along,
+    "zipf/critical": zipf.breaking,
+    "zipf/cause": zipf.causing,
+    "zipf/mend": zipf.mending,
+    "zipf/mend-steps": zipf.training,
+    "storage/storage": storage.storing,
     "phase/noise-lines": noises,
     "late/late": late,
     "late/samples": late_samples,

@@ -74,6 +74,11 @@ def searched(study):
     )
 
 
+def with_trigger(rows):
+    """Returns rows with a column that says where the trigger is in words."""
+    return rows.assign(trigger="trigger " + rows["trigger_in_value"].map(TRIGGER))
+
+
 @cache
 def predicted(study):
     """Returns the results of a study of V, d and L, with the regime and with theory."""

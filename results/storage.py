@@ -7,12 +7,11 @@ from functools import cache
 
 import numpy as np
 import pandas as pd
-from drawing import DASH, above, canvas, line
-from law import STUDY, searched
+from law import DASHED, STUDY, searched
 from scipy.special import entr, logit
 from table import as_table, with_interval
 
-from jaxrecall import load
+from jaxrecall import load, plot
 
 EDGE = 1 / (2 * np.log(2))
 """Theory's bits per entry of V_mat after three steps, trigger out of the value path.
@@ -28,6 +27,7 @@ The number is from Allen-Zhu and Li, arXiv:2404.05405.
 
 STUDIES = ("storage", "storage-long")
 THETAS = (0.5, 0.99)
+WIDTHS = (8, 16, 32, 64)
 LEAST_SQUARES_SEEDS = 16
 LEAST_SQUARES = "least squares, sphere"
 
@@ -216,7 +216,7 @@ def storage():
         found = [text for theta in THETAS for text in at_theta(cell, theta)]
         names = cell["setting"], cell["d"], cell["m"] or "none"
         lines.append([*names, *found, most_recalled(cell)])
-    for d in (8, 16, 32, 64):
+    for d in WIDTHS:
         found = [text for theta in THETAS for text in solved_at(d, theta)]
         most, V = solved_most(d)
         recalled_bits = f"{most / d**2:.2f} (V = {V})"
@@ -224,87 +224,93 @@ def storage():
     return pd.DataFrame(lines, columns=HEADS)
 
 
-CURVES = {
-    "three steps, sphere": ("o", "#0072B2"),
-    "three steps, gaussian": ("s", "#56B4E9"),
-    "10 steps, adam, fixed embeddings, sphere": ("v", "#E69F00"),
-    "100 steps, adam, fixed embeddings, sphere": ("D", "#D55E00"),
-    "1000 steps, adam, fixed embeddings, sphere": ("^", "#8B0000"),
-    "10000 steps, adam, fixed embeddings, sphere": ("P", "#009E73"),
-    "1000 steps, sgd, fixed embeddings, sphere": ("<", "#CC79A7"),
-}
+FIXED = ", fixed embeddings, sphere"
+CURVES = [
+    "three steps, sphere",
+    "three steps, gaussian",
+    "10 steps, adam",
+    "100 steps, adam",
+    "1000 steps, adam",
+    "10000 steps, adam",
+    "1000 steps, sgd",
+]
+HALF, SURE, RECALLED, OF_TRAINED = VIEWS = [
+    "accuracy 1/2: bits per entry of V_mat",
+    "accuracy 0.99: bits per entry of V_mat",
+    "recalled: bits per entry of V_mat",
+    "recalled: bits per trained entry",
+]
+"""The four ways to count bits, which have a panel each."""
 
 
 def storing():
-    """Draws bits per entry against the size of V_mat.
+    """Bits per entry against the size of V_mat, for V* and for the recalled bits."""
+    cells = counted(map(of_cell, stored().to_dict("records")))
+    shown = cells[cells["setting"].isin(CURVES)]
+    shown = shown.assign(setting=pd.Categorical(shown["setting"], CURVES))
+    layers = cells[cells["activation"] == "quadratic"].drop(columns="setting")
+    ends = pd.DataFrame({"entries": [shown["entries"].min(), shown["entries"].max()]})
+    theory = ends.assign(view=HALF, bits=EDGE)
+    reported = [ends.assign(view=view) for view in (RECALLED, OF_TRAINED)]
+    reported = pd.concat(reported).assign(bits=LANGUAGE_MODELS)
+    star = {"marker": "*", "size": 1.8, "linestyle": "none"}
+    dotted = {"marker": ".", "width": 0.75, "linestyle": ":"}
+    plain = {"marker": "none", "width": 0.75}
+    over = [
+        plot.Points(layers, "bits", "three steps, quadratic MLP", star),
+        plot.Polyline(counted(map(of_solved, WIDTHS)), "bits", "least squares", dotted),
+        plot.Polyline(theory, "bits", "theory of three steps", DASHED),
+        plot.Polyline(reported, "bits", "reported for language models", plain),
+    ]
+    return plot.figure(
+        shown,
+        "bits",
+        x="entries",
+        lines="setting",
+        panels="view",
+        over=over,
+        joined=True,
+        scale="linear",
+        labels={
+            "entries": "entries of V_mat: d^2, or d m with an MLP",
+            "setting": "",
+            "view": "",
+        },
+    )
 
-    The panels are V* at accuracy 1/2 and 0.99, and the most bits that are recalled.
-    """
-    table = stored()
-    table = table[table["setting"].isin(CURVES) | (table["activation"] == "quadratic")]
-    figure, panels = canvas(2, 2, 5, sharex=True)
-    views = {
-        "V log2 V at accuracy 1/2,\nper entry of V_mat": lambda cell: (
-            bits(starred(cell, 0.5)) / cell["entries"]
-        ),
-        "V log2 V at accuracy 0.99,\nper entry of V_mat": lambda cell: (
-            bits(starred(cell, 0.99)) / cell["entries"]
-        ),
-        "recalled: largest V (p log2 V - h(p)),\nper entry of V_mat": lambda cell: (
-            cell["recalled"] / cell["entries"]
-        ),
-        "recalled: largest V (p log2 V - h(p)),\nper trained entry": lambda cell: (
-            cell["recalled"] / trained(cell, cell["peak"])
-        ),
+
+def counted(cells):
+    """Returns a row for each cell and each way to count bits."""
+    cells = pd.DataFrame(cells)
+    table = cells.melt(
+        [*cells.columns.difference(VIEWS)], var_name="view", value_name="bits"
+    )
+    return table.assign(view=pd.Categorical(table["view"], VIEWS))
+
+
+def of_cell(cell):
+    """Returns the setting of a cell and its bits per entry."""
+    return {
+        "setting": cell["setting"].replace(FIXED, ""),
+        "activation": cell["activation"],
+        "entries": cell["entries"],
+        HALF: bits(starred(cell, 0.5)) / cell["entries"],
+        SURE: bits(starred(cell, 0.99)) / cell["entries"],
+        RECALLED: cell["recalled"] / cell["entries"],
+        OF_TRAINED: cell["recalled"] / trained(cell, cell["peak"]),
     }
-    for ax, (title, value) in zip(panels.flat, views.items(), strict=True):
-        y = table.apply(value, axis=1)
-        for curve, (marker, colour) in CURVES.items():
-            mine = table[table["setting"] == curve].sort_values("entries").index
-            ax.plot(
-                table["entries"][mine],
-                y[mine],
-                marker=marker,
-                color=colour,
-                markersize=4,
-                linewidth=0.9,
-            )
-        layers = table["m"] > 0
-        ax.plot(table["entries"][layers], y[layers], **LAYERS)
-        ax.set(xscale="log", title=title, ylim=(0, 2.2))
-        ax.set_xticks([64, 256, 1024, 4096], ["64", "256", "1024", "4096"])
-        ax.set_xticks([], minor=True)
-        ax.grid(True)
-    widths = np.array([8, 16, 32, 64])
-    for ax, theta in zip(panels[0], (0.5, 0.99), strict=True):
-        ax.plot(widths**2, [bits(solved(d, theta)) / d**2 for d in widths], **SOLVED)
-    panels[1, 0].plot(widths**2, [solved_most(d)[0] / d**2 for d in widths], **SOLVED)
-    panels[0, 0].axhline(EDGE, **THEORY)
-    for ax in panels[1]:
-        ax.axhline(LANGUAGE_MODELS, **REPORTED)
-    figure.supxlabel("entries of V_mat: d^2, or d m with an MLP", fontsize=8)
-    figure.supylabel("bits", fontsize=8)
-    entries = [
-        line(
-            name.replace(", fixed embeddings, sphere", ""), marker=marker, color=colour
-        )
-        for name, (marker, colour) in CURVES.items()
-    ]
-    entries += [
-        line("three steps, quadratic MLP", **LAYERS),
-        line("least squares", **SOLVED),
-        line("theory of three steps", **THEORY),
-    ]
-    above(figure, [*entries, line("reported for language models", **REPORTED)])
-    return "storage", figure
+
+
+def of_solved(d):
+    """Returns the bits per entry of the least-squares memory."""
+    return {
+        "entries": d**2,
+        HALF: bits(solved(d, 0.5)) / d**2,
+        SURE: bits(solved(d, 0.99)) / d**2,
+        RECALLED: solved_most(d)[0] / d**2,
+    }
 
 
 def starred(cell, theta):
     """V* of a cell, or nan if the search found none."""
     return float(cell["cells"]["critical"].get(theta) or np.nan)
-
-
-LAYERS = {"marker": "*", "color": "black", "linestyle": "none", "markersize": 6}
-SOLVED = {"color": "0.5", "linestyle": ":", "marker": "."}
-THEORY = {"color": "black", "linestyle": DASH, "linewidth": 0.9}
-REPORTED = {"color": "0.6", "linewidth": 0.9}

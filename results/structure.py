@@ -8,17 +8,16 @@ the laws `array` of the study.
 import re
 from contextlib import chdir
 from functools import cache
-from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from drawing import DASH, GREY, MARKERS, above, canvas, line, log_axis, shades
-from law import models_of, on_all_cores, searched
+from law import DASHED, models_of, on_all_cores, searched, with_trigger
 from table import as_table, bracketed, interval, stacked, with_interval
 
 import jaxrecall
-from jaxrecall.theory import Model, critical_N
+from jaxrecall import plot
+from jaxrecall.theory import critical_N
 
 TABLE = Path(__file__).parent.parent / "sweeps/structure.npy"
 SEEDS = 4
@@ -27,18 +26,16 @@ SEEDS = 4
 The tables differ by a few percent.
 """
 
-WHERE = [*product((8, 1024), (True, False))]
-LOOKS = dict(
-    zip(
-        ("gaussian", "equicorrelated", "low_rank", "clustered", "power_law", "array"),
-        zip(
-            MARKERS,
-            ("black", "#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00"),
-            strict=False,
-        ),
-        strict=True,
-    )
-)
+PANEL = ["L", "trigger"]
+N_STARS = ["N_star", "lo", "hi"]
+LAWS = [
+    "gaussian",
+    "equicorrelated",
+    "low_rank",
+    "clustered",
+    "power_law",
+    "array",
+]
 DERIVED = ("gaussian", "equicorrelated")
 """The laws with a formula of their own."""
 
@@ -104,27 +101,35 @@ def both_sides():
 
 
 def in_places(found):
-    """Returns cells in the order of WHERE, with their L and trigger in words."""
+    """Returns cells in the order of panels, with their L and trigger in words."""
     found = found.sort_values(["L", "trigger"], kind="stable")
     places = zip(found["L"], found["trigger_in_value"], strict=True)
     return found.assign(where=[name_of(*place) for place in places])
 
 
 @cache
-def cells():
-    """Returns the cells with the same law on both sides, with effective dimensions and
-    N*.
-
-    There is the observed N* and three predictions: with d, with the dimension that
-    replaces d, and by the formula of the law. Only gaussian and equicorrelated have a
-    formula. `off_` and the name of a prediction is ln(measured / predicted), or
-    -INFINITE if theory has no finite N*.
+def measured():
+    """Returns the cells with the same law on both sides, with their N* and with V over
+    d and over both effective dimensions.
     """
     found = both_sides().reset_index(drop=True)
     laws = found[["embedding", "V", "d"]].itertuples(index=False)
     found[["effective", "centred"]] = np.array([dimensions(*law) for law in laws])
     for name in MEASURES:
         found[f"x_{name}"] = found["V"] / found[name]
+    return found
+
+
+@cache
+def cells():
+    """Returns the measured cells with theory.
+
+    There are three predictions of N*: with d, with the dimension that replaces d, and
+    by the formula of the law. Only gaussian and equicorrelated have a formula. `off_`
+    and the name of a prediction is ln(measured / predicted), or -INFINITE if theory has
+    no finite N*.
+    """
+    found = measured().copy()
     # V / d_eff of independent rows in d isotropic dimensions is V / d + 1, because each
     # row also overlaps with itself
     isotropic = found["V"] / np.maximum(found["x_effective"] - 1, 1e-3)
@@ -159,16 +164,6 @@ def critical_or_nan(model):
         return critical_N(model)
     except ValueError:
         return np.nan
-
-
-def crossed(L, inside):
-    """Returns the cells of one panel whose N* was found."""
-    found = cells()
-    return found[
-        (found["L"] == L)
-        & (found["trigger_in_value"] == inside)
-        & found["N_star"].notna()
-    ]
 
 
 def residual(mine, by):
@@ -273,7 +268,7 @@ def structure_laws():
 
     Each cell has the 95 % interval and the number of cells.
     """
-    laws = {law: f"N_star > 0 and law == '{law}'" for law in LOOKS}
+    laws = {law: f"N_star > 0 and law == '{law}'" for law in LAWS}
     return stacked(in_places(cells()), "law", laws)
 
 
@@ -316,142 +311,112 @@ def structure_sides():
 
 
 def collapsed():
-    """Draws N* against V/d and against V/d_eff by law, for each length and trigger
-    path.
+    """N* against V/d and against V/d_eff by law, for each length and trigger path.
 
     The lines are the theory of isotropic rows.
     """
-    figure, panels = canvas(2, 4, 4.6, sharex="row", sharey="col")
-    for column, (L, inside) in enumerate(WHERE):
-        mine = crossed(L, inside)
-        for row, by in enumerate(("d", "effective")):
-            ax = panels[row, column]
-            for law, (marker, colour) in LOOKS.items():
-                for V, face in ((64, "none"), (128, colour)):
-                    one = mine[(mine["law"] == law) & (mine["V"] == V)]
-                    how = {
-                        "color": colour,
-                        "marker": marker,
-                        "markerfacecolor": face,
-                        "linestyle": "none",
-                        "markersize": 3,
-                    }
-                    ax.plot(one[f"x_{by}"], one["N_star"], **how)
-            ax.set(xscale="log", yscale="log", xlabel=MEASURES[by])
-            ax.grid(True)
-            log_axis(ax.xaxis)
-            log_axis(ax.yaxis)
-        panels[1, column].set_xticks([2, 5, 20, 60], ["2", "5", "20", "60"])
-        ratios = np.geomspace(
-            max(mine["x_effective"].min() - 1, 0.1), mine["x_effective"].max() - 1, 25
-        )
-        for V, shade in zip((64, 128), shades(2), strict=True):
-            models = [
-                Model(V=V, d=max(2, round(V / ratio)), L=L, trigger_in_value=inside)
-                for ratio in ratios
-            ]
-            panels[1, column].plot(
-                ratios + 1,
-                predicted(models),
-                color=shade,
-                linestyle=DASH,
-                linewidth=0.9,
-            )
-        panels[0, column].set(title=f"L = {L},\ntrigger {'in' if inside else 'out'}")
-    figure.supylabel("N*: samples for a test accuracy of 1/2", fontsize=8)
-    entries = [
-        line(name, marker=marker, color=colour, linestyle="none")
-        for name, (marker, colour) in LOOKS.items()
+    found = with_trigger(measured().query("N_star > 0"))
+    found = found.assign(law=pd.Categorical(found["law"], LAWS))
+    ratios = {"d": found["x_d"], "d_eff": found["x_effective"]}
+    both = [found.assign(width=width, ratio=ratio) for width, ratio in ratios.items()]
+    both = pd.concat(both)[[*PANEL, "width", "V", "law", "ratio", "N_star"]]
+    large, small = both.query("V == 128"), both.query("V == 64")
+    theory = isotropic(found)
+    dashed = DASHED | {"zorder": 4}
+    dotted = dashed | {"linestyle": ":"}
+    hollow = {"open": True, "linestyle": "none"}
+    over = [
+        plot.Points(large, "N_star"),
+        plot.Points(small, "N_star", "V = 64: open", hollow),
+        plot.Polyline(theory.query("V == 64"), "N_star", "theory, V = 64", dotted),
+        plot.Polyline(theory.query("V == 128"), "N_star", "theory, V = 128", dashed),
     ]
-    entries += [line("V = 64: open", linestyle="none")]
-    entries += [
-        line(f"theory, V = {V}", color=shade, linestyle=DASH)
-        for V, shade in zip((64, 128), shades(2), strict=True)
-    ]
-    above(figure, entries)
-    return "collapse", figure
+    # a figure refuses two estimates of a line at one place, so `over` has all of them
+    return plot.figure(
+        large.drop_duplicates([*PANEL, "width", "law", "ratio"]),
+        "N_star",
+        x="ratio",
+        lines="law",
+        rows="width",
+        columns=PANEL,
+        over=over,
+        scale="log",
+        share_x=False,
+        size="5.5x4.8",
+        labels={
+            "N_star": "N*: samples for a test accuracy of 1/2",
+            "ratio": "V / width",
+            "law": "",
+            "trigger": "",
+        },
+    )
 
 
-AXES = {
-    "embedding.rho": ("rho", "equicorrelated"),
-    "embedding.rank": ("rank, noise = 0", "low_rank"),
-    "embedding.clusters": ("clusters, spread = 0.5", "clustered"),
-    "embedding.alpha": ("alpha", "power_law"),
+def isotropic(found):
+    """Returns the predicted N* of isotropic rows along V / d_eff, in each panel."""
+    places = found.groupby(["L", "trigger_in_value"])["x_effective"]
+    ends = places.agg(["min", "max"]) - 1
+    tables = []
+    for (L, inside), (low, high) in ends.iterrows():
+        ratios = np.geomspace(max(low, 0.1), high, 25)
+        table = pd.DataFrame({"ratio": ratios, "L": L, "trigger_in_value": inside})
+        tables += [table.assign(V=V) for V in (64, 128)]
+    table = pd.concat(tables)
+    width = (table["V"] / table["ratio"]).round().clip(lower=2).astype(int)
+    N_star = predicted(models_of(table.assign(d=width), "trigger_in_value"))
+    return with_trigger(
+        table.assign(ratio=table["ratio"] + 1, N_star=N_star, width="d_eff")
+    )
+
+
+PARAMETERS = {
+    "embedding.rho": "rho",
+    "embedding.rank": "rank, noise = 0",
+    "embedding.clusters": "clusters, spread = 0.5",
+    "embedding.alpha": "alpha",
 }
 
 
-DEFAULTS = {"rho": 0.0, "rank": 16.0, "clusters": 16.0, "alpha": 1.0}
-
-
-def parameter(laws, name):
-    """The value of a parameter in the text of each law, which leaves out defaults."""
-    return (
-        laws.str.extract(rf"\b{name}=([0-9.e+-]+)")[0]
-        .astype(float)
-        .fillna(DEFAULTS.get(name))
-    )
-
-
 def along():
-    """Draws N* over that of gaussian rows against each parameter, at V 128, d 128."""
-    found = both_sides()
-    found = found[(found["V"] == 128) & (found["d"] == 128)]
-    plain = found[found["law"] == "gaussian"].set_index(["L", "trigger_in_value"])[
-        "N_star"
+    """N* over that of gaussian rows against each parameter, at V 128, d 128."""
+    found = with_trigger(both_sides().query("V == 128 and d == 128"))
+    plain = found.query("law == 'gaussian'").set_index(PANEL)["N_star"]
+    found = found.join(plain.rename("plain"), on=PANEL)
+    found[N_STARS] = found[N_STARS].div(found["plain"], axis=0)
+    found = found[~found["embedding"].str.contains("noise|spread")]
+    table = found.melt([*PANEL, *N_STARS], [*PARAMETERS], "parameter", "value")
+    table = table.dropna(subset="value")
+    names = table["parameter"].map(PARAMETERS)
+    table["parameter"] = pd.Categorical(names, [*PARAMETERS.values()])
+    places = table[[*PANEL, "parameter", "value"]]
+    none = places[table["N_star"].isna()]
+    top = 500 * 1.5 ** none.groupby(PANEL).ngroup()
+    cross = {"marker": "x", "linestyle": "none"}
+    over = [
+        plot.Polyline(
+            places.drop(columns=PANEL).assign(plain=1.0), "plain", "", DASHED
+        ),
+        plot.Points(
+            none.assign(top=top), "top", "no N* found; height means nothing", cross
+        ),
     ]
-    figure, panels = canvas(1, 4, 2.7, sharey=True)
-    for ax, (dotted, (label, law)) in zip(panels[0], AXES.items(), strict=True):
-        mine = found[
-            (found["law"] == law) & ~found["embedding"].str.contains("noise|spread")
-        ]
-        mine = mine.assign(
-            x=parameter(mine["embedding"], dotted.partition(".")[2])
-        ).sort_values("x")
-        for row, ((L, inside), marker, colour) in enumerate(
-            zip(WHERE, MARKERS, shades(4), strict=False)
-        ):
-            one = mine[(mine["L"] == L) & (mine["trigger_in_value"] == inside)]
-            base = plain[L, inside]
-            ends = [
-                (one["N_star"] - one["lo"]) / base,
-                (one["hi"] - one["N_star"]) / base,
-            ]
-            ax.errorbar(
-                one["x"],
-                one["N_star"] / base,
-                yerr=ends,
-                color=colour,
-                marker=marker,
-                markersize=3,
-                linewidth=0.8,
-                elinewidth=0.7,
-            )
-            none = one[one["N_star"].isna()]
-            ax.plot(
-                none["x"],
-                np.full(len(none), 0.97 - 0.04 * row),
-                color=colour,
-                marker="x",
-                linestyle="none",
-                transform=ax.get_xaxis_transform(),
-            )
-        ax.axhline(1, color="black", linestyle=DASH)
-        ax.set(yscale="log", xlabel=label)
-        if law in ("low_rank", "clustered"):
-            ax.set(xscale="log")
-            log_axis(ax.xaxis)
-        ax.grid(True)
-        log_axis(ax.yaxis)
-    panels[0, 0].set(ylabel="N* over that of gaussian rows")
-    entries = [
-        line(name_of(*at), marker=m, color=c)
-        for at, m, c in zip(WHERE, MARKERS, shades(4), strict=False)
-    ]
-    above(
-        figure,
-        [*entries, line("no N* found", marker="x", color=GREY, linestyle="none")],
+    return plot.figure(
+        table,
+        "N_star",
+        x="value",
+        lines=PANEL,
+        panels="parameter",
+        over=over,
+        joined=True,
+        share_x=False,
+        labels={
+            "N_star": "N* over that of gaussian rows",
+            "value": "value of the parameter",
+            "parameter": "",
+            "trigger": "",
+        },
+        size="5.5x4.6",
     )
-    return "along", figure
 
 
 if __name__ == "__main__":

@@ -7,11 +7,11 @@ from functools import cache
 
 import numpy as np
 import pandas as pd
-from drawing import ACCURACY, DASH, MARKERS, above, canvas, line, log_axis, shades
-from law import STUDY, models_of
+from law import DASHED, STUDY, models_of, with_trigger
 from table import as_table, at, largest_off, stacked, with_interval
 
 import jaxrecall
+from jaxrecall import plot
 from jaxrecall.fit import fit
 from jaxrecall.theory import locked_fraction
 
@@ -22,11 +22,13 @@ averaged.
 """
 
 SIZES = [(64, 64), (64, 128), (128, 128)]
-EXPONENTS = (0.0, 0.5, 1.0, 1.5)
-ATTENTION = "attention on the informative token"
+MEASURED = {
+    "accuracy": "test accuracy (fraction)",
+    "attention_mass": "attention on the\ninformative token",
+}
 WAYS = {True: "in the value path", False: "out of it"}
 BOTH, TOKENS, NOISE = "all tokens", "informative tokens alone", "noise tokens alone"
-KINDS = {BOTH: "#D55E00", TOKENS: "#0072B2", NOISE: "#009E73"}
+KINDS = (BOTH, TOKENS, NOISE)
 
 
 @cache
@@ -235,13 +237,18 @@ def zipf_errors():
 PLACE = ["Zipf", "trigger_in_value", "s", "L"]
 
 
+def of_kinds():
+    """Returns the rows along L, by the tokens that have Zipf frequencies."""
+    found = pd.concat([kind(name).assign(Zipf=name) for name in KINDS])
+    return found.assign(s=found["largest"]).query("L in @LENGTHS")
+
+
 @cache
 def by_kind():
     """Returns the mean attention and accuracy along L, by the tokens that have Zipf
     frequencies, with attention of infinitely many samples.
     """
-    found = pd.concat([kind(name).assign(Zipf=name) for name in KINDS])
-    found = found.assign(s=found["largest"]).query("L in @LENGTHS")
+    found = of_kinds()
     order = pd.Categorical(found["Zipf"], [*KINDS])
     found = found.assign(order=order).sort_values(["order", "trigger", "s", "L"])
     cells = found.groupby([*PLACE, "trigger"], sort=False)
@@ -352,179 +359,86 @@ def zipf_breaks():
 
 
 def breaking():
-    """Draws accuracy and attention against N by s, V = 64, d = 128.
-
-    The panels are for short and for long sequences.
-    """
-    found = at(along_N(), V=64, d=128)
-    figure, panels = canvas(2, 4, 4.0, sharex=True, sharey=True)
-    where = [(L, inside) for L in (8, 256) for inside in WAYS]
-    for column, (L, inside) in enumerate(where):
-        for ax, measure in zip(
-            panels[:, column], ("accuracy", "attention_mass"), strict=True
-        ):
-            for s, colour, marker in zip(EXPONENTS, shades(4), MARKERS, strict=False):
-                mine = at(found, L=L, trigger_in_value=inside, s=s)
-                means = mine.groupby("N")[measure].agg(["mean", "sem"])
-                ax.errorbar(
-                    means.index,
-                    means["mean"],
-                    yerr=2 * means["sem"],
-                    color=colour,
-                    marker=marker,
-                    markersize=3,
-                    elinewidth=0.7,
-                )
-            ax.set(xscale="log", ylim=(0, 1.03))
-            ax.grid(True)
-            log_axis(ax.xaxis)
-        panels[0, column].set(title=f"L = {L},\ntrigger {'in' if inside else 'out'}")
-        panels[1, column].set(xlabel="N: samples")
-    panels[0, 0].set(ylabel=ACCURACY)
-    panels[1, 0].set(ylabel="attention on the\ninformative token")
-    above(
-        figure,
-        [
-            line(f"s = {s:g}", color=c, marker=m)
-            for s, c, m in zip(EXPONENTS, shades(4), MARKERS, strict=False)
-        ],
+    """Accuracy and attention against N by s, for short and for long sequences."""
+    return plot.figure(
+        with_trigger(at(along_N(), V=64, d=128)),
+        [*MEASURED],
+        x="N",
+        lines="s",
+        columns=["L", "trigger"],
+        band="95 %",
+        labels=MEASURED | {"trigger": ""},
     )
-    return "critical", figure
 
 
 def causing():
-    """Draws attention against L, by the tokens that have Zipf frequencies.
+    """Attention against L, by the tokens that have Zipf frequencies.
 
     Attention of infinitely many samples is drawn as lines.
     """
-    figure, panels = canvas(2, 3, 4.2, sharex=True, sharey=True)
-    for row, inside in zip(panels, WAYS, strict=True):
-        for ax, s in zip(row, EXPONENTS[1:], strict=True):
-            for (name, colour), marker in zip(KINDS.items(), MARKERS, strict=False):
-                mine = at(kind(name), trigger_in_value=inside, largest=s)
-                means = (
-                    mine.groupby("L")["attention_mass"]
-                    .agg(["mean", "sem"])
-                    .loc[list(LENGTHS)]
-                )
-                bars = {
-                    "linestyle": "none",
-                    "marker": marker,
-                    "markersize": 3.5,
-                    "elinewidth": 0.7,
-                }
-                ax.errorbar(
-                    means.index,
-                    means["mean"],
-                    yerr=2 * means["sem"],
-                    color=colour,
-                    **bars,
-                )
-                endless = [
-                    population_mass(64, 128, L, inside, *s_of(name, s)) for L in LENGTHS
-                ]
-                ax.plot(LENGTHS, endless, color=colour, linestyle=DASH, linewidth=0.9)
-            known = [
-                population_mass(64, 128, L, inside, s, s, "frequencies")
-                for L in LENGTHS
-            ]
-            ax.plot(LENGTHS, known, color="black", linestyle=":", linewidth=0.9)
-            ax.set(xscale="log", ylim=(0, 1.05))
-            ax.grid(True)
-            log_axis(ax.xaxis)
-        row[0].set(ylabel=f"trigger {'in' if inside else 'out'}")
-    for ax, s in zip(panels[0], EXPONENTS[1:], strict=True):
-        ax.set(title=f"s = {s:g}")
-    figure.supxlabel("L: sequence length, tokens", fontsize=8)
-    figure.supylabel(ATTENTION, fontsize=8)
-    entries = [
-        line(f"Zipf: {name}", color=c, marker=m, linestyle="none")
-        for (name, c), m in zip(KINDS.items(), MARKERS, strict=False)
+    known = at(by_kind(), Zipf=BOTH).drop(columns="Zipf")
+    places = known[["trigger_in_value", "s", "L"]].itertuples(index=False)
+    masses = [
+        population_mass(64, 128, L, inside, s, s, "frequencies")
+        for inside, s, L in places
     ]
-    entries += [
-        line("infinitely many samples", linestyle=DASH),
-        line("the same, label frequencies known", color="black", linestyle=":"),
+    known = with_trigger(known.assign(known=masses))
+    dotted = DASHED | {"linestyle": ":"}
+    endless = with_trigger(by_kind())
+    over = [
+        plot.Polyline(endless, "endless", "infinitely many samples", DASHED),
+        plot.Polyline(known, "known", "the same, label frequencies known", dotted),
     ]
-    above(figure, entries)
-    return "cause", figure
+    return plot.figure(
+        with_trigger(of_kinds()),
+        "attention_mass",
+        x="L",
+        lines="Zipf",
+        rows="trigger",
+        columns="s",
+        band="95 %",
+        over=over,
+        labels={
+            "attention_mass": "attention on the informative token",
+            "L": "L: sequence length, tokens",
+            "trigger": "",
+        },
+    )
 
 
 def mending():
-    """Draws attention and accuracy against eta, and against the step, at s = 1.
+    """Accuracy and attention against eta at s = 1, for both lengths."""
+    usual = at(recipe(), V=64, d=128, N=2048, s=1.0, noise_s=1.0, kappa=100.0)
+    usual = at(usual, fresh_batches=False)
+    return plot.figure(
+        with_trigger(usual.query("gamma2 == gamma and L in (8, 64)")),
+        [*MEASURED],
+        x="eta",
+        lines="trigger",
+        columns="L",
+        band="95 %",
+        labels=MEASURED | {"trigger": ""},
+        size="5.5x4.2",
+    )
+
+
+def training():
+    """Accuracy and attention against the step at s = 1, with the trigger out.
 
     The steps start from zero or after the recipe.
     """
-    figure, panels = canvas(2, 3, 4.2, sharey=True)
-    measures = (
-        ("attention_mass", "attention on the\ninformative token"),
-        ("accuracy", ACCURACY),
-    )
-    of_eta = at(
-        recipe(),
-        V=64,
-        d=128,
-        N=2048,
-        s=1.0,
-        noise_s=1.0,
-        kappa=100.0,
-        fresh_batches=False,
-    ).query("gamma2 == gamma")
-    where = [(L, inside) for L in (8, 64) for inside in WAYS]
-    looks = dict(zip(where, zip(MARKERS, shades(4), strict=False), strict=True))
-    steps = dict(
-        zip(
-            (name for name, _ in trained()),
-            zip(MARKERS, ("#D55E00", "#0072B2", "0.55") * 2, strict=False),
-            strict=False,
-        )
-    )
-    for row, (measure, label) in zip(panels, measures, strict=True):
-        for (L, inside), (marker, colour) in looks.items():
-            means = (
-                at(of_eta, L=L, trigger_in_value=inside)
-                .groupby("eta")[measure]
-                .agg(["mean", "sem"])
-            )
-            row[0].errorbar(
-                means.index,
-                means["mean"],
-                yerr=2 * means["sem"],
-                color=colour,
-                marker=marker,
-                markersize=3,
-                elinewidth=0.7,
-            )
-        for ax, L in zip(row[1:], (8, 64), strict=True):
-            for name, mine in trained():
-                marker, colour = steps[name]
-                means = (
-                    at(mine, L=L, trigger_in_value=False)
-                    .query("step > 0")
-                    .groupby("step")[measure]
-                    .mean()
-                )
-                ax.plot(
-                    means.index,
-                    means,
-                    color=colour,
-                    marker=marker,
-                    markersize=2.5,
-                    linestyle="-" if "adam" in name else DASH,
-                )
-        row[0].set(ylabel=label, xlabel="eta")
-        for ax, L in zip(row[1:], (8, 64), strict=True):
-            ax.set(xlabel=f"step, L = {L}, trigger out")
-        for ax in row:
-            ax.set(xscale="log", ylim=(0, 1.03))
-            ax.grid(True)
-            log_axis(ax.xaxis)
-    entries = [
-        line(f"L = {L}, trigger {'in' if inside else 'out'}", color=c, marker=m)
-        for (L, inside), (m, c) in looks.items()
+    parts = [
+        mine.assign(begin=name.removeprefix("sgd ").removeprefix("adam "))
+        for name, mine in trained()
     ]
-    entries += [
-        line(name, color=c, marker=m, linestyle="-" if "adam" in name else DASH)
-        for name, (m, c) in steps.items()
-    ]
-    above(figure, entries)
-    return "mend", figure
+    found = pd.concat(parts).query("step > 0 and not trigger_in_value")
+    return plot.figure(
+        found,
+        [*MEASURED],
+        x="step",
+        lines="begin",
+        columns=["optimizer", "L"],
+        band="95 %",
+        labels=MEASURED
+        | {"begin": "", "optimizer": "", "step": "step, with the trigger out"},
+    )

@@ -124,6 +124,28 @@ def test_a_title_never_breaks_inside_a_word():
         assert across <= 1.25 * ax.get_window_extent().width
 
 
+def test_a_title_breaks_between_settings():
+    table = runs(N=[10, 100], L=[8, 256], trigger=["trigger in", "trigger out"])
+    drawn = plot.figure(
+        table, "error", x="N", columns=["L", "trigger"], labels={"trigger": ""}
+    )
+    drawn.draw_without_rendering()
+    assert drawn.axes[-1].get_title() == "L = 256,\ntrigger out"
+
+
+def test_only_marks_that_share_a_place_stand_side_by_side():
+    both = [
+        pd.DataFrame({"kind": kind, "x": [1.0, 2.0], "y": [1.0, 2.0]}) for kind in "ab"
+    ]
+    for apart, is_moved in ((0.0, True), (0.1, False)):
+        shifted = both[1].assign(x=both[1]["x"] + apart)
+        table = pd.concat([both[0], shifted])
+        (ax,) = plot.figure(table, "y", x="x", lines="kind").axes
+        at = ax.transData.transform((1.0, 1.0))
+        shown = ax.lines[0].get_transform().transform((1.0, 1.0))
+        assert (at[0] != shown[0]) == is_moved
+
+
 def test_values_without_a_place_on_a_log_axis_are_marked():
     some = FRAME.assign(error=FRAME["error"].where(FRAME["N"] < 1000, 0.0))
     drawn = plot.figure(some, "error", x="N", lines=["law", "width"], scale="log")

@@ -483,11 +483,12 @@ def _broken(each: Sequence[str], width: float) -> str:
 
     A line break between two settings is better than one inside a setting.
     """
-    bound = ", ".join(each).replace(" = ", "\xa0=\xa0")
-    title = _wrapped([bound], width, "axes.titlesize").replace("\xa0", " ")
-    if _inches(title, points("axes.titlesize")) > width:
-        title = _wrapped([", ".join(each)], width, "axes.titlesize")
-    return title
+    for gap in (" ", " = "):
+        bound = ", ".join(one.replace(gap, gap.replace(" ", "\xa0")) for one in each)
+        title = _wrapped([bound], width, "axes.titlesize").replace("\xa0", " ")
+        if _inches(title, points("axes.titlesize")) <= width:
+            return title
+    return _wrapped([", ".join(each)], width, "axes.titlesize")
 
 
 def _wrapped(lines: Sequence[str], width: float, setting: str) -> str:

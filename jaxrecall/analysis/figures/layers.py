@@ -115,6 +115,11 @@ class Panel:
         z = z.reindex(index=y.place(y.values), columns=x.place(x.values))
         return np.ma.masked_invalid(floats(z))
 
+    def is_shared(self, table: Table) -> bool:
+        """Whether most marks of a table share their place along x with another mark."""
+        at = self.at(where(table, self.values))
+        return len(np.unique(at)) <= len(at) / 2
+
     def moved(self, aside: float) -> Style:
         """Returns the style of marks that are moved by `aside` points to the right."""
         from matplotlib.transforms import ScaledTranslation
@@ -245,8 +250,9 @@ class Points(Layer):
 
     If the table has a column `state`, its value is "crosses" for cells with an
     estimate. All other cells are censored, and their open marks are at the values of
-    the column `tried`. Marks of several lines are drawn side by side. `joined` is
-    whether a line joins the estimates, and `across` is whether bars are along x.
+    the column `tried`. Marks of several lines at one place are side by side.
+    `joined` is whether a line joins the estimates, and `across` is whether bars are
+    along x.
     """
 
     joined: bool = False
@@ -254,7 +260,7 @@ class Points(Layer):
 
     def draw(self, panel: Panel) -> None:
         for rows, style, aside in panel.lines(self.table):
-            if panel.y or self.across or self.joined:
+            if panel.y or self.across or self.joined or not panel.is_shared(self.table):
                 aside = 0
             moved = panel.moved(aside)
             self._draw_estimates(panel, rows, keywords(style | self.style) | moved)
