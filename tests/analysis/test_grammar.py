@@ -231,6 +231,28 @@ def test_names_over_two_axes_have_a_colour_each():
     (pixels,) = drawn.axes[0].collections
     assert pixels.get_array().tolist() == [[0, 0, 0], [1, 0, 0], [1, 1, 0]]
     assert len(drawn.axes) == 1, "names need no colour bar"
+    states = pd.Categorical(table["what"], ["never", "fails", "works"])
+    drawn = plot.figure(table.assign(what=states), "b", x="a", colour="what")
+    assert labels_of(drawn) == ["fails", "works"], "only what is there is listed"
+    (pixels,) = drawn.axes[0].collections
+    assert pixels.get_array().max() == 2, "a name keeps its colour in every figure"
+
+
+def test_a_contour_is_interpolated_along_the_drawn_axes():
+    table = pd.DataFrame(
+        [
+            {"a": a, "b": b, "z": np.log10(a * b) / 6}
+            for a in (1, 1000)
+            for b in (1, 1e3)
+        ]
+    )
+    contour = plot.Contour(table, "z", level=0.5)
+    drawn = plot.figure(table, "b", x="a", colour="z", over=[contour])
+    (lines,) = [
+        found for found in drawn.axes[0].collections if hasattr(found, "levels")
+    ]
+    points = np.concatenate([path.vertices for path in lines.get_paths()])
+    np.testing.assert_allclose(np.log10(points).sum(axis=1), 3, atol=0.05)
 
 
 def sizes(drawn):

@@ -155,9 +155,15 @@ def ordered(column: Table) -> list[Any]:
 
     Categories have the order that their owner gave them.
     """
-    found = {*column.dropna().tolist()}
+    there = {*column.dropna().tolist()}
+    return [value for value in categories(column) if value in there]
+
+
+def categories(column: Table) -> list[Any]:
+    """Returns the values that a column may have: its categories, or its own values."""
     if hasattr(column, "cat"):
-        return [value for value in column.cat.categories.tolist() if value in found]
+        return column.cat.categories.tolist()
+    found = {*column.dropna().tolist()}
     return sorted(found, key=lambda value: (isinstance(value, str), value))
 
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from ...model.values import is_missing
 from ..fit.runs import Table
-from .axis import Axis, ordered
+from .axis import Axis, Side, categories, ordered
 from .style import DASH, Style, ink, keywords, line_styles, paper
 
 if TYPE_CHECKING:
@@ -45,6 +45,9 @@ HOLLOW: Style = {"linestyle": "none", "size": 1.3, "open": True}
 
 BELOW: Style = {"marker": 7, "linestyle": "none", "size": 1.3}
 """The style of marks at the lower end of a log axis, for values that have no place."""
+
+FINER = 8
+"""The number of parts into which a contour divides the distance of two places."""
 
 BELOW_LEGEND = "0 or less, below the axis"
 THEORY: Style = {"linestyle": DASH, "marker": "none", "width": 0.75}
@@ -264,7 +267,7 @@ class Points(Layer):
                 aside = 0
             moved = panel.moved(aside)
             self._draw_estimates(panel, rows, keywords(style | self.style) | moved)
-            if "state" in rows:
+            if {"state", "tried"} <= {*rows}:
                 _draw_open(panel, rows, {"color": style["color"]} | moved)
 
     def _draw_estimates(self, panel: Panel, rows: Table, style: Style) -> None:
@@ -292,7 +295,7 @@ class Points(Layer):
 
     def entries(self, n_places: int) -> list[Artist]:
         found = super().entries(n_places)
-        states = {*self.table.get("state", ())}
+        states = {*self.table["state"]} if "tried" in self.table else set()
         for state, (marker, name) in OPEN.items():
             if state in states:
                 found.append(entry(name, marker=marker, **HOLLOW))
@@ -338,8 +341,8 @@ class Pixels(Layer):
 
     @cached_property
     def names(self) -> list[str]:
-        """The values of the column if these are names, else an empty list."""
-        values = ordered(self.table[self.y])
+        """The names that the column may contain; empty if it contains numbers."""
+        values = categories(self.table[self.y])
         return values if any(isinstance(value, str) for value in values) else []
 
     @cached_property
@@ -400,8 +403,10 @@ class Pixels(Layer):
         from matplotlib.patches import Patch
 
         found: list[Artist] = []
+        there = {*self.table[self.y]}
         for name, style in zip(self.names, self._named(), strict=True):
-            found.append(Patch(facecolor=style["color"], label=name))
+            if name in there:
+                found.append(Patch(facecolor=style["color"], label=name))
         if self.table[self.y].notna().sum() < n_places:
             hatched = {"facecolor": paper(), "edgecolor": "0.7", "hatch": "////"}
             found.append(Patch(**hatched, linewidth=0, label="not tested"))
@@ -418,15 +423,18 @@ class Contour(Layer):
     level: float = 0.5
 
     def draw(self, panel: Panel) -> None:
-        x, y = panel.x, panel.y or panel.x
         z = panel.over(self.table, self.y)
         if min(z.shape) < 2 or not z.min() < self.level < z.max():
             return
+        x, across = _finer(panel.x, panel.ax, "x")
+        y, up = _finer(panel.y or panel.x, panel.ax, "y")
+        known = up @ ~np.ma.getmaskarray(z) @ across.T
+        z = np.ma.masked_where(known < 1 - 1e-9, up @ z.filled(0.0) @ across.T)
         usual: Style = {"color": ink(), "linestyle": "-", "width": 1.0}
         style = keywords(usual | self.style)
         panel.ax.contour(
-            x.place(x.values),
-            y.place(y.values),
+            x,
+            y,
             z,
             levels=[self.level],
             zorder=3,
@@ -434,6 +442,18 @@ class Contour(Layer):
             linestyles=[style["linestyle"]],
             linewidths=style["linewidth"],
         )
+
+
+def _finer(axis: Axis, ax: Axes, which: Side) -> tuple[np.ndarray, np.ndarray]:
+    """Returns places between those of an axis, and the weights of linear interpolation
+    there, one row for each place. Interpolation is linear along the drawn axis.
+    """
+    transform = axis.scale(ax, which)
+    spots = transform.transform(axis.place(axis.values))
+    n = len(spots)
+    between = np.linspace(0, n - 1, FINER * (n - 1) + 1)
+    weights = np.clip(1 - np.abs(between[:, None] - np.arange(n)), 0, 1)
+    return transform.inverted().transform(weights @ spots), weights
 
 
 def entry(named: str, **style: Any) -> Artist:

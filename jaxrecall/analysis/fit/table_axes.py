@@ -65,7 +65,9 @@ def as_given(frame: Table, roles: Roles) -> Table:
             del frame[name]
     for name in common(("embedding", "embedding_out"), frame):
         if infer_dtype(frame[name], skipna=True) in ("string", "categorical"):
-            frame[name] = frame[name].str.replace(FOLDER, r'path="\1"', regex=True)
+            shorter = frame[name].str.replace(FOLDER, r'path="\1"', regex=True)
+            if (shorter != frame[name]).any():
+                frame[name] = shorter
     _drop_parameters(frame)
     _fill_training(frame)
     for name in common(("pool", "batch"), frame):
@@ -92,7 +94,9 @@ def _drop_parameters(frame: Table) -> None:
             told = groups(frame.assign(**{name: bare}), [name, *parameters])
             if told.ngroups == len(texts):
                 varies = frame.groupby(bare)[name].transform("nunique") > 1
-                frame[name] = bare.where(varies | (len(texts) == 1), frame[name])
+                shorter = (varies | (len(texts) == 1)) & (bare != frame[name])
+                if shorter.any():  # otherwise, categories keep their order
+                    frame[name] = bare.where(shorter, frame[name])
 
 
 def _fill_training(frame: Table) -> None:
