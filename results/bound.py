@@ -10,12 +10,20 @@ from math import factorial, prod
 
 import numpy as np
 import pandas as pd
-from drawing import DASH, above, canvas, line, log_axis, look, save
-from law import SIZES, STUDY, power_law, searched, with_ends
+from law import (
+    DASHED,
+    SIZES,
+    STUDY,
+    models_of,
+    on_all_cores,
+    power_law,
+    searched,
+    with_ends,
+)
 from scipy.optimize import brentq
 from table import as_table, with_interval
 
-from jaxrecall import load
+from jaxrecall import load, plot
 from jaxrecall.fit import fit
 from jaxrecall.theory import Model, critical_N, fano_ceiling, recall_ceiling
 
@@ -191,22 +199,6 @@ def measured():
     return found[["name", *SIZES, "N_star", "critical", "lo", "hi"]].dropna()
 
 
-def limits(name, d_values, lengths):
-    """The N at which a limit, or theory of the three steps, knows half of pi.
-
-    The size is V = 1024. The result is an array over every d and L.
-    """
-    models = [
-        Model(V=V, d=int(d), L=int(L), trigger_in_value=name != STEPS[False])
-        for d in d_values
-        for L in lengths
-    ]
-    found = [
-        least(name, model) if name in LIMITS else critical_N(model) for model in models
-    ]
-    return np.reshape(found, (len(d_values), len(lengths)))
-
-
 NAMES = [*STEPS.values(), "assignment", "matched filter", *LIMITS]
 D_VALUES, LENGTHS = (256, 512, 1024, 2048), (4, 64, 256, 1024, 4096, 16384)
 
@@ -268,140 +260,115 @@ def exponents(rows, of):
     }
 
 
+FULL = {"linestyle": "-", "marker": "none", "width": 0.75}
 LINES = {
-    BENCHMARK: {"color": "0.55", "linestyle": DASH, "linewidth": 1.4},
-    HIDDEN: {"color": "black", "linestyle": "-", "linewidth": 1.4},
-    SHOWN: {"color": "black", "linestyle": ":", "linewidth": 1.4},
-    STEPS[True]: {"color": "#D55E00", "linestyle": "-", "linewidth": 0.9},
-    STEPS[False]: {"color": "#0072B2", "linestyle": "-", "linewidth": 0.9},
+    BENCHMARK: DASHED | {"color": "0.55", "width": 1},
+    HIDDEN: {"linestyle": "-", "marker": "none"},
+    SHOWN: {"linestyle": ":", "marker": "none"},
 }
-MARKS = {
-    STEPS[True]: {"color": "#D55E00", "marker": "o"},
-    STEPS[False]: {"color": "#0072B2", "marker": "s"},
-    "assignment": {"color": "#009E73", "marker": "^"},
-    "matched filter": {"color": "#88CCAA", "marker": "v"},
+PANELS = {
+    "along L, V / d = 1": ("L", "d == 1024"),
+    "along L, V / d = 4": ("L", "d == 256"),
+    "along d, L = 4": ("d", "L == 4"),
+    "along d, L = 16384": ("d", "L == 16384"),
 }
+"""A dict from the title of a panel to its axis and its cells."""
+
+
+def in_panels(table):
+    """Returns the rows of each panel, with the place along its axis."""
+    parts = []
+    for panel, (axis, condition) in PANELS.items():
+        mine = table.query(condition)
+        parts.append(mine.assign(panel=panel, along=mine[axis]))
+    table = pd.concat(parts)
+    return table.assign(panel=pd.Categorical(table["panel"], PANELS))
 
 
 def against():
-    """Draws N* of the three steps and of decoders with benchmark and bounds, V = 1024.
+    """N* of the three steps and of decoders with benchmark and bounds, V = 1024.
 
     The panels are along L at V / d = 1 and 4, and along d at two L.
     """
-    found = measured()
+    names = [*STEPS.values(), "assignment", "matched filter"]
+    found = in_panels(measured().query("name in @names"))
+    found = found.assign(name=pd.Categorical(found["name"], names))
+    sizes = sizes_of_lines()
+    theory = in_panels(of_steps(sizes))
+    over = [plot.Polyline(theory, "N_star", "theory (coloured), nothing fitted", FULL)]
+    limits = in_panels(with_limits(sizes))
+    for name, style in LINES.items():
+        line = limits[["panel", "along"]].assign(N_star=limits[name])
+        over.append(plot.Points(line, "N_star", name, style, joined=True))
+    return plot.figure(
+        found,
+        "N_star",
+        x="along",
+        lines="name",
+        panels="panel",
+        share_x=False,
+        over=over,
+        labels={
+            "N_star": "N*: samples for an accuracy of 1/2",
+            "along": "L: sequence length in tokens, or d: embedding width",
+            "panel": "",
+            "name": "",
+        },
+    )
+
+
+def sizes_of_lines():
+    """Returns the sizes along the lines of all panels."""
     lengths = np.geomspace(4, 16384, 13).round().astype(int)
     widths = np.geomspace(230, 2300, 9).round().astype(int)
-    figure, panels = canvas(2, 2, 5.0, sharey=True)
-    for ax, (axis, other, value) in zip(
-        panels.flat,
-        (("L", "d", V), ("L", "d", V // 4), ("d", "L", 4), ("d", "L", 16384)),
-        strict=True,
-    ):
-        x, sizes = (
-            (lengths, ([value], lengths))
-            if axis == "L"
-            else (widths, (widths, [value]))
-        )
-        for name, style in LINES.items():
-            ax.plot(x, limits(name, *sizes).ravel(), **style)
-        for name, style in MARKS.items():
-            mine = found[(found["name"] == name) & (found[other] == value)]
-            ends = [mine["N_star"] - mine["lo"], mine["hi"] - mine["N_star"]]
-            ax.errorbar(
-                mine[axis],
-                mine["N_star"],
-                yerr=ends,
-                linestyle="none",
-                elinewidth=0.7,
-                **style,
-            )
-        title, name = (
-            (f"V / d = {V // value}", "L: sequence length, tokens")
-            if axis == "L"
-            else (f"L = {value}", "d: embedding width")
-        )
-        ax.set(xscale="log", yscale="log", ylim=(10, 5e7), title=title, xlabel=name)
-        ax.grid(True)
-        log_axis(ax.xaxis)
-        log_axis(ax.yaxis)
-    for ax in panels[1]:
-        ax.set_xticks(D_VALUES, [str(d) for d in D_VALUES])
-        ax.minorticks_off()
-    figure.supylabel("N*: samples for an accuracy of 1/2", fontsize=8)
-    names = [*MARKS, *LIMITS]
-    above(
-        figure,
-        [
-            line(
-                name,
-                **{"linestyle": "none"} | LINES.get(name, {}) | MARKS.get(name, {}),
-            )
-            for name in names
-        ],
-    )
-    return "bound", figure
+    cells = [*product([V], [V, V // 4], lengths), *product([V], widths, [4, 16384])]
+    return pd.DataFrame(cells, columns=SIZES)
 
 
-LOOKS = {
-    "accuracy": ("three steps, test accuracy", "o", "black"),
-    "matched_accuracy": ("matched filter", "s", "#332288"),
-    "whitened_accuracy": ("whitened least squares", "D", "#2A9D8F"),
-    "assignment_accuracy": ("assignment", "^", "#E69F00"),
-}
+def of_steps(table):
+    """Returns the predicted N* of the three steps at each size, by their name."""
+    parts = []
+    for inside, name in STEPS.items():
+        cells = table.assign(trigger_in_value=inside, name=name)
+        models = models_of(cells, "trigger_in_value")
+        parts.append(cells.assign(N_star=on_all_cores(critical_N, models)))
+    return pd.concat(parts)
 
 
 def decoders():
-    """Draws decoders of the first gradient with the three steps, benchmark and bound.
-
-    There is a panel for each of twelve sizes.
-    """
+    """Decoders of the first gradient with the three steps, benchmark and bound."""
     rows = load(STUDY / "bound")
-    every = sorted(
-        rows[["d", "L", "V"]].drop_duplicates().itertuples(index=False, name=None)
+    names = [*DECODERS.values()]
+    runs = rows.rename(columns=DECODERS)
+    runs = runs.melt([*SIZES, "N", "seed"], names, "decoder", "accuracy")
+    runs = runs.assign(decoder=pd.Categorical(runs["decoder"], names))
+    over = []
+    for name in (BENCHMARK, HIDDEN):
+        shares = by_ratio(known(rows, name))
+        over.append(plot.Polyline(shares, "accuracy", name, LINES[name]))
+    return plot.figure(
+        by_ratio(runs),
+        "accuracy",
+        x="N",
+        lines="decoder",
+        rows=["V / d", "L"],
+        columns="V",
+        over=over,
+        labels={"accuracy": "accuracy", "N": "N: samples", "decoder": ""},
     )
-    figure, panels = canvas(4, 3, 7.2, sharex=True, sharey=True)
-    for ax, (d, L, size) in zip(
-        panels.flat,
-        [every[i] for i in np.linspace(0, len(every) - 1, 12).round().astype(int)],
-        strict=True,
-    ):
-        means = (
-            rows[(rows["d"] == d) & (rows["L"] == L) & (rows["V"] == size)]
-            .groupby("N")[[*LOOKS]]
-            .agg(["mean", "std"])
-        )
-        for column, (_, marker, colour) in LOOKS.items():
-            mean, sd = means[column, "mean"], means[column, "std"]
-            ax.plot(mean.index, mean, color=colour, marker=marker)
-            ax.fill_between(
-                mean.index,
-                (mean - sd).clip(0, 1),
-                (mean + sd).clip(0, 1),
-                color=colour,
-                alpha=0.2,
-                linewidth=0,
-            )
-        N = np.geomspace(means.index.min(), means.index.max(), 65)
-        for name in (BENCHMARK, HIDDEN):
-            ax.plot(
-                N, [LIMITS[name](Model(V=size, d=d, L=L), n) for n in N], **LINES[name]
-            )
-        ax.set(xscale="log", ylim=(-0.02, 1.02), title=f"d = {d}, L = {L}, V = {size}")
-        ax.grid(True)
-    log_axis(panels[0, 0].xaxis)
-    figure.supxlabel("N: samples", fontsize=8)
-    figure.supylabel("accuracy (fraction)", fontsize=8)
-    entries = [
-        line(name, marker=marker, color=colour)
-        for name, marker, colour in LOOKS.values()
-    ]
-    above(
-        figure, [*entries, *(line(name, **LINES[name]) for name in (BENCHMARK, HIDDEN))]
-    )
-    return "decoders", figure
 
 
-if __name__ == "__main__":
-    with look():
-        save("bound", *decoders())
-        save("bound", *against())
+def by_ratio(table):
+    """Returns a table with V / d in place of d."""
+    return table.assign(**{"V / d": table["V"] // table["d"]}).drop(columns="d")
+
+
+def known(rows, name):
+    """Returns the share of pi that a limit allows to be known, along N at each size."""
+    parts = []
+    for size, N in rows.groupby(SIZES)["N"]:
+        size = dict(zip(SIZES, size, strict=True))
+        levels = np.geomspace(N.min(), N.max(), 65)
+        shares = [LIMITS[name](Model(**size), level) for level in levels]
+        parts.append(pd.DataFrame({"N": levels, "accuracy": shares}).assign(**size))
+    return pd.concat(parts)

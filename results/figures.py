@@ -5,11 +5,14 @@ A figure is a call of `jaxrecall.plot.figure` on the rows of a study.
 
 import sys
 
+import bound
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
+import planes
 import storage
 import structure
+import width
 import zipf
 from law import (
     BETWEEN,
@@ -260,6 +263,28 @@ def predicted_noise(cell, field):
     return getattr(score_noise(model, cell["N"]), field)
 
 
+def over_widths():
+    """Accuracy over N and d at L = 256, for both paths of the trigger."""
+    return accuracy_over("L == 256 and N >= 64", "d")
+
+
+def over_lengths():
+    """Accuracy over N and L at d = 64, for both paths of the trigger."""
+    return accuracy_over("d == 64", "L")
+
+
+def accuracy_over(condition, y):
+    """Draws accuracy over N and another axis, with theory's line of one half."""
+    return plot.figure(
+        load(STUDY / "map").query(condition),
+        y,
+        x="N",
+        colour="accuracy",
+        contour="theory",
+        panels="trigger_in_value",
+    )
+
+
 FIGURES = {
     "law/critical-n": critical,
     "law/collapse": collapse,
@@ -276,6 +301,14 @@ FIGURES = {
     "late/late": late,
     "late/samples": late_samples,
     "late/attention": found_late,
+    "map/over-d": over_widths,
+    "map/over-L": over_lengths,
+    "mlp/collapse": width.by_size,
+    "mlp/activations": width.by_activation,
+    "phase-mlp/planes-N": planes.by_samples,
+    "phase-mlp/planes-L": planes.by_lengths,
+    "bound/decoders": bound.decoders,
+    "bound/bound": bound.against,
 }
 """A dict from the study and the name of a file to the function that draws it."""
 

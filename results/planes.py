@@ -4,32 +4,21 @@ They show what keeps accuracy below one half.
 """
 
 from functools import cache
+from pathlib import Path
 
 import numpy as np
-from drawing import DASH, above, canvas, line
-from law import STUDY, TRIGGER, on_all_cores
-from matplotlib.colors import ListedColormap
-from matplotlib.patches import Patch
+import pandas as pd
+from law import DASHED, STUDY, TRIGGER, on_all_cores
 from scipy.special import stdtrit
 from table import as_table
 from width import REQUIRED, in_thousands
 
-from jaxrecall import load
+from jaxrecall import load, plot
 from jaxrecall.fit import fit
 from jaxrecall.theory import Model, accuracy
 
 V, D, L, N = 96, 64, 64, 65536
 """The sizes of both planes; L is that of the first plane, and N that of the second."""
-
-SETTINGS = (("relu", "gaussian"), ("quadratic", "sphere"), ("cubic", "sphere"))
-ROWS = tuple(
-    (*plane, inside)
-    for plane in (("N", f"L == {L}"), ("L", f"N == {N}"))
-    for inside in (False, True)
-)
-"""The rows of panels: the upward axis, the condition on cells, and the path of the
-trigger.
-"""
 
 WORKS = 0.9
 """The share of test sequences above which attention works.
@@ -44,23 +33,14 @@ PARTS = {
     "leakage": "noise_leakage",
 }
 STATES = {
-    "mlp": ("attention fails: MLP noise", "#D55E00"),
-    "bias": ("attention fails: mean bias", "#0072B2"),
-    "gradient": ("attention fails: gradient noise", "#009E73"),
-    "leakage": ("attention fails: leakage", "#CC79A7"),
-    "memory": ("attention works, recall < 1/2", "0.8"),
-    "recall": ("recall > 1/2", "#FBF4C9"),
+    "mlp": "attention fails: MLP noise",
+    "bias": "attention fails: mean bias",
+    "gradient": "attention fails: gradient noise",
+    "memory": "attention works, recall < 1/2",
+    "recall": "recall > 1/2",
+    "leakage": "attention fails: leakage",
 }
-UNDECIDED = {
-    "marker": "x",
-    "color": "black",
-    "linestyle": "none",
-    "markersize": 2.4,
-    "markeredgewidth": 0.6,
-}
-"""The marker of cells in which the 95 % interval of the mean accuracy contains one
-half.
-"""
+"""What each state means, in the order of the colours in planes.mplstyle."""
 
 KEY = ["activation", "embedding", "trigger_in_value", "L", "N", "m"]
 ORDER = ["activation", "trigger_in_value"]
@@ -95,121 +75,53 @@ def cells():
 @cache
 def predicted():
     """Returns the predicted accuracy of every cell."""
-    settings = [
-        dict(zip(KEY, at, strict=True))
-        for at in cells()[KEY].itertuples(index=False, name=None)
-    ]
-    models = [
-        Model(
-            V=V,
-            d=D,
-            kappa=1e6,
-            **{name: value for name, value in at.items() if name != "N"},
-        )
-        for at in settings
-    ]
-    return cells()[KEY].assign(
-        theory=on_all_cores(accuracy, models, [at["N"] for at in settings])
-    )
+    fields = cells()[KEY].drop(columns="N").to_dict("records")
+    models = [Model(V=V, d=D, kappa=1e6, **values) for values in fields]
+    theory = on_all_cores(accuracy, models, cells()["N"])
+    return cells()[KEY].assign(theory=theory)
 
 
-def planes():
-    """Draws both planes, with a row for each path of the trigger.
+def by_samples():
+    """What keeps accuracy below one half, over m d and N."""
+    return plane("N", f"L == {L}")
 
-    There is a column for each activation.
+
+def by_lengths():
+    """What keeps accuracy below one half, over m d and L."""
+    return plane("L", f"N == {N}")
+
+
+def plane(up, condition):
+    """Draws the state of every cell over m d and N or L.
+
+    Lines are at an accuracy of one half, and crosses mark undecided cells.
     """
-    figure, panels = canvas(4, 3, 6.6, sharex=True, sharey="row")
-    table = cells().merge(predicted(), on=KEY)
-    for across, (up, condition, inside) in zip(panels, ROWS, strict=True):
-        for ax, (activation, _) in zip(across, SETTINGS, strict=True):
-            draw(
-                ax,
-                table.query(
-                    f"{condition} and activation == '{activation}' and trigger_in_value"
-                    f" == {inside}"
-                ),
-                up,
-            )
-        across[0].set(
-            ylabel=(
-                f"trigger {'in' if inside else 'out'}\n{up}:"
-                f" {'samples' if up == 'N' else 'tokens'}"
-            )
-        )
-    for ax, setting in zip(panels[0], SETTINGS, strict=True):
-        ax.set_title("{}, {} rows".format(*setting))
-    figure.supxlabel(f"m d: entries of V_mat, d = {D}", fontsize=8)
-    named = [
-        (colour, label)
-        for state, (label, colour) in STATES.items()
-        if (table["state"] == state).any()
+    table = cells().merge(predicted(), on=KEY).query(condition)
+    states = pd.Categorical(table["state"].map(STATES), STATES.values())
+    table = table.assign(state=states, width=D * table["m"])
+    undecided = table[table["undecided"]].drop(columns="state")
+    cross = {"marker": "x", "size": 0.7, "linestyle": "none"}
+    over = [
+        plot.Contour(table, "accuracy", "accuracy 1/2"),
+        plot.Contour(table, "theory", "theory", DASHED),
+        plot.Points(undecided, up, "undecided", cross),
     ]
-    entries = [
-        Patch(facecolor=colour, label=label, edgecolor="0.6", linewidth=0.4)
-        for colour, label in named
-    ]
-    entries += [
-        line("accuracy 1/2", color="black"),
-        line("theory", color="black", linestyle=DASH),
-        line("undecided", **UNDECIDED),
-    ]
-    above(figure, entries)
-    return "planes", figure
-
-
-def draw(ax, mine, up):
-    """Draws one panel: the state of every cell, and the lines of accuracy one half.
-
-    Crosses mark the undecided cells.
-    """
-
-    def grid(column):
-        return mine.pivot(index=up, columns="m", values=column)
-
-    states = grid("state").map([*STATES].index)
-    x = np.log2(states.columns.to_numpy(float) * D)
-    y = np.log2(states.index.to_numpy(float))
-    colours = ListedColormap([colour for _, colour in STATES.values()])
-    ax.pcolormesh(
-        x,
-        y,
-        states,
-        cmap=colours,
-        vmin=-0.5,
-        vmax=colours.N - 0.5,
-        shading="nearest",
-        edgecolors="white",
-        linewidth=0.3,
-    )
-    for column, style in (("accuracy", "solid"), ("theory", DASH)):
-        if grid(column).min(axis=None) < 0.5 < grid(column).max(axis=None):
-            ax.contour(
-                x,
-                y,
-                grid(column),
-                levels=[0.5],
-                colors="black",
-                linewidths=1.1,
-                linestyles=[style],
-            )
-    unsure = mine[mine["undecided"]]
-    ax.plot(np.log2(unsure["m"] * D), np.log2(unsure[up]), **UNDECIDED)
-    ax.set_xticks(
-        x[1::2], [f"{2**v:.0f}" if v < 10 else f"{2 ** (v - 10):.0f}k" for v in x[1::2]]
-    )
-    shown = y[1::4] if up == "N" else y[::3]
-    ax.set_yticks(
-        shown,
-        [
-            (
-                f"{2**v:.0f}"
-                if v < 10
-                else f"{2 ** (v - 10):.0f}k"
-                if v < 20
-                else f"{2 ** (v - 20):.0f}M"
-            )
-            for v in shown
-        ],
+    return plot.figure(
+        table,
+        up,
+        x="width",
+        colour="state",
+        rows="trigger",
+        columns=["activation", "embedding"],
+        over=over,
+        labels={
+            "width": f"m d: entries of V_mat, d = {D}",
+            "N": "N: samples",
+            "L": "L: tokens in a sequence",
+            "activation": "",
+            "embedding": "",
+        },
+        style=Path(__file__).with_name("planes.mplstyle"),
     )
 
 
@@ -254,7 +166,7 @@ def number_of(state):
 
 @as_table(
     ["activation", "trigger"],
-    {label: number_of(state) for state, (label, _) in STATES.items()},
+    {label: number_of(state) for state, label in STATES.items()},
 )
 def leading():
     """The number of cells of both planes, by what keeps accuracy below one half."""

@@ -7,11 +7,10 @@ from functools import cache
 
 import numpy as np
 import pandas as pd
-from drawing import DASH, MARKERS, above, canvas, line, log_axis, shades
-from law import STUDY, beside_theory, models_of, on_all_cores, searched
+from law import DASHED, STUDY, TRIGGER, beside_theory, models_of, on_all_cores, searched
 from table import ERRORS, TOLD, as_table, each, with_interval
 
-from jaxrecall import load
+from jaxrecall import load, plot
 from jaxrecall.fit import fit
 from jaxrecall.theory import critical
 
@@ -92,17 +91,13 @@ def width_exponents():
         yield line | beside_theory(law.set_index("axis"), mine, axes=["V", "d"])
 
 
-def means(select, by):
-    """Returns the mean accuracy of rows of the study of the MLP."""
+def accuracies(select):
+    """Returns rows of the study of the MLP, with x = m d / (V ln V)."""
     rows = load(STUDY / "mlp").query(select)
-    rows = rows.assign(
+    return rows.assign(
         x=rows["m"] * rows["d"] / (rows["V"] * np.log(rows["V"])),
         activation=rows["activation"].str.partition("(")[0],
-    )
-    return (
-        rows.groupby([*by, "m"])
-        .agg(x=("x", "mean"), accuracy=("accuracy", "mean"), sem=("accuracy", "sem"))
-        .reset_index()
+        trigger=rows["trigger_in_value"].map(TRIGGER),
     )
 
 
@@ -117,99 +112,66 @@ def activations():
     The column m = 0 is without an MLP. The values in each other cell are in the order
     of x = m d / (V ln V).
     """
-    rows = means("V == 256", ["trigger_in_value", "d", "activation"])
+    rows = accuracies("V == 256").sort_values(["trigger_in_value", "d"])
     kinds = pd.Categorical(rows["activation"], ["none", *ORDER])
-    rows = rows.assign(
+    return rows.assign(
         trigger=rows["trigger_in_value"].map(WAYS),
         kind=kinds.rename_categories({"none": "m = 0"}),
     )
-    return rows
 
 
 ORDER = ("quadratic", "cubic", "mixed", "relu", "gelu", "tanh")
-LOOKS = dict(
-    zip(
-        ORDER,
-        zip(
-            MARKERS,
-            ("#0072B2", "#D55E00", "#CC79A7", "#009E73", "#56B4E9", "0.45"),
-            strict=False,
-        ),
-        strict=True,
-    )
-)
+LABELS = {
+    "x": "x = m d / (V ln V)",
+    "accuracy": "test accuracy, N = 16777216",
+    "activation": "",
+    "kind": "",
+}
 
 
-def mlp():
-    """Draws accuracy against x = m d / (V ln V).
+def by_size():
+    """Accuracy against x for both activations without a linear part, by V and d.
 
-    The left panels show both activations without a linear part, over V and d. The other
-    panels show all activations at V = 256, with the trigger out and in.
+    The trigger is out of the value path.
     """
-    figure, panels = canvas(2, 3, 5.2, sharex=True, sharey=True)
-    for ax, name in zip(panels[:, 0], ("quadratic", "cubic"), strict=True):
-        table = means(f"activation == '{name}' and not trigger_in_value", ["V", "d"])
-        sizes = sorted(table["V"].unique())
-        for V, colour in zip(sizes, shades(len(sizes)), strict=True):
-            for d, mine in table[table["V"] == V].groupby("d"):
-                wide = d >= 2 * edge(V) and d <= V / 2
-                ax.plot(
-                    mine["x"],
-                    mine["accuracy"],
-                    color=colour,
-                    marker="o" if wide else "x",
-                    markersize=3,
-                    linestyle="-" if wide else ":",
-                    linewidth=0.8,
-                )
-        ax.set(
-            title=f"{name}, V = {sizes[0]} to {sizes[-1]}", xscale="log", ylim=(0, 1.03)
-        )
-    for row, inside in zip(panels, (False, True), strict=True):
-        table = means(f"V == 256 and trigger_in_value == {inside}", ["d", "activation"])
-        for ax, d in zip(row[1:], (36, 96), strict=True):
-            mine = table[table["d"] == d]
-            none = mine[mine["activation"] == "none"]["accuracy"].iloc[0]
-            ax.axhline(none, color="black", linestyle=DASH)
-            for name, (marker, colour) in LOOKS.items():
-                one = mine[mine["activation"] == name]
-                ax.errorbar(
-                    one["x"],
-                    one["accuracy"],
-                    yerr=2 * one["sem"],
-                    color=colour,
-                    marker=marker,
-                    markersize=3,
-                    linewidth=0.8,
-                    elinewidth=0.7,
-                )
-            ax.set(
-                title=f"V = 256, d = {d}, trigger {'in' if inside else 'out'}",
-                xscale="log",
-                ylim=(0, 1.03),
-            )
-    for ax in panels.flat:
-        ax.grid(True)
-    log_axis(panels[0, 0].xaxis)
-    figure.supxlabel("x = m d / (V ln V)", fontsize=8)
-    figure.supylabel("test accuracy, N = 16777216", fontsize=8)
-    V_values = sorted(
-        means("activation == 'quadratic' and not trigger_in_value", ["V"])["V"].unique()
+    rows = accuracies("activation in ('quadratic', 'cubic') and not trigger_in_value")
+    wide = (rows["d"] >= 2 * edge(rows["V"])) & (rows["d"] <= rows["V"] / 2)
+    others = rows[~wide].groupby(["activation", "V", "d", "m"])[["x", "accuracy"]]
+    others = others.mean().reset_index()
+    others["cell"] = others.groupby(["V", "d"]).ngroup()
+    style = {"color": "0.6", "linestyle": ":", "marker": "x"}
+    others = others.drop(columns=["V", "d"])
+    return plot.figure(
+        rows[wide],
+        "accuracy",
+        x="x",
+        lines=["V", "d"],
+        columns="activation",
+        band="95 %",
+        over=[plot.Polyline(others, "accuracy", "other d", style, each="cell")],
+        labels=LABELS,
     )
-    entries = [
-        line(f"V = {V}", color=colour)
-        for V, colour in zip(V_values, shades(len(V_values)), strict=True)
-    ]
-    entries += [
-        line("d from 2 (4 V ln V)^(1/3) to V/2", marker="o", color="0.4"),
-        line("other d", marker="x", linestyle=":", color="0.4"),
-    ]
-    entries += [
-        line(name, marker=marker, color=colour)
-        for name, (marker, colour) in LOOKS.items()
-    ]
-    above(figure, [*entries, line("m = 0", color="black", linestyle=DASH)])
-    return "activations", figure
+
+
+def by_activation():
+    """Accuracy against x for all activations at V = 256, with that at m = 0."""
+    rows = accuracies("V == 256 and d in (36, 96)")
+    places = ["trigger", "d"]
+    without = rows[rows["m"] == 0].groupby(places, as_index=False)["accuracy"].mean()
+    rows = rows[rows["m"] > 0]
+    ends = pd.DataFrame({"x": [rows["x"].min(), rows["x"].max()]})
+    flat = without.merge(ends, how="cross")
+    return plot.figure(
+        rows.assign(kind=pd.Categorical(rows["activation"], ORDER)),
+        "accuracy",
+        x="x",
+        lines="kind",
+        rows="trigger",
+        columns="d",
+        band="95 %",
+        over=[plot.Polyline(flat, "accuracy", "m = 0", DASHED)],
+        labels=LABELS,
+    )
 
 
 def in_thousands(cells):
