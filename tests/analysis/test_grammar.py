@@ -146,6 +146,17 @@ def test_only_marks_that_share_a_place_stand_side_by_side():
         assert (at[0] != shown[0]) == is_moved
 
 
+@pytest.mark.parametrize("ends", [(1.4, 75.0), (1.5, 9.0), (11.0, 900.0), (1, 1000)])
+def test_a_log_axis_has_two_ticks_or_more(ends):
+    x = np.geomspace(*ends, 12)
+    (ax,) = plot.figure(pd.DataFrame({"x": x, "y": x}), "y", x="x").axes
+    ax.figure.draw_without_rendering()
+    low, high = ax.get_xlim()
+    ticks = zip(ax.get_xticks(), ax.get_xticklabels(), strict=True)
+    named = [at for at, text in ticks if low <= at <= high and text.get_text()]
+    assert len(named) >= 2
+
+
 def test_values_without_a_place_on_a_log_axis_are_marked():
     some = FRAME.assign(error=FRAME["error"].where(FRAME["N"] < 1000, 0.0))
     drawn = plot.figure(some, "error", x="N", lines=["law", "width"], scale="log")

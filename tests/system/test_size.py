@@ -23,7 +23,7 @@ CLOSING = (")", "]", "}")
 
 MOST = {
     "jaxrecall": 5334,
-    "jaxrecall/analysis/figures": 28373,
+    "jaxrecall/analysis/figures": 28404,
     "jaxrecall/analysis/fit": 22569,
     "jaxrecall/analysis/report": 4006,
     "jaxrecall/cli": 3340,

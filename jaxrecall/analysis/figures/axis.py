@@ -213,7 +213,8 @@ def log_axis(ruler: Ruler) -> None:
 
     low, high = ruler.get_view_interval()
     decades = np.log10(high / low)
-    if decades < 1.7:
+    powers = np.floor(np.log10(high)) - np.ceil(np.log10(low)) + 1
+    if decades < 1.7 or powers < 2:
         subs = (1, 2, 5) if decades < 0.9 else (1, 3)
         ruler.set_major_locator(LogLocator(10, subs=subs))
         ruler.set_minor_locator(LogLocator(10, subs=range(2, 10), numticks=99))
