@@ -114,6 +114,7 @@ def against_predicted(table, columns):
         columns,
         x="x",
         lines="regime",
+        style={"lines.markersize": 1.6},
         labels=labels,
     )
 

@@ -185,11 +185,13 @@ def test_bars_without_an_end_leave_the_other_marks_visible():
 def test_layers_over_a_figure_stand_in_their_panels_and_lines():
     theory = FRAME.groupby(["N", "law"], as_index=False)["error"].mean()
     exact = pd.DataFrame({"N": [100], "error": [1.0]})
-    over = [
+    layers = [
         plot.Polyline(theory, "error", "theory", {"linestyle": "--", "width": 0.5}),
         plot.Points(exact, "error", "exact", {"open": True}),
     ]
-    drawn = plot.figure(FRAME, "error", x="N", lines="law", columns="width", over=over)
+    drawn = plot.figure(
+        FRAME, "error", x="N", lines="law", columns="width", over=layers
+    )
     for ax in drawn.axes:
         dashed = [line for line in ax.lines if line.get_linestyle() == "--"]
         for line, law in zip(dashed, sorted(LAWS), strict=True):
@@ -199,8 +201,11 @@ def test_layers_over_a_figure_stand_in_their_panels_and_lines():
         measured = [line for line in ax.lines if line.get_linestyle() == "-"]
         colours = [line.get_color() for line in dashed]
         assert colours == [line.get_color() for line in measured[:2]]
-        assert any(xy(line).tolist() == [[100.0, 1.0]] for line in ax.lines)
+        (exact,) = [line for line in ax.lines if xy(line).tolist() == [[100.0, 1.0]]]
+        assert exact.get_marker() == "o", "points without lines are visible"
     assert labels_of(drawn)[-2:] == ["theory", "exact"]
+    exact = drawn.legends[0].legend_handles[-1]
+    assert (exact.get_marker(), exact.get_linestyle()) == ("o", "None")
     with pytest.raises(UsageError, match="over: got"):
         plot.figure(FRAME, "error", x="N", over=[1])
 

@@ -90,11 +90,16 @@ def means(
 
 
 def with_measures(places: Mapping[str, Sequence[str]]) -> dict[str, Sequence[str]]:
-    """Returns places in which measures have rows of panels of their own, or columns if
-    there are rows already. Panels that follow each other become columns.
+    """Returns places in which each measure has panels of its own.
+
+    Without other panels, those of the measures follow each other. Otherwise they are
+    rows, or columns if there are rows already, and panels that follow each other become
+    columns.
     """
-    found = {"lines": (), "rows": (), "columns": ()} | {**places}
-    found["columns"] = [*found["columns"], *found.pop("panels", ())]
+    found = {"lines": (), "rows": (), "columns": (), "panels": ()} | {**places}
+    if not (found["rows"] or found["columns"] or found["panels"]):
+        return found | {"panels": [MEASURES]}
+    found["columns"] = [*found["columns"], *found.pop("panels")]
     free = "columns" if found["rows"] else "rows"
     return found | {free: [*found[free], MEASURES]}
 

@@ -266,7 +266,8 @@ class Points(Layer):
             if panel.y or self.across or self.joined or not panel.is_shared(self.table):
                 aside = 0
             moved = panel.moved(aside)
-            self._draw_estimates(panel, rows, keywords(style | self.style) | moved)
+            shown = keywords({"marker": "o"} | style | self.style) | moved
+            self._draw_estimates(panel, rows, shown)
             if {"state", "tried"} <= {*rows}:
                 _draw_open(panel, rows, {"color": style["color"]} | moved)
 
@@ -294,7 +295,10 @@ class Points(Layer):
         return np.concatenate(found)
 
     def entries(self, n_places: int) -> list[Artist]:
-        found = super().entries(n_places)
+        found = []
+        if self.legend and len(self.table):
+            usual: Style = {"marker": "o", "linestyle": "-" if self.joined else "none"}
+            found.append(entry(self.legend, **usual | self.style))
         states = {*self.table["state"]} if "tried" in self.table else set()
         for state, (marker, name) in OPEN.items():
             if state in states:

@@ -95,7 +95,7 @@ def figure(
     share_x: bool = True,
     labels: Mapping[str, str] | None = None,
     size: str | None = None,
-    style: str | Path | None = None,
+    style: str | Path | Mapping[str, Any] | None = None,
     on: FigureBase | None = None,
 ) -> Figure:
     """Draws any column of a table against any other.
@@ -139,7 +139,8 @@ def figure(
             or title shows the value alone.
         size: "column", "text", or inches as in "3.4x2.6". If None, your
             `figure.figsize`, or else what the panels need.
-        style: a style file of matplotlib, or the name of one of its styles.
+        style: a style file of matplotlib, the name of one of its styles, or a dict of
+            settings.
         on: the figure, or part of a figure, to draw on. If None, a new figure.
 
     Returns:
@@ -250,7 +251,11 @@ def _layers(over: object, chart: Chart) -> list[Layer]:
     return found
 
 
-def _drawn(chart: Chart, style: str | Path | None, on: FigureBase | None) -> Figure:
+def _drawn(
+    chart: Chart,
+    style: str | Path | Mapping[str, Any] | None,
+    on: FigureBase | None,
+) -> Figure:
     """Returns the drawn figure, which belongs to pyplot unless it is the user's."""
     from matplotlib import rcParams
     from matplotlib.figure import FigureBase

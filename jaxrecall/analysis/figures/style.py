@@ -130,7 +130,7 @@ def usual_size(n_panels: int, n_columns: int) -> Size:
 
 @contextmanager
 def look(
-    style: str | Path | None = None,
+    style: str | Path | Mapping[str, Any] | None = None,
     place: Literal["report", "figure", "axes"] = "figure",
 ) -> Iterator[None]:
     """Returns a context in which figures have the user's settings, or else ours.
@@ -138,7 +138,8 @@ def look(
     matplotlib's default font supplies letters that the user's font lacks.
 
     Args:
-        style: a style file of matplotlib, or the name of one of its styles.
+        style: a style file of matplotlib, the name of one of its styles, or a dict of
+            settings.
         place: what is drawn. A report has our settings and the style, so that it looks
             the same everywhere. On Axes of the user, only the user's settings apply.
 
