@@ -157,6 +157,17 @@ def test_a_log_axis_has_two_ticks_or_more(ends):
     assert len(named) >= 2
 
 
+@pytest.mark.parametrize("size", ["3.25x2.6", "4.5x3"])
+def test_names_of_rows_do_not_overlap(size):
+    places = {"rows": "law", "columns": "width"}
+    drawn = plot.figure(FRAME, "error", x="N", size=size, **places)
+    drawn.draw_without_rendering()
+    upper, lower = (ax.yaxis.label.get_window_extent() for ax in drawn.axes[::2])
+    assert lower.y1 < upper.y0
+    assert upper.y1 <= drawn.bbox.y1
+    assert lower.y0 >= 0
+
+
 def test_values_without_a_place_on_a_log_axis_are_marked():
     some = FRAME.assign(error=FRAME["error"].where(FRAME["N"] < 1000, 0.0))
     drawn = plot.figure(some, "error", x="N", lines=["law", "width"], scale="log")
@@ -318,7 +329,10 @@ def test_a_style_file_gives_colours_sizes_and_fonts(tmp_path):
         == matplotlib.rcParamsDefault["pdf.fonttype"]
     )
     panels = plot.figure(FRAME, "error", x="N", columns="law", style=style)
-    assert panels.get_size_inches()[0] == 4, "several panels keep the width alone"
+    assert panels.get_size_inches().tolist() == [4, 2]
+    places = {"rows": "width", "columns": "law"}
+    panels = plot.figure(FRAME, "error", x="N", style=style, **places)
+    assert panels.get_size_inches()[1] > 2, "panels are not lower than is readable"
 
 
 @pytest.mark.parametrize("size", ["3.25x2.4", "10x5.6"])

@@ -234,7 +234,7 @@ class Chart:
         elif self.size:
             width, height = self.size
         else:
-            width, height = usual_size(n, len(self.across) if is_grid else n)
+            width, height = usual_size(len(self.across) if is_grid else n)
             width = max(width, 1.2 * len(self.across))
         if is_grid:
             return Shape(width, height, len(self.down), len(self.across))
@@ -245,41 +245,51 @@ class Chart:
 
     def _height(self, shape: Shape, handles: Sequence[Artist], heading: str) -> float:
         """Returns the height of a new figure in inches."""
-        if shape.height is not None:
+        if self.size and shape.height is not None:
             return shape.height
         width, n_rows, n_columns = shape.width, shape.n_rows, shape.n_columns
         panels = 0.7 * width * n_rows
         if n_columns > 1:
             least = 2.0 if n_rows == 1 else 1.6
             panels = n_rows * max(least, 0.8 * width / n_columns)
+        if shape.height is not None:
+            panels = LOW * n_rows  # the user's height, unless panels would be too low
         above = math.ceil(len(handles) / _legend_columns(handles, width))
         line = LINE * points("legend.fontsize") * 1.15
         lines = heading.count("\n") + 1 if heading else 0
-        return min(HIGHEST, panels + line * (above + lines) + 0.3)
+        needed = min(HIGHEST, panels + line * (above + lines) + 0.3)
+        return max(needed, shape.height or 0.0)
 
     def _name_panels(self, figure: FigureBase, grid: np.ndarray) -> None:
         """Adds titles to panels, and labels along both axes."""
-        n_columns = grid.shape[1]
-        for i, (ax, values) in enumerate(zip(grid.flat, self.parts, strict=False)):
-            is_first = i % n_columns == 0
-            if not self.rows or i < n_columns:
-                self._title(ax, values)
-            beside = []
-            if is_first and self.rows:
-                beside = self._settings(values, self.rows)
-            if self.measures and (is_first or self.shares != "row"):
-                beside.append(self.measure(values).label)
-            if beside:
-                ax.set_ylabel("\n".join(beside))
+        for ax, values in zip(grid.flat, self.parts, strict=False):
+            self._title(ax, values)
+            self._label_y(ax, values)
         if grid.size == 1:
-            grid[0, 0].set(
-                xlabel=self.x.label, ylabel=self.measure(self.parts[0]).label
-            )
             return
         size = points("axes.labelsize")
         figure.supxlabel(self.x.label, fontsize=size)
         if not self.measures:
             figure.supylabel(self.measure({}).label, fontsize=size)
+
+    def _label_y(self, ax: Axes, values: Selection) -> None:
+        """Sets the label along y of a panel: what its row of panels differs in, and the
+        measure. In a single panel, also the label along x is set.
+        """
+        measure = self.measure(values).label
+        if len(self.parts) == 1:
+            ax.set(xlabel=self.x.label, ylabel=measure)
+            return
+        at: Any = ax.get_subplotspec()
+        is_first = at.is_first_col()
+        whole: Any = ax.figure
+        height = ax.get_window_extent().height / whole.dpi
+        each = self._settings(values, self.rows) if is_first else []
+        beside, size = _fitted(each, height, "axes.labelsize")
+        lines = [beside] if beside else []
+        if self.measures and (is_first or self.shares != "row"):
+            lines.append(measure)
+        ax.set_ylabel("\n".join(lines), fontsize=size)
 
     def _settings(self, values: Selection, names: Sequence[str]) -> list[str]:
         """Returns a text for each setting, without those that all panels share."""
@@ -290,17 +300,13 @@ class Chart:
 
     def _title(self, ax: Axes, values: Selection) -> None:
         """Sets the title of a panel: the settings in which the panels differ."""
+        at: Any = ax.get_subplotspec()
+        if self.rows and not at.is_first_row():
+            return
         names = self.columns if self.rows or self.columns else self.panels
         whole: Any = ax.figure
         width = 1.1 * ax.get_window_extent().width / whole.dpi
-        each = self._settings(values, names)
-        size = points("axes.titlesize")
-        title = _broken(each, width)
-        if title.count("\n") >= LONG_TITLE:  # small text leaves room for the panel
-            size *= SMALL
-            title = _broken(each, width / SMALL)
-        if _inches(title, size) > width:  # one word is too long
-            size *= width / _inches(title, size)
+        title, size = _fitted(self._settings(values, names), width, "axes.titlesize")
         ax.set_title(title, pad=3, fontsize=size)
 
     def _hide_empty(self, panels: Sequence[Axes], n_columns: int) -> list[Axes]:
@@ -345,6 +351,8 @@ class Chart:
                 self._mark_panel(ax, values)
                 if ax.get_title():
                     self._title(ax, values)
+                if ax.get_ylabel():
+                    self._label_y(ax, values)
 
     def _mark_panel(self, ax: Axes, values: Selection) -> None:
         self._x_of(values).mark(ax, "x")
@@ -478,17 +486,32 @@ class Shape(NamedTuple):
     n_columns: int
 
 
-def _broken(each: Sequence[str], width: float) -> str:
-    """Returns the title of a panel in lines of a width in inches.
+def _fitted(each: Sequence[str], width: float, setting: str) -> tuple[str, float]:
+    """Returns a text of settings in lines of a width in inches, and its size in points.
+
+    `setting` is the setting of the usual size. Text of many lines is smaller, and so is
+    text with a word that is too long.
+    """
+    size = points(setting)
+    shown = _broken(each, width, setting)
+    if shown.count("\n") >= LONG_TITLE:  # small text leaves room for the panel
+        size *= SMALL
+        shown = _broken(each, width / SMALL, setting)
+    return shown, size * min(1.0, width / max(_inches(shown, size), 1e-9))
+
+
+def _broken(each: Sequence[str], width: float, setting: str) -> str:
+    """Returns a text of settings in lines of a width in inches.
 
     A line break between two settings is better than one inside a setting.
     """
     for gap in (" ", " = "):
         bound = ", ".join(one.replace(gap, gap.replace(" ", "\xa0")) for one in each)
-        title = _wrapped([bound], width, "axes.titlesize").replace("\xa0", " ")
-        if _inches(title, points("axes.titlesize")) <= width:
-            return title
-    return _wrapped([", ".join(each)], width, "axes.titlesize")
+        shown = _wrapped([bound], width, setting).replace("\xa0", " ")
+        if _inches(shown, points(setting)) <= width:
+            return shown
+    bound = ", ".join(one.replace(" = ", "\xa0= ") for one in each)
+    return _wrapped([bound], width, setting).replace("\xa0", " ")
 
 
 def _wrapped(lines: Sequence[str], width: float, setting: str) -> str:

@@ -114,16 +114,15 @@ def sized(asked: str | None) -> Size | None:
     raise UsageError(f"size: got {asked!r}; allowed: {allowed}")
 
 
-def usual_size(n_panels: int, n_columns: int) -> Size:
+def usual_size(n_columns: int) -> Size:
     """Returns the size of a figure for which no size was asked.
 
-    It is the user's `figure.figsize`. The height of several panels is left open. If the
-    user has none, the width is that of a column, or of a page for several columns of
-    panels. It grows with the size of the text.
+    It is the user's `figure.figsize`. If the user has none, the width is that of a
+    column, or of a page for several columns of panels. It grows with the size of the
+    text, and the panels determine the height.
     """
     if _is_own("figure.figsize"):
-        width, height = _rc("figure.figsize")
-        return width, height if n_panels == 1 else None
+        return tuple(_rc("figure.figsize"))
     larger = max(1.0, points("font.size") / USUAL)
     return larger * (COLUMN if n_columns == 1 else PAGE), None
 
