@@ -267,6 +267,10 @@ def test_repeated_runs_are_no_seeds(drawn):
         with pytest.raises((UsageError, FitError)) as got:
             draw(twice)
         assert len(followed(got.value, twice)) == len(once)
+    other = pd.concat([once, once.assign(n_correct=0)], ignore_index=True)
+    for draw in (lambda df: plot.figure(df, lines="d"), plot.accuracy):
+        with pytest.raises((UsageError, FitError), match="add the column that does"):
+            draw(other)
     mixed = twice.assign(code_version=[1] * len(once) + [2] * len(once))
     for draw in (lambda df: plot.figure(df, lines="d"), plot.accuracy):
         with pytest.raises((UsageError, FitError), match="code_version") as got:

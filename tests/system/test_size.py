@@ -23,8 +23,8 @@ CLOSING = (")", "]", "}")
 
 MOST = {
     "jaxrecall": 5334,
-    "jaxrecall/analysis/figures": 28650,
-    "jaxrecall/analysis/fit": 22607,
+    "jaxrecall/analysis/figures": 29286,
+    "jaxrecall/analysis/fit": 22722,
     "jaxrecall/analysis/report": 4006,
     "jaxrecall/cli": 3340,
     "jaxrecall/model": 14463,

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from ...errors import UsageError
-from ..fit.roles import Roles, Table
+from ..fit.roles import COUNTS, Roles, Table
 from ..fit.runs import common, groups, seed_columns, without
-from ..fit.several import choice, listed, of_repeated, once, telling
+from ..fit.several import choice, listed, of_copies, of_repeated, telling
 from ..fit.table_axes import foreign_columns, parameters_of, without_switches
 from .axis import columns_in, with_columns
 
@@ -66,15 +66,22 @@ def check_one_run_per_seed(
         return
     rows, _ = without_switches(rows, roles)
     names = without(rows, (*roles.known, *drawn, *point, MEASURE, roles.measure))
-    check_one_row(df, rows, point, [*names, *common(PROVENANCE, rows)], places)
+    names += common(PROVENANCE, rows)
+    check_one_row(df, rows, point, names, places, (roles.measure, *COUNTS, *drawn))
 
 
 def check_one_row(
-    df: Table, rows: Table, point: Sequence[str], names: Sequence[str], places: str
+    df: Table,
+    rows: Table,
+    point: Sequence[str],
+    names: Sequence[str],
+    places: str,
+    results: Sequence[str] = (),
 ) -> None:
     """Raises UsageError if several rows have equal values of `point`.
 
-    The message says which of the columns `names` tell such rows apart.
+    The message says which of the columns `names` tell such rows apart. If none does,
+    rows with equal `results` are called copies.
     """
     rows = with_columns(rows, *point)
     found = of_repeated(rows, point, names)
@@ -86,10 +93,11 @@ def check_one_row(
     for name in point:
         columns += sorted(columns_in(name))
     n_rows = rows.duplicated([*point]).sum()
+    stored = df.loc[rows.index]
+    advice = of_copies(stored, common(columns, stored), common(results, stored))
     raise UsageError(
         f"df: {n_rows} rows have the same {', '.join(dict.fromkeys(columns))} as"
-        f" another row, and no setting tells them apart; keep one of each, as in"
-        f" {once(columns)}"
+        f" another row; {advice}"
     )
 
 
@@ -104,6 +112,9 @@ def refuse_several(
     stored = df.loc[rows.index]
     values = ", ".join(f"{name} ({listed(stored[name])})" for name in names)
     advice = f"choose one, as in {choice(stored, names)}"
+    if "seed" not in df and df[names[0]].dtype.kind in "iu":
+        seeds = f'df.rename(columns={{"{names[0]}": "seed"}})'
+        advice += f", or, if it numbers the seeds, draw {seeds}"
     if places:
         them = names[0] if len(names) == 1 else "them"
         advice += f", or name {them} in {places}"

@@ -22,10 +22,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pandas as pd
 
-from ...errors import UsageError, as_list, expect, refusal
+from ...errors import UsageError, as_list, expect, refusal, suggest
+from ...model.point import LAW_FIELDS
 from ...model.values import as_pandas
 from ..fit import chosen_summary, numbers
-from ..fit.roles import ACCURACY, Roles, Table, roles_of
+from ..fit.roles import ACCURACY, SETTINGS, Roles, Table, roles_of
 from ..fit.runs import (
     ALL,
     LAST,
@@ -336,6 +337,8 @@ def accuracy(
     marks = None
     if theta is not None and x == runs.along:
         marks = runs.thresholds(runs.fitted([theta]), theta)
+    if theory:
+        _tell_no_theory(runs)
     predicted = Theory(runs) if theory else None
     chart = charts.accuracy(runs, x, by, [], marks, predicted)
     chart = _with_few_lines(chart, df)
@@ -603,7 +606,9 @@ def _means(df: Table, roles: Roles, asked: Asked, band: str) -> Chart:
     """Returns a chart with the means of runs over seeds."""
     x, ys, lines, places = asked
     df = _at_steps(df, x, *(lines or []), *asked.panels, *ys)
-    rows = _with_axes(rows_of(df, roles), [x], [*(lines or []), *asked.panels, *ys])
+    named = [x, *(lines or []), *asked.panels]
+    rows = _with_stored_laws(df, rows_of(df, roles), named)
+    rows = _with_axes(rows, [x], [*named[1:], *ys])
     _expect_numbers(rows, ys)
     if lines is None:
         has_measure = roles.counted or roles.measure in df
@@ -611,10 +616,20 @@ def _means(df: Table, roles: Roles, asked: Asked, band: str) -> Chart:
         lines = _other_axes(Runs.of(df, given, _along(df, given, x)), x, asked.panels)
     placed = [x, *lines, *asked.panels]
     check_one_run_per_seed(df, rows, roles, placed=placed, drawn=ys)
-    named = ""
+    titled = ""
     if ys == [roles.measure]:
-        named = measure_label(roles, scale_of(rows[ys[0]]) == "fraction")
-    return charts.means(rows, ys, x, {"lines": lines, **places}, roles, named, band)
+        titled = measure_label(roles, scale_of(rows[ys[0]]) == "fraction")
+    return charts.means(rows, ys, x, {"lines": lines, **places}, roles, titled, band)
+
+
+def _with_stored_laws(df: Table, rows: Table, names: Sequence[str]) -> Table:
+    """Returns rows in which the laws with a place have their text with parameters.
+
+    One place of the figure, such as x, then tells apart laws that differ in a
+    parameter. `rows` has the index of `df`.
+    """
+    laws = common(names, common(LAW_FIELDS, df))
+    return rows.assign(**{name: df.loc[rows.index, name] for name in laws})
 
 
 def _marks(df: Table, roles: Roles, asked: Asked, joined: bool) -> Chart:
@@ -622,6 +637,7 @@ def _marks(df: Table, roles: Roles, asked: Asked, joined: bool) -> Chart:
     x, ys, lines, places = asked
     rows = _with_axes(df, [x], [*(lines or []), *asked.panels, *ys])
     _expect_numbers(rows, ys)
+    roles = _titled(rows, roles)
     axes = _axes_of_marks(rows, [x, *asked.panels, *ys])
     if lines is None:
         lines = []
@@ -654,6 +670,18 @@ def _marks(df: Table, roles: Roles, asked: Asked, joined: bool) -> Chart:
     return replace(chart, **places)
 
 
+def _titled(found: Table, roles: Roles) -> Roles:
+    """Returns the roles with titles of critical values, if the table is of a theta."""
+    if not {"theta", "critical"} <= {*found} or found["theta"].nunique() != 1:
+        return roles
+    theta = found["theta"].iloc[0]
+    along = "N"
+    for name in common(("axis", "along"), found):
+        along = found[name].iloc[0]
+    named = f"{along}* at {theta:g}"
+    return replace(roles, titles={"N_star": named, "critical": named, **roles.titles})
+
+
 def _map(
     df: Table,
     roles: Roles,
@@ -672,7 +700,9 @@ def _map(
         raise UsageError("contour: it needs a table of runs, with a column seed")
     if has_runs:
         df = _at_steps(df, x, y, *asked.panels, colour)
-    table = rows_of(df, roles) if has_runs else df
+    table = df
+    if has_runs:
+        table = _with_stored_laws(df, rows_of(df, roles), [x, y, *asked.panels])
     table = _with_axes(table, [x, y], [*asked.panels, colour])
     placed, places_left = [x, y, *asked.panels], "rows, columns or panels"
     if has_runs:
@@ -695,9 +725,21 @@ def _map(
         return chart
     runs = Runs.of(df, roles, along_of(df, roles, None))
     theory = Theory(runs)
+    _tell_no_theory(runs)
     chart = chart.plus(theory.contour(chart.x, chart.y or chart.x, asked.panels, 0.5))
     theory.warn()
     return chart
+
+
+def _tell_no_theory(runs: Runs) -> None:
+    """Warns if theory was asked for and is not about the runs."""
+    if not runs.has_theory:
+        needed = ", ".join(SETTINGS)
+        warnings.warn(
+            "theory is not drawn: it predicts the mean accuracy of this package's"
+            f" simulator, in tables with the columns {needed}",
+            stacklevel=4,
+        )
 
 
 def _pyplot() -> Any:
@@ -737,17 +779,19 @@ def _with_axes(df: Table, axes: Sequence[str], others: Sequence[str]) -> Table:
 
     Raises UsageError if the table lacks a column.
     """
-    has = ", ".join(map(str, df))
+    known = [str(name) for name in df if str(name)[:1] != "_"]
+    has = ", ".join(known)
     try:
         df = with_columns(df, *axes)
     except (KeyError, ValueError) as error:
         raise UsageError(
             f"df: no column {', '.join(map(repr, axes))}, nor arithmetic on its"
-            f" columns; it has {has}"
+            f" columns{suggest(axes[0], known)}; it has {has}"
         ) from error
     missing = [name for name in others if name not in df]
     if missing:
-        raise UsageError(f"df: no column {', '.join(missing)}; it has {has}")
+        advice = suggest(missing[0], known)
+        raise UsageError(f"df: no column {', '.join(missing)}{advice}; it has {has}")
     return df
 
 

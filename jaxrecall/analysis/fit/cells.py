@@ -21,9 +21,9 @@ import numpy as np
 from ...errors import FitError
 from ...model.values import is_missing
 from ...sweep.store.load import limited_by_kappa
-from .roles import SIZES, Roles, Table
+from .roles import COUNTS, SIZES, Roles, Table
 from .runs import K, N, checked, common, groups, seed_columns, without
-from .several import choice, of_repeated, once
+from .several import choice, of_copies, of_repeated
 from .table_axes import AxisValue, as_given, find_axes, without_switches
 
 NUMBERS = "iuf"
@@ -170,7 +170,7 @@ def families(frame: Table, roles: Roles, along: str) -> tuple[list[Family], list
         remarks.append(_on_followers(frame, followers, axes, along))
     if "kappa" in roles.rates and (line := limited_by_kappa(frame, axes, along)):
         remarks.append(line)
-    _refuse_runs_twice(given, frame, [*axes, along], seeds)
+    _refuse_runs_twice(given, frame, roles, [*axes, along], seeds)
     scaled = "axes of numbers greater than 0"
     powers = tuple(_scales(frame, axes))
     if roles.powers is not None:
@@ -272,7 +272,7 @@ def _falls(frame: Table, roles: Roles, along: str) -> bool:
 
 
 def _refuse_runs_twice(
-    given: Table, frame: Table, point: list[str], seeds: list[str]
+    given: Table, frame: Table, roles: Roles, point: list[str], seeds: list[str]
 ) -> None:
     """Raises FitError if runs come more than once. `given` is the table as its owner
     has it.
@@ -287,13 +287,19 @@ def _refuse_runs_twice(
         if frame[name].dropna().map(str).nunique() > 1:
             differ.append(name)
     hint = f" (the table mixes {', '.join(differ)})" if differ else ""
-    keep = once([*point, *seeds])
-    told_apart = differ or of_repeated(frame, [*point, *seeds], common(given, frame))
+    measured = {*without(roles.known, roles.fields), roles.measure}
+    names = without(common(given, frame), measured)
+    told_apart = differ or of_repeated(frame, [*point, *seeds], names)
+    stored = given.loc[frame.index]
     if told_apart:
-        keep = choice(given.loc[frame.index], told_apart)
+        example = choice(stored, told_apart)
+        advice = f"keep one row per point, seed and step, as in {example}"
+    else:
+        results = common((roles.measure, *COUNTS), stored)
+        advice = of_copies(stored, common([*point, *seeds], stored), results)
     raise FitError(
-        f"rows: {len(twice)} runs come more than once, the first at {where}{hint}; keep"
-        f" one row per point, seed and step, as in {keep}"
+        f"rows: {len(twice)} runs come more than once, the first at {where}{hint};"
+        f" {advice}"
     )
 
 

@@ -79,10 +79,15 @@ def choice(stored: Table, names: Sequence[str]) -> str:
     return f"df[{' & '.join(conditions)}]"
 
 
-def once(point: Sequence[str]) -> str:
-    """Returns an expression that leaves out rows that repeat an earlier row's point."""
-    columns = ", ".join(map(_code, dict.fromkeys(point)))
-    return f"df.drop_duplicates([{columns}])"
+def of_copies(rows: Table, point: Sequence[str], results: Sequence[str]) -> str:
+    """Returns advice about rows with equal values of `point` that no setting tells
+    apart. Only rows with equal results are copies of one run.
+    """
+    columns = [*dict.fromkeys(point)]
+    if rows.duplicated([*columns, *results]).sum() < rows.duplicated(columns).sum():
+        return "no setting of the table tells them apart; add the column that does"
+    shown = ", ".join(map(_code, columns))
+    return f"keep one row of each, as in df.drop_duplicates([{shown}])"
 
 
 def listed(column: Table) -> str:

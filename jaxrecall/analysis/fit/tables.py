@@ -74,7 +74,7 @@ WARNINGS = {
     "unchecked": "as many unknowns as cells: nothing checks the law",
     "no power law": (
         "no single power law: ln {critical} lies {rms:.2g} (rms) from it, {ratio:.2g}"
-        " times the noise; where fits a part of the cells, floor a law above a floor"
+        " times the noise; try part of the cells (where) or a law above a floor (floor)"
     ),
 }
 """A dict from condition to the text of its warning.
