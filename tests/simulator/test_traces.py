@@ -575,7 +575,7 @@ def test_figures_show_the_last_step_unless_the_step_is_an_axis():
     assert [
         text.get_text()
         for text in plot.collapse(frame, lines="step").get_legend().get_texts()
-    ][:3] == ["3", "30", "300"]
+    ][:3] == ["step = 3", "step = 30", "step = 300"]
 
 
 # --- the simulator itself
@@ -688,7 +688,7 @@ def test_a_report_of_traces_shows_the_last_step(swept, capsys):
         )
         == 0
     )
-    assert "2 cells (steps vary), 6 rows, 3 seeds" in (swept / "page.html").read_text()
+    assert "from 2 cells, 6 rows and 3 seeds" in (swept / "page.html").read_text()
     assert "no axis" not in capsys.readouterr().out.replace(
         "optimizer, lr, lr_attention, trains: varies", ""
     )

@@ -645,6 +645,7 @@ def test_a_figure_that_cannot_be_made_is_a_remark(
     assert "To try again: python" in remark
 
 
+@pytest.mark.usefixtures("with_figures")
 def test_a_figure_that_is_missing_is_made_by_the_next_call(grid, capsys, monkeypatch):
     figure = Path("results/tiny/accuracy.png")
     with monkeypatch.context() as broken:

@@ -164,6 +164,8 @@ def run(line: str) -> None:
             ["make", "--dry-run", *words[1:]], capture_output=True, text=True
         )
         assert done.returncode == 0, f"{line}: {done.stderr}"
+    elif words[:4] == ["pip", "install", "--no-index", "--find-links"]:
+        assert words[5:] == ["jaxrecall"], line
     elif words[:2] == ["pip", "install"]:
         options = [
             given for given in itertools.pairwise(words) if given[0] in ("-c", "-e")

@@ -225,7 +225,7 @@ def _span(stars: Table) -> tuple[float, float]:
     found = floats(stars[["critical", "tried"]])
     if np.isnan(found).all():
         return 0.0, math.inf
-    return float(np.nanmin(found)) / 1.7, float(np.nanmax(found)) * 1.7
+    return float(np.nanmin(found)) / 1.1, float(np.nanmax(found)) * 1.1
 
 
 def over(

@@ -70,6 +70,9 @@ LONG_TITLE, SMALL = 3, 0.75
 size of that text relative to other titles.
 """
 
+HANDLE = 8
+"""The width of the mark and of the gaps of an entry of a legend, in letters."""
+
 NARROW, LOW = 1.7, 1.3
 """The width and the height that a panel needs, in inches, for the usual text."""
 
@@ -532,7 +535,7 @@ def _legend_columns(handles: Sequence[Artist], width: float) -> int:
     """Returns the number of columns of a legend that fit into `width` inches."""
     longest = max([0, *(len(str(handle.get_label())) for handle in handles)])
     letter = LETTER * points("legend.fontsize")
-    return max(1, int(width / (letter * (6 + longest))))
+    return max(1, int(width / (letter * (HANDLE + longest))))
 
 
 def _side_by_side(width: float) -> int:

@@ -299,7 +299,8 @@ class Points(Layer):
         if self.legend and len(self.table):
             usual: Style = {"marker": "o", "linestyle": "-" if self.joined else "none"}
             found.append(entry(self.legend, **usual | self.style))
-        states = {*self.table["state"]} if "tried" in self.table else set()
+        has_states = {"state", "tried"} <= {*self.table}
+        states = {*self.table["state"]} if has_states else set()
         for state, (marker, name) in OPEN.items():
             if state in states:
                 found.append(entry(name, marker=marker, **HOLLOW))

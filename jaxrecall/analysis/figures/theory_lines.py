@@ -294,7 +294,7 @@ class Theory:
                 counts = runs.rows.groupby(by, dropna=False, observed=True)[name]
                 several = counts.nunique().to_numpy() > 1
             else:
-                several = runs.rows[name].nunique() > 1
+                several = np.array([runs.rows[name].nunique() > 1])
             told = f"{name}: several values in a cell"
             settings["foreign"] = settings["foreign"].mask(several, told)
         return settings
