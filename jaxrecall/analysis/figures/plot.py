@@ -801,7 +801,8 @@ def _with_few_lines(chart: Chart, df: Table) -> Chart:
     if n > MAX_LINES:
         raise UsageError(
             f"lines: {n} lines of one {', '.join(chart.lines)} each are too many;"
-            f" choose at most {MAX_LINES}, as in {choice(df, chart.lines[:1])}"
+            f" choose at most {MAX_LINES}, as in {choice(df, chart.lines[:1])}, or name"
+            " axes in rows and columns of `figure`"
         )
     return chart
 
