@@ -260,6 +260,19 @@ def test_what_follows_from_a_place_needs_none(drawn):
         plot.figure(table, "accuracy", x="N / d", lines=[])
 
 
+def test_a_law_with_parameters_has_a_place_by_its_text():
+    laws = ["gaussian", "equicorrelated(rho=0.2)", "equicorrelated(rho=0.5)"]
+    parts = []
+    for law, rho in zip(laws, [None, 0.2, 0.5], strict=True):
+        parts.append(runs(SIZES).assign(embedding=law, **{"embedding.rho": rho}))
+    df = pd.concat(parts, ignore_index=True)
+    some = df[(df["d"] == df["d"].iloc[0]) & (df["N"] == df["N"].iloc[0])]
+    (ax,) = plot.figure(some, x="embedding").axes
+    assert [tick.get_text() for tick in ax.get_xticklabels()] == sorted(laws)[::-1]
+    assert len(ax.lines) == 1
+    assert len(plot.figure(df[df["d"] == 32], lines="embedding").axes[0].lines) == 3
+
+
 def test_repeated_runs_are_no_seeds(drawn):
     once = runs(SIZES)
     twice = pd.concat([once, once.assign(seconds=2.0)], ignore_index=True)

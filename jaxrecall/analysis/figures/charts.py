@@ -37,6 +37,9 @@ FITTED: Style = {"marker": "none", "width": 0.8}
 STAR: Style = {"marker": "o", "size": 1.1, "open": True}
 DOTTED: Style = {"marker": "none", "width": 0.5, "linestyle": ":"}
 
+VALUE = "value"
+"""The column that contains the values of several columns."""
+
 LONGEST_LAW = 30
 """The largest number of characters that a law may have in a heading.
 
@@ -77,16 +80,28 @@ def means(
         named = named or label(y, roles)
         chart = Chart([Polyline(table, y)], axis, named, scale=scale_of(table[y]))
         return replace(chart, **places)
-    y = "value"
-    parts, measures = [], {}
-    for name in columns:
-        part = averaged(rows, used, name, band).rename(columns={name: y})
-        measures[name] = Measure(label(name, roles), scale_of(part[y]))
-        parts.append(part.assign(**{MEASURES: name}))
-    table = pd.concat(parts, ignore_index=True)
-    table[MEASURES] = pd.Categorical(table[MEASURES], [*columns])
-    chart = Chart([Polyline(table, y)], Axis.make(x, table, roles), measures=measures)
+    table, measures = stacked(
+        {name: averaged(rows, used, name, band) for name in columns}, roles
+    )
+    layer = Polyline(table, VALUE)
+    chart = Chart([layer], Axis.make(x, table, roles), measures=measures)
     return replace(chart, **with_measures(places))
+
+
+def stacked(
+    parts: Mapping[str, Table], roles: Roles
+) -> tuple[Table, dict[str, Measure]]:
+    """Returns tables of several columns as one table, and what each column measures.
+
+    Each table contains the column of its name, which becomes the column VALUE.
+    """
+    named, measures = [], {}
+    for name, part in parts.items():
+        measures[name] = Measure(label(name, roles), scale_of(part[name]))
+        named.append(part.rename(columns={name: VALUE}).assign(**{MEASURES: name}))
+    table = pd.concat(named, ignore_index=True)
+    table[MEASURES] = pd.Categorical(table[MEASURES], [*parts])
+    return table, measures
 
 
 def with_measures(places: Mapping[str, Sequence[str]]) -> dict[str, Sequence[str]]:

@@ -42,7 +42,7 @@ from ..fit.several import choice, telling
 from . import charts
 from .averages import PLACES, check_one_row, check_one_run_per_seed, refuse_several
 from .axis import Axis, columns_in, with_columns
-from .grammar import MEASURES, Chart, Measure
+from .grammar import Chart, Measure
 from .layers import Contour, Layer, Pixels, Points, Polyline
 from .style import label, look, measure_label, sized
 from .table_of_runs import (
@@ -613,7 +613,9 @@ def _means(df: Table, roles: Roles, asked: Asked, band: str) -> Chart:
     if lines is None:
         has_measure = roles.counted or roles.measure in df
         given = roles if has_measure else roles.having(ys[0])
-        lines = _other_axes(Runs.of(df, given, _along(df, given, x)), x, asked.panels)
+        others = _other_axes(Runs.of(df, given, _along(df, given, x)), x, asked.panels)
+        # the text of a law with a place contains its parameters
+        lines = [name for name in others if name.partition(".")[0] not in named]
     placed = [x, *lines, *asked.panels]
     check_one_run_per_seed(df, rows, roles, placed=placed, drawn=ys)
     titled = ""
@@ -653,15 +655,11 @@ def _marks(df: Table, roles: Roles, asked: Asked, joined: bool) -> Chart:
     axis = Axis.make(x, rows, roles)
     if len(ys) > 1:
         shared = rows.drop(columns=[*ys, "lo", "hi", "state"], errors="ignore")
-        measures, parts = {}, []
-        for name in ys:
-            measures[name] = Measure(label(name, roles), scale_of(rows[name]))
-            parts.append(shared.assign(**{MEASURES: name, "value": rows[name]}))
-        table = pd.concat(parts, ignore_index=True)
-        table[MEASURES] = pd.Categorical(table[MEASURES], [*ys])
-        found = charts.with_measures({"lines": lines, **places})
-        chart = Chart([Points(table, "value", joined=joined)], axis, measures=measures)
-        return replace(chart, **found)
+        parts = {name: shared.assign(**{name: rows[name]}) for name in ys}
+        table, measures = charts.stacked(parts, roles)
+        layer = Points(table, charts.VALUE, joined=joined)
+        chart = Chart([layer], axis, measures=measures)
+        return replace(chart, **charts.with_measures({"lines": lines, **places}))
     scale = scale_of(rows[ys[0]])
     if {"lo", "hi"} <= {*rows} and (rows[ys[0]].dropna() > 0).all():
         scale = "log"
