@@ -217,7 +217,13 @@ def check(kind, names, drawn):
     return wrong
 
 
-@pytest.mark.parametrize("kind", TABLES)
+KINDS = [
+    pytest.param(kind, marks=pytest.mark.slow if i % 3 else ())
+    for i, kind in enumerate(TABLES)
+]
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_no_figure_is_a_mean_over_more_than_seeds(kind, drawn):
     """Here each table makes two of the figures."""
     i = [*TABLES].index(kind)

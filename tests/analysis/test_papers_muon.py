@@ -72,7 +72,9 @@ def test_at_zero_nothing_is_recalled_and_both_gradients_agree(iterates):
     )
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))]
+)
 def test_the_first_step_is_the_polar_step_of_the_shipped_simulator(iterates, seed):
     lr = 2.0
     point = Point(

@@ -346,6 +346,7 @@ def test_what_was_not_tested_is_hatched_and_not_filled_in():
     assert shown.mask.sum() == 2
 
 
+@pytest.mark.slow
 def test_a_map_has_the_thresholds_and_theory_along_N_and_else_a_contour():
     frame = ours(table({"d": [32, 64], "V": [64, 128]}, law, LEVELS[::2]))
     figures = drawn(
@@ -439,6 +440,7 @@ def test_theory_is_drawn_where_it_holds_and_says_what_it_assumes():
     assert "Theory does not cover 2 of 2 cells (s: got 1.0; " in asked
 
 
+@pytest.mark.slow
 def test_theory_that_assumes_locked_attention_is_not_drawn_where_it_was_measured_open():
     frame = table(
         {"d": [128, 256], "m": [32]}, lambda c: 1000.0, (64, 256, 1024, 4096), seeds=2
@@ -516,6 +518,7 @@ def test_a_report_of_a_search_along_another_axis_shows_its_crossings(tmp_path):
     np.testing.assert_allclose(found, [[16, 48], [32, 96], [64, 192]], rtol=0.05)
 
 
+@pytest.mark.slow
 def test_a_report_takes_panels_and_arithmetic_along_x():
     frame = table(
         {"d": [32, 64], "m": [0, 16, 64]},
@@ -838,6 +841,7 @@ def test_a_report_of_another_column_and_another_summary(tmp_path):
         assert mine[name].help == options[name].help
 
 
+@pytest.mark.slow
 def test_theory_is_a_column_only_for_rows_of_ours_and_its_warnings_are_told(
     tmp_path, capsys
 ):

@@ -118,6 +118,7 @@ def test_a_loss_crosses_theta_in_its_units(falls):
     assert exponents(found) == pytest.approx({"width": -0.5, "ctx": 1.0}, abs=0.1)
 
 
+@pytest.mark.slow
 def test_the_interval_of_a_mean_covers_the_crossing():
     """ln of a mean of 8 seeds is linear in ln of the level; 200 cells."""
     rng = np.random.default_rng(7)

@@ -72,6 +72,7 @@ def test_the_area_of_a_mark_is_proportional_to_its_seeds():
     assert {"1 seed", "12 seeds", "curve, fitted"} <= {*labels(figure)}
 
 
+@pytest.mark.slow
 def test_a_search_has_no_map_unless_it_is_asked_for():
     frame = search()
     assert [*drawn(frame)] == ["critical-n", "accuracy", "collapse"]

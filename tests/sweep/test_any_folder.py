@@ -398,7 +398,11 @@ def run_all(folder: Path, figures: bool = True) -> dict[str, int]:
 
 @pytest.mark.parametrize(
     ("damage", "few", "full"),
-    [(damage_part, 2, 500), (damage_other, 2, 400), (damage_folder, 1, 100)],
+    [
+        (damage_part, 2, 500),
+        pytest.param(damage_other, 2, 400, marks=pytest.mark.slow),
+        pytest.param(damage_folder, 1, 100, marks=pytest.mark.slow),
+    ],
     ids=["parts", "others", "folders"],
 )
 def test_any_damage(results, tmp_path, damage, few, full):

@@ -69,6 +69,7 @@ def rows_of_the_command_line(grid: dict) -> pd.DataFrame:
     return jaxrecall.load("by-command")
 
 
+@pytest.mark.slow
 def test_40_runs_give_the_rows_of_the_command_line(folder, capsys):
     grid = GRID | {
         "seeds": {"count": 8},

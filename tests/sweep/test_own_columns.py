@@ -205,6 +205,7 @@ def mine(rate):
 """  # noqa: E501
 
 
+@pytest.mark.slow
 def test_rows_of_a_law_with_other_source_are_not_added_to(folder):
     """A law that is a class, and one that is a function."""
     trained = {"start": "zero", "steps": 1, "lr": 1.0, "exact": "full"}

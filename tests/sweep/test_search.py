@@ -849,6 +849,7 @@ def along(tmp_path, *sets):
     return read_grid(path, sets)
 
 
+@pytest.mark.slow
 def test_a_search_along_d_that_is_stopped_ends_with_the_same_table(
     tmp_path, monkeypatch
 ):

@@ -77,8 +77,9 @@ def test_one_head_without_positions_gives_the_rows_of_the_package(base, axes):
 
 @pytest.mark.parametrize(
     ("optimizer", "lr"),
-    [("sgd", 4.0), pytest.param("adam", 0.02, marks=pytest.mark.slow)],
+    [("sgd", 4.0), ("adam", 0.02)],
 )
+@pytest.mark.slow
 def test_further_steps_are_those_of_the_package(optimizer, lr):
     base = SMALL | {"gamma2": 16.0, "optimizer": optimizer, "lr": lr}
     ours = jaxrecall.run(

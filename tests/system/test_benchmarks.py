@@ -487,6 +487,7 @@ def test_the_plan_for_scale_quotes_the_saved_file():
     assert table == scale.plan(rows)
 
 
+@pytest.mark.slow
 def test_a_timed_process_needs_no_ray():
     """`make bench` installs neither."""
     code = (

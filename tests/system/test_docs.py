@@ -138,7 +138,7 @@ ELSEWHERE = {"docs/python.md", "docs/extending.md"}
 @pytest.mark.parametrize(
     "page",
     [
-        page
+        pytest.param(page, marks=pytest.mark.slow if page == "docs/training.md" else ())
         for page, text in PAGES.items()
         if fenced(text, "python") and page not in ELSEWHERE
     ],

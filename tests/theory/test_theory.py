@@ -352,6 +352,7 @@ def test_theory_is_as_close_to_simulated_sizes_as_its_page_says(monkeypatch):
     assert 0.85 <= median["all orthogonal"] <= 1.15
 
 
+@pytest.mark.slow
 def test_far_above_the_edge_critical_N_goes_like_V2_over_d():
     """Well above d = 2 sqrt(V log V): the exponent of V nears 2, with the trigger out
     of the value path 1.
