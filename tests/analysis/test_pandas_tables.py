@@ -113,15 +113,6 @@ def plain_lines():
     return drawn(PLAIN)
 
 
-ALIKE = {
-    "hive partitions of Arrow",
-    "decimals",
-    "an index that repeats columns",
-    "an index with a name",
-}
-"""Tables that differ from others only in what the test of their fit sees."""
-
-
 @pytest.mark.parametrize(
     "name",
     [
