@@ -52,7 +52,7 @@ def critical():
             with_trigger(exact).drop(columns=["lo", "hi", "d"]),
             "N_star",
             "exact run, no pool",
-            {"open": True, "size": 2, "linestyle": "none"},
+            {"markerfacecolor": "none", "size": 2, "linestyle": "none"},
         ),
     ]
     return plot.figure(

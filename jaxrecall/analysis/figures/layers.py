@@ -92,7 +92,7 @@ class Panel:
             yield rows, {"color": ink()}, 0.0
             return
         for i, (values, style) in enumerate(self.groups):
-            aside = (i - (n - 1) / 2) * min(2.5, 8 / n)
+            aside = (i - (n - 1) / 2) * min(2.5, 4 / n)
             yield where(rows, values), style, aside
 
     def at(self, rows: Table) -> np.ndarray:
