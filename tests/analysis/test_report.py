@@ -24,7 +24,7 @@ from jaxrecall import theory
 from jaxrecall.analysis import report
 from jaxrecall.analysis.figures.style import look, rounded
 from jaxrecall.analysis.figures.table_of_runs import Runs
-from jaxrecall.analysis.figures.theory_lines import Theory, predicted
+from jaxrecall.analysis.figures.theory_lines import Theory, model_of
 from jaxrecall.analysis.fit import fit
 from jaxrecall.analysis.fit.roles import roles_of
 from jaxrecall.analysis.fit.runs import LAST, along_of, at_steps
@@ -428,7 +428,7 @@ def test_theory_is_drawn_where_it_holds_and_says_what_it_assumes():
     ]
     for N, p in dashed[0][::50]:
         at = {"V": 64, "d": 32, "L": 8, "m": 0, "N": N}
-        assert p == pytest.approx(predicted(theory.accuracy, at, N), abs=0.01)
+        assert p == pytest.approx(theory.accuracy(model_of(at), N), abs=0.01)
     assert not any(
         "theory" in label
         for figure in drawn(uncovered(frame)).values()
@@ -473,7 +473,7 @@ def test_a_law_is_predicted_with_its_numbers():
         "tokens.s": np.nan,
         "N": 77,
     }
-    assert "rho=0.3" in predicted(lambda model: str(model.embedding), at)
+    assert "rho=0.3" in str(model_of(at).embedding)
 
 
 def along_V():

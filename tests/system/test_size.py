@@ -23,7 +23,7 @@ CLOSING = (")", "]", "}")
 
 MOST = {
     "jaxrecall": 5334,
-    "jaxrecall/analysis/figures": 29331,
+    "jaxrecall/analysis/figures": 29160,
     "jaxrecall/analysis/fit": 22722,
     "jaxrecall/analysis/report": 4006,
     "jaxrecall/cli": 3340,

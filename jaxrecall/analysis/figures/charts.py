@@ -33,7 +33,6 @@ from .table_of_runs import MEASURE, Runs, averaged, in_one_panel, rows_of, scale
 from .theory_lines import Theory
 
 MARK: Style = {"marker": "d", "size": 1.6, "linestyle": "none", "edged": True}
-FITTED: Style = {"marker": "none", "width": 0.8}
 STAR: Style = {"marker": "o", "size": 1.1, "open": True}
 DOTTED: Style = {"marker": "none", "width": 0.5, "linestyle": ":"}
 
@@ -58,7 +57,7 @@ def means(
 ) -> Chart:
     """Returns a chart of the mean of each column along x, with bands.
 
-    Several columns are rows of panels, or columns of panels if there are rows already.
+    Several columns have panels of their own, as in `with_measures`.
 
     Args:
         rows: runs, which are averaged over seeds.
@@ -206,7 +205,7 @@ def critical(
     layers: list[Layer] = [Points(closed(stars), "critical")]
     layers += not_sure(stars, "critical")
     if len(law) and axis.kind != "names":
-        layers.append(Polyline(law, "law", "law, fitted", FITTED, each="part"))
+        layers.append(Polyline(law, "law", "law, fitted", searches.FITTED, each="part"))
     named = f"{runs.along}* at {runs.measure} {theta:g}"
     if runs.along in runs.roles.units:
         named += f" ({runs.roles.units[runs.along]})"

@@ -62,8 +62,8 @@ MEASURES = "_column"
 MAX_PANELS, MAX_SIDE = 12, 8
 """The largest number of panels that follow each other, and of rows or of columns."""
 
-MAX_NAMED = 20
-"""The largest number of lines."""
+MAX_LINES = 20
+"""The largest number of lines, or of their entries in the legend."""
 
 LONG_TITLE, SMALL = 3, 0.75
 """The number of line breaks from which a title of a panel has smaller text, and the
@@ -198,7 +198,7 @@ class Chart:
         `on` is the figure, or part of a figure, to draw on. If None, `make` creates a
         figure; the default is matplotlib's Figure.
         """
-        handles = self.entries(named=True)
+        handles = self.entries()
         shape = self._shape(on)
         heading = _wrapped(title.split("\n"), shape.width, "legend.title_fontsize")
         figure: Any = on
@@ -384,7 +384,7 @@ class Chart:
         ax.set(xlabel=self.x.label, ylabel=self.measure(values).label)
         for layer in self.layers:
             layer.finish(figure, ax)
-        handles = self.entries(named=True)
+        handles = self.entries()
         if handles:
             width = ax.get_window_extent().width / figure.dpi
             ax.legend(
@@ -421,33 +421,29 @@ class Chart:
     def _limit(self, ax: Axes, values: Selection, scale: str) -> None:
         """Sets the limits along y, so that all measured values are inside."""
         heights = self._heights(values)
-        known = heights[np.isfinite(heights)]
+        finite = heights[np.isfinite(heights)]
         if scale == "linear":
-            if len(known) < len(heights) and len(known):  # an open bar has no end
-                margin = 0.05 * (np.ptp(known) or 1.0)
-                ax.set_ylim(known.min() - margin, known.max() + margin)
+            if len(finite) < len(heights) and len(finite):  # an open bar has no end
+                margin = 0.05 * (np.ptp(finite) or 1.0)
+                ax.set_ylim(finite.min() - margin, finite.max() + margin)
             return
-        known = known[known > 0]
-        if not len(known):
-            known = np.array([1.0])  # matplotlib sets no limits without a value
-        margin = max(1.2, (known.max() / known.min()) ** 0.05)
-        ax.set_ylim(known.min() / margin, known.max() * margin)
+        finite = finite[finite > 0]
+        if not len(finite):
+            finite = np.array([1.0])  # matplotlib sets no limits without a value
+        margin = max(1.2, (finite.max() / finite.min()) ** 0.05)
+        ax.set_ylim(finite.min() / margin, finite.max() * margin)
         ax.set_yscale("log")
 
     def _heights(self, values: Selection) -> np.ndarray:
         """Returns the values of all layers that belong to the measure of a panel."""
-        mine = {name: values[name] for name in {MEASURES} & {*values}}
         found = []
         for layer in self.layers:
-            found.append(replace(layer, table=where(layer.table, mine)).heights())
+            table = _of_measure(layer.table, values)
+            found.append(replace(layer, table=table).heights())
         return np.concatenate(found)
 
-    def entries(self, named: bool = False) -> list[Artist]:
-        """Returns the entries of the legend.
-
-        If `named` is true, the entry of each line includes the name of the column, as
-        in d = 64.
-        """
+    def entries(self) -> list[Artist]:
+        """Returns the entries of the legend, such as d = 64 for a line."""
         n_panels = len(values_of(self.table, [*self.panels, *self.rows, *self.columns]))
         n_places = len(self.x.values) * len((self.y or self.x).values) * n_panels
         found = {}
@@ -461,7 +457,7 @@ class Chart:
             bare = {"linestyle": "none"}
         lines = []
         if self.lines:
-            for values, style in spread(self.groups, MAX_NAMED):
+            for values, style in spread(self.groups, MAX_LINES):
                 name = settings(values, titles=self.titles)
                 lines.append(entry(name, **style | bare))
         return [*lines, *found.values()]
@@ -472,12 +468,16 @@ class Chart:
             return False
         for values in self.parts:
             if self.measure(values).scale == "log":
-                mine = {name: values[name] for name in {MEASURES} & {*values}}
                 for layer in self.layers:
-                    shown = floats(where(layer.table, mine)[layer.y])
+                    shown = floats(_of_measure(layer.table, values)[layer.y])
                     if isinstance(layer, (Polyline, Points)) and (shown <= 0).any():
                         return True
         return False
+
+
+def _of_measure(table: Table, values: Selection) -> Table:
+    """Returns the rows of the measure of the panel that these values select."""
+    return where(table, {name: values[name] for name in {MEASURES} & {*values}})
 
 
 class Shape(NamedTuple):

@@ -42,7 +42,7 @@ from ..fit.several import choice, telling
 from . import charts
 from .averages import PLACES, check_one_row, check_one_run_per_seed, refuse_several
 from .axis import Axis, columns_in, with_columns
-from .grammar import Chart, Measure
+from .grammar import MAX_LINES, Chart, Measure
 from .layers import Contour, Layer, Pixels, Points, Polyline
 from .style import label, look, measure_label, sized
 from .table_of_runs import (
@@ -73,7 +73,6 @@ __all__ = [
 ]
 
 SCALES = ("fraction", "log", "linear")
-MAX_LINES = 20
 COLUMN_NAME = "the name of a column"
 COLUMN_NAMES = f"{COLUMN_NAME}, or a list of such names"
 

@@ -38,6 +38,8 @@ WIDEST = 2.0
 """The width of the mark with the most seeds, relative to the user's markers."""
 
 FITTED: Style = {"marker": "none", "width": 0.8}
+"""The style of fitted curves and laws."""
+
 REACH = 32.0
 """How far a collapse reaches on either side of N*, as a factor."""
 
@@ -119,11 +121,10 @@ def chart(
     scale = scale_of(levels[MEASURE])
     found = Chart([Dots(levels, MEASURE)], axis, runs.label, scale=scale)
     found = replace(found, lines=lines, panels=panels)
-    layers: list[Layer] = [Dots(levels, MEASURE)]
     fitted = curves(drawn(runs, found), thetas)
-    if len(fitted):
-        layers.append(Polyline(fitted, MEASURE, "curve, fitted", FITTED))
-    return replace(found, layers=layers)
+    if fitted.empty:
+        return found
+    return found.plus([Polyline(fitted, MEASURE, "curve, fitted", FITTED)])
 
 
 def drawn(runs: Runs, found: Chart) -> Runs:

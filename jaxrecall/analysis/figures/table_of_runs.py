@@ -21,7 +21,7 @@ from ..fit.several import telling
 from ..fit.table_axes import as_given, rounded, unknown_settings
 from .averages import MEASURE, PLACES, check_one_run_per_seed, refuse_several
 from .axis import columns_in, with_columns
-from .grammar import MAX_NAMED
+from .grammar import MAX_LINES
 from .layers import values_of
 from .style import measure_label
 
@@ -419,7 +419,7 @@ def in_one_panel(
         n_lines = len(values_of(table, [*lines, *panels]))
         n_panels = len(values_of(table, panels))
         are_single = n_panels > 2 and n_lines < 1.5 * n_panels
-        if are_single and n_lines <= MAX_NAMED:
+        if are_single and n_lines <= MAX_LINES:
             return [*lines, *(axis for axis in panels if _varies(table, axis))], []
     return [*lines], [*panels]
 

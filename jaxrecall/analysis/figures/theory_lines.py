@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -94,11 +94,10 @@ class Quantity:
 
 @dataclass(frozen=True)
 class Cell:
-    """The rows of a line: the values that select it, and its settings.
+    """The settings of a line at its tested places.
 
-    `settings` are those that do not vary with x. `x` are the tested places, and `mass`
-    is the measured attention mass there. `follows` is whether another setting varies
-    with x. Then each place has its own settings.
+    `values` select the line. `rows` has the settings at each place, and `name` is the
+    column of places. `follows` is whether another setting varies from place to place.
     """
 
     values: Selection
@@ -228,7 +227,7 @@ class Theory:
         """Returns the contour of the accuracies that are predicted at tested places."""
         runs = self.runs
         rows = self._settings([*runs.axes, runs.along])
-        found = [self._tested(Quantity(), row) for row in rows.to_dict("records")]
+        found = [self._covered(Quantity(), row) for row in rows.to_dict("records")]
         table = with_columns(rows.assign(theory=found), x.name, y.name)
         # between places, the logit is closer to linear than the accuracy
         off = logit(table["theory"].clip(1e-3, 1 - 1e-3)) - logit(theta)
@@ -251,7 +250,7 @@ class Theory:
             return table.assign(theory=np.nan)
         settings = self._settings(runs.axes, runs.along)
         quantity = Quantity(runs.along, theta)
-        values = [self._tested(quantity, row) for row in settings.to_dict("records")]
+        values = [self._covered(quantity, row) for row in settings.to_dict("records")]
         found = settings[[*runs.axes]].assign(theory=np.array(values, dtype=float))
         found["theory"] = found["theory"].where(np.isfinite(found["theory"]))
         if not runs.axes:
@@ -320,16 +319,11 @@ class Theory:
             is_positive = rows[x.name] > 0
             for part in (rows[is_positive], rows[~is_positive]):
                 if len(part):
-                    follows = self._follows(part, [*by, x.name])
+                    follows = _follows(part, [*by, x.name])
                     has_zero = not (part[x.name] > 0).all()
                     cell = Cell(values, part, x.name, follows or has_zero)
                     found.append(cell)
         return found
-
-    def _follows(self, rows: Table, by: Sequence[str]) -> bool:
-        """Whether a setting on which theory depends varies with x."""
-        names = [name for name in rows if _matters(name) and name not in by]
-        return any(rows[name].nunique(dropna=False) > 1 for name in names)
 
     def _layers(
         self,
@@ -354,8 +348,8 @@ class Theory:
                 ticks += self._ticks(quantity, cell, name)
                 continue
             like = Curve(
-                lambda place, guess, cell=cell: self._between(
-                    quantity, cell, place, guess
+                lambda place, guess, cell=cell: self._covered(
+                    quantity, cell.at(place), guess
                 ),
                 scale,
                 x.name in WHOLE,
@@ -403,7 +397,7 @@ class Theory:
     def _ticks(self, quantity: Quantity, cell: Cell, name: str) -> Iterator[Selection]:
         """Yields the places at which theory is known, and its values there."""
         for i, place in enumerate(cell.tested):
-            value = self._tested(quantity, cell.at(i=i))
+            value = self._covered(quantity, cell.at(i=i))
             if math.isfinite(value):
                 yield {**cell.values, cell.name: place, name: value}
 
@@ -420,17 +414,8 @@ class Theory:
                     at = self._of_formula(quantity, cell.at(place))
                     warn_of_plateau(model_of(at), quantity.theta, found)
 
-    def _between(
-        self, quantity: Quantity, cell: Cell, place: float, guess: float | None
-    ) -> float:
-        """Returns the value at a place, or nan where theory does not cover it."""
-        return self._covered(quantity, cell.at(place), guess)
-
-    def _tested(self, quantity: Quantity, at: At) -> float:
-        """Returns the value at a tested place, or nan."""
-        return self._covered(quantity, at, None)
-
-    def _covered(self, quantity: Quantity, at: At, guess: float | None) -> float:
+    def _covered(self, quantity: Quantity, at: At, guess: float | None = None) -> float:
+        """Returns the value for the settings `at`, or nan where theory covers none."""
         at = self._of_formula(quantity, at)
         try:
             assumes = self._assumes(at)
@@ -505,17 +490,10 @@ def model_of(at: At) -> Model:
     return Model.from_fields(settings)
 
 
-def predicted(formula: Callable[..., Any], at: At, *arguments: Any) -> Any:
-    """Returns the value of a formula for the settings `at`.
-
-    Returns None if the formula does not cover the settings.
-    """
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", TheoryWarning)
-        try:
-            return formula(model_of(at), *arguments)
-        except TheoryError:
-            return None
+def _follows(rows: Table, by: Sequence[str]) -> bool:
+    """Whether a setting on which theory depends varies, other than those in `by`."""
+    names = [name for name in rows if _matters(name) and name not in by]
+    return any(rows[name].nunique(dropna=False) > 1 for name in names)
 
 
 def _matters(name: str) -> bool:
