@@ -16,7 +16,6 @@ from helpers import ROOT, combinations
 from scipy.stats import kurtosis, poisson, skew
 
 from jaxrecall import realize, theory, three_step
-from jaxrecall.analysis.figures.theory_lines import predicted
 from jaxrecall.errors import TheoryError
 from jaxrecall.model.laws import EmbeddingLaw
 from jaxrecall.model.point import FIELDS, Point
@@ -479,7 +478,6 @@ def test_every_formula_refuses_a_law_without_moments(cubes, formula, m):
         refusal = "m: got 16"
     with pytest.raises(TheoryError, match=refusal):
         formula(cubes.replace(m=m), *arguments)
-    assert predicted(theory.score_noise, {**vars(cubes), "m": m}, 512) is None
 
 
 def test_the_surrogate_draws_the_rows_of_any_law(cubes, monkeypatch):
