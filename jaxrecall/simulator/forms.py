@@ -25,6 +25,7 @@ error are ours.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from math import inf, sqrt
 from typing import NamedTuple
 
@@ -177,8 +178,8 @@ def _shortcut_may_pay(point: Point) -> bool:
     return step2_error(point) <= TOLERANCE[0]
 
 
-def _is_covered(point: Point) -> bool:
-    return point.exact == "guarded" and not unknown_fields(point, KNOWN)
+def _is_covered(point: Point, known: Collection[str] = KNOWN) -> bool:
+    return point.exact == "guarded" and not unknown_fields(point, known)
 
 
 def may_group_steps(point: Point) -> bool:
@@ -188,7 +189,8 @@ def may_group_steps(point: Point) -> bool:
     """
     if point.optimizer is None:
         return False
-    return point.is_memory or (_is_covered(point) and point.optimizer.gain < inf)
+    known = KNOWN | {"first_steps"}
+    return point.is_memory or (_is_covered(point, known) and point.optimizer.gain < inf)
 
 
 GAIN = {"none": 0.64, "relu": 0.4, "tanh": 0.55, "gelu": 0.25}
