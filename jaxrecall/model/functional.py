@@ -4,11 +4,11 @@
     W1 = W_KQ  - gamma  grad_W loss(V1,    W_KQ, batch 2)
     V2 = V1    - gamma2 grad_V loss(V1,    W1,   batch 3)
 
-The first line may be repeated. All functions here are pure, and none is compiled: the caller applies jit, vmap and
-grad. A `Point` is a static argument. Rates, draws and learned parameters are arrays,
-and their dtype determines that of the computation. `reference/steps.py` is an
-independent NumPy implementation for comparison. `simulator/` computes the same steps
-faster, with streamed samples.
+The first line may be repeated. All functions here are pure, and none is compiled: the
+caller applies jit, vmap and grad. A `Point` is a static argument. Rates, draws and
+learned parameters are arrays, and their dtype determines that of the computation.
+`reference/steps.py` is an independent NumPy implementation for comparison. `simulator/`
+computes the same steps faster, with streamed samples.
 """
 
 from __future__ import annotations
@@ -61,10 +61,10 @@ def rates(
     point, and JAX may trace them.
 
     Rates that are not given are derived as in `Point.replace`. If gamma is given here,
-    it is used. If kappa is given here, gamma = kappa L^2 V / (eta first_steps). Otherwise, if gamma
-    was given to the point, it is used. If not, gamma follows from the point's kappa by
-    the same formula. gamma2 = gamma unless gamma2 was given. Unlike the fields of a
-    point, these numbers are not checked.
+    it is used. If kappa is given here, gamma = kappa L^2 V / (eta first_steps).
+    Otherwise, if gamma was given to the point, it is used. If not, gamma follows from
+    the point's kappa by the same formula. gamma2 = gamma unless gamma2 was given.
+    Unlike the fields of a point, these numbers are not checked.
 
         >>> jax.grad(lambda kappa: rates(point, kappa=kappa).gamma)(100.0)  # L^2 V/eta
     """

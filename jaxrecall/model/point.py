@@ -457,9 +457,9 @@ class Point(Evaluation, Training, Recipe, Architecture, Data):
     """One checked point of the parameter space. All rates of the recipe are numbers.
 
     Give `kappa` or `gamma`, not both: gamma = kappa L^2 V / (eta first_steps). `gamma2`
-    defaults to gamma. `m = 0` is the attention-only model and sets `activation` to "none". A law
-    can be given as an object, a class or a text. `point.embedding` is always the
-    object, such as `Equicorrelated(rho=0.3)`, which equals its text
+    defaults to gamma. `m = 0` is the attention-only model and sets `activation` to
+    "none". A law can be given as an object, a class or a text. `point.embedding` is
+    always the object, such as `Equicorrelated(rho=0.3)`, which equals its text
     "equicorrelated(rho=0.3)". `replace` returns a changed copy.
 
     Raises PointError, which lists all problems and not only the first.

@@ -5,8 +5,6 @@ On the host, `rows.finish` computes columns from these results.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import jax.numpy as jnp
 from jax import Array, lax
 from jaxtyping import PyTree

@@ -51,8 +51,7 @@ def three_step(
     r = realization.astype(np.float64)
     _, second, third = r.batches
 
-    # Step 1: attention is uniform at w = 0. In the first of the first steps, predictions
-    # are uniform too.
+    # Step 1: attention is uniform at w = 0, and predictions are uniform at V_mat = 0.
     V1 = np.zeros((point.d, point.p))
     for s in range(point.first_steps):
         x, ell, y = r.samples_of_first(s, point.first_steps)
