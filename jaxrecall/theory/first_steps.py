@@ -29,8 +29,8 @@ MOST_LEARNED = 0.5
 """
 
 MOST_SHIFTED = 0.5
-"""The largest logit (nats) in the first steps, that of noise or of a sample's own label,
-at which predictions count as nearly uniform.
+"""The largest logit (nats) in the first steps, of noise or of a sample's own label, at
+which predictions count as nearly uniform.
 """
 
 MOST_RECALLED = {True: 0.3, False: 1.2}
@@ -86,8 +86,8 @@ def why_unfiltered(model: Model) -> str:
 
 
 class Means(NamedTuple):
-    """Quadrature over the eigenvalues of Z_out Z_out^T, weighted by themselves, and over
-    the squared length of the mean embedding.
+    """Quadrature over the eigenvalues of Z_out Z_out^T, weighted by themselves, and
+    over the squared length of the mean embedding.
 
     By the law of Marchenko and Pastur, the weighted eigenvalues are distributed as a
     semicircle around 1 + c.
@@ -174,14 +174,11 @@ def after_steps(depth: np.ndarray, steps: int) -> tuple[np.ndarray, np.ndarray]:
     """
     if steps == 1:
         return 1 - depth, np.ones_like(depth)
-    factor = np.maximum(1 - depth, -1)
-    left = factor**steps
-    missing = np.maximum(depth, 1e-300) * steps
-    shallow = np.minimum(depth, 0.5)
-    gone = np.where(
-        depth < 0.5, -np.expm1(steps * np.log1p(-shallow)), 1 - left
-    )
-    return left, gone / missing
+    depth = np.maximum(depth, 1e-30)
+    left = np.maximum(1 - depth, -1) ** steps
+    exactly = -np.expm1(steps * np.log1p(-np.minimum(depth, 0.5)))
+    gone = np.where(depth < 0.5, exactly, 1 - left)
+    return left, gone / (depth * steps)
 
 
 class FirstLogits(NamedTuple):
@@ -226,7 +223,9 @@ def check_first_steps(model: Model, N: float, recall: bool = True) -> None:
     found = first_logits(model, N)
     if k > 1 and found.depth > 2:
         most = model.eta * 2 / found.depth
-        raise TheoryError(f"{setting}; allowed: eta up to {most:.3g}, else steps diverge")
+        raise TheoryError(
+            f"{setting}; allowed: eta up to {most:.3g}, else steps diverge"
+        )
     limits = [
         (found.learned / MOST_LEARNED, "the signal leaves the residuals"),
         (found.shifted / MOST_SHIFTED, "predictions are not uniform in step 2"),

@@ -124,12 +124,12 @@ class Model:
             )
 
     def _warn_of_gamma2(self, gamma2: float) -> None:
-        """Warns if step 3 does not outweigh the first steps, which no formula covers."""
+        """Warns if step 3 does not outweigh the first steps; no formula covers this."""
         first = self.eta * self.first_steps
         if first > gamma2:
             warn(
-                f"gamma2: got {gamma2:g}; theory assumes that step 3 outweighs the first"
-                f" steps, that is gamma2 above eta first_steps = {first:g}"
+                f"gamma2: got {gamma2:g}; theory assumes that step 3 outweighs the"
+                f" first steps, that is gamma2 above eta first_steps = {first:g}"
             )
 
     def _set(self, name: str, value: object) -> None:
