@@ -48,8 +48,12 @@ RECIPES = [
         marks=pytest.mark.slow,
     ),
     {"trigger_in_value": False, "fresh_batches": True, "N": 7},
-    {**ZIPF, "eta": 50.0, "gamma2": 20.0},
-    {**ZIPF, "fresh_batches": True, "trigger_in_value": False},
+    # the next has another law, and further steps below this one
+    pytest.param({**ZIPF, "eta": 50.0, "gamma2": 20.0}, marks=pytest.mark.slow),
+    pytest.param(
+        {**ZIPF, "fresh_batches": True, "trigger_in_value": False},
+        marks=pytest.mark.slow,
+    ),
     # more than a block of tokens
     {
         "V": 700,
@@ -59,7 +63,10 @@ RECIPES = [
         "eta": 50.0,
         "gamma2": 20.0,
     },
-    {**MLP, "eta": 20.0, "gamma2": 30.0, "fresh_batches": True},
+    pytest.param(
+        {**MLP, "eta": 20.0, "gamma2": 30.0, "fresh_batches": True},
+        marks=pytest.mark.slow,
+    ),
     pytest.param(
         {**MLP, **ZIPF, "eta": 20.0, "gamma2": 30.0, "trigger_in_value": False},
         marks=pytest.mark.slow,
