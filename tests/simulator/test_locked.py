@@ -107,6 +107,7 @@ def test_trained_embeddings_agree_as_long_as_attention_is_locked(case):
     assert off < 2e-5
 
 
+@pytest.mark.slow
 def test_a_gradient_that_vanishes_does_not_move_attention():
     """adam makes steps of any gradient, those of rounding too: none are left, from
     weighted tokens or from samples.

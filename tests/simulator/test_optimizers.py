@@ -84,6 +84,7 @@ def test_every_optimiser_is_in_the_table_of_rates():
     assert {*LAWS["optimizer"]} == {*RATES}
 
 
+@pytest.mark.slow
 def test_parameters_of_optimisers_are_axes_and_columns():
     base = {
         "V": 12,
