@@ -187,6 +187,7 @@ def test_linear_attention_learns_what_its_gradient_says():
         np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-12 * abs(theirs).max())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
     [

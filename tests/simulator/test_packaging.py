@@ -75,6 +75,7 @@ def alone():
     return rows(Shape(32, 32, 0, "none", "counts"), 1)
 
 
+@pytest.mark.slow
 def test_in_a_batch(alone):
     assert_same(rows(Shape(32, 32, 0, "none", "counts"), 5), alone)
 

@@ -175,6 +175,7 @@ def test_settings_of_further_steps_that_have_no_effect_are_noted(grid, capsys):
     assert capsys.readouterr().err == ""
 
 
+@pytest.mark.slow
 def test_runs_that_take_no_shortcut_are_announced_where_they_take_long(
     grid, capsys, monkeypatch
 ):
@@ -435,6 +436,7 @@ def test_resume_reads_the_compacted_table(swept, capsys):
     assert facts(capsys, "--grid", "tiny.yaml")["todo"] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("flag", "shape", "eta"),
     [
