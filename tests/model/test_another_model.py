@@ -214,6 +214,7 @@ def test_functions_that_do_what_the_plain_ones_do_change_nothing(changes):
             np.testing.assert_allclose(found[name], value, 2e-5, err_msg=name)
 
 
+@pytest.mark.slow
 def test_draws_of_numpy_are_measured_in_jax():
     r = realize(POINT, 0)
     learned = three_step(r, POINT)

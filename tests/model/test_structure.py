@@ -221,6 +221,7 @@ def test_a_power_law_has_its_spectrum():
         assert length == pytest.approx(1, rel=0.02)
 
 
+@pytest.mark.slow
 def test_low_rank_rows_are_near_their_directions():
     point = Point(
         V=3000, N=4, d=60, L=2, n_test=8, embedding="low_rank(rank=4, noise=0.2)"

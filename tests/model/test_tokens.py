@@ -305,6 +305,7 @@ def test_what_knows_uniform_tokens_alone_refuses_others(name, kw):
     assert len(error.value.problems) == 1
 
 
+@pytest.mark.slow
 def test_noise_may_have_another_law():
     same = Point(**SMALL, tokens="zipf", noise_tokens="zipf")
     none = Point(**SMALL, tokens="zipf")
