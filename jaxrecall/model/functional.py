@@ -224,7 +224,8 @@ def three_step(
     W0 = jnp.zeros((point.d, point.d), e.Z_in.dtype)
     with jax.default_matmul_precision("highest"):
         _, second, third = realization.batches
-        first = partial(realization.samples_of_first, first_steps=point.first_steps)
+        drawn = jax.tree.map(jnp.asarray, realization)
+        first = partial(drawn.samples_of_first, first_steps=point.first_steps)
         batches = first, second, third
         V1, W1, V2 = recipe(loss, V0, W0, batches, rates, chunk, point.first_steps)
         return ThreeStep(V1, W1 @ e.z_eos, V2)
