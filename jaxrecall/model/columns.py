@@ -77,6 +77,14 @@ _DECODED = {
     ),
 }
 
+_AFTER_FIRST_STEPS = {
+    "largest_prediction": (
+        "float64",
+        "V times the largest predicted probability after the first steps, over the"
+        " first min(N, n_test) samples of step 3; null for one first step",
+    )
+}
+
 _TRACED = {
     "step": (
         "int64",
@@ -119,7 +127,7 @@ def _fields(*names: str) -> dict[str, tuple[str, str]]:
 
 
 EXTRA_COLUMNS = (*_DIAGNOSED, *_DECODED)
-"""The columns that are null unless the point requests them."""
+"""The columns that are null unless the point requests them by a switch."""
 
 ATTENTION_COLUMNS = (
     "attention_mass",
@@ -246,6 +254,8 @@ COLUMNS: dict[str, tuple[str, str]] = {
         "largest k such that 90 % of the k most frequent tokens are recalled; null"
         " for uniform tokens",
     ),
+    **_fields("first_steps"),
+    **_AFTER_FIRST_STEPS,
 }
 """A dict from column name to Arrow type and meaning, in table order. New columns are
 added at the end.

@@ -4,11 +4,11 @@
     W1 = W_KQ  - gamma  grad_W loss(V1,    W_KQ, batch 2)
     V2 = V1    - gamma2 grad_V loss(V1,    W1,   batch 3)
 
-All functions here are pure, and none is compiled: the caller applies jit, vmap and
-grad. A `Point` is a static argument. Rates, draws and learned parameters are arrays,
-and their dtype determines that of the computation. `reference/steps.py` is an
-independent NumPy implementation for comparison. `simulator/` computes the same steps
-faster, with streamed samples.
+The first line may be repeated. All functions here are pure, and none is compiled: the
+caller applies jit, vmap and grad. A `Point` is a static argument. Rates, draws and
+learned parameters are arrays, and their dtype determines that of the computation.
+`reference/steps.py` is an independent NumPy implementation for comparison. `simulator/`
+computes the same steps faster, with streamed samples.
 """
 
 from __future__ import annotations
@@ -61,10 +61,10 @@ def rates(
     point, and JAX may trace them.
 
     Rates that are not given are derived as in `Point.replace`. If gamma is given here,
-    it is used. If kappa is given here, gamma = kappa L^2 V / eta. Otherwise, if gamma
-    was given to the point, it is used. If not, gamma follows from the point's kappa by
-    the same formula. gamma2 = gamma unless gamma2 was given. Unlike the fields of a
-    point, these numbers are not checked.
+    it is used. If kappa is given here, gamma = kappa L^2 V / (eta first_steps).
+    Otherwise, if gamma was given to the point, it is used. If not, gamma follows from
+    the point's kappa by the same formula. gamma2 = gamma unless gamma2 was given.
+    Unlike the fields of a point, these numbers are not checked.
 
         >>> jax.grad(lambda kappa: rates(point, kappa=kappa).gamma)(100.0)  # L^2 V/eta
     """
@@ -79,7 +79,7 @@ def rates(
         gamma = given.gamma
     if gamma is None:
         kappa = point.kappa if kappa is None else kappa
-        scale: Rate = gamma_per_kappa(point.L, point.V, eta)
+        scale: Rate = gamma_per_kappa(point.L, point.V, eta, point.first_steps)
         gamma = kappa * scale
     if gamma2 is None:
         gamma2 = gamma if given.gamma2 is None else given.gamma2
@@ -96,20 +96,23 @@ def recipe(
     batches: Sequence[PyTree],
     rates: Rates,
     chunk: int | None = None,
+    first_steps: int = 1,
 ) -> tuple[PyTree, ...]:
-    """Returns V1, W1 and V2 of the three steps for any loss function and any
-    parameters.
+    """Returns V1, W1 and V2 of the recipe for any loss function and any parameters.
 
     Args:
         loss: a scalar function loss(V_mat, W_KQ, batch).
         V_mat, W_KQ: the parameters at the start, pytrees of arrays.
         batches: one batch for each of the three steps, as in `Realization.batches`.
-            Each is a pytree of arrays whose first axis is that of the samples.
+            Each is a pytree of arrays whose first axis is that of the samples. Instead
+            of the first batch, a function may be given that returns the batch of first
+            step 0, 1, ... for a traced number.
         rates: the rates of the steps. They are cast to the dtype of the parameters.
         chunk: the number of samples per gradient evaluation, for a loss that is a mean
             over samples. Only one chunk is then in memory at a time, even in a
             derivative of the whole recipe. With None, the whole batch is evaluated at
             once, and the loss need not be a mean.
+        first_steps: the number of steps of V_mat before the step of W_KQ.
 
         >>> V1, W1, V2 = recipe(loss, V_mat, W_KQ, r.batches, rates(point))
     """
@@ -121,7 +124,18 @@ def recipe(
         )
 
     first, second, third = batches
-    V1 = step(V_mat, rates.eta, lambda V, batch: loss(V, W_KQ, batch), first)
+
+    # a derivative of the whole repeats each first step instead of storing its logits
+    @jax.checkpoint
+    def first_step(V: PyTree, s: Array | int) -> PyTree:
+        batch = first(s) if callable(first) else first
+        return step(V, rates.eta, lambda V, batch: loss(V, W_KQ, batch), batch)
+
+    if first_steps == 1:
+        V1 = first_step(V_mat, 0)
+    else:
+        numbers = jnp.arange(first_steps, dtype=jnp.int32)
+        V1, _ = lax.scan(lambda V, s: (first_step(V, s), None), V_mat, numbers)
     W1 = step(W_KQ, rates.gamma, lambda W, batch: loss(V1, W, batch), second)
     V2 = step(V1, rates.gamma2, lambda V, batch: loss(V, W1, batch), third)
     return V1, W1, V2
@@ -209,7 +223,11 @@ def three_step(
     V0 = jnp.zeros((point.d, point.p), e.Z_in.dtype)
     W0 = jnp.zeros((point.d, point.d), e.Z_in.dtype)
     with jax.default_matmul_precision("highest"):
-        V1, W1, V2 = recipe(loss, V0, W0, realization.batches, rates, chunk)
+        _, second, third = realization.batches
+        drawn = jax.tree.map(jnp.asarray, realization)
+        first = partial(drawn.samples_of_first, first_steps=point.first_steps)
+        batches = first, second, third
+        V1, W1, V2 = recipe(loss, V0, W0, batches, rates, chunk, point.first_steps)
         return ThreeStep(V1, W1 @ e.z_eos, V2)
 
 

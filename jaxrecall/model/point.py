@@ -60,6 +60,8 @@ RECIPE_STEPS = 3
 
 MAX_STEPS = 10**6
 
+MAX_FIRST_STEPS = 2**16
+
 STARTS = ("three_step", "zero")
 """The starting points of further steps: the model after the recipe, or zero."""
 
@@ -283,9 +285,18 @@ class Recipe:
     )
     kappa: float = declared(
         "rate",
-        "scaled rate of step 2: gamma = kappa L^2 V / eta (default 100)",
+        "scaled rate of step 2: gamma = kappa L^2 V / (eta first_steps) (default 100)",
         None,
         low=0.0,
+    )
+    first_steps: int = declared(
+        "traced",
+        "steps of V_mat at the rate eta before the attention step; together they are"
+        " step 1",
+        1,
+        "k",
+        low=1,
+        high=MAX_FIRST_STEPS,
     )
     exact: str = declared(
         "form",
@@ -301,6 +312,9 @@ class Recipe:
             if not math.isfinite(rate):
                 got = f"resolves to {rate} at eta={point.eta!r}"
                 yield Problem(name, f"{got}; allowed: finite numbers")
+        if point.first_steps > 1 and point.fresh_batches and point.pool:
+            allowed = ": false, for one pool serves all first steps"
+            yield _clash(point, "fresh_batches", ["pool", "first_steps"], allowed)
         if 0 < point.kappa < LEAST_KAPPA:
             allowed = f"0, and numbers from {LEAST_KAPPA:.2g}"
             yield Problem("kappa", f"resolves to {point.kappa}; allowed: {allowed}")
@@ -414,11 +428,13 @@ would be 0.
 """
 
 
-def gamma_per_kappa(L: int, V: int, eta: Any) -> Any:
-    """The ratio gamma / kappa for these sizes and this rate eta of step 1. JAX may
-    trace eta.
+def gamma_per_kappa(L: int, V: int, eta: Any, first_steps: int = 1) -> Any:
+    """The ratio gamma / kappa for these sizes, this rate eta of step 1, and this number
+    of first steps. JAX may trace eta.
+
+    The trigger then has a score of about kappa nats, to first order in eta.
     """
-    return float(L**2 * V) / eta
+    return float(L**2 * V) / (eta * first_steps)
 
 
 class Given(NamedTuple):
@@ -440,10 +456,10 @@ class Given(NamedTuple):
 class Point(Evaluation, Training, Recipe, Architecture, Data):
     """One checked point of the parameter space. All rates of the recipe are numbers.
 
-    Give `kappa` or `gamma`, not both: gamma = kappa L^2 V / eta. `gamma2` defaults to
-    gamma. `m = 0` is the attention-only model and sets `activation` to "none". A law
-    can be given as an object, a class or a text. `point.embedding` is always the
-    object, such as `Equicorrelated(rho=0.3)`, which equals its text
+    Give `kappa` or `gamma`, not both: gamma = kappa L^2 V / (eta first_steps). `gamma2`
+    defaults to gamma. `m = 0` is the attention-only model and sets `activation` to
+    "none". A law can be given as an object, a class or a text. `point.embedding` is
+    always the object, such as `Equicorrelated(rho=0.3)`, which equals its text
     "equicorrelated(rho=0.3)". `replace` returns a changed copy.
 
     Raises PointError, which lists all problems and not only the first.
@@ -529,7 +545,8 @@ class Point(Evaluation, Training, Recipe, Architecture, Data):
 
     def _resolved_rates(self) -> dict[str, float]:
         """Returns gamma, kappa and gamma2 as numbers."""
-        given, scale = self.given, gamma_per_kappa(self.L, self.V, self.eta)
+        given = self.given
+        scale = gamma_per_kappa(self.L, self.V, self.eta, self.first_steps)
         if given.gamma is not None:
             gamma, kappa = given.gamma, given.gamma / scale
         else:
@@ -952,7 +969,7 @@ _EVERYWHERE = EVALUATION | {
     "trigger_in_value",
     "fresh_batches",
 }
-_EVERYWHERE |= {"eta", "gamma", "gamma2", "kappa", "pool"}
+_EVERYWHERE |= {"eta", "gamma", "gamma2", "kappa", "first_steps", "pool"}
 _TOKENS = {"tokens", "noise_tokens"}
 _FURTHER = {*Training.in_id}
 
@@ -965,8 +982,9 @@ COVERED: dict[str, frozenset[str]] = {
     "pool": _EVERYWHERE | _FURTHER | _TOKENS,
     # uses w after the recipe, and the direction of the mean bias for uniform tokens
     "diagnose": _EVERYWHERE | {"label_noise"},
-    # uses sums over tokens that are drawn one by one, with the labels of pi
-    "decoders": _EVERYWHERE - {"m", "pool"},
+    # uses sums over tokens that are drawn one by one, with the labels of pi, and the
+    # gradient of a single first step
+    "decoders": _EVERYWHERE - {"m", "pool", "first_steps"},
 }
 """The fields that each part of the simulation covers, in the simulator and in the
 reference.

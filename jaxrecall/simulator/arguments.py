@@ -89,6 +89,7 @@ class Arguments(eqx.Module):
     samples: Real
     """The field N as a float, without the limit 2^31 - 1."""
     n_test: Whole
+    first_steps: Whole
     steps: Whole
     batch: Whole
     """The batch size of further steps; 0 if every step reads all samples."""
@@ -136,6 +137,7 @@ UNCHANGED = (
     "m",
     "L",
     "n_test",
+    "first_steps",
     "steps",
     "fresh_batches",
     "trigger_in_value",

@@ -4,6 +4,7 @@ predictions.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import jax
@@ -11,6 +12,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from ..model import keys, task
+from ..model.point import BLOCK
 from .arrays import (
     f32,
     gather,
@@ -21,8 +23,9 @@ from .arrays import (
     whole,
     with_padding_row,
 )
-from .loops import over_positions
-from .world import World, in_value
+from .loops import over_positions, repeat
+from .program_shape import STORED_VALUES
+from .world import MeanValues, World, in_value
 
 
 def mean_value(world: World, blocks: keys.Addresses) -> Array:
@@ -277,9 +280,46 @@ class ColumnBlocks(NamedTuple):
         return jnp.swapaxes(sums, 0, 1).reshape(sums.shape[1], -1)
 
 
+def with_mean_values(world: World) -> World:
+    """Returns the world with the mean values of the first batch, which several first
+    steps read.
+
+    If there are too many, none are computed here. Vmapped runs store none, because they
+    would compute them anyway.
+    """
+    if world.vmapped:
+        return world
+    tile, d = world.shape.tile, world.shape.d
+    n_stored = max(1, STORED_VALUES // d // tile)
+    n_tiles = whole(world.run.N, tile)
+    complete = ~world.run.fresh_batches & (n_tiles <= n_stored)
+
+    def store(c: Array, h: Array) -> Array:
+        per_tile = tile // BLOCK
+        blocks = keys.blocks(world.run.batches[0], c * per_tile, per_tile)
+        return lax.dynamic_update_slice(h, mean_value(world, blocks), (c * tile, 0))
+
+    n = jnp.where(complete, n_tiles, 0)
+    h = repeat(world, 0, n, store, jnp.zeros((n_stored * tile, d), f32))
+    return replace(world, mean_values=MeanValues(h, complete))
+
+
+def stored_mean_value(world: World, blocks: keys.Addresses) -> Array:
+    """Returns the same as `mean_value`, from the stored values if there are any."""
+    stored = world.mean_values
+    if stored is None or isinstance(blocks, keys.Items):
+        return mean_value(world, blocks)
+
+    def read() -> Array:
+        start = blocks.index[0].astype(i32) * BLOCK
+        return lax.dynamic_slice_in_dim(stored.h, start, world.shape.tile)
+
+    return lax.cond(stored.complete, read, lambda: mean_value(world, blocks))
+
+
 def attend_evenly(world: World, blocks: keys.Addresses) -> Attended:
     """Computes uniform attention, which is the attention for w = 0."""
-    h = mean_value(world, blocks)
+    h = stored_mean_value(world, blocks)
     mass = jnp.broadcast_to(1 / world.run.L.astype(f32), h.shape[:1])
     return Attended(h, mass, jnp.zeros(h.shape[:1], bool))
 

@@ -5,8 +5,6 @@ On the host, `rows.finish` computes columns from these results.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import jax.numpy as jnp
 from jax import Array, lax
 from jaxtyping import PyTree
@@ -18,7 +16,7 @@ from .arrays import f32, norm, unless_zero
 from .gradient import Parameters
 from .score_noise import covariances, over_redraws
 from .sources.source import source_of
-from .world import Trained, World
+from .world import Trained, World, reading
 
 Raw = dict[str, PyTree]
 """The results of a program for one run: columns, and numbers from which other columns
@@ -61,8 +59,7 @@ def at_step(
     recent samples.
     """
     draws = metrics.draw_check(world)
-    batches = jnp.broadcast_to(last, (3, 2))
-    world = replace(world, run=replace(world.run, batches=batches))
+    world = reading(world, last)
     V_mat = params["V_mat"]
     model = Trained(first.V1, w, V_mat, first.V1_scale, f32(1), f32(1))
     raw = metrics.measure(world, model)

@@ -14,8 +14,9 @@ from jax import Array, lax
 
 from ..model import keys
 from ..model.point import BLOCK
-from .arrays import f32, gather, i32, unless_zero, whole
-from .forward import attention_scores, features
+from .arrays import f32, gather, i32, masked, unless_zero, whole
+from .forward import attention_scores, features, probabilities, unlearned_scores
+from .gradient import mapped, output_maps
 from .loops import repeat, token_counts
 from .program_shape import LABELS
 from .sources.source import TEST, TRAIN, Reader, labels, source_of
@@ -99,7 +100,11 @@ def measure(world: World, trained: Trained) -> dict[str, Array]:
     margin = of_test(margins)
     finite_V2 = jnp.all(jnp.isfinite(trained.V2))
     finite_w = jnp.all(jnp.isfinite(trained.w))
+    of_first_steps = {}
+    if world.shape.repeats:
+        of_first_steps["largest_prediction"] = largest_prediction(world, trained)
     return {
+        **of_first_steps,
         "n_correct": of_test(correct),
         "n_train_correct": of_train(correct),
         "n_tied": of_test(tied),
@@ -114,6 +119,26 @@ def measure(world: World, trained: Trained) -> dict[str, Array]:
         "finite": finite_V2 & finite_w & jnp.isfinite(margin),
         "draw_check": draw_check(world),
     }
+
+
+def largest_prediction(world: World, trained: Trained) -> Array:
+    """V times the largest predicted probability after the first steps.
+
+    The maximum is over the first samples of step 3, of which at most n_test are read.
+    """
+    run = world.run
+    read = source_of(world).reader(world, unlearned_scores(world), jnp.bool_(False))
+    maps, key = output_maps(world, trained.V1), batch_of_step(world, 2)
+    n = jnp.minimum(run.N, run.n_test)
+
+    def block(c: Array, largest: Array) -> Array:
+        real = c * BLOCK + jnp.arange(BLOCK, dtype=i32) < n
+        _, attended = read.attended(i32(TRAIN), keys.blocks(key, c, 1))
+        phi, _ = features(world, attended.h)
+        p = probabilities(world, trained.V1_scale * mapped(maps, phi))
+        return jnp.maximum(largest, jnp.max(masked(real, p)))
+
+    return run.V.astype(f32) * repeat(world, 0, whole(n, BLOCK), block, f32(0))
 
 
 def over_sets(world: World, trained: Trained, by_token: Array) -> Sums:

@@ -54,6 +54,13 @@ MiB.
 Tokens that are not stored are drawn again in each step.
 """
 
+STORED_VALUES = 2**24
+"""The largest number of entries of the mean values that a run stores for several first
+steps. They occupy 64 MiB.
+
+Values that are not stored are computed again in each step.
+"""
+
 LIGHT_COMPILE, LIGHT_RUN = 0.65, 1.35
 """Two times of a light program, divided by those of a program that is not light.
 LIGHT_COMPILE is for the compile time, and LIGHT_RUN for the run time without matrix
@@ -128,6 +135,9 @@ class Shape:
     """Whether further steps may use weighted tokens instead of samples when attention
     is locked.
     """
+
+    repeats: bool = False
+    """Whether there are several first steps."""
 
     noisy: bool = False
     """Whether the samples have label noise: some labels are then drawn again at random.
@@ -218,7 +228,7 @@ class Shape:
         The sizes are included only if they must be exact.
         """
         sizes = (self.V, self.d, self.m) if self.exact_sizes else ()
-        names = (*_STATIC, "embedding", "batched", "groups", "noisy")
+        names = (*_STATIC, "embedding", "batched", "groups", "repeats", "noisy")
         return (self.form, self.m > 0, *map(self._plain, names), sizes)
 
     def _plain(self, name: str) -> Any:
@@ -373,5 +383,6 @@ def _static_fields(point: Point) -> dict[str, Any]:
         "batched": point.batch is not None,
         "groups": may_group_steps(point),
         "exact_sizes": bool(point.optimizer and not point.optimizer.padding_safe),
+        "repeats": point.first_steps > 1,
         "noisy": point.label_noise > 0,
     }

@@ -3,7 +3,7 @@
 `model/functional.py` contains the same three lines for any loss. Learning rates are
 kept as separate factors, so that no number is as small as eta or as large as gamma:
 
-    G1    = -grad_V at (0, 0)                                V1 = eta G1
+    G1    = -grad_V at (0, 0), or the sum over first steps   V1 = eta G1
     w_hat = -|z_eos|^2 grad_w at (V1, 0), over eta           w  = gamma eta w_hat
     G2    = -grad_V at (V1, w)                               V2 = eta G1 + gamma2 G2
 
@@ -18,13 +18,15 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jax import Array, lax
 
+from ..model.point import MAX_STEPS
 from .arrays import f32
 from .error_bounds import softmax_errors
 from .forward import attention_scores, zero_if_rounding
 from .gradient import Gradient, State
 from .locked_attention import is_locked, memory_gradient, unread
+from .loops import repeat
 from .sources.source import source_of
-from .world import Trained, World, centred, zeros_dp
+from .world import Trained, World, centred, reading, stream_of_step, zeros_dp
 
 
 class FirstSteps(NamedTuple):
@@ -62,8 +64,12 @@ def first_steps(world: World) -> FirstSteps:
     In step 1, predictions are even in every form, because V_mat = 0.
     """
     e, source, even = world.e, source_of(world), not world.shape.trained_by.exact
+    if world.shape.repeats:
+        world = source.prepare_first_steps(world)
     step1 = source.gradient(world, State(zeros_dp(world), even=True), "V_mat", 0)
     G1 = -step1.value
+    if world.shape.repeats:
+        G1 = after_further_first_steps(world, G1)
     step2 = source.gradient(world, State(G1, world.run.eta, even=even), "w", 1)
     w_hat = -jnp.sum(e.z_eos * e.z_eos) * step2.value
     # a lone token always has all the attention
@@ -73,6 +79,20 @@ def first_steps(world: World) -> FirstSteps:
     if even and phi2 is None:
         phi2 = step1.phi2
     return FirstSteps(G1, A, zero_if_rounding(world, w_hat, A), phi2)
+
+
+def after_further_first_steps(world: World, G1: Array) -> Array:
+    """Returns the sum of the gradients of all first steps, given that of the first one.
+
+    Each step reads the same samples, or with fresh batches its own.
+    """
+
+    def one(s: Array, G: Array) -> Array:
+        here = reading(world, stream_of_step(world, MAX_STEPS + s))
+        step = source_of(world).gradient(here, State(G, world.run.eta), "V_mat", 0)
+        return jnp.where(s < world.run.first_steps, G - step.value, G)
+
+    return repeat(world, 1, world.run.first_steps, one, G1)
 
 
 def state_of_step3(world: World, first: FirstSteps) -> State:

@@ -81,10 +81,11 @@ def _trace(raw: Raw, point: Point, trained: str) -> list[Row]:
         row: Row = dict.fromkeys(EXTRA_COLUMNS) | _measured(now, point, scale)
         row |= zip(NORMS, now["norms"].tolist(), strict=True)
         # step 1 of the recipe has ended when a trace begins
-        n_step1 = int(raw["n_step1"][0])
-        row["step1_memory_accuracy"] = n_step1 / point.V
+        row["step1_memory_accuracy"] = int(raw["n_step1"][0]) / point.V
+        if "largest_prediction" in raw:
+            row["largest_prediction"] = float(raw["largest_prediction"][0])
         if point.start == "zero":
-            row["step1_memory_accuracy"] = None
+            row |= {"step1_memory_accuracy": None, "largest_prediction": None}
         finite = all(math.isfinite(row[name]) for name in TRACE_COLUMNS)
         row = _judged(row, finite and bool(now["finite"]), scale, point)
         grouped = step > point.recorded_steps[0] and not now["n_read"]
@@ -99,7 +100,7 @@ def _measured(raw: Raw, point: Point, scale: float) -> Row:
 
     `scale` is the scale factor of w.
     """
-    row: Row = {}
+    row: Row = {"largest_prediction": None}
     for name, (kind, *_) in COLUMNS.items():
         if name in raw:
             row[name] = int(raw[name]) if kind == "int64" else float(raw[name])

@@ -6,6 +6,7 @@ program.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import equinox as eqx
@@ -61,6 +62,16 @@ class NoiseTokens(eqx.Module):
     """
 
 
+class MeanValues(eqx.Module):
+    """The attention outputs of a run's samples under uniform attention. They are
+    computed once and read in many first steps.
+    """
+
+    h: Float32[Array, "rows d"]
+    complete: Bool[Array, ""]
+    """Whether all samples are stored. If not, h is computed whenever it is needed."""
+
+
 class World(eqx.Module):
     """A run before training: its arguments and its random draws."""
 
@@ -73,6 +84,7 @@ class World(eqx.Module):
     pools: Pools | None = None
     counts: StepCounts | None = None
     noise_tokens: NoiseTokens | None = None
+    mean_values: MeanValues | None = None
     vmapped: bool = eqx.field(static=True, default=False)
     """Whether runs are vmapped along the axis `loops.RUNS`, as on an accelerator."""
 
@@ -152,6 +164,12 @@ def draw(run: Arguments, shape: Shape, vmapped: bool = False) -> World:
 def batch_of_step(world: World, step: int | Array) -> Array:
     """The key of the stream of samples that gradient step 0, 1 or 2 reads."""
     return world.run.batches[step]
+
+
+def reading(world: World, stream: Array) -> World:
+    """Returns the world whose three steps read the samples of the key `stream`."""
+    batches = jnp.broadcast_to(stream, (3, 2))
+    return replace(world, run=replace(world.run, batches=batches))
 
 
 def stream_of_step(world: World, step: Array) -> Array:

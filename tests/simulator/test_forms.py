@@ -245,7 +245,8 @@ def test_a_point_with_a_field_that_no_shortcut_knows_runs_exact(changes, monkeyp
 
 
 def test_shortcuts_have_looked_at_every_field():
-    assert FIELDS.keys() - forms.KNOWN == {"label_noise"}  # their sums are by token
+    # their sums are by token, and they have one first step
+    assert FIELDS.keys() - forms.KNOWN == {"label_noise", "first_steps"}
     assert not forms.BOUNDED & (forms.OF_ANY_VALUE | forms.AFTER_RECIPE)
 
 

@@ -6,6 +6,7 @@ The simulator computes the same metrics with streamed samples.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 from types import ModuleType
 
@@ -68,13 +69,20 @@ def measure(
         traced, xp, r = True, jnp, jax.tree.map(jnp.asarray, realization)
     # sequences of a single token, so that attention is exactly on it
     alone = np.arange(point.V, dtype=np.int32)[:, None], np.zeros(point.V, np.int32)
-    found: Row = dict.fromkeys((*TRACE_COLUMNS, "step1_memory_accuracy"))
+    of_first_steps = "step1_memory_accuracy", "largest_prediction"
+    found: Row = dict.fromkeys((*TRACE_COLUMNS, *of_first_steps))
     found["step"] = RECIPE_STEPS
     w = learned.w
     if learned.V1 is not None:
         untriggered = r._replace(z_trig=0 * r.z_trig)
         logits, _ = predict(untriggered, point, learned.V1, w, *alone, readout=readout)
         found["step1_memory_accuracy"] = (logits.argmax(1) == r.perm).mean()
+        if point.first_steps > 1:
+            x, ell, _ = samples(r, point, RECIPE_STEPS - 1)
+            logits, _ = predict(
+                r, point, learned.V1, 0 * w, x, ell, attend=attend, readout=readout
+            )
+            found["largest_prediction"] = point.V * largest_probability(logits, xp)
     if isinstance(learned, Descended):
         V_mat, last = learned.V_mat, max(learned.step - 1, 0)
         r = r._replace(**{name: getattr(learned, name) for name in EMBEDDINGS})
@@ -84,7 +92,7 @@ def measure(
     if readout is plain_readout:  # no metric depends on the scale then
         V_mat = V_mat / positive(abs(V_mat).max(), xp)
     model = partial(predict, r, point, V_mat, w, readout=readout)
-    x, ell, y = (part[: min(point.N, point.n_test)] for part in r.samples(last))
+    x, ell, y = samples(r, point, last)
     logits, _ = model(x, ell, attend=attend)
     found["train_accuracy"] = (logits.argmax(1) == y).mean()
     with jax.default_matmul_precision("highest"):
@@ -98,6 +106,20 @@ def measure(
     if point.L == 1:
         found |= dict.fromkeys(ATTENTION_COLUMNS)
     return {name: found[name] for name in COLUMNS if name in found}
+
+
+def samples(r: Realization, point: Point, step: int) -> Iterator[Numbers]:
+    """Yields the tokens, positions and labels of the samples of a step, counted from 0,
+    of which at most n_test are measured.
+    """
+    n = min(point.N, point.n_test)
+    yield from (part[:n] for part in r.samples(step))
+
+
+def largest_probability(logits: Numbers, xp: ModuleType) -> Numbers:
+    """Returns the largest entry of the softmax of any row of the logits (n, V)."""
+    behind = logits - logits.max(1, keepdims=True)
+    return 1 / xp.exp(behind).sum(1).min()
 
 
 def _plain(found: Row) -> Row:

@@ -21,7 +21,17 @@ from ...errors import PointError, Problem, expect, shown
 from .. import keys, task
 from ..laws import TOGETHER, EmbeddingLaw, Gaussian
 from ..laws.tokens import tables
-from ..point import BLOCK, MAX_DRAWS, MIN_MEAN, Point, Run, checked_seed, first_step
+from ..point import (
+    BLOCK,
+    MAX_DRAWS,
+    MAX_STEPS,
+    MIN_MEAN,
+    RECIPE_STEPS,
+    Point,
+    Run,
+    checked_seed,
+    first_step,
+)
 from ..task import Embeddings
 from ..values import Numbers, padded
 
@@ -79,6 +89,17 @@ class Realization(NamedTuple):
             return train
         tokens, positions, labels = train
         return tokens[step], positions[step], labels[step]
+
+    def samples_of_first(self, step: Any, first_steps: int) -> tuple[Any, Any, Any]:
+        """Returns the samples of one of several first steps, counted from 0. JAX may
+        trace the step.
+
+        With fresh batches, those of all first steps but one are the last ones.
+        """
+        if self.train_labels.ndim == 1:
+            return self.samples(0)
+        further = len(self.train_labels) - first_steps + step
+        return self.samples(jnp.where(step > 0, further, 0))
 
     @property
     def test(self) -> tuple[Any, Any, Any]:
@@ -210,7 +231,7 @@ def _drawn(
     sampler = Sampler(point, streams, arrays, perm, law)
     train = sampler.train(0)
     if point.fresh_batches:
-        later = map(sampler.train, range(1, batches(point)))
+        later = map(sampler.train, addresses_of_batches(point)[1:])
         train = jax.tree.map(lambda *parts: arrays.xp.stack(parts), train, *later)
     test = sampler.test()
     return Realization(
@@ -379,9 +400,17 @@ def _further_items(point: Point, streams: Numbers) -> Array | None:
     return items[:, : point.batch].astype(jnp.int32)
 
 
-def batches(point: Point) -> int:
-    """The number of batches of N samples that a run draws."""
-    return max(3, point.steps) if point.fresh_batches else 1
+def addresses_of_batches(point: Point) -> list[int]:
+    """The addresses of the batches of N samples that a run draws, in the order of
+    `Realization`.
+
+    All first steps but one come last, and their addresses follow those of all other
+    steps. So their number changes no other batch.
+    """
+    if not point.fresh_batches:
+        return [0]
+    more = range(MAX_STEPS + 1, MAX_STEPS + point.first_steps)
+    return [*range(max(RECIPE_STEPS, point.steps)), *more]
 
 
 MAX_TOKENS = 2**26
@@ -392,12 +421,13 @@ or for a point with a batch for each of many steps.
 
 def _check_writable(point: Point) -> None:
     """Raises ValueError unless the samples can be returned as arrays."""
-    many_batches = batches(point) > 3
-    tokens = (point.N * batches(point) + point.n_test) * point.L
+    batches = len(addresses_of_batches(point))
+    many_batches = batches > RECIPE_STEPS
+    tokens = (point.N * batches + point.n_test) * point.L
     if tokens > MAX_TOKENS and (point.pool or many_batches):
         sizes = f"N={point.N}, L={point.L}"
         if many_batches:
-            sizes += f", steps={point.steps} with fresh_batches"
+            sizes += f", {batches} fresh batches"
         raise ValueError(
             f"N, L: got {sizes}, {tokens} tokens to write out; allowed: up to"
             f" {MAX_TOKENS}, 256 MB"

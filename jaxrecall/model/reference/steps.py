@@ -33,7 +33,7 @@ def three_step(
     """Returns the parameters after the paper's recipe, which starts from V_mat = 0 and
     W_KQ = 0.
 
-        V1 = V0 - eta grad_V loss(V0, W0)
+        V1 = V0 - eta grad_V loss(V0, W0)     (first_steps times)
         W1 = W0 - gamma  grad_W loss(V1, W0)
         V2 = V1 - gamma2 grad_V loss(V1, W1)
 
@@ -49,13 +49,15 @@ def three_step(
     expect_both(realization, point)
     eta, gamma, gamma2 = rates or (point.eta, point.gamma, point.gamma2)
     r = realization.astype(np.float64)
-    first, second, third = r.batches
+    _, second, third = r.batches
 
-    # Step 1: the prediction is uniform at V_mat = 0, and attention is uniform at w = 0.
-    x, ell, y = first
-    h, _ = attend(r, point, x, ell, np.zeros(point.d))
-    phi, _ = features(r, point, h)
-    V1 = eta / point.N * (r.Z_out[y] - r.Z_out.mean(0)).T @ phi
+    # Step 1: attention is uniform at w = 0, and predictions are uniform at V_mat = 0.
+    V1 = np.zeros((point.d, point.p))
+    for s in range(point.first_steps):
+        x, ell, y = r.samples_of_first(s, point.first_steps)
+        h, _ = attend(r, point, x, ell, np.zeros(point.d))
+        phi, _ = features(r, point, h)
+        V1 = V1 + eta / point.N * pull_on_outputs(r, V1, phi, y).T @ phi
 
     # Step 2: W_KQ moves by g z_eos^T, and so w = W_KQ z_eos by |z_eos|^2 g.
     rate = gamma * (r.z_eos @ r.z_eos) / (point.N * point.L)

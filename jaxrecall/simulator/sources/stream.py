@@ -12,7 +12,7 @@ from jax import Array, lax
 
 from ...model import keys
 from ..arrays import f32, i32
-from ..forward import Scores, scores_under
+from ..forward import Scores, scores_under, with_mean_values
 from ..gradient import (
     Gradient,
     Parameters,
@@ -35,6 +35,9 @@ class Stream(Source):
         fold = partial(over_samples, world, batch_of_step(world, step), n)
         found = through_outputs(world, state, [name], StepSamples(n, fold))
         return Gradient(found[name], found.get("phi2"))
+
+    def prepare_first_steps(self, world: World) -> World:
+        return with_mean_values(world)
 
     def parts(self, world: World) -> Array:
         counts = token_counts(world, batch_of_step(world, 2), world.run.N)

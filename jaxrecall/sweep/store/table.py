@@ -71,6 +71,7 @@ OF_OLDER_ROWS = {
     "step": RECIPE_STEPS,
     "tokens": "uniform",
     "label_noise": 0.0,
+    "first_steps": 1,
     **SAME_AS,
 }
 """The values of columns for rows that are older than the columns. If a value is the
