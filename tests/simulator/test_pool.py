@@ -587,6 +587,7 @@ def swept(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_a_sweep_over_pools_is_a_factor_of_the_fit(swept, capsys):
     rows = load(swept / "out")
     assert rows["pool"].value_counts(dropna=False).to_dict() == {pd.NA: 32, 16: 32}
