@@ -56,7 +56,7 @@ study: .venv/installed-dev  ## run the shipped studies, two at a time, and draw 
 	cp results/study/capacity/report-figures/critical-n.png results/study/capacity/figures/
 	$(BIN)/python results/figures.py
 
-LONG_PAPERS := muon muon-iterates
+LONG_PAPERS := muon muon-iterates muon-two-steps
 PAPERS := $(filter-out $(LONG_PAPERS),$(patsubst sweeps/papers/%.yaml,%,$(wildcard sweeps/papers/*.yaml)))
 
 papers: .venv/installed-dev  ## run the grids of docs/papers.md, two at a time, and draw its figures, within 30 minutes on 2 cores

@@ -323,9 +323,28 @@ def save(path, figure):
     print(path.with_suffix(".png"), flush=True)
 
 
+def chosen(names):
+    """Returns the items of FIGURES of these studies, or all if there are no names.
+
+    Exits with code 2 if no figure is of a study.
+    """
+    studies = dict.fromkeys(key.partition("/")[0] for key in FIGURES)
+    unknown = [name for name in names if name not in studies]
+    if unknown:
+        print(
+            f"no figures of {', '.join(unknown)}; there are {', '.join(studies)}",
+            file=sys.stderr,
+        )
+        sys.exit(2)
+    return {
+        key: draw
+        for key, draw in FIGURES.items()
+        if key.partition("/")[0] in (names or studies)
+    }
+
+
 if __name__ == "__main__":
     without_warnings()
-    for key, draw in FIGURES.items():
+    for key, draw in chosen(sys.argv[1:]).items():
         study, _, name = key.partition("/")
-        if study in (sys.argv[1:] or [study]):
-            save(STUDY / study / "figures" / name, draw())
+        save(STUDY / study / "figures" / name, draw())

@@ -19,7 +19,7 @@ import jaxrecall
 from jaxrecall import Point
 from jaxrecall.sweep.grid import read_grid
 
-STUDIES = ["muon", "muon-float64", "muon-iterates", "muon-constants"]
+STUDIES = ["muon", "muon-float64", "muon-iterates", "muon-constants", "muon-wide"]
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +61,18 @@ def test_the_exact_gradient_is_that_of_autodiff(iterates):
         )
     assert 0 < recalled.sum() < 300
     assert (recalled == ((Z_in @ W.T @ Z_out.T).argmax(axis=1) == np.arange(300))).all()
+
+
+def test_a_test_of_the_frequent_items_agrees_with_a_test_of_all(iterates):
+    Z_in, Z_out, p, rng = problem(600, 8)
+    W = 3 * rng.normal(size=(8, 8))
+    every, _ = iterates.after(W, p, Z_in, Z_out, "thresholded")
+    first, _ = iterates.after(W, p, Z_in, Z_out, "thresholded", tested=300)
+    np.testing.assert_array_equal(first[:300], every[:300])
+    assert every[300:].any()
+    assert not first[300:].any()
+    exact, _ = iterates.after(W, p, Z_in, Z_out, "exact", tested=300)
+    np.testing.assert_array_equal(exact, every)
 
 
 def test_at_zero_nothing_is_recalled_and_both_gradients_agree(iterates):

@@ -148,8 +148,8 @@ def test_further_steps_agree_with_the_reference(law, kw):
 
 @pytest.mark.parametrize(
     "law",
-    # the rows of the first are compared with the reference above
-    combinations(ALL, often=lambda law: law in (ALL[1], ALL[-1])),
+    # the rows of the first are compared with the reference below
+    combinations(ALL, often=lambda law: law != ALL[0]),
     indirect=True,
 )
 def test_padding_changes_no_draw_and_smaller_tables_are_prefixes(law):
@@ -220,6 +220,7 @@ def test_a_power_law_has_its_spectrum():
         assert length == pytest.approx(1, rel=0.02)
 
 
+@pytest.mark.slow
 def test_low_rank_rows_are_near_their_directions():
     point = Point(
         V=3000, N=4, d=60, L=2, n_test=8, embedding="low_rank(rank=4, noise=0.2)"

@@ -148,16 +148,14 @@ def test_probabilities_that_are_none_are_refused(p):
 
 
 def test_exponent_0_is_uniform_to_the_last_bit():
-    for kw in ({},):
-        uniform, zipf = (
-            simulate(Point(**SMALL | kw, tokens=law), 0)
-            for law in ("uniform", "zipf(s=0)")
-        )
-        other = {"point_id", "tokens", "noise_tokens"}
-        assert {name: uniform[name] for name in uniform.keys() - other} == {
-            name: zipf[name] for name in uniform.keys() - other
-        }
-        assert (zipf["rare_memory_accuracy"], zipf["tokens.s"]) == (None, 0.0)
+    uniform, zipf = (
+        simulate(Point(**SMALL, tokens=law), 0) for law in ("uniform", "zipf(s=0)")
+    )
+    other = {"point_id", "tokens", "noise_tokens"}
+    assert {name: uniform[name] for name in uniform.keys() - other} == {
+        name: zipf[name] for name in uniform.keys() - other
+    }
+    assert (zipf["rare_memory_accuracy"], zipf["tokens.s"]) == (None, 0.0)
 
 
 FRESH = {"fresh_batches": True, "trigger_in_value": False}
@@ -307,6 +305,7 @@ def test_what_knows_uniform_tokens_alone_refuses_others(name, kw):
     assert len(error.value.problems) == 1
 
 
+@pytest.mark.slow
 def test_noise_may_have_another_law():
     same = Point(**SMALL, tokens="zipf", noise_tokens="zipf")
     none = Point(**SMALL, tokens="zipf")

@@ -236,6 +236,7 @@ def test_ids_name_what_is_asked_for_only_where_it_is():
     assert POINT.draws_id == plain.draws_id == plain.point_id
 
 
+@pytest.mark.slow
 def test_where_there_is_no_score_there_is_no_noise():
     lone = simulate(POINT.replace(L=1, decoders=True, exact="full"), SEED)
     assert lone["status"] == "ok"

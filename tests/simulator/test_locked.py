@@ -91,6 +91,7 @@ def test_steps_from_weighted_tokens_agree_with_the_reference(case):
     assert off < 2e-5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "case",
     [

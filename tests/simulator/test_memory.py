@@ -141,6 +141,7 @@ FURTHER = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changes", FURTHER, ids=str)
 def test_further_steps_agree_with_the_reference(changes):
     point = Point(**{**SMALL, **changes})

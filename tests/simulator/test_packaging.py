@@ -177,6 +177,7 @@ def n_maps() -> int:
     return len(Path("/proc/self/maps").read_text().splitlines())
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     sys.platform != "linux", reason="counts the memory maps of a process on Linux"
 )

@@ -403,6 +403,7 @@ def test_the_line_of_progress_says_whose_accuracy_it_is():
     assert "last accuracy 0.50" in call.summary()
 
 
+@pytest.mark.slow
 def test_programs_traced_are_programs_planned_and_traced_once(
     grid, capsys, monkeypatch
 ):
