@@ -136,8 +136,8 @@ ELSEWHERE = {"docs/python.md", "docs/extending.md"}
 """Pages whose code test_examples.py runs in processes of their own."""
 
 LONG = {"docs/training.md", "docs/table.md"}
-"""Pages that compile programs of further steps, which other tests do; test_readers.py
-reads tables with polars and duckdb.
+"""Pages that compile programs of further steps, which tests of theirs do; in
+test_readers.py polars and duckdb read tables.
 """
 
 

@@ -72,7 +72,7 @@ PYTHON, EXTENDING = ROOT / "docs/python.md", ROOT / "docs/extending.md"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", [EXTENDING, *LONG], ids=lambda path: path.name)
+@pytest.mark.parametrize("path", [PYTHON, EXTENDING], ids=lambda path: path.name)
 def test_code_for_users_runs(path, tmp_path):
     """They compile a program a block. Fast tests call what they call: test_api.py the
     functions that return tables, test_laws.py laws of one's own, test_functional.py and
