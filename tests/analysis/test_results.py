@@ -63,7 +63,7 @@ WITH_THEORY += [
 ]
 ERRORS = ["exhaustive", "critical_sizes", "held_out"]
 OF_POOLS = ["pool_summary"]
-SEARCHED += ["held-out", "orthogonal", "width-gaussian"]
+SEARCHED += ["held-out", "orthogonal", "width-gaussian", "width-undecided"]
 QUICK += ["label_counts"]
 WITH_THEORY += ["twelve_cells", "dimension_by_length"]
 
