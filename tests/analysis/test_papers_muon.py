@@ -85,6 +85,7 @@ def test_at_zero_nothing_is_recalled_and_both_gradients_agree(iterates):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))]
 )

@@ -28,6 +28,7 @@ def script():
     return papers_script("spectral")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("s", "inside"), [pytest.param(0.0, True, marks=pytest.mark.slow), (1.0, False)]
 )

@@ -44,7 +44,7 @@ DATA = [
 ]
 NAMES = ("gelu", "cubic", "relu", "tanh", "quadratic", "mixed(linear=0.3)", "identity")
 LAYERS = [{"m": 20, "activation": name, "kappa": 200} for name in NAMES]
-OFTEN = [*DATA, LAYERS[0]]
+OFTEN = [{}, {"trigger_in_value": False}, *DATA[5:], LAYERS[0]]
 POINTS = [
     *OFTEN,
     *(
@@ -254,7 +254,14 @@ OF_THE_RUN += (
 
 
 @pytest.mark.parametrize(
-    "changes", [{}, {"L": 1, "tokens": "zipf", "gamma2": 20.0}], ids=str
+    "changes",
+    [
+        {},
+        pytest.param(
+            {"L": 1, "tokens": "zipf", "gamma2": 20.0}, marks=pytest.mark.slow
+        ),
+    ],
+    ids=str,
 )
 def test_measure_gives_every_column_or_names_it(changes):
     point = POINT.replace(**changes)
@@ -309,6 +316,7 @@ def test_a_static_point_says_which_rates_follow():
     assert {point: 1}[point.replace(kappa=16)] == 1
 
 
+@pytest.mark.slow
 def test_parameters_of_laws_may_be_of_float64():
     point = POINT.replace(embedding="equicorrelated(rho=0.2)")
     key = jax.random.fold_in(jax.random.key(POINT.root_seed), 0)

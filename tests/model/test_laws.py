@@ -222,6 +222,7 @@ def test_parameters_by_dotted_name():
             make_point({**SMALL, **wrong})
 
 
+@pytest.mark.slow
 def test_no_correlation_gives_the_gaussian_draws_bit_for_bit():
     plain, zero = (
         realize(Point(**SMALL, embedding=law), 3)
@@ -267,7 +268,7 @@ EMBEDDINGS = ["equicorrelated(rho=0.6)", "own_laws:Signs(common=0.4)"]
     combinations(
         MODELS,
         EMBEDDINGS,
-        often=lambda *case: case in zip(MODELS, EMBEDDINGS, strict=True),
+        often=lambda *case: case == (MODELS[-1], EMBEDDINGS[-1]),
     ),
 )
 def test_the_simulator_agrees_with_the_reference(law, mlp):

@@ -81,11 +81,11 @@ def test_derivatives_are_those_of_finite_differences():
             own = rates(point, eta=eta, gamma=50.0, gamma2=5.0)
             return soft_accuracy(r, point, three_step(r, point, own))
 
-        at, step = 4.0, 1e-4
+        at, step = jnp.array(4.0), 1e-4
         value, slope = quickly(jax.value_and_grad(score))(at)
-        up, down = quickly(jax.vmap(score))(jnp.array([at + step, at - step]))
-    assert abs(slope) > 1e-3 * value
-    assert slope == pytest.approx((up - down) / (2 * step), rel=1e-5)
+        up, down = quickly(jax.vmap(score))(at + step * jnp.array([1.0, -1.0])).tolist()
+    assert abs(float(slope)) > 1e-3 * float(value)
+    assert float(slope) == pytest.approx((up - down) / (2 * step), rel=1e-5)
 
 
 def test_one_first_step_is_the_recipe():

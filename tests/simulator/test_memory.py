@@ -59,7 +59,10 @@ RECIPES = [
         "eta": 50.0,
         "gamma2": 20.0,
     },
-    {**MLP, "eta": 20.0, "gamma2": 30.0, "fresh_batches": True},
+    pytest.param(
+        {**MLP, "eta": 20.0, "gamma2": 30.0, "fresh_batches": True},
+        marks=pytest.mark.slow,
+    ),
     pytest.param(
         {**MLP, **ZIPF, "eta": 20.0, "gamma2": 30.0, "trigger_in_value": False},
         marks=pytest.mark.slow,
@@ -134,6 +137,7 @@ FURTHER = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changes", FURTHER, ids=str)
 def test_further_steps_agree_with_the_reference(changes):
     point = Point(**{**SMALL, **changes})

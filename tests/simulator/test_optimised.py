@@ -19,7 +19,7 @@ MLP = {"m": 16, "activation": "tanh"}
     ("form", "fields"),
     [
         pytest.param("full", {**SMALL, **MLP, "exact": "full"}, marks=pytest.mark.slow),
-        ("counts+counts", UNIFORM),
+        pytest.param("counts+counts", UNIFORM, marks=pytest.mark.slow),
         pytest.param("uniform+uniform", {**UNIFORM, **MLP}, marks=pytest.mark.slow),
         pytest.param("pool+pool", {**UNIFORM, "pool": 24}, marks=pytest.mark.slow),
         pytest.param(

@@ -486,6 +486,7 @@ def test_sets(grid):
     ) == [(3,)]
 
 
+@pytest.mark.slow
 def test_many_points_are_expanded(grid):
     result = grid(
         BASE

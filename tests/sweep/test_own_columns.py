@@ -181,6 +181,7 @@ def test_a_search_decides_by_a_column_of_ones_own():
         jaxrecall.run(grid)
 
 
+@pytest.mark.slow
 def test_several_steps_and_a_pool_have_it_too():
     for more in ({"steps": 5, "lr": 0.1}, {"pool": 32}):
         rows = jaxrecall.run(

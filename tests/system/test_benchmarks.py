@@ -107,6 +107,7 @@ def learn(request):
     return by_torch
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("peer", PEERS)
 def test_peers_train_on_as_descend_does(peer):
     point = Point(

@@ -75,6 +75,7 @@ functions that return tables, test_functional.py and test_another_model.py the r
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", [EXTENDING, *LONG], ids=lambda path: path.name)
 def test_code_for_users_runs(path, tmp_path):
     assert len(blocks(path)) >= 2

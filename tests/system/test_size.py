@@ -30,7 +30,7 @@ MOST = {
     "jaxrecall/model": 14705,
     "jaxrecall/model/laws": 8748,
     "jaxrecall/model/reference": 7495,
-    "jaxrecall/simulator": 26837,
+    "jaxrecall/simulator": 26872,
     "jaxrecall/simulator/sources": 11047,
     "jaxrecall/sweep": 17399,
     "jaxrecall/sweep/grid": 15056,

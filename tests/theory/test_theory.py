@@ -275,7 +275,9 @@ QUADRATIC = Model(
     combinations(
         ["quadratic", "relu"],
         "dmVL",
-        often=lambda activation, axis: axis == "m" or activation == "quadratic",
+        often=lambda activation, axis: (
+            (axis == "m") == (activation == "relu") and axis != "d"
+        ),
     ),
 )
 def test_a_critical_size_is_where_accuracy_crosses(activation, axis):
