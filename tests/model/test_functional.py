@@ -142,9 +142,7 @@ def test_rates_follow_as_those_of_a_point():
                 )
     with pytest.raises(PointError, match="kappa: got both kappa and gamma"):
         rates(POINT, kappa=1.0, gamma=1.0)
-    with pytest.raises(
-        PointError, match="eta: got -1; allowed: finite"
-    ):
+    with pytest.raises(PointError, match="eta: got -1; allowed: finite"):
         rates(POINT, eta=-1)
     with pytest.raises(PointError, match=r"kappa: got nan; allowed: finite"):
         rates(POINT, kappa=float("nan"))
