@@ -38,7 +38,7 @@ def by_hand(point: Point, seed: int):
         pytest.param(
             {"embedding": "sphere", "fresh_batches": True}, marks=pytest.mark.slow
         ),
-        {"V": 10, "embedding": "orthogonal"},
+        pytest.param({"V": 10, "embedding": "orthogonal"}, marks=pytest.mark.slow),
     ],
     ids=str,
 )

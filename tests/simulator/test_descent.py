@@ -71,7 +71,11 @@ def last(point: Point, seed: int = 0):
 # --- the reference alone
 
 
-@pytest.mark.parametrize("kw", [{}, MLP], ids=["attention", "mlp"])
+@pytest.mark.parametrize(
+    "kw",
+    [pytest.param({}, marks=pytest.mark.slow), MLP],
+    ids=["attention", "mlp"],
+)
 def test_one_step_of_sgd_from_zero_is_step_1_of_the_recipe(kw):
     point = later(**kw, steps=1, start="zero", lr=1e-3)
     # eta is 1e-3

@@ -68,14 +68,10 @@ def errors(
     return [int(now["n_read"]) for now in found], off
 
 
-# the cases below have sgd, and test_descent.py adamw
-OFTEN = [("adam", "VW")]
 CASES = [
     *(
-        pytest.param(
-            {"optimizer": optimizer, "trains": trains},
-            marks=() if (optimizer, trains) in OFTEN else pytest.mark.slow,
-        )
+        # the next test has adam
+        pytest.param({"optimizer": optimizer, "trains": trains}, marks=pytest.mark.slow)
         for optimizer, trains in itertools.product(RATES, ("V", "VW"))
     ),
     # the next test has an MLP
@@ -112,6 +108,7 @@ def test_trained_embeddings_agree_as_long_as_attention_is_locked(case):
     assert off < 2e-5
 
 
+@pytest.mark.slow
 def test_a_gradient_that_vanishes_does_not_move_attention():
     """adam makes steps of any gradient, those of rounding too: none are left, from
     weighted tokens or from samples.

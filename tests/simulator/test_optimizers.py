@@ -55,6 +55,7 @@ differ in the last digit part; 2e-6 was measured here, as steps are few.
     ],
 )
 def test_a_run_is_the_same_in_four_programs_and_in_float64(name, tmp_path, monkeypatch):
+    """In two programs without --slow."""
     monkeypatch.chdir(tmp_path)
     base = BASE | {"optimizer": name, "lr": RATES[name]}
     point = Point(**base, m=36)
@@ -84,6 +85,7 @@ def test_every_optimiser_is_in_the_table_of_rates():
     assert {*LAWS["optimizer"]} == {*RATES}
 
 
+@pytest.mark.slow
 def test_parameters_of_optimisers_are_axes_and_columns():
     base = {
         "V": 12,

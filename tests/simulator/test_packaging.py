@@ -181,6 +181,7 @@ def n_maps() -> int:
 @pytest.mark.skipif(
     sys.platform != "linux", reason="counts the memory maps of a process on Linux"
 )
+@pytest.mark.slow  # test_custom.py has the same of other simulators
 def test_programs_that_were_not_used_lately_are_released(monkeypatch):
     """Each takes memory maps; where these ran out, after some 66 programs, LLVM ended
     the process.

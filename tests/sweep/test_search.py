@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
+import attack
 import numpy as np
 import pytest
 from helpers import NO_FIGURE, ROOT
@@ -118,7 +119,8 @@ class Cell:
 )
 def test_the_search_finds_the_crossing_and_its_intervals_hold(theta, width):
     truth = Cell().truth(theta)
-    found = [Cell(key).search(theta, width=width).result for key in range(100)]
+    n_cells = 100 if attack.full_counts else 50
+    found = [Cell(key).search(theta, width=width).result for key in range(n_cells)]
     assert {result.outcome for result in found} == {"found"}
     intervals = [result.threshold for result in found]
     assert all(t.width <= width for t in intervals)

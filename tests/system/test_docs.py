@@ -135,11 +135,16 @@ def results(tmp_path_factory):
 ELSEWHERE = {"docs/python.md", "docs/extending.md"}
 """Pages whose code test_examples.py runs in processes of their own."""
 
+LONG = {"docs/training.md", "docs/table.md"}
+"""Pages that compile programs of further steps, which tests of theirs do; in
+test_readers.py polars and duckdb read tables.
+"""
+
 
 @pytest.mark.parametrize(
     "page",
     [
-        pytest.param(page, marks=pytest.mark.slow if page == "docs/training.md" else ())
+        pytest.param(page, marks=pytest.mark.slow if page in LONG else ())
         for page, text in PAGES.items()
         if fenced(text, "python") and page not in ELSEWHERE
     ],
