@@ -8,6 +8,7 @@ import sys
 
 import bound
 import claims
+import first_steps
 import law
 import numpy as np
 import pandas as pd
@@ -312,6 +313,7 @@ TABLES = tables_of(
     structure,
     zipf,
     bound,
+    first_steps,
     theory,
 )
 
