@@ -7,11 +7,13 @@ python results/tables.py late capacity    # some of them
 import sys
 
 import bound
+import budget
 import claims
 import law
 import numpy as np
 import pandas as pd
 import planes
+import precision
 import storage
 import structure
 import theory
@@ -312,6 +314,8 @@ TABLES = tables_of(
     structure,
     zipf,
     bound,
+    precision,
+    budget,
     theory,
 )
 
