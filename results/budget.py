@@ -5,7 +5,6 @@ The searches of the study budget check five of the costs.
 """
 
 import numpy as np
-import pandas as pd
 from law import LONG, SIZES, TRIGGER, on_all_cores, regime, searched, with_theory
 from scipy.special import ndtri
 from table import as_table, with_interval

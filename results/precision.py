@@ -32,7 +32,8 @@ def precision():
     """
     about = json.loads((STUDY / "precision/search.json").read_text())
     found = pd.DataFrame([cell | cell["point"] for cell in about["cells"]])
-    found = found.assign(told=told(found)).sort_values(["V", "L", "d"], kind="stable")
+    found = found.assign(told=told(found), N_below=about["search"]["to"])
+    found = found.sort_values(["V", "L", "d"], kind="stable")
     return found.drop(columns="point")
 
 
