@@ -9,6 +9,7 @@ import sys
 import bound
 import budget
 import claims
+import first_steps
 import law
 import numpy as np
 import pandas as pd
@@ -316,6 +317,7 @@ TABLES = tables_of(
     bound,
     precision,
     budget,
+    first_steps,
     theory,
 )
 

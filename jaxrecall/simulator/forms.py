@@ -25,7 +25,6 @@ error are ours.
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from math import inf, sqrt
 from typing import NamedTuple
 
@@ -178,8 +177,8 @@ def _shortcut_may_pay(point: Point) -> bool:
     return step2_error(point) <= TOLERANCE[0]
 
 
-def _is_covered(point: Point, known: Collection[str] = KNOWN) -> bool:
-    return point.exact == "guarded" and not unknown_fields(point, known)
+def _is_covered(point: Point, *also: str) -> bool:
+    return point.exact == "guarded" and not unknown_fields(point, KNOWN.union(also))
 
 
 def may_group_steps(point: Point) -> bool:
@@ -189,8 +188,9 @@ def may_group_steps(point: Point) -> bool:
     """
     if point.optimizer is None:
         return False
-    known = KNOWN | {"first_steps"}
-    return point.is_memory or (_is_covered(point, known) and point.optimizer.gain < inf)
+    if point.is_memory:
+        return True
+    return _is_covered(point, "first_steps") and point.optimizer.gain < inf
 
 
 GAIN = {"none": 0.64, "relu": 0.4, "tanh": 0.55, "gelu": 0.25}

@@ -290,7 +290,7 @@ def with_mean_values(world: World) -> World:
     if world.vmapped:
         return world
     tile, d = world.shape.tile, world.shape.d
-    n_stored = STORED_VALUES // d // tile
+    n_stored = max(1, STORED_VALUES // d // tile)
     n_tiles = whole(world.run.N, tile)
     complete = ~world.run.fresh_batches & (n_tiles <= n_stored)
 

@@ -252,9 +252,14 @@ def through_outputs(
 
     With even predictions, the result also contains "phi2", the mean of |phi|^2. In that
     case p^T M is the mean row of a table M (V, n), so no logits are computed.
+
+    If embeddings are trained, or if there are several first steps, samples are summed
+    in the table r^T phi (V, p) of the slopes by answers. It gives the gradient by V_mat
+    with fewer products of samples.
     """
     e, V_mat, W_in = world.e, state.V_mat, world.e.W_in
     mlp, with_V, with_Z = W_in is not None, "V_mat" in wanted, "Z_in" in wanted
+    with_answers = with_Z or (world.shape.repeats and not mlp and "w" not in wanted)
     # (V, p or d): outputs times these are the logits
     answers = e.Z_out if mlp else e.Z_out @ V_mat
     # attention alone needs only the slope by h, and not the slope by the outputs
@@ -276,13 +281,13 @@ def through_outputs(
         else:
             out = phi @ V_mat.T if mlp else phi
             p = probabilities(world, state.scale * (out @ answers.T))
-            if with_Z:
+            if with_answers:
                 r = masked(real, p - is_label(world, y).astype(f32))
                 new["answers"] = transposed_product(out, r)
                 b = r @ table
             else:
                 b = masked(real, p @ table - gather(table, y))
-        if with_V and (mlp or not with_Z):
+        if with_V and (mlp or not with_answers or state.even):
             new["V_mat"] = transposed_product(b, phi)
             b = b if mlp else b @ V_mat
         if W_in is not None:
@@ -300,10 +305,11 @@ def through_outputs(
 
     mean = mean_over(world, batch, tile)
     found, V = dict(mean), world.shape.V
+    if "answers" in mean and not mlp:
+        found["V_mat"] = (mean["answers"] @ e.Z_out).T
     if with_Z:
         by_answers = mean["answers"].T
         if not mlp:
-            found["V_mat"] = (mean["answers"] @ e.Z_out).T
             by_answers = by_answers @ V_mat.T
         found |= {"Z_out": by_answers, "Z_in": mean["Z_in"][:V]}
     if "w" not in wanted:

@@ -96,7 +96,7 @@ class Shape:
     """The number of samples per iteration of a loop over samples, a multiple of BLOCK.
 
     By default, or if 0 is given, the tile is four blocks, which suit the caches of a
-    CPU and waste little at small N. Programs with further steps use one block. Wide
+    CPU and waste little at small N. Programs with many steps use one block. Wide
     programs use fewer blocks, but at least one, so that a float32 array of shape (tile,
     max(V, d, m)) stays within 16 MiB.
     """
@@ -166,7 +166,8 @@ class Shape:
             law = find_law(family, given) if given else None
             object.__setattr__(self, name, law)
         if not self.tile:
-            most = 1 if self.optimizer else 4  # many steps over few samples
+            # many steps over few samples
+            most = 1 if self.optimizer or self.repeats else 4
             blocks = max(1, min(most, 2**22 // (max(self.V, self.d, self.m) * BLOCK)))
             object.__setattr__(self, "tile", BLOCK * blocks)
 

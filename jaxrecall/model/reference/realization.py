@@ -96,8 +96,10 @@ class Realization(NamedTuple):
 
         With fresh batches, those of all first steps but one are the last ones.
         """
-        last = 0 if self.train_labels.ndim == 1 else len(self.train_labels)
-        return self.samples((step > 0) * (last - first_steps + step))
+        if self.train_labels.ndim == 1:
+            return self.samples(0)
+        further = len(self.train_labels) - first_steps + step
+        return self.samples(jnp.where(step > 0, further, 0))
 
     @property
     def test(self) -> tuple[Any, Any, Any]:
