@@ -25,7 +25,7 @@ forward pass over N samples: scores and mean value (L d each), V_mat (d^2) and l
 PLENTY = 2**50
 """So many samples that more of them do not help."""
 
-WIDTHS = np.geomspace(1.1, 10, 20)
+WIDTHS = np.geomspace(1.2, 8, 14)
 """The widths where the least cost is looked for, in units of the least d."""
 
 
