@@ -48,15 +48,15 @@ REPORT-bound := --x V --lines L
 REPORT-phase := --x d --lines L --panels V --phase d N
 REPORT-late := --x d --panels optimizer trains
 REPORTED := late capacity mlp bound phase
-DRAWN := storage law width phase-mlp map structure noise zipf law-exact embeddings sensitivity
-DRAWN += held-out held-out-levels orthogonal width-gaussian theory-held-out
+DRAWN := first-steps storage law width phase-mlp map structure noise zipf law-exact embeddings sensitivity
+DRAWN += held-out held-out-levels orthogonal width-gaussian width-undecided theory-held-out
 
 study: .venv/installed-dev  ## run the shipped studies, two at a time, and draw their figures, about 55 minutes on 2 cores
 	$(MAKE) --jobs 2 $(REPORTED:%=results/study/%/report.html) $(DRAWN:%=results/study/%/table.parquet)
 	cp results/study/capacity/report-figures/critical-n.png results/study/capacity/figures/
 	$(BIN)/python results/figures.py
 
-LONG_PAPERS := muon muon-iterates
+LONG_PAPERS := muon muon-iterates muon-two-steps
 PAPERS := $(filter-out $(LONG_PAPERS),$(patsubst sweeps/papers/%.yaml,%,$(wildcard sweeps/papers/*.yaml)))
 
 papers: .venv/installed-dev  ## run the grids of docs/papers.md, two at a time, and draw its figures, within 30 minutes on 2 cores

@@ -21,7 +21,7 @@ from law import (
     with_ends,
 )
 from scipy.optimize import brentq
-from table import as_table, with_interval
+from table import CRITICAL, as_table, with_interval
 
 from jaxrecall import load, plot
 from jaxrecall.fit import fit
@@ -214,6 +214,18 @@ def bound_numbers():
     )
     names = pd.Categorical(found["name"], NAMES)
     return found.assign(name=names).sort_values(["d", "L"])
+
+
+@as_table(["d", "L"], {"{name}": with_interval(".1f")})
+def bound_times():
+    """N* of the three steps at V = 1024 [95 %], over the bound with the position
+    hidden, by d and L.
+    """
+    names = [*STEPS.values()]
+    found = with_limits(measured().query("name in @names"))
+    found = found.assign(name=pd.Categorical(found["name"], names))
+    times = found[[*CRITICAL]].astype(float).div(found[HIDDEN], axis=0)
+    return found.assign(**times).sort_values(["d", "L"])
 
 
 RANGES = {

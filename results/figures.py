@@ -6,6 +6,7 @@ A figure is a call of `jaxrecall.plot.figure` on the rows of a study.
 import sys
 
 import bound
+import first_steps
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
@@ -308,6 +309,7 @@ FIGURES = {
     "mlp/activations": width.by_activation,
     "phase-mlp/planes-N": planes.by_samples,
     "phase-mlp/planes-L": planes.by_lengths,
+    "first-steps-long/against-L": first_steps.against_L,
     "bound/decoders": bound.decoders,
     "bound/bound": bound.against,
 }
@@ -323,9 +325,28 @@ def save(path, figure):
     print(path.with_suffix(".png"), flush=True)
 
 
+def chosen(names):
+    """Returns the items of FIGURES of these studies, or all if there are no names.
+
+    Exits with code 2 if no figure is of a study.
+    """
+    studies = dict.fromkeys(key.partition("/")[0] for key in FIGURES)
+    unknown = [name for name in names if name not in studies]
+    if unknown:
+        print(
+            f"no figures of {', '.join(unknown)}; there are {', '.join(studies)}",
+            file=sys.stderr,
+        )
+        sys.exit(2)
+    return {
+        key: draw
+        for key, draw in FIGURES.items()
+        if key.partition("/")[0] in (names or studies)
+    }
+
+
 if __name__ == "__main__":
     without_warnings()
-    for key, draw in FIGURES.items():
+    for key, draw in chosen(sys.argv[1:]).items():
         study, _, name = key.partition("/")
-        if study in (sys.argv[1:] or [study]):
-            save(STUDY / study / "figures" / name, draw())
+        save(STUDY / study / "figures" / name, draw())

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from ..model.point import BLOCK, REDRAWS, TRAINS, Point
 from .forms import source_for
-from .program_shape import LABELS, LIGHT_RUN, STORED_TOKENS, Shape
+from .program_shape import LABELS, LIGHT_RUN, STORED_TOKENS, STORED_VALUES, Shape
 
 TILE = 4 * BLOCK
 """The number of samples per iteration of most programs."""
@@ -68,6 +68,7 @@ class Work(NamedTuple):
     # samples drawn: N, which here and below is rounded up to whole tiles or blocks
     samples: int = 0
     tokens: int = 0  # tokens drawn: N L, or those of a pool
+    repeated: int = 0  # items whose softmax the first steps after the first one compute
     evaluated: int = 0  # test and train sequences that are measured
     evaluated_tokens: int = 0
     labels: int = 0  # logits of these sequences
@@ -99,6 +100,17 @@ class SourceCost:
         return Work(
             samples=samples, tokens=tokens, evaluated_tokens=evaluated * point.L
         )
+
+    def repeated(self, point: Point) -> Work:
+        """The work of the first steps after the first one.
+
+        Tokens are drawn again if the mean values of the samples are not stored. The
+        recipe reads them three times, and a first step once.
+        """
+        steps, samples = point.first_steps - 1, whole(point.N, BLOCK)
+        is_stored = not point.fresh_batches and samples * point.d <= STORED_VALUES
+        tokens = 0 if is_stored else samples * point.L // 3
+        return Work(repeated=steps * samples, tokens=steps * tokens)
 
     def further_draws(self, point: Point) -> Work:
         """The work of the further steps of a run.
@@ -183,6 +195,8 @@ def work(point: Point) -> Work:
     labels = evaluated * whole(point.V, LABELS)
     asked = Work(runs=1, evaluated=evaluated, labels=labels)
     asked += source.draws(point, evaluated, n_test)
+    if point.first_steps > 1:
+        asked += source.repeated(point)
     if point.trains_on:
         asked += Work(recorded=n_rows) + source.further_draws(point)
     return asked
@@ -194,7 +208,7 @@ def amount(shape: Shape, asked: Work) -> Amount:
     source = cost_of(shape.trained_by.source)
     total = _evaluation(shape, asked) + source.sequences(shape, asked)
     if shape.start != "zero":
-        recipe = source.recipe(shape, asked)
+        recipe = source.recipe(shape, asked) + softmax(shape, asked.repeated, 1)
         total += recipe
         if shape.diagnose and shape.m:  # each redraw repeats two of the three steps
             total += recipe.times(REDRAWS * 2 / 3)

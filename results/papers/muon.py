@@ -75,10 +75,12 @@ def one_step(optimizer):
 def in_float64(V=None):
     """Returns rows of one step of Muon with singular values in float64.
 
-    V is min(d^2, 16384), or the same for all rows.
+    V is d^2, or the same for all rows. Where V = d^2 is above 16384, only the 3000 most
+    frequent items were tested.
     """
-    table = rows("muon-float64")
-    sizes = np.minimum(table["d"] ** 2, 16384) if V is None else V
+    names = ["muon-float64"] if V else ["muon-float64", "muon-wide"]
+    table = pd.concat([rows(name) for name in names], ignore_index=True)
+    sizes = V or table["d"] ** 2
     return table[table["V"] == sizes].assign(recalled=table["recalled_1"])
 
 
@@ -151,7 +153,14 @@ def between(table, low, high, x="d"):
     return table[table[x].between(low, high)]
 
 
-ONE_STEP = {"V = min(d^2, 16384)": None, "V = 8192": 8192}
+ONE_STEP = [
+    (None, 64, 256),
+    (16384, 256, 512),
+    (8192, 64, 256),
+    (8192, 256, 512),
+]
+"""V and the smallest and the largest d of each line; without V it is d^2."""
+
 LINE = "recalled items along"
 EXPONENTS = {"alpha = {alpha}": with_claim, "off by at most": farthest}
 
@@ -164,13 +173,13 @@ def page():
     """
     gains = pd.concat(by_steps(STEPS[1:4]))
     falling = gains[LINE].str.contains("/ t") | ~gains[LINE].str.contains("over")
-    return pd.concat([*by_width(), gains[falling]])
+    return pd.concat([*by_width(), gains[falling], *of_two_steps()])
 
 
 def by_width():
     """Yields the rows of one step along d, and along the samples B."""
-    for (size, V), (low, high) in product(ONE_STEP.items(), ((64, 256), (256, 512))):
-        name = f"one step of Muon, {size}, d {low} to {high}"
+    for V, low, high in ONE_STEP:
+        name = f"one step of Muon, V = {V or 'd^2'}, d {low} to {high}"
         mine = between(in_float64(V), low, high)
         yield line(name, mine, predicted(mine["alpha"], 1))
     for low, high in ((16, 64), (64, 256), (256, 2048)):
@@ -202,6 +211,23 @@ def by_steps(steps):
         gains = mine.assign(recalled=mine["recalled"] / mine["recalled_1"])
         more = claim - predicted(mine["alpha"], 1)
         yield line(f"{name} over step 1", gains, more)
+
+
+def of_two_steps():
+    """Yields the rows of two steps at large widths and alpha = 2, and of their gain.
+
+    Only seeds that have all widths are included. V is 16384, and 32768 at d = 512.
+    """
+    schedule, t, alpha = "exact, rate 4 sqrt(d) / t", 2, 2.0
+    widest = long("muon-two-steps")
+    narrower = iterates(schedule, alpha).query("d >= 128")
+    narrower = narrower[narrower["seed"].isin(widest["seed"])]
+    mine = at(pd.concat([narrower, widest], ignore_index=True), t=t)
+    ends = f"d {mine['d'].min()} to {mine['d'].max()}"
+    name, claim = f"{schedule}: step {t}, {ends}", predicted(alpha, t)
+    yield line(name, mine, claim)
+    gains = mine.assign(recalled=mine["recalled"] / mine["recalled_1"])
+    yield line(f"{name}, over step 1", gains, claim - predicted(alpha, 1))
 
 
 FOUR = "d in (32, 64, 128, 256)"

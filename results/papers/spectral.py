@@ -186,6 +186,25 @@ def critical():
     return found.sort_values(["trigger_in_value", "L"], kind="stable")
 
 
+RATES = {1e-6: "plain, eta -> 0", 2048.0: "plain, eta = 2048"}
+
+
+@as_table(["L"], {"{recipe}": N_STAR})
+def rates():
+    """N* [95 %] of plain steps at two rates of step 1, and of polar steps at a small
+    rate.
+
+    V = d = 64, trigger out. eta = 2048 is V / (1/V (1 + V/d)), where step 2 loses most
+    of the mean bias.
+    """
+    plain = jaxrecall.thresholds(HERE / "spectral-rate")
+    plain = plain.assign(recipe=plain["eta"].map(RATES))
+    polar = jaxrecall.thresholds(HERE / "spectral-critical")
+    polar = at(of(polar, "steps 1 and 3"), trigger_in_value=False)
+    polar = polar.query("L >= @LONG").assign(recipe="steps 1 and 3 polar")
+    return pd.concat([plain, polar])
+
+
 def all_sizes():
     """Returns the rows at L = 512, trigger out, of all V and d."""
     rows = jaxrecall.load(HERE / "spectral-critical")
@@ -215,8 +234,13 @@ def exponents():
         for recipe in COMPARED
         for axis, fixed in (("d", "V"), ("V", "d"))
     ]
+    lines = [(*names, of(mine, names[1])) for *names, mine in lines]
+    at_rates = jaxrecall.load(HERE / "spectral-rate")
+    lines += [
+        ("out", name, "L", at(at_rates, eta=eta).drop(columns="eta"))
+        for eta, name in RATES.items()
+    ]
     for way, recipe, axis, mine in lines:
-        mine = of(mine, recipe)
         yield {
             "trigger": way,
             "recipe": recipe,

@@ -18,14 +18,19 @@ SCRIPTS = {
 }
 
 
-LONG = "Does the optimiser change what attention learns?"
-"""Its script takes many seconds; test_papers_spectral.py tests what it computes."""
+LONG = (
+    "Does the optimiser change what attention learns?",
+    "Muon and SGD on the associative memory",
+)
+"""Their scripts take many seconds; test_papers_spectral.py and test_papers_muon.py test
+what they compute.
+"""
 
 
 @pytest.mark.parametrize(
     "heading",
     [
-        pytest.param(heading, marks=pytest.mark.slow if heading == LONG else ())
+        pytest.param(heading, marks=pytest.mark.slow if heading in LONG else ())
         for heading in SECTIONS
     ],
 )

@@ -20,6 +20,7 @@ from jaxrecall import Point
 from jaxrecall.sweep.grid import read_grid
 
 STUDIES = ["muon", "muon-float64", "muon-iterates", "muon-constants"]
+STUDIES += ["muon-wide", "muon-two-steps"]
 
 
 @pytest.fixture(scope="module")
@@ -63,6 +64,18 @@ def test_the_exact_gradient_is_that_of_autodiff(iterates):
     assert (recalled == ((Z_in @ W.T @ Z_out.T).argmax(axis=1) == np.arange(300))).all()
 
 
+def test_a_test_of_the_frequent_items_agrees_with_a_test_of_all(iterates):
+    Z_in, Z_out, p, rng = problem(600, 8)
+    W = 3 * rng.normal(size=(8, 8))
+    every, _ = iterates.after(W, p, Z_in, Z_out, "thresholded")
+    first, _ = iterates.after(W, p, Z_in, Z_out, "thresholded", tested=300)
+    np.testing.assert_array_equal(first[:300], every[:300])
+    assert every[300:].any()
+    assert not first[300:].any()
+    exact, _ = iterates.after(W, p, Z_in, Z_out, "exact", tested=300)
+    np.testing.assert_array_equal(exact, every)
+
+
 def test_at_zero_nothing_is_recalled_and_both_gradients_agree(iterates):
     Z_in, Z_out, p, _ = problem(300, 8)
     recalled, G = iterates.after(np.zeros((8, 8)), p, Z_in, Z_out)
@@ -72,6 +85,7 @@ def test_at_zero_nothing_is_recalled_and_both_gradients_agree(iterates):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))]
 )

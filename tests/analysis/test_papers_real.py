@@ -66,6 +66,7 @@ def test_its_numbers_are_found_again_in_a_table_of_it(real):
     assert real.fitted(rows, real.facts(rows)) == pytest.approx(numbers, rel=0.15)
 
 
+@pytest.mark.slow
 def test_a_run_with_it_is_that_of_float64_code(real):
     point = Point(
         V=24,

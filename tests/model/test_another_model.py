@@ -187,6 +187,7 @@ def test_linear_attention_learns_what_its_gradient_says():
         np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-12 * abs(theirs).max())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
     [
@@ -213,6 +214,7 @@ def test_functions_that_do_what_the_plain_ones_do_change_nothing(changes):
             np.testing.assert_allclose(found[name], value, 2e-5, err_msg=name)
 
 
+@pytest.mark.slow
 def test_draws_of_numpy_are_measured_in_jax():
     r = realize(POINT, 0)
     learned = three_step(r, POINT)

@@ -32,11 +32,13 @@ def by_hand(point: Point, seed: int):
     "changes",
     [
         {},
-        {"exact": "full", "trigger_in_value": False},
+        pytest.param(
+            {"exact": "full", "trigger_in_value": False}, marks=pytest.mark.slow
+        ),
         pytest.param(
             {"embedding": "sphere", "fresh_batches": True}, marks=pytest.mark.slow
         ),
-        {"V": 10, "embedding": "orthogonal"},
+        pytest.param({"V": 10, "embedding": "orthogonal"}, marks=pytest.mark.slow),
     ],
     ids=str,
 )

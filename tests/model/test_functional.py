@@ -44,7 +44,7 @@ DATA = [
 ]
 NAMES = ("gelu", "cubic", "relu", "tanh", "quadratic", "mixed(linear=0.3)", "identity")
 LAYERS = [{"m": 20, "activation": name, "kappa": 200} for name in NAMES]
-OFTEN = [*DATA, LAYERS[0]]
+OFTEN = [{}, {"trigger_in_value": False}, *DATA[5:], LAYERS[0]]
 POINTS = [
     *OFTEN,
     *(
@@ -142,6 +142,11 @@ def test_rates_follow_as_those_of_a_point():
                 )
     with pytest.raises(PointError, match="kappa: got both kappa and gamma"):
         rates(POINT, kappa=1.0, gamma=1.0)
+    with pytest.raises(PointError, match="eta: got -1; allowed: finite"):
+        rates(POINT, eta=-1)
+    with pytest.raises(PointError, match=r"kappa: got nan; allowed: finite"):
+        rates(POINT, kappa=float("nan"))
+    assert rates(POINT, eta=jnp.float32(-1)).eta == -1  # arrays may be traced
 
 
 def test_a_loss_of_ones_own_in_chunks_is_that_of_the_whole_batch():
@@ -247,7 +252,14 @@ OF_THE_RUN += (
 
 
 @pytest.mark.parametrize(
-    "changes", [{}, {"L": 1, "tokens": "zipf", "gamma2": 20.0}], ids=str
+    "changes",
+    [
+        {},
+        pytest.param(
+            {"L": 1, "tokens": "zipf", "gamma2": 20.0}, marks=pytest.mark.slow
+        ),
+    ],
+    ids=str,
 )
 def test_measure_gives_every_column_or_names_it(changes):
     point = POINT.replace(**changes)
@@ -302,6 +314,7 @@ def test_a_static_point_says_which_rates_follow():
     assert {point: 1}[point.replace(kappa=16)] == 1
 
 
+@pytest.mark.slow
 def test_parameters_of_laws_may_be_of_float64():
     point = POINT.replace(embedding="equicorrelated(rho=0.2)")
     key = jax.random.fold_in(jax.random.key(POINT.root_seed), 0)

@@ -67,9 +67,10 @@ SELDOM = [
     pytest.param({"exact": "full"} | mlp, marks=pytest.mark.slow)
     for mlp in ({}, {"m": 6})
 ]
+SELDOM += [pytest.param({"m": 6, "activation": "tanh"}, marks=pytest.mark.slow)]
 
 
-@pytest.mark.parametrize("kw", [{}, {"m": 6, "activation": "tanh"}, *SELDOM], ids=str)
+@pytest.mark.parametrize("kw", [{}, *SELDOM], ids=str)
 def test_equal_tokens_leave_attention_to_rounding_which_is_degenerate(kw):
     """Seen before: status ok with a trigger score of 1e-6, where all tokens of the only
     sample are equal and w is zero.
@@ -173,6 +174,7 @@ def test_training_from_zero_leaves_attention_to_rounding_which_is_degenerate(
     assert rows[-1]["V_norm"] > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lr", [1e-4, 1e-2, 1.0])
 def test_attention_that_training_moves_a_little_is_ok(lr):
     """Its gradient is small at first, as V_mat is."""
@@ -186,6 +188,7 @@ def test_attention_that_training_moves_a_little_is_ok(lr):
     assert rows[-1]["W_norm"] > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kw",
     [
@@ -244,6 +247,7 @@ def test_orthogonal_embeddings_and_many_samples_recall_everything(trigger_in_val
     assert row["attention_mass"] > 0.99
 
 
+@pytest.mark.slow
 def test_orthogonal_rows_do_not_depend_on_d():
     a, b = (
         simulate(Point(V=25, N=600, d=d, L=5, embedding="orthogonal"), 3)

@@ -112,6 +112,7 @@ def test_the_formula_that_the_planner_starts_from_is_no_less_than_most_of_what_c
     )
 
 
+@pytest.mark.slow
 def test_a_program_that_reserves_more_than_half_of_the_device_is_compiled_for_fewer_runs(  # noqa: E501
     monkeypatch,
 ):

@@ -138,7 +138,7 @@ def test_the_parts_of_a_known_vector():
             d=15,
             fresh_batches=True,
         ),
-        MLP.replace(exact="full", eta=0.5),
+        pytest.param(MLP.replace(exact="full", eta=0.5), marks=pytest.mark.slow),
         pytest.param(MLP.replace(eta=1e-6), marks=pytest.mark.slow),
         MLP.replace(eta=1e-6, embedding="sphere", trigger_in_value=False),
     ],
@@ -154,6 +154,7 @@ def test_the_program_agrees_with_the_reference(point):
     assert total(metrics) == pytest.approx(metrics["snr"] ** -2, rel=2e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "point",
     [
@@ -235,6 +236,7 @@ def test_ids_name_what_is_asked_for_only_where_it_is():
     assert POINT.draws_id == plain.draws_id == plain.point_id
 
 
+@pytest.mark.slow
 def test_where_there_is_no_score_there_is_no_noise():
     lone = simulate(POINT.replace(L=1, decoders=True, exact="full"), SEED)
     assert lone["status"] == "ok"
@@ -249,6 +251,7 @@ def test_where_there_is_no_score_there_is_no_noise():
         assert set(noise_columns(bad, 0.0).values()) == {None}
 
 
+@pytest.mark.slow
 def test_a_redraw_that_no_shortcut_may_serve_rejects_the_run(monkeypatch):
     """The bound of the redraws counts as that of the run does: made infinite, it sends
     the run to the full form.
@@ -311,6 +314,7 @@ blocks:
 """
 
 
+@pytest.mark.slow
 def test_parts_from_before_the_columns_go_together_with_new_ones(
     tmp_path, monkeypatch, capsys
 ):

@@ -119,6 +119,7 @@ def test_ids_of_points_without_noise_stay():
     )
 
 
+@pytest.mark.slow
 def test_rows_of_before_have_no_noise(tmp_path):
     older = of_rows(
         [dict.fromkeys(COLUMNS) | simulate(Point(**SMALL), 0)]
@@ -154,16 +155,12 @@ OFTEN = [
     {},
     {"fresh_batches": True, "label_noise": 1.0, "eta": 1e-6},
     {"kappa": 1e5, "eta": 1e-6, "d": 16},  # locked attention
-    {"tokens": "zipf", "trigger_in_value": False},
-    # through the logits of the vocabulary
-    {
-        "steps": 20,
-        "lr": 3.0,
-        "fresh_batches": True,
-    },
     {"steps": 20, "lr": 0.5, "optimizer": "momentum", "batch": 40},
 ]
 SELDOM = [  # programs of their own, whose other halves other tests have
+    {"tokens": "zipf", "trigger_in_value": False},
+    # through the logits of the vocabulary
+    {"steps": 20, "lr": 3.0, "fresh_batches": True},
     {"m": 16, "activation": "tanh", "diagnose": True},
     {"steps": 20, "lr": 3.0},
     {"steps": 20, "lr": 3.0, "kappa": 1e5, "eta": 1e-6},
@@ -290,6 +287,7 @@ def test_points_share_programs_with_or_without_noise_as_far_as_they_did():
     assert not clean.fits(Point(**SMALL, exact="full"))
 
 
+@pytest.mark.slow
 def test_shortcuts_step_aside():
     locked = {"eta": 1e-6, "kappa": 1e5, "d": 16}
     point = Point(**SMALL | locked, steps=9, lr=1.0)

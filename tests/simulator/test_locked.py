@@ -68,20 +68,16 @@ def errors(
     return [int(now["n_read"]) for now in found], off
 
 
-# the cases below have sgd, and test_descent.py adamw
-OFTEN = [("adam", "VW")]
 CASES = [
     *(
-        pytest.param(
-            {"optimizer": optimizer, "trains": trains},
-            marks=() if (optimizer, trains) in OFTEN else pytest.mark.slow,
-        )
+        # the next test has adam
+        pytest.param({"optimizer": optimizer, "trains": trains}, marks=pytest.mark.slow)
         for optimizer, trains in itertools.product(RATES, ("V", "VW"))
     ),
     # the next test has an MLP
     pytest.param({"optimizer": "adam", **MLP, "kappa": 1e5}, marks=pytest.mark.slow),
-    {"optimizer": "adam", "pool": 20},
-    {"optimizer": "adam", "batch": 100},
+    pytest.param({"optimizer": "adam", "pool": 20}, marks=pytest.mark.slow),
+    pytest.param({"optimizer": "adam", "batch": 100}, marks=pytest.mark.slow),
     {"fresh_batches": True},
     pytest.param({"tokens": "own_laws:Zipf(s=0.2)"}, marks=pytest.mark.slow),
     pytest.param({"trigger_in_value": False}, marks=pytest.mark.slow),
@@ -95,6 +91,7 @@ def test_steps_from_weighted_tokens_agree_with_the_reference(case):
     assert off < 2e-5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "case",
     [
@@ -111,6 +108,7 @@ def test_trained_embeddings_agree_as_long_as_attention_is_locked(case):
     assert off < 2e-5
 
 
+@pytest.mark.slow
 def test_a_gradient_that_vanishes_does_not_move_attention():
     """adam makes steps of any gradient, those of rounding too: none are left, from
     weighted tokens or from samples.
@@ -137,6 +135,7 @@ def test_a_point_with_open_attention_reads_its_samples(case):
         assert now["loss"] == pytest.approx(exact["loss"], rel=1e-6)
 
 
+@pytest.mark.slow
 def test_without_its_bound_a_step_from_tokens_shows(monkeypatch):
     """The red side: a bound that lets everything through gives other parameters."""
     monkeypatch.setattr(descent, "may_group", lambda *_: jnp.bool_(True))

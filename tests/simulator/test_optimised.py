@@ -25,9 +25,10 @@ MLP = {"m": 16, "activation": "tanh"}
         pytest.param(
             "pool-full", {**SMALL, "pool": 24, "exact": "full"}, marks=pytest.mark.slow
         ),
-        (
+        pytest.param(
             "full, descent",
             {**SMALL, "exact": "full", "gamma2": 10.0, "steps": 10, "lr": 0.3},
+            marks=pytest.mark.slow,
         ),
     ],
     ids=lambda x: x if isinstance(x, str) else "",

@@ -75,6 +75,7 @@ def alone():
     return rows(Shape(32, 32, 0, "none", "counts"), 1)
 
 
+@pytest.mark.slow
 def test_in_a_batch(alone):
     assert_same(rows(Shape(32, 32, 0, "none", "counts"), 5), alone)
 
@@ -176,9 +177,11 @@ def n_maps() -> int:
     return len(Path("/proc/self/maps").read_text().splitlines())
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     sys.platform != "linux", reason="counts the memory maps of a process on Linux"
 )
+@pytest.mark.slow  # test_custom.py has the same of other simulators
 def test_programs_that_were_not_used_lately_are_released(monkeypatch):
     """Each takes memory maps; where these ran out, after some 66 programs, LLVM ended
     the process.

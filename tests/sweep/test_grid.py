@@ -14,6 +14,7 @@ import threading
 import time
 import types
 
+import attack
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
@@ -486,6 +487,7 @@ def test_sets(grid):
     ) == [(3,)]
 
 
+@pytest.mark.slow
 def test_many_points_are_expanded(grid):
     result = grid(
         BASE
@@ -1648,7 +1650,7 @@ def _small(node):
     return sum(isinstance(n, ast.Pow) for n in ast.walk(node)) <= 1
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400 if attack.full_counts else 150, deadline=None)
 @given(
     st.recursive(NUMBERS | st.sampled_from("abc"), _grow, max_leaves=8).filter(
         lambda t: len(t) < 400 and _small(ast.parse(t))
@@ -1669,7 +1671,7 @@ def test_random_expressions_agree_with_python(text):
     assert type(result) is type(expected)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300 if attack.full_counts else 150, deadline=None)
 @given(
     st.text(max_size=40)
     | st.text(alphabet="()[]{}.,:=+-*/%<>!'\"_ abc12\n\\#@", max_size=30)

@@ -4,6 +4,8 @@ and of a fit.
 
 import json
 
+import pytest
+
 from jaxrecall import fit, load, run, thresholds
 from jaxrecall.sweep.__main__ import main
 
@@ -19,6 +21,7 @@ def names(cells, *columns):
     return [tuple(row) for row in cells[[*columns]].itertuples(index=False)]
 
 
+@pytest.mark.slow
 def test_a_kept_helper_names_the_cells_of_a_search(tmp_path, capsys):
     blocks = [{"axes": {"per": [8, 64]}, "derive": {"N": "per * V"}}]
     path = tmp_path / "grid.yaml"

@@ -161,10 +161,14 @@ def test_wrong_columns_are_refused_before_any_run():
         GridError, match=r"columns.a: got .*local.*at the top of its module"
     ):
         jaxrecall.run(Point(**BASE, d=8, N=64), columns={"a": local})
+    search = {"base": BASE, "blocks": [{}], "search": {"axis": "N", "of": "part"}}
+    with pytest.raises(GridError, match=r"search.of: got 'part'"):
+        jaxrecall.run(search)
     with pytest.raises(UsageError, match=r"--pad-to: got with columns of your own"):
         prepare(read_grid("with.yaml"), "out", pad_to=(32, 32, 0))
 
 
+@pytest.mark.slow
 def test_a_search_decides_by_a_column_of_ones_own():
     """A fraction: the part of the tokens that are recalled."""
     grid = {
@@ -177,10 +181,9 @@ def test_a_search_decides_by_a_column_of_ones_own():
     assert ((found["part"] - found["memory_accuracy"]).abs() < 1e-6).all()
     (cell,) = jaxrecall.thresholds(found).itertuples()
     assert cell.outcome == "found"
-    with pytest.raises(GridError, match=r"search.of: got 'part'"):
-        jaxrecall.run(grid)
 
 
+@pytest.mark.slow
 def test_several_steps_and_a_pool_have_it_too():
     for more in ({"steps": 5, "lr": 0.1}, {"pool": 32}):
         rows = jaxrecall.run(

@@ -98,6 +98,7 @@ def test_parts_of_a_grid_with_two_laws_have_the_same_columns(grid, capsys):
     assert list(whole.columns) == [*COLUMNS, "per", "embedding.alpha", "embedding.rho"]
 
 
+@pytest.mark.slow
 def test_a_grid_that_adds_columns_gives_them_to_older_parts(grid, capsys):
     first = ["--grid", "first.yaml", "--out", "out"]
     assert sweep([*first, *NO_FIGURE]) == 0

@@ -412,6 +412,7 @@ def test_shares_of_a_search_that_run_at_the_same_time(cells, engine):
     assert survey("apart")["todo"] == 0
 
 
+@pytest.mark.slow
 def test_the_last_of_two_shares_that_end_together_describes_both(cells, monkeypatch):
     """Here the rows of the second appear just before the first writes the manifest."""
     assert sharing(0, 3, "apart") == 0

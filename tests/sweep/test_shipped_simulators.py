@@ -96,6 +96,7 @@ def point_of(simulator, **given):
     return simulator.point(given)
 
 
+@pytest.mark.slow
 def test_samples_beyond_N_are_not_read(monkeypatch):
     point = point_of(
         heads.simulator, **SMALL, N=500, H=2, positions="sinusoidal", kappa=2.0

@@ -175,6 +175,7 @@ def test_settings_of_further_steps_that_have_no_effect_are_noted(grid, capsys):
     assert capsys.readouterr().err == ""
 
 
+@pytest.mark.slow
 def test_runs_that_take_no_shortcut_are_announced_where_they_take_long(
     grid, capsys, monkeypatch
 ):
@@ -402,6 +403,7 @@ def test_the_line_of_progress_says_whose_accuracy_it_is():
     assert "last accuracy 0.50" in call.summary()
 
 
+@pytest.mark.slow
 def test_programs_traced_are_programs_planned_and_traced_once(
     grid, capsys, monkeypatch
 ):
@@ -435,6 +437,7 @@ def test_resume_reads_the_compacted_table(swept, capsys):
     assert facts(capsys, "--grid", "tiny.yaml")["todo"] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("flag", "shape", "eta"),
     [

@@ -69,14 +69,16 @@ def run(path: Path, folder: Path) -> None:
 
 
 PYTHON, EXTENDING = ROOT / "docs/python.md", ROOT / "docs/extending.md"
-LONG = [pytest.param(path, marks=pytest.mark.slow) for path in (PYTHON, NOTEBOOK)]
-"""They compile a program a block. Fast tests call what they call: test_api.py the
-functions that return tables, test_functional.py and test_another_model.py the rest.
-"""
+USERS = PYTHON, EXTENDING, NOTEBOOK
 
 
-@pytest.mark.parametrize("path", [EXTENDING, *LONG], ids=lambda path: path.name)
+@pytest.mark.slow
+@pytest.mark.parametrize("path", USERS, ids=lambda path: path.name)
 def test_code_for_users_runs(path, tmp_path):
+    """They compile a program a block. Fast tests call what they call: test_api.py the
+    functions that return tables, test_laws.py laws of one's own, test_functional.py and
+    test_another_model.py the rest.
+    """
     assert len(blocks(path)) >= 2
     run(path, tmp_path)
 

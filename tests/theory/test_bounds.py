@@ -116,7 +116,7 @@ def counted(r, V):
         {},
         {"trigger_in_value": False},
         {"embedding": "sphere"},
-        {"V": 10, "embedding": "orthogonal"},
+        pytest.param({"V": 10, "embedding": "orthogonal"}, marks=pytest.mark.slow),
     ],
     ids=str,
 )

@@ -14,6 +14,9 @@ class MemoryCost(SourceCost):
             return drawn
         return drawn._replace(samples=0, tokens=0, gaussian=point.V)
 
+    def repeated(self, point: Point) -> Work:
+        return Work(repeated=(point.first_steps - 1) * point.V)
+
     def further_draws(self, point: Point) -> Work:
         drawn = point.batch or 0
         if not point.batch and point.fresh_batches and not point.in_the_limit:

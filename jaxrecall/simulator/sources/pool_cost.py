@@ -42,6 +42,15 @@ class PoolCost(SourceCost):
             samples=pairs, tokens=noise, evaluated_tokens=test, gaussian=gaussian
         )
 
+    def repeated(self, point: Point) -> Work:
+        """The work of the first steps after the first one.
+
+        The backward pass computes the pairs once more.
+        """
+        assert point.pool
+        pairs = 2 * point.V * point.pool
+        return Work(repeated=(point.first_steps - 1) * pairs)
+
     def further_draws(self, point: Point) -> Work:
         return Work(stepped=point.further_steps)
 

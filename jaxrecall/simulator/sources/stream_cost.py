@@ -12,7 +12,7 @@ from ..cost import (
     softmax,
     softmax_bounds,
 )
-from ..program_shape import Shape
+from ..program_shape import STORED_VALUES, Shape
 
 
 class StreamCost(SourceCost):
@@ -31,7 +31,7 @@ class StreamCost(SourceCost):
 
     def floats(self, shape: Shape) -> int:
         if shape.trained_by.exact:
-            return 0
+            return STORED_VALUES if shape.repeats else 0
         V, m, p = shape.V, shape.m, shape.m or shape.d
         return 4 * V * p + 3 * m * m
 
