@@ -48,7 +48,7 @@ REPORT-bound := --x V --lines L
 REPORT-phase := --x d --lines L --panels V --phase d N
 REPORT-late := --x d --panels optimizer trains
 REPORTED := late capacity mlp bound phase
-DRAWN := storage law width phase-mlp map structure noise zipf law-exact embeddings sensitivity
+DRAWN := first-steps storage law width phase-mlp map structure noise zipf law-exact embeddings sensitivity
 DRAWN += held-out held-out-levels orthogonal width-gaussian width-undecided theory-held-out
 DRAWN += budget precision precision-small
 

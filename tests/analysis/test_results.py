@@ -267,7 +267,6 @@ def test_the_counts_of_the_planes_are_those_of_the_page(monkeypatch):
     parts = f"{mlp}, at small m; mean bias in {bias}, at large m; gradient noise in"
     assert f"{parts} {gradient}," in README.replace("\n  ", " ")
     assert f"In {others} more cells attention fails" in README
-    assert f"attention fails in {others} of these cells" in FRONT
 
 
 def test_a_study_without_figures_is_refused(monkeypatch, capsys):

@@ -32,7 +32,7 @@ PAGES = {
     for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 }
 README = PAGES["README.md"]
-BUDGETS = {"docs/theory.md": 7500, "docs/papers.md": 3900, "results/README.md": 12000}
+BUDGETS = {"docs/theory.md": 7500, "docs/papers.md": 3900, "results/README.md": 14000}
 """Most words of the pages that have a budget of their own."""
 
 FENCE = re.compile(r"^( *)```(\w*)\n(.*?)^ *```$", re.M | re.S)
