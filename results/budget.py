@@ -39,7 +39,7 @@ THEORY = STUDY / "budget/theory.parquet"
 PLENTY = 2**50
 """So many samples that more of them do not help."""
 
-WIDTHS = np.geomspace(1.2, 8, 14)
+WIDTHS = np.geomspace(1.02, 16, 28)
 """The widths where the least cost is looked for, in units of the least d."""
 
 
