@@ -1,11 +1,24 @@
 """What V facts cost by theory: the least width, the d of least cost, and the constant
 in front of the law of long sequences.
 
-The searches of the study budget check five of the costs.
+The searches of the study budget check five of the costs. The command
+`python results/budget.py` computes the rows of the first table again.
 """
 
+from itertools import product
+
 import numpy as np
-from law import LONG, SIZES, TRIGGER, on_all_cores, regime, searched, with_theory
+import pandas as pd
+from law import (
+    LONG,
+    SIZES,
+    STUDY,
+    TRIGGER,
+    regime,
+    searched,
+    with_theory,
+    without_warnings,
+)
 from scipy.special import ndtri
 from table import as_table, with_interval
 
@@ -22,10 +35,11 @@ forward pass over N samples: scores and mean value (L d each), V_mat (d^2) and l
 (V d).
 """
 
+THEORY = STUDY / "budget/theory.parquet"
 PLENTY = 2**50
 """So many samples that more of them do not help."""
 
-WIDTHS = np.geomspace(1.2, 8, 14)
+WIDTHS = np.geomspace(1.02, 16, 28)
 """The widths where the least cost is looked for, in units of the least d."""
 
 
@@ -57,11 +71,14 @@ def budget():
     The costs are N d^2, and the multiplications of a forward pass over all samples,
     N (2 L d + d^2 + V d).
     """
-    V, inside, L = np.meshgrid([64, 256], [False, True], [8, 256, 4096])
-    cells = zip(V.ravel(), L.ravel(), inside.ravel(), strict=True)
-    order = sorted((int(V), bool(inside), int(L)) for V, L, inside in cells)
-    V, inside, L = zip(*order, strict=True)
-    return on_all_cores(budget_of, V, L, inside)
+    return pd.read_parquet(THEORY)
+
+
+def write_budget():
+    """Saves the rows of `budget`, which take minutes to compute."""
+    cells = product([64, 256], [False, True], [8, 256, 4096])
+    rows = [budget_of(V, L, inside) for V, inside, L in cells]
+    pd.DataFrame(rows).to_parquet(THEORY)
 
 
 @as_table(
@@ -119,3 +136,8 @@ def closed_form(cells, kappa=100):
 def ends(values):
     """Formats the smallest and the largest of some numbers."""
     return f"{values.min():.2f} to {values.max():.2f}"
+
+
+if __name__ == "__main__":
+    without_warnings()
+    write_budget()

@@ -64,8 +64,8 @@ WITH_THEORY += [
 ERRORS = ["exhaustive", "critical_sizes", "held_out"]
 OF_POOLS = ["pool_summary"]
 SEARCHED += ["held-out", "orthogonal", "width-gaussian", "width-undecided"]
-QUICK += ["label_counts"]
-WITH_THEORY += ["twelve_cells", "dimension_by_length"]
+QUICK += ["label_counts", "precision", "precision_small"]
+WITH_THEORY += ["twelve_cells", "dimension_by_length", "budget_checked"]
 
 
 @pytest.mark.parametrize("name", [*REPORTED, *UNREPORTED])
