@@ -64,8 +64,10 @@ WITH_THEORY += [
 ERRORS = ["exhaustive", "critical_sizes", "held_out"]
 OF_POOLS = ["pool_summary"]
 SEARCHED += ["held-out", "orthogonal", "width-gaussian", "width-undecided"]
+SEARCHED += ["first-steps", "first-steps-long"]
 QUICK += ["label_counts", "precision", "precision_small"]
-WITH_THEORY += ["twelve_cells", "dimension_by_length", "budget_checked"]
+QUICK += ["rates_and_numbers", "first_steps_elsewhere", "last_steps"]
+WITH_THEORY += ["twelve_cells", "dimension_by_length", "budget_checked", "along_L"]
 
 
 @pytest.mark.parametrize("name", [*REPORTED, *UNREPORTED])
