@@ -64,7 +64,7 @@ WITH_THEORY += [
 ERRORS = ["exhaustive", "critical_sizes", "held_out"]
 OF_POOLS = ["pool_summary"]
 SEARCHED += ["held-out", "orthogonal", "width-gaussian", "width-undecided"]
-SEARCHED += ["first-steps", "first-steps-long"]
+OF_RATES = ["first-steps", "first-steps-long"]
 QUICK += ["label_counts", "precision", "precision_small"]
 QUICK += ["rates_and_numbers", "first_steps_elsewhere", "last_steps"]
 WITH_THEORY += ["twelve_cells", "dimension_by_length", "budget_checked", "along_L"]
@@ -134,7 +134,7 @@ def test_theory_covers_every_point_of_a_study_that_ends_with_the_recipe(name):
     assert refused == ((rows["steps"] > 3) | (rows["start"] == "zero")).tolist()
 
 
-@pytest.mark.parametrize("name", [*SEARCHED, "structure"])
+@pytest.mark.parametrize("name", [*SEARCHED, *OF_RATES, "structure"])
 def test_a_search_has_finished_every_cell_of_its_grid(name):
     grid = read_grid(ROOT / f"sweeps/{name}.yaml")
     folder = ROOT / "results/study" / name
