@@ -4,8 +4,6 @@ The tables are from the studies law, embeddings, width, mlp, noise and theory-he
 No other study has the cells of theory-held-out.
 """
 
-from pathlib import Path
-
 import numpy as np
 import pandas as pd
 import width
@@ -19,10 +17,9 @@ from law import (
     searched,
     with_theory,
 )
-from table import ERRORS, as_table, stacked
+from table import ERRORS, as_table, stacked, with_interval
 
 from jaxrecall import load
-from jaxrecall.sweep.api import as_grid
 from jaxrecall.theory import accuracy, score_noise
 
 
@@ -101,24 +98,18 @@ def held_out():
     return found.assign(off=found["off"].clip(-INFINITE, INFINITE), **{"": names})
 
 
-FIRST_STEPS = [*SIZES, "trigger", "first_steps", "eta"]
-
-
-@as_table(FIRST_STEPS, {"predicted": "{predicted:,.0f}"})
-def first_steps_predicted():
-    """N* of sweeps/first-steps-held-out.yaml, predicted without a run."""
-    points = [point.values() for point in as_grid(HELD_OUT_GRID).points]
-    cells = with_trigger_of(pd.DataFrame(points).assign(theta=0.5, N_star=np.nan))
-    return with_theory(cells, *OF_FIRST_STEPS)
-
-
-HELD_OUT_GRID = Path(__file__).parents[1] / "sweeps" / "first-steps-held-out.yaml"
-OF_FIRST_STEPS = ["trigger_in_value", "first_steps", "eta"]
-
-
-def with_trigger_of(cells):
-    """Returns cells with the path of the trigger in words."""
-    return cells.assign(trigger=cells["trigger_in_value"].map(TRIGGER))
+@as_table(
+    [*SIZES, "trigger", "first_steps", "eta"],
+    {
+        "predicted": "{predicted:commas}",
+        "observed [95 %]": with_interval("commas"),
+        "ln(predicted / observed)": "{off:+.2f}",
+    },
+)
+def first_steps_held_out():
+    """N* after several first steps, predicted before the runs, and observed."""
+    fields = ["trigger_in_value", "first_steps", "eta"]
+    return with_theory(searched("first-steps-held-out"), *fields)
 
 
 @as_table(

@@ -120,7 +120,7 @@ def is_refused(row):
 @pytest.mark.parametrize(
     "name", [*REPORTED, "late", "pool", "noise", "phase-mlp", "map", *SEARCHED]
 )
-@pytest.mark.filterwarnings("ignore:eta")
+@pytest.mark.filterwarnings("ignore:gamma2")
 def test_theory_covers_every_point_of_a_study_that_ends_with_the_recipe(name):
     rows = jaxrecall.load(ROOT / "results/study" / name, last=True)
     rows = rows.drop_duplicates(

@@ -99,8 +99,8 @@ def test_where_another_setting_follows_x_theory_is_known_at_tested_values_alone(
 
 
 def test_what_theory_warns_of_is_told_once_in_a_figure():
-    frame = runs(d=[64, 72]).assign(eta=900.0)
-    with pytest.warns(TheoryWarning, match="eta: got 900; the formulas") as told:
+    frame = runs(d=[64, 72]).assign(gamma2=1e-6)
+    with pytest.warns(TheoryWarning, match="gamma2: got 1e-06; theory") as told:
         plot.accuracy(frame, x="d", lines="N", theory=True)
     assert len(told) == 1
     assert re.search(

@@ -263,8 +263,8 @@ def test_fresh_batches_are_read_one_a_step():
     with pytest.raises(
         ValueError,
         match=(
-            r"steps=1000000 with fresh_batches, 12000\d+ tokens to write out; allowed:"
-            r" up to 67108864"
+            r"1000000 fresh batches, 12000\d+ tokens to write out; allowed: up to"
+            r" 67108864"
         ),
     ):
         realize(point.replace(steps=10**6), 0)

@@ -640,6 +640,7 @@ the surrogate does.
     [  # those for accelerators are larger ones of the same laws
         pytest.param(path, marks=pytest.mark.slow if "-gpu" in path.stem else ())
         for path in sorted((ROOT / "sweeps").glob("*.yaml"))
+        if "\nsimulator:" not in path.read_text()
     ],
     ids=lambda path: path.stem,
 )
