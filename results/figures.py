@@ -12,6 +12,7 @@ import pandas as pd
 import planes
 import storage
 import structure
+import training
 import width
 import zipf
 from law import (
@@ -310,6 +311,7 @@ FIGURES = {
     "phase-mlp/planes-L": planes.by_lengths,
     "bound/decoders": bound.decoders,
     "bound/bound": bound.against,
+    "first-steps-training-long/along-L": training.along_L,
 }
 """A dict from the study and the name of a file to the function that draws it."""
 

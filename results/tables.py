@@ -15,6 +15,7 @@ import planes
 import storage
 import structure
 import theory
+import training
 import width
 import zipf
 from law import SIZES, STUDY, searched, with_theory, without_warnings
@@ -313,6 +314,7 @@ TABLES = tables_of(
     zipf,
     bound,
     theory,
+    training,
 )
 
 if __name__ == "__main__":
