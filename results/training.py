@@ -4,30 +4,41 @@ The data is in the study results/study/first-steps-training-long. The trigger is
 the value path, and V = d = 64.
 """
 
-from itertools import pairwise
-
 import numpy as np
 import pandas as pd
 from bound import HIDDEN, LINES, least
-from law import DASHED, searched, with_ends
-from scipy.special import stdtrit
-from table import as_table, with_interval
+from law import DASHED, STUDY
+from table import CRITICAL, as_table, with_interval
 
-from jaxrecall import plot
+from jaxrecall import load, plot
+from jaxrecall.fit import fit
 from jaxrecall.theory import Model, critical_N
 
 STEPS = "three steps, eta to 0 (theory)"
-BATCH = "full batch", "mini-batch", "pool"
-"""What a step reads: all samples, some of them, or all with noise from a pool."""
+CELL = ["optimizer", "L", "pool"]
 
 
 def trained():
-    """Returns N* of every cell, with the name of its training and what a step reads."""
-    found = searched("first-steps-training-long")
-    of_cells = [found["batch"].notna(), found["pool"].notna()]
-    reads = np.select(of_cells, BATCH[1:], BATCH[0])
-    optimizer = found["optimizer"].str.partition("(")[0]
-    return found.assign(optimizer=optimizer, reads=reads)
+    """Returns N* of every cell by L, with the name of its optimiser, from its rows.
+
+    Cells with fewer than 6 seeds are undecided, as the search is not finished.
+    """
+    rows = load(STUDY / "first-steps-training-long", last=True)
+    rows = rows.assign(optimizer=rows["optimizer"].str.partition("(")[0])
+    found = []
+    for (optimizer, L, pool), cell in rows.groupby(CELL, dropna=False):
+        crossing = fit(cell[["N", "seed", "accuracy"]], [0.5]).thresholds
+        found.append(crossing.assign(optimizer=optimizer, L=L, pool=pool))
+    found = pd.concat(found).sort_values("L", kind="stable").reset_index(drop=True)
+    few = found["n_seeds"] < 6
+    found.loc[few, [*CRITICAL, "N_star"]] = np.nan
+    found.loc[few, "censored"] = "undecided"
+    return found
+
+
+def lines_along_L():
+    """Returns one cell for each optimiser and L, with a pool at the largest L alone."""
+    return trained().query("pool.isna() or L == L.max()")
 
 
 def expected(lengths):
@@ -39,44 +50,28 @@ def expected(lengths):
     return pd.DataFrame(rows)
 
 
-@as_table(["optimizer", "a step reads"], {"L = {L}": "{text}"}, missing="not run")
+@as_table(["N*"], {"L = {L}": "{exact}", "L = {L}, pool": "{pooled}"}, "not run")
 def training():
     """N* at accuracy 1/2 [95 %] of training from zero, by L.
 
     The last lines are the three steps by theory, and the bound.
     """
-    found = trained().sort_values(["optimizer", "reads", "L"])
-    text = [with_interval()(found.iloc[[row]]) for row in range(len(found))]
-    found = found.assign(text=text)
-    others = expected(sorted(found["L"].unique())).melt("L", var_name="optimizer")
-    others = others.assign(text=others["value"].map("{:,.0f}".format), reads="")
-    return pd.concat([found, others]).rename(columns={"reads": "a step reads"})
-
-
-@as_table()
-def training_exponents():
-    """Exponents of L [95 %] between neighbouring lengths, of training from zero."""
-    found = trained().dropna(subset="N_star").sort_values("L")
-    for (optimizer, reads), cells in found.groupby(["optimizer", "reads"], sort=False):
-        for low, high in pairwise(cells.itertuples()):
-            about = {"optimizer": optimizer, "a step reads": reads}
-            ends = f"{low.L} to {high.L}"
-            yield about | {"L": ends, "exponent [95 %]": exponent(low, high)}
-
-
-def exponent(low, high):
-    """Formats the exponent of L between two independent cells, with its interval."""
-    octaves = np.log(high.L / low.L)
-    slope = np.log(high.N_star / low.N_star) / octaves
-    error = np.hypot(low.error, high.error) / octaves
-    reach = stdtrit(min(low.seeds, high.seeds) - 1, 0.975) * error
-    return with_ends({"exponent": slope, "lo": slope - reach, "hi": slope + reach})
+    lines = {}
+    for _, cell in trained().iterrows():
+        way = "exact" if pd.isna(cell["pool"]) else "pooled"
+        line = lines.setdefault((cell["optimizer"], cell["L"]), {})
+        line[way] = with_interval()(pd.DataFrame([cell]))
+    for (optimizer, L), texts in lines.items():
+        yield {"N*": optimizer, "L": L, "exact": None, "pooled": None} | texts
+    others = expected(sorted({L for _, L in lines}))
+    for name in (STEPS, HIDDEN):
+        for L, number in zip(others["L"], others[name], strict=True):
+            yield {"N*": name, "L": L, "exact": f"{number:,.0f}", "pooled": ""}
 
 
 def along_L():
     """N* of training from zero along L, with the three steps and the bound."""
-    found = trained()
-    found = found.assign(line=found["optimizer"] + ", " + found["reads"])
+    found = lines_along_L()
     lengths = np.geomspace(found["L"].min(), found["L"].max(), 13)
     lines = expected(lengths.round().astype(int))
     steps = lines.assign(N_star=lines[STEPS])
@@ -86,15 +81,15 @@ def along_L():
         plot.Points(bound, "N_star", HIDDEN, LINES[HIDDEN], joined=True),
     ]
     return plot.figure(
-        found,
+        found.assign(training="from zero, " + found["optimizer"]),
         "N_star",
         x="L",
-        lines="line",
+        lines="training",
         joined=True,
         over=over,
         labels={
             "N_star": "N*: samples for a test accuracy of 1/2",
             "L": "L: sequence length, tokens",
-            "line": "",
+            "training": "",
         },
     )

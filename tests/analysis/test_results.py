@@ -63,8 +63,8 @@ WITH_THEORY += [
 ]
 ERRORS = ["exhaustive", "critical_sizes", "held_out"]
 OF_POOLS = ["pool_summary"]
-SEARCHED += ["held-out", "orthogonal", "width-gaussian", "first-steps-training-long"]
-QUICK += ["label_counts", "training", "training_exponents"]
+SEARCHED += ["held-out", "orthogonal", "width-gaussian"]
+QUICK += ["label_counts", "training"]
 WITH_THEORY += ["twelve_cells", "dimension_by_length"]
 
 
