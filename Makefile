@@ -48,8 +48,9 @@ REPORT-bound := --x V --lines L
 REPORT-phase := --x d --lines L --panels V --phase d N
 REPORT-late := --x d --panels optimizer trains
 REPORTED := late capacity mlp bound phase
-DRAWN := storage law width phase-mlp map structure noise zipf law-exact embeddings sensitivity
-DRAWN += held-out held-out-levels orthogonal width-gaussian theory-held-out
+DRAWN := first-steps storage law width phase-mlp map structure noise zipf law-exact embeddings sensitivity
+DRAWN += held-out held-out-levels orthogonal width-gaussian width-undecided theory-held-out
+DRAWN += budget precision precision-small
 
 study: .venv/installed-dev  ## run the shipped studies, two at a time, and draw their figures, about 55 minutes on 2 cores
 	$(MAKE) --jobs 2 $(REPORTED:%=results/study/%/report.html) $(DRAWN:%=results/study/%/table.parquet)

@@ -6,6 +6,7 @@ A figure is a call of `jaxrecall.plot.figure` on the rows of a study.
 import sys
 
 import bound
+import first_steps
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
@@ -309,6 +310,7 @@ FIGURES = {
     "mlp/activations": width.by_activation,
     "phase-mlp/planes-N": planes.by_samples,
     "phase-mlp/planes-L": planes.by_lengths,
+    "first-steps-long/against-L": first_steps.against_L,
     "bound/decoders": bound.decoders,
     "bound/bound": bound.against,
     "first-steps-training-long/along-L": training.along_L,

@@ -9,7 +9,7 @@ from functools import cache
 import numpy as np
 import pandas as pd
 from bound import HIDDEN, least
-from law import DASHED, SIZES, STUDY, TRIGGER, searched, with_ends
+from law import SIZES, STUDY, TRIGGER, searched, with_ends
 from table import CRITICAL, as_table, with_interval
 
 from jaxrecall import load, plot
@@ -30,7 +30,7 @@ SHOWN = [*KEYS, "L", "way", *CRITICAL, "outcome"]
 @cache
 def ways():
     """Returns N* of every way and cell of the study along L."""
-    found = searched("first-steps-long").rename(columns={"N_star": "critical"})
+    found = searched("first-steps-long")
     parts = [found.query(part).assign(way=way) for way, part in WAYS.items()]
     measured = pd.concat(parts)[[*SHOWN, "N_above", "N_below"]]
     cells = measured[[*KEYS, "L"]].drop_duplicates()
@@ -41,7 +41,7 @@ def ways():
 
 def recipes(cells):
     """Returns N* of the recipe in cells, measured where the study law has the cell."""
-    law = searched("law").query("theta == 0.5").rename(columns={"N_star": "critical"})
+    law = searched("law").query("theta == 0.5")
     found = cells.merge(law[[*KEYS, "L", *CRITICAL]], how="left", on=[*KEYS, "L"])
     for place in found.index[found["critical"].isna()]:
         model = model_of(found.loc[place])
@@ -99,3 +99,131 @@ def along_L():
     the recipe, are between the ends of the line.
     """
     return ways()
+
+
+@cache
+def common_exponents():
+    """Returns the exponent of L of the cells of a way.
+
+    Each V and d has its own constant.
+    """
+    rows = load(STUDY / "first-steps-long")
+    rows["trigger"] = rows["trigger_in_value"].map(TRIGGER)
+    rows["pair"] = rows["V"].astype(str) + ", " + rows["d"].astype(str)
+    found = []
+    for way in ("one step, part 1", "L / 8 steps, part 1/4"):
+        for trigger, mine in rows.query(WAYS[way]).groupby("trigger"):
+            mine.attrs["axes"] = ["pair", "L", "N"]
+            law = fit(mine, [0.5]).exponents.query("axis == 'L'").iloc[0]
+            cells = {"trigger": trigger, "way": way, "cells": law["n_cells"]}
+            found.append(cells | law[["exponent", "lo", "hi", "misfit"]].to_dict())
+    return pd.DataFrame(found)
+
+
+@as_table(
+    ["trigger", "way", "cells"],
+    {
+        "exponent of L [95 %]": lambda cells: with_ends(cells.iloc[0]),
+        "misfit over noise": "{misfit:.1f}",
+    },
+)
+def exponents_of_L():
+    """The exponent of L over all V and d, each with its own constant."""
+    return common_exponents()
+
+
+def cells_of(condition):
+    """Returns N* of the cells of the study of rates that fulfil a condition.
+
+    `part` is eta over the rate at which one step cancels the mean bias.
+    """
+    found = searched("first-steps")
+    mean = 1 / found["V"] + found["trigger_in_value"] / found["L"] ** 2
+    rate = found["V"] / (mean * (1 + found["V"] / found["d"]))
+    part = (found["eta"] / rate).map(lambda part: float(f"{part:.3g}"))
+    return found.assign(part=part).query(condition)
+
+
+WITHOUT = "pool.isna() and not fresh_batches and m == 0 and tokens == 'uniform'"
+TO_TEXT = with_interval("commas")
+
+
+@as_table(["L", "part"], {"k = {first_steps}": TO_TEXT})
+def rates_and_numbers():
+    """N* by the rate and the number of first steps, V = d = 64, trigger out."""
+    return cells_of(f"{WITHOUT} and trigger == 'out'").sort_values(["L", "part"])
+
+
+@as_table(["L", "first_steps"], {"pool {pool}": TO_TEXT})
+def first_steps_pool():
+    """N* with noise from a pool of K sequences, beside own noise (pool 0)."""
+    found = cells_of("m == 0 and tokens == 'uniform' and not fresh_batches")
+    found = found.query("trigger == 'out' and part == 0.25 and first_steps >= 32")
+    found = found.assign(pool=found["pool"].fillna(0).astype(int))
+    return found.sort_values(["L", "first_steps", "pool"])
+
+
+OTHERS = {
+    "fresh batches": "fresh_batches",
+    "MLP, relu, m 256, kappa 1000": "m > 0",
+    "Zipf tokens, s = 1, d 128": "tokens != 'uniform'",
+}
+
+
+@as_table(["setting", "L", "part", "first_steps"], {"N* [95 %]": TO_TEXT})
+def first_steps_elsewhere():
+    """N* in other settings: fresh batches, an MLP, and Zipf tokens. V = 64."""
+    parts = [cells_of(part).assign(setting=name) for name, part in OTHERS.items()]
+    found = pd.concat(parts)
+    order = pd.Categorical(found["setting"], OTHERS)
+    keys = ["setting", "L", "first_steps", "part"]
+    return found.assign(setting=order).sort_values(keys)
+
+
+@as_table(
+    ["V", "d", "part", "first_steps"],
+    {
+        "{steps} steps": TO_TEXT,
+        "V ln 2": lambda cells: f"{cells['V'].iloc[0] * np.log(2):.0f}",
+    },
+)
+def last_steps():
+    """N* in short sequences, L = 8, trigger in, by the number of gradient steps.
+
+    The first three are the recipe. Further ones are plain steps of V_mat.
+    """
+    found = cells_of("trigger == 'in'")
+    return found.sort_values(["V", "part", "first_steps", "steps"])
+
+
+IN_FIGURE = ["V == d == 64", "V == 64 and d == 256", "V == d == 128"]
+
+
+def against_L():
+    """N* against L by way, both paths of the trigger, at three V and d."""
+    found = ways().query(" or ".join(f"({pair})" for pair in IN_FIGURE))
+    found = found[found["way"] != "128 steps, part 1/4"]
+    found = found.rename(columns={"critical": "N_star"})
+    sizes = "V = " + found["V"].astype(str) + ", d = " + found["d"].astype(str)
+    found = found.assign(sizes=sizes, trigger="trigger " + found["trigger"])
+    is_bound = found["way"] == BOUND
+    bound = found[is_bound].drop(columns=["lo", "hi", "way"])
+    style = {"linestyle": "-", "marker": "none", "color": "0"}
+    measured = found[~is_bound]
+    measured = measured.assign(way=measured["way"].astype(str))
+    return plot.figure(
+        measured,
+        "N_star",
+        x="L",
+        lines="way",
+        columns="sizes",
+        rows="trigger",
+        over=[plot.Points(bound, "N_star", BOUND, style, joined=True)],
+        labels={
+            "N_star": "N*: samples for a test accuracy of 1/2",
+            "L": "L: sequence length, tokens",
+            "way": "",
+            "sizes": "",
+            "trigger": "",
+        },
+    )

@@ -7,11 +7,14 @@ python results/tables.py late capacity    # some of them
 import sys
 
 import bound
+import budget
 import claims
+import first_steps
 import law
 import numpy as np
 import pandas as pd
 import planes
+import precision
 import storage
 import structure
 import theory
@@ -313,6 +316,9 @@ TABLES = tables_of(
     structure,
     zipf,
     bound,
+    precision,
+    budget,
+    first_steps,
     theory,
     training,
 )

@@ -4,6 +4,8 @@ The tables are from the studies law, embeddings, width, mlp, noise and theory-he
 No other study has the cells of theory-held-out.
 """
 
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import width
@@ -20,6 +22,7 @@ from law import (
 from table import ERRORS, as_table, stacked
 
 from jaxrecall import load
+from jaxrecall.sweep.api import as_grid
 from jaxrecall.theory import accuracy, score_noise
 
 
@@ -96,6 +99,26 @@ def held_out():
     kappas = "kappa = " + found["kappa"].map("{:g}".format)
     names = found["embedding"].mask(found["embedding"] == "gaussian", kappas)
     return found.assign(off=found["off"].clip(-INFINITE, INFINITE), **{"": names})
+
+
+FIRST_STEPS = [*SIZES, "trigger", "first_steps", "eta"]
+
+
+@as_table(FIRST_STEPS, {"predicted": "{predicted:,.0f}"})
+def first_steps_predicted():
+    """N* of sweeps/first-steps-held-out.yaml, predicted without a run."""
+    points = [point.values() for point in as_grid(HELD_OUT_GRID).points]
+    cells = with_trigger_of(pd.DataFrame(points).assign(theta=0.5, N_star=np.nan))
+    return with_theory(cells, *OF_FIRST_STEPS)
+
+
+HELD_OUT_GRID = Path(__file__).parents[1] / "sweeps" / "first-steps-held-out.yaml"
+OF_FIRST_STEPS = ["trigger_in_value", "first_steps", "eta"]
+
+
+def with_trigger_of(cells):
+    """Returns cells with the path of the trigger in words."""
+    return cells.assign(trigger=cells["trigger_in_value"].map(TRIGGER))
 
 
 @as_table(

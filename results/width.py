@@ -200,3 +200,9 @@ def required_plane():
     return in_thousands(searched("width").query("diagnose")).sort_values(
         ["activation", "L"]
     )
+
+
+@as_table(["activation", "L"], {"N = {N}": REQUIRED})
+def undecided_plane():
+    """The same for three cells again, with more seeds and m up to 4096."""
+    return in_thousands(searched("width-undecided"))

@@ -25,7 +25,7 @@ from jaxtyping import PyTree
 
 from ..errors import PointError, Problem, expect
 from . import recall as model
-from .point import Point, gamma_per_kappa
+from .point import Point, checked_field, gamma_per_kappa
 from .recall import Attend, Readout, plain_readout, softmax_attention
 from .reference import steps
 from .reference.realization import Realization, expect_both
@@ -64,7 +64,10 @@ def rates(
     it is used. If kappa is given here, gamma = kappa L^2 V / (eta first_steps).
     Otherwise, if gamma was given to the point, it is used. If not, gamma follows from
     the point's kappa by the same formula. gamma2 = gamma unless gamma2 was given.
-    Unlike the fields of a point, these numbers are not checked.
+    Numbers are checked like the fields of a point. Arrays are not, since JAX may trace
+    them.
+
+    Raises PointError if a number is not allowed, or if kappa and gamma are given.
 
         >>> jax.grad(lambda kappa: rates(point, kappa=kappa).gamma)(100.0)  # L^2 V/eta
     """
@@ -73,6 +76,7 @@ def rates(
         raise PointError(
             [Problem("kappa", "got both kappa and gamma; give one, the other follows")]
         )
+    _expect_allowed(eta=eta, gamma=gamma, gamma2=gamma2, kappa=kappa)
     given = point.given
     eta = point.eta if eta is None else eta
     if gamma is None and kappa is None:
@@ -84,6 +88,16 @@ def rates(
     if gamma2 is None:
         gamma2 = gamma if given.gamma2 is None else given.gamma2
     return Rates(eta, gamma, gamma2)
+
+
+def _expect_allowed(**given: Rate | None) -> None:
+    """Raises PointError if a given number is not allowed for its field of a point."""
+    problems: list[Problem] = []
+    for name, value in given.items():
+        if value is not None and not isinstance(value, Array | np.ndarray):
+            checked_field(name, value, False, problems)
+    if problems:
+        raise PointError(problems)
 
 
 Loss = Callable[..., Array]

@@ -15,6 +15,7 @@ from scipy.optimize import brentq
 from scipy.special import logit
 
 from ..errors import TheoryError, shown
+from .first_steps import check_first_steps
 from .limits import FLAT, warn_of_limits
 from .locked import locked_accuracy
 from .model import Model, check_N, check_theta, warn
@@ -49,7 +50,7 @@ def critical_N(model: Model, theta: float = 0.5) -> float:
     """
     check_theta(model, theta)
     warn_of_limits(model)
-    found = _crossing_N(model, theta)
+    found = critical_near(model, "N", theta)
     warn_of_plateau(model, theta, found)
     return found
 
@@ -176,13 +177,19 @@ def critical_near(
     model = _with_size(model, axis)
     check_theta(model, theta)
     if axis == "N":
-        return _crossing_N(model, theta, guess)
+        found = _crossing_N(model, theta, guess)
+        check_first_steps(model, found)
+        return found
     if N is None:
         raise TheoryError(f"N: not given; critical along {axis} needs it")
     check_N(model, N)
     if axis in ("d", "V"):
         model.require_law(f"critical along {axis}", lambda moments: moments.overlap)
-    return _crossing(cache(partial(_excess, model, axis, theta, N)), axis, guess)
+    found = _crossing(cache(partial(_excess, model, axis, theta, N)), axis, guess)
+    least, most = RANGES[axis]
+    at = min(max(round(found) if math.isfinite(found) else most, least), most)
+    check_first_steps(model.replace(**{axis: at}), N)
+    return found
 
 
 def _with_size(model: Model, axis: str) -> Model:

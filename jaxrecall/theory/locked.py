@@ -22,6 +22,7 @@ from .distributions import (
     quantiles,
     upper_tail,
 )
+from .first_steps import Filter, check_first_steps, filter_of
 from .model import Model, check_N
 from .overlaps import (
     LOCKED,
@@ -41,6 +42,14 @@ def locked_accuracy(model: Model, N: float, at: Reading = LOCKED) -> float:
     Raises TheoryError.
     """
     check_N(model, N, infinite=True)
+    check_first_steps(model, N)
+    return recalled(model, N, at)
+
+
+def recalled(model: Model, N: float, at: Reading = LOCKED) -> float:
+    """Returns what `locked_accuracy` returns, also where the first steps are too
+    large.
+    """
     if model.m:
         model.require_law("recall by an MLP", lambda moments: not moments.common)
     if not model.moments.overlap and not model.m:
@@ -58,6 +67,11 @@ class Memory(NamedTuple):
     overlaps: KeyOverlaps  # including the spread from uneven attention
     reading: Reading
     lengths: ValueLengths
+
+    @property
+    def first(self) -> Filter:
+        """How the first steps filter label counts."""
+        return filter_of(self.model)
 
     @property
     def kept(self) -> float:
@@ -108,7 +122,8 @@ def recall(model: Model, N: float, overlaps: KeyOverlaps, reading: Reading) -> f
     deviation = wrong_deviation(memory, logits, r)
     own = logits.own[:, None] / deviation
     shared = logits.scale * overlaps.shared
-    mean = np.outer(shared, r - memory.kept) / deviation
+    unlearned = r + (memory.first.counts - 1) * (r - 1)
+    mean = np.outer(shared, unlearned - memory.kept) / deviation
     skewness = np.outer(logits.scale**3 * overlaps.third, r**3) / deviation**3
     z = normal_from_skewed(own - mean, skewness)
     log_right = (stored * V - 1) * log_below(z, mean)
@@ -150,6 +165,7 @@ def logits_of(memory: Memory, r_v: np.ndarray) -> Logits:
     model, N, overlaps, reading, lengths = memory
     weight, common = reading.weight, lengths.common
     shared = ((1 - common) * weight + common) * r_v - memory.kept
+    shared += (memory.first.counts - 1) * (r_v - 1)
     f_v = weight * r_v * overlaps.own + overlaps.shared * shared
     square = overlaps.own**2 + model.V * overlaps.spread
     lost = reading.stray / N * (1 + model.c) * square
@@ -173,7 +189,10 @@ def rest_length(memory: Memory, lost: np.ndarray) -> np.ndarray:
     model, N, overlaps, reading, lengths = memory
     V, kept = model.V, memory.kept
     stored, common = reading.stored, lengths.common
-    of_stored = stored * (V / N + (1 - kept) ** 2)
+    of_counts = V / N * memory.first.counts_of_overlaps
+    if model.c:
+        of_counts += memory.first.predicted / (model.c * N)
+    of_stored = stored * (of_counts + (1 - kept) ** 2)
     of_unstored = (1 - stored) * (common**2 * V / N + (common - kept) ** 2)
     of_a_label = overlaps.shared**2 * (of_stored + of_unstored)
     of_a_label += overlaps.spread * stored * (1 + V / N)

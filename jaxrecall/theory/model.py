@@ -44,7 +44,8 @@ class Model:
 
     Raises TheoryError with a message that contains the field, its value and the allowed
     values, also for a field that the formulas do not cover and that is off its default.
-    Warns with TheoryWarning if eta is not small.
+    An eta of 0, the default, is the limit of small eta. Warns with TheoryWarning if the
+    first steps are as large as step 3.
 
         >>> from jaxrecall.theory import Model
         >>> Model(V=64, d=32, L=8, kappa=30), Model(V=64, L=8)
@@ -59,6 +60,8 @@ class Model:
     trigger_in_value: bool = True
     fresh_batches: bool = False
     kappa: float = 100.0
+    eta: float = 0.0
+    first_steps: int = 1
     tokens: LawField[TokenLaw] = "uniform"  # type: ignore[assignment]
     noise_tokens: LawField[TokenLaw | None] = None  # type: ignore[assignment]
 
@@ -70,10 +73,10 @@ class Model:
         for name in FIELDS_OF_MODEL:
             self._set(name, given.get(name, getattr(Model, name)))
         self._check()
-        self._warn_of_eta(as_float(given.get("eta")))
+        self._warn_of_gamma2(as_float(given.get("gamma2")))
 
     def _check(self) -> None:
-        for name, low in (("V", 2), ("d", 2), ("L", 1), ("m", 0)):
+        for name, low in LEAST.items():
             value = getattr(self, name)
             if value is None:
                 continue  # `check_model` refuses it where a formula needs it
@@ -88,11 +91,14 @@ class Model:
             if value not in (True, False):
                 raise TheoryError(f"{name}: got {value!r}; allowed: True, False")
             self._set(name, bool(value))
-        if not 0 <= as_float(self.kappa) < math.inf:
-            raise TheoryError(
-                f"kappa: got {shown(self.kappa)}; allowed: finite numbers from 0"
-            )
-        self._set("kappa", float(self.kappa))
+        for name in ("kappa", "eta"):
+            value = as_float(getattr(self, name))
+            if not 0 <= value < math.inf:
+                raise TheoryError(
+                    f"{name}: got {shown(getattr(self, name))}; allowed: finite numbers"
+                    " from 0"
+                )
+            self._set(name, value)
         self._check_laws()
 
     def _check_laws(self) -> None:
@@ -117,21 +123,13 @@ class Model:
                 f" {', '.join(activations())}"
             )
 
-    def _warn_of_eta(self, eta: float) -> None:
-        """Warns if eta is so large that predictions after step 1 are not uniform;
-        docs/theory.md, section 1.
-        """
-        if self.missing:
-            return
-        V, L, t = self.V, self.L, self.trigger_in_value
-        of_step_2 = V / (1 / V + t / L**2)
-        of_step_3 = V * L if t else math.inf
-        most = SMALL_ETA * min(of_step_2, of_step_3) / (1 + V / self.d)
-        if eta > most:
+    def _warn_of_gamma2(self, gamma2: float) -> None:
+        """Warns if step 3 does not outweigh the first steps; no formula covers this."""
+        first = self.eta * self.first_steps
+        if first > gamma2:
             warn(
-                f"eta: got {eta:g}; the formulas assume eta below about {most:.2g}."
-                " Above, critical N was measured to be up to 5 times smaller than"
-                " theory's"
+                f"gamma2: got {gamma2:g}; theory assumes that step 3 outweighs the"
+                f" first steps, that is gamma2 above eta first_steps = {first:g}"
             )
 
     def _set(self, name: str, value: object) -> None:
@@ -169,7 +167,7 @@ class Model:
         given = {}
         for name, value in _with_law_texts(_given(values)).items():
             is_measured = name in COLUMNS and name not in FIELDS
-            is_of_recipe = name == "eta" or _is_of_training(name)
+            is_of_recipe = name in OF_FIRST_STEPS or _is_of_training(name)
             if not is_measured and not (any_training and is_of_recipe):
                 given[name] = value
         _refuse_unknown(given)
@@ -307,7 +305,7 @@ def _refuse_unknown(given: Mapping[str, Any]) -> None:
     if given.get("gamma") is not None and given.get("kappa") is None:
         raise TheoryError(
             f"gamma: got {shown(given['gamma'])} without kappa; allowed: kappa = gamma"
-            " eta / (L^2 V), on which the formulas depend"
+            " eta first_steps / (L^2 V), on which the formulas depend"
         )
     usual = {name: FIELDS[name].default for name in SAME_AS.values()}
     off = unknown_names({**usual, **given}, {*FIELDS_OF_MODEL, *IRRELEVANT})
@@ -344,10 +342,11 @@ FIELDS_OF_MODEL = tuple(field.name for field in fields(Model))
 SIZES = ("V", "d", "L")
 """The sizes without a default."""
 
-SMALL_ETA = 0.1
-"""The largest eta that counts as small, as a fraction of the eta at which step 2 or
-step 3 no longer writes what label counts contribute.
-"""
+LEAST = {"V": 2, "d": 2, "L": 1, "m": 0, "first_steps": 1}
+"""The smallest value of each field that is a whole number."""
+
+OF_FIRST_STEPS = ("eta", "first_steps", "gamma2")
+"""The fields on which no limit of any training depends."""
 
 LAWS_OF_MODEL: dict[str, type[Law]] = {
     "embedding": EmbeddingLaw,
@@ -360,9 +359,8 @@ LAWS_OF_MODEL: dict[str, type[Law]] = {
 IRRELEVANT = {
     *EVALUATION,
     "N",  # an argument of each formula
-    "eta",  # the formulas are limits of small eta
-    "gamma",  # kappa is gamma divided by a scale that depends on eta, L and V
-    # a common factor of all logits, because step 3 outweighs step 1 by gamma2 / eta
+    "gamma",  # kappa is gamma divided by a scale of eta, first_steps, L and V
+    # a common factor of all logits, because step 3 outweighs the first steps
     "gamma2",
     # a large pool acts like samples without one; docs/laws.md states the size
     "pool",

@@ -16,6 +16,7 @@ from scipy.special import erf
 
 from ..errors import TheoryError
 from ..model.activations import Activation
+from .first_steps import check_first_steps, filter_of
 from .model import Model, check_N
 
 
@@ -70,9 +71,16 @@ def score_noise(model: Model, N: float) -> ScoreNoise:
     """Returns the noise of the attention scores with N samples, by source;
     docs/theory.md, section 2.
 
-    Raises TheoryError for L = 1 and for an MLP that the formula does not cover.
+    Raises TheoryError for L = 1, for an MLP that the formula does not cover, and for
+    first steps after which predictions are not uniform.
     """
     check_N(model, N)
+    check_first_steps(model, N, recall=False)
+    return parts_of_noise(model, N)
+
+
+def parts_of_noise(model: Model, N: float) -> ScoreNoise:
+    """Returns what `score_noise` returns, also where the first steps are too large."""
     if model.L < 2:
         raise TheoryError(
             f"L: got {model.L}; allowed: from 2, a single token has no rival"
@@ -105,6 +113,7 @@ def trigger(model: Model, N: float) -> tuple[float, float]:
     if not model.trigger_in_value:
         return 1.0, 0.0
     itself = 0.0 if model.fresh_batches else model.V / N * gains(model).itself
+    itself *= filter_of(model).bias
     T = 1 + model.trigger_length * itself
     a = (1 + (model.L + 1) * itself) * model.moments.overlap
     return T, a
@@ -140,7 +149,7 @@ def mean_bias(model: Model, s: Terms) -> float:
     if model.fresh_batches:
         pull = np.hypot(itself * np.sqrt((1 + s.c) / V), gain.bend)
     else:
-        pull = abs(itself + gain.bend)
+        pull = abs(itself * filter_of(model).bias_size + gain.bend)
     return pull * np.sqrt(s.M3 * (1 / V + model.common_length))
 
 
@@ -158,7 +167,7 @@ def gradient(model: Model, s: Terms) -> float:
     V, d, L = model.V, model.d, model.L
     k, rate = s.k, s.rate
     of_labels = k**2 * label_counts(model, s) + rate**3 * (L - 1) / L**2
-    of_both = fourth_moment(s.c) * V * s.R**3 / rate
+    of_both = fourth_moment(s.c) * V * s.R**3 / rate * filter_of(model).residual
     once = token_counts(model, s)
     batches = 1 if model.fresh_batches else 2
     of_tokens = once * batches + s.c * once + of_both
@@ -176,11 +185,14 @@ def label_counts(model: Model, s: Terms) -> float:
     k^2.
     """
     t, rate = model.trigger_in_value * model.trigger_length, s.rate
+    first = filter_of(model)
+    once, twice = t * first.trigger, t * first.trigger**2
     if model.fresh_batches:
         own = (1 + 3 * t) * rate**2 + (2 + 3 * t) * rate**3
     else:
-        own = t * rate + (2 + 12 * t) * rate**2 + (4 + 5 * t) * rate**3
-    return own + t * s.c * rate**2 * (1 + rate)
+        own = (2 + 8 * once + 4 * twice) * rate**2 + (4 + 4 * once + twice) * rate**3
+        own += twice * rate
+    return own + t * first.of_overlaps * s.c * rate**2 * (1 + rate)
 
 
 def token_counts(model: Model, s: Terms) -> float:

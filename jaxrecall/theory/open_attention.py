@@ -13,10 +13,11 @@ import numpy as np
 from scipy.special import comb, expit, ndtr, ndtri
 
 from .distributions import normal_levels
+from .first_steps import check_first_steps, filter_of
 from .limits import warn_of_limits
-from .locked import distinct_tokens, locked_accuracy
+from .locked import distinct_tokens, recalled
 from .model import Model, check_N
-from .noise import ScoreNoise, gains, has_score_noise, score_noise, trigger
+from .noise import ScoreNoise, gains, has_score_noise, parts_of_noise, trigger
 from .overlaps import Reading
 
 SEEDS = 4096
@@ -49,6 +50,11 @@ class ScoreDistribution(NamedTuple):
     skewness: float = 0.0  # of the tokens' scores
     kurtosis: float = 0.0  # excess kurtosis of the tokens' scores
     scale: float = 0.0  # standard deviation of the logarithm of all scores over seeds
+    bias: float = 0.0  # fraction of the tokens' variance along the mean bias
+    # standard deviation over seeds of the mean bias, relative to its root mean square,
+    # where the first steps have taken its mean away
+    wander: float = 0.0
+    exposure_to_bias: float = 0.0  # the part of `exposure` that is along the mean bias
 
 
 class Attention(NamedTuple):
@@ -67,30 +73,34 @@ def accuracy(model: Model, N: float) -> float:
     cover the model, the result is `locked_accuracy`. The formula is derived and has no
     fitted constant. Raises TheoryError. Warns with TheoryWarning if kappa is small.
     """
+    check_N(model, N)
+    check_first_steps(model, N)
     found = predicted_accuracy(model, N)
     warn_of_limits(model)
     return found
 
 
 def predicted_accuracy(model: Model, N: float) -> float:
-    """Returns what `accuracy` returns, without a warning."""
+    """Returns what `accuracy` returns, without a warning, and also where the first
+    steps are too large.
+    """
     check_N(model, N)
     if model.L == 1 or not has_score_noise(model):
-        return locked_accuracy(model, N)
+        return recalled(model, N)
     found = attention(model, N)
     # groups have the same reading where attention is locked, so the cache is hit
-    recall_of = cache(partial(locked_accuracy, model, N))
+    recall_of = cache(partial(recalled, model, N))
     order = np.lexsort([found.read, np.broadcast_to(-found.reading.rival, SEEDS)])
-    recalled = []
+    found_of_groups = []
     for group in order.reshape(GROUPS, -1):
         read = found.read[group].mean()
         if read * model.V < 1:
-            recalled.append(0.0)
+            found_of_groups.append(0.0)
             continue
         stored = 1.0 if read > 1 - 1e-3 else float(read)
         reading = group_reading(found.reading, group)._replace(stored=stored)
-        recalled.append(read * recall_of(reading))
-    return float(np.mean(recalled))
+        found_of_groups.append(read * recall_of(reading))
+    return float(np.mean(found_of_groups))
 
 
 def group_reading(reading: Reading, group: np.ndarray) -> Reading:
@@ -107,6 +117,7 @@ def locked_fraction(model: Model, N: float) -> float:
     seeds; docs/theory.md, section 4.
     """
     check_N(model, N, any_tokens=True)
+    check_first_steps(model, N, recall=False)
     if not model.equally_frequent:
         return locked_by_frequency(model, N)
     return float(attention(model, N).locked.mean())
@@ -122,7 +133,7 @@ def attention(model: Model, N: float) -> Attention:
     score = unit * gains(model).total * (T + a / model.d)
     if score <= 0:  # attention is pushed away from the trigger
         return partly(np.zeros(SEEDS))
-    return rivalry(score, score_distribution(model, score_noise(model, N), N), model)
+    return rivalry(score, score_distribution(model, parts_of_noise(model, N), N), model)
 
 
 def score_distribution(
@@ -137,10 +148,18 @@ def score_distribution(
     # contributions to the variance
     bias = (noise.mean_bias**2 + noise.mlp**2) * snr**2
     gradient = (noise.gradient * snr) ** 2
-    of_noise = bias * (c + 1) * c / (1 + 3 * c + c * c) + gradient * c / (1 + c)
+    of_bias = bias * (c + 1) * c / (1 + 3 * c + c * c)
+    of_noise = of_bias + gradient * c / (1 + c)
     of_common = (snr * model.V * model.L / N) ** 2 * model.common_length / d
     exposure = (of_noise + model.trigger_in_value * of_common) * model.trigger_length
-    scores = ScoreDistribution(snr, variation=bias * variation(c, model.V))
+    first = filter_of(model)
+    scores = ScoreDistribution(
+        snr,
+        variation=bias * variation(c, model.V),
+        bias=bias,
+        wander=math.sqrt(max(1 - (first.bias / first.bias_size) ** 2, 0.0)),
+        exposure_to_bias=math.sqrt(of_bias * model.trigger_length),
+    )
     if model.moments.random_length:
         exposure += 2 * snr**2 / d
         return scores._replace(exposure=math.sqrt(exposure), scale=math.sqrt(2 / d))
@@ -205,9 +224,17 @@ def seed_scores(score: float, scores: ScoreDistribution) -> SeedScores:
     first, second, third = np.outer(steps, places + 0.5) % 1
     fourth = places * 2**0.5 % 1 * (1 - 1e-9) + 5e-10
     size = np.exp(scores.variation**2 - scores.variation * ndtri(third))
-    snr = scores.snr * size
+    snr, exposure = scores.snr * size, scores.exposure
+    if scores.wander:
+        fifth = ndtri(places * 3**0.5 % 1 * (1 - 1e-9) + 5e-10)
+        bias = math.sqrt(1 - scores.wander**2) + scores.wander * fifth
+        more = bias**2 - 1
+        variance = 1 + scores.bias * more
+        snr = snr / np.sqrt(variance)
+        exposed = scores.exposure**2 + scores.exposure_to_bias**2 * more
+        exposure = np.sqrt(exposed / variance)
     sigma = score / snr * np.exp(scores.scale * ndtri(fourth))
-    return SeedScores(sigma, snr + scores.exposure * ndtri(first), second)
+    return SeedScores(sigma, snr + exposure * ndtri(first), second)
 
 
 def many_rivals(seeds: SeedScores, snr: float, model: Model) -> Attention:

@@ -173,7 +173,7 @@ def page():
     """
     gains = pd.concat(by_steps(STEPS[1:4]))
     falling = gains[LINE].str.contains("/ t") | ~gains[LINE].str.contains("over")
-    return pd.concat([*by_width(), gains[falling]])
+    return pd.concat([*by_width(), gains[falling], *of_two_steps()])
 
 
 def by_width():
@@ -211,6 +211,23 @@ def by_steps(steps):
         gains = mine.assign(recalled=mine["recalled"] / mine["recalled_1"])
         more = claim - predicted(mine["alpha"], 1)
         yield line(f"{name} over step 1", gains, more)
+
+
+def of_two_steps():
+    """Yields the rows of two steps at large widths and alpha = 2, and of their gain.
+
+    Only seeds that have all widths are included. V is 16384, and 32768 at d = 512.
+    """
+    schedule, t, alpha = "exact, rate 4 sqrt(d) / t", 2, 2.0
+    widest = long("muon-two-steps")
+    narrower = iterates(schedule, alpha).query("d >= 128")
+    narrower = narrower[narrower["seed"].isin(widest["seed"])]
+    mine = at(pd.concat([narrower, widest], ignore_index=True), t=t)
+    ends = f"d {mine['d'].min()} to {mine['d'].max()}"
+    name, claim = f"{schedule}: step {t}, {ends}", predicted(alpha, t)
+    yield line(name, mine, claim)
+    gains = mine.assign(recalled=mine["recalled"] / mine["recalled_1"])
+    yield line(f"{name}, over step 1", gains, claim - predicted(alpha, 1))
 
 
 FOUR = "d in (32, 64, 128, 256)"

@@ -19,7 +19,8 @@ import jaxrecall
 from jaxrecall import Point
 from jaxrecall.sweep.grid import read_grid
 
-STUDIES = ["muon", "muon-float64", "muon-iterates", "muon-constants", "muon-wide"]
+STUDIES = ["muon", "muon-float64", "muon-iterates", "muon-constants"]
+STUDIES += ["muon-wide", "muon-two-steps"]
 
 
 @pytest.fixture(scope="module")

@@ -175,6 +175,22 @@ def test_a_table_holds_the_runs_of_its_grid(spectral, name):
         assert not set(cells["outcome"]) & {"unfinished", "nonfinite"}
 
 
+def test_plain_steps_at_two_rates_are_those_of_the_grid(script):
+    grid = read_grid(ROOT / "sweeps/papers/spectral-rate.yaml")
+    cells = jaxrecall.thresholds(ROOT / "results/papers/spectral-rate")
+    assert set(zip(cells["eta"], cells["L"], strict=True)) == {
+        (point.eta, point.L) for point in grid.points
+    }
+    page = (ROOT / "docs/papers.md").read_text()
+    shown = [line for line in script.rates().splitlines()[2:] if line in page]
+    assert len(shown) == 3
+    front = (ROOT / "README.md").read_text().replace("\n   ", " ")
+    fitted = script.exponents().splitlines()
+    for recipe in ("steps 1 and 3", "plain, eta = 2048"):
+        exponent = next(line for line in fitted if f"| out | {recipe} | L |" in line)
+        assert f"L^{exponent.split('|')[-2].strip()}" in front
+
+
 @pytest.mark.slow
 def test_the_verdicts_follow_from_the_tables(script):
     lines = [

@@ -63,9 +63,10 @@ WITH_THEORY += [
 ]
 ERRORS = ["exhaustive", "critical_sizes", "held_out"]
 OF_POOLS = ["pool_summary"]
-SEARCHED += ["held-out", "orthogonal", "width-gaussian"]
-QUICK += ["label_counts", "training"]
-WITH_THEORY += ["twelve_cells", "dimension_by_length"]
+SEARCHED += ["held-out", "orthogonal", "width-gaussian", "width-undecided"]
+QUICK += ["label_counts", "precision", "precision_small"]
+WITH_THEORY += ["twelve_cells", "dimension_by_length", "budget_checked"]
+QUICK += ["training"]
 
 
 @pytest.mark.parametrize("name", [*REPORTED, *UNREPORTED])
@@ -254,6 +255,33 @@ def test_a_cell_of_the_planes_says_what_keeps_accuracy_below_one_half(monkeypatc
         p = mine["accuracy"].to_numpy()
         reach = scipy.stats.t.ppf(0.975, len(p) - 1) * p.std(ddof=1) / len(p) ** 0.5
         assert cell["undecided"] == (abs(p.mean() - 0.5) < reach)
+
+
+def test_the_counts_of_the_planes_are_those_of_the_page(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "results")
+    planes = importlib.import_module("planes")
+    line = planes.leading().splitlines()[-1].strip("| ").split(" | ")
+    mlp, bias, gradient, memory, recall, leakage, others = map(int, line[2:])
+    fails = mlp + bias + gradient + leakage
+    cells = fails + memory + recall
+    assert f"one half in {fails} of {cells} cells" in README.replace("\n  ", " ")
+    parts = f"{mlp}, at small m; mean bias in {bias}, at large m; gradient noise in"
+    assert f"{parts} {gradient}," in README.replace("\n  ", " ")
+    assert f"In {others} more cells attention fails" in README
+
+
+def test_a_study_without_figures_is_refused(monkeypatch, capsys):
+    monkeypatch.syspath_prepend(ROOT / "results")
+    figures = importlib.import_module("figures")
+    assert {key.partition("/")[0] for key in figures.chosen(["law", "map"])} == {
+        "law",
+        "map",
+    }
+    assert figures.chosen([]) == figures.FIGURES
+    with pytest.raises(SystemExit) as refused:
+        figures.chosen(["law", "laws"])
+    assert refused.value.code == 2
+    assert "no figures of laws; there are law, embeddings," in capsys.readouterr().err
 
 
 @pytest.fixture

@@ -142,6 +142,11 @@ def test_rates_follow_as_those_of_a_point():
                 )
     with pytest.raises(PointError, match="kappa: got both kappa and gamma"):
         rates(POINT, kappa=1.0, gamma=1.0)
+    with pytest.raises(PointError, match="eta: got -1; allowed: finite"):
+        rates(POINT, eta=-1)
+    with pytest.raises(PointError, match=r"kappa: got nan; allowed: finite"):
+        rates(POINT, kappa=float("nan"))
+    assert rates(POINT, eta=jnp.float32(-1)).eta == -1  # arrays may be traced
 
 
 def test_a_loss_of_ones_own_in_chunks_is_that_of_the_whole_batch():

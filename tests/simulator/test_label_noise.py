@@ -155,10 +155,10 @@ OFTEN = [
     {},
     {"fresh_batches": True, "label_noise": 1.0, "eta": 1e-6},
     {"kappa": 1e5, "eta": 1e-6, "d": 16},  # locked attention
-    {"tokens": "zipf", "trigger_in_value": False},
     {"steps": 20, "lr": 0.5, "optimizer": "momentum", "batch": 40},
 ]
 SELDOM = [  # programs of their own, whose other halves other tests have
+    {"tokens": "zipf", "trigger_in_value": False},
     # through the logits of the vocabulary
     {"steps": 20, "lr": 3.0, "fresh_batches": True},
     {"m": 16, "activation": "tanh", "diagnose": True},

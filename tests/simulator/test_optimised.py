@@ -19,15 +19,16 @@ MLP = {"m": 16, "activation": "tanh"}
     ("form", "fields"),
     [
         pytest.param("full", {**SMALL, **MLP, "exact": "full"}, marks=pytest.mark.slow),
-        pytest.param("counts+counts", UNIFORM, marks=pytest.mark.slow),
+        ("counts+counts", UNIFORM),
         pytest.param("uniform+uniform", {**UNIFORM, **MLP}, marks=pytest.mark.slow),
         pytest.param("pool+pool", {**UNIFORM, "pool": 24}, marks=pytest.mark.slow),
         pytest.param(
             "pool-full", {**SMALL, "pool": 24, "exact": "full"}, marks=pytest.mark.slow
         ),
-        (
+        pytest.param(
             "full, descent",
             {**SMALL, "exact": "full", "gamma2": 10.0, "steps": 10, "lr": 0.3},
+            marks=pytest.mark.slow,
         ),
     ],
     ids=lambda x: x if isinstance(x, str) else "",

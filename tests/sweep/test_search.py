@@ -16,7 +16,6 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-import attack
 import numpy as np
 import pytest
 from helpers import NO_FIGURE, ROOT
@@ -119,8 +118,7 @@ class Cell:
 )
 def test_the_search_finds_the_crossing_and_its_intervals_hold(theta, width):
     truth = Cell().truth(theta)
-    n_cells = 100 if attack.full_counts else 50
-    found = [Cell(key).search(theta, width=width).result for key in range(n_cells)]
+    found = [Cell(key).search(theta, width=width).result for key in range(100)]
     assert {result.outcome for result in found} == {"found"}
     intervals = [result.threshold for result in found]
     assert all(t.width <= width for t in intervals)

@@ -137,6 +137,7 @@ def test_peers_train_on_as_descend_does(peer):
     assert expected[-1][2] > expected[0][2] + 0.1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kw", [{}, {"eta": 0.5, "gamma2": 0.3}, {"m": 24}], ids=str)
 def test_peers_learn_what_three_step_learns(learn, kw):
     """On the draws of `realize`, over more than one chunk of samples and a broken

@@ -32,7 +32,7 @@ PAGES = {
     for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 }
 README = PAGES["README.md"]
-BUDGETS = {"docs/theory.md": 7500, "docs/papers.md": 3900, "results/README.md": 12000}
+BUDGETS = {"docs/theory.md": 7500, "docs/papers.md": 3900, "results/README.md": 14000}
 """Most words of the pages that have a budget of their own."""
 
 FENCE = re.compile(r"^( *)```(\w*)\n(.*?)^ *```$", re.M | re.S)
@@ -136,8 +136,8 @@ ELSEWHERE = {"docs/python.md", "docs/extending.md"}
 """Pages whose code test_examples.py runs in processes of their own."""
 
 LONG = {"docs/training.md", "docs/table.md"}
-"""Pages that compile programs of further steps, which tests of theirs do; test_readers.py
-reads tables with polars and duckdb.
+"""Pages that compile programs of further steps, which tests of theirs do; in
+test_readers.py polars and duckdb read tables.
 """
 
 

@@ -69,10 +69,11 @@ def run(path: Path, folder: Path) -> None:
 
 
 PYTHON, EXTENDING = ROOT / "docs/python.md", ROOT / "docs/extending.md"
+USERS = PYTHON, EXTENDING, NOTEBOOK
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", [EXTENDING, *LONG], ids=lambda path: path.name)
+@pytest.mark.parametrize("path", USERS, ids=lambda path: path.name)
 def test_code_for_users_runs(path, tmp_path):
     """They compile a program a block. Fast tests call what they call: test_api.py the
     functions that return tables, test_laws.py laws of one's own, test_functional.py and

@@ -23,21 +23,21 @@ CLOSING = (")", "]", "}")
 
 MOST = {
     "jaxrecall": 5334,
-    "jaxrecall/analysis/figures": 29160,
+    "jaxrecall/analysis/figures": 29260,
     "jaxrecall/analysis/fit": 22722,
     "jaxrecall/analysis/report": 4006,
     "jaxrecall/cli": 3340,
-    "jaxrecall/model": 14705,
+    "jaxrecall/model": 14794,
     "jaxrecall/model/laws": 8748,
     "jaxrecall/model/reference": 7495,
-    "jaxrecall/simulator": 26872,
-    "jaxrecall/simulator/sources": 11047,
+    "jaxrecall/simulator": 26977,
+    "jaxrecall/simulator/sources": 11126,
     "jaxrecall/sweep": 17399,
     "jaxrecall/sweep/grid": 15056,
     "jaxrecall/sweep/running": 14096,
     "jaxrecall/sweep/simulators": 7701,
     "jaxrecall/sweep/store": 7488,
-    "jaxrecall/theory": 14154,
+    "jaxrecall/theory": 16030,
 }
 """Tokens of each folder, without comments and docstrings. They may fall. They may rise
 where something was worth it. This file, run as a script, prints them as they are.

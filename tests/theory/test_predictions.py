@@ -29,10 +29,10 @@ SHORT = MODEL.replace(L=1)  # without attention: quick
 def test_a_model_takes_a_point_or_its_fields():
     assert Model(POINT) == Model.from_point(POINT)
     assert Model(POINT).kappa == POINT.kappa != 100
-    assert Model(POINT, m=0, kappa=100) == MODEL
+    assert Model(POINT, m=0, kappa=100, eta=0) == MODEL
     fields = {name: getattr(POINT, name) for name in FIELDS}
     assert Model(**fields) == Model(POINT)
-    harmless = {"N": 7, "eta": 1e-6, "pool": 8, "n_test": 9, "streams": "independent"}
+    harmless = {"N": 7, "gamma2": 9.0, "pool": 8, "n_test": 9, "streams": "independent"}
     assert Model(**SIZES, **harmless) == MODEL
 
 
@@ -41,7 +41,10 @@ def test_a_model_takes_a_point_or_its_fields():
     [
         ({"kapa": 3}, "kapa: got 3; .*no such field; did you mean kappa"),
         ({"kapa": None}, "kapa: got None; .*did you mean kappa"),
-        ({"gamma": 2.0}, r"gamma: got 2\.0 without kappa; allowed: kappa = gamma eta"),
+        (
+            {"gamma": 2.0},
+            r"gamma: got 2\.0 without kappa; allowed: kappa = gamma eta f",
+        ),
         ({"label_noise": 0.1}, r"label_noise: got 0\.1; covered by theory: 0\.0"),
         ({"steps": 9}, "steps: got 9; covered by theory: 3"),
         ({"embedding_out": "sphere"}, "embedding_out: got 'sphere'; .*that of embed"),
@@ -85,8 +88,8 @@ def test_a_critical_size_needs_no_size_along_its_axis(axis):
         ({"m": 8, "activation": "quadratic", "kappa": 20}, ""),
         ({"embedding": "equicorrelated(rho=0.7)"}, "kappa: got 100.*from about 1.1"),
         ({"embedding": "equicorrelated(rho=0.4)"}, ""),
-        ({"eta": 300}, "eta: got 300; .*below about.* up to 5 times smaller"),
-        ({"eta": 1e-3}, ""),
+        ({"eta": 30, "gamma2": 20}, "gamma2: got 20; .*above eta first_steps = 30"),
+        ({"eta": 30, "gamma2": 40}, ""),
     ],
 )
 def test_settings_in_which_theory_was_off_by_a_factor_of_2_give_a_warning(
@@ -238,21 +241,24 @@ def test_the_command_finds_a_width_and_tells_warnings(capsys):
     _, lines = answered(capsys, "V=32", "L=1", "N=600")
     found = f"{theory.critical(Model(V=32, L=1), 'd', N=600):.6g}"
     assert lines[2].split() == ["least_d", found]
-    _, lines = answered(capsys, "V=32", "d=48", "L=1", "N=600", "eta=1e3")
-    assert lines[6].startswith("warning: eta: got 1000")
+    code, lines = answered(capsys, "V=32", "d=48", "L=1", "N=600", "eta=1e3")
+    assert code == 2
+    assert lines[0].startswith("eta: got 1000 with first_steps=1")
 
 
 def test_the_command_adds_predictions_to_a_grid_and_a_table(capsys, tmp_path):
     grid = tmp_path / "small.yaml"
     grid.write_text(
-        "base: {V: 32, L: 1, eta: 1000}\nblocks: [{axes: {d: [48, 64], N: [200, 800]}}]"
+        "base: {V: 32, L: 1}\n"
+        "blocks: [{axes: {eta: [0.000001, 1000], d: [48, 64], N: [200, 800]}}]"
     )
     code, lines = answered(capsys, "--grid", str(grid))
     assert code == 0
-    assert lines[0].split() == ["N", "d", *ADDED]
-    first = [200, 48, theory.accuracy(SHORT, 200), theory.critical_N(SHORT)]
-    assert list(map(float, lines[1].split())) == pytest.approx(first, rel=1e-5)
-    assert lines[5].startswith("warning: eta: got 1000")
+    assert lines[0].split() == ["N", "d", "eta", *ADDED]
+    first = [200, 48, 1e-6, theory.accuracy(SHORT, 200), theory.critical_N(SHORT)]
+    assert list(map(float, lines[1].split())) == pytest.approx(first, rel=1e-3)
+    assert lines[5].split() == ["200", "48", "1000.000000", "NaN", "NaN"]
+    assert any(line.startswith("warning: no prediction: eta: got") for line in lines)
 
     path = tmp_path / "rows.parquet"
     ROWS.to_parquet(path)

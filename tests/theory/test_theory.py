@@ -135,18 +135,18 @@ def test_accuracy_grows_with_every_step_of_N_but_for_rounding_of_counts(embeddin
 
 
 @pytest.mark.parametrize(
-    ("V", "d", "embedding"),
+    ("sizes", "embedding"),
     combinations(
-        [64, 128],
-        [72, 256, 48],
+        [(64, 72), (64, 256), (128, 48)],
         ["gaussian", "sphere"],
-        often=lambda *case: case in ((64, 256, "sphere"), (128, 48, "gaussian")),
+        often=lambda *case: case in (((64, 256), "sphere"), ((128, 48), "gaussian")),
     ),
 )
-def test_scores_along_the_mean_bias_are_distributed_as_theory_says(embedding, V, d):
+def test_scores_along_the_mean_bias_are_distributed_as_theory_says(sizes, embedding):
     """400 draws of the embeddings, whose scores K (K 1 - mean) are compared with the
     moments of sections 2.2 and 4.2.
     """
+    V, d = sizes
     model, rng = Model(V=V, d=d, L=16, embedding=embedding), np.random.default_rng(0)
     variance, shape, exposed = [], [], []
     for _ in range(400):
@@ -547,7 +547,7 @@ def test_a_model_has_the_fields_and_the_defaults_of_a_point():
         },
     ):
         assert Model.from_point(Point(V=10, N=100, d=12, L=4, **changes)) == Model(
-            V=10, d=12, L=4, **changes
+            V=10, d=12, L=4, eta=1e-3, **changes
         )
     # as tables hold them
     model = Model(
@@ -593,7 +593,7 @@ def test_a_row_with_a_field_that_no_formula_knows_is_refused(fields, refusal):
         "pool": 16,
         "eta": 1e-4,
     }
-    assert Model.from_fields(row) == Model(V=10, d=12, L=4)
+    assert Model.from_fields(row) == Model(V=10, d=12, L=4, eta=1e-4)
     with pytest.raises(TheoryError, match=refusal):
         Model.from_fields(row | fields)
 
@@ -612,7 +612,7 @@ def test_a_point_with_a_field_that_was_added_later_is_refused(monkeypatch):
             ):
                 Model.from_point(point)
         else:
-            assert Model.from_point(point) == Model(V=10, d=12, L=4)
+            assert Model.from_point(point) == Model(V=10, d=12, L=4, eta=1e-3)
 
 
 def test_formulas_about_the_labels_alone_hold_for_any_training():
@@ -622,7 +622,7 @@ def test_formulas_about_the_labels_alone_hold_for_any_training():
     assert Model.from_point(point, any_training=True) == Model(V=10, d=12, L=4)
     row = {name: getattr(point, name) for name in FIELDS}
     # the recipe is what a trace begins with
-    assert Model.from_fields(row | {"step": 3}) == Model(V=10, d=12, L=4)
+    assert Model.from_fields(row | {"step": 3}) == Model(V=10, d=12, L=4, eta=1e-3)
 
 
 NO_FORMULA = {
@@ -634,7 +634,7 @@ the surrogate does.
 """
 
 
-@pytest.mark.filterwarnings("ignore:eta")
+@pytest.mark.filterwarnings("ignore:gamma2")
 @pytest.mark.parametrize(
     "path",
     [  # those for accelerators are larger ones of the same laws
@@ -654,9 +654,9 @@ def test_theory_covers_every_point_of_the_shipped_grids_but_laws_without_moments
                 Model.from_point(point)
             continue
         model = Model.from_point(point, any_training=point.trains_on)
-        assert model == Model(
-            **{name: getattr(point, name) for name in FIELDS_OF_MODEL}
-        )
+        model = model.replace(eta=0, first_steps=1)  # they limit some sizes only
+        fields = {name: getattr(point, name) for name in FIELDS_OF_MODEL}
+        assert model == Model(**fields | {"eta": 0, "first_steps": 1})
         if {point.tokens, point.noise_tokens} != {"uniform"}:
             continue
         models[str(model.embedding)] = model

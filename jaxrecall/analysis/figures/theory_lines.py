@@ -48,7 +48,7 @@ LOCKED = 0.95
 """The attention mass on the informative token above which attention counts as locked.
 """
 
-WHOLE = ("V", "d", "L", "m", "N")
+WHOLE = ("V", "d", "L", "m", "N", "first_steps")
 """The axes of whole numbers."""
 
 NOT_SMOOTH = ("step", "steps", "pool", "batch")
@@ -79,9 +79,10 @@ class Quantity:
     critical: str = ""
     theta: float = 0.5
 
-    def predict(self, at: At, guess: float | None) -> float:
-        """Returns the value for the settings `at`. Raises TheoryError."""
-        model = model_of(at)
+    def predict(self, model: Model, at: At, guess: float | None) -> float:
+        """Returns the value of a model, at the N of the settings `at`. Raises
+        TheoryError.
+        """
         N = float(at["N"]) if "N" in at and self.critical != "N" else None
         if not self.critical:
             return theory.accuracy(model, N)  # type: ignore[arg-type]
@@ -137,12 +138,14 @@ class Theory:
         self.runs = runs
         self.assumes = False
         self._known: dict[Any, float] = {}
+        self._models: dict[Any, Model] = {}
         self._warned: dict[str, list[str]] = {}
 
     def within(self, runs: Runs) -> Theory:
         """Returns the predictions for a part of the runs. Both share their warnings."""
         part = Theory(runs)
         part._known = self._known
+        part._models = self._models
         part._warned = self._warned
         return part
 
@@ -412,7 +415,7 @@ class Theory:
             if math.isfinite(found):
                 with self._collecting():
                     at = self._of_formula(quantity, cell.at(place))
-                    warn_of_plateau(model_of(at), quantity.theta, found)
+                    warn_of_plateau(self._model(at), quantity.theta, found)
 
     def _covered(self, quantity: Quantity, at: At, guess: float | None = None) -> float:
         """Returns the value for the settings `at`, or nan where theory covers none."""
@@ -437,17 +440,26 @@ class Theory:
 
     def _assumes(self, at: At) -> bool:
         """Whether theory covers settings only by assuming that attention is locked."""
-        with self._collecting():
-            model = model_of(at)
+        model = self._model(at)
         return model.L != 1 and not has_score_noise(model)
 
     def _value(self, quantity: Quantity, at: At, guess: float | None) -> float:
-        settings = tuple(sorted((name, str(at[name])) for name in at if name != "mass"))
-        key = quantity, settings
+        key = quantity, _key(at)
         if key not in self._known:
+            model = self._model(at)
             with self._collecting():
-                self._known[key] = quantity.predict(at, guess)
+                self._known[key] = quantity.predict(model, at, guess)
         return self._known[key]
+
+    def _model(self, at: At) -> Model:
+        """Returns the model of the settings `at`, which is made once. Raises
+        TheoryError.
+        """
+        key = _key(at)
+        if key not in self._models:
+            with self._collecting():
+                self._models[key] = model_of(at)
+        return self._models[key]
 
     def _collecting(self) -> _Collecting:
         return _Collecting(self._warned)
@@ -472,6 +484,11 @@ class _Collecting(warnings.catch_warnings):
             known = self._texts.setdefault(cause, [])
             if text not in known:
                 known.append(text)
+
+
+def _key(at: At) -> tuple[tuple[str, str], ...]:
+    """Returns the settings on which theory may depend, as one hashable value."""
+    return tuple(sorted((name, str(at[name])) for name in at if name != "mass"))
 
 
 def model_of(at: At) -> Model:

@@ -1,0 +1,248 @@
+"""What a finite rate and several steps of V_mat before the attention step change;
+docs/theory.md, section 2.7.
+
+The formulas are ours, not the paper's.
+
+To first order in the logits, each step multiplies the part of the residuals y - p along
+an eigenvector of the mean values by a factor. The mean value of all samples has a large
+eigenvalue, so label counts along it are learned and leave the residuals first.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from ..errors import TheoryError
+from .model import Model
+
+SMALL_ETA = 0.1
+"""The largest eta times first_steps at which a formula without a filter still holds, as
+a fraction of the eta at which one step takes the mean bias away.
+"""
+
+MOST_LEARNED = 0.5
+"""The largest fraction of the signal that the first steps may take from the residuals.
+"""
+
+MOST_SHIFTED = 0.5
+"""The largest logit (nats) in the first steps, of noise or of a sample's own label, at
+which predictions count as nearly uniform.
+"""
+
+MOST_RECALLED = {True: 0.3, False: 1.2}
+"""The same in step 3, where attention is locked, with the trigger in the value path or
+out of it. All memory keys share a trigger in the value path, and predictions with it.
+"""
+
+
+class Filter(NamedTuple):
+    """Factors of the parts of step 2 and step 3 that label counts contribute, relative
+    to eta -> 0. Means are over the eigenvalues of Z_out Z_out^T.
+    """
+
+    bias: float  # of the coupling of a sample with itself through the mean value
+    bias_size: float  # root mean square over seeds of the same
+    trigger: float  # of label counts along the trigger in V_mat, for the own label
+    of_overlaps: float  # of the variance of the same through overlaps of labels
+    residual: float  # of the variance of label counts in the residuals of step 2
+    counts: float  # of label counts along the shared part of keys in step 3
+    # of the variance of the same through overlaps of labels
+    counts_of_overlaps: float
+    predicted: float  # variance that noise of the predictions of step 3 adds, times N
+    overlaps: float  # of overlaps of tokens with the trigger in step 3
+    overlaps_square: float  # of their variance
+
+
+UNFILTERED = Filter(1, 1, 1, 1, 1, 1, 1, 0, 1, 1)
+"""The filter of eta -> 0."""
+
+
+def filter_of(model: Model) -> Filter:
+    """Returns the filter of a model, which is that of eta -> 0 where no other is
+    derived.
+    """
+    if not model.eta or why_unfiltered(model):
+        return UNFILTERED
+    return _filter(
+        model.V, model.d, model.L, model.trigger_in_value, model.eta, model.first_steps
+    )
+
+
+def why_unfiltered(model: Model) -> str:
+    """Returns the setting for which no filter is derived, or an empty text."""
+    if model.m:
+        return f"m={model.m}"
+    if not model.moments.overlap or model.moments.common:
+        return f"embedding='{model.embedding}'"
+    if model.fresh_batches:
+        return "fresh_batches=True"
+    if not model.equally_frequent:
+        return f"tokens='{model.tokens}'"
+    return ""
+
+
+class Means(NamedTuple):
+    """Quadrature over the eigenvalues of Z_out Z_out^T, weighted by themselves, and
+    over the squared length of the mean embedding.
+
+    By the law of Marchenko and Pastur, the weighted eigenvalues are distributed as a
+    semicircle around 1 + c.
+    """
+
+    eigenvalue: np.ndarray  # (64,)
+    of_eigenvalues: np.ndarray  # weights, (64,)
+    length: np.ndarray  # squared length of the mean embedding times V, (9,)
+    of_lengths: np.ndarray  # weights, (9,)
+
+    def over_eigenvalues(self, values: np.ndarray) -> np.ndarray:
+        """Returns the mean at each length, (9,), of values (9, 64)."""
+        return values @ self.of_eigenvalues
+
+    def over_all(self, values: np.ndarray) -> float:
+        """Returns the mean of values (9, 64)."""
+        return float(self.of_lengths @ self.over_eigenvalues(values))
+
+
+def means(c: float, d: int) -> Means:
+    """Returns the quadrature for V / d = c."""
+    angle = np.arange(1, 65) * np.pi / 65
+    normal, weight = np.polynomial.hermite_e.hermegauss(9)
+    weight = weight / weight.sum()
+    length = np.maximum(1 + math.sqrt(2 / d) * normal, 0.05)
+    length /= weight @ length
+    eigenvalue = 1 + c + 2 * math.sqrt(c) * np.cos(angle)
+    return Means(eigenvalue, 2 / 65 * np.sin(angle) ** 2, length, weight)
+
+
+@lru_cache(maxsize=1024)
+def _filter(V: int, d: int, L: int, t: bool, eta: float, steps: int) -> Filter:
+    c = V / d
+    over = means(c, d)
+    mean_value = over.length / V + t / L**2
+    depth = eta / V * np.outer(mean_value, over.eigenvalue)
+    left, average = after_steps(depth, steps)
+    pull = left * average
+    square = over.over_eigenvalues(over.eigenvalue * pull**2)
+    of_seeds = (1 - 2 * (1 + c) / V) * over.over_eigenvalues(pull) ** 2 + 2 / V * square
+    bias_size = math.sqrt(max(over.of_lengths @ (over.length * of_seeds), 0.0))
+
+    trigger = over.over_all(average)
+    of_overlaps = over.over_all(over.eigenvalue * average**2) - trigger**2
+    residual = over.over_all(over.eigenvalue * left**2) / (1 + c)
+    found = Filter(
+        bias=float(over.of_lengths @ (over.length * over.over_eigenvalues(pull))),
+        bias_size=bias_size,
+        trigger=trigger,
+        of_overlaps=of_overlaps / c,
+        residual=residual,
+        counts=1.0,
+        counts_of_overlaps=1.0,
+        predicted=0.0,
+        overlaps=1.0,
+        overlaps_square=1.0,
+    )
+    if not t:
+        return found
+
+    # the logits of step 3 of what all memory keys share
+    rate = eta * steps / V
+    learned = over.eigenvalue * average
+    counts = 1 - rate * (over.length / V + 1 / L)[:, None] * learned
+    # the trigger's overlap with the mean embedding
+    by_chance = rate**2 / (V * d) * over.over_all(over.eigenvalue * learned**2)
+    kept = over.over_all(counts)
+    square = over.over_all(over.eigenvalue * counts**2) + by_chance
+    second, third = 1 + 3 * c + c**2, 1 + 6 * c + 6 * c**2 + c**3
+    signal = rate / L
+    return found._replace(
+        counts=kept,
+        counts_of_overlaps=(square - kept**2) / c,
+        predicted=rate**2 * third * V / (L * d),
+        overlaps=1 - signal * second / (1 + c),
+        overlaps_square=1 + (signal**2 * third - 2 * signal * second) / (1 + c),
+    )
+
+
+def after_steps(depth: np.ndarray, steps: int) -> tuple[np.ndarray, np.ndarray]:
+    """Returns (1 - depth)^steps, and its mean over 0 to steps - 1 instead of steps.
+
+    A depth above 2 counts as 2 if there are several steps, since they diverge.
+    """
+    if steps == 1:
+        return 1 - depth, np.ones_like(depth)
+    depth = np.maximum(depth, 1e-30)
+    left = np.maximum(1 - depth, -1) ** steps
+    exactly = -np.expm1(steps * np.log1p(-np.minimum(depth, 0.5)))
+    gone = np.where(depth < 0.5, exactly, 1 - left)
+    return left, gone / (depth * steps)
+
+
+class FirstLogits(NamedTuple):
+    """How far the first steps take the model from eta -> 0."""
+
+    depth: float  # largest factor of the mean value's part per step; from 2 on unstable
+    learned: float  # fraction of the signal that has left the residuals
+    shifted: float  # largest standard deviation of logits in the first steps, nats
+    recalled: float  # the same in step 3 with locked attention, nats
+
+
+def first_logits(model: Model, N: float) -> FirstLogits:
+    """Returns how far the first steps with N samples take the model from eta -> 0."""
+    V, L, c, k = model.V, model.L, model.V / model.d, model.first_steps
+    rate = model.eta * k
+    noise = rate * (1 + c) / (V * math.sqrt(N))
+    largest = (1 + math.sqrt(c)) ** 2
+    return FirstLogits(
+        depth=model.eta / V * largest * (1 / V + model.trigger_in_value / L**2),
+        learned=(3 * k - 1) / 2 * model.eta * (1 + c) ** 2 / (V * V * L),
+        shifted=max(noise / L, rate / (N * L)),
+        recalled=max(noise / math.sqrt(L), rate / (V * L)),
+    )
+
+
+def check_first_steps(model: Model, N: float, recall: bool = True) -> None:
+    """Raises TheoryError if eta and first_steps are so large that the formulas do not
+    hold with N samples.
+
+    With `recall`, predictions must be nearly uniform in step 3 also.
+    """
+    k = model.first_steps
+    setting = f"eta: got {model.eta:g} with first_steps={k}"
+    one_step = cancelling_eta(model)
+    if why := why_unfiltered(model):
+        if model.eta * k > SMALL_ETA * one_step:
+            raise TheoryError(
+                f"{setting} and {why}; allowed: eta first_steps below about"
+                f" {SMALL_ETA * one_step:.2g} there, in which predictions stay uniform"
+            )
+        return
+    found = first_logits(model, N)
+    if k > 1 and found.depth > 2:
+        most = model.eta * 2 / found.depth
+        raise TheoryError(
+            f"{setting}; allowed: eta up to {most:.3g}, else steps diverge"
+        )
+    limits = [
+        (found.learned / MOST_LEARNED, "the signal leaves the residuals"),
+        (found.shifted / MOST_SHIFTED, "predictions are not uniform in step 2"),
+    ]
+    if recall:
+        most = MOST_RECALLED[model.trigger_in_value]
+        limits.append((found.recalled / most, "predictions are not uniform in step 3"))
+    off, why = max(limits)
+    if off > 1:
+        raise TheoryError(
+            f"{setting} and N={N:.4g}; allowed: eta first_steps up to"
+            f" {model.eta * k / off:.3g}. Above, {why}"
+        )
+
+
+def cancelling_eta(model: Model) -> float:
+    """The eta at which one step takes the mean bias away, to first order."""
+    V, L = model.V, model.L
+    mean_value = 1 / V + model.trigger_in_value / L**2
+    return V / (mean_value * (1 + V / model.d))
