@@ -13,6 +13,7 @@ import pandas as pd
 import planes
 import storage
 import structure
+import training
 import width
 import zipf
 from law import (
@@ -312,6 +313,7 @@ FIGURES = {
     "first-steps-long/against-L": first_steps.against_L,
     "bound/decoders": bound.decoders,
     "bound/bound": bound.against,
+    "first-steps-training-long/along-L": training.along_L,
 }
 """A dict from the study and the name of a file to the function that draws it."""
 

@@ -18,6 +18,7 @@ import precision
 import storage
 import structure
 import theory
+import training
 import width
 import zipf
 from law import SIZES, STUDY, searched, with_theory, without_warnings
@@ -319,6 +320,7 @@ TABLES = tables_of(
     budget,
     first_steps,
     theory,
+    training,
 )
 
 if __name__ == "__main__":
