@@ -1,39 +1,32 @@
-"""Training of all parameters from zero, compared with the three steps and the bound.
+"""Training of V_mat and W_KQ from zero, compared with the three steps and the bound.
 
 The data is in the study results/study/first-steps-training-long. The trigger is out of
 the value path, and V = d = 64.
 """
 
+from functools import cache
+
 import numpy as np
 import pandas as pd
 from bound import HIDDEN, LINES, least
-from law import DASHED, STUDY
-from table import CRITICAL, as_table, with_interval
+from first_steps import ways
+from law import DASHED, searched
+from table import as_table, with_interval
 
-from jaxrecall import load, plot
-from jaxrecall.fit import fit
+from jaxrecall import plot
 from jaxrecall.theory import Model, critical_N
 
-STEPS = "three steps, eta to 0 (theory)"
-CELL = ["optimizer", "L", "pool"]
+STEPS = "three steps, eta -> 0 (theory)"
+SEVERAL = "L / 8 steps, part 1/4"
+ABOVE = {"marker": "o", "color": "0.4"}
 
 
+@cache
 def trained():
-    """Returns N* of every cell by L, with the name of its optimiser, from its rows.
-
-    Cells with fewer than 6 seeds are undecided, as the search is not finished.
-    """
-    rows = load(STUDY / "first-steps-training-long", last=True)
-    rows = rows.assign(optimizer=rows["optimizer"].str.partition("(")[0])
-    found = []
-    for (optimizer, L, pool), cell in rows.groupby(CELL, dropna=False):
-        crossing = fit(cell[["N", "seed", "accuracy"]], [0.5]).thresholds
-        found.append(crossing.assign(optimizer=optimizer, L=L, pool=pool))
-    found = pd.concat(found).sort_values("L", kind="stable").reset_index(drop=True)
-    few = found["n_seeds"] < 6
-    found.loc[few, [*CRITICAL, "N_star"]] = np.nan
-    found.loc[few, "censored"] = "undecided"
-    return found
+    """Returns N* of every cell, with the name of its optimiser."""
+    found = searched("first-steps-training-long")
+    name = found["optimizer"].str.partition("(")[0]
+    return found.assign(optimizer=name).sort_values(["optimizer", "L"])
 
 
 def lines_along_L():
@@ -76,7 +69,10 @@ def along_L():
     lines = expected(lengths.round().astype(int))
     steps = lines.assign(N_star=lines[STEPS])
     bound = lines.assign(N_star=lines[HIDDEN])
+    first = ways().query("V == 64 and d == 64 and trigger == 'out' and way == @SEVERAL")
+    first = first.query("L <= @lengths.max()").rename(columns={"critical": "N_star"})
     over = [
+        plot.Points(first[["L", "N_star"]], "N_star", SEVERAL, ABOVE, joined=True),
         plot.Polyline(steps, "N_star", STEPS, DASHED),
         plot.Points(bound, "N_star", HIDDEN, LINES[HIDDEN], joined=True),
     ]

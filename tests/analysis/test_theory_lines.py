@@ -99,9 +99,9 @@ def test_where_another_setting_follows_x_theory_is_known_at_tested_values_alone(
 
 
 def test_what_theory_warns_of_is_told_once_in_a_figure():
-    frame = runs(d=[64, 72]).assign(gamma2=1e-6)
-    with pytest.warns(TheoryWarning, match="gamma2: got 1e-06; theory") as told:
-        plot.accuracy(frame, x="d", lines="N", theory=True)
+    frame = runs(kappa=[2.0, 3.0])
+    with pytest.warns(TheoryWarning, match="kappa: got 2; theory holds") as told:
+        plot.accuracy(frame, x="N", lines="kappa", theory=True)
     assert len(told) == 1
     assert re.search(
         r"\(\d+ predictions of theory are affected\)", str(told[0].message)
