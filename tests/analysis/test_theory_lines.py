@@ -99,9 +99,10 @@ def test_where_another_setting_follows_x_theory_is_known_at_tested_values_alone(
 
 
 def test_what_theory_warns_of_is_told_once_in_a_figure():
-    frame = runs(kappa=[2.0, 3.0])
+    frame = runs(d=[64, 72])
+    frame["kappa"] = frame["d"].map({64: 2.0, 72: 3.0})
     with pytest.warns(TheoryWarning, match="kappa: got 2; theory holds") as told:
-        plot.accuracy(frame, x="N", lines="kappa", theory=True)
+        plot.accuracy(frame, x="d", lines="N", theory=True)
     assert len(told) == 1
     assert re.search(
         r"\(\d+ predictions of theory are affected\)", str(told[0].message)
