@@ -9,18 +9,19 @@ from functools import cache
 import numpy as np
 import pandas as pd
 from bound import HIDDEN, least
-from law import SIZES, STUDY, TRIGGER, searched, with_ends
+from law import STUDY, TRIGGER, models_of, on_all_cores, searched, with_ends
 from table import CRITICAL, as_table, with_interval
 
 from jaxrecall import load, plot
 from jaxrecall.fit import fit
-from jaxrecall.theory import Model, critical_N
+from jaxrecall.theory import critical_N
 
 RECIPE = "one step, eta -> 0"
+ONE, MANY, SEVERAL = "one step, part 1", "128 steps, part 1/4", "L / 8 steps, part 1/4"
 WAYS = {
-    "one step, part 1": "first_steps == 1",
-    "128 steps, part 1/4": "first_steps == 128 and trigger == 'out' and V == d == 64",
-    "L / 8 steps, part 1/4": "first_steps > 1 and first_steps == L // 8",
+    ONE: "first_steps == 1",
+    MANY: "first_steps == 128 and trigger == 'out' and V == d == 64",
+    SEVERAL: "first_steps > 1 and first_steps == L // 8",
 }
 BOUND = "bound, position hidden"
 KEYS = ["trigger", "V", "d"]
@@ -43,38 +44,47 @@ def recipes(cells):
     """Returns N* of the recipe in cells, measured where the study law has the cell."""
     law = searched("law").query("theta == 0.5")
     found = cells.merge(law[[*KEYS, "L", *CRITICAL]], how="left", on=[*KEYS, "L"])
-    for place in found.index[found["critical"].isna()]:
-        model = model_of(found.loc[place])
-        found.loc[place, "critical"] = critical_N(model)
+    unknown = found["critical"].isna()
+    by_theory = on_all_cores(critical_N, models_by_trigger(found[unknown]))
+    found.loc[unknown, "critical"] = by_theory
     return found.assign(way=RECIPE, outcome="found")
 
 
 def bounds(cells):
     """Returns the bound for whoever is not told the informative position, in cells."""
-    least_N = [least(HIDDEN, model_of(cell)) for _, cell in cells.iterrows()]
+    least_N = [least(HIDDEN, model) for model in models_by_trigger(cells)]
     return cells.assign(way=BOUND, critical=least_N, outcome="found")
 
 
-def model_of(cell):
-    """Returns the theory's model of a cell."""
-    sizes = {name: int(cell[name]) for name in SIZES}
-    return Model(**sizes, trigger_in_value=cell["trigger"] == "in")
+def models_by_trigger(cells):
+    """Returns the theory's models of cells, whose trigger is in words."""
+    inside = cells["trigger"] == "in"
+    return models_of(cells.assign(trigger_in_value=inside), "trigger_in_value")
+
+
+@cache
+def rows_along_L():
+    """Returns the rows of the study along L, with the trigger and the pair in words."""
+    rows = load(STUDY / "first-steps-long")
+    pair = rows["V"].astype(str) + ", " + rows["d"].astype(str)
+    return rows.assign(trigger=rows["trigger_in_value"].map(TRIGGER), pair=pair)
+
+
+def law_of_L(rows, *factors):
+    """Returns the law of N* along L by `fit`, with a constant for each factor."""
+    rows.attrs["axes"] = [*factors, "L", "N"]
+    return fit(rows, [0.5]).exponents.query("axis == 'L'").iloc[0]
 
 
 @cache
 def exponents():
-    """Returns the exponent of L of each way at each trigger, V and d, by `fit`."""
-    rows = load(STUDY / "first-steps-long")
-    rows["trigger"] = rows["trigger_in_value"].map(TRIGGER)
+    """Returns the exponent of L of each way at each trigger, V and d."""
     found = []
     for way, part in WAYS.items():
-        of_way = rows.query(part)
-        for key, line in of_way.groupby(KEYS):
-            if line["L"].nunique() < 3:
-                continue
-            line.attrs["axes"] = ["L", "N"]
-            law = fit(line, [0.5]).exponents.query("axis == 'L'").iloc[0]
-            found.append(dict(zip(KEYS, key, strict=True), way=way) | law.to_dict())
+        for key, line in rows_along_L().query(part).groupby(KEYS):
+            if line["L"].nunique() >= 3:
+                about = dict(zip(KEYS, key, strict=True), way=way)
+                found.append(about | law_of_L(line).to_dict())
     return pd.DataFrame(found)
 
 
@@ -107,14 +117,10 @@ def common_exponents():
 
     Each V and d has its own constant.
     """
-    rows = load(STUDY / "first-steps-long")
-    rows["trigger"] = rows["trigger_in_value"].map(TRIGGER)
-    rows["pair"] = rows["V"].astype(str) + ", " + rows["d"].astype(str)
     found = []
-    for way in ("one step, part 1", "L / 8 steps, part 1/4"):
-        for trigger, mine in rows.query(WAYS[way]).groupby("trigger"):
-            mine.attrs["axes"] = ["pair", "L", "N"]
-            law = fit(mine, [0.5]).exponents.query("axis == 'L'").iloc[0]
+    for way in (ONE, SEVERAL):
+        for trigger, mine in rows_along_L().query(WAYS[way]).groupby("trigger"):
+            law = law_of_L(mine, "pair")
             cells = {"trigger": trigger, "way": way, "cells": law["n_cells"]}
             found.append(cells | law[["exponent", "lo", "hi", "misfit"]].to_dict())
     return pd.DataFrame(found)
@@ -202,7 +208,7 @@ IN_FIGURE = ["V == d == 64", "V == 64 and d == 256", "V == d == 128"]
 def against_L():
     """N* against L by way, both paths of the trigger, at three V and d."""
     found = ways().query(" or ".join(f"({pair})" for pair in IN_FIGURE))
-    found = found[found["way"] != "128 steps, part 1/4"]
+    found = found[found["way"] != MANY]
     found = found.rename(columns={"critical": "N_star"})
     sizes = "V = " + found["V"].astype(str) + ", d = " + found["d"].astype(str)
     found = found.assign(sizes=sizes, trigger="trigger " + found["trigger"])

@@ -9,7 +9,7 @@ from functools import cache
 import numpy as np
 import pandas as pd
 from bound import HIDDEN, LINES, least
-from first_steps import ways
+from first_steps import SEVERAL, ways
 from law import DASHED, searched
 from table import as_table, with_interval
 
@@ -17,7 +17,6 @@ from jaxrecall import plot
 from jaxrecall.theory import Model, critical_N
 
 STEPS = "three steps, eta -> 0 (theory)"
-SEVERAL = "L / 8 steps, part 1/4"
 ABOVE = {"marker": "o", "color": "0.4"}
 
 

@@ -139,17 +139,20 @@ def recipe(
 
     first, second, third = batches
 
-    # a derivative of the whole repeats each first step instead of storing its logits
-    @jax.checkpoint
     def first_step(V: PyTree, s: Array | int) -> PyTree:
         batch = first(s) if callable(first) else first
         return step(V, rates.eta, lambda V, batch: loss(V, W_KQ, batch), batch)
+
+    # a derivative of the whole repeats each first step instead of storing its logits
+    @jax.checkpoint
+    def one_of_several(V: PyTree, s: Array) -> tuple[PyTree, None]:
+        return first_step(V, s), None
 
     if first_steps == 1:
         V1 = first_step(V_mat, 0)
     else:
         numbers = jnp.arange(first_steps, dtype=jnp.int32)
-        V1, _ = lax.scan(lambda V, s: (first_step(V, s), None), V_mat, numbers)
+        V1, _ = lax.scan(one_of_several, V_mat, numbers)
     W1 = step(W_KQ, rates.gamma, lambda W, batch: loss(V1, W, batch), second)
     V2 = step(V1, rates.gamma2, lambda V, batch: loss(V, W1, batch), third)
     return V1, W1, V2
@@ -237,11 +240,12 @@ def three_step(
     V0 = jnp.zeros((point.d, point.p), e.Z_in.dtype)
     W0 = jnp.zeros((point.d, point.d), e.Z_in.dtype)
     with jax.default_matmul_precision("highest"):
-        _, second, third = realization.batches
-        drawn = jax.tree.map(jnp.asarray, realization)
-        first = partial(drawn.samples_of_first, first_steps=point.first_steps)
-        batches = first, second, third
-        V1, W1, V2 = recipe(loss, V0, W0, batches, rates, chunk, point.first_steps)
+        batches, several = realization.batches, point.first_steps
+        if several > 1:
+            drawn = jax.tree.map(jnp.asarray, realization)
+            first = partial(drawn.samples_of_first, first_steps=several)
+            batches = first, *batches[1:]
+        V1, W1, V2 = recipe(loss, V0, W0, batches, rates, chunk, several)
         return ThreeStep(V1, W1 @ e.z_eos, V2)
 
 

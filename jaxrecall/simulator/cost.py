@@ -68,7 +68,7 @@ class Work(NamedTuple):
     # samples drawn: N, which here and below is rounded up to whole tiles or blocks
     samples: int = 0
     tokens: int = 0  # tokens drawn: N L, or those of a pool
-    repeated: int = 0  # items whose softmax the first steps after the first one compute
+    repeated: int = 0  # softmaxes that first steps 1, 2, ... compute
     evaluated: int = 0  # test and train sequences that are measured
     evaluated_tokens: int = 0
     labels: int = 0  # logits of these sequences

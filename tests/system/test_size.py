@@ -27,7 +27,7 @@ MOST = {
     "jaxrecall/analysis/fit": 22722,
     "jaxrecall/analysis/report": 4006,
     "jaxrecall/cli": 3340,
-    "jaxrecall/model": 14794,
+    "jaxrecall/model": 14814,
     "jaxrecall/model/laws": 8748,
     "jaxrecall/model/reference": 7495,
     "jaxrecall/simulator": 26977,

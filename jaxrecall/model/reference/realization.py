@@ -94,7 +94,7 @@ class Realization(NamedTuple):
         """Returns the samples of one of several first steps, counted from 0. JAX may
         trace the step.
 
-        With fresh batches, those of all first steps but one are the last ones.
+        With fresh batches, the batches of first steps 1, 2, ... are the last ones.
         """
         if self.train_labels.ndim == 1:
             return self.samples(0)
@@ -404,8 +404,8 @@ def addresses_of_batches(point: Point) -> list[int]:
     """The addresses of the batches of N samples that a run draws, in the order of
     `Realization`.
 
-    All first steps but one come last, and their addresses follow those of all other
-    steps. So their number changes no other batch.
+    The batches of first steps 1, 2, ... come last, and their addresses follow those of
+    all other steps. So their number changes no other batch.
     """
     if not point.fresh_batches:
         return [0]
