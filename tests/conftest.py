@@ -27,7 +27,7 @@ from helpers import UNOPTIMISED, hold_to_annotations, quickly_outside
 from jaxrecall.model.reference import descent
 from jaxrecall.model.reference.realization import Realization
 from jaxrecall.model.task import Embeddings
-from jaxrecall.simulator import custom_runs, program
+from jaxrecall.simulator import custom_runs, program, stored_programs
 from jaxrecall.simulator.world import Arguments, Trained, World
 from jaxrecall.sweep import __main__ as sweep
 
@@ -94,6 +94,8 @@ def pytest_configure(config: pytest.Config) -> None:
     else:
         forget_oldest(PROGRAMS)
     attack.full_counts = config.getoption("--slow")
+    # tests replace parts of programs, which are found untraced
+    stored_programs.MAX_BYTES = 0
     settings = {
         "jax_compilation_cache_dir": PROGRAMS,
         "jax_persistent_cache_min_compile_time_secs": 0.1,

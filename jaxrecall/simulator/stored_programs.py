@@ -43,9 +43,10 @@ SOURCE = ("model", "theory", "simulator")
 LIBRARIES = ("jax", "jaxlib", "numpy", "equinox", "optax")
 FLAGS = ("XLA_FLAGS", "LIBTPU_INIT_ARGS", "NPROC")
 
+CPUINFO = "/proc/cpuinfo"
 FEATURES = ("vendor_id", "cpu family", "model", "stepping", "flags")
 FEATURES += ("CPU ", "Features", "isa")
-"""The starts of the lines of /proc/cpuinfo that name instructions which the compiler
+"""The starts of the lines of CPUINFO that name instructions which the compiler
 may use: first those of x86, then those of ARM and RISC-V.
 """
 
@@ -71,7 +72,8 @@ def load_or_compile(
         devices: the devices on which the program runs.
         compile: a function that compiles the program.
     """
-    folder = _folder()
+    with changing_cache:
+        folder = _folder()
     if folder is None or _has_code_of_user(program[0]):
         return compile()
     path = folder / (_key(program, devices) + SUFFIX)
@@ -151,7 +153,7 @@ def _processor() -> str:
     same instructions. It names this machine if the processor is not known.
     """
     lines = []
-    with suppress(OSError), open("/proc/cpuinfo") as file:
+    with suppress(OSError), open(CPUINFO) as file:
         for line in file:
             if not line.strip():
                 break  # the other cores are alike
