@@ -187,9 +187,7 @@ def set_cache_of_jax(folder: str | None) -> None:
 def _load(
     path: Path, arguments: PyTree, devices: Sequence[jax.Device]
 ) -> Compiled | None:
-    """Returns the program in a file, or None if there is none. A damaged file is
-    removed.
-    """
+    """Returns the program in a file. None if there is no file, or if it is damaged."""
     try:
         data = path.read_bytes()
     except OSError:
@@ -203,8 +201,6 @@ def _load(
             executable, of_arguments, of_results, execution_devices=devices
         )
     except Exception:  # a damaged file may raise any class
-        with suppress(OSError):
-            path.unlink()
         return None
     with suppress(OSError):
         os.utime(path)  # the folder may be read-only

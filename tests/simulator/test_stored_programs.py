@@ -161,7 +161,9 @@ def test_other_flags_give_another_key(name, monkeypatch):
 @pytest.fixture
 def forgetful():
     """What is read once per process is read again."""
-    cached = [getattr(stored_programs, n) for n in ("_source", "_versions", "_processor")]
+    cached = [
+        getattr(stored_programs, n) for n in ("_source", "_versions", "_processor")
+    ]
 
     def forget():
         for function in cached:
