@@ -4,7 +4,6 @@ import os
 import pickle
 import zlib
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -184,7 +183,7 @@ def test_other_source_gives_another_key(tmp_path, monkeypatch, forgetful):
 
 
 def test_the_source_of_every_module_of_the_simulator_counts(monkeypatch, forgetful):
-    """All that the simulator imports from this package, apart from what only reports."""
+    """The folders that the simulator imports from."""
     usual, read = key(), []
     read_bytes = Path.read_bytes
     monkeypatch.setattr(
