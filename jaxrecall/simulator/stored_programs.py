@@ -19,6 +19,7 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import jax
@@ -57,7 +58,7 @@ changing_cache = threading.RLock()
 def load_or_compile(
     program: tuple[Shape, int, bool],
     arguments: PyTree,
-    devices: Sequence[jax.Device],
+    devices: Sequence[Any],
     compile: Callable[[], Compiled],
 ) -> Compiled:
     """Returns a program from the folder of JAX's persistent cache. If it is not there,
@@ -105,13 +106,13 @@ def _has_code_of_user(shape: Shape) -> bool:
     return bool(shape.columns) or not packages <= {PACKAGE}
 
 
-def _key(program: object, devices: Sequence[jax.Device]) -> str:
+def _key(program: object, devices: Sequence[Any]) -> str:
     """Returns a hash of everything that the code of a program depends on."""
     text = repr((program, sorted(_circumstances(devices).items())))
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _circumstances(devices: Sequence[jax.Device]) -> dict[str, object]:
+def _circumstances(devices: Sequence[Any]) -> dict[str, object]:
     client = devices[0].client
     n_cores = os.cpu_count()
     if hasattr(os, "sched_getaffinity"):
@@ -184,9 +185,7 @@ def set_cache_of_jax(folder: str | None) -> None:
     reset_cache()  # JAX may use another folder already
 
 
-def _load(
-    path: Path, arguments: PyTree, devices: Sequence[jax.Device]
-) -> Compiled | None:
+def _load(path: Path, arguments: PyTree, devices: Sequence[Any]) -> Compiled | None:
     """Returns the program in a file. None if there is no file, or if it is damaged."""
     try:
         data = path.read_bytes()

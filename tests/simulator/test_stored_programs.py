@@ -1,4 +1,4 @@
-"""Programs that are kept in a folder: how they are found, and what else may be there."""
+"""Programs that are kept in a folder: how they are found, and what may go wrong."""
 
 import os
 import pickle
