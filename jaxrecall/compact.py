@@ -85,7 +85,7 @@ def compact(folder: str | Path, prune: bool = False) -> Compacted:
         n_rows, n_dropped = len(order), len(rows) - len(order)
         facts = about(rows) | {"merged": list(digests.values())}
         schema = with_about(rows, facts).schema
-        columns = dict(zip(rows.column_names, rows.columns, strict=True))
+        columns = rows.columns
         del rows  # so that each column is freed when it has been taken
         target.put_table(target.table, taken(columns, schema, order))
         if prune:

@@ -120,10 +120,7 @@ def load(
     order = in_table_order(rows, ROW, kept)
     for text in _remarks(rows, kept, order):
         warnings.warn(text, UserWarning, stacklevel=2)
-    schema, columns = (
-        rows.schema,
-        dict(zip(rows.column_names, rows.columns, strict=True)),
-    )
+    schema, columns = rows.schema, rows.columns
     del rows  # so that `_frame` can free each column
     return _frame(columns, schema, order, wanted.axes if wanted else None)
 
@@ -169,8 +166,7 @@ def frame_of(
     """
     rows = joined(tables)
     order = in_table_order(rows, ROW, _kept(rows, lambda *run: run in runs))
-    columns = dict(zip(rows.column_names, rows.columns, strict=True))
-    return _frame(columns, rows.schema, order, axes)
+    return _frame(rows.columns, rows.schema, order, axes)
 
 
 FEW_COLUMNS = 12
@@ -180,7 +176,7 @@ in memory in both forms.
 
 
 def _frame(
-    columns: dict[str, pa.ChunkedArray],
+    columns: list[pa.ChunkedArray],
     schema: pa.Schema,
     order: pa.Array,
     axes: Sequence[str] | None,

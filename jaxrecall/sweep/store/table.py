@@ -647,16 +647,17 @@ def _ranks(rows: pa.Table, names: Iterable[str]) -> pa.Table:
 
 
 def taken(
-    columns: dict[str, pa.ChunkedArray], schema: pa.Schema, order: pa.Array
+    columns: list[pa.ChunkedArray], schema: pa.Schema, order: pa.Array
 ) -> pa.Table:
-    """Returns a table with the columns of a schema and the rows at these indices.
+    """Returns a table of the first columns, as many as the schema has, and of the rows
+    at these indices.
 
     The columns are removed from `columns` one by one. If nothing else refers to them,
     the table therefore needs memory for one more column, and not for a second table.
     """
     arrays = []
-    for name in schema.names:
-        arrays.append(columns.pop(name).take(order))
+    for _ in schema:
+        arrays.append(columns.pop(0).take(order))
         pa.default_memory_pool().release_unused()
     return pa.table(arrays, schema=schema)
 
