@@ -17,7 +17,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
-from jax.stages import Wrapped
 
 from ..errors import OutOfMemory
 from ..model.columns import Row
@@ -59,6 +58,12 @@ MAX_VMAPPED = 256
 Static = tuple[tuple[str, object], ...]
 """The static fields of runs, which are Python values in a program."""
 
+Columns = dict[str, Any]
+"""A dict from columns to arrays, which JAX traces."""
+
+Arguments = tuple[dict[str, Any], Any]
+"""The traced fields of a run, and the integers of `words_of`; or those of a batch."""
+
 
 class UserSimulator(Protocol):
     """A user's simulator: the function, the columns, and the traced fields with their
@@ -95,106 +100,83 @@ def run_key(words: jax.Array) -> jax.Array:
     return jnp.where(stream == 0, common, jax.random.fold_in(common, stream))
 
 
-@lru_cache(MAX_PROGRAMS)
-def _one(simulator: UserSimulator, static: Static) -> Wrapped:
-    """Returns the traced function of one run, which computes its columns from the
-    traced fields and the integers of `words_of`.
+class Traced(NamedTuple):
+    """The function of one run as JAX traced it, which happens only once."""
+
+    one: Callable[[Arguments], Columns]
+    has_effects: bool
+    """Whether the function prints or calls back, which should happen once per run."""
+
+    in_turn: bool
+    """Whether a program loops over its runs, instead of vmapping them. The number of
+    runs has no influence, so the numbers of a run do not change when others are added.
     """
 
-    def one(run: tuple[dict[str, jax.Array], jax.Array]) -> dict[str, jax.Array]:
-        traced, words = run
-        point = SimpleNamespace(**dict(static), **traced)
+
+@lru_cache(MAX_PROGRAMS)
+def traced(
+    simulator: UserSimulator, static: Static, precision: str, x64: bool
+) -> Traced:
+    """Returns the function that computes the columns of a run from its traced fields
+    and the integers of `words_of`.
+    """
+
+    def one(run: Arguments) -> Columns:
+        values, words = run
+        point = SimpleNamespace(**dict(static), **values)
         found = _checked(simulator, simulator.fn(point, run_key(words)))
         for name, value in found.items():
             found[name] = jnp.asarray(jnp.nan if value is None else value)
         return found
 
-    return jax.jit(one, inline=True)
-
-
-def _arguments(
-    simulator: UserSimulator, sharding: NamedSharding | None, *batch: int
-) -> Any:
-    """Returns the shapes of the arguments of a batch; those of one run by default."""
-
-    def shape(dtype: Any, *of_run: int) -> jax.ShapeDtypeStruct:
-        return jax.ShapeDtypeStruct((*batch, *of_run), dtype, sharding=sharding)
-
-    traced = {name: shape(_dtype(kind)) for name, kind in simulator.traced.items()}
-    return traced, shape(np.uint32, 3)
-
-
-def _jaxpr(simulator: UserSimulator, static: Static, precision: str) -> Any:
-    """Returns what JAX traces of the function of one run, which is traced only once."""
+    jitted = jax.jit(one, inline=True)
     with jax.default_matmul_precision(precision):
-        return _one(simulator, static).trace(_arguments(simulator, None)).jaxpr
-
-
-def _is_looped(jaxpr: Any) -> bool:
-    """Whether a program loops over its runs, instead of vmapping them.
-
-    It does if the function prints or calls back, which should happen once per run. On a
-    CPU it also does if the arrays are large. The number of runs has no influence, so
-    the numbers of a run do not change when others are added.
-    """
-    if jaxpr.effects:
-        return True
+        jaxpr = jitted.trace(jax.tree.map(lambda a: a[0], _zeros(simulator, 1))).jaxpr
+    has_effects = bool(jaxpr.effects)
     operations, entries = _work(jaxpr)
-    return on_cpu() and entries >= LARGE * operations
+    is_large = on_cpu() and entries >= LARGE * operations
+    return Traced(jitted, has_effects, has_effects or is_large)
 
 
-def _work(jaxpr: Any) -> tuple[int, int]:
+def _zeros(simulator: UserSimulator, n_runs: int) -> Arguments:
+    """Returns arrays of zeros for the traced fields and the integers of `words_of`."""
+    values = {}
+    for name, kind in simulator.traced.items():
+        values[name] = np.zeros(n_runs, jax.dtypes.canonicalize_dtype(DTYPES[kind]))
+    return values, np.zeros((n_runs, 3), np.uint32)
+
+
+def _work(jaxpr: Any) -> np.ndarray:
     """Returns the number of operations in a jaxpr, and the sum of the sizes of their
     largest arrays.
 
     Only a product counts its operands. An operation that reads a part of an array does
     not take longer if the array is large.
     """
-    operations, entries = 0, 0
+    work = np.zeros(2)
     for equation in jaxpr.eqns:
-        parameters = jax.tree.leaves(list(equation.params.values()))
-        called = [each for each in parameters if hasattr(each, "eqns")]
-        repeats = equation.params.get("length", 1)
-        if equation.primitive.name == "while":
-            repeats = REPEATS
-        for inner in called:
-            of_inner = _work(inner)
-            operations += repeats * of_inner[0]
-            entries += repeats * of_inner[1]
-        if called:
-            continue
-        arrays = list(equation.outvars)
-        if equation.primitive.name == "dot_general":
-            arrays += equation.invars
-        operations += 1
-        entries += max((np.prod(each.aval.shape) for each in arrays), default=0)
-    return operations, entries
+        kind, parameters = equation.primitive.name, equation.params
+        leaves = jax.tree.leaves(list(parameters.values()))
+        called = [each for each in leaves if hasattr(each, "eqns")]
+        repeats = REPEATS if kind == "while" else parameters.get("length", 1)
+        work += repeats * sum(map(_work, called))
+        if not called:
+            arrays = equation.outvars
+            if kind == "dot_general":
+                arrays = arrays + equation.invars
+            work += 1, max((each.aval.size for each in arrays), default=0)
+    return work
 
 
-def width_for(
-    simulator: UserSimulator,
-    static: Static,
-    precision: str,
-    n_runs: int,
-    batch: int | None,
-) -> int:
-    """Returns the number of runs that share the memory of each device.
+def width_for(n_runs: int, batch: int | None) -> int:
+    """Returns the number of runs that each device vmaps.
 
     On an accelerator it is a power of two that fits `n_runs` runs, and at most `batch`.
     """
-    if _is_looped(_jaxpr(simulator, static, precision)):
-        return 1
     if on_cpu():
         return CPU_WIDTH
     share = -(-n_runs // jax.local_device_count())
     return min(1 << (share - 1).bit_length(), batch or MAX_VMAPPED)
-
-
-class Batches(NamedTuple):
-    """A compiled simulator, which computes up to `most` runs at a time."""
-
-    columns_of: Callable[[Sequence[Run]], list[Row]]
-    most: int
 
 
 @lru_cache(MAX_PROGRAMS)
@@ -205,13 +187,14 @@ def compiled(
     precision: str,
     limit: int,
     x64: bool,
-) -> Batches:
-    """Returns the program of a simulator. It is compiled once per process.
+) -> tuple[Callable[[Sequence[Run]], list[Row]], int]:
+    """Returns a function that computes the columns of runs, and the largest number of
+    runs. The function is compiled once per process.
 
     Args:
         simulator: the simulator of a user.
         static: the static fields of the runs, which are Python values in the program.
-        width: the number of runs that share the memory of a device; see `width_for`.
+        width: the number of runs that each device vmaps; 1 if the program loops.
         precision: JAX's name for the precision of matrix products.
         limit: the largest number of bytes that the program may use.
         x64: whether jax_enable_x64 is on.
@@ -220,72 +203,52 @@ def compiled(
         OutOfMemory: if the program needs more than `limit` bytes, or more than the
             memory of a device.
     """
-    one = _one(simulator, static)
+    one, has_effects, in_turn = traced(simulator, static, precision, x64)
 
-    def many(runs: Any, active: jax.Array) -> dict[str, jax.Array]:
-        if in_turn:
-            return looped(one, runs, active)
-        return jax.vmap(one)(runs)
+    def many(runs: Arguments, active: jax.Array) -> Columns:
+        return looped(one, runs, active) if in_turn else jax.vmap(one)(runs)
 
-    jaxpr = _jaxpr(simulator, static, precision)
-    in_turn = _is_looped(jaxpr)
-    devices = jax.local_devices()
-    if jaxpr.effects:
-        devices = devices[:1]  # JAX keeps the order of prints on one device only
+    # JAX keeps the order of prints on one device only
+    devices = jax.local_devices()[: 1 if has_effects else None]
     mesh = Mesh(np.array(devices), ("run",))
-    sharding = NamedSharding(mesh, P("run"))
-    most = (CPU_WIDTH if in_turn else width) * mesh.size
-    runs = _arguments(simulator, sharding, most)
-    active = jax.ShapeDtypeStruct((most,), bool, sharding=sharding)
+    most = mesh.size * (CPU_WIDTH if in_turn else width)
     if mesh.size > 1:
         many = jax.shard_map(
             many, mesh=mesh, in_specs=P("run"), out_specs=P("run"), check_vma=False
         )
+    on_devices = jax.jit(many, in_shardings=NamedSharding(mesh, P("run")))
     with jax.default_matmul_precision(precision), memory_errors():
-        program = compile(jax.jit(many).lower(runs, active), light=False)
-    _check_memory(reserved_bytes(program), limit, width)
-    return Batches(partial(_together, simulator, program, sharding, most), most)
-
-
-def _check_memory(need: int, limit: int, width: int) -> None:
-    """Raises OutOfMemory if a device needs more than `limit` bytes or than it has."""
-    allowed, source = limit, "limits.max_bytes"
-    memory = memory_of_device()
-    if memory and memory < limit:
-        allowed, source = memory, "the memory of the device"
+        lowered = on_devices.lower(_zeros(simulator, most), np.zeros(most, bool))
+        program = compile(lowered, light=False)
+    need, allowed = reserved_bytes(program), min(limit, memory_of_device() or limit)
     if need > allowed:
-        needs = f"{width} vmapped at a time need" if width > 1 else "one run needs"
         raise OutOfMemory(
-            f"{needs} {need / 2**20:.3g} MiB of memory; allowed:"
-            f" {allowed / 2**20:.3g} MiB ({source})"
+            f"{width} at a time need {need / 2**20:.3g} MiB of memory; allowed:"
+            f" {allowed / 2**20:.3g} MiB (limits.max_bytes, or that of the device)"
         )
-
-
-def _dtype(kind: str) -> np.dtype:
-    return jax.dtypes.canonicalize_dtype(DTYPES[kind])
+    return partial(_together, simulator, program, mesh.size, most), most
 
 
 def _together(
     simulator: UserSimulator,
-    program: Callable[..., dict[str, jax.Array]],
-    sharding: NamedSharding,
+    program: Callable[..., Columns],
+    n_devices: int,
     most: int,
     runs: Sequence[Run],
 ) -> list[Row]:
     """Returns the columns of the runs. Idle slots contain the last run."""
-    used = slots(len(runs), most, sharding.num_devices)
+    used = slots(len(runs), most, n_devices)
     batch = [runs[-1]] * most
     for slot, run in zip(used, runs, strict=True):
         batch[slot] = run
+    values, words = _zeros(simulator, most)
+    for name, array in values.items():
+        array[:] = [getattr(run.point, name) for run in batch]
+    words[:] = list(map(words_of, batch))
     active = np.zeros(most, bool)
     active[used] = True
-    traced = {}
-    for name, kind in simulator.traced.items():
-        values = [getattr(run.point, name) for run in batch]
-        traced[name] = np.array(values, _dtype(kind))
-    words = np.array(list(map(words_of, batch)), np.uint32)
     with memory_errors():
-        found = jax.device_get(program((traced, words), active))
+        found = jax.device_get(program((values, words), active))
     return [{name: of_runs[i] for name, of_runs in found.items()} for i in used]
 
 

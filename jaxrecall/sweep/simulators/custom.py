@@ -281,20 +281,18 @@ class Simulator:
         from ...simulator.program import start
 
         start()
-        return custom_runs.width_for(
-            self, program.static, room.precision, room.n_started, room.batch
-        )
+        if custom_runs.traced(self, program.static, room.precision, x64()).in_turn:
+            return 1
+        return custom_runs.width_for(room.n_started, room.batch)
 
     def run(self, program: StaticProgram, width: int, room: Room) -> Loaded:
         from ...simulator import custom_runs
         from ...simulator.program import on_cpu, provenance, start
 
         start()
-        batches = custom_runs.Batches(
-            partial(custom_runs.called, self, room.precision), width
-        )
+        columns_of, most = partial(custom_runs.called, self, room.precision), width
         if self.jit:
-            batches = custom_runs.compiled(
+            columns_of, most = custom_runs.compiled(
                 self, program.static, width, room.precision, room.limit, x64()
             )
         facts = self.facts
@@ -304,15 +302,10 @@ class Simulator:
             "precision": facts.precision(room.precision),
             "x64": facts.x64,
         }
-        run = partial(self._batch, batches.columns_of, provided)
-        order = None if on_cpu() else self._traced_values
-        return Loaded(run, batches.most, threads=0, order=order)
-
-    def _traced_values(self, run: Run) -> list[Any]:
-        """Returns the traced fields of a run, which may determine the lengths of its
-        loops.
-        """
-        return [getattr(run.point, name) for name in self.traced]
+        # a batch on an accelerator has any number of runs, in the order of the grid
+        order = None if on_cpu() else lambda run: 0
+        run = partial(self._batch, columns_of, provided)
+        return Loaded(run, most, threads=0, order=order)
 
     def problem_in_workers(self, points: Iterable[CustomPoint]) -> str | None:
         where = f"simulator: {self.name} "
