@@ -41,7 +41,7 @@ LARGE = 1024
 """The mean size of an operation's array from which a CPU loops over runs.
 
 For smaller arrays, a vmapped program takes up to 2.8 times less time for a full batch.
-For larger ones it takes up to 8 times as long for one run, and saves at most a sixth.
+For larger ones it takes 5 to 16 times as long for one run, and saves at most a sixth.
 """
 
 REPEATS = 100
