@@ -193,6 +193,9 @@ class Room(NamedTuple):
     take half a second.
     """
 
+    n_started: int = 1
+    """The number of runs of the program that start together."""
+
 
 class Loaded(NamedTuple):
     """A program that is ready to run."""
