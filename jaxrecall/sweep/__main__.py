@@ -153,7 +153,8 @@ def _main(args: argparse.Namespace, resume_command: str, interrupts: Interrupts)
     for remark in job.remarks:
         print(printable(remark), file=sys.stderr)
     if args.dry_run and args.json:
-        return answer(json.dumps(job.facts() | engine.facts(job)))
+        facts = job.facts() | {"program_reason": job.reason}
+        return answer(json.dumps(facts | engine.facts(job)))
     if args.dry_run:
         lines = job.describe()
         if job.to_do:

@@ -265,7 +265,7 @@ class Simulator:
     def programs(
         self,
         points: Mapping[CustomPoint, int],
-        sizes: tuple[int, int, int] | StaticProgram | Literal["own"] | None = None,
+        sizes: Any = "few",
     ) -> dict[StaticProgram, list[CustomPoint]]:
         """Returns a dict from each program to its points. There is one program for each
         combination of static fields.
@@ -275,6 +275,9 @@ class Simulator:
                 "--pad-to: got with a simulator of your own; allowed: without it"
             )
         return grouped(points, lambda point: point.program)
+
+    def reason(self, points: Mapping[CustomPoint, int], sizes: Any) -> str:
+        return "one for each combination of static fields"
 
     def cost(self, program: StaticProgram, point: CustomPoint) -> Cost:
         return Cost(RUN_SECONDS, 0.0, 0)
