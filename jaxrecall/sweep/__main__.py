@@ -212,6 +212,7 @@ def _show(job: Job, events: Events | None) -> None:
     axes = [name for name in job.grid.axes if _is_drawn(name, rows)]
     if not events:
         _print_results(job, rows, axes)
+        sys.stdout.flush()  # the figure takes a second
     try:
         _draw(job, rows, axes, events)
     except Exception as error:

@@ -22,7 +22,7 @@ from typing import NamedTuple
 from ..errors import UsageError
 from ..model.point import Run, RunId
 from .files import Json
-from .grid.file import Settings
+from .grid.file import USUAL, Settings
 from .machine import cores, memory_limit
 from .simulators import (
     AnyPoint,
@@ -142,7 +142,7 @@ def make_plan(
     runs: Iterable[Run],
     pad_to: Sizes | None = None,
     limit: int | None = None,
-    settings: Settings = Settings(),
+    settings: Settings = USUAL,
     *,
     program: Callable[[AnyPoint], Program] | None = None,
     batch: int | None = None,
@@ -276,13 +276,13 @@ class Shard(NamedTuple):
         points: Sequence[AnyPoint],
         seeds: Sequence[int],
         simulator: SimulatorLike,
-        programs: str = "few",
+        sizes: str = "own",
     ) -> list[Run]:
         """Returns those runs of the points and seeds that belong to this share.
 
-        `programs` is the setting `run.programs` of the grid.
+        `sizes` are those of the programs, which the grid determines.
         """
-        every = shares(points, seeds, self.count, simulator, programs)
+        every = shares(points, seeds, self.count, simulator, sizes)
         return [run for index, run in every if index == self.index]
 
 
@@ -291,7 +291,7 @@ def shares(
     seeds: Sequence[int],
     count: int,
     simulator: SimulatorLike,
-    programs: str = "few",
+    sizes: str = "own",
 ) -> Iterator[tuple[int, Run]]:
     """Yields every run with the index of its share among `count`.
 
@@ -301,7 +301,7 @@ def shares(
     by less than the cost of a run, and a share compiles few programs.
     """
     counts = dict.fromkeys(points, len(seeds))
-    shared = programs_of(simulator, counts, programs)
+    shared = programs_of(simulator, counts, sizes)
     own = programs_of(simulator, counts, "own")
     row = sorted(points, key=lambda point: (shared[point].kin, own[point].kin))
     costs = [simulator.cost(shared[point], point).seconds for point in row]

@@ -20,7 +20,7 @@ from .files import Json
 from .grid import Grid, Search
 from .grid.axes import AnyPoint, Names
 from .grid.expand import SearchLine
-from .grid.file import Settings, plain
+from .grid.file import USUAL, Settings, plain
 from .machine import cores
 from .plan import Plan, Shard, by_id, make_plan, shares
 from .search import OUTCOMES, CellSearch, Request, Target, farthest
@@ -205,7 +205,7 @@ class Searches:
         self,
         grid: Grid,
         known: KnownAccuracies,
-        settings: Settings = Settings(),
+        settings: Settings = USUAL,
         pad_to: Sizes | None = None,
         limit: int | None = None,
         shard: Shard | None = None,

@@ -173,6 +173,9 @@ class Settings:
     """Whether the sweep goes on even if its first 100 runs fail alike."""
 
 
+USUAL = Settings()
+
+
 @dataclass(frozen=True)
 class Search:
     """A search that finds, in every cell, the value of a field at which a summary over

@@ -354,9 +354,7 @@ def prepare(
         plan, n_done = search.guess, search.n_done
     else:
         if shard:
-            runs = shard.of(
-                grid.points, grid.seeds, grid.simulator, settings.programs
-            )
+            runs = shard.of(grid.points, grid.seeds, grid.simulator, settings.programs)
         else:
             runs = list(starmap(Run, product(grid.points, grid.seeds)))
         wanted = set(by_id(runs))

@@ -18,7 +18,7 @@ from functools import cached_property, partial
 from importlib import import_module
 from numbers import Real
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
