@@ -153,8 +153,8 @@ def test_all_runs_of_a_grid_decide_its_programs_on_any_machine(
 def test_a_search_has_the_same_programs_on_any_machine(tmp_path, monkeypatch):
     document = {
         "seeds": 40,
-        "blocks": [{"axes": {"V": [64, 256], "d": [16, 128], "L": 8}}],
-        "search": {"axis": "N", "theta": 0.5, "from": 1024, "to": 2**18},
+        "blocks": [{"axes": {"V": [64, 256], "d": [16, 128], "L": 512}}],
+        "search": {"axis": "N", "theta": 0.5, "from": 4096, "to": 2**18},
     }
     found = []
     for n_cores in (1, 64):
@@ -185,7 +185,7 @@ def test_many_programs_are_thorough_and_within_a_bound_and_a_dry_run_says_why(tm
     assert (len(forced.plan.peaks), forced.reason) == (1, "--pad-to")
     one = prepare(asked("many", V=64, d=64, N=2**24), tmp_path)
     assert one.reason == "run.programs: many; with few, they would be the same"
-    sizes = [16 * k for k in range(1, 17)]
+    sizes = [16, 32, 64, 128, 256]
     wide = prepare(asked("many", V=sizes, d=sizes), tmp_path)
     assert 1 < len(wide.plan.peaks) <= merging.MOST_PROGRAMS
 

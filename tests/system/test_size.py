@@ -34,7 +34,7 @@ MOST = {
     "jaxrecall/simulator/sources": 11126,
     "jaxrecall/sweep": 17456,
     "jaxrecall/sweep/grid": 15071,
-    "jaxrecall/sweep/running": 14231,
+    "jaxrecall/sweep/running": 14294,
     "jaxrecall/sweep/simulators": 8150,
     "jaxrecall/sweep/store": 7488,
     "jaxrecall/theory": 16034,

@@ -7,7 +7,7 @@ before a run. `carry_out` runs a job with any executor.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, groupby, islice, product, starmap
 from operator import attrgetter
@@ -19,10 +19,11 @@ from ...errors import GridError, StoreError, plural
 from ...model.point import TRAINING, Run, RunId
 from ..files import Json
 from ..grid import Grid
+from ..grid.file import Settings
 from ..machine import cores, described, memory_described, memory_limit
 from ..plan import Plan, Shard, by_id, make_plan, without_shard
 from ..searches import KnownAccuracies, Searches, as_known
-from ..simulators import AnyPoint, Facts, Sizes, programs_of
+from ..simulators import AnyPoint, Facts, Program, Sizes, programs_of
 from ..store import PART_ROWS, Done, Store
 from .call import Call
 from .progress import Display, duration
@@ -359,17 +360,7 @@ def prepare(
             runs = list(starmap(Run, product(grid.points, grid.seeds)))
         wanted = set(by_id(runs))
         missing = [run for run in runs if run.id not in done.runs]
-        # all runs of the grid decide, so that every call has the same programs
-        programs = {}
-        if missing:
-            programs = programs_of(grid.simulator, _counts(grid), sizes)
-        plan = make_plan(
-            missing,
-            limit=limit,
-            settings=settings,
-            program=programs.__getitem__,
-            simulator=grid.simulator,
-        )
+        plan = _plan_of(grid, missing, sizes, limit, settings)
         n_done = len(wanted) - plan.n_runs
     _check_memory(plan, limit)
     store.columns, store.kept = grid.columns, grid.kept
@@ -377,6 +368,29 @@ def prepare(
     call = Call(store, settings, resume_command, grid.crosses, search)
     remarks = list(_remarks(grid, store, done))
     return Job(grid, store, shard, search, wanted, n_done, plan, remarks, sizes, call)
+
+
+def _plan_of(
+    grid: Grid,
+    missing: Sequence[Run],
+    sizes: Sizes | str,
+    limit: int,
+    settings: Settings,
+) -> Plan:
+    """Returns the plan of the missing runs.
+
+    All runs of the grid decide on the programs, so every call has the same ones.
+    """
+    programs: dict[AnyPoint, Program] = {}
+    if missing:
+        programs = programs_of(grid.simulator, _counts(grid), sizes)
+    return make_plan(
+        missing,
+        limit=limit,
+        settings=settings,
+        program=programs.__getitem__,
+        simulator=grid.simulator,
+    )
 
 
 def _known_accuracies(store: Store, grid: Grid, precision: str) -> KnownAccuracies:
