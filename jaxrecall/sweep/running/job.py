@@ -158,9 +158,9 @@ class Job:
         )
         why = f"programs: {self.reason}"
         if self.search:
-            return [*lines, why, _cost_of_search(self.search, facts["est_seconds"])]
+            return [*lines, _cost_of_search(self.search, facts["est_seconds"]), why]
         lines += map(_program_line, facts["program_list"])
-        return [*lines, why, _cost_of_sweep(self.plan), described()]
+        return [*lines, _cost_of_sweep(self.plan), why, described()]
 
     def start_line(self) -> str:
         """Returns the line that is printed when the job starts."""
