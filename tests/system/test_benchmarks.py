@@ -50,7 +50,8 @@ ABOUT = {
 PEERS = [
     pytest.param("torch keys", marks=needs_torch),
     pytest.param("torch bag", marks=needs_torch),
-    "jax",
+    "jax keys",
+    "jax table",
 ]
 
 
@@ -78,24 +79,25 @@ def torch_draws(r):
 @pytest.fixture(params=PEERS)
 def learn(request):
     """(realization, point) -> V1, w, V2 and accuracy of a peer on those draws."""
-    if request.param == "jax":
+    loop, form = request.param.split()
+    if loop == "jax":
         from benchmarks import jax_loop
 
         def by_jax(r, point):
             draws, rates = jax_draws(r, point)
-            learned = jax_loop.learn(draws, rates)
+            learned = jax.jit(jax_loop.learn, static_argnums=2)(draws, rates, form)
             return (
                 learned.V1,
                 learned.W1 @ draws.z_eos,
                 learned.V2,
-                float(jax_loop.accuracy(draws, learned)),
+                float(jax_loop.accuracy(draws, learned, form)),
             )
 
         return by_jax
     from benchmarks import torch_loop
 
     def by_torch(r, point):
-        draws, form = torch_draws(r), request.param.split()[1]
+        draws = torch_draws(r)
         learned = torch_loop.learn(draws, point, form)
         return (
             learned.V1.numpy(),
@@ -108,14 +110,14 @@ def learn(request):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("peer", PEERS)
+@pytest.mark.parametrize("peer", PEERS[:3])
 def test_peers_train_on_as_descend_does(peer):
     point = Point(
         V=16, N=700, d=12, L=5, n_test=600, kappa=20, gamma2=10, steps=50, lr=4
     )
     r = realize(point, 3)
     judge = descend(r, point)
-    if peer == "jax":
+    if peer == "jax keys":
         from benchmarks import jax_loop
 
         draws, rates = jax_draws(r, point)
@@ -140,10 +142,8 @@ def test_peers_train_on_as_descend_does(peer):
 @pytest.mark.slow
 @pytest.mark.parametrize("kw", [{}, {"eta": 0.5, "gamma2": 0.3}, {"m": 24}], ids=str)
 def test_peers_learn_what_three_step_learns(learn, kw):
-    """On the draws of `realize`, over more than one chunk of samples and a broken
-    one.
-    """
-    point = Point(**{"V": 20, "N": 4700, "d": 24, "L": 6, "n_test": 600, **kw})
+    """On the draws of `realize`, over two chunks of samples and a broken one."""
+    point = Point(**{"V": 20, "N": 8700, "d": 24, "L": 6, "n_test": 600, **kw})
     r = realize(point, 3)
     judge = three_step(r, point)
     V1, w, V2, accuracy = learn(r, point)
@@ -159,16 +159,20 @@ def test_peers_learn_what_three_step_learns(learn, kw):
     [
         pytest.param("torch_loop", marks=needs_torch),
         pytest.param("jax_loop", marks=pytest.mark.slow),
+        pytest.param("jax_loop, vmap", marks=pytest.mark.slow),
     ],
 )
 def test_peers_draw_the_same_task(peer):
     """With their own random numbers they reach the simulator's mean accuracy."""
-    loop = importlib.import_module(f"benchmarks.{peer}")
+    name, _, vmap = peer.partition(", ")
+    loop = importlib.import_module(f"benchmarks.{name}")
     point = Point(V=20, N=1024, d=16, L=4, n_test=512, exact="full")
-    ours, theirs = (
-        [engine(point, seed) for seed in range(24)]
-        for engine in (lambda p, s: simulate(p, s)["accuracy"], loop.run)
-    )
+    seeds = range(24)
+    ours = [row["accuracy"] for row in simulate(point, seeds)]
+    if vmap:
+        theirs = loop.run_seeds(point, seeds)
+    else:
+        theirs = [loop.run(point, seed) for seed in seeds]
     assert (
         abs(mean(ours) - mean(theirs))
         < 4 * np.hypot(np.std(ours), np.std(theirs)) / 24**0.5
@@ -177,7 +181,7 @@ def test_peers_draw_the_same_task(peer):
     wide = Point(V=400, N=8, d=64, L=4, m=300)
     draws = (
         loop.draw(wide, 5)
-        if peer == "torch_loop"
+        if name == "torch_loop"
         else loop.draw(jax.random.key(5), loop.sizes(wide))
     )
     for name, std in (
