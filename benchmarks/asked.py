@@ -461,6 +461,20 @@ ASKED = (
         True,
     ),
     Asked(
+        "one-run",
+        "vmapped",
+        "one run vmapped on a CPU, in a program of 16 runs / in that of `simulate`",
+        "places",
+    ),
+    Asked(
+        "token-slots",
+        "vmapped",
+        "tokens of the runs of S1 / tokens that batches of 32 go through: sorted by"
+        " cost, by N and L",
+        "places",
+        units=(PERCENT, PERCENT),
+    ),
+    Asked(
         "parts-written",
         "scale",
         "parts of 1000 rows written per second, each fsynced and read back",
