@@ -16,7 +16,15 @@ import pandas as pd
 import pytest
 from helpers import ROOT, relative
 
-from benchmarks import on_device, programs, record, runner, scale, search
+from benchmarks import (
+    on_device,
+    on_device_table,
+    programs,
+    record,
+    runner,
+    scale,
+    search,
+)
 from benchmarks.asked import ASKED, Each, Program, Ratio
 from benchmarks.bench import Bench, NotHere, Ready
 from benchmarks.record import Measured, Record, reached
@@ -579,6 +587,46 @@ def test_a_device_is_measured_in_small(tmp_path):
     assert len(compared) == len(on_device.FORMS)
     assert not any(line["unequal"] for line in compared)
     assert lines[-1]["step"] == "end"
+    page = (tmp_path / "on-device.md").read_text()
+    assert page == on_device_table.page(lines)
+    not_run = [line for line in page.splitlines() if " not run " in line]
+    assert all("torch loop" in line for line in not_run)
+
+
+def test_the_page_of_a_device_is_that_of_its_lines():
+    path = ROOT / "results/on-device.jsonl"
+    written = on_device_table.page(on_device_table.read(path))
+    command = "python -m benchmarks.on_device --table results/on-device.jsonl"
+    assert path.with_suffix(".md").read_text() == written, f"run: {command}"
+
+
+def test_the_page_of_a_device_tells_the_last_measurement_and_what_is_missing():
+    width = {"step": "S1 by width", "width": 16, "compiled": 3.2}
+    lines = [
+        width | {"median": 0.2},
+        width | {"median": 0.144},
+        width | {"median": 0.288, "flags": "--fast"},
+        {"step": "R1", "exact": "guarded", "width": 1, "failed": "Error: no\nmore"},
+    ]
+    page = on_device_table.page(lines)
+    name = "| S1, device and rows alone, one thread"
+    assert f"{name} | 16 |  | 0.144 | 1 | 3 |" in page
+    assert f"{name}, `--fast` | 16 |  | 0.288 | 2 | 3 |" in page
+    assert "| R1 | 1 |  | not run |  |  |" in page
+    assert "0.2 |" not in page
+    assert page.endswith("## Not run\n\n- R1: Error: no\n")
+
+
+def test_a_profile_has_the_operations_of_the_device_alone():
+    events = [
+        {"name": "process_name", "pid": 1, "args": {"name": "/device:GPU:0"}},
+        {"name": "process_name", "pid": 2, "args": {"name": "/host:CPU"}},
+        {"name": "fusion", "ph": "X", "pid": 1, "dur": 2000},
+        {"name": "fusion", "ph": "X", "pid": 1, "dur": 1000},
+        {"name": "Execute", "ph": "X", "pid": 2, "dur": 9000},
+    ]
+    assert on_device.longest(events) == [("fusion", 2, 3.0)]
+    assert on_device.longest(events[1:])[0] == ("Execute", 1, 9.0)
 
 
 def test_crossings_print_their_figures(capsys):
