@@ -55,7 +55,7 @@ def descend(world: World, model: Trained) -> Raw:
     params = start(world, model)
     rates = {name: rate_of(world, name) for name in params}
     optimizer = world.law("optimizer").descent(rates, world.run.steps - first)
-    gradient_at = gradient_function(source_of(world).prepare_descent(world), fixed_w)
+    gradient_at = gradient_function(world, fixed_w)
 
     def one(step: Array, now: Descent) -> Descent:
         slope, read = gradient_at(now.params, step)

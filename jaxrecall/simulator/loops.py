@@ -22,8 +22,8 @@ from jax import Array, lax
 from ..model import keys, task
 from ..model.point import BLOCK
 from .arrays import f32, i32, scatter_add, whole
-from .program_shape import STORED_TOKENS
-from .world import NoiseTokens, World, stream_of_step
+from .program_shape import STORED_TOKENS, Shape
+from .world import StoredTokens, World, stream_of_step
 
 POSITIONS = 4
 """The number of positions per iteration of a loop over a sequence.
@@ -131,60 +131,66 @@ def over_positions(
 
     At positions past L, x contains the empty token V_pad (see `with_padding_row`).
     """
-    stored = world.noise_tokens
 
     def step(g: Array, carry: Carry) -> Carry:
-        draw = partial(_tokens, world, blocks, first + g * POSITIONS)
-        if stored is None or first == 0 or isinstance(blocks, keys.Items):
-            return body(draw(), carry)
-        read = partial(_stored_tokens, world, stored, blocks, g)
-        return body(lax.cond(stored.complete, read, draw), carry)
+        start = first + g * POSITIONS
+        is_token = start + jnp.arange(POSITIONS, dtype=i32) < world.run.L
+        x = _group(world, blocks, start)
+        return body(jnp.where(is_token[:, None], x, world.shape.V), carry)
 
     return repeat(world, 0, whole(world.run.L - first, POSITIONS), step, start)
 
 
-def _tokens(world: World, blocks: keys.Addresses, first: Array) -> Array:
+def _group(world: World, blocks: keys.Addresses, first: Array) -> Array:
     """The tokens at POSITIONS positions, starting at `first`, as an int32 array
-    (POSITIONS, tile). At positions past L, the tokens are empty.
+    (POSITIONS, n). At positions past L, the tokens are arbitrary.
     """
-    j = first + jnp.arange(POSITIONS, dtype=i32)
-    return jnp.where((j < world.run.L)[:, None], world.tokens(blocks, j), world.shape.V)
+    stored, tile = world.stored_tokens, world.shape.tile
+
+    def draw() -> Array:
+        return world.tokens(blocks, first + jnp.arange(POSITIONS, dtype=i32))
+
+    is_tile = isinstance(blocks, keys.Blocks) and len(blocks.index) * BLOCK == tile
+    if stored is None or not is_tile:
+        return draw()
+    index = blocks.index[0].astype(i32) // (tile // BLOCK)
+
+    def read() -> Array:
+        start, size = (index * world.run.L + first) * tile, POSITIONS * tile
+        x = lax.dynamic_slice(stored.tokens, (start,), (size,))
+        return x.astype(i32).reshape(POSITIONS, tile)
+
+    is_stored = stored.complete & jnp.all(blocks.key == world.run.batches[0])
+    return lax.cond(is_stored, read, draw)
 
 
-def with_noise_tokens(world: World) -> World:
-    """Returns the world with the noise tokens of the first batch, which many loops
-    read.
+def with_stored_tokens(world: World, tokens: Array) -> World:
+    """Returns the world with the tokens of the first batch, which many loops read. They
+    overwrite the array `tokens`.
 
-    If there are too many noise tokens, none are drawn here. Vmapped runs store no noise
-    tokens, because their tiles are large. They draw tokens whenever they need them.
+    If there are too many tokens, or if batches are fresh, none are drawn here.
     """
-    if world.vmapped:
-        return world
-    run, size = world.run, POSITIONS * world.shape.tile
-    per_tile = world.shape.tile // BLOCK
-    n_groups, n_tiles = whole(run.L - 1, POSITIONS), whole(run.N, world.shape.tile)
-    complete = ~run.fresh_batches & (n_groups <= STORED_TOKENS // size // n_tiles)
+    run, tile = world.run, world.shape.tile
+    per_tile = tile // BLOCK
+    n_tiles = whole(run.N, tile)
+    complete = ~run.fresh_batches & (run.L <= STORED_TOKENS // tile // n_tiles)
 
     def draw(i: Array, tokens: Array) -> Array:
-        blocks = keys.blocks(run.batches[0], i // n_groups * per_tile, per_tile)
-        x = _tokens(world, blocks, 1 + i % n_groups * POSITIONS)
-        return lax.dynamic_update_slice(tokens, x.reshape(-1), (i * size,))
+        blocks = keys.blocks(run.batches[0], i // run.L * per_tile, per_tile)
+        x = world.tokens(blocks, i % run.L).astype(tokens.dtype)
+        return lax.dynamic_update_slice(tokens, x, (i * tile,))
 
-    n = jnp.where(complete, n_tiles * n_groups, 0)
-    tokens = repeat(world, 0, n, draw, jnp.zeros(STORED_TOKENS, i32))
-    return replace(world, noise_tokens=NoiseTokens(tokens, complete))
+    n = jnp.where(complete, n_tiles * run.L, 0)
+    tokens = repeat(world, 0, n, draw, tokens)
+    return replace(world, stored_tokens=StoredTokens(tokens, complete))
 
 
-def _stored_tokens(
-    world: World, stored: NoiseTokens, blocks: keys.Blocks, g: Array
-) -> Array:
-    """Returns the same as `_tokens`, for the g-th group of positions in
-    `with_noise_tokens`.
+def no_tokens(shape: Shape) -> Array:
+    """Returns an array in which a run can store its tokens.
+
+    It has room for one group of positions more, part of which the last group reads.
     """
-    size = POSITIONS * world.shape.tile
-    tile = blocks.index[0].astype(i32) // (world.shape.tile // BLOCK)
-    start = (tile * whole(world.run.L - 1, POSITIONS) + g) * size
-    return lax.dynamic_slice(stored.tokens, (start,), (size,)).reshape(POSITIONS, -1)
+    return jnp.zeros(STORED_TOKENS + POSITIONS * shape.tile, jnp.uint16)
 
 
 def add_tokens(
@@ -252,15 +258,25 @@ def _over_tokens(
     def one(j: Array, carry: Carry) -> Carry:
         return body(world.tokens(blocks, j), None, carry)
 
-    if not world.vmapped:
-        return lax.fori_loop(first, end, one, start)
-    size = VMAPPED_POSITIONS
+    def group(g: Array, carry: Carry) -> Carry:
+        x = _group(world, blocks, first + g * POSITIONS)
 
-    def step(g: Array, carry: Carry) -> Carry:
-        j = first + g * size + jnp.arange(size, dtype=i32)
+        def one_of_group(i: Array, carry: Carry) -> Carry:
+            return body(lax.dynamic_index_in_dim(x, i, keepdims=False), None, carry)
+
+        n = jnp.minimum(end - first - g * POSITIONS, POSITIONS)
+        return lax.fori_loop(0, n, one_of_group, carry)
+
+    def vmapped_group(g: Array, carry: Carry) -> Carry:
+        j = first + g * VMAPPED_POSITIONS + jnp.arange(VMAPPED_POSITIONS, dtype=i32)
         return body(world.tokens(blocks, j), (j < end)[:, None], carry)
 
-    return repeat(world, 0, (end + (size - 1 - first)) // size, step, start)
+    if world.vmapped:
+        n_groups = whole(end - first, VMAPPED_POSITIONS)
+        return repeat(world, 0, n_groups, vmapped_group, start)
+    if world.stored_tokens is None:
+        return lax.fori_loop(first, end, one, start)
+    return lax.fori_loop(0, whole(end - first, POSITIONS), group, start)
 
 
 def over_vocabulary(world: World, body: Body[Array, Carry], start: Carry) -> Carry:

@@ -35,7 +35,7 @@ from ..model.keys import check_partitionable
 from ..model.law_parameters import law_parameters
 from ..model.point import Run
 from .arguments import IDLE, Arguments, arguments
-from .loops import RUNS
+from .loops import RUNS, no_tokens, with_stored_tokens
 from .measurements import Raw
 from .program_shape import Shape
 from .rows import finish
@@ -84,6 +84,10 @@ MAX_GIVEN = 2**15
 contains several runs. It is the number of entries, which occupy 128 KiB. Each run has
 its own table.
 """
+
+
+Tokens = jax.Array | None
+"""An array for the tokens of a run, or None if the program stores none."""
 
 
 class Executable(NamedTuple):
@@ -307,11 +311,11 @@ def batch_function(
         one = functools.partial(
             simulate_run, shape=shape.vmapped(per_device), vmapped=True
         )
-        many = lambda runs, active: jax.vmap(one, axis_name=RUNS)(runs)  # noqa: E731
+        many = lambda runs, active: jax.vmap(one, axis_name=RUNS)(runs)[0]  # noqa: E731
     else:
         # the function is used twice but traced once
         one = jax.jit(functools.partial(simulate_run, shape=shape), inline=True)
-        many = functools.partial(looped, one)
+        many = functools.partial(looped, one, shape)
     spread = jax.shard_map(
         many, mesh=mesh, in_specs=P("run"), out_specs=P("run"), check_vma=False
     )
@@ -325,36 +329,55 @@ def batch_function(
     return jax.jit(spread), jax.tree.map(spread_shape, idle)
 
 
-def looped(one: Callable[[Arguments], Raw], runs: Arguments, active: jax.Array) -> Raw:
+def looped(
+    one: Callable[[Arguments, Tokens], tuple[Raw, Tokens]],
+    shape: Shape,
+    runs: Arguments,
+    active: jax.Array,
+) -> Raw:
     """Calls `one` for each of the active runs, one after the other.
 
-    The active runs are the first ones. The results of the others are zeros.
+    The active runs are the first ones. The results of the others are zeros. Each run
+    stores its tokens in the same array, because a new array would have to be set to
+    zero.
     """
 
-    def body(i: jax.Array, out: Raw) -> Raw:
+    def body(i: jax.Array, carry: tuple[Raw, Tokens]) -> tuple[Raw, Tokens]:
+        out, tokens = carry
         run = jax.tree.map(
             lambda a: lax.dynamic_index_in_dim(a, i, keepdims=False), runs
         )
-        return jax.tree.map(
+        raw, tokens = one(run, tokens)
+        out = jax.tree.map(
             lambda all, this: lax.dynamic_update_index_in_dim(all, this, i, 0),
             out,
-            one(run),
+            raw,
         )
+        return out, tokens
 
     def zeros(a: jax.ShapeDtypeStruct) -> jax.Array:
         return jnp.zeros((len(active), *a.shape), a.dtype)
 
     first = jax.tree.map(lambda a: a[0], runs)
-    out = jax.tree.map(zeros, jax.eval_shape(one, first))
+    tokens = no_tokens(shape) if shape.stores_tokens else None
+    raw, _ = jax.eval_shape(one, first, tokens)
     n_active = jnp.sum(active.astype(jnp.int32), dtype=jnp.int32)
-    return lax.fori_loop(0, n_active, body, out)
+    start = jax.tree.map(zeros, raw), tokens
+    return lax.fori_loop(0, n_active, body, start)[0]
 
 
-def simulate_run(run: Arguments, shape: Shape, vmapped: bool = False) -> Raw:
-    """Returns the raw metrics of one run, from which `rows.finish` computes columns.
-    JAX traces this function.
+def simulate_run(
+    run: Arguments, tokens: Tokens = None, *, shape: Shape, vmapped: bool = False
+) -> tuple[Raw, Tokens]:
+    """Returns the raw metrics of one run, from which `rows.finish` computes columns,
+    and the array `tokens` after the run has stored its tokens there. JAX traces this
+    function.
     """
-    return train_and_measure(draw(run, shape, vmapped))[1]
+    world = draw(run, shape, vmapped)
+    if tokens is not None:
+        world = with_stored_tokens(world, tokens)
+        tokens = world.stored_tokens.tokens
+    return train_and_measure(world)[1], tokens
 
 
 def execute(

@@ -47,11 +47,10 @@ compared with labels.
 The number is small, so that padding past V costs little.
 """
 
-STORED_TOKENS = 2**20
-"""The largest number of noise tokens that a run stores for further steps. They occupy 4
-MiB.
+STORED_TOKENS = 2**23
+"""The largest number of tokens that a run stores. They occupy 16 MiB.
 
-Tokens that are not stored are drawn again in each step.
+Tokens that are not stored are drawn again in each loop.
 """
 
 STORED_VALUES = 2**24
@@ -272,6 +271,15 @@ class Shape:
         memory.
         """
         return self.form == "counts" and self.optimizer is None
+
+    @property
+    def stores_tokens(self) -> bool:
+        """Whether a run stores its tokens, because so many loops read them that this
+        saves time. Light programs gain nothing.
+        """
+        if self.optimizer:
+            return self.trained_by.source in ("counts", "stream") and not self.batched
+        return self.counts_only and not self.light
 
     def __str__(self) -> str:
         return f"{self.V}x{self.d}" + (f"x{self.m}" if self.m else "")

@@ -12,7 +12,7 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 from jax import Array
-from jaxtyping import Bool, Float32, Int32
+from jaxtyping import Bool, Float32, Int32, UInt16
 
 from ..model import keys, task
 from ..model.columns import Learned
@@ -49,15 +49,15 @@ class StepCounts(eqx.Module):
     """
 
 
-class NoiseTokens(eqx.Module):
-    """The noise tokens of a run's samples. They are drawn once and read in many
-    steps.
+class StoredTokens(eqx.Module):
+    """The tokens of the first batch of samples. They are drawn once and read in many
+    loops.
     """
 
-    tokens: Int32[Array, " STORED_TOKENS"]
-    """The tokens, in the order that `loops.over_positions` uses."""
+    tokens: UInt16[Array, " tokens"]
+    """The tokens, sorted by tile of samples, then by position, then by sample."""
     complete: Bool[Array, ""]
-    """Whether all noise tokens are stored. If not, they are drawn whenever they are
+    """Whether all tokens are stored. If not, they are drawn whenever they are
     needed.
     """
 
@@ -83,7 +83,7 @@ class World(eqx.Module):
     shape: Shape = eqx.field(static=True)
     pools: Pools | None = None
     counts: StepCounts | None = None
-    noise_tokens: NoiseTokens | None = None
+    stored_tokens: StoredTokens | None = None
     mean_values: MeanValues | None = None
     vmapped: bool = eqx.field(static=True, default=False)
     """Whether runs are vmapped along the axis `loops.RUNS`, as on an accelerator."""

@@ -62,10 +62,6 @@ class Source(ABC):
         informative. Shape (V,).
         """
 
-    def prepare_descent(self, world: World) -> World:
-        """Returns the world with data that many further steps use."""
-        return world
-
     @abstractmethod
     def gradient_of_step(
         self, world: World, state: State, wanted: Collection[str], step: Array

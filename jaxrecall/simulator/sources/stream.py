@@ -21,7 +21,7 @@ from ..gradient import (
     through_logits,
     through_outputs,
 )
-from ..loops import over_samples, over_step, token_counts, with_noise_tokens
+from ..loops import over_samples, over_step, token_counts
 from ..losses import mean_loss
 from ..world import World, batch_of_step, n_of_step
 from .source import TEST, TRAIN, Reader, Source, counted_parts, reader_of
@@ -42,9 +42,6 @@ class Stream(Source):
     def parts(self, world: World) -> Array:
         counts = token_counts(world, batch_of_step(world, 2), world.run.N)
         return counts.astype(f32) / world.run.N.astype(f32)
-
-    def prepare_descent(self, world: World) -> World:
-        return world if world.shape.batched else with_noise_tokens(world)
 
     def gradient_of_step(
         self, world: World, state: State, wanted: Collection[str], step: Array
