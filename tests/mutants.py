@@ -117,8 +117,8 @@ MUTANTS = [
     Mutant(
         "simulator",
         f"{SIMULATOR}/counts.py",
-        "zip(token_shares(world), (1 / L, 1 - 1 / L)",
-        "zip(token_shares(world), (1 - 1 / L, 1 / L)",
+        "[(informative, 1 / L), (noise, 1 - 1 / L)]",
+        "[(informative, 1 - 1 / L), (noise, 1 / L)]",
         "test_forms",
     ),
     Mutant(

@@ -176,8 +176,7 @@ class SourceCost:
         """The number of extra floats that further steps store when this source is
         used.
         """
-        tables = 5 * shape.V * shape.V if shape.through_logits else 0
-        return tables if shape.batched else tables + STORED_TOKENS
+        return 5 * shape.V * shape.V if shape.through_logits else 0
 
 
 @cache
@@ -303,6 +302,8 @@ def peak_bytes(shape: Shape) -> int:
     floats += source.floats(shape)
     # twice on the device and twice on the host: for this batch and the one that waits
     floats += 4 * V * d * len(shape.given_tables)
+    if shape.stores_tokens:
+        floats += STORED_TOKENS // 2
     if shape.diagnose:
         floats += 4 * V * d
         if m:

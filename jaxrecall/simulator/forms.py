@@ -97,6 +97,11 @@ default, the point runs in the exact form.
 """
 
 
+def within_tolerance(errors: tuple[Numbers, Numbers]) -> Numbers:
+    """Whether both error bounds, of step 2 and of step 3, are within TOLERANCE."""
+    return (errors[0] <= TOLERANCE[0]) & (errors[1] <= TOLERANCE[1])
+
+
 class Form(NamedTuple):
     """A way of training a run."""
 
@@ -114,13 +119,10 @@ class Form(NamedTuple):
         return self.fallback is None
 
     def accepts(self, errors: tuple[Numbers, Numbers] | None) -> bool:
-        """Whether both error bounds, of step 2 and of step 3, are within TOLERANCE.
-
-        A bound of nan is not accepted.
-        """
+        """Whether the error bounds are within TOLERANCE. A bound of nan is not."""
         if errors is None:
             return True
-        return bool(errors[0] <= TOLERANCE[0] and errors[1] <= TOLERANCE[1])
+        return bool(within_tolerance(errors))
 
     def label(self, point: Point, locked: Numbers | None) -> str:
         """The value of the column `form`: the name of the form, and the list of counts

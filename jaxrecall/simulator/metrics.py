@@ -27,6 +27,9 @@ MEMORY, STEP1 = 2, 3
 through V2, and STEP1 is every token through V1 without the trigger.
 """
 
+ROWS = 128
+"""The number of items that are compared with their labels at a time."""
+
 LEAST_WIDTH = 16
 """The smallest useful number of columns. A matrix product with fewer columns is not
 faster.
@@ -168,8 +171,23 @@ def over_sets(world: World, trained: Trained, by_token: Array) -> Sums:
     n_step1 = run.V if world.shape.start == "three_step" else i32(0)
     n_items = jnp.concatenate([n - counted, jnp.stack([run.V, n_step1])])
     sets = jnp.arange(4), jnp.stack([test, train, test, test]), n_items
+    answers = answers_of(world, maps)
     # mapped over the sets, so that the function compiles only once
-    return lax.map(lambda one: recall(world, read, maps, often, *one), sets)
+    return lax.map(lambda one: recall(world, read, maps, answers, often, *one), sets)
+
+
+def answers_of(world: World, maps: Array) -> Array:
+    """The centred tables (2, V, k), one for each map, whose products with the outputs
+    of items are the logits.
+
+    With an MLP, logits are computed through the d dimensions, which are fewer than the
+    m units. So both tables are then Z_out.
+    """
+    Z_out = world.e.Z_out
+    if world.e.W_in is not None:
+        table = centred(world, Z_out)
+        return jnp.stack([table, table])
+    return lax.map(lambda V_mat: centred(world, Z_out @ V_mat), maps)
 
 
 def of_scores(world: World, w: Array) -> dict[str, Array]:
@@ -194,6 +212,7 @@ def recall(
     world: World,
     read: Reader,
     maps: Array,
+    answers: Array,
     often: Array,
     which: Array,
     key: Array,
@@ -203,13 +222,11 @@ def recall(
 
     The items are sequences of the stream `key`, or tokens in order of frequency. Tokens
     have the weights `often` (3 or 5, V). `maps` (2, d, p) contains V2 and V1, up to
-    scale factors.
+    scale factors, and `answers` is `answers_of(world, maps)`.
     """
     laws, is_sequence, is_step1 = world.run.token_laws, which < MEMORY, which == STEP1
     matrix = maps[is_step1.astype(i32)]
-    # with an MLP, answers go through the d dimensions, which are fewer than the m units
-    table = world.e.Z_out @ matrix if world.e.W_in is None else world.e.Z_out
-    answers = centred(world, table)
+    table = answers[is_step1.astype(i32)]
     trigger = jnp.where(is_step1, f32(0), in_value(world)) * world.e.z_trig
     value = world.e.Z_in + trigger[None]
 
@@ -230,7 +247,8 @@ def recall(
         v, h, mass, is_top = lax.cond(is_sequence, sequences, tokens)
         phi, _ = features(world, h)
         out = phi if world.e.W_in is None else phi @ matrix.T
-        compared = compare(world, out, answers, labels(world, which, blocks, v))
+        y = labels(world, which, blocks, v)
+        compared = compare(world, out, table, y, n - c * BLOCK)
         real = item < n
         times = jnp.where(real[None], jnp.where(is_sequence, i32(1), often[:, v]), 0)
         new = Sums(
@@ -260,7 +278,30 @@ def weighted(compared: Comparison, times: Array) -> Comparison:
     return Comparison(count(compared.correct), count(compared.tied), margin)
 
 
-def compare(world: World, out: Array, answers: Array, y: Array) -> Comparison:
+def compare(world: World, out: Array, answers: Array, y: Array, n: Array) -> Comparison:
+    """Does the same as `compare_rows` for the first n items of a block, some rows at a
+    time. Vmapped runs compare all rows together, because each iteration starts
+    kernels.
+    """
+    if world.vmapped:
+        return compare_rows(world, out, answers, y)
+
+    def some_rows(c: Array, found: Comparison) -> Comparison:
+        rows = lax.dynamic_slice_in_dim(out, c * ROWS, ROWS)
+        labels = lax.dynamic_slice_in_dim(y, c * ROWS, ROWS)
+        new = compare_rows(world, rows, answers, labels)
+        return jax.tree.map(
+            lambda all, some: lax.dynamic_update_slice_in_dim(all, some, c * ROWS, 0),
+            found,
+            new,
+        )
+
+    no, zero = jnp.zeros(BLOCK, bool), jnp.zeros(BLOCK, f32)
+    n_groups = whole(jnp.minimum(n, BLOCK), ROWS)
+    return lax.fori_loop(0, n_groups, some_rows, Comparison(no, no, zero))
+
+
+def compare_rows(world: World, out: Array, answers: Array, y: Array) -> Comparison:
     """Compares the labels y (n,) with the logits out @ answers^T, whose mean is zero.
 
     Only a few columns of logits are computed at a time, and no column past V.

@@ -600,18 +600,26 @@ def test_padding_changes_nothing(case):
 
 
 @pytest.mark.slow
-def test_tokens_kept_for_later_steps_are_those_drawn_in_each(monkeypatch):
-    """N 1024 and L 6 take two tiles of two groups of positions each: 4 x 2048
-    tokens.
-    """
-    found, point = [], TRACED.replace(start="zero", steps=20, N=1024)
-    for most in (8192, 8191):
+@pytest.mark.parametrize(
+    "point",
+    [
+        TRACED.replace(start="zero", steps=20, N=1024),
+        Point(V=30, N=1024, d=12, L=6, n_test=600, kappa=1.0),
+    ],
+    ids=["further steps", "recipe"],
+)
+def test_stored_tokens_are_those_that_each_loop_draws(point, monkeypatch):
+    """N 1024 and L 6 take two tiles of 512 samples, or one of 2048 samples."""
+    n_tokens = Shape.rounded(point).tile * (2 if point.optimizer else 1) * 6
+    found = []
+    for most in (n_tokens, n_tokens - 1):
         monkeypatch.setattr(loops, "STORED_TOKENS", most)
         shape = Shape.rounded(point)
         run = quickly(functools.partial(program.simulate_run, shape=shape))
-        found.append(
-            run(jax.tree.map(lambda a: a[0], arguments([Run(point, 5)], shape)))
-        )
+        given = jax.tree.map(lambda a: a[0], arguments([Run(point, 5)], shape))
+        raw, tokens = run(given, loops.no_tokens(shape))
+        assert bool(tokens.any()) == (most == n_tokens)
+        found.append(raw)
     jax.tree.map(np.testing.assert_array_equal, *found)
 
 

@@ -172,7 +172,11 @@ def mean_square_bound(world: World) -> Array:
     """
     e, L, N = world.e, world.run.L.astype(f32), world.run.N.astype(f32)
     mean, cov, fourth = in_value(world) / L * e.z_trig, f32(0), f32(0)
-    for p, times in zip(token_shares(world), (1 / L, 1 - 1 / L), strict=True):
+    informative, noise = token_shares(world)
+    laws = [(informative, 1 / L), (noise, 1 - 1 / L)]
+    if noise is informative:
+        laws = [(informative, f32(1))]
+    for p, times in laws:
         mean_row = p @ e.Z_in
         rows = e.Z_in - mean_row[None]
         mean = mean + times * mean_row
