@@ -28,7 +28,11 @@ from jax.stages import Compiled, Lowered
 
 from jaxrecall.model.reference.realization import Realization
 from jaxrecall.model.task import Embeddings
+<<<<<<< HEAD
 from jaxrecall.simulator import program
+=======
+from jaxrecall.simulator import custom_runs, program, stored_programs
+>>>>>>> w-stored
 from jaxrecall.simulator.world import Arguments, Trained, World
 from jaxrecall.sweep import __main__ as sweep
 
@@ -87,6 +91,8 @@ def pytest_configure(config: pytest.Config) -> None:
     else:
         forget_oldest(PROGRAMS)
     attack.full_counts = config.getoption("--slow")
+    # tests replace parts of programs, which are found untraced
+    stored_programs.MAX_BYTES = 0
     settings = {
         "jax_compilation_cache_dir": PROGRAMS,
         "jax_persistent_cache_min_compile_time_secs": 0.1,
