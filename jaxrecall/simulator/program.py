@@ -396,31 +396,30 @@ def execute(
     must be repeated with `shape.fallback`. Raises OutOfMemory.
     """
     start = time.perf_counter()
-    slots = _slots(program, len(runs))
+    used = slots(len(runs), program.batch, program.sharding.num_devices)
     batch = [IDLE] * program.batch
-    for slot, run in zip(slots, runs, strict=True):
+    for slot, run in zip(used, runs, strict=True):
         batch[slot] = run
     active = np.zeros(program.batch, bool)
-    active[slots] = True
+    active[used] = True
     given = arguments(batch, program.shape), active
     with memory_errors():
         raw = jax.device_get(program.run(*jax.device_put(given, program.sharding)))
     found = []
-    for slot, (point, _) in zip(slots, runs, strict=True):
+    for slot, (point, _) in zip(used, runs, strict=True):
         of_run = jax.tree.map(lambda a, slot=slot: a[slot], raw)
         found.append(finish(of_run, point, program.shape.trained_by))
     return found, time.perf_counter() - start
 
 
-def _slots(program: Executable, n_runs: int) -> list[int]:
+def slots(n_runs: int, batch: int, n_devices: int) -> list[int]:
     """The indices at which runs are placed in a batch.
 
     The runs are divided equally among the devices, and fill the first places of each
     device.
     """
-    n_devices = program.sharding.num_devices
     share = -(-n_runs // n_devices)
-    per_device = program.batch // n_devices
+    per_device = batch // n_devices
     return [i // share * per_device + i % share for i in range(n_runs)]
 
 

@@ -14,10 +14,13 @@ import matplotlib as mpl
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from helpers import python
+from jax.experimental import io_callback
 from pandas.testing import assert_frame_equal
 
 import jaxrecall
 from jaxrecall.errors import GridError, StoreError
+from jaxrecall.simulator import custom_runs
 from jaxrecall.status import main as status
 from jaxrecall.sweep.__main__ import main
 
@@ -331,26 +334,40 @@ def test_what_is_unknown_of_a_simulator_is_not_estimated(folder, capsys):
 LIMITS = {"64MiB": [8], "24MiB": [8, 4], "12MiB": [8, 4, 2], "20KiB": [8, 4, 2, 1]}
 
 
+def square(point, key):
+    """Squares 512 x 512 numbers, and needs some 4 MiB."""
+    drawn = jax.random.normal(key, (512, 512))
+    return {
+        "accuracy": jnp.tanh(jnp.abs((drawn @ drawn).mean())),
+        "other": 0,
+        "whole": 0,
+    }
+
+
+@pytest.fixture
+def accelerator(monkeypatch) -> None:
+    """Runs are vmapped, as on an accelerator."""
+    monkeypatch.setattr(custom_runs, "on_cpu", lambda: False)
+
+
+@pytest.mark.usefixtures("accelerator")
+@pytest.mark.parametrize("source", ["limits", "device"])
 @pytest.mark.parametrize(("limit", "widths"), LIMITS.items())
-def test_programs_stay_below_the_limit_of_memory(limit, widths, capsys):
-    """A run squares 512 x 512 numbers, and needs some 4 MiB."""
-
-    def square(point, key):
-        drawn = jax.random.normal(key, (512, 512))
-        return {
-            "accuracy": jnp.tanh(jnp.abs((drawn @ drawn).mean())),
-            "other": 0,
-            "whole": 0,
-        }
-
+def test_programs_stay_below_the_limit_of_memory(
+    limit, widths, source, capsys, monkeypatch
+):
     grid, refused = {"base": {"N": 1}, "limits": {"max_bytes": limit}}, ""
+    if source == "device":
+        memory = int(float(limit[:-3]) * {"K": 2**10, "M": 2**20}[limit[-3]])
+        del grid["limits"]
+        monkeypatch.setattr(custom_runs, "memory_of_device", lambda: memory)
     try:
         rows = jaxrecall.run(grid, seeds=8, simulator=made(square))
     except jaxrecall.RunFailed as failed:
         rows, refused = failed.rows, str(failed).splitlines()[-1]
     line = (
-        r"(\d) vmapped at a time need .* MiB of memory; allowed: .* MiB"
-        r" \(limits.max_bytes\); continuing with (\d)"
+        r"(\d) at a time need .* MiB of memory; allowed: .* MiB"
+        r" \(limits.max_bytes, or that of the device\); continuing with (\d)"
     )
     told = re.findall(line, capsys.readouterr().err)
     assert [(int(before), int(after)) for before, after in told] == list(
@@ -361,8 +378,125 @@ def test_programs_stay_below_the_limit_of_memory(limit, widths, capsys):
     if refused:
         program = "test_custom_rows:square d=4"
         assert f"8 runs failed, the first of program {program}: " in refused
-        assert "1 vmapped at a time need" in refused
-        assert "allowed: 0.0195 MiB (limits.max_bytes)" in refused
+        assert "1 at a time need" in refused
+        assert "allowed: 0.0195 MiB (limits.max_bytes, or that" in refused
+
+
+def test_a_loop_over_runs_needs_the_memory_of_one(capsys):
+    grid = {"base": {"N": 1}, "limits": {"max_bytes": "8MiB"}}
+    assert len(jaxrecall.run(grid, seeds=8, simulator=made(square))) == 8
+    assert "at a time" not in capsys.readouterr().err
+    grid["limits"]["max_bytes"] = "20KiB"
+    with pytest.raises(jaxrecall.RunFailed, match="1 at a time need"):
+        jaxrecall.run(grid, seeds=8, simulator=made(square))
+
+
+def test_the_number_of_vmapped_runs_fits_what_an_accelerator_has_to_do(
+    accelerator, monkeypatch
+):
+    wide = [custom_runs.width_for(n, None) for n in (1, 2, 3, 8, 9, 10**6)]
+    assert wide == [1, 2, 4, 8, 16, custom_runs.MAX_VMAPPED]
+    assert custom_runs.width_for(100, 24) == 24
+    monkeypatch.setattr(jax, "local_device_count", lambda: 4)
+    assert [custom_runs.width_for(n, None) for n in (4, 5, 33)] == [1, 2, 16]
+
+
+@pytest.mark.usefixtures("accelerator")
+def test_rows_of_an_accelerator_do_not_depend_on_the_width():
+    some = {n: jaxrecall.run(GRID, seeds=n, simulator=simulator) for n in (1, 8)}
+    first = some[8].query("seed == 0")
+    for name in ("accuracy", "other", "whole"):
+        np.testing.assert_allclose(some[1][name], first[name], rtol=1e-6)
+    assert custom_runs.compiled.cache_info().currsize >= 2
+
+
+@pytest.mark.parametrize("fn", [noisy, square], ids=["small", "large"])
+def test_on_a_cpu_the_number_of_runs_changes_no_digit(fn):
+    one, many = (
+        jaxrecall.run(GRID, seeds=n, simulator=made(fn)).query("seed == 0")
+        for n in (1, 9)
+    )
+    assert list(one["accuracy"]) == list(many["accuracy"])
+
+
+def loops(fn, d: int) -> bool:
+    x64 = jax.config.jax_enable_x64
+    return custom_runs.traced(made(fn), (("d", d),), "highest", x64).in_turn
+
+
+def walk(point, key):
+    """A loop of small steps, beside one large array."""
+    table = jax.random.normal(key, (point.d, point.d))
+
+    def step(i, x):
+        return jnp.sin(x) + 0.1 * jax.random.normal(jax.random.fold_in(key, i))
+
+    end = jax.lax.fori_loop(0, point.N, step, 0.0)
+    return {"accuracy": jax.nn.sigmoid(end), "other": table.mean(), "whole": 0}
+
+
+def test_a_cpu_loops_over_runs_whose_idle_slots_would_take_time():
+    assert loops(square, d=4)
+    assert not loops(noisy, d=4)
+    assert not loops(walk, d=100), "its small steps take the time"
+    assert loops(walk, d=4000)
+
+
+@pytest.mark.parametrize("kind", ["debug", "io", "ordered"])
+def test_prints_and_callbacks_happen_once_for_each_run(kind):
+    heard = []
+
+    def listen(N):
+        heard.append(int(N))
+
+    def told(point, key):
+        if kind == "debug":
+            jax.debug.callback(listen, point.N)
+        else:
+            io_callback(listen, None, point.N, ordered=kind == "ordered")
+        return noisy(point, key)
+
+    jaxrecall.run(GRID, seeds=3, simulator=made(told))
+    jax.effects_barrier()
+    assert sorted(heard) == sorted([1, 2, 3, 4] * 3)
+
+
+def test_the_function_is_traced_once_for_each_combination_of_static_fields():
+    traced = []
+
+    def counted(point, key):
+        traced.append(point.d)
+        return noisy(point, key)
+
+    grid = {"blocks": [{"axes": {"N": [1, 2, 3], "d": [4, 5]}}]}
+    jaxrecall.run(grid, seeds=9, simulator=made(counted))
+    assert traced == [4, 5]
+
+
+ON_DEVICES = """
+import json, sys
+sys.path[:0] = ["tests", "tests/sweep"]
+import jax, jaxrecall
+import test_custom_rows as t
+assert len(jax.local_devices()) == 4
+found = {}
+for fn in (t.noisy, t.square):
+    rows = jaxrecall.run(t.GRID, seeds=9, simulator=t.made(fn), progress=False)
+    found[fn.__name__] = rows["accuracy"].tolist()
+    made = t.custom_runs.compiled(t.made(fn), (("d", 4),), 8, "highest", 2**40, False)
+    assert made[1] == 4 * 8
+print(json.dumps(found))
+"""
+
+
+@pytest.mark.system  # a process with four devices
+def test_all_devices_are_used_and_change_no_row():
+    out = python(ON_DEVICES, XLA_FLAGS="--xla_force_host_platform_device_count=4")
+    assert out.returncode == 0, out.stderr
+    for name, accuracy in json.loads(out.stdout).items():
+        fn = {"noisy": noisy, "square": square}[name]
+        rows = jaxrecall.run(GRID, seeds=9, simulator=made(fn))
+        assert rows["accuracy"].tolist() == accuracy
 
 
 BATCH = (

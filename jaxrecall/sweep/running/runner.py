@@ -91,9 +91,8 @@ class Runner:
         """
         while left:
             if program not in self.width:
-                self.width[program] = self.simulator.width(
-                    program, seconds, self.plan.room
-                )
+                room = self.plan.room._replace(n_started=len(left))
+                self.width[program] = self.simulator.width(program, seconds, room)
             width = self.width[program]
             try:
                 for batch, outcomes in self._batches(program, list(left), width):

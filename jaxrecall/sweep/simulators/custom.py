@@ -18,7 +18,7 @@ from functools import cached_property, partial
 from importlib import import_module
 from numbers import Real
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -76,11 +76,6 @@ OF_RESULTS = (*OF_THRESHOLDS, "regime", "part", "exponent", "outcome")
 must have another name.
 """
 
-WIDTH = 8
-"""The number of runs that are vmapped together. Smaller batches are filled up to this
-number, so each combination of static fields needs only one program.
-"""
-
 RUN_SECONDS = 0.01
 """The number of seconds that a plan assumes for a run. The true time is unknown."""
 
@@ -132,8 +127,8 @@ class Simulator:
         rises: whether the accuracy rises along a field, as in `{"N": False}`. A search
             along any other field expects that it rises. A fit along any other field
             compares the means at the two ends.
-        jit: whether fn is compiled and vmapped over runs with equal static fields. If
-            False, fn is plain Python and is called once for each run.
+        jit: whether fn is compiled for each combination of static fields. If False, fn
+            is plain Python and is called once for each run.
 
     Raises:
         UsageError: the message contains a line for every mistake.
@@ -265,7 +260,7 @@ class Simulator:
     def programs(
         self,
         points: Mapping[CustomPoint, int],
-        sizes: tuple[int, int, int] | StaticProgram | Literal["own"] | None = None,
+        sizes: Any = "few",
     ) -> dict[StaticProgram, list[CustomPoint]]:
         """Returns a dict from each program to its points. There is one program for each
         combination of static fields.
@@ -276,23 +271,33 @@ class Simulator:
             )
         return grouped(points, lambda point: point.program)
 
+    def reason(self, points: Mapping[CustomPoint, int], sizes: Any) -> str:
+        return "one for each combination of static fields"
+
     def cost(self, program: StaticProgram, point: CustomPoint) -> Cost:
         return Cost(RUN_SECONDS, 0.0, 0)
 
     def width(self, program: StaticProgram, seconds: float, room: Room) -> int:
-        return WIDTH if self.jit else 1
+        if not self.jit:
+            return 1
+        from ...simulator import custom_runs
+        from ...simulator.program import start
+
+        start()
+        if custom_runs.traced(self, program.static, room.precision, x64()).in_turn:
+            return 1
+        return custom_runs.width_for(room.n_started, room.batch)
 
     def run(self, program: StaticProgram, width: int, room: Room) -> Loaded:
         from ...simulator import custom_runs
-        from ...simulator.program import provenance, start
+        from ...simulator.program import on_cpu, provenance, start
 
         start()
+        columns_of, most = partial(custom_runs.called, self, room.precision), width
         if self.jit:
-            columns_of = custom_runs.compiled(
+            columns_of, most = custom_runs.compiled(
                 self, program.static, width, room.precision, room.limit, x64()
             )
-        else:
-            columns_of = partial(custom_runs.called, self, room.precision)
         facts = self.facts
         provided = provenance() | {
             "simulator": facts.name,
@@ -300,7 +305,10 @@ class Simulator:
             "precision": facts.precision(room.precision),
             "x64": facts.x64,
         }
-        return Loaded(partial(self._batch, columns_of, provided), width, 0)
+        # a batch on an accelerator has any number of runs, in the order of the grid
+        order = None if on_cpu() else lambda run: 0
+        run = partial(self._batch, columns_of, provided)
+        return Loaded(run, most, threads=0, order=order)
 
     def problem_in_workers(self, points: Iterable[CustomPoint]) -> str | None:
         where = f"simulator: {self.name} "
