@@ -381,6 +381,7 @@ def simulate_run(
     world = draw(run, shape, vmapped)
     if tokens is not None:
         world = with_stored_tokens(world, tokens)
+        assert world.stored_tokens
         tokens = world.stored_tokens.tokens
     return train_and_measure(world)[1], tokens
 
