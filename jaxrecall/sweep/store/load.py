@@ -8,6 +8,7 @@ import itertools
 import os
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -107,15 +108,7 @@ def load(
     if unreadable:
         _warn_of_unreadable(unreadable)
     where = f"in {', '.join(map(str, paths))}, which hold others"
-    kept = np.ones(len(rows), bool)
-    if wanted:
-        kept &= _of_grid(rows, wanted)
-        if not kept.any():
-            raise StoreError(f"no rows of grid {wanted.name!r} {where}; has it run")
-    if last:
-        kept &= is_last(rows).to_numpy()
-        if not kept.any():
-            raise StoreError(f"no last step of a run {where}; allowed: last=False")
+    kept = _wanted(rows, wanted, last, where)
     order = in_table_order(rows, ROW, kept)
     for text in _remarks(rows, kept, order):
         warnings.warn(text, UserWarning, stacklevel=2)
@@ -135,6 +128,22 @@ def _paths(given: Paths) -> list[Path]:
     for path in [given] if one else as_list("path", given, PATHS):
         paths.append(local_path(expect("path", path, (str, os.PathLike), PATHS)))
     return paths
+
+
+def _wanted(rows: pa.Table, wanted: Grid | None, last: bool, where: str) -> np.ndarray:
+    """Returns a mask of the rows that `load` was asked for. Raises StoreError if there
+    are none; `where` states where they were looked for.
+    """
+    kept = np.ones(len(rows), bool)
+    if wanted:
+        kept &= _of_grid(rows, wanted)
+        if not kept.any():
+            raise StoreError(f"no rows of grid {wanted.name!r} {where}; has it run")
+    if last:
+        kept &= is_last(rows).to_numpy()
+        if not kept.any():
+            raise StoreError(f"no last step of a run {where}; allowed: last=False")
+    return kept
 
 
 def _remarks(rows: pa.Table, kept: np.ndarray, order: pa.Array) -> Iterator[str]:
@@ -195,9 +204,12 @@ def _frame(
         few = pa.schema(list(schema)[start : start + FEW_COLUMNS])
         table = with_pandas_types(taken(columns, few, order))
         frames.append(table.to_pandas(self_destruct=True))
-    # pandas 2 copies unless told not to, and pandas 3 warns if it is told
-    options = {"copy": False} if pd.__version__ < "3" else {}
-    frame = pd.concat(frames, axis=1, **options)
+    # pandas 2 copies unless it copies on write, as pandas 3 always does
+    lazy = nullcontext()
+    if pd.__version__ < "3":
+        lazy = pd.option_context("mode.copy_on_write", True)
+    with lazy:
+        frame = pd.concat(frames, axis=1)
     facts = about(schema)
     if axes is not None:
         facts["axes"] = list(axes)

@@ -614,7 +614,8 @@ def in_table_order(
     names = [*fields, *ROW, *VERSION] if isinstance(fields, list) else _SORT
     ranks = _ranks(rows, names)
     by = [(pc.field(name), "ascending") for name in ranks.column_names]
-    order = pc.sort_indices(ranks, sort_keys=by).to_numpy()
+    options = pc.SortOptions(by)
+    order = pc.call_function("sort_indices", [ranks], options).to_numpy()
     status = rows["status"]
     is_bad = pc.call_function("not_equal", [status, pa.scalar("ok")]).to_numpy()
     newest = -rows["code_version"].to_numpy()
@@ -640,7 +641,8 @@ def _ranks(rows: pa.Table, names: Iterable[str]) -> pa.Table:
         column = rows[name]
         if column.type == pa.string():
             encoded = column.dictionary_encode().combine_chunks()
-            ranks = pc.rank(encoded.dictionary, tiebreaker="dense")
+            options = pc.RankOptions(tiebreaker="dense")
+            ranks = pc.call_function("rank", [encoded.dictionary], options)
             column = ranks.take(encoded.indices)
         columns[name] = column
     return pa.table(columns)
