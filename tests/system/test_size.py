@@ -30,7 +30,7 @@ MOST = {
     "jaxrecall/model": 14814,
     "jaxrecall/model/laws": 8748,
     "jaxrecall/model/reference": 7495,
-    "jaxrecall/simulator": 28233,
+    "jaxrecall/simulator": 28265,
     "jaxrecall/simulator/sources": 11109,
     "jaxrecall/sweep": 17399,
     "jaxrecall/sweep/grid": 15056,
