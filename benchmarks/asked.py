@@ -33,6 +33,7 @@ OURS = ours()
 FULL = ours(exact="full")
 TORCH = Program("torch loop")
 BAG = Program("torch loop, embedding_bag")
+VMAP = Program("jit and vmap over seeds")
 COLD = Program("jaxrecall, cold")
 TWO = Program("two workers, two cores")
 BOTH_CORES = ("one process, 2 threads", "two processes, 1 thread each")
@@ -137,6 +138,12 @@ ASKED = (
         "35x",
     ),
     Asked(
+        "R1-vmap",
+        "R1",
+        "R1, jit and vmap over seeds / jaxrecall",
+        ratio("R1", VMAP),
+    ),
+    Asked(
         "R2",
         "R2",
         "R2, torch loop / jaxrecall",
@@ -163,6 +170,12 @@ ASKED = (
         "50x",
     ),
     Asked(
+        "S1-vmap",
+        "S1",
+        "S1 warm, jit and vmap over seeds / jaxrecall",
+        ratio("S1", VMAP),
+    ),
+    Asked(
         "S1-cold-torch",
         "cold",
         "S1 cold (empty compile cache, compile counted, import not),"
@@ -183,6 +196,12 @@ ASKED = (
         ratio("S1", Program("jax loop, cold"), COLD),
         "40x",
         "100x",
+    ),
+    Asked(
+        "S1-cold-vmap",
+        "cold",
+        "S1 cold, jit and vmap over seeds / jaxrecall",
+        ratio("S1", Program(f"{VMAP}, cold"), COLD),
     ),
     Asked(
         "compiling",
@@ -440,6 +459,20 @@ ASKED = (
         "30; 1",
         (COUNT, NUMBER),
         True,
+    ),
+    Asked(
+        "one-run",
+        "vmapped",
+        "one run vmapped on a CPU, in a program of 16 runs / in that of `simulate`",
+        "places",
+    ),
+    Asked(
+        "token-slots",
+        "vmapped",
+        "tokens of the runs of S1 / tokens that batches of 32 go through: sorted by"
+        " cost, by N and L",
+        "places",
+        units=(PERCENT, PERCENT),
     ),
     Asked(
         "parts-written",

@@ -21,7 +21,7 @@ from pkgutil import walk_packages
 from typing import Any
 
 from . import clock
-from .work import points, runs
+from .work import points, runs, seeds
 
 SLOW_COMPILE_SECONDS = 0.3
 """The compile time in seconds that separates programs of the simulator from helpers.
@@ -143,6 +143,16 @@ def peer(
     return {"seconds": time.perf_counter() - start}
 
 
+def vmapped(grid: dict[str, Any]) -> dict[str, Any]:
+    """Runs a grid with JAX's vmap over the seeds of each point."""
+    from . import jax_loop
+
+    start = time.perf_counter()
+    for point in points(grid):
+        jax_loop.run_seeds(point, seeds(grid))
+    return {"seconds": time.perf_counter() - start}
+
+
 def size(grid: dict[str, Any], i: int, cache: str) -> dict[str, Any]:
     """Measures the peak memory of a process with two runs of a point, in bytes.
 
@@ -214,7 +224,7 @@ def peak_bytes() -> int:
         )
 
 
-TASKS = {task.__name__: task for task in (sweep, compiling, peer, size, fit)}
+TASKS = {task.__name__: task for task in (sweep, compiling, peer, vmapped, size, fit)}
 
 if __name__ == "__main__":
     print(json.dumps(TASKS[sys.argv[1]](**json.loads(sys.argv[2]))))

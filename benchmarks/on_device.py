@@ -5,8 +5,10 @@
 The machine needs JAX with its accelerator and the dependencies of jaxrecall. It needs
 no network and no installation: the command is called in a clone. The most important
 steps come first. Each measurement is a line of DIR/on-device.jsonl, written as soon as
-it is known, so a lease that ends early loses nothing. The command ends with the table
-DIR/on-device.md.
+it is known, so a lease that ends early loses nothing. The command ends with the page
+DIR/on-device.md, which is also written from the lines by
+
+    python -m benchmarks.on_device --table DIR/on-device.jsonl
 
 The rows are compared with rows from a CPU, which are part of the repository:
 
@@ -25,13 +27,16 @@ import glob
 import gzip
 import json
 import os
+import platform
 import tempfile
 import time
 import traceback
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 os.environ.setdefault("JAXRECALL_CACHE", tempfile.mkdtemp())
@@ -46,6 +51,7 @@ from jaxrecall.model.point import Run
 from jaxrecall.simulator import program
 from jaxrecall.simulator.program_shape import Shape
 
+from . import on_device_table
 from .work import FORMS, Work, points, runs
 
 REFERENCE = Path(__file__).with_suffix(".json")
@@ -101,9 +107,13 @@ class Session:
         self.work, self.tiny = Work(tiny), tiny
         self.grid = self.work.grid("S1")
         out.mkdir(parents=True, exist_ok=True)
-        self.file = (out / "on-device.jsonl").open("a")
+        self.path = out / "on-device.jsonl"
+        self.file = self.path.open("a")
 
     def say(self, step: str, **facts: Any) -> None:
+        flags = os.environ.get("XLA_FLAGS")
+        if flags:
+            facts["flags"] = flags
         at = round(time.perf_counter() - self.begun, 1)
         line = json.dumps({"step": step, **facts, "at": at}, default=str)
         print(line, flush=True)
@@ -127,8 +137,12 @@ class Session:
             "device",
             kind=device.device_kind,
             platform=device.platform,
+            platform_version=" ".join(device.client.platform_version.split()),
             n=jax.device_count(),
+            cores=os.cpu_count(),
+            python=platform.python_version(),
             jax=jax.__version__,
+            torch=_version("torch"),
             jaxrecall=jaxrecall.__version__,
             bytes=program.memory_of_device(),
         )
@@ -163,11 +177,15 @@ class Session:
 
     def small_sweep(self) -> None:
         """Measures the sweep S1."""
+        start = time.perf_counter()
         table = _run(self.grid)
+        cold = time.perf_counter() - start
         found = _records(table)
         reference = json.loads(REFERENCE.read_text())["S1"]
         agreement = {} if self.tiny else compared(found, reference)
-        self.say("S1", **timed(lambda i: _run(self.grid)), **agreement)
+        took = timed(lambda i: _run(self.grid))
+        compiled = round(cold - took["median"], 1)
+        self.say("S1", compiled=compiled, **took, **agreement)
 
     def widths(self) -> None:
         """Measures the runs of S1 by the number of vmapped runs in a batch, in one
@@ -188,24 +206,17 @@ class Session:
             self.say("S1 by width", width=n, compiled=compiled, **timed(execute))
 
     def profile(self) -> None:
-        """Lists the longest operations of S1."""
+        """Lists the longest operations of S1, those of the device alone if the trace
+        tells them apart.
+        """
         folder = tempfile.mkdtemp()
         with jax.profiler.trace(folder, create_perfetto_trace=True):
             jaxrecall.run(self.grid, progress=False)
-        total: Counter[str] = Counter()
-        n: Counter[str] = Counter()
+        events: list[dict[str, Any]] = []
         for path in glob.glob(folder + "/**/*trace.json.gz", recursive=True):
-            for event in json.loads(gzip.decompress(Path(path).read_bytes())).get(
-                "traceEvents", []
-            ):
-                of_device = not event.get("name", "$").startswith("$")  # $: Python
-                if event.get("ph") == "X" and event.get("dur") and of_device:
-                    total[event["name"][:80]] += event["dur"]
-                    n[event["name"][:80]] += 1
-        longest = [
-            (name, n[name], round(us / 1e3, 1)) for name, us in total.most_common(40)
-        ]
-        self.say("profile", longest=longest)
+            trace = json.loads(gzip.decompress(Path(path).read_bytes()))
+            events += trace.get("traceEvents", [])
+        self.say("profile", longest=longest(events))
 
     def products(self) -> None:
         """Measures the device's own rate of matrix products."""
@@ -267,7 +278,40 @@ class Session:
             seeds = list(range(n * i, n * (i + 1)))
             jaxrecall.run(grid, seeds=seeds, progress=False)
 
-        self.say("pool", runs=n, **timed(sweep, 2))
+        took = timed(sweep, 2)
+        compiled = round(took["first"] - took["median"], 1)
+        self.say("pool", runs=n, compiled=compiled, **took)
+
+    def user_simulator(self) -> None:
+        """Measures a user's simulator: one run at each of four static sizes, many seeds
+        of one size, and the same seeds in plain JAX.
+        """
+        d, n = (8, 8) if self.tiny else (256, 256)
+        fields = {"d": (int, None, 1, 4096, "static")}
+        simulator = jaxrecall.Simulator(iterated, fields, {"size": (float, "")}, "size")
+        options: dict[str, Any] = {"simulator": simulator, "progress": False}
+
+        def sweep(sizes: list[int], seeds: int) -> dict[str, Any]:
+            """Measures a sweep with other seeds in each call."""
+            grid = {"blocks": [{"axes": {"d": sizes}}]}
+
+            def call(i: int) -> None:
+                chosen = list(range(seeds * i, seeds * (i + 1)))
+                jaxrecall.run(grid, seeds=chosen, **options)
+
+            took = timed(call)
+            return took | {"compiled": round(took["first"] - took["median"], 1)}
+
+        self.say("own, sizes", runs=4, **sweep([d, d + 1, d + 2, d + 3], 1))
+        self.say("own, seeds", runs=n, **sweep([d], n))
+        every = jax.jit(jax.vmap(lambda key: iterated(SimpleNamespace(d=d), key)))
+        with jax.default_matmul_precision("highest"):
+            took = timed(
+                lambda i: jax.block_until_ready(
+                    every(jax.random.split(jax.random.key(i), n))
+                )
+            )
+        self.say("own, plain JAX", runs=n, width=n, **took)
 
     def primitives(self) -> None:
         n = 2**16 if self.tiny else 2**26
@@ -343,6 +387,40 @@ def _compiled(shape: Shape, width: int) -> tuple[Any, float]:
     return executable, round(time.perf_counter() - start, 1)
 
 
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def iterated(point: Any, key: jax.Array) -> dict[str, jax.Array]:
+    """A user's simulator: a random matrix applied again and again."""
+    a = jax.random.normal(key, (point.d, point.d)) / jnp.sqrt(point.d)
+    x = jax.lax.fori_loop(0, 150, lambda i, x: jnp.tanh(a @ x), jnp.eye(point.d))
+    return {"size": jnp.abs(x).mean()}
+
+
+def longest(events: list[dict[str, Any]]) -> list[tuple[str, int, float]]:
+    """The name, calls and milliseconds of the 40 longest operations of a trace."""
+    processes = {}
+    for event in events:
+        if event.get("name") == "process_name":
+            processes[event["pid"]] = event["args"]["name"]
+    on_device = {pid for pid, name in processes.items() if "/device:" in name}
+    total: Counter[str] = Counter()
+    n: Counter[str] = Counter()
+    for event in events:
+        name = event.get("name", "$")[:80]
+        of_python = name.startswith("$")
+        elsewhere = on_device and event.get("pid") not in on_device
+        if event.get("ph") != "X" or of_python or elsewhere:
+            continue
+        total[name] += event.get("dur", 0)
+        n[name] += 1
+    return [(name, n[name], round(us / 1e3, 1)) for name, us in total.most_common(40)]
+
+
 def _run(grid: dict[str, Any]) -> Any:
     return jaxrecall.run(grid, progress=False)
 
@@ -411,7 +489,11 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=8.0)
     parser.add_argument("--tiny", action="store_true")
     parser.add_argument("--only", nargs="*", help="names of steps")
+    parser.add_argument("--table", type=Path, metavar="FILE", help="writes its page")
     args = parser.parse_args()
+    if args.table:
+        print(on_device_table.write(args.table))
+        return
     if args.reference:
         write_reference()
         return
@@ -428,6 +510,7 @@ def main() -> None:
         session.mlp,
         session.pool,
         session.further_steps,
+        session.user_simulator,
         session.primitives,
         session.peer,
     )
@@ -435,6 +518,7 @@ def main() -> None:
         if not args.only or measure.__name__ in args.only:
             session.attempt(measure.__name__, measure)
     session.say("end")
+    print(on_device_table.write(session.path))
 
 
 if __name__ == "__main__":

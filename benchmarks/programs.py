@@ -14,16 +14,17 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 import jaxrecall
 from jaxrecall import Point
 
 from . import clock, floor, jax_loop
-from .asked import BAG, BOTH_CORES, COLD, OURS, TORCH, TWO
+from .asked import BAG, BOTH_CORES, COLD, OURS, TORCH, TWO, VMAP
 from .bench import Bench, NotHere, Ready
 from .clock import timed
-from .work import Document, points, runs
+from .work import Document, points, runs, seeds
 
 Grid = Document | Point
 Preparation = Callable[[Bench, Any], Ready]
@@ -43,15 +44,18 @@ def ours(bench: Bench, grid: Grid) -> Ready:
 
 def swept(bench: Bench, grids: dict[tuple[str, ...], Any], note: str) -> Ready:
     """Prepares some sweeps, one after the other, by the arguments of each."""
+    folders: list[Path] = []
 
     def sweep(call: int) -> float:
         seconds = 0.0
         for arguments, grid in grids.items():
-            seconds += clock.sweep(grid, bench.new_folder(), *arguments)
+            folders.append(bench.new_folder())
+            seconds += clock.sweep(grid, folders[-1], *arguments)
         return seconds
 
     sweep(0)
-    return Ready(sweep, note=note)
+    accuracy = jaxrecall.load(folders)["accuracy"].mean()
+    return Ready(sweep, note=f"{note}; mean accuracy {accuracy:.4f}")
 
 
 def in_programs_of_S2(bench: Bench, sample: Document) -> Ready:
@@ -157,6 +161,20 @@ def jax_on_some(bench: Bench, grid: Grid) -> Ready:
     return Ready(timed(work), len(chosen) / len(runs(grid)))
 
 
+def jax_vmap(bench: Bench, grid: Grid) -> Ready:
+    """Prepares JAX's vmap over the seeds of each point, one point after the other."""
+
+    def all_runs(call: int) -> list[float]:
+        accuracies: list[float] = []
+        for point in points(grid):
+            shifted = [seed + call for seed in seeds(grid)]
+            accuracies += jax_loop.run_seeds(point, shifted)
+        return accuracies
+
+    accuracy = mean(all_runs(0))
+    return Ready(timed(all_runs), note=f"mean accuracy {accuracy:.4f}")
+
+
 def cold(task: str, **arguments: str) -> Preparation:
     """A task of child.py in a fresh process with an empty compile cache."""
 
@@ -168,7 +186,7 @@ def cold(task: str, **arguments: str) -> Preparation:
             cache = tempfile.mkdtemp(dir=bench.folder)
             return clock.fresh(task, cache, grid=grid, **arguments)["seconds"]
 
-        return Ready(engine, once="loop" in arguments)
+        return Ready(engine, once=task != "sweep")
 
     return ready
 
@@ -261,6 +279,8 @@ PROGRAMS: dict[str, Preparation] = {
     COLD.name: cold("sweep"),
     "jax loop, cold": cold("peer", loop="jax_loop"),
     "jax loop, some runs": jax_on_some,
+    VMAP.name: jax_vmap,
+    f"{VMAP}, cold": cold("vmapped"),
     "one worker, one core": workers(1, "--workers", "1"),
     TWO.name: workers(2, "--workers", "2"),
     "two Ray tasks, two cores": workers(2, "--engine", "ray", "--workers", "2"),

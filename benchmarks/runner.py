@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from . import clock, estimates, fresh, guard, scale, search
+from . import clock, estimates, fresh, guard, scale, search, vmapped
 from .asked import ASKED, Each, Peaks, Program, Ratio, Slope
 from .bench import Bench, NotHere, Ready
 from .programs import PROGRAMS, Grid, ours
@@ -28,6 +28,7 @@ OWN: dict[str, Callable[[Bench], dict[str, Measured]]] = {
     "in_parts": estimates.in_parts,
     "fitted": fresh.fitted,
     "stored": scale.figures,
+    "places": vmapped.places,
 }
 """The functions that measure figures which are no ratio of times."""
 

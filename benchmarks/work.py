@@ -39,6 +39,11 @@ def points(grid: Document | Point) -> list[Point]:
     return list(as_grid(grid).points)  # pyright: ignore[reportArgumentType]
 
 
+def seeds(grid: Document | Point) -> list[int]:
+    """Returns the seeds of a grid."""
+    return list(as_grid(grid).seeds)  # pyright: ignore[reportArgumentType]
+
+
 def runs(grid: Document | Point) -> list[tuple[Point, int]]:
     """Returns the runs of a grid, for the peers."""
-    return list(itertools.product(points(grid), as_grid(grid).seeds))
+    return list(itertools.product(points(grid), seeds(grid)))

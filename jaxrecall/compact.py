@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import pyarrow as pa
+
 from .cli.command import Parser, answer, command
 from .errors import StoreError
 from .sweep.files import (
@@ -27,11 +29,14 @@ from .sweep.store import Store
 from .sweep.store.table import (
     ROW,
     VERSION,
-    best,
+    about,
+    digest_of,
     in_table_order,
     joined,
-    read,
     refuse_foreign,
+    rows_in,
+    taken,
+    with_about,
 )
 
 
@@ -63,7 +68,9 @@ def compact(folder: str | Path, prune: bool = False) -> Compacted:
     if not holds_results(target.folder):
         raise no_rows([target.folder], [])
     with compaction_lock(target):
-        tables, unreadable = read(result_files(target.folder))
+        digests: dict[Path, str] = {}
+        unreadable: Unreadable = []
+        rows = joined(_tables(target.folder, digests, unreadable))
         why = dict(unreadable).get(target.table)
         if why is not None:
             raise StoreError(
@@ -71,19 +78,35 @@ def compact(folder: str | Path, prune: bool = False) -> Compacted:
                 " it away and run again"
             )
         refuse_foreign(target.table)
-        if not any(map(len, tables.values())):
+        if not len(rows):
             raise no_rows([target.folder], unreadable)
-        rows = joined(tables.values())
-        table = in_table_order(best(rows, [*ROW, *VERSION]))
-        target.put_table(target.table, table)
-        merged = [path for path in tables if path != target.table]
+        digests.pop(target.table, None)
+        order = in_table_order(rows, [*ROW, *VERSION])
+        n_rows, n_dropped = len(order), len(rows) - len(order)
+        facts = about(rows) | {"merged": list(digests.values())}
+        schema = with_about(rows, facts).schema
+        columns = rows.columns
+        del rows  # so that each column is freed when it has been taken
+        target.put_table(target.table, taken(columns, schema, order))
         if prune:
             refuse_link(target.parts)
             with storage_errors(target.parts):
-                for path in merged:
+                for path in digests:
                     path.unlink(missing_ok=True)
-    n_dropped = len(rows) - len(table)
-    return Compacted(target.table, len(table), n_dropped, len(merged), unreadable)
+    return Compacted(target.table, n_rows, n_dropped, len(digests), unreadable)
+
+
+def _tables(
+    folder: Path, digests: dict[Path, str], unreadable: Unreadable
+) -> Iterator[pa.Table]:
+    """Yields the tables of the files in a folder. Adds the digest of each file to
+    `digests`, and files that cannot be read to `unreadable`.
+    """
+    for path in result_files(folder):
+        digest = digest_of(path)  # before reading, as the file may be replaced
+        for table in rows_in(path, unreadable):
+            digests[path] = digest
+            yield table
 
 
 @contextmanager

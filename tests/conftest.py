@@ -4,6 +4,7 @@ Compiled programs are kept from one session of tests to the next, for all proces
 they start.
 """
 
+import gc
 import os
 import signal
 from itertools import accumulate
@@ -22,12 +23,16 @@ os.environ["OPENBLAS_NUM_THREADS"] = (
 import attack
 import jax
 import pytest
-from helpers import UNOPTIMISED, hold_to_annotations, quickly_outside
+from helpers import OPTIMISED, UNOPTIMISED, hold_to_annotations, python
+from jax.stages import Compiled, Lowered
 
-from jaxrecall.model.reference import descent
 from jaxrecall.model.reference.realization import Realization
 from jaxrecall.model.task import Embeddings
-from jaxrecall.simulator import custom_runs, program
+<<<<<<< HEAD
+from jaxrecall.simulator import program
+=======
+from jaxrecall.simulator import custom_runs, program, stored_programs
+>>>>>>> w-stored
 from jaxrecall.simulator.world import Arguments, Trained, World
 from jaxrecall.sweep import __main__ as sweep
 
@@ -45,21 +50,13 @@ for number, usual in (
 for record in (Realization, Embeddings, Arguments, World, Trained):
     hold_to_annotations(record)
 
-COMPILE, FIGURE = program.compile, sweep.FIGURE
-"""As users have them: fast tests replace them."""
+FIGURE = sweep.FIGURE
+"""As users have it: fast tests replace it."""
 
 ON_REQUEST = {
     "slow": "takes minutes; --slow runs it",
     "system": "starts, kills or starves whole processes; --slow runs it",
 }
-
-REFERENCE = [
-    (descent, "_loss", ("activation", "trigger_in_value")),
-    (descent, "_train", ("law", "activation", "trigger_in_value")),
-]
-"""What the reference compiles, by module, name and static arguments; not what draws, as
-bits of embeddings are compared.
-"""
 
 PROGRAMS = (
     Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "jaxrecall-tests"
@@ -94,20 +91,16 @@ def pytest_configure(config: pytest.Config) -> None:
     else:
         forget_oldest(PROGRAMS)
     attack.full_counts = config.getoption("--slow")
+    # tests replace parts of programs, which are found untraced
+    stored_programs.MAX_BYTES = 0
     settings = {
         "jax_compilation_cache_dir": PROGRAMS,
         "jax_persistent_cache_min_compile_time_secs": 0.1,
     }
     if not attack.full_counts:
-        program.compile = custom_runs.compile = lambda lowered, light: lowered.compile(
-            compiler_options=UNOPTIMISED
-        )
         sweep.FIGURE = "undrawn"
-        for module, name, static in REFERENCE:
-            setattr(module, name, quickly_outside(getattr(module, name), static))
-        # in the processes that tests start, and not in this one, a worker of pytest
-        os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "true"
-        jax.config.update("jax_disable_most_optimizations", False)
+        if not hasattr(config, "workerinput"):
+            compile_quickly()
     for name, value in settings.items():
         os.environ[name.upper()] = str(value)
         jax.config.update(name, str(value) if isinstance(value, Path) else value)
@@ -116,7 +109,12 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.fixture
 def optimised(monkeypatch: pytest.MonkeyPatch) -> None:
     """Programs are compiled as users compile them."""
-    monkeypatch.setattr(program, "compile", COMPILE)
+
+    def compile(lowered: Lowered, light: bool) -> Compiled:
+        options = OPTIMISED | program.LIGHT if light else OPTIMISED
+        return lowered.compile(compiler_options=options)
+
+    monkeypatch.setattr(program, "compile", compile)
 
 
 @pytest.fixture
@@ -147,6 +145,18 @@ def _forget_programs():
         jax.clear_caches()
 
 
+def compile_quickly() -> None:
+    """All that this process and those that it starts compile is not optimised, if this
+    version of XLA knows how: tests run a program for moments and wait long for its
+    compilation.
+    """
+    flags = [f"--{name}={value}".lower() for name, value in UNOPTIMISED.items()]
+    all_flags = " ".join([os.environ.get("XLA_FLAGS", ""), *flags]).strip()
+    # XLA ends a process over an option that it does not know
+    if python("import jax; jax.devices()", XLA_FLAGS=all_flags).returncode == 0:
+        os.environ["XLA_FLAGS"] = all_flags  # read when JAX starts
+
+
 def keep_to_a_core(worker: int) -> None:
     """A worker of pytest has a core of its own: the threads of two that share two cores
     wait for each other.
@@ -170,6 +180,14 @@ def forget_oldest(folder: Path) -> None:
         for total, (_, _, path) in zip(kept, files, strict=True):
             if total > MAX_BYTES // 2:
                 path.unlink(missing_ok=True)
+
+
+def pytest_collection_finish() -> None:
+    """What imports and the collection of tests made stays, and is not looked through
+    again by each collection of garbage.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_collection_modifyitems(

@@ -24,7 +24,6 @@ import numpy as np
 import optax
 import pytest
 from beartype import beartype
-from jax.core import Tracer
 from jaxtyping import jaxtyped
 
 from jaxrecall.model import recall as model
@@ -99,32 +98,20 @@ def relative(a: Any, b: Any) -> float:
     return float(np.linalg.norm(a - b) / np.linalg.norm(b))
 
 
-def known(options: dict[str, Any]) -> dict[str, Any]:
-    """The options that this version of XLA has."""
+UNOPTIMISED = program.LIGHT | {
+    "xla_llvm_disable_expensive_passes": True,
+    "xla_backend_optimization_level": 0,
+    "xla_cpu_parallel_codegen_split_count": 1,
+}
+"""Options of light programs, no optimisation of machine code, and one unit of it."""
 
-    def is_known(name: str) -> bool:
-        try:
-            jax.jit(lambda x: x, compiler_options={name: options[name]}).lower(
-                0.0
-            ).compile()
-        except jax.errors.JaxRuntimeError:
-            return False
-        return True
-
-    return {name: value for name, value in options.items() if is_known(name)}
-
-
-UNOPTIMISED = known(
-    program.LIGHT
-    | {
-        "xla_llvm_disable_expensive_passes": True,
-        "xla_backend_optimization_level": 0,
-        "xla_cpu_parallel_codegen_split_count": 1,
-    }
-)
-"""Options of light programs, no optimisation of machine code, and one unit of it: a
-test runs a program for moments and waits long for its compilation.
-"""
+OPTIMISED = {
+    "xla_cpu_use_fusion_emitters": True,
+    "xla_disable_hlo_passes": "",
+    "xla_llvm_disable_expensive_passes": False,
+    "xla_backend_optimization_level": 3,
+}
+"""What XLA does if it is told nothing."""
 
 quickly = functools.partial(jax.jit, compiler_options=UNOPTIMISED)
 
@@ -252,21 +239,6 @@ def redraws(point: Point, seed: int) -> np.ndarray:
             for r in range(REDRAWS)
         ]
     )
-
-
-def quickly_outside(jitted: Any, static: Sequence[str]) -> Callable[..., Any]:
-    """The same function, not optimised where it is a program of its own and no part of
-    one.
-    """
-    quick = quickly(jitted.__wrapped__, static_argnames=static)
-
-    def call(*args: Any, **kwargs: Any) -> Any:
-        traced = any(
-            isinstance(leaf, Tracer) for leaf in jax.tree.leaves((args, kwargs))
-        )
-        return (jitted if traced else quick)(*args, **kwargs)
-
-    return call
 
 
 @functools.partial(quickly, static_argnames="shape")

@@ -10,7 +10,8 @@ is no longer there is "gone".
 Where the faults stand was drawn: of every room the lines of code with a comparison, a
 sum, a sign or a condition, shuffled by `random.Random(43)`; on the first ten of these
 that can be wrong without being a mere matter of speed, a fault was written that
-somebody could make.
+somebody could make. Where the code of a fault has moved, it is planted in its new
+place; where it went, in another line of the same part.
 """
 
 from __future__ import annotations
@@ -68,15 +69,15 @@ MUTANTS = [
     Mutant(
         "simulator",
         f"{SIMULATOR}/forms.py",
-        "if point.is_memory:",
-        "if not point.is_memory:",
+        'if point.is_memory:\n        return "memory"',
+        'if not point.is_memory:\n        return "memory"',
         "test_memory",
     ),
     Mutant(
         "simulator",
-        f"{SIMULATOR}/metrics.py",
-        "else run.L - 1  #",
-        "else run.L - 2  #",
+        f"{SIMULATOR}/sources/source.py",
+        "return world.run.L - 1",
+        "return world.run.L - 2",
         "test_packaging",
     ),
     Mutant(
@@ -88,14 +89,14 @@ MUTANTS = [
     ),
     Mutant(
         "simulator",
-        f"{SIMULATOR}/record.py",
-        "dict(zip(NORMS, map(",
-        "dict(zip(NORMS[::-1], map(",
+        f"{SIMULATOR}/rows.py",
+        "zip(NORMS, now",
+        "zip(NORMS[::-1], now",
         "test_traces",
     ),
     Mutant(
         "simulator",
-        f"{SIMULATOR}/pool_draws.py",
+        f"{SIMULATOR}/sources/pool_draws.py",
         "jnp.sqrt(mean) * (x - jnp.sum(",
         "jnp.sqrt(mean) * (x + jnp.sum(",
         "test_pool",
@@ -116,21 +117,21 @@ MUTANTS = [
     ),
     Mutant(
         "simulator",
-        f"{SIMULATOR}/counts.py",
+        f"{SIMULATOR}/sources/counts.py",
         "[(informative, 1 / L), (noise, 1 - 1 / L)]",
         "[(informative, 1 - 1 / L), (noise, 1 / L)]",
         "test_forms",
     ),
     Mutant(
         "simulator",
-        f"{SIMULATOR}/record.py",
+        f"{SIMULATOR}/losses.py",
         "features(world, seen.h)[0], y)",
         "features(world, seen.h)[-1], y)",
         "test_traces",
     ),
     Mutant(
         "simulator",
-        f"{SIMULATOR}/vmapped.py",
+        f"{SIMULATOR}/custom_runs.py",
         "stream == 0, common,",
         "stream != 0, common,",
         "tests/sweep/test_shipped_simulators.py tests/sweep/test_custom.py",
@@ -145,15 +146,15 @@ MUTANTS = [
     Mutant(
         "store",
         f"{STORE}/load.py",
-        '{"long_name": legend} if legend else {}',
-        '{"long_name": name} if legend else {}',
+        'facts.get(name) not in (None, "", {})',
+        'facts.get(name) in (None, "", {})',
         "test_labelled",
     ),
     Mutant(
         "store",
         f"{STORE}/table.py",
-        "[table for table in tables if len(table)]",
-        "[table for table in tables if len(table) > 1]",
+        "len(table[name].unique()) > 1",
+        "len(table[name].unique()) < 1",
     ),
     Mutant(
         "store",
@@ -165,30 +166,35 @@ MUTANTS = [
     Mutant(
         "store",
         f"{STORE}/table.py",
-        "(() if own else (*OURS, *MEASURED))",
-        "(() if not own else (*OURS, *MEASURED))",
+        'return facts.get("simulator") is not None',
+        'return facts.get("simulator") is None',
         "test_readers",
     ),
-    Mutant(
-        "store",
-        f"{STORE}/load.py",
-        "if not is_numeric_dtype(column):",
-        "if is_numeric_dtype(column):",
-        "test_labelled",
-    ),
-    Mutant("store", f"{STORE}/__init__.py", "if failed <= runs:", "if failed & runs:"),
     Mutant(
         "store",
         f"{STORE}/table.py",
-        "nullable.get(kind, kind) if column.null_count else kind",
-        "kind",
+        "_are_texts(value) and {*value} <= {*columns}",
+        "_are_texts(value) or {*value} <= {*columns}",
+        "test_labelled",
+    ),
+    Mutant(
+        "store",
+        f"{STORE}/__init__.py",
+        "if failed and failed <= runs:",
+        "if failed and failed & runs:",
+    ),
+    Mutant(
+        "store",
+        f"{STORE}/table.py",
+        '"boolean"} if has_null',
+        '"boolean"} if not has_null',
         "test_readers",
     ),
     Mutant(
         "store",
-        f"{STORE}/load.py",
-        "if frame.duplicated(dims).any():",
-        "if frame.duplicated(dims).all():",
+        f"{STORE}/table.py",
+        "columns = [*part.needed, *part.measured]",
+        "columns = [*part.needed]",
         "test_labelled",
     ),
     Mutant(
@@ -236,8 +242,8 @@ MUTANTS = [
     Mutant(
         "search",
         f"{FIT}/tables.py",
-        "top - last > 0.1:",
-        "top - last < 0.1:",
+        "top - last > 0.1 * c.scale",
+        "top - last < 0.1 * c.scale",
         "tests/analysis/test_fit.py",
     ),
     Mutant(
@@ -250,8 +256,8 @@ MUTANTS = [
     Mutant(
         "search",
         f"{SWEEP}/crossing.py",
-        "without = -self._between(",
-        "without = self._between(",
+        "without=-change[",
+        "without=change[",
         "test_crossing",
     ),
     Mutant(
@@ -271,8 +277,8 @@ MUTANTS = [
     Mutant(
         "grid",
         f"{GRID}/axes.py",
-        "any(end != int(end) for end in ends)",
-        "all(end != int(end) for end in ends)",
+        "low % 1 != 0 or high % 1 != 0",
+        "low % 1 != 0 and high % 1 != 0",
     ),
     Mutant(
         "grid",
@@ -282,35 +288,35 @@ MUTANTS = [
     ),
     Mutant(
         "grid",
-        f"{GRID}/file.py",
-        "used |= expression.names if name in used else set()",
-        "used |= expression.names if name not in used else set()",
+        f"{GRID}/__init__.py",
+        "if len(found) > 1:",
+        "if len(found) >= 1:",
         "test_search",
     ),
     Mutant("grid", f"{GRID}/file.py", "if not low < high:", "if not low <= high:"),
     Mutant(
         "grid",
         f"{GRID}/document.py",
-        "len(self.mistakes) == n_before:",
-        "len(self.mistakes) > n_before:",
+        "if convert and len(self.mistakes) == n_before:",
+        "if convert and len(self.mistakes) > n_before:",
     ),
     Mutant(
         "grid",
         f"{GRID}/__init__.py",
-        "if name in names and name not in following}",
-        "if name in names}",
+        "if name in names and name not in following:",
+        "if name in names:",
     ),
     Mutant(
         "grid",
         f"{GRID}/axes.py",
-        "tuple(value) if isinstance(value, list) else (value,)",
-        "(value,)",
+        "if isinstance(value, list):\n        return tuple(value)",
+        "if isinstance(value, list):\n        return (value,)",
     ),
     Mutant(
         "grid",
         f"{GRID}/__init__.py",
-        'if all({*names.values()} <= {None, ""}',
-        'if any({*names.values()} <= {None, ""}',
+        'if "." in name:',
+        'if "." not in name:',
         "test_names",
     ),
     Mutant(

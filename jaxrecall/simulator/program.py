@@ -22,7 +22,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.core import Tracer
-from jax.experimental.compilation_cache.compilation_cache import reset_cache
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 from jax.stages import Compiled, Lowered, Wrapped
@@ -39,6 +38,7 @@ from .loops import RUNS, no_tokens, with_stored_tokens
 from .measurements import Raw
 from .program_shape import Shape
 from .rows import finish
+from .stored_programs import changing_cache, load_or_compile, set_cache_of_jax
 from .training import run as train_and_measure
 from .world import draw
 
@@ -144,11 +144,11 @@ def start() -> str:
             " compiled"
         )
     check_partitionable()
-    of_jax = jax.config.jax_compilation_cache_dir  # type: ignore[attr-defined]
-    folder, remark = program_cache(of_jax)
-    if folder != of_jax:
-        jax.config.update("jax_compilation_cache_dir", folder)
-        reset_cache()  # JAX may use the other folder already
+    with changing_cache:
+        of_jax = jax.config.jax_compilation_cache_dir  # type: ignore[attr-defined]
+        folder, remark = program_cache(of_jax)
+        if folder != of_jax:
+            set_cache_of_jax(folder)
     if folder and not of_jax:
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
     try:
@@ -220,18 +220,23 @@ def _compiled(
     vmapped: bool,
 ) -> Executable:
     batched, shapes = batch_function(shape, per_device, mesh, vmapped)
-    # a caller may have set another precision and another mesh
-    with jax.default_matmul_precision(precision), jax.set_mesh(mesh):
+
+    def new() -> Compiled:
         with without_garbage_collection():
             lowered = batched.lower(*shapes)
-        run = compile(lowered, light=shape.light and not vmapped)
+        return compile(lowered, light=shape.light and not vmapped)
+
+    # a caller may have set another precision and another mesh
+    with jax.default_matmul_precision(precision), jax.set_mesh(mesh):
+        devices = [*mesh.devices.flat]
+        run = load_or_compile((shape, per_device, vmapped), shapes, devices, new)
     sharding = NamedSharding(mesh, P("run"))
     return Executable(shape, run, per_device * mesh.size, sharding)
 
 
 def n_compiled() -> int:
-    """The number of programs that this process has compiled since the last call of
-    `forget`.
+    """The number of programs that this process has compiled, or loaded from a folder,
+    since the last call of `forget`.
     """
     return _compiled.cache_info().misses
 

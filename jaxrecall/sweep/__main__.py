@@ -153,7 +153,8 @@ def _main(args: argparse.Namespace, resume_command: str, interrupts: Interrupts)
     for remark in job.remarks:
         print(printable(remark), file=sys.stderr)
     if args.dry_run and args.json:
-        return answer(json.dumps(job.facts() | engine.facts(job)))
+        facts = job.facts() | {"program_reason": job.reason}
+        return answer(json.dumps(facts | engine.facts(job)))
     if args.dry_run:
         lines = job.describe()
         if job.to_do:
@@ -211,6 +212,7 @@ def _show(job: Job, events: Events | None) -> None:
     axes = [name for name in job.grid.axes if _is_drawn(name, rows)]
     if not events:
         _print_results(job, rows, axes)
+        sys.stdout.flush()  # the figure takes a second
     try:
         _draw(job, rows, axes, events)
     except Exception as error:

@@ -22,7 +22,7 @@ from typing import NamedTuple
 from ..errors import UsageError
 from ..model.point import Run, RunId
 from .files import Json
-from .grid.file import Settings
+from .grid.file import USUAL, Settings
 from .machine import cores, memory_limit
 from .simulators import (
     AnyPoint,
@@ -31,7 +31,7 @@ from .simulators import (
     SimulatorLike,
     Sizes,
     grouped,
-    program_of,
+    programs_of,
 )
 from .simulators.shipped import RECALL
 
@@ -142,7 +142,7 @@ def make_plan(
     runs: Iterable[Run],
     pad_to: Sizes | None = None,
     limit: int | None = None,
-    settings: Settings | None = None,
+    settings: Settings = USUAL,
     *,
     program: Callable[[AnyPoint], Program] | None = None,
     batch: int | None = None,
@@ -171,7 +171,10 @@ def make_plan(
     for point, seed in runs:
         seeds.setdefault(point, []).append(seed)
     n = dict(zip(seeds, map(len, seeds.values()), strict=True))
-    groups = grouped(n, program) if program else simulator.programs(n, pad_to)
+    if program:
+        groups = grouped(n, program)
+    else:
+        groups = simulator.programs(n, pad_to or settings.programs)
     chunks, peaks, flops = [], {}, 0.0
     for each, points in sorted(groups.items()):
         timed, own_flops, peaks[each] = [], 0.0, 0
@@ -188,7 +191,7 @@ def make_plan(
         tuple(chunks),
         flops,
         peaks,
-        settings or Settings(),
+        settings,
         limit or memory_limit(),
         batch,
         sum(n.values()),
@@ -269,10 +272,17 @@ class Shard(NamedTuple):
         return f"shard {self.index}/{self.count} ({self.source})"
 
     def of(
-        self, points: Sequence[AnyPoint], seeds: Sequence[int], simulator: SimulatorLike
+        self,
+        points: Sequence[AnyPoint],
+        seeds: Sequence[int],
+        simulator: SimulatorLike,
+        sizes: str = "own",
     ) -> list[Run]:
-        """Returns those runs of the points and seeds that belong to this share."""
-        every = shares(points, seeds, self.count, simulator)
+        """Returns those runs of the points and seeds that belong to this share.
+
+        `sizes` are those of the programs, which the grid determines.
+        """
+        every = shares(points, seeds, self.count, simulator, sizes)
         return [run for index, run in every if index == self.index]
 
 
@@ -281,17 +291,20 @@ def shares(
     seeds: Sequence[int],
     count: int,
     simulator: SimulatorLike,
+    sizes: str = "own",
 ) -> Iterator[tuple[int, Run]]:
     """Yields every run with the index of its share among `count`.
 
-    All runs are put in a sequence in which similar sizes are adjacent. The sequence is
-    cut into pieces of equal estimated cost. A run belongs to the piece that contains
-    its middle. So the cost of a share differs from the mean by less than the cost of a
-    run. A share compiles few programs, because similar sizes are adjacent.
+    All runs are put in a sequence in which runs of a program, and then similar sizes,
+    are adjacent. The sequence is cut into pieces of equal estimated cost. A run belongs
+    to the piece that contains its middle. So the cost of a share differs from the mean
+    by less than the cost of a run, and a share compiles few programs.
     """
-    programs = {point: program_of(simulator, point) for point in points}
-    row = sorted(points, key=lambda point: programs[point].kin)
-    costs = [simulator.cost(programs[point], point).seconds for point in row]
+    counts = dict.fromkeys(points, len(seeds))
+    shared = programs_of(simulator, counts, sizes)
+    own = programs_of(simulator, counts, "own")
+    row = sorted(points, key=lambda point: (shared[point].kin, own[point].kin))
+    costs = [simulator.cost(shared[point], point).seconds for point in row]
     total, before = len(seeds) * sum(costs), 0.0
     for point, cost in zip(row, costs, strict=True):
         for seed in seeds:

@@ -20,11 +20,11 @@ from .files import Json
 from .grid import Grid, Search
 from .grid.axes import AnyPoint, Names
 from .grid.expand import SearchLine
-from .grid.file import Settings, plain
+from .grid.file import USUAL, Settings, plain
 from .machine import cores
 from .plan import Plan, Shard, by_id, make_plan, shares
 from .search import OUTCOMES, CellSearch, Request, Target, farthest
-from .simulators import Program, SimulatorLike, Sizes, program_of
+from .simulators import Program, SimulatorLike, Sizes, program_of, programs_of
 from .summary import MEAN, parsed
 
 RUNS_PER_CELL, ROUNDS = 60, 25
@@ -205,7 +205,7 @@ class Searches:
         self,
         grid: Grid,
         known: KnownAccuracies,
-        settings: Settings | None = None,
+        settings: Settings = USUAL,
         pad_to: Sizes | None = None,
         limit: int | None = None,
         shard: Shard | None = None,
@@ -221,7 +221,7 @@ class Searches:
         varying = {self.axis}.union(*(cell.following for cell in self.every))
         self.axes = [axis for axis in grid.axes if axis not in varying]
         self.used: set[RunId] = set()
-        self._known, self._pad_to = known, pad_to
+        self._known, self._sizes = known, pad_to or settings.programs
         self._plan = partial(
             make_plan, limit=limit, settings=settings, simulator=grid.simulator
         )
@@ -275,13 +275,14 @@ class Searches:
         The programs depend on all cells of the grid, so every call and every share
         chooses the same ones.
         """
-        tops = _tops(self.every)
-        plan = self._plan(_usual_runs(tops), pad_to=self._pad_to)
-        programs = {}
-        for chunk in plan.chunks:
-            for run in chunk.runs:
-                programs[run.point] = chunk.program
-        return programs
+        return programs_of(self.simulator, self.usual, self._sizes)
+
+    @property
+    def usual(self) -> dict[AnyPoint, int]:
+        """A dict from the point of each tier of the grid to its usual number of
+        runs.
+        """
+        return dict.fromkeys(_tops(self.every), RUNS_PER_CELL)
 
     @cached_property
     def guess(self) -> Plan:

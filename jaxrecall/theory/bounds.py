@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import numpy as np
 from scipy.special import betainc, gammaln, lambertw
-from scipy.stats import binom
 
 from .distributions import quantiles
 from .locked import recall
@@ -63,6 +62,8 @@ def sample_information(model: Model) -> float:
     The value is log V - E[entropy of the L tokens of the sample] = E log((1 + n) V /
     L), with n ~ binomial(L - 1, 1/V).
     """
+    from scipy.stats import binom  # slow to import
+
     check_model(model)
     V, L = model.V, model.L
     low, high = binom.interval(1 - 1e-15, L - 1, 1 / V)

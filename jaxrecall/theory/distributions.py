@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy.special import gammaincinv, ndtr, ndtri, stdtr, stdtrit
-from scipy.stats import poisson, qmc
 
 from ..model.laws import Moments
 
@@ -42,6 +41,8 @@ class Nodes(NamedTuple):
 @cache
 def uniforms() -> Nodes:
     """Returns the quasi-random nodes as uniforms."""
+    from scipy.stats import qmc  # slow to import
+
     sequence = qmc.Sobol(len(Nodes._fields), scramble=False)
     return Nodes(*(sequence.random(NODES) + 0.5 / NODES).T)
 
@@ -112,6 +113,8 @@ def poisson_counts(mean: float) -> LabelCounts:
     If there are more than LEVELS counts, each group of neighbouring counts is replaced
     by its mean.
     """
+    from scipy.stats import poisson  # slow to import
+
     if mean == np.inf:
         return LabelCounts(np.ones(1), np.ones(1))
     low = np.floor(max(0, mean - 7 * mean**0.5))

@@ -11,7 +11,6 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from scipy.stats import poisson
 
 from ..errors import TheoryError
 from .distributions import (
@@ -226,6 +225,8 @@ def orthogonal_accuracy(model: Model, N: float) -> float:
     The logits for a token are the label counts. The trigger in the value path doubles
     the count of the token's own label.
     """
+    from scipy.stats import poisson  # slow to import
+
     V = model.V
     if not model.trigger_in_value:
         return -float(np.expm1((N + 1) * np.log1p(-1 / V)))

@@ -23,8 +23,8 @@ def heading_of(frame, axes, tmp_path, thresholds=None):
     with mock.patch.object(
         Chart,
         "figure",
-        lambda self, title: (
-            found.append((title, drawn_figure(self, title))) or found[-1][1]
+        lambda self, title, **options: (
+            found.append((title, drawn_figure(self, title, **options))) or found[-1][1]
         ),
     ):
         charts.draw_sweep(

@@ -168,8 +168,7 @@ def test_realize_does_not_depend_on_x64():
         for a in r
         if a is not None
     ]
-    # optimised as this process is, for the last bit
-    there = python(DIGEST, JAX_ENABLE_X64="1", JAX_DISABLE_MOST_OPTIMIZATIONS="false")
+    there = python(DIGEST, JAX_ENABLE_X64="1")
     assert json.loads(there.stdout) == here, there.stderr
 
 

@@ -652,7 +652,11 @@ def test_the_output_side_may_have_another_law():
     np.testing.assert_array_equal(r.Z_out, other.Z_out)
     sphere = Point(**SMALL, embedding="sphere", embedding_out="gaussian")
     np.testing.assert_array_equal(realize(sphere, 0).Z_out, plain.Z_out)
-    np.testing.assert_array_equal(realize(sphere, 0).z_trig, realize(none, 0).z_trig)
+    np.testing.assert_allclose(
+        realize(sphere, 0).z_trig,
+        realize(none, 0).z_trig,
+        rtol=1e-6,  # two programs may round differently
+    )
 
 
 @pytest.mark.slow

@@ -12,7 +12,11 @@ from jaxrecall.simulator import program
 from jaxrecall.simulator.cost import peak_bytes
 from jaxrecall.simulator.program_shape import Shape
 from jaxrecall.sweep import machine, plan
+from jaxrecall.sweep.grid import as_grid
+from jaxrecall.sweep.running.job import prepare
+from jaxrecall.sweep.simulators import merging
 from jaxrecall.sweep.simulators.merging import as_sizes, larger
+from jaxrecall.sweep.store import Done, Store
 
 
 def grid(**axes):
@@ -107,6 +111,83 @@ def test_dear_compilation_shares_programs_and_cheap_compilation_does_not(monkeyp
 
     assert programs(1e3) == 1
     assert 1 < programs(0.005) <= programs(0.0) == 4
+
+
+def asked(programs: str, **axes):
+    """A grid with `run.programs`, whose points differ much in size and in work."""
+    sizes = {"V": [64, 256], "d": [16, 32, 64, 128], "L": 8, "N": [1024, 2**18]}
+    run = {"programs": programs}
+    return as_grid({"blocks": [{"axes": sizes | axes}], "seeds": 20, "run": run})
+
+
+def programs_of(job) -> dict:
+    found = {}
+    for chunk in job.plan.chunks:
+        found |= dict.fromkeys((run.point for run in chunk.runs), chunk.program)
+    return found
+
+
+@pytest.mark.parametrize("setting", ["few", "many"])
+def test_all_runs_of_a_grid_decide_its_programs_on_any_machine(
+    setting, tmp_path, monkeypatch
+):
+    grid = asked(setting)
+    whole = programs_of(prepare(grid, tmp_path))
+    assert whole.keys() == {*grid.points}
+    jobs = [prepare(grid, tmp_path, plan.Shard(i, 3, "")) for i in range(3)]
+    n_compiled = sum(len(job.plan.peaks) for job in jobs)
+    assert n_compiled <= len({*whole.values()}) + 2  # each cut divides one program
+    for n_cores in (1, 64):
+        monkeypatch.setattr(machine, "processors", lambda n=n_cores: (n, "this test"))
+        jobs.append(prepare(grid, tmp_path))
+    heavy = [point for point in grid.points if point.N > 1024]
+    finished = {plan.Run(point, seed).id for point in heavy for seed in grid.seeds}
+    monkeypatch.setattr(Store, "done", lambda *_: Done(finished, {}, []))
+    jobs.append(prepare(grid, tmp_path))
+    assert jobs[-1].plan.n_runs == grid.n_runs - len(finished)
+    for job in jobs:
+        mine = programs_of(job)
+        assert mine == {point: whole[point] for point in mine}
+
+
+def test_a_search_has_the_same_programs_on_any_machine(tmp_path, monkeypatch):
+    document = {
+        "seeds": 40,
+        "blocks": [{"axes": {"V": [64, 256], "d": [16, 128], "L": 512}}],
+        "search": {"axis": "N", "theta": 0.5, "from": 4096, "to": 2**18},
+    }
+    found = []
+    for n_cores in (1, 64):
+        monkeypatch.setattr(machine, "processors", lambda n=n_cores: (n, "this test"))
+        found.append(programs_of(prepare(as_grid(document), tmp_path)))
+    assert found[0] == found[1]
+
+
+def test_many_programs_are_thorough_and_within_a_bound_and_a_dry_run_says_why(tmp_path):
+    few, many = (
+        prepare(asked(programs, N=1024), tmp_path) for programs in ("few", "many")
+    )
+    assert [str(shape) for shape in few.plan.peaks] == ["256x128"]
+    assert all(shape.light for shape in few.plan.peaks)
+    assert 1 < len(many.plan.peaks) <= merging.MOST_PROGRAMS
+    assert not any(shape.light for shape in many.plan.peaks)
+    assert few.plan.run_seconds > many.plan.run_seconds
+    n = len(many.plan.peaks)
+    told = few.reason
+    assert f"few; with many, the grid would have {n} programs instead of 1" in told
+    assert "s more to compile" in told
+    assert "s less to run" in told
+    assert f"programs: {told}" in few.describe()
+    assert (
+        f"many; with few, the grid would have 1 program instead of {n}" in many.reason
+    )
+    forced = prepare(asked("many", N=1024), tmp_path, pad_to=(256, 128, 0))
+    assert (len(forced.plan.peaks), forced.reason) == (1, "--pad-to")
+    one = prepare(asked("many", V=64, d=64, N=2**24), tmp_path)
+    assert one.reason == "run.programs: many; with few, they would be the same"
+    sizes = [16, 32, 64, 128, 256]
+    wide = prepare(asked("many", V=sizes, d=sizes), tmp_path)
+    assert 1 < len(wide.plan.peaks) <= merging.MOST_PROGRAMS
 
 
 def test_width_is_bounded_by_memory():

@@ -982,6 +982,29 @@ def test_no_rows_is_an_error_that_says_what_was_looked_for(tmp_path, store):
             load(path)
 
 
+COUNTED = pa.proxy_memory_pool(pa.default_memory_pool())
+"""A memory pool that counts. It must outlive the arrays that it allocates."""
+
+
+def test_load_needs_memory_for_one_table(store):
+    n_rows, n_parts = 20_000, 2
+    few = pa.Table.from_pylist(rows(0), SCHEMA).take(pa.array([0] * n_rows))
+    place = few.column_names.index("seed")
+    for part in range(n_parts):
+        seeds = pa.array(range(part * n_rows, (part + 1) * n_rows))
+        table = few.set_column(place, few.field("seed"), seeds)
+        pq.write_table(table, store.parts / f"{part}.parquet")
+    usual = pa.default_memory_pool()
+    pa.set_memory_pool(COUNTED)
+    try:
+        frame = load(store.folder)
+    finally:
+        pa.set_memory_pool(usual)
+    assert frame["seed"].tolist() == list(range(n_parts * n_rows))
+    size = frame.memory_usage(deep=True).sum()
+    assert COUNTED.max_memory() < 1.5 * size
+
+
 # --- compact
 
 
@@ -1106,6 +1129,32 @@ def test_one_compact_at_a_time(store):
     ):
         compact(store.folder)
     assert compact(store.folder).n_rows == 1
+
+
+def test_rows_of_merged_parts_are_read_once(store, monkeypatch):
+    from jaxrecall.sweep.store import table as module
+
+    store.write(rows(0, status="degenerate"))
+    changed = store.write(rows(1))
+    compact(store.folder)
+    store.write(rows(2))
+    read_paths = []
+
+    def noted(path):
+        read_paths.append(path)
+        return read_file(path)
+
+    monkeypatch.setattr(module, "read_file", noted)
+    assert load(store.folder).seed.tolist() == [0, 1, 2]
+    assert len(read_paths) == 2, "the new part and the table"
+    table = store.table.read_bytes()
+    store.table.write_bytes(table[:2000] + b"damage" + table[2006:])
+    with pytest.warns(UserWarning, match=r"1 unreadable files left out: table"):
+        assert load(store.folder).seed.tolist() == [0, 1, 2]
+    store.table.write_bytes(table)
+    changed.write_bytes(changed.read_bytes()[:-1])
+    with pytest.warns(UserWarning, match=r"1 unreadable files left out"):
+        assert load(store.folder).seed.tolist() == [0, 1, 2]
 
 
 def test_an_older_table_and_unknown_columns(store):

@@ -318,6 +318,7 @@ def test_dry_run_json_is_one_object_with_the_promised_keys(grid, capsys):
         "programs",
         "program_list",
         *cost,
+        "program_reason",
         "engine",
         "workers",
         "requests",

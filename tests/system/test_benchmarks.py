@@ -16,7 +16,15 @@ import pandas as pd
 import pytest
 from helpers import ROOT, relative
 
-from benchmarks import on_device, programs, record, runner, scale, search
+from benchmarks import (
+    on_device,
+    on_device_table,
+    programs,
+    record,
+    runner,
+    scale,
+    search,
+)
 from benchmarks.asked import ASKED, Each, Program, Ratio
 from benchmarks.bench import Bench, NotHere, Ready
 from benchmarks.record import Measured, Record, reached
@@ -50,7 +58,8 @@ ABOUT = {
 PEERS = [
     pytest.param("torch keys", marks=needs_torch),
     pytest.param("torch bag", marks=needs_torch),
-    "jax",
+    "jax keys",
+    "jax table",
 ]
 
 
@@ -78,24 +87,25 @@ def torch_draws(r):
 @pytest.fixture(params=PEERS)
 def learn(request):
     """(realization, point) -> V1, w, V2 and accuracy of a peer on those draws."""
-    if request.param == "jax":
+    loop, form = request.param.split()
+    if loop == "jax":
         from benchmarks import jax_loop
 
         def by_jax(r, point):
             draws, rates = jax_draws(r, point)
-            learned = jax_loop.learn(draws, rates)
+            learned = jax.jit(jax_loop.learn, static_argnums=2)(draws, rates, form)
             return (
                 learned.V1,
                 learned.W1 @ draws.z_eos,
                 learned.V2,
-                float(jax_loop.accuracy(draws, learned)),
+                float(jax_loop.accuracy(draws, learned, form)),
             )
 
         return by_jax
     from benchmarks import torch_loop
 
     def by_torch(r, point):
-        draws, form = torch_draws(r), request.param.split()[1]
+        draws = torch_draws(r)
         learned = torch_loop.learn(draws, point, form)
         return (
             learned.V1.numpy(),
@@ -108,14 +118,14 @@ def learn(request):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("peer", PEERS)
+@pytest.mark.parametrize("peer", PEERS[:3])
 def test_peers_train_on_as_descend_does(peer):
     point = Point(
         V=16, N=700, d=12, L=5, n_test=600, kappa=20, gamma2=10, steps=50, lr=4
     )
     r = realize(point, 3)
     judge = descend(r, point)
-    if peer == "jax":
+    if peer == "jax keys":
         from benchmarks import jax_loop
 
         draws, rates = jax_draws(r, point)
@@ -140,10 +150,8 @@ def test_peers_train_on_as_descend_does(peer):
 @pytest.mark.slow
 @pytest.mark.parametrize("kw", [{}, {"eta": 0.5, "gamma2": 0.3}, {"m": 24}], ids=str)
 def test_peers_learn_what_three_step_learns(learn, kw):
-    """On the draws of `realize`, over more than one chunk of samples and a broken
-    one.
-    """
-    point = Point(**{"V": 20, "N": 4700, "d": 24, "L": 6, "n_test": 600, **kw})
+    """On the draws of `realize`, over two chunks of samples and a broken one."""
+    point = Point(**{"V": 20, "N": 8700, "d": 24, "L": 6, "n_test": 600, **kw})
     r = realize(point, 3)
     judge = three_step(r, point)
     V1, w, V2, accuracy = learn(r, point)
@@ -159,16 +167,20 @@ def test_peers_learn_what_three_step_learns(learn, kw):
     [
         pytest.param("torch_loop", marks=needs_torch),
         pytest.param("jax_loop", marks=pytest.mark.slow),
+        pytest.param("jax_loop, vmap", marks=pytest.mark.slow),
     ],
 )
 def test_peers_draw_the_same_task(peer):
     """With their own random numbers they reach the simulator's mean accuracy."""
-    loop = importlib.import_module(f"benchmarks.{peer}")
+    name, _, vmap = peer.partition(", ")
+    loop = importlib.import_module(f"benchmarks.{name}")
     point = Point(V=20, N=1024, d=16, L=4, n_test=512, exact="full")
-    ours, theirs = (
-        [engine(point, seed) for seed in range(24)]
-        for engine in (lambda p, s: simulate(p, s)["accuracy"], loop.run)
-    )
+    seeds = range(24)
+    ours = [row["accuracy"] for row in simulate(point, seeds)]
+    if vmap:
+        theirs = loop.run_seeds(point, seeds)
+    else:
+        theirs = [loop.run(point, seed) for seed in seeds]
     assert (
         abs(mean(ours) - mean(theirs))
         < 4 * np.hypot(np.std(ours), np.std(theirs)) / 24**0.5
@@ -177,7 +189,7 @@ def test_peers_draw_the_same_task(peer):
     wide = Point(V=400, N=8, d=64, L=4, m=300)
     draws = (
         loop.draw(wide, 5)
-        if peer == "torch_loop"
+        if name == "torch_loop"
         else loop.draw(jax.random.key(5), loop.sizes(wide))
     )
     for name, std in (
@@ -575,6 +587,46 @@ def test_a_device_is_measured_in_small(tmp_path):
     assert len(compared) == len(on_device.FORMS)
     assert not any(line["unequal"] for line in compared)
     assert lines[-1]["step"] == "end"
+    page = (tmp_path / "on-device.md").read_text()
+    assert page == on_device_table.page(lines)
+    not_run = [line for line in page.splitlines() if " not run " in line]
+    assert all("torch loop" in line for line in not_run)
+
+
+def test_the_page_of_a_device_is_that_of_its_lines():
+    path = ROOT / "results/on-device.jsonl"
+    written = on_device_table.page(on_device_table.read(path))
+    command = "python -m benchmarks.on_device --table results/on-device.jsonl"
+    assert path.with_suffix(".md").read_text() == written, f"run: {command}"
+
+
+def test_the_page_of_a_device_tells_the_last_measurement_and_what_is_missing():
+    width = {"step": "S1 by width", "width": 16, "compiled": 3.2}
+    lines = [
+        width | {"median": 0.2},
+        width | {"median": 0.144},
+        width | {"median": 0.288, "flags": "--fast"},
+        {"step": "R1", "exact": "guarded", "width": 1, "failed": "Error: no\nmore"},
+    ]
+    page = on_device_table.page(lines)
+    name = "| S1, device and rows alone, one thread"
+    assert f"{name} | 16 |  | 0.144 | 1 | 3 |" in page
+    assert f"{name}, `--fast` | 16 |  | 0.288 | 2 | 3 |" in page
+    assert "| R1 | 1 |  | not run |  |  |" in page
+    assert "0.2 |" not in page
+    assert page.endswith("## Not run\n\n- R1: Error: no\n")
+
+
+def test_a_profile_has_the_operations_of_the_device_alone():
+    events = [
+        {"name": "process_name", "pid": 1, "args": {"name": "/device:GPU:0"}},
+        {"name": "process_name", "pid": 2, "args": {"name": "/host:CPU"}},
+        {"name": "fusion", "ph": "X", "pid": 1, "dur": 2000},
+        {"name": "fusion", "ph": "X", "pid": 1, "dur": 1000},
+        {"name": "Execute", "ph": "X", "pid": 2, "dur": 9000},
+    ]
+    assert on_device.longest(events) == [("fusion", 2, 3.0)]
+    assert on_device.longest(events[1:])[0] == ("Execute", 1, 9.0)
 
 
 def test_crossings_print_their_figures(capsys):

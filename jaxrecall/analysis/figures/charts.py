@@ -409,7 +409,8 @@ def draw_sweep(
     png = io.BytesIO()
     with look(place="report"):
         record = comment({"rows": len(frame)})
-        chart.figure(heading).savefig(png, format="png", metadata={"Comment": record})
+        figure = chart.figure(heading, is_complete=True)
+        figure.savefig(png, format="png", metadata={"Comment": record})
     atomic_write(path, png.getbuffer())  # several shards may draw at the same time
     n_missing = len(frame) - len(drawn)
     remarks = [chart.remark] if chart.remark else []

@@ -192,11 +192,14 @@ class Chart:
         title: str = "",
         on: FigureBase | None = None,
         make: Callable[..., Figure] | None = None,
+        is_complete: bool = False,
     ) -> Any:
         """Returns a figure with all panels below the legend.
 
         `on` is the figure, or part of a figure, to draw on. If None, `make` creates a
-        figure; the default is matplotlib's Figure.
+        figure; the default is matplotlib's Figure. `is_complete` is whether nothing is
+        added to the figure later. Its layout, which takes half of the time of a small
+        figure, is then not repeated when the figure is saved.
         """
         handles = self.entries()
         shape = self._shape(on)
@@ -223,7 +226,9 @@ class Chart:
         self._add_legend(figure, handles, heading, shape.width)
         for layer in self.layers:
             layer.finish(figure, drawn)
-        self._mark(figure, panels)
+        is_final = self._mark(figure, panels)
+        if is_complete and is_final:
+            figure.set_layout_engine("none")
         return figure
 
     def _shape(self, on: FigureBase | None) -> Shape:
@@ -339,14 +344,15 @@ class Chart:
         elif heading:
             figure.suptitle(heading, fontsize=points("legend.title_fontsize"))
 
-    def _mark(self, figure: FigureBase, panels: Sequence[Axes]) -> None:
+    def _mark(self, figure: FigureBase, panels: Sequence[Axes]) -> bool:
         """Sets the ticks where there is room for them, and breaks titles.
 
         The room is known only after the layout, which needs the ticks and the titles,
-        so they are set twice.
+        so they are set twice. Returns whether they are the same both times.
         """
         whole: Any = figure.figure  # also for a part of a figure
         engine = whole.get_layout_engine()
+        marks = []
         for is_placed in (False, True):
             if is_placed and engine is not None:
                 engine.execute(whole)
@@ -356,6 +362,8 @@ class Chart:
                     self._title(ax, values)
                 if ax.get_ylabel():
                     self._label_y(ax, values)
+            marks.append([*map(_marks, panels)])
+        return marks[0] == marks[1]
 
     def _mark_panel(self, ax: Axes, values: Selection) -> None:
         self._x_of(values).mark(ax, "x")
@@ -487,6 +495,14 @@ class Shape(NamedTuple):
     height: float | None
     n_rows: int
     n_columns: int
+
+
+def _marks(ax: Axes) -> list[object]:
+    """Returns the ticks, the title and the label along y of a panel."""
+    marks: list[object] = [ax.get_xticks().tolist(), ax.get_yticks().tolist()]
+    for written in (ax.title, ax.yaxis.label):
+        marks += [written.get_text(), written.get_fontsize()]
+    return marks
 
 
 def _fitted(each: Sequence[str], width: float, setting: str) -> tuple[str, float]:

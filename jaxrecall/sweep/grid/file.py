@@ -161,11 +161,19 @@ class Settings:
     killed process loses little. A day of work still writes at most 17,000 files.
     """
 
+    programs: Literal["few", "many"] = "few"
+    """Whether to compile few programs, or many that fit the points better. Many pay if
+    the programs are used again, as they are kept.
+    """
+
     fail_fast: bool = False
     """Whether the first failed chunk stops the sweep."""
 
     keep_going: bool = False
     """Whether the sweep goes on even if its first 100 runs fail alike."""
+
+
+USUAL = Settings()
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ before a run. `carry_out` runs a job with any executor.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, groupby, islice, product, starmap
 from operator import attrgetter
@@ -19,10 +19,11 @@ from ...errors import GridError, StoreError, plural
 from ...model.point import TRAINING, Run, RunId
 from ..files import Json
 from ..grid import Grid
+from ..grid.file import Settings
 from ..machine import cores, described, memory_described, memory_limit
 from ..plan import Plan, Shard, by_id, make_plan, without_shard
 from ..searches import KnownAccuracies, Searches, as_known
-from ..simulators import Facts
+from ..simulators import AnyPoint, Facts, Program, Sizes, programs_of
 from ..store import PART_ROWS, Done, Store
 from .call import Call
 from .progress import Display, duration
@@ -60,6 +61,10 @@ class Job:
 
     remarks: list[str]
     """Lines to print before the job starts."""
+
+    sizes: Sizes | str
+    """The sizes of the programs: those that were given, or the setting `run.programs`.
+    """
 
     call: Call
     """The record of the completed work. The record is kept even after a signal."""
@@ -128,6 +133,12 @@ class Job:
             facts["finished"] = search.finished
         return facts
 
+    @property
+    def reason(self) -> str:
+        """A short text that explains the choice of programs."""
+        points = self.search.usual if self.search else _counts(self.grid)
+        return self.grid.simulator.reason(points, self.sizes)
+
     def describe(self) -> list[str]:
         """Returns lines of text that describe the job, for a dry run."""
         title = self.search or _size_of(self.grid)
@@ -145,10 +156,11 @@ class Job:
             f"{self.n_done} done in {self.store.folder}, {at_most}{facts['todo']} to do"
             f" in {plural(facts['programs'], 'program')}"
         )
+        why = f"programs: {self.reason}"
         if self.search:
-            return [*lines, _cost_of_search(self.search, facts["est_seconds"])]
+            return [*lines, _cost_of_search(self.search, facts["est_seconds"]), why]
         lines += map(_program_line, facts["program_list"])
-        return [*lines, _cost_of_sweep(self.plan), described()]
+        return [*lines, _cost_of_sweep(self.plan), why, described()]
 
     def start_line(self) -> str:
         """Returns the line that is printed when the job starts."""
@@ -246,6 +258,11 @@ def interrupted(resume_command: str) -> str:
     return f"interrupted; finished runs are kept. To resume: {resume_command}"
 
 
+def _counts(grid: Grid) -> dict[AnyPoint, int]:
+    """Returns a dict from every point of a grid to its number of runs."""
+    return dict.fromkeys(grid.points, len(grid.seeds))
+
+
 def _size_of(grid: Grid) -> str:
     size = (
         f"{plural(len(grid.points), 'point')} x {plural(len(grid.seeds), 'seed')} ="
@@ -331,25 +348,49 @@ def prepare(
     done = _done(store, grid.simulator.facts, precision, sources)
     limit = grid.limits.max_bytes or memory_limit()
     search, wanted = None, set[RunId]()
+    sizes = pad_to or settings.programs
     if grid.search:
         known = _known_accuracies(store, grid, precision) if done.runs else {}
         search = Searches(grid, known, settings, pad_to, limit, shard)
         plan, n_done = search.guess, search.n_done
     else:
         if shard:
-            runs = shard.of(grid.points, grid.seeds, grid.simulator)
+            runs = shard.of(grid.points, grid.seeds, grid.simulator, settings.programs)
         else:
             runs = list(starmap(Run, product(grid.points, grid.seeds)))
         wanted = set(by_id(runs))
         missing = [run for run in runs if run.id not in done.runs]
-        plan = make_plan(missing, pad_to, limit, settings, simulator=grid.simulator)
+        plan = _plan_of(grid, missing, sizes, limit, settings)
         n_done = len(wanted) - plan.n_runs
     _check_memory(plan, limit)
     store.columns, store.kept = grid.columns, grid.kept
     store.about = _metadata(grid, sources)
     call = Call(store, settings, resume_command, grid.crosses, search)
     remarks = list(_remarks(grid, store, done))
-    return Job(grid, store, shard, search, wanted, n_done, plan, remarks, call)
+    return Job(grid, store, shard, search, wanted, n_done, plan, remarks, sizes, call)
+
+
+def _plan_of(
+    grid: Grid,
+    missing: Sequence[Run],
+    sizes: Sizes | str,
+    limit: int,
+    settings: Settings,
+) -> Plan:
+    """Returns the plan of the missing runs.
+
+    All runs of the grid decide on the programs, so every call has the same ones.
+    """
+    programs: dict[AnyPoint, Program] = {}
+    if missing:
+        programs = programs_of(grid.simulator, _counts(grid), sizes)
+    return make_plan(
+        missing,
+        limit=limit,
+        settings=settings,
+        program=programs.__getitem__,
+        simulator=grid.simulator,
+    )
 
 
 def _known_accuracies(store: Store, grid: Grid, precision: str) -> KnownAccuracies:

@@ -7,6 +7,7 @@ users. A simulator has these members:
     point(values)              returns a point with these values; raises PointError
     sources(points)            returns hashes of the source of the user's own code
     programs(points, sizes)    returns the points that share each program
+    reason(points, sizes)      returns why the points share these programs
     cost(program, point)       returns the time and memory that one run takes
     width(program, ...)        returns the number of runs to compute at the same time
     run(program, width, room)  returns the compiled program, which computes rows
@@ -248,7 +249,7 @@ class SimulatorLike(Protocol):
         ...
 
     def programs(
-        self, points: Mapping[AnyPoint, int], sizes: Any = None
+        self, points: Mapping[AnyPoint, int], sizes: Any = "few"
     ) -> dict[Any, list[AnyPoint]]:
         """Returns a dict from each program to the list of its points.
 
@@ -257,8 +258,13 @@ class SimulatorLike(Protocol):
             sizes: the sizes of the programs, in one of four forms. "own": the sizes are
                 those of each point, with little padding. A program: all points use the
                 sizes of this program. A tuple (V, d, m): all points use these sizes.
-                None: the sizes are chosen to save time.
+                "few" or "many": the sizes are chosen to save time, if the sweep runs
+                once or many times.
         """
+        ...
+
+    def reason(self, points: Mapping[AnyPoint, int], sizes: Any) -> str:
+        """Returns a short text that explains the choice of `programs`."""
         ...
 
     def cost(self, program: Any, point: AnyPoint) -> Cost: ...
@@ -288,6 +294,18 @@ def program_of(
     """Returns the program of one point. By default, it has the point's own sizes."""
     [program] = simulator.programs({point: 1}, sizes)
     return program
+
+
+def programs_of(
+    simulator: SimulatorLike, points: Mapping[AnyPoint, int], sizes: Any
+) -> dict[AnyPoint, Program]:
+    """Returns a dict from each point to its program. The arguments are those of
+    `SimulatorLike.programs`.
+    """
+    found = {}
+    for program, of_program in simulator.programs(points, sizes).items():
+        found |= dict.fromkeys(of_program, program)
+    return found
 
 
 def grouped(

@@ -18,7 +18,7 @@ from functools import cached_property, partial
 from importlib import import_module
 from numbers import Real
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -260,7 +260,7 @@ class Simulator:
     def programs(
         self,
         points: Mapping[CustomPoint, int],
-        sizes: tuple[int, int, int] | StaticProgram | Literal["own"] | None = None,
+        sizes: Any = "few",
     ) -> dict[StaticProgram, list[CustomPoint]]:
         """Returns a dict from each program to its points. There is one program for each
         combination of static fields.
@@ -270,6 +270,9 @@ class Simulator:
                 "--pad-to: got with a simulator of your own; allowed: without it"
             )
         return grouped(points, lambda point: point.program)
+
+    def reason(self, points: Mapping[CustomPoint, int], sizes: Any) -> str:
+        return "one for each combination of static fields"
 
     def cost(self, program: StaticProgram, point: CustomPoint) -> Cost:
         return Cost(RUN_SECONDS, 0.0, 0)

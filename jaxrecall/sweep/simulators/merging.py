@@ -3,8 +3,9 @@
 A shape consists of padded sizes, an activation and a form. Each shape is compiled to a
 separate program. At first, each point has the tightest shape that fits. Two shapes are
 merged if the time that the padding costs is less than the compilation time that the
-merge saves. The result depends only on the points. A grid therefore has the same
-programs on every machine, and also when it is resumed.
+merge saves. Both are times of one core. The result depends only on the points and on
+their numbers of runs. A grid therefore has the same programs on every machine, in
+every share, and also when it is resumed.
 """
 
 from __future__ import annotations
@@ -14,12 +15,19 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from ...errors import UsageError
+from ...errors import UsageError, plural
 from ...model.point import Point
 from ...simulator.cost import Work, amount, work
 from ...simulator.program_shape import Shape
-from ..machine import cores
 from . import Sizes, grouped
+
+MANY = (100, 30, 10, 3, 1)
+"""The numbers of times that a sweep with `run.programs: many` is planned to run. The
+first number that gives at most MOST_PROGRAMS programs is used, or else the last one.
+"""
+
+MOST_PROGRAMS = 12
+"""A process keeps 24 programs in memory, and each of these may have a fallback."""
 
 
 def as_sizes(text: str) -> Sizes:
@@ -73,7 +81,7 @@ class PlannedProgram:
         """Returns the number of seconds that it takes to compile the program and to do
         the work.
         """
-        return seconds(self.shape, self.asked) + self.shape.compile_seconds
+        return amount(self.shape, self.asked).seconds + self.shape.compile_seconds
 
     def joined(self, other: PlannedProgram) -> PlannedProgram:
         """Returns one program for the points of both programs."""
@@ -83,16 +91,63 @@ class PlannedProgram:
         )
 
 
-def seconds(shape: Shape, asked: Work) -> float:
-    """Returns the number of seconds that a program takes to do some work on all
-    cores.
+def chosen(points: Mapping[Point, int], many: bool) -> dict[Shape, list[Point]]:
+    """Returns a dict from each program to its points. `points` maps each point to its
+    number of runs. `many` is whether the sweep is planned to run many times, so that
+    compiling hardly counts.
     """
-    return amount(shape, asked).seconds / cores()
+    if not many:
+        return merged(points)
+    found = {}
+    for times in MANY:
+        found = merged(points, times, may_be_light=False)
+        if len(found) <= MOST_PROGRAMS:
+            break
+    return found
 
 
-def merged(points: Mapping[Point, int]) -> dict[Shape, list[Point]]:
-    """Returns a dict from each program to its points. The argument maps each point to
-    its number of runs.
+def reason(points: Mapping[Point, int], many: bool) -> str:
+    """Returns a text that compares the programs of a sweep with those of the other
+    value of `run.programs`.
+    """
+    names = ("many", "few") if many else ("few", "many")
+    text = "run.programs: {}; with {}, ".format(*names)
+    mine, others = chosen(points, many), chosen(points, not many)
+    if mine.keys() == others.keys():
+        return f"{text}they would be the same"
+    compiling, running = (
+        of_others - of_mine
+        for of_others, of_mine in zip(
+            _times(others, points), _times(mine, points), strict=True
+        )
+    )
+    return (
+        f"{text}the grid would have {plural(len(others), 'program')} instead of"
+        f" {len(mine)}, which take {_compared(compiling)} to compile and"
+        f" {_compared(running)} to run on one core"
+    )
+
+
+def _times(
+    programs: Mapping[Shape, list[Point]], points: Mapping[Point, int]
+) -> tuple[float, float]:
+    """Returns the seconds to compile programs, and the seconds to run their points."""
+    running = 0.0
+    for shape, of_shape in programs.items():
+        for point in of_shape:
+            running += amount(shape, work(point)).seconds * points[point]
+    return sum(shape.compile_seconds for shape in programs), running
+
+
+def _compared(seconds: float) -> str:
+    return f"{abs(seconds):.1f} s {'more' if seconds > 0 else 'less'}"
+
+
+def merged(
+    points: Mapping[Point, int], times: int = 1, may_be_light: bool = True
+) -> dict[Shape, list[Point]]:
+    """Returns a dict from each program to its points. The argument `points` maps each
+    point to its number of runs, and each run is counted `times` times.
 
     Shapes of the same variant are merged until every further merge would cost more time
     than it saves. Each merged shape is then replaced by the program that does its work
@@ -100,26 +155,29 @@ def merged(points: Mapping[Point, int]) -> dict[Shape, list[Point]]:
     """
     tight = []
     for shape, of_shape in grouped(points, Shape.tight).items():
-        asked = sum((work(point).times(points[point]) for point in of_shape), Work())
+        runs = (work(point).times(times * points[point]) for point in of_shape)
+        asked = sum(runs, Work())
         tight.append(PlannedProgram(shape, of_shape, asked))
     members: list[PlannedProgram] = []
     for of_variant in grouped(sorted(tight, key=_variant), _variant).values():
         members += _merge(of_variant)
-    chosen: dict[Shape, list[Point]] = {}
+    found: dict[Shape, list[Point]] = {}
     fallbacks: set[Shape] = set()
     for member in sorted(members, key=lambda member: member.shape.fallback is None):
-        shape = _cheapest(member, fallbacks)
-        chosen.setdefault(shape, []).extend(member.points)
+        shape = _cheapest(member, fallbacks, may_be_light)
+        found.setdefault(shape, []).extend(member.points)
         if shape.fallback:
             fallbacks.add(shape.fallback)
-    return chosen
+    return found
 
 
 def _variant(member: PlannedProgram) -> tuple[object, ...]:
     return member.shape.variant
 
 
-def _cheapest(member: PlannedProgram, fallbacks: set[Shape]) -> Shape:
+def _cheapest(
+    member: PlannedProgram, fallbacks: set[Shape], may_be_light: bool
+) -> Shape:
     """Returns the program that does the work of a member in the least time.
 
     There are three kinds of candidates: the member's own program, the same program
@@ -130,13 +188,16 @@ def _cheapest(member: PlannedProgram, fallbacks: set[Shape]) -> Shape:
     shape = member.shape
     compiled = {shape: shape.compile_seconds}
     # further steps take nearly twice as long in a light program
-    if not shape.optimizer:
+    if may_be_light and not shape.optimizer:
         light = replace(shape, light=True)
         compiled[light] = light.compile_seconds
     for other in sorted(fallbacks):
         if other.variant == shape.variant and larger(other, shape) == other:
             compiled[other] = 0.5 * other.compile_seconds
-    costs = {each: seconds(each, member.asked) + compiled[each] for each in compiled}
+    costs = {
+        each: amount(each, member.asked).seconds + compiling
+        for each, compiling in compiled.items()
+    }
     return min(costs, key=costs.__getitem__)
 
 

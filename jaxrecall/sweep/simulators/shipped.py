@@ -22,8 +22,8 @@ from ...model.point import FIELDS, LAW_FIELDS, MAX_SEED, Point, Run, checked_see
 from ...simulator.cost import amount, peak_bytes, work
 from ...simulator.program_shape import Shape
 from ..machine import memory_described, memory_limit
-from . import OURS, RISES, Cost, Facts, Loaded, Room, Rows, Sizes, grouped
-from .merging import merged, padded
+from . import OURS, RISES, Cost, Facts, Loaded, Room, Rows, Sizes, grouped, merging
+from .merging import padded
 
 if TYPE_CHECKING:
     from ...simulator.program import Executable
@@ -72,7 +72,7 @@ class RecallSimulator:
     def programs(
         self,
         points: Mapping[Point, int],
-        sizes: Sizes | Shape | Literal["own"] | None = None,
+        sizes: Sizes | Shape | Literal["own", "few", "many"] = "few",
     ) -> dict[Shape, list[Point]]:
         if self.columns:
             if isinstance(sizes, tuple):
@@ -83,13 +83,22 @@ class RecallSimulator:
             return grouped(
                 points, lambda point: Shape.with_columns(point, self.columns)
             )
-        if sizes is None:
-            return merged(points)
         if sizes == "own":
             return grouped(points, Shape.tight)
         if isinstance(sizes, Shape):
             return grouped(points, partial(_resized, sizes))
-        return grouped(points, padded(points, sizes))
+        if isinstance(sizes, tuple):
+            return grouped(points, padded(points, sizes))
+        return merging.chosen(points, sizes == "many")
+
+    def reason(
+        self, points: Mapping[Point, int], sizes: Sizes | Literal["few", "many"]
+    ) -> str:
+        if self.columns:
+            return "with columns of your own, sizes are exact"
+        if isinstance(sizes, tuple):
+            return "--pad-to"
+        return merging.reason(points, sizes == "many")
 
     def cost(self, program: Shape, point: Point) -> Cost:
         takes = amount(program, work(point))

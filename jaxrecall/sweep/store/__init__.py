@@ -413,16 +413,19 @@ class Store:
         read back as a check before the rename.
         """
 
+        n_rows, data = len(table), to_parquet(table)
+        del table  # its memory is used for the rows that are read back
+
         def read_back(staged: Path) -> None:
             tables, unreadable = read([staged])
-            if list(map(len, tables.values())) != [len(table)]:
+            if list(map(len, tables.values())) != [n_rows]:
                 why = f" ({listed(unreadable)})" if unreadable else ""
                 raise StoreError(
-                    f"{target}: {len(table)} rows were written but cannot be read"
+                    f"{target}: {n_rows} rows were written but cannot be read"
                     f" back{why}; is the disk in order?"
                 )
 
-        return self.put(target, to_parquet(table), read_back)
+        return self.put(target, data, read_back)
 
 
 def failed_runs(report: Json) -> set[RunId]:

@@ -11,22 +11,33 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 
 from ...errors import StoreError, as_list, expect
 from ...model.point import RunId
-from ..files import entries, holds_results, listed, local_path, no_rows, result_files
+from ..files import (
+    Unreadable,
+    entries,
+    holds_results,
+    listed,
+    local_path,
+    no_rows,
+    result_files,
+)
 from ..grid import Grid, GridLike, as_grid
 from ..simulators import Facts
 from .table import (
+    BLOCK_ROWS,
     ROW,
+    RUN,
     VERSION,
     about,
-    best,
+    each_once,
     in_table_order,
+    is_last,
     joined,
-    last_rows,
-    read,
+    taken,
     with_pandas_types,
 )
 
@@ -89,26 +100,29 @@ def load(
     wanted = None if grid is None else as_grid(grid)
     paths = _paths(path)
     files = itertools.chain.from_iterable(map(_files, paths))
-    tables, unreadable = read(dict.fromkeys(files))
-    if not any(map(len, tables.values())):
+    unreadable: Unreadable = []
+    rows = joined(each_once(dict.fromkeys(files), unreadable))
+    if not len(rows):
         raise no_rows(paths, unreadable)
     if unreadable:
         text = f"{len(unreadable)} unreadable files left out: {listed(unreadable)}"
         warnings.warn(text, UserWarning, stacklevel=2)
-    rows = joined(tables.values())
     where = f"in {', '.join(map(str, paths))}, which hold others"
+    kept = np.ones(len(rows), bool)
     if wanted:
-        rows = _of_grid(rows, wanted)
-        if not len(rows):
+        kept &= _of_grid(rows, wanted)
+        if not kept.any():
             raise StoreError(f"no rows of grid {wanted.name!r} {where}; has it run")
     if last:
-        rows = last_rows(rows)
-        if not len(rows):
+        kept &= is_last(rows).to_numpy()
+        if not kept.any():
             raise StoreError(f"no last step of a run {where}; allowed: last=False")
-    table = in_table_order(best(rows, ROW))
-    for text in _remarks(rows, table):
+    order = in_table_order(rows, ROW, kept)
+    for text in _remarks(rows, kept, order):
         warnings.warn(text, UserWarning, stacklevel=2)
-    return _frame(table, wanted.axes if wanted else None)
+    schema, columns = rows.schema, rows.columns
+    del rows  # so that `_frame` can free each column
+    return _frame(columns, schema, order, wanted.axes if wanted else None)
 
 
 def _paths(given: Paths) -> list[Path]:
@@ -119,18 +133,21 @@ def _paths(given: Paths) -> list[Path]:
     return paths
 
 
-def _remarks(rows: pa.Table, table: pa.Table) -> Iterator[str]:
-    """Yields remarks on a table that was made from these rows."""
-    dropped = len(rows) - len(table)
+def _remarks(rows: pa.Table, kept: np.ndarray, order: pa.Array) -> Iterator[str]:
+    """Yields remarks on a table that was made from the rows `kept` and contains the
+    rows `order`.
+    """
+    dropped = kept.sum() - len(order)
     if dropped:
         text = (
             f"dropped {dropped} rows: one is kept per (point_id, seed, step), ok before"
             " others, then the newest code_version"
         )
-        others = len(rows.group_by([*ROW, *VERSION]).aggregate([])) - len(table)
+        others = len(in_table_order(rows, [*ROW, *VERSION], kept)) - len(order)
         if others:
             text += f"; {others} were of another code_version or precision"
         yield text
+    table = rows.select(VERSION).take(order)
     versions = table.group_by(VERSION).aggregate([([], "count_all")]).to_pylist()
     if len(versions) > 1:
         mix = []
@@ -147,27 +164,48 @@ def frame_of(
     """Returns the rows of these runs in the form in which `load` returns rows. `axes`
     lists the axes of the grid.
     """
-    rows = _kept(joined(tables), lambda *run: run in runs)
-    return _frame(in_table_order(best(rows, ROW)), axes)
+    rows = joined(tables)
+    order = in_table_order(rows, ROW, _kept(rows, lambda *run: run in runs))
+    return _frame(rows.columns, rows.schema, order, axes)
 
 
-def _frame(table: pa.Table, axes: Sequence[str] | None) -> pd.DataFrame:
-    """Returns the table as a DataFrame. If `axes` is None, the axes in the metadata of
-    the table are used.
+FEW_COLUMNS = 12
+"""The number of columns that are converted to pandas together. Only these columns are
+in memory in both forms.
+"""
+
+
+def _frame(
+    columns: list[pa.ChunkedArray],
+    schema: pa.Schema,
+    order: pa.Array,
+    axes: Sequence[str] | None,
+) -> pd.DataFrame:
+    """Returns the rows at these indices as a DataFrame. Empties `columns`. If `axes` is
+    None, the axes in the metadata of the schema are used.
     """
-    facts = about(table)
+    import pandas as pd
+
+    frames = []
+    for start in range(0, len(schema), FEW_COLUMNS):
+        few = pa.schema(list(schema)[start : start + FEW_COLUMNS])
+        table = with_pandas_types(taken(columns, few, order))
+        frames.append(table.to_pandas(self_destruct=True))
+    # pandas 2 copies unless told not to, and pandas 3 warns if it is told
+    options = {"copy": False} if pd.__version__ < "3" else {}
+    frame = pd.concat(frames, axis=1, **options)
+    facts = about(schema)
     if axes is not None:
         facts["axes"] = list(axes)
-    frame = with_pandas_types(table).to_pandas()
     for name in STATED:
         if facts.get(name) not in (None, "", {}):
             frame.attrs[name] = facts[name]
     return frame
 
 
-def _of_grid(rows: pa.Table, grid: Grid) -> pa.Table:
-    """Returns the rows whose points and seeds belong to a grid. If the grid has a
-    search, all points of its cells belong to it.
+def _of_grid(rows: pa.Table, grid: Grid) -> np.ndarray:
+    """Returns a mask of the rows whose points and seeds belong to a grid. If the grid
+    has a search, all points of its cells belong to it.
     """
     points = grid.points
     if grid.search:
@@ -178,10 +216,13 @@ def _of_grid(rows: pa.Table, grid: Grid) -> pa.Table:
     return _kept(rows, lambda point_id, seed: point_id in ids and seed in seeds)
 
 
-def _kept(rows: pa.Table, keep: Callable[[str, int], bool]) -> pa.Table:
-    """Returns the rows for which `keep(point_id, seed)` is true."""
-    kept = map(keep, rows["point_id"].to_pylist(), rows["seed"].to_pylist())
-    return rows.filter(pa.array(kept, pa.bool_()))
+def _kept(rows: pa.Table, keep: Callable[[str, int], bool]) -> np.ndarray:
+    """Returns a mask of the rows for which `keep(point_id, seed)` is true."""
+    masks = [np.ones(0, bool)]
+    for batch in rows.select(RUN).to_batches(max_chunksize=BLOCK_ROWS):
+        point_ids, seeds = (column.to_pylist() for column in batch.columns)
+        masks.append(np.fromiter(map(keep, point_ids, seeds), bool))
+    return np.concatenate(masks)
 
 
 def _files(path: Path) -> list[Path]:

@@ -29,7 +29,7 @@ from ...cli.version import __version__
 from ...errors import StoreError, in_one_line
 from ...model.columns import COLUMNS, in_order
 from ...model.point import RECIPE_STEPS, SAME_AS, STARTS
-from ..files import PARTS, Json, Unreadable, holds_results, read_json
+from ..files import PARTS, TABLE, Json, Unreadable, holds_results, read_json
 
 
 def schema_of(columns: Mapping[str, tuple[str, ...]]) -> pa.Schema:
@@ -98,6 +98,7 @@ keys:
     sources     a dict from the user's own laws or simulator to hashes of their source
     columns     a dict from each column that the user added to the simulator of this
         package, to the path and digest of the function of the column
+    merged      digests of the files whose rows `compact` has merged into this table
 
 In a file, the entry also contains the time at which the file was written, and the
 versions that wrote it.
@@ -106,6 +107,12 @@ versions that wrote it.
 ZSTD_LEVEL = 9
 """The level at which tables are compressed. Higher levels take several times as long
 and save less than 2 %.
+"""
+
+BLOCK_ROWS = 2**17
+"""Tables with fewer rows are joined to one of about this size while files are read.
+Memory allocators return large arrays to the system when a column is freed, and keep
+many small ones.
 """
 
 _SORT = [
@@ -177,7 +184,7 @@ def _is_usable(name: str, value: Any, facts: Json, columns: list[str]) -> bool:
     the table.
     """
     match name:
-        case "axes" | "kept" | "xla_flags":
+        case "axes" | "kept" | "xla_flags" | "merged":
             return _are_texts(value)
         case "fields":
             return _are_texts(value) and {*value} <= {*columns}
@@ -304,20 +311,65 @@ def read(paths: Iterable[Path], columns: list[str] | None = None) -> Read:
     """
     tables, unreadable = {}, []
     for path in paths:
-        try:
-            table = read_file(path)
-        except MemoryError:
-            raise
-        # a file may raise anything; the other files must still be read
-        except Exception as error:
-            if os.path.lexists(path):
-                unreadable.append((path, in_one_line(error)))
-            continue
-        if columns:
-            present = table.column_names
-            table = table.select([name for name in columns if name in present])
-        tables[path] = table
+        for table in rows_in(path, unreadable):
+            if columns:
+                present = table.column_names
+                table = table.select([name for name in columns if name in present])
+            tables[path] = table
     return Read(tables, unreadable)
+
+
+def rows_in(path: Path, unreadable: Unreadable) -> Iterator[pa.Table]:
+    """Yields the table in a file. Yields nothing if there is no file, or if it is not a
+    readable part; such a part is added to `unreadable`.
+    """
+    try:
+        yield read_file(path)
+    except MemoryError:
+        raise
+    # a file may raise anything; the other files must still be read
+    except Exception as error:
+        if os.path.lexists(path):
+            unreadable.append((path, in_one_line(error)))
+
+
+def each_once(paths: Iterable[Path], unreadable: Unreadable) -> Iterator[pa.Table]:
+    """Yields the tables in these files. A part whose rows `compact` has merged into one
+    of them is left out, unless that table cannot be read.
+
+    Files that cannot be read are added to `unreadable`, and files that no longer exist
+    are left out.
+    """
+    paths = list(paths)
+    table_of = {}
+    for path in paths:
+        if path.name == TABLE:
+            schema = _schema_of_part(path)
+            merged = about(schema).get("merged") if schema else None
+            table_of |= dict.fromkeys(merged or (), path)
+    found, left_out = set(), {}
+    for path in paths:
+        table = table_of.get(digest_of(path)) if table_of else None
+        if table:
+            left_out[path] = table
+            continue
+        for rows in rows_in(path, unreadable):
+            found.add(path)
+            yield rows
+    for path, table in left_out.items():
+        if table not in found:
+            yield from rows_in(path, unreadable)
+
+
+def digest_of(path: Path) -> str:
+    """Returns a digest of the contents of a file, or an empty text if there is no
+    file.
+    """
+    with suppress(OSError):
+        if path.is_file():  # a pipe would wait forever
+            with open(path, "rb") as file:
+                return hashlib.file_digest(file, "sha256").hexdigest()[:16]
+    return ""
 
 
 class _Part(NamedTuple):
@@ -497,8 +549,10 @@ def joined(tables: Iterable[pa.Table]) -> pa.Table:
     lacks a column, the column is null in the rows of that table. Raises StoreError if
     the tables are incompatible.
     """
-    tables = list(filter(len, tables))
-    facts = list(map(about, tables)) or [{}]
+    found: list[Json] = []
+    blocks = list(_in_blocks(tables, found))
+    pa.default_memory_pool().release_unused()
+    facts = found or [{}]
     names = {str(part.get("simulator", "jaxrecall")) for part in facts}
     if len(names) > 1:
         raise StoreError(
@@ -507,8 +561,7 @@ def joined(tables: Iterable[pa.Table]) -> pa.Table:
         )
     first = [] if "simulator" in facts[0] else [SCHEMA.empty_table()]
     try:
-        table = pa.concat_tables([*first, *tables], promote_options="permissive")
-        table = table.combine_chunks()
+        table = pa.concat_tables([*first, *blocks], promote_options="permissive")
     except pa.ArrowException as error:
         raise StoreError(
             f"the tables do not go together: {error}; rename that column in one of them"
@@ -516,29 +569,97 @@ def joined(tables: Iterable[pa.Table]) -> pa.Table:
     return with_about(table, _joint_facts(facts, table))
 
 
+def _in_blocks(tables: Iterable[pa.Table], facts: list[Json]) -> Iterator[pa.Table]:
+    """Yields the rows of all tables in blocks. Small tables that follow each other and
+    have the same columns are copied into one block. The description of each table is
+    added to `facts`.
+    """
+    small, n_rows = [], 0
+    for table in filter(len, tables):
+        facts.append(about(table))
+        if small and not small[0].schema.equals(table.schema):
+            yield from small
+            small, n_rows = [], 0
+        small.append(table)
+        n_rows += len(table)
+        if n_rows >= BLOCK_ROWS:
+            block = small[0]
+            if len(small) > 1:
+                block = pa.concat_tables(small).combine_chunks()
+            small, n_rows = [], 0
+            yield block
+    yield from small
+
+
+def is_last(table: pa.Table) -> pa.ChunkedArray:
+    """Returns whether each row is that of the last step of its run."""
+    return pc.call_function("equal", [table["step"], table["steps"]])
+
+
 def last_rows(table: pa.Table) -> pa.Table:
     """Returns a table with one row for each run: the row of its last step."""
-    return table.filter(pc.call_function("equal", [table["step"], table["steps"]]))
+    return table.filter(is_last(table))
 
 
-def best(table: pa.Table, keys: list[str]) -> pa.Table:
-    """Returns a table with one row for each combination of `keys`. A row with status ok
-    is preferred, then a row of the newest code_version, then the first row.
+def in_table_order(
+    rows: pa.Table, keys: list[str], kept: np.ndarray | None = None
+) -> pa.Array:
+    """Returns the indices of one row for each combination of `keys`, in table order.
+
+    Table order is by point, then by seed, then by step. A row with status ok is
+    preferred, then a row of the newest code_version, then the first row. `kept` is a
+    mask of the rows that are considered; by default, all rows are.
     """
-    bad = table["status"].to_numpy() != "ok"
-    newest = -table["code_version"].to_numpy()
-    order = pa.array(np.lexsort((newest, bad)))  # stable; the last key counts first
-    ranked = table.select(keys).take(order).append_column("row", order)
-    groups = ranked.group_by(keys, use_threads=False)
-    return table.take(groups.aggregate([("row", "first")])["row_first"])
+    fields = about(rows).get("fields")
+    names = [*fields, *ROW, *VERSION] if isinstance(fields, list) else _SORT
+    ranks = _ranks(rows, names)
+    by = [(pc.field(name), "ascending") for name in ranks.column_names]
+    order = pc.sort_indices(ranks, sort_keys=by).to_numpy()
+    status = rows["status"]
+    is_bad = pc.call_function("not_equal", [status, pa.scalar("ok")]).to_numpy()
+    newest = -rows["code_version"].to_numpy()
+    parts = [ranks[name].to_numpy() for name in keys]
+    grouped = np.lexsort((newest, is_bad, *parts))  # stable; the last key counts first
+    if kept is not None:
+        grouped = grouped[kept[grouped]]
+    is_first = np.zeros(len(rows), bool)
+    is_first[grouped[:1]] = True
+    for part in parts:
+        part = part[grouped]
+        is_first[grouped[1:][part[1:] != part[:-1]]] = True
+    return pa.array(order[is_first[order]])
 
 
-def in_table_order(table: pa.Table) -> pa.Table:
-    """Returns the table sorted by point, then by seed, then by step."""
-    fields = about(table).get("fields")
-    if not isinstance(fields, list):
-        return _sorted(table, _SORT)
-    return _sorted(table, [*fields, *ROW, *VERSION])
+def _ranks(rows: pa.Table, names: Iterable[str]) -> pa.Table:
+    """Returns these columns, with texts replaced by their ranks in alphabetical order.
+
+    Ranks take less memory than texts, and are compared faster.
+    """
+    columns = {}
+    for name in names:
+        column = rows[name]
+        if column.type == pa.string():
+            encoded = column.dictionary_encode().combine_chunks()
+            ranks = pc.rank(encoded.dictionary, tiebreaker="dense")
+            column = ranks.take(encoded.indices)
+        columns[name] = column
+    return pa.table(columns)
+
+
+def taken(
+    columns: list[pa.ChunkedArray], schema: pa.Schema, order: pa.Array
+) -> pa.Table:
+    """Returns a table of the first columns, as many as the schema has, and of the rows
+    at these indices.
+
+    The columns are removed from `columns` one by one. If nothing else refers to them,
+    the table therefore needs memory for one more column, and not for a second table.
+    """
+    arrays = []
+    for _ in schema:
+        arrays.append(columns.pop(0).take(order))
+        pa.default_memory_pool().release_unused()
+    return pa.table(arrays, schema=schema)
 
 
 def with_pandas_types(table: pa.Table) -> pa.Table:
