@@ -188,7 +188,8 @@ def with_stored_tokens(world: World, tokens: Array) -> World:
 def no_tokens(shape: Shape) -> Array:
     """Returns an array in which a run can store its tokens.
 
-    It has room for one group of positions more, part of which the last group reads.
+    The array is longer by one group of positions. The last group may reach beyond the
+    tokens.
     """
     return jnp.zeros(STORED_TOKENS + POSITIONS * shape.tile, jnp.uint16)
 

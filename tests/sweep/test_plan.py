@@ -191,8 +191,9 @@ def test_many_programs_are_thorough_and_within_a_bound_and_a_dry_run_says_why(tm
 
 
 def test_width_is_bounded_by_memory():
-    point, shape = Point(V=64, N=1024, d=16, L=8), Shape(64, 16, 0, "none", "counts")
-    runs, need = [(point, seed) for seed in range(100)], peak_bytes(shape)
+    point = Point(V=64, N=1024, d=16, L=8)
+    runs = [(point, seed) for seed in range(100)]
+    ((shape, need),) = plan.make_plan(runs).peaks.items()
     widths = [
         made.simulator.width(shape, 1.0, made.room)
         for made in (
