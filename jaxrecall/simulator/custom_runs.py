@@ -206,7 +206,9 @@ def compiled(
     one, has_effects, in_turn = traced(simulator, static, precision, x64)
 
     def many(runs: Arguments, active: jax.Array) -> Columns:
-        return looped(one, runs, active) if in_turn else jax.vmap(one)(runs)
+        if in_turn:
+            return looped(lambda run, _: (one(run), None), None, runs, active)
+        return jax.vmap(one)(runs)
 
     # JAX keeps the order of prints on one device only
     devices = jax.local_devices()[: 1 if has_effects else None]

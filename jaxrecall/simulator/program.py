@@ -15,7 +15,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -320,7 +320,11 @@ def batch_function(
     else:
         # the function is used twice but traced once
         one = jax.jit(functools.partial(simulate_run, shape=shape), inline=True)
-        many = functools.partial(looped, one, shape)
+
+        def many(runs: Arguments, active: jax.Array) -> Raw:
+            tokens = no_tokens(shape) if shape.stores_tokens else None
+            return looped(one, tokens, runs, active)
+
     spread = jax.shard_map(
         many, mesh=mesh, in_specs=P("run"), out_specs=P("run"), check_vma=False
     )
@@ -335,19 +339,19 @@ def batch_function(
 
 
 def looped(
-    one: Callable[[Arguments, Tokens], tuple[Raw, Tokens]],
-    shape: Shape,
-    runs: Arguments,
+    one: Callable[[Any, Any], tuple[Any, Any]],
+    tokens: Any,
+    runs: Any,
     active: jax.Array,
-) -> Raw:
+) -> Any:
     """Calls `one` for each of the active runs, one after the other.
 
     The active runs are the first ones. The results of the others are zeros. Each run
-    stores its tokens in the same array, because a new array would have to be set to
-    zero.
+    stores its tokens in the same array, `tokens`, because a new array would have to be
+    set to zero.
     """
 
-    def body(i: jax.Array, carry: tuple[Raw, Tokens]) -> tuple[Raw, Tokens]:
+    def body(i: jax.Array, carry: tuple[Any, Any]) -> tuple[Any, Any]:
         out, tokens = carry
         run = jax.tree.map(
             lambda a: lax.dynamic_index_in_dim(a, i, keepdims=False), runs
@@ -364,7 +368,6 @@ def looped(
         return jnp.zeros((len(active), *a.shape), a.dtype)
 
     first = jax.tree.map(lambda a: a[0], runs)
-    tokens = no_tokens(shape) if shape.stores_tokens else None
     raw, _ = jax.eval_shape(one, first, tokens)
     n_active = jnp.sum(active.astype(jnp.int32), dtype=jnp.int32)
     start = jax.tree.map(zeros, raw), tokens
