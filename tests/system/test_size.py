@@ -30,7 +30,7 @@ MOST = {
     "jaxrecall/model": 14814,
     "jaxrecall/model/laws": 8748,
     "jaxrecall/model/reference": 7495,
-    "jaxrecall/simulator": 29416,
+    "jaxrecall/simulator": 29448,
     "jaxrecall/simulator/sources": 11109,
     "jaxrecall/sweep": 17456,
     "jaxrecall/sweep/grid": 15071,
