@@ -28,11 +28,7 @@ from jax.stages import Compiled, Lowered
 
 from jaxrecall.model.reference.realization import Realization
 from jaxrecall.model.task import Embeddings
-<<<<<<< HEAD
-from jaxrecall.simulator import program
-=======
-from jaxrecall.simulator import custom_runs, program, stored_programs
->>>>>>> w-stored
+from jaxrecall.simulator import program, stored_programs
 from jaxrecall.simulator.world import Arguments, Trained, World
 from jaxrecall.sweep import __main__ as sweep
 
