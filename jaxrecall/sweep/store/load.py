@@ -105,8 +105,7 @@ def load(
     if not len(rows):
         raise no_rows(paths, unreadable)
     if unreadable:
-        text = f"{len(unreadable)} unreadable files left out: {listed(unreadable)}"
-        warnings.warn(text, UserWarning, stacklevel=2)
+        _warn_of_unreadable(unreadable)
     where = f"in {', '.join(map(str, paths))}, which hold others"
     kept = np.ones(len(rows), bool)
     if wanted:
@@ -123,6 +122,11 @@ def load(
     schema, columns = rows.schema, rows.columns
     del rows  # so that `_frame` can free each column
     return _frame(columns, schema, order, wanted.axes if wanted else None)
+
+
+def _warn_of_unreadable(files: Unreadable) -> None:
+    text = f"{len(files)} unreadable files left out: {listed(files)}"
+    warnings.warn(text, UserWarning, stacklevel=3)
 
 
 def _paths(given: Paths) -> list[Path]:
