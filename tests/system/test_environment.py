@@ -207,7 +207,7 @@ def test_workers_share_the_memory_limit(tmp_path, capsys, monkeypatch):
         return (
             facts["est_peak_bytes"],
             facts["workers"],
-            told.out.splitlines()[-3::2],
+            told.out.splitlines()[-4::3],
             told.err.splitlines(),
         )
 
