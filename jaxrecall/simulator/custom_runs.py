@@ -30,6 +30,7 @@ from .program import (
     on_cpu,
     reserved_bytes,
     slots,
+    width_for,
 )
 
 DTYPES = {"int": np.int64, "float": np.float64, "bool": np.bool_}
@@ -168,15 +169,14 @@ def _work(jaxpr: Any) -> np.ndarray:
     return work
 
 
-def width_for(n_runs: int, batch: int | None) -> int:
+def vmapped_width(n_runs: int, batch: int | None) -> int:
     """Returns the number of runs that each device vmaps.
 
     On an accelerator it is a power of two that fits `n_runs` runs, and at most `batch`.
     """
     if on_cpu():
         return CPU_WIDTH
-    share = -(-n_runs // jax.local_device_count())
-    return min(1 << (share - 1).bit_length(), batch or MAX_VMAPPED)
+    return width_for(n_runs, batch or MAX_VMAPPED)
 
 
 @lru_cache(MAX_PROGRAMS)

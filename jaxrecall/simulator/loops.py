@@ -11,7 +11,6 @@ loop would copy all its state at every step, including V x V tables.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
@@ -164,9 +163,9 @@ def _group(world: World, blocks: keys.Addresses, first: Array) -> Array:
     return lax.cond(is_stored, read, draw)
 
 
-def with_stored_tokens(world: World, tokens: Array) -> World:
-    """Returns the world with the tokens of the first batch, which many loops read. They
-    overwrite the array `tokens`.
+def store_tokens(world: World, tokens: Array) -> StoredTokens:
+    """Returns the tokens of the first batch, which many loops read. They overwrite the
+    array `tokens`.
 
     If there are too many tokens, or if batches are fresh, none are drawn here.
     """
@@ -182,7 +181,7 @@ def with_stored_tokens(world: World, tokens: Array) -> World:
 
     n = jnp.where(complete, n_tiles * run.L, 0)
     tokens = repeat(world, 0, n, draw, tokens)
-    return replace(world, stored_tokens=StoredTokens(tokens, complete))
+    return StoredTokens(tokens, complete)
 
 
 def no_tokens(shape: Shape) -> Array:

@@ -15,6 +15,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import jax
@@ -34,7 +35,7 @@ from ..model.keys import check_partitionable
 from ..model.law_parameters import law_parameters
 from ..model.point import Run
 from .arguments import IDLE, Arguments, arguments
-from .loops import RUNS, no_tokens, with_stored_tokens
+from .loops import RUNS, no_tokens, store_tokens
 from .measurements import Raw
 from .program_shape import Shape
 from .rows import finish
@@ -201,14 +202,14 @@ def compiled(
     return executable
 
 
-def width_for(n_runs: int) -> int:
+def width_for(n_runs: int, most: int = LOOPED) -> int:
     """The number of vmapped runs per device of a program that computes `n_runs` runs:
-    a power of two, at most LOOPED.
+    a power of two, or `most` if that is less.
 
     Every place of a vmapped program takes the time of a run, whether it is used or not.
     """
     share = -(-n_runs // jax.local_device_count())
-    return min(LOOPED, 1 << (share - 1).bit_length())
+    return min(most, 1 << (share - 1).bit_length())
 
 
 @functools.lru_cache(MAX_PROGRAMS)
@@ -383,9 +384,8 @@ def simulate_run(
     """
     world = draw(run, shape, vmapped)
     if tokens is not None:
-        world = with_stored_tokens(world, tokens)
-        assert world.stored_tokens
-        tokens = world.stored_tokens.tokens
+        stored = store_tokens(world, tokens)
+        world, tokens = replace(world, stored_tokens=stored), stored.tokens
     return train_and_measure(world)[1], tokens
 
 

@@ -394,11 +394,11 @@ def test_a_loop_over_runs_needs_the_memory_of_one(capsys):
 def test_the_number_of_vmapped_runs_fits_what_an_accelerator_has_to_do(
     accelerator, monkeypatch
 ):
-    wide = [custom_runs.width_for(n, None) for n in (1, 2, 3, 8, 9, 10**6)]
+    wide = [custom_runs.vmapped_width(n, None) for n in (1, 2, 3, 8, 9, 10**6)]
     assert wide == [1, 2, 4, 8, 16, custom_runs.MAX_VMAPPED]
-    assert custom_runs.width_for(100, 24) == 24
+    assert custom_runs.vmapped_width(100, 24) == 24
     monkeypatch.setattr(jax, "local_device_count", lambda: 4)
-    assert [custom_runs.width_for(n, None) for n in (4, 5, 33)] == [1, 2, 16]
+    assert [custom_runs.vmapped_width(n, None) for n in (4, 5, 33)] == [1, 2, 16]
 
 
 @pytest.mark.usefixtures("accelerator")

@@ -286,7 +286,7 @@ class Simulator:
         start()
         if custom_runs.traced(self, program.static, room.precision, x64()).in_turn:
             return 1
-        return custom_runs.width_for(room.n_started, room.batch)
+        return custom_runs.vmapped_width(room.n_started, room.batch)
 
     def run(self, program: StaticProgram, width: int, room: Room) -> Loaded:
         from ...simulator import custom_runs

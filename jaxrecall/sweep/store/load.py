@@ -106,7 +106,8 @@ def load(
     if not len(rows):
         raise no_rows(paths, unreadable)
     if unreadable:
-        _warn_of_unreadable(unreadable)
+        text = f"{len(unreadable)} unreadable files left out: {listed(unreadable)}"
+        warnings.warn(text, UserWarning, stacklevel=2)
     where = f"in {', '.join(map(str, paths))}, which hold others"
     kept = _wanted(rows, wanted, last, where)
     order = in_table_order(rows, ROW, kept)
@@ -115,11 +116,6 @@ def load(
     schema, columns = rows.schema, rows.columns
     del rows  # so that `_frame` can free each column
     return _frame(columns, schema, order, wanted.axes if wanted else None)
-
-
-def _warn_of_unreadable(files: Unreadable) -> None:
-    text = f"{len(files)} unreadable files left out: {listed(files)}"
-    warnings.warn(text, UserWarning, stacklevel=3)
 
 
 def _paths(given: Paths) -> list[Path]:
