@@ -122,9 +122,9 @@ def reason(points: Mapping[Point, int], many: bool) -> str:
         )
     )
     return (
-        f"{text}the grid would have {plural(len(others), 'other program')} instead of"
-        f" {len(mine)}. On one core, compiling would take {_compared(compiling)}, and"
-        f" running {_compared(running)}"
+        f"{text}the grid would have {plural(len(others), 'program')} instead of"
+        f" {len(mine)}. On one core they would take {_compared(compiling)} to compile"
+        f" and {_compared(running)} to run"
     )
 
 
