@@ -109,24 +109,42 @@ class StepSamples(NamedTuple):
     """
 
 
+class Rows(NamedTuple):
+    """Amounts that are added to rows of a table (V, k)."""
+
+    index: Array  # (n,) the rows
+    amount: Array  # (n, k)
+
+
 def mean_over(
     world: World,
     batch: StepSamples,
-    tile: Callable[[keys.Addresses, Array], Parameters],
+    tile: Callable[[keys.Addresses, Array], dict[str, Array | Rows]],
 ) -> Parameters:
     """The mean over the samples of `batch`. `tile(addresses, real)` returns the sums
-    over one tile.
+    over one tile, or the rows of a table to which its samples are added.
     """
 
+    def zero(part: Array | Rows) -> Array:
+        if isinstance(part, Rows):
+            return jnp.zeros((world.shape.V, *part.amount.shape[1:]), f32)
+        return jnp.zeros(part.shape, part.dtype)
+
+    def plus(so_far: Array, part: Array | Rows) -> Array:
+        if isinstance(part, Rows):
+            return scatter_add(so_far, part.index, part.amount)
+        return so_far + part
+
     def add(blocks: keys.Addresses, real: Array, so_far: Parameters) -> Parameters:
-        return jax.tree.map(jnp.add, so_far, tile(blocks, real))
+        parts = tile(blocks, real)
+        return {name: plus(so_far[name], part) for name, part in parts.items()}
 
     some_blocks = keys.blocks(world.run.batches[0], 0, world.shape.tile // BLOCK)
     some_real = jnp.zeros(world.shape.tile, bool)
     shapes = jax.eval_shape(tile, some_blocks, some_real)
-    zero = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), shapes)
+    start = {name: zero(part) for name, part in shapes.items()}
     n = batch.n.astype(f32)
-    return {name: part / n for name, part in batch.fold(add, zero).items()}
+    return {name: part / n for name, part in batch.fold(add, start).items()}
 
 
 def over_tokens(
@@ -244,14 +262,59 @@ def through_logits(
     return through_keys(world, state, S, -mean["c_of_x0"], found)
 
 
+def attended(
+    world: World, state: State, blocks: keys.Addresses, x0: Array
+) -> Attended:
+    """The attention of a tile of samples at a state of the model."""
+    if state.scores is None:
+        return attend_evenly(world, blocks)
+    return attend(world, blocks, x0, state.scores)
+
+
+def through_labels(
+    world: World, state: State, name: str, batch: StepSamples
+) -> Gradient:
+    """The gradient by `name`, V_mat or w, with even predictions.
+
+    The slope of a sample's loss by its features phi then depends on its label alone. It
+    is a row of a table (V, p), which is computed once. For the gradient by V_mat,
+    features are summed by label before the product. On an accelerator, where sums by
+    label are slow, a product sums the samples of a tile.
+    """
+    less_mean = centred(world, world.e.Z_out)
+    of_label = -less_mean @ state.V_mat
+
+    def tile(blocks: keys.Addresses, real: Array) -> dict[str, Array | Rows]:
+        x0 = world.tokens(blocks, 0)
+        seen = attended(world, state, blocks, x0)
+        phi, slope = features(world, seen.h)
+        phi = masked(real, phi)
+        y = label_of(world, x0, blocks)
+        new: dict[str, Array | Rows] = {"phi2": jnp.sum(phi * phi)}
+        if name == "w":
+            b = masked(real, gather(of_label, y)) * slope
+            if world.e.W_in is not None:
+                b = b @ world.e.W_in
+            new |= by_attention(world, blocks, x0, state.scores, seen, b)
+        elif world.vmapped:
+            new["V_mat"] = -transposed_product(gather(less_mean, y), phi)
+        else:
+            new["by_label"] = Rows(y, phi)
+        return new
+
+    mean = mean_over(world, batch, tile)
+    if "by_label" in mean:
+        mean["V_mat"] = -transposed_product(less_mean, mean["by_label"])
+    if name == "w":
+        mean |= through_keys(world, state, mean["S"][: world.shape.V], mean["trigger"], {})
+    return Gradient(mean[name], mean["phi2"])
+
+
 def through_outputs(
     world: World, state: State, wanted: Collection[str], batch: StepSamples
 ) -> Parameters:
     """The gradient with or without an MLP, computed from h and the slope b (n, d) of
     the loss by h.
-
-    With even predictions, the result also contains "phi2", the mean of |phi|^2. In that
-    case p^T M is the mean row of a table M (V, n), so no logits are computed.
 
     If embeddings are trained, or if there are several first steps, samples are summed
     in the table r^T phi (V, p) of the slopes by answers. It gives the gradient by V_mat
@@ -264,30 +327,22 @@ def through_outputs(
     answers = e.Z_out if mlp else e.Z_out @ V_mat
     # attention alone needs only the slope by h, and not the slope by the outputs
     table = answers if mlp or with_Z or not with_V else e.Z_out
-    less_mean = centred(world, table)
 
     def tile(blocks: keys.Addresses, real: Array) -> Parameters:
         x0 = world.tokens(blocks, 0)
-        if state.scores is None:
-            seen = attend_evenly(world, blocks)
-        else:
-            seen = attend(world, blocks, x0, state.scores)
+        seen = attended(world, state, blocks, x0)
         phi, slope = features(world, seen.h)
         y = label_of(world, x0, blocks)
         new: Parameters = {}
-        if state.even:
-            new["phi2"] = jnp.sum(masked(real, phi * phi))
-            b = masked(real, -gather(less_mean, y))
+        out = phi @ V_mat.T if mlp else phi
+        p = probabilities(world, state.scale * (out @ answers.T))
+        if with_answers:
+            r = masked(real, p - is_label(world, y).astype(f32))
+            new["answers"] = transposed_product(out, r)
+            b = r @ table
         else:
-            out = phi @ V_mat.T if mlp else phi
-            p = probabilities(world, state.scale * (out @ answers.T))
-            if with_answers:
-                r = masked(real, p - is_label(world, y).astype(f32))
-                new["answers"] = transposed_product(out, r)
-                b = r @ table
-            else:
-                b = masked(real, p @ table - gather(table, y))
-        if with_V and (mlp or not with_answers or state.even):
+            b = masked(real, p @ table - gather(table, y))
+        if with_V and (mlp or not with_answers):
             new["V_mat"] = transposed_product(b, phi)
             b = b if mlp else b @ V_mat
         if W_in is not None:

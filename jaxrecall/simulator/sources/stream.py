@@ -18,6 +18,7 @@ from ..gradient import (
     Parameters,
     State,
     StepSamples,
+    through_labels,
     through_logits,
     through_outputs,
 )
@@ -33,8 +34,10 @@ class Stream(Source):
     def gradient(self, world: World, state: State, name: str, step: int) -> Gradient:
         n = world.run.N
         fold = partial(over_samples, world, batch_of_step(world, step), n)
-        found = through_outputs(world, state, [name], StepSamples(n, fold))
-        return Gradient(found[name], found.get("phi2"))
+        samples = StepSamples(n, fold)
+        if state.even:
+            return through_labels(world, state, name, samples)
+        return Gradient(through_outputs(world, state, [name], samples)[name])
 
     def prepare_first_steps(self, world: World) -> World:
         return with_mean_values(world)
