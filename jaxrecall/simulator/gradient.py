@@ -127,7 +127,7 @@ def mean_over(
 
     def zero(part: Array | Rows) -> Array:
         if isinstance(part, Rows):
-            return jnp.zeros((world.shape.V, *part.amount.shape[1:]), f32)
+            return jnp.zeros((world.shape.V + 1, *part.amount.shape[1:]), f32)
         return jnp.zeros(part.shape, part.dtype)
 
     def plus(so_far: Array, part: Array | Rows) -> Array:
@@ -288,9 +288,9 @@ def through_labels(
         x0 = world.tokens(blocks, 0)
         seen = attended(world, state, blocks, x0)
         phi, slope = features(world, seen.h)
-        phi = masked(real, phi)
         y = label_of(world, x0, blocks)
-        new: dict[str, Array | Rows] = {"phi2": jnp.sum(phi * phi)}
+        phi2 = jnp.sum(phi * phi, axis=1)
+        new: dict[str, Array | Rows] = {"phi2": jnp.sum(jnp.where(real, phi2, 0))}
         if name == "w":
             b = masked(real, gather(of_label, y)) * slope
             if world.e.W_in is not None:
@@ -299,12 +299,12 @@ def through_labels(
         elif world.vmapped:
             new["V_mat"] = -transposed_product(gather(less_mean, y), phi)
         else:
-            new["by_label"] = Rows(y, phi)
+            new["by_label"] = Rows(jnp.where(real, y, world.shape.V), phi)
         return new
 
     mean = mean_over(world, batch, tile)
     if "by_label" in mean:
-        mean["V_mat"] = -transposed_product(less_mean, mean["by_label"])
+        mean["V_mat"] = -transposed_product(less_mean, mean["by_label"][:-1])
     if name == "w":
         mean |= through_keys(world, state, mean["S"][: world.shape.V], mean["trigger"], {})
     return Gradient(mean[name], mean["phi2"])

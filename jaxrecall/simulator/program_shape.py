@@ -95,9 +95,9 @@ class Shape:
     """The number of samples per iteration of a loop over samples, a multiple of BLOCK.
 
     By default, or if 0 is given, the tile is four blocks, which suit the caches of a
-    CPU and waste little at small N. Programs with many steps use one block. Wide
-    programs use fewer blocks, but at least one, so that a float32 array of shape (tile,
-    max(V, d, m)) stays within 16 MiB.
+    CPU and waste little at small N. Programs with many steps or with an MLP use one
+    block. Wide programs use fewer blocks, but at least one, so that a float32 array of
+    shape (tile, max(V, d)) stays within 16 MiB.
     """
 
     pool: int = 0
@@ -165,9 +165,9 @@ class Shape:
             law = find_law(family, given) if given else None
             object.__setattr__(self, name, law)
         if not self.tile:
-            # many steps over few samples
-            most = 1 if self.optimizer or self.repeats else 4
-            blocks = max(1, min(most, 2**22 // (max(self.V, self.d, self.m) * BLOCK)))
+            # many steps over few samples, or hidden units that fill the caches
+            most = 1 if self.optimizer or self.repeats or self.m else 4
+            blocks = max(1, min(most, 2**22 // (max(self.V, self.d) * BLOCK)))
             object.__setattr__(self, "tile", BLOCK * blocks)
 
     @property
