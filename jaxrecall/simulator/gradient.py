@@ -10,7 +10,7 @@ of the loss along the token's value, and c is the mean of g under attention.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -119,7 +119,7 @@ class Rows(NamedTuple):
 def mean_over(
     world: World,
     batch: StepSamples,
-    tile: Callable[[keys.Addresses, Array], dict[str, Array | Rows]],
+    tile: Callable[[keys.Addresses, Array], Mapping[str, Array | Rows]],
 ) -> Parameters:
     """The mean over the samples of `batch`. `tile(addresses, real)` returns the sums
     over one tile, or the rows of a table to which its samples are added.
@@ -262,9 +262,7 @@ def through_logits(
     return through_keys(world, state, S, -mean["c_of_x0"], found)
 
 
-def attended(
-    world: World, state: State, blocks: keys.Addresses, x0: Array
-) -> Attended:
+def attended(world: World, state: State, blocks: keys.Addresses, x0: Array) -> Attended:
     """The attention of a tile of samples at a state of the model."""
     if state.scores is None:
         return attend_evenly(world, blocks)
@@ -290,7 +288,7 @@ def through_labels(
         phi, slope = features(world, seen.h)
         y = label_of(world, x0, blocks)
         phi2 = jnp.sum(phi * phi, axis=1)
-        new: dict[str, Array | Rows] = {"phi2": jnp.sum(jnp.where(real, phi2, 0))}
+        new: dict[str, Array | Rows] = {"phi2": jnp.sum(jnp.where(real, phi2, f32(0)))}
         if name == "w":
             b = masked(real, gather(of_label, y)) * slope
             if world.e.W_in is not None:
@@ -306,7 +304,8 @@ def through_labels(
     if "by_label" in mean:
         mean["V_mat"] = -transposed_product(less_mean, mean["by_label"][:-1])
     if name == "w":
-        mean |= through_keys(world, state, mean["S"][: world.shape.V], mean["trigger"], {})
+        S = mean["S"][: world.shape.V]
+        mean |= through_keys(world, state, S, mean["trigger"], {})
     return Gradient(mean[name], mean["phi2"])
 
 

@@ -22,9 +22,10 @@ class StreamCost(SourceCost):
         rows = 3 if exact else 4
         each = 5 + exact + 2 * EXPONENTIAL + ROW * rows * d
         tokens = each * asked.tokens + UNIT * 3 * samples * m
-        streamed = Amount(samples * (4 * d * p + 8 * m * d), tokens)
+        streamed = Amount(samples * 8 * m * d, tokens)
         if exact:
-            return streamed + softmax(shape, samples, 2) + Amount(2 * samples * V * d)
+            slopes = Amount(samples * (4 * d * p + 2 * V * d))
+            return streamed + softmax(shape, samples, 2) + slopes
         locked = 2 * V * (d * p + V * (d + p))
         of_tokens = Amount(asked.runs * locked, EXPONENTIAL * asked.runs * V**2)
         return streamed + of_tokens + softmax_bounds(shape, asked)
