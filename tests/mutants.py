@@ -405,14 +405,13 @@ def outcome(mutant: Mutant, python: str) -> tuple[str, str]:
             os.killpg(process.pid, 9)
             process.communicate()
             return "survived", f"after {SECONDS} s"
-    failed = [
-        line for line in said.splitlines() if line.startswith(("FAILED", "ERROR"))
-    ]
-    return (
-        ("survived", "")
-        if process.returncode == 0
-        else ("killed", (failed or [f"exit {process.returncode}"])[0].split(" - ")[0])
-    )
+    failed = [line for line in said.splitlines() if line.startswith("FAILED")]
+    if process.returncode == 0:
+        return "survived", ""
+    if process.returncode == 1 and failed:
+        return "killed", failed[0].split(" - ")[0]
+    # no test saw the fault: nothing could be imported or collected
+    return "broken", said.splitlines()[-1] if said else f"exit {process.returncode}"
 
 
 def main() -> None:
