@@ -225,10 +225,12 @@ def execute(plan: Plan, call: Call) -> None:
     with call.interrupts.deferred():  # JAX is started here
         runner = Runner(plan, call.handle)
     with call.interrupts.patient():
-        for chunk in plan.chunks:
-            if call.stopping:
-                break
-            _run(chunk, runner.rows(chunk), call)
+        try:
+            for chunk in plan.chunks:
+                if call.stopping:
+                    break
+                _run(chunk, runner.rows(chunk), call)
+        finally:
             call.save(now=True)
 
 
