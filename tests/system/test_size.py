@@ -34,7 +34,7 @@ MOST = {
     "jaxrecall/simulator/sources": 11123,
     "jaxrecall/sweep": 17456,
     "jaxrecall/sweep/grid": 15071,
-    "jaxrecall/sweep/running": 14307,
+    "jaxrecall/sweep/running": 14311,
     "jaxrecall/sweep/simulators": 8231,
     "jaxrecall/sweep/store": 8445,
     "jaxrecall/theory": 16034,
