@@ -329,7 +329,6 @@ def test_the_bound_on_the_outputs_knows_informative_tokens_from_noise():
     assert mean < mean_square_bound(drawn(point, SEED, shape_of(point))) < 1.04 * mean
 
 
-@pytest.mark.slow
 def test_wide_rows_are_read_in_blocks_of_columns():
     """Of which a point reads those that it fills, two of three."""
     point = ATTENTION.replace(eta=1e-6, d=40, kappa=1)
