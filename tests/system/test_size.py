@@ -35,7 +35,7 @@ MOST = {
     "jaxrecall/sweep": 17456,
     "jaxrecall/sweep/grid": 15071,
     "jaxrecall/sweep/running": 14311,
-    "jaxrecall/sweep/simulators": 8231,
+    "jaxrecall/sweep/simulators": 8248,
     "jaxrecall/sweep/store": 8445,
     "jaxrecall/theory": 16034,
 }

@@ -121,10 +121,12 @@ def reason(points: Mapping[Point, int], many: bool) -> str:
             _times(others, points), _times(mine, points), strict=True
         )
     )
+    how_many = f"{plural(len(others), 'program')} instead of {len(mine)}"
+    if len(others) == len(mine):
+        how_many = "as many programs, but other ones"
     return (
-        f"{text}the grid would have {plural(len(others), 'program')} instead of"
-        f" {len(mine)}. On one core they would take {_compared(compiling)} to compile"
-        f" and {_compared(running)} to run"
+        f"{text}the grid would have {how_many}. On one core they would take"
+        f" {_compared(compiling)} to compile and {_compared(running)} to run"
     )
 
 
