@@ -148,7 +148,7 @@ MUTANTS = [
         f"{STORE}/load.py",
         'facts.get(name) not in (None, "", {})',
         'facts.get(name) in (None, "", {})',
-        "test_labelled",
+        "test_stranger",
     ),
     Mutant(
         "store",
@@ -175,7 +175,7 @@ MUTANTS = [
         f"{STORE}/table.py",
         "_are_texts(value) and {*value} <= {*columns}",
         "_are_texts(value) or {*value} <= {*columns}",
-        "test_labelled",
+        "test_stranger",
     ),
     Mutant(
         "store",
@@ -195,7 +195,7 @@ MUTANTS = [
         f"{STORE}/table.py",
         "columns = [*part.needed, *part.measured]",
         "columns = [*part.needed]",
-        "test_labelled",
+        "test_stranger",
     ),
     Mutant(
         "store",
