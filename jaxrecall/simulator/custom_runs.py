@@ -221,7 +221,7 @@ def compiled(
     on_devices = jax.jit(many, in_shardings=NamedSharding(mesh, P("run")))
     with jax.default_matmul_precision(precision), memory_errors():
         lowered = on_devices.lower(_zeros(simulator, most), np.zeros(most, bool))
-        program = compile(lowered, light=False)
+        program = compile(lowered, {})
     need, allowed = reserved_bytes(program), min(limit, memory_of_device() or limit)
     if need > allowed:
         raise OutOfMemory(

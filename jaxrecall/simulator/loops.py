@@ -144,23 +144,33 @@ def _group(world: World, blocks: keys.Addresses, first: Array) -> Array:
     """The tokens at POSITIONS positions, starting at `first`, as an int32 array
     (POSITIONS, n). At positions past L, the tokens are arbitrary.
     """
-    stored, tile = world.stored_tokens, world.shape.tile
 
     def draw() -> Array:
         return world.tokens(blocks, first + jnp.arange(POSITIONS, dtype=i32))
 
+    stored = _are_stored(world, blocks)
+    if stored is None:
+        return draw()
+    return lax.cond(stored, lambda: _stored_group(world, blocks, first), draw)
+
+
+def _are_stored(world: World, blocks: keys.Addresses) -> Array | None:
+    """Whether the tokens of `blocks` are stored. None if they never are."""
+    stored, tile = world.stored_tokens, world.shape.tile
     is_tile = isinstance(blocks, keys.Blocks) and len(blocks.index) * BLOCK == tile
     if stored is None or not is_tile:
-        return draw()
+        return None
+    return stored.complete & jnp.all(blocks.key == world.run.batches[0])
+
+
+def _stored_group(world: World, blocks: keys.Addresses, first: Array) -> Array:
+    """Returns the same as `_group`, from the stored tokens."""
+    stored, tile = world.stored_tokens, world.shape.tile
+    assert stored is not None
     index = blocks.index[0].astype(i32) // (tile // BLOCK)
-
-    def read() -> Array:
-        start, size = (index * world.run.L + first) * tile, POSITIONS * tile
-        x = lax.dynamic_slice(stored.tokens, (start,), (size,))
-        return x.astype(i32).reshape(POSITIONS, tile)
-
-    is_stored = stored.complete & jnp.all(blocks.key == world.run.batches[0])
-    return lax.cond(is_stored, read, draw)
+    start, size = (index * world.run.L + first) * tile, POSITIONS * tile
+    x = lax.dynamic_slice(stored.tokens, (start,), (size,))
+    return x.astype(i32).reshape(POSITIONS, tile)
 
 
 def store_tokens(world: World, tokens: Array) -> StoredTokens:
@@ -259,7 +269,7 @@ def _over_tokens(
         return body(world.tokens(blocks, j), None, carry)
 
     def group(g: Array, carry: Carry) -> Carry:
-        x = _group(world, blocks, first + g * POSITIONS)
+        x = _stored_group(world, blocks, first + g * POSITIONS)
 
         def one_of_group(i: Array, carry: Carry) -> Carry:
             return body(lax.dynamic_index_in_dim(x, i, keepdims=False), None, carry)
@@ -274,9 +284,13 @@ def _over_tokens(
     if world.vmapped:
         n_groups = whole(end - first, VMAPPED_POSITIONS)
         return repeat(world, 0, n_groups, vmapped_group, start)
-    if world.stored_tokens is None:
+    stored = _are_stored(world, blocks)
+    if stored is None:
         return lax.fori_loop(first, end, one, start)
-    return lax.fori_loop(0, whole(end - first, POSITIONS), group, start)
+    # one of two loops is empty: a branch in each group would take longer
+    n_groups = jnp.where(stored, whole(end - first, POSITIONS), 0)
+    carry = lax.fori_loop(0, n_groups, group, start)
+    return lax.fori_loop(jnp.where(stored, end, first), end, one, carry)
 
 
 def over_vocabulary(world: World, body: Body[Array, Carry], start: Carry) -> Carry:

@@ -13,7 +13,7 @@ import gc
 import re
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -72,6 +72,11 @@ LIGHT = {
 Kernels are compiled directly from HLO instead of through MLIR, in two thirds of the
 time. A sum is one kernel instead of a tree of two kernels. The tree is more accurate,
 but only sums of millions of terms need this accuracy.
+"""
+
+UNDIVIDED = "cpu-parallel-task-assigner"
+"""The pass of XLA that divides kernels between cores. Programs with small kernels leave
+it out, because dividing them takes longer than it saves.
 """
 
 NOT_READ = r"Error reading persistent compilation cache entry for '(.+?)'"
@@ -225,7 +230,7 @@ def _compiled(
     def new() -> Compiled:
         with without_garbage_collection():
             lowered = batched.lower(*shapes)
-        return compile(lowered, light=shape.light and not vmapped)
+        return compile(lowered, {} if vmapped else options_for(shape))
 
     # a caller may have set another precision and another mesh
     with jax.default_matmul_precision(precision), jax.set_mesh(mesh):
@@ -247,19 +252,30 @@ def forget() -> None:
     _compiled.cache_clear()
 
 
-def compile(lowered: Lowered, light: bool) -> Compiled:
+def options_for(shape: Shape) -> dict[str, Any]:
+    """The compiler options of XLA for the program of a shape on a CPU."""
+    options = dict[str, Any](LIGHT if shape.light else {})
+    if shape.has_small_kernels:
+        passes = options.get("xla_disable_hlo_passes")
+        options["xla_disable_hlo_passes"] = (
+            f"{passes},{UNDIVIDED}" if passes else UNDIVIDED
+        )
+    return options
+
+
+def compile(lowered: Lowered, options: Mapping[str, Any]) -> Compiled:
     """Compiles a lowered program, or loads it from the folder of compiled programs.
 
-    A light program is compiled with the options LIGHT if this version of XLA supports
-    them. If a file of the program is damaged, damaged files are removed, and the
-    program is compiled and stored again.
+    It is compiled with the options if this version of XLA supports them. If a file of
+    the program is damaged, damaged files are removed, and the program is compiled and
+    stored again.
     """
     with warnings.catch_warnings():
         # the disk may be full
         warnings.filterwarnings("ignore", NOT_WRITTEN)
         warnings.filterwarnings("error", NOT_READ)
         try:
-            return _compile(lowered, light)
+            return _compile(lowered, options)
         except UserWarning as warning:
             damaged = re.match(NOT_READ, str(warning))
             if not damaged:
@@ -267,13 +283,13 @@ def compile(lowered: Lowered, light: bool) -> Compiled:
         warnings.filterwarnings("ignore", NOT_READ)
         folder = jax.config.jax_compilation_cache_dir  # type: ignore[attr-defined]
         remove_damaged(folder, damaged[1])
-        return _compile(lowered, light)
+        return _compile(lowered, options)
 
 
-def _compile(lowered: Lowered, light: bool) -> Compiled:
-    if light:
+def _compile(lowered: Lowered, options: Mapping[str, Any]) -> Compiled:
+    if options:
         with suppress(jax.errors.JaxRuntimeError):
-            return lowered.compile(compiler_options=LIGHT)
+            return lowered.compile(compiler_options=dict(options))
     return lowered.compile()
 
 

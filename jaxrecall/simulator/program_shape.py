@@ -40,6 +40,9 @@ COMPILE_SECONDS, TRAINING_COMPILE_SECONDS = 3.5, 6.0
 without further steps, and the second with further steps.
 """
 
+SMALL_KERNEL = 2**17
+"""The most numbers in the largest array of a tile for which a kernel is small."""
+
 LABELS = 64
 """The number of labels whose logits are computed at a time when predictions are
 compared with labels.
@@ -280,6 +283,14 @@ class Shape:
         if self.optimizer:
             return self.trained_by.source in ("counts", "stream") and not self.batched
         return self.counts_only and not self.light
+
+    @property
+    def has_small_kernels(self) -> bool:
+        """Whether the arrays of a tile are small, so that a CPU takes longer to divide
+        a kernel between cores than to run it.
+        """
+        widest = max(self.V, self.d, self.m)
+        return self.counts_only or self.tile * widest <= SMALL_KERNEL
 
     def __str__(self) -> str:
         return f"{self.V}x{self.d}" + (f"x{self.m}" if self.m else "")

@@ -195,7 +195,7 @@ def kept(above, monkeypatch):
 
 def compiled(n: int = 3) -> float:
     lowered = jax.jit(lambda x: n * x).lower(1.0)
-    return float(program.compile(lowered, light=False)(2.0))
+    return float(program.compile(lowered, {})(2.0))
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
@@ -229,7 +229,7 @@ def test_warnings_of_other_kinds_stay(kept, monkeypatch):
 
     monkeypatch.setattr(program, "_compile", compile)
     with pytest.warns(UserWarning, match="something else"):
-        program.compile(None, light=False)
+        program.compile(None, {})
 
 
 def test_jax_does_not_use_its_folder_if_others_may_write_it(kept):

@@ -30,7 +30,7 @@ MOST = {
     "jaxrecall/model": 14814,
     "jaxrecall/model/laws": 8748,
     "jaxrecall/model/reference": 7495,
-    "jaxrecall/simulator": 29889,
+    "jaxrecall/simulator": 30123,
     "jaxrecall/simulator/sources": 11123,
     "jaxrecall/sweep": 17456,
     "jaxrecall/sweep/grid": 15071,
