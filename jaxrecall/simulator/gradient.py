@@ -110,7 +110,9 @@ class StepSamples(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """Amounts that are added to rows of a table (V, k)."""
+    """Amounts that are added to rows of a table (V + 1, k). The last row belongs to
+    samples past the last one.
+    """
 
     index: Array  # (n,) the rows
     amount: Array  # (n, k)
