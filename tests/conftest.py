@@ -23,6 +23,7 @@ os.environ["OPENBLAS_NUM_THREADS"] = (
 import attack
 import jax
 import pytest
+import tolerances
 from helpers import OPTIMISED, UNOPTIMISED, hold_to_annotations, python
 from jax.stages import Compiled, Lowered
 
@@ -69,6 +70,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--slow",
         action="store_true",
         help="run everything: also the tests marked slow or system",
+    )
+    parser.addoption(
+        "--margins",
+        action="store_true",
+        help="fail if a difference exceeds half of its tolerance",
     )
     parser.addoption(
         "--kills",
@@ -196,3 +202,44 @@ def pytest_collection_modifyitems(
             # not item.keywords, which hold the names of folders too
             if item.get_closest_marker(marker):
                 item.add_marker(pytest.mark.skip(reason=f"{marker}: {reason}"))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]):
+    """The process of pytest that prints the summary receives the margins, too."""
+    report = yield
+    if call.when == "call" and item.nodeid in tolerances.used:
+        report.user_properties.append(("used", tolerances.used.pop(item.nodeid)))
+    return report
+
+
+def tightest(reporter: pytest.TerminalReporter) -> list[tuple[float, str]]:
+    """How much of its tolerance each test uses, and the test, the largest first."""
+    by_test = [
+        (ratio, report.nodeid)
+        for report in reporter.getreports("passed")
+        for name, ratio in report.user_properties
+        if name == "used"
+    ]
+    return sorted(by_test, reverse=True)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    by_test = tightest(terminalreporter)
+    if by_test:
+        terminalreporter.section("largest difference / tolerance")
+    for ratio, test in by_test[:3]:
+        terminalreporter.line(f"{ratio:.2f} {test}")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """With --margins a session fails over a difference that another processor could
+    take past its tolerance.
+    """
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is None or not session.config.getoption("--margins"):
+        return
+    by_test = tightest(reporter)
+    if by_test and by_test[0][0] > tolerances.MOST_USED and not session.exitstatus:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED

@@ -25,6 +25,7 @@ import optax
 import pytest
 from beartype import beartype
 from jaxtyping import jaxtyped
+from tolerances import assert_close
 
 from jaxrecall.model import recall as model
 from jaxrecall.model import task
@@ -379,17 +380,19 @@ def executed(
 
 
 def assert_same_metrics(
-    a: dict[str, Any], b: dict[str, Any], rtol: float = 1e-4, but: tuple[str, ...] = ()
+    a: dict[str, Any],
+    b: dict[str, Any],
+    tolerance: str = "float32",
+    but: tuple[str, ...] = (),
 ) -> None:
-    """Counts equal, other metrics within float tolerance."""
+    """Counts are equal, and other metrics agree within the tolerance."""
     for name in METRICS:
-        if name not in but:
-            same = (
-                a[name] is b[name]
-                if None in (a[name], b[name])
-                else np.isclose(a[name], b[name], rtol=rtol, atol=1e-6)
-            )
-            assert same, (name, a[name], b[name])
+        if name in but:
+            continue
+        if None in (a[name], b[name]) or isinstance(b[name], int):
+            assert a[name] == b[name], name
+        else:
+            assert_close(a[name], b[name], tolerance, of=name)
 
 
 def python(

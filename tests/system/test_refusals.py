@@ -3,9 +3,11 @@ and on the command line.
 """
 
 import os
+import re
+import shlex
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,8 @@ import jax
 import numpy as np
 import pandas as pd
 import pytest
+import yaml
+from helpers import ROOT
 
 import jaxrecall
 from jaxrecall import Point
@@ -21,11 +25,13 @@ from jaxrecall.__main__ import main as command
 from jaxrecall.errors import (
     MAX_LINE,
     MAX_REASON,
+    GridError,
     PointError,
     Refused,
     in_one_line,
     shortened,
 )
+from jaxrecall.sweep.grid import read_grid
 
 POINT = Point(V=8, N=16, d=8, L=4, n_test=32)
 FURTHER = POINT.replace(steps=5, lr=0.1, gamma2=1)
@@ -206,70 +212,50 @@ def test_a_wrong_type_is_a_short_error_of_the_package(
     assert all(0 < len(line) <= MAX_LINE for line in told)
 
 
-@pytest.mark.parametrize(
-    ("call", "told"),
-    [
-        (
-            lambda df: jaxrecall.simulate("point", 0),
-            "point: got 'point'; allowed: a jaxrecall.Point",
-        ),  # type: ignore[call-overload]
-        (
-            lambda df: jaxrecall.simulate(POINT, range(10**18)),
-            "seed: got range(0, 1000000000000000000), more than 1000000 values",
-        ),
-        (
-            lambda df: jaxrecall.three_step(5, POINT),
-            "realization: got 5; allowed: what jaxrecall.realize",
-        ),  # type: ignore[arg-type]
-        (
-            lambda df: jaxrecall.fit.fit(df, []),
-            "theta: got []; allowed: fractions between 0 and 1",
-        ),
-        (
-            lambda df: jaxrecall.fit.fit(df, "3"),
-            "theta: got '3'; allowed: fractions between 0 and 1",
-        ),  # type: ignore[arg-type]
-        (
-            lambda df: jaxrecall.fit.fit(df, range(10**18)),
-            "theta: got range(0, 1000000000000000000), more than 1000 values",
-        ),
-        (
-            lambda df: jaxrecall.fit.fit([], [0.5]),
-            "frame: got []; allowed: a table as jaxrecall.load",
-        ),
-        (
-            lambda df: jaxrecall.plot.accuracy("df"),
-            "df: got 'df'; allowed: a table as jaxrecall.load",
-        ),  # type: ignore[arg-type]
-        (
-            lambda df: jaxrecall.plot.phase(df, "d", theta="x"),
-            "theta: got 'x'; allowed: fractions",
-        ),  # type: ignore[arg-type]
-        (
-            lambda df: jaxrecall.load(5),
-            "path: got 5; allowed: a results folder or a .parquet file",
-        ),  # type: ignore[arg-type]
-        (lambda df: jaxrecall.thresholds(5), "source: got 5; allowed: "),  # type: ignore[arg-type]
-        (
-            lambda df: jaxrecall.run(10**5000),
-            "grid: got a value of type int that is too long to show; allowed: ",
-        ),  # type: ignore[arg-type]
-        (
-            lambda df: jaxrecall.run(POINT, workers=True),
-            "workers: got True; allowed: whole numbers from 1 to 1000",
-        ),
-        (
-            lambda df: jaxrecall.run(POINT, out=5),
-            "out: got 5; allowed: a results folder",
-        ),  # type: ignore[arg-type]
-    ],
-)
-def test_an_error_names_the_argument_the_value_and_what_is_allowed(call, told, df):
-    with within(60), pytest.raises((PointError, Refused)) as caught:
-        call(df)
-    assert str(caught.value).startswith(told)
-    assert isinstance(caught.value, ValueError)
-    assert "; allowed: " in str(caught.value)
+def refusals() -> Iterator[Any]:
+    """The exact words of refusals, in tests/refusals/*.yaml. Nothing else pins them.
+
+    A case has `told`, the lines, of which " ... " stands for anything, and one of
+
+        call      Python; the names are those of `names` below
+        grid      the text of grid.yaml, with `set` as in --set
+        command   words as in a shell; the current folder is that of `odd_paths`
+    """
+    for path in sorted((ROOT / "tests/refusals").glob("*.yaml")):
+        for number, case in enumerate(yaml.safe_load(path.read_text())):
+            yield pytest.param(case, id=f"{path.stem}-{number}")
+
+
+@pytest.fixture
+def names(df, odd_paths) -> dict[str, Any]:
+    modules = {"jaxrecall": jaxrecall, "jax": jax, "jnp": jax.numpy}
+    public = {name: getattr(jaxrecall, name) for name in jaxrecall.__all__}
+    tables = {"np": np, "pd": pd, "df": df, "GRID": GRID}
+    return modules | public | tables | {"POINT": POINT, "FURTHER": FURTHER}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("case", [*refusals()])
+def test_a_refusal_has_these_words(case, names, capsys):
+    with within(60):
+        if "command" in case:
+            with suppress(SystemExit):  # argparse
+                command(shlex.split(case["command"]))
+            lines = capsys.readouterr().err.splitlines()
+        elif "grid" in case:
+            Path("grid.yaml").write_text(case["grid"])
+            with pytest.raises(GridError) as caught:
+                read_grid("grid.yaml", case.get("set", ()))
+            lines = caught.value.lines
+        else:
+            with pytest.raises((PointError, Refused)) as caught:
+                eval(case["call"], names)
+            lines = str(caught.value).splitlines()
+    told = [case["told"]] if isinstance(case["told"], str) else case["told"]
+    patterns = [re.escape(line).replace(r"\ \.\.\.\ ", " .* ") for line in told]
+    assert len(lines) == len(told), lines
+    for line, pattern in zip(lines, patterns, strict=True):
+        assert re.fullmatch(pattern, line), line
 
 
 LONG, LETTERS, DIGITS = "x" * 300, "y" * 10_000, "9" * 5_000
