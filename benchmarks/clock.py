@@ -8,16 +8,15 @@ from __future__ import annotations
 import contextlib
 import datetime
 import importlib.metadata
+import io
 import json
 import os
 import platform
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import yaml
@@ -27,6 +26,8 @@ Engine = Callable[[int], float]
 """
 
 ROUND_SECONDS, ROUND_CALLS, PAUSE_SECONDS = 1.0, 5, 0.2
+ONCE_SECONDS = 100.0
+"""A call that takes longer is made only once."""
 
 
 def timed(work: Callable[[int], Any]) -> Engine:
@@ -50,20 +51,16 @@ def interleaved(
     seconds: dict[str, list[float]] = {name: [] for name in engines}
     for turn in range(rounds):
         for name, engine in engines.items():
+            if sum(seconds[name]) > ONCE_SECONDS * turn > 0:
+                continue
             time.sleep(PAUSE_SECONDS)  # other threads may still spin
-            here: list[float] = []
-            while len(here) < ROUND_CALLS and sum(here) < ROUND_SECONDS:
-                here.append(engine(1 + turn * ROUND_CALLS + len(here)))
-            seconds[name] += here
-            log(
-                f"round {turn + 1} of {rounds}, {name}:"
-                f" {', '.join(f'{s:.3g}' for s in here)} s"
-            )
+            calls: list[float] = []
+            while len(calls) < ROUND_CALLS and sum(calls) < ROUND_SECONDS:
+                calls.append(engine(1 + turn * ROUND_CALLS + len(calls)))
+            seconds[name] += calls
+            told = ", ".join(f"{s:.3g}" for s in calls)
+            log(f"round {turn + 1} of {rounds}, {name}: {told} s")
     return seconds
-
-
-def medians(seconds: Mapping[str, list[float]]) -> dict[str, float]:
-    return {name: median(times) for name, times in seconds.items()}
 
 
 def sweep(grid: Any, folder: Path, *arguments: str) -> float:
@@ -74,14 +71,14 @@ def sweep(grid: Any, folder: Path, *arguments: str) -> float:
     """
     from jaxrecall.sweep.__main__ import main
 
-    file = written(grid, folder)
-    with quiet() as output:
+    words = ["--grid", str(written(grid, folder)), "--out", str(folder), *arguments]
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
         wall, start = time.time(), time.perf_counter()
-        code = main(["--grid", str(file), "--out", str(folder), *arguments])
+        code = main(words)
         whole = time.perf_counter() - start
-        text = output()[-2000:] if code else ""
     if code:
-        raise RuntimeError(f"sweep ended with exit code {code}: {text}")
+        raise RuntimeError(f"sweep ended with exit code {code}: {printed.getvalue()}")
     return min(whole, (folder / "parts").stat().st_mtime - wall)
 
 
@@ -103,48 +100,17 @@ def output_of(command: list[str], **options: Any) -> str:
     """Runs a command and returns its output. Raises RuntimeError if it fails."""
     done = subprocess.run(command, capture_output=True, text=True, **options)
     if done.returncode:
-        raise RuntimeError(
-            f"{' '.join(command)} ended with exit code {done.returncode}:"
-            f" {done.stderr[-2000:]}"
-        )
+        ended = f"{' '.join(command)} ended with exit code {done.returncode}"
+        raise RuntimeError(f"{ended}: {done.stderr[-2000:]}")
     return done.stdout
 
 
-@contextlib.contextmanager
-def quiet() -> Iterator[Callable[[], str]]:
-    """A context in which nothing is written to the terminal, not even a progress bar.
-
-    It yields a function that returns the text written so far.
-    """
-    sys.stdout.flush()
-    sys.stderr.flush()
-    with tempfile.TemporaryFile("w+") as file:
-        kept = [os.dup(1), os.dup(2)]
-        try:
-            for fd in (1, 2):
-                os.dup2(file.fileno(), fd)
-
-            def output() -> str:
-                file.seek(0)
-                return file.read()
-
-            yield output
-        finally:
-            sys.stdout.flush()
-            sys.stderr.flush()
-            for fd, saved in zip((1, 2), kept, strict=True):
-                os.dup2(saved, fd)
-                os.close(saved)
-
-
-def fresh(task: str, sweep_cache: str = "", **arguments: Any) -> dict[str, Any]:
+def fresh(task: str, cache: Path | None = None, **arguments: Any) -> dict[str, Any]:
     """Runs a task of `benchmarks.child` in a fresh process, and returns its answer.
 
-    Sweeps in that process keep their programs in `sweep_cache`, or nowhere if it is
-    empty.
+    That process keeps its programs in `cache`, or nowhere.
     """
-    environment = {**os.environ, "JAXRECALL_CACHE": sweep_cache}
-    environment.pop("JAX_COMPILATION_CACHE_DIR", None)
+    environment = {**os.environ, "JAXRECALL_CACHE": str(cache or "")}
     command = [sys.executable, "-m", "benchmarks.child", task, json.dumps(arguments)]
     folder = Path(__file__).parent.parent
     return json.loads(output_of(command, env=environment, cwd=folder).splitlines()[-1])
@@ -152,17 +118,12 @@ def fresh(task: str, sweep_cache: str = "", **arguments: Any) -> dict[str, Any]:
 
 def machine() -> str:
     """The processor, cores and memory of this machine."""
+    cores = f"{os.cpu_count()} cores"
     with contextlib.suppress(OSError, IndexError):
-        cpu = (
-            Path("/proc/cpuinfo")
-            .read_text()
-            .split("model name")[1]
-            .split("\n")[0]
-            .strip(" \t:")
-        )
+        model = Path("/proc/cpuinfo").read_text().split("model name")[1]
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-        return f"{cpu}, {os.cpu_count()} cores, {memory:.0f} GiB"
-    return f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores"
+        return f"{model.splitlines()[0].strip(' :\t')}, {cores}, {memory:.0f} GiB"
+    return f"{platform.processor() or platform.machine()}, {cores}"
 
 
 def versions() -> dict[str, str]:
@@ -171,19 +132,14 @@ def versions() -> dict[str, str]:
     for name in ("jaxrecall", "jax", "jaxlib", "numpy", "torch"):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             found[name] = importlib.metadata.version(name)
-    here = Path(__file__).parent
     with contextlib.suppress(OSError, RuntimeError):
         git = ["git", "describe", "--always", "--dirty", "--exclude", "*"]
-        found["commit"] = output_of(git, cwd=here).strip()
+        found["commit"] = output_of(git, cwd=Path(__file__).parent).strip()
     return found
 
 
 def circumstances() -> dict[str, Any]:
     """Where, when and with what a row is measured; saved with the row."""
     now = datetime.datetime.now().astimezone().isoformat(timespec="minutes")
-    return {
-        "date": now,
-        "machine": machine(),
-        "load": round(os.getloadavg()[0], 2),
-        "versions": versions(),
-    }
+    load = round(os.getloadavg()[0], 2)
+    return {"date": now, "machine": machine(), "load": load, "versions": versions()}

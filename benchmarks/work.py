@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +16,6 @@ from jaxrecall.sweep.grid import as_grid
 
 Document = dict[str, Any]
 """A grid as users write it."""
-
 
 WRITTEN = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text())
 
@@ -32,6 +34,20 @@ class Work:
         """Returns a grid, with some fields of its base changed."""
         given = self.documents[name]
         return {**given, "base": {**given.get("base", {}), **fields}}
+
+
+@dataclass
+class Bench:
+    """What every measurement needs; `folder` is temporary."""
+
+    work: Work
+    rounds: int
+    log: Callable[[str], None]
+    folder: Path
+
+    def new_folder(self) -> Path:
+        """Returns an empty folder that no other measurement uses."""
+        return Path(tempfile.mkdtemp(dir=self.folder))
 
 
 def points(grid: Document | Point) -> list[Point]:

@@ -326,10 +326,12 @@ def of_function(
         "transformation": lambda self, rate: function(rate, **self.own),
         "source": staticmethod(lambda: function),
     }
-    methods |= {"__module__": module, "__qualname__": name}
-    return make_dataclass(
+    law = make_dataclass(
         name, plain, bases=(OptimizerLaw,), namespace=methods, frozen=True
     )
+    # Python >= 3.12 overwrites these if they are in the namespace
+    law.__module__, law.__qualname__ = module, name
+    return law
 
 
 OF_FUNCTIONS["optimizer"] = of_function
