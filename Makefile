@@ -2,7 +2,9 @@ SHELL := bash
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: sweep test test-all attack slurm versions bench accelerators study papers docs docs-check lint lock clean
+ISAS := SSE4_2 AVX2
+
+.PHONY: sweep test test-all portable attack slurm versions bench accelerators study papers docs docs-check lint lock clean
 
 sweep: .venv/installed  ## set up, run the small shipped grid, end with a table and a picture
 	$(BIN)/python -m jaxrecall.sweep --grid sweeps/quickstart.yaml
@@ -12,6 +14,11 @@ test: .venv/installed-dev  ## set up and pass the tests of every change, 5 to 7 
 
 test-all: .venv/installed-dev  ## all tests: also those that take minutes, kill processes or fill disks
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile --slow $(ARGS)
+
+portable: $(ISAS:%=portable-%)  ## tests/model and tests/simulator on x86, compiled for older processors, with room for the rounding of others; 3 minutes each
+
+portable-%: .venv/installed-dev
+	XLA_FLAGS=--xla_cpu_max_isa=$* $(BIN)/python -m pytest -q -n 2 --dist loadfile --margins $(or $(ARGS),tests/model tests/simulator)
 
 attack: .venv/installed-dev  ## try to make the package fail for 30 minutes, save results/attack.md; ARGS="--hours 3" for the full counts
 	PYTHONPATH=.:tests $(BIN)/python -m attack $(ARGS)

@@ -1,4 +1,4 @@
-"""How much code each folder has, counted in tokens, and how densely it is written.
+"""How much code there is, counted in tokens.
 
 Tokens do not depend on where lines are broken, so nothing is gained by packing them.
 """
@@ -9,6 +9,7 @@ import tokenize
 from collections import Counter
 from pathlib import Path
 
+import pytest
 from helpers import ROOT
 
 NO_CODE = (
@@ -21,27 +22,17 @@ NO_CODE = (
 )
 CLOSING = (")", "]", "}")
 
-MOST = {
-    "jaxrecall": 5443,
-    "jaxrecall/analysis/figures": 29387,
-    "jaxrecall/analysis/fit": 22722,
-    "jaxrecall/analysis/report": 4006,
-    "jaxrecall/cli": 3340,
-    "jaxrecall/model": 14814,
-    "jaxrecall/model/laws": 8748,
-    "jaxrecall/model/reference": 7495,
-    "jaxrecall/simulator": 30123,
-    "jaxrecall/simulator/sources": 11123,
-    "jaxrecall/sweep": 17456,
-    "jaxrecall/sweep/grid": 15071,
-    "jaxrecall/sweep/running": 14311,
-    "jaxrecall/sweep/simulators": 8248,
-    "jaxrecall/sweep/store": 8445,
-    "jaxrecall/theory": 16034,
-}
-"""Tokens of each folder, without comments and docstrings. They may fall. They may rise
-where something was worth it. This file, run as a script, prints them as they are.
+MOST = {"jaxrecall": 216_769, "tests": 235_000, "benchmarks": 16_000}
+"""Tokens of each tree, without comments and docstrings. Folders may borrow from each
+other. These bounds are not a change's to raise. This file, run as a script, prints the
+sizes.
 """
+
+ADVICE = (
+    "a concept goes for one that comes: take out a feature that few use, or a second"
+    " way to do one thing. If nothing can go, say what could not and why, and leave"
+    " the bound as it is"
+)
 
 
 def docstring_lines(tree: ast.AST) -> set[int]:
@@ -80,19 +71,19 @@ def code(text: str) -> list[str]:
     return found
 
 
-def sizes(package: Path) -> dict[str, int]:
+def sizes(tree: Path) -> dict[str, int]:
     """Tokens by folder."""
     found: Counter[str] = Counter()
-    for path in package.rglob("*.py"):
-        folder = path.parent.relative_to(package.parent).as_posix()
+    for path in tree.rglob("*.py"):
+        folder = path.parent.relative_to(tree.parent).as_posix()
         found[folder] += len(code(path.read_text()))
     return {folder: n for folder, n in sorted(found.items()) if n}
 
 
-def test_no_folder_has_grown():
-    now = sizes(ROOT / "jaxrecall")
-    grown = {folder: n for folder, n in now.items() if n > MOST.get(folder, 0)}
-    assert grown == {}, "take something out, or say why it is worth more"
+@pytest.mark.parametrize("tree", MOST)
+def test_no_tree_has_outgrown_its_bound(tree):
+    size = sum(sizes(ROOT / tree).values())
+    assert size <= MOST[tree], ADVICE
 
 
 def test_code_is_counted_without_comments_and_docstrings():
@@ -107,4 +98,8 @@ def test_code_is_counted_without_comments_and_docstrings():
 
 
 if __name__ == "__main__":
-    print(sizes(ROOT / "jaxrecall"))
+    for tree, most in MOST.items():
+        by_folder = sizes(ROOT / tree)
+        print(tree, sum(by_folder.values()), "of", most)
+        for folder, n in by_folder.items():
+            print(f"  {folder} {n}")
