@@ -1,19 +1,29 @@
-"""Training beyond the recipe: `descend` by cases solved by hand, the simulator against
-`descend`, and what changes nothing.
+"""Training beyond the recipe: `descend` by cases solved by hand, optimisers by hand,
+the simulator against `descend`, and what changes nothing.
 """
 
 import functools
 import itertools
+import json
+import shlex
+import subprocess
+import sys
+from functools import cache
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
-from helpers import assert_same_metrics, combinations, quickly, relative, traced
+import yaml
+from cases import cases
+from helpers import assert_same_metrics, quickly, traced
 from scipy.special import softmax
+from tolerances import assert_close
 
-from jaxrecall import Point, descend, measure, model, realize, simulate, three_step
-from jaxrecall.errors import PointError
+import jaxrecall
+from jaxrecall import Point, descend, load, measure, model, realize, simulate
+from jaxrecall import three_step as recipe_of
 from jaxrecall.model.columns import TRACE_COLUMNS
 from jaxrecall.model.laws import LAWS
 from jaxrecall.model.point import TRAINS, Run
@@ -22,131 +32,108 @@ from jaxrecall.model.reference.steps import attend, features
 from jaxrecall.simulator import loops, program
 from jaxrecall.simulator.arguments import arguments
 from jaxrecall.simulator.program_shape import Shape
+from jaxrecall.sweep.__main__ import main as sweep
 
-OPTIMIZERS = tuple(LAWS["optimizer"])
-
-RATES = {
-    "sgd": 3.0,
-    "momentum": 0.5,
-    "adam": 0.02,
-    "adamw": 0.02,
-    "signsgd": 0.02,
-    "lion": 0.02,
-    "muon": 0.1,
-    "polar": 0.1,
-}
+RATES = yaml.safe_load("""
+sgd: 3.0
+momentum: 0.5
+adam: 0.02
+adamw: 0.02
+signsgd: 0.02
+lion: 0.02
+muon: 0.1
+polar: 0.1
+""")
 """At which the loss of these small points falls visibly within 20 steps."""
 
-RATES_OF_EMBEDDINGS = (
-    RATES
-    | {"sgd": 0.4, "momentum": 0.1}
-    | dict.fromkeys(OPTIMIZERS[2:6], 0.005)
-    | {"muon": 0.05, "polar": 0.05}
-)
+OF_EMBEDDINGS = yaml.safe_load("""
+sgd: 0.4
+momentum: 0.1
+adam: 0.005
+adamw: 0.005
+signsgd: 0.005
+lion: 0.005
+muon: 0.05
+polar: 0.05
+""")
 """The same where embeddings are trained too."""
 
-SMALL = {
-    "V": 12,
-    "N": 300,
-    "d": 10,
-    "L": 4,
-    "n_test": 200,
-    "kappa": 20.0,
-    "gamma2": 10.0,
-}
+# more samples than a block has
+SMALL = yaml.safe_load(
+    "{V: 11, N: 700, d: 14, L: 5, n_test: 600, kappa: 20.0, gamma2: 10.0, steps: 20}"
+)
 MLP = {"m": 16, "activation": "tanh"}
 
 
-def later(optimizer: str = "sgd", **kw) -> Point:
-    rates = RATES_OF_EMBEDDINGS if kw.get("trains", "V") in ("VWZ", "VWZM") else RATES
-    return Point(
-        **{**SMALL, "steps": 20, "optimizer": optimizer, "lr": rates[optimizer], **kw}
-    )
+def later(optimizer: str = "sgd", **fields) -> Point:
+    rates = OF_EMBEDDINGS if "Z" in fields.get("trains", "") else RATES
+    rate = rates[optimizer.partition("(")[0]]
+    return Point(**SMALL | {"optimizer": optimizer, "lr": rate} | fields)
 
 
-def last(point: Point, seed: int = 0):
-    return descend(realize(point, seed), point)[-1]
+TRACED = later("momentum(schedule='cosine', warmup=2)", exact="full")
+ALL_TRAINED = later("momentum", trains="VWZM", **MLP)
+FROM_ZERO = later(start="zero", steps=8, batch=40)
+FRESH = later(start="zero", steps=5, fresh_batches=True)
+
+
+@cache
+def path(point: Point, seed: int = 0):
+    return descend(realize(point, seed), point)
 
 
 # --- the reference alone
 
 
-@pytest.mark.parametrize(
-    "kw",
-    [pytest.param({}, marks=pytest.mark.slow), MLP],
-    ids=["attention", "mlp"],
-)
-def test_one_step_of_sgd_from_zero_is_step_1_of_the_recipe(kw):
-    point = later(**kw, steps=1, start="zero", lr=1e-3)
-    # eta is 1e-3
-    assert relative(last(point).V_mat, three_step(realize(point, 0), point).V1) < 1e-13
-    assert not last(point).W_KQ.any()
+def test_one_step_of_sgd_from_zero_is_step_1_of_the_recipe():
+    once = path(FRESH)[1]
+    recipe = recipe_of(realize(FRESH, 0), FRESH)
+    assert_close(once.V_mat / FRESH.lr, recipe.V1 / FRESH.eta)
+    assert not once.W_KQ.any()
 
 
-@pytest.mark.parametrize("kw", [{}, MLP], ids=["attention", "mlp"])
-def test_the_start_is_what_three_step_learned(kw):
-    point = later(**kw)
-    r = realize(point, 0)
-    first, recipe = descend(r, point)[0], three_step(r, point)
-    assert (first.step, relative(first.w, recipe.w) < 1e-13) == (3, True)
-    assert np.linalg.matrix_rank(first.W_KQ) == 1
+@pytest.mark.parametrize("point", [TRACED, ALL_TRAINED], ids=["attention", "mlp"])
+def test_the_start_is_what_three_step_learned(point):
+    r, first = realize(point, 0), path(point)[0]
+    recipe = recipe_of(r, point)
+    assert first.step == 3
+    assert_close(first.w, recipe.w)
+    assert_close(np.outer(first.w, r.z_eos) / (r.z_eos @ r.z_eos), first.W_KQ, "roots")
     assert np.array_equal(first.V_mat, recipe.V2)
-    expected, found = measure(r, point, recipe), measure(r, point, first)
-    numbers = {name: value for name, value in expected.items() if value is not None}
-    assert {name: found[name] for name in numbers} == pytest.approx(numbers, rel=1e-12)
-    # columns that the recipe alone lacks
-    assert all(
-        found[name] is None for name in expected.keys() - {*numbers, *TRACE_COLUMNS}
-    )
+    expected, measured = measure(r, point, recipe), measure(r, point, first)
+    for name in expected.keys() - {*TRACE_COLUMNS}:
+        # columns that the recipe alone lacks
+        assert expected[name] is not None or measured[name] is None, name
+        if expected[name] is not None:
+            assert_close(measured[name], expected[name], of=name)
     z = r.astype(np.float64)
     for x, ell, y, loss in ((*r[6:9], first.loss), (*r[9:12], first.test_loss)):
-        logits = (
-            features(z, point, attend(z, point, x, ell, recipe.w)[0])[0]
-            @ recipe.V2.T
-            @ z.Z_out.T
-        )
-        assert loss == pytest.approx(
-            np.mean(np.logaddexp.reduce(logits, axis=1) - logits[np.arange(len(y)), y]),
-            rel=1e-12,
-        )
+        outputs = attend(z, point, x, ell, recipe.w)[0]
+        logits = features(z, point, outputs)[0] @ recipe.V2.T @ z.Z_out.T
+        right = logits[np.arange(len(y)), y]
+        assert_close(np.mean(np.logaddexp.reduce(logits, axis=1) - right), loss)
 
 
-def test_optimizers_make_their_first_steps_as_by_hand():
-    """V alone from zero, so that the two gradients are those of sgd at V = 0 and at
-    what each made of it.
-    """
-    kw = {"start": "zero", "trains": "V", "lr": 0.01}
-    G0 = last(later("sgd", **kw, steps=1)).V_mat / -0.01
-    sgd, momentum = (
-        last(later(optimizer, **kw, steps=2)).V_mat for optimizer in ("sgd", "momentum")
-    )
-    G1 = (sgd + 0.01 * G0) / -0.01
-    assert relative(momentum, -0.01 * (1.9 * G0 + G1)) < 1e-13
-    adam = last(later("adam", **kw, steps=1)).V_mat
-    assert relative(adam, -0.01 * G0 / (abs(G0) + 1e-8)) < 1e-10
-    point = later("adamw", steps=4, trains="V")
-    first, second = descend(realize(point, 0), point)
-    decay = second.V_mat - last(later("adam", steps=4, trains="V")).V_mat
-    assert relative(decay, -point.lr * 1e-4 * first.V_mat) < 1e-9
-
-
-def by_turns(trains: str, optimizer: str) -> bool:
-    """Each optimizer once, and each of what it may train twice."""
-    return OPTIMIZERS.index(optimizer) % len(TRAINS) == [*TRAINS].index(trains)
+EVERY_PAIR = [
+    pytest.param(later(name, trains=trains, **MLP), marks=pytest.mark.slow)
+    for trains, name in itertools.product(TRAINS, RATES)
+]
 
 
 @pytest.mark.parametrize(
-    ("trains", "optimizer"), combinations(TRAINS, OPTIMIZERS, often=by_turns)
+    "point",
+    [later(trains="V"), TRACED, later("adam", trains="VWZ"), ALL_TRAINED, *EVERY_PAIR],
+    ids=lambda point: f"{point.trains}-{point.optimizer}",
 )
-def test_only_what_is_trained_moves_and_the_loss_falls(optimizer, trains):
-    point = later(optimizer, **MLP, trains=trains)
-    first, *_, end = descend(realize(point, 0), point)
-    moved = {"V_mat", *(() if trains == "V" else ("W_KQ",)), *TRAINS[trains]}
+def test_only_what_is_trained_moves_and_the_loss_falls(point):
+    first, *_, end = path(point)
+    moved = {"V_mat", *TRAINS[point.trains]}
+    if point.trains != "V":
+        moved.add("W_KQ")
     for name in ("V_mat", "W_KQ", *EMBEDDINGS):
-        assert np.array_equal(getattr(first, name), getattr(end, name)) == (
-            name not in moved
-        ), name
-        assert getattr(end, name).dtype == np.float64
+        before, after = getattr(first, name), getattr(end, name)
+        assert np.array_equal(before, after) == (name not in moved), name
+        assert before is None or after.dtype == np.float64
     assert end.loss < 0.9 * first.loss
     assert end.test_loss < first.test_loss
     assert not jax.config.jax_enable_x64
@@ -154,131 +141,91 @@ def test_only_what_is_trained_moves_and_the_loss_falls(optimizer, trains):
 
 def test_attention_has_a_rate_of_its_own():
     slow, fast = (later(lr_attention=rate, steps=4) for rate in (1.0, 3.0))
-    first, slow = descend(realize(slow, 0), slow)
-    assert relative(last(fast).W_KQ - first.W_KQ, 3 * (slow.W_KQ - first.W_KQ)) < 1e-9
-    assert np.array_equal(last(fast).V_mat, slow.V_mat)
-    assert np.array_equal(last(later(lr_attention=0)).W_KQ, first.W_KQ)
+    first, once = path(slow)
+    assert_close(path(fast)[-1].W_KQ - first.W_KQ, 3 * (once.W_KQ - first.W_KQ))
+    assert np.array_equal(path(fast)[-1].V_mat, once.V_mat)
+    assert np.array_equal(path(later(lr_attention=0))[-1].W_KQ, first.W_KQ)
 
 
-STARTS = ["three_step", "zero"]
-ALONE = ["momentum", "adam", "sgd", "adamw"]
-
-
-@pytest.mark.parametrize(
-    ("start", "optimizer"),
-    combinations(
-        STARTS, ALONE, often=lambda *case: case in zip(STARTS, ALONE, strict=False)
-    ),
-)
+@pytest.mark.parametrize("optimizer", cases("[momentum, adam]", "[sgd, adamw]"))
 def test_w_alone_stands_for_the_whole_matrix_unless_entries_have_rates_of_their_own(
-    optimizer, start
+    optimizer,
 ):
     """w moves at |z_eos|^2 times the rate of W_KQ; adam and adamw divide that out."""
-    point = later(optimizer, start=start, steps=10)
-    r = realize(point, 0)
-    first, *_, end = descend(r, point)
-    reduced = by_w_alone(r, point, first)
+    point = TRACED if optimizer == "momentum" else later(optimizer)
+    first, *_, end = path(point)
+    reduced = by_w_alone(realize(point, 0), point, first)
     if optimizer in ("sgd", "momentum"):
-        assert relative(end.w, reduced) < 1e-11
+        assert_close(end.w, reduced)
         assert np.linalg.matrix_rank(end.W_KQ) == 1
     else:
-        assert relative(end.w, reduced) > 0.01
+        assert np.linalg.norm(end.w - reduced) > 0.01 * np.linalg.norm(reduced)
         assert np.linalg.matrix_rank(end.W_KQ) > 1
 
 
 def by_w_alone(r, point, first):
     """w after the point's steps, by the same optimizer on V_mat and w."""
-    optimizer = point.optimizer.transformation(1.0)
+    z, batch = r.astype(np.float64), r[6:9]
+    square = z.z_eos @ z.z_eos
+    rates = {"V_mat": point.lr, "w": point.lr * square}
+    optimizer = point.optimizer.descent(rates, np.int64(point.further_steps))
+    settings = point.activation, point.trigger_in_value
+
+    def loss(moved):
+        W_KQ = jnp.outer(moved["w"], z.z_eos) / square
+        recall = model.Recall(moved["V_mat"], W_KQ, z.embeddings, *settings)
+        return model.loss(recall, *batch)
+
+    def step(_, now):
+        moves, state = optimizer.update(jax.grad(loss)(now[0]), now[1], now[0])
+        return optax.apply_updates(now[0], moves), state
+
+    @jax.jit
+    def trained(moved):
+        now = moved, optimizer.init(moved)
+        return jax.lax.fori_loop(0, point.further_steps, step, now)[0]["w"]
+
     with jax.enable_x64(True), jax.numpy_dtype_promotion("standard"):
-        z = r.astype(np.float64)
-        z_eos = jnp.asarray(z.z_eos)
-
-        @jax.jit
-        def step(moved, state):
-            def loss(moved):
-                W_KQ = jnp.outer(moved["w"], z_eos) / (z_eos @ z_eos)
-                recall = model.Recall(
-                    moved["V_mat"],
-                    W_KQ,
-                    z.embeddings,
-                    point.activation,
-                    point.trigger_in_value,
-                )
-                return model.loss(recall, *r[6:9])
-
-            moves, state = optimizer.update(jax.grad(loss)(moved), state, moved)
-            rates = {"V_mat": point.lr, "w": point.lr * (z_eos @ z_eos)}
-            return {
-                name: moved[name] + rates[name] * moves[name] for name in moved
-            }, state
-
-        moved = {"V_mat": jnp.asarray(first.V_mat), "w": jnp.asarray(first.w)}
-        state = optimizer.init(moved)
-        for _ in range(point.further_steps):
-            moved, state = step(moved, state)
-        return np.asarray(moved["w"])
+        return np.asarray(trained({"V_mat": first.V_mat, "w": first.w}))
 
 
 def test_norms_and_overlaps_are_those_of_the_trained_arrays():
-    point = later(**MLP, trains="VWZ", embedding="orthogonal", V=8)
-    r = realize(point, 0)
-    first, end = (
-        measure(r, point, learned)
-        for learned in (descend(r, point)[i] for i in (0, -1))
-    )
-    assert (
-        first["Z_in_norm"],
-        first["Z_out_norm"],
-        first["Z_in_overlap"],
-        first["Z_out_overlap"],
-    ) == (1, 1, 0, 0)
-    Z = last(point).Z_in
-    cosines = [
-        Z[i] @ Z[j] / np.sqrt((Z[i] @ Z[i]) * (Z[j] @ Z[j]))
-        for i in range(8)
-        for j in range(i)
-    ]
-    assert end["Z_in_overlap"] == pytest.approx(np.mean(np.square(cosines)) ** 0.5)
-    assert end["Z_in_overlap"] > 0.01
-    assert end["Z_in_norm"] == pytest.approx(
-        np.mean(np.linalg.norm(Z, axis=1) ** 2) ** 0.5
-    )
-    assert end["V_norm"] == pytest.approx(np.sqrt((last(point).V_mat ** 2).sum()))
-    assert end["accuracy"] > first["accuracy"] + 0.05
+    r, end = realize(ALL_TRAINED, 0), path(ALL_TRAINED)[-1]
+    row = measure(r, ALL_TRAINED, end)
+    lengths = np.linalg.norm(end.Z_in, axis=1)
+    every_cosine = end.Z_in @ end.Z_in.T / np.outer(lengths, lengths)
+    cosines = every_cosine[np.tril_indices(11, -1)]
+    expected = {
+        "Z_in_overlap": np.mean(cosines**2) ** 0.5,
+        "Z_in_norm": np.mean(lengths**2) ** 0.5,
+        "V_norm": np.linalg.norm(end.V_mat),
+        "W_norm": np.linalg.norm(end.W_KQ),
+    }
+    assert_close({name: row[name] for name in expected}, expected)
+    orthonormal = end._replace(Z_in=np.eye(11, 14), Z_out=np.eye(11, 14)[::-1])
+    row = measure(r, ALL_TRAINED, orthonormal)
+    assert (row["Z_in_norm"], row["Z_out_norm"]) == (1, 1)
+    assert (row["Z_in_overlap"], row["Z_out_overlap"]) == (0, 0)
 
 
 def test_fresh_batches_are_read_one_a_step():
-    point = later(fresh_batches=True, steps=5, start="zero")
-    r = realize(point, 0)
-    assert r.train_tokens.shape == (5, 300, 4)
-    assert np.array_equal(
-        r.train_tokens[:3], realize(Point(**SMALL, fresh_batches=True), 0).train_tokens
-    )
+    r = realize(FRESH, 0)
+    assert r.train_tokens.shape == (5, 700, 5)
+    three = realize(FRESH.replace(steps=3), 0)
+    assert np.array_equal(r.train_tokens[:3], three.train_tokens)
     assert len({batch.tobytes() for batch in r.train_tokens}) == 5
     shuffled = r.train_labels.copy()
     shuffled[3] = shuffled[3, ::-1]
-    other = descend(r._replace(train_labels=shuffled), point)
-    for one, two in zip(descend(r, point), other, strict=True):  # 0, 1, 2, 5
-        assert np.array_equal(one.V_mat, two.V_mat) == (one.step < 4)
-    with pytest.raises(
-        ValueError,
-        match=(
-            r"1000000 fresh batches, 12000\d+ tokens to write out; allowed: up to"
-            r" 67108864"
-        ),
-    ):
-        realize(point.replace(steps=10**6), 0)
+    others = descend(r._replace(train_labels=shuffled), FRESH)
+    for one, other in zip(path(FRESH), others, strict=True):  # 0, 1, 2, 5
+        assert np.array_equal(one.V_mat, other.V_mat) == (one.step < 4)
+    with pytest.raises(ValueError, match=r"^N, L: got .*, 1000000 fresh batches"):
+        realize(FRESH.replace(steps=10**6), 0)
 
 
 def test_the_recipe_alone_has_nothing_to_descend():
-    point = Point(**SMALL)
-    with pytest.raises(
-        ValueError,
-        match=(
-            "point: got steps=3, start='three_step', the recipe alone; allowed:"
-            " steps > 3"
-        ),
-    ):
+    point = Point(**SMALL | {"steps": 3})
+    with pytest.raises(ValueError, match=r"^point: got steps=3"):
         descend(realize(point, 0), point)
 
 
@@ -286,54 +233,160 @@ def test_batches_are_even_draws_with_replacement_that_share_prefixes():
     point = later(batch=250, steps=103)
     items = realize(point, 0).train_items
     assert items.shape == (100, 250)
-    # chi-squared, 299 degrees, 0.1 %
-    assert ((np.bincount(items.ravel(), minlength=300) - 25000 / 300) ** 2).sum() / (
-        25000 / 300
-    ) < 381
+    expected = 25000 / 700
+    chi_squared = ((np.bincount(items.ravel(), minlength=700) - expected) ** 2).sum()
+    assert chi_squared / expected < 821  # 699 degrees, 0.1 %
     assert len({step.tobytes() for step in items}) == 100
-    assert np.array_equal(
-        realize(point.replace(batch=40, steps=8), 0).train_items, items[:5, :40]
-    )
-    assert np.array_equal(
-        realize(point.replace(batch=40, steps=8, start="zero"), 0).train_items[3:],
-        items[:5, :40],
-    )
-    with pytest.raises(
-        ValueError,
-        match=(
-            "batch, steps: got batch=250, steps=1000000, 249999250 samples to write"
-            " out; allowed: up to 67108864"
-        ),
-    ):
+    assert np.array_equal(realize(FROM_ZERO, 0).train_items[3:], items[:5, :40])
+    with pytest.raises(ValueError, match=r"^batch, steps: got batch=250, steps=10000"):
         realize(point.replace(steps=10**6), 0)
 
 
 def test_a_step_reads_the_samples_of_its_batch():
-    point = later(batch=40, steps=2, start="zero")
-    r = realize(point, 0)
-    first, once, twice = descend(r, point)
-    for step, (before, after) in enumerate(itertools.pairwise((first, once, twice))):
-        tokens, positions, labels = (
-            a[r.train_items[step]]
-            for a in (r.train_tokens, r.train_positions, r.train_labels)
-        )
-        phi = features(
-            r.astype(np.float64),
-            point,
-            attend(r.astype(np.float64), point, tokens, positions, before.w)[0],
-        )[0]
+    r = realize(FROM_ZERO, 0)
+    z = r.astype(np.float64)
+    for step, (before, after) in enumerate(itertools.pairwise(path(FROM_ZERO)[:3])):
+        tokens, positions, labels = (batch[r.train_items[step]] for batch in r[6:9])
+        outputs = attend(z, FROM_ZERO, tokens, positions, before.w)[0]
+        phi = features(z, FROM_ZERO, outputs)[0]
         p = softmax(phi @ before.V_mat.T @ before.Z_out.T, axis=1)
-        slope = (p - np.eye(12)[labels]).T @ phi / 40
-        assert (
-            relative(after.V_mat, before.V_mat - point.lr * before.Z_out.T @ slope)
-            < 1e-12
+        slope = before.Z_out.T @ (p - np.eye(11)[labels]).T @ phi / 40
+        assert_close(after.V_mat, before.V_mat - FROM_ZERO.lr * slope)
+
+
+# --- optimisers
+
+
+@cache
+def steps_of_optimizers():
+    """A matrix, two gradients, and by optimiser the two steps that it makes."""
+    theta, *gradients = np.random.default_rng(0).normal(size=(3, 4, 3))
+
+    @quickly
+    def moves():
+        by_name = {}
+        for name in RATES:
+            optimizer = later(name).optimizer.descent({"Z_in": 0.1}, 20)
+            state, made = optimizer.init({"Z_in": theta}), []
+            for G in gradients:
+                move, state = optimizer.update({"Z_in": G}, state, {"Z_in": theta})
+                made.append(move["Z_in"])
+            by_name[name] = made
+        return by_name
+
+    with jax.enable_x64(True), jax.numpy_dtype_promotion("standard"):
+        return theta, *gradients, jax.device_get(moves())
+
+
+def test_optimizers_make_their_first_two_steps_as_by_hand():
+    theta, G0, G1, made = steps_of_optimizers()
+    adam = (0.09 * G0 + 0.1 * G1) / 0.19
+    adam /= np.sqrt((0.999e-3 * G0**2 + 1e-3 * G1**2) / (1 - 0.999**2)) + 1e-8
+    U, _, Vt = np.linalg.svd(G1, full_matrices=False)
+    expected = {
+        "sgd": G1,
+        "momentum": 0.9 * G0 + G1,
+        "adam": adam,
+        "adamw": adam + 1e-4 * theta,
+        "signsgd": np.sign(G1),
+        "lion": np.sign(0.009 * G0 + 0.1 * G1) + 1e-3 * theta,
+        "polar": U @ Vt,
+    }
+    assert expected.keys() | {"muon"} == RATES.keys() == LAWS["optimizer"].keys()
+    for name, step in expected.items():
+        assert_close(made[name][1], -0.1 * step, of=name)
+    decay = made["adamw"][1] - made["adam"][1]
+    assert_close(decay, -1e-5 * theta, scale=0.1)
+    U, _, Vt = np.linalg.svd(G0, full_matrices=False)
+    of_directions = U.T @ made["muon"][0] @ Vt.T  # singular values near 1
+    assert_close(of_directions, -0.1 * np.eye(3), 0.05)
+
+
+def test_schedules_rise_from_0_and_fall_to_0_at_the_last_step():
+    def course(optimizer, n_steps):
+        law = later(optimizer).optimizer.descent({"w": 1.0}, n_steps)
+
+        def step(state, _):
+            move, state = law.update({"w": np.float32(-1)}, state)
+            return state, move["w"]
+
+        return jax.lax.scan(step, law.init({"w": np.float32(0)}), length=n_steps)[1]
+
+    linear, cosine = quickly(
+        lambda: (
+            course("sgd(schedule='linear', warmup=2)", 6),
+            course("sgd(schedule='cosine', warmup=4)", 20),
         )
+    )()
+    assert_close(linear, np.array([0, 0.5, 1, 0.75, 0.5, 0.25]), "float32")
+    falling = (1 + np.cos(np.pi * np.arange(16) / 16)) / 2
+    assert_close(cosine, np.array([0, 0.25, 0.5, 0.75, *falling]), "float32")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", RATES)
+def test_a_run_is_the_same_in_four_programs_and_in_float64(name, tmp_path):
+    """Optimisers other than sgd may make a whole step of an entry or a singular value
+    that is rounding, so the steps are few.
+    """
+    base = yaml.safe_load("{V: 48, N: 512, d: 20, L: 8, activation: gelu, gamma2: 20}")
+    base |= {"steps": 30, "optimizer": name, "lr": RATES[name]}
+    point = Point(**base, m=36)
+    (tmp_path / "grid.yaml").write_text(json.dumps({"base": base | {"m": 36}}))
+    padded = str(tmp_path / "padded")
+    words = ["--grid", str(tmp_path / "grid.yaml"), "--out", padded, "--seeds", "1"]
+    assert sweep([*words, "--pad-to", "64x32x64"]) == 0
+    wider = {"base": base, "seeds": 1, "blocks": [{"axes": {"m": [36, 96]}}]}
+    frames = [
+        load(padded),
+        jaxrecall.run(point, seeds=1, progress=False),
+        jaxrecall.run(wider, progress=False).query("m == 36"),
+    ]
+    exact = path(point)
+    for frame in frames:
+        losses = frame.set_index("step")["loss"][[one.step for one in exact]]
+        assert_close(losses, [one.loss for one in exact], "float32")
+    assert_close(simulate(point, 0)["loss"], exact[-1].loss, "float32")
+
+
+@pytest.mark.slow
+def test_parameters_of_optimisers_are_axes_and_columns():
+    base = SMALL | {"steps": 6, "start": "zero", "optimizer": "momentum", "lr": 0.5}
+    axes = {"optimizer.momentum": [0.5, 0.9]}
+    grid = {"base": base, "seeds": 1, "blocks": [{"axes": axes}]}
+    frame = jaxrecall.run(grid, progress=False)
+    assert {*frame["optimizer.momentum"]} == {0.5, 0.9}
+    assert frame.groupby("optimizer.momentum")["loss"].last().nunique() == 2
+
+
+MINE = """\
+import optax
+
+def clipped(rate, largest=1.0):
+    return optax.chain(optax.clip_by_global_norm(largest), optax.sgd(rate))
+"""
+
+
+@pytest.mark.system
+def test_an_optimiser_of_ones_own_runs_in_workers(tmp_path):
+    (tmp_path / "mine.py").write_text(MINE)
+    axes = {"optimizer": ["sgd", "mine:clipped", "mine:clipped(largest=0.001)"]}
+    base = SMALL | {"steps": 6, "start": "zero", "lr": 0.5}
+    grid = {"base": base, "seeds": 2, "blocks": [{"axes": axes}]}
+    (tmp_path / "grid.yaml").write_text(json.dumps(grid))
+    words = shlex.split("-m jaxrecall.sweep --grid grid.yaml --out out --workers 2")
+    subprocess.run([sys.executable, *words], cwd=tmp_path, check=True, timeout=300)
+    ends = load(tmp_path / "out").query("step == 6")
+    by_law = ends.pivot(index="seed", columns="optimizer", values="loss")
+    sgd, wide, tight = (by_law[law] for law in axes["optimizer"])
+    assert_close(sgd, wide, "float32")
+    assert (tight > sgd + 0.01).all()
 
 
 # --- the simulator against the reference
 
 
-def cases():
+def every_case():
     """Every optimizer with all that it may train, with and without MLP and pool; starts
     and activations in turn.
 
@@ -342,92 +395,78 @@ def cases():
     """
     numbers = itertools.count()
     for optimizer, trains, mlp, pool in itertools.product(
-        OPTIMIZERS, TRAINS, (False, True), (False, True)
+        RATES, TRAINS, (False, True), (False, True)
     ):
-        if trains != "VWZM" or mlp:
-            i = next(numbers)
-            more = {"m": 16, "activation": ("gelu", "tanh")[i // 2 % 2]} if mlp else {}
-            yield {
-                "optimizer": optimizer,
-                "trains": trains,
-                "start": ("three_step", "zero")[i % 2],
-                **more,
-            } | ({"pool": 24} if pool else {})
-
-
-EVERY = list(cases())
-SOME = EVERY[26::24]
-"""Of four optimizers. Other tests train by sgd."""
-
-
-FAST = [case for case in SOME if case["trains"] == "VWZM"][:1]
-"""With an MLP and all parameters; other files train V_mat and W_KQ alone."""
+        if trains == "VWZM" and not mlp:
+            continue
+        i = next(numbers)
+        case = {"optimizer": optimizer, "trains": trains}
+        case["start"] = ("three_step", "zero")[i % 2]
+        if mlp:
+            case |= MLP | {"activation": ("gelu", "tanh")[i // 2 % 2]}
+        if pool:
+            case["pool"] = 24
+        yield case
 
 
 def check(case: dict, d: int = 32) -> None:
-    """Losses within 1e-4 after 5, 20 and 100 steps, parameters within 1e-3 of their
-    norm after 20, in a program of V 32 and this d.
+    """Losses, and parameters in a program of V 32 and this d: within a thousandth of
+    their norm, as optimisers enlarge rounding.
     """
-    point = later(
-        **{"V": 11, "N": 700, "d": 14, "L": 5, "n_test": 600, **case}, steps=100
-    )
-    expected = descend(realize(point, 3), point)
+    point = later(**case)
+    expected = path(point, 3)
     shape = Shape.sized(point, 32, d, 32 if point.m else 0)
     assert shape.through_logits == (
         d >= 16 and not point.m and not TRAINS[point.trains]
     )
-    found = traced(point, 3, shape)
-    first, last = expected[0], expected[-1]
-    assert last.loss < 0.95 * first.loss
-    for now, judge in zip(found, expected, strict=True):
-        assert now["loss"] == pytest.approx(judge.loss, rel=1e-4), judge.step
-        assert now["test_loss"] == pytest.approx(judge.test_loss, rel=1e-4), judge.step
-        if judge.step == 20:
-            for name, parameter in now["params"].items():
-                exact = getattr(judge, name)  # zero where nothing trains it
-                # all that it has, in the basis that starts with z_eos
-                if name == "W_KQ" and point.optimizer.attention == "column":
-                    exact = (judge.w / np.linalg.norm(judge.z_eos))[:, None]
-                    assert np.linalg.norm(
-                        judge.W_KQ - exact * judge.z_eos / np.linalg.norm(judge.z_eos)
-                    ) <= 1e-6 * np.linalg.norm(exact)
-                assert np.linalg.norm(parameter - exact) <= 1e-3 * np.linalg.norm(
-                    exact
-                ), name
+    assert expected[-1].loss < 0.95 * expected[0].loss
+    for now, judge in zip(traced(point, 3, shape), expected, strict=True):
+        assert_close(now["loss"], judge.loss, "float32")
+        assert_close(now["test_loss"], judge.test_loss, "float32")
+        for name, parameter in now["params"].items():
+            exact = getattr(judge, name)
+            # all that it has, in the basis that starts with z_eos
+            if name == "W_KQ" and point.optimizer.attention == "column":
+                unit = judge.z_eos / np.linalg.norm(judge.z_eos)
+                exact = judge.W_KQ @ unit[:, None]
+                assert_close(exact * unit, judge.W_KQ, "roots")
+            size = np.linalg.norm(exact)  # zero where nothing trains it
+            assert np.linalg.norm(parameter - exact) <= 1e-3 * size, name
+
+
+COLUMN = {"optimizer": "polar(lam=0.01)", "trains": "VW", "start": "zero", "pool": 24}
+
+
+SELDOM = """
+- {optimizer: adam, trains: VWZM, m: 16, activation: relu}  # has a kink
+- {trains: VW, fresh_batches: true, start: zero}
+- {trains: VW, batch: 600}
+"""
 
 
 @pytest.mark.parametrize(
     "case",
     [
-        pytest.param(case, marks=() if case in FAST else pytest.mark.slow)
-        for case in SOME
+        {"optimizer": "momentum", "trains": "VWZM", **MLP},
+        COLUMN,
+        *(
+            pytest.param(case, marks=pytest.mark.slow)
+            for case in [*every_case(), *yaml.safe_load(SELDOM)]
+        ),
     ],
     ids=str,
 )
-def test_some_combinations_agree(case):
-    check(case)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("case", EVERY, ids=str)
-def test_every_combination_agrees(case):
+def test_parameters_and_losses_agree(case):
     check(case)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "case",
+    # more than a block of samples, and a last block that is not full
     [
-        # more than a block of samples, and a last block that is not full
-        {
-            "trains": "VW",
-            "batch": 600,
-        },
-        *(
-            pytest.param({"trains": trains}, marks=pytest.mark.slow)
-            for trains in TRAINS
-            if trains != "VWZM"
-        ),
+        {"trains": "VW", "batch": 600},
+        *({"trains": name} for name in ("V", "VW", "VWZ")),
     ],
     ids=str,
 )
@@ -436,22 +475,10 @@ def test_a_vocabulary_wider_than_2_d_agrees(case):
     check({"optimizer": "momentum", **case}, d=14)
 
 
-@pytest.mark.slow  # smooth ones are among the combinations
-def test_an_activation_with_a_kink_agrees():
-    check({"optimizer": "adam", "trains": "VWZM", "m": 16, "activation": "relu"})
-
-
-SATURATED = {
-    "V": 28,
-    "d": 13,
-    "L": 9,
-    "eta": 2e-5,
-    "gamma2": 5.0,
-    "steps": 5,
-    "n_test": 200,
-    "trigger_in_value": False,
-    "exact": "full",
-}
+SATURATED = yaml.safe_load("""
+{V: 28, d: 13, L: 9, n_test: 200, eta: 2.0e-5, gamma2: 5, trigger_in_value: false,
+ exact: full, steps: 5, optimizer: adam, lr: 2}
+""")
 """Attention is all on one token, not always the informative one. Trained keys get
 slopes by its logits times w, of 1e5 and more.
 """
@@ -459,43 +486,28 @@ slopes by its logits times w, of 1e5 and more.
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "kw",
-    [
-        {"N": 6, "kappa": 1e7, "trains": "VWZ"},
-        pytest.param({"N": 6, "kappa": 1e5, "trains": "V"}, marks=pytest.mark.slow),
-        pytest.param(
-            {
-                "N": 6,
-                "kappa": 1e5,
-                "trains": "VWZ",
-                "pool": 5,
-                "m": 32,
-                "activation": "quadratic",
-            },
-            marks=pytest.mark.slow,
-        ),
-        pytest.param({"N": 100, "kappa": 1e5, "trains": "VWZ"}, marks=pytest.mark.slow),
-        pytest.param(
-            {
-                "N": 100,
-                "kappa": 1e5,
-                "trains": "VWZ",
-                "m": 32,
-                "activation": "quadratic",
-            },
-            marks=pytest.mark.slow,
-        ),
-        pytest.param(
-            {"N": 6, "kappa": 1e7, "trains": "VWZ", "pool": 5}, marks=pytest.mark.slow
-        ),
-    ],
+    "case",
+    yaml.safe_load("""
+- {N: 6, kappa: 1.0e+7, trains: VWZ}
+- {N: 6, kappa: 1.0e+5, trains: V}
+- {N: 6, kappa: 1.0e+5, trains: VWZ, pool: 5, m: 32, activation: quadratic}
+- {N: 100, kappa: 1.0e+5, trains: VWZ}
+- {N: 100, kappa: 1.0e+5, trains: VWZ, m: 32, activation: quadratic}
+- {N: 6, kappa: 1.0e+7, trains: VWZ, pool: 5}
+"""),
     ids=str,
 )
-def test_rounding_is_no_slope_of_saturated_attention(kw):
+def test_rounding_is_no_slope_of_saturated_attention(case):
     """Adam makes a step of any slope that is not 0."""
-    point = Point(**{**SATURATED, "optimizer": "adam", "lr": 2.0, **kw})
-    row = simulate(point, 1)
-    assert row["loss"] == pytest.approx(last(point, 1).loss, rel=2e-4)
+    point = Point(**SATURATED | case)
+    loss = path(point, 1)[-1].loss
+    assert_close(simulate(point, 1)["loss"], loss, 4e-4 * loss)
+
+
+LARGE_LOGITS = """
+{V: 29, d: 21, N: 34, L: 12, embedding: power_law(alpha=1), fresh_batches: true,
+ steps: 20, optimizer: momentum, lr: 0.91, exact: full}
+"""
 
 
 @pytest.mark.slow
@@ -503,60 +515,22 @@ def test_rounding_is_no_slope_of_saturated_attention_where_logits_are_large():
     """Each seed would have another loss: rounding of logits of 1e7, times the rate, is
     what attention would follow.
     """
-    point = Point(
-        V=29,
-        d=21,
-        N=34,
-        L=12,
-        embedding="power_law(alpha=1)",
-        fresh_batches=True,
-        steps=20,
-        optimizer="momentum",
-        lr=0.91,
-    )
-    seeds = [3, 5, 8, 10]
-    exact = [last(point, seed).loss for seed in seeds]
-    np.testing.assert_allclose(
-        [row["loss"] for row in simulate(point.replace(exact="full"), seeds)],
-        exact,
-        rtol=2e-5,
-    )
-
-
-@pytest.mark.parametrize(
-    "kw",
-    [
-        {"fresh_batches": True, "start": "zero"},
-        {"batch": 600},
-    ],
-    ids=str,
-)
-@pytest.mark.slow
-def test_batches_agree(kw):
-    """Of their own for each step, or drawn from one; in the fast run tests of label
-    noise have the first, and tests above the second.
-    """
-    check({"optimizer": "sgd", "trains": "VW", **kw})
-
-
-TRACED = later(
-    V=30, N=600, d=12, L=6, n_test=600, steps=50, optimizer="momentum", exact="full"
-)
-"""A point whose program the tests below share."""
+    point, seeds = Point(**yaml.safe_load(LARGE_LOGITS)), [3, 5, 8, 10]
+    losses = [row["loss"] for row in simulate(point, seeds)]
+    assert_close(losses, [path(point, seed)[-1].loss for seed in seeds], "float32")
 
 
 def test_rows_of_a_trace_have_the_metrics_of_the_reference():
-    r = realize(TRACED, 5)
-    expected = [measure(r, TRACED, learned) for learned in descend(r, TRACED)]
-    rows = simulate(TRACED, 5, trace=True)
-    assert [row["step"] for row in rows] == [3, 5, 10, 20, 50]
+    r, rows = realize(TRACED, 0), simulate(TRACED, 0, trace=True)
+    assert [row["step"] for row in rows] == [3, 5, 10, 20]
     assert {row["form"] for row in rows} == {"full, descent"}
-    for row, judge in zip(rows, expected, strict=True):
+    for row, learned in zip(rows, path(TRACED), strict=True):
+        judge = measure(r, TRACED, learned)
         assert_same_metrics(row, judge)
         for name in TRACE_COLUMNS:
-            assert row[name] == pytest.approx(judge[name], rel=1e-4), name
+            assert_close(row[name], judge[name], "float32", of=name)
     assert rows[-1]["accuracy"] > rows[0]["accuracy"] + 0.1
-    assert simulate(TRACED, 5) == rows[-1]
+    assert simulate(TRACED, 0) == rows[-1]
 
 
 # --- what changes nothing
@@ -566,10 +540,10 @@ def test_rates_and_seeds_share_one_program_and_do_not_mix():
     """Four rates and two seeds in a batch: every row is the one of its run alone."""
     before = program.n_compiled()
     points = [
-        TRACED.replace(lr=0.5 * rate, steps=50 if rate % 2 else 20)
+        TRACED.replace(lr=0.5 * rate, steps=10 if rate % 2 else 20)
         for rate in range(1, 5)
     ]
-    runs = [Run(point, seed) for point in points for seed in (5, 6)]
+    runs = [Run(point, seed) for point in points for seed in (0, 1)]
     compiled = program.compiled(Shape.rounded(TRACED))
     together = program.execute(compiled, runs)[0]
     alone = [program.execute(compiled, [run])[0][0] for run in reversed(runs)]
@@ -580,38 +554,32 @@ def test_rates_and_seeds_share_one_program_and_do_not_mix():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "case", [{"optimizer": "momentum", "trains": "VWZM", **MLP}], ids=str
-)
-def test_padding_changes_nothing(case):
-    """Inside a program that one of the combinations above has, and alone with another
-    tile.
-    """
-    assert {**case, "start": "three_step"} in SOME
-    point = later(**case, steps=10)
-    wide = traced(point, 2, Shape.sized(point, 32, 32, 32))
-    for one, other in zip(
-        traced(point, 2, Shape.sized(point, 12, 10, 16), tile=1024), wide, strict=True
-    ):
-        assert other["loss"] == pytest.approx(one["loss"], rel=1e-6)
-        assert other["test_loss"] == pytest.approx(one["test_loss"], rel=1e-6)
-        for name, parameter in one["params"].items():
-            assert relative(other["params"][name], parameter) < 1e-4, name
+def test_padding_changes_nothing():
+    """With another tile, too."""
+    point = ALL_TRAINED.replace(steps=10)
+    tight, wide = (
+        traced(point, 2, Shape.sized(point, *sizes), tile=tile)
+        for sizes, tile in (((11, 14, 16), 1024), ((32, 32, 32), 512))
+    )
+    for one, other in zip(tight, wide, strict=True):
+        assert_close(other["loss"], one["loss"], "float32")
+        assert_close(other["test_loss"], one["test_loss"], "float32")
+        assert_close(other["params"], one["params"], "float32")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "point",
     [
-        TRACED.replace(start="zero", steps=20, N=1024),
-        Point(V=30, N=1024, d=12, L=6, n_test=600, kappa=1.0),
+        TRACED.replace(start="zero", N=1024),
+        Point(**SMALL | {"steps": 3, "N": 1024, "kappa": 1.0}),
     ],
     ids=["further steps", "recipe"],
 )
 def test_stored_tokens_are_those_that_each_loop_draws(point, monkeypatch):
-    """N 1024 and L 6 take two tiles of 512 samples, or one of 2048 samples."""
-    n_tokens = Shape.rounded(point).tile * (2 if point.optimizer else 1) * 6
-    found = []
+    """N 1024 takes two tiles of 512 samples, or one of 2048 samples."""
+    n_tokens = Shape.rounded(point).tile * (2 if point.optimizer else 1) * point.L
+    made = []
     for most in (n_tokens, n_tokens - 1):
         monkeypatch.setattr(loops, "STORED_TOKENS", most)
         shape = Shape.rounded(point)
@@ -619,32 +587,17 @@ def test_stored_tokens_are_those_that_each_loop_draws(point, monkeypatch):
         given = jax.tree.map(lambda a: a[0], arguments([Run(point, 5)], shape))
         raw, tokens = run(given, loops.no_tokens(shape))
         assert bool(tokens.any()) == (most == n_tokens)
-        found.append(raw)
-    jax.tree.map(np.testing.assert_array_equal, *found)
-
-
-@pytest.mark.parametrize("lr", [0, -1.0, float("nan")])
-def test_a_rate_of_nothing_is_refused(lr):
-    with pytest.raises(
-        PointError, match=f"lr: got {lr}; allowed: finite numbers greater than 0"
-    ):
-        later(lr=lr)
+        made.append(raw)
+    jax.tree.map(np.testing.assert_array_equal, *made)
 
 
 def test_a_rate_that_overflows_gives_nonfinite_rows_from_there_on():
-    rows = simulate(TRACED.replace(lr=1e30), 5, trace=True)
-    assert [row["status"] for row in rows] == ["ok", *["nonfinite"] * 4]
-    assert [row["step"] for row in rows] == [3, 5, 10, 20, 50]
-    assert (
-        {row["loss"] for row in rows[1:]}
-        == {row["accuracy"] for row in rows[1:]}
-        == {None}
-    )
-    assert rows[0] == {
-        **simulate(TRACED, 5, trace=True)[0],
-        "lr": 1e30,
-        "lr_attention": 1e30,
-        "point_id": rows[0]["point_id"],
-    }
-    r = realize(TRACED, 5)
-    assert not np.isfinite(descend(r, TRACED.replace(lr=1e200))[-1].loss)
+    rows = simulate(TRACED.replace(lr=1e30), 0, trace=True)
+    assert [row["status"] for row in rows] == ["ok", *["nonfinite"] * 3]
+    assert [row["step"] for row in rows] == [3, 5, 10, 20]
+    later_rows = {row[name] for row in rows[1:] for name in ("loss", "accuracy")}
+    assert later_rows == {None}
+    start = simulate(TRACED, 0, trace=True)[0]
+    changed = {name for name in start if rows[0][name] != start[name]}
+    assert changed == {"lr", "lr_attention", "point_id"}
+    assert not np.isfinite(path(TRACED.replace(lr=1e200))[-1].loss)
