@@ -298,8 +298,8 @@ def test_optimizers_make_their_first_two_steps_as_by_hand():
     decay = made["adamw"][1] - made["adam"][1]
     assert_close(decay, -1e-5 * theta, scale=0.1)
     U, _, Vt = np.linalg.svd(G0, full_matrices=False)
-    of_directions = U.T @ made["muon"][0] @ Vt.T  # singular values near 1
-    assert_close(of_directions, -0.1 * np.eye(3), 0.05)
+    of_directions = U.T @ made["muon"][0] @ Vt.T  # 0.68 to 1.13
+    assert_close(of_directions, -0.09 * np.eye(3), 0.05)
 
 
 def test_schedules_rise_from_0_and_fall_to_0_at_the_last_step():
