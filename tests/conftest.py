@@ -9,7 +9,7 @@ import os
 import signal
 from itertools import accumulate
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ["JAXRECALL_CACHE"] = ""  # leaves the user's cache alone
@@ -24,7 +24,7 @@ import attack
 import jax
 import pytest
 import tolerances
-from helpers import OPTIMISED, UNOPTIMISED, hold_to_annotations, python
+from helpers import OPTIMISED, UNOPTIMISED, hold_to_annotations
 from jax.stages import Compiled, Lowered
 
 from jaxrecall.model.reference.realization import Realization
@@ -112,9 +112,9 @@ def pytest_configure(config: pytest.Config) -> None:
 def optimised(monkeypatch: pytest.MonkeyPatch) -> None:
     """Programs are compiled as users compile them."""
 
-    def compile(lowered: Lowered, light: bool) -> Compiled:
-        options = OPTIMISED | program.LIGHT if light else OPTIMISED
-        return lowered.compile(compiler_options=options)
+    def compile(lowered: Lowered, options: dict[str, Any]) -> Compiled:
+        both = program.supported(OPTIMISED | options)
+        return lowered.compile(compiler_options=both)
 
     monkeypatch.setattr(program, "compile", compile)
 
@@ -148,15 +148,12 @@ def _forget_programs():
 
 
 def compile_quickly() -> None:
-    """All that this process and those that it starts compile is not optimised, if this
-    version of XLA knows how: tests run a program for moments and wait long for its
-    compilation.
+    """All that this process and those that it starts compile is not optimised: tests
+    run a program for moments and wait long for its compilation.
     """
     flags = [f"--{name}={value}".lower() for name, value in UNOPTIMISED.items()]
-    all_flags = " ".join([os.environ.get("XLA_FLAGS", ""), *flags]).strip()
-    # XLA ends a process over an option that it does not know
-    if python("import jax; jax.devices()", XLA_FLAGS=all_flags).returncode == 0:
-        os.environ["XLA_FLAGS"] = all_flags  # read when JAX starts
+    # read when JAX starts
+    os.environ["XLA_FLAGS"] = " ".join([os.environ.get("XLA_FLAGS", ""), *flags])
 
 
 def keep_to_a_core(worker: int) -> None:

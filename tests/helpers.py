@@ -8,6 +8,7 @@ import dataclasses
 import functools
 import importlib.util
 import itertools
+import json
 import os
 import subprocess
 import sys
@@ -99,11 +100,49 @@ def relative(a: Any, b: Any) -> float:
     return float(np.linalg.norm(a - b) / np.linalg.norm(b))
 
 
-UNOPTIMISED = program.LIGHT | {
-    "xla_llvm_disable_expensive_passes": True,
-    "xla_backend_optimization_level": 0,
-    "xla_cpu_parallel_codegen_split_count": 1,
-}
+SUPPORTED = "JAXRECALL_TEST_COMPILER_OPTIONS"
+
+
+def supported(options: dict[str, Any]) -> dict[str, Any]:
+    """Those options that this version of XLA knows.
+
+    A process of its own finds out, as this one has to set them before JAX starts. The
+    processes of pytest inherit the answer.
+    """
+    if SUPPORTED not in os.environ:
+        code = f"""if True:
+            import json
+            from jaxrecall.simulator import program
+            print(json.dumps(program.supported({options!r})))
+        """
+        process = python(code, JAX_PLATFORMS="cpu")
+        assert process.returncode == 0, process.stderr
+        os.environ[SUPPORTED] = process.stdout
+    return json.loads(os.environ[SUPPORTED])
+
+
+def python(
+    code: str, timeout: float = 300, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """Runs code in a fresh interpreter; output captured."""
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        cwd=ROOT,
+        env={**os.environ, **environment},
+    )
+
+
+UNOPTIMISED = supported(
+    program.LIGHT
+    | {
+        "xla_llvm_disable_expensive_passes": True,
+        "xla_backend_optimization_level": 0,
+        "xla_cpu_parallel_codegen_split_count": 1,
+    }
+)
 """Options of light programs, no optimisation of machine code, and one unit of it."""
 
 OPTIMISED = {
@@ -393,20 +432,6 @@ def assert_same_metrics(
             assert a[name] == b[name], name
         else:
             assert_close(a[name], b[name], tolerance, of=name)
-
-
-def python(
-    code: str, timeout: float = 300, **environment: str
-) -> subprocess.CompletedProcess[str]:
-    """Runs code in a fresh interpreter; output captured."""
-    return subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        cwd=ROOT,
-        env={**os.environ, **environment},
-    )
 
 
 def papers_script(name: str) -> Any:

@@ -266,7 +266,7 @@ def options_for(shape: Shape) -> dict[str, Any]:
 def compile(lowered: Lowered, options: Mapping[str, Any]) -> Compiled:
     """Compiles a lowered program, or loads it from the folder of compiled programs.
 
-    It is compiled with the options if this version of XLA supports them. If a file of
+    It is compiled with the options that this version of XLA supports. If a file of
     the program is damaged, damaged files are removed, and the program is compiled and
     stored again.
     """
@@ -287,10 +287,24 @@ def compile(lowered: Lowered, options: Mapping[str, Any]) -> Compiled:
 
 
 def _compile(lowered: Lowered, options: Mapping[str, Any]) -> Compiled:
-    if options:
-        with suppress(jax.errors.JaxRuntimeError):
-            return lowered.compile(compiler_options=dict(options))
-    return lowered.compile()
+    with suppress(jax.errors.JaxRuntimeError):
+        return lowered.compile(compiler_options=dict(options))
+    return lowered.compile(compiler_options=supported(options))
+
+
+def supported(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The compiler options that this version of XLA supports."""
+    return {
+        name: value for name, value in options.items() if _is_supported(name, value)
+    }
+
+
+@functools.cache
+def _is_supported(name: str, value: Any) -> bool:
+    with suppress(jax.errors.JaxRuntimeError):
+        jax.jit(lambda: 0).lower().compile(compiler_options={name: value})
+        return True
+    return False
 
 
 @contextmanager

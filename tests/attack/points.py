@@ -84,7 +84,7 @@ def small(tries: Tries) -> None:
     """Each choice of switches with a few values of the rest, which share a program; it
     is compiled fast, as in the tests.
     """
-    program.compile = lambda lowered, light: lowered.compile(
+    program.compile = lambda lowered, options: lowered.compile(
         compiler_options=UNOPTIMISED
     )
     while tries.more():
