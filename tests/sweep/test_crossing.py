@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 from scipy.special import expit, logit
 from scipy.stats import norm
+from tolerances import assert_close
 
 from jaxrecall.sweep.crossing import MIN_SEEDS, Crossing, Curve, of_runs
-
-ALONG = ("log_x", "lo", "hi")
+from jaxrecall.sweep.mean_crossing import MeanCurve, of_measure
+from jaxrecall.sweep.summary import Summary, parsed
 
 
 def octaves(low, high, step):
@@ -66,8 +67,8 @@ def test_a_curve_without_noise_is_read_off_exactly(theta, step):
     found = Curve(x, table(x, 6)).crossing(theta)
     # by the small penalty of the slope, where the curve is not steepest
     shrunk = 0 if theta == 0.5 or step == 8 else 5e-3
-    assert found.log_x == pytest.approx(7 + logit(theta) / 1.3, abs=2e-6 + shrunk)
-    assert found.slope == pytest.approx(1.3, rel=0.02)
+    assert_close(found.log_x, 7 + logit(theta) / 1.3, 2e-5 + shrunk)
+    assert_close(found.slope, 1.3, 0.05)
     assert (found.n_seeds, found.side, found.is_open) == (6, 0, (False, False))
     # seeds agree, but what lies between the levels is unknown
     assert found.lo < found.log_x < found.hi
@@ -80,8 +81,8 @@ def test_the_curve_follows_the_measured_means_where_it_levels_off():
     mean = 0.1 + 0.55 * expit(3 * (x - 7))
     curve = Curve(x, np.tile(mean, (6, 1)))
     assert abs(expit(curve.logits) - mean).max() < 0.04
-    assert expit(curve.smooth(curve.crossing(0.5).log_x)) == pytest.approx(0.5)
-    assert curve.crossing(0.5).log_x == pytest.approx(np.interp(0.5, mean, x), abs=0.06)
+    assert_close(expit(curve.smooth(curve.crossing(0.5).log_x)), 0.5, "roots")
+    assert_close(curve.crossing(0.5).log_x, np.interp(0.5, mean, x), 0.1)
     assert curve.crossing(0.7).log_x == math.inf
 
 
@@ -91,8 +92,8 @@ def test_the_order_of_runs_says_nothing():
     found = of_runs(*runs).crossing(0.5)
     order = np.random.default_rng(1).permutation(len(runs[0]))
     again = of_runs(*(column[order] for column in runs)).crossing(0.5)
-    assert again[:5] == pytest.approx(found[:5], abs=1e-12)
-    assert again.without == pytest.approx(found.without, abs=1e-12)
+    assert_close(again[:5], found[:5])
+    assert_close(again.without, found.without)
 
 
 def test_levels_far_away_change_nothing():
@@ -105,9 +106,9 @@ def test_levels_far_away_change_nothing():
     wide[:, [0, -1]] = [0.0, 0.6]
     found = Curve(x, near).crossing(0.5)
     other = Curve([far[0], *x, far[1]], wide).crossing(0.5)
-    assert other[0] == pytest.approx(found[0], abs=1e-9)
-    assert other[1:3] == pytest.approx(found[1:3], abs=2e-3)
-    assert other[3:5] == pytest.approx(found[3:5], abs=1e-9)
+    assert_close(other.log_x, found.log_x, "roots")
+    assert_close(other[1:3], found[1:3], 5e-3)
+    assert_close(other[3:5], found[3:5], "roots")
 
 
 def test_a_curve_on_one_side_of_theta_does_not_cross():
@@ -161,42 +162,27 @@ def test_the_point_is_in_its_interval_whatever_the_table():
     assert sum(found.width < math.inf for _, found in finite) > 60
 
 
-def nudged(x, i, by):
-    """The levels with one of them moved, in order, and the order."""
-    moved = x.copy()
-    moved[i] += by
-    order = np.argsort(moved)
-    return moved[order], order
-
-
 def test_a_level_that_moves_by_a_hair_moves_the_result_by_a_hair():
     """Also across another level, which was half a hair away."""
-    hair, moves = 1e-9, []
+    hair, n_compared = 1e-9, 0
     for x, accuracy, theta in some_tables(80, np.random.default_rng(1)):
         for i in range(len(x)):
             other = np.random.default_rng(i).integers(len(x))
-            start = x.copy()
+            moved = np.tile(x, (2, 1))
             if other != i and i % 2:
-                start[i] = x[other] - hair / 2
-            at, order = nudged(start, i, 0.0)
-            before = Curve(at, accuracy[:, order]).crossing(theta)
-            at, order = nudged(start, i, hair)
-            after = Curve(at, accuracy[:, order]).crossing(theta)
+                moved[:, i] = x[other] - hair / 2
+            moved[1, i] += hair
+            before, after = (
+                Curve(at[order], accuracy[:, order]).crossing(theta)
+                for at, order in zip(moved, moved.argsort(axis=1), strict=True)
+            )
             assert after.side == before.side
             if before.side == 0:
-                moves.append(
-                    [
-                        (
-                            getattr(after, name) - getattr(before, name)
-                            if math.isfinite(getattr(before, name))
-                            else 0
-                        )
-                        for name in ALONG
-                    ]
-                )
-    assert len(moves) > 200
-    # ends are known less, where the curve is flat
-    assert (np.abs(moves).max(axis=0) < [1e-6, 1e-5, 1e-5]).all()
+                n_compared += 1
+                assert_close(after.log_x, before.log_x, 5e-6)
+                # ends are known less, where the curve is flat
+                assert_close([after.lo, after.hi], [before.lo, before.hi], 5e-5)
+    assert n_compared > 200
 
 
 def test_the_interval_is_that_of_students_t_where_seeds_differ_by_a_shift():
@@ -204,11 +190,11 @@ def test_the_interval_is_that_of_students_t_where_seeds_differ_by_a_shift():
     x = octaves(9, 11, 1)
     shifts = 0.02 * np.random.default_rng(0).normal(size=(10, 1))
     found = Curve(x, expit(1.3 * (x - 7 - shifts))).crossing(0.5)
-    assert found.log_x == pytest.approx(7 + shifts.mean(), abs=1e-4)
+    assert_close(found.log_x, 7 + shifts.mean(), 5e-4)
     # t with 8 degrees of freedom: the curve has a slope too
     half = 2.306 * shifts.std(ddof=1) / math.sqrt(10)
-    assert found.width / 2 == pytest.approx(half, rel=0.03)
-    assert found.without == pytest.approx((shifts.mean() - shifts[:, 0]) / 9, abs=2e-4)
+    assert_close(found.width / 2, half, 0.1 * half)
+    assert_close(found.without, (shifts.mean() - shifts[:, 0]) / 9, 5e-4)
 
 
 def test_what_is_unknown_between_two_levels_is_in_the_interval():
@@ -218,14 +204,14 @@ def test_what_is_unknown_between_two_levels_is_in_the_interval():
     x = np.log([100, 200, 400, 800])
     found = Curve(x, np.tile([0.02, 0.1, 0.7, 0.9], (8, 1))).crossing(0.5)
     uniform = np.linspace(found.shapes.min(), found.shapes.max(), 10001)
-    assert found.shape_error == pytest.approx(
-        np.sqrt(((uniform - found.log_x) ** 2).mean()), rel=1e-3
-    )
+    spread = np.sqrt(((uniform - found.log_x) ** 2).mean())
+    assert_close(found.shape_error, spread, 2e-3 * spread)
     assert found.width / 2 > norm.ppf(0.975) * found.shape_error
     line = Curve(x, np.tile(expit(1.5 * (x - x[1:3].mean())), (8, 1))).crossing(0.5)
-    assert line.width / 2 == pytest.approx(norm.ppf(0.975) * line.shape_error, rel=0.01)
+    half = norm.ppf(0.975) * line.shape_error
+    assert_close(line.width / 2, half, 0.02 * half)
     jump = Curve(x, np.tile([0.0, 0.0, 1.0, 1.0], (8, 1))).crossing(0.5)
-    assert jump.step == pytest.approx(math.log(2), rel=0.05)
+    assert_close(jump.step, math.log(2), 0.05)
     assert jump.shape_error >= math.log(2) / math.sqrt(12) * 0.95
     assert jump.lo < x[1] + 0.01
     assert jump.hi > x[2] - 0.01
@@ -299,14 +285,54 @@ def test_of_several_crossings_it_takes_the_one_that_the_runs_support():
     accuracy[:, 1] = 0.6
     curve = Curve(x, accuracy)
     assert expit(curve.logits[1]) > 0.5
-    assert curve.crossing(0.5).log_x == pytest.approx(8.0, abs=0.1)
+    assert_close(curve.crossing(0.5).log_x, 8, 0.2)
 
 
 def test_how_far_a_curve_is_from_theta_beyond_its_last_level():
     x = octaves(6, 10, 4)
-    assert Curve(x, table(x, 6, middle=8.0)).reach(0.5) == pytest.approx(
-        8 - x[-1], rel=0.03
-    )
+    assert_close(Curve(x, table(x, 6, middle=8.0)).reach(0.5), 8 - x[-1], 0.1)
     assert Curve(x, 1 - table(x, 6, middle=8.0)).reach(0.9) == math.inf
     assert Curve(x, table(x, 6, middle=5.0, slope=8.0, top=0.4)).reach(0.5) > 5
     assert Curve(x[:1], [[0.3]] * 6).reach(0.5) == 0
+
+
+# measures that are no fractions
+
+
+def test_a_curve_of_fractions_is_logistic_and_any_other_is_of_straight_lines():
+    x, seed = np.log([1.0, 2.0, 1.0, 2.0]), [0, 0, 1, 1]
+    assert not isinstance(of_measure(x, seed, [0.1, 0.9, 0.2, 1.0], 0.5), MeanCurve)
+    for values, theta in (([0.1, 0.9, 0.2, 1.1], 0.5), ([0.1, 0.9, 0.2, 1.0], 2.0)):
+        assert isinstance(of_measure(x, seed, values, theta), MeanCurve)
+
+
+def test_the_mean_crosses_between_two_levels_and_its_ln_is_a_second_shape():
+    def crossing(*means, seeds=8, falls=False, theta=4.0):
+        x = np.log([1.0, 2.0, 4.0])
+        return MeanCurve(x, np.tile(means, (seeds, 1)), falls).crossing(theta)
+
+    found = crossing(1.0, 2.0, 8.0)
+    assert_close(found.log_x, np.log(2) * 4 / 3)
+    assert_close(np.sort(found.shapes), np.log(2) * np.array([4 / 3, 3 / 2]))
+    falling = crossing(1 - 8.0, 1 - 2.0, 1 - 1.0, falls=True, theta=1 - 4.0)
+    assert_close(falling.log_x, np.log(2) * 2 / 3)
+    assert crossing(1.0, 2.0, 3.0).side == 1
+    assert crossing(5.0, 6.0, 7.0).side == -1
+    assert crossing(1.0, 2.0, 8.0, seeds=3).hi == np.inf
+
+
+def test_the_standard_error_of_the_crossing_is_that_of_the_mean():
+    """Shifts of whole curves by seeds: D log_x is the mean's change over the slope."""
+    shifts = np.array([-0.3, -0.1, 0.0, 0.05, 0.1, 0.25])
+    values = np.array([1.0, 3.0, 9.0]) + shifts[:, None]
+    found = MeanCurve(np.log([1.0, 2.0, 4.0]), values).crossing(2.0)
+    leave_one_out = np.sqrt(5 / 6 * (found.without**2).sum())
+    slope = 2 / np.log(2)
+    assert_close(leave_one_out, shifts.std(ddof=1) / np.sqrt(6) / slope)
+
+
+def test_summaries_are_read_from_their_text():
+    assert parsed("above 0.9") == Summary("above", 0.9)
+    assert parsed("above -1e-3") == Summary("above", -1e-3)
+    no_summaries = ("above", "above x", "mode", None, 3)
+    assert {parsed(text) for text in no_summaries} == {None}
