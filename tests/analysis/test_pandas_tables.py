@@ -12,13 +12,18 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
-from test_fit import cli, law, table, uncovered
+from test_fit import command, falling_in_d, law, table, uncovered
+from tolerances import assert_close
 
 import jaxrecall
+from jaxrecall import fit as cli
+from jaxrecall import plot
 from jaxrecall.errors import FitError, StoreError
+from jaxrecall.fit import fit
 from jaxrecall.report import main as report
 
 PLAIN = table({"d": [32, 64], "embedding": ["gaussian", "sphere"]}, law, seeds=6)
+EMBEDDINGS = pd.CategoricalDtype(["gaussian", "sphere", "never run"])
 
 
 def partitioned(folder, **kwargs):
@@ -32,14 +37,9 @@ MADE = {
         folder, dtype_backend="pyarrow"
     ),
     "categories": lambda _: PLAIN.astype(
-        {
-            "d": "category",
-            "N": "category",
-            "n_correct": "category",
-            "embedding": "category",
-        }
+        dict.fromkeys(["d", "N", "n_correct"], "category") | {"embedding": EMBEDDINGS}
     ),
-    "objects": lambda _: PLAIN.astype({"d": object, "N": object, "n_test": object}),
+    "objects": lambda _: PLAIN.astype(dict.fromkeys(["d", "N", "n_test"], object)),
     "decimals": lambda _: PLAIN.assign(N=[decimal.Decimal(int(N)) for N in PLAIN["N"]]),
     "an index that repeats columns": lambda _: PLAIN.set_index(["d", "N"], drop=False),
     "an index of columns": lambda _: PLAIN.set_index(["d", "N"]),
@@ -58,52 +58,40 @@ def close():
 def test_a_table_of_pandas_is_fitted_as_the_plain_one(name, tmp_path):
     frame = MADE[name](tmp_path)
     before = frame.copy()
-    expected, found = (
-        jaxrecall.fit.fit(each, [0.5], resamples=100) for each in (PLAIN, frame)
-    )
-    for mine, theirs in zip(found, expected, strict=True):
+    for mine, theirs in zip(fit(frame), fit(PLAIN), strict=True):
         pd.testing.assert_frame_equal(mine, theirs[list(mine)], check_dtype=False)
         assert {*mine} == {*theirs}
     pd.testing.assert_frame_equal(frame, before)
 
 
+def test_a_file_may_keep_its_axes_in_an_index_and_as_categories(tmp_path):
+    frame = PLAIN.astype({"embedding": EMBEDDINGS}).assign(remark="none")
+    frame = frame.astype({"remark": "category"}).set_index(["V", "N", "embedding"])
+    assert command(tmp_path, frame) == 0
+    kept = pd.read_parquet(tmp_path / "t-fit/thresholds.parquet")
+    expected = fit(PLAIN).thresholds
+    pd.testing.assert_frame_equal(kept[list(expected)], expected, check_dtype=False)
+
+
 def test_a_table_of_polars_is_taken_as_one_of_pandas():
     frame = pytest.importorskip("polars").from_pandas(PLAIN)
-    expected, found = (
-        jaxrecall.fit.fit(each, [0.5], resamples=100) for each in (PLAIN, frame)
-    )
-    pd.testing.assert_frame_equal(
-        found.thresholds, expected.thresholds, check_dtype=False
-    )
-    ax, plain = (
-        jaxrecall.plot.critical_n(each, theory=False) for each in (frame, PLAIN)
-    )
+    mine, theirs = (fit(each).thresholds for each in (frame, PLAIN))
+    pd.testing.assert_frame_equal(mine, theirs, check_dtype=False)
+    ax, plain = (plot.critical_n(each, theory=False) for each in (frame, PLAIN))
     assert len(ax.lines) == len(plain.lines) > 0
-    with pytest.raises(FitError, match=r"^frame: got <LazyFrame.*allowed: a table"):
-        jaxrecall.fit.fit(frame.lazy())
-
-
-def test_a_theta_of_float32_is_the_decimal_that_was_written():
-    cells = jaxrecall.fit.fit(PLAIN, np.array([0.3, 0.7], np.float32)).thresholds
-    assert {*cells["theta"]} == {0.3, 0.7}
-
-
-def test_a_value_of_several_lines_is_shown_in_one():
-    with pytest.raises(FitError) as refused:
-        jaxrecall.fit.fit(np.zeros((3, 2)))
-    assert "\n" not in str(refused.value)
+    with pytest.raises(FitError, match=r"^frame: got <LazyFrame"):
+        fit(frame.lazy())
 
 
 def drawn(df):
     """The points of the lines of each figure."""
+    sphere = df[df["embedding"].to_numpy() == "sphere"]
     figures = (
-        jaxrecall.plot.accuracy(df, lines=["d", "embedding"], theta=0.5),
-        jaxrecall.plot.critical_n(df, theory=False),
-        jaxrecall.plot.collapse(df),
-        jaxrecall.plot.phase(
-            df[df["embedding"].to_numpy() == "sphere"], "d", "N", theory=False
-        ),
-        jaxrecall.plot.figure(df, "n_correct", lines="d", panels="embedding").axes[0],
+        plot.accuracy(df, lines=["d", "embedding"], theta=0.5),
+        plot.critical_n(df, theory=False),
+        plot.collapse(df),
+        plot.phase(sphere, "d", "N", theory=False),
+        plot.figure(df, "n_correct", lines="d", panels="embedding").axes[0],
     )
     return [[line.get_xydata() for line in ax.lines] for ax in figures]
 
@@ -113,99 +101,59 @@ def plain_lines():
     return drawn(PLAIN)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=() if name == "nullable numbers" else pytest.mark.slow)
-        for name in MADE
-    ],
-)
-def test_it_is_drawn_as_the_plain_one(name, plain_lines, tmp_path):
-    for lines, plain in zip(drawn(MADE[name](tmp_path)), plain_lines, strict=True):
+def check_drawn(name, plain_lines, folder):
+    for lines, plain in zip(drawn(MADE[name](folder)), plain_lines, strict=True):
         for mine, theirs in zip(lines, plain, strict=True):
-            np.testing.assert_allclose(mine, theirs, rtol=1e-12)
+            assert_close(mine, theirs)
+
+
+def test_nullable_numbers_are_drawn_as_plain_ones(plain_lines, tmp_path):
+    check_drawn("nullable numbers", plain_lines, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MADE)
+def test_a_table_of_pandas_is_drawn_as_the_plain_one(name, plain_lines, tmp_path):
+    check_drawn(name, plain_lines, tmp_path)
 
 
 def test_thresholds_with_an_index_are_set_as_the_plain_ones():
-    found = jaxrecall.fit.fit(PLAIN, 0.5, resamples=100)
+    found = fit(PLAIN)
     for plain in (found.thresholds, found.exponents):
-        axes = list(plain)[:2]
-        assert (
-            jaxrecall.latex(plain.set_index(axes))
-            == jaxrecall.latex(plain.set_index(axes, drop=False))
-            == jaxrecall.latex(plain)
-        )
-    assert jaxrecall.latex(
-        found.thresholds.astype({"d": "category"})
-    ) == jaxrecall.latex(found.thresholds)
+        axes, expected = list(plain)[:2], jaxrecall.latex(plain)
+        for drop in (True, False):
+            assert jaxrecall.latex(plain.set_index(axes, drop=drop)) == expected
+    categories = found.thresholds.astype({"d": "category"})
+    assert jaxrecall.latex(categories) == jaxrecall.latex(found.thresholds)
 
 
-def test_theta_may_be_one_number():
-    one, listed = (
-        jaxrecall.fit.fit(PLAIN, theta, resamples=100).thresholds
-        for theta in (0.5, [0.5])
-    )
+def test_theta_may_be_one_number_or_of_float32_and_is_the_decimal_that_was_written():
+    one, listed = (fit(PLAIN, theta).thresholds for theta in (0.3, [0.3]))
     pd.testing.assert_frame_equal(one, listed)
-    for wrong in (0, 1.5, True, "0.5", float("nan")):
-        with pytest.raises(
-            FitError, match=r"theta: got .*; allowed: fractions between 0 and 1"
-        ):
-            jaxrecall.fit.fit(PLAIN, wrong)
-
-
-def test_objects_that_are_no_numbers_are_still_refused():
-    with pytest.raises(
-        FitError, match=r"d: holds 'a' \(str\); allowed: whole numbers from 1"
-    ):
-        jaxrecall.fit.fit(
-            PLAIN.assign(d=pd.Series(["a", 32] * (len(PLAIN) // 2), dtype=object))
-        )
+    of_numpy = fit(PLAIN, np.array([0.3, 0.7], np.float32)).thresholds
+    assert {*of_numpy["theta"]} == {0.3, 0.7}
 
 
 def test_a_folder_that_is_split_by_a_column_says_how_it_is_read(
     tmp_path, monkeypatch, capsys
 ):
     monkeypatch.chdir(tmp_path)
-    partitioned(tmp_path)
-    line = (
-        r"no rows in hive: is split by a column into folders such as d=32; allowed:"
-        r" pandas.read_parquet\('hive'\)"
-    )
-    with pytest.raises(StoreError, match=line):
+    frame = partitioned(tmp_path)
+    with pytest.raises(StoreError, match=r"pandas.read_parquet\('hive'\)"):
         jaxrecall.load("hive")
     assert cli.main(["hive"]) == 2
     assert ".to_parquet('one.parquet') for jaxrecall fit" in capsys.readouterr().err
-    uncovered(pd.read_parquet("hive")).to_parquet("one.parquet")
-    assert cli.main(["one.parquet", "--resamples", "100"]) == 0
-    assert report(["one.parquet", "--format", "svg"]) == 0
+    uncovered(frame).to_parquet("one.parquet")
+    for main, *words in ((cli.main,), (report, "--format", "svg")):
+        assert main(["one.parquet", *words]) == 0
 
 
 def test_text_in_where_chooses_the_cells(tmp_path, capsys):
-    frame = pd.concat(
-        [
-            table({"d": [32, 64, 128]}, lambda c, k=k: 32000 * c["d"] ** -k).assign(
-                optimizer=o
-            )
-            for o, k in (("sgd", 1), ("muon", 0.5))
-        ]
-    )
-    frame.to_parquet(tmp_path / "t.parquet")
-    assert (
-        cli.main(
-            [
-                str(tmp_path / "t.parquet"),
-                "--resamples",
-                "100",
-                "--where",
-                "optimizer == 'muon'",
-                "optimizer == 'sgd'",
-            ]
-        )
-        == 0
-    )
+    first = table({"d": [32, 64, 128]}, falling_in_d)
+    second = table({"d": [32, 64, 128]}, lambda c: 32000 * c["d"] ** -0.5)
+    both = pd.concat([first.assign(optimizer="sgd"), second.assign(optimizer="muon")])
+    regimes = ["optimizer == 'muon'", "optimizer == 'sgd'"]
+    assert command(tmp_path, both, "--where", *regimes) == 0
     told = capsys.readouterr().out
-    assert "m = 0, optimizer == 'muon': N* ~ d^-0.50" in told
-    assert "m = 0, optimizer == 'sgd': N* ~ d^-1.00" in told
-    with pytest.raises(SystemExit):
-        cli.main(["--help"])
-    assert "\"optimizer == 'muon'\"" in capsys.readouterr().out
+    for regime, slope in zip(regimes, ("0.50", "1.00"), strict=True):
+        assert f"m = 0, {regime}: N* ~ d^-{slope}" in told
