@@ -2,7 +2,6 @@
 are refused with advice that selects rows.
 """
 
-import itertools
 import re
 from argparse import Namespace
 
@@ -11,39 +10,36 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 from scipy.special import expit
+from test_fit import crossed, with_attrs
 
+from jaxrecall import plot
 from jaxrecall.analysis import report
-from jaxrecall.analysis.figures import plot
 from jaxrecall.analysis.figures.grammar import Chart
 from jaxrecall.analysis.figures.table_of_runs import MEASURE, Runs
 from jaxrecall.analysis.figures.theory_lines import Theory
-from jaxrecall.analysis.fit import fit
 from jaxrecall.analysis.fit.roles import roles_of
 from jaxrecall.analysis.fit.several import choice
 from jaxrecall.errors import FitError, UsageError
+from jaxrecall.fit import fit
 
-LEVELS = (64, 512, 4096)
 SIZES = {"V": [64], "L": [8], "m": [0], "d": [32, 64]}
 N_TEST = 10**6
+
+
+def counted(table, n_correct):
+    return table.assign(n_correct=n_correct, n_test=N_TEST, accuracy=n_correct / N_TEST)
 
 
 def runs(axes, /, seeds=3, **attrs):
     """Runs at all combinations of the axes. The mean accuracy over seeds is different
     at each, so a mean over more than seeds is the mean at none.
     """
-    rows = []
-    levels = axes.get("N", LEVELS)
-    others = {name: values for name, values in axes.items() if name != "N"}
-    for i, values in enumerate(itertools.product(*others.values())):
-        for N, seed in itertools.product(levels, range(seeds)):
-            logit = np.log(N / 500) + 0.1 * (seed - 1) - 0.173 * i
-            row = dict(zip(others, values, strict=True)) | {"N": N, "seed": seed}
-            row["n_correct"] = round(N_TEST * expit(logit))
-            rows.append(row | {"n_test": N_TEST})
-    table = pd.DataFrame(rows)
-    table["accuracy"] = table["n_correct"] / table["n_test"]
-    table.attrs = attrs
-    return table
+    levels = {"N": (64, 512, 4096), "seed": range(seeds)} | axes
+    table = crossed(**axes | {name: levels[name] for name in ("N", "seed")})
+    others = [name for name in axes if name != "N"]
+    i = table.groupby(others, sort=False, dropna=False).ngroup()
+    x = np.log(table["N"] / 500) + 0.1 * (table["seed"] - 1) - 0.173 * i
+    return with_attrs(counted(table, (N_TEST * expit(x)).round().astype(int)), **attrs)
 
 
 def with_rho(table):
@@ -52,38 +48,31 @@ def with_rho(table):
 
 
 def with_gamma(table):
-    return table.assign(
-        eta=0.1, gamma=table["kappa"] * table["L"] ** 2 * table["V"] / 0.1
-    )
+    gamma = table["kappa"] * table["L"] ** 2 * table["V"] / 0.1
+    return table.assign(eta=0.1, gamma=gamma)
 
 
 def merged():
-    first = runs(SIZES | {"eta": [0.1]}, axes=["d", "N"])
-    second = runs(SIZES | {"eta": [0.2], "N": (128, 512, 2048)}, axes=["d", "N"])
-    second["n_correct"] -= 12_345
-    second["accuracy"] = second["n_correct"] / N_TEST
-    both = pd.concat([first, second], ignore_index=True)
-    both.attrs = dict(first.attrs)
-    return both
+    first = runs(SIZES | {"eta": [0.1]})
+    second = runs(SIZES | {"eta": [0.2], "N": (128, 512, 2048)})
+    second = counted(second, second["n_correct"] - 12_345)
+    return with_attrs(pd.concat([first, second], ignore_index=True), axes=["d", "N"])
 
 
 def searched():
     """A search: its cells have few levels in common, or none."""
     table = runs(SIZES | {"L": [8, 16], "N": (64, 256, 1024, 4096)})
-    shift = 1 + (table["L"] == 16) + 2 * (table["d"] == 64)
-    table["N"] *= shift
-    table.attrs = {"axes": ["d", "L", "N"], "searched": "N"}
-    return table
+    table["N"] *= 1 + (table["L"] == 16) + 2 * (table["d"] == 64)
+    return with_attrs(table, axes=["d", "L", "N"], searched="N")
 
 
 def own(**attrs):
     """Runs of a user's simulator."""
     table = runs({"width": [1.0, 2.0], "kind": ["a", "b"], "depth": [1, 2]})
     table = table.drop(columns=["n_test", "n_correct"])
+    fields = ["width", "kind", "depth", "N"]
     table["loss"] = 1 - table["accuracy"]
-    table.attrs = {"accuracy": "accuracy", "fields": ["width", "kind", "depth", "N"]}
-    table.attrs |= attrs
-    return table
+    return with_attrs(table, **{"accuracy": "accuracy", "fields": fields} | attrs)
 
 
 def foreign(**columns):
@@ -117,7 +106,7 @@ TABLES = {
         model=['O\'Neill "s"', "mine", None]
     ).drop(columns=["n_test", "n_correct"]),
     "a foreign table with a column unlike an axis": foreign()
-    .assign(run=lambda t: "x" + (t["seed"] % 3 + 3 * (t["ctx"] // 8)).astype(str))
+    .assign(run=lambda t: "x" + (t["seed"] + 3 * (t["ctx"] // 8)).astype(str))
     .drop(columns=["ctx"]),
     "categories": runs(SIZES | {"L": [8, 16], "activation": ["relu", "gelu"]}).astype(
         {"activation": "category"}
@@ -194,7 +183,7 @@ def followed(error, df):
     return eval(found[1], {"df": df})
 
 
-def check(kind, names, drawn):
+def misleading(kind, names, drawn):
     """Draws some figures of a table, and returns the names of those that mislead."""
     df = TABLES[kind]
     axes = [name for name in df if name not in NO_AXES]
@@ -203,39 +192,35 @@ def check(kind, names, drawn):
     wrong = []
     for name in names:
         drawn.clear()
-        refused = None
         try:
             FIGURES[name](df, first, y)
-        except (UsageError, FitError) as error:
-            refused = error
-        if refused:
-            is_right = 0 < len(followed(refused, df)) < len(df)
-        else:
             is_right = drawn and not any(n_wrong(chart, df, axes) for chart in drawn)
+        except (UsageError, FitError) as error:
+            is_right = 0 < len(followed(error, df)) < len(df)
         if not is_right:
             wrong.append(name)
     return wrong
 
 
-KINDS = [
-    pytest.param(kind, marks=pytest.mark.slow if i % 3 else ())
-    for i, kind in enumerate(TABLES)
-]
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_no_figure_is_a_mean_over_more_than_seeds(kind, drawn):
-    """Here each table makes two of the figures."""
-    i = [*TABLES].index(kind)
-    names = [*FIGURES]
-    some = [names[(i + shift) % len(names)] for shift in (0, 5)]
-    assert not check(kind, some, drawn)
+@pytest.mark.parametrize(("i", "kind"), [*enumerate(TABLES)][::3])
+def test_no_figure_is_a_mean_over_more_than_seeds(i, kind, drawn):
+    """Here some tables make two of the figures."""
+    names = [*FIGURES] * 3
+    assert misleading(kind, [names[i], names[i + 5]], drawn) == []
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", TABLES)
 def test_no_figure_of_any_kind_is_a_mean_over_more_than_seeds(kind, drawn):
-    assert not check(kind, FIGURES, drawn)
+    assert misleading(kind, FIGURES, drawn) == []
+
+
+def advised(draws, df, words):
+    """The rows that each refusal of a figure advises to take."""
+    for draw in draws:
+        with pytest.raises((UsageError, FitError), match=words) as got:
+            draw(df)
+        yield followed(got.value, df)
 
 
 def test_seeds_of_their_own_do_not_hide_a_setting():
@@ -245,10 +230,9 @@ def test_seeds_of_their_own_do_not_hide_a_setting():
     second = second.assign(seed=second["seed"] + 3, N=first["N"].tolist())
     both = pd.concat([first, second], ignore_index=True)
     both.attrs = {"axes": ["d", "N"]}
-    for draw in (plot.accuracy, plot.critical_n, plot.collapse):
-        with pytest.raises(UsageError, match=r"several values of eta") as got:
-            draw(both, AX)
-        assert set(followed(got.value, both)["eta"]) == {0.1}
+    draws = (plot.accuracy, plot.critical_n, plot.collapse)
+    for rows in advised(draws, both, "several values of eta"):
+        assert set(rows["eta"]) == {0.1}
 
 
 def test_what_follows_from_a_place_needs_none(drawn):
@@ -268,12 +252,8 @@ def test_what_follows_from_a_place_needs_none(drawn):
 
 def test_a_law_with_parameters_has_a_place_by_its_text():
     laws = ["gaussian", "equicorrelated(rho=0.2)", "equicorrelated(rho=0.5)"]
-    parts = []
-    for law, rho in zip(laws, [None, 0.2, 0.5], strict=True):
-        parts.append(runs(SIZES).assign(embedding=law, **{"embedding.rho": rho}))
-    df = pd.concat(parts, ignore_index=True)
-    some = df[(df["d"] == df["d"].iloc[0]) & (df["N"] == df["N"].iloc[0])]
-    (ax,) = plot.figure(some, x="embedding").axes
+    df = with_rho(runs(SIZES | {"embedding": laws}))
+    (ax,) = plot.figure(df[(df["d"] == 32) & (df["N"] == 64)], x="embedding").axes
     assert [tick.get_text() for tick in ax.get_xticklabels()] == sorted(laws)[::-1]
     assert len(ax.lines) == 1
     assert len(plot.figure(df[df["d"] == 32], lines="embedding").axes[0].lines) == 3
@@ -282,19 +262,15 @@ def test_a_law_with_parameters_has_a_place_by_its_text():
 def test_repeated_runs_are_no_seeds(drawn):
     once = runs(SIZES)
     twice = pd.concat([once, once.assign(seconds=2.0)], ignore_index=True)
-    for draw in (lambda df: plot.figure(df, lines="d"), plot.accuracy):
-        with pytest.raises((UsageError, FitError)) as got:
-            draw(twice)
-        assert len(followed(got.value, twice)) == len(once)
+    mixed = twice.assign(code_version=[1] * len(once) + [2] * len(once))
+    draws = (lambda df: plot.figure(df, lines="d"), plot.accuracy)
+    for table, words in ((twice, "drop_duplicates"), (mixed, "code_version")):
+        for rows in advised(draws, table, words):
+            assert len(rows) == len(once)
     other = pd.concat([once, once.assign(n_correct=0)], ignore_index=True)
-    for draw in (lambda df: plot.figure(df, lines="d"), plot.accuracy):
+    for draw in draws:
         with pytest.raises((UsageError, FitError), match="add the column that does"):
             draw(other)
-    mixed = twice.assign(code_version=[1] * len(once) + [2] * len(once))
-    for draw in (lambda df: plot.figure(df, lines="d"), plot.accuracy):
-        with pytest.raises((UsageError, FitError), match="code_version") as got:
-            draw(mixed)
-        assert len(followed(got.value, mixed)) == len(once)
     switched = pd.concat([once.assign(diagnose=on) for on in (False, True)])
     plot.figure(switched.reset_index(drop=True), lines="d")
     (chart,) = drawn
@@ -315,8 +291,7 @@ def test_advice_selects_rows_of_every_type():
         }
     )
     for name in table:
-        for start in range(2):
-            rows = table.iloc[start : start + 2]
+        for rows in (table[:2], table[1:]):
             if rows[name].nunique(dropna=False) > 1:
                 selected = eval(choice(rows, [name]), {"df": table})
                 assert len(selected) == 1, name
@@ -327,15 +302,16 @@ def test_advice_selects_rows_of_every_type():
 
 
 def test_thresholds_name_laws_as_the_table_does():
-    table = TABLES["ours with two laws"]
-    for attrs in ({}, dict(table.attrs)):
-        table = table.copy()
-        table.attrs = attrs
+    two, three = TABLES["ours with two laws"], TABLES["two laws with parameters"]
+    plain = two.copy()
+    plain.attrs = {}
+    for table, name in (
+        (two, "embedding"),
+        (plain, "embedding"),
+        (three, "embedding.rho"),
+    ):
         found = fit(table).thresholds
-        assert len(found.merge(table, on=["embedding", "d"])) == len(table)
-    three = TABLES["two laws with parameters"]
-    found = fit(three).thresholds
-    assert len(found.merge(three, on=["embedding.rho", "d"])) == len(three)
+        assert len(found.merge(table, on=[name, "d"])) == len(table)
 
 
 def test_marks_of_two_laws_at_one_place_are_two_lines(drawn):
@@ -344,18 +320,14 @@ def test_marks_of_two_laws_at_one_place_are_two_lines(drawn):
     plot.figure(found[found["theta"] == 0.5], "N_star", x="d", panels="embedding")
     plot.figure(found, "embedding", x="theta", panels="d", colour="N_star")
     assert [chart.lines for chart in drawn] == [["embedding", "theta"], [], ()]
-    misleading = [
-        {"y": "N_star", "lines": ["theta"]},
-        {"y": "N_star", "lines": []},
-        {"y": "theta", "colour": "N_star"},
-    ]
-    for choices in misleading:
-        with pytest.raises(UsageError, match=r"several values of .*embedding") as got:
-            plot.figure(found, x="d", **choices)
-        assert 0 < len(followed(got.value, found)) < len(found)
+    draws = (
+        lambda df: plot.figure(df, "N_star", x="d", lines=["theta"]),
+        lambda df: plot.figure(df, "N_star", x="d", lines=[]),
+        lambda df: plot.figure(df, "theta", x="d", colour="N_star"),
+    )
+    for rows in advised(draws, found, r"several values of .*embedding"):
+        assert 0 < len(rows) < len(found)
     many = pd.concat([found[:1].assign(theta=i / 30) for i in range(1, 25)])
-    with pytest.raises(
-        UsageError, match="24 lines of one theta each are too many"
-    ) as got:
-        plot.figure(many, "N_star", x="d")
-    assert len(followed(got.value, many)) == 1
+    draw = (lambda df: plot.figure(df, "N_star", x="d"),)
+    for rows in advised(draw, many, "24 lines of one theta each are too many"):
+        assert len(rows) == 1
