@@ -1,5 +1,5 @@
-"""The theory's limits, known values and refusals, and the locked-attention surrogate
-against the simulator's own draws.
+"""The theory's limits and known values, and the locked-attention surrogate against the
+simulator's own draws.
 """
 
 import dataclasses
@@ -12,53 +12,53 @@ import numpy as np
 import pandas as pd
 import pytest
 import surrogate
+import yaml
 from helpers import ROOT, combinations
 from scipy.stats import kurtosis, poisson, skew
+from tolerances import assert_close
 
-from jaxrecall import realize, theory, three_step
+from jaxrecall import Point, realize, theory, three_step
 from jaxrecall.errors import TheoryError
 from jaxrecall.model.laws import EmbeddingLaw
-from jaxrecall.model.point import FIELDS, Point
+from jaxrecall.model.point import FIELDS
 from jaxrecall.model.reference.steps import attend, features
 from jaxrecall.sweep.grid import read_grid
 from jaxrecall.theory import Model
-from jaxrecall.theory.locked import orthogonal_accuracy
-from jaxrecall.theory.model import FIELDS_OF_MODEL
-from jaxrecall.theory.noise import score_noise, shared_terms
+from jaxrecall.theory.noise import shared_terms
 from jaxrecall.theory.open_attention import score_distribution, token_scores
 from jaxrecall.theory.overlaps import Reading, key_overlaps
 
-LAWS = [
-    {},
-    {"trigger_in_value": False},
-    {"embedding": "sphere"},
-    {"embedding": "orthogonal"},
-    {"embedding": "equicorrelated(rho=0.4)"},
-    {"embedding": "equicorrelated(rho=0.4)", "trigger_in_value": False},
-    {"m": 48, "activation": "relu"},
-    {"m": 48, "activation": "gelu", "trigger_in_value": False},
-    {"m": 48, "activation": "quadratic", "embedding": "sphere"},
-]
+LAWS = yaml.safe_load("""
+- {}
+- {trigger_in_value: false}
+- {embedding: sphere}
+- {embedding: orthogonal, d: 50}
+- {embedding: equicorrelated(rho=0.4)}
+- {embedding: equicorrelated(rho=0.4), trigger_in_value: false}
+- {m: 48, activation: relu}
+- {m: 48, activation: gelu, trigger_in_value: false}
+- {m: 48, activation: quadratic, embedding: sphere}
+""")
+SMALL = Model(V=10, d=10, L=4)
 
 
 @pytest.mark.parametrize(
-    "law", combinations(LAWS, often=lambda law: law in (LAWS[5], LAWS[6], LAWS[8]))
+    "law", combinations(LAWS, often=lambda law: law in (LAWS[5], LAWS[6]))
 )
 def test_the_surrogate_predicts_what_the_simulator_learns_from_the_same_counts(law):
     """kappa so large that the softmax weight of the informative token is 1: no logit
     may then differ but by a scale.
     """
-    point = Point(V=24, N=700, d=40, L=2, kappa=1e7, eta=1e-9, n_test=64, **law)
+    sizes = {"V": 24, "N": 700, "d": 40, "L": 2, "n_test": 64}
+    point = Point(**sizes | law, kappa=1e7, eta=1e-9)
     r = realize(point, 3)
     learned = three_step(r, point)
     exact = r.astype(np.float64)
-    mass = attend(exact, point, r.train_tokens, r.train_positions, learned.w)[1][
-        np.arange(point.N), r.train_positions
-    ]
-    assert mass.min() > 1 - 1e-9
-    counts = np.bincount(
-        r.train_tokens[np.arange(point.N), r.train_positions], minlength=point.V
-    )
+    samples = np.arange(point.N), r.train_positions
+    mass = attend(exact, point, r.train_tokens, r.train_positions, learned.w)[1]
+    assert mass[samples].min() > 1 - 1e-9
+    counts = np.bincount(r.train_tokens[samples], minlength=point.V)
+    assert len({*counts}) > 5
     ours = surrogate.logits_from_counts(
         counts,
         *exact[:3],
@@ -70,20 +70,7 @@ def test_the_surrogate_predicts_what_the_simulator_learns_from_the_same_counts(l
     phi = features(exact, point, exact.Z_in + point.trigger_in_value * exact.z_trig)[0]
     theirs = phi @ learned.V2.T @ exact.Z_out.T
     scale = (ours * theirs).sum() / (theirs**2).sum()
-    np.testing.assert_allclose(
-        theirs * scale, ours, rtol=0, atol=1e-5 * np.abs(ours).max()
-    )
-    np.testing.assert_array_equal(ours.argmax(1), theirs.argmax(1))
-    assert len(set(counts)) > 5
-
-
-def test_the_surrogate_recalls_more_with_more_samples():
-    accuracies = [
-        surrogate.locked(Model(V=48, d=40, L=2), N, 8).mean()
-        for N in (50, 500, 5000, math.inf)
-    ]
-    assert accuracies == sorted(accuracies)
-    assert accuracies[-1] > accuracies[0] + 0.3
+    assert_close(theirs * scale, ours, "float32")
 
 
 @pytest.mark.parametrize("law", LAWS, ids=str)
@@ -91,15 +78,11 @@ def test_locked_accuracy_follows_the_surrogate(law):
     """24 seeds at V = 48: their standard error is up to 0.03, and the formula may be
     off by as much again.
     """
-    model = Model(
-        V=48, d=50 if law.get("embedding") == "orthogonal" else 40, L=2, **law
-    )
+    model = Model(**{"V": 48, "d": 40, "L": 2} | law)
     for N in (48, 400, 4000):
         drawn = surrogate.locked(model, N, 24)
-        assert (
-            abs(theory.locked_accuracy(model, N) - drawn.mean())
-            < 0.03 + 2 * drawn.std() / 24**0.5
-        ), (law, N)
+        off = theory.locked_accuracy(model, N) - drawn.mean()
+        assert abs(off) < 0.03 + 2 * drawn.std() / 24**0.5, N
 
 
 def test_orthogonal_accuracy_is_the_probability_that_it_says():
@@ -107,19 +90,13 @@ def test_orthogonal_accuracy_is_the_probability_that_it_says():
     over the counts of both labels.
     """
     two = Model(V=2, d=4, L=2, embedding="orthogonal")
-    assert orthogonal_accuracy(two.replace(trigger_in_value=False), 2) == pytest.approx(
-        1 - 1 / 4 + 1 / 8
-    )
+    alone = theory.locked_accuracy(two.replace(trigger_in_value=False), 2)
+    assert_close(alone, 1 - 1 / 4 + 1 / 8)
     own, other = np.arange(40)[:, None], np.arange(80)
-    won = (
-        poisson.pmf(own, 3)
-        * poisson.pmf(other, 3)
-        * ((2 * own > other) + (2 * own == other) / 2)
-    )
-    assert orthogonal_accuracy(two, 6) == pytest.approx(won.sum(), abs=1e-9)
-    assert orthogonal_accuracy(
-        Model(V=64, d=66, L=2, embedding="orthogonal"), 10**12
-    ) == pytest.approx(1)
+    chances = poisson.pmf(own, 3) * poisson.pmf(other, 3)
+    won = chances * ((2 * own > other) + (2 * own == other) / 2)
+    assert_close(theory.locked_accuracy(two, 6), won.sum(), "roots")
+    assert_close(theory.locked_accuracy(two.replace(V=64, d=66), 10**12), 1, "roots")
 
 
 @pytest.mark.parametrize("embedding", ["gaussian", "sphere"])
@@ -127,10 +104,8 @@ def test_accuracy_grows_with_every_step_of_N_but_for_rounding_of_counts(embeddin
     """Seen before: counts lumped at the middle of their range made it fall by 0.09 from
     N = 460 to 500.
     """
-    by_N = [
-        theory.locked_accuracy(Model(V=64, d=256, L=8, embedding=embedding), N)
-        for N in range(380, 720, 20)
-    ]
+    model = Model(V=64, d=256, L=8, embedding=embedding)
+    by_N = [theory.locked_accuracy(model, N) for N in range(380, 720, 20)]
     assert np.diff(by_N).min() > -0.003
 
 
@@ -159,122 +134,89 @@ def test_scores_along_the_mean_bias_are_distributed_as_theory_says(sizes, embedd
         shape.append([skew(scores), kurtosis(scores) + 6 / (V + 1)])
         exposed.append(Z[V] / np.linalg.norm(Z[V]) @ w)
     of = score_distribution(model, theory.ScoreNoise(1.0, 0.0, 0.0, 0.0))
-    assert np.mean(variance) == pytest.approx(
-        shared_terms(model, 1024).M3 * V**3, rel=0.05
-    )
-    assert np.std(np.log(variance)) / 2 == pytest.approx(
-        np.hypot(of.variation, (2 * V) ** -0.5), rel=0.12
-    )
+    assert_close(np.mean(variance) / (shared_terms(model, 1024).M3 * V**3), 1, 0.1)
+    spread = np.std(np.log(variance)) / 2
+    assert_close(spread / np.hypot(of.variation, (2 * V) ** -0.5), 1, 0.15)
     length = 2 / d if embedding == "gaussian" else 0
-    assert np.std(exposed) / np.mean(variance) ** 0.5 == pytest.approx(
-        (of.exposure**2 - length) ** 0.5, rel=0.12
-    )
-    assert np.mean(shape, axis=0) == pytest.approx([of.skewness, of.kurtosis], abs=0.13)
-    assert np.mean(shape, axis=0)[0] == pytest.approx(of.skewness, abs=0.04)
+    exposure = np.std(exposed) / np.mean(variance) ** 0.5
+    assert_close(exposure / (of.exposure**2 - length) ** 0.5, 1, 0.12)
+    skewness, excess = np.mean(shape, axis=0)
+    assert_close(skewness, of.skewness, 0.04)
+    assert_close(excess, of.kurtosis, 0.2)
 
 
 @pytest.mark.parametrize("trigger", [True, False])
 def test_a_wide_identity_mlp_is_attention_only(trigger):
-    none, wide, narrow = (
-        key_overlaps(
-            Model(V=8, d=64, L=2, m=m, activation="identity", trigger_in_value=trigger)
-        )
-        for m in (0, 10**9, 32)
-    )
-    for ours, theirs in zip(wide, none, strict=True):
-        np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-3)
+    none = Model(V=8, d=64, L=2, trigger_in_value=trigger)
+    wide = none.replace(m=10**9, activation="identity")
+    for ours, theirs in zip(key_overlaps(wide), key_overlaps(none), strict=True):
+        assert np.abs(ours - theirs).max() < 1e-3
     # Wishart, to O(1/m)
-    assert np.mean(narrow.spread / none.spread) == pytest.approx(1 + 65 / 32, rel=0.06)
+    narrow = key_overlaps(wide.replace(m=32)).spread
+    assert_close(np.mean(narrow / key_overlaps(none).spread), 1 + 65 / 32, 0.3)
 
 
 def test_the_quadratic_kernel_is_the_square_of_the_overlap():
     """Infinite width, no trigger, unit keys: kappa = rho^2, mean 1/d over tokens to
     leading order, variance 2/d^2.
     """
-    kernel = key_overlaps(
-        Model(
-            V=8,
-            d=100,
-            L=2,
-            m=10**9,
-            embedding="sphere",
-            trigger_in_value=False,
-            activation="quadratic",
-        )
-    )
-    np.testing.assert_allclose(kernel.own + kernel.shared, 1, atol=1e-3)
-    np.testing.assert_allclose(kernel.shared, 1 / 100, rtol=0.01)
-    np.testing.assert_allclose(kernel.spread, 2 / 100**2, rtol=1e-2)
+    sizes = Model(V=8, d=100, L=2, m=10**9, trigger_in_value=False)
+    kernel = key_overlaps(sizes.replace(embedding="sphere", activation="quadratic"))
+    ones = np.ones_like(kernel.own)
+    assert_close(kernel.own + kernel.shared, ones, 2e-3)
+    assert_close(kernel.shared * 100, ones, 0.02)
+    assert_close(kernel.spread * 100**2 / 2, ones, 0.04)
 
 
-def test_accuracy_grows_with_N_and_d_and_falls_with_V():
-    for law in (
-        {},
-        {"trigger_in_value": False},
-        {"embedding": "sphere"},
-        {"m": 64, "activation": "relu"},
-    ):
-        model = Model(V=64, d=48, L=8, **law)
-        by_N = [theory.accuracy(model, N) for N in (64, 256, 1024, 4096, 2**30)]
-        by_d = [theory.accuracy(model.replace(d=d), 2048) for d in (16, 32, 64, 128)]
-        by_V = [theory.accuracy(model.replace(V=V), 2048) for V in (32, 64, 128, 256)]
-        assert by_N == sorted(by_N)
-        assert by_d == sorted(by_d)
-        assert by_V == sorted(by_V, reverse=True)
+@pytest.mark.parametrize("law", [LAWS[0], LAWS[1], LAWS[2], LAWS[6]], ids=str)
+def test_accuracy_grows_with_N_and_d_and_falls_with_V(law):
+    model = Model(**{"V": 64, "d": 48, "L": 8} | law)
+    by_N = [theory.accuracy(model, N) for N in (64, 256, 1024, 4096, 2**30)]
+    by_d = [theory.accuracy(model.replace(d=d), 2048) for d in (16, 32, 64, 128)]
+    by_V = [theory.accuracy(model.replace(V=V), 2048) for V in (256, 128, 64, 32)]
+    for rising in (by_N, by_d, by_V):
+        assert rising == sorted(rising)
 
 
 @pytest.mark.filterwarnings("ignore:kappa")
 def test_accuracy_is_locked_accuracy_where_attention_is_right_and_chance_where_it_is_not():  # noqa: E501
     model = Model(V=64, d=64, L=4)
+
+    def at(N=4096, **changes):
+        return theory.accuracy(model.replace(**changes), N)
+
     locked = theory.locked_accuracy(model, 4096)
-    assert theory.accuracy(model.replace(L=1), 4096) == locked
-    assert theory.accuracy(model, 4096) == pytest.approx(locked, abs=1e-3)
-    # one of four tokens that weigh the same
-    assert 0.15 < theory.accuracy(model.replace(kappa=1e-3), 4096) < 0.25
-    # attention stays uniform
-    assert theory.accuracy(model.replace(kappa=0.0), 4096) == 0
-    assert theory.accuracy(model.replace(kappa=1e200), 4096) == theory.accuracy(
-        model.replace(kappa=1e6), 4096
-    )
-    # no score noise: the locked value
-    other = Model(V=24, d=26, L=4, m=32, embedding="orthogonal", activation="relu")
+    assert at(L=1) == locked
+    assert_close(at(), locked, 1e-3)
+    assert 0.15 < at(kappa=1e-3) < 0.25, "one of four tokens that weigh the same"
+    assert at(kappa=0.0) == 0, "attention stays uniform"
+    assert at(kappa=1e200) == at(kappa=1e6)
+    assert at(256, L=512) < 0.2 * theory.locked_accuracy(model, 256)
+    silent = {"m": 32, "activation": "relu", "embedding": "orthogonal"}
+    other = model.replace(V=24, d=26, **silent)
     assert theory.accuracy(other, 512) == theory.locked_accuracy(other, 512)
-    assert theory.accuracy(model.replace(L=512), 256) < 0.2 * theory.locked_accuracy(
-        model, 256
-    )
 
 
-def test_critical_N_is_where_accuracy_crosses_or_infinite():
-    for law in (
-        {},
-        {"kappa": 30.0},
-        {"trigger_in_value": False},
-        {"m": 256, "activation": "relu", "trigger_in_value": False},
-    ):
-        model = Model(V=64, d=64, L=8, **law)
-        N = theory.critical_N(model, 0.5)
-        assert theory.accuracy(model, N * 0.98) < 0.5 < theory.accuracy(model, N * 1.02)
-    assert (
-        theory.critical_N(model.replace(m=0, trigger_in_value=True, d=24)) == math.inf
-    )
-    narrow = Model(V=64, d=48, L=8)
-    assert theory.critical_N(narrow, 0.9) == math.inf
-    assert theory.critical_N(narrow, 0.5) < math.inf
-    assert (
-        theory.critical_N(Model(V=8, d=400, L=2, trigger_in_value=False), 0.05) == 1.0
-    )
-
-
-QUADRATIC = Model(
-    V=256,
-    d=64,
-    L=64,
-    m=256,
-    activation="quadratic",
-    embedding="sphere",
-    trigger_in_value=False,
-    kappa=1e7,
+@pytest.mark.parametrize(
+    "law", [*LAWS[:2], {"kappa": 30.0}, LAWS[1] | {"m": 256, "activation": "relu"}]
 )
+def test_critical_N_is_where_accuracy_crosses(law):
+    model = Model(V=64, d=64, L=8, **law)
+    N = theory.critical_N(model, 0.5)
+    assert theory.accuracy(model, N * 0.98) < 0.5 < theory.accuracy(model, N * 1.02)
+
+
+@pytest.mark.parametrize(("d", "theta"), [(24, 0.5), (48, 0.9)])
+def test_critical_N_is_infinite_where_accuracy_never_crosses(d, theta):
+    model = Model(V=64, d=d, L=8)
+    assert theory.critical_N(model, theta) == math.inf
+    assert theory.critical_N(model.replace(d=64), 0.5) < math.inf
+    easy = model.replace(V=8, d=400, L=2, trigger_in_value=False)
+    assert theory.critical_N(easy, 0.05) == 1.0
+
+
+QUADRATIC = Model(V=256, d=64, L=64, m=256, activation="quadratic", kappa=1e7)
+QUADRATIC = QUADRATIC.replace(embedding="sphere", trigger_in_value=False)
 
 
 @pytest.mark.parametrize(
@@ -290,22 +232,12 @@ QUADRATIC = Model(
 def test_a_critical_size_is_where_accuracy_crosses(activation, axis):
     """Widths of relu layers too, some of whose neurons are all silent on a token."""
     model = QUADRATIC.replace(activation=activation)
+    rising = 1 if axis in "dm" else -1
     size = theory.critical(model, axis, N=2e7)
-    below, above = (
-        theory.accuracy(model.replace(**{axis: round(size * factor)}), 2e7)
-        for factor in (0.95, 1.05)
-    )
-    assert (below < 0.5 < above) if axis in "dm" else (below > 0.5 > above)
-    assert theory.critical(model, axis, 0.6, N=2e7) * (
-        1 if axis in "dm" else -1
-    ) > size * (1 if axis in "dm" else -1)
-
-
-def test_a_cell_of_a_table_that_holds_nothing_is_left_out():
-    nothing = {"m": None, "kappa": math.nan, "activation": pd.NA}
-    assert Model.from_fields({"V": 8, "d": 4, "L": 2, **nothing}) == Model(
-        V=8, d=4, L=2
-    )
+    for factor in (0.95, 1.05):
+        accuracy = theory.accuracy(model.replace(**{axis: round(size * factor)}), 2e7)
+        assert rising * (accuracy - 0.5) * (factor - 1) > 0
+    assert rising * theory.critical(model, axis, 0.6, N=2e7) > rising * size
 
 
 @pytest.mark.filterwarnings("ignore:kappa")
@@ -318,9 +250,10 @@ def test_critical_sizes_end_at_what_is_enough_everywhere_or_nowhere():
     easy = Model(V=4, d=512, L=2, trigger_in_value=False)
     assert theory.critical(easy, "L", 0.01, N=1e9) == math.inf
     assert theory.critical(easy.replace(L=1, V=8), "V", 0.001, N=1e9) == math.inf
-    smallest = theory.critical(easy, "d", 0.1, N=1e9)  # narrower models are not covered
+    # narrower models are not covered
+    smallest = theory.critical(easy, "d", 0.1, N=1e9)
     assert theory.accuracy(easy.replace(d=math.ceil(smallest)), 1e9) > 0.1
-    with pytest.raises(TheoryError, match="allowed: larger d"):
+    with pytest.raises(TheoryError, match=r"^d: got"):
         theory.accuracy(easy.replace(d=math.floor(smallest)), 1e9)
     assert theory.critical(easy.replace(m=8), "m", 0.1, N=1e9) == 1
     assert theory.critical(easy.replace(kappa=0.0), "V", N=1e9) == 0
@@ -332,12 +265,8 @@ def test_what_limits_recall_has_a_name():
     assert theory.limiting_noise(narrow.replace(L=4, m=149), 320) == "counts"
     assert theory.limiting_noise(narrow.replace(L=256, m=1024), 1000) == "mean_bias"
     assert theory.limiting_noise(Model(V=64, d=24, L=1), 1e9) == "overlaps"
-    assert (
-        theory.locked_fraction(narrow, 1e7)
-        > 0.99
-        > 0.1
-        > theory.locked_fraction(narrow.replace(L=256), 1000)
-    )
+    assert theory.locked_fraction(narrow, 1e7) > 0.99
+    assert theory.locked_fraction(narrow.replace(L=256), 1000) < 0.1
 
 
 @pytest.mark.slow
@@ -348,12 +277,8 @@ def test_theory_is_as_close_to_simulated_sizes_as_its_page_says(monkeypatch):
     tables = [table() for table in compare.ERRORS]
     for table in tables:
         assert table in page
-    median = {
-        name: float(found)
-        for name, found in re.findall(
-            r"^\| (.*?) \| \d+ \| ([\d.]+)", "\n".join(tables), re.M
-        )
-    }
+    lines = re.findall(r"^\| (.*?) \| \d+ \| ([\d.]+)", "\n".join(tables), re.M)
+    median = {name: float(error) for name, error in lines}
     assert median["N*, trigger out, all"] <= 0.08
     assert median["m*, trigger out, both"] <= 0.10
     assert median["N*, trigger in, orthogonal"] <= 0.08
@@ -365,88 +290,69 @@ def test_far_above_the_edge_critical_N_goes_like_V2_over_d():
     """Well above d = 2 sqrt(V log V): the exponent of V nears 2, with the trigger out
     of the value path 1.
     """
-    models = [Model(V=1024, d=65536, L=8, **law) for law in LAWS[:2]]
-    slope = [
-        math.log2(theory.critical_N(model.replace(V=2048)) / theory.critical_N(model))
-        for model in models
-    ]
-    assert slope[1] == pytest.approx(1, abs=0.05)
+    slope = []
+    for law in LAWS[:2]:
+        model = Model(V=1024, d=65536, L=8, **law)
+        twice = theory.critical_N(model.replace(V=2048))
+        slope.append(math.log2(twice / theory.critical_N(model)))
     # d >> V: the count noise no longer interferes, N* ~ V log V
     assert 1 < slope[0] < 1.3
+    assert 0.95 < slope[1] < 1.05
+    widths = [round(6 * math.sqrt(V * math.log(V))) for V in (512, 2048)]
     small, large = (
-        Model(V=V, d=round(6 * math.sqrt(V * math.log(V))), L=8) for V in (512, 2048)
+        theory.critical_N(Model(V=V, d=d, L=8)) * d
+        for V, d in zip((512, 2048), widths, strict=True)
     )
-    law = math.log(
-        theory.critical_N(large) * large.d / (theory.critical_N(small) * small.d), 4
-    )
-    assert 1.8 < law < 2.4
+    assert 1.8 < math.log(large / small, 4) < 2.4
 
 
 def test_score_noise_has_its_limits():
     model = Model(V=128, d=64, L=16)
-    noise = theory.score_noise(model, 10**9)
-    assert noise.leading == "leakage"
-    assert noise.snr == pytest.approx(8, rel=0.02)
-    assert theory.score_noise(model.replace(d=16, L=128), 256).leading == "mean_bias"
-    assert (
-        theory.score_noise(model.replace(d=130, embedding="orthogonal"), 1024).leading
-        == "gradient"
-    )
-    narrow, wide = (
-        theory.score_noise(Model(V=64, d=256, L=16, m=m), 4096) for m in (16, 256)
-    )
-    assert narrow.mlp > 3 * wide.mlp > 0
+
+    def noise(N, **changes):
+        return theory.score_noise(model.replace(**changes), N)
+
+    endless = noise(10**9)
+    assert endless.leading == "leakage"
+    assert_close(endless.snr, 8, 0.16)
+    assert endless.mlp == 0
+    assert endless._fields == ("mean_bias", "gradient", "leakage", "mlp")
+    assert noise(256, d=16, L=128).leading == "mean_bias"
+    assert noise(1024, d=130, embedding="orthogonal").leading == "gradient"
+    narrow, wide = (noise(4096, V=64, d=256, m=m).mlp for m in (16, 256))
+    assert narrow > 3 * wide > 0
     # L^2/(N V) sqrt(c + 3 c^2 + c^3)
-    bias = 256 / (2**20 * 128) * math.sqrt(2 + 3 * 4 + 8)
-    assert theory.score_noise(model, 2**20).mean_bias == pytest.approx(
-        bias * 15 / 16, rel=0.05
-    )
-    fresh, same = (
-        theory.score_noise(model.replace(L=96, fresh_batches=fresh), 2048)
-        for fresh in (True, False)
-    )
+    bias = 15 / 16 * 256 / (2**20 * 128) * math.sqrt(2 + 3 * 4 + 8)
+    assert_close(noise(2**20).mean_bias / bias, 1, 0.05)
+    fresh, same = (noise(2048, L=96, fresh_batches=each) for each in (True, False))
     assert fresh.mean_bias < 0.25 * same.mean_bias
     assert fresh.snr > 1.3 * same.snr
-    without = theory.score_noise(Model(V=64, d=48, L=8), 512)
-    assert without.mlp == 0
-    assert without._fields == ("mean_bias", "gradient", "leakage", "mlp")
 
 
 def test_information_and_its_ceiling():
-    assert theory.information(Model(V=64, d=10, L=10), 640) == pytest.approx(
-        50 * math.log(2)
-    )
-    # next to no nats: a guess
-    assert theory.fano_ceiling(Model(V=64, d=2, L=1000), 1) == pytest.approx(
-        1 / 64, rel=0.05
-    )
-    assert theory.fano_ceiling(Model(V=64, d=64, L=8), 10**7) == 1.0
+    model = Model(V=64, d=10, L=10)
+    assert_close(theory.information(model, 640), 50 * math.log(2))
+    guess = theory.fano_ceiling(model.replace(d=2, L=1000), 1)
+    assert_close(guess * 64, 1, 0.05)  # next to no nats
+    assert theory.fano_ceiling(model.replace(d=64, L=8), 10**7) == 1.0
     model = Model(V=256, d=24, L=16)
-    for N in (100, 1000, 3000):
-        K = 256 * theory.fano_ceiling(model, N)
-        assert K * math.log(K) - K + 1 == pytest.approx(theory.information(model, N))
-    by_N = [theory.fano_ceiling(model, N) for N in (100, 300, 1000, 3000)]
-    assert by_N == sorted(by_N)
+    by_N = {N: theory.fano_ceiling(model, N) for N in (100, 300, 1000, 3000)}
+    for N, ceiling in by_N.items():
+        K = 256 * ceiling
+        assert_close(K * math.log(K) - K + 1, theory.information(model, N), "roots")
+    assert [*by_N.values()] == sorted(by_N.values())
 
 
 def test_the_matched_filter_stays_below_what_information_allows_and_collapses_on_N_over_L():  # noqa: E501
-    for V, N, d, L in [
-        (64, 512, 32, 8),
-        (128, 1024, 48, 16),
-        (256, 2048, 64, 32),
-        (256, 512, 24, 64),
-    ]:
+    sizes = [(64, 512, 32, 8), (128, 1024, 48, 16), (256, 2048, 64, 32)]
+    for V, N, d, L in [*sizes, (256, 512, 24, 64)]:
         model = Model(V=V, d=d, L=L)
-        assert (
-            1 / V
-            < theory.matched_filter_accuracy(model, N)
-            < theory.fano_ceiling(model, N)
-        )
-    two = [
-        theory.matched_filter_accuracy(Model(V=256, d=64, L=L), 512 * L)
-        for L in (8, 16)
-    ]
-    assert two[0] == pytest.approx(two[1], abs=0.03)
+        accuracy = theory.matched_filter_accuracy(model, N)
+        assert 1 / V < accuracy < theory.fano_ceiling(model, N)
+    model = Model(V=256, d=64, L=8)
+    once = theory.matched_filter_accuracy(model, 512 * 8)
+    twice = theory.matched_filter_accuracy(model.replace(L=16), 512 * 16)
+    assert_close(twice, once, 0.03)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -459,170 +365,87 @@ class Cubes(EmbeddingLaw):
     special = rows
 
 
-@pytest.fixture
-def cubes():
-    return Model(V=24, d=40, L=4, embedding=Cubes())
+NO_N = {"critical_N", "seen_N", "parameters_per_bit", "sample_information"}
+OF_ANY_LAW = {"seen", "seen_N", "recall_ceiling", "parameters_per_bit"}
+OF_ANY_LAW |= {"sample_information"}
 
 
-FORMULAS = (
-    theory.score_noise,
-    theory.accuracy,
-    theory.locked_accuracy,
-    theory.critical_N,
-    theory.information,
-    theory.fano_ceiling,
-    theory.matched_filter_accuracy,
+@pytest.mark.parametrize(
+    "name", sorted({*theory.__all__} - {"Model", "ScoreNoise", "table"})
 )
+def test_every_formula_refuses_a_point_a_law_without_moments_and_unequal_tokens(name):
+    formula = getattr(theory, name)
+    rest = [] if name in NO_N else ["d", 0.5, 100] if name == "critical" else [512]
+    cubes = Model(V=24, d=40, L=4, embedding=Cubes())
+    for argument, start in (
+        (Point(V=64, N=1024, d=32, L=8), "model: got Point"),
+        (Model(V=64, d=64, L=8, tokens="zipf"), "tokens: got 'zipf'"),
+        (cubes, "embedding: got 'test_theory:Cubes'"),
+    ):
+        if argument is cubes and name in OF_ANY_LAW:
+            assert 0 < formula(cubes, *rest) < math.inf
+        elif name != "locked_fraction" or "tokens" not in start:
+            with pytest.raises(TheoryError, match=f"^{start}"):
+                formula(argument, *rest)
 
 
-@pytest.mark.parametrize("formula", FORMULAS, ids=lambda formula: formula.__name__)
-@pytest.mark.parametrize("m", [0, 16])
-def test_every_formula_refuses_a_law_without_moments(cubes, formula, m):
-    arguments = () if formula is theory.critical_N else (512,)
-    refusal = (
-        "embedding: got 'test_theory:Cubes'; theory covers laws that give moments:"
-        " gaussian, sphere, orthogonal"
-    )
-    if m and formula in FORMULAS[-3:]:
-        refusal = "m: got 16"
-    with pytest.raises(TheoryError, match=refusal):
-        formula(cubes.replace(m=m), *arguments)
-
-
-def test_the_surrogate_draws_the_rows_of_any_law(cubes, monkeypatch):
-    read = []
-    monkeypatch.setattr(
-        surrogate,
-        "logits_from_counts",
-        lambda counts, *Z: read.extend(Z[:3]) or np.eye(24),
-    )
-    surrogate.locked(cubes, 100, 1)
-    normals = np.random.default_rng([0, 24, 40, 0]).normal(size=(49, 40))
-    np.testing.assert_array_equal(np.vstack(read), np.sign(normals) / 40**0.5)
-
-
-def test_the_surrogate_learns_with_any_law(cubes):
-    assert surrogate.locked(cubes, 20_000, 4).mean() > 0.8
+def test_accuracy_takes_unequal_tokens_whose_frequencies_are_equal():
+    model = Model(V=64, d=64, L=8)
+    flat = theory.accuracy(model.replace(tokens="zipf(s=0)"), 1000)
+    assert flat == theory.accuracy(model, 1000)
 
 
 def test_the_page_of_theory_names_tests_and_formulas_that_exist():
     page = (ROOT / "docs/theory.md").read_text()
-    tests = "".join(
-        (ROOT / f"tests/{name}.py").read_text()
-        for name in (
-            "theory/test_theory",
-            "theory/test_bounds",
-            "simulator/test_physics",
-        )
-    )
-    assert [
-        name
-        for name in re.findall(r"`(test_\w+)`", page)
-        if f"def {name}(" not in tests
-    ] == []
-    assert [
-        name for name in theory.__all__ if name not in page and name != "ScoreNoise"
-    ] == []
-    sections = set(re.findall(r"^##+ ([\d.]*\d)", page, re.M))
+    names = ("theory/test_theory", "theory/test_bounds", "simulator/test_physics")
+    tests = "".join((ROOT / f"tests/{name}.py").read_text() for name in names)
+    assert all(f"def {name}(" in tests for name in re.findall(r"`(test_\w+)`", page))
+    assert all(name in page for name in theory.__all__ if name != "ScoreNoise")
+    sections = {*re.findall(r"^##+ ([\d.]*\d)", page, re.M)}
+    cited = r"docs/theory\.md, sections? ([\d.]*\d)(?: and ([\d.]*\d))?"
     for path in (ROOT / "jaxrecall/theory").glob("*.py"):
-        named = re.findall(
-            r"docs/theory\.md, sections? ([\d.]*\d)(?: and ([\d.]*\d))?",
-            path.read_text(),
-        )
-        assert {section for pair in named for section in pair if section} <= sections, (
-            path.name
-        )
+        for pair in re.findall(cited, path.read_text()):
+            assert {*pair} <= sections | {""}, path.name
 
 
 def test_a_model_has_the_fields_and_the_defaults_of_a_point():
-    for changes in (
-        {},
-        {"m": 8},
-        {
-            "m": 8,
-            "activation": "tanh",
-            "embedding": "sphere",
-            "kappa": 3.0,
-            "fresh_batches": True,
-        },
-    ):
-        assert Model.from_point(Point(V=10, N=100, d=12, L=4, **changes)) == Model(
-            V=10, d=12, L=4, eta=1e-3, **changes
-        )
+    fields = {"activation": "tanh", "embedding": "sphere", "kappa": 3.0}
+    for changes in ({}, {"m": 8}, {"m": 8, "fresh_batches": True, **fields}):
+        point = Point(V=10, N=100, d=12, L=4, **changes)
+        assert Model.from_point(point) == Model(V=10, d=12, L=4, eta=1e-3, **changes)
     # as tables hold them
-    model = Model(
-        V=np.int32(10), d=12.0, L=4, activation="tanh", trigger_in_value=np.bool_(False)
-    )
-    assert (type(model.V), type(model.d), model.trigger_in_value, model.activation) == (
-        int,
-        int,
-        False,
-        "none",
-    )
+    types = {"V": np.int32(10), "d": 12.0, "trigger_in_value": np.bool_(False)}
+    model = Model(L=4, activation="tanh", **types)
+    read = model.V, model.d, model.trigger_in_value, model.activation
+    assert repr(read) == "(10, 12, False, NoActivation())"
     assert model.replace(m=8).activation == "relu"
     assert model.replace(m=8, activation="gelu").replace(V=5).activation == "gelu"
-
-
-@pytest.mark.parametrize(
-    ("fields", "refusal"),
-    [
-        (
-            {"steps": 10, "lr": 0.1, "optimizer": "adam"},
-            "steps: got 10; covered by theory: 3",
-        ),
-        ({"step": 5}, "steps: got 5; covered by theory: 3"),
-        ({"start": "zero"}, "start: got 'zero'; covered by theory: 'three_step'"),
-        (
-            {"temperature": 2.0},
-            "temperature: got 2.0; covered by theory: no such field",
-        ),
-        ({"embedding.rho": 0.3}, "embedding.rho: got 0.3"),
-        ({"L": 0}, "L: got 0"),
-        ({"m": 8}, "activation: not given with m=8"),
-    ],
-)
-def test_a_row_with_a_field_that_no_formula_knows_is_refused(fields, refusal):
-    row = {
-        "V": 10,
-        "d": 12,
-        "L": 4,
-        "n_test": 7,
-        "streams": "independent",
-        "seed": 3,
-        "accuracy": 0.5,
-        "pool": 16,
-        "eta": 1e-4,
-    }
-    assert Model.from_fields(row) == Model(V=10, d=12, L=4, eta=1e-4)
-    with pytest.raises(TheoryError, match=refusal):
-        Model.from_fields(row | fields)
+    row = {"V": 10, "d": 10, "L": 4, "n_test": 7, "seed": 3, "accuracy": 0.5}
+    nothing = {"m": None, "kappa": math.nan, "activation": pd.NA}
+    assert Model.from_fields(row | nothing) == SMALL
 
 
 def test_a_point_with_a_field_that_was_added_later_is_refused(monkeypatch):
     """Seen before: theory drew the curve of uniform tokens for every exponent of a toy
     law of Zipf.
     """
-    point = Point(V=10, N=100, d=12, L=4)
+    point = Point(V=10, N=100, d=10, L=4)
     monkeypatch.setitem(FIELDS, "zipf", dataclasses.field(default=0.0))
-    for value in (0.0, 1.5):
-        object.__setattr__(point, "zipf", value)
-        if value:
-            with pytest.raises(
-                TheoryError, match=r"zipf: got 1\.5; covered by theory: 0\.0"
-            ):
-                Model.from_point(point)
-        else:
-            assert Model.from_point(point) == Model(V=10, d=12, L=4, eta=1e-3)
+    object.__setattr__(point, "zipf", 0.0)
+    assert Model.from_point(point) == SMALL.replace(eta=1e-3)
+    object.__setattr__(point, "zipf", 1.5)
+    with pytest.raises(TheoryError, match=r"^zipf: got"):
+        Model.from_point(point)
 
 
 def test_formulas_about_the_labels_alone_hold_for_any_training():
-    point = Point(V=10, N=100, d=12, L=4, steps=50, lr=0.1)
-    with pytest.raises(TheoryError, match="steps: got 50"):
+    point = Point(V=10, N=100, d=10, L=4, steps=50, lr=0.1)
+    with pytest.raises(TheoryError, match=r"^steps: got"):
         Model.from_point(point)
-    assert Model.from_point(point, any_training=True) == Model(V=10, d=12, L=4)
+    assert Model.from_point(point, any_training=True) == SMALL
     row = {name: getattr(point, name) for name in FIELDS}
     # the recipe is what a trace begins with
-    assert Model.from_fields(row | {"step": 3}) == Model(V=10, d=12, L=4, eta=1e-3)
+    assert Model.from_fields(row | {"step": 3}) == SMALL.replace(eta=1e-3)
 
 
 NO_FORMULA = {
@@ -632,202 +455,77 @@ NO_FORMULA = {
 """Embedding laws of shipped grids that give no moments, so that no formula covers them;
 the surrogate does.
 """
+TELLING = {*NO_FORMULA, "zipf", "late", "first-steps", "embeddings"}
+"""Grids with all laws, and all ways to train, of the shipped ones."""
 
 
 @pytest.mark.filterwarnings("ignore:gamma2")
 @pytest.mark.parametrize(
-    "path",
-    [  # those for accelerators are larger ones of the same laws
-        pytest.param(path, marks=pytest.mark.slow if "-gpu" in path.stem else ())
-        for path in sorted((ROOT / "sweeps").glob("*.yaml"))
-        if "\nsimulator:" not in path.read_text()
-    ],
-    ids=lambda path: path.stem,
+    "name",
+    combinations(
+        sorted(
+            path.stem
+            for path in (ROOT / "sweeps").glob("*.yaml")
+            if "\nsimulator:" not in path.read_text()
+        ),
+        often=lambda name: name in TELLING,
+    ),
 )
-def test_theory_covers_every_point_of_the_shipped_grids_but_laws_without_moments(path):
+def test_theory_covers_every_point_of_the_shipped_grids_but_laws_without_moments(name):
     models = {}
-    for point in read_grid(path).points:
+    for point in read_grid(ROOT / f"sweeps/{name}.yaml").points:
         if point.embedding_out != point.embedding:
-            with pytest.raises(
-                TheoryError,
-                match=r"embedding_out: got .*; covered by theory: that of embedding",
-            ):
+            with pytest.raises(TheoryError, match=r"^embedding_out: got"):
                 Model.from_point(point)
             continue
         model = Model.from_point(point, any_training=point.trains_on)
-        model = model.replace(eta=0, first_steps=1)  # they limit some sizes only
-        fields = {name: getattr(point, name) for name in FIELDS_OF_MODEL}
-        assert model == Model(**fields | {"eta": 0, "first_steps": 1})
-        if {point.tokens, point.noise_tokens} != {"uniform"}:
-            continue
-        models[str(model.embedding)] = model
-    refused = {law for law, model in models.items() if is_refused_for_its_law(model)}
-    assert {law.partition("(")[0] for law in refused} == NO_FORMULA.get(
-        path.stem, set()
-    )
-    assert refused == {
-        law for law in models if law.partition("(")[0] in NO_FORMULA.get(path.stem, ())
-    }
+        if {point.tokens, point.noise_tokens} == {"uniform"}:
+            # the first steps limit some sizes only
+            models[str(model.embedding)] = model.replace(eta=0, first_steps=1)
+    without = NO_FORMULA.get(name, set())
+    assert without <= {law.partition("(")[0] for law in models}
+    for law, model in models.items():
+        if law.partition("(")[0] in without:
+            with pytest.raises(TheoryError, match=f"^embedding: got '{re.escape(law)}"):
+                theory.locked_accuracy(model, 1024)
+        else:
+            assert 0 <= theory.locked_accuracy(model, 1024) <= 1
 
 
-def is_refused_for_its_law(model):
-    """Whether a formula refuses the law; another refusal is an error."""
-    try:
-        theory.locked_accuracy(model, 1024)
-    except TheoryError as error:
-        if (
-            f"embedding: got '{model.embedding}'; theory covers laws that give moments"
-            not in str(error)
-        ):
-            raise
-        return True
-    return False
+ODD = ["0.5", None, [0.5], 0.5j, np.array([0.5, 0.6]), math.nan, 10**400]
 
 
-@pytest.mark.parametrize(
-    "name",
-    [name for name in theory.__all__ if name not in ("Model", "ScoreNoise", "table")],
-)
-def test_a_point_in_place_of_a_model_is_refused(name):
-    others = {
-        "critical": ["d", 0.5, 100],
-        "critical_N": [],
-        "seen_N": [],
-        "parameters_per_bit": [],
-        "sample_information": [],
-    }
-    with pytest.raises(
-        TheoryError,
-        match=(
-            r"^model: got Point\(.*allowed: a theory\.Model, of a point"
-            r" theory\.Model\(point\)"
-        ),
+@pytest.mark.parametrize("wrong", ODD, ids=lambda wrong: repr(wrong)[:20])
+def test_an_argument_of_a_wrong_type_is_refused_in_one_line_that_names_it(wrong):
+    sizes = {"V": 8, "d": 4, "L": 2}
+    for argument, call in (
+        ("theta", lambda: theory.critical_N(SMALL, wrong)),
+        ("theta", lambda: theory.critical(SMALL, "d", wrong, N=10)),
+        ("theta", lambda: theory.seen_N(SMALL, wrong)),
+        ("N", lambda: theory.critical(SMALL, "d", N=wrong)),
+        ("N", lambda: theory.accuracy(SMALL, wrong)),
+        ("steps", lambda: Model.from_fields(sizes | {"steps": [wrong]})),
+        ("axis", lambda: theory.critical(SMALL, wrong, N=10)),
+        ("kappa", lambda: Model(**sizes, kappa=wrong)),
     ):
-        getattr(theory, name)(Point(V=64, N=1024, d=32, L=8), *others.get(name, [100]))
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    ["0.5", None, [0.5], {}, 0.5j, np.array([0.5, 0.6]), math.nan, 10**400],
-    ids=repr,
-)
-@pytest.mark.parametrize(
-    ("argument", "call"),
-    [
-        ("theta", lambda wrong: theory.critical_N(model(), wrong)),
-        ("theta", lambda wrong: theory.critical(model(), "d", wrong, N=10)),
-        ("theta", lambda wrong: theory.seen_N(model(), wrong)),
-        ("N", lambda wrong: theory.critical(model(), "d", N=wrong)),
-        ("N", lambda wrong: theory.accuracy(model(), wrong)),
-        (
-            "steps",
-            lambda wrong: Model.from_fields({"V": 8, "d": 4, "L": 2, "steps": [wrong]}),
-        ),
-        ("axis", lambda wrong: theory.critical(model(), wrong, N=10)),
-        ("kappa", lambda wrong: model(kappa=wrong)),
-    ],
-)
-def test_an_argument_of_a_wrong_type_is_refused_in_one_line_that_names_it(
-    argument, call, wrong
-):
-    with pytest.raises(TheoryError, match=f"^{argument}: (got|not given).*") as refused:
-        call(wrong)
-    assert isinstance(refused.value, ValueError)
-    assert "\n" not in str(refused.value)
-    assert len(str(refused.value)) < 300
-
-
-@pytest.mark.parametrize(
-    ("call", "names"),
-    [
-        (lambda: model(V=1), "V: got 1; allowed: whole numbers from 2"),
-        (lambda: model(d=1), "d: got 1; allowed: whole numbers from 2"),
-        (lambda: model(d=2.5), "d: got 2.5; allowed: whole numbers from 2"),
-        (lambda: model(L=math.nan), "L: got nan; allowed: whole numbers from 1"),
-        (lambda: model(L=0), "L: got 0"),
-        (lambda: model(m=-1), "m: got -1; allowed: whole numbers from 0"),
-        (lambda: model(kappa=-1), "kappa: got -1; allowed: finite numbers from 0"),
-        (
-            lambda: model(fresh_batches="no"),
-            "fresh_batches: got 'no'; allowed: True, False",
-        ),
-        (lambda: model(embedding="cubic"), "embedding: got 'cubic'; allowed: gaussian"),
-        (lambda: model(d=11, embedding="orthogonal"), "d >= V \\+ 2 = 12"),
-        (lambda: model(m=4, activation="none"), "activation: got 'none' with m=4"),
-        (lambda: theory.locked_accuracy(model(), 0), "N: got 0"),
-        (
-            lambda: theory.accuracy(model(), 1e31),
-            r"N: got 1e\+31; allowed: from 1 to 1e\+30",
-        ),
-        (
-            lambda: theory.locked_accuracy(model(V=40, d=3), 100),
-            "d: got 3 with V=40 and N=100; allowed: larger d",
-        ),
-        (lambda: theory.score_noise(model(L=1), 10), "L: got 1"),
-        (
-            lambda: theory.score_noise(model(d=12, m=4, embedding="orthogonal"), 10),
-            "m: got 4 with orthogonal",
-        ),
-        (lambda: theory.critical_N(model(), 1.0), "theta: got 1.0"),
-        (
-            lambda: theory.critical(model(), "kappa", N=10),
-            "axis: got 'kappa'; allowed: N, d, m, V, L",
-        ),
-        (
-            lambda: theory.critical(model(), "d"),
-            "N: not given; critical along d needs it",
-        ),
-        (lambda: theory.critical(model(), "L", N=0), "N: got 0"),
-        (lambda: theory.critical(model(), "V", 0.0, N=10), "theta: got 0.0"),
-        (
-            lambda: theory.critical(model(d=12, embedding="orthogonal"), "d", N=10),
-            "covered by critical along d: gaussian, sphere$",
-        ),
-        (
-            lambda: theory.information(model(embedding="sphere"), 10),
-            "embedding: got 'sphere'; covered by .*: gaussian$",
-        ),
-        (
-            lambda: theory.information(model(trigger_in_value=False), 10),
-            "trigger_in_value: got False; covered by .*: True",
-        ),
-        (
-            lambda: theory.fano_ceiling(model(m=4), 10),
-            "m: got 4; covered by the information formula: 0",
-        ),
-        (
-            lambda: theory.matched_filter_accuracy(
-                model(d=12, embedding="orthogonal"), 10
-            ),
-            "covered by .*: gaussian, sphere$",
-        ),
-    ],
-)
-def test_what_is_not_covered_is_refused_by_name(call, names):
-    with pytest.raises(TheoryError, match=names):
-        call()
-
-
-def model(**fields):
-    return Model(**{"V": 10, "d": 10, "L": 4, **fields})
+        with pytest.raises(TheoryError, match=f"^{argument}: (got|not given)") as told:
+            call()
+        assert len(str(told.value)) < 300
+        assert "\n" not in str(told.value)
 
 
 def test_the_labels_seen_are_counted_exactly():
-    drawn = list(itertools.product(range(3), repeat=4))
-    fraction = np.mean([len(set(labels)) / 3 for labels in drawn])
+    drawn = itertools.product(range(3), repeat=4)
+    fraction = np.mean([len({*labels}) / 3 for labels in drawn])
     model = Model(V=3, d=8, L=4)
-    assert theory.seen(model, 4) == pytest.approx(fraction, rel=1e-12)
-    assert theory.seen_N(model, fraction) == pytest.approx(4, rel=1e-12)
-    with pytest.raises(TheoryError, match="fresh_batches: got True"):
-        theory.seen(model.replace(fresh_batches=True), 4)
+    assert_close(theory.seen(model, 4), fraction)
+    assert_close(theory.seen_N(model, fraction), 4.0)
 
 
 def test_parameters_of_the_memory_per_bit_of_the_permutation():
     bits = math.log2(math.factorial(10))
-    assert theory.parameters_per_bit(Model(V=10, d=8, L=4)) == pytest.approx(64 / bits)
-    assert theory.parameters_per_bit(Model(V=10, d=8, L=4, m=5)) == pytest.approx(
-        40 / bits
-    )
+    assert_close(theory.parameters_per_bit(SMALL), 100 / bits)
+    assert_close(theory.parameters_per_bit(SMALL.replace(m=5)), 50 / bits)
 
 
 @pytest.mark.parametrize("rho", [0.1, 0.4])
@@ -835,103 +533,55 @@ def test_the_mean_bias_along_a_common_direction_is_that_of_drawn_rows(rho):
     """w along the centred covariance times the mean embedding, which is mostly the
     common direction.
     """
-    V, d, L, N, drawn = 96, 64, 200, 5000, []
+    V, d, L, N, squares = 96, 64, 200, 5000, []
     for seed in range(100):
         rng = np.random.default_rng(seed)
-        Z = (
-            np.sqrt(1 - rho) * rng.normal(size=(V, d))
-            + np.sqrt(rho) * rng.normal(size=d)
-        ) / d**0.5
+        own, common = rng.normal(size=(V, d)), rng.normal(size=d)
+        Z = (np.sqrt(1 - rho) * own + np.sqrt(rho) * common) / d**0.5
         centred = Z - Z.mean(0)
         w = L * (L - 1) * V / N * centred.T @ centred @ Z.mean(0) / V
         # the overlap of a token with itself carries the signal
-        drawn.append((Z @ w).std() / (1 - rho))
-    model = Model(
-        V=V, d=d, L=L, embedding=f"equicorrelated(rho={rho})", trigger_in_value=False
-    )
-    assert score_noise(model, N).mean_bias == pytest.approx(
-        np.sqrt(np.mean(np.square(drawn))), rel=0.05
-    )
+        squares.append((Z @ w).var() / (1 - rho) ** 2)
+    embedding = f"equicorrelated(rho={rho})"
+    model = Model(V=V, d=d, L=L, embedding=embedding, trigger_in_value=False)
+    bias = theory.score_noise(model, N).mean_bias
+    assert_close(bias / np.mean(squares) ** 0.5, 1, 0.05)
 
 
-def test_an_mlp_or_other_tokens_are_refused_where_the_formulas_end():
-    with pytest.raises(
-        TheoryError,
-        match=r"embedding: got 'equicorrelated.*covered by recall by an MLP: gaussian",
-    ):
-        theory.accuracy(
-            Model(V=64, d=64, L=8, m=64, embedding="equicorrelated(rho=0.2)"), 1000
-        )
-    zipf = Model(V=64, d=64, L=8, tokens="zipf")
-    for formula in (
-        theory.accuracy,
-        theory.locked_accuracy,
-        theory.score_noise,
-        theory.seen,
-        theory.information,
-    ):
-        with pytest.raises(TheoryError, match="tokens: got 'zipf'"):
-            formula(zipf, 1000)
-    with pytest.raises(TheoryError, match="tokens: got 'zipf'"):
-        theory.critical_N(zipf)
-    with pytest.raises(
-        TheoryError, match="m: got 8; covered by attention with token frequencies: 0"
-    ):
-        theory.locked_fraction(zipf.replace(m=8), 1000)
-    assert theory.accuracy(zipf.replace(tokens="zipf(s=0)"), 1000) == theory.accuracy(
-        zipf.replace(tokens="uniform"), 1000
-    )
+OPEN = [(64, 1024, False, 3), (4, 4096, True, 1.5)]
+OPEN += [(64, 16384, True, 6), (16, 16384, True, 5), (4, 1024, False, 1.5)]
 
 
-@pytest.mark.parametrize(
-    ("L", "N", "trigger_in_value", "rival"),
-    [
-        (64, 1024, False, 3),
-        (64, 16384, True, 6),
-        (16, 16384, True, 5),
-        (4, 1024, False, 1.5),
-        (4, 4096, True, 1.5),
-    ],
-)
-def test_recall_with_open_attention_is_that_of_drawn_sequences(
-    L, N, trigger_in_value, rival
-):
+@pytest.mark.parametrize("case", combinations(OPEN, often=OPEN[:2].__contains__))
+def test_recall_with_open_attention_is_that_of_drawn_sequences(case):
     """The same attention on every noise token, in training and at the test: 12 seeds,
     float64.
     """
+    L, N, trigger_in_value, rival = case
     V, d, recalled = 64, 96, []
     for seed in range(12):
         rng = np.random.default_rng(seed)
         Z_in, Z_out, z_trig = (rng.normal(size=(n, d)) / d**0.5 for n in (V, V, 1))
 
         def values(tokens, rng=rng, Z_in=Z_in, z_trig=z_trig):
-            counts = np.zeros((len(tokens), V))
-            np.add.at(
-                counts,
-                (
-                    np.arange(len(tokens))[:, None],
-                    rng.integers(V, size=(len(tokens), L - 1)),
-                ),
-                rival / (L - 1),
-            )
-            return Z_in[tokens] + trigger_in_value * z_trig + counts @ Z_in
+            counts = rng.multinomial(L - 1, np.full(V, 1 / V), size=len(tokens))
+            noise = rival / (L - 1) * counts @ Z_in
+            return Z_in[tokens] + trigger_in_value * z_trig + noise
 
         tokens, tested = rng.integers(V, size=N), rng.integers(V, size=512)
-        written = np.zeros((V, d))
-        np.add.at(written, tokens, values(tokens))
+        written = np.eye(V)[tokens].T @ values(tokens)
         logits = values(tested) @ written.T @ (Z_out - Z_out.mean(0)) @ Z_out.T
         recalled.append(np.mean(logits.argmax(1) == tested))
     model = Model(V=V, d=d, L=L, trigger_in_value=trigger_in_value)
     at = Reading(rival=rival, stray=rival**2 / (L - 1))
-    assert abs(theory.locked_accuracy(model, N, at) - np.mean(recalled)) < 0.12
-    assert (
-        theory.locked_accuracy(model, N) - theory.locked_accuracy(model, N, at) > 0.05
-    )
+    found = theory.locked_accuracy(model, N, at)
+    assert -0.01 < found - np.mean(recalled) < 0.12
+    assert theory.locked_accuracy(model, N) - found > 0.05
 
 
 @pytest.mark.filterwarnings("ignore:kappa", "ignore:theta")
 @pytest.mark.parametrize(
-    "trigger_in_value", [pytest.param(True, marks=pytest.mark.slow), False]
+    "trigger_in_value", combinations([True, False], often=lambda inside: not inside)
 )
 def test_kappa_matters_below_ten_and_not_above(trigger_in_value):
     """Section 4.4: 3 nats leave attention open, 10 lock it."""
@@ -945,8 +595,7 @@ def test_kappa_matters_below_ten_and_not_above(trigger_in_value):
     assert 0.1 < theory.accuracy(Model(V=64, d=96, L=64, kappa=3), 2**24) < 0.5
 
 
-@pytest.mark.parametrize("trigger_in_value", [True, False])
-@pytest.mark.parametrize("s", [0.5, 1.5])
+@pytest.mark.parametrize(("s", "trigger_in_value"), [(0.5, True), (1.5, False)])
 def test_scores_with_zipf_tokens_are_those_of_infinitely_many_samples(
     s, trigger_in_value
 ):
@@ -954,15 +603,13 @@ def test_scores_with_zipf_tokens_are_those_of_infinitely_many_samples(
     float64.
     """
     V, d, L, drawn = 24, 32, 6, []
-    model = Model(
-        V=V, d=d, L=L, tokens=f"zipf(s={s})", trigger_in_value=trigger_in_value, kappa=1
-    )
+    law = {"tokens": f"zipf(s={s})", "trigger_in_value": trigger_in_value}
+    model = Model(V=V, d=d, L=L, kappa=1, **law)
     p = np.arange(1.0, V + 1) ** -s
     p /= p.sum()
     for seed in range(300):
         rng = np.random.default_rng(seed)
         Z_in, Z_out, z_trig = (rng.normal(size=(n, d)) / d**0.5 for n in (V, V, 1))
-        keys = Z_in + z_trig
         values = Z_in + trigger_in_value * z_trig
         mean = p @ Z_in
         centred = Z_out - Z_out.mean(0)
@@ -970,15 +617,10 @@ def test_scores_with_zipf_tokens_are_those_of_infinitely_many_samples(
         b = centred @ (centred.T @ (p[:, None] * h))
         # the mean value of a sample, given one of its noise tokens, is h + (that token
         # - mean) / L
-        own = p * ((b * (values - h)).sum(1))
-        others = (
-            np.einsum(
-                "v,vd,vud->u", p, b, Z_in[None] - h[:, None] - (Z_in - mean)[None] / L
-            )
-            * p
-            * (L - 1)
-        )
-        w = own @ keys + others @ Z_in
+        informative = p * (b * (values - h)).sum(1)
+        given = Z_in[None] - h[:, None] - (Z_in - mean)[None] / L
+        noise = (L - 1) * p * np.einsum("v,vd,vud->u", p, b, given)
+        w = informative @ (Z_in + z_trig) + noise @ Z_in
         drawn.append(np.concatenate([Z_in @ w, z_trig @ w]) * L * V)
     mean, deviation, trigger, exposure = token_scores(model, 1e12)
     error = np.std(drawn, axis=0) / len(drawn) ** 0.5
