@@ -4,6 +4,7 @@ their work, and resumed until they are done.
 `--kills N` sets how many kills each test takes; the default is a few.
 """
 
+import functools
 import itertools
 import os
 import random
@@ -15,8 +16,8 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from test_crash import Sweeps, quiet, same
-from test_engines import RAY, below, children, needs_ray
+from test_crash import Sweeps, numbers, same
+from test_engines import WORKERS, below, both_engines, children
 
 from jaxrecall.status import survey
 
@@ -37,7 +38,7 @@ run: {part_seconds: 0.5}
 """
 MODES = {
     "one process": ("steady", ()),
-    "two workers": ("steady", ("--workers", "2")),
+    "two workers": ("steady", WORKERS),
     "a search": ("searched", ()),
 }
 SPAN_SECONDS = 2.5
@@ -58,14 +59,12 @@ def undisturbed(home):
     """The rows of a grid that one process computes without any signal, by grid;
     computed once.
     """
-    found: dict[str, pd.DataFrame] = {}
 
+    @functools.cache
     def rows(grid: str) -> pd.DataFrame:
-        if grid not in found:
-            done = Sweeps(home, grid).run(home / f"{grid}-undisturbed")
-            assert done["returncode"] == 0, done["err"]
-            found[grid] = quiet(home / f"{grid}-undisturbed")
-        return found[grid]
+        done = Sweeps(home, grid).run(home / f"{grid}-undisturbed")
+        assert done["returncode"] == 0, done["err"]
+        return numbers(home / f"{grid}-undisturbed")
 
     return rows
 
@@ -76,7 +75,7 @@ def check_saved(
     """The rows in the folder: all that were announced or there before, none twice, each
     as in the whole table.
     """
-    rows = quiet(folder)
+    rows = numbers(folder)
     assert survey(folder)["unreadable"] == []
     assert len(rows) >= len(before) + announced
     run = ["point_id", "seed"]
@@ -119,19 +118,13 @@ def drill(
         shares.append(len(rows) / len(whole))
         if number == signal.SIGKILL:
             assert ended["returncode"] == -number, ended["err"]
-        else:
-            assert (ended["returncode"], ended["exit_code"], ended["unsaved"]) == (
-                130,
-                130,
-                0,
-            ), ended["err"]
-            assert len(rows) == was + announced
-            told = ended["err"].splitlines()[-1]
-            assert told.startswith("interrupted; finished runs are kept. To resume: ")
-            assert (
-                shlex.split(told.partition("To resume: ")[2])[1:]
-                == sweeps.command(out, *options)[1:]
-            )
+            continue
+        codes = ended["returncode"], ended["exit_code"], ended["unsaved"]
+        assert codes == (130, 130, 0), ended["err"]
+        assert len(rows) == was + announced
+        begin, _, again = ended["err"].splitlines()[-1].partition(" To resume: ")
+        assert begin == "interrupted; finished runs are kept."
+        assert shlex.split(again)[1:] == sweeps.command(out, *options)[1:]
     same(rows, whole)
     assert survey(out)["todo"] == 0
     return shares
@@ -139,58 +132,49 @@ def drill(
 
 @pytest.mark.system
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize(
-    "number", [signal.SIGKILL, signal.SIGTERM], ids=["SIGKILL", "SIGTERM"]
-)
-def test_kills_in_the_steady_state(home, undisturbed, tmp_path, request, mode, number):
+@pytest.mark.parametrize("name", ["SIGKILL", "SIGTERM"])
+def test_kills_in_the_steady_state(home, undisturbed, tmp_path, request, mode, name):
     grid, options = MODES[mode]
-    shares = []
-    n_kills = request.config.getoption("--kills")
-    chance = random.Random(f"{mode} {number}")
+    n_kills, shares = request.config.getoption("--kills"), []
+    chance = random.Random(f"{mode} {name}")
     for i in itertools.count():  # a sweep may be done before its signal
         if len(shares) >= n_kills:
             break
-        out = tmp_path / str(i)
         shares += drill(
             Sweeps(home, grid),
             options,
-            out,
+            tmp_path / str(i),
             undisturbed(grid),
-            number,
+            signal.Signals[name],
             n_kills - len(shares),
             chance,
         )
-    print(
-        f"{mode}, {number.name}: {n_kills} kills, at"
-        f" {', '.join(f'{share:.0%}' for share in sorted(shares))} of the rows"
-    )
+    at = ", ".join(f"{share:.0%}" for share in sorted(shares))
+    print(f"{mode}, {name}: {n_kills} kills, at {at} of the rows")
 
 
 KILLS_OF_A_SWEEP = 6
 
 
 @pytest.mark.system
-@pytest.mark.parametrize("engine", ["workers", pytest.param("ray", marks=needs_ray)])
+@both_engines
 def test_workers_that_are_killed_cost_their_batches_alone(
     home, undisturbed, tmp_path, request, engine
 ):
     """One worker at a time, a moment after every other part. A run that has cost three
     workers is left to the next call.
     """
-    options = RAY if engine == "ray" else ("--workers", "2")
     whole = undisturbed("steady")
     n_kills = request.config.getoption("--kills")
-    chance = random.Random(engine)
+    chance = random.Random(" ".join(engine))
     killed: list[int] = []
     for i in itertools.count():
         most, out, n_computed = len(killed) + KILLS_OF_A_SWEEP, tmp_path / str(i), 0
 
         def kill(sweep, k, most=most) -> None:
-            pids = (
-                below(sweep.pid, "run_chunk")
-                if engine == "ray"
-                else children(sweep.pid)
-            )
+            pids = below(sweep.pid, "run_chunk")
+            if engine == WORKERS:
+                pids = children(sweep.pid)
             if k % 2 and pids and len(killed) < min(most, n_kills):
                 time.sleep(chance.uniform(0, 0.5))
                 # it has ended meanwhile, with the work or for another kill
@@ -200,7 +184,7 @@ def test_workers_that_are_killed_cost_their_batches_alone(
 
         rows = whole[:0]
         while len(rows) < len(whole):
-            done = Sweeps(home, "steady").run(out, *options, act=kill)
+            done = Sweeps(home, "steady").run(out, *engine, act=kill)
             assert done["exit_code"] == (3 if done["failed"] else 0), done["err"]
             n_computed += done["runs_executed"]
             rows = check_saved(out, done["runs_executed"], rows, whole)
@@ -209,6 +193,5 @@ def test_workers_that_are_killed_cost_their_batches_alone(
         if len(killed) >= n_kills:
             break
     print(
-        f"{engine}: {len(killed)} workers killed in {i + 1} sweeps, 0 of {len(whole)}"
-        " rows lost in each"
+        f"{len(killed)} workers killed in {i + 1} sweeps, 0 of {len(whole)} rows lost"
     )

@@ -6,6 +6,7 @@ import random
 import re
 import signal
 import subprocess
+import sys
 import tarfile
 import time
 from pathlib import Path
@@ -14,13 +15,16 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 from helpers import NO_FIGURE, ROOT
-from test_store import environment, quiet_load, row, rows, script
+from pandas.testing import assert_frame_equal
+from test_store import PRELUDE, put, rows
 
 import jaxrecall
+from jaxrecall import load
 from jaxrecall.compact import main as compact
 from jaxrecall.model.columns import COLUMNS
 from jaxrecall.sweep.__main__ import main as sweep
 from jaxrecall.sweep.store import Store
+from jaxrecall.sweep.store.table import about
 
 TWO_LAWS = """
 name: laws
@@ -35,290 +39,223 @@ READERS = re.findall(
 """The lines of docs/table.md that read a folder."""
 
 
-def frames(folder: Path) -> list[pd.DataFrame]:
-    """The table by each of the readers of docs/table.md, in one order."""
+def plain(frame: pd.DataFrame) -> pd.DataFrame:
+    """In one order, as Python's numbers, with None for what is missing."""
+    frame = frame.sort_values(["point_id", "seed"], ignore_index=True)
+    return frame.astype(object).where(frame.notna(), None)
+
+
+def check(n_rows: int, *columns: str) -> pd.DataFrame:
+    """All readers agree on the folder `out`, and see so many rows and these columns
+    with and without values; returns the table.
+    """
     duckdb, polars = pytest.importorskip("duckdb"), pytest.importorskip("polars")
     given = {"jaxrecall": jaxrecall, "pandas": pd, "polars": polars, "duckdb": duckdb}
-    found = []
+    frames = []
     for line in READERS:
-        frame = eval(line.replace("results/quickstart", str(folder)), given)
-        frame = (
-            frame if isinstance(frame, pd.DataFrame) else pd.DataFrame(frame.to_dicts())
-        )
-        found.append(
-            frame.sort_values(["point_id", "seed"])
-            .reset_index(drop=True)
-            .astype(object)
-        )
-    return found
-
-
-def check(folder: Path, n_rows: int, *columns: str) -> pd.DataFrame:
-    """All readers agree, and see so many rows and these columns with and without
-    values; returns the table.
-    """
-    whole, *others = frames(folder)
+        frame = eval(line.replace("results/quickstart", "out"), given)
+        if not isinstance(frame, pd.DataFrame):
+            frame = pd.DataFrame(frame.to_dicts())
+        frames.append(plain(frame))
+    whole, *others = frames
     assert len(others) == 3
     assert len(whole) == n_rows
     for name in columns:
         assert 0 < whole[name].notna().sum() < n_rows, name
     for frame in others:
-        assert set(frame) == set(whole)
-        pd.testing.assert_frame_equal(
-            frame[list(whole)].where(frame.notna(), None),
-            whole.where(whole.notna(), None),
-            check_dtype=False,
-        )
+        assert {*frame} == {*whole}
+        assert_frame_equal(frame[[*whole]], whole, check_dtype=False)
     return whole
 
 
 @pytest.fixture
-def grid(tmp_path, monkeypatch) -> str:
+def grid(tmp_path, monkeypatch) -> list[str]:
+    """The words of a sweep of both laws."""
     monkeypatch.chdir(tmp_path)
     Path("laws.yaml").write_text(TWO_LAWS)
-    Path("first.yaml").write_text(
-        TWO_LAWS.replace("keep: [per]\n", "").replace(', "power_law(alpha=1)"', "")
-    )
-    return "laws.yaml"
+    first = TWO_LAWS.replace("keep: [per]\n", "").replace(', "power_law(alpha=1)"', "")
+    Path("first.yaml").write_text(first)
+    return ["--grid", "laws.yaml", "--out", "out"]
 
 
-def types(file: str | Path) -> frozenset:
-    schema = pq.read_schema(file)
-    return frozenset(zip(schema.names, map(str, schema.types), strict=True))
-
-
-def schemas(folder: Path) -> set[frozenset]:
-    return {types(file) for file in (folder / "parts").iterdir()}
+def schemas(folder: str | Path, files: str = "parts/*") -> set[frozenset]:
+    found = set()
+    for file in Path(folder).glob(files):
+        schema = pq.read_schema(file)
+        found.add(frozenset(zip(schema.names, map(str, schema.types), strict=True)))
+    return found
 
 
 def test_parts_of_a_grid_with_two_laws_have_the_same_columns(grid, capsys):
-    assert sweep(["--grid", grid, "--out", "out"]) == 0
+    assert sweep(grid) == 0
     assert "table:   out/parts (8 runs" in capsys.readouterr().out
-    whole = check(Path("out"), 8, "embedding.rho", "embedding.alpha")
+    whole = check(8, "embedding.rho", "embedding.alpha")
     assert list(whole.columns) == [*COLUMNS, "per", "embedding.alpha", "embedding.rho"]
+    schema = pq.read_schema(next(Path("out/parts").iterdir()))
+
+    def told(name: str) -> list[bytes | None]:
+        metadata = schema.field(name).metadata
+        return [metadata.get(key) for key in (b"description", b"unit")]
+
+    assert told("embedding.rho") == [
+        b"mean inner product of two rows of one table",
+        b"1",
+    ]
+    assert told("N") == [COLUMNS["N"][1].encode(), None]
+    assert told("per") == [b"helper of the grid", None]
 
 
 @pytest.mark.slow
 def test_a_grid_that_adds_columns_gives_them_to_older_parts(grid, capsys):
     first = ["--grid", "first.yaml", "--out", "out"]
     assert sweep([*first, *NO_FIGURE]) == 0
-    before = quiet_load("out")
+    before = load("out")
     assert "embedding.alpha" not in before
-    facts = {
-        path.name: jaxrecall.sweep.store.table.about(pq.read_schema(path))
-        for path in Path("out/parts").iterdir()
-    }
+
+    def facts() -> dict[Path, tuple]:
+        found = {}
+        for path in Path("out/parts").iterdir():
+            found[path] = about(pq.read_schema(path)), path.stat().st_mtime_ns
+        return found
+
+    old = facts()
     other = (
-        "--set",
         "blocks.0.axes.tokens=[zipf]",
-        "--set",
         'blocks.0.axes.embedding=["power_law(alpha=1)"]',
-    )
-    assert sweep(["--grid", grid, "--out", "out", *other, *NO_FIGURE]) == 0
-    assert (
-        f"{len(facts)} files lack columns of other grids in the folder, and get them"
-        in capsys.readouterr().err
-    )
-    whole = check(Path("out"), 8, "embedding.rho", "embedding.alpha", "tokens.s", "per")
-    again = whole[whole["tokens.s"].isna()][list(before)].reset_index(drop=True)
-    order = ["point_id", "seed"]
-    pd.testing.assert_frame_equal(
-        again,
-        before.sort_values(order).reset_index(drop=True).astype(object),
-        check_dtype=False,
-    )
-    for name, about in facts.items():  # age and axes of a part are those of its sweep
-        assert (
-            jaxrecall.sweep.store.table.about(pq.read_schema(Path("out/parts", name)))
-            == about
-        )
-    stamps = {path: path.stat().st_mtime_ns for path in Path("out/parts").iterdir()}
-    # a grid with fewer columns has nothing to rewrite
-    assert sweep([*first, *NO_FIGURE]) == 0
-    assert {
-        path: path.stat().st_mtime_ns for path in Path("out/parts").iterdir()
-    } == stamps
-    assert compact(["out", "--prune"]) == 0
-    assert len(quiet_load("out")) == 8
-    assert sweep([*first, "--set", "seeds=3"]) == 0
-    assert "table:   out/parts and out/table.parquet (6 runs" in capsys.readouterr().out
-    assert (
-        len(
-            schemas(Path("out"))
-            | {
-                frozenset(
-                    zip(
-                        (s := pq.read_schema("out/table.parquet")).names,
-                        map(str, s.types),
-                        strict=True,
-                    )
-                )
-            }
-        )
-        == 1
-    )
-
-
-def test_a_folder_of_an_older_version_is_read_resumed_and_rewritten(
-    tmp_path, monkeypatch, capsys
-):
-    """It was written by commit 23eb476, whose parts differ: three laws, no union."""
-    monkeypatch.chdir(tmp_path)
-    with tarfile.open(ROOT / "tests/sweep/folder-of-23eb476.tar.xz") as archive:
-        archive.extractall(filter="data")
-    assert len(schemas(Path("older"))) == 3
-    before = quiet_load("older")
-    assert compact(["older"]) == 0
-    pd.testing.assert_frame_equal(quiet_load("older/table.parquet"), before)
-    Path("older/table.parquet").unlink()
-    assert sweep(["--grid", "older/older.yaml", "--out", "older"]) == 0
-    assert "nothing to do: all 6 runs are in older" in capsys.readouterr().out
-    check(Path("older"), 6, "embedding.rho", "embedding.alpha")
-    pd.testing.assert_frame_equal(quiet_load("older")[list(before)], before)
-
-
-def test_parameters_say_what_they_mean_and_count(grid):
-    laws = (
-        "--set",
-        'blocks.0.axes.embedding=["equicorrelated(rho=0.2)"]',
-        "--set",
         "blocks.0.axes.embedding_out=[low_rank]",
     )
-    assert sweep(["--grid", grid, "--out", "out", *laws, *NO_FIGURE]) == 0
-    schema = pq.read_schema(next(Path("out/parts").iterdir()))
-    told = {
-        name: [
-            schema.field(name).metadata.get(key) for key in (b"description", b"unit")
-        ]
-        for name in schema.names
-    }
-    assert told["embedding.rho"] == [
-        b"mean inner product of two rows of one table",
-        b"1",
-    ]
-    assert told["embedding_out.rank"] == [
-        b"directions that the rows of a table are near to",
-        b"directions",
-    ]
-    assert told["N"] == [COLUMNS["N"][1].encode(), None]
-    assert told["per"] == [b"helper of the grid", None]
+    sets = [word for each in other for word in ("--set", each)]
+    assert sweep([*grid, *sets, *NO_FIGURE]) == 0
+    assert f"{len(old)} files lack columns of other grids" in capsys.readouterr().err
+    whole = check(8, "embedding.rho", "embedding.alpha", "tokens.s", "per")
+    again = whole[whole["tokens.s"].isna()][[*before]].reset_index(drop=True)
+    assert_frame_equal(again, plain(before))
+    now = facts()
+    for path, (fact, _) in old.items():  # age and axes of a part are those of its sweep
+        assert now[path][0] == fact
+    # a grid with fewer columns has nothing to rewrite
+    assert sweep([*first, *NO_FIGURE]) == 0
+    assert facts() == now
+    assert compact(["out", "--prune"]) == 0
+    assert len(load("out")) == 8
+    assert sweep([*first, "--set", "seeds=3"]) == 0
+    assert "table:   out/parts and out/table.parquet (6 runs" in capsys.readouterr().out
+    assert len(schemas("out", "**/*.parquet")) == 1
+    (schema,) = {pq.read_schema(path) for path in Path("out/parts").iterdir()}
+    unit = schema.field("embedding_out.rank").metadata[b"unit"]
+    assert unit == b"directions"
 
 
-def test_columns_that_cannot_be_joined_are_one_line_that_names_compact(tmp_path):
+def test_a_folder_of_an_older_version_is_read_resumed_and_rewritten(grid, capsys):
+    """It was written by commit 23eb476, whose parts differ: three laws, no union."""
+    with tarfile.open(ROOT / "tests/sweep/folder-of-23eb476.tar.xz") as archive:
+        archive.extractall(filter="data")
+    Path("older").rename("out")
+    assert len(schemas("out")) == 3
+    before = load("out")
+    assert compact(["out"]) == 0
+    assert_frame_equal(load("out/table.parquet"), before)
+    Path("out/table.parquet").unlink()
+    assert sweep(["--grid", "out/older.yaml", "--out", "out"]) == 0
+    assert "nothing to do: all 6 runs are in out" in capsys.readouterr().out
+    check(6, "embedding.rho", "embedding.alpha")
+    assert_frame_equal(load("out")[[*before]], before)
+
+
+# --- parts that get columns
+
+
+def wide(store: Store, kind: str, *names: str) -> None:
+    store.columns = {**COLUMNS, **dict.fromkeys(names, (kind, ""))}
+
+
+@pytest.fixture
+def store(tmp_path) -> Store:
     store = Store(tmp_path / "out")
     store.prepare({})
-    store.columns = {**COLUMNS, "mood": ("string", "")}
-    store.write([row(0) | {"mood": "good"}])
-    other, told = Store(store.folder), []
-    other.columns = {**COLUMNS, "mood": ("int64", "")}
-    other.unify(told.append)
+    return store
+
+
+def test_columns_that_cannot_be_joined_are_one_line_that_names_compact(store):
+    for i, (kind, mood) in enumerate((("string", "good"), ("int64", 3))):
+        sweep, told = Store(store.folder), []
+        wide(sweep, kind, "mood")
+        sweep.unify(told.append)
+        sweep.write(rows(i, mood=mood))
     (line,) = told
     assert line.startswith(f"{store.parts}: the columns of its files differ (")
-    assert re.search(rf"jaxrecall.compact {store.folder}$", line)
-    other.write([row(1) | {"mood": 3}])
+    assert line.endswith(f"jaxrecall.compact {store.folder}")
     assert len(store.done(1, "highest").runs) == 2
+
+
+def test_a_file_that_is_no_result_is_not_rewritten(store):
+    store.write(rows(0, 1))
+    foreign = put(store, "foreign", rows(2))
+    pq.write_table(pq.read_table(foreign).drop_columns(["n_correct"]), foreign)
+    before = foreign.read_bytes()
+    wide(store, "float64", "embedding.a")
+    told: list[str] = []
+    store.unify(told.append)
+    assert foreign.read_bytes() == before
+    (line,) = told
+    assert ": 1 files lack columns of other grids" in line
 
 
 # --- other processes
 
 
-def wide(store: Store, *names: str) -> None:
-    store.columns = {**COLUMNS, **dict.fromkeys(names, ("float64", ""))}
-
-
-WIDE = (
-    "def wide(store, *names): store.columns = {**COLUMNS, **{name: ('float64', '') for"
-    " name in names}}\n"
-)
-
-
-def test_a_file_that_is_no_result_is_not_rewritten(tmp_path):
-    store = Store(tmp_path / "out")
-    store.prepare({})
-    store.write(rows(0, 1))
-    foreign = store.parts / "foreign.parquet"
-    pq.write_table(
-        pq.read_table(next(store.parts.iterdir())).drop_columns(["n_correct"]), foreign
-    )
-    before = foreign.read_bytes()
-    store.columns = {**COLUMNS, "embedding.a": ("float64", "")}
-    told: list[str] = []
-    store.unify(told.append)
-    assert foreign.read_bytes() == before
-    assert told == [
-        f"{store.parts}: 1 files lack columns of other grids in the folder, and get"
-        " them"
-    ]
+def started(store: Store, body: str, *words: str) -> subprocess.Popen[str]:
+    """Widens the folder in another process, and then does more."""
+    code = f"""{PRELUDE}
+store = Store(sys.argv[1])
+store.columns = {{**COLUMNS, sys.argv[2]: ("float64", "")}}
+{body}
+store.unify(lambda line: None)
+"""
+    call = [sys.executable, "-c", code, store.folder, *words]
+    return subprocess.Popen(call, cwd=ROOT, stdout=subprocess.PIPE, text=True)
 
 
 @pytest.mark.system  # a dozen processes, ten of them killed
-def test_ten_kills_of_a_rewrite_lose_and_double_no_row(tmp_path):
-    store, chance = Store(tmp_path / "out"), random.Random(0)
-    store.prepare({})
+def test_ten_kills_of_a_rewrite_lose_and_double_no_row(store):
+    chance = random.Random(0)
     for i in range(12):
         store.write(rows(2 * i, 2 * i + 1))
-    names, seconds, n_mixed = sorted(store.parts.iterdir()), [], 0
-    body = (
-        WIDE + "store = Store(sys.argv[1]); wide(store, sys.argv[2]); print('now',"
-        " flush=True); store.unify(lambda line: None)"
-    )
+    paths, seconds, n_mixed = sorted(store.parts.iterdir()), 0.0, 0
     for kill in range(11):
-        started = subprocess.Popen(
-            script(body, store.folder, f"embedding.a{kill}"),
-            env=environment(),
-            stdout=subprocess.PIPE,
-        )
-        with started as process:
-            assert process.stdout.readline() == b"now\n"
+        body = "print('now', flush=True)"
+        with started(store, body, f"embedding.a{kill}") as process:
+            assert process.stdout.readline() == "now\n"
             start = time.monotonic()
             if kill:
-                time.sleep(chance.uniform(0, max(seconds)))
+                time.sleep(chance.uniform(0, seconds))
                 process.send_signal(signal.SIGKILL)
             process.wait()
-            seconds.append(time.monotonic() - start if not kill else 0)
+            seconds = seconds or time.monotonic() - start
         n_mixed += len(schemas(store.folder)) > 1
-        assert sorted(store.parts.iterdir()) == names
-        found = [
-            pair
-            for path in names
-            for pair in pq.read_table(path, columns=["point_id", "seed"]).to_pylist()
-        ]
-        assert len(found) == len({tuple(pair.values()) for pair in found}) == 24
-        assert quiet_load(store.folder)[list(COLUMNS)].to_dict("records") == rows(
-            *range(24)
-        )
+        assert sorted(store.parts.iterdir()) == paths
+        assert sum(pq.read_metadata(path).num_rows for path in paths) == 24
+        kept = load(store.folder)[[*COLUMNS]]
+        assert kept.to_dict("records") == rows(*range(24))
     assert n_mixed >= 5  # most of them in the middle of it
     store.unify(lambda line: None)
     assert len(schemas(store.folder)) == 1
-    assert quiet_load(store.folder)[list(COLUMNS)].to_dict("records") == rows(
-        *range(24)
-    )
+    assert load(store.folder)[[*COLUMNS]].to_dict("records") == rows(*range(24))
 
 
-@pytest.mark.system  # test_store.py has two processes with the same columns
-def test_two_sweeps_of_different_columns_leave_one_schema(tmp_path):
-    store = Store(tmp_path / "out")
-    store.prepare({})
+@pytest.mark.system  # test_store.py has two writers of the same columns
+def test_two_sweeps_of_different_columns_leave_one_schema(store):
     store.write(rows(0, 1))
-    body = (
-        WIDE
-        + """
-store = Store(sys.argv[1])
-wide(store, sys.argv[2])
+    body = """
 store.unify(lambda line: None)
 for i in range(int(sys.argv[3]), int(sys.argv[3]) + 10):
     store.write([row(i) | {sys.argv[2]: float(i)}])
-store.unify(lambda line: None)
 """
-    )
-    calls = [
-        script(body, store.folder, f"embedding.{name}", first)
-        for name, first in (("a", 10), ("b", 20))
-    ]
-    both = [subprocess.Popen(call, env=environment()) for call in calls]
-    assert [process.wait() for process in both] == [0, 0]
+    calls = (("embedding.a", "10"), ("embedding.b", "20"))
+    both = [started(store, body, *words) for words in calls]
+    assert [process.communicate() for process in both] == [("", None)] * 2
     assert len(schemas(store.folder)) == 1
-    frame = quiet_load(store.folder)
-    assert frame[list(COLUMNS)].to_dict("records") == rows(0, 1, *range(10, 30))
+    frame = load(store.folder)
+    assert frame[[*COLUMNS]].to_dict("records") == rows(0, 1, *range(10, 30))
     assert frame["embedding.a"].dropna().tolist() == [*range(10, 20)]
     assert frame["embedding.b"].dropna().tolist() == [*range(20, 30)]
