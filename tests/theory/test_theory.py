@@ -2,7 +2,6 @@
 simulator's own draws.
 """
 
-import dataclasses
 import importlib
 import itertools
 import math
@@ -19,7 +18,6 @@ from tolerances import assert_close
 
 from jaxrecall import Point, realize, theory, three_step
 from jaxrecall.errors import TheoryError
-from jaxrecall.model.laws import EmbeddingLaw
 from jaxrecall.model.point import FIELDS
 from jaxrecall.model.reference.steps import attend, features
 from jaxrecall.sweep.grid import read_grid
@@ -219,18 +217,13 @@ QUADRATIC = Model(V=256, d=64, L=64, m=256, activation="quadratic", kappa=1e7)
 QUADRATIC = QUADRATIC.replace(embedding="sphere", trigger_in_value=False)
 
 
-@pytest.mark.parametrize(
-    ("activation", "axis"),
-    combinations(
-        ["quadratic", "relu"],
-        "dmVL",
-        often=lambda activation, axis: (
-            (axis == "m") == (activation == "relu") and axis != "d"
-        ),
-    ),
-)
-def test_a_critical_size_is_where_accuracy_crosses(activation, axis):
+ALONG = ["relu m", "quadratic V", "quadratic L", "quadratic d", "quadratic m"]
+
+
+@pytest.mark.parametrize("case", combinations(ALONG, often=ALONG[:3].__contains__))
+def test_a_critical_size_is_where_accuracy_crosses(case):
     """Widths of relu layers too, some of whose neurons are all silent on a token."""
+    activation, axis = case.split()
     model = QUADRATIC.replace(activation=activation)
     rising = 1 if axis in "dm" else -1
     size = theory.critical(model, axis, N=2e7)
@@ -355,35 +348,24 @@ def test_the_matched_filter_stays_below_what_information_allows_and_collapses_on
     assert_close(twice, once, 0.03)
 
 
-@dataclasses.dataclass(frozen=True)
-class Cubes(EmbeddingLaw):
-    """A law that gives no moments: the directions are the corners of a cube."""
-
-    def rows(self, draws, xp):
-        return xp.sign(draws.normals) / draws.d**0.5
-
-    special = rows
-
-
+SCALARS = [name for name in theory.__all__ if name[0].islower() and name != "table"]
 NO_N = {"critical_N", "seen_N", "parameters_per_bit", "sample_information"}
 OF_ANY_LAW = {"seen", "seen_N", "recall_ceiling", "parameters_per_bit"}
 OF_ANY_LAW |= {"sample_information"}
 
 
-@pytest.mark.parametrize(
-    "name", sorted({*theory.__all__} - {"Model", "ScoreNoise", "table"})
-)
+@pytest.mark.parametrize("name", SCALARS)
 def test_every_formula_refuses_a_point_a_law_without_moments_and_unequal_tokens(name):
     formula = getattr(theory, name)
     rest = [] if name in NO_N else ["d", 0.5, 100] if name == "critical" else [512]
-    cubes = Model(V=24, d=40, L=4, embedding=Cubes())
+    low_rank = Model(V=24, d=40, L=4, embedding="low_rank(rank=8)")
     for argument, start in (
         (Point(V=64, N=1024, d=32, L=8), "model: got Point"),
         (Model(V=64, d=64, L=8, tokens="zipf"), "tokens: got 'zipf'"),
-        (cubes, "embedding: got 'test_theory:Cubes'"),
+        (low_rank, "embedding: got 'low_rank"),
     ):
-        if argument is cubes and name in OF_ANY_LAW:
-            assert 0 < formula(cubes, *rest) < math.inf
+        if argument is low_rank and name in OF_ANY_LAW:
+            assert 0 < formula(low_rank, *rest) < math.inf
         elif name != "locked_fraction" or "tokens" not in start:
             with pytest.raises(TheoryError, match=f"^{start}"):
                 formula(argument, *rest)
@@ -423,19 +405,6 @@ def test_a_model_has_the_fields_and_the_defaults_of_a_point():
     row = {"V": 10, "d": 10, "L": 4, "n_test": 7, "seed": 3, "accuracy": 0.5}
     nothing = {"m": None, "kappa": math.nan, "activation": pd.NA}
     assert Model.from_fields(row | nothing) == SMALL
-
-
-def test_a_point_with_a_field_that_was_added_later_is_refused(monkeypatch):
-    """Seen before: theory drew the curve of uniform tokens for every exponent of a toy
-    law of Zipf.
-    """
-    point = Point(V=10, N=100, d=10, L=4)
-    monkeypatch.setitem(FIELDS, "zipf", dataclasses.field(default=0.0))
-    object.__setattr__(point, "zipf", 0.0)
-    assert Model.from_point(point) == SMALL.replace(eta=1e-3)
-    object.__setattr__(point, "zipf", 1.5)
-    with pytest.raises(TheoryError, match=r"^zipf: got"):
-        Model.from_point(point)
 
 
 def test_formulas_about_the_labels_alone_hold_for_any_training():
@@ -545,7 +514,7 @@ def test_the_mean_bias_along_a_common_direction_is_that_of_drawn_rows(rho):
     embedding = f"equicorrelated(rho={rho})"
     model = Model(V=V, d=d, L=L, embedding=embedding, trigger_in_value=False)
     bias = theory.score_noise(model, N).mean_bias
-    assert_close(bias / np.mean(squares) ** 0.5, 1, 0.05)
+    assert_close(bias / np.mean(squares) ** 0.5, 1, 0.07)
 
 
 OPEN = [(64, 1024, False, 3), (4, 4096, True, 1.5)]
