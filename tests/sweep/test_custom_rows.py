@@ -1,8 +1,7 @@
-"""Rows of simulators of one's own: what numbers may be, float types and keys; and what
-a plan can know of them.
+"""Rows of simulators of one's own: what numbers may be, steps, float types and keys;
+how their programs run; and what a plan can know of them.
 """
 
-import itertools
 import json
 import math
 import re
@@ -10,26 +9,23 @@ from pathlib import Path
 
 import jax
 import jax.numpy as jnp
-import matplotlib as mpl
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from helpers import python
 from jax.experimental import io_callback
 from pandas.testing import assert_frame_equal
+from tolerances import assert_close, assert_same_columns
 
 import jaxrecall
-from jaxrecall.errors import GridError, StoreError
+from jaxrecall.errors import StoreError
 from jaxrecall.simulator import custom_runs
 from jaxrecall.status import main as status
 from jaxrecall.sweep.__main__ import main
 
-mpl.use("agg")
-pytestmark = pytest.mark.usefixtures("with_figures")
-
 BOTH = pytest.mark.parametrize("jit", [True, False], ids=["compiled", "plain"])
-ANY = {
-    "N": (int, None, 1, 10**6, "traced"),
+FIELDS = {
+    "N": (int, None, 1, 10**12, "traced"),
     "x": (float, 1.0, None, None, "traced"),
     "d": (int, 4, 1, 512, "static"),
 }
@@ -44,15 +40,12 @@ GRID = {"blocks": [{"axes": {"N": [1, 2, 3, 4]}}]}
 def noisy(point, key):
     """Accuracy rises with N, and differs between seeds."""
     rises = jnp.log(jnp.asarray(point.N, float) / 100) + 0.2 * jax.random.normal(key)
-    return {
-        "accuracy": jax.nn.sigmoid(rises),
-        "other": jnp.asarray(point.x, float),
-        "whole": point.N,
-    }
+    other = jnp.asarray(point.x, float)
+    return {"accuracy": jax.nn.sigmoid(rises), "other": other, "whole": point.N}
 
 
-def made(fn, fields=ANY, **options):
-    return jaxrecall.Simulator(fn, fields, COLUMNS, accuracy="accuracy", **options)
+def made(fn, columns=COLUMNS, accuracy="accuracy", **options):
+    return jaxrecall.Simulator(fn, FIELDS, columns, accuracy=accuracy, **options)
 
 
 simulator = made(noisy)
@@ -68,128 +61,144 @@ def run(of=simulator, grid=GRID, seeds=2, **options):
     return jaxrecall.run(grid, simulator=of, seeds=seeds, progress=False, **options)
 
 
-def odd(**at_3):
-    """A simulator of ordinary numbers, but at N = 3."""
-    usual = {"accuracy": 0.5, "other": 1.0, "whole": 2.0}
+def parts(out="out") -> set[Path]:
+    return {*Path(out, "parts").iterdir()}
+
+
+# numbers
+
+BY_N = {  # accuracy, other, whole
+    1: (0.5, 1.0, 2.0),
+    2: (1 + 1e-7, 1.0, 2.0),
+    3: (0.5, math.inf, 2.0),
+    4: (0.5, math.nan, 2.0),
+    5: (0.5, 1.0, 2.5),
+    6: (0.5, 1.0, 2.0**100),
+    7: (55.0, 1.0, 2.0),
+    8: (-0.01, 1.0, 2.0),
+}
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["compiled", "plain"])
+def odd(request):
+    """A simulator that returns the numbers of BY_N, and a column that is absent."""
+    table = np.float32([*BY_N.values()])
 
     def fn(point, key):
-        return {
-            name: jnp.where(point.N == 3, jnp.asarray(at_3.get(name, value)), value)
-            for name, value in usual.items()
-        }
+        row = (jnp.asarray(table) if request.param else table)[point.N - 1]
+        return {"accuracy": row[0], "other": row[1], "whole": row[2], "none": None}
 
-    return fn
+    return made(fn, COLUMNS | {"none": (int, "absent")}, jit=request.param)
 
 
-@BOTH
+@pytest.mark.filterwarnings("ignore:none. absent")
+def test_numbers_that_are_not_finite_or_absent_are_null_alone_and_named(odd):
+    """And an accuracy beyond 1 by rounding is 1."""
+    grid = {"blocks": [{"axes": {"N": [1, 2, 3, 4]}}]}
+    told = r"^other: absent or not finite in 4 of 8 rows, where it is null$"
+    with pytest.warns(UserWarning, match=told):
+        rows = run(odd, grid, out="out")
+    assert {*rows["status"]} == {"ok"}
+    assert rows["other"].isna().tolist() == (rows["N"] > 2).tolist()
+    assert rows[["accuracy", "whole"]].notna().all(axis=None)
+    assert rows["accuracy"].max() == 1
+    assert rows["none"].isna().all()
+    before = parts()
+    with pytest.warns(UserWarning, match=r"^other: absent"):
+        run(odd, grid, out="out")
+    assert parts() == before, "its run is done"
+
+
+@pytest.mark.filterwarnings("ignore:none. absent", "ignore:other. absent")
 @pytest.mark.parametrize(
-    ("at_3", "message"),
+    ("N", "got"),
     [
-        (
-            {"whole": 2.5},
-            (
-                "the simulator returned 2.5 for the column whole; allowed: whole"
-                " numbers of int64"
-            ),
-        ),
-        ({"whole": 1e30}, "for the column whole; allowed: whole numbers of int64"),
-        (
-            {"accuracy": 55.0},
-            (
-                "the simulator returned 55 for the column accuracy; allowed: fractions"
-                " from 0 to 1"
-            ),
-        ),
-        (
-            {"accuracy": -0.01},
-            (
-                "the simulator returned -0.01 for the column accuracy; allowed:"
-                " fractions from 0 to 1"
-            ),
-        ),
+        (5, "2.5 for the column whole; allowed: whole numbers of int64"),
+        (6, "1.2676506002282294e+30 for the column whole; allowed: whole numbers"),
+        (7, "55 for the column accuracy; allowed: fractions from 0 to 1"),
+        (8, "-0.01 for the column accuracy; allowed: fractions from 0 to 1"),
     ],
 )
-def test_a_number_that_cannot_be_used_fails_its_own_run_alone(jit, at_3, message):
+def test_a_number_that_cannot_be_used_fails_its_own_run_alone(odd, N, got):
     with pytest.raises(jaxrecall.RunFailed) as failed:
-        run(made(odd(**at_3), jit=jit), out="out")
-    assert sorted(failed.value.rows["N"]) == [1, 1, 2, 2, 4, 4]
-    assert str(failed.value).count(message) == 1
+        run(odd, {"blocks": [{"axes": {"N": [1, 2, N, 3]}}]}, out="out")
+    assert sorted(failed.value.rows["N"]) == [1, 1, 2, 2, 3, 3]
+    assert str(failed.value).count("the simulator returned ") == 1
+    assert got in str(failed.value)
     (path,) = Path("out/failures").iterdir()
-    assert list(map(len, json.loads(path.read_text())["runs"].values())) == [2]
+    assert [*map(len, json.loads(path.read_text())["runs"].values())] == [2]
     assert len(jaxrecall.load("out")) == 6
 
 
-def test_an_accuracy_beyond_1_by_rounding_is_1():
-    assert run(made(odd(accuracy=1 + 1e-7)))["accuracy"].max() == 1
-
-
 @BOTH
-@pytest.mark.parametrize("value", [math.inf, math.nan])
-def test_a_metric_that_is_not_finite_is_null_alone_and_named(jit, value):
-    with pytest.warns(
-        UserWarning,
-        match=r"^other: absent or not finite in 2 of 8 rows, where it is null$",
-    ):
-        rows = run(made(odd(other=value), jit=jit), out="out")
-    assert set(rows["status"]) == {"ok"}
-    assert rows["other"].isna().tolist() == (rows["N"] == 3).tolist()
-    assert rows[["accuracy", "whole"]].notna().all(axis=None)
-    parts = set(Path("out/parts").iterdir())
-    with pytest.warns(UserWarning, match=r"^other: absent"):
-        run(made(odd(other=value), jit=jit), out="out")
-    assert set(Path("out/parts").iterdir()) == parts, "its run is done"
+def test_a_column_of_several_numbers_is_a_failed_run(jit):
+    def several(point, key):
+        return {"accuracy": np.zeros(4), "other": 0.0, "whole": 0}
+
+    with pytest.raises(jaxrecall.RunFailed, match=r"accuracy of shape \(4,\); allowed"):
+        run(made(several, jit=jit))
 
 
-@BOTH
-@pytest.mark.filterwarnings("ignore:other. absent", "ignore:whole. absent")
-def test_a_metric_may_be_absent(jit):
-    def fn(point, key):
-        return {"accuracy": 0.5, "other": None, "whole": None}
-
-    rows = run(made(fn, jit=jit))
-    assert rows[["other", "whole"]].isna().all(axis=None)
-    assert set(rows["status"]) == {"ok"}
+EXTREME = {"N": [3 * 10**9, 1, 1, 1], "x": [1.0, 1e-50, -1e300, 0.0]}
 
 
-@pytest.mark.parametrize(
-    ("base", "message"),
-    [
-        (
-            {"N": 3 * 10**9},
-            "N: got 3000000000 for a traced field; allowed: whole numbers of int32",
-        ),
-        (
-            {"N": 1, "x": 1e-50},
-            (
-                "x: got 1e-50 for a traced field; allowed: 0, and magnitudes of"
-                " float32, from 1.18e-38 to 3.4e"
-            ),
-        ),
-        ({"N": 1, "x": -1e300}, r"x: got -1e\+300 for a traced field"),
-    ],
-)
-def test_numbers_that_arrays_would_change_are_refused_with_the_grid(base, message):
-    fields = ANY | {"N": (int, None, 1, 10**12, "traced")}
-    with pytest.raises(GridError, match=message):
-        run(made(noisy, fields), {"base": base})
-    held = run(
-        made(
-            lambda point, key: {"accuracy": 0.5, "other": point.x, "whole": point.N},
-            fields,
-            jit=False,
-        ),
-        {"base": base},
-        seeds=1,
-    )
-    assert (held["whole"] == base["N"]).all(), (
-        "a function that is plain Python takes any number"
-    )
-    assert (held["other"] == base.get("x", 1.0)).all()
+def test_numbers_that_arrays_would_change_stay_as_they_are():
+    """In plain Python, and in 64 bits. In 32 bits they are refused."""
+
+    def same(point, key):
+        return {"accuracy": 0.5, "other": point.x, "whole": point.N}
+
+    grid = {"blocks": [{"axes": {"zip": EXTREME}}]}
+    called = run(made(same, jit=False), grid, seeds=1)
     with jax.enable_x64(True):
-        held = run(made(noisy, fields), {"base": base}, seeds=1)
-    assert (held["whole"] == base["N"]).all()
-    assert (held["other"] == base.get("x", 1.0)).all()
-    run(made(noisy, fields), {"base": {"N": 1, "x": 0.0}})
+        compiled = run(grid=grid, seeds=1)
+    for rows in (called, compiled):
+        assert sorted(rows["whole"]) == sorted(EXTREME["N"])
+        assert sorted(rows["other"]) == sorted(EXTREME["x"])
+    run(grid={"base": {"N": 1, "x": 0.0}})
+
+
+STEPS = [0, 1, 2, 4, 8, 16, 32, 64]
+LOSSES = {"loss": (float, "mean squared error"), "rate": (float, "the same rate")}
+
+
+@BOTH
+def test_a_run_may_have_rows_of_several_steps(jit):
+    @jax.jit
+    def noise(key):
+        return 0.05 * jax.random.normal(key, (8,))
+
+    def falls(point, key):
+        xp = jnp if jit else np
+        loss = 3 * xp.exp(-np.float32(STEPS) * point.x / 20) + noise(key)
+        return {"step": np.array(STEPS), "loss": loss, "rate": point.x}
+
+    of_losses = made(falls, LOSSES, "loss", jit=jit)
+    grid = {"base": {"N": 1}, "blocks": [{"axes": {"x": [1.0, 2.0, 4.0]}}]}
+    rows = run(of_losses, grid, seeds=6, out="out")
+    assert len(rows) == 3 * 6 * 8
+    assert {*rows["steps"]} == {64}
+    first = rows[(rows["x"] == 2) & (rows["seed"] == 0)]
+    assert first["step"].tolist() == STEPS
+    assert {*first["rate"]} == {2.0}
+    before = parts()
+    assert len(run(of_losses, grid, seeds=6, out="out")) == len(rows)
+    assert parts() == before
+    assert len(jaxrecall.load("out", last=True)) == 18
+    (law,) = jaxrecall.fit.fit(rows, 1.0, along="step").exponents.itertuples()
+    assert_close(law.exponent, -1, 0.2)
+
+
+@pytest.mark.parametrize("steps", [[2, 1], [0.5, 1.0], [], [[1]], [-1, 2]])
+def test_steps_that_are_no_ascending_whole_numbers_fail_their_run(steps):
+    def fn(point, key):
+        return {"step": np.array(steps), "loss": np.zeros(len(steps)), "rate": 1.0}
+
+    with pytest.raises(jaxrecall.RunFailed, match="for step; allowed: whole numbers"):
+        run(made(fn, LOSSES, "loss", jit=False), seeds=1)
+
+
+# keys and float types
 
 
 def test_keys_are_of_one_kind_whatever_jax_has_for_a_default():
@@ -202,27 +211,18 @@ def test_rows_of_two_float_types_do_not_mix(capsys):
     rows = run(out="out")
     assert rows.columns[-1] == "x64"
     assert not rows["x64"].any()
+    to_match = (
+        "holds 8 runs of code_version 1, precision highest{}; .* set JAX_ENABLE_X64"
+    )
     with jax.enable_x64(True):
-        with pytest.raises(StoreError) as refused:
+        with pytest.raises(StoreError, match=to_match.format("")):
             run(out="out", seeds=4)
         doubles = run(out="doubles")
         run(out="doubles")
-    assert (
-        str(refused.value)
-        == "out: holds 8 runs of code_version 1, precision highest; this call would add"
-        " code_version 1, precision highest, x64. Choose another --out, set"
-        " JAX_ENABLE_X64 to match, or move the old rows away."
-    )
     assert doubles["x64"].all()
-    assert set(doubles["precision"]) == {"highest, x64"}
+    assert {*doubles["precision"]} == {"highest, x64"}
     assert (doubles["accuracy"] != doubles["accuracy"].astype(np.float32)).all()
-    with pytest.raises(
-        StoreError,
-        match=(
-            r"holds 8 runs of code_version 1, precision highest, x64; .* set"
-            r" JAX_ENABLE_X64 to match"
-        ),
-    ):
+    with pytest.raises(StoreError, match=to_match.format(", x64")):
         run(out="doubles")
     with pytest.warns(UserWarning, match="8 were of another code_version or precision"):
         jaxrecall.load(["out", "doubles"])
@@ -232,116 +232,107 @@ def test_rows_of_two_float_types_do_not_mix(capsys):
 
 def test_rows_without_the_column_count_as_float32():
     run(out="out")
-    for path in Path("out/parts").iterdir():
+    for path in parts():
         pq.write_table(pq.read_table(path).drop_columns(["x64"]), path)
-    older = {path.name for path in Path("out/parts").iterdir()}
+    older = parts()
     rows = run(out="out", seeds=3)
-    assert older < {path.name for path in Path("out/parts").iterdir()}
+    assert older < parts()
     assert rows["x64"].tolist() == [False] * 12
     assert rows["x64"].dtype == bool
-    with (
-        jax.enable_x64(True),
-        pytest.raises(StoreError, match="set JAX_ENABLE_X64 to match"),
-    ):
+    with jax.enable_x64(True), pytest.raises(StoreError, match="set JAX_ENABLE_X64 to"):
         run(out="out")
 
 
+MODULE = """
+import jax.numpy as jnp, jaxrecall
+fields = {
+    "N": (int, 1, 1, 10**12, "traced"),
+    "d": (int, 4, 1, 4096, "static"),
+}
+columns = {"a": (float, ""), "time": (float, "")}
+shares = jaxrecall.Simulator(
+    lambda p, k: {"a": p.N / (p.N + 1), "time": 1.0}, fields, columns, "a"
+)
+timed = jaxrecall.Simulator(
+    lambda p, k: {"a": p.d / (p.d + 50), "time": 1.0 if p.N > 1 else float("inf")},
+    fields, columns, "a", jit=False,
+)
+"""
+
+
+@pytest.fixture
+def module(folder, monkeypatch) -> None:
+    (folder / "timed_and_shares.py").write_text(MODULE)
+    monkeypatch.syspath_prepend(str(folder))
+
+
 @pytest.mark.system  # starts processes
-def test_workers_have_the_float_type_of_the_call():
-    module = Path("module.py")
-    module.write_text(
-        "import jaxrecall\nfields = {'N': (int, None, 1, 10**12, 'traced')}\nsimulator"
-        " = jaxrecall.Simulator(lambda p, k: {'a': p.N / (p.N + 1)}, fields, {'a':"
-        " (float, '')}, accuracy='a')\n"
-    )
+def test_workers_have_the_float_type_of_the_call(module):
+    grid = {"blocks": [{"axes": {"N": [1, 10**11]}}]}
     with jax.enable_x64(True):
-        rows = jaxrecall.run(
-            {"blocks": [{"axes": {"N": [1, 10**11]}}]},
-            seeds=4,
-            simulator="module:simulator",
-            workers=2,
-            progress=False,
-        )
+        rows = run("timed_and_shares:shares", grid, seeds=4, workers=2)
     assert rows["x64"].all()
-    assert set(rows["precision"]) == {"highest, x64"}
+    assert {*rows["precision"]} == {"highest, x64"}
     assert rows["a"].max() == 1e11 / (1e11 + 1)
 
 
-@BOTH
-def test_a_column_of_several_numbers_is_a_failed_run(jit):
-    def several(point, key):
-        return noisy(point, key) | {"accuracy": jnp.zeros(4)}
+# plans
 
-    with pytest.raises(
-        jaxrecall.RunFailed,
-        match=r"returned accuracy of shape \(4,\); allowed: one number",
-    ):
-        run(made(several, jit=jit))
+UNKNOWN = {"est_seconds": None, "est_flops": None, "est_peak_bytes": None}
+SIMULATOR = "simulator: timed_and_shares:timed\n"
 
 
-def test_what_is_unknown_of_a_simulator_is_not_estimated(folder, capsys):
-    (folder / "unknown_costs.py").write_text(
-        "import jaxrecall\nfields = {'d': (int, 4, 1, 4096, 'static'), 'M': (int, 4, 1,"
-        " 4096, 'traced')}\nsimulator = jaxrecall.Simulator(lambda p, k: {'a': p.d /"
-        " (p.d + 50.0)}, fields, {'a': (float, '')}, accuracy='a')\n"
-    )
-    Path("grid.yaml").write_text(
-        "simulator: unknown_costs:simulator\nblocks: [{axes: {d: [2, 3], M: [1, 2]}}]\n"
-    )
-    search = (
-        "simulator: unknown_costs:simulator\nseeds: 60\nblocks: [{axes: {%s: [2,"
-        " 3]}}]\nsearch: {axis: %s, from: 4, to: 64}\n"
-    )
-    Path("search.yaml").write_text(search % ("M", "d"))
-    Path("traced.yaml").write_text(search % ("d", "M"))
-    unknown = {"est_seconds": None, "est_flops": None, "est_peak_bytes": None}
-    levels = len({round(2 ** (k / 8)) for k in range(16, 49)})
-
-    def dry(name, *more):
-        assert main(["--grid", name, "--out", "out", "--dry-run", *more]) == 0
+def test_what_is_unknown_of_a_simulator_is_not_estimated(module, capsys):
+    def dry(grid, *more):
+        Path("grid.yaml").write_text(SIMULATOR + grid)
+        assert main(["--grid", "grid.yaml", "--out", "out", "--dry-run", *more]) == 0
         return capsys.readouterr().out
 
-    text = dry("grid.yaml")
-    assert "  program unknown_costs:simulator d=2: 2 points, 2 runs, 1 chunk\n" in text
+    grid = "blocks: [{axes: {d: [2, 3], N: [1, 2]}}]"
+    text = dry(grid)
+    assert "  program timed_and_shares:timed d=2: 2 points, 2 runs, 1 chunk\n" in text
     assert "time and memory are unknown until the first batch has run\n" in text
     assert "about" not in text
-    facts = json.loads(dry("grid.yaml", "--json"))
-    assert {name: facts[name] for name in unknown} == unknown
-    assert (
-        facts["program_list"][0]["est_seconds"]
-        is facts["program_list"][0]["est_peak_bytes"]
-        is None
-    )
-    for name, programs in (("search.yaml", levels), ("traced.yaml", 2)):
-        text = dry(name)
-        assert (
-            f"at most 800 to do in {programs} programs\ntime and memory are unknown"
-            in text
-        )
+    facts = json.loads(dry(grid, "--json"))
+    assert facts | UNKNOWN == facts
+    of_program = facts["program_list"][0]
+    assert of_program["est_seconds"] is of_program["est_peak_bytes"] is None
+
+    search = "seeds: 60\nblocks: [{axes: {%s: [2, 3]}}]\n"
+    search += "search: {axis: %s, from: 4, to: 64}"
+    levels = len({round(2 ** (k / 8)) for k in range(16, 49)})
+    for names, n_programs in ((("d", "N"), 2), (("N", "d"), levels)):
+        text = dry(search % names)
+        assert f"800 to do in {n_programs} programs\ntime and memory are unk" in text
         assert "about" not in text
-        facts = json.loads(dry(name, "--json"))
-        assert facts["programs"] == len(facts["program_list"]) == programs
-        assert {name: facts[name] for name in unknown} == unknown
-    assert main(["--grid", "search.yaml", "--out", "out"]) == 0
-    assert jaxrecall.thresholds("out")["samples"].isna().all(), "there is no N to sum"
-    assert main(["--grid", "grid.yaml", "--out", "grid"]) == 0
-    assert (
-        "4 to do in 2 programs, time and memory are unknown until"
-        in capsys.readouterr().out
-    )
+        facts = json.loads(dry(search % names, "--json"))
+        assert facts["programs"] == len(facts["program_list"]) == n_programs
+        assert facts | UNKNOWN == facts
+    assert main(["--grid", "grid.yaml", "--out", "out"]) == 0
+    # there is no N to sum, for d was searched
+    assert jaxrecall.thresholds("out")["samples"].isna().all()
 
 
-LIMITS = {"64MiB": [8], "24MiB": [8, 4], "12MiB": [8, 4, 2], "20KiB": [8, 4, 2, 1]}
+def test_the_command_line_names_columns_without_a_number(module, capsys):
+    grid = "seeds: 2\nblocks: [{axes: {N: [1, 2]}}]"
+    Path("grid.yaml").write_text(SIMULATOR + grid)
+    assert main(["--grid", "grid.yaml", "--out", "out"]) == 0
+    told = capsys.readouterr().out
+    assert "4 to do in 1 program, time and memory are unknown until" in told
+    assert "time: absent or not finite in 2 of 4 rows, where it is null" in told
+
+
+# programs
 
 
 def square(point, key):
     """Squares 512 x 512 numbers, and needs some 4 MiB."""
     drawn = jax.random.normal(key, (512, 512))
-    return {
-        "accuracy": jnp.tanh(jnp.abs((drawn @ drawn).mean())),
-        "other": 0,
-        "whole": 0,
-    }
+    accuracy = jnp.tanh(jnp.abs((drawn @ drawn).mean()))
+    return {"accuracy": accuracy, "other": 0, "whole": 0}
+
+
+squares = made(square)
 
 
 @pytest.fixture
@@ -351,44 +342,28 @@ def accelerator(monkeypatch) -> None:
 
 
 @pytest.mark.usefixtures("accelerator")
-@pytest.mark.parametrize("source", ["limits", "device"])
-@pytest.mark.parametrize(("limit", "widths"), LIMITS.items())
-def test_programs_stay_below_the_limit_of_memory(
-    limit, widths, source, capsys, monkeypatch
-):
-    grid, refused = {"base": {"N": 1}, "limits": {"max_bytes": limit}}, ""
-    if source == "device":
-        memory = int(float(limit[:-3]) * {"K": 2**10, "M": 2**20}[limit[-3]])
-        del grid["limits"]
-        monkeypatch.setattr(custom_runs, "memory_of_device", lambda: memory)
-    try:
-        rows = jaxrecall.run(grid, seeds=8, simulator=made(square))
-    except jaxrecall.RunFailed as failed:
-        rows, refused = failed.rows, str(failed).splitlines()[-1]
-    line = (
-        r"(\d) at a time need .* MiB of memory; allowed: .* MiB"
-        r" \(limits.max_bytes, or that of the device\); continuing with (\d)"
+def test_vmapped_runs_are_halved_down_to_the_memory_of_the_device(capsys, monkeypatch):
+    monkeypatch.setattr(custom_runs, "memory_of_device", lambda: 12 * 2**20)
+    # a simulator is traced once, for one kind of device
+    rows = jaxrecall.run({"base": {"N": 1}}, seeds=4, simulator=made(square))
+    assert len(rows) == 4
+    told = re.findall(
+        r"(\d) at a time need .* MiB of memory; allowed: 12 MiB \(limits.max_bytes, or"
+        r" that of the device\); continuing with (\d)",
+        capsys.readouterr().err,
     )
-    told = re.findall(line, capsys.readouterr().err)
-    assert [(int(before), int(after)) for before, after in told] == list(
-        itertools.pairwise(widths)
-    )
-    assert len(rows) == (0 if refused else 8)
-    assert bool(refused) == (limit == "20KiB")
-    if refused:
-        program = "test_custom_rows:square d=4"
-        assert f"8 runs failed, the first of program {program}: " in refused
-        assert "1 at a time need" in refused
-        assert "allowed: 0.0195 MiB (limits.max_bytes, or that" in refused
+    assert told == [("4", "2")]
 
 
-def test_a_loop_over_runs_needs_the_memory_of_one(capsys):
-    grid = {"base": {"N": 1}, "limits": {"max_bytes": "8MiB"}}
-    assert len(jaxrecall.run(grid, seeds=8, simulator=made(square))) == 8
-    assert "at a time" not in capsys.readouterr().err
-    grid["limits"]["max_bytes"] = "20KiB"
-    with pytest.raises(jaxrecall.RunFailed, match="1 at a time need"):
-        jaxrecall.run(grid, seeds=8, simulator=made(square))
+@pytest.mark.usefixtures("accelerator")
+def test_runs_that_do_not_fit_one_at_a_time_fail():
+    grid = {"base": {"N": 1}, "limits": {"max_bytes": "20KiB"}}
+    program = "2 runs failed, the first of program test_custom_rows:square d=4: "
+    with pytest.raises(jaxrecall.RunFailed, match=program) as failed:
+        run(made(square), grid)
+    assert not len(failed.value.rows)
+    assert "1 at a time need" in str(failed.value)
+    assert "allowed: 0.0195 MiB (limits.max_bytes, or that" in str(failed.value)
 
 
 def test_the_number_of_vmapped_runs_fits_what_an_accelerator_has_to_do(
@@ -403,10 +378,9 @@ def test_the_number_of_vmapped_runs_fits_what_an_accelerator_has_to_do(
 
 @pytest.mark.usefixtures("accelerator")
 def test_rows_of_an_accelerator_do_not_depend_on_the_width():
-    some = {n: jaxrecall.run(GRID, seeds=n, simulator=simulator) for n in (1, 8)}
-    first = some[8].query("seed == 0")
-    for name in ("accuracy", "other", "whole"):
-        np.testing.assert_allclose(some[1][name], first[name], rtol=1e-6)
+    one, eight = (run(seeds=seeds) for seeds in (1, 8))
+    first = eight.query("seed == 0")
+    assert_same_columns(one, first, COLUMNS)
     assert custom_runs.compiled.cache_info().currsize >= 2
 
 
@@ -417,20 +391,21 @@ def products(point, key):
     return {"accuracy": jnp.abs(x).mean(), "other": x.sum(), "whole": 0}
 
 
-@pytest.mark.parametrize("fn", [products, square], ids=["small", "large"])
-def test_on_a_cpu_the_number_of_runs_changes_no_digit(fn):
+@pytest.mark.parametrize("of", [made(products), squares], ids=["small", "large"])
+def test_on_a_cpu_the_number_of_runs_changes_no_digit_and_a_loop_needs_memory_for_one(
+    of, capsys
+):
+    grid = {"base": {"N": 1}, "limits": {"max_bytes": "8MiB"}}
     one, many = (
-        jaxrecall.run({"base": {"N": 1}}, seeds=n, simulator=made(fn)).query(
-            "seed == 0"
-        )
-        for n in (1, 9)
+        jaxrecall.run(grid, seeds=seeds, simulator=of).query("seed == 0")
+        for seeds in (1, 9)
     )
-    for name in ("accuracy", "other"):
-        assert list(one[name]) == list(many[name])
+    assert one[["accuracy", "other"]].equals(many[["accuracy", "other"]])
+    assert "at a time" not in capsys.readouterr().err
 
 
-def loops(fn, d: int) -> bool:
-    return custom_runs.traced(made(fn), (("d", d),), "highest", False).in_turn
+def loops(of, d: int) -> bool:
+    return custom_runs.traced(of, (("d", d),), "highest", False).in_turn
 
 
 def walk(point, key):
@@ -445,13 +420,15 @@ def walk(point, key):
 
 
 def test_a_cpu_loops_over_runs_whose_idle_slots_would_take_time():
-    assert loops(square, d=4)
-    assert not loops(noisy, d=4)
-    assert not loops(walk, d=100), "its small steps take the time"
-    assert loops(walk, d=4000)
+    assert loops(squares, d=4)
+    assert not loops(simulator, d=4)
+    assert not loops(made(walk), d=100), "its small steps take the time"
+    assert loops(made(walk), d=4000)
 
 
-@pytest.mark.parametrize("kind", ["debug", "io", "ordered"])
+@pytest.mark.parametrize(
+    "kind", ["debug", "ordered", pytest.param("io", marks=pytest.mark.slow)]
+)
 def test_prints_and_callbacks_happen_once_for_each_run(kind):
     heard = []
 
@@ -463,23 +440,11 @@ def test_prints_and_callbacks_happen_once_for_each_run(kind):
             jax.debug.callback(listen, point.N)
         else:
             io_callback(listen, None, point.N, ordered=kind == "ordered")
-        return noisy(point, key)
+        return {"accuracy": 0.5, "other": 0.0, "whole": 0}
 
-    jaxrecall.run(GRID, seeds=3, simulator=made(told))
+    run(made(told), seeds=3)
     jax.effects_barrier()
     assert sorted(heard) == sorted([1, 2, 3, 4] * 3)
-
-
-def test_the_function_is_traced_once_for_each_combination_of_static_fields():
-    traced = []
-
-    def counted(point, key):
-        traced.append(point.d)
-        return noisy(point, key)
-
-    grid = {"blocks": [{"axes": {"N": [1, 2, 3], "d": [4, 5]}}]}
-    jaxrecall.run(grid, seeds=9, simulator=made(counted))
-    assert traced == [4, 5]
 
 
 ON_DEVICES = """
@@ -489,10 +454,9 @@ import jax, jaxrecall
 import test_custom_rows as t
 assert len(jax.local_devices()) == 4
 found = {}
-for fn in (t.noisy, t.square):
-    rows = jaxrecall.run(t.GRID, seeds=9, simulator=t.made(fn), progress=False)
-    found[fn.__name__] = rows["accuracy"].tolist()
-    made = t.custom_runs.compiled(t.made(fn), (("d", 4),), 8, "highest", 2**40, False)
+for of in (t.simulator, t.squares):
+    found[of.name] = t.run(of, seeds=9)["accuracy"].tolist()
+    made = t.custom_runs.compiled(of, (("d", 4),), 8, "highest", 2**40, False)
     assert made[1] == 4 * 8
 print(json.dumps(found))
 """
@@ -502,27 +466,6 @@ print(json.dumps(found))
 def test_all_devices_are_used_and_change_no_row():
     out = python(ON_DEVICES, XLA_FLAGS="--xla_force_host_platform_device_count=4")
     assert out.returncode == 0, out.stderr
-    for name, accuracy in json.loads(out.stdout).items():
-        fn = {"noisy": noisy, "square": square}[name]
-        rows = jaxrecall.run(GRID, seeds=9, simulator=made(fn))
-        assert rows["accuracy"].tolist() == accuracy
-
-
-BATCH = (
-    "import jax.numpy as jnp, jaxrecall\nfields = {'N': (int, None, 1, 100,"
-    " 'traced')}\ncolumns = {'a': (float, ''), 'time': (float, '')}\nsimulator ="
-    " jaxrecall.Simulator(lambda p, k: {'a': 0.5, 'time': jnp.where(p.N == 2, jnp.inf,"
-    " 1.0)}, fields, columns, accuracy='a')\n"
-)
-
-
-def test_the_command_line_names_columns_without_a_number(capsys):
-    Path("batch.py").write_text(BATCH)
-    Path("grid.yaml").write_text(
-        "simulator: batch:simulator\nseeds: 2\nblocks: [{axes: {N: [1, 2]}}]\n"
-    )
-    assert main(["--grid", "grid.yaml", "--out", "out"]) == 0
-    assert (
-        "warning: time: absent or not finite in 2 of 4 rows, where it is null"
-        in capsys.readouterr().out
-    )
+    found = json.loads(out.stdout)
+    for of in (simulator, squares):
+        assert run(of, seeds=9)["accuracy"].tolist() == found[of.name]
