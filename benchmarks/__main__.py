@@ -16,9 +16,8 @@ from pathlib import Path
 
 from . import clock
 from .asked import ASKED, GROUPS
-from .bench import Bench
 from .record import Measured, Record
-from .work import Work
+from .work import Bench, Work
 
 QUIET_LOAD = 0.5
 
@@ -75,10 +74,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     about = clock.circumstances()
     log(f"{about['machine']}, load {about['load']}")
     if about["load"] > QUIET_LOAD:
-        log(
-            f"warning: something else is running (load above {QUIET_LOAD}); figures"
-            " will be off"
-        )
+        log(f"warning: load above {QUIET_LOAD}; figures will be off")
     failed = 0
     with tempfile.TemporaryDirectory() as folder:
         os.environ["JAXRECALL_CACHE"] = ""  # programs are compiled here, not loaded
@@ -93,18 +89,13 @@ def main(argv: Sequence[str] | None = None) -> int:
             except Exception as error:
                 traceback.print_exc()
                 failed += 1
-                rows = not_run(group, error)
+                note = f"not run: {type(error).__name__}: {error}"
+                keys = [asked.key for asked in ASKED if asked.group == group]
+                rows = {key: Measured(note=note) for key in keys}
             record.merge(rows, about)
     saved = f"saved: {record.path}, {record.json}"
-    print("", *record.asked(), *record.behind(), "", saved, sep="\n")
+    print("", *record.asked(), "", *record.behind(), "", saved, sep="\n")
     return 3 if failed else 0
-
-
-def not_run(group: str, error: Exception) -> dict[str, Measured]:
-    """Returns the rows of a group that failed."""
-    note = f"not run: {type(error).__name__}: {error}"
-    keys = [asked.key for asked in ASKED if asked.group == group]
-    return {key: Measured(note=note) for key in keys}
 
 
 if __name__ == "__main__":

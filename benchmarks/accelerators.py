@@ -15,7 +15,7 @@ import os
 import re
 import sys
 import time
-from dataclasses import fields
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -58,65 +58,32 @@ quick.
 """
 COMMON_WIDTH = 64
 
-COUNTED = {
-    "fusions": "fusion",
-    "loops": "while",
-    "branches": "conditional",
-    "scatters": "scatter",
-    "gathers": "gather",
-    "products": "dot|convolution",
-    "collectives": (
-        "(?:all|ragged)-[a-z-]+|collective-[a-z-]+|reduce-scatter(?:-[a-z]+)?|send|recv"
-    ),
-}
-"""Count -> a pattern for the names of the operations in an optimised program."""
-
 
 def main(platform: str) -> None:
     os.environ.setdefault("JAX_PLATFORMS", "cpu")  # nothing runs on the accelerator
     os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
-    os.environ["XLA_FLAGS"] = (  # autotuning would time kernels on the GPU
-        f"{os.environ.get('XLA_FLAGS', '')} --xla_gpu_autotune_level=0"
-    )
+    flags = os.environ.get("XLA_FLAGS", "")  # autotuning would time kernels on the GPU
+    os.environ["XLA_FLAGS"] = f"{flags} --xla_gpu_autotune_level=0"
     from jax.experimental import topologies
 
+    record = json.loads(RECORD.read_text()) if RECORD.exists() else {}
+    every = [key for targets in TARGETS.values() for to in targets for key in asked(to)]
     for target, about in TARGETS[platform].items():
         devices = topologies.get_topology_desc(platform=platform, **about).devices
         for key, (shape, width) in asked(target).items():
-            known = recorded().get(key, {})
-            entry = compiled(shape, width, devices, known)
+            entry = compiled(shape, width, devices, record.get(key, {}))
             if entry["collectives"]:
                 sys.exit(
                     f"{key}: {entry['collectives']} collectives; allowed: none, because"
                     " no run depends on another"
                 )
-            if entry is not known:
-                atomic_write(
-                    RECORD,
-                    (
-                        json.dumps(
-                            {**recorded(), key: {"target": target, **entry}}, indent=1
-                        )
-                        + "\n"
-                    ).encode(),
-                )
-                print(
-                    key,
-                    *(
-                        f"{what} {entry[what]}"
-                        for what in ("cpu_seconds", "temp_bytes")
-                    ),
-                    flush=True,
-                )
-            table.write(
-                RECORD,
-                [
-                    key
-                    for targets in TARGETS.values()
-                    for target in targets
-                    for key in asked(target)
-                ],
-            )
+            if entry is not record.get(key):
+                record[key] = {"target": target, **entry}
+                text = json.dumps(record, indent=1)
+                atomic_write(RECORD, f"{text}\n".encode())
+                seconds, reserved = entry["cpu_seconds"], entry["temp_bytes"]
+                print(key, f"CPU s {seconds}, temporary bytes {reserved}", flush=True)
+            table.write(RECORD, every)
 
 
 def asked(target: str) -> dict[str, tuple[Shape, int]]:
@@ -131,10 +98,6 @@ def asked(target: str) -> dict[str, tuple[Shape, int]]:
         f"{target}, {name(shape)}, {shape}, {width}": (shape, width)
         for shape, width in todo
     }
-
-
-def recorded() -> dict[str, dict[str, Any]]:
-    return json.loads(RECORD.read_text()) if RECORD.exists() else {}
 
 
 def compiled(
@@ -153,27 +116,26 @@ def compiled(
 
     from jaxrecall.simulator import program
 
-    run, arguments = program.batch_function(
-        shape, width, Mesh(np.array(devices), ("run",)), vmapped=True
-    )
+    mesh = Mesh(np.array(devices), ("run",))
+    run, arguments = program.batch_function(shape, width, mesh, vmapped=True)
     with jax.default_matmul_precision("highest"):
         lowered = run.lower(*arguments)
-    made_of = {
-        "jax": jax.__version__,
-        "code": hashlib.sha256(lowered.as_text().encode()).hexdigest()[:16],
-    }
+    code = hashlib.sha256(lowered.as_text().encode()).hexdigest()[:16]
+    made_of = {"jax": jax.__version__, "code": code}
     if known.items() >= made_of.items():
         return known
     start, start_cpu = time.perf_counter(), time.process_time()
     done: Any = lowered.compile()
     seconds, cpu_seconds = time.perf_counter() - start, time.process_time() - start_cpu
     memory, text = done.memory_analysis(), done.as_text()
+    counts = {
+        what: len(re.findall(rf"\s(?:{operations})\(", text))
+        for what, operations in table.COUNTED.items()
+    }
+    sizes = asdict(shape)
+    del sizes["tile"]
     return {
-        "shape": {
-            field.name: plain(getattr(shape, field.name))
-            for field in fields(shape)
-            if field.name != "tile"
-        },
+        "shape": {field: plain(value) for field, value in sizes.items()},
         "width": width,
         "device_kind": devices[0].device_kind,
         "seconds": round(seconds, 1),
@@ -181,10 +143,7 @@ def compiled(
         "temp_bytes": memory.temp_size_in_bytes // width,
         "argument_bytes": memory.argument_size_in_bytes // width,
         "output_bytes": memory.output_size_in_bytes // width,
-        **{
-            what: len(re.findall(rf"\s(?:{operations})\(", text))
-            for what, operations in COUNTED.items()
-        },
+        **counts,
         **made_of,
     }
 

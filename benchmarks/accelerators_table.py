@@ -16,17 +16,21 @@ from jaxrecall.simulator.cost import peak_bytes
 from jaxrecall.simulator.program_shape import Shape
 from jaxrecall.sweep.files import atomic_write
 
+from .record import table
 from .variants import name
 
-COUNTS = (
-    "fusions",
-    "loops",
-    "branches",
-    "scatters",
-    "gathers",
-    "products",
-    "collectives",
-)
+COUNTED = {
+    "fusions": "fusion",
+    "loops": "while",
+    "branches": "conditional",
+    "scatters": "scatter",
+    "gathers": "gather",
+    "products": "dot|convolution",
+    "collectives": (
+        "(?:all|ragged)-[a-z-]+|collective-[a-z-]+|reduce-scatter(?:-[a-z]+)?|send|recv"
+    ),
+}
+"""Count -> a pattern for the names of the operations in an optimised program."""
 
 HEAD = """# Compiled for accelerators
 
@@ -67,79 +71,52 @@ draws are Gaussian for some runs of a batch and counted one by one for others, b
 """  # noqa: E501
 
 
+HEADS = ("variant", "size", "vmapped", "CPU s", "arguments", "temporaries", "planned")
+HEADS += ("planned / temporaries",)
+
+
 def write(record: Path, asked: Sequence[str]) -> None:
     """Writes the tables beside the record; `asked` lists the keys that it should
     contain.
     """
-    atomic_write(
-        record.with_suffix(".md"), page(json.loads(record.read_text()), asked).encode()
-    )
+    text = page(json.loads(record.read_text()), asked)
+    atomic_write(record.with_suffix(".md"), text.encode())
 
 
 def page(record: Mapping[str, Any], asked: Sequence[str]) -> str:
     """Returns the tables in Markdown, with a note on missing programs."""
-    entries = record.values()
-    all_of, left_of = (
+    wanted, left = (
         Counter(key.partition(",")[0] for key in keys)
         for keys in (asked, set(asked) - set(record))
     )
-    parts = [HEAD]
-    if left_of:
-        left = (
-            f"{target} ({left_of[target]} of {all_of[target]})"
-            for target in all_of
-            if left_of[target]
-        )
-        parts.append(f"Not compiled yet: programs for {', '.join(left)}.")
-    for target in dict.fromkeys(entry["target"] for entry in entries):
-        mine = [entry for entry in entries if entry["target"] == target]
-        versions = ", ".join(dict.fromkeys(f"jax {entry['jax']}" for entry in mine))
-        parts += [
-            f"## {target}",
-            f"{mine[0]['device_kind']}; {versions}",
-            "\n".join(table(mine)),
-        ]
-    return "\n\n".join(part.strip() for part in parts) + "\n"
+    parts = [HEAD.strip()]
+    if left:
+        missing = (f"{to} ({left[to]} of {wanted[to]})" for to in wanted if left[to])
+        parts.append(f"Not compiled yet: programs for {', '.join(missing)}.")
+    of_target: dict[str, list[dict[str, Any]]] = {}
+    for entry in record.values():
+        of_target.setdefault(entry["target"], []).append(entry)
+    for target, entries in of_target.items():
+        versions = ", ".join(dict.fromkeys(f"jax {entry['jax']}" for entry in entries))
+        rows = table((*HEADS, *COUNTED), map(cells, entries), 2)
+        about = f"{entries[0]['device_kind']}; {versions}"
+        parts += [f"## {target}", about, "\n".join(rows)]
+    return "\n\n".join(parts) + "\n"
 
 
-def table(entries: list[dict[str, Any]]) -> list[str]:
-    columns = (
-        "variant",
-        "size",
-        "vmapped",
-        "CPU s",
-        "arguments",
-        "temporaries",
-        "planned",
-        "planned / temporaries",
-        *COUNTS,
+def cells(entry: Mapping[str, Any]) -> tuple[Any, ...]:
+    shape, reserved, assumed = shape_of(entry), entry["temp_bytes"], planned(entry)
+    return (
+        name(shape),
+        shape,
+        entry["width"],
+        f"{entry['cpu_seconds']:.0f}",
+        f"{entry['argument_bytes']} B",
+        f"{reserved / 2**20:.2f} MiB",
+        f"{assumed / 2**20:.2f} MiB",
+        f"{assumed / reserved:.2f}",
+        *(entry[count] for count in COUNTED),
     )
-    lines = [
-        "| " + " | ".join(columns) + " |",
-        "| --- | --- " + "| ---: " * (len(columns) - 2) + "|",
-    ]
-    for entry in entries:
-        shape, of = shape_of(entry), planned(entry)
-        cells = (
-            name(shape),
-            str(shape),
-            entry["width"],
-            f"{entry['cpu_seconds']:.0f}",
-            f"{entry['argument_bytes']} B",
-        )
-        memory = (
-            f"{entry['temp_bytes'] / 2**20:.2f} MiB",
-            f"{of / 2**20:.2f} MiB",
-            f"{of / entry['temp_bytes']:.2f}",
-        )
-        lines.append(
-            "| "
-            + " | ".join(
-                map(str, (*cells, *memory, *(entry[count] for count in COUNTS)))
-            )
-            + " |"
-        )
-    return lines
 
 
 def planned(entry: Mapping[str, Any]) -> int:

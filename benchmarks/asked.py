@@ -53,8 +53,9 @@ class Asked:
 
 
 def asked(entry: dict[str, Any]) -> Asked:
-    ratios = [Ratio(**ratio) for ratio in entry.get("ratios", ())]
-    return Asked(**entry | {"ratios": ratios})
+    given = dict[str, Any](entry)
+    given["ratios"] = [Ratio(**ratio) for ratio in entry.get("ratios", ())]
+    return Asked(**given)
 
 
 ASKED = [

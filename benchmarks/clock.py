@@ -51,7 +51,7 @@ def interleaved(
     seconds: dict[str, list[float]] = {name: [] for name in engines}
     for turn in range(rounds):
         for name, engine in engines.items():
-            if sum(seconds[name]) > ONCE_SECONDS * turn > 0:
+            if max(seconds[name], default=0.0) > ONCE_SECONDS:
                 continue
             time.sleep(PAUSE_SECONDS)  # other threads may still spin
             calls: list[float] = []
@@ -120,9 +120,10 @@ def machine() -> str:
     """The processor, cores and memory of this machine."""
     cores = f"{os.cpu_count()} cores"
     with contextlib.suppress(OSError, IndexError):
-        model = Path("/proc/cpuinfo").read_text().split("model name")[1]
+        told = Path("/proc/cpuinfo").read_text().split("model name")[1]
+        model = told.splitlines()[0].strip(" :\t")
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-        return f"{model.splitlines()[0].strip(' :\t')}, {cores}, {memory:.0f} GiB"
+        return f"{model}, {cores}, {memory:.0f} GiB"
     return f"{platform.processor() or platform.machine()}, {cores}"
 
 

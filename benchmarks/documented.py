@@ -12,8 +12,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from jaxrecall.sweep.running.progress import duration
+
 from .asked import ASKED, Asked
-from .record import joined, reached
+from .record import joined, reached, table
 
 WORK = {
     "R1": "large run",
@@ -21,66 +23,65 @@ WORK = {
     "S1": "small sweep",
     "S2": "large sweep",
 }
-"""Name of the work in work.py -> its name for readers."""
+"""Name of the work in work.yaml -> its name for readers."""
 
 REACHED = {"neither": "neither", "bar": "requirement", "aim": "goal", "": "not run"}
-
-SHOWN = (
-    *(
-        "R1",
-        "R1-full",
-        "R1-vmap",
-        "R2",
-        "S1-warm",
-        "S1-vmap",
-        "S1-cold-torch",
-        "S1-cold-jax",
-        "S1-cold-vmap",
-        "S2-warm",
-        "memory",
-        "search",
-        "pool",
-        "later",
-    ),
-    *("two-workers", "fit"),
-)
-"""Keys of the figures that docs/scaling.md shows; results/benchmarks.md lists all."""
 
 Rows = Mapping[str, Mapping[str, Any]]
 
 
 def speed(rows: Rows) -> list[str]:
     """Returns the figures that a user may want, as a Markdown table."""
-    lines = ["| figure | measured | against embedding_bag |", "| --- | --- | --- |"]
-    for asked, name, row in _saved(rows):
-        if asked.key not in SHOWN:
-            continue
-        measured = joined(asked, row["values"])
-        lines.append(f"| {name} | {measured} | {row['beside']} |")
-    return lines
+    lines = [
+        (name, joined(asked, row["values"]), row["beside"])
+        for asked, name, row in _saved(rows)
+        if asked.shown
+    ]
+    return table(("figure", "measured", "against embedding_bag"), lines)
 
 
 def asked_for(rows: Rows) -> list[str]:
     """Returns the requirements on these figures, and which of them were reached."""
-    lines = ["| figure | requirement | goal | reached |", "| --- | --- | --- | --- |"]
-    for asked, name, row in _saved(rows):
-        if asked.bar:
-            level = REACHED[reached(asked, row["values"])]
-            lines.append(f"| {name} | {asked.bar} | {asked.aim} | {level} |")
-    return lines
+    lines = [
+        (name, asked.bar, asked.aim, REACHED[reached(asked, row["values"])])
+        for asked, name, row in _saved(rows)
+        if asked.bar
+    ]
+    return table(("figure", "requirement", "goal", "reached"), lines)
+
+
+def plan(rows: Rows) -> list[str]:
+    """Returns a table of the time and space that numbers of rows need at the saved
+    rates.
+
+    It assumes one process, one disk, and parts of 1000 rows.
+    """
+    keys = ("parts-written", "parts-read", "rows-compacted", "bytes")
+    (written,), (read,), (compacted,), sizes = (rows[key]["values"] for key in keys)
+    lines = []
+    for exponent in (6, 7, 9):
+        n = 10**exponent
+        parts = n // 1000
+        space = (n * each for each in sizes)
+        times = parts / written, parts / read, n / compacted
+        told = (f"10^{exponent}", f"{parts:,}", *map(_bytes, space))
+        lines.append((*told, *map(duration, times)))
+    heads = ("rows", "parts", "on disk, parts", "on disk, table", "to write all parts")
+    return table((*heads, "to know what is done", "to compact"), lines)
+
+
+def _bytes(size: float) -> str:
+    return f"{size / 1e9:.3g} GB" if size >= 1e9 else f"{size / 1e6:.3g} MB"
 
 
 def _saved(rows: Rows) -> Iterator[tuple[Asked, str, Mapping[str, Any]]]:
     """Yields the saved figures and their names for readers."""
     for asked in ASKED:
         if asked.key in rows:
-            yield (
-                asked,
-                re.sub("|".join(WORK), lambda found: WORK[found[0]], asked.figure),
-                rows[asked.key],
-            )
+            name = re.sub("|".join(WORK), lambda found: WORK[found[0]], asked.figure)
+            yield asked, name, rows[asked.key]
 
 
 if __name__ == "__main__":
     saved = json.loads(Path("results/benchmarks.json").read_text())["rows"]
-    print(*speed(saved), "", *asked_for(saved), sep="\n")
+    print(*speed(saved), "", *plan(saved), "", *asked_for(saved), sep="\n")

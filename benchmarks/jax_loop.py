@@ -5,15 +5,15 @@ Nothing is padded, so every new shape compiles. The three steps use `jax.grad` o
 plain loss, scanned over chunks of 4096 samples. Random numbers are from `jax.random`.
 The loops support only the defaults of a point, as `torch_loop.py` does.
 
-`run` is the code of a careful user, with one run per call and the attention as in the
-formula. `run_seeds` is what a skilled user makes of it within an hour: `jax.vmap` over
-the seeds of a point, and an attention that forms no keys.
+The form `keys` is the code of a careful user, with one run per call and the attention
+as in the formula. The form `table` is what a skilled user makes of it within an hour:
+`jax.vmap` over the seeds of a point, and an attention that forms no keys.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -22,32 +22,14 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from jaxrecall import Point
-from jaxrecall.model.point import RECIPE_STEPS
 
-CHUNK = 4096
+from .peer import CHUNK, Draws, Learned
 
+Theta = tuple[Array, Array]
+"""V_mat and W_KQ."""
 
-class Draws(NamedTuple):
-    """The random arrays of a run, under their names in `jaxrecall.realize`."""
-
-    Z_in: Array  # (V, d)
-    Z_out: Array  # (V, d)
-    z_trig: Array  # (d,)
-    z_eos: Array  # (d,)
-    W_in: Array | None  # (m, d)
-    perm: Array  # (V,)
-    train_tokens: Array  # (N, L)
-    train_positions: Array  # (N,)
-    train_labels: Array  # (N,)
-    test_tokens: Array  # (n_test, L)
-    test_positions: Array
-    test_labels: Array
-
-
-class Learned(NamedTuple):
-    V1: Array  # (d, p)
-    W1: Array  # (d, d)
-    V2: Array  # (d, p)
+Rates = tuple[Any, ...]
+"""eta, gamma, gamma2 and lr, which are traced."""
 
 
 class Sizes(NamedTuple):
@@ -60,13 +42,14 @@ class Sizes(NamedTuple):
 
 
 def sizes(point: Point) -> Sizes:
-    return Sizes(point.V, point.N, point.d, point.L, point.m, point.n_test)
+    return Sizes(*(getattr(point, name) for name in Sizes._fields))
 
 
 def draw(key: Array, s: Sizes) -> Draws:
     """Draws the random arrays of one run."""
     of = jax.random.split(key, 7)
     normal = jax.random.normal(of[0], (2 * s.V + 2, s.d), jnp.float32) * s.d**-0.5
+    embeddings = normal[: s.V], normal[s.V : 2 * s.V], normal[-2], normal[-1]
     perm = jax.random.permutation(of[1], jnp.arange(s.V, dtype=jnp.int32))
 
     def samples(tokens: Array, positions: Array, n: int) -> tuple[Array, Array, Array]:
@@ -76,16 +59,7 @@ def draw(key: Array, s: Sizes) -> Draws:
 
     W_in = jax.random.normal(of[2], (s.m, s.d), jnp.float32) if s.m else None
     train, test = samples(of[3], of[4], s.N), samples(of[5], of[6], s.n_test)
-    return Draws(
-        normal[: s.V],
-        normal[s.V : 2 * s.V],
-        normal[-2],
-        normal[-1],
-        W_in,
-        perm,
-        *train,
-        *test,
-    )
+    return Draws(*embeddings, W_in, perm, *train, *test)
 
 
 def attend_keys(r: Draws, w: Array, x: Array, ell: Array) -> Array:
@@ -110,10 +84,7 @@ def attend_table(r: Draws, w: Array, x: Array, ell: Array) -> Array:
     return by_token @ r.Z_in + at_trigger[:, None] * r.z_trig[None]
 
 
-FORMS: dict[str, Callable[[Draws, Array, Array, Array], Array]] = {
-    "keys": attend_keys,
-    "table": attend_table,
-}
+FORMS = {"keys": attend_keys, "table": attend_table}
 
 
 def logits(
@@ -125,30 +96,33 @@ def logits(
     return phi @ V_mat.T @ r.Z_out.T
 
 
-def learn(r: Draws, rates: tuple[Any, Any, Any], form: str = "keys") -> Learned:
+def losses(answers: Array, y: Array) -> Array:
+    own = jnp.take_along_axis(jax.nn.log_softmax(answers), y[:, None], axis=1)
+    return -own[:, 0]
+
+
+def learn(r: Draws, rates: Rates, form: str = "keys") -> Learned:
     """Performs the three gradient steps.
 
     The first parameters are hidden from the compiler. If it knows that they are zeros,
     XLA on a CPU (jaxlib 0.10.2) returns wrong gradients from a scan over chunks.
     """
-    eta, gamma, gamma2 = rates
+    eta, gamma, gamma2, _ = rates
     N, d = len(r.train_labels), r.Z_in.shape[1]
     p = d if r.W_in is None else r.W_in.shape[0]
 
     def loss(V_mat: Array, W_KQ: Array, x: Array, ell: Array, y: Array) -> Array:
-        log_p = jax.nn.log_softmax(logits(r, V_mat, W_KQ, x, ell, form))
-        return -jnp.sum(jnp.take_along_axis(log_p, y[:, None], axis=1)) / N
+        return jnp.sum(losses(logits(r, V_mat, W_KQ, x, ell, form), y)) / N
 
     def gradient(of: int, V_mat: Array, W_KQ: Array) -> Array:
         def add(total: Array, chunk: Any) -> tuple[Array, None]:
             return total + jax.grad(loss, of)(V_mat, W_KQ, *chunk), None
 
-        arrays = (r.train_tokens, r.train_positions, r.train_labels)
         size = min(CHUNK, N)
         whole = N // size * size
-        stacked: Any = tuple(a[:whole].reshape(-1, size, *a.shape[1:]) for a in arrays)
+        stacked: Any = tuple(a[:whole].reshape(-1, size, *a.shape[1:]) for a in r.train)
         total, _ = lax.scan(add, jnp.zeros_like((V_mat, W_KQ)[of]), stacked)
-        return add(total, tuple(a[whole:] for a in arrays))[0] if whole < N else total
+        return add(total, tuple(a[whole:] for a in r.train))[0] if whole < N else total
 
     zeros = jnp.zeros((d, p), jnp.float32), jnp.zeros((d, d), jnp.float32)
     V0, W0 = lax.optimization_barrier(zeros)
@@ -158,96 +132,77 @@ def learn(r: Draws, rates: tuple[Any, Any, Any], form: str = "keys") -> Learned:
     return Learned(V1, W1, V2)
 
 
-def accuracy(r: Draws, learned: Learned, form: str = "keys") -> Array:
-    """The fraction of the test sequences whose label has the largest logit."""
-    answers = logits(r, learned.V2, learned.W1, r.test_tokens, r.test_positions, form)
-    return jnp.mean((jnp.argmax(answers, axis=1) == r.test_labels).astype(jnp.float32))
+def tested(r: Draws, V_mat: Array, W_KQ: Array, form: str) -> tuple[Array, Array]:
+    """The loss and the accuracy over the test sequences."""
+    x, ell, y = r.test
+    answers = logits(r, V_mat, W_KQ, x, ell, form)
+    correct = (jnp.argmax(answers, axis=1) == y).astype(jnp.float32)
+    return jnp.mean(losses(answers, y)), jnp.mean(correct)
 
 
 def descend(
-    r: Draws, rates: tuple[Any, Any, Any], lr: Array, recorded: tuple[int, ...]
+    r: Draws,
+    rates: Rates,
+    recorded: tuple[int, ...],
+    form: str = "keys",
 ) -> tuple[Array, Array, Array]:
     """Continues with gradient descent after the recipe.
 
     Returns V_mat and W_KQ after all steps, and (loss, test loss, accuracy) at each
     recorded step.
     """
+    x, ell, y = r.train
+    lr = rates[-1]
 
-    def loss(
-        theta: tuple[Array, Array], x: Array, ell: Array, y: Array
-    ) -> tuple[Array, Array]:
-        answers = logits(r, *theta, x, ell, "keys")
-        own = jnp.take_along_axis(jax.nn.log_softmax(answers), y[:, None], axis=1)
-        return -jnp.mean(own), jnp.mean(
-            (jnp.argmax(answers, axis=1) == y).astype(jnp.float32)
-        )
+    def loss(theta: Theta) -> Array:
+        return jnp.mean(losses(logits(r, *theta, x, ell, form), y))
 
-    train = r.train_tokens, r.train_positions, r.train_labels
-
-    def step(theta: tuple[Array, Array], _: None) -> tuple[tuple[Array, Array], None]:
-        slopes = jax.grad(loss, has_aux=True)(theta, *train)[0]
+    def step(theta: Theta, _: None) -> tuple[Theta, None]:
+        slopes = jax.grad(loss)(theta)
         return (theta[0] - lr * slopes[0], theta[1] - lr * slopes[1]), None
 
-    def record(theta: tuple[Array, Array]) -> Array:
-        return jnp.stack(
-            [
-                loss(theta, *train)[0],
-                *loss(theta, r.test_tokens, r.test_positions, r.test_labels),
-            ]
-        )
-
-    learned = learn(r, rates)
+    learned = learn(r, rates, form)
     theta = learned.V2, learned.W1
-    records = [record(theta)]
+    records = [(loss(theta), *tested(r, *theta, form))]
     for before, after in itertools.pairwise(recorded):
         theta = lax.scan(step, theta, None, length=after - before)[0]
-        records.append(record(theta))
-    return *theta, jnp.stack(records)
+        records.append((loss(theta), *tested(r, *theta, form)))
+    return theta[0], theta[1], jnp.array(records)
 
 
-@partial(jax.jit, static_argnames=("s", "recorded"))
-def _descend(
-    seed: Array,
-    rates: tuple[Array, Array, Array],
-    lr: Array,
+@partial(jax.jit, static_argnames=("s", "recorded", "form"))
+def accuracies(
+    seeds: Array,
+    rates: Rates,
     s: Sizes,
     recorded: tuple[int, ...],
+    form: str,
 ) -> Array:
-    return descend(draw(jax.random.key(seed), s), rates, lr, recorded)[2]
+    """Draws, trains and tests a run, or several at once for an array of seeds."""
+
+    def accuracy(seed: Array) -> Array:
+        r = draw(jax.random.key(seed), s)
+        if len(recorded) > 1:
+            return descend(r, rates, recorded, form)[2][-1, 2]
+        learned = learn(r, rates, form)
+        return tested(r, learned.V2, learned.W1, form)[1]
+
+    return jax.vmap(accuracy)(seeds) if seeds.ndim else accuracy(seeds)
 
 
-@partial(jax.jit, static_argnames=("s", "form"))
-def _run(seed: Array, rates: tuple[Array, Array, Array], s: Sizes, form: str) -> Array:
-    r = draw(jax.random.key(seed), s)
-    return accuracy(r, learn(r, rates, form), form)
+def run(point: Point, seeds: Iterable[int], form: str) -> list[float]:
+    """Draws, trains and tests the seeds of a point; returns their accuracies at the
+    last step.
 
-
-@partial(jax.jit, static_argnames="s")
-def _runs(seeds: Array, rates: tuple[Array, Array, Array], s: Sizes) -> Array:
-    return jax.vmap(lambda seed: _run(seed, rates, s, "table"))(seeds)
-
-
-def run(point: Point, seed: int) -> float:
-    """Draws, trains and tests one run; returns its accuracy at the last step.
-
-    The function compiles if the shape or the number of steps is new.
+    The function compiles if the shape or the number of steps is new. In the form
+    `table`, it also compiles if the number of seeds is new.
     """
-    of, rates, s = jnp.uint32(seed), rates_of(point), sizes(point)
-    if point.steps == RECIPE_STEPS:
-        return float(_run(of, rates, s, "keys"))
-    lr = jnp.float32(point.lr)
-    return float(_descend(of, rates, lr, s, point.recorded_steps)[-1, 2])
+    last = rates_of(point), sizes(point), point.recorded_steps
+    if form == "table":
+        return accuracies(jnp.array(list(seeds), jnp.uint32), *last, form).tolist()
+    return [float(accuracies(jnp.uint32(seed), *last, form)) for seed in seeds]
 
 
-def run_seeds(point: Point, seeds: Sequence[int]) -> list[float]:
-    """Draws, trains and tests the seeds of a point together; returns their accuracies
-    after the three steps.
-
-    The function compiles if the shape or the number of seeds is new.
-    """
-    of = jnp.array(seeds, jnp.uint32)
-    return _runs(of, rates_of(point), sizes(point)).tolist()
-
-
-def rates_of(point: Point) -> tuple[Array, Array, Array]:
-    return jnp.float32(point.eta), jnp.float32(point.gamma), jnp.float32(point.gamma2)
+def rates_of(point: Point) -> Rates:
+    rates = point.eta, point.gamma, point.gamma2, point.lr or 0.0
+    return tuple(map(jnp.float32, rates))

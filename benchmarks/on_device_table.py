@@ -1,4 +1,4 @@
-"""Writes the page of `on_device` from its lines.
+"""Writes the page of `on_device` from its lines, as on_device.yaml describes it.
 
 Of several lines for the same measurement, the last one counts. What has no line is "not
 run", with the reason if there is one. A line {"step": "remark", "section": ..., "text":
@@ -8,64 +8,39 @@ run", with the reason if there is one. A line {"step": "remark", "section": ...,
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
+
+import yaml
 
 from jaxrecall.sweep.files import atomic_write
 
-Line = dict[str, Any]
+from .record import NOT_RUN, table
 
-NOT_RUN = "not run"
+Line = dict[str, Any]
 
 HEAD = """# Measured on an accelerator
 
 {machine}. Written by `python -m benchmarks.on_device --out DIR`. All times are wall-clock seconds: the median of two or three calls after the first. Compile times are those of an empty folder of compiled programs, with XLA's autotuning unless a line says otherwise. Each number is from one machine on one day.
 """  # noqa: E501
 
+DESCRIBED = yaml.safe_load(Path(__file__).with_name("on_device.yaml").read_text())
 LONGEST = 10
 """The number of operations that the page lists."""
+VARIED = ("point", "name", "of", "size", "dtype", "precision", "flags")
+"""The fields by which lines of the same row differ."""
 
 
-class Timed(NamedTuple):
-    """A row of the table of times: its name, and the fields of its lines."""
+class Fields(dict[str, Any]):
+    """The fields of a line. Those that it lacks are shown as nothing."""
 
-    what: str
-    fields: Line
-    runs: int = 0
-    """The number of runs of a call. By default, the line has it."""
+    def __missing__(self, name: str) -> Any:
+        return Fields()
 
-
-def r1(width: int, exact: str = "guarded") -> Timed:
-    name = "R1" if exact == "guarded" else f"R1, `exact: {exact}`"
-    return Timed(name, {"step": "R1", "exact": exact, "width": width}, width)
-
-
-def by_width(what: str, step: str, width: int, runs: int = 0) -> Timed:
-    return Timed(what, {"step": step, "width": width}, runs or width)
-
-
-def torch(form: str, of: str, what: str) -> Timed:
-    fields = {"step": "torch", "form": form, "of": of}
-    return Timed(f"torch loop, {what}, draws not included, `{form}`", fields)
-
-
-SOME_OF_S1 = "runs of S1 with the largest d and L"
-S1_ALONE = "S1, device and rows alone, one thread"
-TIMED = (
-    Timed("S1 by `jaxrecall.run`, 144 runs", {"step": "S1"}, 144),
-    *(by_width(S1_ALONE, "S1 by width", width, 144) for width in (16, 48, 144)),
-    *(r1(width) for width in (1, 16, 64)),
-    *(r1(width, "full") for width in (1, 4)),
-    *(by_width("R2 (MLP, m 1024)", "R2", width) for width in (1, 16)),
-    Timed("pool, by `jaxrecall.run`", {"step": "pool"}),
-    *(by_width("1000 further steps", "later", width) for width in (1, 64)),
-    Timed("a user's simulator at four sizes, one seed each", {"step": "own, sizes"}),
-    Timed("a user's simulator at one size", {"step": "own, seeds"}),
-    Timed("the same by `jax.jit(jax.vmap(...))`", {"step": "own, plain JAX"}),
-    *(torch(form, "R1", "R1") for form in ("keys", "bag")),
-    *(torch(form, "S1", SOME_OF_S1) for form in ("keys", "bag")),
-)
+    def __format__(self, spec: str) -> str:
+        return ""
 
 
 def write(lines: Path) -> Path:
@@ -81,176 +56,71 @@ def read(path: Path) -> list[Line]:
 
 def page(lines: Sequence[Line]) -> str:
     """Returns the page in Markdown."""
-    sections = {
-        "Rows": rows(lines),
-        "Time": times(lines),
-        "Profile": profile(lines),
-        "Rates": rates(lines),
-    }
-    parts = [HEAD.format(machine=machine(lines)).strip()]
-    for name, table in sections.items():
-        parts += [f"## {name}", "\n".join(table), *remarks(lines, name)]
-    parts += left(lines)
+    measured = [line for line in lines if not line.keys() & {"skipped", "failed"}]
+    for line in [line for line in measured if line["step"] == "profile"][-1:]:
+        for name, calls, ms in line["longest"][:LONGEST]:
+            about = {"step": "operation", "name": f"`{name}`"}
+            measured.append(about | {"calls": calls, "milliseconds": ms})
+    devices = [line for line in measured if line["step"] == "device"]
+    parts = [HEAD.format(machine=machine(*devices[-1:])).strip()]
+    for section in DESCRIBED["page"]:
+        title, heads, cells = section["title"], section["heads"], section["cells"]
+        rows = [of_row(cells, row, measured) for row in section["rows"]]
+        parts += [f"## {title}", *section.get("notes", ())]
+        parts.append("\n".join(table(heads, chain.from_iterable(rows), 1)))
+        remark = {"step": "remark", "section": title}
+        parts += [line["text"] for line in lines if line.items() >= remark.items()]
+    reasons: dict[str, None] = {}
+    for line in lines:
+        if reason := line.get("skipped") or line.get("failed"):
+            reasons[f"- {line['step']}: {str(reason).splitlines()[0]}"] = None
+    if reasons:
+        parts += ["## Not run", "\n".join(reasons)]
     return "\n\n".join(parts) + "\n"
 
 
-def remarks(lines: Sequence[Line], section: str) -> list[str]:
-    of_section = {"step": "remark", "section": section}
-    return [line["text"] for line in matching(lines, of_section)]
-
-
-def matching(lines: Sequence[Line], fields: Line) -> list[Line]:
-    """Returns the lines that have these fields."""
-    return [line for line in lines if line.items() >= fields.items()]
-
-
-def measured(lines: Sequence[Line], fields: Line) -> list[Line]:
-    """Returns the last measurement for each setting of XLA_FLAGS."""
-    found: dict[str, Line] = {}
-    for line in matching(lines, fields):
-        if "skipped" not in line and "failed" not in line:
-            found[line.get("flags", "")] = line
-    return list(found.values())
-
-
-def machine(lines: Sequence[Line]) -> str:
-    devices = measured(lines, {"step": "device"})
-    if not devices:
+def machine(device: Line | None = None) -> str:
+    if not device:
         return f"The device is unknown: the step `device` was {NOT_RUN}"
-    device = devices[-1]
-    number = "One" if device["n"] == 1 else str(device["n"])
+    number = "One" if device["n"] == 1 else device["n"]
     memory = device.get("bytes")
     amount = f" ({memory / 2**30:.0f} GiB for JAX)" if memory else ""
-    versions = [f"jax {device['jax']} on {device['platform_version']}"]
-    if device.get("torch"):
-        versions.append(f"torch {device['torch']}")
+    torch = f", torch {device['torch']}" if device.get("torch") else ""
     return (
         f"{number} {device['kind']}{amount} with {device['cores']} CPU cores,"
-        f" Python {device['python']}, {', '.join(versions)}"
+        f" Python {device['python']},"
+        f" jax {device['jax']} on {device['platform_version']}{torch}"
     )
 
 
-def table(heads: Sequence[str], entries: Sequence[Sequence[Any]]) -> list[str]:
-    """Returns the lines of a table whose first column is text."""
-    lines = ["| " + " | ".join(heads) + " |"]
-    lines.append("| --- " + "| ---: " * (len(heads) - 1) + "|")
-    for cells in entries:
-        lines.append("| " + " | ".join(map(str, cells)) + " |")
-    return lines
+def of_row(
+    cells: Sequence[str], row: Line, measured: Iterable[Line]
+) -> list[list[str]]:
+    """Returns the cells of each measurement that a row shows."""
+    last: dict[tuple[Any, ...], Line] = {}
+    for line in measured:
+        if line.items() >= row["lines"].items():
+            last[tuple(map(line.get, VARIED))] = line
+    if not last and "optional" in row:
+        return []
+    if not last:
+        missing = filled(cells, Fields(row["lines"]), row["what"])
+        missing[missing.index("")] = NOT_RUN
+        return [missing]
+    rows = []
+    for line in last.values():
+        fields = Fields(line)
+        unequal = line.get("unequal", {}).items()
+        fields["unequal"] = ", ".join(f"{column} {n}" for column, n in unequal) or 0
+        if "median" in line:
+            runs = row.get("runs", line.get("runs", 1))
+            fields["ms"] = 1e3 * line["median"] / runs
+        fields["rate"] = row.get("rate", "").format_map(fields)
+        flags = f", `{line['flags']}`" if line.get("flags") else ""
+        rows.append(filled(cells, fields, row["what"] + flags))
+    return rows
 
 
-def rows(lines: Sequence[Line]) -> list[str]:
-    """Compares rows with those of a CPU."""
-    entries = []
-    points = dict.fromkeys(line.get("point") for line in matching(lines, ROWS))
-    for point in filter(None, points):
-        for line in measured(lines, ROWS | {"point": point}):
-            entries.append(agreement(point, line))
-    for line in measured(lines, {"step": "S1"}):
-        if "unequal" in line:
-            entries.append(agreement("the small sweep S1", line))
-    if not entries:
-        entries.append((NOT_RUN, "", "", ""))
-    heads = ("runs", "rows", "unequal counts, checksums, forms", "largest difference")
-    note = (
-        "Rows are compared with those of a CPU. Differences of other columns are"
-        " relative to 0.001 plus the value."
-    )
-    return [note, "", *table(heads, entries)]
-
-
-ROWS = {"step": "rows"}
-
-
-def agreement(name: str, line: Line) -> tuple[Any, ...]:
-    unequal = ", ".join(f"{column} {n}" for column, n in line["unequal"].items())
-    return name, line["rows"], unequal or 0, line["largest"]
-
-
-def times(lines: Sequence[Line]) -> list[str]:
-    """Shows the times, with one row for each entry of TIMED and each XLA_FLAGS."""
-    entries: list[Sequence[Any]] = []
-    for row in TIMED:
-        found = measured(lines, row.fields)
-        if not found:
-            width = row.fields.get("width", "")
-            entries.append((row.what, width, "", NOT_RUN, "", ""))
-        for line in found:
-            entries.append(timed(row, line))
-    heads = ("what", "vmapped runs", "tile", "seconds", "ms a run", "compile s")
-    return table(heads, entries)
-
-
-def timed(row: Timed, line: Line) -> tuple[Any, ...]:
-    flags = f", `{line['flags']}`" if line.get("flags") else ""
-    runs = row.runs or line["runs"]
-    n_runs = "" if row.runs else f", {runs} run{'s' * (runs > 1)}"
-    seconds = line["median"]
-    compiled = line.get("compiled")
-    return (
-        f"{row.what}{n_runs}{flags}",
-        line.get("width", ""),
-        line.get("tile", ""),
-        f"{seconds:.3g}",
-        f"{1e3 * seconds / runs:.3g}",
-        "" if compiled is None else f"{compiled:.0f}",
-    )
-
-
-def profile(lines: Sequence[Line]) -> list[str]:
-    """Lists the longest operations of S1."""
-    found = measured(lines, {"step": "profile"})
-    heads = (
-        "longest operations of S1, which contain each other",
-        "calls",
-        "ms",
-    )
-    entries = found[-1]["longest"][:LONGEST] if found else [(NOT_RUN, "", "")]
-    return table(heads, [(f"`{name}`", n, ms) for name, n, ms in entries])
-
-
-def rates(lines: Sequence[Line]) -> list[str]:
-    """Shows the rates of primitives."""
-    entries: list[tuple[str, str]] = []
-    largest: dict[str, Line] = {}
-    for line in measured_all(lines, "products"):
-        largest[line["precision"]] = line
-    for precision, line in largest.items():
-        what = f"float32 matrix product, size {line['size']}, `{precision}`"
-        entries.append((what, f"{line['tflops']:.3g} TFLOP/s"))
-    for line in measured_all(lines, "random words"):
-        entries.append(("random words (threefry)", f"{line['a_second']} a second"))
-    for line in measured_all(lines, "gather"):
-        what = f"gathers from {line['size']} entries"
-        entries.append((what, f"{line['a_second']} a second"))
-    for line in measured_all(lines, "scatter"):
-        what = f"scatter-adds of {line['dtype']} into {line['size']} entries"
-        entries.append((what, f"{line['a_second']} a second"))
-    for line in measured_all(lines, LOOP):
-        each = 1e6 * line["median"] / 1000
-        what = "iterations of a loop whose number is known only on the device"
-        entries.append((what, f"{each:.3g} us each"))
-    return table(("what", "rate"), entries or [("products, primitives", NOT_RUN)])
-
-
-LOOP = "loop of 1000 iterations, traced bound"
-
-
-def measured_all(lines: Sequence[Line], step: str) -> list[Line]:
-    """Returns the last line of a step for each size, type and precision."""
-    found: dict[tuple[Any, ...], Line] = {}
-    for line in matching(lines, {"step": step}):
-        if "skipped" not in line and "failed" not in line:
-            case = line.get("size"), line.get("dtype"), line.get("precision")
-            found[case] = line
-    return list(found.values())
-
-
-def left(lines: Sequence[Line]) -> list[str]:
-    """Returns a section with the reasons why steps were not run."""
-    reasons: dict[str, None] = {}
-    for line in lines:
-        reason = line.get("skipped") or line.get("failed")
-        if reason:
-            reasons[f"- {line['step']}: {str(reason).splitlines()[0]}"] = None
-    return ["## Not run", "\n".join(reasons)] if reasons else []
+def filled(cells: Iterable[str], fields: Fields, what: str) -> list[str]:
+    fields["what"] = what.format_map(fields)
+    return [cell.format_map(fields) for cell in cells]

@@ -9,82 +9,66 @@ from __future__ import annotations
 import json
 import os
 import sys
-import tempfile
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from importlib import import_module
 from importlib.util import find_spec
-from pathlib import Path
 from statistics import mean
-from typing import Any
+from typing import Any, NamedTuple
+
+import yaml
 
 import jaxrecall
 from jaxrecall import Point
 
-from . import clock, floor, jax_loop
-from .asked import BAG, BOTH_CORES, COLD, OURS, TORCH, TWO, VMAP
-from .bench import Bench, NotHere, Ready
-from .clock import timed
-from .work import Document, points, runs, seeds
+from . import clock, floor
+from .clock import Engine, timed
+from .work import Bench, Document, points, runs, seeds
 
 Grid = Document | Point
-Preparation = Callable[[Bench, Any], Ready]
 
 
-def ours(bench: Bench, grid: Grid) -> Ready:
+class Ready(NamedTuple):
+    """A program that is compiled and ready to be timed."""
+
+    engine: Engine
+    share: float = 1.0  # of the work that a call does
+    note: str = ""
+    terms: Sequence[dict[str, Any]] = ()  # of a floor
+
+
+class NotHere(Exception):
+    """The reason why a program cannot run on this machine."""
+
+
+def parsed(name: str) -> tuple[str, dict[str, Any]]:
+    """Returns the program and the changed fields of "jaxrecall {exact: full}"."""
+    program, brace, fields = name.partition(" {")
+    return program, yaml.safe_load(brace + fields) or {}
+
+
+def prepared(bench: Bench, name: str, grid: Callable[..., Grid]) -> Ready:
+    """Prepares a program; `grid` returns the work with some fields changed."""
+    program, fields = parsed(name)
+    return PROGRAMS[program](bench, grid(**fields))
+
+
+def ours(bench: Bench, grid: Any) -> Ready:
     """Prepares a single run with another seed in each call, or else a sweep to its last
     row.
     """
-    if len(runs(grid)) > 1:
-        return swept(bench, {(): grid}, f"{len(runs(grid))} runs")
-    (point,) = points(grid)
-    row = jaxrecall.simulate(point, 0)
-    engine = timed(lambda call: jaxrecall.simulate(point, call))
-    return Ready(engine, note=f"form {row['form']}")
-
-
-def swept(bench: Bench, grids: dict[tuple[str, ...], Any], note: str) -> Ready:
-    """Prepares some sweeps, one after the other, by the arguments of each."""
-    folders: list[Path] = []
-
-    def sweep(call: int) -> float:
-        seconds = 0.0
-        for arguments, grid in grids.items():
-            folders.append(bench.new_folder())
-            seconds += clock.sweep(grid, folders[-1], *arguments)
-        return seconds
-
-    sweep(0)
-    accuracy = jaxrecall.load(folders)["accuracy"].mean()
-    return Ready(sweep, note=f"{note}; mean accuracy {accuracy:.4f}")
-
-
-def in_programs_of_S2(bench: Bench, sample: Document) -> Ready:
-    """Prepares the sample of S2, in the programs that are planned for all of S2."""
-    plan = clock.dry_run(bench.work.grid("S2"), bench.folder)
-    shapes = [entry["bucket"] for entry in plan["program_list"]]
-    grids = {}
-    for shape, some in by_program(points(sample), shapes).items():
-        sizes = {name: [getattr(point, name) for point in some] for name in "VdLN"}
-        grids["--bucket", shape] = sample | {"blocks": [{"axes": {"zip": sizes}}]}
-    note = (
-        f"{len(points(sample))} of {plan['points']} points; {len(grids)} of"
-        f" {plan['programs']} programs"
-    )
-    return swept(bench, grids, note)
-
-
-def by_program(some: Sequence[Point], shapes: Sequence[str]) -> dict[str, list[Point]]:
-    """Assigns each point to the smallest program "VxD" that it fits."""
-    sizes = {shape: tuple(map(int, shape.split("x")[:2])) for shape in shapes}
-    smallest_first = sorted(shapes, key=lambda shape: sizes[shape][0] * sizes[shape][1])
-    found: dict[str, list[Point]] = {}
-    for point in some:
-        for shape in smallest_first:
-            V, d = sizes[shape]
-            if point.V <= V and point.d <= d:
-                found.setdefault(shape, []).append(point)
-                break
-    return found
+    n_runs = len(runs(grid))
+    if n_runs == 1:
+        (point,) = points(grid)
+        form = jaxrecall.simulate(point, 0)["form"]
+        engine = timed(lambda call: jaxrecall.simulate(point, call))
+        return Ready(engine, note=f"form {form}")
+    first = bench.new_folder() / "out"
+    clock.sweep(grid, first)
+    accuracy = jaxrecall.load(first)["accuracy"].mean()
+    note = f"{n_runs} runs; mean accuracy {accuracy:.4f}"
+    return Ready(lambda call: clock.sweep(grid, bench.new_folder() / "out"), note=note)
 
 
 def without_pool(bench: Bench, grid: Grid) -> Ready:
@@ -94,25 +78,26 @@ def without_pool(bench: Bench, grid: Grid) -> Ready:
     return ours(bench, point.replace(pool=None, N=N))._replace(share=N / point.N)
 
 
-def torch(form: str, one_seed: bool = False) -> Preparation:
-    """The torch loop in this process."""
+def fresh(parts: bool, cold: bool, bench: Bench, grid: Document) -> Ready:
+    """A sweep in a fresh process, with an empty cache of programs or a filled one.
 
-    def ready(bench: Bench, grid: Grid) -> Ready:
-        needs("torch", "bench")
-        from . import torch_loop
+    In parts, it is a sweep for each value of the first axis.
+    """
+    grids, filled = [grid], bench.new_folder()
+    if parts:
+        ((axis, values),) = grid["blocks"][0]["axes"].items()
+        grids = [grid | {"blocks": [{"axes": {axis: [value]}}]} for value in values]
 
-        # starts the threads of torch
-        torch_loop.run(Point(V=16, N=64, d=16, L=4, n_test=64), 0, form)
-        every = runs(grid)
-        todo = [run for run in every if run[1] == 0] if one_seed else every
+    def engine(call: int) -> float:
+        seconds = 0.0
+        for each in grids:
+            cache = bench.new_folder() if cold else filled
+            seconds += clock.fresh("sweep", cache, grid=each)["seconds"]
+        return seconds
 
-        def work(call: int) -> None:
-            for point, seed in todo:
-                torch_loop.run(point, seed + call, form)
-
-        return Ready(timed(work), len(todo) / len(every), once=one_seed)
-
-    return ready
+    if not cold:
+        engine(0)
+    return Ready(engine)
 
 
 def some_of(grid: Grid) -> list[int]:
@@ -122,140 +107,84 @@ def some_of(grid: Grid) -> list[int]:
     return [n_runs * i // n for i in range(n)]
 
 
-def torch_on_both_cores(form: str, processes: int) -> Preparation:
-    """The torch loop on two cores, for some of the runs; the slowest process counts."""
+def peer(loop: str, form: str, some: bool, bench: Bench, grid: Grid) -> Ready:
+    """The loop of a peer in this process, for all runs or some of them."""
+    needs(loop.partition("_")[0], "bench")
+    run = import_module(f"benchmarks.{loop}").run
+    todo = [(point, seeds(grid)) for point in points(grid)]
+    every = runs(grid)
+    if some:
+        todo = [(point, [seed]) for point, seed in (every[i] for i in some_of(grid))]
 
-    def ready(bench: Bench, grid: Grid) -> Ready:
-        needs("torch", "bench")
-        chosen = some_of(grid)
-
-        def ask(i: int) -> float:
-            answer = clock.fresh(
-                "peer",
-                loop="torch_loop",
-                grid=grid,
-                form=form,
-                which=chosen[i::processes],
-                threads=2 // processes,
-            )
-            return answer["seconds"]
-
-        def engine(call: int) -> float:
-            with ThreadPoolExecutor(processes) as pool:
-                return max(pool.map(ask, range(processes)))
-
-        return Ready(engine, len(chosen) / len(runs(grid)))
-
-    return ready
-
-
-def jax_on_some(bench: Bench, grid: Grid) -> Ready:
-    """Prepares the jax loop, for some of the runs."""
-    chosen = [runs(grid)[i] for i in some_of(grid)]
-    jax_loop.run(*chosen[0])
-
-    def work(call: int) -> None:
-        for point, seed in chosen:
-            jax_loop.run(point, seed)
-
-    return Ready(timed(work), len(chosen) / len(runs(grid)))
-
-
-def jax_vmap(bench: Bench, grid: Grid) -> Ready:
-    """Prepares JAX's vmap over the seeds of each point, one point after the other."""
-
-    def all_runs(call: int) -> list[float]:
+    def work(call: int) -> list[float]:
         accuracies: list[float] = []
-        for point in points(grid):
-            shifted = [seed + call for seed in seeds(grid)]
-            accuracies += jax_loop.run_seeds(point, shifted)
+        for point, of_point in todo:
+            accuracies += run(point, [seed + call for seed in of_point], form)
         return accuracies
 
-    accuracy = mean(all_runs(0))
-    return Ready(timed(all_runs), note=f"mean accuracy {accuracy:.4f}")
+    first = work(0)
+    note = f"mean accuracy {mean(first):.4f}"
+    return Ready(timed(work), len(first) / len(every), note)
 
 
-def cold(task: str, **arguments: str) -> Preparation:
-    """A task of child.py in a fresh process with an empty compile cache."""
+def peer_in_processes(
+    loop: str, form: str, processes: int, threads: int, bench: Bench, grid: Grid
+) -> Ready:
+    """The loop of a peer in fresh processes; the slowest of them counts.
 
-    def ready(bench: Bench, grid: Grid) -> Ready:
-        if arguments.get("loop") == "torch_loop":
-            needs("torch", "bench")
+    With a number of threads, only some of the runs are timed.
+    """
+    needs(loop.partition("_")[0], "bench")
+    chosen = some_of(grid)
+    about = {"loop": loop, "form": form, "grid": grid, "threads": threads}
 
-        def engine(call: int) -> float:
-            cache = tempfile.mkdtemp(dir=bench.folder)
-            return clock.fresh(task, cache, grid=grid, **arguments)["seconds"]
+    def ask(i: int) -> float:
+        return clock.fresh("peer", which=chosen[i::processes], **about)["seconds"]
 
-        return Ready(engine, once=task != "sweep")
+    def engine(call: int) -> float:
+        with ThreadPoolExecutor(processes) as pool:
+            return max(pool.map(ask, range(processes)))
 
-    return ready
+    return Ready(engine, len(chosen) / len(runs(grid)) if threads else 1.0)
 
 
-def workers(n_cores: int, *arguments: str) -> Preparation:
+def workers(n_cores: int, engine: str, bench: Bench, grid: Grid) -> Ready:
     """A sweep in its own process on some cores, in its steady state.
 
     The steady state is the time from the first finished batch to the last. Programs
     come from a cache, which an uncounted first sweep fills.
     """
-
-    def ready(bench: Bench, grid: Grid) -> Ready:
-        cores = sorted(getattr(os, "sched_getaffinity", lambda _: ())(0))
-        if len(cores) < 2:
-            raise NotHere("needs two cores that a process can be bound to")
-        if "ray" in arguments:
-            needs("ray", "ray")
-        cache = bench.folder / "cache"
-
-        def engine(call: int) -> float:
-            mine = cores[:n_cores]
-            return steady_seconds(grid, bench.new_folder(), cache, mine, *arguments)
-
-        if not cache.exists():
-            engine(0)
-        return Ready(engine, note=f"{len(runs(grid))} runs")
-
-    return ready
-
-
-def steady_seconds(
-    grid: Grid, out: Path, cache: Path, cores: Sequence[int], *arguments: str
-) -> float:
-    file = clock.written(grid, out)
-    command = [sys.executable, "-m", "jaxrecall.sweep", "--grid", str(file)]
-    command += ["--out", str(out), "--json-log", *arguments]
-    pin = (
-        f"import os, sys; os.sched_setaffinity(0, {cores}); os.execv(sys.argv[1],"
-        " sys.argv[1:])"
-    )
+    cores = sorted(getattr(os, "sched_getaffinity", lambda _: ())(0))
+    if len(cores) < 2:
+        raise NotHere("needs two cores that a process can be bound to")
+    if engine == "ray":
+        needs("ray", "ray")
+    cache = bench.folder / "cache"
     environment = {**os.environ, "JAXRECALL_CACHE": str(cache), "JAX_PLATFORMS": "cpu"}
-    output = clock.output_of([sys.executable, "-c", pin, *command], env=environment)
-    events = [json.loads(line) for line in output.splitlines()]
-    batches = [event for event in events if event["event"] == "batch" and event["rows"]]
-    return batches[-1]["at"] - batches[0]["at"]
+    bind = f"import os, sys; os.sched_setaffinity(0, {cores[:n_cores]})"
+    bound = [sys.executable, "-c", f"{bind}; os.execv(sys.argv[1], sys.argv[1:])"]
+    command = [*bound, sys.executable, "-m", "jaxrecall.sweep", "--json-log"]
+    command += ["--engine", engine, "--workers", str(n_cores)]
+
+    def sweep(call: int) -> float:
+        out = bench.new_folder() / "out"
+        told = ["--grid", str(clock.written(grid, out)), "--out", str(out)]
+        output = clock.output_of([*command, *told], env=environment)
+        events = [json.loads(line) for line in output.splitlines()]
+        batches = [each for each in events if each["event"] == "batch" and each["rows"]]
+        return batches[-1]["at"] - batches[0]["at"]
+
+    if not cache.exists():
+        sweep(0)
+    return Ready(sweep, note=f"{len(runs(grid))} runs")
 
 
 def floor_of_run(bench: Bench, grid: Grid) -> Ready:
     """The least time of a run at the rates of the primitives, as if it were timed."""
     (point,) = points(grid)
-    rates = floor.rates(point, bench.work.tiny)
-    least = {}
-    terms = []
-    for form, counts in floor.counts(point).items():
-        least[form] = floor.seconds(counts, rates)
-        for name, count in counts.items():
-            one_call, all_cores = rates[name]
-            terms.append(
-                {
-                    "form": form,
-                    "term": floor.UNITS[name],
-                    "count": count,
-                    "rate": one_call,
-                    "seconds": count / one_call,
-                    "rate_all_cores": all_cores,
-                }
-            )
-    note = ", ".join(f"{form} form {seconds:.3g} s" for form, seconds in least.items())
-    return Ready(lambda call: least["guarded"], note=note, terms=terms)
+    terms = floor.of_run(point, bench.work.tiny)
+    least = sum(term["seconds"] for term in terms)
+    return Ready(lambda call: least, terms=terms)
 
 
 def floor_of_pools(bench: Bench, grid: Grid) -> Ready:
@@ -272,24 +201,30 @@ def needs(module: str, extra: str) -> None:
         raise NotHere(f"{module} is not installed: pip install '.[{extra}]'")
 
 
-PROGRAMS: dict[str, Preparation] = {
-    OURS.name: ours,
-    "jaxrecall, in the programs of S2": in_programs_of_S2,
+PROGRAMS: dict[str, Callable[[Bench, Any], Ready]] = {
+    "jaxrecall": ours,
     "jaxrecall, without a pool": without_pool,
-    COLD.name: cold("sweep"),
-    "jax loop, cold": cold("peer", loop="jax_loop"),
-    "jax loop, some runs": jax_on_some,
-    VMAP.name: jax_vmap,
-    f"{VMAP}, cold": cold("vmapped"),
-    "one worker, one core": workers(1, "--workers", "1"),
-    TWO.name: workers(2, "--workers", "2"),
-    "two Ray tasks, two cores": workers(2, "--engine", "ray", "--workers", "2"),
+    "jaxrecall, cold": partial(fresh, False, True),
+    "jaxrecall, cold, in parts": partial(fresh, True, True),
+    "jaxrecall, in a second process": partial(fresh, False, False),
+    "jaxrecall, in a second process, in parts": partial(fresh, True, False),
+    "one worker, one core": partial(workers, 1, "local"),
+    "two workers, two cores": partial(workers, 2, "local"),
+    "two Ray actors, two cores": partial(workers, 2, "ray"),
     "floor": floor_of_run,
     "floor of pools": floor_of_pools,
 }
-for loop, form in ((TORCH.name, "keys"), (BAG.name, "bag")):
-    PROGRAMS[loop] = torch(form)
-    PROGRAMS[f"{loop}, one seed"] = torch(form, one_seed=True)
-    PROGRAMS[f"{loop}, cold"] = cold("peer", loop="torch_loop", form=form)
-    for i, way in enumerate(BOTH_CORES):
-        PROGRAMS[f"{loop}, {way}"] = torch_on_both_cores(form, i + 1)
+PEERS = {
+    "torch loop": ("torch_loop", "keys"),
+    "torch loop, embedding_bag": ("torch_loop", "bag"),
+    "jax loop": ("jax_loop", "keys"),
+    "jit and vmap over seeds": ("jax_loop", "table"),
+}
+for name, of in PEERS.items():
+    PROGRAMS |= {
+        name: partial(peer, *of, False),
+        f"{name}, some runs": partial(peer, *of, True),
+        f"{name}, cold": partial(peer_in_processes, *of, 1, 0),
+        f"{name}, one process, 2 threads": partial(peer_in_processes, *of, 1, 2),
+        f"{name}, two processes, 1 thread each": partial(peer_in_processes, *of, 2, 1),
+    }

@@ -17,9 +17,11 @@ from typing import Any
 
 from jaxrecall.sweep.files import atomic_write
 
-from .asked import ASKED, SHORT, Asked
+from .asked import ASKED, Asked
 
 NOT_RUN = "not run"
+SHORT = "{:.3g}".format
+TITLE, TRIED = "# Speed", " (tiny sizes: a test of the benchmarks, not a measurement)"
 INTRODUCTION = (
     "Written by `python -m benchmarks`; ratios of medians, bars and aims as asked of"
     " the project."
@@ -36,16 +38,16 @@ class Measured:
     values: list[float] = field(default_factory=list)
     beside: str = ""  # the same figure, measured against the bag form of the torch loop
     note: str = ""
-    # the seconds of every call, by engine
+    # the seconds of every call, by program
     seconds: dict[str, list[float]] = field(default_factory=dict)
-    # counted terms and their rates
-    floor: list[dict[str, Any]] = field(default_factory=list)
-    # the entries of which the values are a summary
+    # the entries of which the values are a summary, or the terms of a floor
     table: list[dict[str, Any]] = field(default_factory=list)
 
 
 def shown(asked: Asked, values: Sequence[float]) -> list[str]:
-    return [unit(value) for unit, value in zip(asked.units, values, strict=False)]
+    return [
+        unit.format(value) for unit, value in zip(asked.units, values, strict=False)
+    ]
 
 
 def joined(asked: Asked, values: Sequence[float]) -> str:
@@ -60,10 +62,10 @@ def reached(asked: Asked, values: Sequence[float]) -> str:
     """
     if not asked.bar or not values:
         return ""
-    found = [number(text) for text in shown(asked, values)]
+    rounded = [number(text) for text in shown(asked, values)]
     for level in ("aim", "bar"):
         limits = map(number, getattr(asked, level).replace(";", ",").split(","))
-        over = [value - limit for value, limit in zip(found, limits, strict=True)]
+        over = [value - limit for value, limit in zip(rounded, limits, strict=True)]
         if max(over) <= 0 if asked.at_most else min(over) >= 0:
             return level
     return "neither"
@@ -73,14 +75,18 @@ def number(text: str) -> float:
     return float(text.strip(" x%"))
 
 
-def table(heads: Iterable[str], rows: Iterable[Iterable[Any]]) -> list[str]:
-    """Returns the lines of a Markdown table, and an empty one."""
-    lines = [
-        list(heads),
-        ["---" for _ in heads],
-        *([SHORT(v) if isinstance(v, float) else str(v) for v in row] for row in rows),
-    ]
-    return [*("| " + " | ".join(cells) + " |" for cells in lines), ""]
+def table(
+    heads: Iterable[str], rows: Iterable[Iterable[Any]], n_text: int | None = None
+) -> list[str]:
+    """Returns the lines of a Markdown table.
+
+    Columns after the first `n_text` contain numbers.
+    """
+    heads = list(heads)
+    n_text = len(heads) if n_text is None else n_text
+    rule = ["---"] * n_text + ["---:"] * (len(heads) - n_text)
+    body = ([SHORT(v) if isinstance(v, float) else str(v) for v in row] for row in rows)
+    return ["| " + " | ".join(cells) + " |" for cells in (heads, rule, *body)]
 
 
 class Record:
@@ -92,9 +98,10 @@ class Record:
         if self.json.exists():
             saved = json.loads(self.json.read_text())
             if saved["tiny"] != tiny:
+                size = "tiny" if saved["tiny"] else "full"
                 raise ValueError(
-                    f"--out: {path} holds {'tiny' if saved['tiny'] else 'full'}"
-                    " figures; choose another file or remove it"
+                    f"--out: {path} holds {size} figures; choose another file or"
+                    " remove it"
                 )
             self.rows = saved["rows"]
 
@@ -114,15 +121,9 @@ class Record:
         atomic_write(self.path, self.markdown().encode())
 
     def markdown(self) -> str:
-        title = "# Speed"
-        if self.tiny:
-            title += " (tiny sizes: a test of the benchmarks, not a measurement)"
-        parts = [title, "", INTRODUCTION, "", *self.asked(), *self.details()]
+        title = TITLE + TRIED * self.tiny
+        parts = [title, "", INTRODUCTION, "", *self.asked(), "", *self.details(), ""]
         return "\n".join(parts + self.behind()) + "\n"
-
-    def behind(self) -> list[str]:
-        """Returns the tables behind the figures, and the machines."""
-        return [*self.floor(), *self.tables(), *self.places()]
 
     def asked(self) -> list[str]:
         """Returns a table with one row for each requested figure."""
@@ -144,46 +145,35 @@ class Record:
     def details(self) -> list[str]:
         """Returns a table of how each row was measured: medians, calls and remarks."""
         rows = []
-        letters = dict(zip(self.circumstances(), ascii_uppercase, strict=False))
+        letters = dict(zip(self.places(), ascii_uppercase, strict=False))
         for asked, row in self.saved():
-            times = [
+            times = (
                 f"{name} {SHORT(median_high(calls))} ({len(calls)})"
                 for name, calls in row["seconds"].items()
-            ]
+            )
             when = f"{row['date']}, {row['load']}"
-            place = letters[circumstance(row)]
-            rows.append((asked.key, ", ".join(times), place, when, row["note"]))
+            rows.append(
+                (asked.key, ", ".join(times), letters[place(row)], when, row["note"])
+            )
         heads = ("row", "medians, seconds (calls)", "on", "date, load at the start")
         return table((*heads, "remarks"), rows)
 
-    def floor(self) -> list[str]:
-        """Returns a table of the counted terms of R1, and the rates of this process."""
-        terms = self.rows.get("R1-floor", {}).get("floor", [])
-        heads = ("R1, form", "term", "count", "per second", "seconds")
-        rows = [
-            (term["form"], term["term"], *map(float, list(term.values())[2:]))
-            for term in terms
-        ]
-        return table((*heads, "per second, one call a core"), rows) if terms else []
-
-    def tables(self) -> list[str]:
-        """Returns the tables of which figures are a summary."""
+    def behind(self) -> list[str]:
+        """Returns the tables behind the figures, and the machines."""
         lines: list[str] = []
         for asked, row in self.saved():
             if entries := row["table"]:
                 rows = [entry.values() for entry in entries]
-                lines += [f"{asked.figure}:", "", *table(entries[0], rows)]
+                lines += [f"{asked.figure}:", "", *table(entries[0], rows), ""]
+        for letter, where in zip(ascii_uppercase, self.places(), strict=False):
+            lines.append(f"{letter}: {where}")
         return lines
 
     def places(self) -> list[str]:
-        """Returns the lines that describe machines and versions."""
-        named = zip(ascii_uppercase, self.circumstances(), strict=False)
-        return [f"{name}: {machine}; {versions}" for name, (machine, versions) in named]
-
-    def circumstances(self) -> list[tuple[str, str]]:
-        return list(dict.fromkeys(circumstance(row) for row in self.rows.values()))
+        """Returns the machines and versions of the rows."""
+        return list(dict.fromkeys(map(place, self.rows.values())))
 
 
-def circumstance(row: Mapping[str, Any]) -> tuple[str, str]:
-    versions = [f"{name} {version}" for name, version in row["versions"].items()]
-    return row["machine"], ", ".join(versions)
+def place(row: Mapping[str, Any]) -> str:
+    versions = ", ".join(f"{name} {of}" for name, of in row["versions"].items())
+    return f"{row['machine']}; {versions}"

@@ -5,194 +5,158 @@ Most of them are ratios: programs are timed in turn, and the medians are compare
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from statistics import median
+from functools import partial
+from statistics import mean, median
 from typing import Any
 
 import numpy as np
 
-from . import clock, estimates, fresh, guard, scale, search, vmapped
-from .asked import ASKED, Each, Peaks, Program, Ratio, Slope
-from .bench import Bench, NotHere, Ready
-from .programs import PROGRAMS, Grid, ours
+from . import clock, whole
+from .asked import ASKED, Asked, Ratio
+from .programs import NotHere, Ready, prepared
 from .record import Measured
-from .work import points
+from .work import Bench, points
 
-OWN: dict[str, Callable[[Bench], dict[str, Measured]]] = {
-    "compiled": fresh.compiled,
-    "searched": search.against_dense,
-    "guarded": guard.worst,
-    "estimated": estimates.against_measured,
-    "in_parts": estimates.in_parts,
-    "fitted": fresh.fitted,
-    "stored": scale.figures,
-    "places": vmapped.places,
+SUMMARIES: dict[str, Callable[[Iterable[float]], float]] = {
+    function.__name__: function for function in (min, max, mean, median)
 }
-"""The functions that measure figures which are no ratio of times."""
 
 
 def group(bench: Bench, name: str) -> dict[str, Measured]:
     """Measures the figures of a group, by their keys."""
-    found: dict[str, Measured] = {}
-    timed: dict[str, Times] = {}
+    measured: dict[str, Measured] = {}
     rows = [row for row in ASKED if row.group == name]
+    ratios = [ratio for row in rows if row.by == "ratios" for ratio in row.ratios]
+    times = {
+        work: of_programs(
+            bench,
+            [name for ratio in ratios if ratio.work == work for name in ratio.programs],
+            partial(bench.work.grid, work),
+        )
+        for work in dict.fromkeys(ratio.work for ratio in ratios)
+    }
     for row in rows:
-        match row.how:
-            case str(own):
-                if row.key not in found:
-                    found |= OWN[own](bench)
-            case Slope() as asked:
-                found[row.key] = slope(bench, asked)
-            case Peaks() as asked:
-                found[row.key] = peaks(bench, asked)
-            case Each() as asked:
-                found[row.key] = each(bench, asked)
-            case asked:
-                ratios = asked if isinstance(asked, tuple) else (asked,)
-                work = ratios[0].work
-                if work not in timed:
-                    timed[work] = of_work(bench, work, rows)
-                found[row.key] = compared(ratios, timed[work])
-    return found
+        if row.by == "ratios":
+            measured[row.key] = compared(row, times[row.ratios[0].work])
+        elif row.by in POINTWISE:
+            measured[row.key] = POINTWISE[row.by](bench, row)
+        elif row.key not in measured:
+            measured |= whole.FIGURES[row.by](bench)
+    return measured
 
 
 @dataclass
 class Times:
-    """The times of programs, by their names."""
+    """The times of programs with the same work, by their names."""
 
     calls: dict[str, list[float]] = field(default_factory=dict)  # seconds of each call
-    whole: dict[str, float] = field(default_factory=dict)  # seconds for all of the work
     ready: dict[str, Ready] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)  # why they cannot run here
 
-    def fastest(self, programs: Sequence[Program]) -> float:
-        return min(self.whole[str(program)] for program in programs)
+    def fastest(self, programs: Iterable[str], average: str = "median") -> float:
+        """The seconds of the fastest of some programs, for all of the work."""
+        seconds = SUMMARIES[average]
+        return min(seconds(self.calls[it]) / self.ready[it].share for it in programs)
 
-    def ratio(self, asked: Ratio, over: Sequence[Program]) -> float:
-        return self.fastest(over) / self.fastest([asked.under])
-
-
-def of_work(bench: Bench, work: str, rows: Iterable[Any]) -> Times:
-    """Times all programs that the figures of a group ask for at this work."""
-    programs: list[Program] = []
-    for row in rows:
-        for asked in row.how if isinstance(row.how, tuple) else (row.how,):
-            if isinstance(asked, Ratio) and asked.work == work:
-                programs += asked.programs
-    return times(bench, programs, lambda fields: bench.work.grid(work, **fields))
+    def ratio(
+        self, asked: Ratio, over: Sequence[str], average: str = "median"
+    ) -> float:
+        return self.fastest(over, average) / self.fastest([asked.under], average)
 
 
-def times(
-    bench: Bench, programs: Iterable[Program], grid: Callable[[dict[str, Any]], Grid]
-) -> Times:
+def of_programs(bench: Bench, programs: Iterable[str], grid: Any) -> Times:
     """Times programs in turn; `grid` returns the work with some fields changed."""
-    found = Times()
-    for program in dict.fromkeys(programs):
+    times = Times()
+    for name in dict.fromkeys(programs):
         try:
-            ready = PROGRAMS[program.name](bench, grid(dict(program.fields)))
+            times.ready[name] = prepared(bench, name, grid)
         except NotHere as reason:
-            found.missing[str(program)] = f"not run: {reason}"
-            continue
-        found.ready[str(program)] = ready
-    for once in (True, False):
-        engines = {
-            name: ready.engine
-            for name, ready in found.ready.items()
-            if ready.once == once
-        }
-        found.calls |= bench.interleaved(engines, 1 if once else bench.rounds)
-    for name, seconds in found.calls.items():
-        found.whole[name] = median(seconds) / found.ready[name].share
-    return found
+            times.missing[name] = f"not run: {reason}"
+    engines = {name: ready.engine for name, ready in times.ready.items()}
+    times.calls = clock.interleaved(engines, bench.rounds, bench.log)
+    return times
 
 
-def compared(ratios: Sequence[Ratio], found: Times) -> Measured:
+def compared(row: Asked, times: Times) -> Measured:
     """Returns the ratios of times as values of one figure, or why there are none."""
-    row = Measured()
-    values = []
+    measured = Measured()
     notes: dict[str, None] = {}
-    for asked in ratios:
-        for name in map(str, asked.programs):
-            if name in found.missing:
-                notes[found.missing[name]] = None
+    for asked in row.ratios:
+        for name in asked.programs:
+            if name in times.missing:
+                notes[times.missing[name]] = None
                 continue
-            row.seconds[name] = found.calls[name]
-            row.floor += found.ready[name].terms
-            if found.ready[name].note:
-                notes[f"{name}: {found.ready[name].note}"] = None
-        for program in asked.also:
-            notes[f"{program} / {asked.under} {found.ratio(asked, [program]):.3g}"] = (
-                None
-            )
-        if any(str(program) in found.missing for program in (*asked.over, asked.under)):
+            measured.seconds[name] = times.calls[name]
+            measured.table += times.ready[name].terms
+            if note := times.ready[name].note:
+                notes[f"{name}: {note}"] = None
+        for name in asked.also:
+            notes[f"{name} / {asked.under} {times.ratio(asked, [name]):.3g}"] = None
+        if any(name in times.missing for name in (*asked.over, asked.under)):
             continue
-        value = found.ratio(asked, asked.over)
-        values.append(100 * (value - 1) if asked.less_one else value)
+        value = times.ratio(asked, asked.over)
+        measured.values.append(100 * (value - 1) if row.less_one else value)
         if asked.beside:
-            row.beside = f"{found.ratio(asked, asked.beside):.3g}x"
-    row.note = "; ".join(notes)
-    row.values = values if len(values) == len(ratios) else []
-    return row
+            measured.beside = f"{times.ratio(asked, asked.beside):.3g}x"
+    measured.note = "; ".join(notes)
+    if len(measured.values) < len(row.ratios):
+        measured.values = []
+    return measured
 
 
-def each(bench: Bench, asked: Each) -> Measured:
+def each(bench: Bench, row: Asked) -> Measured:
     """Measures a ratio at each point of a grid."""
-    over, under = asked.ratio.over, [asked.ratio.under]
-    row = Measured()
-    ratios = []
-    for point in points(bench.work.grid(asked.ratio.work)):
-        found = times(
-            bench,
-            asked.ratio.programs,
-            lambda fields, point=point: point.replace(**fields),
-        )
-        ratios.append(found.ratio(asked.ratio, over))
-        fields = point.values()
-        row.table.append(
-            {name: fields[name] for name in asked.fields}
-            | {
-                f"{over[0]}, s": found.fastest(over),
-                f"{under[0]}, s": found.fastest(under),
-                "ratio": ratios[-1],
-            }
-        )
-    row.values = asked.summary(ratios)
-    return row
+    (asked,) = row.ratios
+    measured, ratios = Measured(), []
+    for point in points(bench.work.grid(asked.work)):
+        times = of_programs(bench, asked.programs, point.replace)
+        ratios.append(times.ratio(asked, asked.over, row.average))
+        line = {name: point.values()[name] for name in row.fields}
+        for name in (*asked.over, asked.under):
+            line[f"{name}, s"] = times.fastest([name], row.average)
+        measured.table.append(line | {"ratio": ratios[-1]})
+    measured.values = [SUMMARIES[name](ratios) for name in row.summary]
+    return measured
 
 
-def slope(bench: Bench, asked: Slope) -> Measured:
-    some = points(bench.work.grid(asked.work))
-    levels = [getattr(point, asked.axis) for point in some]
-    names = [f"{asked.axis} = {level:.0e}" for level in levels]
-    engines = {
-        name: ours(bench, point).engine for name, point in zip(names, some, strict=True)
+def slope(bench: Bench, row: Asked) -> Measured:
+    """Measures the log-log slope of the time of a run along the axis of a grid."""
+    every = {
+        getattr(point, row.axis): point for point in points(bench.work.grid(row.work))
     }
-    seconds = bench.interleaved(engines)
-    medians = list(clock.medians(seconds).values())
+    engines = {
+        f"{row.axis} = {level:.0e}": prepared(bench, "jaxrecall", point.replace).engine
+        for level, point in every.items()
+    }
+    seconds = clock.interleaved(engines, bench.rounds, bench.log)
+    medians = list(map(median, seconds.values()))
     note = f"slowest over fastest {max(medians) / min(medians):.2g}"
-    found, _ = np.polyfit(np.log(levels), np.log(medians), 1)
+    found, _ = np.polyfit(np.log(list(every)), np.log(medians), 1)
     return Measured([float(found)], note=note, seconds=seconds)
 
 
-def peaks(bench: Bench, asked: Peaks) -> Measured:
-    """Measures peak memory at each point of a grid, with a fresh process for each.
+def peaks(bench: Bench, row: Asked) -> Measured:
+    """Measures peak memory at the last point of a grid over that at the first one, with
+    a fresh process for each point.
 
     The processes load their program from a cache. Compiling needs more memory than
     running, and its use varies by 10 %, which would hide any growth.
     """
-    grid = bench.work.grid(asked.work)
-    cache = tempfile.mkdtemp(dir=bench.folder)
+    grid, cache = bench.work.grid(row.work), bench.new_folder()
 
     def peak(i: int) -> float:
-        return clock.fresh("size", grid=grid, i=i, cache=cache)["peak_bytes"] / 2**20
+        return clock.fresh("size", cache, grid=grid, i=i)["peak_bytes"] / 2**20
 
     peak(0)
-    some = points(grid)
-    found = [peak(i) for i in range(len(some))]
+    every = {peak(i): point for i, point in enumerate(points(grid))}
+    found = list(every)
     note = "; ".join(
-        f"{peak:.1f} MiB at N = {point.N:.0e}, L = {point.L:.0e}"
-        for peak, point in zip(found, some, strict=True)
+        f"{mib:.1f} MiB at N = {point.N:.0e}, L = {point.L:.0e}"
+        for mib, point in every.items()
     )
     return Measured([found[-1] / found[0]], note=f"{note}; programs from a cache")
+
+
+POINTWISE = {"each": each, "slope": slope, "peaks": peaks}

@@ -19,8 +19,8 @@ MLP.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -29,30 +29,10 @@ from torch import Tensor
 from jaxrecall import Point
 from jaxrecall.model.point import RECIPE_STEPS
 
-CHUNK = 4096
+from .peer import CHUNK, Draws, Learned
 
-
-class Draws(NamedTuple):
-    """The random arrays of a run, under their names in `jaxrecall.realize`."""
-
-    Z_in: Tensor  # (V, d)
-    Z_out: Tensor  # (V, d)
-    z_trig: Tensor  # (d,)
-    z_eos: Tensor  # (d,)
-    W_in: Tensor | None  # (m, d)
-    perm: Tensor  # (V,)
-    train_tokens: Tensor  # (N, L) int64
-    train_positions: Tensor  # (N,)
-    train_labels: Tensor  # (N,)
-    test_tokens: Tensor  # (n_test, L)
-    test_positions: Tensor
-    test_labels: Tensor
-
-
-class Learned(NamedTuple):
-    V1: Tensor  # (d, p)
-    W1: Tensor  # (d, d)
-    V2: Tensor  # (d, p)
+Attention = Callable[[Tensor], Tensor]
+"""A function from w = W_KQ z_eos to the attention outputs h (n, d) of samples."""
 
 
 def draw(point: Point, seed: int) -> Draws:
@@ -60,6 +40,7 @@ def draw(point: Point, seed: int) -> Draws:
     g = torch.Generator().manual_seed(seed)
     V, d, L, m = point.V, point.d, point.L, point.m
     normal = torch.randn(2 * V + 2, d, generator=g) * d**-0.5
+    embeddings = normal[:V], normal[V : 2 * V], normal[-2], normal[-1]
     perm = torch.randperm(V, generator=g)
 
     def samples(n: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -68,58 +49,40 @@ def draw(point: Point, seed: int) -> Draws:
         return x, ell, perm[x[torch.arange(n), ell]]
 
     W_in = torch.randn(m, d, generator=g) if m else None
-    return Draws(
-        normal[:V],
-        normal[V : 2 * V],
-        normal[-2],
-        normal[-1],
-        W_in,
-        perm,
-        *samples(point.N),
-        *samples(point.n_test),
-    )
+    return Draws(*embeddings, W_in, perm, *samples(point.N), *samples(point.n_test))
 
 
-def keys(r: Draws, x: Tensor, ell: Tensor) -> Tensor:
-    """The keys of the samples, (n, L, d)."""
+def attention_keys(r: Draws, x: Tensor, ell: Tensor) -> Attention:
+    """The attention of samples whose keys (n, L, d) are formed once."""
     k = F.embedding(x, r.Z_in)
     k[torch.arange(len(x)), ell] += r.z_trig
-    return k
+
+    def attend(w: Tensor) -> Tensor:
+        a = torch.softmax(k @ w, dim=1)
+        return (a.unsqueeze(1) @ k).squeeze(1)
+
+    return attend
 
 
-def attend_keys(r: Draws, w: Tensor, x: Tensor, ell: Tensor) -> Tensor:
-    """Attention outputs h (n, d), computed from all keys of the chunk."""
-    return attend_to(keys(r, x, ell), w)
+def attention_bag(r: Draws, x: Tensor, ell: Tensor) -> Attention:
+    """The attention of samples whose keys are never formed."""
+    at = ell.unsqueeze(1)
+
+    def attend(w: Tensor) -> Tensor:
+        trigger = (r.z_trig @ w).expand(len(x), 1)
+        a = torch.softmax((r.Z_in @ w)[x].scatter_add(1, at, trigger), dim=1)
+        values = F.embedding_bag(x, r.Z_in, per_sample_weights=a, mode="sum")
+        return values + a.gather(1, at) * r.z_trig
+
+    return attend
 
 
-def attend_to(k: Tensor, w: Tensor) -> Tensor:
-    """Attention outputs h (n, d) of keys (n, L, d)."""
-    a = torch.softmax(k @ w, dim=1)
-    return (a.unsqueeze(1) @ k).squeeze(1)
+FORMS = {"keys": attention_keys, "bag": attention_bag}
 
 
-def attend_bag(r: Draws, w: Tensor, x: Tensor, ell: Tensor) -> Tensor:
-    """Attention outputs h (n, d), computed without forming a key."""
-    ell = ell.unsqueeze(1)
-    logits = (r.Z_in @ w)[x].scatter_add(1, ell, (r.z_trig @ w).expand(len(x), 1))
-    a = torch.softmax(logits, dim=1)
-    return (
-        F.embedding_bag(x, r.Z_in, per_sample_weights=a, mode="sum")
-        + a.gather(1, ell) * r.z_trig
-    )
-
-
-FORMS: dict[str, Callable[[Draws, Tensor, Tensor, Tensor], Tensor]] = {
-    "keys": attend_keys,
-    "bag": attend_bag,
-}
-
-
-def logits(
-    r: Draws, V_mat: Tensor, W_KQ: Tensor, x: Tensor, ell: Tensor, form: str
-) -> Tensor:
-    """The logits of the samples, (n, V)."""
-    h = FORMS[form](r, W_KQ @ r.z_eos, x, ell)
+def logits(r: Draws, V_mat: Tensor, W_KQ: Tensor, attend: Attention) -> Tensor:
+    """The logits of the samples of an attention, (n, V)."""
+    h = attend(W_KQ @ r.z_eos)
     phi = h if r.W_in is None else torch.relu(h @ r.W_in.T) * len(r.W_in) ** -0.5
     return phi @ V_mat.T @ r.Z_out.T
 
@@ -129,13 +92,9 @@ def learn(r: Draws, point: Point, form: str = "keys") -> Learned:
 
     def gradient(of: Tensor, V_mat: Tensor, W_KQ: Tensor) -> Tensor:
         of.requires_grad_(True)
-        for x, ell, y in chunks(r.train_tokens, r.train_positions, r.train_labels):
-            loss = (
-                F.cross_entropy(
-                    logits(r, V_mat, W_KQ, x, ell, form), y, reduction="sum"
-                )
-                / point.N
-            )
+        for x, ell, y in chunks(r.train):
+            answers = logits(r, V_mat, W_KQ, FORMS[form](r, x, ell))
+            loss = F.cross_entropy(answers, y, reduction="sum") / point.N
             loss.backward()
         of.requires_grad_(False)
         assert of.grad is not None
@@ -151,29 +110,15 @@ def learn(r: Draws, point: Point, form: str = "keys") -> Learned:
 @torch.no_grad()
 def accuracy(r: Draws, learned: Learned, form: str = "keys") -> float:
     """The fraction of the test sequences whose label has the largest logit."""
-    batches = chunks(r.test_tokens, r.test_positions, r.test_labels)
-    correct = sum(
-        int((logits(r, learned.V2, learned.W1, x, ell, form).argmax(1) == y).sum())
-        for x, ell, y in batches
-    )
+    correct = 0
+    for x, ell, y in chunks(r.test):
+        answers = logits(r, learned.V2, learned.W1, FORMS[form](r, x, ell))
+        correct += int((answers.argmax(1) == y).sum())
     return correct / len(r.test_labels)
 
 
-def run(point: Point, seed: int, form: str = "keys") -> float:
-    """Draws, trains and tests one run; returns its accuracy at the last step."""
-    r = draw(point, seed)
-    if point.steps == RECIPE_STEPS:
-        return accuracy(r, learn(r, point, form), form)
-    return descend(r, point, form)[2][-1].accuracy
-
-
-class Record(NamedTuple):
-    """The measurements at a recorded step."""
-
-    step: int
-    loss: float
-    test_loss: float
-    accuracy: float
+Record = tuple[float, float, float]
+"""Loss, test loss and accuracy at a recorded step."""
 
 
 def descend(
@@ -186,49 +131,41 @@ def descend(
     """
     learned = learn(r, point, form)
     V_mat, W_KQ = learned.V2.requires_grad_(), learned.W1.requires_grad_()
-    attention, test_attention = (
-        attention_of(r, *of, form)
-        for of in (
-            (r.train_tokens, r.train_positions),
-            (r.test_tokens, r.test_positions),
-        )
-    )
+    train, test = FORMS[form](r, *r.train[:2]), FORMS[form](r, *r.test[:2])
 
-    def loss_of(
-        attention: Callable[[Tensor], Tensor], labels: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        answers = attention(W_KQ @ r.z_eos) @ (r.Z_out @ V_mat).T
-        return F.cross_entropy(answers, labels), answers
+    def loss() -> Tensor:
+        return F.cross_entropy(logits(r, V_mat, W_KQ, train), r.train_labels)
 
     records = []
     for step in range(RECIPE_STEPS, point.steps + 1):
         if step in point.recorded_steps:
             with torch.no_grad():
-                loss, (test_loss, answers) = (
-                    loss_of(attention, r.train_labels)[0],
-                    loss_of(test_attention, r.test_labels),
-                )
+                answers = logits(r, V_mat, W_KQ, test)
+                test_loss = F.cross_entropy(answers, r.test_labels)
                 correct = (answers.argmax(1) == r.test_labels).float().mean()
-            records.append(Record(step, float(loss), float(test_loss), float(correct)))
+                records.append((float(loss()), float(test_loss), float(correct)))
         if step < point.steps:
-            slopes = torch.autograd.grad(
-                loss_of(attention, r.train_labels)[0], (V_mat, W_KQ)
-            )
+            slopes = torch.autograd.grad(loss(), (V_mat, W_KQ))
             with torch.no_grad():
                 V_mat.sub_(slopes[0], alpha=point.lr)
                 W_KQ.sub_(slopes[1], alpha=point.lr_attention)
     return V_mat.detach(), W_KQ.detach(), records
 
 
-def attention_of(
-    r: Draws, x: Tensor, ell: Tensor, form: str
-) -> Callable[[Tensor], Tensor]:
-    """Returns a function from w = W_KQ z_eos to attention outputs h (n, d)."""
-    if form == "bag":
-        return lambda w: attend_bag(r, w, x, ell)
-    k = keys(r, x, ell)
-    return lambda w: attend_to(k, w)
+def run(point: Point, seeds: Iterable[int], form: str) -> list[float]:
+    """Draws, trains and tests the seeds of a point, one after the other.
+
+    Returns their accuracies at the last step.
+    """
+    accuracies = []
+    for seed in seeds:
+        r = draw(point, seed)
+        if point.steps == RECIPE_STEPS:
+            accuracies.append(accuracy(r, learn(r, point, form), form))
+        else:
+            accuracies.append(descend(r, point, form)[2][-1][2])
+    return accuracies
 
 
-def chunks(*arrays: Tensor) -> Iterator[tuple[Any, ...]]:
-    return zip(*(a.split(CHUNK) for a in arrays), strict=True)
+def chunks(arrays: Iterable[Tensor]) -> Iterator[tuple[Any, ...]]:
+    return zip(*(array.split(CHUNK) for array in arrays), strict=True)

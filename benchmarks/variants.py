@@ -1,89 +1,35 @@
-"""Every variant of the compiled programs, at one size.
+"""Every variant of the compiled programs, at one size, from variants.yaml.
 
 These variants are compiled for accelerators, and tests lower them.
 """
 
 from __future__ import annotations
 
-from itertools import chain, product
+from pathlib import Path
+from typing import Any
 
-from jaxrecall.simulator.forms import FORMS
+import yaml
+
 from jaxrecall.simulator.program_shape import Shape
+
+WRITTEN = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text())
 
 
 def variants(size: int) -> list[Shape]:
-    """Returns each form without and with an MLP, plain and with all extra columns.
-
-    The sizes are V = d = m = pool = `size`. Each variant with an MLP has one of the
-    activations in turn, because activations differ only in elementwise operations.
-    """
-    shapes: list[Shape] = []
-    activations = ("relu", "gelu", "tanh", "quadratic", "identity")
-    without_pool_first = sorted(FORMS.values(), key=lambda form: form.source == "pool")
-    # the form "memory" is last, so that the others keep their activations
-    others = [form for form in without_pool_first if form.name != "memory"]
-    for extras, form, mlp in chain(
-        *(
-            product((False, True), forms, (False, True))
-            for forms in (others, [FORMS["memory"]])
-        )
-    ):
-        if mlp and form.source == "counts":
-            continue  # an MLP needs more than the counts of tokens
-        activation = (
-            activations[sum(shape.m > 0 for shape in shapes) % len(activations)]
-            if mlp
-            else "none"
-        )
-        m, pool = size if mlp else 0, size if form.source == "pool" else 0
-        decoders = extras and not mlp and not pool
-        shapes.append(
-            Shape(
-                size,
-                size,
-                m,
-                activation,
-                form.name,
-                diagnose=extras,
-                decoders=decoders,
-                pool=pool,
-            )
-        )
-    return shapes
+    """Returns the variants of the three steps, with V = d = m = pool = `size`."""
+    return [shape(entry, size) for entry in WRITTEN["variants"]]
 
 
 def further(size: int) -> list[Shape]:
     """Returns programs of runs that train beyond the recipe, some of each kind."""
-    return [
-        Shape(
-            size, size, 0, "none", "full", start="zero", optimizer="adam", trains="VWZ"
-        ),
-        Shape(
-            size,
-            size,
-            size,
-            "relu",
-            "uniform",
-            optimizer="sgd",
-            trains="VWZM",
-            batched=True,
-        ),
-        Shape(
-            size, size, 0, "none", "pool", pool=size, optimizer="momentum", trains="VW"
-        ),
-        Shape(
-            size,
-            size,
-            0,
-            "none",
-            "memory",
-            start="zero",
-            optimizer="polar",
-            trains="V",
-            tokens="tables",
-            groups=True,
-        ),
-    ]
+    return [shape(entry, size) for entry in WRITTEN["further"]]
+
+
+def shape(entry: dict[str, Any], size: int) -> Shape:
+    fields = {"V": "size", "d": "size", "m": 0, "activation": "none"} | entry
+    for name, value in fields.items():
+        fields[name] = size if value == "size" else value
+    return Shape(**fields)
 
 
 def name(shape: Shape) -> str:
@@ -93,6 +39,6 @@ def name(shape: Shape) -> str:
         f"with {shape.activation} MLP" if shape.m else "",
         "diagnose" * shape.diagnose,
         "decoders" * shape.decoders,
+        f"{shape.optimizer} on {shape.trains}" if shape.optimizer else "",
     ]
-    words.append(f"{shape.optimizer} on {shape.trains}" if shape.optimizer else "")
     return " ".join(filter(None, words))
