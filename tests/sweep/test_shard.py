@@ -4,7 +4,6 @@ one a process has.
 
 import json
 import os
-import re
 import shlex
 import shutil
 import subprocess
@@ -64,21 +63,13 @@ def test_more_shards_than_runs_leave_some_empty():
 
 def of_slurm(task: int, first: int, last: int, step: int, count: int) -> dict[str, str]:
     """What Slurm 22.05 tells a task of an array."""
-    names = ("ID", "MIN", "MAX", "STEP", "COUNT")
-    values = (task, first, last, step, count)
-    return {
-        f"SLURM_ARRAY_TASK_{name}": str(value)
-        for name, value in zip(names, values, strict=True)
-    }
+    facts = {"ID": task, "MIN": first, "MAX": last, "STEP": step, "COUNT": count}
+    return {f"SLURM_ARRAY_TASK_{name}": str(fact) for name, fact in facts.items()}
 
 
 def of_grid_engine(task: str, first: str, last: str, step: str) -> dict[str, str]:
-    return {
-        "SGE_TASK_ID": task,
-        "SGE_TASK_FIRST": first,
-        "SGE_TASK_LAST": last,
-        "SGE_TASK_STEPSIZE": step,
-    }
+    facts = {"ID": task, "FIRST": first, "LAST": last, "STEPSIZE": step}
+    return {f"SGE_TASK_{name}": fact for name, fact in facts.items()}
 
 
 NO_ARRAY = "undefined"
@@ -128,46 +119,35 @@ def test_the_tasks_of_an_array_are_all_shares(scheduler, first, step, count):
     ]
 
 
+@pytest.mark.parametrize("given", ["5/4", "4/4", "-1/4", "0/0", "half"])
+def test_a_wrong_share_is_refused(given):
+    with pytest.raises(
+        UsageError, match=f"^--shard: got {given}; allowed: i/n with i fr"
+    ):
+        chosen_shard(given, {})
+
+
 @pytest.mark.parametrize(
-    ("given", "environment", "told"),
+    ("name", "environment"),
     [
-        ("5/4", {}, "--shard: got 5/4; allowed: i/n with i from 0 to n - 1"),
-        ("4/4", {}, "--shard: got 4/4"),
-        ("-1/4", {}, "--shard: got -1/4"),
-        ("0/0", {}, "--shard: got 0/0"),
-        ("half", {}, "--shard: got half"),
-        (None, of_slurm(3, 3, 7, 1, 2), "SLURM_ARRAY_TASK_ID: got 3, of an array"),
-        (None, of_slurm(1, 0, 6, 2, 4), "SLURM_ARRAY_TASK_ID: got 1, of an array"),
-        (None, of_slurm(9, 0, 7, 1, 8), "SLURM_ARRAY_TASK_ID: got 9, of an array"),
-        (None, of_slurm(0, 0, 0, 0, 1), "SLURM_ARRAY_TASK_ID: got 0, of an array"),
-        (
-            None,
-            {"SLURM_ARRAY_TASK_ID": "3", "SLURM_ARRAY_TASK_COUNT": "4"},
-            "SLURM_ARRAY_TASK_ID: got 3, of an array",
-        ),
-        (
-            None,
-            of_grid_engine("many", "1", "16", "1"),
-            "SGE_TASK_ID: got many, of an array",
-        ),
-        *(
-            (
-                None,
-                {name: "3"}
-                | {"LSB_JOBINDEX_END": "16"}
-                | of_grid_engine(*[NO_ARRAY] * 4),
-                f"{name}: got 3, of an array with gaps or of unknown size; allowed: an"
-                " array without gaps of Slurm or Grid Engine, or a share of your own,"
-                f' such as --shard "$(({name} - 1))/16" for the tasks 1 to 16 (0/1 is'
-                " everything)",
-            )
-            for name in ("PBS_ARRAY_INDEX", "PBS_ARRAYID", "LSB_JOBINDEX")
-        ),
+        ("SLURM_ARRAY_TASK_ID", of_slurm(3, 3, 7, 1, 2)),
+        ("SLURM_ARRAY_TASK_ID", of_slurm(1, 0, 6, 2, 4)),
+        ("SLURM_ARRAY_TASK_ID", of_slurm(9, 0, 7, 1, 8)),
+        ("SLURM_ARRAY_TASK_ID", of_slurm(0, 0, 0, 0, 1)),
+        ("SLURM_ARRAY_TASK_ID", {"SLURM_ARRAY_TASK_COUNT": "4"}),
+        ("SGE_TASK_ID", of_grid_engine("many", "1", "16", "1")),
+        ("PBS_ARRAY_INDEX", of_grid_engine(*[NO_ARRAY] * 4)),
+        ("PBS_ARRAYID", {}),
+        ("LSB_JOBINDEX", {"LSB_JOBINDEX_END": "16"}),
     ],
 )
-def test_a_wrong_share_is_refused(given, environment, told):
-    with pytest.raises(UsageError, match=re.escape(told)):
-        chosen_shard(given, environment)
+def test_an_array_with_gaps_or_of_unknown_size_is_refused(name, environment):
+    environment = {name: "3", "LSB_JOBINDEX_END": "16"} | environment
+    told = (
+        f"^{name}: got {environment[name]}, of an array with gaps or of unknown size;"
+    )
+    with pytest.raises(UsageError, match=rf'{told} .* "\$\(\({name} - 1\)\)/\d+" for'):
+        chosen_shard(None, environment)
 
 
 GRID = """
@@ -185,6 +165,10 @@ def grid(tmp_path: Path, monkeypatch) -> Path:
     return tmp_path
 
 
+def sweep(*words: str) -> int:
+    return main(["--grid", "tiny.yaml", *words])
+
+
 def rows_of(*folders: str):
     """All rows; none twice."""
     with warnings.catch_warnings():
@@ -195,44 +179,32 @@ def rows_of(*folders: str):
 def test_a_dry_run_has_the_figures_of_the_shard(grid, capsys):
     told = []
     for i in range(3):
-        assert (
-            main(["--grid", "tiny.yaml", "--shard", f"{i}/3", "--dry-run", "--json"])
-            == 0
-        )
+        assert sweep("--shard", f"{i}/3", "--dry-run", "--json") == 0
         told.append(json.loads(capsys.readouterr().out))
-    assert (
-        sum(facts["runs"] for facts in told)
-        == sum(facts["todo"] for facts in told)
-        == 20
-    )
+    for count in ("runs", "todo"):
+        assert sum(facts[count] for facts in told) == 20
     assert all(5 <= facts["runs"] <= 9 and facts["points"] in (2, 3) for facts in told)
-    assert main(["--grid", "tiny.yaml", "--shard", "1/3", "--dry-run"]) == 0
-    assert (
-        f"shard 1/3 (--shard): {told[1]['runs']} of these runs"
-        in capsys.readouterr().out
-    )
+    assert sweep("--shard", "1/3", "--dry-run") == 0
+    of_shard = f"shard 1/3 (--shard): {told[1]['runs']} of these runs"
+    assert of_shard in capsys.readouterr().out
 
 
 def test_shards_share_a_folder_or_have_their_own(grid, capsys, monkeypatch):
-    assert main(["--grid", "tiny.yaml", "--shard", "0/2"]) == 0
+    assert sweep("--shard", "0/2") == 0
     assert "tiny, shard 0/2 (--shard): 0 of " in capsys.readouterr().out
     for name, value in of_slurm(1, 0, 1, 1, 2).items():
         monkeypatch.setenv(name, value)
-    assert main(["--grid", "tiny.yaml"]) == 0
+    assert sweep() == 0
     out = capsys.readouterr().out
     assert "tiny, shard 1/2 (SLURM_ARRAY_TASK_ID 1): 0 of " in out
     assert "figure" not in out, "a shard has no figure"
     assert len(rows_of("results/tiny")) == 20
-    assert main(["--grid", "tiny.yaml"]) == 0
-    assert (
-        "runs of shard 1/2 (SLURM_ARRAY_TASK_ID 1) are in results/tiny"
-        in capsys.readouterr().out
-    )
+    assert sweep() == 0
+    done = "runs of shard 1/2 (SLURM_ARRAY_TASK_ID 1) are in results/tiny"
+    assert done in capsys.readouterr().out
     monkeypatch.delenv("SLURM_ARRAY_TASK_ID")
     for i in range(2):
-        assert (
-            main(["--grid", "tiny.yaml", "--shard", f"{i}/2", "--out", f"own-{i}"]) == 0
-        )
+        assert sweep("--shard", f"{i}/2", "--out", f"own-{i}") == 0
     whole, apart = rows_of("results/tiny"), rows_of("own-0", "own-1")
     assert whole.drop(columns="seconds").equals(apart.drop(columns="seconds"))
     assert 0 < survey("own-0")["todo"] < 20
@@ -247,17 +219,11 @@ def test_shards_share_a_folder_or_have_their_own(grid, capsys, monkeypatch):
 
 
 def test_after_one_shard_status_says_how_to_run_the_others(grid):
-    assert main(["--grid", "tiny.yaml", "--out", "own 0", "--shard", "0/2"]) == 0
-    argv = shlex.split(survey("own 0")["command"])
-    assert argv[1:] == [
-        "-m",
-        "jaxrecall.sweep",
-        "--grid",
-        "tiny.yaml",
-        "--out",
-        "own 0",
-    ]
-    assert main(argv[3:]) == 0
+    assert sweep("--out", "own 0", "--shard", "0/2") == 0
+    words = shlex.split(survey("own 0")["command"])[1:]
+    assert words[:2] == ["-m", "jaxrecall.sweep"]
+    assert words[2:] == ["--grid", "tiny.yaml", "--out", "own 0"]
+    assert main(words[2:]) == 0
     assert survey("own 0")["todo"] == 0
 
 
@@ -266,61 +232,41 @@ def test_after_one_shard_status_says_how_to_run_the_others(grid):
 )
 def test_the_command_for_all_shards_has_no_shard(flag):
     command = f"jaxrecall sweep --set name=x {flag} --slurm 'a=b c'"
-    assert shlex.split(without_shard(command)) == [
-        "jaxrecall",
-        "sweep",
-        "--set",
-        "name=x",
-        "--slurm",
-        "a=b c",
-    ]
-    assert shlex.split(without_shard(f"jaxrecall sweep {flag}")) == [
-        "jaxrecall",
-        "sweep",
-    ]
+    words = ["jaxrecall", "sweep", "--set", "name=x", "--slurm", "a=b c"]
+    assert shlex.split(without_shard(command)) == words
+    assert without_shard(f"jaxrecall sweep {flag}").split() == words[:2]
 
 
 def test_several_folders_are_refused_with_one_line_where_one_is_none(grid, capsys):
-    assert compact(["absent"]) == 2
-    assert capsys.readouterr().err.startswith("no rows in absent: ")
-    assert not Path("absent").exists()
-    assert status(["absent"]) == 2
-    assert (
-        capsys.readouterr()
-        .err.splitlines()[-1]
-        .startswith("absent: is not a results folder")
-    )
     Path("a/parts").mkdir(parents=True)
-    assert fit(["a", "absent"]) == 2
-    assert capsys.readouterr().err.startswith("no rows in a, absent: ")
-    assert (
-        fit(
-            [
-                str(ROOT / "results/study" / name)
-                for name in ("law-exact", "sensitivity")
-            ]
-        )
-        == 2
-    )
-    assert capsys.readouterr().err.startswith(
-        "--out: nothing given; needed with 2 folders"
-    )
+    study = ROOT / "results/study"
+    for call, told in (
+        (lambda: compact(["absent"]), "no rows in absent: "),
+        (lambda: status(["absent"]), "absent: is not a results folder"),
+        (lambda: fit(["a", "absent"]), "no rows in a, absent: "),
+        (
+            lambda: fit([str(study / name) for name in ("law-exact", "sensitivity")]),
+            "--out: nothing given; needed with 2 folders",
+        ),
+    ):
+        assert call() == 2
+        assert capsys.readouterr().err.splitlines()[-1].startswith(told)
+    assert not Path("absent").exists()
 
 
-def test_urls_are_refused(grid, capsys):
-    for url in ("s3://bucket/tiny", "file:///tmp/tiny"):
-        assert main(["--grid", "tiny.yaml", "--out", url]) == 2
-        assert capsys.readouterr().err.startswith(
-            f"{url}: is not on this machine's file systems; allowed: a folder, on a"
-            " network"
-        )
-    assert os.listdir() == ["tiny.yaml"]
-
-
-def test_a_wrong_shard_is_one_line_and_leaves_nothing(grid, capsys):
-    assert main(["--grid", "tiny.yaml", "--shard", "5/4"]) == 2
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--out", "s3://bucket/tiny"), "s3://bucket/tiny: is not on this machine's"),
+        (("--out", "file:///tmp/tiny"), "file:///tmp/tiny: is not on this machine's"),
+        (("--shard", "5/4"), "--shard: got 5/4"),
+    ],
+)
+def test_a_wrong_word_is_one_line_and_leaves_nothing(grid, capsys, words, told):
+    assert sweep(*words) == 2
     out, err = capsys.readouterr()
     assert (out, len(err.splitlines())) == ("", 1)
+    assert err.startswith(told)
     assert os.listdir() == ["tiny.yaml"]
 
 
@@ -457,20 +403,18 @@ def test_status_of_a_search_of_which_two_shares_are_done(cells):
     assert survey("apart")["todo"] == 0
 
 
-def test_cells_with_a_common_point_are_in_one_share(tmp_path):
+def test_cells_with_a_common_point_are_in_one_share():
     """So no run is computed twice. Here cells that differ in a kept helper share all
     points, and cells along d share some.
     """
+    axes = {"eta": [0.1, 0.2, 0.3]}
     both = as_grid(
         {
             "base": {"V": 20, "L": 3, "N": 100},
-            "seeds": 20,
             "search": {"axis": "d", "from": 2, "to": 64},
-            "blocks": [
-                {"axes": {"eta": [0.1, 0.2, 0.3]}},
-                {"axes": {"eta": [0.1, 0.2, 0.3]}, "where": ["d <= 8"]},
-            ],
-        }
+            "blocks": [{"axes": axes}, {"axes": axes, "where": ["d <= 8"]}],
+        },
+        seeds=20,
     )
     taken: dict[object, int] = {}
     n_cells = 0
@@ -484,18 +428,14 @@ def test_cells_with_a_common_point_are_in_one_share(tmp_path):
 
 
 def test_cells_are_divided_by_cost():
-    axes = {"d": [8, 16, 32, 64, 128, 256]}
-    wide = as_grid(
-        {
-            "base": {"V": 100, "L": 8},
-            "seeds": 20,
-            "search": {"axis": "N", "theta": [0.5, 0.9]},
-            "blocks": [{"axes": axes}],
-        }
-    )
-    sizes = [
-        [cell.point.d for cell in Searches(wide, {}, shard=Shard(i, 2, "")).cells]
+    widths = [8, 16, 32, 64, 128, 256]
+    search = {"axis": "N", "theta": [0.5, 0.9]}
+    blocks = [{"axes": {"d": widths}}]
+    base = {"V": 100, "L": 8}
+    grid = as_grid({"base": base, "search": search, "blocks": blocks}, seeds=20)
+    first, second = (
+        [cell.point.d for cell in Searches(grid, {}, shard=Shard(i, 2, "")).cells]
         for i in range(2)
-    ]
-    assert sizes[0] + sizes[1] == [d for d in axes["d"] for _ in range(2)]
-    assert len(sizes[0]) > len(sizes[1]) > 0
+    )
+    assert first + second == [d for d in widths for _ in range(2)]
+    assert len(first) > len(second) > 0
