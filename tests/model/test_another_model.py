@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from helpers import quickly
 from scipy.special import softmax
+from tolerances import assert_close
 
 from jaxrecall import (
     Point,
-    draws,
     measure,
     model,
     predict,
@@ -150,15 +150,13 @@ def test_metrics_of_another_model_are_those_of_numpy(another):
         return learned, of_test, measure(r, POINT, learned, **another)
 
     with jax.enable_x64(True), jax.numpy_dtype_promotion("standard"):
-        found = run(jax.tree.map(jnp.asarray, r))
-    learned, of_test, metrics = jax.tree.map(np.asarray, found)
+        learned, of_test, metrics = jax.tree.map(np.asarray, run(r))
     direct = Direct(r, learned, **another)
-    for ours, theirs in zip(of_test, direct.of_sequences(*r.test[:2]), strict=True):
-        np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-10 * abs(theirs).max())
+    assert_close(of_test, direct.of_sequences(*r.test[:2]))
     expected = direct.metrics()
     assert {name for name, value in metrics.items() if value is not None} == {*expected}
     for name, value in expected.items():  # a mean of bools is of float32
-        np.testing.assert_allclose(metrics[name], value, rtol=1e-7, err_msg=name)
+        assert_close(metrics[name], value, "roots", of=name)
     assert 1.5 / POINT.V < expected["accuracy"] < 0.5  # more than by chance
     plain = measure(r, POINT, learned)
     assert abs(expected["test_margin"] - plain["test_margin"]) > 1e-2
@@ -168,10 +166,9 @@ def test_linear_attention_learns_what_its_gradient_says():
     """The three steps in closed form: dh/dw = 1/L sum_j v_j k_j^T."""
     r = realize(POINT, 0).astype(np.float64)
     with jax.enable_x64(True), jax.numpy_dtype_promotion("standard"):
-        found = three_step(r, POINT, attend=linear)
+        learned = quickly(lambda r: three_step(r, POINT, attend=linear))(r)
     x, ell, y = r.batches[0]
-    direct = Direct(r, None)
-    k = direct.keys(x, ell)
+    k = Direct(r, None).keys(x, ell)
     h = k.mean(1)
     V1 = POINT.eta / POINT.N * (r.Z_out[y] - r.Z_out.mean(0)).T @ h
 
@@ -183,18 +180,12 @@ def test_linear_attention_learns_what_its_gradient_says():
     w = POINT.gamma * (r.z_eos @ r.z_eos) * slope
     h = np.einsum("nl,nld->nd", (1 + k @ w) / POINT.L, k)
     V2 = V1 + POINT.gamma2 / POINT.N * pull(V1, h).T @ h
-    for ours, theirs in zip(found, (V1, w, V2), strict=True):
-        np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-12 * abs(theirs).max())
+    assert_close(tuple(learned), (V1, w, V2))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "changes",
-    [
-        pytest.param({}, marks=pytest.mark.slow),
-        {"m": 20, "activation": "gelu", "kappa": 200},
-    ],
-    ids=str,
+    "changes", [{}, {"m": 20, "activation": "gelu", "kappa": 200}], ids=str
 )
 def test_functions_that_do_what_the_plain_ones_do_change_nothing(changes):
     """Functions other than the defaults take another way through the code."""
@@ -203,44 +194,45 @@ def test_functions_that_do_what_the_plain_ones_do_change_nothing(changes):
         "attend": lambda *given: model.softmax_attention(*given),
         "readout": lambda *given: model.plain_readout(*given),
     }
-    r = jax.tree.map(jnp.asarray, realize(point, 0))
-    plain = quickly(lambda r: three_step(r, point))(r)
-    found = quickly(lambda r: three_step(r, point, **same))(r)
-    assert jax.tree.all(jax.tree.map(jnp.array_equal, plain, found))
-    expected = quickly(lambda r: measure(r, point, plain))(r)
-    found = quickly(lambda r: measure(r, point, plain, **same))(r)
+
+    @quickly
+    def both(r):
+        learned = [three_step(r, point, **given) for given in ({}, same)]
+        return learned, [measure(r, point, learned[0], **given) for given in ({}, same)]
+
+    (plain, learned), (expected, metrics) = both(realize(point, 0))
+    assert jax.tree.all(jax.tree.map(np.array_equal, learned, plain))
     for name, value in expected.items():
         if value is not None:
-            np.testing.assert_allclose(found[name], value, 2e-5, err_msg=name)
+            assert_close(metrics[name], value, "float32", of=name)
 
 
 @pytest.mark.slow
 def test_draws_of_numpy_are_measured_in_jax():
     r = realize(POINT, 0)
     learned = three_step(r, POINT)
-    found = measure(r, POINT, learned, attend=linear)
-    numbers = [value for value in found.values() if value is not None]
+    metrics = measure(r, POINT, learned, attend=linear)
+    numbers = [value for value in metrics.values() if value is not None]
     assert all(isinstance(value, jax.Array | int) for value in numbers)
-    logits, attention = predict(
-        r, POINT, learned.V2, learned.w, *r.test[:2], attend=linear
-    )
-    right = np.asarray(logits).argmax(1) == r.test_labels
-    assert found["n_correct"] == right.sum()
-    informative = np.take_along_axis(
-        np.asarray(attention), r.test_positions[:, None], axis=1
-    )
-    np.testing.assert_allclose(found["attention_mass"], informative.mean(), 1e-5)
+    predicted = predict(r, POINT, learned.V2, learned.w, *r.test[:2], attend=linear)
+    logits, attention = map(np.asarray, predicted)
+    assert metrics["n_correct"] == (logits.argmax(1) == r.test_labels).sum()
+    mass = np.take_along_axis(attention, r.test_positions[:, None], axis=1).mean()
+    assert_close(metrics["attention_mass"], mass, "float32", of="attention_mass")
 
 
 def test_another_model_has_a_soft_accuracy_with_a_gradient():
-    r = draws(POINT, jax.random.key(0))
     another = {"attend": linear, "readout": layer_norm}
 
-    def score(kappa):
-        learned = three_step(r, POINT, rates(POINT, kappa=kappa), **another)
-        return soft_accuracy(r, POINT, learned, **another)
+    @quickly
+    def run(r):
+        def score(kappa):
+            learned = three_step(r, POINT, rates(POINT, kappa=kappa), **another)
+            return soft_accuracy(r, POINT, learned, **another)
 
-    value, slope = quickly(jax.value_and_grad(score))(20.0)
-    up, down = quickly(score)(20.5), quickly(score)(19.5)
-    np.testing.assert_allclose(slope, up - down, rtol=5e-2)
+        around = jnp.array([20.5, 19.5])
+        return *jax.value_and_grad(score)(20.0), *jax.vmap(score)(around)
+
+    value, slope, up, down = map(float, run(realize(POINT, 0)))
+    assert_close(slope, up - down, 0.05 * abs(slope))
     assert 0 < value < 1
