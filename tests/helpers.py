@@ -121,18 +121,25 @@ def supported(options: dict[str, Any]) -> dict[str, Any]:
     return json.loads(os.environ[SUPPORTED])
 
 
+def process(
+    *words: object, folder: Path = ROOT, timeout: float = 300, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """`python` and these words, in a process of its own; output captured."""
+    return subprocess.run(
+        [sys.executable, *map(str, words)],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+    )
+
+
 def python(
     code: str, timeout: float = 300, **environment: str
 ) -> subprocess.CompletedProcess[str]:
     """Runs code in a fresh interpreter; output captured."""
-    return subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        cwd=ROOT,
-        env={**os.environ, **environment},
-    )
+    return process("-c", code, timeout=timeout, **environment)
 
 
 UNOPTIMISED = supported(

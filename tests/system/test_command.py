@@ -2,7 +2,6 @@
 that it copies.
 """
 
-import json
 import os
 import re
 import subprocess
@@ -11,7 +10,7 @@ from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import pytest
-from helpers import ROOT, python
+from helpers import ROOT, process, python
 
 import jaxrecall
 from jaxrecall import __main__ as command
@@ -24,18 +23,6 @@ DOCS = "".join(
     path.read_text()
     for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 )
-
-
-def module(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """`python -m` and these words, in the current folder."""
-    env = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
-    return subprocess.run(
-        [sys.executable, "-m", *words],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        env=env,
-    )
 
 
 def test_every_command_is_a_word_of_the_package():
@@ -91,16 +78,13 @@ def test_an_unknown_word_is_refused(capsys, word, hint):
     )
 
 
-def test_the_words_after_a_command_go_to_it(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    done = module("jaxrecall", "status", "absent")
+def test_the_words_after_a_command_go_to_it(tmp_path):
+    done = process("-m", "jaxrecall", "status", "absent", folder=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("absent: is not a results folder")
-    assert (done.stdout, done.stderr) == (
-        module("jaxrecall.status", "absent").stdout,
-        module("jaxrecall.status", "absent").stderr,
-    )
-    done = module("jaxrecall", "sweep")
+    same = process("-m", "jaxrecall.status", "absent", folder=tmp_path)
+    assert done.stderr == same.stderr
+    done = process("-m", "jaxrecall", "sweep", folder=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("--grid: nothing given")
 
@@ -185,50 +169,55 @@ def test_examples_are_listed_with_their_first_sentence(capsys):
     )
 
 
-def test_an_example_is_copied_once(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    assert examples.main(["quickstart.yaml"]) == 0
-    assert (
-        "To run it: python -m jaxrecall.sweep --grid quickstart.yaml\n"
-        in capsys.readouterr().out
-    )
-    assert read_grid("quickstart.yaml") == read_grid(ROOT / "sweeps/quickstart.yaml")
-    assert json.loads(Path("grid.schema.json").read_text()) == json.loads(
-        (ROOT / "sweeps/grid.schema.json").read_text()
-    )
-    Path("quickstart.yaml").write_text("mine")
-    Path("grid.schema.json").write_text("mine")
-    assert examples.main(["quickstart"]) == 2
-    assert (
-        "quickstart.yaml: exists already and is not overwritten"
-        in capsys.readouterr().err
-    )
-    assert examples.main(["threshold"]) == 0
-    assert [
-        Path(name).read_text() for name in ("quickstart.yaml", "grid.schema.json")
-    ] == ["mine", "mine"]
+COPIED = {
+    "quickstart": "quickstart.yaml grid.schema.json",
+    "heads.yaml": "heads.yaml heads.py",
+    "structure": "structure.yaml structure.npy grid.schema.json",
+    **{path.name: path.name for path in NOT_GRIDS},
+    **{path.stem: path.name for path in NOT_GRIDS},
+}
+"""The files that come with an example, by its name."""
+
+USE = {".ipynb": "jupyter lab ", "slurm-array.sh": "sbatch "}
+USE[".yaml"] = "python -m jaxrecall.sweep --grid "
 
 
-@pytest.mark.parametrize("path", NOT_GRIDS, ids=lambda path: path.name)
-@pytest.mark.parametrize("suffix", [True, False])
-def test_launch_files_and_the_notebook_are_copied(
-    path, suffix, tmp_path, monkeypatch, capsys
+@pytest.mark.parametrize("name", COPIED)
+def test_an_example_is_copied_with_what_it_needs_and_only_once(
+    name, tmp_path, monkeypatch, capsys
 ):
     monkeypatch.chdir(tmp_path)
-    name = path.name if suffix else path.stem
+    first, *others = COPIED[name].split()
     assert examples.main([name]) == 0
+    files = ", ".join([first, *others])
+    use = USE.get(first) or USE.get(Path(first).suffix) or ""
     told = capsys.readouterr().out
-    use = {".ipynb": "jupyter lab ", "slurm-array.sh": "sbatch "}
-    command = use.get(path.name) or use.get(path.suffix) or ""
-    assert told.startswith(f"copied {path.name}. To run it: {command}")
-    assert path.name in told.partition("To run it")[2]
-    [copied] = tmp_path.iterdir()
-    assert copied.read_bytes() == path.read_bytes()
-    assert copied.stat().st_mode & 0o100 == path.stat().st_mode & 0o100
-    copied.write_text("mine")
+    assert told.startswith(f"copied {files}. To run it: {use}")
+    assert first in told.partition("To run it")[2]
+    assert {path.name for path in tmp_path.iterdir()} == {first, *others}
+    for copied in tmp_path.iterdir():
+        folders = (ROOT / "sweeps", ROOT / "sweeps/launch", ROOT / "examples")
+        [shipped] = [
+            each / copied.name for each in folders if (each / copied.name).exists()
+        ]
+        assert copied.read_bytes() == shipped.read_bytes()
+        assert copied.stat().st_mode & 0o100 == shipped.stat().st_mode & 0o100
+    Path(first).write_text("mine")
     assert examples.main([name]) == 2
-    assert "exists already and is not overwritten" in capsys.readouterr().err
-    assert copied.read_text() == "mine"
+    assert f"{first}: exists already and is not overwritten" in capsys.readouterr().err
+    assert Path(first).read_text() == "mine"
+
+
+def test_examples_share_a_schema_and_no_other_file(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("grid.schema.json").write_text("mine")
+    assert examples.main(["threshold"]) == 0
+    assert read_grid("threshold.yaml") == read_grid(ROOT / "sweeps/threshold.yaml")
+    assert Path("grid.schema.json").read_text() == "mine"
+    Path("perceptron.py").write_text("mine")
+    assert examples.main(["perceptron"]) == 2
+    assert "perceptron.py: exists already" in capsys.readouterr().err
+    assert not Path("perceptron.yaml").exists()
 
 
 def test_an_example_is_not_copied_through_a_link(tmp_path, monkeypatch, capsys):
@@ -237,43 +226,6 @@ def test_an_example_is_not_copied_through_a_link(tmp_path, monkeypatch, capsys):
     assert examples.main(["tpu-pod"]) == 2
     assert capsys.readouterr().err.startswith("tpu-pod.sh: cannot be written: ")
     assert not Path("elsewhere").exists()
-
-
-def test_a_grid_of_another_simulator_is_copied_with_its_module(
-    tmp_path, monkeypatch, capsys
-):
-    monkeypatch.chdir(tmp_path)
-    assert examples.main(["heads"]) == 0
-    assert (
-        capsys.readouterr().out
-        == "copied heads.yaml, heads.py. To run it: python -m jaxrecall.sweep --grid"
-        " heads.yaml\n"
-    )
-    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {
-        name: (ROOT / "examples" / name).read_text()
-        for name in ("heads.yaml", "heads.py")
-    }
-    Path("perceptron.py").write_text("mine")
-    assert examples.main(["perceptron"]) == 2
-    assert (
-        "perceptron.py: exists already and is not overwritten"
-        in capsys.readouterr().err
-    )
-    assert not Path("perceptron.yaml").exists()
-
-
-def test_a_grid_of_a_given_table_is_copied_with_the_table(
-    tmp_path, monkeypatch, capsys
-):
-    monkeypatch.chdir(tmp_path)
-    assert examples.main(["structure"]) == 0
-    assert capsys.readouterr().out.startswith(
-        "copied structure.yaml, structure.npy, grid.schema.json. To run it: "
-    )
-    assert (
-        Path("structure.npy").read_bytes()
-        == (ROOT / "sweeps/structure.npy").read_bytes()
-    )
 
 
 def test_an_unknown_example_is_refused(tmp_path, monkeypatch, capsys):

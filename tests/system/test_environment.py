@@ -5,13 +5,11 @@ files, encodings, and memory that workers share.
 import json
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from helpers import ROOT
+from helpers import ROOT, process
 from test_any_folder import GRID, make_results
 from test_refusals import within
 
@@ -25,7 +23,11 @@ from jaxrecall.simulator.program_shape import Shape
 from jaxrecall.sweep.__main__ import main
 from jaxrecall.sweep.store.table import about
 
-IN_A_FOLDER_THAT_IS_GONE = 'mkdir gone && cd gone && rmdir ../gone && exec "$@"'
+IN_A_FOLDER_THAT_IS_GONE = """
+import os, sys
+os.mkdir("gone"); os.chdir("gone"); os.rmdir("../gone")
+os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
+"""
 
 
 @pytest.fixture(scope="module")
@@ -38,24 +40,6 @@ def results(made, tmp_path) -> Path:
     """A results folder, and its grid beside it."""
     (tmp_path / "tiny.yaml").write_text(GRID)
     return shutil.copytree(made, tmp_path / "tiny")
-
-
-def called(
-    folder: Path, *words: object, shell: str = "", **env: str
-) -> subprocess.CompletedProcess[str]:
-    """`python` and these words, in a process of its own in a folder."""
-    around = ["bash", "-c", shell, "bash"] if shell else []
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "JAXRECALL_CACHE": "", **env}
-    line = [*around, sys.executable, *map(str, words)]
-    return subprocess.run(
-        line,
-        cwd=folder,
-        env=env,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
 
 
 COMMANDS = {
@@ -72,13 +56,8 @@ COMMANDS = {
 @pytest.mark.system  # the next test has all commands, in this process
 def test_the_folder_that_a_process_starts_in_may_be_gone(results):
     """All paths are absolute. Nothing is missing, so no sweep starts JAX."""
-    done = called(
-        results.parent,
-        "-m",
-        "jaxrecall",
-        *COMMANDS["sweep"].format(results).split(),
-        shell=IN_A_FOLDER_THAT_IS_GONE,
-    )
+    words = "-m", "jaxrecall", *COMMANDS["sweep"].format(results).split()
+    done = process("-c", IN_A_FOLDER_THAT_IS_GONE, *words, folder=results.parent)
     assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
 
 
@@ -126,21 +105,12 @@ def test_settings_that_matplotlib_cannot_use_cost_no_row_and_no_exit_code(
     env = {
         setting: "nosuch" if setting == "MPLBACKEND" else str(results.parent / "bad")
     }
-    done = called(
-        results.parent,
-        "-m",
-        "jaxrecall",
-        "sweep",
-        "--grid",
-        "tiny.yaml",
-        "--out",
-        "tiny",
-        **env,
-    )
+    words = ["-m", "jaxrecall", "sweep", "--grid", "tiny.yaml", "--out", "tiny"]
+    done = process(*words, folder=results.parent, **env)
     assert done.returncode == 0
     assert "the figure could not be made: " in done.stderr.splitlines()[-1]
     assert "Traceback" not in done.stderr
-    done = called(results.parent, "-m", "jaxrecall", "report", "tiny", **env)
+    done = process("-m", "jaxrecall.report", "tiny", folder=results.parent, **env)
     assert done.returncode == 2
     line = done.stderr.splitlines()[-1]
     assert line.startswith("matplotlib: cannot be imported (")
@@ -178,26 +148,18 @@ sys.exit(any([main(words.split()) for words in sys.argv[1:]]))
 
 def test_no_text_is_read_or_written_in_the_encoding_of_the_locale(results):
     commands = (words.format(results) for words in COMMANDS.values())
-    done = called(
-        results.parent, "-X", "warn_default_encoding", "-c", ENCODED, *commands
-    )
-    assert (done.returncode, done.stderr.count(f"{ROOT}/jaxrecall/")) == (
-        0,
-        0,
-    ), done.stderr
+    words = "-X", "warn_default_encoding", "-c", ENCODED, *commands
+    done = process(*words, folder=results.parent)
+    assert done.returncode == 0, done.stderr
+    assert f"{ROOT}/jaxrecall/" not in done.stderr
 
 
 def test_workers_share_the_memory_limit(tmp_path, capsys, monkeypatch):
     """As many start as have room for a run each; a dry run counts the memory of all."""
     monkeypatch.setattr("jaxrecall.sweep.plan.cores", lambda: 4)
     (tmp_path / "tiny.yaml").write_text(GRID)
-    call = [
-        "--grid",
-        str(tmp_path / "tiny.yaml"),
-        "--out",
-        str(tmp_path / "out"),
-        "--dry-run",
-    ]
+    grid, out = str(tmp_path / "tiny.yaml"), str(tmp_path / "out")
+    call = ["--grid", grid, "--out", out, "--dry-run"]
 
     def planned(*words: str) -> tuple[int, int, list[str], list[str]]:
         assert main([*call, *words, "--json"]) == 0
@@ -239,14 +201,8 @@ def test_workers_on_accelerators_are_as_many_as_asked_for(
     least = peak_bytes(
         Shape.rounded(Point(V=16, L=4, d=4, N=64, n_test=256, exact="full"))
     )
-    call = [
-        "--grid",
-        str(tmp_path / "tiny.yaml"),
-        "--out",
-        str(tmp_path / "out"),
-        "--set",
-        f"limits.max_bytes={least}",
-    ]
+    grid, out = str(tmp_path / "tiny.yaml"), str(tmp_path / "out")
+    call = ["--grid", grid, "--out", out, "--set", f"limits.max_bytes={least}"]
     assert main([*call, "--workers", "3", "--dry-run", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["workers"] == 3
 

@@ -5,10 +5,7 @@ and checked as a user would.
 import ast
 import importlib
 import json
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
 from operator import attrgetter
@@ -16,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from conftest import PROGRAMS
-from helpers import ROOT
+from helpers import ROOT, process
 
 PACKAGE = "jaxrecall"
 NOTEBOOK = ROOT / "examples/recall.ipynb"
@@ -54,17 +51,7 @@ def run(path: Path, folder: Path) -> None:
         (folder / name).write_text(block)
     code = f"names = {{}}\nfor i, block in enumerate({blocks(path)!r}):\n"
     code += f"    exec(compile(block, f'{path.name}, block {{i}}', 'exec'), names)\n"
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "MPLBACKEND": "agg"}
-    command = [sys.executable, "-W", "error", "-c", code]
-    done = subprocess.run(
-        command,
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    done = process("-W", "error", "-c", code, folder=folder, MPLBACKEND="agg")
     assert done.returncode == 0, done.stderr
 
 
@@ -173,25 +160,9 @@ manager.shutdown_kernel(now=True)
 @pytest.mark.system  # starts a kernel
 @pytest.mark.skipif(not find_spec("ipykernel"), reason="ipykernel is not installed")
 def test_a_notebook_kernel_shows_a_bar_gives_the_rows_and_stops_when_asked(tmp_path):
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [sys.executable, "-c", IN_A_KERNEL],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=500,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    done = subprocess.run(
-        [sys.executable, "-c", SAME_ROWS],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr
+    for code in (IN_A_KERNEL, SAME_ROWS):
+        done = process("-c", code, folder=tmp_path, timeout=500)
+        assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.slow  # mypy reads all that JAX is typed with
@@ -203,35 +174,13 @@ def test_a_users_script_passes_type_checkers_and_runs(tmp_path):
         "import jaxrecall\nrows: int = jaxrecall.simulate(jaxrecall.Point(V=8, N=9,"
         " d=4, L=2), 0)\njaxrecall.nothing\n"
     )
-    command = [
-        sys.executable,
-        "-m",
-        "mypy",
-        "--strict",
-        "--follow-imports=silent",
-        "--cache-dir",
-        str(PROGRAMS / "mypy"),
-    ]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "MYPYPATH": str(ROOT)}
+    options = ["--strict", "--follow-imports=silent", "--cache-dir", PROGRAMS / "mypy"]
     checked = [
-        subprocess.run(
-            [*command, str(path)],
-            cwd=tmp_path,
-            env=environment,
-            capture_output=True,
-            text=True,
-        )
+        process("-m", "mypy", *options, path, folder=tmp_path, MYPYPATH=str(ROOT))
         for path in (SCRIPT, bad)
     ]
     assert checked[0].returncode == 0, checked[0].stdout
     assert "Incompatible types in assignment" in checked[1].stdout
     assert 'Module has no attribute "nothing"' in checked[1].stdout
-    done = subprocess.run(
-        [sys.executable, str(SCRIPT)],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = process(SCRIPT, folder=tmp_path)
     assert (done.stdout, done.returncode) == ("True 4 1\n", 0), done.stderr

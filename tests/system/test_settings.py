@@ -4,13 +4,11 @@ anything runs; others change nothing.
 
 import json
 import os
-import subprocess
-import sys
 
 import jax
 import pandas as pd
 import pytest
-from helpers import combinations
+from helpers import combinations, process
 
 from jaxrecall import Point, run, simulate
 from jaxrecall.errors import UsageError
@@ -60,23 +58,11 @@ def test_a_setting_that_lets_no_run_succeed_is_one_line(tmp_path, setting, worke
     if setting == "JAX_PLATFORMS=cuda" and os.path.exists("/dev/nvidia0"):
         pytest.skip("this machine has such a device")
     (tmp_path / "tiny.yaml").write_text(json.dumps(GRID))
-    words = [
-        "--grid",
-        "tiny.yaml",
-        "--out",
-        "out",
-        *(["--workers", str(workers)] if workers else []),
-    ]
+    words = ["--grid", "tiny.yaml", "--out", "out"]
+    if workers:
+        words += ["--workers", str(workers)]
     name, _, value = setting.partition("=")
-    environment = {**os.environ, name: value}
-    done = subprocess.run(
-        [sys.executable, "-m", "jaxrecall.sweep", *words],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    done = process("-m", "jaxrecall.sweep", *words, folder=tmp_path, **{name: value})
     assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), done.stderr
     assert done.stderr.startswith(REFUSED[setting])
     assert not list(tmp_path.rglob("*.parquet"))
@@ -107,18 +93,8 @@ def test_a_jax_that_does_not_fit_into_memory_is_one_line(tmp_path):
     )
     (tmp_path / "jax.py").write_text(f"raise ImportError({why!r})\n")
     (tmp_path / "tiny.yaml").write_text(json.dumps(GRID))
-    command = [
-        sys.executable,
-        "-m",
-        "jaxrecall.sweep",
-        "--grid",
-        "tiny.yaml",
-        "--out",
-        "out",
-    ]
-    done = subprocess.run(
-        command, cwd=tmp_path, capture_output=True, text=True, timeout=300
-    )
+    words = ["-m", "jaxrecall.sweep", "--grid", "tiny.yaml", "--out", "out"]
+    done = process(*words, folder=tmp_path)
     assert (done.returncode, done.stderr) == (2, f"JAX cannot be imported: {why}\n")
     assert not (tmp_path / "out").exists()
 
