@@ -169,6 +169,8 @@ def test_examples_are_listed_with_their_first_sentence(capsys):
     )
 
 
+FOLDERS = (ROOT / "sweeps", ROOT / "sweeps/launch", ROOT / "examples")
+SHIPPED = [path for folder in FOLDERS for path in folder.iterdir()]
 COPIED = {
     "quickstart": "quickstart.yaml grid.schema.json",
     "heads.yaml": "heads.yaml heads.py",
@@ -178,8 +180,8 @@ COPIED = {
 }
 """The files that come with an example, by its name."""
 
-USE = {".ipynb": "jupyter lab ", "slurm-array.sh": "sbatch "}
-USE[".yaml"] = "python -m jaxrecall.sweep --grid "
+USE = {".ipynb": "jupyter lab ", "slurm-array.sh": "sbatch ", "skypilot.yaml": "sky "}
+USE |= {"ray-cluster.yaml": "ray up ", ".yaml": "python -m jaxrecall.sweep --grid "}
 
 
 @pytest.mark.parametrize("name", COPIED)
@@ -196,10 +198,7 @@ def test_an_example_is_copied_with_what_it_needs_and_only_once(
     assert first in told.partition("To run it")[2]
     assert {path.name for path in tmp_path.iterdir()} == {first, *others}
     for copied in tmp_path.iterdir():
-        folders = (ROOT / "sweeps", ROOT / "sweeps/launch", ROOT / "examples")
-        [shipped] = [
-            each / copied.name for each in folders if (each / copied.name).exists()
-        ]
+        [shipped] = [path for path in SHIPPED if path.name == copied.name]
         assert copied.read_bytes() == shipped.read_bytes()
         assert copied.stat().st_mode & 0o100 == shipped.stat().st_mode & 0o100
     Path(first).write_text("mine")
