@@ -14,6 +14,7 @@ import attack
 import pytest
 from attack.__main__ import parser as attack_parser
 from helpers import ROOT
+from tolerances import assert_close
 
 from benchmarks import documented
 from jaxrecall.__main__ import MODULES as COMMANDS
@@ -170,9 +171,8 @@ def test_python_runs(page, results, monkeypatch, request):
     quotes = re.findall(r"# N\* ~ (\w+)\^(\S+), 95 % interval (\S+) to (\S+)", text)
     for axis, *quoted in quotes if is_whole else ():
         row = fit(names["df"], [0.5]).exponents.set_index("axis").loc[axis]
-        assert row[["exponent", "lo", "hi"]].tolist() == pytest.approx(
-            [float(number) for number in quoted], abs=0.011
-        )
+        numbers = row[["exponent", "lo", "hi"]].astype(float)
+        assert_close(numbers, [float(number) for number in quoted], 0.011)
 
 
 @pytest.mark.parametrize(

@@ -148,6 +148,21 @@ def ambiguous_names(text: str) -> list[int]:
     return found
 
 
+OTHER_TOLERANCES = {"allclose", "approx", "assert_allclose", "isclose"}
+
+
+def other_tolerances(text: str) -> list[int]:
+    """The lines that compare numbers with tolerances of their own."""
+    called = [
+        node.func for node in ast.walk(parsed(text)) if isinstance(node, ast.Call)
+    ]
+    return [
+        function.lineno
+        for function in called
+        if ast.unparse(function).rpartition(".")[2] in OTHER_TOLERANCES
+    ]
+
+
 def is_orphan(paragraph: str) -> bool:
     words = paragraph.split()
     sentences = " ".join(words).split(". ")
@@ -162,11 +177,14 @@ OF_PACKAGE = [dense_comprehensions, nested_conditionals, long_functions, orphans
 @functools.cache
 def offenders() -> dict[Check, list[str]]:
     """Places as file:line, by check. Each file is parsed once for all checks."""
-    found = {check: [] for check in [*OF_PACKAGE, ambiguous_names]}
+    every = [*OF_PACKAGE, ambiguous_names, other_tolerances]
+    found = {check: [] for check in every}
     for folder in EVERYWHERE:
         checks = [ambiguous_names]
         if folder == "jaxrecall":
             checks += OF_PACKAGE
+        if folder == "tests":
+            checks.append(other_tolerances)
         for path in sorted((ROOT / folder).rglob("*.py")):
             place = path.relative_to(ROOT).as_posix()
             text = path.read_text()
@@ -195,6 +213,10 @@ def test_no_docstring_is_a_sentence_cut_short():
 def test_no_name_means_two_things_to_the_comprehensions_of_a_function():
     found = offenders()[ambiguous_names]
     assert found == [], "rename the variable; CPython 3.12.1 takes both for one"
+
+
+def test_all_tests_share_one_table_of_tolerances():
+    assert offenders()[other_tolerances] == [], "call tolerances.assert_close"
 
 
 def function(lines: int, line: str = "    x = 1") -> str:
@@ -230,6 +252,7 @@ def documented(paragraph: str) -> str:
             "x = 1 if a else 2",
         ),
         (long_functions, function(61), function(60)),
+        (other_tolerances, "np.isclose(a, b)", "assert_close(a, b)\nx = np.isclose"),
         (long_functions, function(31, f"    x = {'1' * 88}"), function(31)),
         (orphans, documented("It is over columns."), documented("Columns are summed.")),
         (
