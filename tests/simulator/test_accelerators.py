@@ -2,6 +2,7 @@
 ones, and what they reserve bounds their width.
 """
 
+import itertools
 import json
 import re
 from dataclasses import replace
@@ -9,13 +10,14 @@ from dataclasses import replace
 import jax
 import numpy as np
 import pytest
+import yaml
 from jax.sharding import Mesh
 
 from benchmarks import accelerators
 from benchmarks.accelerators import RECORD, TARGETS
 from benchmarks.accelerators_table import page, planned
 from benchmarks.variants import further, name, variants
-from jaxrecall.model.point import Point
+from jaxrecall import Point
 from jaxrecall.simulator import program
 from jaxrecall.simulator.forms import FORMS
 from jaxrecall.simulator.program_shape import VMAPPED_SAMPLES, Shape
@@ -24,26 +26,20 @@ ENTRIES = json.loads(RECORD.read_text())
 COLLECTIVE = re.compile(r"stablehlo\.(?:all_|collective_|reduce_scatter|send|recv)")
 
 
-# what a point may ask for on top is added to the plain program, so that lowering the
-# larger one lowers both
-LARGER = [
-    shape for shape in variants(16) + further(16) if shape.diagnose or shape.optimizer
-]
-# one of the forms; the others are lowered with --slow
-OFTEN = [LARGER[6]]
+OFTEN = "pool with gelu MLP diagnose"
+"""Its program has those of plain runs, of a pool and of an MLP in it."""
+
 SHAPES = [
-    pytest.param(shape, marks=() if shape in OFTEN else pytest.mark.slow)
+    pytest.param(shape, marks=() if name(shape) == OFTEN else pytest.mark.slow)
     for shape in variants(16) + further(16)
 ]
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=name)
 def test_every_variant_lowers_for_cpu_cuda_and_tpu(shape):
-    run, arguments = program.batch_function(
-        shape, 2, Mesh(np.array(jax.local_devices()[:1]), ("run",)), vmapped=True
-    )
+    device = Mesh(np.array(jax.local_devices()[:1]), ("run",))
+    run, arguments = program.batch_function(shape, 2, device, vmapped=True)
     lowered = jax.export.export(run, platforms=["cpu", "cuda", "tpu"])(*arguments)
-    assert lowered.platforms == ("cpu", "cuda", "tpu")
     assert not COLLECTIVE.search(lowered.mlir_module())
 
 
@@ -53,14 +49,15 @@ def test_the_variants_have_every_form_activation_and_extra():
     assert len({shape.activation for shape in shapes}) > 4
     assert len(set(shapes)) == len(shapes) == 22
     made = {replace(shape, activation="relu").variant for shape in shapes}
-    for kw in (
-        {},
-        {"m": 16},
-        {"pool": 16},
-        {"m": 16, "exact": "full"},
-        {"pool": 16, "exact": "full", "diagnose": True},
-    ):
-        shape = Shape.sized(Point(V=16, N=64, d=16, L=4, **kw), 16, 16, kw.get("m", 0))
+    of_points = yaml.safe_load("""
+      - {}
+      - {m: 16}
+      - {pool: 16}
+      - {m: 16, exact: full}
+      - {pool: 16, exact: full, diagnose: true}
+    """)
+    for fields in of_points:
+        shape = Shape.rounded(Point(V=16, N=64, d=16, L=4, **fields))
         assert replace(shape, activation="relu").variant in made, shape
 
 
@@ -82,40 +79,25 @@ def test_the_tile_is_limited_only_where_samples_have_arrays():
 
 
 def test_the_page_is_that_of_the_record_and_says_what_is_missing():
-    asked = [
-        key
-        for targets in TARGETS.values()
-        for target in targets
-        for key in accelerators.asked(target)
-    ]
+    targets = itertools.chain(*TARGETS.values())
+    asked = [key for target in targets for key in accelerators.asked(target)]
     assert set(ENTRIES) <= set(asked)
     text = RECORD.with_suffix(".md").read_text()
     assert text == page(ENTRIES, asked), "run: make accelerators"
-    assert (
-        "Not compiled yet: programs for TPU v5e (26 of 26), TPU v4 (26 of 26), TPU v6e"
-        " (26 of 26), H100 (28 of 28)." in page({}, asked)
-    )
+    assert "Not compiled yet: programs for TPU v5e (26 of 26), " in page({}, asked)
 
 
-@pytest.mark.parametrize("key", ENTRIES)
-def test_the_formula_that_the_planner_starts_from_is_no_less_than_most_of_what_compilers_reserve(  # noqa: E501
-    key,
-):
+def test_the_planner_starts_from_most_of_what_compilers_reserve_or_more():
     """The number of vmapped runs is then reduced by what the compiler says; a formula
     far too low would compile many times.
     """
-    entry = ENTRIES[key]
-    assert (
-        0.8 * (entry["temp_bytes"] + entry["argument_bytes"])
-        <= planned(entry)
-        <= 40 * entry["temp_bytes"]
-    )
+    for key, entry in ENTRIES.items():
+        reserved = entry["temp_bytes"] + entry["argument_bytes"]
+        assert 0.8 * reserved <= planned(entry) <= 40 * entry["temp_bytes"], key
 
 
 @pytest.mark.slow
-def test_a_program_that_reserves_more_than_half_of_the_device_is_compiled_for_fewer_runs(  # noqa: E501
-    monkeypatch,
-):
+def test_a_program_that_reserves_more_than_half_of_a_device_has_fewer_runs(monkeypatch):
     """As on an accelerator, and with memory for two batches of four runs but not for
     two of eight.
     """
