@@ -1,4 +1,4 @@
-"""Cases of tests as YAML, and the recipe against the reference."""
+"""Cases of tests as YAML, the recipe against the reference, and vmapped runs."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from helpers import assert_same_metrics, streamed
 from tolerances import assert_close
 
 from jaxrecall import Point, measure, realize, three_step
+from jaxrecall.model.point import Run
+from jaxrecall.simulator import program
 from jaxrecall.simulator.program_shape import Shape
 
 
@@ -38,3 +40,19 @@ def check_recipe(point: Point, seed: int, shape: Shape) -> tuple[dict, dict]:
     assert_close(learned, expected, "float32")
     assert_same_metrics(metrics, reference)
     return metrics, reference
+
+
+def check_vmapped(shape: Shape, runs: list[Run]) -> list[Any]:
+    """Vmapped runs, as on an accelerator, have the rows of runs one after the other.
+    Returns the rows of each run; None where a guard turns it away.
+    """
+    looped = program.execute(program.compiled(shape), runs)[0]
+    vmapped = program.compiled(shape, len(runs), vmapped=True)
+    for rows, others in zip(looped, program.execute(vmapped, runs)[0], strict=True):
+        assert (rows is None) == (others is None)
+        for row, other in zip(rows or (), others or (), strict=True):
+            assert other["form"] == row["form"]
+            assert_same_metrics(other, row)
+            if "loss" in row:
+                assert_close(other["loss"], row["loss"], "float32")
+    return looped

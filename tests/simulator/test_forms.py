@@ -1,17 +1,15 @@
-"""The cheap form against the full one: on both sides of its guards, at the guards, and
-where a guard is removed.
-"""
+"""The cheap form against the full one, at its guards and on both sides of them."""
 
 import helpers
 import jax
 import numpy as np
 import pytest
 from cases import cases, check_recipe
-from helpers import METRICS, assert_same_metrics, combinations, drawn, quickly, streamed
+from helpers import assert_same_metrics, combinations, drawn, quickly, streamed
 from scipy.special import softmax
 from tolerances import assert_close
 
-from jaxrecall import Point, realize, simulate, three_step
+from jaxrecall import Point, realize, three_step
 from jaxrecall.model import keys, task
 from jaxrecall.model.laws.tokens import shares
 from jaxrecall.model.point import FIELDS
@@ -37,21 +35,14 @@ def form_of(point: Point, seed: int = SEED) -> str:
     return streamed(point, seed, shape_of(point))[1]["form"]
 
 
-def off(learned, full) -> float:
-    """The largest difference, relative to the largest number of V1, w or V2."""
-    return max(
-        np.abs(one - other).max() / np.abs(other).max()
-        for one, other in zip(learned, full, strict=True)
-    )
-
-
 def checked_form(point: Point, error: float) -> str:
     """The form of a run, which agrees with the full one as closely as this."""
     learned, metrics = streamed(point, SEED, shape_of(point))
     full, full_metrics = streamed(point, SEED, shape_of(point).fallback)
     assert full_metrics["form"] == "full"
     assert_same_metrics(metrics, full_metrics)
-    assert_close(off(learned, full), 0.0, error)
+    for one, other in zip(learned, full, strict=True):
+        assert_close(one, other, error * np.abs(other).max())
     return metrics["form"]
 
 
@@ -106,32 +97,6 @@ def test_locked_attention_agrees_with_the_full_form_at_its_guard():
         assert checked_form(point.replace(kappa=kappa), 6e-6) == form
     full = streamed(point.replace(kappa=above), SEED, shape_of(point).fallback)[1]
     assert_close(full["attention_mass"], 1, 4e-7)
-
-
-@pytest.mark.parametrize(
-    ("guard", "passed", "V", "case"),
-    [
-        ("forms.Form.accepts", lambda *_: True, 32, {"eta": 30}),
-        # V = 33 is of its own, so that it is traced with the constant changed
-        pytest.param(
-            "locked_attention.LOCKED_NATS",
-            -100.0,
-            33,
-            {"eta": 1e-6, "kappa": 5},
-            marks=pytest.mark.slow,
-        ),
-    ],
-    ids=["softmax", "locked"],
-)
-def test_without_its_guard_the_cheap_form_shows(monkeypatch, guard, passed, V, case):
-    """The red side: a guard that lets everything through gives other numbers, so the
-    tests above can fail.
-    """
-    monkeypatch.setattr(f"jaxrecall.simulator.{guard}", passed)
-    point, shape = ATTENTION.replace(**case), Shape(V, 32, 0, "none", "counts")
-    learned, metrics = streamed(point, SEED, shape)
-    assert metrics["form"] != "full"
-    assert off(learned, streamed(point, SEED, shape.fallback)[0]) > 1e-3
 
 
 @pytest.mark.parametrize(
@@ -247,17 +212,6 @@ def test_no_rate_makes_an_exact_gradient_vanish(case):
     )
     assert np.abs(w_of_least).max() > 0
     assert_close(w_of_least, w, "float32")
-
-
-@pytest.mark.slow
-def test_the_full_form_can_be_asked_for_and_is_fallen_back_to():
-    point = ATTENTION.replace(eta=1e-6, d=20)
-    row, full = simulate(point, SEED), simulate(point.replace(exact="full"), SEED)
-    assert (row["form"], full["form"]) == ("counts+locked", "full")
-    counted = [name for name in METRICS if name.startswith("n_")]
-    for name in ("draw_check", *counted):
-        assert row[name] == full[name], name
-    assert simulate(point.replace(eta=1.0), SEED)["form"] == "full"
 
 
 def test_no_rate_overflows_an_attention_score():

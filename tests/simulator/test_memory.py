@@ -7,12 +7,12 @@ import math
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pandas as pd
 import pytest
 import yaml
 from cases import cases, check_recipe
-from helpers import assert_same_metrics, drawn, executed, quickly
+from helpers import assert_same_metrics, drawn, quickly
 from scipy import stats
+from test_pool import differences, in_the_limit
 from tolerances import assert_close
 
 from jaxrecall import Point, descend, measure, realize, simulate
@@ -21,9 +21,8 @@ from jaxrecall.model import keys
 from jaxrecall.model import point as law
 from jaxrecall.model.columns import ATTENTION_COLUMNS
 from jaxrecall.model.laws.tokens import shares
-from jaxrecall.model.point import MAX_DRAWS, MAX_SAMPLES, MAX_STREAMED, Run
+from jaxrecall.model.point import MAX_DRAWS, MAX_SAMPLES, MAX_STREAMED
 from jaxrecall.model.reference.metrics import over_vocabulary
-from jaxrecall.simulator import program
 from jaxrecall.simulator.program_shape import Shape
 from jaxrecall.simulator.sources import memory
 
@@ -36,7 +35,7 @@ def sized(point: Point) -> Shape:
     """One program for all laws of tokens: wide enough for more than a block of
     tokens.
     """
-    V, d = (32, 16) if point.tokens == "uniform" else (704, 32)
+    V, d = (32, 32) if point.tokens == "uniform" else (704, 32)
     return Shape.sized(point, V, d, 32 if point.m else 0)
 
 
@@ -205,30 +204,12 @@ def test_samples_without_end():
 
 
 def test_rows_of_the_limit_meet_those_drawn_one_by_one(monkeypatch):
-    point = Point(V=48, N=3000, d=17, L=1, n_test=512, eta=10.0, gamma2=10.0, **ZIPF)
     # the program of the test above
-    compiled = program.compiled(Shape.rounded(point))
-    tables = []
-    for most in (MAX_DRAWS, 0):
-        monkeypatch.setattr(law, "MAX_DRAWS", most)
-        runs = [Run(point.replace(n_test=512), seed) for seed in range(96)]
-        rows = [
-            row
-            for i in range(0, 96, compiled.batch)
-            for row in executed(compiled, runs[i : i + compiled.batch])
-        ]
-        tables.append(pd.DataFrame(rows))
-    forms = [[*table["form"].unique()] for table in tables]
-    assert forms == [["memory"], ["memory, gaussian samples"]]
-    for name in (
-        "accuracy",
-        "memory_accuracy",
-        "rare_memory_accuracy",
-        "train_accuracy",
-        "test_margin",
-    ):
-        off = tables[1][name] - tables[0][name]
-        assert abs(off.mean()) < 3.5 * off.std() / math.sqrt(96), name
+    point = Point(V=48, N=3000, d=17, L=1, n_test=512, eta=10.0, gamma2=10.0, **ZIPF)
+    of_limit = in_the_limit(point, monkeypatch)
+    assert simulate(of_limit, 0)["form"] == "memory, gaussian samples"
+    found = differences(of_limit, point, range(96))
+    assert max(map(abs, found.values())) < 3.5, found
 
 
 def test_a_field_that_is_not_known_is_no_memory(monkeypatch):

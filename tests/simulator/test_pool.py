@@ -11,13 +11,12 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
-from cases import cases, check_recipe
+from cases import cases, check_recipe, check_vmapped
 from helpers import (
     assert_same_metrics,
     combinations,
     diagnose,
     drawn,
-    executed,
     quickly,
     redraws,
     streamed,
@@ -28,8 +27,6 @@ from jaxrecall import Point, fit, load, realize, run, simulate, three_step, thre
 from jaxrecall.model import point as law
 from jaxrecall.model.laws.tokens import shares
 from jaxrecall.model.point import Run
-from jaxrecall.report import main as report
-from jaxrecall.simulator import program
 from jaxrecall.simulator.cost import TOKENS_A_SECOND, amount, peak_bytes, work
 from jaxrecall.simulator.forms import FORMS
 from jaxrecall.simulator.forward import unlearned_scores
@@ -61,8 +58,7 @@ def check_rates(point: Point) -> None:
 OFTEN = """
 - {}
 - {fresh_batches: true}
-- {trigger_in_value: false, embedding: sphere}
-- {embedding: orthogonal, kappa: 2.0}
+- {trigger_in_value: false, embedding: orthogonal, kappa: 2.0}
 - {kappa: 1.0e+5, N: 3000}
 - {N: 60, L: 2}
 - {m: 20, activation: gelu}
@@ -70,6 +66,7 @@ OFTEN = """
 """
 SELDOM = """
 - {kappa: 0.001}
+- {trigger_in_value: false, embedding: sphere}
 - {N: 20000, V: 5}
 # other laws are counted in a test of their own
 - {tokens: zipf(s=1.2)}
@@ -289,25 +286,8 @@ def test_counts_of_tokens_that_are_not_equally_frequent(N):
 def test_rows_of_the_limit_meet_those_drawn_one_by_one(kappa, monkeypatch):
     sizes = yaml.safe_load("{V: 24, N: 3072, d: 32, L: 193, pool: 16, n_test: 512}")
     point = Point(**sizes, kappa=kappa)
-    compiled = program.compiled(Shape.sized(point, 32, 32, 0))
-    tables = []
-    for one in (point, in_the_limit(point, monkeypatch)):
-        runs = [Run(one, seed) for seed in range(48)]
-        rows = [
-            row
-            for i in range(0, 48, compiled.batch)
-            for row in executed(compiled, runs[i : i + compiled.batch])
-        ]
-        gaussian = ", gaussian samples noise test" if one.in_the_limit else ""
-        forms = {row["form"].removesuffix(gaussian) for row in rows}
-        assert forms <= {"pool+pool", "pool+locked"}
-        tables.append(pd.DataFrame(rows))
-    drawn_one_by_one, of_limit = tables
-    names = "snr accuracy train_accuracy attention_mass attention_top1 memory_accuracy"
-    for name in names.split():
-        off = of_limit[name].mean() - drawn_one_by_one[name].mean()
-        error = np.sqrt(sum(table[name].var() / 48 for table in tables))
-        assert abs(off) < 3.5 * error, (name, off / error)
+    found = differences(in_the_limit(point, monkeypatch), point, range(48))
+    assert max(map(abs, found.values())) < 3.5, found
 
 
 def test_train_pairs_of_the_limit_are_drawn_by_their_counts():
@@ -374,14 +354,7 @@ def test_vmapped_runs_and_runs_one_after_the_other_are_the_same():
     changes = "[{}, {N: 10000000, L: 4000}, {N: 60, fresh_batches: true}]"
     points = [SMALL.replace(**case) for case in yaml.safe_load(changes)]
     runs = [Run(point, seed) for point in points for seed in range(2)]
-    shape = sized(SMALL)
-    looped = executed(program.compiled(shape), runs)
-    vmapped = executed(program.compiled(shape, 6, vmapped=True), runs)
-    assert [a is None for a in looped] == [b is None for b in vmapped]
-    for a, b in zip(looped, vmapped, strict=True):
-        if a is not None:
-            assert a["form"] == b["form"]
-            assert_same_metrics(a, b)
+    check_vmapped(sized(SMALL), runs)
 
 
 @pytest.mark.slow
@@ -448,12 +421,6 @@ def test_a_sweep_over_pools_is_a_factor_of_the_fit(swept, capsys):
     assert sorted(p["pool"] for p in programs) == [0, 16]
 
 
-@pytest.mark.slow  # draws a report
-def test_a_report_has_pools_as_an_axis(swept):
-    assert report(["--surrogate", "0", "--resamples", "100", str(swept / "out")]) == 0
-    assert "pool" in (swept / "out/report.html").read_text()
-
-
 SEARCH = """
 base: {V: 20, d: 30, n_test: 100}
 seeds: {count: 12}
@@ -480,17 +447,15 @@ def test_a_search_goes_beyond_what_runs_without_a_pool_can(tmp_path, capsys):
 # --- the law without a pool
 
 
-def differences(with_pool: Point, seeds: range) -> dict[str, float]:
-    """The metrics with a pool less those without, in standard errors, over seeds that
+def differences(one: Point, other: Point, seeds: range) -> dict[str, float]:
+    """The metrics of a point less those of another, in standard errors, over seeds that
     share embeddings, permutation and tokens.
     """
-    tables = [
-        pd.DataFrame(simulate(point, seeds))
-        for point in (with_pool, with_pool.replace(pool=None))
-    ]
+    tables = [pd.DataFrame(simulate(point, seeds)) for point in (one, other)]
     names = "accuracy memory_accuracy step1_memory_accuracy train_accuracy test_margin"
+    names += " snr attention_mass attention_top1 rare_memory_accuracy"
     found = {}
-    for name in (*names.split(), "snr", "attention_mass"):
+    for name in names.split():
         off = (tables[0][name].astype(float) - tables[1][name].astype(float)).dropna()
         found[name] = off.mean() / (off.std() / len(seeds) ** 0.5) if off.any() else 0.0
     return found
@@ -508,7 +473,8 @@ CONVERGES = yaml.safe_load("""
 @pytest.mark.parametrize("at", CONVERGES, ids=str)
 def test_a_pool_converges_to_the_law_without(at):
     """64 seeds; differences in units of their standard error."""
-    found = differences(Point(**at, pool=1024, n_test=1024), range(64))
+    point = Point(**at, pool=1024, n_test=1024)
+    found = differences(point, point.replace(pool=None), range(64))
     assert max(map(abs, found.values())) <= 3, found
 
 
@@ -534,7 +500,8 @@ def test_a_pool_of_tokens_that_are_not_equally_frequent_converges(at):
     """Accuracy within 2.5 standard errors at ten points, and 60 other differences
     within 3.5; 48 seeds.
     """
-    found = differences(Point(**{"pool": 4096, "n_test": 1024} | at), range(1000, 1048))
+    point = Point(**{"pool": 4096, "n_test": 1024} | at)
+    found = differences(point, point.replace(pool=None), range(1000, 1048))
     assert abs(found["accuracy"]) <= 2.5, found
     assert max(map(abs, found.values())) <= 3.5, found
 
