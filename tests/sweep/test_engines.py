@@ -114,7 +114,12 @@ def test_without_any_worker_that_starts_every_run_has_failed(trouble, monkeypatc
     assert len(failed.value.rows) == 0
 
 
-SIGNAL = "time.sleep(0.5); os.kill(os.getppid(), signal.SIGTERM)\n"
+SIGNAL = """
+while not any(Path("out/parts").iterdir()):  # the first batch is saved
+    time.sleep(0.1)
+time.sleep(0.3)
+os.kill(os.getppid(), signal.SIGTERM)
+"""
 STOPPING = "stopping when the running batch is finished"
 
 

