@@ -247,10 +247,8 @@ def test_the_output_side_may_have_another_law():
     def point(**laws):
         return Point(**SMALL, **laws)
 
-    same, none = (
-        point(embedding="sphere", embedding_out="sphere"),
-        point(embedding="sphere"),
-    )
+    none = point(embedding="sphere")
+    same = point(embedding="sphere", embedding_out="sphere")
     assert same == none
     assert same.point_id == none.point_id
     assert none.embedding_out == "sphere"
