@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from scipy.special import expit
 from scipy.stats import t as student
-from test_fit import command, crossed, exponents
+from test_fit import assert_crosses, command, crossed, exponents
 from test_fit import table as runs
 from test_misfit import losses
 from tolerances import assert_close
@@ -47,7 +47,7 @@ def test_each_cell_has_the_rate_that_needs_the_fewest_samples(frame):
     found = fit(frame, best="lr").thresholds
     assert (found["lr"] == 0.1).all()
     assert not found["warning"].str.contains("lr =").any()
-    assert_close(np.log(found["critical"]), np.log(found.apply(star, axis=1)), 0.05)
+    assert_crosses(found, found.apply(star, axis=1))
     assert found["critical"].between(found["lo"], found["hi"]).all()
     alone = fit(frame[frame["lr"] == 0.1]).thresholds
     # where one rate is best at every level, nothing else enters

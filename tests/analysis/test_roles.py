@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy.special import expit
-from test_fit import command, crossed, exponents, law, ours, table
+from test_fit import assert_crosses, command, crossed, exponents, law, ours, table
 from tolerances import assert_close
 
 import jaxrecall
@@ -68,7 +68,7 @@ def test_a_loss_crosses_theta_in_its_units(sign):
     found = fit(frame, 10.0 * sign, along="n_train", of="test_loss")
     cells = found.thresholds
     truth = star(cells)
-    assert_close(np.log(cells["critical"]), np.log(truth), 0.2)
+    assert_crosses(cells, truth, 0.2)
     assert truth.between(cells["lo"], cells["hi"]).sum() >= 5
     assert (cells["theta"] == 10.0 * sign).all()
     assert_close(exponents(found), LAW, 0.1)
@@ -109,8 +109,7 @@ def test_along_step_the_level_is_reached_after_step_0():
     one = ours(table({"d": [32, 64]}, law, levels=[1024]))
     many = pd.concat([one.assign(step=step) for step in steps], ignore_index=True)
     many["n_correct"] = (2000 * (many["step"] + 0.01) / (many["step"] + 10.01)).round()
-    found = fit(many, along="step").thresholds
-    assert_close(np.log(found["critical"]), np.log([10, 10]), 0.05)
+    assert_crosses(fit(many, along="step").thresholds, [10, 10])
 
 
 @pytest.mark.parametrize(
@@ -119,16 +118,18 @@ def test_along_step_the_level_is_reached_after_step_0():
 def test_other_summaries_over_seeds_cross_theta(summary, theta):
     """A seed is at 0.95 or at 0.05; the share at 0.95 is one half at 10."""
     frame = crossed(x=2.0 ** np.arange(9), seed=range(400))
-    high = np.random.default_rng(3).random(len(frame))
-    high = high < expit(2 * np.log(frame["x"] / 10))
-    frame["accuracy"] = np.where(high, 0.95, 0.05)
-    (one,) = fit(frame, theta, along="x", summary=summary).thresholds.itertuples()
-    assert_close(np.log(one.critical), np.log(10), 0.3)
-    assert one.lo < 10 < one.hi
-    assert one.theta == theta
+    chance = np.random.default_rng(3).random(len(frame))
+    is_high = chance < frame["x"] ** 2 / (frame["x"] ** 2 + 100)
+    frame["accuracy"] = np.where(is_high, 0.95, 0.05)
     falling = frame.assign(x=1000 / frame["x"])
-    (other,) = fit(falling, theta, along="x", summary=summary).thresholds.itertuples()
-    assert_close(np.log(other.critical), np.log(1000 / one.critical), 0.02)
+    found, other = (
+        fit(each, theta, along="x", summary=summary).thresholds
+        for each in (frame, falling)
+    )
+    assert_crosses(found, [10], 0.3)
+    assert found["lo"][0] < 10 < found["hi"][0]
+    assert found["theta"][0] == theta
+    assert_crosses(other, 1000 / found["critical"], 0.02)
     (line,) = plot.accuracy(frame, x="x", summary=summary).lines[:1]
     shown = np.interp(np.log(10), np.log(line.get_xdata()), line.get_ydata())
     if summary != "median":
@@ -166,8 +167,7 @@ def test_roles_are_those_that_the_owner_stated(tmp_path):
         assert not roles.is_ours
         assert (roles.measure, roles.rises) == ("acc", {"N": False})
         assert roles.labels["N"] == "stored patterns"
-    (one,) = fit(rows).thresholds.itertuples()
-    assert_close(np.log(one.critical), np.log(10), 0.05)
+    assert_crosses(fit(rows).thresholds, [10])
     ax = plot.accuracy(rows)
     assert ax.get_xlabel() == "N: stored patterns"
     assert ax.get_ylabel() == "acc: share that is retrieved (fraction)"
@@ -176,9 +176,9 @@ def test_roles_are_those_that_the_owner_stated(tmp_path):
 def test_without_a_direction_the_ends_decide():
     frame = crossed(N=[2.0, 4, 8, 16, 32, 64], seed=range(8))
     frame["accuracy"] = 1 / (1 + frame["N"] / (10 + frame["seed"] / 10))
-    (one,) = fit(frame).thresholds.itertuples()
-    assert_close(np.log(one.critical), np.log(10.3), 0.05)
-    assert one.censored == "no"
+    found = fit(frame).thresholds
+    assert_crosses(found, [10.3])
+    assert found["censored"].tolist() == ["no"]
 
 
 def test_axes_are_asked_for_where_several_could_be_meant():
