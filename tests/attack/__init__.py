@@ -162,11 +162,10 @@ NAMES = [
     "embedding",
     "alpha",
     "$x_{",
-    "",
-    "\ud800",
 ]
-WORDS = [
-    *NAMES,
+NAMES += ["", "\ud800"]
+WORDS = [*NAMES, "lambda x: x"]
+WORDS += [
     "0",
     "1",
     "-1",
@@ -189,8 +188,6 @@ WORDS = [
     "not",
     "in",
     "is",
-]
-WORDS += [
     "<",
     "<=",
     "==",
@@ -200,7 +197,6 @@ WORDS += [
     "round",
     "max",
     "'a'",
-    "lambda x: x",
     "if",
     "else",
     "__import__('os')",

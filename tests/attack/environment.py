@@ -27,19 +27,12 @@ from jaxrecall.errors import StoreError
 from jaxrecall.sweep.store.table import about, with_about
 
 SECONDS = 240
-SAME = (
-    "ENABLE_X64=1 DEBUG_NANS=1 DEBUG_INFS=1 CHECK_TRACER_LEAKS=1"
-    " NUMPY_RANK_PROMOTION=raise NUMPY_DTYPE_PROMOTION=strict "
-)
-SAME += (
-    "TRANSFER_GUARD=disallow DEFAULT_PRNG_IMPL=rbg LOG_COMPILES=1"
-    " DEFAULT_MATMUL_PRECISION=bfloat16 COMPILATION_CACHE_DIR=/proc/no "
-)
-SAME += (
-    "ENABLE_COMPILATION_CACHE=0 ENABLE_CUSTOM_PRNG=1 LEGACY_PRNG_KEY=error"
-    " DEBUG_KEY_REUSE=1 USE_SHARDY_PARTITIONER=0 "
-)
-SAME += "EXPLAIN_CACHE_MISSES=1 PLATFORMS=cpu,cuda"
+SAME = """ENABLE_X64=1 DEBUG_NANS=1 DEBUG_INFS=1 CHECK_TRACER_LEAKS=1
+NUMPY_RANK_PROMOTION=raise NUMPY_DTYPE_PROMOTION=strict TRANSFER_GUARD=disallow
+DEFAULT_PRNG_IMPL=rbg LOG_COMPILES=1 DEFAULT_MATMUL_PRECISION=bfloat16
+COMPILATION_CACHE_DIR=/proc/no ENABLE_COMPILATION_CACHE=0 ENABLE_CUSTOM_PRNG=1
+LEGACY_PRNG_KEY=error DEBUG_KEY_REUSE=1 USE_SHARDY_PARTITIONER=0
+EXPLAIN_CACHE_MISSES=1 PLATFORMS=cpu,cuda"""
 CLOSE = (
     "XLA_FLAGS=--xla_force_host_platform_device_count=4",
     "XLA_FLAGS=--xla_cpu_enable_fast_math=true",
@@ -83,36 +76,30 @@ ENCODINGS: dict[str, Callable[[str], bytes]] = {
     "tabs": lambda text: text.replace("seeds: 2", "\tseeds: 2").encode(),
     "NBSP": lambda text: text.replace("seeds: 2", "\u00a0seeds: 2").encode(),
 }
-LIMITS = (
-    "umask 777",
-    "umask 000",
-    "ulimit -f 0",
-    "ulimit -f 4",
-    "ulimit -n 20",
-    "ulimit -n 64",
-    "ulimit -v 1000000",
-    "ulimit -v 4000000",
-)
-LIMITS += (
-    "ulimit -u 50",
-    "ulimit -s 512",
-    "ulimit -c 0",
-    "HOME=",
-    "unset HOME",
-    "TMPDIR=/no/such",
-    "JAXRECALL_CACHE=/dev/null",
-)
-LIMITS += (
-    "mkdir -p gone && cd gone && rmdir ../gone",
-    "exec <&-",
-    "exec 2>&-",
-    "nice -n 19 true",
-    "MPLBACKEND=nosuch",
-    "MATPLOTLIBRC=/dev/null",
-)
+LIMITS = """umask 777
+umask 000
+ulimit -f 0
+ulimit -f 4
+ulimit -n 20
+ulimit -n 64
+ulimit -v 1000000
+ulimit -v 4000000
+ulimit -u 50
+ulimit -s 512
+ulimit -c 0
+HOME=
+unset HOME
+TMPDIR=/no/such
+JAXRECALL_CACHE=/dev/null
+mkdir -p gone && cd gone && rmdir ../gone
+exec <&-
+exec 2>&-
+nice -n 19 true
+MPLBACKEND=nosuch
+MATPLOTLIBRC=/dev/null""".splitlines()
 """Lines of a shell before the command."""
 
-ENTRIES = (
+ENTRIES = [
     "axes",
     "kept",
     "searched",
@@ -122,7 +109,7 @@ ENTRIES = (
     "accuracy",
     "created",
     "xla_flags",
-)
+]
 VALUES: tuple[Any, ...] = (
     None,
     5,
@@ -150,16 +137,8 @@ def told(
 ) -> subprocess.CompletedProcess[bytes]:
     """A command in a process of its own, after a line of a shell."""
     found = {"PYTHONPATH": str(ROOT), "JAXRECALL_CACHE": str(home / "cache"), **env}
-    script = [
-        "bash",
-        "-c",
-        f'set -a; {before}; exec "$@"',
-        "bash",
-        sys.executable,
-        "-m",
-        "jaxrecall",
-        *words,
-    ]
+    line = f'set -a; {before}; exec "$@"'
+    script = ["bash", "-c", line, "bash", sys.executable, "-m", "jaxrecall", *words]
     return subprocess.run(
         script,
         cwd=home,
@@ -281,38 +260,13 @@ def limits(tries: Tries) -> None:
         out = home / "out"
         shutil.rmtree(out, ignore_errors=True)
         shutil.copytree(home / "tiny", out)
-        more = {
-            "sweep": [
-                "--grid",
-                str(home / "tiny.yaml"),
-                "--set",
-                "seeds=3",
-                "--out",
-                str(out),
-            ],
-            "report": [str(out)],
-            "fit": [str(out)],
-        }
-        done = told(home, [command, *more[command]], {}, before)
+        more = f"sweep --grid {home}/tiny.yaml --set seeds=3 --out {out}".split()
+        words = more if command == "sweep" else [command, str(out)]
+        done = told(home, words, {}, before)
         assert b"Traceback" not in done.stderr, done.stderr[-1500:]
         if done.returncode:
             one.refused()
-        assert (
-            told(
-                home,
-                [
-                    "sweep",
-                    "--grid",
-                    str(home / "tiny.yaml"),
-                    "--set",
-                    "seeds=3",
-                    "--out",
-                    str(out),
-                ],
-                {},
-            ).returncode
-            == 0
-        )
+        assert told(home, more, {}).returncode == 0
         rows = load(out).drop(columns="seconds")
         whole = load(home / "tiny").drop(columns="seconds")
         assert len(rows) == 6
