@@ -146,64 +146,15 @@ def _watched(what: str) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-NAMES = [
-    "V",
-    "N",
-    "d",
-    "L",
-    "m",
-    "seed",
-    "pool",
-    "kappa",
-    "gamma",
-    "eta",
-    "n_test",
-    "root_seed",
-    "embedding",
-    "alpha",
-    "$x_{",
-]
+listed = str.split
+
+NAMES = listed(
+    """V N d L m seed pool kappa gamma eta n_test root_seed embedding alpha $x_{"""
+)
 NAMES += ["", "\ud800"]
 WORDS = [*NAMES, "lambda x: x"]
-WORDS += [
-    "0",
-    "1",
-    "-1",
-    "1e3",
-    "0.5",
-    "**",
-    "//",
-    "/",
-    "%",
-    "*",
-    "+",
-    "-",
-    "(",
-    ")",
-    "[",
-    "]",
-    ",",
-    "and",
-    "or",
-    "not",
-    "in",
-    "is",
-    "<",
-    "<=",
-    "==",
-    "!=",
-    "sqrt",
-    "log",
-    "round",
-    "max",
-    "'a'",
-    "if",
-    "else",
-    "__import__('os')",
-    "V.real",
-    "9e999",
-    "~",
-]
+WORDS += listed("""0 1 -1 1e3 0.5 ** // / % * + - ( ) [ ] , and or not in is < <= == !=
+sqrt log round max 'a' if else __import__('os') V.real 9e999 ~""")
 
 expressions = st.lists(st.sampled_from(WORDS), max_size=8).map(" ".join)
 texts = (

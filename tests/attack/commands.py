@@ -11,7 +11,7 @@ from typing import Any
 
 from test_any_folder import GRID, make_results
 
-from attack import Calls
+from attack import Calls, listed
 from attack.tries import Tries
 from jaxrecall import compact, embeddings, fit, report, status
 from jaxrecall.cli import examples
@@ -47,96 +47,15 @@ OPTIONS = {
     "theory": "--grid --theta --json V= d= L= N= kappa= embedding= eta=",
     "examples": "--to",
 }
-ODD = [
-    "",
-    " ",
-    "-",
-    "--",
-    "-1",
-    "0",
-    "1",
-    "2",
-    "3/2",
-    "1/0",
-    "1/2",
-    "1e3",
-    "nan",
-    "inf",
-    "-inf",
-    "1e400",
-    "N",
-    "d",
-    "V",
-    "d=",
-    "=",
-    "x",
-]
-ODD += [
-    "9" * 30,
-    "9" * 5000,
-    "a" * 300,
-    "a" * 10_000,
-    "base.V=3",
-    "seeds=2",
-    "base.V=[1,",
-    "local",
-    "ray",
-    "cpu=1",
-    "time=x",
-]
-ODD += [
-    "16x4",
-    "0x0",
-    "9" * 20 + "x4",
-    "$x_{",
-    "é𝟙\u202e",
-    "\udcff",
-    "\x1b[31m",
-    "a\nb",
-    "\x00",
-    "V > 3",
-    "__import__('os')",
-    "**",
-    "last",
-]
-ODD += [
-    "array-parallelism=x",
-    "timeout-min=5",
-    "additional-parameters=x",
-    "job-name=a",
-    "GPU=1",
-    "CPU=" + "9" * 20,
-    "all",
-    "3",
-    "file:///",
-]
-PATHS = [
-    "tiny",
-    "tiny/parts",
-    "tiny/manifest.json",
-    "tiny.yaml",
-    "none",
-    "none/below",
-    "loop",
-    "empty",
-    "link",
-    "fifo",
-    ".",
-    "..",
-    "/",
-    "~",
-]
-PATHS += [
-    "/proc",
-    "/dev/null",
-    "/dev/zero",
-    "/proc/self/mem",
-    "file:///tmp/%00x",
-    "file://host/x",
-    "s3://bucket/x",
-    "~nobody/x",
-    "tiny/",
-]
+ODD = listed("""- -- -1 0 1 2 3/2 1/0 1/2 1e3 nan inf -inf 1e400 N d V d= = x base.V=3
+seeds=2 base.V=[1, local ray cpu=1 time=x 16x4 0x0 $x_{
+__import__('os') ** last array-parallelism=x timeout-min=5
+additional-parameters=x job-name=a GPU=1 all 3 file:///""")
+ODD += ["", " ", "9" * 30, "9" * 5000, "9" * 20 + "x4", "CPU=" + "9" * 20, "a" * 300]
+ODD += ["a" * 10_000, "é𝟙\u202e", "\udcff", "\x1b[31m", "a\nb", "\x00", "V > 3"]
+PATHS = listed("""tiny tiny/parts tiny/manifest.json tiny.yaml none none/below loop
+empty link fifo . .. / ~ /proc /dev/null /dev/zero /proc/self/mem
+file:///tmp/%00x file://host/x s3://bucket/x ~nobody/x tiny/""")
 
 
 def lines(tries: Tries) -> None:

@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from helpers import ROOT
 from test_any_folder import GRID, make_results
 
+from attack import listed
 from attack.commands import called
 from attack.damage import RUN, compare
 from attack.tries import Tries
@@ -99,17 +100,7 @@ MPLBACKEND=nosuch
 MATPLOTLIBRC=/dev/null""".splitlines()
 """Lines of a shell before the command."""
 
-ENTRIES = [
-    "axes",
-    "kept",
-    "searched",
-    "fixed",
-    "simulator",
-    "fields",
-    "accuracy",
-    "created",
-    "xla_flags",
-]
+ENTRIES = listed("axes kept searched fixed simulator fields accuracy created xla_flags")
 VALUES: tuple[Any, ...] = (
     None,
     5,
