@@ -4,14 +4,13 @@ one.
 
 from dataclasses import replace
 
-import jax.numpy as jnp
+import jax
 import numpy as np
 import pytest
 from helpers import drawn
 from jaxtyping import TypeCheckError
 
-from jaxrecall import Point, realize
-from jaxrecall.model.reference.realization import Realization
+from jaxrecall import Point, Realization, realize
 from jaxrecall.simulator.program_shape import Shape
 from jaxrecall.simulator.world import Trained
 
@@ -55,7 +54,7 @@ def test_a_realization_of_any_point_is_accepted(r):
 def test_a_wrong_array_of_the_simulator_is_refused():
     world = drawn(POINT, 0, Shape.rounded(POINT))
     V2 = world.e.Z_in  # (V, d), which fits no w but one of V numbers
-    w, one = jnp.zeros(len(V2), jnp.float32), jnp.float32(1)
+    w, one = jax.device_put((np.zeros(len(V2), np.float32), np.float32(1)))
     trained = Trained(V2, w, V2, one, one, one)
     with pytest.raises(TypeCheckError):
         replace(trained, w=trained.w[1:])

@@ -7,11 +7,9 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from helpers import streamed
 from scipy.optimize import linear_sum_assignment
 
 from jaxrecall import Point, realize, simulate, three_step
-from jaxrecall.errors import PointError
 from jaxrecall.model.reference import decoders
 from jaxrecall.simulator.cost import peak_bytes
 from jaxrecall.simulator.program_shape import Shape
@@ -32,22 +30,21 @@ def by_hand(point: Point, seed: int):
     "changes",
     [
         {},
-        pytest.param(
-            {"exact": "full", "trigger_in_value": False}, marks=pytest.mark.slow
+        *(
+            pytest.param(changes, marks=pytest.mark.slow)
+            for changes in (
+                {"exact": "full", "trigger_in_value": False},
+                {"embedding": "sphere", "fresh_batches": True},
+                {"V": 10, "embedding": "orthogonal"},
+            )
         ),
-        pytest.param(
-            {"embedding": "sphere", "fresh_batches": True}, marks=pytest.mark.slow
-        ),
-        pytest.param({"V": 10, "embedding": "orthogonal"}, marks=pytest.mark.slow),
     ],
     ids=str,
 )
 def test_the_row_is_that_of_the_reference_gradient(changes):
     point = POINT.replace(**changes)
-    for seed in range(3):
+    for seed, row in enumerate(simulate(point, range(3))):
         known = decoders.decoder_columns(*by_hand(point, seed))
-        sizes = (32, 16) if changes else (40, 24)
-        _, row = streamed(point, seed, Shape.sized(point, *sizes, 0))
         assert {name: row[name] for name in NAMES} == known
         assert row["matched_accuracy"] == row["step1_memory_accuracy"]
     assert known["whitened_accuracy"] > 0.2
@@ -55,17 +52,13 @@ def test_the_row_is_that_of_the_reference_gradient(changes):
 
 @pytest.mark.parametrize("trigger_in_value", [True, False])
 def test_orthogonal_embeddings_and_many_samples_tell_everything(trigger_in_value):
-    point = Point(
-        V=20,
-        N=16384,
-        d=22,
-        L=4,
-        embedding="orthogonal",
-        trigger_in_value=trigger_in_value,
-        decoders=True,
-    )
+    """And are recalled."""
+    sizes = {"V": 20, "N": 16384, "d": 22, "L": 4, "embedding": "orthogonal"}
+    point = Point(**sizes, trigger_in_value=trigger_in_value, decoders=True)
     row = simulate(point, 1)
-    assert [row[name] for name in NAMES] == [1, 1, 1]
+    recall = "accuracy", "memory_accuracy", "train_accuracy", "attention_top1"
+    assert {row[name] for name in (*NAMES, *recall)} == {1}
+    assert row["attention_mass"] > 0.99
 
 
 def test_one_to_one_mends_what_is_best_one_by_one():
@@ -86,21 +79,22 @@ def test_where_d_exceeds_V_the_gradient_tells_what_the_counts_tell():
     of (label, token) themselves.
     """
     point = Point(V=20, N=200, d=40, L=6, decoders=True)
-    found = []
+    right = []
     for seed in range(8):
         told, r = by_hand(point, seed), realize(point, seed)
         counts = np.zeros((20, 20))
         np.add.at(counts, (r.train_labels[:, None], r.train_tokens), 1)
-        counted = (counts / counts.sum(1, keepdims=True)).argmax(0)
-        decoded = (
-            decoders.matched(*told[2:5]).argmax(1),
-            decoders.whitened(*told[:1], *told[2:]).argmax(1),
+        counted = (counts / counts.sum(1, keepdims=True)).T
+        scores = (
+            decoders.matched(*told[2:5]),
+            decoders.whitened(*told[:1], *told[2:]),
             counted,
         )
-        found.append([(labels == r.perm).mean() for labels in decoded])
-    matched, whitened, counted = np.mean(found, axis=0)
-    assert matched + 0.1 < counted
-    assert whitened == pytest.approx(counted, abs=0.02)
+        right.append([table.argmax(1) == r.perm for table in scores])
+    matched, whitened, counted = np.moveaxis(right, 1, 0)
+    assert matched.mean() + 0.1 < counted.mean()
+    # of 160 tokens, few that one of the two alone recovers
+    assert (whitened != counted).mean() < 0.1
 
 
 CHOSEN = [
@@ -206,11 +200,3 @@ def test_the_plan_counts_what_the_host_takes(sizes):
         Shape(V, d, 0, "none", "counts")
     )
     assert peak <= told <= 3 * peak
-
-
-def test_an_mlp_is_refused():
-    with pytest.raises(
-        PointError, match=r"decoders: got true with m=4; allowed where m == 0"
-    ) as error:
-        POINT.replace(m=4)
-    assert error.value.problems[0].where == "m == 0 or not decoders"

@@ -18,34 +18,27 @@ KNOWN = {"V", "N", "d", "L", "eta", "gamma", "gamma2", "kappa"}
 
 
 def test_fields_off_their_default_are_unknown_unless_they_are_listed():
-    point = Point(V=8, N=16, d=4, L=2, pool=3, trigger_in_value=False)
-    assert known_fields.unknown_fields(point, KNOWN) == ("pool", "trigger_in_value")
-    assert known_fields.unknown_fields(point, KNOWN | {"pool"}) == ("trigger_in_value",)
-    assert known_fields.unknown_fields(Point(V=8, N=16, d=4, L=2), KNOWN) == ()
-    assert known_fields.unknown_fields(
-        Point(V=8, N=16, d=4, L=2, m=8, n_test=7), KNOWN
-    ) == ("m", "n_test")
-    assert (
-        known_fields.unknown_fields(
-            point.replace(n_test=7),
-            KNOWN | {"pool", "trigger_in_value"} | known_fields.EVALUATION,
-        )
-        == ()
-    )
+    def unknown(known=frozenset(), **changes):
+        point = Point(V=8, N=16, d=4, L=2, **changes)
+        return known_fields.unknown_fields(point, KNOWN | known)
+
+    changes = {"pool": 3, "trigger_in_value": False}
+    assert unknown() == ()
+    assert unknown(**changes) == ("pool", "trigger_in_value")
+    assert unknown({"pool"}, **changes) == ("trigger_in_value",)
+    assert unknown(m=8, n_test=7) == ("m", "n_test")
+    assert unknown(known_fields.EVALUATION, n_test=7) == ()
 
 
 @pytest.mark.parametrize(
     ("value", "unknown"), [(0.6, ("rho",)), (0.0, ()), (None, ()), (float("nan"), ())]
 )
-def test_a_field_that_is_added_later_is_unknown(value, unknown, monkeypatch):
+def test_a_field_that_is_added_later_is_unknown_and_so_is_a_column_that_is_no_field(
+    value, unknown, monkeypatch
+):
     monkeypatch.setitem(known_fields.FIELDS, "rho", field(default=0.0))
-    assert known_fields.unknown_names({"V": 8, "rho": value}, KNOWN) == unknown
-
-
-def test_a_column_that_is_no_field_is_unknown():
-    assert known_fields.unknown_names({"V": 8, "temperature": 2.0}, KNOWN) == (
-        "temperature",
-    )
+    row = {"V": 8, "rho": value, "temperature": 2.0}
+    assert known_fields.unknown_names(row, KNOWN) == (*unknown, "temperature")
 
 
 # --- a field that somebody adds to a record in point.py, and that no code reads
@@ -74,24 +67,16 @@ point.
 def with_toy(request, monkeypatch):
     """point.py with one more line, in each of its records."""
     source = Path(known_fields.__file__).read_text()
-    before = next(
-        line
-        for line in source.splitlines()
-        if line.startswith(f"    {LAST[request.param]}: ")
-    )
-    toy = '    toy: float = declared("traced", "what nobody has looked at", 0.0)\n'
+    before = f"\n    {LAST[request.param]}: "
+    toy = '\n    toy: float = declared("traced", "what nobody has looked at", 0.0)'
     module = types.ModuleType("jaxrecall.model.with_toy")
     module.__package__ = "jaxrecall.model"
     monkeypatch.setitem(sys.modules, module.__name__, module)
     exec(source.replace(before, toy + before), module.__dict__)
     assert module.FIELDS.keys() - known_fields.FIELDS.keys() == {"toy"}
-    module.small = {
-        "V": 8,
-        "N": 16,
-        "d": 4,
-        "L": 2,
-        **({"steps": 9, "lr": 1} if request.param == "Training" else {}),
-    }
+    module.small = {"V": 8, "N": 16, "d": 4, "L": 2}
+    if request.param == "Training":
+        module.small |= {"steps": 9, "lr": 1}
     return module
 
 
@@ -107,32 +92,25 @@ def with_toy(request, monkeypatch):
 )
 def test_every_part_refuses_a_new_field_until_it_covers_it(with_toy, part, monkeypatch):
     fields = with_toy.small | TAKES[part]
+
+    def refused():
+        with pytest.raises(PointError) as error:
+            with_toy.Point(**fields, toy=0.3)
+        return [
+            problem
+            for problem in error.value.problems
+            if "toy" in problem.message or problem.argument == "toy"
+        ]
+
     with_toy.Point(**fields)  # at its default
-    with pytest.raises(
-        PointError,
-        match=r"toy: got 0\.3; allowed where toy == 0\.0, all that gradients cover",
-    ):
-        with_toy.Point(**fields, toy=0.3)
+    assert "all that gradients cover" in refused()[0].message
     for other in with_toy.COVERED.keys() - {part}:
         monkeypatch.setitem(with_toy.COVERED, other, with_toy.COVERED[other] | {"toy"})
-    with pytest.raises(PointError) as error:
-        with_toy.Point(**fields, toy=0.3)
-    refused = [
-        problem
-        for problem in error.value.problems
-        if "toy" in problem.message or problem.argument == "toy"
-    ]
-    assert len(refused) == 1
-    told = (
-        " with toy=0.3; allowed where toy == 0.0"
-        if part in known_fields.FIELDS
-        else f"toy == 0.0, all that {part} cover"
-    )
-    assert told in refused[0].message
-    assert (refused[0].argument, refused[0].where.partition(" or ")[0]) == (
-        part if part in known_fields.FIELDS else "toy",
-        "toy == 0.0",
-    )
+    (problem,) = refused()
+    is_field = part in known_fields.FIELDS
+    assert problem.argument == (part if is_field else "toy")
+    assert problem.where.partition(" or ")[0] == "toy == 0.0"
+    assert is_field or f"all that {part} cover" in problem.message
 
 
 def test_shortcuts_and_theory_do_not_take_a_field_that_all_parts_cover(
@@ -172,47 +150,15 @@ def test_what_is_covered_are_fields_and_every_field_is_covered():
 
 
 @pytest.mark.parametrize(
-    ("fields", "told", "where"),
+    ("fields", "where"),
     [
-        (
-            {"m": 4, "decoders": True},
-            "decoders: got true with m=4; allowed where m == 0",
-            "m == 0 or not decoders",
-        ),
-        (
-            {"pool": 4, "decoders": True},
-            "decoders: got true with pool=4; allowed where not pool",
-            "not pool or not decoders",
-        ),
-        (
-            {"pool": 4, "batch": 5, "steps": 9, "lr": 1},
-            "pool: got 4 with batch=5; allowed where not batch",
-            "not batch or not pool",
-        ),
-        (
-            {"diagnose": True, "steps": 9, "lr": 1},
-            "diagnose: got true with steps=9; allowed where steps == 3",
-            "steps == 3 or not diagnose",
-        ),
-        (
-            {"diagnose": True, "start": "zero", "lr": 1},
-            "diagnose: got true with start='zero'; allowed where start == 'three_step'",
-            "start == 'three_step' or not diagnose",
-        ),
-        (
-            {"diagnose": True, "noise_tokens": "zipf"},
-            (
-                "diagnose: got true with noise_tokens='zipf'; allowed where"
-                " noise_tokens == tokens"
-            ),
-            "noise_tokens == tokens or not diagnose",
-        ),
+        ({"m": 4, "decoders": True}, "m == 0 or not decoders"),
+        ({"pool": 4, "batch": 5, "steps": 9, "lr": 1}, "not batch or not pool"),
+        ({"diagnose": True, "steps": 9, "lr": 1}, "steps == 3 or not diagnose"),
     ],
     ids=str,
 )
-def test_what_a_part_does_not_cover_is_named_with_its_value_and_what_is_allowed(
-    fields, told, where
-):
+def test_what_a_part_does_not_cover_is_named_with_where_it_is_allowed(fields, where):
     with pytest.raises(PointError) as error:
         Point(V=8, N=16, d=4, L=2, **fields)
-    assert (str(error.value), error.value.problems[0].where) == (told, where)
+    assert [problem.where for problem in error.value.problems] == [where]

@@ -3,6 +3,7 @@
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import yaml
 
 from jaxrecall import Point
 from jaxrecall.errors import PointError
@@ -12,20 +13,30 @@ from jaxrecall.model.values import as_plain
 
 SMALL = {"V": 64, "N": 1000, "d": 32, "L": 8}
 
-FROZEN = {
-    "74ce457887505b25": {},
-    "00d292c4ccb96b85": {"m": 256},
-    "e200615ffdca1883": {"gamma": 1e38, "embedding": "sphere", "fresh_batches": True},
-}
+FROZEN = yaml.safe_load("""
+74ce457887505b25: {}
+00d292c4ccb96b85: {m: 256}
+e200615ffdca1883: {gamma: 1.0e+38, embedding: sphere, fresh_batches: true}
+309082d0d3a0683e: {V: 12, N: 90, d: 16, L: 4, n_test: 300, eta: 0.1,
+  tokens: uniform(), noise_tokens: uniform}
+acc413e8eb746537: {V: 12, N: 90, d: 16, L: 4, n_test: 300, eta: 0.1,
+  embedding: equicorrelated(rho=0.3), embedding_out: equicorrelated(rho=0.3)}
+c3d1a0890323a581: {V: 12, N: 90, d: 16, L: 4, n_test: 300, eta: 0.1,
+  tokens: own_laws:Zipf(s=1.5)}
+50476693c02ddd1f: {V: 12, N: 300, d: 10, L: 4, steps: 20, lr: 0.1,
+  optimizer: adam(b1=0.9)}
+""")
+
+
+@pytest.mark.parametrize(("point_id", "changes"), FROZEN.items())
+def test_ids_never_move(point_id, changes):
+    assert Point(**SMALL | changes).point_id == point_id
 
 
 def test_resolution():
     point = Point(**SMALL)
-    assert (point.kappa, point.gamma, point.gamma2) == (
-        100,
-        100 * 64 * 64 / 1e-3,
-        100 * 64 * 64 / 1e-3,
-    )
+    rate = 100 * 64 * 64 / 1e-3
+    assert (point.kappa, point.gamma, point.gamma2) == (100, rate, rate)
     assert (point.activation, point.p, Point(**SMALL, m=5).p) == ("none", 32, 5)
     given = Point(**SMALL, gamma=5, gamma2=0, eta=0.5)
     assert (given.gamma, given.gamma2, given.kappa) == (5, 0, 5 * 0.5 / 64 / 64)
@@ -47,15 +58,13 @@ def test_a_number_of_any_float_type_is_the_decimal_that_was_written(kind):
     assert as_plain(given) == [0.1, 0.2, 0.3, 1024, 6e-4]
     point = Point(**SMALL | {"N": given[3]}, eta=given[4])
     assert point.point_id == Point(**SMALL | {"N": 1024}, eta=6e-4).point_id
-    law = Equicorrelated(rho=given[0])
-    assert str(law) == "equicorrelated(rho=0.1)"
+    assert str(Equicorrelated(rho=given[0])) == "equicorrelated(rho=0.1)"
     with pytest.raises(PointError, match="N: got"):
         Point(**SMALL | {"N": given[0]})
 
 
 def test_whole_numbers_of_float32_are_counts_and_others_stay_what_they_are():
-    whole = np.float32(2**30)
-    assert Point(**SMALL | {"N": whole}).N == 2**30
+    assert Point(**SMALL | {"N": np.float32(2**30)}).N == 2**30
     assert as_plain(np.float32(1e11)) == 1e11
     assert as_plain(np.array([1, 2], np.int8)) == [1, 2]
     assert np.isnan(as_plain(np.float16("nan")))
@@ -63,125 +72,32 @@ def test_whole_numbers_of_float32_are_counts_and_others_stay_what_they_are():
     assert as_plain(np.array(["a"])) == ["a"]
 
 
-@pytest.mark.parametrize(("point_id", "changes"), FROZEN.items())
-def test_ids_never_move(point_id, changes):
-    assert Point(**SMALL, **changes).point_id == point_id
-
-
 def test_the_id_is_the_science():
     point = Point(**SMALL)
     same = [
         Point(**SMALL, kappa=100),
-        Point(**SMALL, gamma=point.gamma),
         Point(**SMALL, gamma=point.gamma * (1 + 1e-14)),
         Point(**{k: np.int64(v) for k, v in SMALL.items()}),
         Point(**{**SMALL, "N": 1e3}),
         Point(**SMALL, activation="tanh"),  # no MLP, no activation
     ]
     assert {p.point_id for p in same} == {point.point_id}
-    changes = [
-        {"V": 65},
-        {"N": 1001},
-        {"d": 33},
-        {"L": 9},
-        {"m": 1},
-        {"embedding": "sphere"},
-        {"trigger_in_value": False},
-    ]
-    changes += [
-        {"fresh_batches": True},
-        {"eta": 2e-3},
-        {"kappa": 101},
-        {"gamma2": 1.0},
-        {"streams": "independent"},
-        {"root_seed": 1},
-    ]
-    changes += [{"n_test": 1}, {"exact": "full"}]
-    assert (
-        len({point.replace(**change).point_id for change in changes} | {point.point_id})
-        == len(changes) + 1
-    )
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"V": 1}, "V: got 1; allowed: whole numbers from 2 to 65536"),
-        ({"V": 65537}, "V: got 65537; allowed: whole numbers from 2 to 65536"),
-        ({"N": -5}, "N: got -5; allowed: whole numbers from 1 to 1073741824"),
-        ({"d": 2.5}, "d: got 2.5; allowed: whole numbers"),
-        ({"L": "8"}, "L: got '8'; allowed: whole numbers"),
-        ({"L": True}, "L: got True; allowed: whole numbers"),
-        ({"m": None}, "m: got None; allowed: whole numbers"),
-        ({"eta": 0}, "eta: got 0; allowed: finite numbers greater than 0"),
-        ({"eta": float("nan")}, "eta: got nan; allowed: finite numbers greater than 0"),
-        ({"kappa": -1.0}, "kappa: got -1.0; allowed: finite numbers from 0"),
-        (
-            {"kappa": 1e-45},
-            "kappa: resolves to 1e-45; allowed: 0, and numbers from 1.2e-38",
-        ),
-        ({"gamma2": float("inf")}, "gamma2: got inf; allowed: finite numbers from 0"),
-        ({"kappa": 1, "gamma": 2}, "kappa: got kappa=1.0 and gamma=2.0; give one"),
-        ({"kappa": 1e300, "eta": 1e-300}, "gamma: resolves to inf"),
-        (
-            {"embedding": "gauss"},
-            (
-                "embedding: got 'gauss'; did you mean gaussian?; allowed: gaussian,"
-                " sphere, orthogonal"
-            ),
-        ),
-        (
-            {"embedding": "orthogonal"},
-            "d: got 32 with orthogonal embeddings and V=64; allowed: d >= V + 2 = 66",
-        ),
-        (
-            {"activation": "none", "m": 4},
-            "activation: got 'none' with m=4; allowed with an MLP: relu, gelu",
-        ),
-        ({"trigger_in_value": 1}, "trigger_in_value: got 1; allowed: true, false"),
-        ({"exact": "yes"}, "exact: got 'yes'; allowed: guarded, full"),
-    ],
-)
-def test_bad_arguments(changes, message):
-    with pytest.raises(PointError) as error:
-        Point(**{**SMALL, **changes})
-    assert message in str(error.value)
 
 
 def test_all_that_is_wrong_is_told_at_once():
+    wrong = {"V": 0, "N": 0, "L": 0, "d": 0, "m": -1, "n_test": 0}
     with pytest.raises(PointError) as error:
-        Point(V=0, N=0, d=0, L=0, m=-1, n_test=0)
-    assert [problem.argument for problem in error.value.problems] == [
-        "V",
-        "N",
-        "L",
-        "d",
-        "m",
-        "n_test",
-    ]
+        Point(**wrong)
+    assert [problem.argument for problem in error.value.problems] == [*wrong]
     assert error.value.problems[0].where == "V >= 2"
-
-
-def test_a_name_that_is_no_field_is_told_with_the_nearest_one():
-    with pytest.raises(PointError) as error:
-        Point(**SMALL, embeding="sphere", colour=3)
-    found = [str(problem).partition("; allowed")[0] for problem in error.value.problems]
-    assert found == [
-        "embeding: is no field; did you mean embedding?",
-        "colour: is no field",
-    ]
-    with pytest.raises(PointError, match=r"L_: is no field; did you mean L\?"):
-        Point(**SMALL).replace(L_=3)
 
 
 def another(name, value):
     """An allowed value of the field other than `value`."""
-    if names := [
-        one
-        for one in FIELDS[name].metadata.get("choices", tuple)()
-        if one not in (value, "none", "orthogonal", "array", "VWZM")
-    ]:
-        return names[-1]
+    choices = FIELDS[name].metadata.get("choices", tuple)()
+    names = {*choices} - {value, "none", "orthogonal", "array", "VWZM"}
+    if names:
+        return max(names)
     if str(FIELDS[name].type) == "bool":
         return not value
     return 7 if value is None else value + 1
@@ -212,15 +128,7 @@ def test_settings_of_an_optimizer_that_does_nothing_are_not_kept():
     one id.
     """
     recipe = Point(**SMALL)
-    idle = recipe.replace(
-        lr=0.3,
-        lr_attention=0.1,
-        optimizer="adam",
-        trains="V",
-        batch=4,
-        start="three_step",
-    )
-    assert idle.point_id == recipe.point_id
-    assert {name: getattr(idle, name) for name in FIELDS} == {
-        name: getattr(recipe, name) for name in FIELDS
-    }
+    idle = {"lr": 0.3, "lr_attention": 0.1, "optimizer": "adam", "trains": "V"}
+    point = recipe.replace(**idle, batch=4, start="three_step")
+    assert point.point_id == recipe.point_id
+    assert all(getattr(point, name) == getattr(recipe, name) for name in FIELDS)
