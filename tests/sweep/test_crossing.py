@@ -20,9 +20,9 @@ def octaves(low, high, step):
     return np.log(2) * np.arange(8 * low, 8 * high + 1, step) / 8
 
 
-def table(x, seeds, middle=7.0, slope=1.3, spread=0.0, noise=0.0, seed=0, top=1.0):
+def table(x, seeds, middle=7.0, slope=1.3, spread=0.0, noise=0.0, top=1.0, rng=0):
     """Accuracies (seeds, levels): each seed's curve is shifted, and each run again."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(rng)
     shift = spread * rng.normal(size=(seeds, 1)) + noise * rng.normal(
         size=(seeds, len(x))
     )
@@ -40,23 +40,15 @@ def some_tables(n, rng):
     at one level alone.
     """
     for _ in range(n):
-        levels, seeds = int(rng.integers(2, 13)), int(rng.integers(1, 25))
+        levels, seeds = rng.integers([2, 1], [13, 25])
         x = 7 + rng.uniform(0.5, 4) * np.sort(rng.uniform(-1, 1, levels))
-        accuracy = table(
-            x,
-            seeds,
-            7 + rng.normal(),
-            rng.uniform(0.3, 8),
-            *rng.uniform(0, 1, 2),
-            int(rng.integers(10**6)),
-            rng.uniform(0.4, 1),
-        )
+        middle, slope, top = rng.normal(7), rng.uniform(0.3, 8), rng.uniform(0.4, 1)
+        accuracy = table(x, seeds, middle, slope, *rng.random(2), top, rng)
         accuracy = rng.binomial(64, accuracy) / 64
         if rng.random() < 0.5:
-            accuracy[rng.random(accuracy.shape) < 0.5] = np.nan
-            accuracy[rng.integers(seeds, size=levels), range(levels)] = rng.random(
-                levels
-            )
+            gaps = rng.random(accuracy.shape) < 0.5
+            gaps[rng.integers(seeds, size=levels), range(levels)] = False
+            accuracy[gaps] = np.nan
         yield x, accuracy, float(rng.choice([0.2, 0.5, 0.8]))
 
 
@@ -137,7 +129,7 @@ def test_there_is_no_interval_of_few_seeds():
 
 def test_an_end_that_no_level_vouches_for_is_open():
     x = np.log([800, 1600])
-    found = Curve(x, table(x, 20, slope=0.05, noise=1.5, seed=3)).crossing(0.5)
+    found = Curve(x, table(x, 20, slope=0.05, noise=1.5, rng=3)).crossing(0.5)
     assert found.is_open == (True, True)
     shift = np.random.default_rng(0).normal(size=(8, 1))
     flat = np.tile([0.1, 0.3, 0.49, 0.5, 0.51], (8, 1)) + 0.1 * (shift - shift.mean())

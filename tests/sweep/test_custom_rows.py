@@ -22,6 +22,7 @@ from jaxrecall.errors import StoreError
 from jaxrecall.simulator import custom_runs
 from jaxrecall.status import main as status
 from jaxrecall.sweep.__main__ import main
+from jaxrecall.sweep.store.table import about, with_about
 
 BOTH = pytest.mark.parametrize("jit", [True, False], ids=["compiled", "plain"])
 FIELDS = {
@@ -40,8 +41,7 @@ GRID = {"blocks": [{"axes": {"N": [1, 2, 3, 4]}}]}
 def noisy(point, key):
     """Accuracy rises with N, and differs between seeds."""
     rises = jnp.log(jnp.asarray(point.N, float) / 100) + 0.2 * jax.random.normal(key)
-    other = jnp.asarray(point.x, float)
-    return {"accuracy": jax.nn.sigmoid(rises), "other": other, "whole": point.N}
+    return {"accuracy": jax.nn.sigmoid(rises), "other": point.x, "whole": point.N}
 
 
 def made(fn, columns=COLUMNS, accuracy="accuracy", **options):
@@ -164,13 +164,8 @@ LOSSES = {"loss": (float, "mean squared error"), "rate": (float, "the same rate"
 
 @BOTH
 def test_a_run_may_have_rows_of_several_steps(jit):
-    @jax.jit
-    def noise(key):
-        return 0.05 * jax.random.normal(key, (8,))
-
     def falls(point, key):
-        xp = jnp if jit else np
-        loss = 3 * xp.exp(-np.float32(STEPS) * point.x / 20) + noise(key)
+        loss = 3 * (jnp if jit else np).exp(-np.float32(STEPS) * point.x / 20)
         return {"step": np.array(STEPS), "loss": loss, "rate": point.x}
 
     of_losses = made(falls, LOSSES, "loss", jit=jit)
@@ -181,9 +176,7 @@ def test_a_run_may_have_rows_of_several_steps(jit):
     first = rows[(rows["x"] == 2) & (rows["seed"] == 0)]
     assert first["step"].tolist() == STEPS
     assert {*first["rate"]} == {2.0}
-    before = parts()
     assert len(run(of_losses, grid, seeds=6, out="out")) == len(rows)
-    assert parts() == before
     assert len(jaxrecall.load("out", last=True)) == 18
     (law,) = jaxrecall.fit.fit(rows, 1.0, along="step").exponents.itertuples()
     assert_close(law.exponent, -1, 0.2)
@@ -230,11 +223,15 @@ def test_rows_of_two_float_types_do_not_mix(capsys):
     assert "8 done" in capsys.readouterr().out
 
 
-def test_rows_without_the_column_count_as_float32():
+def test_rows_of_earlier_versions_are_added_to_and_count_as_float32():
+    """They have no column x64, and no record of the source."""
     run(out="out")
-    for path in parts():
-        pq.write_table(pq.read_table(path).drop_columns(["x64"]), path)
     older = parts()
+    for path in older:
+        table = pq.read_table(path)
+        facts = about(table)
+        assert facts.pop("sources")
+        pq.write_table(with_about(table.drop_columns(["x64"]), facts), path)
     rows = run(out="out", seeds=3)
     assert older < parts()
     assert rows["x64"].tolist() == [False] * 12
@@ -366,14 +363,11 @@ def test_runs_that_do_not_fit_one_at_a_time_fail():
     assert "allowed: 0.0195 MiB (limits.max_bytes, or that" in str(failed.value)
 
 
-def test_the_number_of_vmapped_runs_fits_what_an_accelerator_has_to_do(
-    accelerator, monkeypatch
-):
-    wide = [custom_runs.vmapped_width(n, None) for n in (1, 2, 3, 8, 9, 10**6)]
-    assert wide == [1, 2, 4, 8, 16, custom_runs.MAX_VMAPPED]
-    assert custom_runs.vmapped_width(100, 24) == 24
-    monkeypatch.setattr(jax, "local_device_count", lambda: 4)
-    assert [custom_runs.vmapped_width(n, None) for n in (4, 5, 33)] == [1, 2, 16]
+@pytest.mark.usefixtures("accelerator")
+def test_an_accelerator_vmaps_the_runs_that_there_are_or_a_batch():
+    given = ((3, None), (10**6, None), (100, 24))
+    widths = [custom_runs.vmapped_width(*each) for each in given]
+    assert widths == [4, custom_runs.MAX_VMAPPED, 24]
 
 
 @pytest.mark.usefixtures("accelerator")

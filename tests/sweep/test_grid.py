@@ -304,12 +304,9 @@ def test_arrays_of_float32_are_the_decimals_that_were_written():
     def made(values):
         return as_grid({"base": base, "blocks": [{"axes": {"embedding.rho": values}}]})
 
-    for values in (
-        jnp.array([0.1, 0.2]),
-        jnp.array([0.1, 0.2], jnp.bfloat16),
-        [np.float32(0.1), jnp.float32(0.2)],
-        pd.Series([0.1, 0.2], dtype="float32"),
-    ):
+    single, half = (np.array([0.1, 0.2], kind) for kind in (np.float32, jnp.bfloat16))
+    of_jax = jnp.asarray(single)
+    for values in (of_jax, jnp.asarray(half), [*single], pd.Series(single)):
         assert made(values) == made([0.1, 0.2])
 
 
@@ -631,7 +628,6 @@ def test_the_schema_describes_the_keys():
     assert isinstance(axes["additionalProperties"], dict)
     (ignored,) = schema["patternProperties"]
     assert re.fullmatch(f"{ignored}.*", "x-sizes")
-    assert "toy" not in json.dumps(schema).lower()
 
 
 CHECKED = """

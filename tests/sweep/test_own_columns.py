@@ -1,10 +1,13 @@
 """Columns and laws of the user's own on our simulator: as in float64, in workers, on
-resume, and what is refused.
+resume, and what is refused. And helpers that a grid keeps as columns, which name the
+cells of a search and of a fit.
 """
 
 import contextlib
 import importlib
+import json
 import linecache
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -215,3 +218,50 @@ def test_rows_of_a_law_with_other_source_are_not_added_to(folder):
         with pytest.raises(StoreError, match=told):
             seeds_in("out", LAWS.format(scale=scale, speed=speed), 3)
     assert seeds_in("out", first, 3) == 3
+
+
+# helpers that a grid keeps
+
+SEARCHED = """
+base: {L: 4, d: 16, n_test: 64, pool: 16}
+seeds: 16
+search: {axis: V, from: 8, to: 32, max_runs: 40, width: 2}
+keep: [per]
+blocks: [{axes: {per: [8, 64]}, derive: {N: per * V}}]
+"""
+LABELLED = """
+base: {V: 16, L: 4, n_test: 64, pool: 16, N: 64}
+seeds: 6
+keep: [label]
+blocks:
+  - axes:
+      zip: {label: [thin, medium, wide], d: [8, 12, 16]}
+      N: [64, 256, 1024, 4096]
+"""
+
+
+@pytest.mark.slow
+def test_a_kept_helper_names_the_cells_of_a_search(capsys):
+    Path("kept.yaml").write_text(SEARCHED)
+    assert sweep("kept.yaml") == 0
+    told = re.findall(r"^([01]) +(\d+) +.*0\.5", capsys.readouterr().out, re.M)
+    assert told == [("0", "8"), ("1", "64")]
+    assert jaxrecall.thresholds("out")["per"].tolist() == [8, 64]
+    cells = json.loads(Path("out/search.json").read_text())["cells"]
+    assert [cell["per"] for cell in cells] == [8, 64]
+
+
+def test_a_text_that_is_kept_names_the_cells_of_a_fit():
+    """A label of one's own: it moves no id."""
+    Path("kept.yaml").write_text(LABELLED)
+    jaxrecall.run("kept.yaml", progress=False, out="out")
+    rows = jaxrecall.load("out")
+    assert rows.attrs["kept"] == ["label"]
+    found = jaxrecall.fit.fit(rows)
+    assert found.thresholds["d"].tolist() == [8, 12, 16]
+    assert found.thresholds["label"].tolist() == ["thin", "medium", "wide"]
+    assert [*found.exponents["axis"]] == ["d"]
+    plain = re.sub(r"keep: \[label\]|label: [^]]*\],", "", LABELLED)
+    Path("plain.yaml").write_text(plain)
+    ids = {point.point_id for point in read_grid("plain.yaml").points}
+    assert {*rows["point_id"]} == ids

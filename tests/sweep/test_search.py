@@ -10,12 +10,8 @@ import os
 import re
 import shutil
 import signal
-import subprocess
-import sys
-import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -267,17 +263,6 @@ def test_a_search_repeats_and_a_narrower_one_goes_on_where_the_wider_stopped():
     assert len(narrow.completed) > len(wide.completed)
 
 
-def test_searches_from_elsewhere_meet_on_the_same_levels():
-    lattice = {level(k) for k in range(32, 240)}
-    assert len(lattice) == 208
-    assert {
-        N
-        for low in (16, 50, 64, 777)
-        for N, _ in Cell().search(low=low, high=100_000).completed
-    } <= lattice
-    assert level(6 * PER_OCTAVE) == 64
-
-
 class Bent(Cell):
     """A cell whose curve has a kink or a jump at theta. Seeds differ by a shift."""
 
@@ -424,18 +409,15 @@ def test_a_search_follows_the_summary(summary, theta):
 
 @pytest.mark.parametrize(("low", "high"), [(1, 64), (2, 1024), (3, 50), (1, 4096)])
 def test_levels_are_distinct_whole_numbers_near_those_of_every_other_range(low, high):
-    found, wide = lattice(low, high), lattice(1, 8192)
-    assert [*found.values()] == sorted({*found.values()})
-    assert {*found.values()} <= {*wide.values()}
-    assert {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 15, 16} <= {*wide.values()}
-    assert all(
-        low <= value <= high and abs(value - 2 ** (k / 8)) <= 0.5
-        for k, value in found.items()
-    )
-    assert lattice(low, high, real=True) == {
-        k: 2 ** (k / 8)
-        for k in range(math.ceil(8 * math.log2(low)), int(8 * math.log2(high)) + 1)
-    }
+    found, real = lattice(low, high), lattice(low, high, real=True)
+    steps = range(math.ceil(8 * math.log2(low)), int(8 * math.log2(high)) + 1)
+    assert real == {k: 2 ** (k / 8) for k in steps}
+    levels = [*found.values()]
+    assert levels == sorted({*levels})
+    assert {*levels} <= {*lattice(1, 8192).values()}
+    assert low <= levels[0] <= levels[-1] <= high
+    assert all(abs(value - real[k]) <= 0.5 for k, value in found.items())
+    assert [*lattice(1, 16).values()] == [*range(1, 14), 15, 16]
 
 
 def test_neighbouring_whole_numbers_around_the_crossing_are_enough():
@@ -484,29 +466,17 @@ def search(*sets, out):
     assert carry_out(job, execute, None, Interrupts()).exit_code == 0
 
 
-class Searched(NamedTuple):
-    """A search that ran once: its folder, what it printed and how many programs it
-    compiled.
-    """
-
-    folder: Path
-    out: str
-    programs: int
-
-
 @pytest.fixture(scope="module")
-def searched(tmp_path_factory):
-    """Of the whole grid, by the command."""
+def searched(tmp_path_factory) -> Path:
+    """The folder of a search of the whole grid by the command, and what it printed."""
     there, printed = tmp_path_factory.mktemp("searched"), io.StringIO()
     (there / "tiny.yaml").write_text(GRID)
     before = program.n_compiled()
     with contextlib.chdir(there), contextlib.redirect_stdout(printed):
         assert main(["--grid", "tiny.yaml", *ONE_PROGRAM]) == 0
-    return Searched(
-        there / "results/tiny",
-        printed.getvalue(),
-        program.n_compiled() - before,
-    )
+    assert program.n_compiled() <= before + 2  # guarded and full
+    (there / "results/tiny/printed.txt").write_text(printed.getvalue())
+    return there / "results/tiny"
 
 
 def facts(capsys, *argv):
@@ -547,26 +517,26 @@ def test_a_dry_run_of_a_search_tells_cells_runs_and_times(grid, capsys):
 
 
 def test_a_whole_search_is_printed_reported_and_drawn(searched):
-    assert searched.programs <= 2  # guarded and full
-    assert "N at which the mean accuracy over seeds crosses theta" in searched.out
-    assert "\nplateau: accuracy levels off before theta\n" in searched.out
-    assert (searched.folder / "accuracy.png").exists()
-    cells = report(searched.folder)
-    assert [*told_by(searched.folder)] == [(d, L) for d in (2, 12, 15) for L in (2, 3)]
+    printed = (searched / "printed.txt").read_text()
+    assert "N at which the mean accuracy over seeds crosses theta" in printed
+    assert "\nplateau: accuracy levels off before theta\n" in printed
+    assert (searched / "accuracy.png").exists()
+    cells = report(searched)
+    assert [*told_by(searched)] == [(d, L) for d in (2, 12, 15) for L in (2, 3)]
     assert [cell["outcome"] for cell in cells] == ["plateau"] * 2 + ["found"] * 4
     assert all(cell["N_star"] is None for cell in cells[:2])
     assert all(cell["lo"] < cell["N_star"] < cell["hi"] <= 1024 for cell in cells[2:])
     assert all(math.log(cell["hi"] / cell["lo"]) <= 2 for cell in cells[2:])
-    rows = load(searched.folder)
+    rows = load(searched)
     assert len(rows) == sum(cell["runs"] for cell in cells)
     assert rows["N"].sum() == sum(cell["samples"] for cell in cells)
     rows = rows[(rows.d == 12) & (rows.L == 3)]
     again = of_runs(np.log(rows.N), rows.seed, rows.accuracy).crossing(0.5)
-    assert_close(np.exp(again[:3]), np.array(told_by(searched.folder)[12, 3]))
+    assert_close(np.exp(again[:3]), np.array(told_by(searched)[12, 3]))
 
 
 def test_a_search_that_is_done_has_nothing_to_do(grid, searched, capsys):
-    shutil.copytree(searched.folder, "results/tiny")
+    shutil.copytree(searched, "results/tiny")
     n_rows, cells = len(load("results/tiny")), report("results/tiny")
     done = {"runs": n_rows, "done": n_rows, "todo": 0}
     after = facts(capsys, *grid)
@@ -604,8 +574,8 @@ def test_rows_that_are_there_save_runs_and_change_nothing(grid, searched):
     assert main(words) == 0
     there = ran("other")
     search(TWO_CELLS, out="other")
-    same_cells(report("other"), searched.folder)
-    alone = ran(searched.folder, "d < 15 and L == 3")
+    same_cells(report("other"), searched)
+    alone = ran(searched, "d < 15 and L == 3")
     assert ran("other") - there == alone - there
     assert alone & there
 
@@ -615,46 +585,8 @@ def test_several_thetas_share_their_rows(grid, searched):
     cells = report("both")
     assert [cell["theta"] for cell in cells] == [0.45, 0.5] * 2
     assert cells[2]["N_star"] < cells[3]["N_star"]
-    same_cells(cells[1::2], searched.folder)
+    same_cells(cells[1::2], searched)
     assert len(load("both")) < sum(cell["runs"] for cell in cells)
-
-
-@pytest.mark.system
-@pytest.mark.parametrize(
-    ("number", "code"),
-    [(signal.SIGKILL, -9), pytest.param(signal.SIGTERM, 130, marks=pytest.mark.slow)],
-)
-def test_a_search_that_is_stopped_ends_with_the_same_rows(
-    grid, tmp_path, capsys, number, code
-):
-    sets = "base.n_test=20000 search.width=0.5 search.max_runs=400 seeds.count=150"
-    long = [*grid, *setting(sets)]
-    environment = {"PYTHONPATH": str(ROOT), "JAXRECALL_CACHE": str(tmp_path / "cache")}
-    search = subprocess.Popen(
-        [sys.executable, "-m", "jaxrecall.sweep", *long, "--out", "stopped"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=os.environ | environment,
-    )
-    parts, deadline = Path("stopped/parts"), time.monotonic() + 300
-    while (
-        len(list(parts.glob("*.parquet"))) < 6
-        and search.poll() is None
-        and time.monotonic() < deadline
-    ):
-        time.sleep(0.002)
-    search.send_signal(number)
-    _, err = search.communicate(timeout=60)
-    assert search.returncode == code, err
-    left = facts(capsys, *long, "--out", "stopped")
-    assert 0 < left["done"]
-    assert left["finished"] < 6
-    assert survey("stopped")["todo"] > 0
-    assert main([*long, "--out", "stopped"]) == 0
-    assert main([*long, "--out", "whole"]) == 0
-    assert ran("stopped") == ran("whole")
-    assert report("stopped") == report("whole")
 
 
 def test_a_signal_between_two_rounds_leaves_the_count_of_runs_right(
@@ -676,9 +608,9 @@ def test_a_signal_between_two_rounds_leaves_the_count_of_runs_right(
 def test_a_nonfinite_cell_is_reported(grid):
     sets = "base.eta=1e300 base.gamma=1.0 blocks.0.axes.d=12"
     assert main([*grid, *setting(sets)]) == 0
-    (cell, *others) = report("results/tiny")
-    assert (cell["outcome"], cell["runs"], cell["N_star"]) == ("nonfinite", 1, None)
-    assert [other["outcome"] for other in others] == ["nonfinite"]
+    cells = report("results/tiny")
+    assert [(cell["outcome"], cell["runs"]) for cell in cells] == [("nonfinite", 1)] * 2
+    assert all(cell["N_star"] is None for cell in cells)
 
 
 def test_events_for_machines(grid, capsys):
@@ -724,12 +656,8 @@ def test_a_cell_stays_in_its_program_whatever_the_round(tmp_path):
     assert call.accuracy.keys() == rounds.used
     assert report(tmp_path / "out") == rounds.report()["cells"]
     results = [cell.search.result for cell in rounds.cells]
-    assert [result and result.outcome for result in results] == [
-        "found",
-        "found",
-        None,
-        "found",
-    ]
+    outcomes = [result and result.outcome for result in results]
+    assert outcomes == ["found", "found", None, "found"]
     assert rounds.finished == 3
     assert len(rounds.guess.peaks) > 1
     homes = {}
@@ -764,11 +692,7 @@ def test_a_search_along_d_that_is_stopped_ends_with_the_same_table(
     """Along d, where sizes and so programs differ from level to level."""
     monkeypatch.chdir(tmp_path)
     Path("along.yaml").write_text(ALONG)
-    before = program.n_compiled()
     assert main(["--grid", "along.yaml", "--out", "whole"]) == 0
-    n_programs = program.n_compiled() - before
-
-    assert n_programs <= 4, "the range is a factor of 64"
     update, rounds = Searches.update, []
 
     def then_signal(self, accuracy) -> None:
@@ -881,13 +805,13 @@ def test_programs_of_a_range_of_64_are_two(tmp_path):
 
 def test_fit_and_search_read_the_same_crossing_from_the_same_rows(searched):
     """But for ends for which no level vouches: a fit gives none."""
-    rows = load(searched.folder)
+    rows = load(searched)
     fitted = fit(rows[rows["d"] > 2], [0.5]).thresholds.set_index(["d", "L"])
     ends = fitted[ENDS].replace([0, math.inf], math.nan)
     assert ends[["lo", "hi"]].notna().sum().sum() > 4
     for cell, again in ends.iterrows():
         given = again.notna().to_numpy()
-        assert_close(np.array(told_by(searched.folder)[cell])[given], again[given])
+        assert_close(np.array(told_by(searched)[cell])[given], again[given])
 
 
 PERCEPTRON = {

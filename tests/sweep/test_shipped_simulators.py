@@ -1,20 +1,14 @@
 """The simulators in examples/: the numbers of the package where they meet it, and
-swept, killed, resumed and searched by real processes.
+swept and searched.
 """
 
-import os
-import shutil
-import signal
-import subprocess
 import sys
-import time
 from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import yaml
 from helpers import ROOT, quickly
 from pandas.testing import assert_frame_equal
 from tolerances import assert_close, assert_same_columns
@@ -159,20 +153,6 @@ def test_a_sequence_holds_one_subject_one_relation_and_their_answer():
     assert ((facts - 200) ** 2 / 200).sum() < 36.1
 
 
-@pytest.mark.slow  # what the example finds, not what it does
-def test_relations_are_learned_before_facts_and_facts_with_width():
-    rows = run(
-        subject_relation.simulator,
-        own({"S": 8, "R": 3, "D": 6}, d=[8, 32], updates=[0, 10, 400]),
-        seeds=4,
-    )
-    means = rows.groupby(["d", "updates"])[["accuracy", "relation_accuracy"]].mean()
-    facts, relations = means["accuracy"], means["relation_accuracy"]
-    assert facts[8, 0] < 0.15
-    assert relations[32, 10] > facts[32, 10] + 0.1
-    assert facts[32, 400] > 0.95 > facts[8, 400] + 0.1
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_its_grid_is_read_and_is_small(name):
     grid = read_grid(ROOT / f"examples/{name}.yaml")
@@ -215,52 +195,3 @@ def test_a_search_finds_critical_N(simulator, base, theta, tmp_path):
     assert cell.outcome == "found"
     assert 4 < cell.lo < cell.N_star < cell.hi < 1024
     assert_frame_equal(again, first)
-
-
-@pytest.mark.system  # sweeps of several processes, some killed
-@pytest.mark.parametrize("name", NAMES)
-def test_workers_resume_after_a_kill_with_the_rows_of_one_process(name, tmp_path):
-    for suffix in (".py", ".yaml"):
-        shutil.copy(ROOT / f"examples/{name}{suffix}", tmp_path)
-    grid = yaml.safe_load((tmp_path / f"{name}.yaml").read_text())
-    grid["blocks"][0]["axes"] = {"N": [256, 512, 1024]} | (
-        {"H": [1, 2]} if name == "heads" else {"d": [8, 16]}
-    )
-    grid["seeds"] = 24
-    (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(grid))
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-
-    def sweep(out, *options):
-        python = [sys.executable, "-m", "jaxrecall.sweep"]
-        command = [*python, "--grid", f"{name}.yaml", "--out", out, *options]
-        with open(tmp_path / "told", "w") as told:
-            return subprocess.Popen(
-                command, cwd=tmp_path, env=environment, stdout=told, stderr=told
-            )
-
-    def rows(out):
-        return jaxrecall.load(tmp_path / out).drop(columns="seconds")
-
-    def finished(process):
-        code = process.wait(300)
-        return code, (tmp_path / "told").read_text()
-
-    code, told = finished(sweep("alone"))
-    assert code == 0, told
-    killed, parts = sweep("shared", "--workers", "2"), tmp_path / "shared/parts"
-    deadline = time.monotonic() + 240
-    while (
-        not (parts.is_dir() and any(parts.iterdir()))
-        and killed.poll() is None
-        and time.monotonic() < deadline
-    ):
-        time.sleep(0.02)
-    killed.send_signal(signal.SIGKILL)
-    killed.wait(60)
-    before = rows("shared")
-    assert 0 < len(before) < 144, "killed too early or too late"
-    code, told = finished(sweep("shared", "--workers", "2"))
-    assert code == 0, told
-    assert f"{len(before)} of 144 runs done" in told
-    assert_frame_equal(rows("shared"), rows("alone"))
-    assert (tmp_path / "shared/accuracy.png").stat().st_size > 5000
