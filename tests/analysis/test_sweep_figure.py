@@ -1,14 +1,10 @@
 """The figure that a sweep ends with: what its heading says, and what its lines join."""
 
-from unittest import mock
-
-import matplotlib
-
-matplotlib.use("Agg")
-
 import pandas as pd
+import pytest
 from matplotlib.colors import to_hex
 from matplotlib.text import Text
+from panels import close, legend, xy  # noqa: F401
 from test_fit import law, table
 
 from jaxrecall.analysis.figures import charts
@@ -17,110 +13,93 @@ from jaxrecall.analysis.figures.style import label, settings, symbol
 from jaxrecall.analysis.fit.roles import OURS
 
 
-def heading_of(frame, axes, tmp_path, thresholds=None):
-    """The heading that a sweep gives its figure, and the figure."""
-    found, drawn_figure = [], Chart.figure
-    with mock.patch.object(
-        Chart,
-        "figure",
-        lambda self, title, **options: (
-            found.append((title, drawn_figure(self, title, **options))) or found[-1][1]
-        ),
-    ):
-        charts.draw_sweep(
-            frame,
-            axes,
-            "mine",
-            tmp_path / "accuracy.png",
-            thresholds,
-            "N" if thresholds else "",
-        )
-    return found[0]
+@pytest.fixture
+def sweep(tmp_path, monkeypatch):
+    """Draws the figure that a sweep ends with, and returns it."""
+    made, figure = [], Chart.figure
+
+    def kept(chart, *arguments, **options):
+        made.append(figure(chart, *arguments, **options))
+        return made[-1]
+
+    monkeypatch.setattr(Chart, "figure", kept)
+
+    def drawn(frame, axes, thresholds=()):
+        frame = frame.assign(accuracy=frame["n_correct"] / frame["n_test"])
+        out, along = tmp_path / "accuracy.png", "N" if thresholds else ""
+        charts.draw_sweep(frame, axes, "mine", out, thresholds or None, along)
+        return made[-1]
+
+    return drawn
 
 
-def test_the_heading_of_a_sweep_names_the_pool_and_the_laws_that_are_not_the_usual_ones(
-    tmp_path,
-):
-    frame = table({"d": [32, 64]}, law).assign(
-        pool=512,
-        trigger_in_value=False,
-        tokens="uniform",
-        noise_tokens="uniform",
-        activation="none",
-    )
-    frame = frame.assign(
-        accuracy=frame["n_correct"] / frame["n_test"],
-        embedding="equicorrelated(rho=0.1)",
-    )
-    heading, figure = heading_of(frame, ["d", "N"], tmp_path)
-    sizes, laws = "mine: V = 64, L = 8, m = 0", "embedding = equicorrelated(rho=0.1)"
-    assert heading.startswith(
-        f"{sizes}, pool = 512, {laws}, trigger_in_value = false\nmean over 8 seeds"
-    )
-    figure.draw_without_rendering()
-    (shown,) = [
+def heading(figure):
+    (text,) = [
         text for text in figure.findobj(Text) if text.get_text().startswith("mine: ")
     ]
+    return text
+
+
+USUAL = table({"d": [32, 64]}, law).assign(
+    pool=None,
+    trigger_in_value=True,
+    tokens="uniform",
+    noise_tokens="uniform",
+    activation="none",
+    embedding="gaussian",
+)
+SIZES = "mine: V = 64, L = 8, m = 0"
+EQUAL, LONG = "equicorrelated(rho=0.1)", "array(path='a-table-with-a-long-name.npy')"
+OTHER = {"pool": 512, "embedding": EQUAL, "trigger_in_value": False}
+HEADINGS = [
+    ({}, ""),
+    (OTHER, f", pool = 512, embedding = {EQUAL}, trigger_in_value = false"),
+    ({"embedding": LONG}, ", embedding = array"),
+]
+
+
+@pytest.mark.parametrize(("changes", "told"), HEADINGS)
+def test_the_heading_of_a_sweep_names_the_pool_and_the_laws_that_are_not_the_usual_ones(
+    changes, told, sweep
+):
+    figure = sweep(USUAL.assign(**changes), ["d", "N"])
+    figure.draw_without_rendering()
+    shown = heading(figure)
+    words = shown.get_text().replace("\n", " ")
+    assert words.startswith(f"{SIZES}{told} mean over 8 seeds")
     box = shown.get_window_extent()
-    assert 0 <= box.x0
-    assert box.x1 <= figure.bbox.x1
-    usual = frame.assign(pool=None, trigger_in_value=True, embedding="gaussian")
-    assert heading_of(usual, ["d", "N"], tmp_path)[0].startswith(f"{sizes}\n")
-    rho = [0.1, 0.3]
-    varied = pd.concat(
-        [
-            frame.assign(
-                embedding=f"equicorrelated(rho={one})", **{"embedding.rho": one}
-            )
-            for one in rho
-        ],
-        ignore_index=True,
-    )
-    assert (
-        "embedding = equicorrelated, trigger_in_value = false\n"
-        in heading_of(varied, ["embedding.rho", "d", "N"], tmp_path)[0]
-    )
-    long = frame.assign(
-        embedding='array(path="a-table-with-a-long-name.npy", hash="0123456789abcdef")'
-    )
-    assert (
-        "embedding = array, trigger_in_value = false\n"
-        in heading_of(long, ["d", "N"], tmp_path)[0]
-    )
-    two = pd.concat([frame, frame.assign(embedding="sphere")], ignore_index=True)
-    assert (
-        "embedding"
-        not in heading_of(two, ["embedding", "d", "N"], tmp_path)[0].partition("\n")[0]
-    )
+    assert 0 <= box.x0 < box.x1 <= figure.bbox.x1
 
 
-def test_a_search_marks_its_thresholds_in_the_colour_of_their_line(tmp_path):
-    frame = table({"d": [32, 64]}, law)
-    frame["accuracy"] = frame["n_correct"] / frame["n_test"]
-    at = [
-        {"d": 32, "critical": 1000.0, "lo": 800.0, "hi": 1300.0},
-        {"d": 64, "critical": None, "lo": None, "hi": None},
+@pytest.mark.parametrize("axis", ["embedding", "embedding.rho"])
+def test_the_heading_of_a_sweep_has_no_law_or_number_that_varies(axis, sweep):
+    each = [
+        USUAL.assign(embedding=f"equicorrelated(rho={rho})", **{"embedding.rho": rho})
+        for rho in (0.1, 0.3)
     ]
-    _, figure = heading_of(
-        frame, ["d", "N"], tmp_path, [{"theta": 0.5, "axis": "N", **one} for one in at]
+    if axis == "embedding":
+        each = [USUAL, USUAL.assign(embedding="sphere")]
+    figure = sweep(pd.concat(each, ignore_index=True), [axis, "d", "N"])
+    first = heading(figure).get_text().partition("\n")[0]
+    family = ", embedding = equicorrelated" if axis == "embedding.rho" else ""
+    assert first == SIZES + family
+
+
+def test_a_search_marks_its_thresholds_in_the_colour_of_their_line(sweep):
+    ends = {"theta": 0.5, "axis": "N", "critical": None, "lo": None, "hi": None}
+    star = {"d": 32, "critical": 1000.0, "lo": 800.0, "hi": 1300.0}
+    figure = sweep(
+        table({"d": [32, 64]}, law), ["d", "N"], [ends | star, ends | {"d": 64}]
     )
     (ax,) = figure.axes
-    (mark,) = [
-        line for line in ax.lines if line.get_marker() == "d" and len(line.get_xdata())
-    ]
-    assert mark.get_xydata().tolist() == [[1000.0, 0.5]]
+    (mark,) = [line for line in ax.lines if line.get_marker() == "d" and len(xy(line))]
+    assert xy(mark).tolist() == [[1000.0, 0.5]]
     line = next(line for line in ax.lines if line.get_linestyle() == "-")
     assert to_hex(mark.get_markerfacecolor()) == to_hex(line.get_color())
-    bars = [
-        path.vertices.tolist()
-        for bars in ax.collections
-        for path in bars.get_paths()
-        if len(path.vertices) == 2
-    ]
+    paths = [path.vertices for bars in ax.collections for path in bars.get_paths()]
+    bars = [ends.tolist() for ends in paths if len(ends) == 2]
     assert bars == [[[800.0, 0.5], [1300.0, 0.5]]]
-    assert "N* and 95 % interval" in [
-        text.get_text() for text in figure.legends[0].get_texts()
-    ]
+    assert "N* and 95 % interval" in legend(figure)
 
 
 def test_a_parameter_of_a_law_goes_by_its_letter_where_the_font_has_it():
@@ -130,38 +109,19 @@ def test_a_parameter_of_a_law_goes_by_its_letter_where_the_font_has_it():
     assert label("embedding.rho", OURS) == "ρ"
 
 
-def test_levels_with_few_seeds_are_hollow_and_not_joined(tmp_path):
-    frame = table(levels=[1, 2, 4, 8])
-    frame["accuracy"] = frame["n_correct"] / frame["n_test"]
-    _, figure = heading_of(
-        frame[(frame["seed"] == 0) | (frame["N"] != 4)], ["N"], tmp_path
-    )
-    found = [
-        (line.get_xdata().tolist(), line.get_markerfacecolor() == "white")
-        for line in figure.axes[0].lines
-    ]
-    assert found == [([1, 2, 8], False), ([4], True)]
+def test_levels_with_few_seeds_are_hollow_and_not_joined(sweep):
+    frame = table(levels=[1, 2, 4, 8]).query("seed == 0 or N != 4")
+    joined, hollow = sweep(frame, ["N"]).axes[0].lines
+    assert joined.get_xdata().tolist() == [1, 2, 8]
+    assert hollow.get_xdata().tolist() == [4]
+    is_hollow = [line.get_markerfacecolor() == "white" for line in (joined, hollow)]
+    assert is_hollow == [False, True]
 
 
-def test_panels_of_one_line_each_become_the_lines_of_one_panel(tmp_path):
-    pairs = [
-        {"kappa": kappa, "gamma2": gamma2}
-        for kappa, gamma2 in (
-            (1.0, 0.1),
-            (2.0, 0.2),
-            (5.0, 0.5),
-            (10.0, 1.0),
-            (10.0, 9.0),
-        )
-    ]
-    frame = pd.concat(
-        [table({name: [value] for name, value in pair.items()}) for pair in pairs],
-        ignore_index=True,
-    )
-    frame["accuracy"] = frame["n_correct"] / frame["n_test"]
-    _, figure = heading_of(frame, ["kappa", "gamma2", "N"], tmp_path)
+def test_panels_of_one_line_each_become_the_lines_of_one_panel(sweep):
+    pairs = [(1.0, 0.1), (2.0, 0.2), (5.0, 0.5), (10.0, 1.0), (10.0, 9.0)]
+    each = [table({"kappa": [kappa], "gamma2": [gamma2]}) for kappa, gamma2 in pairs]
+    figure = sweep(pd.concat(each, ignore_index=True), ["kappa", "gamma2", "N"])
     assert len(figure.axes) == 1
-    named = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert named == [
-        f"kappa = {pair['kappa']:g}, gamma2 = {pair['gamma2']:g}" for pair in pairs
-    ]
+    expected = [f"kappa = {kappa:g}, gamma2 = {gamma2:g}" for kappa, gamma2 in pairs]
+    assert legend(figure) == expected
