@@ -8,10 +8,9 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy.special import expit
-from scipy.stats import t as student
 from test_fit import assert_crosses, command, crossed, exponents
 from test_fit import table as runs
-from test_misfit import losses
+from test_misfit import jackknife, losses
 from tolerances import assert_close
 
 from jaxrecall.fit import fit
@@ -120,12 +119,8 @@ def test_the_law_of_a_mean_is_a_line_through_its_logarithms():
         return np.polyfit(np.log(means.index), np.log(means), 1)[0]
 
     assert_close(row.exponent, slope(frame))
-    # the interval of the jackknife over seeds
-    without = [slope(frame[frame["seed"] != seed]) for seed in range(8)]
-    error = np.sqrt(7 / 8 * np.sum((without - slope(frame)) ** 2))
     assert row.interval_by == "seeds"
-    half = student.ppf(0.975, 7) * error
-    assert_close((row.hi - row.lo) / 2, half, "roots")
+    assert_close((row.hi - row.lo) / 2, jackknife(slope, frame), "roots")
     assert row.lo < 1.4 < row.hi
     assert (row.axis, row.along) == ("d", "loss")
     assert "left out: 1 (mean 0)" in repr(found)

@@ -3,9 +3,8 @@
 import numpy as np
 import pandas as pd
 from scipy.special import expit
-from scipy.stats import t as student
 from test_fit import command, crossed, written
-from test_misfit import SIZES, losses
+from test_misfit import SIZES, jackknife, losses
 from tolerances import assert_close
 
 from jaxrecall.fit import compare, fit
@@ -71,10 +70,8 @@ def test_ratios_and_exponents_of_losses_are_those_of_the_pairs_of_seeds():
         first, _, last = np.polyfit(np.log(mean.index), np.log(mean), 1)[0]
         return last - first
 
-    without = [slopes(frame[frame["seed"] != seed]) for seed in range(9)]
-    error = np.sqrt(8 / 9 * np.sum((without - slopes(frame)) ** 2))
     assert_close(row["estimate"], slopes(frame))
-    half = student.ppf(0.975, 8) * error
+    half = jackknife(slopes, frame)
     assert_close((row["hi"] - row["lo"]) / 2, half, "roots")
     ratio = found.query("value == 0.2 and quantity == 'ratio' and d == 64").iloc[0]
     means = frame.query("d == 64").groupby("rate")["loss"].mean()

@@ -12,7 +12,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
-from test_fit import command, falling_in_d, law, table, uncovered
+from test_fit import command, law, table, uncovered
 from tolerances import assert_close
 
 import jaxrecall
@@ -146,14 +146,3 @@ def test_a_folder_that_is_split_by_a_column_says_how_it_is_read(
     uncovered(frame).to_parquet("one.parquet")
     for main, *words in ((cli.main,), (report, "--format", "svg")):
         assert main(["one.parquet", *words]) == 0
-
-
-def test_text_in_where_chooses_the_cells(tmp_path, capsys):
-    first = table({"d": [32, 64, 128]}, falling_in_d)
-    second = table({"d": [32, 64, 128]}, lambda c: 32000 * c["d"] ** -0.5)
-    both = pd.concat([first.assign(optimizer="sgd"), second.assign(optimizer="muon")])
-    regimes = ["optimizer == 'muon'", "optimizer == 'sgd'"]
-    assert command(tmp_path, both, "--where", *regimes) == 0
-    told = capsys.readouterr().out
-    for regime, slope in zip(regimes, ("0.50", "1.00"), strict=True):
-        assert f"m = 0, {regime}: N* ~ d^-{slope}" in told

@@ -68,7 +68,7 @@ def test_a_rotation_of_one_hot_rows_is_seen_by_adam_and_not_by_sgd():
     assert abs(ratio["adam"] - 1) > 0.1
 
 
-def test_memories_by_weights_are_those_of_a_loop():
+def test_memories_by_weights_are_those_of_numpy():
     base = {"V": 32, "d": 6, "labels": 4, "alpha": 2.0}
     grid = {"base": base, "seeds": 1}
     row = jaxrecall.run(grid, simulator=rows.simulator, progress=False).iloc[0]
@@ -78,9 +78,9 @@ def test_memories_by_weights_are_those_of_a_loop():
     z, u, y = drawn[:32], drawn[32:], np.arange(32) % 4
 
     def error_of(weights):
-        W = sum(q * np.outer(u[y[i]], z[i]) for i, q in enumerate(weights))
-        answers = (u @ W @ z[: len(weights)].T).argmax(axis=0)
-        return error(2, answers == y[: len(weights)])
+        n = len(weights)
+        W = (weights[:, None] * u[y[:n]]).T @ z[:n]
+        return error(2, (u @ W @ z[:n].T).argmax(axis=0) == y[:n])
 
     frequencies = error_of((np.arange(32) + 1.0) ** -2)
     assert_close(row["frequencies"], frequencies, "float32", scale=1)

@@ -2,6 +2,8 @@
 and what its committed tables say.
 """
 
+from functools import partial
+
 import jax
 import numpy as np
 import pytest
@@ -46,15 +48,12 @@ def test_damping_is_that_of_the_singular_values():
     rng = np.random.default_rng(0)
     # of rank 3: the other singular values are rounding
     G = rng.normal(size=(12, 3)) @ rng.normal(size=(3, 8))
-    U, s, Vt = np.linalg.svd(G)
-    share = s[:3] / s[0]
-    damped = quickly(spectral.damped)
+    program = quickly(spectral.damped)
     for lam in (0.0, 0.03, 1.0, PLAIN):
-        h = share * np.sqrt((1 + lam**2) / (share**2 + lam**2))
-        wanted = U[:, :3] * h @ Vt[:3]
         for scale in (1.0, 1e-9):
-            assert_close(damped((scale * G).astype(np.float32), lam), wanted, "float32")
-    assert_close(wanted, G / s[0], "float64", scale=10)
+            found = program((scale * G).astype(np.float32), lam)
+            assert_close(found, damped(G, lam), "float32")
+    assert_close(damped(G, PLAIN), G / np.linalg.norm(G, 2), scale=10)
 
 
 def test_the_three_steps_are_those_of_numpy():
@@ -68,48 +67,34 @@ def test_the_three_steps_are_those_of_numpy():
     samples = counts, x, k, rng.dirichlet(np.ones(P))
     with jax.enable_x64(True):
         three_steps = quickly(spectral.three_steps)
+        slopes = quickly(jax.grad(partial(plain_loss, tables, *samples), (0, 1)))
         for lam in (0.0, 0.2):
             found = three_steps(tables, samples, lam, lam, push, eta)
-            assert_close(found, stepwise(tables, *samples, lam, push, eta), "roots")
+            zero = np.zeros(d)
+            V1 = -eta * damped(slopes(np.zeros((d, d)), zero)[0], lam)
+            g = np.asarray(slopes(V1, zero)[1])
+            w = -push * g / abs(tables["z_trig"] @ g)
+            V2 = -damped(slopes(V1, w)[0], lam)
+            assert_close(found, (V1, w, V2), "roots")
 
 
-def stepwise(tables, counts, x, k, weights, lam, push, eta):
-    """The three steps in NumPy, sample by sample over the tokens of a sequence written
-    out.
-    """
-    Z, Z_out, z_trig, values = (
-        tables[name] for name in ("Z_in", "Z_out", "z_trig", "values")
-    )
-    samples = []
-    for token, noise in zip(x, k, strict=True):
+def damped(G, lam):
+    U, s, Vt = np.linalg.svd(G, full_matrices=False)
+    kept = s > 1e-12 * s[0]
+    share = s[kept] / s[0]
+    return U[:, kept] * (share * np.hypot(1, lam) / np.hypot(share, lam)) @ Vt[kept]
+
+
+def plain_loss(tables, counts, x, k, weights, V_mat, w):
+    """The mean over samples, with the tokens of each sequence written out."""
+    Z, total = tables["Z_in"], 0.0
+    for token, noise, weight in zip(x, k, weights, strict=True):
         others = np.repeat(np.arange(len(Z)), counts[noise].astype(int))
-        keys = np.vstack([Z[token] + z_trig, Z[others]])
-        samples.append(
-            (keys, np.vstack([values[token], Z[others]]), np.eye(len(Z))[token])
-        )
-
-    def slopes(V_mat, w):
-        by_V, by_w = np.zeros_like(V_mat), np.zeros_like(w)
-        for (keys, vectors, label), weight in zip(samples, weights, strict=True):
-            attention = np.exp(keys @ w) / np.exp(keys @ w).sum()
-            h = attention @ vectors
-            logits = Z_out @ V_mat @ h
-            back = Z_out.T @ (np.exp(logits) / np.exp(logits).sum() - label)
-            by_V += weight * np.outer(back, h)
-            by_w += weight * keys.T @ (attention * ((vectors - h) @ V_mat.T @ back))
-        return by_V, by_w
-
-    def damped(G):
-        U, s, Vt = np.linalg.svd(G)
-        kept = s > 1e-12 * s[0]
-        share = s[kept] / s[0]
-        return U[:, kept] * (share * np.hypot(1, lam) / np.hypot(share, lam)) @ Vt[kept]
-
-    zero = np.zeros_like(z_trig)
-    V1 = -eta * damped(slopes(np.zeros((len(zero), len(zero))), zero)[0])
-    g = slopes(V1, zero)[1]
-    w = -push * g / abs(z_trig @ g)
-    return V1, w, -damped(slopes(V1, w)[0])
+        keys = np.vstack([Z[token] + tables["z_trig"], Z[others]])
+        values = np.vstack([tables["values"][token], Z[others]])
+        logits = tables["Z_out"] @ V_mat @ (jax.nn.softmax(keys @ w) @ values)
+        total -= weight * jax.nn.log_softmax(logits)[token]
+    return total
 
 
 def test_plain_steps_at_two_rates_are_on_the_page(script):

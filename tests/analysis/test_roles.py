@@ -1,7 +1,6 @@
 """Tables state the roles of their columns: any table, any names, any measure."""
 
 import importlib
-import json
 
 import matplotlib as mpl
 import numpy as np
@@ -89,12 +88,6 @@ def test_the_interval_of_a_mean_covers_the_crossing():
         truth = middle + 0.4 * 0.3**2 / 2
         hits += np.log(one.lo) < truth < np.log(one.hi)
     assert 0.9 <= hits / 200 <= 0.99
-
-
-def test_theta_must_be_a_fraction_where_all_values_are():
-    frame = foreign().rename(columns={"run": "seed"})
-    with pytest.raises(FitError, match=r"^theta: got 1.5"):
-        fit(frame, 1.5, along="n_train", of="test_acc")
 
 
 def test_along_step_the_level_is_reached_after_step_0():
@@ -190,8 +183,3 @@ def test_axes_are_asked_for_where_several_could_be_meant():
     only = frame[(frame["width"] == 64) & (frame["ctx"] == 16)]
     (one,) = fit(only.drop(columns=["width", "ctx", "model"])).thresholds.itertuples()
     assert one.axis == "n_train"
-
-
-def test_what_a_table_of_thresholds_states_can_be_kept_in_a_file():
-    stated = fit(ours(table())).thresholds.attrs
-    assert json.loads(json.dumps(stated)) == stated
