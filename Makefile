@@ -30,7 +30,7 @@ VERSIONS := lowest-3.11.2 newest-3.12.1 newest-3.13.0
 RESOLUTION-lowest := --resolution lowest-direct
 WARNINGS := Deprecation PendingDeprecation Future
 
-versions: $(VERSIONS:%=versions-%)  ## quickstart, fit, report, tests/model and tests/analysis at the lowest and at the newest versions; each Python at an early patch release; versions-lowest-3.11.2 for one
+versions: $(VERSIONS:%=versions-%)  ## quickstart, fit, report and all tests of every change at the lowest and at the newest versions; each Python at an early patch release; versions-lowest-3.11.2 for one
 
 versions-%: .venv-%/resolved  # what other packages deprecate is told, and is no error
 	rm -rf .venv-$*/results
@@ -39,7 +39,7 @@ versions-%: .venv-%/resolved  # what other packages deprecate is told, and is no
 	.venv-$*/bin/python -m jaxrecall.fit .venv-$*/results --theta 0.5
 	.venv-$*/bin/python -m jaxrecall.report .venv-$*/results
 	ls .venv-$*/results/accuracy.png .venv-$*/results/report.html
-	.venv-$*/bin/python -m pytest -q -n 2 --dist loadfile $(WARNINGS:%=-W default::%Warning) tests/model tests/analysis $(ARGS)
+	.venv-$*/bin/python -m pytest -q -n 2 --dist loadfile $(WARNINGS:%=-W default::%Warning) $(ARGS)
 
 bench: .venv/installed-bench  ## set up, run the peers side by side, save results/benchmarks.md; ARGS="--only R1" for parts
 	$(BIN)/python -m benchmarks $(ARGS)

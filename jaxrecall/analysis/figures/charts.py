@@ -6,7 +6,6 @@ Reports, sweeps and the functions of `plot` draw these charts.
 from __future__ import annotations
 
 import io
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -27,7 +26,7 @@ from . import searches
 from .averages import check_one_run_per_seed
 from .axis import Axis, columns_in, with_columns
 from .grammar import MEASURES, Chart, Measure
-from .layers import Contour, Layer, Pixels, Points, Polyline, Selection, floats
+from .layers import Contour, Layer, Pixels, Points, Polyline, Selection
 from .style import Style, label, look, measure_label, settings
 from .table_of_runs import MEASURE, Runs, averaged, in_one_panel, rows_of, scale_of
 from .theory_lines import Theory
@@ -211,7 +210,7 @@ def critical(
         named += f" ({runs.roles.units[runs.along]})"
     chart = Chart(layers, axis, named, lines=lines, panels=panels, scale="log")
     if theory:
-        predicted = theory.critical(theta, axis, [*lines, *panels], _span(stars))
+        predicted = theory.critical(theta, axis, [*lines, *panels])
         chart = with_theory(chart, predicted)
     return chart
 
@@ -232,14 +231,6 @@ def with_theory(chart: Chart, layers: Sequence[Layer]) -> Chart:
             shared.append(replace(layer, table=table))
         layers = shared
     return chart.plus(layers)
-
-
-def _span(stars: Table) -> tuple[float, float]:
-    """Returns limits that are inside those of a figure of thresholds."""
-    found = floats(stars[["critical", "tried"]])
-    if np.isnan(found).all():
-        return 0.0, math.inf
-    return float(np.nanmin(found)) / 1.1, float(np.nanmax(found)) * 1.1
 
 
 def over(

@@ -4,21 +4,23 @@ Among the modules for figures, only this one applies formulas of theory. A formu
 receives every setting of a row. If a setting differs from its default and the formula
 does not cover it, there is no prediction. `Theory.reason` returns the reason.
 
-Along an axis of numbers, a line of theory is a smooth curve through enough predictions,
-at tested values and between them. Where other settings follow the axis, theory is known
-at the tested values alone, and is drawn as ticks.
+Along an axis of numbers, a line of theory is a monotone cubic through predictions at
+the tested values and at some values between them. Where other settings follow the axis,
+theory is known at the tested values alone, and is drawn as ticks.
 """
 
 from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy.interpolate import PchipInterpolator
 from scipy.special import logit
 
 from ... import theory
@@ -31,7 +33,6 @@ from ...theory.model import FIELDS_OF_MODEL
 from ...theory.noise import has_score_noise
 from ..fit.roles import Table
 from .axis import Axis, with_columns
-from .curve import FRACTION, LOG, Curve
 from .layers import (
     THEORY,
     Contour,
@@ -57,17 +58,11 @@ NOT_SMOOTH = ("step", "steps", "pool", "batch")
 TICK: Style = {"linestyle": "none", "marker": "_", "size": 3.4}
 """The style of theory where no line can join the values."""
 
-END: Style = {"linestyle": "none", "size": 1.3}
-"""The style of marks at the end of lines."""
+BETWEEN = 12
+"""The number of predictions of a line between the tested values."""
 
-ENDS = {
-    "infinite": ("^", ">", "theory is infinite beyond"),
-    "zero": ("v", "<", "theory is 0 beyond"),
-    "not covered": ("|", "_", "theory ends: not covered"),
-}
-"""A dict from the state of theory beyond the end of a line to the mark of the end, the
-mark of the end of a line that runs upwards, and the legend.
-"""
+SHOWN = 100
+"""The number of points of a line that is drawn."""
 
 At = Mapping[str, Any]
 
@@ -80,55 +75,15 @@ class Quantity:
     theta: float = 0.5
 
     def predict(self, model: Model, at: At, guess: float | None) -> float:
-        """Returns the value of a model, at the N of the settings `at`. Raises
-        TheoryError.
+        """Returns the value of a model, at the N of the settings `at`, or nan if it is
+        not positive and finite. Raises TheoryError.
         """
         N = float(at["N"]) if "N" in at and self.critical != "N" else None
         if not self.critical:
             return theory.accuracy(model, N)  # type: ignore[arg-type]
-        found = critical_near(model, self.critical, self.theta, N, guess)
+        size = critical_near(model, self.critical, self.theta, N, guess)
         warn_of_limits(model)
-        if found == 0:
-            return -math.inf  # a curve on a logarithmic scale has no such point
-        return found
-
-
-@dataclass(frozen=True)
-class Cell:
-    """The settings of a line at its tested places.
-
-    `values` select the line. `rows` has the settings at each place, and `name` is the
-    column of places. `follows` is whether another setting varies from place to place.
-    """
-
-    values: Selection
-    rows: Table
-    name: str
-    follows: bool
-
-    @property
-    def tested(self) -> list[Any]:
-        return self.rows[self.name].tolist()
-
-    def at(self, place: float | None = None, i: int = 0) -> Selection:
-        """Returns the settings at a place, or those of the i-th tested place."""
-        found = self.rows.iloc[i].to_dict()
-        if place is not None:
-            found[self.name] = place
-            if "mass" in found:
-                found["mass"] = self._mass(place)
-        return found
-
-    def _mass(self, place: float) -> float:
-        """Returns the attention mass at a place.
-
-        Between two tested places, it is the smaller mass of the two.
-        """
-        rows = self.rows.sort_values(self.name)
-        places = rows[self.name].to_numpy(float)
-        right = np.searchsorted(places, place)
-        left = right if places[right] == place else right - 1
-        return float(rows["mass"].iloc[[left, right]].min())
+        return size if 0 < size < math.inf else math.nan
 
 
 class Theory:
@@ -138,14 +93,12 @@ class Theory:
         self.runs = runs
         self.assumes = False
         self._known: dict[Any, float] = {}
-        self._models: dict[Any, Model] = {}
         self._warned: dict[str, list[str]] = {}
 
     def within(self, runs: Runs) -> Theory:
         """Returns the predictions for a part of the runs. Both share their warnings."""
         part = Theory(runs)
         part._known = self._known
-        part._models = self._models
         part._warned = self._warned
         return part
 
@@ -172,63 +125,26 @@ class Theory:
         """Returns the layers of predicted accuracy along x, with a line for each
         combination of values of the axes `by`.
         """
-        runs = self.runs
-        settings = self._settings([*runs.axes, runs.along])
-        cells = self._cells(settings, x, by)
-        return self._layers(Quantity(), x, cells, "theory", (0.0, 1.0))
+        settings = self._settings([*self.runs.axes, self.runs.along])
+        return self._layers(Quantity(), x, settings, by)
 
-    def critical(
-        self, theta: float, x: Axis, by: Sequence[str], limits: tuple[float, float]
-    ) -> list[Layer]:
-        """Returns the layers of predicted critical values along x.
-
-        `limits` are the limits of y, within which the ends of lines are marked.
-        """
+    def critical(self, theta: float, x: Axis, by: Sequence[str]) -> list[Layer]:
+        """Returns the layers of predicted critical values along x."""
         runs = self.runs
         if runs.along not in RANGES:
             return []
-        cells = self._cells(self._settings(runs.axes, runs.along), x, by)
-        quantity = Quantity(runs.along, theta)
-        return self._layers(quantity, x, cells, "theory", limits)
+        settings = self._settings(runs.axes, runs.along)
+        return self._layers(Quantity(runs.along, theta), x, settings, by)
 
     def contour(
         self, x: Axis, y: Axis, panels: Sequence[str], theta: float
     ) -> list[Layer]:
-        """Returns the layers of the line over two axes where theory predicts the
-        accuracy theta.
+        """Returns the layers of the line over two axes where the accuracies that theory
+        predicts at the tested values cross theta.
         """
-        if not self.runs.has_theory:
-            return []
-        along, target = self._roles_of(x, y)
-        if target:
-            by = [a for a in self.runs.every if a != target.name]
-            settings = self._settings(by, target.name)
-            cells = self._cells(settings, along, panels)
-            if not any(cell.follows for cell in cells):
-                quantity = Quantity(target.name, theta)
-                limits = _inside(target)
-                return self._layers(quantity, along, cells, target.name, limits, y)
-        return self._tested_contour(x, y, panels, theta)
-
-    def _roles_of(self, x: Axis, y: Axis) -> tuple[Axis, Axis | None]:
-        """Returns the axis along which a line over two axes is computed, and the axis
-        whose critical value it shows. The latter is None if it is none of theory's.
-        """
-        order = [y, x]
-        if x.name == "N":
-            order = [x, y]
-        for target in order:
-            along = y if target is x else x
-            is_target = target.name in RANGES and target.kind != "names"
-            if is_target and self._is_smooth(along):
-                return along, target
-        return x, None
-
-    def _tested_contour(
-        self, x: Axis, y: Axis, panels: Sequence[str], theta: float
-    ) -> list[Layer]:
-        """Returns the contour of the accuracies that are predicted at tested places."""
         runs = self.runs
+        if not runs.has_theory:
+            return []
         rows = self._settings([*runs.axes, runs.along])
         found = [self._covered(Quantity(), row) for row in rows.to_dict("records")]
         table = with_columns(rows.assign(theory=found), x.name, y.name)
@@ -255,7 +171,6 @@ class Theory:
         quantity = Quantity(runs.along, theta)
         values = [self._covered(quantity, row) for row in settings.to_dict("records")]
         found = settings[[*runs.axes]].assign(theory=np.array(values, dtype=float))
-        found["theory"] = found["theory"].where(np.isfinite(found["theory"]))
         if not runs.axes:
             return table.merge(found, how="cross")
         return table.merge(found, on=[*runs.axes], how="left")
@@ -307,115 +222,57 @@ class Theory:
             return False
         return x.name in self.runs.rows and is_setting(x.name)
 
-    def _cells(self, settings: Table, x: Axis, by: Sequence[str]) -> list[Cell]:
-        """Returns the cells of the lines along x, which have the values of axes `by`.
-
-        Places that are not positive make cells of their own.
-        """
-        table = with_columns(settings, x.name)
-        found = []
-        for values in values_of(table, by):
-            rows = where(table, values)
-            if not self._is_smooth(x):
-                found.append(Cell(values, rows, x.name, follows=True))
-                continue
-            is_positive = rows[x.name] > 0
-            for part in (rows[is_positive], rows[~is_positive]):
-                if len(part):
-                    follows = _follows(part, [*by, x.name])
-                    has_zero = not (part[x.name] > 0).all()
-                    cell = Cell(values, part, x.name, follows or has_zero)
-                    found.append(cell)
-        return found
-
     def _layers(
-        self,
-        quantity: Quantity,
-        x: Axis,
-        cells: Sequence[Cell],
-        name: str,
-        limits: tuple[float, float],
-        y: Axis | None = None,
+        self, quantity: Quantity, x: Axis, settings: Table, by: Sequence[str]
     ) -> list[Layer]:
-        """Returns the layers of lines, of their ends, and of theory at tested values.
-
-        `name` is the column of theory. In a map, y is the axis upwards.
-        """
+        """Returns the layer of lines, and that of ticks where no line can be drawn."""
         if not self.runs.has_theory:
             return []
-        scale = LOG if quantity.critical else FRACTION
-        like = None
-        lines, ticks, ends = [], [], []
-        for cell in cells:
-            if cell.follows:
-                ticks += self._ticks(quantity, cell, name)
-                continue
-            like = Curve(
-                lambda place, guess, cell=cell: self._covered(
-                    quantity, cell.at(place), guess
-                ),
-                scale,
-                x.name in WHOLE,
-                like,
-            )
-            like.trace(cell.tested)
-            self._check(quantity, cell, like)
-            for places, values in like.pieces():
-                part = pd.DataFrame({x.name: places, name: values})
-                part = part.assign(**cell.values)
-                if len(places) == 1:
-                    ticks += part.to_dict("records")
+        lines, ticks = [], []
+        table = with_columns(settings, x.name)
+        for values in values_of(table, by):
+            rows = where(table, values).sort_values(x.name)
+            if quantity.critical == "N":
+                self._check(quantity, rows)
+            is_line = self._is_smooth(x) and not _follows(rows, [*by, x.name])
+            between = BETWEEN if is_line and (rows[x.name] > 0).all() else 0
+            for piece in self._pieces(quantity, x.name, _places(rows, x.name, between)):
+                if between and len(piece) > 1:
+                    piece = smooth(piece, x.name, is_log=bool(quantity.critical))
+                    lines.append(piece.assign(piece=len(lines), **values))
                 else:
-                    lines += _monotonic(part, name, y is not None, len(lines))
-            for end in like.ends():
-                place = {x.name: end.x, name: float(np.clip(end.y, *limits))}
-                ends.append({**cell.values, **place, "state": _state(end.beyond)})
-        up = y.name if y else name
-        return self._drawn(lines, ticks, ends, up, turned=up != name)
-
-    def _drawn(
-        self,
-        lines: list[Table],
-        ticks: list[Selection],
-        ends: list[Selection],
-        up: str,
-        turned: bool,
-    ) -> list[Layer]:
+                    ticks.append(piece.assign(piece=0, **values))
         layers: list[Layer] = []
-        if lines:
-            table = pd.concat(lines, ignore_index=True)
-            layers.append(Polyline(table, up, self.legend, THEORY, each="piece"))
-        if ticks:
-            named = "" if lines else self.legend
-            layers.append(Polyline(pd.DataFrame(ticks), up, named, TICK))
-        if not layers:
-            return []
-        for state, (mark, turned_mark, named) in ENDS.items():
-            mine = [end for end in ends if end["state"] == state]
-            if mine:
-                style = END | {"marker": turned_mark if turned else mark}
-                layers.append(Polyline(pd.DataFrame(mine), up, named, style))
+        for parts, style in ((lines, THEORY), (ticks, TICK)):
+            if parts:
+                named = "" if layers else self.legend
+                shown = pd.concat(parts, ignore_index=True)
+                layers.append(Polyline(shown, "theory", named, style, each="piece"))
         return layers
 
-    def _ticks(self, quantity: Quantity, cell: Cell, name: str) -> Iterator[Selection]:
-        """Yields the places at which theory is known, and its values there."""
-        for i, place in enumerate(cell.tested):
-            value = self._covered(quantity, cell.at(i=i))
-            if math.isfinite(value):
-                yield {**cell.values, cell.name: place, name: value}
-
-    def _check(self, quantity: Quantity, cell: Cell, curve: Curve) -> None:
-        """Collects the warnings of a prediction in the middle of a curve and at its
-        ends.
-        """
-        if quantity.critical != "N":
-            return
-        for place in cell.tested:
-            found = curve.values.get(place, math.nan)
-            if math.isfinite(found):
+    def _check(self, quantity: Quantity, rows: Table) -> None:
+        """Collects the warnings of predictions at tested values."""
+        for at in rows.to_dict("records"):
+            size = self._covered(quantity, at)
+            if math.isfinite(size):
+                model = self._model(self._of_formula(quantity, at))
                 with self._collecting():
-                    at = self._of_formula(quantity, cell.at(place))
-                    warn_of_plateau(self._model(at), quantity.theta, found)
+                    warn_of_plateau(model, quantity.theta, size)
+
+    def _pieces(
+        self, quantity: Quantity, name: str, places: Sequence[At]
+    ) -> list[Table]:
+        """Returns tables with the columns `name` and theory: the longest parts of the
+        places that have a value of theory.
+        """
+        values: list[float] = []
+        for at in places:
+            guess = values[-1] if values and math.isfinite(values[-1]) else None
+            values.append(self._covered(quantity, at, guess))
+        every = pd.DataFrame({name: [at[name] for at in places], "theory": values})
+        is_known = every["theory"].notna()
+        known = every[is_known]
+        return [part for _, part in known.groupby((~is_known).cumsum()[is_known])]
 
     def _covered(self, quantity: Quantity, at: At, guess: float | None = None) -> float:
         """Returns the value for the settings `at`, or nan where theory covers none."""
@@ -444,7 +301,8 @@ class Theory:
         return model.L != 1 and not has_score_noise(model)
 
     def _value(self, quantity: Quantity, at: At, guess: float | None) -> float:
-        key = quantity, _key(at)
+        settings = sorted((name, str(at[name])) for name in at if name != "mass")
+        key = quantity, tuple(settings)
         if key not in self._known:
             model = self._model(at)
             with self._collecting():
@@ -452,14 +310,9 @@ class Theory:
         return self._known[key]
 
     def _model(self, at: At) -> Model:
-        """Returns the model of the settings `at`, which is made once. Raises
-        TheoryError.
-        """
-        key = _key(at)
-        if key not in self._models:
-            with self._collecting():
-                self._models[key] = model_of(at)
-        return self._models[key]
+        """Returns the model of the settings `at`. Raises TheoryError."""
+        with self._collecting():
+            return model_of(at)
 
     def _collecting(self) -> _Collecting:
         return _Collecting(self._warned)
@@ -484,11 +337,6 @@ class _Collecting(warnings.catch_warnings):
             known = self._texts.setdefault(cause, [])
             if text not in known:
                 known.append(text)
-
-
-def _key(at: At) -> tuple[tuple[str, str], ...]:
-    """Returns the settings on which theory may depend, as one hashable value."""
-    return tuple(sorted((name, str(at[name])) for name in at if name != "mass"))
 
 
 def model_of(at: At) -> Model:
@@ -518,37 +366,33 @@ def _matters(name: str) -> bool:
     return name in (*FIELDS_OF_MODEL, "N", "step") or (is_setting(name) and "." in name)
 
 
-def _state(beyond: float) -> str:
-    """Returns the state of theory beyond the end of a line."""
-    if math.isnan(beyond):
-        return "not covered"
-    return "infinite" if beyond > 0 else "zero"
-
-
-def _inside(axis: Axis) -> tuple[float, float]:
-    """Returns limits that are inside a map, whose edges are half a step beyond the
-    first and the last value of an axis.
+def _places(rows: Table, name: str, between: int) -> list[Selection]:
+    """Returns the settings at the tested places, which are in order, and at some
+    `between` places between them, evenly on a logarithmic scale.
     """
-    first, last = axis.values[0], axis.values[-1]
-    if axis.kind != "log" or first == last:
-        return first, last
-    second, before = axis.values[1], axis.values[-2]
-    return first * (first / second) ** 0.4, last * (last / before) ** 0.4
+    tested = rows.to_dict("records")
+    places: list[Selection] = tested[:1]
+    steps = 1 + math.ceil(between / max(1, len(tested) - 1))
+    for left, right in pairwise(tested):
+        low, high = left[name], right[name]
+        for place in np.geomspace(low, high, steps + 1)[1:-1] if between else ():
+            place = round(place) if name in WHOLE else float(place)
+            at: Selection = left | {name: place}
+            if "mass" in at:
+                at["mass"] = min(left["mass"], right["mass"])
+            if low < place < high and place != places[-1][name]:
+                places.append(at)
+        places.append(right)
+    return places
 
 
-def _monotonic(part: Table, name: str, divided: bool, first: int) -> list[Table]:
-    """Returns the parts of a line, numbered from `first` on.
+def smooth(piece: Table, name: str, is_log: bool) -> Table:
+    """Returns SHOWN points of the monotone cubic through the points of a piece.
 
-    In a map, a line may run upwards. Marks are joined from left to right, so that the
-    values of each part must rise or fall.
+    It is a cubic of theory or its logarithm by the logarithm of the axis `name`.
     """
-    if not divided:
-        return [part.assign(piece=first)]
-    signs = np.sign(np.diff(part[name]))
-    turns = 1 + np.flatnonzero(signs[1:] != signs[:-1])
-    starts = [0, *turns]
-    stops = [*turns, len(part) - 1]
-    return [
-        part.iloc[start : stop + 1].assign(piece=first + i)
-        for i, (start, stop) in enumerate(zip(starts, stops, strict=True))
-    ]
+    x, y = piece[name].to_numpy(float), piece["theory"].to_numpy(float)
+    line = PchipInterpolator(np.log(x), np.log(y) if is_log else y)
+    shown = np.geomspace(x[0], x[-1], SHOWN)
+    values = line(np.log(shown))
+    return pd.DataFrame({name: shown, "theory": np.exp(values) if is_log else values})
