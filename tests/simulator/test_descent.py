@@ -407,9 +407,6 @@ def check(case: dict, d: int = 32) -> None:
             assert np.linalg.norm(parameter - exact) <= 1e-3 * size, name
 
 
-COLUMN = {"optimizer": "polar(lam=0.01)", "trains": "VW", "pool": 24}
-
-
 SELDOM = """
 - {optimizer: adam, trains: VWZM, m: 16, activation: relu}  # has a kink
 - {trains: VW, fresh_batches: true, start: zero}
@@ -421,7 +418,6 @@ SELDOM = """
     "case",
     [
         {"optimizer": "momentum", "trains": "VWZM", **MLP},
-        COLUMN,
         *(
             pytest.param(case, marks=pytest.mark.slow)
             for case in [*every_case(), *yaml.safe_load(SELDOM)]
@@ -483,17 +479,23 @@ def test_rounding_is_no_slope_of_saturated_attention(case):
         assert_close(simulate(point, seed)["loss"], loss, 4e-4 * loss)
 
 
-def test_rows_of_a_trace_have_the_metrics_of_the_reference():
-    r, rows = realize(TRACED, 0), simulate(TRACED, 0, trace=True)
+@pytest.mark.parametrize(
+    "point",
+    [TRACED, later("polar(lam=0.01)", pool=24, exact="full")],
+    ids=lambda point: point.optimizer.attention,
+)
+def test_rows_of_a_trace_have_the_metrics_of_the_reference(point):
+    r, rows = realize(point, 0), simulate(point, 0, trace=True)
     assert [row["step"] for row in rows] == [3, 5, 10, 20]
-    assert {row["form"] for row in rows} == {"full, descent"}
-    for row, learned in zip(rows, path(TRACED), strict=True):
-        judge = measure(r, TRACED, learned)
+    form = "pool-full, descent" if point.pool else "full, descent"
+    assert {row["form"] for row in rows} == {form}
+    for row, learned in zip(rows, path(point), strict=True):
+        judge = measure(r, point, learned)
         assert_same_metrics(row, judge)
         for name in TRACE_COLUMNS:
             assert_close(row[name], judge[name], "float32", of=name)
     assert rows[-1]["accuracy"] > rows[0]["accuracy"] + 0.1
-    assert simulate(TRACED, 0) == rows[-1]
+    assert simulate(point, 0) == rows[-1]
 
 
 # --- what changes nothing
