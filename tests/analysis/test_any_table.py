@@ -84,20 +84,20 @@ def tables(draw):
         kinds = ["change", "one value", "add", "add", "remove", "rename"]
         kind = draw(st.sampled_from(kinds))
         name, values = made[at]
-        if kind == "change":
-            made[at] = name, draw(columns(len(rows)))
+        if kind == "rename":
+            name = draw(st.sampled_from(NAMES))
+        elif kind == "change":
+            values = draw(columns(len(rows)))
         elif kind == "one value" and rows:
-            changed = list(values)
-            other = draw(numbers | st.sampled_from(special))
-            changed[draw(st.integers(0, len(rows) - 1))] = other
-            made[at] = name, changed
-        elif kind == "add":
+            values = list(values)
+            i = draw(st.integers(0, len(rows) - 1))
+            values[i] = draw(numbers | st.sampled_from(special))
+        made[at] = name, values
+        if kind == "add":
             names = st.sampled_from([*NAMES, *MORE, *RUNS[0]]) | st.text(max_size=4)
             made.insert(at, (draw(names), draw(columns(len(rows)))))
         elif kind == "remove" and len(made) > 1:
             del made[at]
-        elif kind == "rename":
-            made[at] = draw(st.sampled_from(NAMES)), values
     return made
 
 

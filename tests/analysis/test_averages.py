@@ -265,7 +265,7 @@ def test_repeated_runs_are_no_seeds(drawn):
     once = runs(SIZES)
     twice = pd.concat([once, once.assign(seconds=2.0)], ignore_index=True)
     mixed = twice.assign(code_version=[1] * len(once) + [2] * len(once))
-    draws = (lambda df: plot.figure(df, lines="d"), plot.accuracy)
+    draws = (partial(plot.figure, lines="d"), plot.accuracy)
     for table, words in ((twice, "drop_duplicates"), (mixed, "code_version")):
         for rows in advised(draws, table, words):
             assert len(rows) == len(once)
@@ -318,18 +318,18 @@ def test_thresholds_name_laws_as_the_table_does():
 
 def test_marks_of_two_laws_at_one_place_are_two_lines(drawn):
     found = fit(TABLES["ours with two laws"], [0.4, 0.5]).thresholds
-    plot.figure(found, "N_star", x="d")
-    plot.figure(found[found["theta"] == 0.5], "N_star", x="d", panels="embedding")
+    figure = partial(plot.figure, y="N_star", x="d")
+    figure(found)
+    figure(found[found["theta"] == 0.5], panels="embedding")
     plot.figure(found, "embedding", x="theta", panels="d", colour="N_star")
     assert [chart.lines for chart in drawn] == [["embedding", "theta"], [], ()]
     draws = (
-        lambda df: plot.figure(df, "N_star", x="d", lines=["theta"]),
-        lambda df: plot.figure(df, "N_star", x="d", lines=[]),
-        lambda df: plot.figure(df, "theta", x="d", colour="N_star"),
+        partial(figure, lines=["theta"]),
+        partial(figure, lines=[]),
+        partial(plot.figure, y="theta", x="d", colour="N_star"),
     )
     for rows in advised(draws, found, r"several values of .*embedding"):
         assert 0 < len(rows) < len(found)
     many = pd.concat([found[:1].assign(theta=i / 30) for i in range(1, 25)])
-    draw = (lambda df: plot.figure(df, "N_star", x="d"),)
-    for rows in advised(draw, many, "24 lines of one theta each are too many"):
+    for rows in advised([figure], many, "24 lines of one theta each are too many"):
         assert len(rows) == 1

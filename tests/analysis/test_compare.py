@@ -2,8 +2,7 @@
 
 import numpy as np
 import pandas as pd
-from scipy.special import expit
-from test_fit import command, crossed, written
+from test_fit import command, table, written
 from test_misfit import SIZES, jackknife, losses
 from tolerances import assert_close
 
@@ -13,20 +12,18 @@ from results import coverage
 OPTIMIZERS = {"d": [32], "optimizer": ["muon", "sgd"]}
 
 
-def conditions(star, axes, n_seeds=12, luck=0.8, common=True):
-    """Counts whose ln N* is shifted by a seed, alike in all cells if it is common."""
-    rng = np.random.default_rng(2)
-    axes = {"V": [64], "L": [4], "m": [0]} | axes
-    frame = crossed(**axes, N=2 ** np.arange(5, 16), seed=range(n_seeds))
-    cell = 0 if common else frame.groupby([*axes]).ngroup()
-    shifts = luck * rng.normal(size=(100, n_seeds))[cell, frame["seed"]]
-    p = expit(1.5 * (np.log(frame["N"] / star(frame)) - shifts))
-    return frame.assign(n_test=2000, n_correct=rng.binomial(2000, p))
+def conditions(star, axes, seeds=12, noise=1.2, shared=True):
+    """Counts whose ln N* is shifted by a seed, alike in all cells if it is shared."""
+    frame = table(axes, star, 2 ** np.arange(5, 16), seeds, noise=noise)
+    if not shared:
+        cell = frame.groupby([*axes]).ngroup()
+        frame["seed"] = frame["seed"] * np.array([1, 5, 7])[cell] % seeds
+    return frame
 
 
 def slower(c):
     """Twice the number for SGD."""
-    return np.where(c["optimizer"] == "sgd", 2, 1)
+    return 2 if c["optimizer"] == "sgd" else 1
 
 
 def width(row):
@@ -50,7 +47,7 @@ def test_a_ratio_by_pairs_is_narrower_than_two_intervals():
     assert line in repr(found)
     (remark,) = found.remarks
     assert "what varies is optimizer" in remark
-    unshared = conditions(lambda c: 800, OPTIMIZERS, common=False)
+    unshared = conditions(lambda c: 800.0, OPTIMIZERS, shared=False)
     assert width(compare(unshared, "optimizer").iloc[-1]) > 5 * width(mean)
 
 
@@ -86,13 +83,13 @@ def test_pairs_cover_the_truth_and_are_narrower():
 
 
 def test_shared_draws_are_told_at_the_law():
-    for common in (True, False):
+    for shared in (True, False):
         axes = {"d": [32, 64, 128]}
-        found = fit(conditions(lambda c: 32000 / c["d"], axes, common=common))
+        found = fit(conditions(lambda c: 32000 / c["d"], axes, shared=shared))
         correlation = found.exponents["correlation"][0]
-        assert correlation > 0.9 if common else correlation == 0
+        assert correlation > 0.9 if shared else correlation == 0
         told = "cells share draws: their errors correlate by " in repr(found)
-        assert told == common
+        assert told == shared
 
 
 def forms(value):
@@ -131,7 +128,7 @@ def test_without_a_floor_the_floor_is_0_and_a_logarithm_is_known_too():
 def test_the_command_compares_and_fits_a_floor(tmp_path, capsys):
     axes = OPTIMIZERS | {"d": [32, 64, 128, 256, 512]}
     frame = conditions(
-        lambda c: 100 * (1 + 12 / c["d"]) * slower(c), axes, n_seeds=8, luck=0.1
+        lambda c: 100 * (1 + 12 / c["d"]) * slower(c), axes, seeds=8, noise=0.1
     )
     words = ["--compare", "optimizer", "--floor", "d", "--latex"]
     assert command(tmp_path, frame, *words) == 0

@@ -35,7 +35,13 @@ def beside_the_grids(name):
     return importlib.import_module(name)
 
 
-def check_printed(name, monkeypatch, capsys):
+LONG = [pytest.param(name, marks=pytest.mark.slow) for name in ("muon", "spectral")]
+"""Fast tests of their own see what these compute."""
+
+
+@pytest.mark.parametrize("name", ["rows", "real", *LONG])
+def test_the_table_of_a_section_is_printed_by_its_script(name, monkeypatch, capsys):
+    assert {*SECTIONS} == {*SCRIPTS.values()}
     script = ROOT / f"results/papers/{name}.py"
     monkeypatch.syspath_prepend(script.parent)
     monkeypatch.setattr(sys, "argv", [str(script)])
@@ -45,21 +51,6 @@ def check_printed(name, monkeypatch, capsys):
     rows = [line for line in lines if line.startswith("| ") and "---" not in line]
     assert len(rows) > 5
     assert [row for row in rows[1:] if row not in printed] == []
-
-
-@pytest.mark.parametrize("name", ["rows", "real"])
-def test_the_table_of_a_section_is_printed_by_its_script(name, monkeypatch, capsys):
-    assert {*SECTIONS} == {*SCRIPTS.values()}
-    check_printed(name, monkeypatch, capsys)
-
-
-# what these compute, fast tests of their own see
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["muon", "spectral"])
-def test_the_table_of_a_section_is_printed_by_its_long_script(
-    name, monkeypatch, capsys
-):
-    check_printed(name, monkeypatch, capsys)
 
 
 @pytest.mark.parametrize("name", GRIDS)
