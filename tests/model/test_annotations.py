@@ -52,7 +52,7 @@ def test_a_realization_of_any_point_is_accepted(r):
 
 
 def test_a_wrong_array_of_the_simulator_is_refused():
-    world = drawn(POINT, 0, Shape.rounded(POINT))
+    world = drawn(POINT, 0, Shape.sized(POINT, 32, 32, 0))
     V2 = world.e.Z_in  # (V, d), which fits no w but one of V numbers
     w, one = jax.device_put((np.zeros(len(V2), np.float32), np.float32(1)))
     trained = Trained(V2, w, V2, one, one, one)

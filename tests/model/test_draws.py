@@ -1,5 +1,7 @@
 """Random numbers: addressed, exact, uniform, and the same whatever surrounds them."""
 
+import functools
+
 import jax
 import numpy as np
 import pytest
@@ -25,22 +27,19 @@ def test_words_are_threefry_of_the_stream_at_position_and_block():
     block = np.broadcast_to(blocks[:, None], (2, 2, 256))
     counters = np.stack([np.broadcast_to(lane, block.shape), block])
     theirs = quickly(threefry_2x32)(KEY, counters.astype(np.uint32).ravel())
-    words = np.moveaxis(np.reshape(theirs, (2, 2, 2, 256)), 0, 2)
-    assert np.array_equal(np.reshape(ours, words.shape), words)
+    theirs = np.asarray(theirs).reshape(2, 2, 2, 256)
+    words = np.moveaxis(theirs, 0, 2)
+    assert np.array_equal(np.asarray(ours).reshape(words.shape), words)
     assert ours.shape == (2, 2 * BLOCK)
 
 
-@quickly
-def folded(key, addresses):
-    """The keys of jax.random."""
-    for address in addresses:
-        key = jax.random.fold_in(key, address)
-    return key
+fold_in = quickly(jax.random.fold_in)
+"""What keys are held to."""
 
 
 def test_fold_is_fold_in():
     address = np.array([0, 1, 2**32 - 1], np.uint32)
-    theirs = [folded(KEY, [one]) for one in address]
+    theirs = [np.asarray(fold_in(KEY, one)) for one in address]
     assert np.array_equal(quickly(keys.fold)(KEY, address), theirs)
     assert np.array_equal(keys.fold_on_host(KEY[None], address), theirs)
 
@@ -48,9 +47,10 @@ def test_fold_is_fold_in():
 def test_stream_keys_are_folded_from_root_seed_and_seed_and_point_id():
     ours = keys.run_streams([7, 2**32 - 1], [3, 4], [[1, 2], [5, 6]], [False, True])
     runs = ([0, 7], [3]), ([0, 2**32 - 1], [4, 5, 6])
-    for streams, (key, addresses) in zip(ours, runs, strict=True):
+    for streams, (root, addresses) in zip(ours, runs, strict=True):
         for name, number in keys.STREAMS.items():
-            theirs = folded(np.uint32(key), np.uint32([*addresses, number]))
+            every = np.uint32([*addresses, number])
+            theirs = functools.reduce(fold_in, every, np.uint32(root))
             assert np.array_equal(keys.stream(streams, name), theirs)
 
 
@@ -83,6 +83,12 @@ def test_labels_follow_the_permutation_and_the_position():
     for tokens, positions, labels in (r.batches[0], r.test):
         assert np.array_equal(r.perm[tokens[np.arange(len(tokens)), positions]], labels)
     assert {a.dtype.name for a in r if a is not None} == {"float32", "int32"}
+
+
+def test_more_than_is_written_out_is_refused():
+    point = Point(V=8, N=2**10, d=4, L=2**24, pool=16)
+    with pytest.raises(ValueError, match=r"^N, L: got N=1024, L=16777216, .* tokens"):
+        realize(point, 0)
 
 
 def test_common_streams_share_prefixes():
@@ -127,16 +133,19 @@ def test_fresh_batches_differ_and_the_first_is_the_shared_one():
 
 
 def test_embedding_laws():
-    gaussian, sphere = realize(POINT, 0), realize(POINT.replace(embedding="sphere"), 0)
+    sizes = {"V": 11, "N": 1, "d": 14, "L": 1, "n_test": 1}
+    gaussian, sphere, orthogonal = (
+        realize(Point(**sizes, embedding=law), 0)
+        for law in ("gaussian", "sphere", "orthogonal")
+    )
     lengths = np.linalg.norm(gaussian.Z_in, axis=1)
-    assert_close(np.linalg.norm(sphere.Z_in, axis=1), np.ones(50), "float32")
+    assert_close(np.linalg.norm(sphere.Z_in, axis=1), np.ones(11), "float32")
     assert_close(sphere.Z_in * lengths[:, None], gaussian.Z_in, "float32")
-    wide = realize(Point(V=400, N=1, d=100, L=1, n_test=1), 0)
-    assert_close(wide.Z_in.std() * 10, 1.0, 0.02)
-    o = realize(Point(V=6, N=1, d=9, L=1, n_test=1, embedding="orthogonal"), 0)
-    rows = np.vstack([o.Z_in, o.z_trig, o.z_eos])
-    assert np.array_equal(rows @ rows.T, np.eye(8))
-    assert np.array_equal(o.Z_out @ o.Z_out.T, np.eye(6))
+    many = [realize(Point(**sizes), seed)[:2] for seed in range(20)]
+    assert_close(np.std(many) * np.sqrt(14), 1.0, 0.04)
+    rows = np.vstack([orthogonal.Z_in, orthogonal.z_trig, orthogonal.z_eos])
+    assert np.array_equal(rows @ rows.T, np.eye(13))
+    assert np.array_equal(orthogonal.Z_out @ orthogonal.Z_out.T, np.eye(11))
 
 
 SAME = """
@@ -176,14 +185,12 @@ def test_threefry_must_be_partitionable():
 
 DRAWN = {
     "mlp": POINT,
-    "orthogonal": POINT.replace(m=0, d=60, embedding="orthogonal"),
     "independent": POINT.replace(fresh_batches=True, streams="independent"),
-    "pool": POINT.replace(pool=16, root_seed=3),
-    "batches": POINT.replace(
-        steps=9, lr=0.1, batch=600, embedding="equicorrelated(rho=0.3)"
-    ),
+    "pool": POINT.replace(pool=16, root_seed=3, d=60, embedding="orthogonal"),
+    "batches": POINT.replace(steps=9, lr=0.1, batch=600),
     "more than are drawn at once": POINT.replace(
-        V=70, N=4700, L=37, tokens="zipf", label_noise=0.1
+        **{"V": 70, "N": 4700, "L": 37, "tokens": "zipf", "label_noise": 0.1},
+        embedding="equicorrelated(rho=0.3)",
     ),
 }
 

@@ -76,20 +76,17 @@ def check_point(point: Point) -> str:
 
 POINTS = yaml.safe_load("""
 - [full, {exact: full}]
-- [counts+counts, {eta: 1.0e-5}]
 - [full, {fresh_batches: true, embedding: orthogonal, gamma2: 0.3}]
-- [counts+locked, {eta: 1.0e-6, kappa: 1.0e+5, fresh_batches: true,
-    trigger_in_value: false}]
-- [counts+counts, {eta: 1.0e-5, embedding: sphere, tokens: zipf}]
-- [counts+counts, {eta: 1.0e-5, embedding: clustered(clusters=4),
-    noise_tokens: zipf(s=1.5)}]
 - [full, {exact: full, embedding: 'low_rank(rank=3, noise=0.1)',
     embedding_out: power_law(alpha=0.5)}]
-- [full, {m: 20, activation: gelu, exact: full}]
+- [full, {m: 20, activation: tanh, exact: full, tokens: zipf}]
+- [counts+counts, {eta: 1.0e-5, embedding: sphere}]
+- [counts+locked, {eta: 1.0e-6, kappa: 1.0e+5, fresh_batches: true,
+    trigger_in_value: false}]
+- [counts+counts, {eta: 1.0e-5, tokens: own_laws:Zipf(s=1.5), noise_tokens: uniform,
+    embedding: clustered(clusters=4), embedding_out: equicorrelated(rho=0.4)}]
 - [uniform+uniform, {m: 20, activation: gelu, eta: 1.0e-5, trigger_in_value: false,
     fresh_batches: true}]
-- [full, {m: 20, activation: tanh, exact: full, tokens: own_laws:Zipf(s=1.5),
-    noise_tokens: uniform}]
 - [uniform+uniform, {m: 20, activation: own_laws:Softplus(beta=2), eta: 1.0e-5,
     embedding: own_laws:Signs(common=0.4)}]
 """)
