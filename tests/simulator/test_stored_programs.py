@@ -1,8 +1,10 @@
 """Programs that are kept in a folder: how they are found, and what may go wrong."""
 
+import functools
 import os
 import pickle
 import zlib
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -13,8 +15,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from attack.program_cache import DAMAGE
+from jax.experimental import serialize_executable
 from jax.experimental.compilation_cache.compilation_cache import reset_cache
 from own_laws import Softplus
+from tolerances import assert_close
 
 from jaxrecall import Point
 from jaxrecall.model.columns import OwnColumn
@@ -25,76 +29,133 @@ from jaxrecall.simulator.program_shape import Shape
 SHAPE = Shape(16, 16, 0, "none")
 X = jax.ShapeDtypeStruct((3,), np.float32)
 LIMIT = stored_programs.MAX_BYTES
+FOLDER = "jax_compilation_cache_dir"
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
-    """The folder of compiled programs, as users have it, with a limit of a gigabyte."""
-    names = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
-    before = {name: getattr(jax.config, name) for name in names}
-    monkeypatch.setattr(stored_programs, "MAX_BYTES", 2**30)
-    jax.config.update(names[0], str(tmp_path))
-    jax.config.update(names[1], 0.0)
-    reset_cache()
-    yield tmp_path
-    for name, value in before.items():
+def configure():
+    """Changes a setting of JAX, for the test alone."""
+    before = {}
+
+    def change(name, value):
+        before.setdefault(name, jax.config.values[name])
         jax.config.update(name, value)
-    reset_cache()
+        reset_cache()
+
+    yield change
+    for name, value in before.items():
+        change(name, value)
 
 
+@pytest.fixture
+def folder(tmp_path, monkeypatch, configure):
+    """The folder of compiled programs, as users have it, with a limit of a gigabyte."""
+    monkeypatch.setattr(stored_programs, "MAX_BYTES", 2**30)
+    configure(FOLDER, str(tmp_path))
+    configure("jax_persistent_cache_min_compile_time_secs", 0.0)
+    return tmp_path
+
+
+def compile_anew(order: Callable = jnp.sort) -> jax.stages.Compiled:
+    return jax.jit(lambda x: {"y": order(jnp.sin(x))}).lower(X).compile()
+
+
+@functools.cache
 def compiled() -> jax.stages.Compiled:
-    return jax.jit(lambda x: {"y": jnp.sort(jnp.sin(x))}).lower(X).compile()
+    """Without a sort, whose kernel can be serialised only once."""
+    return compile_anew(jnp.flip)
 
 
-def is_compiled(shape: Shape = SHAPE, per_device: int = 1, vmapped: bool = False):
+def is_compiled(
+    shape: Shape = SHAPE, per_device: int = 1, compile: Callable = compiled
+) -> bool:
     """Whether a small program with this key is compiled. Otherwise it is loaded."""
     made = []
 
     def new():
-        made.append(compiled())
+        made.append(compile())
         return made[0]
 
-    devices = jax.local_devices()
-    which = (shape, per_device, vmapped)
+    which, devices = (shape, per_device, False), jax.local_devices()
     run = stored_programs.load_or_compile(which, (X,), devices, new)
     x = np.array([0.1, -2, 0.3], np.float32)
-    np.testing.assert_allclose(run(x)["y"], np.sort(np.sin(x)), rtol=1e-6)
+    assert_close(np.sort(run(x)["y"]), np.sort(np.sin(x)), "float32")
     assert program.reserved_bytes(run) == 24
     return bool(made)
 
 
-def names(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir())
+def stored(folder: Path) -> list[Path]:
+    return [*folder.glob("*" + stored_programs.SUFFIX)]
 
 
 def test_a_program_is_compiled_once_and_stored_once(folder):
-    assert is_compiled()
+    assert is_compiled(compile=compile_anew)
     assert not is_compiled()
-    assert jax.config.jax_compilation_cache_dir == str(folder)
-    (name,) = names(folder)  # and none of JAX
-    assert name.endswith(".program")
+    assert getattr(jax.config, FOLDER) == str(folder)
+    assert [*folder.iterdir()] == stored(folder)  # and none of JAX
+    assert len(stored(folder)) == 1
 
 
 def test_a_loaded_program_computes_the_same_rows(folder, monkeypatch):
     point = Point(V=8, N=40, d=4, L=3, n_test=16)
-    runs = [Run(point, seed) for seed in range(3)]
-    found = []
+    rows = []
     for _ in range(2):
         program.forget()
         executable = program.compiled(Shape.rounded(point))
-        found.append(program.execute(executable, runs)[0])
+        runs = [Run(point, seed) for seed in range(3)]
+        rows.append(program.execute(executable, runs)[0])
         monkeypatch.setattr(program, "compile", None)
     program.forget()
-    assert found[0] == found[1]
+    assert rows[0] == rows[1]
 
 
 def test_a_program_that_jax_keeps_is_kept_whole(folder):
     """JAX cannot serialise what it has loaded: kernels are missing from it."""
-    compiled()
+    compile_anew()
     jax.clear_caches()
-    assert any(name.endswith("-cache") for name in names(folder))
-    assert is_compiled()
+    assert [*folder.glob("*-cache")]
+    assert is_compiled(compile=compile_anew)
     assert not is_compiled()
+
+
+def key(
+    which: tuple = (SHAPE, 1, False),
+    devices: int = 1,
+    platform: str = "cpu",
+    platform_version: str = "cpu",
+    **about: object,
+) -> str:
+    """The key of a program on such devices, of which nothing is remembered."""
+    client = SimpleNamespace(platform=platform, platform_version=platform_version)
+    about = {"id": 0, "device_kind": "cpu", "client": client} | about
+    remembered = "_source", "_versions", "_processor"
+    for name in remembered:
+        getattr(stored_programs, name).cache_clear()
+    try:
+        return stored_programs._key(which, [SimpleNamespace(**about)] * devices)
+    finally:
+        for name in remembered:
+            getattr(stored_programs, name).cache_clear()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"which": (replace(SHAPE, V=32), 1, False)},
+        {"which": (replace(SHAPE, light=True), 1, False)},
+        {"which": (SHAPE, 2, False)},
+        {"which": (SHAPE, 1, True)},
+        {"devices": 2},
+        {"id": 1},
+        {"device_kind": "H100"},
+        {"platform": "gpu"},
+        {"platform_version": "cuda 13"},
+    ],
+    ids=str,
+)
+def test_another_program_has_another_key(changes):
+    assert key() == key()
+    assert key(**changes) != key()
 
 
 SETTINGS = {
@@ -107,47 +168,20 @@ SETTINGS = {
     "jax_default_prng_impl": "rbg",
     "jax_optimization_level": "O1",
 }
-CHANGES = {
-    "shape": {"which": (replace(SHAPE, V=32), 1, False)},
-    "light": {"which": (replace(SHAPE, light=True), 1, False)},
-    "batch": {"which": (SHAPE, 2, False)},
-    "vmapped": {"which": (SHAPE, 1, True)},
-    "id of a device": {"devices": {"id": 1}},
-    "kind of device": {"devices": {"device_kind": "H100"}},
-    "number of devices": {"n_devices": 2},
-    "platform": {"client": {"platform": "gpu"}},
-    "version of the backend": {"client": {"platform_version": "cuda 13"}},
-}
-
-
-def key(which=(SHAPE, 1, False), devices=None, client=None, n_devices=1) -> str:
-    of_client = {"platform": "cpu", "platform_version": "cpu"} | (client or {})
-    about = {"id": 0, "device_kind": "cpu"} | (devices or {})
-    device = SimpleNamespace(client=SimpleNamespace(**of_client), **about)
-    return stored_programs._key(which, [device] * n_devices)
-
-
-@pytest.mark.parametrize("change", CHANGES)
-def test_another_program_has_another_key(change):
-    assert key() == key()
-    assert key(**CHANGES[change]) != key()
 
 
 @pytest.mark.parametrize("name", SETTINGS)
-def test_another_setting_of_jax_gives_another_key(name):
-    before, usual = jax.config.values[name], key()
-    jax.config.update(name, SETTINGS[name])
-    try:
-        assert key() != usual
-    finally:
-        jax.config.update(name, before)
-    assert key() == usual
+def test_another_setting_of_jax_gives_another_key(name, configure):
+    usual = key()
+    configure(name, SETTINGS[name])
+    assert key() != usual
 
 
 def test_a_setting_of_this_thread_gives_another_key():
     usual = key()
     with jax.default_matmul_precision("bfloat16"):
         assert key() != usual
+    assert key() == usual
 
 
 @pytest.mark.parametrize("name", ["XLA_FLAGS", "LIBTPU_INIT_ARGS"])
@@ -157,54 +191,31 @@ def test_other_flags_give_another_key(name, monkeypatch):
     assert key() != usual
 
 
-@pytest.fixture
-def forgetful():
-    """What is read once per process is read again."""
-    cached = [
-        getattr(stored_programs, n) for n in ("_source", "_versions", "_processor")
-    ]
-
-    def forget():
-        for function in cached:
-            function.cache_clear()
-
-    yield forget
-    forget()
+def test_another_number_of_cores_gives_another_key(monkeypatch):
+    """Loops are divided among the threads that the compiler sees."""
+    usual = key()
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(99), raising=False)
+    assert key() != usual
 
 
-def test_other_source_gives_another_key(tmp_path, monkeypatch, forgetful):
-    usual, found = key(), []
-    for text in ("a", "b"):
-        (tmp_path / "x.py").write_text(text)
-        monkeypatch.setattr(stored_programs, "SOURCE", (str(tmp_path),))
-        forgetful()
-        found.append(key())
-    assert len({usual, *found}) == 3
-
-
-def test_the_source_of_every_module_of_the_simulator_counts(monkeypatch, forgetful):
+def test_the_source_of_every_module_of_the_simulator_counts(monkeypatch):
     """The folders that the simulator imports from."""
-    usual, read = key(), []
-    read_bytes = Path.read_bytes
-    monkeypatch.setattr(
-        Path, "read_bytes", lambda path: read.append(path) or read_bytes(path)
-    )
-    forgetful()
-    assert key() == usual
-    parts = {path.parent.name for path in read}
+    usual, parts, read = key(), set(), Path.read_bytes
+
+    def other(path):
+        parts.add(path.parent.name)
+        return read(path) + b"#" * (path.name == "stream.py")
+
+    monkeypatch.setattr(Path, "read_bytes", other)
+    assert key() != usual
     assert parts >= {"model", "laws", "simulator", "sources", "theory"}
-    assert len(read) > 50
 
 
 @pytest.mark.parametrize("library", stored_programs.LIBRARIES)
-def test_another_version_gives_another_key(library, monkeypatch, forgetful):
+def test_another_version_gives_another_key(library, monkeypatch):
     usual, version = key(), stored_programs.metadata.version
-    forgetful()
-    monkeypatch.setattr(
-        stored_programs.metadata,
-        "version",
-        lambda name: version(name) + "x" * (name == library),
-    )
+    other = lambda name: version(name) + "x" * (name == library)  # noqa: E731
+    monkeypatch.setattr(stored_programs.metadata, "version", other)
     assert key() != usual
 
 
@@ -218,28 +229,18 @@ processor\t: 1
 """
 
 
-def test_a_processor_is_known_by_what_it_can_do(tmp_path, monkeypatch, forgetful):
-    texts = [
-        CPUINFO.format("2500.1", ""),
-        CPUINFO.format("1800.0", ""),
-        CPUINFO.format("2500.1", " avx512f"),
-        "",
-    ]
-    found = []
-    for text in texts:
-        (tmp_path / "cpuinfo").write_text(text)
-        monkeypatch.setattr(stored_programs, "CPUINFO", str(tmp_path / "cpuinfo"))
-        forgetful()
-        found.append(key())
-    assert found[0] == found[1]
-    assert len(set(found)) == 3
+def test_a_processor_is_known_by_what_it_can_do(tmp_path, monkeypatch):
+    path = tmp_path / "cpuinfo"
+    monkeypatch.setattr(stored_programs, "CPUINFO", str(path))
 
+    def key_with(text):
+        path.write_text(text)
+        return key()
 
-def test_another_number_of_cores_gives_another_key(monkeypatch):
-    """Loops are divided among the threads that the compiler sees."""
-    usual = key()
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(99), raising=False)
-    assert key() != usual
+    usual = key_with(CPUINFO.format("2500.1", ""))
+    assert key_with(CPUINFO.format("1800.0", "")) == usual
+    more = key_with(CPUINFO.format("2500.1", " avx512f"))
+    assert len({usual, more, key_with("")}) == 3
 
 
 DAMAGED = DAMAGE | {
@@ -254,7 +255,7 @@ DAMAGED = DAMAGE | {
 @pytest.mark.parametrize("damage", DAMAGED)
 def test_a_damaged_file_is_written_again(folder, damage):
     assert is_compiled()
-    (path,) = folder.glob("*.program")
+    [path] = stored(folder)
     path.write_bytes(DAMAGED[damage](path.read_bytes()))
     assert is_compiled()
     assert not is_compiled()
@@ -262,33 +263,33 @@ def test_a_damaged_file_is_written_again(folder, damage):
 
 def test_a_folder_in_place_of_a_file_is_left_alone(folder):
     assert is_compiled()
-    (path,) = folder.glob("*.program")
+    [path] = stored(folder)
     path.unlink()
     path.mkdir()
     assert is_compiled()
-    assert names(folder) == [path.name]
+    assert stored(folder) == [path]
     assert path.is_dir()
 
 
-def test_what_cannot_be_written_leaves_nothing(folder, monkeypatch):
-    write = Path.write_bytes
+def half_written(path: Path, data: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(data[:99])
+    raise OSError(28, "No space left on device")
 
-    def full(path: Path, data: bytes) -> None:
-        write(path, data[:99])
-        raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Path, "write_bytes", full)
+def refused(run: jax.stages.Compiled) -> None:
+    raise ValueError("Compilation does not support serialization")
+
+
+@pytest.mark.parametrize(
+    "replaced",
+    [(Path, "write_bytes", half_written), (serialize_executable, "serialize", refused)],
+    ids=["full disk", "no serialisation"],
+)
+def test_what_cannot_be_kept_leaves_nothing(folder, monkeypatch, replaced):
+    monkeypatch.setattr(*replaced)
     assert is_compiled()
-    assert not list(folder.glob("*.program"))
-
-
-def test_what_a_backend_cannot_serialise_is_not_kept(folder, monkeypatch):
-    def refuse(_):
-        raise ValueError("Compilation does not support serialization")
-
-    monkeypatch.setattr(jax.experimental.serialize_executable, "serialize", refuse)
-    assert is_compiled()
-    assert not list(folder.glob("*.program"))
+    assert not stored(folder)
 
 
 OWN = OwnColumn("own", "module:own", "digest")
@@ -300,59 +301,55 @@ OWN = OwnColumn("own", "module:own", "digest")
     ids=["law", "column"],
 )
 def test_code_of_a_user_is_not_kept(folder, shape):
-    for _ in range(2):
-        assert is_compiled(shape)
-    assert not list(folder.glob("*.program"))
+    assert is_compiled(shape)
+    assert not stored(folder)
 
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [
-        ("jax_enable_compilation_cache", False),
-        ("jax_compilation_cache_dir", None),
-        ("jax_compilation_cache_dir", "gs://bucket"),
-    ],
+    [("jax_enable_compilation_cache", False), (FOLDER, None), (FOLDER, "gs://bucket")],
 )
-def test_nothing_is_kept_where_jax_keeps_nothing(folder, name, value):
-    before = jax.config.values[name]
-    jax.config.update(name, value)
-    try:
-        assert stored_programs._folder() is None
-    finally:
-        jax.config.update(name, before)
-    assert stored_programs._folder() == folder
+def test_nothing_is_kept_where_jax_keeps_nothing(folder, configure, name, value):
+    configure(name, value)
+    assert is_compiled()
+    assert is_compiled()
+    assert not stored(folder)
 
 
 def test_nothing_is_kept_in_or_loaded_from_an_unsafe_folder(folder):
     assert is_compiled()
     folder.chmod(0o777)
-    before = names(folder)
+    before = stored(folder)
     assert "neither kept there nor run from there" in program.start()
     assert is_compiled()
-    assert names(folder) == before
+    assert stored(folder) == before
 
 
 def test_programs_that_were_not_used_lately_are_removed(folder, monkeypatch):
-    for per_device in (1, 2, 3):
+    paths = []
+    for age, per_device in enumerate((1, 2, 3)):
         assert is_compiled(per_device=per_device)
-    files = sorted(folder.glob("*.program"), key=lambda path: path.stat().st_mtime_ns)
-    sizes = [path.stat().st_size for path in files]
-    for age, path in enumerate(reversed(files)):
-        os.utime(path, (1e9 - age, 1e9 - age))
+        [path] = {*stored(folder)} - {*paths}
+        os.utime(path, (age, age))
+        paths.append(path)
     assert not is_compiled(per_device=1)  # which makes it the latest
     left = folder / ("killed" + stored_programs.SUFFIX)
     left.write_bytes(b"a part")
     os.utime(left, (0, 0))
-    monkeypatch.setattr(stored_programs, "MAX_BYTES", int(2.5 * max(sizes)))
+    size = max(path.stat().st_size for path in paths)
+    monkeypatch.setattr(stored_programs, "MAX_BYTES", int(2.5 * size))
     assert is_compiled(per_device=4)
-    assert not files[1].exists()
+    assert not paths[1].exists()
     assert not left.exists()
     assert not is_compiled(per_device=1)
     assert LIMIT in (0, 2**29)
 
 
 def test_threads_that_compile_at_once_leave_the_folder_of_jax(folder):
+    def by_thread(number):
+        return is_compiled(per_device=number, compile=compile_anew)
+
     with ThreadPoolExecutor(4) as pool:
-        assert all(pool.map(lambda i: is_compiled(per_device=i), range(4)))
-    assert jax.config.jax_compilation_cache_dir == str(folder)
-    assert len(list(folder.glob("*.program"))) == 4
+        assert all(pool.map(by_thread, range(4)))
+    assert getattr(jax.config, FOLDER) == str(folder)
+    assert len(stored(folder)) == 4
