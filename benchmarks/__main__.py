@@ -19,8 +19,6 @@ from .asked import ASKED, GROUPS
 from .record import Measured, Record
 from .work import Bench, Work
 
-QUIET_LOAD = 0.5
-
 
 def parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(
@@ -73,8 +71,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     about = clock.circumstances()
     log(f"{about['machine']}, load {about['load']}")
-    if about["load"] > QUIET_LOAD:
-        log(f"warning: load above {QUIET_LOAD}; figures will be off")
+    if about["load"] > 0.5:
+        log("warning: something else is running; figures will be off")
     failed = 0
     with tempfile.TemporaryDirectory() as folder:
         os.environ["JAXRECALL_CACHE"] = ""  # programs are compiled here, not loaded

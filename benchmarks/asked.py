@@ -22,7 +22,8 @@ class Ratio:
 
     @property
     def programs(self) -> tuple[str, ...]:
-        return (*self.over, *self.beside, *self.also, self.under)
+        under = [self.under] if self.under else []
+        return (*self.over, *self.beside, *self.also, *under)
 
 
 @dataclass(frozen=True)
@@ -34,13 +35,12 @@ class Asked:
     figure: str
     by: str = "ratios"
     ratios: Sequence[Ratio] = ()
-    work: str = ""
-    """The grid of a figure that is no ratio of times."""
-    axis: str = ""
     fields: Sequence[str] = ()
     """Fields of the points, for a table with a line for each point."""
     summary: Sequence[str] = ()
-    """How the ratios at the points become the values."""
+    """How the ratios at the points become the values; a slope is that along the first
+    of the fields.
+    """
     average: str = "median"
     """How the seconds of the calls become those of a program."""
     less_one: bool = False

@@ -16,6 +16,8 @@ from pathlib import Path
 from pkgutil import walk_packages
 from typing import Any
 
+from jaxrecall import Point
+
 from . import clock
 from .work import points, runs, seeds
 
@@ -28,16 +30,16 @@ cache uses the same limit.
 
 
 def sweep(
-    grid: dict[str, Any], arguments: Sequence[str] = (), estimated: bool = False
+    grid: dict[str, Any], workers: int = 1, estimated: bool = False
 ) -> dict[str, Any]:
-    """Runs a grid with `jaxrecall.sweep`.
+    """Runs a grid with `jaxrecall.run` and a results folder.
 
-    Returns the seconds to the last row, the number of rows, and the programs that were
-    compiled and not found in the cache. With `estimated`, the result also has the
-    seconds that a dry run estimates.
+    Returns the seconds, the number of rows, and the programs that were compiled and not
+    found in the cache. With `estimated`, the result also has the seconds that a dry run
+    estimates.
     """
     import_all()
-    from jaxrecall import load
+    from jaxrecall import run
     from jaxrecall.sweep.grid import as_grid
     from jaxrecall.sweep.running.job import prepare
 
@@ -48,8 +50,9 @@ def sweep(
             job = prepare(as_grid(grid), out)
             likely = job.search.likely_seconds() if job.search else job.plan.seconds
             answer["estimate"] = likely
-        answer["seconds"] = clock.sweep(grid, out, *arguments)
-        answer["rows"] = len(load(out))
+        start = time.perf_counter()
+        answer["rows"] = len(run(grid, out=out, workers=workers, progress=False))
+        answer["seconds"] = time.perf_counter() - start
     return answer
 
 
@@ -110,12 +113,12 @@ def peer(
     return {"seconds": time.perf_counter() - start}
 
 
-def size(grid: dict[str, Any], i: int) -> dict[str, Any]:
+def size(fields: dict[str, Any]) -> dict[str, Any]:
     """Measures the peak memory of a process with two runs of a point, in bytes."""
     from jaxrecall import simulate
 
     for seed in range(2):
-        simulate(points(grid)[i], seed)
+        simulate(Point(**fields), seed)
     return {"peak_bytes": peak_bytes()}
 
 
@@ -129,20 +132,13 @@ def fit(seeds: int) -> dict[str, Any]:
 
     from jaxrecall.fit import fit
 
+    V, d, L, level, seed = np.indices((5, 8, 3, 16, seeds)).reshape(5, -1)
+    N = np.round(2 ** (8 + level / 2))
     rng = np.random.default_rng(0)
-    axes = {
-        "V": [64, 91, 128, 181, 256],
-        "d": [32, 64, 91, 128, 181, 256, 362, 512],
-        "L": [8, 64, 512],
-        "N": np.round(2 ** (8 + np.arange(16) / 2)).astype(int),
-        "seed": range(seeds),
-    }
-    every = pd.MultiIndex.from_product([*axes.values()], names=[*axes])
-    runs = every.to_frame(index=False)
-    law = 2 * runs["V"] ** 2 / runs["d"] * runs["L"] ** 0.5
-    star = np.log(law) + rng.normal(0, 0.2, seeds)[runs["seed"]]
-    right = rng.binomial(2048, 1 / (1 + np.exp(-1.5 * (np.log(runs["N"]) - star))))
-    table = runs.assign(m=0, n_test=2048, n_correct=right)
+    star = 7 + 0.2 * V - 0.1 * d + 0.3 * L + rng.normal(0, 0.2, seeds)[seed]
+    right = rng.binomial(2048, 1 / (1 + np.exp(1.5 * (star - np.log(N)))))
+    axes = {"V": 64 << V, "d": 32 << d, "L": 8 << L, "m": 0, "N": N.astype(int)}
+    table = pd.DataFrame({**axes, "seed": seed, "n_test": 2048, "n_correct": right})
     seconds = clock.timed(lambda call: fit(table, [0.5]))(0)
     return {"rows": len(table), "seconds": seconds, "peak_bytes": peak_bytes()}
 

@@ -1,4 +1,4 @@
-"""Timing: interleaved repeats, sweeps in this process, and fresh processes.
+"""Timing: interleaved repeats and fresh processes.
 
 The module also describes the machine and the versions.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import datetime
 import importlib.metadata
-import io
 import json
 import os
 import platform
@@ -61,25 +60,6 @@ def interleaved(
             told = ", ".join(f"{s:.3g}" for s in calls)
             log(f"round {turn + 1} of {rounds}, {name}: {told} s")
     return seconds
-
-
-def sweep(grid: Any, folder: Path, *arguments: str) -> float:
-    """Runs `jaxrecall.sweep` on a grid in this process, with rows in `folder`.
-
-    Returns the seconds to the last row. The last row is complete when its part file is
-    renamed to its final name. The table and the picture follow after that.
-    """
-    from jaxrecall.sweep.__main__ import main
-
-    words = ["--grid", str(written(grid, folder)), "--out", str(folder), *arguments]
-    printed = io.StringIO()
-    with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
-        wall, start = time.time(), time.perf_counter()
-        code = main(words)
-        whole = time.perf_counter() - start
-    if code:
-        raise RuntimeError(f"sweep ended with exit code {code}: {printed.getvalue()}")
-    return min(whole, (folder / "parts").stat().st_mtime - wall)
 
 
 def written(grid: Any, folder: Path) -> Path:

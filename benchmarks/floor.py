@@ -1,9 +1,9 @@
 """The floor: the least time of a run, at the rates that this machine reaches.
 
 Rates are measured in this process. Each primitive is timed as a program would use it,
-in a jitted loop over chunks. Of several chunk sizes, the fastest counts. The rate of
-one call is used, because a run is one call. The rate of simultaneous calls on all cores
-is recorded beside it.
+in a jitted loop over chunks. Of several chunk sizes, the fastest counts. For a run, the
+rate of one call is used, because a run is one call; for many runs with a pool, that of
+simultaneous calls on all cores.
 """
 
 from __future__ import annotations
@@ -31,13 +31,6 @@ BLOCK = 512
 TRIES = 4
 
 
-class Rate(NamedTuple):
-    """Operations per second, of one call and of simultaneous calls on all cores."""
-
-    one_call: float
-    all_cores: float
-
-
 class Primitive(NamedTuple):
     """A call, and the number of its operations."""
 
@@ -46,12 +39,10 @@ class Primitive(NamedTuple):
 
 
 UNITS = {
-    "flops": "operations of matrix products",
     "words": "random words",
     "lookups": "scalars looked up among V^2",
     "scatters": "scalars scattered among V^2",
     "sums": "scalars scattered among V",
-    "normals": "normal numbers",
 }
 
 
@@ -63,14 +54,13 @@ def of_run(point: Point, tiny: bool) -> list[dict[str, Any]]:
     that pair, one number is looked up and one is added to the token's sum (step 2).
     """
     count = float(point.N * point.L)
-    needed = rates(point, tiny, ("words", "lookups", "scatters", "sums"))
+    needed = rates(point, tiny, 1, UNITS)
     return [
         {
-            "R1": UNITS[name],
+            "term": UNITS[name],
             "count": count,
-            "per second": rate.one_call,
-            "seconds": count / rate.one_call,
-            "per second, one call a core": rate.all_cores,
+            "per second": rate,
+            "seconds": count / rate,
         }
         for name, rate in needed.items()
     ]
@@ -93,14 +83,18 @@ def of_pool(point: Point, tiny: bool) -> dict[str, float]:
         "normals": 2 * (V + 1) * d + gaussian,
         "flops": 2 * d * (7 * V * K + n * V + 2 * n * V + 4 * V * d),
     }
-    measured = rates(point.replace(L=min(L, 64), pool=None, N=2), tiny, least)
-    return {name: count / measured[name].all_cores for name, count in least.items()}
+    without_pool = point.replace(L=min(L, 64), pool=None, N=2)
+    measured = rates(without_pool, tiny, os.cpu_count() or 1, least)
+    return {name: count / measured[name] for name, count in least.items()}
 
 
-def rates(point: Point, tiny: bool, names: Iterable[str]) -> dict[str, Rate]:
-    """Measures the rates of some primitives at the sizes V, d, L of a point.
+def rates(
+    point: Point, tiny: bool, calls: int, names: Iterable[str]
+) -> dict[str, float]:
+    """Measures the rates of some primitives at the sizes V, d, L of a point, in
+    simultaneous calls.
 
-    With `tiny`, only one form of each primitive is measured.
+    The fastest form of a primitive counts; with `tiny`, it has only one.
     """
     total = 2**18 if tiny else 2**23
     V, d = point.V, point.d
@@ -116,28 +110,22 @@ def rates(point: Point, tiny: bool, names: Iterable[str]) -> dict[str, Rate]:
             partial(over_positions, point, chunk, total, *bodies[name])
             for chunk, bodies in chunks.items()
         ]
-    return {name: best(forms[name][: 1 if tiny else None]) for name in names}
+    few = 1 if tiny else None
+    return {
+        name: max(rate(form(), calls) for form in forms[name][:few]) for name in names
+    }
 
 
-def best(forms: Iterable[Callable[[], Primitive]]) -> Rate:
-    """Measures some forms of a primitive, and returns the fastest rates."""
-    alone, together = zip(*(rate(*form()) for form in forms), strict=True)
-    return Rate(max(alone), max(together))
-
-
-def rate(call: Callable[[], Any], count: float) -> Rate:
-    """Measures a call of `count` operations; the fastest of several calls counts."""
-    cores = os.cpu_count() or 1
+def rate(primitive: Primitive, calls: int) -> float:
+    """Measures operations per second; the fastest of several tries counts."""
 
     def finish(_: int) -> None:
-        jax.block_until_ready(call())
+        jax.block_until_ready(primitive.call())
 
-    with ThreadPoolExecutor(cores) as threads:
-        side_by_side = timed(lambda _: list(threads.map(finish, range(cores))))
+    with ThreadPoolExecutor(calls) as threads:
+        at_once = timed(lambda _: list(threads.map(finish, range(calls))))
         finish(0)
-        alone = count / min(map(timed(finish), range(TRIES)))
-        together = cores * count / min(map(side_by_side, range(TRIES)))
-    return Rate(alone, max(alone, together))
+        return calls * primitive.operations / min(map(at_once, range(TRIES)))
 
 
 Body = Callable[[Array, Array], Callable[[Array, Array], Array]]

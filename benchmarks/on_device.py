@@ -40,7 +40,6 @@ from typing import Any
 os.environ.setdefault("JAXRECALL_CACHE", tempfile.mkdtemp())
 
 import jax
-import jax.numpy as jnp
 
 import jaxrecall
 from jaxrecall import Point
@@ -48,7 +47,7 @@ from jaxrecall.model.point import Run
 from jaxrecall.simulator import program
 from jaxrecall.simulator.program_shape import Shape
 
-from . import clock, floor, on_device_table
+from . import clock, on_device_table
 from .on_device_table import DESCRIBED
 from .work import FORMS, Work, points, runs
 
@@ -65,9 +64,14 @@ class Session:
     def __init__(self, out: Path, minutes: float, tiny: bool) -> None:
         self.begun, self.minutes = time.perf_counter(), minutes
         self.work, self.tiny = Work(tiny), tiny
-        self.grid = self.work.grid("S1")
         out.mkdir(parents=True, exist_ok=True)
         self.path = out / "on-device.jsonl"
+
+    def step(self, name: str) -> None:
+        """Measures each case of a step."""
+        for case in DESCRIBED["steps"][name] or [{}]:
+            by_width = self.width if "width" in case else self.sweep
+            self.attempt(name, partial(getattr(self, name, by_width), **case))
 
     def say(self, step: str, **facts: Any) -> None:
         if flags := os.environ.get("XLA_FLAGS"):
@@ -104,43 +108,27 @@ class Session:
 
     def compilation(self) -> None:
         """Compiles the programs of the next step side by side."""
-
-        def compiled(name: str) -> None:
-            start = time.perf_counter()
-            shape = Shape.rounded(Point(**FORMS[name]))
-            program.compiled(shape, program.width_for(len(SEEDS)))
-            seconds = round(time.perf_counter() - start, 1)
-            self.say("compilation", point=name, seconds=seconds)
-
         program.start()
+        shapes = [Shape.rounded(Point(**fields)) for fields in FORMS.values()]
+        width = program.width_for(len(SEEDS))
         with ThreadPoolExecutor(os.cpu_count()) as pool:
-            list(pool.map(compiled, FORMS))
+            list(pool.map(partial(program.compiled, per_device=width), shapes))
+        self.say("compilation", programs=len(shapes))
 
-    def rows(self) -> None:
-        reference = json.loads(REFERENCE.read_text())
+    def rows(self, of: str) -> None:
+        reference = json.loads(REFERENCE.read_text())[of]
+        self.say("rows", point=of, **compared(rows(of), reference))
 
-        def measure(name: str) -> None:
-            start = time.perf_counter()
-            found = rows(name)
-            seconds = round(time.perf_counter() - start, 2)
-            agreement = compared(found, reference[name])
-            self.say("rows", point=name, seconds=seconds, **agreement)
+    def sweep(self, step: str, work: str) -> None:
+        """Measures `jaxrecall.run`, with other seeds in each call."""
+        grid = self.work.grid(work)
+        n = grid["seeds"]
 
-        for name in FORMS:
-            self.attempt("rows", partial(measure, name))
+        def call(i: int) -> None:
+            seeds = list(range(n * i, n * i + n))
+            jaxrecall.run(grid, seeds=seeds, progress=False)
 
-    def small_sweep(self) -> None:
-        """Measures the sweep S1."""
-        tables: list[Any] = []
-
-        def sweep(call: int) -> None:
-            tables.append(jaxrecall.run(self.grid, progress=False))
-
-        took, agreement = timed(sweep), {}
-        if not self.tiny:
-            reference = json.loads(REFERENCE.read_text())["S1"]
-            agreement = compared(records(tables[0]), reference)
-        self.say("S1", **took, **agreement)
+        self.say(step, runs=len(runs(grid)), **timed(call))
 
     def width(
         self, step: str, work: str, width: int, whole: bool = False, **exact: str
@@ -166,59 +154,30 @@ class Session:
         facts = {"width": width, "tile": tile, "reserved": reserved, **timed(execute)}
         self.say(step, **exact, **facts | {"compiled": compiled})
 
-    def pool(self) -> None:
-        n = 16 if self.tiny else 1024
-        grid = self.work.grid("pool-seeds")
-
-        def sweep(call: int) -> None:
-            seeds = list(range(n * call, n * call + n))
-            jaxrecall.run(grid, seeds=seeds, progress=False)
-
-        self.say("pool", runs=n, **timed(sweep))
-
-    def primitives(self) -> None:
-        """Measures the device's own rates, and the time of an iteration."""
-        (point,) = points(self.work.grid("R1"))
-        for name, rate in floor.rates(point, self.tiny, floor.UNITS).items():
-            self.say("rate", of=floor.UNITS[name], a_second=f"{rate.one_call:.2e}")
-        grow = partial(jax.lax.fori_loop, body_fun=lambda i, x: x * 1.000001)
-        loop = jax.jit(lambda n, x: grow(0, n, init_val=x))
-        took = timed(lambda call: loop(1000, jnp.ones(1024)).block_until_ready())
-        self.say("loop of 1000 iterations, traced bound", **took)
-
-    def peer(self) -> None:
+    def peer(self, form: str) -> None:
         """Measures the torch loop on the same card. The draws are not timed."""
         import torch
 
         from . import torch_loop
 
-        if not torch.cuda.is_available() and not self.tiny:
-            self.say("torch", skipped="torch sees no GPU")
-            return
         device = "cpu" if self.tiny else "cuda"
         (point,) = points(self.work.grid("R1"))
-        drawn = torch_loop.Draws(
-            *(a if a is None else a.to(device) for a in torch_loop.draw(point, 0))
-        )
+        arrays = torch_loop.draw(point, 0)
+        r = torch_loop.Draws(*(a if a is None else a.to(device) for a in arrays))
 
-        def train(form: str, call: int) -> None:
-            learned = torch_loop.learn(drawn, point, form)
-            torch_loop.accuracy(drawn, learned, form)
+        def train(call: int) -> None:
+            torch_loop.accuracy(r, torch_loop.learn(r, point, form), form)
 
         with torch.device(device):
-            for form in torch_loop.FORMS:
-                self.say(
-                    "torch", form=form, of="R1", runs=1, **timed(partial(train, form))
-                )
+            self.say("torch", form=form, of="R1", runs=1, **timed(train))
 
 
-def records(table: Any) -> Rows:
+def rows(of: str) -> Rows:
+    """The rows of a point, or those of the sweep S1."""
+    if of in FORMS:
+        return jaxrecall.simulate(Point(**FORMS[of]), SEEDS)
+    table: Any = jaxrecall.run(Work(tiny=False).grid(of), progress=False)
     return json.loads(table.to_json(orient="records"))
-
-
-def rows(name: str) -> Rows:
-    """The rows of a point."""
-    return jaxrecall.simulate(Point(**FORMS[name]), SEEDS)
 
 
 def compared(found: Rows, reference: Rows) -> dict[str, Any]:
@@ -258,12 +217,10 @@ def timed(call: Callable[[int], Any]) -> dict[str, float]:
 
 def write_reference() -> None:
     """Writes the rows of this machine's CPU."""
-    table = jaxrecall.run(Work(tiny=False).grid("S1"), progress=False)
-    every = {name: rows(name) for name in FORMS} | {"S1": records(table)}
     wanted = DESCRIBED["exact"] + DESCRIBED["rounded"]
     known = {
-        name: [{k: v for k, v in row.items() if k in wanted} for row in some]
-        for name, some in every.items()
+        of: [{name: row[name] for name in wanted if name in row} for row in rows(of)]
+        for of in (*FORMS, "S1")
     }
     REFERENCE.write_text(json.dumps(known) + "\n")
 
@@ -284,9 +241,7 @@ def main() -> None:
     else:
         session = Session(args.out, args.minutes, args.tiny)
         for step in args.only or DESCRIBED["steps"]:
-            for case in DESCRIBED["steps"][step] or [{}]:
-                method = getattr(session, step, session.width)
-                session.attempt(step, partial(method, **case))
+            session.step(step)
         session.say("end")
         print(on_device_table.write(session.path))
 

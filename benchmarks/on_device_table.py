@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +20,7 @@ from .record import NOT_RUN, table
 
 Line = dict[str, Any]
 
-HEAD = """# Measured on an accelerator
-
-{machine}. Written by `python -m benchmarks.on_device --out DIR`. All times are wall-clock seconds: the median of two or three calls after the first. Compile times are those of an empty folder of compiled programs, with XLA's autotuning unless a line says otherwise. Each number is from one machine on one day.
-"""  # noqa: E501
-
 DESCRIBED = yaml.safe_load(Path(__file__).with_name("on_device.yaml").read_text())
-LONGEST = 10
-"""The number of operations that the page lists."""
 VARIED = ("point", "name", "of", "size", "dtype", "precision", "flags")
 """The fields by which lines of the same row differ."""
 
@@ -57,17 +49,20 @@ def read(path: Path) -> list[Line]:
 def page(lines: Sequence[Line]) -> str:
     """Returns the page in Markdown."""
     measured = [line for line in lines if not line.keys() & {"skipped", "failed"}]
-    for line in [line for line in measured if line["step"] == "profile"][-1:]:
-        for name, calls, ms in line["longest"][:LONGEST]:
-            about = {"step": "operation", "name": f"`{name}`"}
-            measured.append(about | {"calls": calls, "milliseconds": ms})
-    devices = [line for line in measured if line["step"] == "device"]
-    parts = [HEAD.format(machine=machine(*devices[-1:])).strip()]
+    devices = [Fields(line) for line in measured if line["step"] == "device"]
+    for device in devices:
+        device["gib"] = (device["bytes"] or 0) / 2**30
+    head = DESCRIBED["head"].format_map(devices[-1] if devices else Fields())
+    parts = ["# Measured on an accelerator", head]
     for section in DESCRIBED["page"]:
         title, heads, cells = section["title"], section["heads"], section["cells"]
-        rows = [of_row(cells, row, measured) for row in section["rows"]]
+        rows = [
+            shown for row in section["rows"] for shown in of_row(cells, row, measured)
+        ]
+        if not rows:
+            continue
         parts += [f"## {title}", *section.get("notes", ())]
-        parts.append("\n".join(table(heads, chain.from_iterable(rows), 1)))
+        parts.append("\n".join(table(heads, rows, 1)))
         remark = {"step": "remark", "section": title}
         parts += [line["text"] for line in lines if line.items() >= remark.items()]
     reasons: dict[str, None] = {}
@@ -77,20 +72,6 @@ def page(lines: Sequence[Line]) -> str:
     if reasons:
         parts += ["## Not run", "\n".join(reasons)]
     return "\n\n".join(parts) + "\n"
-
-
-def machine(device: Line | None = None) -> str:
-    if not device:
-        return f"The device is unknown: the step `device` was {NOT_RUN}"
-    number = "One" if device["n"] == 1 else device["n"]
-    memory = device.get("bytes")
-    amount = f" ({memory / 2**30:.0f} GiB for JAX)" if memory else ""
-    torch = f", torch {device['torch']}" if device.get("torch") else ""
-    return (
-        f"{number} {device['kind']}{amount} with {device['cores']} CPU cores,"
-        f" Python {device['python']},"
-        f" jax {device['jax']} on {device['platform_version']}{torch}"
-    )
 
 
 def of_row(

@@ -55,8 +55,8 @@ def prepared(bench: Bench, name: str, grid: Callable[..., Grid]) -> Ready:
 
 
 def ours(bench: Bench, grid: Any) -> Ready:
-    """Prepares a single run with another seed in each call, or else a sweep to its last
-    row.
+    """Prepares a single run with another seed in each call, or else a sweep with a
+    results folder.
     """
     n_runs = len(runs(grid))
     if n_runs == 1:
@@ -64,11 +64,12 @@ def ours(bench: Bench, grid: Any) -> Ready:
         form = jaxrecall.simulate(point, 0)["form"]
         engine = timed(lambda call: jaxrecall.simulate(point, call))
         return Ready(engine, note=f"form {form}")
-    first = bench.new_folder() / "out"
-    clock.sweep(grid, first)
-    accuracy = jaxrecall.load(first)["accuracy"].mean()
-    note = f"{n_runs} runs; mean accuracy {accuracy:.4f}"
-    return Ready(lambda call: clock.sweep(grid, bench.new_folder() / "out"), note=note)
+
+    def sweep(call: int) -> Any:
+        return jaxrecall.run(grid, out=bench.new_folder() / "out", progress=False)
+
+    accuracy = sweep(0)["accuracy"].mean()
+    return Ready(timed(sweep), note=f"{n_runs} runs; mean accuracy {accuracy:.4f}")
 
 
 def without_pool(bench: Bench, grid: Grid) -> Ready:
@@ -97,6 +98,24 @@ def fresh(parts: bool, cold: bool, bench: Bench, grid: Document) -> Ready:
 
     if not cold:
         engine(0)
+    return Ready(engine)
+
+
+def peak(bench: Bench, point: Point) -> Ready:
+    """The peak memory of a process with two runs of a point, in MiB in place of
+    seconds.
+
+    The process loads its program from a cache, which an uncounted first one fills.
+    Compiling needs more memory than running, and its use varies by 10 %, which would
+    hide any growth.
+    """
+    cache, fields = bench.folder / "programs", point.values()
+    del fields["gamma"]  # follows from kappa
+
+    def engine(call: int) -> float:
+        return clock.fresh("size", cache, fields=fields)["peak_bytes"] / 2**20
+
+    engine(0)
     return Ready(engine)
 
 
@@ -161,15 +180,14 @@ def workers(n_cores: int, engine: str, bench: Bench, grid: Grid) -> Ready:
         needs("ray", "ray")
     cache = bench.folder / "cache"
     environment = {**os.environ, "JAXRECALL_CACHE": str(cache), "JAX_PLATFORMS": "cpu"}
-    bind = f"import os, sys; os.sched_setaffinity(0, {cores[:n_cores]})"
-    bound = [sys.executable, "-c", f"{bind}; os.execv(sys.argv[1], sys.argv[1:])"]
-    command = [*bound, sys.executable, "-m", "jaxrecall.sweep", "--json-log"]
+    bind = partial(os.sched_setaffinity, 0, cores[:n_cores])
+    command = [sys.executable, "-m", "jaxrecall.sweep", "--json-log"]
     command += ["--engine", engine, "--workers", str(n_cores)]
 
     def sweep(call: int) -> float:
         out = bench.new_folder() / "out"
         told = ["--grid", str(clock.written(grid, out)), "--out", str(out)]
-        output = clock.output_of([*command, *told], env=environment)
+        output = clock.output_of([*command, *told], env=environment, preexec_fn=bind)
         events = [json.loads(line) for line in output.splitlines()]
         batches = [each for each in events if each["event"] == "batch" and each["rows"]]
         return batches[-1]["at"] - batches[0]["at"]
@@ -211,6 +229,7 @@ PROGRAMS: dict[str, Callable[[Bench, Any], Ready]] = {
     "one worker, one core": partial(workers, 1, "local"),
     "two workers, two cores": partial(workers, 2, "local"),
     "two Ray actors, two cores": partial(workers, 2, "ray"),
+    "peak MiB": peak,
     "floor": floor_of_run,
     "floor of pools": floor_of_pools,
 }

@@ -152,9 +152,8 @@ class Record:
                 for name, calls in row["seconds"].items()
             )
             when = f"{row['date']}, {row['load']}"
-            rows.append(
-                (asked.key, ", ".join(times), letters[place(row)], when, row["note"])
-            )
+            where = letters[place(row)]
+            rows.append((asked.key, ", ".join(times), where, when, row["note"]))
         heads = ("row", "medians, seconds (calls)", "on", "date, load at the start")
         return table((*heads, "remarks"), rows)
 

@@ -19,9 +19,7 @@ from .programs import NotHere, Ready, prepared
 from .record import Measured
 from .work import Bench, points
 
-SUMMARIES: dict[str, Callable[[Iterable[float]], float]] = {
-    function.__name__: function for function in (min, max, mean, median)
-}
+AVERAGES = {"mean": mean, "median": median}
 
 
 def group(bench: Bench, name: str) -> dict[str, Measured]:
@@ -40,8 +38,8 @@ def group(bench: Bench, name: str) -> dict[str, Measured]:
     for row in rows:
         if row.by == "ratios":
             measured[row.key] = compared(row, times[row.ratios[0].work])
-        elif row.by in POINTWISE:
-            measured[row.key] = POINTWISE[row.by](bench, row)
+        elif row.by == "each":
+            measured[row.key] = each(bench, row)
         elif row.key not in measured:
             measured |= whole.FIGURES[row.by](bench)
     return measured
@@ -57,13 +55,14 @@ class Times:
 
     def fastest(self, programs: Iterable[str], average: str = "median") -> float:
         """The seconds of the fastest of some programs, for all of the work."""
-        seconds = SUMMARIES[average]
+        seconds = AVERAGES[average]
         return min(seconds(self.calls[it]) / self.ready[it].share for it in programs)
 
     def ratio(
         self, asked: Ratio, over: Sequence[str], average: str = "median"
     ) -> float:
-        return self.fastest(over, average) / self.fastest([asked.under], average)
+        under = self.fastest([asked.under], average) if asked.under else 1.0
+        return self.fastest(over, average) / under
 
 
 def of_programs(bench: Bench, programs: Iterable[str], grid: Any) -> Times:
@@ -107,56 +106,30 @@ def compared(row: Asked, times: Times) -> Measured:
 
 
 def each(bench: Bench, row: Asked) -> Measured:
-    """Measures a ratio at each point of a grid."""
+    """Measures a ratio at each point of a grid, or only a program."""
     (asked,) = row.ratios
-    measured, ratios = Measured(), []
+    measured, found = Measured(), list[float]()
     for point in points(bench.work.grid(asked.work)):
         times = of_programs(bench, asked.programs, point.replace)
-        ratios.append(times.ratio(asked, asked.over, row.average))
         line = {name: point.values()[name] for name in row.fields}
-        for name in (*asked.over, asked.under):
-            line[f"{name}, s"] = times.fastest([name], row.average)
-        measured.table.append(line | {"ratio": ratios[-1]})
-    measured.values = [SUMMARIES[name](ratios) for name in row.summary]
+        for name in asked.programs:
+            line[name] = times.fastest([name], row.average)
+        found.append(times.ratio(asked, asked.over, row.average))
+        measured.table.append(line | {"ratio": found[-1]})
+    levels = [line[row.fields[0]] for line in measured.table]
+    measured.values = [SUMMARIES[name](found, levels) for name in row.summary]
     return measured
 
 
-def slope(bench: Bench, row: Asked) -> Measured:
-    """Measures the log-log slope of the time of a run along the axis of a grid."""
-    every = {
-        getattr(point, row.axis): point for point in points(bench.work.grid(row.work))
-    }
-    engines = {
-        f"{row.axis} = {level:.0e}": prepared(bench, "jaxrecall", point.replace).engine
-        for level, point in every.items()
-    }
-    seconds = clock.interleaved(engines, bench.rounds, bench.log)
-    medians = list(map(median, seconds.values()))
-    note = f"slowest over fastest {max(medians) / min(medians):.2g}"
-    found, _ = np.polyfit(np.log(list(every)), np.log(medians), 1)
-    return Measured([float(found)], note=note, seconds=seconds)
+def slope(values: list[float], levels: list[Any]) -> float:
+    """The log-log slope of the values against the levels."""
+    return float(np.polyfit(np.log(levels), np.log(values), 1)[0])
 
 
-def peaks(bench: Bench, row: Asked) -> Measured:
-    """Measures peak memory at the last point of a grid over that at the first one, with
-    a fresh process for each point.
-
-    The processes load their program from a cache. Compiling needs more memory than
-    running, and its use varies by 10 %, which would hide any growth.
-    """
-    grid, cache = bench.work.grid(row.work), bench.new_folder()
-
-    def peak(i: int) -> float:
-        return clock.fresh("size", cache, grid=grid, i=i)["peak_bytes"] / 2**20
-
-    peak(0)
-    every = {peak(i): point for i, point in enumerate(points(grid))}
-    found = list(every)
-    note = "; ".join(
-        f"{mib:.1f} MiB at N = {point.N:.0e}, L = {point.L:.0e}"
-        for mib, point in every.items()
-    )
-    return Measured([found[-1] / found[0]], note=f"{note}; programs from a cache")
-
-
-POINTWISE = {"each": each, "slope": slope, "peaks": peaks}
+SUMMARIES: dict[str, Callable[[list[float], list[Any]], float]] = {
+    "min": lambda values, levels: min(values),
+    "median": lambda values, levels: median(values),
+    "max": lambda values, levels: max(values),
+    "last over first": lambda values, levels: values[-1] / values[0],
+    "slope": slope,
+}

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 import jaxrecall
 from jaxrecall import Point
 from jaxrecall.compact import compact
 from jaxrecall.fit import fit
-from jaxrecall.model.columns import CODE_VERSION
+from jaxrecall.model.columns import CODE_VERSION, COLUMNS
 from jaxrecall.sweep.store import Store
 
 from . import clock
@@ -59,21 +60,18 @@ def estimated(bench: Bench) -> dict[str, Measured]:
     table: dict[str, dict[str, Any]] = {name: {"grid": name} for name in grids}
     worst = []
     for turn in ("", "again: "):
-        ratios = []
+        ratio = f"{turn}ratio"
         for name, grid in grids.items():
-            arguments = ["--workers", "2"] if name == "two workers" else []
-            told = {"grid": grid, "arguments": arguments, "estimated": True}
-            answer = clock.fresh("sweep", cache, **told)
-            estimate, seconds = answer["estimate"], answer["seconds"]
-            ratios.append(estimate / seconds)
-            table[name]["runs"] = answer["rows"]
-            table[name] |= {
-                f"{turn}estimate, s": estimate,
-                f"{turn}measured, s": seconds,
-                f"{turn}ratio": ratios[-1],
-            }
-            bench.log(f"{turn}{name}: estimate {estimate:.3g} s, took {seconds:.3g} s")
-        worst.append(max(max(ratio, 1 / ratio) for ratio in ratios))
+            about = {"workers": 2 if name == "two workers" else 1, "estimated": True}
+            done = clock.fresh("sweep", cache, grid=grid, **about)
+            bench.log(f"{turn}{name}: {done}")
+            line = table[name]
+            line["runs"] = done["rows"]
+            line[f"{turn}estimate, s"] = done["estimate"]
+            line[f"{turn}measured, s"] = done["seconds"]
+            line[ratio] = done["estimate"] / done["seconds"]
+        ratios = [line[ratio] for line in table.values()]
+        worst.append(max(*ratios, 1 / min(ratios)))
     note = f"{len(table)} grids, one after the other, with one cache; then all again"
     return {"estimates": Measured(worst, note=note, table=list(table.values()))}
 
@@ -127,7 +125,7 @@ def stored(bench: Bench) -> dict[str, Measured]:
     """
     n_parts = 3 if bench.work.tiny else 200
     n_rows = n_parts * ROWS
-    parts = [list_of_rows(i) for i in range(n_parts)]
+    parts = written_parts(n_parts)
     turns: list[dict[str, list[float]]] = []
     for _ in range(bench.rounds):
         store = Store(bench.new_folder())
@@ -153,25 +151,25 @@ def stored(bench: Bench) -> dict[str, Measured]:
     }
 
 
-def list_of_rows(part: int) -> list[dict[str, Any]]:
-    """Returns rows like those of a sweep.
+def written_parts(n: int) -> list[list[dict[str, Any]]]:
+    """Returns the rows of `n` parts, like those of a sweep.
 
-    Metrics are random, so that they do not compress better than real metrics.
+    Every metric is random, so that none compresses better than real metrics.
     """
-    point = Point(V=512, N=1024 + part, d=128, L=16)
-    real = jaxrecall.simulate(Point(V=16, N=64, d=16, L=4, n_test=64), 0)
-    fixed = {"point_id": point.point_id, **point.values(), "bucket": "512x128"}
-    rng = np.random.default_rng(part)
-    floats = [name for name, value in real.items() if isinstance(value, float)]
-    rows = []
-    for seed in range(ROWS):
-        random = dict(
-            zip(floats, rng.random(len(floats), np.float32).tolist(), strict=True)
-        )
-        random["n_correct"] = int(rng.integers(2048))
-        random["draw_check"] = int(rng.integers(2**32))
-        rows.append({**real, **random, **fixed, "seconds": 0.1, "seed": seed})
-    return rows
+    rng = np.random.default_rng(0)
+    row = jaxrecall.simulate(Point(V=16, N=64, d=16, L=4, n_test=64), 0)
+    parts = []
+    for i in range(n):
+        table = pd.DataFrame([row] * ROWS).assign(seconds=0.1, bucket="512x128")
+        for name, (kind, _) in COLUMNS.items():
+            if kind == "float64":
+                table[name] = rng.random(ROWS, np.float32)
+            elif kind == "int64":
+                table[name] = rng.integers(0, 2048, ROWS)
+        table["draw_check"] = rng.integers(0, 2**32, ROWS)
+        fields = Point(V=512, N=1024 + i, d=128, L=16).values()
+        parts.append(table.assign(**fields, seed=range(ROWS)).to_dict("records"))
+    return parts
 
 
 FIGURES = {
