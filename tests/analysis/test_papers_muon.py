@@ -9,6 +9,7 @@ import numpy as np
 import optax
 import pytest
 import scipy.stats
+import yaml
 from helpers import papers_script, quickly
 from test_papers import beside_the_grids
 from tolerances import assert_close
@@ -65,24 +66,17 @@ def test_a_test_of_the_frequent_items_agrees_with_a_test_of_all():
     np.testing.assert_array_equal(exact, every)
 
 
+ONE_STEP = yaml.safe_load("""
+{V: 128, N: 1000000000000000, d: 16, L: 1, n_test: 64, tokens: zipf(s=1.5), trains: V,
+ trigger_in_value: false, start: zero, steps: 1, optimizer: polar}
+""")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_the_first_step_is_the_polar_step_of_the_shipped_simulator(seed):
     lr = 2.0
-    point = Point(
-        V=128,
-        N=10**15,
-        d=16,
-        L=1,
-        tokens="zipf(s=1.5)",
-        trigger_in_value=False,
-        n_test=64,
-        start="zero",
-        steps=1,
-        optimizer="polar",
-        trains="V",
-        lr=lr,
-    )
+    point = Point(**ONE_STEP, lr=lr)
     key = jax.random.key(point.root_seed, impl="threefry2x32")
     drawn = jaxrecall.draws(point.replace(N=1), jax.random.fold_in(key, seed))
     Z_in, Z_out, perm = map(np.asarray, (drawn.Z_in, drawn.Z_out, drawn.perm))

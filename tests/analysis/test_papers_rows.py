@@ -6,6 +6,7 @@ import jax
 import numpy as np
 import pandas as pd
 import pytest
+import yaml
 from helpers import papers_script
 from scipy.special import softmax, zeta
 from test_fit import crossed
@@ -18,9 +19,10 @@ from jaxrecall import Point, descend, realize
 rows = beside_the_grids("rows")
 NAMES = ("error_1_5", "error_2", "frequent_confidence", "rare_confidence")
 LAW = "rows:Rotated"
-BASE = {"V": 20, "d": 22, "L": 1, "N": 4096, "n_test": 32, "tokens": "zipf(s=1.5)"}
-BASE |= {"trigger_in_value": False, "trains": "V", "start": "zero", "steps": 3}
-BASE |= {"optimizer": "adam", "lr": 0.3}
+BASE = yaml.safe_load("""
+{V: 20, d: 22, L: 1, N: 4096, n_test: 32, tokens: zipf(s=1.5), trigger_in_value: false,
+ trains: V, start: zero, steps: 3, optimizer: adam, lr: 0.3}
+""")
 
 
 @pytest.fixture(scope="module")
