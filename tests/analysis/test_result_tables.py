@@ -8,14 +8,9 @@ import pandas as pd
 import pytest
 from helpers import ROOT
 
-ROWS = pd.DataFrame(
-    {
-        "law": ["sphere", "sphere", "gaussian", "gaussian"],
-        "d": [32, 32, 32, 64],
-        "L": [256, 8, 64, 8],
-        "accuracy": [0.25, 0.5, 0.7, 0.8],
-    }
-)
+RUNS = [("sphere", 32, 256, 0.25), ("sphere", 32, 8, 0.5)]
+RUNS += [("gaussian", 32, 64, 0.7), ("gaussian", 64, 8, 0.8)]
+ROWS = pd.DataFrame(RUNS, columns=["law", "d", "L", "accuracy"])
 
 
 @pytest.fixture
@@ -28,23 +23,24 @@ def lines(text):
     return [line[2:-2].split(" | ") for line in text.splitlines()]
 
 
+ACCURACIES = """
+| law | d | L = 8 | L = 64 | L = 256 |
+| --- | --- | --- | --- | --- |
+| sphere | 32 | 0.50 | not run | 0.25 |
+| gaussian | 32 | not run | 0.70 | not run |
+| gaussian | 64 | 0.80 | not run | not run |
+""".strip()
+
+
 def test_a_line_is_a_group_and_a_column_is_a_value(table):
     @table.as_table(["law", "d"], {"L = {L}": "{accuracy:.2f}"}, missing="not run")
     def accuracies():
         """Accuracy by law."""
         return ROWS
 
-    assert lines(accuracies()) == [
-        ["law", "d", "L = 8", "L = 64", "L = 256"],
-        ["---"] * 5,
-        ["sphere", "32", "0.50", "not run", "0.25"],
-        ["gaussian", "32", "not run", "0.70", "not run"],
-        ["gaussian", "64", "0.80", "not run", "not run"],
-    ]
-    assert (accuracies.__name__, accuracies.__doc__) == (
-        "accuracies",
-        "Accuracy by law.",
-    )
+    assert accuracies() == ACCURACIES
+    assert accuracies.__name__ == "accuracies"
+    assert accuracies.__doc__ == "Accuracy by law."
 
 
 def test_heads_of_the_same_axis_take_turns_and_texts_are_filled_with_means(table):
@@ -66,17 +62,13 @@ def test_without_cells_the_columns_are_shown_and_without_index_the_rows(table):
     assert lines(single())[2:] == [["2.0"], ["0.5"]]
 
 
-@pytest.mark.parametrize(
-    ("number", "short", "commas"),
-    [
-        (86.7, "87", "87"),
-        (1234.0, "1.23e3", "1,230"),
-        (12345678.0, "1.23e7", "1.23e7"),
-        (2e12, "2e12", "2.00e12"),
-    ],
-)
-def test_numbers_have_three_digits(table, number, short, commas):
-    assert table.filled("{N:short} {N:commas}", {"N": number}) == f"{short} {commas}"
+NUMBERS = {86.7: "87 87", 1234.0: "1.23e3 1,230", 2e12: "2e12 2.00e12"}
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_numbers_have_three_digits(table, number):
+    shown = table.filled("{N:short} {N:commas}", {"N": number})
+    assert shown == NUMBERS[number]
 
 
 @pytest.mark.parametrize(
