@@ -172,11 +172,12 @@ def test_plateaus_do_not_move_the_exponents():
 
 @pytest.mark.slow
 def test_intervals_hold_the_truth_as_often_as_they_say():
-    for one_step, replicates in ((0.1, 200), (0.9, 100)):
+    # an error within a step is bounded rather than known
+    for one_step, replicates, most in ((0.1, 200, 0.995), (0.9, 100, 1)):
         checked = coverage.check(coverage.Setting(one_step=one_step), replicates)
         held, error = checked.filter(like="held"), checked.filter(like="error")
-        assert 0.92 < held.mean().mean() < 0.985
-        assert 0.91 < checked["thresholds"].mean() < 0.985
+        assert 0.92 < held.mean().mean() <= most
+        assert 0.91 < checked["thresholds"].mean() <= most
         assert error.mean().abs().max() < 0.02
 
 
@@ -685,6 +686,8 @@ def test_any_fraction_can_cross_and_its_folder_is_inside_whatever_it_is_called(
     pd.testing.assert_frame_equal(kept, found, check_dtype=False)
     along = frame.drop(columns="N")
     assert command(tmp_path, along, "--along", "../y", "--of", "a.b") == 0
+    (folder,) = (tmp_path / "t-fit/a.b").glob("along-*")
+    assert (folder / "thresholds.parquet").exists()
     assert {path.name for path in tmp_path.iterdir()} == {"t.parquet", "t-fit"}
 
 
