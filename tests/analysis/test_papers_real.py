@@ -45,10 +45,10 @@ def test_the_law_has_the_spectrum_the_common_direction_and_the_lengths_that_it_i
 
 
 def test_its_numbers_are_found_again_in_a_table_of_it():
-    rows = table(d=256, alpha=0.5, rho=0.05, spread=0.3)
-    found = real.fitted(rows, real.facts(rows))
-    assert_close(found, {"alpha": 0.5, "rho": 0.05, "spread": 0.3}, 0.1)
-    assert_close(found["rho"], 0.05, 0.0125)
+    numbers = {"alpha": 0.5, "rho": 0.05, "spread": 0.3}
+    rows = table(d=256, **numbers)
+    for name, found in real.fitted(rows, real.facts(rows)).items():
+        assert_close(found / numbers[name], 1, 0.25)
 
 
 @pytest.mark.slow
