@@ -1,5 +1,6 @@
 """Points: resolved, checked, and named by a hash that must never move."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -53,9 +54,9 @@ def test_replace_keeps_what_was_given_and_follows_the_rest():
 
 @pytest.mark.parametrize("kind", ["float16", "bfloat16", "float32", "float64"])
 def test_a_number_of_any_float_type_is_the_decimal_that_was_written(kind):
-    numbers = jnp.asarray if kind == "bfloat16" else np.asarray
-    given = numbers([0.1, 0.2, 0.3, 1024.0, 6e-4], dtype=kind)
-    assert as_plain(given) == [0.1, 0.2, 0.3, 1024, 6e-4]
+    array = np.array([0.1, 0.2, 0.3, 1024.0, 6e-4]).astype(jnp.dtype(kind))
+    given = [*array] if kind == "float64" else jax.device_put([*array])
+    assert as_plain(array) == [0.1, 0.2, 0.3, 1024, 6e-4]
     point = Point(**SMALL | {"N": given[3]}, eta=given[4])
     assert point.point_id == Point(**SMALL | {"N": 1024}, eta=6e-4).point_id
     assert str(Equicorrelated(rho=given[0])) == "equicorrelated(rho=0.1)"

@@ -173,10 +173,12 @@ def test_theory_knows_the_attention_of_token_laws():
         assert 0 < theory.locked_fraction(model, 1000) <= 1
 
 
-def test_a_search_along_the_parameter_of_a_law():
+def test_a_search_along_the_parameter_of_a_law(tmp_path):
     """Whether accuracy crosses does not matter here."""
     base = SMALL | {"N": 2000, "tokens": "zipf(s=0.5)", "eta": 1e-6}
     search = {"axis": "tokens.s", "theta": 0.3, "from": 0.1, "to": 4, "rises": False}
-    df = jaxrecall.run({"base": base, "search": search, "blocks": [{}]}, seeds=40)
+    grid = {"base": base, "search": search, "blocks": [{}]}
+    df = jaxrecall.run(grid, seeds=40, out=tmp_path)
     assert jaxrecall.thresholds(df)["axis"].tolist() == ["tokens.s"]
+    assert {*jaxrecall.load(tmp_path)["tokens.s"]} == {*df["tokens.s"]}
     assert df["tokens.s"].nunique() > 2
