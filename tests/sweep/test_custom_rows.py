@@ -263,7 +263,7 @@ timed = jaxrecall.Simulator(
 
 
 @pytest.fixture
-def module(folder, monkeypatch) -> None:
+def module(folder, monkeypatch):
     (folder / "timed_and_shares.py").write_text(MODULE)
     monkeypatch.syspath_prepend(str(folder))
 
@@ -338,7 +338,7 @@ squares = made(square)
 
 
 @pytest.fixture
-def accelerator(monkeypatch) -> None:
+def accelerator(monkeypatch):
     """Runs are vmapped, as on an accelerator."""
     monkeypatch.setattr(custom_runs, "on_cpu", lambda: False)
 

@@ -51,7 +51,7 @@ GRID = (
 )
 
 
-def write_files(folder: Path) -> None:
+def write_files(folder: Path):
     """The module with the columns, and the grid with and without them."""
     (folder / f"{NAME}.py").write_text(MODULE)
     (folder / "with.yaml").write_text(GRID + OWN)
@@ -152,7 +152,7 @@ def test_a_size_of_programs_is_refused_with_columns_of_ones_own():
 PART = {"part": f"{NAME}:part"}
 
 
-def assert_part_is_the_memory_accuracy(rows) -> None:
+def assert_part_is_the_memory_accuracy(rows):
     assert_close(rows["part"], rows["memory_accuracy"], "float32", of="accuracy")
 
 

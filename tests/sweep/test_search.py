@@ -594,7 +594,7 @@ def test_a_signal_between_two_rounds_leaves_the_count_of_runs_right(
 ):
     update = Searches.update
 
-    def then_signal(self, accuracy) -> None:
+    def then_signal(self, accuracy):
         update(self, accuracy)
         os.kill(os.getpid(), signal.SIGTERM)
 
@@ -695,7 +695,7 @@ def test_a_search_along_d_that_is_stopped_ends_with_the_same_table(
     assert main(["--grid", "along.yaml", "--out", "whole"]) == 0
     update, rounds = Searches.update, []
 
-    def then_signal(self, accuracy) -> None:
+    def then_signal(self, accuracy):
         update(self, accuracy)
         rounds.append(len(self.used))
         if len(rounds) in (3, 6):

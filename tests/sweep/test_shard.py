@@ -305,7 +305,7 @@ def undivided(tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def cells(undivided, tmp_path, monkeypatch) -> None:
+def cells(undivided, tmp_path, monkeypatch):
     home = tmp_path / "home"
     shutil.copytree(undivided, home)
     monkeypatch.chdir(home)
@@ -368,7 +368,7 @@ def test_the_last_of_two_shares_that_end_together_describes_both(cells, monkeypa
     assert survey("before")["todo"] == 0
 
 
-def same_search(folder: str, whole: str) -> None:
+def same_search(folder: str, whole: str):
     rows, expected = rows_of(folder), rows_of(whole)
     assert rows.drop(columns="seconds").equals(expected.drop(columns="seconds"))
     for name in ("search.json", "accuracy.png"):
