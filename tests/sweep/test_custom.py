@@ -341,7 +341,7 @@ def module_of_failures(tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def flood(module_of_failures, monkeypatch) -> str:
+def flood(module_of_failures, monkeypatch):
     """How a line ends that tells where a simulator of the module raises. There is a
     grid file for each simulator.
     """
