@@ -37,7 +37,7 @@ ROOMS = {
         " tests/sweep/test_custom.py"
     ),
     "store": (
-        "test_store test_readers test_names test_damage test_any_folder test_shard"
+        "test_store test_readers test_damage test_any_folder test_shard"
         " test_status test_api test_sweep"
     ),
     "search": (
@@ -47,7 +47,7 @@ ROOMS = {
         " tests/analysis/test_report.py"
     ),
     "grid": (
-        "test_grid tests/system/test_refusals.py test_names test_any_document test_plan"
+        "test_grid tests/system/test_refusals.py test_any_document test_plan"
         " test_search test_api test_custom"
     ),
 }
