@@ -140,8 +140,32 @@ def alive(pid: str) -> bool:
 
 
 def ran(cloud: Cloud) -> int:
-    """How many runs were computed, the lost ones too."""
+    """How many runs were computed, the lost ones too, none of them at home."""
+    assert not (cloud.folder / "ran-here").exists()
     return sum(path.stat().st_size for path in cloud.folder.glob("ran-*"))
+
+
+def kept(cloud: Cloud) -> Path:
+    """The results in the bucket."""
+    return cloud.bucket / "b/mine"
+
+
+def check_continued(cloud: Cloud) -> None:
+    """The same line computes what is missing, and nothing twice."""
+    cloud.trouble.unlink(missing_ok=True)
+    code, told = run(cloud)
+    assert code == 0, told
+    check_whole(cloud)
+
+
+def check_whole(cloud: Cloud) -> None:
+    assert rows(cloud.home / "results/mine") == RUNS
+    assert ran(cloud) == RUNS
+
+
+def check_waiting(cloud: Cloud, n: int) -> None:
+    """So many rows of every host come to the bucket."""
+    wait_for(lambda: rows(kept(cloud)) == n * HOSTS)
 
 
 def test_parts_of_all_hosts_come_back_when_one_fails(tmp_path):
@@ -163,34 +187,25 @@ def test_parts_of_all_hosts_come_back_when_one_fails(tmp_path):
 
 @pytest.mark.system
 def test_undisturbed(cloud):
-    code, told = run(cloud)
-    assert code == 0, told
-    assert rows(cloud.bucket / "b/mine") == RUNS
-    assert rows(cloud.home / "results/mine") == RUNS
-    assert ran(cloud) == RUNS
-    assert not (cloud.folder / "ran-here").exists()
-    assert (cloud.home / "results/mine/accuracy.png").exists()
-    table = jaxrecall.load(cloud.home / "results/mine")
-    assert set(table.chips) == {3}
+    check_continued(cloud)
+    results = cloud.home / "results/mine"
+    assert rows(kept(cloud)) == RUNS
+    assert (results / "accuracy.png").exists()
+    assert {*jaxrecall.load(results).chips} == {3}
     # each host has the right share and a manifest of its own
-    kept = {
-        path.relative_to(cloud.bucket / "b/mine").as_posix()
-        for path in (cloud.bucket / "b/mine").rglob("*")
-        if path.is_file() and path.parent.name != "parts"
-    }
-    assert kept == {
-        f"host-{i}/{name}"
-        for i in range(HOSTS)
-        for name in ("manifest.json", "share.txt")
-    }
+    names = {f"host-{i}/manifest.json" for i in range(HOSTS)}
     for i in range(HOSTS):
-        share = (cloud.bucket / f"b/mine/host-{i}/share.txt").read_text()
+        names.add(f"host-{i}/share.txt")
+        share = (kept(cloud) / f"host-{i}/share.txt").read_text()
         assert share == f"share {i}/{HOSTS}\n"
+    files = {path for path in kept(cloud).rglob("*") if path.is_file()}
+    files -= {*(kept(cloud) / "parts").iterdir()}
+    assert {str(path.relative_to(kept(cloud))) for path in files} == names
     # once more: nothing is made, installed or run again
     before = cloud.called()
     assert sorted(before) == ["create", *(f"install {i}" for i in range(HOSTS))]
-    assert run(cloud)[0] == 0
-    assert (cloud.called(), ran(cloud)) == (before, RUNS)
+    check_continued(cloud)
+    assert cloud.called() == before
 
 
 @pytest.mark.system
@@ -199,14 +214,9 @@ def test_a_host_that_fails_keeps_no_rows_from_the_bucket(cloud):
     code, told = run(cloud)
     assert code == 3, told
     lost = RUNS // HOSTS - 3
-    assert rows(cloud.bucket / "b/mine") == RUNS - lost
-    assert rows(cloud.home / "results/mine") == RUNS - lost
-    assert not (cloud.folder / "ran-here").exists()
-    cloud.trouble.unlink()
-    code, told = run(cloud)
-    assert code == 0, told
-    assert rows(cloud.home / "results/mine") == RUNS
-    assert ran(cloud) == RUNS
+    for folder in (kept(cloud), cloud.home / "results/mine"):
+        assert rows(folder) == RUNS - lost
+    check_continued(cloud)
     assert cloud.called().count("create") == 1
 
 
@@ -214,11 +224,11 @@ def test_a_host_that_fails_keeps_no_rows_from_the_bucket(cloud):
 def test_an_interrupted_call_is_continued(cloud):
     cloud.trouble.write_text("all wait at 3")
     process = start(cloud)
-    wait_for(lambda: rows(cloud.bucket / "b/mine") == 3 * HOSTS)
+    check_waiting(cloud, 3)
     cut(cloud, process)
     # the hosts go on
     cloud.trouble.write_text("all wait at 6")
-    wait_for(lambda: rows(cloud.bucket / "b/mine") == 6 * HOSTS)
+    check_waiting(cloud, 6)
     # the next call ends what they do
     before = [(cloud.host(i) / "jaxrecall/pids").read_text() for i in range(HOSTS)]
     process = start(cloud)
@@ -226,58 +236,47 @@ def test_an_interrupted_call_is_continued(cloud):
     cloud.trouble.unlink()
     told, _ = process.communicate(timeout=300)
     assert process.returncode == 0, told
-    assert rows(cloud.home / "results/mine") == RUNS
-    assert ran(cloud) == RUNS
+    check_whole(cloud)
     assert cloud.called().count("create") == 1
-    assert not (cloud.folder / "ran-here").exists()
 
 
 @pytest.mark.system
 def test_a_host_that_hangs_keeps_no_rows_from_the_bucket(cloud):
     cloud.trouble.write_text("1 hangs")
     process = start(cloud)
-    wait_for(lambda: rows(cloud.bucket / "b/mine") == RUNS * (HOSTS - 1) // HOSTS)
+    wait_for(lambda: rows(kept(cloud)) == RUNS * (HOSTS - 1) // HOSTS)
     assert process.poll() is None
     cut(cloud, process)
-    cloud.trouble.unlink()
-    code, told = run(cloud)
-    assert code == 0, told
-    assert rows(cloud.home / "results/mine") == RUNS
-    assert ran(cloud) == RUNS
+    check_continued(cloud)
 
 
 @pytest.mark.system
 def test_a_machine_that_was_taken_away_is_made_anew(cloud):
     cloud.trouble.write_text("all wait at 3")
     process = start(cloud)
-    wait_for(lambda: rows(cloud.bucket / "b/mine") == 3 * HOSTS)
+    check_waiting(cloud, 3)
     cloud.stop()
     told, _ = process.communicate(timeout=300)
     assert process.returncode != 0, told
     assert rows(cloud.home / "results/mine") == 3 * HOSTS
     cloud.state.write_text("PREEMPTED")
-    cloud.trouble.unlink()
-    code, told = run(cloud)
-    assert code == 0, told
-    assert "jaxrecall is PREEMPTED: it is deleted and made anew" in told
-    assert cloud.called().count("create") == 2
-    assert cloud.called().count("delete") == 1
-    assert rows(cloud.home / "results/mine") == RUNS
-    assert ran(cloud) == RUNS
+    check_continued(cloud)
+    calls = cloud.called()
+    assert (calls.count("create"), calls.count("delete")) == (2, 1)
 
 
 @pytest.mark.system
-@pytest.mark.parametrize("state", ["", "CREATING"])
-def test_without_a_machine_nothing_runs(cloud, state):
+@pytest.mark.parametrize(
+    ("state", "told"),
+    [("", "RESOURCE_EXHAUSTED"), ("CREATING", "try again when")],
+)
+def test_without_a_machine_nothing_runs(cloud, state, told):
     cloud.refusal.write_text("RESOURCE_EXHAUSTED: no v4-32 in this zone")
     if state:
         cloud.state.write_text(state)
-    code, told = run(cloud)
+    code, said = run(cloud)
     assert code == 1
-    expected = cloud.refusal.read_text()
-    if state:
-        expected = "jaxrecall is CREATING; try again when it is READY"
-    assert expected in told
+    assert told in said
     assert ran(cloud) == 0
     assert list(cloud.bucket.iterdir()) == []
 
@@ -292,28 +291,25 @@ def test_a_grid_that_is_refused_costs_no_machine(cloud):
 
 @pytest.mark.system
 def test_shares_on_skypilot(cloud):
-    told = yaml.safe_load((ROOT / "sweeps/launch/skypilot.yaml").read_text())
+    launch = yaml.safe_load((ROOT / "sweeps/launch/skypilot.yaml").read_text())
 
     def share(index: int) -> int:
         """Runs a share on a machine of its own, with a new disk."""
-        machines = list(cloud.home.glob("machine-*"))
-        folder = cloud.home / f"machine-{len(machines)}"
-        folder.mkdir()
+        folder = f"machine-{len(list(cloud.home.glob('machine-*')))}"
+        (cloud.home / folder).mkdir()
         for name in ("mine.yaml", "troubled.py"):
-            shutil.copy(cloud.home / name, folder)
+            shutil.copy(cloud.home / name, cloud.home / folder)
         variables = {"SHARE": f"{index}/2", "HOST": str(index), "GRID": "mine.yaml"}
-        command = ("bash", "-c", told["run"])
-        process = cloud.start(
-            *command, folder=folder.name, BUCKET="s3://b/mine", **variables
-        )
+        variables["BUCKET"] = "s3://b/mine"
+        process = cloud.start("bash", "-c", launch["run"], folder=folder, **variables)
         process.communicate(timeout=300)
         return process.returncode
 
     cloud.trouble.write_text("1 fails")
     assert [share(0), share(1)] == [0, 3]
-    assert rows(cloud.bucket / "b/mine") == RUNS // 2 + 3
+    assert rows(kept(cloud)) == RUNS // 2 + 3
     cloud.trouble.unlink()
     assert [share(0), share(1)] == [0, 0]
-    assert rows(cloud.bucket / "b/mine") == ran(cloud) == RUNS
-    names = {path.name for path in (cloud.bucket / "b/mine").glob("share-*/*")}
+    assert rows(kept(cloud)) == ran(cloud) == RUNS
+    names = {path.name for path in kept(cloud).glob("share-*/*")}
     assert names == {"manifest.json", "share.txt"}

@@ -21,6 +21,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import yaml
 from helpers import python
 from pandas.testing import assert_frame_equal
 
@@ -432,124 +433,103 @@ def test_done_counts_runs_of_this_version_and_those_of_others(store):
     assert done.unreadable == []
 
 
-def put_rubbish(store: Store) -> dict[str, str]:
-    """Fills parts/ with what is no part; name -> a word of the reason."""
-    good = store.write(rows(0, 1)).read_bytes()
-    half = len(good) // 2
-    files = {"truncated": good[:half], "no_footer": good[:-8], "text": b"no Parquet"}
-    for name, data in (files | {"empty": b""}).items():
+REASONS = yaml.safe_load("""
+truncated.parquet: magic
+no_footer.parquet: magic
+empty.parquet: 0 bytes
+text.parquet: magic
+notes.txt: not a .parquet file
+folder: not a .parquet file
+folder.parquet: not a .parquet file
+dangling.parquet: not a .parquet file
+name.parquet: names of columns are damaged
+number.parquet: CRC
+word.parquet: CRC
+foreign.parquet: no column point_id, code_version, precision, status, N,
+no_V.parquet: no column V
+no_count.parquet: no column n_correct
+types.parquet: many
+nulls.parquet: nulls in status
+mojibake.parquet: UTF8
+infinite.parquet: no number in accuracy of a row with status ok
+nan.parquet: no number in accuracy of a row with status ok
+unknown.parquet: no number in n_correct, accuracy of a row with status ok
+list.parquet: ""
+dict.parquet: ""
+deep.parquet: ""
+""")
+"""What is no part, and words of why."""
+
+
+def damaged(part: Path, column: str) -> bytes:
+    """The bytes of a part with one bit changed at the end of a column."""
+    group = pq.read_metadata(part).row_group(0)
+    chunk = group.column(SCHEMA.get_field_index(column))
+    start = chunk.dictionary_page_offset or chunk.data_page_offset
+    data = bytearray(part.read_bytes())
+    data[start + chunk.total_compressed_size - 1] ^= 1
+    return bytes(data)
+
+
+def put_rubbish(store: Store) -> None:
+    """Fills parts/ with one part and what is no part."""
+    part = store.write(rows(0, 1))
+    good = part.read_bytes()
+    files = {
+        "truncated": good[: len(good) // 2],
+        "no_footer": good[:-8],
+        "empty": b"",
+        "text": b"no Parquet",
+        "name": good.replace(b"train_accuracy", b"troin_accuracy", 1),
+        "number": damaged(part, "accuracy"),
+        "word": damaged(part, "jax_version"),
+    }
+    for name, data in files.items():
         (store.parts / f"{name}.parquet").write_bytes(data)
     (store.parts / "notes.txt").write_text("hello")
     (store.parts / "folder").mkdir()
     (store.parts / "folder.parquet").mkdir()
     (store.parts / "dangling.parquet").symlink_to("nowhere")
-    tables = {
-        "foreign": pd.DataFrame({"seed": [1], "V": [2]}),
-        "types": pd.DataFrame([row(2, seed="many")]),
-        "nulls": pd.DataFrame([row(3, status=None)]),
+    changes = {
+        "types": {"seed": "many"},
+        "nulls": {"status": None},
+        "infinite": {"accuracy": float("inf")},
+        "nan": {"accuracy": float("nan")},
+        "unknown": {"accuracy": None, "n_correct": None},
     }
+    tables = {"foreign": pd.DataFrame({"seed": [1], "V": [2]})}
+    tables |= {name: pd.DataFrame(rows(2, **these)) for name, these in changes.items()}
+    whole = pd.DataFrame(rows(3))
+    for column, name in (("V", "no_V"), ("n_correct", "no_count")):
+        tables[name] = whole.drop(columns=column)
     for name, frame in tables.items():
         frame.to_parquet(store.parts / f"{name}.parquet")
     mojibake = pa.array([b"\xff\xfe"]).view(pa.string())
-    ids = pa.Table.from_pylist(rows(4), SCHEMA).set_column(0, "point_id", mojibake)
-    pq.write_table(ids, store.parts / "mojibake.parquet")
-    return {
-        **dict.fromkeys(["truncated.parquet", "no_footer.parquet"], "magic"),
-        "empty.parquet": "0 bytes",
-        "text.parquet": "magic",
-        **dict.fromkeys(["notes.txt", "folder"], "not a .parquet file"),
-        "folder.parquet": "not a .parquet file",
-        "dangling.parquet": "not a .parquet file",
-        "foreign.parquet": "no column point_id, code_version, precision, status, N,",
-        "mojibake.parquet": "UTF8",
-        "types.parquet": "many",
-        "nulls.parquet": "nulls in status",
-    }
+    path = put(store, "mojibake", rows(4))
+    pq.write_table(pq.read_table(path).set_column(0, "point_id", mojibake), path)
+    deep = "[" * 9999 + "]" * 9999
+    for name, pandas in (("list", "[1]"), ("dict", '{"columns": 5}'), ("deep", deep)):
+        path = put(store, name, rows(5))
+        odd = pq.read_table(path).replace_schema_metadata({"pandas": pandas})
+        pq.write_table(odd, path)
 
 
 def test_what_is_no_part_is_listed_with_the_reason_and_never_removed(store):
-    reasons = put_rubbish(store)
+    put_rubbish(store)
     done = store.done(1, "highest")
     assert done.runs == runs(0, 1)
     listed = {path.name: why for path, why in done.unreadable}
-    assert listed.keys() == reasons.keys()
-    for name, word in reasons.items():
-        assert word in listed[name]
-    told = r"12 unreadable files left out: dangling.parquet \(.*, and 9 more"
+    assert listed.keys() == REASONS.keys()
+    for name, words in REASONS.items():
+        assert words in listed[name]
+    told = r"23 unreadable files left out: dangling.parquet \(.*, and 20 more"
     with pytest.warns(UserWarning, match=told) as caught:
         assert len(load(store.folder)) == 2
     assert caught[0].filename == __file__
     result = compact(store.folder, prune=True)
     assert (result.n_rows, result.n_parts) == (2, 1)
-    assert {path.name for path, _ in result.unreadable} == reasons.keys()
-    assert {*names(store.parts)} == reasons.keys()
-
-
-def check_left_out(store: Store, *kept: int) -> str:
-    """The one file that is no part does not count, and costs no other row; why it is
-    none.
-    """
-    done = store.done(1, "highest")
-    assert done.runs == runs(*kept)
-    with pytest.warns(UserWarning, match="1 unreadable files left out"):
-        assert len(load(store.folder)) == len(kept)
-    ((_, why),) = done.unreadable
-    return why
-
-
-DEEP = "[" * 9999 + "]" * 9999
-
-
-@pytest.mark.parametrize("pandas", ["5", '{"columns": {"a": 1}}', DEEP])
-def test_a_part_with_unusual_metadata_is_left_out_and_the_others_are_read(
-    store, pandas
-):
-    store.write(rows(0))
-    odd = pa.Table.from_pylist(rows(1), SCHEMA)
-    odd = odd.replace_schema_metadata({"pandas": pandas})
-    pq.write_table(odd, store.parts / "odd.parquet")
-    check_left_out(store, 0)
-    assert compact(store.folder).n_rows == 1
-
-
-@pytest.mark.parametrize("value", [None, float("nan"), float("inf")])
-def test_a_row_with_status_ok_and_no_result_is_not_done(store, value):
-    put(store, "bad", [row(0), row(1, accuracy=value), row(3, n_correct=None)])
-    store.write([row(2, accuracy=None, n_correct=None, status="nonfinite")])
-    why = check_left_out(store, 2)
-    assert why == "no number in n_correct, accuracy of a row with status ok"
-
-
-@pytest.mark.parametrize("lost", [["V"], ["N", "d"], ["n_correct"], ["accuracy", "L"]])
-def test_a_part_without_columns_that_every_row_has_is_not_done(store, lost):
-    store.write(rows(1))
-    path = put(store, "partial", rows(0))
-    pq.write_table(pq.read_table(path).drop_columns(lost), path)
-    why = check_left_out(store, 1)
-    assert all(name in why for name in lost)
-
-
-@pytest.mark.parametrize("column", ["accuracy", "jax_version"])
-def test_a_part_damaged_in_any_column_is_not_done(store, column):
-    part = store.write(rows(*range(20)))
-    store.write(rows(30))
-    group = pq.read_metadata(part).row_group(0)
-    chunk = group.column(SCHEMA.get_field_index(column))
-    start = chunk.dictionary_page_offset or chunk.data_page_offset
-    damaged = bytearray(part.read_bytes())
-    damaged[start + chunk.total_compressed_size - 1] ^= 1
-    part.write_bytes(damaged)
-    check_left_out(store, 30)
-    store.write(rows(*range(20)))  # what the next sweep does
-    assert len(store.done(1, "highest").runs) == len(load(store.folder)) == 21
-
-
-def test_a_damaged_name_of_a_column_is_no_column_that_was_added_later(store):
-    good = store.write(rows(0)).read_bytes()
-    (place, *_) = (found.start() for found in re.finditer(b"train_accuracy", good))
-    damaged = good[:place] + b"troin" + good[place + 5 :]
-    (store.parts / "damaged.parquet").write_bytes(damaged)
-    assert check_left_out(store, 0) == "names of columns are damaged"
+    assert {path.name for path, _ in result.unreadable} == REASONS.keys()
+    assert {*names(store.parts)} == REASONS.keys()
 
 
 # --- one row per run
@@ -776,18 +756,17 @@ def test_an_older_table_and_unknown_columns(store):
     older = older.replace_schema_metadata({KEY: b'{"created": "2026-11-20"}'})
     pq.write_table(older.select(older.column_names[::-1]), store.table)
     assert list(load(store.table).columns) == list(COLUMNS)
-    extra = put(store, "extra", rows(2), mood=["good"])
-    odd = pq.read_table(extra)
-    pq.write_table(odd.select(odd.column_names[::-1]), extra)
+    put(store, "extra", rows(2), mood=["good"])
     store.write(rows(3))
-    tied = [None, None, row(2)["n_tied"], row(3)["n_tied"]]
+    known = [row(i)["n_tied"] for i in (2, 3)]
     (values,) = store.last_values("n_tied")[0].values()
-    assert {run.seed: n for run, (n,) in values.items()} == dict(enumerate(tied))
+    tied = [n for _, (n,) in sorted(values.items())]
+    assert tied == [None, None, *known]
     assert compact(store.folder, prune=True).n_rows == 4
     for frame in (load(store.folder), pd.read_parquet(store.table)):
         assert list(frame.columns) == [*COLUMNS, "mood"]
-        assert frame.n_tied.fillna(-1).tolist() == [-1, -1, *tied[2:]]
         assert frame.n_tied.dtype == "Int64"
+        assert frame.n_tied.fillna(-1).tolist() == [-1, -1, *known]
         assert frame.exact.isna().tolist() == [True, True, False, False]
         assert frame.mood.dropna().tolist() == ["good"]
 
