@@ -309,10 +309,16 @@ def test_code_of_a_user_is_not_kept(folder, shape):
     ("name", "value"),
     [("jax_enable_compilation_cache", False), (FOLDER, None), (FOLDER, "gs://bucket")],
 )
-def test_nothing_is_kept_where_jax_keeps_nothing(folder, configure, name, value):
+def test_nothing_is_kept_where_jax_keeps_nothing_here(folder, configure, name, value):
     configure(name, value)
-    assert is_compiled()
-    assert is_compiled()
+    at_compilation = []
+
+    def compile():
+        at_compilation.append(jax.config.values[name])
+        return compiled()
+
+    assert is_compiled(compile=compile)
+    assert at_compilation == [value]
     assert not stored(folder)
 
 
