@@ -43,7 +43,7 @@ def legend(drawn):
     """The texts of the legends of Axes or of a figure."""
     of_axes = hasattr(drawn, "get_legend")
     legends = [drawn.get_legend()] if of_axes else drawn.legends
-    return [text.get_text() for each in legends for text in each.get_texts()]
+    return [text.get_text() for each in legends if each for text in each.get_texts()]
 
 
 def titles(drawn):

@@ -157,25 +157,26 @@ def test_bars_without_an_end_leave_the_other_marks_visible():
 def test_layers_over_a_figure_stand_in_their_panels_and_lines():
     theory = FRAME.groupby(["N", "law"], as_index=False)["error"].mean()
     exact = pd.DataFrame({"N": [100], "error": [1.0]})
-    layers = [
-        plot.Polyline(theory, "error", "theory", {"linestyle": "--", "width": 0.5}),
-        plot.Points(exact, "error", "exact", {"open": True}),
-    ]
-    places = {"lines": "law", "columns": "width"}
-    drawn = plot.figure(FRAME, "error", x="N", over=layers, **places)
+    style = {"linestyle": "--", "width": 0.5}
+    over = [plot.Polyline(theory, "error", "theory", style)]
+    over += [plot.Points(exact, "error", "exact", {"open": True})]
+    drawn = plot.figure(FRAME, "error", x="N", lines="law", columns="width", over=over)
     for ax in drawn.axes:
-        dashed = [line for line in ax.lines if line.get_linestyle() == "--"]
-        measured = [line for line in ax.lines if line.get_linestyle() == "-"]
-        by_law = theory.groupby("law")["error"]
-        for line, other, (_, mine) in zip(dashed, measured[:2], by_law, strict=True):
+        # a figure without lines has its marks once
+        measured, dashed = ax.lines[:2], ax.lines[2:4]
+        (mark,) = ax.lines[4:]
+        for line, other, (_, mine) in zip(
+            dashed, measured, theory.groupby("law")["error"], strict=True
+        ):
             assert_close(line.get_ydata(), mine)
+            assert line.get_linestyle() == "--"
             assert_close(line.get_linewidth(), 0.6)
             assert line.get_color() == other.get_color()
-        (exact,) = [line for line in ax.lines if xy(line).tolist() == [[100.0, 1.0]]]
-        assert exact.get_marker() == "o", "points without lines are visible"
+        assert xy(mark).tolist() == [[100.0, 1.0]]
+        assert mark.get_marker() == "o", "points without lines are visible"
     assert legend(drawn)[-2:] == ["theory", "exact"]
-    exact = drawn.legends[0].legend_handles[-1]
-    assert (exact.get_marker(), exact.get_linestyle()) == ("o", "None")
+    entry = drawn.legends[0].legend_handles[-1]
+    assert (entry.get_marker(), entry.get_linestyle()) == ("o", "None")
 
 
 def test_a_figure_may_be_a_part_of_another_one():

@@ -9,8 +9,6 @@ from test_fit import law, table
 
 from jaxrecall.analysis.figures import charts
 from jaxrecall.analysis.figures.grammar import Chart
-from jaxrecall.analysis.figures.style import label, settings, symbol
-from jaxrecall.analysis.fit.roles import OURS
 
 
 @pytest.fixture
@@ -100,13 +98,6 @@ def test_a_search_marks_its_thresholds_in_the_colour_of_their_line(sweep):
     bars = [ends.tolist() for ends in paths if len(ends) == 2]
     assert bars == [[[800.0, 0.5], [1300.0, 0.5]]]
     assert "N* and 95 % interval" in legend(figure)
-
-
-def test_a_parameter_of_a_law_goes_by_its_letter_where_the_font_has_it():
-    names = ("embedding.rho", "embedding_out.rho", "embedding.rank", "kappa", "d")
-    assert [symbol(name) for name in names] == ["ρ", *names[1:]]
-    assert settings({"embedding.rho": 0.1, "d": 16}) == "ρ = 0.1, d = 16"
-    assert label("embedding.rho", OURS) == "ρ"
 
 
 def test_levels_with_few_seeds_are_hollow_and_not_joined(sweep):
