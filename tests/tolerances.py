@@ -85,7 +85,7 @@ def assert_close(
         return
     ratio, largest = _ratio(actual, expected, tolerance, max(scale, SCALES.get(of, 0)))
     test = os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" ")[0]
-    used[test] = max(used.get(test, 0.0), ratio)
+    used[test] = max(used.get(test, 0.0), float(ratio))
     assert ratio <= 1, (
         f"{of}: the difference {largest} is {ratio:.3g} times its tolerance"
         f" {tolerance}: got {actual}; expected {expected}"
