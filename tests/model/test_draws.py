@@ -134,17 +134,23 @@ def test_fresh_batches_differ_and_the_first_is_the_shared_one():
 
 def test_embedding_laws():
     sizes = {"V": 11, "N": 1, "d": 14, "L": 1, "n_test": 1}
-    gaussian, sphere, orthogonal = (
-        realize(Point(**sizes, embedding=law), 0)
-        for law in ("gaussian", "sphere", "orthogonal")
+    gaussian, sphere, orthogonal, mixed = (
+        realize(Point(**sizes, embedding=law, embedding_out=law_out), 0)
+        for law, law_out in (
+            ("gaussian", None),
+            ("sphere", None),
+            ("orthogonal", None),
+            ("orthogonal", "gaussian"),
+        )
     )
     lengths = np.linalg.norm(gaussian.Z_in, axis=1)
     assert_close(np.linalg.norm(sphere.Z_in, axis=1), np.ones(11), "float32")
     assert_close(sphere.Z_in * lengths[:, None], gaussian.Z_in, "float32")
     many = [realize(Point(**sizes), seed)[:2] for seed in range(20)]
     assert_close(np.std(many) * np.sqrt(14), 1.0, 0.04)
-    rows = np.vstack([orthogonal.Z_in, orthogonal.z_trig, orthogonal.z_eos])
-    assert np.array_equal(rows @ rows.T, np.eye(13))
+    for r in (orthogonal, mixed):
+        rows = np.vstack([r.Z_in, r.z_trig, r.z_eos])
+        assert np.array_equal(rows @ rows.T, np.eye(13))
     assert np.array_equal(orthogonal.Z_out @ orthogonal.Z_out.T, np.eye(11))
 
 
