@@ -389,7 +389,8 @@ def _places(rows: Table, name: str, between: int) -> list[Selection]:
 def smooth(piece: Table, name: str, is_log: bool) -> Table:
     """Returns SHOWN points of the monotone cubic through the points of a piece.
 
-    It is a cubic of theory or its logarithm by the logarithm of the axis `name`.
+    The cubic is a function of the logarithm of the axis `name`. With `is_log`, its
+    value is the logarithm of theory.
     """
     x, y = piece[name].to_numpy(float), piece["theory"].to_numpy(float)
     line = PchipInterpolator(np.log(x), np.log(y) if is_log else y)
