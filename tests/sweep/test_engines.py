@@ -30,7 +30,6 @@ from jaxrecall import load
 from jaxrecall.status import survey
 from jaxrecall.sweep.__main__ import main
 from jaxrecall.sweep.running import workers as processes
-from jaxrecall.sweep.running.progress import Failure
 
 # --- workers that are in trouble
 
@@ -186,13 +185,13 @@ def with_own_cache(home) -> Sweeps:
     """Their programs alone are in a folder, and compiled."""
     sweeps = Sweeps(home, "small")
     sweeps.env["JAX_COMPILATION_CACHE_DIR"] = str(home / "programs")
-    sweeps.run(home / "compile", "--set", "seeds.count=1")
+    sweeps.run(home / "compile", "--set", "seeds.count=1", *WORKERS)
     assert programs(home)
     return sweeps
 
 
 def programs(home: Path) -> set[Path]:
-    return {*(home / "programs").glob("*-cache")}
+    return {*(home / "programs").glob("*.program")}
 
 
 @pytest.fixture(scope="module")
@@ -275,14 +274,16 @@ def called(
 
 
 @pytest.mark.system
-@both_engines
+@pytest.mark.parametrize(
+    "engine", [(), WORKERS, pytest.param(RAY, marks=needs_ray)], ids=str
+)
 def test_a_chunk_that_always_fails_is_told_and_the_rest_goes_on(
     sweeps, tmp_path, engine
 ):
     ended = called(sweeps, FAILING, tmp_path / "out", *engine)
     facts = survey(tmp_path / "out")
     assert (ended.returncode, facts["done"], facts["todo"]) == (3, 2, 1), ended.stderr
-    assert ended.stderr.count("\nfailed: ") == 1, ended.stderr
+    assert ended.stderr.count("failed: 1 run of program 6") == 1, ended.stderr
     assert "another one takes" not in ended.stderr, "it costs no worker"
     (record,) = facts["failures"]
     assert "memory" in record["error"]
@@ -356,7 +357,7 @@ def ended_at_last(
 @pytest.mark.system
 @needs_ray
 def test_two_ray_actors_that_are_killed(with_own_cache, home, alone, tmp_path):
-    sweeps, before = with_own_cache, programs(home)
+    sweeps = with_own_cache
 
     def kill(sweep: subprocess.Popen[str], n: int) -> None:
         if n == 1:
@@ -368,6 +369,7 @@ def test_two_ray_actors_that_are_killed(with_own_cache, home, alone, tmp_path):
     check_done(ended, 500)
     assert any("another one takes its " in text for text in ended["told"])
     assert_same_rows(tmp_path / "killed", alone)
+    before = programs(home)
     ended = sweeps.run(tmp_path / "whole", *ALL, *RAY)
     check_done(ended, 500)
     assert ended["told"] == []
@@ -549,13 +551,3 @@ def test_a_missing_extra_is_named(small, capsys, monkeypatch):
     assert 'pip install "jaxrecall[ray]"' in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("error", "line"),
-    [
-        ("ValueError: bad\nworse", "bad"),
-        ("ValueError: ", "ValueError"),
-        ("no worker starts: exit code 1", "no worker starts: exit code 1"),
-    ],
-)
-def test_a_failure_is_reported_in_one_line_without_the_name_of_its_class(error, line):
-    assert Failure(error, "", "").line == line

@@ -23,7 +23,7 @@ from jaxrecall.sweep.__main__ import main as sweep
 from jaxrecall.sweep.grid import Grid, read_grid
 from jaxrecall.sweep.running.job import prepare
 from jaxrecall.sweep.store import Store
-from jaxrecall.sweep.store.table import about, seen
+from jaxrecall.sweep.store.table import SCHEMA, about, seen
 
 GRID = """
 name: small
@@ -263,19 +263,15 @@ def test_a_derived_file_that_does_not_say_or_is_damaged_is_passed_over(store):
 
 
 def test_the_digest_is_of_rows_wherever_they_are():
-    def rows_of(*which: int, step: int = 3, version: int = 2) -> pa.Table:
-        ids = {"point_id": [f"{i % 3:016x}" for i in which]}
-        ids["seed"] = [i // 3 for i in which]
-        facts = {"step": [step] * len(which), "code_version": [version] * len(which)}
-        return pa.table(ids | facts)
+    def of(*which: int, **changes: int) -> pa.Table:
+        return pa.Table.from_pylist([row(i, **changes) for i in which], SCHEMA)
 
-    whole = seen([rows_of(*range(30))])
+    whole = seen([of(*range(30))])
     assert whole["rows"] == 30
-    low, high = rows_of(*range(20)), rows_of(*range(10, 30))
-    reversed = [rows_of(*range(29, -1, -1))]
-    for tables in (reversed, [low, high], [low.to_pandas(), high]):
+    low, high = of(*range(20)), of(*range(10, 30))
+    backwards = of(*reversed(range(30)))
+    for tables in ([backwards], [low, high], [low.to_pandas(), high]):
         assert seen(tables) == whole
-    others = [rows_of(*range(29)), rows_of(*range(1, 31)), rows_of(*range(30), step=4)]
-    others.append(rows_of(*range(30), version=3))
-    for tables in ([], *([other] for other in others)):
-        assert seen(tables)["digest"] != whole["digest"]
+    other_step, other_version = of(29, step=4), of(29, code_version=0)
+    for table in (low.slice(0, 0), of(30), other_step, other_version):
+        assert seen([of(*range(29)), table])["digest"] != whole["digest"]

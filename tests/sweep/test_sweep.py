@@ -390,49 +390,11 @@ def test_a_figure_that_cannot_be_made_is_a_remark_and_made_by_the_next_call(
         figure.unlink()
 
 
-FAILS = """
-import resource, sys
-import jax
-from jaxrecall.sweep import main
-import jaxrecall.sweep.running.runner
-jax.numpy.zeros(3)
-size = int(next(line for line in open("/proc/self/status") if line.startswith("VmSize")).split()[1]) * 1024
-resource.setrlimit(resource.RLIMIT_AS, (size + 4 * 10**9,) * 2)  # a real lack of memory: one program asks for more
-sys.exit(main(sys.argv[1:]))
-"""  # noqa: E501
-FAILING = """
-limits: {max_bytes: 1TiB}
-base: {V: 20, N: 100, L: 2, n_test: 10, exact: full}
-blocks:
-  - axes: {d: [8, 12]}
-  - axes: {d: [4000], V: [65000]}
-"""
-
-
 def called(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """A sweep in a process of its own, in the current folder."""
     env = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
     call = [sys.executable, *words]
     return subprocess.run(call, capture_output=True, text=True, timeout=300, env=env)
-
-
-@pytest.mark.system
-@pytest.mark.usefixtures("grid")
-@pytest.mark.skipif(
-    not sys.platform.startswith("linux"),
-    reason="needs RLIMIT_AS and /proc, which this system lacks",
-)
-def test_a_chunk_that_fails_is_told_and_the_rest_goes_on(facts):
-    Path("tiny.yaml").write_text(FAILING)
-    done = called("-c", FAILS, "--grid", "tiny.yaml", *NO_FIGURE)
-    assert done.returncode == 3, done.stderr
-    assert "failed: 1 run of program 65536x4096" in done.stderr
-    assert "to try again: python" in done.stderr
-    assert len(load(OUT)) == 2
-    record = json.loads(next(Path(OUT, "failures").iterdir()).read_text())
-    assert "Out of memory" in record["error"]
-    assert "--grid tiny.yaml" in record["repeat"]
-    assert facts("", "todo") == [1]
 
 
 @pytest.mark.usefixtures("grid")
