@@ -83,13 +83,10 @@ def test_derivatives_are_those_of_finite_differences():
     assert_close(slope, (up - down) / 2e-4, "roots")
 
 
-def test_one_first_step_is_the_recipe():
+def test_one_first_step_is_the_recipe_and_kappa_keeps_its_meaning():
     assert ONE.replace(first_steps=1) == ONE
     assert "first_steps" not in ONE.identity()
     assert not Shape.tight(ONE).repeats
-
-
-def test_kappa_keeps_its_meaning():
     several = ONE.replace(first_steps=5)
     assert several.kappa == ONE.kappa
     assert_close(several.gamma, ONE.gamma / 5)
