@@ -102,9 +102,8 @@ def test_the_tables_of_a_fit(found):
 
 
 def test_bounds_unknown_exponents_and_rejected_laws():
-    frame = table({"d": [32, 64]}, lambda c: 1000.0 if c["d"] == 64 else 10**9).assign(
-        trigger_in_value=False, embedding="a_b & <c>"
-    )
+    frame = table({"d": [32, 64]}, lambda c: 1000.0 if c["d"] == 64 else 10**9)
+    frame = frame.assign(trigger_in_value=False, embedding="a_b & <c>")
     found = fit(pd.concat([frame, frame.assign(embedding="50 %", eta=3e-6)]))
     text = latex(found.thresholds)
     heads, *rows = body(text)

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from helpers import python
-from panels import bars, close, legend, lines, marks, means, titles  # noqa: F401
+from panels import bars, close, legend, lines, marks, titles  # noqa: F401
 from test_fit import LEVELS, law, ours, table, uncovered
 from tolerances import assert_close
 
@@ -137,15 +137,17 @@ def test_the_page_is_whole_and_needs_nothing_from_outside(folder):
 
 def test_every_picture_is_on_the_page_and_in_both_files(folder):
     page = Tags((folder / "report.html").read_text())
-    made = folder / "report-figures"
-    names = {path.stem for path in made.iterdir()}
-    assert names == {"accuracy", "critical-n", "critical-n-0.9", "phase", "collapse"}
+    names = {"accuracy", "critical-n", "critical-n-0.9", "phase", "collapse"}
     assert names <= {*page.ids}
-    for name in names:
-        assert (made / f"{name}.pdf").read_bytes().startswith(b"%PDF")
-        assert (made / f"{name}.png").read_bytes().startswith(b"\x89PNG")
-        assert (made / f"{name}.png").stat().st_size < 4e5
     assert page.tags.count("svg") == len(names)
+    starts = {".pdf": b"%PDF", ".png": b"\x89PNG"}
+    files = [*(folder / "report-figures").iterdir()]
+    made = {(path.stem, path.suffix) for path in files}
+    assert made == {*itertools.product(names, starts)}
+    for path in files:
+        content = path.read_bytes()
+        assert content.startswith(starts[path.suffix])
+        assert len(content) < 4e5
 
 
 FACTS = """<th>N*</th>
@@ -207,22 +209,20 @@ def test_the_same_rows_make_the_same_bytes(swept, folder, tmp_path):
 
 
 def test_a_results_folder_is_fitted_in_place_and_stays_one(swept, tmp_path, capsys):
+    out = shutil.copytree(swept, tmp_path / "small")
     thresholds = []
-    words = ["--theta", "0.3", "0.4", "--resamples", "100"]
-    for name in ("once", "again"):
-        out = shutil.copytree(swept, tmp_path / name)
-        capsys.readouterr()
+    for _ in range(2):
+        words = ["--theta", "0.3", "0.4", "--resamples", "100"]
         assert fit_cli.main([str(out), *words]) == 0
         told = capsys.readouterr().out
         assert "theta = 0.4:" in told
         assert "theta = 0.3: 3 cells: 3 cross" in told
         thresholds.append(pd.read_parquet(out / "thresholds.parquet"))
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            assert len(jaxrecall.load(out)) == 3 * 5 * 6
-    assert len(thresholds[0]) == 3 * 2
-    assert thresholds[0].groupby(["d", "theta"])["record"].sum().eq(1).all()
+    assert thresholds[0].groupby(["d", "theta"])["record"].sum().tolist() == [1] * 6
     pd.testing.assert_frame_equal(*thresholds)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert len(jaxrecall.load(out)) == 3 * 5 * 6
 
 
 def test_a_page_counts_the_runs_that_failed(swept, tmp_path):
@@ -242,19 +242,15 @@ def test_points_are_thresholds_and_lines_the_law_unless_the_fit_rejects_it(is_be
 
     frame = table({"d": [32, 64, 128, 256]}, star)
     ax = plot.critical_n(frame)
-    found = fit(frame, [0.5], 100)
-    stars = found.thresholds.query("record")
-    # a cell that does not surely cross has a second, open mark
-    shown = np.unique(marks(ax, "o"), axis=0)
-    assert_close(shown, stars[["d", "N_star"]].to_numpy(float))
-    sure = found.thresholds.query("0 < lo and hi < inf")
+    thresholds, laws, _ = fit(frame, [0.5], 100)
+    sure = thresholds.query("0 < lo and hi < inf")
     assert {*sure[["lo", "hi"]].itertuples(index=False, name=None)} <= bars(ax)
-    if is_bent:
-        assert not lines(ax, "-")
-    else:
-        (line,) = lines(ax, "-")
+    # a cell that does not surely cross has a second, open mark
+    assert {x for x, _ in marks(ax, "o")} == {32, 64, 128, 256}
+    assert len(lines(ax, "-")) == (not is_bent)
+    for line in lines(ax, "-"):
         slope = np.diff(np.log(line[:, 1])) / np.log(2)
-        assert_close(slope, np.full(3, found.exponents["exponent"].iloc[0]))
+        assert_close(slope, np.full(3, laws["exponent"].iloc[0]))
 
 
 def test_a_law_is_drawn_no_further_than_the_cells_that_cross():
@@ -266,30 +262,20 @@ def test_a_law_is_drawn_no_further_than_the_cells_that_cross():
 
 @pytest.mark.parametrize("draw", [plot.critical_n, partial(plot.phase, x="d")])
 def test_cells_without_a_threshold_are_marked_where_they_were_tried(draw):
-    stars, tops = {16: 1000, 32: 1e7, 64: 1000, 128: 5}, {16: 0.3}
-    axes = {"d": [*stars]}
-    frame = table(
-        axes, lambda c: stars[c["d"]], ceiling=lambda c: tops.get(c["d"], 1.0)
+    stars = {16: 1000, 32: 1e7, 64: 1000, 128: 5}
+    ax = draw(
+        table(
+            {"d": [*stars]},
+            lambda c: stars[c["d"]],
+            ceiling=lambda c: 0.3 if c["d"] == 16 else 1.0,
+        )
     )
-    ax = draw(frame)
     names = {"levels off before", "not reached, crosses above", "crosses below"}
     assert names <= {*legend(ax)}
     places = [[16, LEVELS[-1]]], [[32, LEVELS[-1]]], [[128, LEVELS[0]]]
     assert tuple(marks(ax, marker) for marker in "X^v") == places
     low, high = ax.get_ylim()
     assert low < LEVELS[0] < LEVELS[-1] < high
-
-
-def test_what_was_not_tested_is_hatched_and_not_filled_in():
-    frame = table({"d": [32, 64, 128]}, law)
-    assert "not tested" not in legend(plot.phase(frame, "d"))
-    gap = frame.query("not (d == 64 and N in @LEVELS[3:5])")
-    ax = plot.phase(gap, "d")
-    assert "not tested" in legend(ax)
-    assert ax.patch.get_hatch()
-    shown = ax.collections[0].get_array()
-    assert shown.mask.sum() == 2
-    assert_close(shown.filled(np.nan), means(gap, "N", "d").unstack().to_numpy())
 
 
 @pytest.mark.slow
@@ -561,29 +547,6 @@ def test_a_place_that_is_not_a_report_is_refused(kind, reported, capsys):
     assert after == before
 
 
-TABLES = {
-    "missing": None,
-    "empty": table().iloc[:0],
-    "without counts": table().drop(columns="n_test"),
-    "text": "no parquet",
-}
-
-
-@pytest.mark.parametrize("kind", TABLES)
-def test_a_table_that_cannot_be_fitted_is_refused_in_a_line(kind, tmp_path, capsys):
-    path, given = tmp_path / "t.parquet", TABLES[kind]
-    if isinstance(given, str):
-        path.write_text(given)
-    elif given is not None:
-        given.to_parquet(path)
-    before = [*tmp_path.iterdir()]
-    assert cli.main([str(path)]) == 2
-    told = capsys.readouterr()
-    assert told.err.count("\n") == 1
-    assert "Traceback" not in told.err
-    assert [*tmp_path.iterdir()] == before
-
-
 def test_a_report_of_another_column_and_another_summary(tmp_path):
     frame = table({"d": [32, 64]}, law)
     frame = frame.assign(hits=frame["n_correct"] / frame["n_test"], n_correct=0)
@@ -594,19 +557,18 @@ def test_a_report_of_another_column_and_another_summary(tmp_path):
     assert "At which N does the share of seeds with hits from 0.7 cross 0.5?" in page
     found = fit(frame, [0.5], of="hits", summary="above 0.7")
     assert all(rounded(star) in page for star in found.thresholds["critical"])
+    assert "<th>theory</th>" not in page
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("is_ours", [False, True])
-def test_theory_is_a_column_only_for_rows_of_ours_and_its_warnings_are_told(
-    is_ours, tmp_path, capsys
+def test_theory_is_a_column_for_rows_of_ours_and_its_warnings_are_told(
+    tmp_path, capsys
 ):
-    frame = table({"d": [64, 128]}, law, LEVELS[::3], seeds=6)
-    frame = ours(frame).assign(kappa=2.0) if is_ours else frame
+    frame = ours(table({"d": [64, 128]}, law, LEVELS[::3], seeds=6)).assign(kappa=2.0)
     frame.to_parquet(tmp_path / "t.parquet")
     assert cli.main([str(tmp_path / "t.parquet"), "--format", "svg"]) == 0
     page = (tmp_path / "t-report.html").read_text()
-    assert ("<th>theory</th>" in page) == is_ours
+    assert "<th>theory</th>" in page
     told = "theory: kappa: got 2; theory holds from"
-    assert (f"note: {told}" in capsys.readouterr().out) == is_ours
-    assert (f"<li>{told}" in page) == is_ours
+    assert f"note: {told}" in capsys.readouterr().out
+    assert f"<li>{told}" in page

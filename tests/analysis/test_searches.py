@@ -74,15 +74,19 @@ def test_a_search_has_no_map_unless_it_is_asked_for():
 @pytest.mark.slow
 def test_a_map_of_stripes_is_not_drawn():
     frame = table({"d": [16, 32, 64, 128]}, lambda c: 1000.0, WIDE)
-    levels = {d: WIDE[i::4] for i, d in enumerate((16, 32, 64, 128))}
-    apart = [frame[(frame["d"] == d) & frame["N"].isin(levels[d])] for d in levels]
+    stripes = [
+        frame[(frame["d"] == d) & frame["N"].isin(WIDE[i::4])]
+        for i, d in enumerate((16, 32, 64, 128))
+    ]
     assert "phase" in drawn(uncovered(frame))
-    assert "phase" not in drawn(uncovered(pd.concat(apart, ignore_index=True)))
+    assert "phase" not in drawn(uncovered(pd.concat(stripes, ignore_index=True)))
 
 
 def test_the_collapse_of_a_search_is_of_fitted_curves_near_the_crossing():
     (ax,) = drawn(search(), "collapse")["collapse"].axes
-    for x, y in (line.T for line in lines(ax, "-")):
+    curves = lines(ax, "-")
+    assert curves
+    for x, y in (curve.T for curve in curves):
         assert 1 / searches.REACH <= x.min() < 1 < x.max() <= searches.REACH
         assert_close(np.interp(1.0, x, y), 0.5, 2e-3)
 
