@@ -72,7 +72,7 @@ FURTHER = yaml.safe_load("""
 - {start: zero, steps: 5, lr: 30, optimizer: sgd, tokens: zipf(s=1.2)}
 - {start: zero, steps: 5, lr: 0.03, optimizer: adam, fresh_batches: true}
 - {steps: 8, lr: 0.03, optimizer: adam, batch: 100, gamma2: 3, tokens: zipf(s=1.2)}
-- {steps: 8, lr: 5, gamma2: 3, trains: VWZ, exact: full, fresh_batches: true,
+- {steps: 8, lr: 0.3, gamma2: 3, trains: VWZ, exact: full, fresh_batches: true,
    tokens: zipf(s=1.2)}
 - {steps: 8, lr: 0.03, optimizer: adamw, gamma2: 3, trains: VWZM, m: 20,
    activation: gelu, tokens: zipf(s=1.2)}
