@@ -57,7 +57,7 @@ def store(tmp_path) -> Store:
     return store
 
 
-def runs_and_steps(frame: pd.DataFrame) -> list:
+def runs_and_steps(frame: pd.DataFrame):
     return frame[["seed", "step"]].to_numpy().tolist()
 
 
