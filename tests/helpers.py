@@ -22,18 +22,15 @@ from unittest.mock import patch
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 from beartype import beartype
 from jaxtyping import jaxtyped
 from tolerances import assert_close
 
-from jaxrecall.model import recall as model
 from jaxrecall.model import task
 from jaxrecall.model.point import REDRAWS, Point, Run
 from jaxrecall.model.reference.realization import Realization, run_keys
 from jaxrecall.model.reference.steps import ThreeStep, three_step
-from jaxrecall.model.task import Embeddings
 from jaxrecall.simulator import descent, program, training
 from jaxrecall.simulator.arguments import Arguments, arguments
 from jaxrecall.simulator.program_shape import Shape
@@ -161,55 +158,6 @@ OPTIMISED = {
 """What XLA does if it is told nothing."""
 
 quickly = functools.partial(jax.jit, compiler_options=UNOPTIMISED)
-
-
-@functools.partial(quickly, static_argnames=("activation", "trigger_in_value"))
-def _gradients(
-    V_mat: Any,
-    W_KQ: Any,
-    e: Embeddings,
-    batch: tuple[Any, Any, Any],
-    activation: str,
-    trigger_in_value: bool,
-) -> Any:
-    def loss(V_mat: Any, W_KQ: Any) -> Any:
-        return model.loss(
-            model.Recall(V_mat, W_KQ, e, activation, trigger_in_value), *batch
-        )
-
-    return jax.grad(loss, (0, 1))(V_mat, W_KQ)
-
-
-def autodiff_three_step(r: Realization, point: Point) -> ThreeStep:
-    """The three steps by float64 automatic differentiation of the whole loss: the judge
-    of every closed form.
-    """
-    with jax.enable_x64(True):
-        e = Embeddings(
-            *(None if a is None else jnp.asarray(a, jnp.float64) for a in r[:5])
-        )
-
-        def gradients(step: int, V_mat: Any, W_KQ: Any) -> Any:
-            train = (r.train_tokens, r.train_positions, r.train_labels)
-            batch = tuple(
-                jnp.asarray(a[step] if point.fresh_batches else a) for a in train
-            )
-            return _gradients(
-                V_mat, W_KQ, e, batch, point.activation, point.trigger_in_value
-            )
-
-        def descend(parameters: Any, gradient: Any, rate: float) -> Any:
-            sgd = optax.sgd(rate)
-            return optax.apply_updates(
-                parameters, sgd.update(gradient, sgd.init(parameters))[0]
-            )
-
-        V0 = jnp.zeros((point.d, point.p), jnp.float64)
-        W0 = jnp.zeros((point.d, point.d), jnp.float64)
-        V1 = descend(V0, gradients(0, V0, W0)[0], point.eta)
-        W1 = descend(W0, gradients(1, V1, W0)[1], point.gamma)
-        V2 = descend(V1, gradients(2, V1, W1)[0], point.gamma2)
-        return ThreeStep(np.asarray(V1), np.asarray(W1 @ e.z_eos), np.asarray(V2))
 
 
 def diagnose(

@@ -26,7 +26,6 @@ from jaxrecall.simulator.program_shape import Shape
 
 BASE = {"V": 11, "N": 700, "d": 14, "L": 6, "n_test": 600, "eta": 0.5}
 MODELS = ("none", "relu", "gelu", "tanh", "quadratic", "identity", "cubic", "mixed")
-EMBEDDINGS = ("gaussian", "sphere", "orthogonal")
 RATES = ((0.5, "full"), (0.5, "guarded"), (1e-5, "guarded"))
 
 
