@@ -89,12 +89,11 @@ def test_uniform_predictions_agree_with_the_full_form_up_to_their_guard(kind, ka
 def test_locked_attention_agrees_with_the_full_form_at_its_guard():
     point = ATTENTION.replace(eta=1e-6)
     below, above = crossing(point, "kappa", 30, 3000)
-    for kappa, form in (
-        (below, "counts+counts"),
-        (above, "counts+locked"),
-        (above * 10, "counts+locked"),
-    ):
-        assert checked_form(point.replace(kappa=kappa), 6e-6) == form
+    forms = [
+        checked_form(point.replace(kappa=kappa), 6e-6)
+        for kappa in (below, above, above * 10)
+    ]
+    assert forms == ["counts+counts", "counts+locked", "counts+locked"]
     full = streamed(point.replace(kappa=above), SEED, shape_of(point).fallback)[1]
     assert_close(full["attention_mass"], 1, 4e-7)
 
