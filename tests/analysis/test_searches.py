@@ -65,21 +65,16 @@ def test_the_area_of_a_mark_is_proportional_to_its_seeds():
 
 
 @pytest.mark.slow
-def test_a_search_has_no_map_unless_it_is_asked_for():
-    frame = search()
-    assert [*drawn(frame)] == ["critical-n", "accuracy", "collapse"]
-    assert "phase" in drawn(frame, options="--phase d N")
-
-
-@pytest.mark.slow
-def test_a_map_of_stripes_is_not_drawn():
-    frame = table({"d": [16, 32, 64, 128]}, lambda c: 1000.0, WIDE)
-    stripes = [
-        frame[(frame["d"] == d) & frame["N"].isin(WIDE[i::4])]
+def test_neither_a_search_nor_stripes_have_a_map_unless_it_is_asked_for():
+    frame = uncovered(table({"d": [16, 32, 64, 128]}, lambda c: 1000.0, WIDE))
+    places = [
+        (frame["d"] == d) & frame["N"].isin(WIDE[i::4])
         for i, d in enumerate((16, 32, 64, 128))
     ]
-    assert "phase" in drawn(uncovered(frame))
-    assert "phase" not in drawn(uncovered(pd.concat(stripes, ignore_index=True)))
+    assert [*drawn(search())] == ["critical-n", "accuracy", "collapse"]
+    assert "phase" in drawn(search(), options="--phase d N")
+    assert "phase" in drawn(frame)
+    assert "phase" not in drawn(frame[np.any(places, axis=0)])
 
 
 def test_the_collapse_of_a_search_is_of_fitted_curves_near_the_crossing():

@@ -15,7 +15,6 @@ from tolerances import assert_close, assert_same_columns
 
 from jaxrecall import Point, theory
 from jaxrecall.errors import TheoryError, TheoryWarning
-from jaxrecall.model.columns import COLUMNS
 from jaxrecall.model.point import FIELDS
 from jaxrecall.theory import Model
 from jaxrecall.theory.__main__ import main
@@ -128,7 +127,6 @@ def test_a_table_gets_the_predictions_of_its_rows():
     found = theory.table(stripped, 0.4)
     assert found["theory_critical"].tolist() == expected
     assert found["theory_accuracy"].isna().all()
-    assert not [name for name in COLUMNS if name.startswith("theory")]
 
 
 def test_a_table_gets_sizes_along_the_axis_of_its_search():
