@@ -62,23 +62,19 @@ BUCKETS = {
 }
 
 
-@pytest.fixture(scope="module")
-def home(tmp_path_factory) -> Path:
-    """A folder with both grids, where compiled programs are kept."""
-    folder = tmp_path_factory.mktemp("crash")
-    for name, text in (("small", SMALL), ("s1", S1)):
-        (folder / f"{name}.yaml").write_text(text)
-    return folder
-
-
 class Sweeps:
-    """Starts sweeps of one grid and reads their events."""
+    """Starts sweeps of one grid and reads their events. `programs` is a folder of
+    compiled programs; the default is one in `home`.
+    """
 
-    def __init__(self, home: Path, grid: str):
+    def __init__(self, home: Path, grid: str, text: str = "", programs: str = ""):
         self.home, self.grid = home, grid
+        if text:
+            (home / f"{grid}.yaml").write_text(text)
         folders = {"PYTHONPATH": str(ROOT), "JAXRECALL_CACHE": str(home / "cache")}
-        self.env = {**os.environ, **folders}
-        self.env.pop("JAX_COMPILATION_CACHE_DIR", None)  # that of all tests
+        self.env = {**os.environ, **folders, "JAX_COMPILATION_CACHE_DIR": programs}
+        if not programs:
+            del self.env["JAX_COMPILATION_CACHE_DIR"]  # that of all tests
 
     def command(self, out: Path | str, *more: str, body: str = "") -> list[str]:
         """The command of a sweep into `out`; `body` runs before it in the same
@@ -138,8 +134,8 @@ def check_done(ended: dict[str, Any], n: int) -> None:
 
 
 @pytest.fixture(scope="module")
-def small(home) -> Sweeps:
-    return Sweeps(home, "small")
+def small(tmp_path_factory) -> Sweeps:
+    return Sweeps(tmp_path_factory.mktemp("crash"), "small", SMALL)
 
 
 def numbers(folder: Path) -> pd.DataFrame:
@@ -150,9 +146,10 @@ def numbers(folder: Path) -> pd.DataFrame:
 
 
 @pytest.fixture(scope="module")
-def uninterrupted(small, home) -> pd.DataFrame:
-    check_done(small.run(home / "uninterrupted"), 96)
-    return numbers(home / "uninterrupted")
+def uninterrupted(small) -> pd.DataFrame:
+    out = small.home / "uninterrupted"
+    check_done(small.run(out), 96)
+    return numbers(out)
 
 
 def same(a: pd.DataFrame, b: pd.DataFrame) -> None:
@@ -163,11 +160,11 @@ def same(a: pd.DataFrame, b: pd.DataFrame) -> None:
 
 
 @pytest.mark.system
-def test_twenty_kills_just_after_a_part(home, tmp_path):
+def test_twenty_kills_just_after_a_part(tmp_path):
     """Each when the n-th part has appeared, n random; test_kills.py has other moments,
     signals and engines.
     """
-    sweeps, out = Sweeps(home, "s1"), tmp_path / "killed"
+    sweeps, out = Sweeps(tmp_path, "s1", S1), tmp_path / "killed"
     left = sweeps.run(tmp_path / "whole")["runs_executed"]
     assert left == 144
     for i in range(20):
@@ -326,7 +323,7 @@ def test_a_folder_deleted_in_mid_run_is_told_and_not_made_again(small, tmp_path)
             (tmp_path / "out").rename(tmp_path / "gone")
 
     ended = small.run(tmp_path / "out", body=QUICK, act=delete)
-    why = "was the folder moved or deleted meanwhile?"
+    why = "No such file or directory"
     n_saved = ended["runs_executed"] - check_refused(ended["events"], ended["err"], why)
     assert not (tmp_path / "out").exists()
     assert survey(tmp_path / "gone")["done"] == n_saved >= 3
@@ -505,10 +502,8 @@ resource.setrlimit(resource.RLIMIT_AS, (size + 8 * 10**8,) * 2)  # too little fo
 def test_batches_are_halved_until_memory_suffices(tmp_path):
     # a folder of its own: rates that sweeps under faults measured would make the first
     # batch small
-    (tmp_path / "wide.yaml").write_text(
-        "base: {V: 4000, L: 1, d: 2, N: 1, n_test: 1, exact: full}\nseeds: 20"
-    )
-    ended = Sweeps(tmp_path, "wide").run(tmp_path / "rows", body=SHORT)
+    grid = "base: {V: 4000, L: 1, d: 2, N: 1, n_test: 1, exact: full}\nseeds: 20"
+    ended = Sweeps(tmp_path, "wide", grid).run(tmp_path / "rows", body=SHORT)
     check_done(ended, 20)
     short = "program 4000x2: out of memory with "
     assert {text[: len(short)] for text in ended["told"]} == {short}

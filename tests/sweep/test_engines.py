@@ -34,7 +34,7 @@ from jaxrecall.sweep.running import workers as processes
 # --- workers that are in trouble
 
 TROUBLED = '''
-"""A simulator whose run of x = 2 does once what the file `trouble` says."""
+"""A simulator whose runs of x = 2 do what the file `trouble` says."""
 
 import os
 import signal
@@ -50,7 +50,7 @@ def fn(point, key):
     trouble = Path("trouble")
     if point.x == 2 and trouble.exists():
         Path("worker").write_text(str(os.getpid()))
-        exec(trouble.rename("done").read_text())
+        exec(trouble.read_text())
     return {"accuracy": point.x / 5}
 
 
@@ -82,6 +82,9 @@ def trouble(tmp_path, monkeypatch) -> Path:
     return Path("trouble")
 
 
+KILL = "os.kill(os.getpid(), signal.SIGKILL)"
+
+
 def assert_worker_is_gone() -> None:
     pid = Path("worker").read_text()
     assert int(pid) != os.getpid()
@@ -96,13 +99,28 @@ def test_a_killed_worker_loses_nothing_and_runs_that_fail_are_told(trouble, caps
 
     alone = rows(progress=False)
     assert len(alone) == 36
-    trouble.write_text("os.kill(os.getpid(), signal.SIGKILL)")
+    trouble.write_text(f"trouble.unlink(); {KILL}")
     assert_frame_equal(rows(workers=2), alone)
     told = capsys.readouterr().err
     assert told.count(": killed by SIGKILL; another one takes its ") == 1
     assert "36/48 runs" in told
     assert "12 failed" in told
     assert_worker_is_gone()
+
+
+@pytest.mark.system  # three workers start
+def test_a_run_that_costs_three_workers_is_reported_and_the_rest_is_run(
+    trouble, capsys
+):
+    trouble.write_text(KILL)
+    Path("mine.json").write_text(json.dumps(troubled(1, 2, seeds=1)))
+    assert main(["--grid", "mine.json", "--out", "out", "--workers", "1"]) == 3
+    told = capsys.readouterr()
+    assert (told.out + told.err).count("; another one takes its 1 run") == 2
+    facts = survey("out")
+    assert (facts["done"], facts["todo"]) == (1, 1)
+    (failure,) = facts["failures"]
+    assert failure["error"] == "lost: killed by SIGKILL"
 
 
 def test_without_any_worker_that_starts_every_run_has_failed(trouble, monkeypatch):
@@ -136,7 +154,7 @@ def test_one_signal_ends_a_sweep_and_keeps_what_is_finished(
 ):
     if told != STOPPING:
         monkeypatch.setattr(processes, "SILENT_SECONDS", 0.5)
-    trouble.write_text(SIGNAL + then)
+    trouble.write_text(f"trouble.unlink()\n{SIGNAL}{then}")
     Path("mine.json").write_text(json.dumps(troubled(1, 2, 3)))
     call = "--grid mine.json --out out --workers 1"
     assert main(call.split()) == 130
@@ -159,32 +177,26 @@ RAY = ("--engine", "ray", *WORKERS)
 needs_ray = pytest.mark.skipif(
     find_spec("ray") is None, reason="needs ray: pip install '.[ray]'"
 )
-both_engines = pytest.mark.parametrize(
-    "engine", [WORKERS, pytest.param(RAY, marks=needs_ray)], ids=["workers", "ray"]
-)
+ENGINES = [WORKERS, pytest.param(RAY, marks=needs_ray)]
+
+PROGRAMS = os.environ["JAX_COMPILATION_CACHE_DIR"]
+"""Those that other tests compiled."""
 
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory) -> Path:
-    """A folder with the grid, where compiled programs are kept."""
-    folder = tmp_path_factory.mktemp("engines")
-    (folder / "small.yaml").write_text(SMALL)
-    return folder
+    return tmp_path_factory.mktemp("engines")
 
 
 @pytest.fixture
 def sweeps(home) -> Sweeps:
-    """With the programs that other tests compiled."""
-    sweeps = Sweeps(home, "small")
-    sweeps.env["JAX_COMPILATION_CACHE_DIR"] = os.environ["JAX_COMPILATION_CACHE_DIR"]
-    return sweeps
+    return Sweeps(home, "small", SMALL, PROGRAMS)
 
 
 @pytest.fixture
 def with_own_cache(home) -> Sweeps:
     """Their programs alone are in a folder, and compiled."""
-    sweeps = Sweeps(home, "small")
-    sweeps.env["JAX_COMPILATION_CACHE_DIR"] = str(home / "programs")
+    sweeps = Sweeps(home, "small", SMALL, str(home / "programs"))
     sweeps.run(home / "compile", "--set", "seeds.count=1", *WORKERS)
     assert programs(home)
     return sweeps
@@ -197,10 +209,10 @@ def programs(home: Path) -> set[Path]:
 @pytest.fixture(scope="module")
 def alone(home) -> Path:
     """The folder of 500 runs by this process."""
-    folder = home / "alone"
-    grid = f"--grid {home}/small.yaml --bucket 20x12 --out {folder}"
-    assert main([*grid.split(), *NO_FIGURE, *ALL]) == 0
-    return folder
+    out = home / "alone"
+    words = Sweeps(home, "small", SMALL).command(out, *NO_FIGURE, *ALL)
+    assert main(words[3:]) == 0
+    return out
 
 
 def assert_same_rows(a: Path, b: Path) -> None:
@@ -274,9 +286,7 @@ def called(
 
 
 @pytest.mark.system
-@pytest.mark.parametrize(
-    "engine", [(), WORKERS, pytest.param(RAY, marks=needs_ray)], ids=str
-)
+@pytest.mark.parametrize("engine", [(), *ENGINES], ids=str)
 def test_a_chunk_that_always_fails_is_told_and_the_rest_goes_on(
     sweeps, tmp_path, engine
 ):
@@ -549,5 +559,3 @@ def test_a_missing_extra_is_named(small, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     assert small("--engine", "ray", "--workers", "2") == 2
     assert 'pip install "jaxrecall[ray]"' in capsys.readouterr().err
-
-

@@ -17,7 +17,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from test_crash import Sweeps, numbers, same
-from test_engines import WORKERS, below, both_engines, children
+from test_engines import ENGINES, WORKERS, below, children
 
 from jaxrecall.status import survey
 
@@ -49,8 +49,8 @@ SPAN_SECONDS = 2.5
 @pytest.fixture(scope="module")
 def home(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("kills")
-    for name, text in (("steady", STEADY), ("searched", SEARCHED)):
-        (folder / f"{name}.yaml").write_text(text)
+    Sweeps(folder, "steady", STEADY)
+    Sweeps(folder, "searched", SEARCHED)
     return folder
 
 
@@ -157,7 +157,7 @@ KILLS_OF_A_SWEEP = 6
 
 
 @pytest.mark.system
-@both_engines
+@pytest.mark.parametrize("engine", ENGINES, ids=str)
 def test_workers_that_are_killed_cost_their_batches_alone(
     home, undisturbed, tmp_path, request, engine
 ):

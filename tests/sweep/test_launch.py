@@ -110,9 +110,10 @@ def run(cloud: Cloud) -> tuple[int, str]:
 
 def rows(folder: Path) -> int:
     """The rows of a folder, each of another run."""
-    if not any((folder / "parts").glob("*")):
+    parts = sorted((folder / "parts").glob("*.parquet"))  # others are being copied
+    if not parts:
         return 0
-    table = jaxrecall.load(folder)
+    table = jaxrecall.load(parts)
     assert not table.duplicated(["point_id", "seed"]).any()
     return len(table)
 

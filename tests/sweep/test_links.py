@@ -127,14 +127,6 @@ def test_a_figure_of_an_earlier_version_is_kept_and_the_rows_are_computed(some, 
     assert b"jaxrecall: {" in (made.folder / "accuracy.png").read_bytes()[:1000]
 
 
-def test_the_file_of_the_lock_keeps_what_is_in_it(some):
-    folder = some.hostile({}).folder
-    lock = folder / "_staging" / "compact.lock"
-    lock.write_text("mine")
-    assert main(["compact", str(folder)]) == 0
-    assert lock.read_text() == "mine"
-
-
 def test_a_dry_run_refuses_what_the_sweep_would_refuse(some, capsys):
     places = {"manifest.json": "own", "parts": "link", "accuracy.png": "own"}
     for name, kind in places.items():

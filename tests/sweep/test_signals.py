@@ -18,6 +18,8 @@ import pytest
 from helpers import NO_FIGURE
 from test_crash import SMALL, Sweeps
 from test_engines import (
+    ENGINES,
+    PROGRAMS,
     RAY,
     WORKERS,
     below,
@@ -65,11 +67,7 @@ def test_signals_wait_only_while_runs_are_in_flight():
 
 @pytest.fixture(scope="module")
 def sweeps(tmp_path_factory) -> Sweeps:
-    home = tmp_path_factory.mktemp("signals")
-    (home / "small.yaml").write_text(SMALL)
-    sweeps = Sweeps(home, "small")
-    sweeps.env["JAX_COMPILATION_CACHE_DIR"] = os.environ["JAX_COMPILATION_CACHE_DIR"]
-    return sweeps
+    return Sweeps(tmp_path_factory.mktemp("signals"), "small", SMALL, PROGRAMS)
 
 
 def ended_by(
@@ -128,16 +126,9 @@ def test_a_signal_to_all_processes_ends_a_sweep(sweeps, tmp_path, options, name)
 
 
 @pytest.mark.system
-@pytest.mark.parametrize(
-    ("options", "seconds"),
-    [
-        (WORKERS, END_SECONDS),
-        # Ray itself takes some seconds to end
-        pytest.param(RAY, END_SECONDS + ALIVE_SECONDS, marks=needs_ray),
-    ],
-    ids=["workers", "ray"],
-)
-def test_a_stopped_worker_does_not_keep_a_sweep(sweeps, tmp_path, options, seconds):
+@pytest.mark.parametrize("options", ENGINES, ids=str)
+def test_a_stopped_worker_does_not_keep_a_sweep(sweeps, tmp_path, options):
+    seconds = END_SECONDS + ALIVE_SECONDS  # Ray itself takes some seconds to end
     stopped = []
 
     def stop(sweep: subprocess.Popen[str]) -> None:
