@@ -297,7 +297,8 @@ def through_labels(
                 b = b @ world.e.W_in
             new |= by_attention(world, blocks, x0, state.scores, seen, b)
         elif world.vmapped:
-            new["V_mat"] = -transposed_product(gather(less_mean, y), phi)
+            toward = masked(real, gather(less_mean, y))
+            new["V_mat"] = -transposed_product(toward, phi)
         else:
             new["by_label"] = Rows(jnp.where(real, y, world.shape.V), phi)
         return new

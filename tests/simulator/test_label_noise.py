@@ -174,7 +174,6 @@ def test_random_points_are_refused_or_right(number):
         check(simulate(point, seed), point, seed)
 
 
-@pytest.mark.xfail(strict=True, reason="through_labels adds samples past the end")
 def test_vmapped_runs_have_the_labels_of_runs_by_themselves():
     runs = [Run(NOISY, 0), Run(NOISY.replace(label_noise=0.9), 0)]
     some, most = check_vmapped(Shape.rounded(NOISY), runs)
