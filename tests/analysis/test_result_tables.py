@@ -6,6 +6,7 @@ import sys
 import numpy as np
 import pandas as pd
 import pytest
+import yaml
 from helpers import ROOT
 
 RUNS = [("sphere", 32, 256, 0.25), ("sphere", 32, 8, 0.5)]
@@ -53,11 +54,8 @@ def test_heads_of_the_same_axis_take_turns_and_texts_are_filled_with_means(table
 
 def test_without_cells_the_columns_are_shown_and_without_index_the_rows(table):
     rows = [{"N": 2.0, "is it": True}, {"N": 0.5}, {"N": 2e12, "is it": False}]
-    assert lines(table.as_table()(lambda: rows)())[2:] == [
-        ["2", "yes"],
-        ["0.5", ""],
-        ["2e12", "no"],
-    ]
+    shown = table.as_table()(lambda: rows)()
+    assert lines(shown)[2:] == [["2", "yes"], ["0.5", ""], ["2e12", "no"]]
     single = table.as_table(cells={"N": "{N:.1f}"})(lambda: rows[:2])
     assert lines(single())[2:] == [["2.0"], ["0.5"]]
 
@@ -71,20 +69,21 @@ def test_numbers_have_three_digits(table, number):
     assert shown == NUMBERS[number]
 
 
-@pytest.mark.parametrize(
-    ("cell", "text"),
-    [
-        ({"critical": 1234.0, "lo": 1000.0, "hi": 2000.0}, "1.23e3 [1e3, 2e3]"),
-        ({"critical": 87.0, "lo": np.nan, "hi": np.nan}, "87, no interval"),
-        ({"critical": np.nan, "outcome": "plateau"}, "levels off"),
-        ({"critical": None, "outcome": "right"}, "none to 512"),
-        ({"critical": np.nan, "censored": "left"}, "under 16"),
-        ({"critical": np.nan, "outcome": "undecided"}, "undecided"),
-    ],
-)
-def test_a_critical_value_has_an_interval_or_the_reason_why_not(table, cell, text):
-    row = {"lo": np.nan, "hi": np.nan, "N_above": 16, "N_below": 512} | cell
-    assert table.with_interval()(pd.DataFrame([row])) == text
+CELLS = yaml.safe_load("""
+1.23e3 [1e3, 2e3]: {critical: 1234.0, lo: 1000.0, hi: 2000.0}
+87, no interval: {critical: 87.0}
+levels off: {outcome: plateau}
+none to 512: {outcome: right}
+under 16: {censored: left}
+undecided: {outcome: undecided}
+""")
+
+
+@pytest.mark.parametrize("text", CELLS)
+def test_a_critical_value_has_an_interval_or_the_reason_why_not(table, text):
+    row = dict.fromkeys(["critical", "lo", "hi"], np.nan) | CELLS[text]
+    rows = pd.DataFrame([row | {"N_above": 16, "N_below": 512}])
+    assert table.with_interval()(rows) == text
 
 
 def test_rows_of_several_parts_are_repeated(table):
