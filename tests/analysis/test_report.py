@@ -161,7 +161,9 @@ name: small
 prefers-color-scheme: dark"""
 
 
-def test_the_page_has_the_tables_and_where_they_come_from(folder):
+def test_the_page_has_the_tables_and_their_origin_and_the_command_tells_its_progress(
+    folder,
+):
     text = (folder / "report.html").read_text()
     found = fit(jaxrecall.load(folder), [0.3, 0.9])
     stars = [rounded(value) for value in found.thresholds["N_star"].dropna()]
@@ -172,6 +174,9 @@ def test_the_page_has_the_tables_and_where_they_come_from(folder):
     assert re.search(r"figure svg \{[^}]*background: #fff", text)
     told = (folder / "told.txt").read_text()
     assert "critical-n-0.9: Critical N at accuracy 0.9" in told
+    progress = (folder / "progress.txt").read_text()
+    assert re.search("^drawing accuracy$", progress, re.M)
+    assert re.search("^fitting: 3 of 6 ", progress, re.M)
 
 
 def test_a_page_asks_answers_and_says_where_it_comes_from_in_this_order(folder):
@@ -186,12 +191,6 @@ def test_a_page_asks_answers_and_says_where_it_comes_from_in_this_order(folder):
     ]
     assert names[1] == "critical-n"
     assert not any("section-" in name for name in names[1:-4])
-
-
-def test_the_command_tells_how_far_it_is(folder):
-    told = (folder / "progress.txt").read_text().splitlines()
-    assert "drawing accuracy" in told
-    assert any(line.startswith("fitting: 3 of 6 ") for line in told)
 
 
 @pytest.mark.system  # a process of its own draws the report again
@@ -223,16 +222,6 @@ def test_a_results_folder_is_fitted_in_place_and_stays_one(swept, tmp_path, caps
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert len(jaxrecall.load(out)) == 3 * 5 * 6
-
-
-def test_a_page_counts_the_runs_that_failed(swept, tmp_path):
-    out = shutil.copytree(swept, tmp_path / "copy")
-    failure = {"runs": [["0" * 16, 7]], "error": "Boom\nat line 3", "host": "box7"}
-    Store(out).note("failures/x", failure | {"bucket": "16x8", "repeat": "again"})
-    options = ["--resamples", "100", "--surrogate", "0", "--format", "svg"]
-    assert cli.main([str(out), *options]) == 0
-    row = "<td>failed runs</td><td>1, which the command status lists</td>"
-    assert row in (out / "report.html").read_text()
 
 
 @pytest.mark.parametrize("is_bent", [False, True])
@@ -404,10 +393,14 @@ def own_table(folder, along, other):
     (folder / "manifest.json").write_text(json.dumps(manifest))
 
 
-def test_text_of_a_folder_is_no_markup_and_no_path(tmp_path):
+def test_a_page_counts_failed_runs_and_text_of_its_folder_is_no_markup_and_no_path(
+    tmp_path,
+):
     folder = tmp_path / "home" / "results"
     own_table(folder, f"../../../../x{MARKUP}", "a/b")
     (folder / "report-figures" / "critical-").mkdir(parents=True)
+    failure = {"runs": [["0" * 16, 7]], "error": f"Boom\n{MARKUP}", "host": MARKUP}
+    Store(folder).note("failures/x", failure | {"bucket": "16x8", "repeat": MARKUP})
     before = {*tmp_path.rglob("*")}
     assert cli.main([str(folder), "--format", "svg"]) == 0
     made = {*tmp_path.rglob("*")} - before
@@ -419,6 +412,8 @@ def test_text_of_a_folder_is_no_markup_and_no_path(tmp_path):
         assert "<!--" not in svg
         assert "onerror" not in svg
     page = (folder / "report.html").read_text()
+    row = "<td>failed runs</td><td>1, which the command status lists</td>"
+    assert row in page
     tags = Tags(page)
     assert tags.open == []
     assert not {"script", "img"} & {*tags.tags}
