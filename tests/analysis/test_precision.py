@@ -69,9 +69,14 @@ def test_rows_are_those_of_the_simulator(rounding, name):
     rows = jaxrecall.load(ROOT / "results/study" / name)
     names = {"precision": "decoders", "precision-small": "best_decoder"}
     simulator = getattr(rounding, names[name])
-    rows = rows.query("V <= 64 and d <= 32 and seed == 1 and bits in (0, 4)")
-    row = rows[rows["recovered"].between(0.4, 0.7)].iloc[0]
-    fields = {"V", "d", "L", "N", "bits", "decoder"} & {*rows}
-    base = json.loads(json.dumps(row[[*fields]].to_dict(), default=int))
-    made = jaxrecall.run({"base": base}, seeds=2, progress=False, simulator=simulator)
-    assert_close(made["recovered"][1], row["recovered"], 0.04)
+    rows = rows.query("V <= 64 and d <= 32 and bits in (0, 4)")
+    fields = [*({"V", "d", "L", "N", "bits", "decoder"} & {*rows})]
+    places = rows.groupby(fields)["recovered"].agg(["mean", "std", "size"])
+    stored = places[places["mean"].between(0.4, 0.7)].sort_values("size").iloc[-1]
+    at = dict(zip(fields, stored.name, strict=True))
+    base = json.loads(json.dumps(at, default=int))
+    made = jaxrecall.run({"base": base}, seeds=8, progress=False, simulator=simulator)
+    # versions of NumPy draw other counts with the same seed
+    deviation = stored["std"] * (1 / stored["size"] + 1 / 8) ** 0.5
+    assert stored["size"] > 2
+    assert_close(made["recovered"].mean(), stored["mean"], 6 * deviation)
