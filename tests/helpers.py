@@ -91,12 +91,6 @@ def combinations(*values: Iterable[Any], often: Callable[..., bool]) -> list[Any
     ]
 
 
-def relative(a: Any, b: Any) -> float:
-    """|a - b| / |b|, Frobenius."""
-    a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
-    return float(np.linalg.norm(a - b) / np.linalg.norm(b))
-
-
 SUPPORTED = "JAXRECALL_TEST_COMPILER_OPTIONS"
 
 
@@ -112,9 +106,9 @@ def supported(options: dict[str, Any]) -> dict[str, Any]:
             from jaxrecall.simulator import program
             print(json.dumps(program.supported({options!r})))
         """
-        process = python(code, JAX_PLATFORMS="cpu")
-        assert process.returncode == 0, process.stderr
-        os.environ[SUPPORTED] = process.stdout
+        done = python(code, JAX_PLATFORMS="cpu")
+        assert done.returncode == 0, done.stderr
+        os.environ[SUPPORTED] = done.stdout
     return json.loads(os.environ[SUPPORTED])
 
 

@@ -15,23 +15,18 @@ import pyarrow.parquet as pq
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 from test_any_document import (
-    SETS,
-    VALID,
-    check_grid,
-    check_message,
+    check_dict,
+    check_file,
+    documents,
     files,
-    keys,
     objects,
-    read,
+    overrides,
 )
 from test_any_table import arrow_tables
 
-from attack import Calls, mutated, texts
+from attack import Calls
 from attack.tries import Tries
 from jaxrecall import fit, report
-from jaxrecall.errors import GridError
-from jaxrecall.sweep.__main__ import main as sweep
-from jaxrecall.sweep.grid import as_grid
 
 BATCH = 40
 CALLS = Calls("attack")
@@ -75,60 +70,21 @@ def grid_files(tries: Tries) -> None:
 
         def attempt(made: Any) -> None:
             data, sets = made
-            path.write_bytes(data)
             with tries.one(f"grid file {data!r} with --set {sets!r}") as one:
-                grid = CALLS("read", read, path, sets)
-                options = [word for text in sets for word in ("--set", text)]
-                code = CALLS(
-                    "dry run",
-                    sweep,
-                    [
-                        "--grid",
-                        str(path),
-                        "--out",
-                        str(path.with_name("none")),
-                        "--dry-run",
-                        *options,
-                    ],
-                )
-                assert code in ((0, 2) if grid else (2,))
-                if grid:
-                    check_grid(grid)
-                if code:
+                if check_file(path, data, sets):
                     one.refused()
 
-        sets = (
-            st.just([])
-            | st.just([])
-            | st.lists(st.builds(str.__add__, st.sampled_from(SETS), texts), max_size=2)
-        )
-        drawn(tries, lambda draw: (draw(files()), draw(sets)), attempt)
+        drawn(tries, lambda draw: (draw(files()), draw(overrides)), attempt)
 
 
 def grid_dicts(tries: Tries) -> None:
-    blocks = st.dictionaries(
-        st.sampled_from(["base", "seeds", "blocks", "name"]) | keys, objects()
-    )
-
     def attempt(made: Any) -> None:
         document, seeds = made
         with tries.one(f"run({document!r}, seeds={seeds!r})") as one:
-            try:
-                grid = CALLS("dict", as_grid, document, seeds)
-            except GridError as error:
-                check_message(error)
+            if not check_dict(document, seeds):
                 one.refused()
-            else:
-                check_grid(grid)
 
-    drawn(
-        tries,
-        lambda draw: (
-            draw(blocks | mutated(VALID, objects())),
-            draw(st.none() | objects()),
-        ),
-        attempt,
-    )
+    drawn(tries, lambda draw: (draw(documents), draw(st.none() | objects())), attempt)
 
 
 def tables(tries: Tries) -> None:

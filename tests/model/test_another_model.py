@@ -152,7 +152,8 @@ def test_metrics_of_another_model_are_those_of_numpy(another):
     with jax.enable_x64(True), jax.numpy_dtype_promotion("standard"):
         learned, of_test, metrics = jax.tree.map(np.asarray, run(r))
     direct = Direct(r, learned, **another)
-    assert_close(of_test, direct.of_sequences(*r.test[:2]))
+    # softmax magnifies the rounding of large scores
+    assert_close(of_test, direct.of_sequences(*r.test[:2]), scale=100)
     expected = direct.metrics()
     assert {name for name, value in metrics.items() if value is not None} == {*expected}
     for name, value in expected.items():  # a mean of bools is of float32

@@ -230,51 +230,54 @@ def read(*given) -> Grid | None:
         check_message(error)
 
 
-@examples(80, 2500)
-@given(
-    files(),
+overrides = (
     st.just([])
     | st.just([])
-    | st.lists(st.builds(str.__add__, st.sampled_from(SETS), texts), max_size=2),
+    | st.lists(st.builds(str.__add__, st.sampled_from(SETS), texts), max_size=2)
 )
-def test_any_file(tmp_path_factory, data, sets):
-    path = tmp_path_factory.getbasetemp() / "grid.yaml"
+documents = st.dictionaries(
+    st.sampled_from(["base", "seeds", "blocks", "name"]) | keys, objects()
+) | mutated(VALID, objects())
+
+
+def check_file(path: Path, data: bytes, sets: list[str]) -> int:
+    """Reads and plans a file. Returns the exit code of a dry run."""
     path.write_bytes(data)
     if grid := CALLS("read", read, path, sets):
         check_grid(grid)
-    options = [word for text in sets for word in ("--set", text)]
-    code = CALLS(
-        "dry run",
-        main,
-        [
-            "--grid",
-            str(path),
-            "--out",
-            str(path.with_name("none")),
-            "--dry-run",
-            *options,
-        ],
-    )
+    words = ["--grid", str(path), "--out", str(path.with_name("none")), "--dry-run"]
+    for text in sets:
+        words += ["--set", text]
+    code = CALLS("dry run", main, words)
     assert code in ((0, 2) if grid else (2,))
+    return code
+
+
+def grid_of(document, seeds) -> Grid | None:
+    try:
+        return as_grid(document, seeds)
+    except GridError as error:
+        check_message(error)
+
+
+def check_dict(document, seeds) -> bool:
+    """Returns whether the dict is a grid."""
+    grid = CALLS("dict", grid_of, document, seeds)
+    if grid:
+        check_grid(grid)
+    return bool(grid)
 
 
 @examples(80, 2500)
-@given(
-    st.dictionaries(
-        st.sampled_from(["base", "seeds", "blocks", "name"]) | keys, objects()
-    )
-    | mutated(VALID, objects()),
-    st.none() | objects(),
-)
-def test_any_dict(document, seeds):
-    def grid_of(document, seeds):
-        try:
-            return as_grid(document, seeds)
-        except GridError as error:
-            check_message(error)
+@given(files(), overrides)
+def test_any_file(tmp_path_factory, data, sets):
+    check_file(tmp_path_factory.getbasetemp() / "grid.yaml", data, sets)
 
-    if isinstance(document, dict) and (grid := CALLS("dict", grid_of, document, seeds)):
-        check_grid(grid)
+
+@examples(80, 2500)
+@given(documents, st.none() | objects())
+def test_any_dict(document, seeds):
+    check_dict(document, seeds)
 
 
 @pytest.mark.parametrize(

@@ -75,8 +75,9 @@ class Quantity:
     theta: float = 0.5
 
     def predict(self, model: Model, at: At, guess: float | None) -> float:
-        """Returns the value of a model, at the N of the settings `at`, or nan if it is
-        not positive and finite. Raises TheoryError.
+        """Returns the value of a model, at the N of the settings `at`.
+
+        A critical value that is not positive and finite is nan. Raises TheoryError.
         """
         N = float(at["N"]) if "N" in at and self.critical != "N" else None
         if not self.critical:
@@ -267,7 +268,7 @@ class Theory:
         """
         values: list[float] = []
         for at in places:
-            guess = values[-1] if values and math.isfinite(values[-1]) else None
+            guess = values[-1] if values else None
             values.append(self._covered(quantity, at, guess))
         every = pd.DataFrame({name: [at[name] for at in places], "theory": values})
         is_known = every["theory"].notna()
