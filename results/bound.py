@@ -103,7 +103,7 @@ def best_decoder(V, L, N, d=2):
         np.array(of_one)[chosen].sum(axis=1).round(9), axis=0, return_inverse=True
     )
     seen = np.zeros((which.max() + 1, len(labels)))  # a row for each distinct gradient
-    np.add.at(seen, which, chances)
+    np.add.at(seen, which.ravel(), chances)
     # the joint chance of label, gradient and token
     joint = np.stack([seen @ (labels == y) for y in range(V)])
     return joint.max(axis=0).sum() / V / len(labels)

@@ -47,8 +47,8 @@ def test_seeds_are_vmapped_and_agree_with_the_simulator_and_the_oracle():
     learned, n_correct = run(np.arange(4, dtype=np.uint32))
     assert n_correct.tolist() == [row["n_correct"] for row in simulate(POINT, range(4))]
     oracle = three_step(realize(POINT, 3), POINT)
-    last = [np.asarray(of_all)[3] for of_all in learned]
-    assert_close(last, list(oracle), "float32")
+    last = tuple(np.asarray(of_all)[3] for of_all in learned)
+    assert_close(last, tuple(oracle), "float32")
 
 
 def test_gradients_are_those_of_finite_differences():

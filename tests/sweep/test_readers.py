@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 import sys
-import tarfile
 import time
 from pathlib import Path
 
@@ -148,8 +147,8 @@ def test_a_grid_that_adds_columns_gives_them_to_older_parts(grid, capsys):
 
 def test_a_folder_of_an_older_version_is_read_resumed_and_rewritten(grid, capsys):
     """It was written by commit 23eb476, whose parts differ: three laws, no union."""
-    with tarfile.open(ROOT / "tests/sweep/folder-of-23eb476.tar.xz") as archive:
-        archive.extractall(filter="data")
+    archive = ROOT / "tests/sweep/folder-of-23eb476.tar.xz"
+    subprocess.run(["tar", "-xf", archive], check=True)
     Path("older").rename("out")
     assert len(schemas("out")) == 3
     before = load("out")

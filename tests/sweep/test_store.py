@@ -476,12 +476,14 @@ def put_rubbish(store: Store) -> None:
     """Fills parts/ with one part and what is no part."""
     part = store.write(rows(0, 1))
     good = part.read_bytes()
+    n_footer = 8 + int.from_bytes(good[-8:-4], "little")
+    pages, footer = good[:-n_footer], good[-n_footer:]
     files = {
         "truncated": good[: len(good) // 2],
         "no_footer": good[:-8],
         "empty": b"",
         "text": b"no Parquet",
-        "name": good.replace(b"train_accuracy", b"troin_accuracy", 1),
+        "name": pages + footer.replace(b"train_accuracy", b"troin_accuracy", 1),
         "number": damaged(part, "accuracy"),
         "word": damaged(part, "jax_version"),
     }

@@ -52,7 +52,9 @@ def shares_of_draws(g: Array, p: Array, n: Array, axes: tuple[int, ...]) -> Arra
         of_rows = jnp.sum(part, axes[-1], keepdims=True)
         return jnp.sum(of_rows, axes[0], keepdims=True)
 
-    return small + large * ((1 - total(small)) / total(large))
+    # the sum of many almost equal numbers is less exact than that of their deviations
+    excess = total(small + large - p)
+    return small + large * (1 - excess / total(large))
 
 
 MOST = 32
