@@ -13,11 +13,18 @@ import pwd
 import stat
 import zlib
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
 OF_JAX = "JAX_COMPILATION_CACHE_DIR"
 OURS = "JAXRECALL_CACHE"
+
+ADDRESSES = ("gs://", "s3://", "az://")
+"""The starts of addresses that are no local folders."""
+
+ACCESS_LIST = "system.posix_acl_access"
+"""The attribute of a file in which Linux keeps its access control list."""
 
 
 class ProgramCache(NamedTuple):
@@ -36,15 +43,20 @@ def program_cache(of_jax: str | None) -> ProgramCache:
     """Returns the folder for compiled programs. A missing folder is made with mode
     0700.
 
-    If a folder cannot be made, or if another user could write it, no folder is
-    returned. An address such as gs://bucket is returned unchecked.
+    If a folder cannot be made, or if another user could write it or a file in it, no
+    folder is returned. An address such as gs://bucket is returned unchecked.
 
     Args:
         of_jax: the folder that is set for JAX, which is used if there is one.
     """
     given = of_jax or _default()
-    if not given or "://" in given:
-        return ProgramCache(given)
+    if not given:
+        return ProgramCache(None)
+    if given.startswith(ADDRESSES):
+        if find_spec("etils"):
+            return ProgramCache(given)
+        why = "as JAX opens this address only if etils[epath] is installed"
+        return ProgramCache(None, f"{given}: compiled programs are not kept, {why}")
     path = Path(os.path.realpath(given))
     folder, problem = str(path), ""
     try:
@@ -84,39 +96,72 @@ def _default() -> str | None:
 
 
 def _danger(folder: Path) -> str:
-    """Returns who else could write or replace the folder, as text. The text is empty if
-    nobody else could.
+    """Returns who else could write or replace the folder or a file in it, as text. The
+    text is empty if nobody else could.
 
     The rule is that of sshd for keys: the folder and its parents up to the user's home
     belong to the user or to root, and nobody else may write them. Others may write a
     sticky parent such as /tmp, because they cannot rename what this user has there.
+    A file that was put there before the folder was closed to others may still be
+    theirs. A link may lead to such a file.
     """
     home = os.path.realpath(os.path.expanduser("~"))
     for path in (folder, *folder.parents):
-        found = path.stat()
-        if found.st_uid not in (os.geteuid(), 0):
-            return f"user {found.st_uid} owns {path}"
-        is_sticky = path != folder and found.st_mode & stat.S_ISVTX
-        if _others_may_write(found) and not is_sticky:
-            return f"other users may write {path}"
+        status = path.stat()
+        is_sticky = path != folder and status.st_mode & stat.S_ISVTX
+        if danger := _writer(path, status, not is_sticky):
+            return danger
         if str(path) == home:
             break
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if danger := _danger_of_entry(entry):
+                return danger
     return ""
 
 
-def _others_may_write(found: os.stat_result) -> bool:
-    """Whether the mode lets users other than the owner write.
+def _danger_of_entry(entry: os.DirEntry[str]) -> str:
+    try:
+        status = entry.stat(follow_symlinks=False)
+    except FileNotFoundError:  # another process has renamed it
+        return ""
+    if entry.is_symlink():
+        return f"{entry.path} is a link"
+    if entry.is_file() and status.st_nlink > 1:
+        return f"{entry.path} has another name"
+    return _writer(entry.path, status)
 
-    Many systems give every user a group of the same name, and let this group write. It
+
+def _writer(
+    path: str | os.PathLike[str], status: os.stat_result, is_closed: bool = True
+) -> str:
+    """Returns what lets another user write the path. Empty if nothing does.
+
+    The mode counts only if `is_closed`.
+    """
+    if status.st_uid not in (os.geteuid(), 0):
+        return f"user {status.st_uid} owns {path}"
+    if is_closed and _others_may_write(path, status):
+        return f"other users may write {path}"
+    return ""
+
+
+def _others_may_write(path: str | os.PathLike[str], status: os.stat_result) -> bool:
+    """Whether the mode or an access control list lets users other than the owner write.
+
+    With a list, the bit of the group stands for all that are named in the list. Many
+    systems give every user a group of the same name, and let this group write. It
     counts as the user if it has no other members.
     """
-    if found.st_mode & stat.S_IWOTH:
+    if status.st_mode & stat.S_IWOTH:
         return True
-    if not found.st_mode & stat.S_IWGRP:
+    if not status.st_mode & stat.S_IWGRP:
         return False
+    with suppress(OSError, AttributeError):  # no list, or a system without getxattr
+        return bool(os.getxattr(path, ACCESS_LIST))
     try:
         user = pwd.getpwuid(os.geteuid()).pw_name
-        group = grp.getgrgid(found.st_gid)
+        group = grp.getgrgid(status.st_gid)
     except KeyError:
         return True
     return group.gr_name != user or not set(group.gr_mem) <= {user}

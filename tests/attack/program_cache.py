@@ -8,6 +8,7 @@ import itertools
 import os
 import re
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
@@ -247,6 +248,53 @@ def by_link(folder: Path) -> None:
     folder.symlink_to(folder.parent / "stranger")
 
 
+ACCESS_LIST = "system.posix_acl_access"
+NOBODY = 2**32 - 1
+
+
+def access_list(user: int) -> bytes:
+    """An access control list of Linux that lets another user read and write."""
+    entries = (1, 7, NOBODY), (2, 7, user), (4, 0, NOBODY), (16, 7, NOBODY)
+    each = [struct.pack("<HHI", *entry) for entry in (*entries, (32, 0, NOBODY))]
+    return struct.pack("<I", 2) + b"".join(each)
+
+
+def by_access_list(path: Path) -> None:
+    os.setxattr(path, ACCESS_LIST, access_list(STRANGER))
+
+
+def by_file_of_another(folder: Path) -> None:
+    (folder / "old.program").write_bytes(b"hostile")
+    os.chown(folder / "old.program", STRANGER, STRANGER)
+
+
+def by_mode_of_file(folder: Path) -> None:
+    (folder / "old-cache").write_bytes(b"hostile")
+    (folder / "old-cache").chmod(0o666)
+
+
+def by_access_list_of_file(folder: Path) -> None:
+    (folder / "old-cache").write_bytes(b"hostile")
+    by_access_list(folder / "old-cache")
+
+
+def by_other_name(folder: Path) -> None:
+    (folder.parent / "hostile").write_bytes(b"hostile")
+    os.link(folder.parent / "hostile", folder / "old.program")
+
+
+def by_link_to_file(folder: Path) -> None:
+    (folder.parent / "hostile").write_bytes(b"hostile")
+    (folder / "old.program").symlink_to(folder.parent / "hostile")
+
+
+OF_FILES = (
+    by_file_of_another,
+    by_mode_of_file,
+    by_access_list_of_file,
+    by_other_name,
+    by_link_to_file,
+)
 HOSTILE = (
     by_owner,
     by_owner_of_parent,
@@ -255,6 +303,8 @@ HOSTILE = (
     by_sticky_mode,
     by_mode_of_parent,
     by_link,
+    by_access_list,
+    *OF_FILES,
 )
 VARIABLES = {
     "JAXRECALL_CACHE": "",
@@ -305,8 +355,7 @@ def check(
     said = [line for line in err.splitlines() if b"neither kept there" in line]
     assert len(said) == 1, err[-1500:]
     assert bytes(above) in said[0]
-    assert {path.name for path in folder.iterdir()} == {
-        path.name for path in cold.entries()
-    }
+    left = {path.name for path in folder.iterdir()}
+    assert left >= {path.name for path in cold.entries()}
     assert {path.read_bytes() for path in folder.iterdir()} == {b"hostile"}
     compare(one, cold.rows(f"out{name}"), whole)

@@ -4,13 +4,14 @@ in it.
 
 import json
 import os
+import sys
 import warnings
 import zlib
 from pathlib import Path
 
 import jax
 import pytest
-from attack.program_cache import DAMAGE
+from attack.program_cache import DAMAGE, OF_FILES, by_access_list
 from jax.experimental.compilation_cache.compilation_cache import reset_cache
 from test_any_folder import GRID
 
@@ -69,9 +70,22 @@ def test_every_folder_that_is_made_is_of_the_user_alone(above, umask):
         assert path.stat().st_mode & 0o777 == 0o700
 
 
-def test_a_folder_of_jax_comes_first_and_an_address_is_not_checked(above):
+def test_a_folder_of_jax_comes_first(above):
     assert program_cache(str(above / "jax")).folder == str(above / "jax")
+
+
+def test_an_address_is_not_checked_if_jax_can_open_it(above, monkeypatch):
+    monkeypatch.setitem(sys.modules, "etils", None)
+    folder, remark = program_cache("gs://bucket/x")
+    assert folder is None
+    assert remark == (
+        "gs://bucket/x: compiled programs are not kept, as JAX opens this address only"
+        " if etils[epath] is installed"
+    )
+    monkeypatch.setattr(module, "find_spec", str)
     assert program_cache("gs://bucket/x") == ("gs://bucket/x", "")
+    shared(above / "x:", 0o777)
+    assert program_cache(f"{above}/x://y").folder is None
 
 
 def shared(path: Path, mode: int, owner: int = -1, group: int = -1) -> None:
@@ -132,6 +146,19 @@ def test_a_folder_of_another_user_is_not_used(above, level):
     assert f"as user {STRANGER} owns {(above / level).resolve()}; " in found.remark
     (above / "link").symlink_to(folder)
     assert program_cache(str(above / "link")).folder is None
+
+
+@by_root
+@pytest.mark.parametrize("make", [by_access_list, *OF_FILES])
+def test_a_folder_with_a_file_that_others_may_write_is_not_used(above, make):
+    folder = above / "a"
+    folder.mkdir(mode=0o700)
+    (folder / "mine.program").write_bytes(b"")
+    assert program_cache(str(folder)).folder == str(folder)
+    make(folder)
+    found = program_cache(str(folder))
+    assert found.folder is None
+    assert str(folder) in found.remark
 
 
 @by_root
