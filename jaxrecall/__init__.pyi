@@ -1,4 +1,3 @@
-from . import fit, model, theory
 from .analysis.figures import plot as plot
 from .analysis.fit.write import latex as latex
 from .cli.version import __version__ as __version__

@@ -269,7 +269,7 @@ def without_embeddings(world: World) -> World:
 @quickly
 def _train(world: World) -> Any:
     with jax.default_matmul_precision("highest"):
-        return training.run(world)
+        return training.train_and_measure(world)
 
 
 @quickly
@@ -283,7 +283,7 @@ def _trace(world: World) -> Any:
         jax.default_matmul_precision("highest"),
         patch.object(descent, "at_step", and_parameters),
     ):
-        return training.run(world)[1]["trace"]
+        return training.train_and_measure(world)[1]["trace"]
 
 
 def drawn(

@@ -401,12 +401,14 @@ def train(
 
     marks = jnp.asarray(record, jnp.int32)
 
-    def keep(kept: PyTree, params: PyTree, made: Array | int) -> PyTree:
+    def keep(kept: PyTree, params: PyTree, n_made: Array | int) -> PyTree:
         if not len(marks):
             return kept
-        place = jnp.where(jnp.any(marks == made), jnp.argmax(marks == made), len(marks))
+        entry = jnp.where(
+            jnp.any(marks == n_made), jnp.argmax(marks == n_made), len(marks)
+        )
         return jax.tree.map(
-            lambda all, one: all.at[place].set(one, mode="drop"), kept, params
+            lambda all, one: all.at[entry].set(one, mode="drop"), kept, params
         )
 
     @jax.checkpoint

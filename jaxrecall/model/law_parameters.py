@@ -10,7 +10,7 @@ from typing import Any
 
 from ..errors import PointError, Problem, shown, suggest
 from .laws import Law, find_law
-from .laws.law import OF_FUNCTIONS, renamed, with_parameters
+from .laws.law import OF_FUNCTIONS, rename_problems, with_parameters
 from .point import DEFAULTS, LAW_FIELDS, SAME_AS, Point
 
 
@@ -47,7 +47,7 @@ def make_point(values: Mapping[str, Any]) -> Point:
             try:
                 fields[of] = with_parameters(_law_of(of, fields), parameters[of])
             except PointError as error:
-                problems += renamed(error.problems, LAW_FIELDS[of], of)
+                problems += rename_problems(error.problems, LAW_FIELDS[of], of)
     if problems:
         raise PointError(problems)
     named = {name for name in values if "." in name and values[name] is not None}
@@ -71,11 +71,11 @@ def law_parameters(point: Point) -> dict[str, float]:
     The parameters of embedding_out are columns only if embedding_out was given. The
     same holds for noise_tokens.
     """
-    found = {}
-    for of, law in _laws_with_columns(point).items():
-        for name, column in law.columns(of, point.named).items():
-            found[name] = column.value
-    return found
+    values = {}
+    for field, law in _laws_with_columns(point).items():
+        for name, column in law.columns(field, point.named).items():
+            values[name] = column.value
+    return values
 
 
 def parameter_columns(points: Iterable[Point]) -> dict[str, tuple[str, str, str]]:
@@ -83,12 +83,12 @@ def parameter_columns(points: Iterable[Point]) -> dict[str, tuple[str, str, str]
     It contains the law parameters that are columns for any of these points.
     """
     alike = {(*_laws_with_columns(point).items(), point.named) for point in points}
-    found = {}
+    columns = {}
     for *laws, named in alike:
-        for of, law in laws:
-            for name, column in law.columns(of, named).items():
-                found[name] = ("float64", column.legend, column.unit)
-    return dict(sorted(found.items()))
+        for field, law in laws:
+            for name, column in law.columns(field, named).items():
+                columns[name] = ("float64", column.legend, column.unit)
+    return dict(sorted(columns.items()))
 
 
 def _laws_with_columns(point: Point) -> dict[str, Law]:

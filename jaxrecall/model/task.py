@@ -74,12 +74,12 @@ def tokens(
     if tables is None:
         return cell
     n, _, V_pad = tables.shape
-    place = cell.astype(jnp.uint32)
+    entry = cell.astype(jnp.uint32)
     if n > 1:
         is_noise = (jnp.asarray(position) > 0).astype(jnp.uint32)
-        place = place + jnp.uint32(V_pad) * is_noise[..., None]
+        entry = entry + jnp.uint32(V_pad) * is_noise[..., None]
     first, other = (
-        tables[:, i].reshape(-1).at[place].get(mode="promise_in_bounds")
+        tables[:, i].reshape(-1).at[entry].get(mode="promise_in_bounds")
         for i in range(2)
     )
     return jnp.where(word < first, cell, other.astype(jnp.int32))
@@ -189,12 +189,12 @@ def on_host(
 
     The other laws make their rows in the compiled program.
     """
-    found = {}
+    tables = {}
     for name, law in zip(TABLES, laws, strict=False):
         if law.on_host:
             order = partial(_order, tuple(map(int, keys.stream(streams, name))))
-            found[name] = law.from_host(order, V, d)
-    return found
+            tables[name] = law.from_host(order, V, d)
+    return tables
 
 
 @lru_cache(64)
@@ -218,10 +218,10 @@ def _together(law: Array | int, draws: Draws, real: Array | np.ndarray) -> Array
 
     def rescaled() -> Array:
         length = jnp.float32(1)
-        for place, one in enumerate(TOGETHER):
+        for number, one in enumerate(TOGETHER):
             if isinstance(one, Rescaled):
                 length = jnp.where(
-                    real[:, :1] & (law == place), one.length(draws, jnp), length
+                    real[:, :1] & (law == number), one.length(draws, jnp), length
                 )
         return draws.normals / length
 
@@ -229,9 +229,9 @@ def _together(law: Array | int, draws: Draws, real: Array | np.ndarray) -> Array
         return lambda: jnp.where(real, other.rows(draws, jnp), jnp.float32(0))
 
     branches, index = [rescaled], 0
-    for place, one in enumerate(TOGETHER):
+    for number, one in enumerate(TOGETHER):
         if not isinstance(one, Rescaled):
-            index = index + jnp.where(law == place, len(branches), 0)
+            index = index + jnp.where(law == number, len(branches), 0)
             branches.append(by(one))
     # branches, not a select: XLA would compute a select again inside every operation
     # that reads the rows
@@ -255,11 +255,13 @@ def _table(
     n, width = normals.shape
     key = keys.stream(streams, stream)
     shared = keys.normals(keys.rows(keys.further(key, SHARED), law.n_shared), width)
-    own = keys.normals(keys.rows(keys.further(key, OWN), n), law.n_own)
+    of_rows = keys.normals(keys.rows(keys.further(key, OWN), n), law.n_own)
     if any(map(_is_float64, vars(law).values())):
-        normals, shared, own = (a.astype(jnp.float64) for a in (normals, shared, own))
+        normals, shared, of_rows = (
+            a.astype(jnp.float64) for a in (normals, shared, of_rows)
+        )
     row = jnp.arange(n, dtype=jnp.int32)[:, None]
-    draws = Draws(name, row, normals, shared, *sizes, own, given)
+    draws = Draws(name, row, normals, shared, *sizes, of_rows, given)
     with jax.default_matmul_precision("highest"):  # independent of the user's setting
         rows = law.make(draws, jnp)
     return jnp.where(real, rows, 0)

@@ -114,8 +114,8 @@ def gradient_function(world: World, fixed_w: Array) -> GradientAt:
             parts = lax.cond(
                 new, lambda: source.parts_of_step(world, step), lambda: first_parts
             )
-            found = over_tokens(here, state, wanted_of(params), parts)
-            return of_parameters(world, found, params)
+            slopes = over_tokens(here, state, wanted_of(params), parts)
+            return slopes_by_parameter(world, slopes, params)
 
         if first_parts is None:
             return by_sample(), i32(1)
@@ -125,8 +125,8 @@ def gradient_function(world: World, fixed_w: Array) -> GradientAt:
         grouped = may_group(here, params, w, state.scores)
         number = "batch" if world.shape.batched else "N"
         if_read = unread(here, grouped, number)
-        found = lax.cond(grouped, by_token, lambda: by_sample(if_read))
-        return found, (~grouped).astype(i32)
+        slopes = lax.cond(grouped, by_token, lambda: by_sample(if_read))
+        return slopes, (~grouped).astype(i32)
 
     return gradient_at
 
@@ -137,11 +137,11 @@ def gradient_of_samples(
     """The gradient of a step's mean loss over its samples: a dict from parameter name
     to array.
     """
-    found = source_of(world).gradient_of_step(world, state, wanted_of(params), step)
-    if "w" in found:
+    slopes = source_of(world).gradient_of_step(world, state, wanted_of(params), step)
+    if "w" in slopes:
         # a lone token always has all the attention: no optimiser may scale rounding up
-        found["w"] = jnp.where(world.run.L > 1, found["w"], f32(0))
-    return of_parameters(world, found, params)
+        slopes["w"] = jnp.where(world.run.L > 1, slopes["w"], f32(0))
+    return slopes_by_parameter(world, slopes, params)
 
 
 ALL_ROUNDING = 2.0**-20
@@ -181,7 +181,9 @@ def wanted_of(params: Parameters) -> list[str]:
     return ["w" if name == "W_KQ" else name for name in params]
 
 
-def of_parameters(world: World, found: Parameters, params: Parameters) -> Parameters:
+def slopes_by_parameter(
+    world: World, found: Parameters, params: Parameters
+) -> Parameters:
     """Returns the gradient by each parameter, from the gradients `found` that were
     computed.
 

@@ -156,7 +156,7 @@ def _(
     return (mine, others), (moved, -moved)
 
 
-class Values(NamedTuple):
+class ValueVectors(NamedTuple):
     """The vectors that attention averages."""
 
     token: Array  # (V, k) the value of each token
@@ -178,7 +178,7 @@ def attend(
     blocks: keys.Addresses,
     x0: Array,
     scores: Scores,
-    values: Values | None = None,
+    values: ValueVectors | None = None,
 ) -> Attended:
     """Computes softmax attention in one pass over positions. x0 contains the tokens at
     position 0.
@@ -186,7 +186,7 @@ def attend(
     All sums are rescaled when the running maximum of the logits grows. By default,
     `values` are those of the model.
     """
-    of_token, of_trigger = values or Values(world.e.Z_in, world.e.z_trig)
+    of_token, of_trigger = values or ValueVectors(world.e.Z_in, world.e.z_trig)
     token = with_padding_row(scores.token, -jnp.inf)
     own = gather(token, x0) + scores.trigger
     start = (own, jnp.ones_like(own), jnp.full_like(own, -jnp.inf))
@@ -359,10 +359,10 @@ def features_of(world: World, u: Array) -> tuple[Array, Array]:
     """
     if world.e.W_in is None:
         return u, jnp.ones_like(u)
-    return activations(world, u)
+    return activate(world, u)
 
 
-def activations(world: World, u: Array) -> tuple[Array, Array]:
+def activate(world: World, u: Array) -> tuple[Array, Array]:
     """Returns phi (n, m) and its slope, from hidden units u = W_in h. Both are 0 on
     padded units.
     """

@@ -18,7 +18,7 @@ from jax import Array
 
 from ..model.point import MAX_STEPS
 from .arrays import f32, longest, masked, norm, transposed_product
-from .forward import Scores, activations, attention_scores, features
+from .forward import Scores, activate, attention_scores, features
 from .gradient import Parameters
 from .loops import over_vocabulary
 from .sources.source import source_of
@@ -138,7 +138,7 @@ def log_size(world: World, params: Parameters, w: Array) -> Array:
     phi, W_in, B = values(world), f32(0), f32(1)
     if e.W_in is not None:
         u = phi @ e.W_in.T
-        act, tangent = lambda u: activations(world, u), jnp.ones_like(u)
+        act, tangent = lambda u: activate(world, u), jnp.ones_like(u)
         (phi, slope), (_, curvature) = jax.jvp(act, (u,), (tangent,))
         W_in = norm(e.W_in)
         B = W_in * jnp.max(jnp.maximum(jnp.abs(slope), jnp.abs(curvature)))

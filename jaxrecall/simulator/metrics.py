@@ -118,7 +118,7 @@ def measure(world: World, trained: Trained) -> dict[str, Array]:
         "n_step1": correct.evenly[STEP1],
         "n_by_frequency": correct.of_groups[MEMORY],
         "recalled_top": sums.most[MEMORY],
-        **of_scores(world, trained.w),
+        **measure_scores(world, trained.w),
         "finite": finite_V2 & finite_w & jnp.isfinite(margin),
         "draw_check": draw_check(world),
     }
@@ -173,7 +173,9 @@ def over_sets(world: World, trained: Trained, by_token: Array) -> Sums:
     sets = jnp.arange(4), jnp.stack([test, train, test, test]), n_items
     answers = answers_of(world, maps)
     # mapped over the sets, so that the function compiles only once
-    return lax.map(lambda one: recall(world, read, maps, answers, often, *one), sets)
+    return lax.map(
+        lambda one: measure_set(world, read, maps, answers, often, *one), sets
+    )
 
 
 def answers_of(world: World, maps: Array) -> Array:
@@ -190,7 +192,7 @@ def answers_of(world: World, maps: Array) -> Array:
     return lax.map(lambda V_mat: centred(world, Z_out @ V_mat), maps)
 
 
-def of_scores(world: World, w: Array) -> dict[str, Array]:
+def measure_scores(world: World, w: Array) -> dict[str, Array]:
     """A dict of numbers that describe the attention scores of the trigger and of the
     tokens under w / w_scale.
 
@@ -208,7 +210,7 @@ def of_scores(world: World, w: Array) -> dict[str, Array]:
     }
 
 
-def recall(
+def measure_set(
     world: World,
     read: Reader,
     maps: Array,
@@ -248,7 +250,7 @@ def recall(
         phi, _ = features(world, h)
         out = phi if world.e.W_in is None else phi @ matrix.T
         y = labels(world, which, blocks, v)
-        compared = compare(world, out, table, y, n - c * BLOCK)
+        compared = compare_block(world, out, table, y, n - c * BLOCK)
         real = item < n
         times = jnp.where(real[None], jnp.where(is_sequence, i32(1), often[:, v]), 0)
         new = Sums(
@@ -278,7 +280,9 @@ def weighted(compared: Comparison, times: Array) -> Comparison:
     return Comparison(count(compared.correct), count(compared.tied), margin)
 
 
-def compare(world: World, out: Array, answers: Array, y: Array, n: Array) -> Comparison:
+def compare_block(
+    world: World, out: Array, answers: Array, y: Array, n: Array
+) -> Comparison:
     """Does the same as `compare_rows` for the first n items of a block, some rows at a
     time. Vmapped runs compare all rows together, because each iteration starts
     kernels.
@@ -286,13 +290,13 @@ def compare(world: World, out: Array, answers: Array, y: Array, n: Array) -> Com
     if world.vmapped:
         return compare_rows(world, out, answers, y)
 
-    def some_rows(c: Array, found: Comparison) -> Comparison:
+    def some_rows(c: Array, so_far: Comparison) -> Comparison:
         rows = lax.dynamic_slice_in_dim(out, c * ROWS, ROWS)
         labels = lax.dynamic_slice_in_dim(y, c * ROWS, ROWS)
         new = compare_rows(world, rows, answers, labels)
         return jax.tree.map(
             lambda all, some: lax.dynamic_update_slice_in_dim(all, some, c * ROWS, 0),
-            found,
+            so_far,
             new,
         )
 

@@ -40,7 +40,7 @@ from .measurements import Raw
 from .program_shape import Shape
 from .rows import finish
 from .stored_programs import changing_cache, load_or_compile, set_cache_of_jax
-from .training import run as train_and_measure
+from .training import train_and_measure as train_and_measure
 from .world import draw
 
 LOOPED = 16
@@ -439,11 +439,11 @@ def execute(
     given = arguments(batch, program.shape), active
     with memory_errors():
         raw = jax.device_get(program.run(*jax.device_put(given, program.sharding)))
-    found = []
+    rows_of_runs = []
     for slot, (point, _) in zip(used, runs, strict=True):
         of_run = jax.tree.map(lambda a, slot=slot: a[slot], raw)
-        found.append(finish(of_run, point, program.shape.trained_by))
-    return found, time.perf_counter() - start
+        rows_of_runs.append(finish(of_run, point, program.shape.trained_by))
+    return rows_of_runs, time.perf_counter() - start
 
 
 def slots(n_runs: int, batch: int, n_devices: int) -> list[int]:
@@ -457,7 +457,7 @@ def slots(n_runs: int, batch: int, n_devices: int) -> list[int]:
     return [i // share * per_device + i % share for i in range(n_runs)]
 
 
-def rows(
+def full_rows(
     run: Run,
     metrics: Sequence[Row],
     shape: Shape,

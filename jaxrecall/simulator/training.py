@@ -9,7 +9,7 @@ from .sources.source import source_of
 from .world import Trained, World
 
 
-def run(world: World) -> tuple[Trained, Raw]:
+def train_and_measure(world: World) -> tuple[Trained, Raw]:
     """Returns the model before any further steps, and the raw metrics of the run."""
     world = source_of(world).prepare(world)
     model = untrained(world) if world.shape.start == "zero" else recipe(world)

@@ -85,7 +85,7 @@ def why_unfiltered(model: Model) -> str:
     return ""
 
 
-class Means(NamedTuple):
+class Quadrature(NamedTuple):
     """Quadrature over the eigenvalues of Z_out Z_out^T, weighted by themselves, and
     over the squared length of the mean embedding.
 
@@ -107,7 +107,7 @@ class Means(NamedTuple):
         return float(self.of_lengths @ self.over_eigenvalues(values))
 
 
-def means(c: float, d: int) -> Means:
+def quadrature(c: float, d: int) -> Quadrature:
     """Returns the quadrature for V / d = c."""
     angle = np.arange(1, 65) * np.pi / 65
     normal, weight = np.polynomial.hermite_e.hermegauss(9)
@@ -115,13 +115,13 @@ def means(c: float, d: int) -> Means:
     length = np.maximum(1 + math.sqrt(2 / d) * normal, 0.05)
     length /= weight @ length
     eigenvalue = 1 + c + 2 * math.sqrt(c) * np.cos(angle)
-    return Means(eigenvalue, 2 / 65 * np.sin(angle) ** 2, length, weight)
+    return Quadrature(eigenvalue, 2 / 65 * np.sin(angle) ** 2, length, weight)
 
 
 @lru_cache(maxsize=1024)
 def _filter(V: int, d: int, L: int, t: bool, eta: float, steps: int) -> Filter:
     c = V / d
-    over = means(c, d)
+    over = quadrature(c, d)
     mean_value = over.length / V + t / L**2
     depth = eta / V * np.outer(mean_value, over.eigenvalue)
     left, average = after_steps(depth, steps)
@@ -133,7 +133,7 @@ def _filter(V: int, d: int, L: int, t: bool, eta: float, steps: int) -> Filter:
     trigger = over.over_all(average)
     of_overlaps = over.over_all(over.eigenvalue * average**2) - trigger**2
     residual = over.over_all(over.eigenvalue * left**2) / (1 + c)
-    found = Filter(
+    filtered = Filter(
         bias=float(over.of_lengths @ (over.length * over.over_eigenvalues(pull))),
         bias_size=bias_size,
         trigger=trigger,
@@ -146,7 +146,7 @@ def _filter(V: int, d: int, L: int, t: bool, eta: float, steps: int) -> Filter:
         overlaps_square=1.0,
     )
     if not t:
-        return found
+        return filtered
 
     # the logits of step 3 of what all memory keys share
     rate = eta * steps / V
@@ -158,7 +158,7 @@ def _filter(V: int, d: int, L: int, t: bool, eta: float, steps: int) -> Filter:
     square = over.over_all(over.eigenvalue * counts**2) + by_chance
     second, third = 1 + 3 * c + c**2, 1 + 6 * c + 6 * c**2 + c**3
     signal = rate / L
-    return found._replace(
+    return filtered._replace(
         counts=kept,
         counts_of_overlaps=(square - kept**2) / c,
         predicted=rate**2 * third * V / (L * d),
@@ -220,19 +220,19 @@ def check_first_steps(model: Model, N: float, recall: bool = True) -> None:
                 f" {SMALL_ETA * one_step:.2g} there, in which predictions stay uniform"
             )
         return
-    found = first_logits(model, N)
-    if k > 1 and found.depth > 2:
-        most = model.eta * 2 / found.depth
+    logits = first_logits(model, N)
+    if k > 1 and logits.depth > 2:
+        most = model.eta * 2 / logits.depth
         raise TheoryError(
             f"{setting}; allowed: eta up to {most:.3g}, else steps diverge"
         )
     limits = [
-        (found.learned / MOST_LEARNED, "the signal leaves the residuals"),
-        (found.shifted / MOST_SHIFTED, "predictions are not uniform in step 2"),
+        (logits.learned / MOST_LEARNED, "the signal leaves the residuals"),
+        (logits.shifted / MOST_SHIFTED, "predictions are not uniform in step 2"),
     ]
     if recall:
         most = MOST_RECALLED[model.trigger_in_value]
-        limits.append((found.recalled / most, "predictions are not uniform in step 3"))
+        limits.append((logits.recalled / most, "predictions are not uniform in step 3"))
     off, why = max(limits)
     if off > 1:
         raise TheoryError(

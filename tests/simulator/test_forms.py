@@ -11,7 +11,7 @@ from tolerances import assert_close
 
 from jaxrecall import Point, realize, three_step
 from jaxrecall.model import keys, task
-from jaxrecall.model.laws.tokens import shares
+from jaxrecall.model.laws.tokens import token_probabilities
 from jaxrecall.model.point import FIELDS
 from jaxrecall.model.reference import steps
 from jaxrecall.simulator import error_bounds, forms, forward
@@ -143,7 +143,7 @@ def test_bounds_bound(point, eta, kappa):
         phi, _ = steps.features(r, point, steps.attend(r, point, x, ell, w)[0])
         residuals = (softmax(phi @ answers.T, axis=1) - 1 / point.V) @ table
         squares = ((table - table.mean(0)) ** 2).sum(1)[r.perm]
-        scale = np.sqrt(squares @ shares(point.token_laws[0], point.V))
+        scale = np.sqrt(squares @ token_probabilities(point.token_laws[0], point.V))
         true = np.linalg.norm(residuals, axis=1).mean() / scale
         assert true <= bound <= 100 * true
 

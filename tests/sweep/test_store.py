@@ -33,7 +33,7 @@ from jaxrecall.errors import StoreError
 from jaxrecall.model.columns import COLUMNS
 from jaxrecall.sweep.files import atomic_write, json_text
 from jaxrecall.sweep.store import Store, table
-from jaxrecall.sweep.store.table import KEY, SCHEMA, read_file
+from jaxrecall.sweep.store.table import KEY, SCHEMA, read_part
 
 VERSION = {"code_version": 1, "precision": "highest"}
 
@@ -705,7 +705,7 @@ def test_a_prune_during_load_loses_no_row(store, monkeypatch):
 
     def read_then_prune(path: Path) -> pa.Table:
         try:
-            return read_file(path)
+            return read_part(path)
         finally:
             if not pruned:
                 pruned.append(path)
@@ -734,7 +734,7 @@ def test_rows_of_merged_parts_are_read_once(store, monkeypatch):
 
     def noted(path: Path) -> pa.Table:
         paths.append(path)
-        return read_file(path)
+        return read_part(path)
 
     monkeypatch.setattr(table, "read_file", noted)
     assert load(store.folder).seed.tolist() == [0, 1, 2]

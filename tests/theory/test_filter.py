@@ -8,7 +8,7 @@ from tolerances import assert_close
 from jaxrecall import theory
 from jaxrecall.errors import TheoryError
 from jaxrecall.theory import Model
-from jaxrecall.theory.first_steps import after_steps, filter_of, means
+from jaxrecall.theory.first_steps import after_steps, filter_of, quadrature
 from jaxrecall.theory.noise import trigger
 
 SIZES = {"V": 48, "d": 64, "L": 128}
@@ -38,7 +38,7 @@ def test_filters_are_those_of_drawn_eigenvalues():
     V, d, steps = 400, 300, 5
     Z_out = rng.standard_normal((V, d)) / d**0.5
     eigenvalues = np.linalg.eigvalsh(Z_out @ Z_out.T)
-    over = means(V / d, 10**9)
+    over = quadrature(V / d, 10**9)
     for eta in (0.05, 0.3):
         left, average = after_steps(eta * eigenvalues, steps)
         theirs = np.multiply(*after_steps(eta * over.eigenvalue[None], steps))

@@ -89,15 +89,15 @@ def whitened(
     Z_c = Z_out - Z_out.mean(0)
     g = (1 - 1 / L) * Z_in.mean(0) + point.trigger_in_value / L * z_trig
     gram_in, gram_out = Z_in.T @ Z_in, Z_c.T @ Z_c
-    A = inverse(gram_out, gram_out)
+    A = invert(gram_out, gram_out)
     rho = L**2 * V**2 / (N + (L - 1) * V)
-    B = inverse(gram_in + rho * np.outer(g, g), gram_in)
+    B = invert(gram_in + rho * np.outer(g, g), gram_in)
     left, right = Z_in @ B, Z_c @ A
     expected = np.outer((left * Z_in).sum(1), (right * Z_c).sum(1)) / (L * V)
     return left @ G1.T @ right.T - expected / 2
 
 
-def inverse(K: np.ndarray, gram: np.ndarray) -> np.ndarray:
+def invert(K: np.ndarray, gram: np.ndarray) -> np.ndarray:
     """Returns the inverse of K (d, d) plus a ridge. The ridge covers the rounding
     errors of float32 sums at the scale of `gram`.
     """

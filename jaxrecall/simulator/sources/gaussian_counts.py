@@ -81,7 +81,7 @@ def poisson_quantile(g: Array, mean: Array) -> Array:
     return count
 
 
-def inverse(cumulated: Array, u: Array) -> Array:
+def first_above(cumulated: Array, u: Array) -> Array:
     """The first indices at which the cumulative weights exceed the fractions u (n,) of
     their sum, as an int32 array (n,).
 

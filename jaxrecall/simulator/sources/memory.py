@@ -16,7 +16,7 @@ from ..gradient import Gradient, Parameters, State, over_tokens
 from ..loops import token_counts
 from ..losses import losses_of_tokens
 from ..world import World, batch_of_step, stream_of_step, token_shares
-from .gaussian_counts import inverse, shares_of_draws
+from .gaussian_counts import first_above, shares_of_draws
 from .source import TRAIN, Reader, Source, counted_parts, reader_of
 
 
@@ -104,7 +104,7 @@ def drawn_tokens(world: World, key: Array, blocks: keys.Addresses) -> Array:
     def by_counts() -> Array:
         cumulated = jnp.cumsum(parts_in_the_limit(world, key))
         u = keys.words(blocks, 0).astype(f32) * f32(2**-32)
-        return inverse(cumulated[None], u)
+        return first_above(cumulated[None], u)
 
     def one_by_one() -> Array:
         return world.tokens(blocks, 0)

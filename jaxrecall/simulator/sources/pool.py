@@ -168,7 +168,7 @@ class PairAttention(NamedTuple):
     total: Array  # (K,) number of the others, under uniform attention
 
 
-def attended(world: World, counts: Array, scores: Scores) -> PairAttention:
+def attend_to_pairs(world: World, counts: Array, scores: Scores) -> PairAttention:
     """The attention of all pairs of a token and a row of `counts` (K, V)."""
     noise = attend_to_counts(world, counts, scores)
     of_informative = (scores.token + scores.trigger)[:, None]
@@ -184,7 +184,7 @@ def by_memory(world: World, scores: Scores, step: int) -> Gradient:
     attention, by convexity.
     """
     counts, E = pool_of_step(world, step)
-    a, mean = attended(world, counts, scores), mean_weight(world)
+    a, mean = attend_to_pairs(world, counts, scores), mean_weight(world)
     weights = weights_of(world, E)
     table = gather(centred(world, world.e.Z_out), world.perm)
     if world.e.W_in is not None:
@@ -214,7 +214,7 @@ def by_attention_to_values(world: World, b: Array) -> Array:
     """
     counts, E = pool_of_step(world, 1)
     run, mean = world.run, mean_weight(world)
-    noise = attended(world, counts, unlearned_scores(world))
+    noise = attend_to_pairs(world, counts, unlearned_scores(world))
     g = noise.noise * noise.total[:, None]  # sum of the values of a noise sequence
     v = values(world)
     own = jnp.sum(b * v, axis=1)  # b^T v_x
@@ -227,7 +227,7 @@ def by_attention_to_values(world: World, b: Array) -> Array:
     of_noise = jnp.sum(own) * mean + own @ E + jnp.sum(B * g, axis=1)
     L = run.L.astype(f32)
     sums = KeySums(B, share * own, of_token / L, of_noise / L)
-    return through_keys(world, counts, sums, g)
+    return slope_of_w(world, counts, sums, g)
 
 
 class KeySums(NamedTuple):
@@ -239,7 +239,7 @@ class KeySums(NamedTuple):
     of_noise: Array  # (K,) sums of b^T h, by sequence
 
 
-def through_keys(world: World, counts: Array, sums: KeySums, g: Array) -> Array:
+def slope_of_w(world: World, counts: Array, sums: KeySums, g: Array) -> Array:
     """The gradient by w, in which each key has the weight b^T (v - h).
 
     Each occurrence of a noise token u in sequence k adds B_k^T z_u - of_noise_k to the
@@ -261,7 +261,7 @@ class Token(NamedTuple):
     label: Array
 
 
-def over_tokens(
+def scan_tokens(
     world: World,
     a: PairAttention,
     weights: Array,
@@ -321,7 +321,7 @@ def mean_features(
         phi, _ = features_of(world, x.u)
         return phi2 + x.weight @ jnp.sum(phi * phi, axis=1), x.weight @ phi
 
-    phi2, rows = over_tokens(world, a, weights, token, f32(0))
+    phi2, rows = scan_tokens(world, a, weights, token, f32(0))
     return rows, phi2
 
 
@@ -353,7 +353,7 @@ def by_attention_to_features(world: World, b: Array) -> Array:
     features.
     """
     counts, E = pool_of_step(world, 1)
-    a, W_in = attended(world, counts, unlearned_scores(world)), world.e.W_in
+    a, W_in = attend_to_pairs(world, counts, unlearned_scores(world)), world.e.W_in
     assert W_in is not None
     weights = weights_of(world, E)
     coefficients = world.law("activation").coefficients(jnp)
@@ -362,7 +362,7 @@ def by_attention_to_features(world: World, b: Array) -> Array:
     else:
         sums = sums_of_features(world, a, weights, b)
     sums = sums._replace(B=sums.B @ W_in)
-    return through_keys(world, counts, sums, a.noise * a.total[:, None])
+    return slope_of_w(world, counts, sums, a.noise * a.total[:, None])
 
 
 def sums_of_features(
@@ -384,7 +384,7 @@ def sums_of_features(
 
     K, m = world.shape.pool, world.shape.m
     start = jnp.zeros((K, m), f32), jnp.zeros(K, f32)
-    (B, of_noise), (own, of_token) = over_tokens(world, a, weights, token, start, b)
+    (B, of_noise), (own, of_token) = scan_tokens(world, a, weights, token, start, b)
     return KeySums(B, own, of_token, of_noise)
 
 
@@ -423,7 +423,7 @@ def over_pairs(
         scores = state.scores
         if scores is None or "w" in parameters:
             scores = scores_under(here, parameters.get("w", w))
-        own, of_noise = hidden_tables(here, attended(here, counts, scores))
+        own, of_noise = hidden_tables(here, attend_to_pairs(here, counts, scores))
         V_mat = parameters.get("V_mat", state.V_mat)
         return own, (of_noise, output_maps(here, V_mat))
 
@@ -452,11 +452,11 @@ def over_pairs(
 def loss_of_pairs(world: World, V_mat: Array, w: Array) -> Array:
     """The weighted loss of all pairs of a token and a noise sequence of the pool."""
     counts, E = pool_of_step(world, 0)
-    seen = attended(world, counts, scores_under(world, w))
+    seen = attend_to_pairs(world, counts, scores_under(world, w))
 
     def token(total: Array, x: Token) -> tuple[Array, None]:
         phi, _ = features_of(world, x.u)
         losses = cross_entropy(world, V_mat, phi, jnp.full(len(phi), x.label))
         return total + x.weight @ losses, None
 
-    return over_tokens(world, seen, weights_of(world, E), token, f32(0))[0]
+    return scan_tokens(world, seen, weights_of(world, E), token, f32(0))[0]

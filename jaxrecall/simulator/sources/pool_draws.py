@@ -18,7 +18,7 @@ from ...model.point import BLOCK
 from ..arrays import f32, gather, i32, masked, scatter_add
 from ..loops import add_tokens, over_samples, repeat
 from ..world import Pools, World, batch_of_step, token_shares
-from .gaussian_counts import fluctuation, inverse, shares_of_draws
+from .gaussian_counts import first_above, fluctuation, shares_of_draws
 
 
 def with_pools(world: World) -> World:
@@ -141,8 +141,8 @@ def pairs(
         words = keys.words(blocks, jnp.arange(2, dtype=jnp.uint32))
         u = words.astype(f32) * f32(2**-32)
         of_tokens, of_sequences = cumulated
-        x = inverse(of_tokens[None], u[0])
-        return x, inverse(gather(of_sequences, x), u[1])
+        x = first_above(of_tokens[None], u[0])
+        return x, first_above(gather(of_sequences, x), u[1])
 
     def one_by_one() -> tuple[Array, Array]:
         return drawn_pairs(world, blocks)
