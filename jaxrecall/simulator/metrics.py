@@ -27,6 +27,12 @@ MEMORY, STEP1 = 2, 3
 through V2, and STEP1 is every token through V1 without the trigger.
 """
 
+EVENLY, BY_TEST, BY_TRAIN = range(3)
+"""The first rows of the weights of tokens: 1, and the numbers of test and of train
+sequences in which each token is informative. If tokens are not uniform, two rows
+follow: the masks of rare and of frequent tokens.
+"""
+
 ROWS = 128
 """The number of items that are compared with their labels at a time."""
 
@@ -50,33 +56,10 @@ class Comparison(NamedTuple):
 class Sums(NamedTuple):
     """The sums over the items of a set."""
 
-    compared: Comparison  # int32, int32, float32, each with an axis of `Weights`
+    compared: Comparison  # int32, int32, float32, each with an axis of weights
     top1: Array  # int32
     mass: Array  # float32
     most: Array  # int32: the largest k such that 90 % of the first k items are correct
-
-
-class Weights(NamedTuple):
-    """Weights of the tokens, as int32 arrays (V,), or sums with these weights."""
-
-    evenly: Array
-    by_test: Array  # number of test sequences with this informative token
-    by_train: Array
-    of_groups: Array  # (2, V) rare and frequent tokens; (0, V) if tokens are uniform
-
-    def stacked(self) -> Array:
-        """Returns all weights as one array (3 or 5, V). A sequence has weight 1 under
-        each.
-        """
-        each = jnp.stack([self.evenly, self.by_test, self.by_train])
-        return jnp.concatenate([each, self.of_groups])
-
-    @staticmethod
-    def unstacked(sums: Array) -> Weights:
-        """Splits an array of sums (sets, 3 or 5) into one array (sets, ...) per
-        field.
-        """
-        return Weights(sums[:, 0], sums[:, 1], sums[:, 2], sums[:, 3:])
 
 
 def measure(world: World, trained: Trained) -> dict[str, Array]:
@@ -92,15 +75,13 @@ def measure(world: World, trained: Trained) -> dict[str, Array]:
     run = world.run
     by_token = source_of(world).without_sequences(trained)
     sums = over_sets(world, trained, by_token)
-    correct, tied, margins = map(Weights.unstacked, sums.compared)
+    correct, tied, margins = sums.compared  # (sets, weights) each
 
-    def of_test(part: Weights) -> Array:
-        return jnp.where(by_token, part.by_test[MEMORY], part.evenly[TEST])
-
-    def of_train(part: Weights) -> Array:
-        return jnp.where(by_token, part.by_train[MEMORY], part.evenly[TRAIN])
+    def of_test(sums: Array) -> Array:
+        return jnp.where(by_token, sums[MEMORY, BY_TEST], sums[TEST, EVENLY])
 
     margin = of_test(margins)
+    of_train = jnp.where(by_token, correct[MEMORY, BY_TRAIN], correct[TRAIN, EVENLY])
     finite_V2 = jnp.all(jnp.isfinite(trained.V2))
     finite_w = jnp.all(jnp.isfinite(trained.w))
     of_first_steps = {}
@@ -109,14 +90,14 @@ def measure(world: World, trained: Trained) -> dict[str, Array]:
     return {
         **of_first_steps,
         "n_correct": of_test(correct),
-        "n_train_correct": of_train(correct),
+        "n_train_correct": of_train,
         "n_tied": of_test(tied),
         "n_top1": jnp.where(by_token, run.n_test, sums.top1[TEST]),
         "mass": jnp.where(by_token, run.n_test.astype(f32), sums.mass[TEST]),
         "margin": margin,
-        "recalled": correct.evenly[MEMORY],
-        "n_step1": correct.evenly[STEP1],
-        "n_by_frequency": correct.of_groups[MEMORY],
+        "recalled": correct[MEMORY, EVENLY],
+        "n_step1": correct[STEP1, EVENLY],
+        "n_by_frequency": correct[MEMORY, BY_TRAIN + 1 :],
         "recalled_top": sums.most[MEMORY],
         **measure_scores(world, trained.w),
         "finite": finite_V2 & finite_w & jnp.isfinite(margin),
@@ -163,11 +144,10 @@ def over_sets(world: World, trained: Trained, by_token: Array) -> Sums:
         which, key, n = stream
         return token_counts(world, key, n, lambda at: read.informative(which, at))
 
-    of_test, of_train = lax.map(times, (jnp.arange(2), streams, counted))
-    groups = jnp.zeros((0, world.shape.V), i32)
+    informative = lax.map(times, (jnp.arange(2), streams, counted))
+    often = jnp.concatenate([jnp.ones((1, world.shape.V), i32), informative])
     if run.token_laws:
-        groups = run.token_laws.groups
-    often = Weights(jnp.ones(world.shape.V, i32), of_test, of_train, groups).stacked()
+        often = jnp.concatenate([often, run.token_laws.groups])
     n_step1 = run.V if world.shape.start == "three_step" else i32(0)
     n_items = jnp.concatenate([n - counted, jnp.stack([run.V, n_step1])])
     sets = jnp.arange(4), jnp.stack([test, train, test, test]), n_items
@@ -313,7 +293,7 @@ def compare_rows(world: World, out: Array, answers: Array, y: Array) -> Comparis
     width = min(world.shape.V, LABELS)
 
     class Seen(NamedTuple):
-        own: Array
+        of_label: Array
         other: Array
         top: Array
         # column of the first largest logit: argmax is four times slower on a CPU
@@ -334,10 +314,10 @@ def compare_rows(world: World, out: Array, answers: Array, y: Array) -> Comparis
         is_top, grown = masked == top[:, None], top > seen.top
         first = jnp.min(jnp.where(is_top, item, world.shape.V), axis=1)
         n_top = jnp.sum(is_top.astype(i32), axis=1, dtype=i32)
-        own = jnp.sum(jnp.where(is_label & new, logits, f32(0)), axis=1)
+        of_label = jnp.sum(jnp.where(is_label & new, logits, f32(0)), axis=1)
         square = jnp.sum(jnp.where(new, logits * logits, f32(0)), axis=1)
         return Seen(
-            own=seen.own + own,
+            of_label=seen.of_label + of_label,
             other=jnp.maximum(seen.other, jnp.max(others, axis=1)),
             top=top,
             first=jnp.where(grown, first, seen.first),
@@ -350,7 +330,8 @@ def compare_rows(world: World, out: Array, answers: Array, y: Array) -> Comparis
     start = Seen(zero, none, none, index, index, zero)
     seen = repeat(world, 0, whole(world.run.V, width), some_labels, start)
     std = jnp.sqrt(seen.square / world.run.V.astype(f32))
-    margin = jnp.where(std > 0, (seen.own - seen.other) / unless_zero(std), f32(0))
+    lead = seen.of_label - seen.other
+    margin = jnp.where(std > 0, lead / unless_zero(std), f32(0))
     return Comparison(seen.first == y, seen.n_top > 1, margin)
 
 

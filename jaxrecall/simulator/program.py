@@ -35,13 +35,15 @@ from ..model.keys import check_partitionable
 from ..model.law_parameters import law_parameters
 from ..model.point import Run
 from .arguments import IDLE, Arguments, arguments
+from .descent import descend
 from .loops import RUNS, no_tokens, store_tokens
-from .measurements import Raw
+from .measurements import Raw, after_recipe
 from .program_shape import Shape
+from .recipe import recipe, untrained
 from .rows import finish
+from .sources.source import source_of
 from .stored_programs import changing_cache, load_or_compile, set_cache_of_jax
-from .training import train_and_measure as train_and_measure
-from .world import draw
+from .world import Trained, World, draw
 
 LOOPED = 16
 """The number of runs per call on a CPU.
@@ -417,6 +419,16 @@ def simulate_run(
         stored = store_tokens(world, tokens)
         world, tokens = replace(world, stored_tokens=stored), stored.tokens
     return train_and_measure(world)[1], tokens
+
+
+def train_and_measure(world: World) -> tuple[Trained, Raw]:
+    """Returns the model before any further steps, and the raw metrics of the run."""
+    world = source_of(world).prepare(world)
+    model = untrained(world) if world.shape.start == "zero" else recipe(world)
+    if not world.shape.optimizer:
+        return model, after_recipe(world, model)
+    trace = descend(world, model)
+    return model, {"trace": trace, "errors": model.errors, "locked": model.locked}
 
 
 def execute(

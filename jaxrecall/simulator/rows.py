@@ -25,7 +25,7 @@ from ..model.reference.decoders import decoder_columns
 from .forms import Form
 from .measurements import Raw
 
-NORMS = ("V_norm", "W_norm", "Z_in_norm", "Z_out_norm", "Z_in_overlap", "Z_out_overlap")
+NORMS = TRACE_COLUMNS[2:]
 """The names of the columns that `measurements.norms` computes, in order."""
 
 
