@@ -108,12 +108,12 @@ def step3_of_even_predictions(
     weighted tokens with their softmax.
     """
 
-    def from_tokens() -> Gradient:
-        return Gradient(memory_gradient(world, first.A), f32(0))
-
     def from_samples() -> Gradient:
         here = unread(world, locked, "N")
         return source_of(world).gradient(here, state_of_step3(world, first), "V_mat", 2)
+
+    def from_tokens() -> Gradient:
+        return Gradient(memory_gradient(world, first.A), f32(0))
 
     return lax.cond(locked, from_tokens, from_samples)
 

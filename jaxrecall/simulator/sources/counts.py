@@ -85,10 +85,9 @@ def co_occurrences(world: World, key: Array) -> Array:
     def tile(blocks: Blocks, real: Array, C: Array) -> Array:
         row = world.tokens(blocks, 0) * V
 
-        def once(x: Array) -> tuple[Array, Array]:
-            return row + x, real.astype(i32)
-
-        return add_tokens(world, blocks, 0, run.L, once, C)
+        return add_tokens(
+            world, blocks, 0, run.L, lambda x: (row + x, real.astype(i32)), C
+        )
 
     return over_samples(world, key, run.N, tile, jnp.zeros(V * V, i32)).reshape(V, V)
 
@@ -139,16 +138,12 @@ def step2(world: World, A: Array, C: Array) -> Gradient:
         x0 = world.tokens(blocks, 0)
         start = t * gather(to_trigger, x0)
 
-        def of_token(x: Array) -> Array:
-            return gather(table, x0 * V + x)
-
-        along = sum_tokens(world, blocks, 0, run.L, of_token, start)
+        along = sum_tokens(
+            world, blocks, 0, run.L, lambda x: gather(table, x0 * V + x), start
+        )
         along = jnp.where(real, along, f32(0))
-
-        def as_key(x: Array) -> tuple[Array, Array]:
-            return x, along
-
-        return S + add_tokens(world, blocks, 0, run.L, as_key, jnp.zeros(V, f32))
+        zero = jnp.zeros(V, f32)
+        return S + add_tokens(world, blocks, 0, run.L, lambda x: (x, along), zero)
 
     L = run.L.astype(f32)
     S = over_samples(world, batch_of_step(world, 1), run.N, tile, jnp.zeros(V, f32)) / L

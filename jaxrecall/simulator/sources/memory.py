@@ -42,22 +42,19 @@ class Memory(Source):
         if not world.shape.batched:
             return token_parts(world, stream)
 
-        def informative(blocks: keys.Addresses) -> Array:
-            return drawn_tokens(world, stream, blocks)
-
-        return counted_parts(world, step, informative)
+        return counted_parts(
+            world, step, lambda blocks: drawn_tokens(world, stream, blocks)
+        )
 
     def reader(self, world: World, scores: Scores, unread: Array) -> Reader:
         of_step = batch_of_step(world, 2)
 
         def informative(which: Array, blocks: keys.Blocks) -> Array:
-            def train() -> Array:
-                return drawn_tokens(world, of_step, blocks)
-
-            def test() -> Array:
-                return world.tokens(blocks, 0)
-
-            return lax.cond(which == TRAIN, train, test)
+            return lax.cond(
+                which == TRAIN,
+                lambda: drawn_tokens(world, of_step, blocks),
+                lambda: world.tokens(blocks, 0),
+            )
 
         return reader_of(world, scores, informative)
 
@@ -79,13 +76,11 @@ def token_parts(world: World, key: Array) -> Array:
     """
     run = world.run
 
-    def counted() -> Array:
-        return token_counts(world, key, run.drawn_samples.n).astype(f32) / run.samples
-
-    def gaussian() -> Array:
-        return parts_in_the_limit(world, key)
-
-    return run.drawn_samples.choose(gaussian, counted)
+    drawn = run.drawn_samples
+    return drawn.choose(
+        lambda: parts_in_the_limit(world, key),
+        lambda: token_counts(world, key, drawn.n).astype(f32) / run.samples,
+    )
 
 
 def parts_in_the_limit(world: World, key: Array) -> Array:
@@ -106,7 +101,4 @@ def drawn_tokens(world: World, key: Array, blocks: keys.Addresses) -> Array:
         u = keys.words(blocks, 0).astype(f32) * f32(2**-32)
         return first_above(cumulated[None], u)
 
-    def one_by_one() -> Array:
-        return world.tokens(blocks, 0)
-
-    return world.run.drawn_samples.choose(by_counts, one_by_one)
+    return world.run.drawn_samples.choose(by_counts, lambda: world.tokens(blocks, 0))

@@ -57,10 +57,7 @@ class Stream(Source):
         return counted_parts(world, step, lambda blocks: world.tokens(blocks, 0))
 
     def reader(self, world: World, scores: Scores, unread: Array) -> Reader:
-        def informative(which: Array, blocks: keys.Blocks) -> Array:
-            return world.tokens(blocks, 0)
-
-        return reader_of(world, scores, informative)
+        return reader_of(world, scores, lambda _, blocks: world.tokens(blocks, 0))
 
     def losses(self, world: World, V_mat: Array, w: Array) -> tuple[Array, Array]:
         run = world.run
