@@ -264,6 +264,23 @@ def through_logits(
     return through_keys(world, state, S, -mean["c_of_x0"], slopes)
 
 
+class Tile(NamedTuple):
+    """What the gradients read of a tile of samples."""
+
+    x0: Array  # informative tokens
+    seen: Attended
+    phi: Array
+    slope: Array
+    y: Array  # labels
+
+
+def read_tile(world: World, state: State, blocks: keys.Addresses) -> Tile:
+    """Returns the tokens, attention, features and labels of a tile of samples."""
+    x0 = world.tokens(blocks, 0)
+    seen = attend_at(world, state, blocks, x0)
+    return Tile(x0, seen, *features(world, seen.h), label_of(world, x0, blocks))
+
+
 def attend_at(
     world: World, state: State, blocks: keys.Addresses, x0: Array
 ) -> Attended:
@@ -287,10 +304,7 @@ def through_labels(
     of_label = -less_mean @ state.V_mat
 
     def tile(blocks: keys.Addresses, real: Array) -> dict[str, Array | AddedRows]:
-        x0 = world.tokens(blocks, 0)
-        seen = attend_at(world, state, blocks, x0)
-        phi, slope = features(world, seen.h)
-        y = label_of(world, x0, blocks)
+        x0, seen, phi, slope, y = read_tile(world, state, blocks)
         phi2 = jnp.sum(phi * phi, axis=1)
         new: dict[str, Array | AddedRows] = {
             "phi2": jnp.sum(jnp.where(real, phi2, f32(0)))
@@ -335,10 +349,7 @@ def through_outputs(
     table = answers if mlp or with_Z or not with_V else e.Z_out
 
     def tile(blocks: keys.Addresses, real: Array) -> Parameters:
-        x0 = world.tokens(blocks, 0)
-        seen = attend_at(world, state, blocks, x0)
-        phi, slope = features(world, seen.h)
-        y = label_of(world, x0, blocks)
+        x0, seen, phi, slope, y = read_tile(world, state, blocks)
         new: Parameters = {}
         out = phi @ V_mat.T if mlp else phi
         p = probabilities(world, state.scale * (out @ answers.T))

@@ -41,24 +41,23 @@ out of it. All memory keys share a trigger in the value path, and predictions wi
 
 class Filter(NamedTuple):
     """Factors of the parts of step 2 and step 3 that label counts contribute, relative
-    to eta -> 0. Means are over the eigenvalues of Z_out Z_out^T.
+    to eta -> 0, which the defaults are. Means are over the eigenvalues of Z_out Z_out^T.
     """
 
-    bias: float  # of the coupling of a sample with itself through the mean value
-    bias_size: float  # root mean square over seeds of the same
-    trigger: float  # of label counts along the trigger in V_mat, for the own label
-    of_overlaps: float  # of the variance of the same through overlaps of labels
-    residual: float  # of the variance of label counts in the residuals of step 2
-    counts: float  # of label counts along the shared part of keys in step 3
+    bias: float = 1.0  # of the coupling of a sample with itself through the mean value
+    bias_size: float = 1.0  # root mean square over seeds of the same
+    trigger: float = (
+        1.0  # of label counts along the trigger in V_mat, for the own label
+    )
+    of_overlaps: float = 1.0  # of the variance of the same through overlaps of labels
+    residual: float = 1.0  # of the variance of label counts in the residuals of step 2
+    counts: float = 1.0  # of label counts along the shared part of keys in step 3
     # of the variance of the same through overlaps of labels
-    counts_of_overlaps: float
-    predicted: float  # variance that noise of the predictions of step 3 adds, times N
-    overlaps: float  # of overlaps of tokens with the trigger in step 3
-    overlaps_square: float  # of their variance
-
-
-UNFILTERED = Filter(1, 1, 1, 1, 1, 1, 1, 0, 1, 1)
-"""The filter of eta -> 0."""
+    counts_of_overlaps: float = 1.0
+    # variance that noise of the predictions of step 3 adds, times N
+    predicted: float = 0.0
+    overlaps: float = 1.0  # of overlaps of tokens with the trigger in step 3
+    overlaps_square: float = 1.0  # of their variance
 
 
 def filter_of(model: Model) -> Filter:
@@ -66,7 +65,7 @@ def filter_of(model: Model) -> Filter:
     derived.
     """
     if not model.eta or why_unfiltered(model):
-        return UNFILTERED
+        return Filter()
     return _filter(
         model.V, model.d, model.L, model.trigger_in_value, model.eta, model.first_steps
     )
@@ -139,11 +138,6 @@ def _filter(V: int, d: int, L: int, t: bool, eta: float, steps: int) -> Filter:
         trigger=trigger,
         of_overlaps=of_overlaps / c,
         residual=residual,
-        counts=1.0,
-        counts_of_overlaps=1.0,
-        predicted=0.0,
-        overlaps=1.0,
-        overlaps_square=1.0,
     )
     if not t:
         return filtered

@@ -711,7 +711,7 @@ def test_a_prune_during_load_loses_no_row(store, monkeypatch):
                 pruned.append(path)
                 compact(store.folder, prune=True)
 
-    monkeypatch.setattr(table, "read_file", read_then_prune)
+    monkeypatch.setattr(table, "read_part", read_then_prune)
     with pytest.warns(UserWarning, match="dropped 1 rows") as caught:
         assert load(store.folder).seed.tolist() == [0, 1, 2]
     assert len(caught) == 1
@@ -736,7 +736,7 @@ def test_rows_of_merged_parts_are_read_once(store, monkeypatch):
         paths.append(path)
         return read_part(path)
 
-    monkeypatch.setattr(table, "read_file", noted)
+    monkeypatch.setattr(table, "read_part", noted)
     assert load(store.folder).seed.tolist() == [0, 1, 2]
     assert len(paths) == 2, "the new part and the table"
     merged = store.table.read_bytes()

@@ -46,13 +46,11 @@ def decoder_columns(
     V, d = point.V, point.d
     if not np.isfinite(G1).all():
         return dict.fromkeys(DECODERS)
-    G1 = G1[:d, :d].astype(np.float64)
-    Z_in = Z_in[:V, :d].astype(np.float64)
-    Z_out = Z_out[:V, :d].astype(np.float64)
-    z_trig = z_trig[:d].astype(np.float64)
-    scores = whitened(point, G1, Z_in, Z_out, z_trig)
+    unpadded = G1[:d, :d], Z_in[:V, :d], Z_out[:V, :d], z_trig[:d]
+    exact = [a.astype(np.float64) for a in unpadded]
+    scores = whitened(point, *exact)
     _, assigned = linear_sum_assignment(scores, maximize=True)
-    decoded = matched(G1, Z_in, Z_out).argmax(1), scores.argmax(1), assigned
+    decoded = matched(*exact[:3]).argmax(1), scores.argmax(1), assigned
     accuracies = (np.stack(decoded) == perm[:V]).mean(1)
     return dict(zip(DECODERS, accuracies.tolist(), strict=True))
 

@@ -59,7 +59,7 @@ from .table import (
     about,
     arrow_schema,
     conformed,
-    last_rows,
+    is_last,
     make_table,
     read_tables,
     refuse_foreign,
@@ -243,7 +243,7 @@ class Store:
         # all seeds of a point share one string; this saves much memory at 10^6 runs
         shared, by_version = {}, {}
         for table in tables.values():
-            for row in _rows(last_rows(table), names):
+            for row in _rows(table.filter(is_last(table)), names):
                 point_id, seed, code_version, precision, status, *values = row
                 by_run = by_version.setdefault((code_version, precision), {})
                 run = RunId(shared.setdefault(point_id, point_id), seed)

@@ -271,15 +271,8 @@ def to_parquet(table: pa.Table) -> pa.Buffer:
     for name in (*VERSION, "jax_version"):
         values = table[name].unique().to_pylist()
         provenance[name] = values[0] if len(values) == 1 else values
-    return _encoded(_with_metadata(with_pandas_types(table), KEY, provenance))
-
-
-def _encoded(table: pa.Table) -> pa.Buffer:
-    """Returns the bytes of a Parquet file that contains the table and its metadata.
-
-    Only texts have dictionaries: numbers become smaller without them. The encodings are
-    those that every reader of Parquet knows.
-    """
+    table = _with_metadata(with_pandas_types(table), KEY, provenance)
+    # only texts have dictionaries: numbers become smaller without them
     # pyarrow annotates use_dictionary as bool, and takes lists
     texts: Any = [field.name for field in table.schema if field.type == pa.string()]
     sink = pa.BufferOutputStream()
@@ -594,11 +587,6 @@ def _in_blocks(tables: Iterable[pa.Table], facts: list[Json]) -> Iterator[pa.Tab
 def is_last(table: pa.Table) -> pa.ChunkedArray:
     """Returns whether each row is that of the last step of its run."""
     return pc.call_function("equal", [table["step"], table["steps"]])
-
-
-def last_rows(table: pa.Table) -> pa.Table:
-    """Returns a table with one row for each run: the row of its last step."""
-    return table.filter(is_last(table))
 
 
 def in_table_order(
