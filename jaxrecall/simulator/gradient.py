@@ -264,21 +264,15 @@ def through_logits(
     return through_keys(world, state, S, -mean["c_of_x0"], slopes)
 
 
-class Tile(NamedTuple):
-    """What the gradients read of a tile of samples."""
-
-    x0: Array  # informative tokens
-    seen: Attended
-    phi: Array
-    slope: Array
-    y: Array  # labels
-
-
-def read_tile(world: World, state: State, blocks: keys.Addresses) -> Tile:
-    """Returns the tokens, attention, features and labels of a tile of samples."""
+def read_tile(
+    world: World, state: State, blocks: keys.Addresses
+) -> tuple[Array, Attended, Array, Array, Array]:
+    """Returns what a gradient reads of a tile of samples: the informative tokens, the
+    attention, the features and their slopes, and the labels.
+    """
     x0 = world.tokens(blocks, 0)
     seen = attend_at(world, state, blocks, x0)
-    return Tile(x0, seen, *features(world, seen.h), label_of(world, x0, blocks))
+    return x0, seen, *features(world, seen.h), label_of(world, x0, blocks)
 
 
 def attend_at(

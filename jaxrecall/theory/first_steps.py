@@ -41,7 +41,8 @@ out of it. All memory keys share a trigger in the value path, and predictions wi
 
 class Filter(NamedTuple):
     """Factors of the parts of step 2 and step 3 that label counts contribute, relative
-    to eta -> 0, which the defaults are. Means are over the eigenvalues of Z_out Z_out^T.
+    to eta -> 0, whose factors are the defaults. Means are over the eigenvalues of Z_out
+    Z_out^T.
     """
 
     bias: float = 1.0  # of the coupling of a sample with itself through the mean value
