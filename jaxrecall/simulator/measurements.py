@@ -15,7 +15,7 @@ from . import metrics
 from .arrays import f32, norm, unless_zero
 from .gradient import Parameters
 from .score_noise import covariances, over_redraws
-from .sources.source import source_of
+from .sources.source import find_source
 from .world import Trained, World, reading
 
 Raw = dict[str, PyTree]
@@ -63,7 +63,7 @@ def at_step(
     V_mat = params["V_mat"]
     model = Trained(first.V1, w, V_mat, first.V1_scale, f32(1), f32(1))
     raw = metrics.measure(world, model)
-    loss, test_loss = source_of(world).losses(world, V_mat, w)
+    loss, test_loss = find_source(world).losses(world, V_mat, w)
     numbers = (loss, test_loss, *params.values())
     finite = jnp.stack([jnp.all(jnp.isfinite(a)) for a in numbers])
     return raw | {

@@ -19,7 +19,7 @@ from .forward import attention_scores, features, probabilities, unlearned_scores
 from .gradient import mapped, output_maps
 from .loops import repeat, token_counts
 from .program_shape import LABELS
-from .sources.source import TEST, TRAIN, Reader, labels, source_of
+from .sources.source import TEST, TRAIN, Reader, find_source, labels
 from .world import Trained, World, batch_of_step, centred, in_value
 
 MEMORY, STEP1 = 2, 3
@@ -73,7 +73,7 @@ def measure(world: World, trained: Trained) -> dict[str, Array]:
     is weighted by the number of times that it is informative.
     """
     run = world.run
-    by_token = source_of(world).without_sequences(trained)
+    by_token = find_source(world).without_sequences(trained)
     sums = over_sets(world, trained, by_token)
     correct, tied, margins = sums.compared  # (sets, weights) each
 
@@ -111,7 +111,7 @@ def largest_prediction(world: World, trained: Trained) -> Array:
     The maximum is over the first samples of step 3, of which at most n_test are read.
     """
     run = world.run
-    read = source_of(world).reader(world, unlearned_scores(world), jnp.bool_(False))
+    read = find_source(world).reader(world, unlearned_scores(world), jnp.bool_(False))
     maps, key = output_maps(world, trained.V1), batch_of_step(world, 2)
     n = jnp.minimum(run.N, run.n_test)
 
@@ -138,7 +138,7 @@ def over_sets(world: World, trained: Trained, by_token: Array) -> Sums:
     n = jnp.stack([run.n_test, jnp.minimum(run.N, run.n_test)])
     counted = jnp.where(by_token, n, 0)
     scores = attention_scores(world, trained.w, trained.w_scale)
-    read = source_of(world).reader(world, scores, by_token)
+    read = find_source(world).reader(world, scores, by_token)
 
     def times(stream: tuple[Array, Array, Array]) -> Array:
         which, key, n = stream
@@ -151,14 +151,14 @@ def over_sets(world: World, trained: Trained, by_token: Array) -> Sums:
     n_step1 = run.V if world.shape.start == "three_step" else i32(0)
     n_items = jnp.concatenate([n - counted, jnp.stack([run.V, n_step1])])
     sets = jnp.arange(4), jnp.stack([test, train, test, test]), n_items
-    answers = answers_of(world, maps)
+    answers = compute_answers(world, maps)
     # mapped over the sets, so that the function compiles only once
     return lax.map(
         lambda one: measure_set(world, read, maps, answers, often, *one), sets
     )
 
 
-def answers_of(world: World, maps: Array) -> Array:
+def compute_answers(world: World, maps: Array) -> Array:
     """The centred tables (2, V, k), one for each map, whose products with the outputs
     of items are the logits.
 
@@ -204,7 +204,7 @@ def measure_set(
 
     The items are sequences of the stream `key`, or tokens in order of frequency. Tokens
     have the weights `often` (3 or 5, V). `maps` (2, d, p) contains V2 and V1, up to
-    scale factors, and `answers` is `answers_of(world, maps)`.
+    scale factors, and `answers` is `compute_answers(world, maps)`.
     """
     laws, is_sequence, is_step1 = world.run.token_laws, which < MEMORY, which == STEP1
     matrix = maps[is_step1.astype(i32)]
@@ -361,7 +361,7 @@ def draw_check(world: World) -> Array:
     run = world.run
     batches = jnp.concatenate([run.batches, keys.stream(run.streams, "test")[None]])
     first_blocks = keys.Blocks(batches, jnp.zeros(len(batches), jnp.uint32))
-    positions = jnp.stack([i32(0), source_of(world).last_position(world)])
+    positions = jnp.stack([i32(0), find_source(world).last_position(world)])
     tokens = world.tokens(first_blocks, positions)
 
     def hashed(draws: Array, label: int) -> Array:

@@ -41,7 +41,7 @@ from .measurements import Raw, after_recipe
 from .program_shape import Shape
 from .recipe import recipe, untrained
 from .rows import finish
-from .sources.source import source_of
+from .sources.source import find_source
 from .stored_programs import changing_cache, load_or_compile, set_cache_of_jax
 from .world import Trained, World, draw
 
@@ -423,7 +423,7 @@ def simulate_run(
 
 def train_and_measure(world: World) -> tuple[Trained, Raw]:
     """Returns the model before any further steps, and the raw metrics of the run."""
-    world = source_of(world).prepare(world)
+    world = find_source(world).prepare(world)
     model = untrained(world) if world.shape.start == "zero" else recipe(world)
     if not world.shape.optimizer:
         return model, after_recipe(world, model)

@@ -47,9 +47,8 @@ class Filter(NamedTuple):
 
     bias: float = 1.0  # of the coupling of a sample with itself through the mean value
     bias_size: float = 1.0  # root mean square over seeds of the same
-    trigger: float = (
-        1.0  # of label counts along the trigger in V_mat, for the own label
-    )
+    # of label counts along the trigger in V_mat, for the own label
+    trigger: float = 1.0
     of_overlaps: float = 1.0  # of the variance of the same through overlaps of labels
     residual: float = 1.0  # of the variance of label counts in the residuals of step 2
     counts: float = 1.0  # of label counts along the shared part of keys in step 3
@@ -61,7 +60,7 @@ class Filter(NamedTuple):
     overlaps_square: float = 1.0  # of their variance
 
 
-def filter_of(model: Model) -> Filter:
+def find_filter(model: Model) -> Filter:
     """Returns the filter of a model, which is that of eta -> 0 where no other is
     derived.
     """

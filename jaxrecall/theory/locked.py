@@ -21,7 +21,7 @@ from .distributions import (
     quantiles,
     upper_tail,
 )
-from .first_steps import Filter, check_first_steps, filter_of
+from .first_steps import Filter, check_first_steps, find_filter
 from .model import Model, check_N
 from .overlaps import (
     LOCKED,
@@ -70,7 +70,7 @@ class StoredKeys(NamedTuple):
     @property
     def first(self) -> Filter:
         """How the first steps filter label counts."""
-        return filter_of(self.model)
+        return find_filter(self.model)
 
     @property
     def kept(self) -> float:
@@ -103,8 +103,8 @@ def recall(model: Model, N: float, overlaps: KeyOverlaps, reading: Reading) -> f
     V, L = model.V, model.L
     counts = poisson_counts(N / V)
     r, stored = counts.relative, reading.stored
-    memory = memory_of(model, N, overlaps, reading)
-    logits = logits_of(
+    memory = store_keys(model, N, overlaps, reading)
+    logits = compute_logits(
         memory, counts.quantiles(quantiles(model.d, model.moments).own_count)
     )
 
@@ -142,7 +142,7 @@ def recall(model: Model, N: float, overlaps: KeyOverlaps, reading: Reading) -> f
     return float(np.exp(np.minimum(log_right, 0)).mean())
 
 
-def memory_of(
+def store_keys(
     model: Model, N: float, overlaps: KeyOverlaps, reading: Reading
 ) -> StoredKeys:
     """Returns the memory that is stored if attention is uneven.
@@ -157,7 +157,7 @@ def memory_of(
     return StoredKeys(model, N, overlaps, reading, lengths)
 
 
-def logits_of(memory: StoredKeys, r_v: np.ndarray) -> Logits:
+def compute_logits(memory: StoredKeys, r_v: np.ndarray) -> Logits:
     """Returns the logits of tokens whose own labels have the relative counts r_v;
     docs/theory.md, section 3.1.
     """

@@ -16,7 +16,7 @@ from scipy.special import erf
 
 from ..errors import TheoryError
 from ..model.activations import Activation
-from .first_steps import check_first_steps, filter_of
+from .first_steps import check_first_steps, find_filter
 from .model import Model, check_N
 
 
@@ -113,7 +113,7 @@ def trigger(model: Model, N: float) -> tuple[float, float]:
     if not model.trigger_in_value:
         return 1.0, 0.0
     itself = 0.0 if model.fresh_batches else model.V / N * gains(model).itself
-    itself *= filter_of(model).bias
+    itself *= find_filter(model).bias
     T = 1 + model.trigger_length * itself
     a = (1 + (model.L + 1) * itself) * model.moments.overlap
     return T, a
@@ -149,7 +149,7 @@ def mean_bias(model: Model, s: Terms) -> float:
     if model.fresh_batches:
         pull = np.hypot(itself * np.sqrt((1 + s.c) / V), gain.bend)
     else:
-        pull = abs(itself * filter_of(model).bias_size + gain.bend)
+        pull = abs(itself * find_filter(model).bias_size + gain.bend)
     return pull * np.sqrt(s.M3 * (1 / V + model.common_length))
 
 
@@ -167,7 +167,7 @@ def gradient_noise(model: Model, s: Terms) -> float:
     V, d, L = model.V, model.d, model.L
     k, rate = s.k, s.rate
     of_labels = k**2 * variance_of_label_counts(model, s) + rate**3 * (L - 1) / L**2
-    of_both = fourth_moment(s.c) * V * s.R**3 / rate * filter_of(model).residual
+    of_both = fourth_moment(s.c) * V * s.R**3 / rate * find_filter(model).residual
     once = variance_of_token_counts(model, s)
     batches = 1 if model.fresh_batches else 2
     of_tokens = once * batches + s.c * once + of_both
@@ -185,7 +185,7 @@ def variance_of_label_counts(model: Model, s: Terms) -> float:
     k^2.
     """
     t, rate = model.trigger_in_value * model.trigger_length, s.rate
-    first = filter_of(model)
+    first = find_filter(model)
     once, twice = t * first.trigger, t * first.trigger**2
     if model.fresh_batches:
         of_own = (1 + 3 * t) * rate**2 + (2 + 3 * t) * rate**3
@@ -237,7 +237,7 @@ def mlp(model: Model, s: Terms) -> float:
     if not model.m:
         return 0.0
     V, L, rate = model.V, model.L, s.rate
-    act, gain = moments_of(model), gains(model)
+    act, gain = compute_moments(model), gains(model)
     again = 0 if model.fresh_batches else 1
 
     slopes = again * (act.mean + act.bend / L) + act.bend * rate / L**2
@@ -277,7 +277,7 @@ def gains(model: Model) -> Gains:
     """
     if not model.m:
         return Gains(total=1.0, linear=1.0, bend=0.0, itself=1.0, mean=0.0)
-    act, V = moments_of(model), model.V
+    act, V = compute_moments(model), model.V
     linear, bend = act.slope**2, act.bend**2
     total = linear + bend * (1 / V + (1 + 3 * model.trigger_in_value) / model.L**2)
     return Gains(
@@ -302,7 +302,7 @@ class ActivationMoments(NamedTuple):
     itself: float  # E (act act')'
 
 
-def moments_of(model: Model) -> ActivationMoments:
+def compute_moments(model: Model) -> ActivationMoments:
     """Returns the moments of the activation at s^2 = 1/L + (1 - 1/L)/V + t/L^2.
 
     s^2 is the mean squared length of a mean value.

@@ -13,7 +13,7 @@ import numpy as np
 from scipy.special import comb, expit, ndtr, ndtri
 
 from .distributions import normal_levels
-from .first_steps import check_first_steps, filter_of
+from .first_steps import check_first_steps, find_filter
 from .limits import warn_of_limits
 from .locked import distinct_tokens, recalled
 from .model import Model, check_N
@@ -152,7 +152,7 @@ def score_distribution(
     of_noise = of_bias + gradient * c / (1 + c)
     of_common = (snr * model.V * model.L / N) ** 2 * model.common_length / d
     exposure = (of_noise + model.trigger_in_value * of_common) * model.trigger_length
-    first = filter_of(model)
+    first = find_filter(model)
     scores = ScoreDistribution(
         snr,
         variation=bias * variation(c, model.V),

@@ -4,7 +4,7 @@ import helpers
 import jax
 import numpy as np
 import pytest
-from cases import cases, check_recipe
+from cases import cases
 from helpers import assert_same_metrics, combinations, drawn, quickly, streamed
 from scipy.special import softmax
 from tolerances import assert_close
@@ -263,10 +263,3 @@ def test_the_bound_on_the_outputs_of_orthogonal_rows_is_a_number():
     point = ATTENTION.replace(V=13, d=15, embedding="orthogonal")
     for seed in range(20):
         assert np.isfinite(mean_square_bound(drawn(point, seed, shape_of(point))))
-
-
-def test_wide_rows_are_read_in_blocks_of_columns():
-    """Of which a point reads those that it fills, two of three."""
-    point = ATTENTION.replace(eta=1e-6, d=40, kappa=1)
-    metrics, _ = check_recipe(point, SEED, shape_of(point, 96))
-    assert metrics["form"] == "counts+counts"

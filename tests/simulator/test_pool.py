@@ -116,7 +116,7 @@ def test_means_of_polynomials_are_those_over_pairs(activation):
         given = (
             world,
             pool.attend_to_pairs(world, counts, unlearned_scores(world)),
-            pool_draws.weights_of(world, E),
+            pool_draws.pair_weights(world, E),
         )
         coefficients = point.activation.coefficients(jnp)
         return pool.mean_polynomials(*given, coefficients), pool.mean_features(*given)

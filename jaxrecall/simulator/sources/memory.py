@@ -17,7 +17,7 @@ from ..loops import token_counts
 from ..losses import losses_of_tokens
 from ..world import World, batch_of_step, stream_of_step, token_shares
 from .gaussian_counts import first_above, shares_of_draws
-from .source import TRAIN, Reader, Source, counted_parts, reader_of
+from .source import TRAIN, Reader, Source, counted_parts, make_reader
 
 
 class Memory(Source):
@@ -56,7 +56,7 @@ class Memory(Source):
                 lambda: world.tokens(blocks, 0),
             )
 
-        return reader_of(world, scores, informative)
+        return make_reader(world, scores, informative)
 
     def losses(self, world: World, V_mat: Array, w: Array) -> tuple[Array, Array]:
         n_test = world.run.n_test

@@ -50,12 +50,12 @@ from .pool_draws import (
     cumulated_pairs,
     last_pairs,
     mean_weight,
+    pair_weights,
     pool_of_step,
     test_counts,
-    weights_of,
     with_pools,
 )
-from .pool_polynomials import Coefficients, Polynomials, slope_of, square
+from .pool_polynomials import Coefficients, Polynomials, differentiate, square
 from .source import TEST, TRAIN, Reader, Source
 
 
@@ -180,7 +180,7 @@ def by_memory(world: World, scores: Scores, step: int) -> Gradient:
     """
     counts, E = pool_of_step(world, step)
     a, mean = attend_to_pairs(world, counts, scores), mean_weight(world)
-    weights = weights_of(world, E)
+    weights = pair_weights(world, E)
     table = gather(centred(world, world.e.Z_out), world.perm)
     if world.e.W_in is not None:
         # attention in later steps is learned, and differs between tokens
@@ -350,7 +350,7 @@ def by_attention_to_features(world: World, b: Array) -> Array:
     counts, E = pool_of_step(world, 1)
     a, W_in = attend_to_pairs(world, counts, unlearned_scores(world)), world.e.W_in
     assert W_in is not None
-    weights = weights_of(world, E)
+    weights = pair_weights(world, E)
     coefficients = world.law("activation").coefficients(jnp)
     if coefficients:
         sums = sums_of_polynomials(world, a, weights, coefficients, b)
@@ -391,7 +391,7 @@ def sums_of_polynomials(
     products.
     """
     all_pairs = evenly_attended(world, a, weights)
-    wanted, of_slope = b * unit_scale(world), slope_of(coefficients)
+    wanted, of_slope = b * unit_scale(world), differentiate(coefficients)
     B = all_pairs.over_tokens(of_slope, wanted)
     along = all_pairs.over_units([0, *of_slope], wanted)
     along_v = jnp.sum(all_pairs.means(of_slope) * wanted * all_pairs.u, axis=1)
@@ -441,7 +441,7 @@ def over_pairs(
         return jax.tree.map(jnp.add, total, by_shared), by_pairs
 
     zero = jax.tree.map(jnp.zeros_like, shared)
-    tokens = pairs, weights_of(world, E), world.perm
+    tokens = pairs, pair_weights(world, E), world.perm
     by_shared, by_pairs = lax.scan(token, zero, tokens)
     return pull_back((by_pairs, by_shared))[0]
 
@@ -456,4 +456,4 @@ def loss_of_pairs(world: World, V_mat: Array, w: Array) -> Array:
         losses = cross_entropy(world, V_mat, phi, jnp.full(len(phi), x.label))
         return total + x.weight @ losses, None
 
-    return scan_tokens(world, seen, weights_of(world, E), token, f32(0))[0]
+    return scan_tokens(world, seen, pair_weights(world, E), token, f32(0))[0]

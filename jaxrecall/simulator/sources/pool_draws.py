@@ -49,7 +49,7 @@ def mean_weight(world: World) -> Array:
     return 1 / (world.run.V.astype(f32) * f32(world.shape.pool))
 
 
-def weights_of(world: World, E: Array) -> Array:
+def pair_weights(world: World, E: Array) -> Array:
     """The fraction of samples that equal each pair, as an array (V, K), from the
     deviations E.
     """
@@ -116,7 +116,7 @@ def cumulated_pairs(world: World) -> tuple[Array, Array]:
     tokens. The second array (V, K) is cumulative over the sequences of the pool, for
     each token.
     """
-    shares = jnp.maximum(weights_of(world, pool_of_step(world, 2)[1]), f32(0))
+    shares = jnp.maximum(pair_weights(world, pool_of_step(world, 2)[1]), f32(0))
 
     return world.run.drawn_samples.choose(
         lambda: (jnp.cumsum(jnp.sum(shares, axis=1)), jnp.cumsum(shares, axis=1)),

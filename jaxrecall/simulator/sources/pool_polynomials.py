@@ -87,7 +87,7 @@ def square(c: Coefficients) -> list[Numbers]:
     return found
 
 
-def slope_of(c: Coefficients) -> list[Numbers]:
+def differentiate(c: Coefficients) -> list[Numbers]:
     """The coefficients of the derivative of the polynomial."""
     return [n * each for n, each in enumerate(c)][1:]
 

@@ -342,7 +342,7 @@ def each_once(paths: Iterable[Path], unreadable: Unreadable) -> Iterator[pa.Tabl
             table_of |= dict.fromkeys(merged or (), path)
     read, left_out = set(), {}
     for path in paths:
-        table = table_of.get(digest_of(path)) if table_of else None
+        table = table_of.get(hash_file(path)) if table_of else None
         if table:
             left_out[path] = table
             continue
@@ -354,7 +354,7 @@ def each_once(paths: Iterable[Path], unreadable: Unreadable) -> Iterator[pa.Tabl
             yield from rows_in(path, unreadable)
 
 
-def digest_of(path: Path) -> str:
+def hash_file(path: Path) -> str:
     """Returns a digest of the contents of a file, or an empty text if there is no
     file.
     """
