@@ -138,13 +138,13 @@ def draw_embeddings(
     d: Array | int,
     m: Array | int,
     pad: tuple[int, int, int],
-    own: tuple[EmbeddingLaw, EmbeddingLaw] | None = None,
+    laws: tuple[EmbeddingLaw, EmbeddingLaw] | None = None,
     given: Mapping[str, Array] = MappingProxyType({}),
 ) -> Embeddings:
     """Returns the embeddings of one run, padded to `pad` = (V_pad, d_pad, m_pad).
 
-    The first law of `own` makes Z_in, z_trig and z_eos, and the second makes Z_out.
-    Without `own`, the law at the place `law` of TOGETHER makes all of them. `given` is
+    The first of `laws` makes Z_in, z_trig and z_eos, and the second makes Z_out.
+    Without `laws`, the law at the place `law` of TOGETHER makes all of them. `given` is
     the padded output of `on_host`.
 
     All laws make their rows from the same normals. One program serves all laws of
@@ -166,16 +166,17 @@ def draw_embeddings(
     normal = jnp.where(real, keys.normals(row_keys, d_pad), jnp.float32(0))
     unit = (row + first_unit[table])[:, None]
     places = np.cumsum(counts)[:-1]
-    if own is None:
+    if laws is None:
         z = _together(law, Draws("Z_in", unit, normal, None, V, d), real)
         tables = jnp.split(z, places)[:-1]
     else:
-        laws = (own[0], own[1], own[0], own[0])
+        of_tables = (laws[0], laws[1], laws[0], laws[0])
         parts = jnp.split(normal, places), jnp.split(real, places)
         tables = []
-        for name, of, rows, mask in zip(TABLES, laws, *parts, strict=False):
-            made = _table(of, name, streams, rows, mask, (V, d), given.get(name))
-            tables.append(made)
+        for name, one, rows, mask in zip(TABLES, of_tables, *parts, strict=False):
+            tables.append(
+                _table(one, name, streams, rows, mask, (V, d), given.get(name))
+            )
     Z_in, Z_out, z_trig, z_eos = tables
     W_in = normal[-m_pad:] if m_pad else None
     return Embeddings(Z_in, Z_out, z_trig[0], z_eos[0], W_in)

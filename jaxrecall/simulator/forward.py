@@ -134,26 +134,26 @@ def _weights(logits: Array, counts: Array) -> Array:
 
 
 @jax.custom_jvp
-def shares_of(own: Array, total: Array, top: Array) -> tuple[Array, Array]:
+def shares_of(score: Array, total: Array, top: Array) -> tuple[Array, Array]:
     """Returns the softmax weight of the informative token, and that of all noise tokens
     together.
 
-    `own` is the attention logit of the informative token. `total` and `top` are the
+    `score` is the attention logit of the informative token. `total` and `top` are the
     fields of NoiseAttention. The three arrays have the same rank.
     """
-    highest = jnp.maximum(own, top)
-    mine, others = jnp.exp(own - highest), total * jnp.exp(top - highest)
-    return mine / (mine + others), others / (mine + others)
+    highest = jnp.maximum(score, top)
+    informative, others = jnp.exp(score - highest), total * jnp.exp(top - highest)
+    return informative / (informative + others), others / (informative + others)
 
 
 @shares_of.defjvp
 def _(
     at: tuple[Array, ...], by: tuple[Array, ...]
 ) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
-    (own, total, top), (d_own, d_total, _) = at, by
-    mine, others = shares_of(own, total, top)
-    moved = mine * others * (d_own - d_total / unless_zero(total))
-    return (mine, others), (moved, -moved)
+    (score, total, top), (d_score, d_total, _) = at, by
+    informative, others = shares_of(score, total, top)
+    moved = informative * others * (d_score - d_total / unless_zero(total))
+    return (informative, others), (moved, -moved)
 
 
 class ValueVectors(NamedTuple):

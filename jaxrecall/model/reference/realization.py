@@ -545,8 +545,8 @@ def _of_laws(
     if parameters:
         law = law.with_traced(parameters)
         law_out = law_out.with_traced(parameters, "embedding_out")
-    own = None if together else (law, law_out)
-    return task.draw_embeddings(streams, index, V, d, m, (V, d, m), own, given)
+    both = None if together else (law, law_out)
+    return task.draw_embeddings(streams, index, V, d, m, (V, d, m), both, given)
 
 
 @partial(jax.jit, static_argnames="n_blocks")
