@@ -28,8 +28,8 @@ from .program import (
     memory_errors,
     memory_of_device,
     on_cpu,
+    place,
     reserved_bytes,
-    slots,
     width_for,
 )
 
@@ -239,16 +239,11 @@ def _together(
     runs: Sequence[Run],
 ) -> list[Row]:
     """Returns the columns of the runs. Idle slots contain the last run."""
-    used = slots(len(runs), most, n_devices)
-    batch = [runs[-1]] * most
-    for slot, run in zip(used, runs, strict=True):
-        batch[slot] = run
+    used, batch, active = place(runs, runs[-1], most, n_devices)
     values, words = _zeros(simulator, most)
     for name, array in values.items():
         array[:] = [getattr(run.point, name) for run in batch]
     words[:] = list(map(words_of, batch))
-    active = np.zeros(most, bool)
-    active[used] = True
     with memory_errors():
         columns = jax.device_get(program((values, words), active))
     return [{name: of_runs[i] for name, of_runs in columns.items()} for i in used]

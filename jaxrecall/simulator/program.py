@@ -442,12 +442,8 @@ def execute(
     must be repeated with `shape.fallback`. Raises OutOfMemory.
     """
     start = time.perf_counter()
-    used = slots(len(runs), program.batch, program.sharding.num_devices)
-    batch = [IDLE] * program.batch
-    for slot, run in zip(used, runs, strict=True):
-        batch[slot] = run
-    active = np.zeros(program.batch, bool)
-    active[used] = True
+    n_devices = program.sharding.num_devices
+    used, batch, active = place(runs, IDLE, program.batch, n_devices)
     given = arguments(batch, program.shape), active
     with memory_errors():
         raw = jax.device_get(program.run(*jax.device_put(given, program.sharding)))
@@ -458,15 +454,22 @@ def execute(
     return rows_of_runs, time.perf_counter() - start
 
 
-def slots(n_runs: int, batch: int, n_devices: int) -> list[int]:
-    """The indices at which runs are placed in a batch.
+def place(
+    runs: Sequence[Run], idle: Run, size: int, n_devices: int
+) -> tuple[list[int], list[Run], np.ndarray]:
+    """Returns the indices at which runs are placed in a batch of this size, the batch,
+    whose other places contain `idle`, and a mask (size,) of the runs.
 
     The runs are divided equally among the devices, and fill the first places of each
     device.
     """
-    share = -(-n_runs // n_devices)
-    per_device = batch // n_devices
-    return [i // share * per_device + i % share for i in range(n_runs)]
+    share, per_device = -(-len(runs) // n_devices), size // n_devices
+    batch, active = [idle] * size, np.zeros(size, bool)
+    used = [i // share * per_device + i % share for i in range(len(runs))]
+    active[used] = True
+    for slot, run in zip(used, runs, strict=True):
+        batch[slot] = run
+    return used, batch, active
 
 
 def full_rows(
