@@ -184,20 +184,20 @@ def gradients_for(params: Parameters) -> list[str]:
 
 
 def slopes_by_parameter(
-    world: World, found: Parameters, params: Parameters
+    world: World, slopes: Parameters, params: Parameters
 ) -> Parameters:
-    """Returns the gradient by each parameter, from the gradients `found` that were
+    """Returns the gradient by each parameter, from the gradients `slopes` that were
     computed.
 
     The gradient by W_KQ is g z_eos^T, where g is the gradient by w.
     """
-    slopes = {}
+    by_parameter = {}
     for name in params:
         if name == "W_KQ":
-            slopes[name] = found["w"][:, None] * query(world)[None]
+            by_parameter[name] = slopes["w"][:, None] * query(world)[None]
         else:
-            slopes[name] = found[name]
-    return slopes
+            by_parameter[name] = slopes[name]
+    return by_parameter
 
 
 def start(world: World, model: Trained) -> Parameters:

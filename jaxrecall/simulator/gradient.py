@@ -468,17 +468,17 @@ def attention_on_noise(
 
 
 def through_keys(
-    world: World, state: State, S: Array, trigger: Array, found: Parameters
+    world: World, state: State, S: Array, trigger: Array, slopes: Parameters
 ) -> Parameters:
-    """Returns `found` with the gradient by w added. For trained embeddings, it also
+    """Returns `slopes` with the gradient by w added. For trained embeddings, it also
     adds the part of the gradient that comes from keys.
 
     S (V,) and `trigger` are the slopes of the loss by attention logits.
     """
-    with_w = found | {"w": S @ world.e.Z_in + trigger * world.e.z_trig}
+    with_w = slopes | {"w": S @ world.e.Z_in + trigger * world.e.z_trig}
     if state.w is not None:
         as_keys = {"Z_in": S[:, None] * state.w[None], "z_trig": trigger * state.w}
         for name, slope in as_keys.items():
-            if name in found:
-                with_w[name] = found[name] + slope
+            if name in slopes:
+                with_w[name] = slopes[name] + slope
     return with_w

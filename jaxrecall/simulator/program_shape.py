@@ -22,7 +22,7 @@ from ..model.laws import (
 )
 from ..model.laws.law import LawField
 from ..model.point import BLOCK, TRAINS, Point, fields_of_kind
-from ..model.values import rounded_up
+from ..model.values import padded_size
 from .forms import FORMS, Form, form_for, may_group_steps
 
 _STATIC = fields_of_kind("static")
@@ -376,7 +376,7 @@ class Shape:
 
         Sizes are multiples of 16, with four sizes between successive powers of two.
         """
-        V, d, m = (rounded_up(size, 16) for size in (point.V, point.d, point.m))
+        V, d, m = (padded_size(size, 16) for size in (point.V, point.d, point.m))
         return Shape.sized(point, V, d, m)
 
 

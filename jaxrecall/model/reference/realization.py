@@ -33,7 +33,7 @@ from ..point import (
     first_step,
 )
 from ..task import Embeddings
-from ..values import Numbers, rounded_up
+from ..values import Numbers, padded_size
 
 if TYPE_CHECKING:
     DrawnArray = np.ndarray  # the type of what `realize` returns
@@ -260,7 +260,7 @@ class OnHost:
         """Returns the padded size of a program: a multiple of 64. For large sizes it is
         up to a quarter larger than the size.
         """
-        return rounded_up(size, 64)
+        return padded_size(size, 64)
 
     def tokens(
         self, key: Numbers, law: np.ndarray | None, V: int, L: int, n: int
