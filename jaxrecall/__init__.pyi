@@ -1,3 +1,6 @@
+from . import fit as fit
+from . import model as model
+from . import theory as theory
 from .analysis.figures import plot as plot
 from .analysis.fit.write import latex as latex
 from .cli.version import __version__ as __version__
