@@ -18,111 +18,43 @@ docs/python.md is a tour of the package.
 
 from __future__ import annotations
 
+import ast
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
-from .cli.version import __version__
-
-if TYPE_CHECKING:
-    from . import fit, theory
-    from .analysis.figures import plot
-    from .analysis.fit.write import latex
-    from .errors import Interrupted, RunFailed
-    from .model import recall as model
-    from .model.functional import (
-        Rates,
-        predict,
-        rates,
-        recipe,
-        soft_accuracy,
-        three_step,
-        train,
-    )
-    from .model.point import Point
-    from .model.reference.descent import Descended, descend
-    from .model.reference.metrics import measure
-    from .model.reference.realization import Realization, draws, realize
-    from .model.reference.steps import ThreeStep
-    from .sweep.api import run, thresholds
-    from .sweep.simulators.custom import Simulator
-    from .sweep.simulators.shipped import simulate
-    from .sweep.store.load import load
-
-__all__ = [
-    "Descended",
-    "Interrupted",
-    "Point",
-    "Rates",
-    "Realization",
-    "RunFailed",
-    "Simulator",
-    "ThreeStep",
-    "__version__",
-    "descend",
-    "draws",
-    "fit",
-    "latex",
-    "load",
-    "measure",
-    "model",
-    "plot",
-    "predict",
-    "rates",
-    "realize",
-    "recipe",
-    "run",
-    "simulate",
-    "soft_accuracy",
-    "theory",
-    "three_step",
-    "thresholds",
-    "train",
-]
-
-_MODULES = {
-    "fit": "fit",
-    "model": "model",
-    "plot": "analysis.figures.plot",
-    "theory": "theory",
-}
-
-_HOME = {
-    "analysis.fit.write": ("latex",),
-    "errors": ("Interrupted", "RunFailed"),
-    "model.functional": (
-        "Rates",
-        "predict",
-        "rates",
-        "recipe",
-        "soft_accuracy",
-        "three_step",
-        "train",
-    ),
-    "model.point": ("Point",),
-    "model.reference.descent": ("Descended", "descend"),
-    "model.reference.metrics": ("measure",),
-    "model.reference.realization": ("Realization", "draws", "realize"),
-    "model.reference.steps": ("ThreeStep",),
-    "sweep.api": ("run", "thresholds"),
-    "sweep.simulators.custom": ("Simulator",),
-    "sweep.simulators.shipped": ("simulate",),
-    "sweep.store.load": ("load",),
-}
-"""A dict from each module to the public names that it defines."""
+from pathlib import Path
+from typing import Any
 
 
-if not TYPE_CHECKING:  # otherwise, type checkers would accept any name
+def _homes() -> dict[str, str | None]:
+    """Returns a dict from each public name to the module that defines it. The name of a
+    module of this folder has None.
 
-    def __getattr__(name: str) -> Any:
-        if name in _MODULES:
-            return import_module(f".{_MODULES[name]}", __name__)
-        for module, names in _HOME.items():
-            if name in names:
-                return getattr(import_module(f".{module}", __name__), name)
+    The names stand in `__init__.pyi` alone, where type checkers read them too.
+    """
+    stub = Path(__file__).with_suffix(".pyi").read_text()
+    homes = {}
+    for statement in ast.parse(stub).body:
+        assert isinstance(statement, ast.ImportFrom)
+        for imported in statement.names:
+            homes[imported.name] = statement.module
+    return homes
+
+
+_HOMES = _homes()
+
+__all__ = sorted(_HOMES)  # pyright: ignore[reportUnsupportedDunderAll]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
         raise AttributeError(
             f"module 'jaxrecall' has no attribute {name!r}; it has {', '.join(__all__)}"
         )
+    home = _HOMES[name]
+    if home is None:
+        return import_module(f".{name}", __name__)
+    # imports the name too if it is a module
+    return getattr(__import__(f"{__name__}.{home}", fromlist=[name]), name)
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return __all__

@@ -30,7 +30,7 @@ from .sweep.store.table import (
     ROW,
     VERSION,
     about,
-    digest_of,
+    hash_file,
     in_table_order,
     joined,
     refuse_foreign,
@@ -103,7 +103,7 @@ def _tables(
     `digests`, and files that cannot be read to `unreadable`.
     """
     for path in result_files(folder):
-        digest = digest_of(path)  # before reading, as the file may be replaced
+        digest = hash_file(path)  # before reading, as the file may be replaced
         for table in rows_in(path, unreadable):
             digests[path] = digest
             yield table

@@ -18,7 +18,7 @@ from .analysis.fit.write import check_folder, default_folder, write
 from .cli.command import Parser, answer, command
 from .sweep.files import is_folder, local_path
 from .sweep.running.progress import PLAIN_EVERY_SECONDS, now_and_then
-from .sweep.store.table import older, seen
+from .sweep.store.table import older, record_rows
 
 __all__ = ["Fit", "compare", "fit"]
 
@@ -182,7 +182,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     answer(*str(found).split("\n"), "")
     rows = {"rows": len(frame)}
     if is_folder(paths[0]):
-        rows = seen([frame])
+        rows = record_rows([frame])
     for path, n_rows in write(found, out, args.latex, rows).items():
         answer(f"{path.stem + ':':<13}{path} ({n_rows} rows)")
     if len(paths) > 1:

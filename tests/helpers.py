@@ -31,7 +31,7 @@ from jaxrecall.model import task
 from jaxrecall.model.point import REDRAWS, Point, Run
 from jaxrecall.model.reference.realization import Realization, run_keys
 from jaxrecall.model.reference.steps import ThreeStep, three_step
-from jaxrecall.simulator import descent, program, training
+from jaxrecall.simulator import descent, program
 from jaxrecall.simulator.arguments import Arguments, arguments
 from jaxrecall.simulator.program_shape import Shape
 from jaxrecall.simulator.rows import finish, noise_columns
@@ -269,7 +269,7 @@ def without_embeddings(world: World) -> World:
 @quickly
 def _train(world: World) -> Any:
     with jax.default_matmul_precision("highest"):
-        return training.run(world)
+        return program.train_and_measure(world)
 
 
 @quickly
@@ -283,7 +283,7 @@ def _trace(world: World) -> Any:
         jax.default_matmul_precision("highest"),
         patch.object(descent, "at_step", and_parameters),
     ):
-        return training.run(world)[1]["trace"]
+        return program.train_and_measure(world)[1]["trace"]
 
 
 def drawn(

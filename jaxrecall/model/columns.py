@@ -119,11 +119,11 @@ def _fields(*names: str) -> dict[str, tuple[str, str]]:
     """Returns a dict from field name to the Arrow type and meaning of its column, for
     these fields of a point.
     """
-    found = {}
+    columns = {}
     for name in names:
         arrow_type = ARROW_TYPES.get(plain_type(FIELDS[name]), "string")
-        found[name] = (arrow_type, FIELDS[name].metadata["legend"])
-    return found
+        columns[name] = (arrow_type, FIELDS[name].metadata["legend"])
+    return columns
 
 
 EXTRA_COLUMNS = (*_DIAGNOSED, *_DECODED)
@@ -333,13 +333,13 @@ class OwnColumn(NamedTuple):
         Raises UsageError if the source of the function has changed since the column was
         made.
         """
-        found = function_at(self.name, self.path)
-        if source_digest(found) != self.digest:
+        function = function_at(self.name, self.path)
+        if source_digest(function) != self.digest:
             raise UsageError(
                 f"columns.{self.name}: {self.path} has other source here than where the"
                 " sweep was called"
             )
-        return found
+        return function
 
     @property
     def declared(self) -> tuple[str, str]:
@@ -357,15 +357,15 @@ def own_columns(given: Mapping[str, object]) -> tuple[OwnColumn, ...]:
 
     Raises UsageError with a line for each error.
     """
-    found, lines = list[OwnColumn](), list[str]()
-    for name, of in given.items():
+    columns, lines = list[OwnColumn](), list[str]()
+    for name, function in given.items():
         try:
-            found.append(_own_column(name, of))
+            columns.append(_own_column(name, function))
         except UsageError as error:
             lines += error.lines
     if lines:
         raise UsageError(lines)
-    return tuple(found)
+    return tuple(columns)
 
 
 def _own_column(name: str, given: object) -> OwnColumn:
@@ -384,12 +384,12 @@ def _own_column(name: str, given: object) -> OwnColumn:
 
 def function_at(name: str, path: str) -> FunctionType:
     """Returns the function at module:name, or raises UsageError."""
-    found = imported(f"columns.{name}", path, f"{ALLOWED}, at the top of its module")
-    if not inspect.isfunction(found) or not _arrow_type(found):
+    function = imported(f"columns.{name}", path, f"{ALLOWED}, at the top of its module")
+    if not inspect.isfunction(function) or not _arrow_type(function):
         raise UsageError(
-            f"columns.{name}: got {path}, which is {shown(found)}; {ALLOWED}"
+            f"columns.{name}: got {path}, which is {shown(function)}; {ALLOWED}"
         )
-    return found
+    return function
 
 
 def _arrow_type(fn: Callable[[Drawn, Learned], Array]) -> str:

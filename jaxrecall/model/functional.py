@@ -30,7 +30,6 @@ from .recall import Attend, Readout, plain_readout, softmax_attention
 from .reference import steps
 from .reference.realization import Realization, expect_both
 from .reference.steps import ThreeStep
-from .task import Embeddings
 from .values import Numbers
 
 if TYPE_CHECKING:
@@ -231,10 +230,10 @@ def three_step(
     expect("rates", rates, Rates, "what jaxrecall.rates returns", PointError)
     if is_plain(attend, readout) and not in_jax(realization, rates):
         return steps.three_step(realization, point, rates)
-    e = realization.embeddings
+    e, settings = realization.embeddings, (point.activation, point.trigger_in_value)
 
     def loss(V_mat: Array, W_KQ: Array, batch: Sequence[Array]) -> Array:
-        recall = _recall(V_mat, W_KQ, e, point, attend, readout)
+        recall = model.Recall(V_mat, W_KQ, e, *settings, attend, readout)
         return model.loss(recall, *batch)
 
     V0 = jnp.zeros((point.d, point.p), e.Z_in.dtype)
@@ -259,25 +258,6 @@ def is_plain(attend: Attend, readout: Readout) -> bool:
     code.
     """
     return attend is softmax_attention and readout is plain_readout
-
-
-def _recall(
-    V_mat: Array,
-    W_KQ: Array,
-    embeddings: Embeddings,
-    point: Point,
-    attend: Attend,
-    readout: Readout,
-) -> model.Recall:
-    return model.Recall(
-        V_mat,
-        W_KQ,
-        embeddings,
-        point.activation,
-        point.trigger_in_value,
-        attend,
-        readout,
-    )
 
 
 def predict(
@@ -316,10 +296,10 @@ def predict(
         h, attention = steps.attend(r, point, tokens, positions, w)
         phi, _ = steps.features(r, point, h)
         return phi @ (r.Z_out @ V_mat).T, attention
-    e = realization.embeddings
+    e, settings = realization.embeddings, (point.activation, point.trigger_in_value)
     with jax.default_matmul_precision("highest"):
         W_KQ = jnp.outer(w, e.z_eos) / (e.z_eos @ e.z_eos)
-        recall = _recall(V_mat, W_KQ, e, point, attend, readout)
+        recall = model.Recall(V_mat, W_KQ, e, *settings, attend, readout)
         logits = jax.vmap(recall)(tokens, positions)
         return logits, jax.vmap(recall.attention)(tokens, positions)
 
@@ -401,12 +381,14 @@ def train(
 
     marks = jnp.asarray(record, jnp.int32)
 
-    def keep(kept: PyTree, params: PyTree, made: Array | int) -> PyTree:
+    def keep(kept: PyTree, params: PyTree, n_made: Array | int) -> PyTree:
         if not len(marks):
             return kept
-        place = jnp.where(jnp.any(marks == made), jnp.argmax(marks == made), len(marks))
+        entry = jnp.where(
+            jnp.any(marks == n_made), jnp.argmax(marks == n_made), len(marks)
+        )
         return jax.tree.map(
-            lambda all, one: all.at[place].set(one, mode="drop"), kept, params
+            lambda all, one: all.at[entry].set(one, mode="drop"), kept, params
         )
 
     @jax.checkpoint

@@ -57,8 +57,8 @@ def run_streams(
     high = np.zeros(len(tag), np.uint32)
     root = np.stack([high, np.asarray(root_seed, np.uint32)], -1)  # jax.random.key
     common = fold_on_host(root, np.asarray(seed, np.uint32))
-    own = fold_on_host(fold_on_host(common, tag[:, 0]), tag[:, 1])
-    run = np.where(np.asarray(independent)[:, None], own, common)
+    of_point = fold_on_host(fold_on_host(common, tag[:, 0]), tag[:, 1])
+    run = np.where(np.asarray(independent)[:, None], of_point, common)
     return fold_on_host(run[:, None], np.arange(len(STREAMS), dtype=np.uint32)[None])
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..errors import PointError, Problem, shown, suggest
 from .laws import Law, find_law
-from .laws.law import OF_FUNCTIONS, renamed, with_parameters
+from .laws.law import OF_FUNCTIONS, rename_problems, with_parameters
 from .point import DEFAULTS, LAW_FIELDS, SAME_AS, Point
 
 
@@ -29,28 +29,30 @@ def make_point(values: Mapping[str, Any]) -> Point:
     """
     fields: dict[str, Any] = {}
     parameters: dict[str, dict[str, object]] = {}
+    problems = []
+    named = set()
     for name, value in values.items():
-        of, dot, parameter = name.partition(".")
+        field, dot, parameter = name.partition(".")
         if not dot:
             fields[name] = value
-        elif value is not None:
-            parameters.setdefault(of, {})[parameter] = value
-    problems = []
-    for of, own in parameters.items():
-        allowed = f"{', '.join(LAW_FIELDS)}{suggest(of, LAW_FIELDS)}"
-        for parameter, value in own.items():
-            if of not in LAW_FIELDS:
-                message = f"got {shown(value)}; fields with parameters: {allowed}"
-                problems.append(Problem(f"{of}.{parameter}", message))
-    for of in LAW_FIELDS:  # embedding comes before embedding_out, which follows it
-        if of in parameters:
+            continue
+        if value is None:
+            continue
+        named.add(name)
+        parameters.setdefault(field, {})[parameter] = value
+        if field not in LAW_FIELDS:
+            allowed = f"{', '.join(LAW_FIELDS)}{suggest(field, LAW_FIELDS)}"
+            message = f"got {shown(value)}; fields with parameters: {allowed}"
+            problems.append(Problem(name, message))
+    for field in LAW_FIELDS:  # embedding comes before embedding_out, which follows it
+        if field in parameters:
             try:
-                fields[of] = with_parameters(_law_of(of, fields), parameters[of])
+                law = _law_of(field, fields)
+                fields[field] = with_parameters(law, parameters[field])
             except PointError as error:
-                problems += renamed(error.problems, LAW_FIELDS[of], of)
+                problems += rename_problems(error.problems, LAW_FIELDS[field], field)
     if problems:
         raise PointError(problems)
-    named = {name for name in values if "." in name and values[name] is not None}
     point = Point(**fields)
     return point.with_columns(named) if named else point
 
@@ -71,11 +73,11 @@ def law_parameters(point: Point) -> dict[str, float]:
     The parameters of embedding_out are columns only if embedding_out was given. The
     same holds for noise_tokens.
     """
-    found = {}
-    for of, law in _laws_with_columns(point).items():
-        for name, column in law.columns(of, point.named).items():
-            found[name] = column.value
-    return found
+    values = {}
+    for field, law in _laws_with_columns(point).items():
+        for name, column in law.columns(field, point.named).items():
+            values[name] = column.value
+    return values
 
 
 def parameter_columns(points: Iterable[Point]) -> dict[str, tuple[str, str, str]]:
@@ -83,12 +85,12 @@ def parameter_columns(points: Iterable[Point]) -> dict[str, tuple[str, str, str]
     It contains the law parameters that are columns for any of these points.
     """
     alike = {(*_laws_with_columns(point).items(), point.named) for point in points}
-    found = {}
+    columns = {}
     for *laws, named in alike:
-        for of, law in laws:
-            for name, column in law.columns(of, named).items():
-                found[name] = ("float64", column.legend, column.unit)
-    return dict(sorted(found.items()))
+        for field, law in laws:
+            for name, column in law.columns(field, named).items():
+                columns[name] = ("float64", column.legend, column.unit)
+    return dict(sorted(columns.items()))
 
 
 def _laws_with_columns(point: Point) -> dict[str, Law]:
@@ -96,12 +98,9 @@ def _laws_with_columns(point: Point) -> dict[str, Law]:
     columns.
     """
     laws = point.laws
-    found = {}
-    for name in ("embedding", "tokens", "activation", "optimizer", *SAME_AS):
-        follows = name in SAME_AS and getattr(point.given, name) is None
-        if name in laws and not follows:
-            found[name] = laws[name]
-    return found
+    names = ["embedding", "tokens", "activation", "optimizer"]
+    names += [name for name in SAME_AS if getattr(point.given, name) is not None]
+    return {name: laws[name] for name in names if name in laws}
 
 
 def problem_in_workers(point: Point) -> str | None:

@@ -28,9 +28,9 @@ from .laws.law import (
     LawField,
     law_names,
     plain,
-    renamed,
+    rename_problems,
 )
-from .laws.tokens import drawn_as, shares
+from .laws.tokens import drawn_as, token_probabilities
 from .values import (
     Declared,
     as_number,
@@ -215,7 +215,7 @@ class Data:
             yield _clash(point, "N", others, most, where)
         for name in ("tokens", "noise_tokens"):
             try:
-                shares(getattr(point, name), point.V)
+                token_probabilities(getattr(point, name), point.V)
             except ValueError as error:
                 yield Problem(name, str(error).partition(": ")[2])
 
@@ -263,10 +263,10 @@ def _problems_of_embeddings(point: Point, name: str) -> list[Problem]:
     the point.
     """
     law = getattr(point, name)
-    found = law.problems(point.V, point.d)
-    if not found and ":" in str(law):
-        found = problems_of_rows(law, point.V, point.d)
-    return renamed(found, law, name)
+    problems = law.problems(point.V, point.d)
+    if not problems and ":" in str(law):
+        problems = problems_of_rows(law, point.V, point.d)
+    return rename_problems(problems, law, name)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -516,32 +516,32 @@ class Point(Evaluation, Training, Recipe, Architecture, Data):
         Raises PointError.
         """
         problems: list[Problem] = []
-        found = {}
+        checked = {}
         for name, default in DEFAULTS.items():
             value = getattr(self, name)
             if value is default and (name not in LAW_FIELDS or default is None):
                 continue
             is_token = name == "N" and as_number(self.L, int) == 1
             has_many = is_token or self.pool is not None
-            found[name] = checked_field(name, value, has_many, problems)
+            checked[name] = checked_field(name, value, has_many, problems)
         if None not in (self.kappa, self.gamma):
-            both = f"kappa={found['kappa']!r} and gamma={found['gamma']!r}"
+            both = f"kappa={checked['kappa']!r} and gamma={checked['gamma']!r}"
             message = f"got {both}; give one, the other follows"
             problems.append(Problem("kappa", message))
         if problems:
             raise PointError(problems)
-        return found
+        return checked
 
     def _resolved(self) -> dict[str, object]:
         """Returns a dict from name to value for the fields that are derived from the
         given ones.
         """
-        found: dict[str, object] = {}
+        resolved: dict[str, object] = {}
         for name, of in SAME_AS.items():
-            found[name] = getattr(self, name) or getattr(self, of)
+            resolved[name] = getattr(self, name) or getattr(self, of)
         if self.m == 0:
-            found["activation"] = NoActivation()
-        return found | self._resolved_rates() | self._resolved_training()
+            resolved["activation"] = NoActivation()
+        return resolved | self._resolved_rates() | self._resolved_training()
 
     def _resolved_rates(self) -> dict[str, float]:
         """Returns gamma, kappa and gamma2 as numbers."""
@@ -785,11 +785,11 @@ def unknown_names(
     for name, of in SAME_AS.items():
         if values.get(name) == values.get(of):
             skipped.add(name)
-    found = []
+    unknown = []
     for name, value in values.items():
         if name not in skipped and not _is_default(name, value):
-            found.append(name)
-    return tuple(found)
+            unknown.append(name)
+    return tuple(unknown)
 
 
 def _is_default(name: str, value: Any) -> bool:
@@ -864,14 +864,14 @@ def recorded_steps(start: str, steps: int) -> tuple[int, ...]:
     >>> recorded_steps("three_step", 100)  # 3, 5, 10, 20, 50, 100
     """
     first = first_step(start)
-    found = [first]
+    recorded = [first]
     for power in range(7):
         for digit in (1, 2, 5):
             step = digit * 10**power
             if first < step < steps:
-                found.append(step)
-    found.append(steps)
-    return tuple(dict.fromkeys(found))
+                recorded.append(step)
+    recorded.append(steps)
+    return tuple(dict.fromkeys(recorded))
 
 
 def first_step(start: str) -> int:
@@ -929,7 +929,7 @@ def checked_field(
         try:
             return find_law(family, value)
         except PointError as error:
-            problems += renamed(error.problems, family, name)
+            problems += rename_problems(error.problems, family, name)
             return value
     if has_many and "high_with_pool" in limits:
         limits = {**limits, "high": limits["high_with_pool"]}
@@ -1005,7 +1005,7 @@ TRAINING = tuple(f.name for f in fields(Training))
 """The names of the fields of further steps."""
 
 
-def of_kind(*kinds: Kind) -> tuple[str, ...]:
+def fields_of_kind(*kinds: Kind) -> tuple[str, ...]:
     """Returns the names of the fields of these kinds, in the order of their
     declaration.
     """

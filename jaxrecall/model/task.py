@@ -74,12 +74,12 @@ def tokens(
     if tables is None:
         return cell
     n, _, V_pad = tables.shape
-    place = cell.astype(jnp.uint32)
+    entry = cell.astype(jnp.uint32)
     if n > 1:
         is_noise = (jnp.asarray(position) > 0).astype(jnp.uint32)
-        place = place + jnp.uint32(V_pad) * is_noise[..., None]
+        entry = entry + jnp.uint32(V_pad) * is_noise[..., None]
     first, other = (
-        tables[:, i].reshape(-1).at[place].get(mode="promise_in_bounds")
+        tables[:, i].reshape(-1).at[entry].get(mode="promise_in_bounds")
         for i in range(2)
     )
     return jnp.where(word < first, cell, other.astype(jnp.int32))
@@ -138,13 +138,13 @@ def draw_embeddings(
     d: Array | int,
     m: Array | int,
     pad: tuple[int, int, int],
-    own: tuple[EmbeddingLaw, EmbeddingLaw] | None = None,
+    laws: tuple[EmbeddingLaw, EmbeddingLaw] | None = None,
     given: Mapping[str, Array] = MappingProxyType({}),
 ) -> Embeddings:
     """Returns the embeddings of one run, padded to `pad` = (V_pad, d_pad, m_pad).
 
-    The first law of `own` makes Z_in, z_trig and z_eos, and the second makes Z_out.
-    Without `own`, the law at the place `law` of TOGETHER makes all of them. `given` is
+    The first of `laws` makes Z_in, z_trig and z_eos, and the second makes Z_out.
+    Without `laws`, the law at the place `law` of TOGETHER makes all of them. `given` is
     the padded output of `on_host`.
 
     All laws make their rows from the same normals. One program serves all laws of
@@ -166,16 +166,17 @@ def draw_embeddings(
     normal = jnp.where(real, keys.normals(row_keys, d_pad), jnp.float32(0))
     unit = (row + first_unit[table])[:, None]
     places = np.cumsum(counts)[:-1]
-    if own is None:
+    if laws is None:
         z = _together(law, Draws("Z_in", unit, normal, None, V, d), real)
         tables = jnp.split(z, places)[:-1]
     else:
-        laws = (own[0], own[1], own[0], own[0])
+        of_tables = (laws[0], laws[1], laws[0], laws[0])
         parts = jnp.split(normal, places), jnp.split(real, places)
         tables = []
-        for name, of, rows, mask in zip(TABLES, laws, *parts, strict=False):
-            made = _table(of, name, streams, rows, mask, (V, d), given.get(name))
-            tables.append(made)
+        for name, one, rows, mask in zip(TABLES, of_tables, *parts, strict=False):
+            tables.append(
+                _table(one, name, streams, rows, mask, (V, d), given.get(name))
+            )
     Z_in, Z_out, z_trig, z_eos = tables
     W_in = normal[-m_pad:] if m_pad else None
     return Embeddings(Z_in, Z_out, z_trig[0], z_eos[0], W_in)
@@ -189,12 +190,12 @@ def on_host(
 
     The other laws make their rows in the compiled program.
     """
-    found = {}
+    tables = {}
     for name, law in zip(TABLES, laws, strict=False):
         if law.on_host:
             order = partial(_order, tuple(map(int, keys.stream(streams, name))))
-            found[name] = law.from_host(order, V, d)
-    return found
+            tables[name] = law.from_host(order, V, d)
+    return tables
 
 
 @lru_cache(64)
@@ -218,10 +219,10 @@ def _together(law: Array | int, draws: Draws, real: Array | np.ndarray) -> Array
 
     def rescaled() -> Array:
         length = jnp.float32(1)
-        for place, one in enumerate(TOGETHER):
+        for number, one in enumerate(TOGETHER):
             if isinstance(one, Rescaled):
                 length = jnp.where(
-                    real[:, :1] & (law == place), one.length(draws, jnp), length
+                    real[:, :1] & (law == number), one.length(draws, jnp), length
                 )
         return draws.normals / length
 
@@ -229,9 +230,9 @@ def _together(law: Array | int, draws: Draws, real: Array | np.ndarray) -> Array
         return lambda: jnp.where(real, other.rows(draws, jnp), jnp.float32(0))
 
     branches, index = [rescaled], 0
-    for place, one in enumerate(TOGETHER):
+    for number, one in enumerate(TOGETHER):
         if not isinstance(one, Rescaled):
-            index = index + jnp.where(law == place, len(branches), 0)
+            index = index + jnp.where(law == number, len(branches), 0)
             branches.append(by(one))
     # branches, not a select: XLA would compute a select again inside every operation
     # that reads the rows
@@ -255,11 +256,13 @@ def _table(
     n, width = normals.shape
     key = keys.stream(streams, stream)
     shared = keys.normals(keys.rows(keys.further(key, SHARED), law.n_shared), width)
-    own = keys.normals(keys.rows(keys.further(key, OWN), n), law.n_own)
+    of_rows = keys.normals(keys.rows(keys.further(key, OWN), n), law.n_own)
     if any(map(_is_float64, vars(law).values())):
-        normals, shared, own = (a.astype(jnp.float64) for a in (normals, shared, own))
+        normals, shared, of_rows = (
+            a.astype(jnp.float64) for a in (normals, shared, of_rows)
+        )
     row = jnp.arange(n, dtype=jnp.int32)[:, None]
-    draws = Draws(name, row, normals, shared, *sizes, own, given)
+    draws = Draws(name, row, normals, shared, *sizes, of_rows, given)
     with jax.default_matmul_precision("highest"):  # independent of the user's setting
         rows = law.make(draws, jnp)
     return jnp.where(real, rows, 0)

@@ -95,7 +95,7 @@ def to_12_digits(value: float) -> str:
     return f"{value:.12g}"
 
 
-def padded(size: int, least: int) -> int:
+def padded_size(size: int, least: int) -> int:
     """Returns the size rounded up to a multiple of a step.
 
     The step is `least`, or a larger step for which the rounding adds at most a quarter.

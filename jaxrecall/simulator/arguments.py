@@ -19,7 +19,12 @@ from jaxtyping import Bool, Float32, Int32, UInt32
 from ..model import task
 from ..model.law_parameters import law_parameters
 from ..model.laws import TOGETHER
-from ..model.laws.tokens import alias_table, by_frequency, rare_and_frequent, shares
+from ..model.laws.tokens import (
+    alias_table,
+    by_frequency,
+    rare_and_frequent,
+    token_probabilities,
+)
 from ..model.point import Point, Run
 from ..model.reference.realization import run_keys
 from .program_shape import Shape
@@ -208,13 +213,13 @@ def _law_parameters(points: Sequence[Point], shape: Shape) -> dict[str, Any]:
     """A dict of the float parameters of a program's laws. If a point has none, the
     default is used.
     """
-    found = {}
-    own = [law_parameters(point) for point in points]
+    parameters = {}
+    by_point = [law_parameters(point) for point in points]
     for field, law in shape.laws.items():
         for name, default in law.traced(field).items():
-            numbers = [of_point.get(name, default) for of_point in own]
-            found[name] = as_array(numbers)  # type: ignore[arg-type]
-    return found
+            numbers = [of_point.get(name, default) for of_point in by_point]
+            parameters[name] = as_array(numbers)  # type: ignore[arg-type]
+    return parameters
 
 
 def given_tables(
@@ -229,8 +234,8 @@ def given_tables(
     if not tables:
         return {}
     for i, point in enumerate(points):
-        made = task.on_host(point.embedding_laws, streams[i], point.V, point.d)
-        for name, rows in made.items():
+        rows_of = task.on_host(point.embedding_laws, streams[i], point.V, point.d)
+        for name, rows in rows_of.items():
             tables[name][i, : point.V, : point.d] = rows
     return tables
 
@@ -254,7 +259,9 @@ def token_laws(points: Sequence[Point], shape: Shape) -> TokenLaws | None:
         return np.stack([alias_table(law, point.V) for law in laws])
 
     def probabilities(point: Point) -> np.ndarray:
-        return np.stack([shares(law, point.V) for law in point.token_laws[:n_laws]])
+        return np.stack(
+            [token_probabilities(law, point.V) for law in point.token_laws[:n_laws]]
+        )
 
     def groups(point: Point) -> np.ndarray:
         return rare_and_frequent(point.token_laws[0], point.V)

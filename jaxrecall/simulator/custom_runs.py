@@ -28,8 +28,8 @@ from .program import (
     memory_errors,
     memory_of_device,
     on_cpu,
+    place,
     reserved_bytes,
-    slots,
     width_for,
 )
 
@@ -62,7 +62,7 @@ Static = tuple[tuple[str, object], ...]
 Columns = dict[str, Any]
 """A dict from columns to arrays, which JAX traces."""
 
-Arguments = tuple[dict[str, Any], Any]
+Inputs = tuple[dict[str, Any], Any]
 """The traced fields of a run, and the integers of `words_of`; or those of a batch."""
 
 
@@ -104,7 +104,7 @@ def run_key(words: jax.Array) -> jax.Array:
 class Traced(NamedTuple):
     """The function of one run as JAX traced it, which happens only once."""
 
-    one: Callable[[Arguments], Columns]
+    one: Callable[[Inputs], Columns]
     has_effects: bool
     """Whether the function prints or calls back, which should happen once per run."""
 
@@ -122,13 +122,13 @@ def traced(
     and the integers of `words_of`.
     """
 
-    def one(run: Arguments) -> Columns:
+    def one(run: Inputs) -> Columns:
         values, words = run
         point = SimpleNamespace(**dict(static), **values)
-        found = _checked(simulator, simulator.fn(point, run_key(words)))
-        for name, value in found.items():
-            found[name] = jnp.asarray(jnp.nan if value is None else value)
-        return found
+        columns = _checked(simulator, simulator.fn(point, run_key(words)))
+        for name, value in columns.items():
+            columns[name] = jnp.asarray(jnp.nan if value is None else value)
+        return columns
 
     jitted = jax.jit(one, inline=True)
     with jax.default_matmul_precision(precision):
@@ -139,7 +139,7 @@ def traced(
     return Traced(jitted, has_effects, has_effects or is_large)
 
 
-def _zeros(simulator: UserSimulator, n_runs: int) -> Arguments:
+def _zeros(simulator: UserSimulator, n_runs: int) -> Inputs:
     """Returns arrays of zeros for the traced fields and the integers of `words_of`."""
     values = {}
     for name, kind in simulator.traced.items():
@@ -180,7 +180,7 @@ def vmapped_width(n_runs: int, batch: int | None) -> int:
 
 
 @lru_cache(MAX_PROGRAMS)
-def compiled(
+def compile_simulator(
     simulator: UserSimulator,
     static: Static,
     width: int,
@@ -205,7 +205,7 @@ def compiled(
     """
     one, has_effects, in_turn = traced(simulator, static, precision, x64)
 
-    def many(runs: Arguments, active: jax.Array) -> Columns:
+    def many(runs: Inputs, active: jax.Array) -> Columns:
         if in_turn:
             return looped(lambda run, _: (one(run), None), None, runs, active)
         return jax.vmap(one)(runs)
@@ -239,22 +239,19 @@ def _together(
     runs: Sequence[Run],
 ) -> list[Row]:
     """Returns the columns of the runs. Idle slots contain the last run."""
-    used = slots(len(runs), most, n_devices)
-    batch = [runs[-1]] * most
-    for slot, run in zip(used, runs, strict=True):
-        batch[slot] = run
+    used, batch, active = place(runs, runs[-1], most, n_devices)
     values, words = _zeros(simulator, most)
     for name, array in values.items():
         array[:] = [getattr(run.point, name) for run in batch]
     words[:] = list(map(words_of, batch))
-    active = np.zeros(most, bool)
-    active[used] = True
     with memory_errors():
-        found = jax.device_get(program((values, words), active))
-    return [{name: of_runs[i] for name, of_runs in found.items()} for i in used]
+        columns = jax.device_get(program((values, words), active))
+    return [{name: of_runs[i] for name, of_runs in columns.items()} for i in used]
 
 
-def called(simulator: UserSimulator, precision: str, runs: Sequence[Run]) -> list[Row]:
+def call_each(
+    simulator: UserSimulator, precision: str, runs: Sequence[Run]
+) -> list[Row]:
     """Returns the columns of the runs, with one plain Python call of the function per
     run.
     """
@@ -266,15 +263,15 @@ def called(simulator: UserSimulator, precision: str, runs: Sequence[Run]) -> lis
     return rows
 
 
-def _checked(simulator: UserSimulator, found: object) -> Row:
+def _checked(simulator: UserSimulator, returned: object) -> Row:
     """Returns the columns that a user's function returned. Raises ValueError if they
     are not the declared columns.
     """
-    got = type(found).__name__
-    if isinstance(found, Mapping):
-        if set(found) - {"step"} == set(simulator.own_columns):
-            return dict(found)
-        got = f"the columns {', '.join(map(str, found))}"
+    got = type(returned).__name__
+    if isinstance(returned, Mapping):
+        if set(returned) - {"step"} == set(simulator.own_columns):
+            return dict(returned)
+        got = f"the columns {', '.join(map(str, returned))}"
     allowed = ", ".join(simulator.own_columns)
     raise ValueError(
         f"the simulator returned {got}; allowed: a dict with the columns {allowed}"

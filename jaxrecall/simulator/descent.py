@@ -21,7 +21,7 @@ from .arrays import f32, i32, longest, norm
 from .gradient import Parameters, State, at_parameters, moved, over_tokens
 from .locked_attention import may_group, unread
 from .measurements import Raw, at_step
-from .sources.source import source_of
+from .sources.source import find_source
 from .world import Trained, World, stream_of_step
 
 MAX_RECORDED = len(recorded_steps("zero", MAX_STEPS))
@@ -53,7 +53,7 @@ def descend(world: World, model: Trained) -> Raw:
     candidates = jnp.array(recorded_steps(world.shape.start, MAX_STEPS), i32)
     fixed_w = model.learned().w
     params = start(world, model)
-    rates = {name: rate_of(world, name) for name in params}
+    rates = {name: rate_for(world, name) for name in params}
     optimizer = world.law("optimizer").descent(rates, world.run.steps - first)
     gradient_at = gradient_function(world, fixed_w)
 
@@ -67,7 +67,7 @@ def descend(world: World, model: Trained) -> Raw:
 
     def measured(now: Descent, step: Array) -> Raw:
         last = stream_of_step(world, jnp.maximum(step - 1, 0))
-        w = attention_of(world, now.params, fixed_w)
+        w = compute_w(world, now.params, fixed_w)
         here = moved(world, now.params)
         raw = at_step(here, now.params, w, model, last)
         return raw | {"n_read": now.n_read}
@@ -98,11 +98,11 @@ def gradient_function(world: World, fixed_w: Array) -> GradientAt:
     When attention is locked, the gradient is computed from weighted tokens. Otherwise,
     and in programs that do not group samples, it is computed from the samples.
     """
-    source = source_of(world)
+    source = find_source(world)
     first_parts = source.parts_of_step(world, i32(0)) if world.shape.groups else None
 
     def gradient_at(params: Parameters, step: Array) -> tuple[Parameters, Array]:
-        w = attention_of(world, params, fixed_w)
+        w = compute_w(world, params, fixed_w)
         here = moved(world, params)
         state = at_parameters(here, params["V_mat"], w)
 
@@ -114,8 +114,8 @@ def gradient_function(world: World, fixed_w: Array) -> GradientAt:
             parts = lax.cond(
                 new, lambda: source.parts_of_step(world, step), lambda: first_parts
             )
-            found = over_tokens(here, state, wanted_of(params), parts)
-            return of_parameters(world, found, params)
+            slopes = over_tokens(here, state, gradients_for(params), parts)
+            return slopes_by_parameter(world, slopes, params)
 
         if first_parts is None:
             return by_sample(), i32(1)
@@ -125,8 +125,8 @@ def gradient_function(world: World, fixed_w: Array) -> GradientAt:
         grouped = may_group(here, params, w, state.scores)
         number = "batch" if world.shape.batched else "N"
         if_read = unread(here, grouped, number)
-        found = lax.cond(grouped, by_token, lambda: by_sample(if_read))
-        return found, (~grouped).astype(i32)
+        slopes = lax.cond(grouped, by_token, lambda: by_sample(if_read))
+        return slopes, (~grouped).astype(i32)
 
     return gradient_at
 
@@ -137,11 +137,13 @@ def gradient_of_samples(
     """The gradient of a step's mean loss over its samples: a dict from parameter name
     to array.
     """
-    found = source_of(world).gradient_of_step(world, state, wanted_of(params), step)
-    if "w" in found:
+    slopes = find_source(world).gradient_of_step(
+        world, state, gradients_for(params), step
+    )
+    if "w" in slopes:
         # a lone token always has all the attention: no optimiser may scale rounding up
-        found["w"] = jnp.where(world.run.L > 1, found["w"], f32(0))
-    return of_parameters(world, found, params)
+        slopes["w"] = jnp.where(world.run.L > 1, slopes["w"], f32(0))
+    return slopes_by_parameter(world, slopes, params)
 
 
 ALL_ROUNDING = 2.0**-20
@@ -176,24 +178,26 @@ def zero_attention_if_rounding(
     return slope | {name: jnp.where(untrained, f32(0), slope[name])}
 
 
-def wanted_of(params: Parameters) -> list[str]:
+def gradients_for(params: Parameters) -> list[str]:
     """The names of the gradients to compute. The name w replaces W_KQ."""
     return ["w" if name == "W_KQ" else name for name in params]
 
 
-def of_parameters(world: World, found: Parameters, params: Parameters) -> Parameters:
-    """Returns the gradient by each parameter, from the gradients `found` that were
+def slopes_by_parameter(
+    world: World, slopes: Parameters, params: Parameters
+) -> Parameters:
+    """Returns the gradient by each parameter, from the gradients `slopes` that were
     computed.
 
     The gradient by W_KQ is g z_eos^T, where g is the gradient by w.
     """
-    slopes = {}
+    by_parameter = {}
     for name in params:
         if name == "W_KQ":
-            slopes[name] = found["w"][:, None] * query(world)[None]
+            by_parameter[name] = slopes["w"][:, None] * query(world)[None]
         else:
-            slopes[name] = found[name]
-    return slopes
+            by_parameter[name] = slopes[name]
+    return by_parameter
 
 
 def start(world: World, model: Trained) -> Parameters:
@@ -223,7 +227,7 @@ def query(world: World) -> Array:
     return z_eos
 
 
-def rate_of(world: World, name: str) -> Array:
+def rate_for(world: World, name: str) -> Array:
     """The learning rate of the parameter `name`.
 
     A step of W_KQ along g z_eos^T moves w by |z_eos|^2 g.
@@ -233,7 +237,7 @@ def rate_of(world: World, name: str) -> Array:
     return world.run.lr_attention if name == "W_KQ" else world.run.lr
 
 
-def attention_of(world: World, params: Parameters, fixed_w: Array) -> Array:
+def compute_w(world: World, params: Parameters, fixed_w: Array) -> Array:
     """Returns w = W_KQ z_eos, or `fixed_w` if attention is not trained."""
     if "W_KQ" in params:
         return params["W_KQ"] @ query(world)

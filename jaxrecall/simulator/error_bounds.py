@@ -65,10 +65,11 @@ def softmax_errors(
     if world.vmapped:  # both branches would be computed
         return errors(jax.vmap(radius_bound)(both))
 
-    def tight() -> tuple[Array, Array]:
-        return errors(lax.map(radius_bound, both))
-
-    return lax.cond(within_tolerance(cheap), lambda: cheap, tight)
+    return lax.cond(
+        within_tolerance(cheap),
+        lambda: cheap,
+        lambda: errors(lax.map(radius_bound, both)),
+    )
 
 
 def radius_bound(M: Array) -> Array:

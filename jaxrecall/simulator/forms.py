@@ -31,7 +31,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..model.laws import Law, Uniform
-from ..model.laws.tokens import shares
+from ..model.laws.tokens import token_probabilities
 from ..model.point import EVALUATION, Point, unknown_fields
 from ..model.values import Numbers
 
@@ -248,4 +248,4 @@ def _chance_of_equal_tokens(point: Point, law: Law) -> float:
     """
     if law == Uniform():
         return 1 / point.V
-    return float(np.sum(shares(law, point.V) ** 2))
+    return float(np.sum(token_probabilities(law, point.V) ** 2))

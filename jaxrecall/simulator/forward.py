@@ -134,29 +134,29 @@ def _weights(logits: Array, counts: Array) -> Array:
 
 
 @jax.custom_jvp
-def shares_of(own: Array, total: Array, top: Array) -> tuple[Array, Array]:
+def shares_of(score: Array, total: Array, top: Array) -> tuple[Array, Array]:
     """Returns the softmax weight of the informative token, and that of all noise tokens
     together.
 
-    `own` is the attention logit of the informative token. `total` and `top` are the
+    `score` is the attention logit of the informative token. `total` and `top` are the
     fields of NoiseAttention. The three arrays have the same rank.
     """
-    highest = jnp.maximum(own, top)
-    mine, others = jnp.exp(own - highest), total * jnp.exp(top - highest)
-    return mine / (mine + others), others / (mine + others)
+    highest = jnp.maximum(score, top)
+    informative, others = jnp.exp(score - highest), total * jnp.exp(top - highest)
+    return informative / (informative + others), others / (informative + others)
 
 
 @shares_of.defjvp
 def _(
     at: tuple[Array, ...], by: tuple[Array, ...]
 ) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
-    (own, total, top), (d_own, d_total, _) = at, by
-    mine, others = shares_of(own, total, top)
-    moved = mine * others * (d_own - d_total / unless_zero(total))
-    return (mine, others), (moved, -moved)
+    (score, total, top), (d_score, d_total, _) = at, by
+    informative, others = shares_of(score, total, top)
+    moved = informative * others * (d_score - d_total / unless_zero(total))
+    return (informative, others), (moved, -moved)
 
 
-class Values(NamedTuple):
+class ValueVectors(NamedTuple):
     """The vectors that attention averages."""
 
     token: Array  # (V, k) the value of each token
@@ -178,7 +178,7 @@ def attend(
     blocks: keys.Addresses,
     x0: Array,
     scores: Scores,
-    values: Values | None = None,
+    values: ValueVectors | None = None,
 ) -> Attended:
     """Computes softmax attention in one pass over positions. x0 contains the tokens at
     position 0.
@@ -186,11 +186,11 @@ def attend(
     All sums are rescaled when the running maximum of the logits grows. By default,
     `values` are those of the model.
     """
-    of_token, of_trigger = values or Values(world.e.Z_in, world.e.z_trig)
+    of_token, of_trigger = values or ValueVectors(world.e.Z_in, world.e.z_trig)
     token = with_padding_row(scores.token, -jnp.inf)
     own = gather(token, x0) + scores.trigger
     start = (own, jnp.ones_like(own), jnp.full_like(own, -jnp.inf))
-    rows = ColumnBlocks.split(world, of_token)
+    rows = with_padding_row(of_token)
 
     def positions(
         x: Array, carry: tuple[tuple[Array, Array, Array], Array]
@@ -201,83 +201,18 @@ def attend(
         new = jnp.maximum(top, highest)
         keep, weight = jnp.exp(top - new), jnp.exp(score - new[None])
         sums = new, total * keep + jnp.sum(weight, axis=0), jnp.maximum(rest, highest)
-        return sums, rows.add(x, weight, h, keep)
+        h = h * keep[:, None]
+        for w, row in zip(weight, x, strict=True):
+            h = h + w[:, None] * gather(rows, row)
+        return sums, h
 
     (top, total, rest), h = over_positions(
-        world, blocks, 1, positions, (start, rows.at(x0))
+        world, blocks, 1, positions, (start, gather(rows, x0))
     )
     mass = jnp.exp(own - top) / total
     h_trigger = in_value(world) * mass[:, None] * of_trigger[None]
-    h = rows.joined(h) / total[:, None] + h_trigger
+    h = h / total[:, None] + h_trigger
     return Attended(h, mass, own > rest, top, jnp.log(total))
-
-
-COLUMNS = 32
-"""The number of columns of a table that a loop reads at a time.
-
-With such blocks, a run with a small d reads little padding in a wide program.
-"""
-
-
-class ColumnBlocks(NamedTuple):
-    """A table (V, k) with a padding row. It is either whole or divided into blocks of
-    columns.
-
-    Sums of rows have the shape (n, k) if the table is whole, else (blocks, n, COLUMNS).
-    """
-
-    rows: Array  # (V + 1, k) if whole, else (blocks (V + 1), COLUMNS)
-    n_rows: int
-    # number of blocks within the run's d; None if the table is whole
-    n_read: Array | None
-
-    @staticmethod
-    def split(world: World, table: Array) -> ColumnBlocks:
-        """Returns the table in blocks if only metrics compute h. If training computes
-        h, the table stays whole.
-
-        The table is also whole if runs are vmapped, or if it cannot be divided into two
-        or more full blocks.
-        """
-        V, k = table.shape
-        rows = with_padding_row(table)
-        only_measured = world.shape.form == "counts" and not world.shape.optimizer
-        if not only_measured or world.vmapped or k <= COLUMNS or k % COLUMNS:
-            return ColumnBlocks(rows, V + 1, None)
-        blocks = jnp.swapaxes(rows.reshape(V + 1, -1, COLUMNS), 0, 1)
-        n_read = whole(world.run.d, COLUMNS)
-        return ColumnBlocks(blocks.reshape(-1, COLUMNS), V + 1, n_read)
-
-    def at(self, x: Array) -> Array:
-        """The rows of the tokens x (n,)."""
-        if self.n_read is None:
-            return gather(self.rows, x)
-        first = jnp.arange(0, len(self.rows), self.n_rows, dtype=i32)
-        return gather(self.rows, first[:, None] + x[None])
-
-    def add(self, x: Array, weight: Array, sums: Array, keep: Array) -> Array:
-        """Returns keep (n,) times the sums, plus the weighted rows of the tokens x (j,
-        n).
-        """
-
-        def added(part: Array, first: Array | int) -> Array:
-            part = part * keep[:, None]
-            for w, row in zip(weight, x, strict=True):
-                part = part + w[:, None] * gather(self.rows, row + first)
-            return part
-
-        def block(c: Array, sums: Array) -> Array:
-            return sums.at[c].set(added(sums[c], c * self.n_rows))
-
-        if self.n_read is None:
-            return added(sums, 0)
-        return lax.fori_loop(0, self.n_read, block, sums)
-
-    def joined(self, sums: Array) -> Array:
-        """Returns the sums of all columns as one array (n, k)."""
-        if self.n_read is None:
-            return sums
-        return jnp.swapaxes(sums, 0, 1).reshape(sums.shape[1], -1)
 
 
 def with_mean_values(world: World) -> World:
@@ -359,10 +294,10 @@ def features_of(world: World, u: Array) -> tuple[Array, Array]:
     """
     if world.e.W_in is None:
         return u, jnp.ones_like(u)
-    return activations(world, u)
+    return activate(world, u)
 
 
-def activations(world: World, u: Array) -> tuple[Array, Array]:
+def activate(world: World, u: Array) -> tuple[Array, Array]:
     """Returns phi (n, m) and its slope, from hidden units u = W_in h. Both are 0 on
     padded units.
     """

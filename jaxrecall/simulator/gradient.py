@@ -24,7 +24,7 @@ from .arrays import gather, masked, scatter_add, transposed_product, with_paddin
 from .forward import (
     Attended,
     Scores,
-    Values,
+    ValueVectors,
     attend,
     attend_evenly,
     features,
@@ -109,7 +109,7 @@ class StepSamples(NamedTuple):
     """
 
 
-class Rows(NamedTuple):
+class AddedRows(NamedTuple):
     """Amounts that are added to rows of a table (V + 1, k). The last row belongs to
     samples past the last one.
     """
@@ -121,19 +121,19 @@ class Rows(NamedTuple):
 def mean_over(
     world: World,
     batch: StepSamples,
-    tile: Callable[[keys.Addresses, Array], Mapping[str, Array | Rows]],
+    tile: Callable[[keys.Addresses, Array], Mapping[str, Array | AddedRows]],
 ) -> Parameters:
     """The mean over the samples of `batch`. `tile(addresses, real)` returns the sums
     over one tile, or the rows of a table to which its samples are added.
     """
 
-    def zero(part: Array | Rows) -> Array:
-        if isinstance(part, Rows):
+    def zero(part: Array | AddedRows) -> Array:
+        if isinstance(part, AddedRows):
             return jnp.zeros((world.shape.V + 1, *part.amount.shape[1:]), f32)
         return jnp.zeros(part.shape, part.dtype)
 
-    def plus(so_far: Array, part: Array | Rows) -> Array:
-        if isinstance(part, Rows):
+    def plus(so_far: Array, part: Array | AddedRows) -> Array:
+        if isinstance(part, AddedRows):
             return scatter_add(so_far, part.index, part.amount)
         return so_far + part
 
@@ -174,10 +174,10 @@ def over_tokens(
         new = jax.grad(slope_of_rows)(at, v, weight)
         return jax.tree.map(jnp.add, so_far, new)
 
-    found = over_vocabulary(world, rows, jax.tree.map(jnp.zeros_like, at))
+    slopes = over_vocabulary(world, rows, jax.tree.map(jnp.zeros_like, at))
     if "w" in wanted:
-        found["w"] = jnp.zeros(world.shape.d, f32)
-    return found
+        slopes["w"] = jnp.zeros(world.shape.d, f32)
+    return slopes
 
 
 def slope_along(
@@ -236,7 +236,7 @@ def through_logits(
 
     def tile(blocks: keys.Addresses, real: Array) -> Parameters:
         x0 = world.tokens(blocks, 0)
-        seen = attend(world, blocks, x0, scores, Values(of_token, of_trigger))
+        seen = attend(world, blocks, x0, scores, ValueVectors(of_token, of_trigger))
         A = attention_on_noise(world, blocks, scores, seen)
         p = probabilities(world, state.scale * seen.h)
         r = masked(real, p - is_label(world, label_of(world, x0, blocks)).astype(f32))
@@ -245,9 +245,9 @@ def through_logits(
         if not with_w:
             return sums
         # rows for the informative tokens
-        own = gather(with_padding_row(of_token), x0) + of_trigger[None]
-        of_own = jnp.sum(r * own, axis=1)
-        less_own = jnp.sum(r * (seen.h - own), axis=1)
+        of_x0 = gather(with_padding_row(of_token), x0) + of_trigger[None]
+        of_own = jnp.sum(r * of_x0, axis=1)
+        less_own = jnp.sum(r * (seen.h - of_x0), axis=1)
         by_x0 = scatter_add(jnp.zeros(V, f32), x0, seen.mass * less_own)
         sums["c"] = (A @ (of_own + less_own))[:V] + by_x0
         sums["c_of_x0"] = jnp.sum(by_x0)
@@ -257,14 +257,27 @@ def through_logits(
     r, r_of_x0 = mean["r"][:V], mean["r_of_x0"]
     on_trigger = in_value(world) * jnp.sum(r_of_x0, axis=0)
     toward = (r + r_of_x0).T @ e.Z_in + on_trigger[:, None] * e.z_trig[None]
-    found = {"V_mat": e.Z_out.T @ toward}
+    slopes = {"V_mat": e.Z_out.T @ toward}
     if not with_w:
-        return found
+        return slopes
     S = jnp.sum(r * of_token, axis=1) - mean["c"]
-    return through_keys(world, state, S, -mean["c_of_x0"], found)
+    return through_keys(world, state, S, -mean["c_of_x0"], slopes)
 
 
-def attended(world: World, state: State, blocks: keys.Addresses, x0: Array) -> Attended:
+def read_tile(
+    world: World, state: State, blocks: keys.Addresses
+) -> tuple[Array, Attended, Array, Array, Array]:
+    """Returns what a gradient reads of a tile of samples: the informative tokens, the
+    attention, the features and their slopes, and the labels.
+    """
+    x0 = world.tokens(blocks, 0)
+    seen = attend_at(world, state, blocks, x0)
+    return x0, seen, *features(world, seen.h), label_of(world, x0, blocks)
+
+
+def attend_at(
+    world: World, state: State, blocks: keys.Addresses, x0: Array
+) -> Attended:
     """The attention of a tile of samples at a state of the model."""
     if state.scores is None:
         return attend_evenly(world, blocks)
@@ -284,13 +297,12 @@ def through_labels(
     less_mean = centred(world, world.e.Z_out)
     of_label = -less_mean @ state.V_mat
 
-    def tile(blocks: keys.Addresses, real: Array) -> dict[str, Array | Rows]:
-        x0 = world.tokens(blocks, 0)
-        seen = attended(world, state, blocks, x0)
-        phi, slope = features(world, seen.h)
-        y = label_of(world, x0, blocks)
+    def tile(blocks: keys.Addresses, real: Array) -> dict[str, Array | AddedRows]:
+        x0, seen, phi, slope, y = read_tile(world, state, blocks)
         phi2 = jnp.sum(phi * phi, axis=1)
-        new: dict[str, Array | Rows] = {"phi2": jnp.sum(jnp.where(real, phi2, f32(0)))}
+        new: dict[str, Array | AddedRows] = {
+            "phi2": jnp.sum(jnp.where(real, phi2, f32(0)))
+        }
         if name == "w":
             b = masked(real, gather(of_label, y)) * slope
             if world.e.W_in is not None:
@@ -300,7 +312,7 @@ def through_labels(
             toward = masked(real, gather(less_mean, y))
             new["V_mat"] = -transposed_product(toward, phi)
         else:
-            new["by_label"] = Rows(jnp.where(real, y, world.shape.V), phi)
+            new["by_label"] = AddedRows(jnp.where(real, y, world.shape.V), phi)
         return new
 
     mean = mean_over(world, batch, tile)
@@ -331,10 +343,7 @@ def through_outputs(
     table = answers if mlp or with_Z or not with_V else e.Z_out
 
     def tile(blocks: keys.Addresses, real: Array) -> Parameters:
-        x0 = world.tokens(blocks, 0)
-        seen = attended(world, state, blocks, x0)
-        phi, slope = features(world, seen.h)
-        y = label_of(world, x0, blocks)
+        x0, seen, phi, slope, y = read_tile(world, state, blocks)
         new: Parameters = {}
         out = phi @ V_mat.T if mlp else phi
         p = probabilities(world, state.scale * (out @ answers.T))
@@ -361,17 +370,17 @@ def through_outputs(
         return new
 
     mean = mean_over(world, batch, tile)
-    found, V = dict(mean), world.shape.V
+    slopes, V = dict(mean), world.shape.V
     if "answers" in mean and not mlp:
-        found["V_mat"] = (mean["answers"] @ e.Z_out).T
+        slopes["V_mat"] = (mean["answers"] @ e.Z_out).T
     if with_Z:
         by_answers = mean["answers"].T
         if not mlp:
             by_answers = by_answers @ V_mat.T
-        found |= {"Z_out": by_answers, "Z_in": mean["Z_in"][:V]}
+        slopes |= {"Z_out": by_answers, "Z_in": mean["Z_in"][:V]}
     if "w" not in wanted:
-        return found
-    return through_keys(world, state, mean["S"][:V], mean["trigger"], found)
+        return slopes
+    return through_keys(world, state, mean["S"][:V], mean["trigger"], slopes)
 
 
 WIDE_V = 512
@@ -404,20 +413,20 @@ def by_attention(
             return jnp.stack([jnp.sum(b * gather(Z_in, row), axis=1) for row in x])
         return gather(by_token, (sample * V)[None] + jnp.minimum(x, last))
 
-    own = slope(x0[None])[0] + in_value(world) * (b @ world.e.z_trig)
+    of_own = slope(x0[None])[0] + in_value(world) * (b @ world.e.z_trig)
 
     def add_mean(x: Array, c: Array) -> Array:
-        return c + jnp.sum(weight(x) * (slope(x) - own[None]), axis=0)
+        return c + jnp.sum(weight(x) * (slope(x) - of_own[None]), axis=0)
 
     if scores is None:
-        mean = jnp.sum(b * seen.h, axis=1) - own
+        mean = jnp.sum(b * seen.h, axis=1) - of_own
     else:
         # computed from the same slopes, so that attention on one token alone has a
         # slope of exactly zero: trained keys multiply it by w
-        mean = over_positions(world, blocks, 1, add_mean, jnp.zeros_like(own))
+        mean = over_positions(world, blocks, 1, add_mean, jnp.zeros_like(of_own))
 
     def add_slopes(x: Array, S: Array) -> Array:
-        return scatter_add(S, x, weight(x) * (slope(x) - own[None] - mean[None]))
+        return scatter_add(S, x, weight(x) * (slope(x) - of_own[None] - mean[None]))
 
     of_x0 = seen.mass * -mean
     S = scatter_add(jnp.zeros(V + 1, f32), x0, of_x0)
@@ -459,17 +468,17 @@ def attention_on_noise(
 
 
 def through_keys(
-    world: World, state: State, S: Array, trigger: Array, found: Parameters
+    world: World, state: State, S: Array, trigger: Array, slopes: Parameters
 ) -> Parameters:
-    """Returns `found` with the gradient by w added. For trained embeddings, it also
+    """Returns `slopes` with the gradient by w added. For trained embeddings, it also
     adds the part of the gradient that comes from keys.
 
     S (V,) and `trigger` are the slopes of the loss by attention logits.
     """
-    with_w = found | {"w": S @ world.e.Z_in + trigger * world.e.z_trig}
+    with_w = slopes | {"w": S @ world.e.Z_in + trigger * world.e.z_trig}
     if state.w is not None:
         as_keys = {"Z_in": S[:, None] * state.w[None], "z_trig": trigger * state.w}
         for name, slope in as_keys.items():
-            if name in found:
-                with_w[name] = found[name] + slope
+            if name in slopes:
+                with_w[name] = slopes[name] + slope
     return with_w

@@ -18,10 +18,10 @@ from jax import Array
 
 from ..model.point import MAX_STEPS
 from .arrays import f32, longest, masked, norm, transposed_product
-from .forward import Scores, activations, attention_scores, features
+from .forward import Scores, activate, attention_scores, features
 from .gradient import Parameters
 from .loops import over_vocabulary
-from .sources.source import source_of
+from .sources.source import find_source
 from .world import World, centred, values, zeros_dp
 
 LOCKED_NATS = 17.0
@@ -59,7 +59,7 @@ def memory_gradient(world: World, A: Array) -> Array:
     2 is met, logits are too small for exp to overflow.
     """
     run, T = world.run, centred(world, world.e.Z_out)
-    parts = source_of(world).parts(world)
+    parts = find_source(world).parts(world)
 
     def rows(v: Array, real: Array, G: Array) -> Array:
         phi, _ = features(world, values(world).at[v].get(mode="clip"))
@@ -112,7 +112,7 @@ def may_group(world: World, params: Parameters, w: Array, scores: Scores) -> Arr
     by_steps = rate + jnp.log(f32(gain * MAX_STEPS / TOLERANCE))
     least = jnp.min(jnp.stack([norm(parameter) for parameter in params.values()]))
     needed = log_size(world, params, w) + by_steps - jnp.log(least)
-    pays = run.V <= source_of(world).work_of_step(world)
+    pays = run.V <= find_source(world).work_of_step(world)
     return (lead >= LOCKED_NATS) & (lead >= needed) & pays
 
 
@@ -138,7 +138,7 @@ def log_size(world: World, params: Parameters, w: Array) -> Array:
     phi, W_in, B = values(world), f32(0), f32(1)
     if e.W_in is not None:
         u = phi @ e.W_in.T
-        act, tangent = lambda u: activations(world, u), jnp.ones_like(u)
+        act, tangent = lambda u: activate(world, u), jnp.ones_like(u)
         (phi, slope), (_, curvature) = jax.jvp(act, (u,), (tangent,))
         W_in = norm(e.W_in)
         B = W_in * jnp.max(jnp.maximum(jnp.abs(slope), jnp.abs(curvature)))

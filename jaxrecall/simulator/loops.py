@@ -145,13 +145,13 @@ def _group(world: World, blocks: keys.Addresses, first: Array) -> Array:
     (POSITIONS, n). At positions past L, the tokens are arbitrary.
     """
 
-    def draw() -> Array:
+    def drawn() -> Array:
         return world.tokens(blocks, first + jnp.arange(POSITIONS, dtype=i32))
 
     stored = _are_stored(world, blocks)
     if stored is None:
-        return draw()
-    return lax.cond(stored, lambda: _stored_group(world, blocks, first), draw)
+        return drawn()
+    return lax.cond(stored, lambda: _stored_group(world, blocks, first), drawn)
 
 
 def _are_stored(world: World, blocks: keys.Addresses) -> Array | None:

@@ -52,5 +52,5 @@ def losses_of_tokens(world: World, V_mat: Array, weights: Array) -> Array:
 def cross_entropy(world: World, V_mat: Array, phi: Array, y: Array) -> Array:
     """Returns -log p_y as an array (n,), for features phi (n, p) and labels y (n,)."""
     logits = mapped(output_maps(world, V_mat), phi)
-    own = jnp.sum(jnp.where(is_label(world, y), logits, f32(0)), axis=1)
-    return jax.nn.logsumexp(logits + world.no_label[None], axis=1) - own
+    of_label = jnp.sum(jnp.where(is_label(world, y), logits, f32(0)), axis=1)
+    return jax.nn.logsumexp(logits + world.no_label[None], axis=1) - of_label

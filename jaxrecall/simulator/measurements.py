@@ -15,7 +15,7 @@ from . import metrics
 from .arrays import f32, norm, unless_zero
 from .gradient import Parameters
 from .score_noise import covariances, over_redraws
-from .sources.source import source_of
+from .sources.source import find_source
 from .world import Trained, World, reading
 
 Raw = dict[str, PyTree]
@@ -45,7 +45,7 @@ def after_recipe(world: World, model: Trained) -> Raw:
             "Z_out": e.Z_out,
             "z_trig": e.z_trig,
         }
-    raw["own"] = own_columns(world, model)
+    raw["own"] = compute_own_columns(world, model)
     return raw | {"errors": errors, "locked": model.locked}
 
 
@@ -63,14 +63,14 @@ def at_step(
     V_mat = params["V_mat"]
     model = Trained(first.V1, w, V_mat, first.V1_scale, f32(1), f32(1))
     raw = metrics.measure(world, model)
-    loss, test_loss = source_of(world).losses(world, V_mat, w)
+    loss, test_loss = find_source(world).losses(world, V_mat, w)
     numbers = (loss, test_loss, *params.values())
     finite = jnp.stack([jnp.all(jnp.isfinite(a)) for a in numbers])
     return raw | {
         "loss": loss,
         "test_loss": test_loss,
         "norms": norms(world, params, w),
-        "own": own_columns(world, model),
+        "own": compute_own_columns(world, model),
         "finite": raw["finite"] & jnp.all(finite),
         "draw_check": draws,
     }
@@ -80,11 +80,11 @@ KINDS = {"int64": jnp.integer, "bool": jnp.bool_}
 """The dtypes of user-defined columns that are not floats."""
 
 
-def own_columns(world: World, model: Trained) -> dict[str, Array]:
+def compute_own_columns(world: World, model: Trained) -> dict[str, Array]:
     """A dict of the values of the user-defined columns."""
     e, learned = world.e, model.learned()
     draws = Drawn(e.Z_in, e.Z_out, e.z_trig, e.z_eos, e.W_in, world.perm)
-    found = {}
+    values = {}
     for column in world.shape.columns:
         value = jnp.asarray(column.fn(draws, learned))
         kind, _ = column.declared
@@ -94,8 +94,8 @@ def own_columns(world: World, model: Trained) -> dict[str, Array]:
                 f"columns.{column.name}: {column.path} returned {value.dtype}"
                 f" {value.shape}; allowed: one {kind}"
             )
-        found[column.name] = value
-    return found
+        values[column.name] = value
+    return values
 
 
 def norms(world: World, params: Parameters, w: Array) -> Array:

@@ -19,12 +19,18 @@ from .forward import attention_scores, features, probabilities, unlearned_scores
 from .gradient import mapped, output_maps
 from .loops import repeat, token_counts
 from .program_shape import LABELS
-from .sources.source import TEST, TRAIN, Reader, labels, source_of
+from .sources.source import TEST, TRAIN, Reader, find_source, labels
 from .world import Trained, World, batch_of_step, centred, in_value
 
 MEMORY, STEP1 = 2, 3
 """Two sets of items in addition to the sequences TEST and TRAIN. MEMORY is every token
 through V2, and STEP1 is every token through V1 without the trigger.
+"""
+
+EVENLY, BY_TEST, BY_TRAIN = range(3)
+"""The first rows of the weights of tokens: 1, and the numbers of test and of train
+sequences in which each token is informative. If tokens are not uniform, two rows
+follow: the masks of rare and of frequent tokens.
 """
 
 ROWS = 128
@@ -50,33 +56,10 @@ class Comparison(NamedTuple):
 class Sums(NamedTuple):
     """The sums over the items of a set."""
 
-    compared: Comparison  # int32, int32, float32, each with an axis of `Weights`
+    compared: Comparison  # int32, int32, float32, each with an axis of weights
     top1: Array  # int32
     mass: Array  # float32
     most: Array  # int32: the largest k such that 90 % of the first k items are correct
-
-
-class Weights(NamedTuple):
-    """Weights of the tokens, as int32 arrays (V,), or sums with these weights."""
-
-    evenly: Array
-    by_test: Array  # number of test sequences with this informative token
-    by_train: Array
-    of_groups: Array  # (2, V) rare and frequent tokens; (0, V) if tokens are uniform
-
-    def stacked(self) -> Array:
-        """Returns all weights as one array (3 or 5, V). A sequence has weight 1 under
-        each.
-        """
-        each = jnp.stack([self.evenly, self.by_test, self.by_train])
-        return jnp.concatenate([each, self.of_groups])
-
-    @staticmethod
-    def unstacked(sums: Array) -> Weights:
-        """Splits an array of sums (sets, 3 or 5) into one array (sets, ...) per
-        field.
-        """
-        return Weights(sums[:, 0], sums[:, 1], sums[:, 2], sums[:, 3:])
 
 
 def measure(world: World, trained: Trained) -> dict[str, Array]:
@@ -90,17 +73,15 @@ def measure(world: World, trained: Trained) -> dict[str, Array]:
     is weighted by the number of times that it is informative.
     """
     run = world.run
-    by_token = source_of(world).without_sequences(trained)
+    by_token = find_source(world).without_sequences(trained)
     sums = over_sets(world, trained, by_token)
-    correct, tied, margins = map(Weights.unstacked, sums.compared)
+    correct, tied, margins = sums.compared  # (sets, weights) each
 
-    def of_test(part: Weights) -> Array:
-        return jnp.where(by_token, part.by_test[MEMORY], part.evenly[TEST])
-
-    def of_train(part: Weights) -> Array:
-        return jnp.where(by_token, part.by_train[MEMORY], part.evenly[TRAIN])
+    def of_test(sums: Array) -> Array:
+        return jnp.where(by_token, sums[MEMORY, BY_TEST], sums[TEST, EVENLY])
 
     margin = of_test(margins)
+    of_train = jnp.where(by_token, correct[MEMORY, BY_TRAIN], correct[TRAIN, EVENLY])
     finite_V2 = jnp.all(jnp.isfinite(trained.V2))
     finite_w = jnp.all(jnp.isfinite(trained.w))
     of_first_steps = {}
@@ -109,16 +90,16 @@ def measure(world: World, trained: Trained) -> dict[str, Array]:
     return {
         **of_first_steps,
         "n_correct": of_test(correct),
-        "n_train_correct": of_train(correct),
+        "n_train_correct": of_train,
         "n_tied": of_test(tied),
         "n_top1": jnp.where(by_token, run.n_test, sums.top1[TEST]),
         "mass": jnp.where(by_token, run.n_test.astype(f32), sums.mass[TEST]),
         "margin": margin,
-        "recalled": correct.evenly[MEMORY],
-        "n_step1": correct.evenly[STEP1],
-        "n_by_frequency": correct.of_groups[MEMORY],
+        "recalled": correct[MEMORY, EVENLY],
+        "n_step1": correct[STEP1, EVENLY],
+        "n_by_frequency": correct[MEMORY, BY_TRAIN + 1 :],
         "recalled_top": sums.most[MEMORY],
-        **of_scores(world, trained.w),
+        **measure_scores(world, trained.w),
         "finite": finite_V2 & finite_w & jnp.isfinite(margin),
         "draw_check": draw_check(world),
     }
@@ -130,7 +111,7 @@ def largest_prediction(world: World, trained: Trained) -> Array:
     The maximum is over the first samples of step 3, of which at most n_test are read.
     """
     run = world.run
-    read = source_of(world).reader(world, unlearned_scores(world), jnp.bool_(False))
+    read = find_source(world).reader(world, unlearned_scores(world), jnp.bool_(False))
     maps, key = output_maps(world, trained.V1), batch_of_step(world, 2)
     n = jnp.minimum(run.N, run.n_test)
 
@@ -157,26 +138,27 @@ def over_sets(world: World, trained: Trained, by_token: Array) -> Sums:
     n = jnp.stack([run.n_test, jnp.minimum(run.N, run.n_test)])
     counted = jnp.where(by_token, n, 0)
     scores = attention_scores(world, trained.w, trained.w_scale)
-    read = source_of(world).reader(world, scores, by_token)
+    read = find_source(world).reader(world, scores, by_token)
 
     def times(stream: tuple[Array, Array, Array]) -> Array:
         which, key, n = stream
         return token_counts(world, key, n, lambda at: read.informative(which, at))
 
-    of_test, of_train = lax.map(times, (jnp.arange(2), streams, counted))
-    groups = jnp.zeros((0, world.shape.V), i32)
+    informative = lax.map(times, (jnp.arange(2), streams, counted))
+    often = jnp.concatenate([jnp.ones((1, world.shape.V), i32), informative])
     if run.token_laws:
-        groups = run.token_laws.groups
-    often = Weights(jnp.ones(world.shape.V, i32), of_test, of_train, groups).stacked()
+        often = jnp.concatenate([often, run.token_laws.groups])
     n_step1 = run.V if world.shape.start == "three_step" else i32(0)
     n_items = jnp.concatenate([n - counted, jnp.stack([run.V, n_step1])])
     sets = jnp.arange(4), jnp.stack([test, train, test, test]), n_items
-    answers = answers_of(world, maps)
+    answers = compute_answers(world, maps)
     # mapped over the sets, so that the function compiles only once
-    return lax.map(lambda one: recall(world, read, maps, answers, often, *one), sets)
+    return lax.map(
+        lambda one: measure_set(world, read, maps, answers, often, *one), sets
+    )
 
 
-def answers_of(world: World, maps: Array) -> Array:
+def compute_answers(world: World, maps: Array) -> Array:
     """The centred tables (2, V, k), one for each map, whose products with the outputs
     of items are the logits.
 
@@ -190,7 +172,7 @@ def answers_of(world: World, maps: Array) -> Array:
     return lax.map(lambda V_mat: centred(world, Z_out @ V_mat), maps)
 
 
-def of_scores(world: World, w: Array) -> dict[str, Array]:
+def measure_scores(world: World, w: Array) -> dict[str, Array]:
     """A dict of numbers that describe the attention scores of the trigger and of the
     tokens under w / w_scale.
 
@@ -208,7 +190,7 @@ def of_scores(world: World, w: Array) -> dict[str, Array]:
     }
 
 
-def recall(
+def measure_set(
     world: World,
     read: Reader,
     maps: Array,
@@ -222,7 +204,7 @@ def recall(
 
     The items are sequences of the stream `key`, or tokens in order of frequency. Tokens
     have the weights `often` (3 or 5, V). `maps` (2, d, p) contains V2 and V1, up to
-    scale factors, and `answers` is `answers_of(world, maps)`.
+    scale factors, and `answers` is `compute_answers(world, maps)`.
     """
     laws, is_sequence, is_step1 = world.run.token_laws, which < MEMORY, which == STEP1
     matrix = maps[is_step1.astype(i32)]
@@ -248,7 +230,7 @@ def recall(
         phi, _ = features(world, h)
         out = phi if world.e.W_in is None else phi @ matrix.T
         y = labels(world, which, blocks, v)
-        compared = compare(world, out, table, y, n - c * BLOCK)
+        compared = compare_block(world, out, table, y, n - c * BLOCK)
         real = item < n
         times = jnp.where(real[None], jnp.where(is_sequence, i32(1), often[:, v]), 0)
         new = Sums(
@@ -278,7 +260,9 @@ def weighted(compared: Comparison, times: Array) -> Comparison:
     return Comparison(count(compared.correct), count(compared.tied), margin)
 
 
-def compare(world: World, out: Array, answers: Array, y: Array, n: Array) -> Comparison:
+def compare_block(
+    world: World, out: Array, answers: Array, y: Array, n: Array
+) -> Comparison:
     """Does the same as `compare_rows` for the first n items of a block, some rows at a
     time. Vmapped runs compare all rows together, because each iteration starts
     kernels.
@@ -286,13 +270,13 @@ def compare(world: World, out: Array, answers: Array, y: Array, n: Array) -> Com
     if world.vmapped:
         return compare_rows(world, out, answers, y)
 
-    def some_rows(c: Array, found: Comparison) -> Comparison:
+    def some_rows(c: Array, so_far: Comparison) -> Comparison:
         rows = lax.dynamic_slice_in_dim(out, c * ROWS, ROWS)
         labels = lax.dynamic_slice_in_dim(y, c * ROWS, ROWS)
         new = compare_rows(world, rows, answers, labels)
         return jax.tree.map(
             lambda all, some: lax.dynamic_update_slice_in_dim(all, some, c * ROWS, 0),
-            found,
+            so_far,
             new,
         )
 
@@ -309,7 +293,7 @@ def compare_rows(world: World, out: Array, answers: Array, y: Array) -> Comparis
     width = min(world.shape.V, LABELS)
 
     class Seen(NamedTuple):
-        own: Array
+        of_label: Array
         other: Array
         top: Array
         # column of the first largest logit: argmax is four times slower on a CPU
@@ -330,10 +314,10 @@ def compare_rows(world: World, out: Array, answers: Array, y: Array) -> Comparis
         is_top, grown = masked == top[:, None], top > seen.top
         first = jnp.min(jnp.where(is_top, item, world.shape.V), axis=1)
         n_top = jnp.sum(is_top.astype(i32), axis=1, dtype=i32)
-        own = jnp.sum(jnp.where(is_label & new, logits, f32(0)), axis=1)
+        of_label = jnp.sum(jnp.where(is_label & new, logits, f32(0)), axis=1)
         square = jnp.sum(jnp.where(new, logits * logits, f32(0)), axis=1)
         return Seen(
-            own=seen.own + own,
+            of_label=seen.of_label + of_label,
             other=jnp.maximum(seen.other, jnp.max(others, axis=1)),
             top=top,
             first=jnp.where(grown, first, seen.first),
@@ -346,7 +330,8 @@ def compare_rows(world: World, out: Array, answers: Array, y: Array) -> Comparis
     start = Seen(zero, none, none, index, index, zero)
     seen = repeat(world, 0, whole(world.run.V, width), some_labels, start)
     std = jnp.sqrt(seen.square / world.run.V.astype(f32))
-    margin = jnp.where(std > 0, (seen.own - seen.other) / unless_zero(std), f32(0))
+    lead = seen.of_label - seen.other
+    margin = jnp.where(std > 0, lead / unless_zero(std), f32(0))
     return Comparison(seen.first == y, seen.n_top > 1, margin)
 
 
@@ -376,7 +361,7 @@ def draw_check(world: World) -> Array:
     run = world.run
     batches = jnp.concatenate([run.batches, keys.stream(run.streams, "test")[None]])
     first_blocks = keys.Blocks(batches, jnp.zeros(len(batches), jnp.uint32))
-    positions = jnp.stack([i32(0), source_of(world).last_position(world)])
+    positions = jnp.stack([i32(0), find_source(world).last_position(world)])
     tokens = world.tokens(first_blocks, positions)
 
     def hashed(draws: Array, label: int) -> Array:

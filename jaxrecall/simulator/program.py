@@ -35,13 +35,15 @@ from ..model.keys import check_partitionable
 from ..model.law_parameters import law_parameters
 from ..model.point import Run
 from .arguments import IDLE, Arguments, arguments
+from .descent import descend
 from .loops import RUNS, no_tokens, store_tokens
-from .measurements import Raw
+from .measurements import Raw, after_recipe
 from .program_shape import Shape
+from .recipe import recipe, untrained
 from .rows import finish
+from .sources.source import find_source
 from .stored_programs import changing_cache, load_or_compile, set_cache_of_jax
-from .training import run as train_and_measure
-from .world import draw
+from .world import Trained, World, draw
 
 LOOPED = 16
 """The number of runs per call on a CPU.
@@ -419,6 +421,16 @@ def simulate_run(
     return train_and_measure(world)[1], tokens
 
 
+def train_and_measure(world: World) -> tuple[Trained, Raw]:
+    """Returns the model before any further steps, and the raw metrics of the run."""
+    world = find_source(world).prepare(world)
+    model = untrained(world) if world.shape.start == "zero" else recipe(world)
+    if not world.shape.optimizer:
+        return model, after_recipe(world, model)
+    trace = descend(world, model)
+    return model, {"trace": trace, "errors": model.errors, "locked": model.locked}
+
+
 def execute(
     program: Executable, runs: Sequence[Run]
 ) -> tuple[list[list[Row] | None], float]:
@@ -430,34 +442,37 @@ def execute(
     must be repeated with `shape.fallback`. Raises OutOfMemory.
     """
     start = time.perf_counter()
-    used = slots(len(runs), program.batch, program.sharding.num_devices)
-    batch = [IDLE] * program.batch
-    for slot, run in zip(used, runs, strict=True):
-        batch[slot] = run
-    active = np.zeros(program.batch, bool)
-    active[used] = True
+    n_devices = program.sharding.num_devices
+    used, batch, active = place(runs, IDLE, program.batch, n_devices)
     given = arguments(batch, program.shape), active
     with memory_errors():
         raw = jax.device_get(program.run(*jax.device_put(given, program.sharding)))
-    found = []
+    rows_of_runs = []
     for slot, (point, _) in zip(used, runs, strict=True):
         of_run = jax.tree.map(lambda a, slot=slot: a[slot], raw)
-        found.append(finish(of_run, point, program.shape.trained_by))
-    return found, time.perf_counter() - start
+        rows_of_runs.append(finish(of_run, point, program.shape.trained_by))
+    return rows_of_runs, time.perf_counter() - start
 
 
-def slots(n_runs: int, batch: int, n_devices: int) -> list[int]:
-    """The indices at which runs are placed in a batch.
+def place(
+    runs: Sequence[Run], idle: Run, size: int, n_devices: int
+) -> tuple[list[int], list[Run], np.ndarray]:
+    """Returns the indices at which runs are placed in a batch of this size, the batch,
+    whose other places contain `idle`, and a mask (size,) of the runs.
 
     The runs are divided equally among the devices, and fill the first places of each
     device.
     """
-    share = -(-n_runs // n_devices)
-    per_device = batch // n_devices
-    return [i // share * per_device + i % share for i in range(n_runs)]
+    share, per_device = -(-len(runs) // n_devices), size // n_devices
+    batch, active = [idle] * size, np.zeros(size, bool)
+    used = [i // share * per_device + i % share for i in range(len(runs))]
+    active[used] = True
+    for slot, run in zip(used, runs, strict=True):
+        batch[slot] = run
+    return used, batch, active
 
 
-def rows(
+def full_rows(
     run: Run,
     metrics: Sequence[Row],
     shape: Shape,

@@ -21,11 +21,11 @@ from ..model.laws import (
     find_law,
 )
 from ..model.laws.law import LawField
-from ..model.point import BLOCK, TRAINS, Point, of_kind
-from ..model.values import padded
+from ..model.point import BLOCK, TRAINS, Point, fields_of_kind
+from ..model.values import padded_size
 from .forms import FORMS, Form, form_for, may_group_steps
 
-_STATIC = of_kind("static")
+_STATIC = fields_of_kind("static")
 
 LAWS: dict[str, type[Law]] = {
     "embedding": EmbeddingLaw,
@@ -252,8 +252,8 @@ class Shape:
         """Whether the program can run the point."""
         if point.V > self.V or point.d > self.d or point.m > self.m:
             return False
-        own = Shape.sized(point, self.V, self.d, self.m)
-        return replace(own, tile=self.tile, light=self.light) == self
+        needed = Shape.sized(point, self.V, self.d, self.m)
+        return replace(needed, tile=self.tile, light=self.light) == self
 
     def vmapped(self, width: int) -> Shape:
         """Returns the shape with `tile` set for `width` vmapped runs on an accelerator.
@@ -376,7 +376,7 @@ class Shape:
 
         Sizes are multiples of 16, with four sizes between successive powers of two.
         """
-        V, d, m = (padded(size, 16) for size in (point.V, point.d, point.m))
+        V, d, m = (padded_size(size, 16) for size in (point.V, point.d, point.m))
         return Shape.sized(point, V, d, m)
 
 

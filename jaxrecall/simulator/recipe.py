@@ -25,7 +25,7 @@ from .forward import attention_scores, zero_if_rounding
 from .gradient import Gradient, State
 from .locked_attention import is_locked, memory_gradient, unread
 from .loops import repeat
-from .sources.source import source_of
+from .sources.source import find_source
 from .world import Trained, World, centred, reading, stream_of_step, zeros_dp
 
 
@@ -48,7 +48,7 @@ def recipe(world: World) -> Trained:
     first = first_steps(world)
     if world.shape.trained_by.exact:
         state = state_of_step3(world, first)
-        step3 = source_of(world).gradient(world, state, "V_mat", 2)
+        step3 = find_source(world).gradient(world, state, "V_mat", 2)
         return trained(world, first, step3.value)
     locked = is_locked(world, first.w_hat)
     step3 = step3_of_even_predictions(world, first, locked)
@@ -63,7 +63,7 @@ def first_steps(world: World) -> FirstSteps:
 
     In step 1, predictions are even in every form, because V_mat = 0.
     """
-    e, source, even = world.e, source_of(world), not world.shape.trained_by.exact
+    e, source, even = world.e, find_source(world), not world.shape.trained_by.exact
     if world.shape.repeats:
         world = source.prepare_first_steps(world)
     step1 = source.gradient(world, State(zeros_dp(world), even=True), "V_mat", 0)
@@ -89,7 +89,7 @@ def after_further_first_steps(world: World, G1: Array) -> Array:
 
     def one(s: Array, G: Array) -> Array:
         here = reading(world, stream_of_step(world, MAX_STEPS + s))
-        step = source_of(world).gradient(here, State(G, world.run.eta), "V_mat", 0)
+        step = find_source(world).gradient(here, State(G, world.run.eta), "V_mat", 0)
         return jnp.where(s < world.run.first_steps, G - step.value, G)
 
     return repeat(world, 1, world.run.first_steps, one, G1)
@@ -108,12 +108,14 @@ def step3_of_even_predictions(
     weighted tokens with their softmax.
     """
 
-    def from_tokens() -> Gradient:
-        return Gradient(memory_gradient(world, first.A), f32(0))
-
     def from_samples() -> Gradient:
         here = unread(world, locked, "N")
-        return source_of(world).gradient(here, state_of_step3(world, first), "V_mat", 2)
+        return find_source(world).gradient(
+            here, state_of_step3(world, first), "V_mat", 2
+        )
+
+    def from_tokens() -> Gradient:
+        return Gradient(memory_gradient(world, first.A), f32(0))
 
     return lax.cond(locked, from_tokens, from_samples)
 

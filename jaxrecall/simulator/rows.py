@@ -25,7 +25,7 @@ from ..model.reference.decoders import decoder_columns
 from .forms import Form
 from .measurements import Raw
 
-NORMS = ("V_norm", "W_norm", "Z_in_norm", "Z_out_norm", "Z_in_overlap", "Z_out_overlap")
+NORMS = TRACE_COLUMNS[2:]
 """The names of the columns that `measurements.norms` computes, in order."""
 
 
@@ -58,14 +58,14 @@ def noise_columns(covariances: np.ndarray, trigger: float) -> dict[str, float | 
     """
     with np.errstate(divide="ignore", invalid="ignore"):
         relative = np.asarray(covariances, np.float64) / np.float64(trigger) ** 2
-    found = {}
+    columns = {}
     for i, name in enumerate(NOISES):
-        found[f"noise_{name}"] = float(relative[i, i] ** 0.5)
+        columns[f"noise_{name}"] = float(relative[i, i] ** 0.5)
     for i, j in combinations(range(len(NOISES)), 2):
-        found[f"cov_{NOISES[i]}_{NOISES[j]}"] = float(relative[i, j])
+        columns[f"cov_{NOISES[i]}_{NOISES[j]}"] = float(relative[i, j])
     if not np.isfinite(relative).all():
-        return dict.fromkeys(found)
-    return found
+        return dict.fromkeys(columns)
+    return columns
 
 
 def _trace(raw: Raw, point: Point, trained: str) -> list[Row]:

@@ -54,10 +54,10 @@ def split(world: World, w: Array, mean_w: Array) -> Array:
     zbar = jnp.sum(e.Z_in, axis=0) / V
     trigger = e.z_trig / norm(e.z_trig)
     drift = (rows @ zbar) @ rows / V
-    own = drift - (drift @ trigger) * trigger
+    across = drift - (drift @ trigger) * trigger
     rounding = norm(drift) + jnp.sum(rows * rows) * norm(zbar) / (V * V)
-    has_direction = norm(own) > 1e-5 * rounding
-    bias = jnp.where(has_direction, own / unless_zero(norm(own)), f32(0))
+    has_direction = norm(across) > 1e-5 * rounding
+    bias = jnp.where(has_direction, across / unless_zero(norm(across)), f32(0))
 
     def rest(x: Array) -> Array:
         return x - (x @ trigger) * trigger - (x @ bias) * bias

@@ -130,11 +130,11 @@ def _circumstances(devices: Sequence[Any]) -> dict[str, object]:
 
 @cache
 def _source() -> str:
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for name in SOURCE:
         for path in sorted(Path(__file__).parents[1].joinpath(name).rglob("*.py")):
-            found.update(path.read_bytes())
-    return found.hexdigest()
+            digest.update(path.read_bytes())
+    return digest.hexdigest()
 
 
 @cache
@@ -228,12 +228,12 @@ def _remove_oldest(folder: Path) -> None:
     """Removes the programs that were not used for the longest time, until the others
     fit the limit.
     """
-    found = []
+    programs = []
     for path in folder.glob("*" + SUFFIX):
         status = path.stat()
-        found.append((status.st_mtime, status.st_size, path))
+        programs.append((status.st_mtime, status.st_size, path))
     total = 0
-    for _, size, path in sorted(found, reverse=True):
+    for _, size, path in sorted(programs, reverse=True):
         total += size
         if total > _max_bytes():
             path.unlink()

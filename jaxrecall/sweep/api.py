@@ -23,7 +23,7 @@ from .running.job import Job, carry_out, prepare
 from .running.progress import display
 from .simulators.custom import Simulator, add_to_path
 from .store import MemoryStore, Store
-from .store.load import frame_of, not_finite
+from .store.load import make_frame, not_finite
 
 THRESHOLDS = "thresholds"
 """The name of the table attribute that contains the results of a search."""
@@ -102,7 +102,7 @@ def run(
     if out is not None:
         store = Store(os.fspath(out))
         again = f"jaxrecall.run(grid, out={os.fspath(out)!r})"
-    rows, n_runs, losses = frame_of([], (), ()), expanded.n_runs, list[str]()
+    rows, n_runs, losses = make_frame([], (), ()), expanded.n_runs, list[str]()
     job: Job | None = None
     with Interrupts(ENDING) as interrupts:
         try:
@@ -252,7 +252,7 @@ def _rows(job: Job) -> pd.DataFrame:
     The thresholds of a search are an attribute of the table.
     """
     tables, _ = job.store.tables()
-    frame = frame_of(tables.values(), job.runs, job.grid.axes)
+    frame = make_frame(tables.values(), job.runs, job.grid.axes)
     if job.search:
         frame.attrs[THRESHOLDS] = job.search.report()["cells"]
     return frame

@@ -83,11 +83,11 @@ def read_json(path: Path) -> Any:
     Raises OSError if the file cannot be read. Raises ValueError if it is not a JSON
     file, or if it exceeds MAX_BYTES or MAX_DEPTH.
     """
-    found = path.stat()
+    status = path.stat()
     # reading a pipe would wait forever, and a device may have no end
-    if not stat.S_ISREG(found.st_mode):
+    if not stat.S_ISREG(status.st_mode):
         raise ValueError("not a regular file")
-    if found.st_size > MAX_BYTES:
+    if status.st_size > MAX_BYTES:
         raise ValueError(f"more than {MAX_BYTES} bytes")
     try:
         data = json.loads(path.read_bytes())

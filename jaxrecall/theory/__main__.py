@@ -81,11 +81,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         model = Model(**fields)
         if args.grid or paths:
             rows = _points(args.grid) if args.grid else _rows(paths)
-            found: Any = table(rows.assign(**fields), theta)
+            predictions: Any = table(rows.assign(**fields), theta)
             facts: dict[str, Any] = {
-                "rows": json.loads(found.to_json(orient="records"))
+                "rows": json.loads(predictions.to_json(orient="records"))
             }
-            lines = _lines_of_table(found)
+            lines = _lines_of_table(predictions)
         else:
             facts = _facts(model, fields.get("N"), theta)
             lines = [f"{name:<16}{_text(value)}" for name, value in facts.items()]
@@ -161,13 +161,13 @@ def _text(value: object) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value).lower()
 
 
-def _lines_of_table(found: Any) -> list[str]:
+def _lines_of_table(predictions: Any) -> list[str]:
     """Returns a line for each combination of axes, with the means of its rows."""
     axes = []
-    for name in found:
+    for name in predictions:
         is_axis = is_setting(name) and name not in NOT_SHOWN
-        if is_axis and found[name].nunique(dropna=False) > 1:
+        if is_axis and predictions[name].nunique(dropna=False) > 1:
             axes.append(name)
-    means = [name for name in ("accuracy", *ADDED) if name in found]
-    cells = found.groupby(axes or ["V"], dropna=False, sort=False, as_index=False)
+    means = [name for name in ("accuracy", *ADDED) if name in predictions]
+    cells = predictions.groupby(axes or ["V"], dropna=False, sort=False, as_index=False)
     return cells[means].mean().to_string(index=False).splitlines()

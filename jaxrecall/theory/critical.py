@@ -34,9 +34,9 @@ RANGES = {
 FALLING = ("V", "L")
 """The axes along which accuracy falls as the size grows."""
 
-NEAR, WIDER, FAR = 1.02, 3, 2
-"""How far a search near a guess looks at first, the power by which it looks further if
-the crossing is not there, and the factor from which it looks everywhere.
+NEAR = (1.02, 1.06, 1.2, 1.7)
+"""The factors by which a search looks below and above a guess, one after the other. If
+the crossing is farther away, the search looks everywhere.
 """
 
 
@@ -50,9 +50,9 @@ def critical_N(model: Model, theta: float = 0.5) -> float:
     """
     check_theta(model, theta)
     warn_of_limits(model)
-    found = critical_near(model, "N", theta)
-    warn_of_plateau(model, theta, found)
-    return found
+    N = critical_size(model, "N", theta)
+    warn_of_plateau(model, theta, N)
+    return N
 
 
 def warn_of_plateau(model: Model, theta: float, N: float) -> None:
@@ -78,7 +78,7 @@ def _crossing_N(model: Model, theta: float, guess: float | None = None) -> float
         return 1.0
     if excess(high) < 0:
         return math.inf
-    if high - low < 3 * math.log(NEAR):
+    if high - low < 3 * math.log(NEAR[0]):
         fraction = excess(low) / (excess(low) - excess(high))
         return math.exp(low + fraction * (high - low))
     return math.exp(brentq(excess, low, high, xtol=1e-3))  # type: ignore[arg-type]
@@ -87,42 +87,20 @@ def _crossing_N(model: Model, theta: float, guess: float | None = None) -> float
 def _bracket(
     excess: Callable[[float], float], axis: str, guess: float | None
 ) -> tuple[float, float]:
-    """Returns two sizes around the size at which `excess` crosses 0.
-
-    They are the ends of the range without a guess. With a guess they are close to it,
-    if the crossing is.
+    """Returns two sizes around the size at which `excess` crosses 0: close to a guess
+    if the crossing is, else the ends of the range.
     """
     least, most = RANGES[axis]
     if guess is None or not least <= guess <= most:
         return least, most
-
-    def is_above(size: float) -> bool:
-        """Whether the crossing is above a size."""
-        return (excess(size) < 0) != (axis in FALLING)
-
-    def smaller(size: float) -> float:
-        if factor > FAR:
-            return least
-        size /= factor
-        return max(least, size if axis == "N" else math.floor(size))
-
-    def larger(size: float) -> float:
-        if factor > FAR:
-            return most
-        size *= factor
-        return min(most, size if axis == "N" else math.ceil(size))
-
-    factor = NEAR
-    low, high = smaller(guess), larger(guess)
-    while low > least and not is_above(low):
-        factor **= WIDER
-        low, high = smaller(low), low
-    if is_above(high) and is_above(most):
-        return high, most
-    while high < most and is_above(high):
-        factor **= WIDER
-        low, high = high, larger(high)
-    return low, high
+    for factor in NEAR:
+        low, high = guess / factor, guess * factor
+        if axis != "N":
+            low, high = math.floor(low), math.ceil(high)
+        inside = least <= low and high <= most
+        if inside and (excess(low) < 0) != (excess(high) < 0):
+            return low, high
+    return least, most
 
 
 def critical(
@@ -157,12 +135,12 @@ def critical(
         raise TheoryError(f"axis: got {shown(axis)}; allowed: {', '.join(RANGES)}")
     if axis == "N":
         return critical_N(model, theta)
-    found = critical_near(model, axis, theta, N)
+    size = critical_size(model, axis, theta, N)
     warn_of_limits(_with_size(model, axis))
-    return found
+    return size
 
 
-def critical_near(
+def critical_size(
     model: Model,
     axis: str,
     theta: float,
@@ -177,19 +155,18 @@ def critical_near(
     model = _with_size(model, axis)
     check_theta(model, theta)
     if axis == "N":
-        found = _crossing_N(model, theta, guess)
-        check_first_steps(model, found)
-        return found
+        size = _crossing_N(model, theta, guess)
+        check_first_steps(model, size)
+        return size
     if N is None:
         raise TheoryError(f"N: not given; critical along {axis} needs it")
     check_N(model, N)
     if axis in ("d", "V"):
         model.require_law(f"critical along {axis}", lambda moments: moments.overlap)
-    found = _crossing(cache(partial(_excess, model, axis, theta, N)), axis, guess)
-    least, most = RANGES[axis]
-    at = min(max(round(found) if math.isfinite(found) else most, least), most)
-    check_first_steps(model.replace(**{axis: at}), N)
-    return found
+    size = _crossing(cache(partial(_excess, model, axis, theta, N)), axis, guess)
+    nearest = np.clip(size, *RANGES[axis])
+    check_first_steps(model.replace(**{axis: round(nearest)}), N)
+    return size
 
 
 def _with_size(model: Model, axis: str) -> Model:

@@ -41,32 +41,31 @@ out of it. All memory keys share a trigger in the value path, and predictions wi
 
 class Filter(NamedTuple):
     """Factors of the parts of step 2 and step 3 that label counts contribute, relative
-    to eta -> 0. Means are over the eigenvalues of Z_out Z_out^T.
+    to eta -> 0, whose factors are the defaults. Means are over the eigenvalues of Z_out
+    Z_out^T.
     """
 
-    bias: float  # of the coupling of a sample with itself through the mean value
-    bias_size: float  # root mean square over seeds of the same
-    trigger: float  # of label counts along the trigger in V_mat, for the own label
-    of_overlaps: float  # of the variance of the same through overlaps of labels
-    residual: float  # of the variance of label counts in the residuals of step 2
-    counts: float  # of label counts along the shared part of keys in step 3
+    bias: float = 1.0  # of the coupling of a sample with itself through the mean value
+    bias_size: float = 1.0  # root mean square over seeds of the same
+    # of label counts along the trigger in V_mat, for the own label
+    trigger: float = 1.0
+    of_overlaps: float = 1.0  # of the variance of the same through overlaps of labels
+    residual: float = 1.0  # of the variance of label counts in the residuals of step 2
+    counts: float = 1.0  # of label counts along the shared part of keys in step 3
     # of the variance of the same through overlaps of labels
-    counts_of_overlaps: float
-    predicted: float  # variance that noise of the predictions of step 3 adds, times N
-    overlaps: float  # of overlaps of tokens with the trigger in step 3
-    overlaps_square: float  # of their variance
+    counts_of_overlaps: float = 1.0
+    # variance that noise of the predictions of step 3 adds, times N
+    predicted: float = 0.0
+    overlaps: float = 1.0  # of overlaps of tokens with the trigger in step 3
+    overlaps_square: float = 1.0  # of their variance
 
 
-UNFILTERED = Filter(1, 1, 1, 1, 1, 1, 1, 0, 1, 1)
-"""The filter of eta -> 0."""
-
-
-def filter_of(model: Model) -> Filter:
+def find_filter(model: Model) -> Filter:
     """Returns the filter of a model, which is that of eta -> 0 where no other is
     derived.
     """
     if not model.eta or why_unfiltered(model):
-        return UNFILTERED
+        return Filter()
     return _filter(
         model.V, model.d, model.L, model.trigger_in_value, model.eta, model.first_steps
     )
@@ -85,7 +84,7 @@ def why_unfiltered(model: Model) -> str:
     return ""
 
 
-class Means(NamedTuple):
+class Quadrature(NamedTuple):
     """Quadrature over the eigenvalues of Z_out Z_out^T, weighted by themselves, and
     over the squared length of the mean embedding.
 
@@ -107,7 +106,7 @@ class Means(NamedTuple):
         return float(self.of_lengths @ self.over_eigenvalues(values))
 
 
-def means(c: float, d: int) -> Means:
+def quadrature(c: float, d: int) -> Quadrature:
     """Returns the quadrature for V / d = c."""
     angle = np.arange(1, 65) * np.pi / 65
     normal, weight = np.polynomial.hermite_e.hermegauss(9)
@@ -115,13 +114,13 @@ def means(c: float, d: int) -> Means:
     length = np.maximum(1 + math.sqrt(2 / d) * normal, 0.05)
     length /= weight @ length
     eigenvalue = 1 + c + 2 * math.sqrt(c) * np.cos(angle)
-    return Means(eigenvalue, 2 / 65 * np.sin(angle) ** 2, length, weight)
+    return Quadrature(eigenvalue, 2 / 65 * np.sin(angle) ** 2, length, weight)
 
 
 @lru_cache(maxsize=1024)
 def _filter(V: int, d: int, L: int, t: bool, eta: float, steps: int) -> Filter:
     c = V / d
-    over = means(c, d)
+    over = quadrature(c, d)
     mean_value = over.length / V + t / L**2
     depth = eta / V * np.outer(mean_value, over.eigenvalue)
     left, average = after_steps(depth, steps)
@@ -133,20 +132,15 @@ def _filter(V: int, d: int, L: int, t: bool, eta: float, steps: int) -> Filter:
     trigger = over.over_all(average)
     of_overlaps = over.over_all(over.eigenvalue * average**2) - trigger**2
     residual = over.over_all(over.eigenvalue * left**2) / (1 + c)
-    found = Filter(
+    filtered = Filter(
         bias=float(over.of_lengths @ (over.length * over.over_eigenvalues(pull))),
         bias_size=bias_size,
         trigger=trigger,
         of_overlaps=of_overlaps / c,
         residual=residual,
-        counts=1.0,
-        counts_of_overlaps=1.0,
-        predicted=0.0,
-        overlaps=1.0,
-        overlaps_square=1.0,
     )
     if not t:
-        return found
+        return filtered
 
     # the logits of step 3 of what all memory keys share
     rate = eta * steps / V
@@ -158,7 +152,7 @@ def _filter(V: int, d: int, L: int, t: bool, eta: float, steps: int) -> Filter:
     square = over.over_all(over.eigenvalue * counts**2) + by_chance
     second, third = 1 + 3 * c + c**2, 1 + 6 * c + 6 * c**2 + c**3
     signal = rate / L
-    return found._replace(
+    return filtered._replace(
         counts=kept,
         counts_of_overlaps=(square - kept**2) / c,
         predicted=rate**2 * third * V / (L * d),
@@ -220,19 +214,19 @@ def check_first_steps(model: Model, N: float, recall: bool = True) -> None:
                 f" {SMALL_ETA * one_step:.2g} there, in which predictions stay uniform"
             )
         return
-    found = first_logits(model, N)
-    if k > 1 and found.depth > 2:
-        most = model.eta * 2 / found.depth
+    logits = first_logits(model, N)
+    if k > 1 and logits.depth > 2:
+        most = model.eta * 2 / logits.depth
         raise TheoryError(
             f"{setting}; allowed: eta up to {most:.3g}, else steps diverge"
         )
     limits = [
-        (found.learned / MOST_LEARNED, "the signal leaves the residuals"),
-        (found.shifted / MOST_SHIFTED, "predictions are not uniform in step 2"),
+        (logits.learned / MOST_LEARNED, "the signal leaves the residuals"),
+        (logits.shifted / MOST_SHIFTED, "predictions are not uniform in step 2"),
     ]
     if recall:
         most = MOST_RECALLED[model.trigger_in_value]
-        limits.append((found.recalled / most, "predictions are not uniform in step 3"))
+        limits.append((logits.recalled / most, "predictions are not uniform in step 3"))
     off, why = max(limits)
     if off > 1:
         raise TheoryError(

@@ -21,7 +21,7 @@ from .distributions import (
     quantiles,
     upper_tail,
 )
-from .first_steps import Filter, check_first_steps, filter_of
+from .first_steps import Filter, check_first_steps, find_filter
 from .model import Model, check_N
 from .overlaps import (
     LOCKED,
@@ -56,7 +56,7 @@ def recalled(model: Model, N: float, at: Reading = LOCKED) -> float:
     return recall(model, N, key_overlaps(model, at), at)
 
 
-class Memory(NamedTuple):
+class StoredKeys(NamedTuple):
     """The key overlaps, the attention and the value lengths that determine the result
     of step 3.
     """
@@ -70,7 +70,7 @@ class Memory(NamedTuple):
     @property
     def first(self) -> Filter:
         """How the first steps filter label counts."""
-        return filter_of(self.model)
+        return find_filter(self.model)
 
     @property
     def kept(self) -> float:
@@ -103,8 +103,8 @@ def recall(model: Model, N: float, overlaps: KeyOverlaps, reading: Reading) -> f
     V, L = model.V, model.L
     counts = poisson_counts(N / V)
     r, stored = counts.relative, reading.stored
-    memory = memory_of(model, N, overlaps, reading)
-    logits = logits_of(
+    memory = store_keys(model, N, overlaps, reading)
+    logits = compute_logits(
         memory, counts.quantiles(quantiles(model.d, model.moments).own_count)
     )
 
@@ -142,9 +142,9 @@ def recall(model: Model, N: float, overlaps: KeyOverlaps, reading: Reading) -> f
     return float(np.exp(np.minimum(log_right, 0)).mean())
 
 
-def memory_of(
+def store_keys(
     model: Model, N: float, overlaps: KeyOverlaps, reading: Reading
-) -> Memory:
+) -> StoredKeys:
     """Returns the memory that is stored if attention is uneven.
 
     In this case, the trigger's part of the keys does not cancel.
@@ -154,10 +154,10 @@ def memory_of(
     aligned = reading.aligned * model.trigger_in_value / model.d
     spread = overlaps.spread * (1 + reading.uneven) + marked**2 * reading.uneven
     overlaps = overlaps._replace(spread=spread + 2 * marked * aligned)
-    return Memory(model, N, overlaps, reading, lengths)
+    return StoredKeys(model, N, overlaps, reading, lengths)
 
 
-def logits_of(memory: Memory, r_v: np.ndarray) -> Logits:
+def compute_logits(memory: StoredKeys, r_v: np.ndarray) -> Logits:
     """Returns the logits of tokens whose own labels have the relative counts r_v;
     docs/theory.md, section 3.1.
     """
@@ -183,7 +183,7 @@ def logits_of(memory: Memory, r_v: np.ndarray) -> Logits:
     return Logits(o * f_v + noise, variance, scale)
 
 
-def rest_length(memory: Memory, lost: np.ndarray) -> np.ndarray:
+def rest_length(memory: StoredKeys, lost: np.ndarray) -> np.ndarray:
     """Returns the mean squared length of Q without the own label, an array (NODES,)."""
     model, N, overlaps, reading, lengths = memory
     V, kept = model.V, memory.kept
@@ -198,7 +198,7 @@ def rest_length(memory: Memory, lost: np.ndarray) -> np.ndarray:
     return (V - 2) * of_a_label + model.d * lost + lengths.noise * overlaps.own**2
 
 
-def wrong_deviation(memory: Memory, logits: Logits, r: np.ndarray) -> np.ndarray:
+def wrong_deviation(memory: StoredKeys, logits: Logits, r: np.ndarray) -> np.ndarray:
     """Returns an array (NODES, counts) of the standard deviation of a wrong logit, or
     raises TheoryError.
     """

@@ -18,7 +18,7 @@ from ..model.activations import Activation, NoActivation, activations
 from ..model.columns import COLUMNS
 from ..model.laws import LAWS, EmbeddingLaw, Law, Moments, TokenLaw, find_law
 from ..model.laws.law import LawField, not_imported, plain
-from ..model.laws.tokens import shares
+from ..model.laws.tokens import token_probabilities
 from ..model.point import (
     EVALUATION,
     FIELDS,
@@ -214,7 +214,9 @@ class Model:
         two arrays (V,).
         """
         noise = self.noise_tokens or self.tokens
-        return shares(self.tokens, self.V), shares(noise, self.V)
+        return token_probabilities(self.tokens, self.V), token_probabilities(
+            noise, self.V
+        )
 
     @property
     def equally_frequent(self) -> bool:
@@ -325,16 +327,16 @@ def _with_law_texts(given: Mapping[str, Any]) -> dict[str, Any]:
 
     In the argument, a parameter may be a separate setting, such as embedding.rho.
     """
-    found = dict(given)
+    settings = dict(given)
     texts: dict[str, list[str]] = {}
     for name in given:
         law, dot, parameter = name.partition(".")
         if dot and law in given:
-            texts.setdefault(law, []).append(f"{parameter}={found.pop(name)}")
+            texts.setdefault(law, []).append(f"{parameter}={settings.pop(name)}")
     for law, parameters in texts.items():
-        if "(" not in str(found[law]):
-            found[law] = f"{found[law]}({', '.join(parameters)})"
-    return found
+        if "(" not in str(settings[law]):
+            settings[law] = f"{settings[law]}({', '.join(parameters)})"
+    return settings
 
 
 FIELDS_OF_MODEL = tuple(field.name for field in fields(Model))

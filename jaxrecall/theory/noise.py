@@ -16,7 +16,7 @@ from scipy.special import erf
 
 from ..errors import TheoryError
 from ..model.activations import Activation
-from .first_steps import check_first_steps, filter_of
+from .first_steps import check_first_steps, find_filter
 from .model import Model, check_N
 
 
@@ -93,7 +93,7 @@ def parts_of_noise(model: Model, N: float) -> ScoreNoise:
     s = shared_terms(model, N)
     unit = (s.T + s.a * s.M1) * model.trigger_length
     leaking = leakage(s) * model.trigger_length**0.5
-    terms = (mean_bias(model, s), gradient(model, s), leaking, mlp(model, s))
+    terms = (mean_bias(model, s), gradient_noise(model, s), leaking, mlp(model, s))
     return ScoreNoise(*(float(term / unit) for term in terms))
 
 
@@ -113,7 +113,7 @@ def trigger(model: Model, N: float) -> tuple[float, float]:
     if not model.trigger_in_value:
         return 1.0, 0.0
     itself = 0.0 if model.fresh_batches else model.V / N * gains(model).itself
-    itself *= filter_of(model).bias
+    itself *= find_filter(model).bias
     T = 1 + model.trigger_length * itself
     a = (1 + (model.L + 1) * itself) * model.moments.overlap
     return T, a
@@ -149,7 +149,7 @@ def mean_bias(model: Model, s: Terms) -> float:
     if model.fresh_batches:
         pull = np.hypot(itself * np.sqrt((1 + s.c) / V), gain.bend)
     else:
-        pull = abs(itself * filter_of(model).bias_size + gain.bend)
+        pull = abs(itself * find_filter(model).bias_size + gain.bend)
     return pull * np.sqrt(s.M3 * (1 / V + model.common_length))
 
 
@@ -160,15 +160,15 @@ def leakage(s: Terms) -> float:
     return np.sqrt(s.T**2 * s.M1 + 2 * s.a * s.T * s.M2 + s.a**2 * s.M3)
 
 
-def gradient(model: Model, s: Terms) -> float:
+def gradient_noise(model: Model, s: Terms) -> float:
     """The noise that the counts of labels and the counts of (token, label) pairs
     contribute.
     """
     V, d, L = model.V, model.d, model.L
     k, rate = s.k, s.rate
-    of_labels = k**2 * label_counts(model, s) + rate**3 * (L - 1) / L**2
-    of_both = fourth_moment(s.c) * V * s.R**3 / rate * filter_of(model).residual
-    once = token_counts(model, s)
+    of_labels = k**2 * variance_of_label_counts(model, s) + rate**3 * (L - 1) / L**2
+    of_both = fourth_moment(s.c) * V * s.R**3 / rate * find_filter(model).residual
+    once = variance_of_token_counts(model, s)
     batches = 1 if model.fresh_batches else 2
     of_tokens = once * batches + s.c * once + of_both
     variance = of_labels + gains(model).linear ** 2 * of_tokens
@@ -180,22 +180,22 @@ def gradient(model: Model, s: Terms) -> float:
     return np.sqrt((1 + s.c) * variance) / (s.signal * V)
 
 
-def label_counts(model: Model, s: Terms) -> float:
+def variance_of_label_counts(model: Model, s: Terms) -> float:
     """The variance that the label counts contribute to a token's part in w, divided by
     k^2.
     """
     t, rate = model.trigger_in_value * model.trigger_length, s.rate
-    first = filter_of(model)
+    first = find_filter(model)
     once, twice = t * first.trigger, t * first.trigger**2
     if model.fresh_batches:
-        own = (1 + 3 * t) * rate**2 + (2 + 3 * t) * rate**3
+        of_own = (1 + 3 * t) * rate**2 + (2 + 3 * t) * rate**3
     else:
-        own = (2 + 8 * once + 4 * twice) * rate**2 + (4 + 4 * once + twice) * rate**3
-        own += twice * rate
-    return own + t * first.of_overlaps * s.c * rate**2 * (1 + rate)
+        of_own = (2 + 8 * once + 4 * twice) * rate**2 + (4 + 4 * once + twice) * rate**3
+        of_own += twice * rate
+    return of_own + t * first.of_overlaps * s.c * rate**2 * (1 + rate)
 
 
-def token_counts(model: Model, s: Terms) -> float:
+def variance_of_token_counts(model: Model, s: Terms) -> float:
     """The variance that the counts of (token, label) pairs contribute to a token's part
     in w if the batches differ.
 
@@ -237,7 +237,7 @@ def mlp(model: Model, s: Terms) -> float:
     if not model.m:
         return 0.0
     V, L, rate = model.V, model.L, s.rate
-    act, gain = moments_of(model), gains(model)
+    act, gain = compute_moments(model), gains(model)
     again = 0 if model.fresh_batches else 1
 
     slopes = again * (act.mean + act.bend / L) + act.bend * rate / L**2
@@ -247,7 +247,7 @@ def mlp(model: Model, s: Terms) -> float:
 
     unit = L * act.slope_square / (model.m * gain.total**2)
     of_labels = again * L**2 * rate * (1 + 2 * rate) + s.k**2 * rate**4 * (2 + s.c)
-    counts = V * token_counts(model, s) + of_labels
+    counts = V * variance_of_token_counts(model, s) + of_labels
     of_mean = again * rate * (1 + rate * (1 + s.c)) * (L**2 + 2 * rate)
     squared_mean = act.mean**2
     variance = unit * (act.square - squared_mean) * counts
@@ -277,7 +277,7 @@ def gains(model: Model) -> Gains:
     """
     if not model.m:
         return Gains(total=1.0, linear=1.0, bend=0.0, itself=1.0, mean=0.0)
-    act, V = moments_of(model), model.V
+    act, V = compute_moments(model), model.V
     linear, bend = act.slope**2, act.bend**2
     total = linear + bend * (1 / V + (1 + 3 * model.trigger_in_value) / model.L**2)
     return Gains(
@@ -302,7 +302,7 @@ class ActivationMoments(NamedTuple):
     itself: float  # E (act act')'
 
 
-def moments_of(model: Model) -> ActivationMoments:
+def compute_moments(model: Model) -> ActivationMoments:
     """Returns the moments of the activation at s^2 = 1/L + (1 - 1/L)/V + t/L^2.
 
     s^2 is the mean squared length of a mean value.

@@ -13,7 +13,7 @@ import numpy as np
 from scipy.special import comb, expit, ndtr, ndtri
 
 from .distributions import normal_levels
-from .first_steps import check_first_steps, filter_of
+from .first_steps import check_first_steps, find_filter
 from .limits import warn_of_limits
 from .locked import distinct_tokens, recalled
 from .model import Model, check_N
@@ -75,9 +75,9 @@ def accuracy(model: Model, N: float) -> float:
     """
     check_N(model, N)
     check_first_steps(model, N)
-    found = predicted_accuracy(model, N)
+    predicted = predicted_accuracy(model, N)
     warn_of_limits(model)
-    return found
+    return predicted
 
 
 def predicted_accuracy(model: Model, N: float) -> float:
@@ -87,20 +87,20 @@ def predicted_accuracy(model: Model, N: float) -> float:
     check_N(model, N)
     if model.L == 1 or not has_score_noise(model):
         return recalled(model, N)
-    found = attention(model, N)
+    attended = attention(model, N)
     # groups have the same reading where attention is locked, so the cache is hit
     recall_of = cache(partial(recalled, model, N))
-    order = np.lexsort([found.read, np.broadcast_to(-found.reading.rival, SEEDS)])
-    found_of_groups = []
+    order = np.lexsort([attended.read, np.broadcast_to(-attended.reading.rival, SEEDS)])
+    recalled_by_group = []
     for group in order.reshape(GROUPS, -1):
-        read = found.read[group].mean()
+        read = attended.read[group].mean()
         if read * model.V < 1:
-            found_of_groups.append(0.0)
+            recalled_by_group.append(0.0)
             continue
         stored = 1.0 if read > 1 - 1e-3 else float(read)
-        reading = group_reading(found.reading, group)._replace(stored=stored)
-        found_of_groups.append(read * recall_of(reading))
-    return float(np.mean(found_of_groups))
+        reading = group_reading(attended.reading, group)._replace(stored=stored)
+        recalled_by_group.append(read * recall_of(reading))
+    return float(np.mean(recalled_by_group))
 
 
 def group_reading(reading: Reading, group: np.ndarray) -> Reading:
@@ -152,7 +152,7 @@ def score_distribution(
     of_noise = of_bias + gradient * c / (1 + c)
     of_common = (snr * model.V * model.L / N) ** 2 * model.common_length / d
     exposure = (of_noise + model.trigger_in_value * of_common) * model.trigger_length
-    first = filter_of(model)
+    first = find_filter(model)
     scores = ScoreDistribution(
         snr,
         variation=bias * variation(c, model.V),
@@ -343,9 +343,9 @@ def locked_by_frequency(model: Model, N: float) -> float:
     for _ in range(DRAWN):
         score = mean + deviation * rng.standard_normal(model.V)
         tokens = rng.choice(model.V, DRAWN, p=p)
-        own = trigger + exposure * rng.standard_normal() + score[tokens]
+        informative = trigger + exposure * rng.standard_normal() + score[tokens]
         counts = rng.multinomial(model.L - 1, q, DRAWN)
-        ahead = np.minimum(score - own[:, None], 100)
+        ahead = np.minimum(score - informative[:, None], 100)
         rivals = (counts * np.exp(ahead)).sum(axis=1)
         locked += np.mean(rivals < 1)
     return float(locked / DRAWN)

@@ -17,7 +17,7 @@ from scipy.special import erf, ndtri
 from ..model.activations import Activation
 from ..model.laws import Moments
 from .distributions import NODES, quantiles
-from .first_steps import filter_of
+from .first_steps import find_filter
 from .model import Model
 
 NEURONS = 256
@@ -108,7 +108,7 @@ def attention_overlaps(model: Model, reading: Reading) -> KeyOverlaps:
     B = q.trigger_length * lengths.shared
     X = np.sqrt(A * B) * q.cosine * moments.overlap + A * reading.rival / model.V
     noise = np.sqrt(A * lengths.noise) * q.noise_cosine * moments.overlap
-    first = filter_of(model)
+    first = find_filter(model)
     of_trigger = first.overlaps_square * B + 2 * first.overlaps * X
     spread = moments.overlap * (A + of_trigger + lengths.noise) / d
     return KeyOverlaps(A + X + noise, B + X, spread)

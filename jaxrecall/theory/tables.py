@@ -85,11 +85,11 @@ def _each(settings: Any, formula: Callable[[Row], float]) -> np.ndarray:
     computed once.
     """
     groups = settings.groupby([*settings], dropna=False, sort=False)
-    found = []
+    values = []
     for row in groups.head(1).to_dict("records"):
         try:
-            found.append(formula(row))
+            values.append(formula(row))
         except TheoryError as error:
             warn(f"no prediction: {error}")
-            found.append(math.nan)
-    return np.array(found, float)[groups.ngroup()]
+            values.append(math.nan)
+    return np.array(values, float)[groups.ngroup()]

@@ -16,7 +16,7 @@ from tolerances import assert_close
 import jaxrecall
 from jaxrecall import Point
 from jaxrecall.model.columns import CODE_VERSION
-from jaxrecall.model.laws.tokens import shares
+from jaxrecall.model.laws.tokens import token_probabilities
 from jaxrecall.sweep.grid import read_grid
 from jaxrecall.sweep.search import OUTCOMES
 
@@ -221,7 +221,7 @@ def test_the_gradient_of_infinitely_many_samples_is_that_of_many(script, inside)
     many = jaxrecall.three_step(r, point).w
     r = r.astype(np.float64)
     tables = r.Z_in, r.Z_out[r.perm], r.z_trig, r.z_eos
-    p, q = (shares(law, 6) for law in point.token_laws)
+    p, q = (token_probabilities(law, 6) for law in point.token_laws)
     population_w = script("zipf").population_w
     scale = point.kappa * 9 * 6 * (r.z_eos @ r.z_eos)
     endless = population_w(tables, p, q, 3, inside, "uniform") * scale

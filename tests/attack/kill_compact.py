@@ -19,7 +19,7 @@ from test_store import rows
 from attack.tries import Tries, Try
 from jaxrecall.compact import compact
 from jaxrecall.sweep.store import Store
-from jaxrecall.sweep.store.table import ROW, read
+from jaxrecall.sweep.store.table import ROW, read_tables
 
 N_PARTS, N_OLD = 600, 150
 """The number of parts, and how many of them an earlier compaction has seen, too."""
@@ -136,7 +136,7 @@ def check(one: Try, folder: Path, whole: set[tuple[str, int, int]]) -> None:
     one.lost += len(whole - identities(folder))
     compact(folder, prune=True)
     assert os.listdir(folder / "parts") == []
-    assert read([folder / "table.parquet"]).unreadable == []
+    assert read_tables([folder / "table.parquet"]).unreadable == []
     table = pq.read_table(folder / "table.parquet").select(ROW).to_pandas()
     one.doubled += int(table.duplicated().sum())
     one.lost += len(whole - identities(folder))

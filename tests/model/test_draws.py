@@ -115,16 +115,6 @@ def test_independent_streams_share_nothing_and_seeds_neither():
         assert abs(np.corrcoef(r.Z_in.ravel(), s.Z_in.ravel())[0, 1]) < 0.2
 
 
-def test_both_halves_of_the_point_id_count():
-    halves = [(1, 2), (3, 2), (1, 4)]
-    own, common = (
-        keys.run_streams([0] * 3, [1] * 3, halves, [independent] * 3)
-        for independent in (True, False)
-    )
-    assert len({s.tobytes() for s in own}) == 3
-    assert len({s.tobytes() for s in common}) == 1
-
-
 def test_fresh_batches_differ_and_the_first_is_the_shared_one():
     first, second, third = realize(POINT.replace(fresh_batches=True), 4).train_tokens
     assert np.array_equal(first, realize(POINT, 4).train_tokens)

@@ -133,12 +133,6 @@ def test_shortcuts_and_theory_do_not_take_a_field_that_all_parts_cover(
         theory.Model.from_fields({"V": 8, "d": 4, "L": 2, "toy": 0.3})
 
 
-def test_settings_of_an_optimizer_that_does_nothing_are_no_concern_of_any_part():
-    idle = {"optimizer": "adam", "lr": 0.3, "batch": 4}
-    for part in ("pool", "diagnose", "decoders"):
-        Point(V=8, N=16, d=4, L=2, **idle, **TAKES[part])
-
-
 def test_what_is_covered_are_fields_and_every_field_is_covered():
     for part in ("gradients", "metrics"):
         assert known_fields.COVERED[part] == known_fields.FIELDS.keys()

@@ -16,7 +16,12 @@ from jaxrecall.errors import PointError
 from jaxrecall.model import keys, task
 from jaxrecall.model.law_parameters import law_parameters, make_point
 from jaxrecall.model.laws import TokenLaw, Uniform, Zipf
-from jaxrecall.model.laws.tokens import WORDS, alias_table, rare_and_frequent, shares
+from jaxrecall.model.laws.tokens import (
+    WORDS,
+    alias_table,
+    rare_and_frequent,
+    token_probabilities,
+)
 
 SMALL = {"V": 12, "N": 90, "d": 16, "L": 4, "n_test": 300, "eta": 0.1}
 OWN = "own_laws:Zipf(s=1.5)"
@@ -50,7 +55,7 @@ def test_tokens_follow_their_law(law):
     """
     point = Point(V=40, N=20000, d=4, L=4, n_test=20000, **law)
     r = realize(point, 0)
-    p_informative, p_noise = (shares(law, 40) for law in point.token_laws)
+    p_informative, p_noise = (token_probabilities(law, 40) for law in point.token_laws)
 
     def probability(counts, p):
         return chisquare(counts, counts.sum() * p / p.sum()).pvalue
@@ -63,7 +68,7 @@ def test_tokens_follow_their_law(law):
         assert probability(of_informative, p_informative) > 1e-3
         assert probability(of_all - of_informative, p_noise) > 1e-3
         # a law nearby is told apart
-        assert probability(of_informative, shares(Zipf(0.9), 40)) < 1e-3
+        assert probability(of_informative, token_probabilities(Zipf(0.9), 40)) < 1e-3
 
 
 def cells(law, V):
@@ -86,7 +91,7 @@ def test_each_probability_is_right_to_a_word(law, V):
     assert (start <= bound).all()
     words = bound - start + np.bincount(other, end - bound, minlength=V)
     assert words.sum() == WORDS
-    assert np.abs(words / WORDS - shares(law, V)).max() <= 1 / WORDS
+    assert np.abs(words / WORDS - token_probabilities(law, V)).max() <= 1 / WORDS
 
 
 @pytest.mark.parametrize("V", [3, 65536])

@@ -4,14 +4,14 @@ import helpers
 import jax
 import numpy as np
 import pytest
-from cases import cases, check_recipe
+from cases import cases
 from helpers import assert_same_metrics, combinations, drawn, quickly, streamed
 from scipy.special import softmax
 from tolerances import assert_close
 
 from jaxrecall import Point, realize, three_step
 from jaxrecall.model import keys, task
-from jaxrecall.model.laws.tokens import shares
+from jaxrecall.model.laws.tokens import token_probabilities
 from jaxrecall.model.point import FIELDS
 from jaxrecall.model.reference import steps
 from jaxrecall.simulator import error_bounds, forms, forward
@@ -143,7 +143,7 @@ def test_bounds_bound(point, eta, kappa):
         phi, _ = steps.features(r, point, steps.attend(r, point, x, ell, w)[0])
         residuals = (softmax(phi @ answers.T, axis=1) - 1 / point.V) @ table
         squares = ((table - table.mean(0)) ** 2).sum(1)[r.perm]
-        scale = np.sqrt(squares @ shares(point.token_laws[0], point.V))
+        scale = np.sqrt(squares @ token_probabilities(point.token_laws[0], point.V))
         true = np.linalg.norm(residuals, axis=1).mean() / scale
         assert true <= bound <= 100 * true
 
@@ -263,10 +263,3 @@ def test_the_bound_on_the_outputs_of_orthogonal_rows_is_a_number():
     point = ATTENTION.replace(V=13, d=15, embedding="orthogonal")
     for seed in range(20):
         assert np.isfinite(mean_square_bound(drawn(point, seed, shape_of(point))))
-
-
-def test_wide_rows_are_read_in_blocks_of_columns():
-    """Of which a point reads those that it fills, two of three."""
-    point = ATTENTION.replace(eta=1e-6, d=40, kappa=1)
-    metrics, _ = check_recipe(point, SEED, shape_of(point, 96))
-    assert metrics["form"] == "counts+counts"

@@ -20,7 +20,7 @@ from jaxrecall.errors import PointError
 from jaxrecall.model.columns import COLUMNS, NOISES
 from jaxrecall.model.point import Run
 from jaxrecall.simulator.program_shape import Shape
-from jaxrecall.sweep.store.table import of_rows, read_file
+from jaxrecall.sweep.store.table import make_table, read_part
 
 NOISY = Point(**SMALL | {"steps": 3, "label_noise": 0.3})
 LARGE = NOISY.replace(V=12, N=32_768, d=4, L=2, n_test=50)
@@ -98,9 +98,9 @@ def test_ids_of_points_without_noise_stay():
 @pytest.mark.slow
 def test_rows_of_before_have_no_noise(tmp_path):
     row = dict.fromkeys(COLUMNS) | simulate(NOISY, 0)
-    older = of_rows([row]).drop_columns("label_noise")
+    older = make_table([row]).drop_columns("label_noise")
     pq.write_table(older, tmp_path / "older.parquet")
-    assert read_file(tmp_path / "older.parquet")["label_noise"].to_pylist() == [0.0]
+    assert read_part(tmp_path / "older.parquet")["label_noise"].to_pylist() == [0.0]
 
 
 # --- training and metrics

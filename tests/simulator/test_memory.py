@@ -20,9 +20,9 @@ from jaxrecall.errors import PointError
 from jaxrecall.model import keys
 from jaxrecall.model import point as law
 from jaxrecall.model.columns import ATTENTION_COLUMNS
-from jaxrecall.model.laws.tokens import shares
+from jaxrecall.model.laws.tokens import token_probabilities
 from jaxrecall.model.point import MAX_DRAWS, MAX_SAMPLES, MAX_STREAMED
-from jaxrecall.model.reference.metrics import over_vocabulary
+from jaxrecall.model.reference.metrics import measure_vocabulary
 from jaxrecall.simulator.program_shape import Shape
 from jaxrecall.simulator.sources import memory
 
@@ -100,8 +100,8 @@ def test_further_steps_agree_with_the_reference(case):
 def test_the_most_frequent_that_are_recalled():
     V = 700
     point = Point(**SMALL | {"V": V, "d": 30, "tokens": "own_laws:Shuffled"})
-    r, p = realize(point, 0), shares(point.token_laws[0], V)
-    in_jax = quickly(lambda logits: over_vocabulary(r, point, logits, jnp))
+    r, p = realize(point, 0), token_probabilities(point.token_laws[0], V)
+    in_jax = quickly(lambda logits: measure_vocabulary(r, point, logits, jnp))
     for often in (0, 0.3, 0.9, 1):
         recalled = np.random.default_rng(0).random(V) < often
         logits = np.eye(V)[np.where(recalled, r.perm, (r.perm + 1) % V)]
@@ -110,7 +110,7 @@ def test_the_most_frequent_that_are_recalled():
         last_of_equals = np.append(np.diff(np.sort(-p)) > 0, True)
         most = np.flatnonzero(enough & last_of_equals)
         expected = recalled.sum(), most.max(initial=-1) + 1
-        for counts in (over_vocabulary(r, point, logits, np), in_jax(logits)):
+        for counts in (measure_vocabulary(r, point, logits, np), in_jax(logits)):
             assert (int(counts["recalled"]), int(counts["recalled_top"])) == expected
 
 
@@ -137,7 +137,7 @@ def test_counts_have_the_law_of_the_multinomial(N):
     """With zipf(s=3) the means of 256 cells lie between 0.05 and 9e5, and between 5e4
     and 8e11.
     """
-    p, found = shares(CELLS.token_laws[0], 256), parts(CELLS.replace(N=N))
+    p, found = token_probabilities(CELLS.token_laws[0], 256), parts(CELLS.replace(N=N))
     assert_close(found.sum(1), np.ones(N_KEYS), "float32")
     noise = (6e-8 * p * N) ** 2  # of float32, which holds parts
     each = ((N * found - N * p) ** 2 / (N * p * (1 - p) + noise)).mean(0)
@@ -155,7 +155,7 @@ def test_rare_counts_have_their_exact_law():
     """Whole numbers, by chi-square over their values, where the means are 0.05 to 0.08,
     0.3, 1.7 and 7.
     """
-    p, counts = shares(CELLS.token_laws[0], 256), parts(CELLS, 1) * CELLS.N
+    p, counts = token_probabilities(CELLS.token_laws[0], 256), parts(CELLS, 1) * CELLS.N
     for cells in (range(230, 256), range(136, 146), range(79, 84), range(49, 52)):
         values = counts[:, [*cells]]
         assert_close(values, np.round(values), "float32")

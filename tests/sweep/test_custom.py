@@ -102,7 +102,11 @@ def test_a_function_is_traced_once_for_each_combination_of_static_fields():
     for _ in range(2):
         assert len(run(simulator, axes(n=[1, 2], kind=["plain", "nan"]), seeds=9)) == 36
     assert sorted(kinds) == ["nan", "plain"]
-    assert custom_runs.compiled.cache_info().maxsize == custom_runs.MAX_PROGRAMS < 100
+    assert (
+        custom_runs.compile_simulator.cache_info().maxsize
+        == custom_runs.MAX_PROGRAMS
+        < 100
+    )
 
 
 def test_rows_have_the_fields_the_columns_and_where_they_come_from():

@@ -23,7 +23,7 @@ from jaxrecall.sweep.__main__ import main as sweep
 from jaxrecall.sweep.grid import Grid, read_grid
 from jaxrecall.sweep.running.job import prepare
 from jaxrecall.sweep.store import Store
-from jaxrecall.sweep.store.table import SCHEMA, about, seen
+from jaxrecall.sweep.store.table import SCHEMA, about, record_rows
 
 GRID = """
 name: small
@@ -266,12 +266,12 @@ def test_the_digest_is_of_rows_wherever_they_are():
     def of(*which: int, **changes: int) -> pa.Table:
         return pa.Table.from_pylist([row(i, **changes) for i in which], SCHEMA)
 
-    whole = seen([of(*range(30))])
+    whole = record_rows([of(*range(30))])
     assert whole["rows"] == 30
     low, high = of(*range(20)), of(*range(10, 30))
     backwards = of(*reversed(range(30)))
     for tables in ([backwards], [low, high], [low.to_pandas(), high]):
-        assert seen(tables) == whole
+        assert record_rows(tables) == whole
     other_step, other_version = of(29, step=4), of(29, code_version=0)
     for table in (low.slice(0, 0), of(30), other_step, other_version):
-        assert seen([of(*range(29)), table])["digest"] != whole["digest"]
+        assert record_rows([of(*range(29)), table])["digest"] != whole["digest"]

@@ -8,7 +8,7 @@ from tolerances import assert_close
 from jaxrecall import theory
 from jaxrecall.errors import TheoryError
 from jaxrecall.theory import Model
-from jaxrecall.theory.first_steps import after_steps, filter_of, means
+from jaxrecall.theory.first_steps import after_steps, find_filter, quadrature
 from jaxrecall.theory.noise import trigger
 
 SIZES = {"V": 48, "d": 64, "L": 128}
@@ -26,11 +26,11 @@ def test_small_eta_and_one_step_are_the_limit(trigger_in_value):
 
 def test_one_step_takes_the_mean_bias_away_to_first_order():
     V, d = 64, 64
-    bias = [filter_of(LONG.replace(eta=eta)).bias for eta in (0, 1024, 2048, 4096)]
+    bias = [find_filter(LONG.replace(eta=eta)).bias for eta in (0, 1024, 2048, 4096)]
     # the squared length of the mean embedding varies from seed to seed
     off = 2 / d * 2048 * 2 / V**2
     assert_close(bias, [1, 0.5 - off / 2, -off, -1 - 2 * off], "roots")
-    assert 0.1 < filter_of(LONG.replace(eta=2048)).bias_size < 0.4
+    assert 0.1 < find_filter(LONG.replace(eta=2048)).bias_size < 0.4
 
 
 def test_filters_are_those_of_drawn_eigenvalues():
@@ -38,7 +38,7 @@ def test_filters_are_those_of_drawn_eigenvalues():
     V, d, steps = 400, 300, 5
     Z_out = rng.standard_normal((V, d)) / d**0.5
     eigenvalues = np.linalg.eigvalsh(Z_out @ Z_out.T)
-    over = means(V / d, 10**9)
+    over = quadrature(V / d, 10**9)
     for eta in (0.05, 0.3):
         left, average = after_steps(eta * eigenvalues, steps)
         theirs = np.multiply(*after_steps(eta * over.eigenvalue[None], steps))

@@ -27,7 +27,7 @@ from ... import theory
 from ...errors import TheoryError, TheoryWarning
 from ...model.values import is_missing
 from ...theory import Model
-from ...theory.critical import RANGES, critical_near, warn_of_plateau
+from ...theory.critical import RANGES, critical_size, warn_of_plateau
 from ...theory.limits import warn_of_limits
 from ...theory.model import FIELDS_OF_MODEL
 from ...theory.noise import has_score_noise
@@ -82,7 +82,7 @@ class Quantity:
         N = float(at["N"]) if "N" in at and self.critical != "N" else None
         if not self.critical:
             return theory.accuracy(model, N)  # type: ignore[arg-type]
-        size = critical_near(model, self.critical, self.theta, N, guess)
+        size = critical_size(model, self.critical, self.theta, N, guess)
         warn_of_limits(model)
         return size if 0 < size < math.inf else math.nan
 

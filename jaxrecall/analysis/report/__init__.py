@@ -35,7 +35,7 @@ from ...sweep.files import (
 from ...sweep.running.folder_status import survey
 from ...sweep.simulators.custom import trusted
 from ...sweep.store import Store
-from ...sweep.store.table import older, seen
+from ...sweep.store.table import older, record_rows
 from ...sweep.summary import MEAN
 from ..figures import charts, searches
 from ..figures.axis import columns_in, ordered, with_columns
@@ -147,7 +147,7 @@ def write(
     rows = {"rows": len(every)}
     facts = manifest = {}
     if is_folder:
-        rows = seen([every])
+        rows = record_rows([every])
         facts = survey(table)
         manifest = Store(table).read_manifest()
     name = facts.get("grid") or beside(table, "").name

@@ -190,11 +190,11 @@ def numpy_draws(
     """
     V, d = sizes
     shared = rng.standard_normal((law.n_shared, d)).astype(normals.dtype)
-    own = rng.standard_normal((len(row), law.n_own)).astype(normals.dtype)
+    of_rows = rng.standard_normal((len(row), law.n_own)).astype(normals.dtype)
     given = None
     if law.on_host and table in ("Z_in", "Z_out"):
         given = law.from_host(lambda r, n: rng.permutation(n), V, d)
-    return Draws(table, row, normals, shared, V, d, own, given)
+    return Draws(table, row, normals, shared, V, d, of_rows, given)
 
 
 def isotropic(draws: Draws, xp: ModuleType) -> Numbers:

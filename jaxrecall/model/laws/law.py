@@ -136,12 +136,12 @@ class Law:
 
     def _traced_fields(self) -> list[Field[float]]:
         """Returns the float parameters that are not declared static."""
-        found = []
+        traced = []
         for f in fields(self):
             is_static = f.metadata.get("kind") == "static"
             if isinstance(getattr(self, f.name), float) and not is_static:
-                found.append(f)
-        return found
+                traced.append(f)
+        return traced
 
     def traced(self, of: str = "") -> dict[str, float]:
         """Returns a dict from dotted name, such as "embedding.rho", to value. It
@@ -183,15 +183,15 @@ class Law:
         Parameters in `named` are columns even at their defaults. `of` is as in
         `traced`.
         """
-        found = {}
+        columns = {}
         for f in fields(self):
             name, value = f"{of or self.field}.{f.name}", getattr(self, f.name)
             shows = self.always_columns or name in named or value != f.default
             if shows and isinstance(value, int | float):
                 legend = f.metadata.get("legend") or "parameter of a law"
                 unit = f.metadata.get("unit", "1")
-                found[name] = LawColumn(float(value), legend, unit)
-        return found
+                columns[name] = LawColumn(float(value), legend, unit)
+        return columns
 
 
 AnyLaw = TypeVar("AnyLaw", bound=Law)
@@ -395,17 +395,17 @@ def _imported(family: type[Law], path: str, text: str) -> type[Law]:
     if not colon or not name:
         raise _error(field, text)
     try:
-        found: Any = _local.get(path)
-        if found is None:
-            found = attrgetter(name)(sys.modules.get(module) or import_module(module))
+        law: Any = _local.get(path)
+        if law is None:
+            law = attrgetter(name)(sys.modules.get(module) or import_module(module))
     except Exception as error:  # importing a module may raise anything
         why = f", which cannot be imported: {error}{where_to_run(module, error)}"
         raise _error(field, text, why) from None
-    if field in OF_FUNCTIONS and inspect.isfunction(found):
-        return OF_FUNCTIONS[field](found, module, name)
-    if not isinstance(found, type) or not issubclass(found, family):
+    if field in OF_FUNCTIONS and inspect.isfunction(law):
+        return OF_FUNCTIONS[field](law, module, name)
+    if not isinstance(law, type) or not issubclass(law, family):
         raise _error(field, text)
-    return found
+    return law
 
 
 def _error(field: str, given: object, why: str = "") -> PointError:
@@ -413,12 +413,14 @@ def _error(field: str, given: object, why: str = "") -> PointError:
         name = given.partition("(")[0].strip()
         is_close = name and name not in LAWS[field]
         why = suggest(name, LAWS[field]) if is_close else ""
-    own = "module:Class or module:function" if field in OF_FUNCTIONS else "module:Class"
-    allowed = f"{', '.join(LAWS[field])}, or your own as {own}"
+    path = (
+        "module:Class or module:function" if field in OF_FUNCTIONS else "module:Class"
+    )
+    allowed = f"{', '.join(LAWS[field])}, or your own as {path}"
     return PointError([Problem(field, f"got {shown(given)}{why}; allowed: {allowed}")])
 
 
-def renamed(
+def rename_problems(
     problems: Iterable[Problem], law: Law | type[Law], field: str
 ) -> list[Problem]:
     """Returns the problems of a law, with the name of its usual field replaced by the
@@ -426,12 +428,12 @@ def renamed(
 
     For example, embedding.rho becomes embedding_out.rho.
     """
-    found = []
+    moved = []
     for problem in problems:
         argument = re.sub(rf"^{law.field}\b", field, problem.argument)
         where = problem.where and problem.where.replace(law.field, field)
-        found.append(replace(problem, argument=argument, where=where))
-    return found
+        moved.append(replace(problem, argument=argument, where=where))
+    return moved
 
 
 def plain(value: Any) -> Any:

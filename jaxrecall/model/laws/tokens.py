@@ -65,7 +65,7 @@ class Zipf(TokenLaw):
 
 
 @lru_cache(256)
-def shares(law: TokenLaw, V: int) -> np.ndarray:
+def token_probabilities(law: TokenLaw, V: int) -> np.ndarray:
     """Returns the probability of each token, an array (V,) of float64.
 
     Raises ValueError unless the law returns V numbers, none of them negative and at
@@ -84,7 +84,7 @@ def drawn_as(law: TokenLaw, V: int) -> TokenLaw:
     """Returns the law, or the uniform law if all tokens are equally likely."""
     if isinstance(law, Uniform):
         return law
-    p = shares(law, V)
+    p = token_probabilities(law, V)
     return Uniform() if p.min() == p.max() else law
 
 
@@ -94,24 +94,24 @@ def alias_table(law: TokenLaw, V: int) -> np.ndarray:
     draws another token, and that token.
 
     The table is made on the host, so that neither padding nor a device changes a draw.
-    Raises ValueError as `shares` does.
+    Raises ValueError as `token_probabilities` does.
     """
     # the first word of each cell, as in `keys.below`
     starts = -(-np.arange(V + 1, dtype=np.int64) * WORDS // V)
     cells = np.diff(starts).tolist()
     is_uniform = isinstance(drawn_as(law, V), Uniform)
-    own = cells.copy() if is_uniform else _words(law, V)
+    words = cells.copy() if is_uniform else _words(law, V)
     kept, other = [*cells], [*range(V)]
-    short = [v for v in range(V) if own[v] < cells[v]]
-    long = [v for v in range(V) if own[v] > cells[v]]
+    short = [v for v in range(V) if words[v] < cells[v]]
+    long = [v for v in range(V) if words[v] > cells[v]]
     # as long as a cell is not full, some token has more words than fit in its own cell
     while short:
         v, giver = short.pop(), long[-1]
-        kept[v], other[v] = own[v], giver
-        own[giver] -= cells[v] - own[v]
-        if own[giver] <= cells[giver]:
+        kept[v], other[v] = words[v], giver
+        words[giver] -= cells[v] - words[v]
+        if words[giver] <= cells[giver]:
             long.pop()
-            if own[giver] < cells[giver]:
+            if words[giver] < cells[giver]:
                 short.append(giver)
     # a full cell has itself as the other token
     first = np.where(np.array(kept) < cells, starts[:-1] + kept, 0)
@@ -120,7 +120,7 @@ def alias_table(law: TokenLaw, V: int) -> np.ndarray:
 
 def _words(law: TokenLaw, V: int) -> list[int]:
     """Returns a list with the number of words, out of 2^32, that draw each token."""
-    p = shares(law, V)
+    p = token_probabilities(law, V)
     ends = np.round(np.cumsum(p) * WORDS)
     # trailing tokens of probability 0 get no word for any rounding
     ends[np.flatnonzero(p)[-1] :] = WORDS
@@ -161,4 +161,4 @@ def by_frequency(law: TokenLaw, V: int) -> np.ndarray:
     """Returns the tokens sorted by frequency, an array (V,). The most frequent token
     comes first. Ties keep their order.
     """
-    return np.argsort(-shares(law, V), kind="stable")
+    return np.argsort(-token_probabilities(law, V), kind="stable")

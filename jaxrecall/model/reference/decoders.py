@@ -46,13 +46,11 @@ def decoder_columns(
     V, d = point.V, point.d
     if not np.isfinite(G1).all():
         return dict.fromkeys(DECODERS)
-    G1 = G1[:d, :d].astype(np.float64)
-    Z_in = Z_in[:V, :d].astype(np.float64)
-    Z_out = Z_out[:V, :d].astype(np.float64)
-    z_trig = z_trig[:d].astype(np.float64)
-    scores = whitened(point, G1, Z_in, Z_out, z_trig)
+    unpadded = G1[:d, :d], Z_in[:V, :d], Z_out[:V, :d], z_trig[:d]
+    exact = [a.astype(np.float64) for a in unpadded]
+    scores = whitened(point, *exact)
     _, assigned = linear_sum_assignment(scores, maximize=True)
-    decoded = matched(G1, Z_in, Z_out).argmax(1), scores.argmax(1), assigned
+    decoded = matched(*exact[:3]).argmax(1), scores.argmax(1), assigned
     accuracies = (np.stack(decoded) == perm[:V]).mean(1)
     return dict(zip(DECODERS, accuracies.tolist(), strict=True))
 
@@ -89,15 +87,15 @@ def whitened(
     Z_c = Z_out - Z_out.mean(0)
     g = (1 - 1 / L) * Z_in.mean(0) + point.trigger_in_value / L * z_trig
     gram_in, gram_out = Z_in.T @ Z_in, Z_c.T @ Z_c
-    A = inverse(gram_out, gram_out)
+    A = invert(gram_out, gram_out)
     rho = L**2 * V**2 / (N + (L - 1) * V)
-    B = inverse(gram_in + rho * np.outer(g, g), gram_in)
+    B = invert(gram_in + rho * np.outer(g, g), gram_in)
     left, right = Z_in @ B, Z_c @ A
     expected = np.outer((left * Z_in).sum(1), (right * Z_c).sum(1)) / (L * V)
     return left @ G1.T @ right.T - expected / 2
 
 
-def inverse(K: np.ndarray, gram: np.ndarray) -> np.ndarray:
+def invert(K: np.ndarray, gram: np.ndarray) -> np.ndarray:
     """Returns the inverse of K (d, d) plus a ridge. The ridge covers the rounding
     errors of float32 sums at the scale of `gram`.
     """

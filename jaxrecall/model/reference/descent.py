@@ -83,7 +83,7 @@ def descend(realization: Realization, point: Point) -> list[Descended]:
         rates["W_KQ"] = point.lr_attention
     first = first_step(point.start)
     recorded = np.array(point.recorded_steps) - first
-    found = []
+    models = []
     with jax.enable_x64(True):
         V1, held = start(realization, point)
         moved = {name: held.pop(name) for name in rates}
@@ -102,8 +102,8 @@ def descend(realization: Realization, point: Point) -> list[Descended]:
             batch = realization.samples(max(step - 1, 0))
             loss = float(_loss(now, {}, batch, **model_of))
             test_loss = float(_loss(now, {}, realization.test, **model_of))
-            found.append(Descended(step, loss, test_loss, V1, **now))
-    return found
+            models.append(Descended(step, loss, test_loss, V1, **now))
+    return models
 
 
 def start(realization: Realization, point: Point) -> tuple[np.ndarray | None, Theta]:

@@ -70,23 +70,23 @@ def measure(
     # sequences of a single token, so that attention is exactly on it
     alone = np.arange(point.V, dtype=np.int32)[:, None], np.zeros(point.V, np.int32)
     of_first_steps = "step1_memory_accuracy", "largest_prediction"
-    found: Row = dict.fromkeys((*TRACE_COLUMNS, *of_first_steps))
-    found["step"] = RECIPE_STEPS
+    row: Row = dict.fromkeys((*TRACE_COLUMNS, *of_first_steps))
+    row["step"] = RECIPE_STEPS
     w = learned.w
     if learned.V1 is not None:
         untriggered = r._replace(z_trig=0 * r.z_trig)
         logits, _ = predict(untriggered, point, learned.V1, w, *alone, readout=readout)
-        found["step1_memory_accuracy"] = (logits.argmax(1) == r.perm).mean()
+        row["step1_memory_accuracy"] = (logits.argmax(1) == r.perm).mean()
         if point.first_steps > 1:
             x, ell, _ = samples(r, point, RECIPE_STEPS - 1)
             logits, _ = predict(
                 r, point, learned.V1, 0 * w, x, ell, attend=attend, readout=readout
             )
-            found["largest_prediction"] = point.V * largest_probability(logits, xp)
+            row["largest_prediction"] = point.V * largest_probability(logits, xp)
     if isinstance(learned, Descended):
         V_mat, last = learned.V_mat, max(learned.step - 1, 0)
         r = r._replace(**{name: getattr(learned, name) for name in EMBEDDINGS})
-        found |= trace(learned)
+        row |= measure_trace(learned)
     else:
         V_mat, last = learned.V2, 2
     if readout is plain_readout:  # no metric depends on the scale then
@@ -94,18 +94,18 @@ def measure(
     model = partial(predict, r, point, V_mat, w, readout=readout)
     x, ell, y = samples(r, point, last)
     logits, _ = model(x, ell, attend=attend)
-    found["train_accuracy"] = (logits.argmax(1) == y).mean()
+    row["train_accuracy"] = (logits.argmax(1) == y).mean()
     with jax.default_matmul_precision("highest"):
         logits, attention = model(*r.test[:2], attend=attend)
         ranked = None if attend is softmax_attention else attention
-        found |= over_sequences(r, point, w, logits, attention, xp, ranked)
-        found |= over_vocabulary(r, point, model(*alone)[0], xp)
-        found |= of_scores(r, w, xp)
+        row |= measure_sequences(r, point, w, logits, attention, xp, ranked)
+        row |= measure_vocabulary(r, point, model(*alone)[0], xp)
+        row |= measure_scores(r, w, xp)
     if not traced:
-        found = _plain(found)
+        row = _plain(row)
     if point.L == 1:
-        found |= dict.fromkeys(ATTENTION_COLUMNS)
-    return {name: found[name] for name in COLUMNS if name in found}
+        row |= dict.fromkeys(ATTENTION_COLUMNS)
+    return {name: row[name] for name in COLUMNS if name in row}
 
 
 def samples(r: Realization, point: Point, step: int) -> Iterator[Numbers]:
@@ -122,17 +122,17 @@ def largest_probability(logits: Numbers, xp: ModuleType) -> Numbers:
     return 1 / xp.exp(behind).sum(1).min()
 
 
-def _plain(found: Row) -> Row:
+def _plain(row: Row) -> Row:
     """Returns the same row with Python numbers as values, and None for undefined
     numbers.
     """
-    for name, value in found.items():
+    for name, value in row.items():
         if isinstance(value, np.generic | np.ndarray):
-            found[name] = value.item()
+            row[name] = value.item()
     for name in ("snr", "trigger_cosine"):
-        if np.isnan(found[name]):
-            found[name] = None
-    return found
+        if np.isnan(row[name]):
+            row[name] = None
+    return row
 
 
 def positive(x: Numbers, xp: ModuleType) -> Numbers:
@@ -140,7 +140,7 @@ def positive(x: Numbers, xp: ModuleType) -> Numbers:
     return xp.where(x > 0, x, 1)
 
 
-def over_sequences(
+def measure_sequences(
     r: Realization,
     point: Point,
     w: Numbers,
@@ -157,10 +157,10 @@ def over_sequences(
     """
     x, ell, y = r.test
     is_label = xp.arange(point.V)[None] == y[:, None]
-    own = xp.where(is_label, logits, 0.0).sum(1)
+    of_label = xp.where(is_label, logits, 0.0).sum(1)
     others = xp.where(is_label, -xp.inf, logits).max(1)
     std = logits.std(1)
-    margin = xp.where(std > 0, (own - others) / positive(std, xp), 0.0)
+    margin = xp.where(std > 0, (of_label - others) / positive(std, xp), 0.0)
 
     is_ell = xp.arange(point.L)[None] == ell[:, None]
     if ranked is None:
@@ -180,14 +180,14 @@ def over_sequences(
     }
 
 
-def over_vocabulary(
+def measure_vocabulary(
     r: Realization, point: Point, logits: Numbers, xp: ModuleType
 ) -> Row:
     """Returns the columns that measure recall over the vocabulary while attention is
     exactly on the token.
     """
     recalled = logits.argmax(1) == r.perm
-    found: Row = {
+    columns: Row = {
         "memory_accuracy": recalled.mean(),
         "rare_memory_accuracy": None,
         "frequent_memory_accuracy": None,
@@ -197,15 +197,15 @@ def over_vocabulary(
     law = point.token_laws[0]
     if law != Uniform():
         rare, frequent = rare_and_frequent(law, point.V)
-        found["rare_memory_accuracy"] = recalled[rare].mean()
-        found["frequent_memory_accuracy"] = recalled[frequent].mean()
+        columns["rare_memory_accuracy"] = recalled[rare].mean()
+        columns["frequent_memory_accuracy"] = recalled[frequent].mean()
         n = np.arange(1, point.V + 1)
         of_most_frequent = recalled[by_frequency(law, point.V)].cumsum()
-        found["recalled_top"] = xp.where(10 * of_most_frequent >= 9 * n, n, 0).max()
-    return found
+        columns["recalled_top"] = xp.where(10 * of_most_frequent >= 9 * n, n, 0).max()
+    return columns
 
 
-def of_scores(r: Realization, w: Numbers, xp: ModuleType) -> Row:
+def measure_scores(r: Realization, w: Numbers, xp: ModuleType) -> Row:
     """Returns the columns that measure the contributions of the trigger and the tokens
     to an attention logit.
 
@@ -224,7 +224,7 @@ def of_scores(r: Realization, w: Numbers, xp: ModuleType) -> Row:
     }
 
 
-def trace(learned: Descended) -> Row:
+def measure_trace(learned: Descended) -> Row:
     """Returns the columns that only the rows of a run beyond the recipe contain."""
 
     def norm(rows: np.ndarray) -> float:

@@ -33,7 +33,7 @@ from ..point import (
     first_step,
 )
 from ..task import Embeddings
-from ..values import Numbers, padded
+from ..values import Numbers, padded_size
 
 if TYPE_CHECKING:
     DrawnArray = np.ndarray  # the type of what `realize` returns
@@ -260,7 +260,7 @@ class OnHost:
         """Returns the padded size of a program: a multiple of 64. For large sizes it is
         up to a quarter larger than the size.
         """
-        return padded(size, 64)
+        return padded_size(size, 64)
 
     def tokens(
         self, key: Numbers, law: np.ndarray | None, V: int, L: int, n: int
@@ -309,9 +309,9 @@ class InTrace(OnHost):
 
     def exchange(self, tokens: Numbers, positions: Numbers) -> Numbers:
         displaced = jnp.take_along_axis(tokens, positions, axis=1)
-        place = jnp.arange(tokens.shape[1], dtype=jnp.int32)[None]
-        others = jnp.where(place == 0, displaced, tokens)
-        return jnp.where(place == positions, tokens[:, :1], others)
+        position = jnp.arange(tokens.shape[1], dtype=jnp.int32)[None]
+        others = jnp.where(position == 0, displaced, tokens)
+        return jnp.where(position == positions, tokens[:, :1], others)
 
 
 WIDTH, COUNT = 16, 8
@@ -508,13 +508,13 @@ def _embeddings(
     if set(laws) != {Gaussian()}:
         return vars(_of_laws(streams, given, parameters, laws, V=V, d=d, m=m))
     pad = (arrays.size(V), arrays.size(d), arrays.size(m) if m else 0)
-    made = jax.tree.map(arrays.xp.asarray, _gaussian(streams, V, d, m, pad=pad))
+    padded = jax.tree.map(arrays.xp.asarray, _gaussian(streams, V, d, m, pad=pad))
     return {
-        "Z_in": made.Z_in[:V, :d],
-        "Z_out": made.Z_out[:V, :d],
-        "z_trig": made.z_trig[:d],
-        "z_eos": made.z_eos[:d],
-        "W_in": made.W_in[:m, :d] if m else None,
+        "Z_in": padded.Z_in[:V, :d],
+        "Z_out": padded.Z_out[:V, :d],
+        "z_trig": padded.z_trig[:d],
+        "z_eos": padded.z_eos[:d],
+        "W_in": padded.W_in[:m, :d] if m else None,
     }
 
 
@@ -541,12 +541,12 @@ def _of_laws(
 ) -> Embeddings:
     law, law_out = laws
     together = law == law_out and law in TOGETHER
-    place = TOGETHER.index(law) if together else 0
+    index = TOGETHER.index(law) if together else 0
     if parameters:
         law = law.with_traced(parameters)
         law_out = law_out.with_traced(parameters, "embedding_out")
-    own = None if together else (law, law_out)
-    return task.draw_embeddings(streams, place, V, d, m, (V, d, m), own, given)
+    both = None if together else (law, law_out)
+    return task.draw_embeddings(streams, index, V, d, m, (V, d, m), both, given)
 
 
 @partial(jax.jit, static_argnames="n_blocks")

@@ -1,7 +1,7 @@
 """The three gradient steps, written readably in closed form for the full batch in NumPy
 float64.
 
-`simulator/training.py` computes the same steps in float32. Tests compare the two files.
+`simulator/recipe.py` computes the same steps in float32. Tests compare the two files.
 They also compare this file with the gradient of `loss` in `model/recall.py`.
 """
 

@@ -85,10 +85,9 @@ def co_occurrences(world: World, key: Array) -> Array:
     def tile(blocks: Blocks, real: Array, C: Array) -> Array:
         row = world.tokens(blocks, 0) * V
 
-        def once(x: Array) -> tuple[Array, Array]:
-            return row + x, real.astype(i32)
-
-        return add_tokens(world, blocks, 0, run.L, once, C)
+        return add_tokens(
+            world, blocks, 0, run.L, lambda x: (row + x, real.astype(i32)), C
+        )
 
     return over_samples(world, key, run.N, tile, jnp.zeros(V * V, i32)).reshape(V, V)
 
@@ -139,16 +138,12 @@ def step2(world: World, A: Array, C: Array) -> Gradient:
         x0 = world.tokens(blocks, 0)
         start = t * gather(to_trigger, x0)
 
-        def of_token(x: Array) -> Array:
-            return gather(table, x0 * V + x)
-
-        along = sum_tokens(world, blocks, 0, run.L, of_token, start)
+        along = sum_tokens(
+            world, blocks, 0, run.L, lambda x: gather(table, x0 * V + x), start
+        )
         along = jnp.where(real, along, f32(0))
-
-        def as_key(x: Array) -> tuple[Array, Array]:
-            return x, along
-
-        return S + add_tokens(world, blocks, 0, run.L, as_key, jnp.zeros(V, f32))
+        zero = jnp.zeros(V, f32)
+        return S + add_tokens(world, blocks, 0, run.L, lambda x: (x, along), zero)
 
     L = run.L.astype(f32)
     S = over_samples(world, batch_of_step(world, 1), run.N, tile, jnp.zeros(V, f32)) / L
@@ -205,7 +200,7 @@ def step3(world: World, scores: Scores) -> Gradient:
     def tile(
         blocks: Blocks, real: Array, carry: tuple[Array, Array]
     ) -> tuple[Array, Array]:
-        W, own = carry
+        W, on_x0 = carry
         x0 = world.tokens(blocks, 0)
         first = gather(token, x0) + scores.trigger
 
@@ -224,14 +219,14 @@ def step3(world: World, scores: Scores) -> Gradient:
             return x0 * V + x, jnp.exp(gather(token, x) - top) * scale
 
         W = add_tokens(world, blocks, 1, run.L, attention, W)
-        return W, scatter_add(own, x0, jnp.exp(first - top) * scale)
+        return W, scatter_add(on_x0, x0, jnp.exp(first - top) * scale)
 
     zero = jnp.zeros(V * V, f32), jnp.zeros(V, f32)
-    W, own = over_samples(world, batch_of_step(world, 2), run.N, tile, zero)
+    W, on_x0 = over_samples(world, batch_of_step(world, 2), run.N, tile, zero)
     W, N = W.reshape(V, V), run.N.astype(f32)
     v = values(world)
-    sums = W @ e.Z_in + own[:, None] * v
+    sums = W @ e.Z_in + on_x0[:, None] * v
     of_noise = jnp.sum(W @ jnp.sum(e.Z_in * e.Z_in, axis=1))
-    h2 = of_noise + own @ jnp.sum(v * v, axis=1)
+    h2 = of_noise + on_x0 @ jnp.sum(v * v, axis=1)
     table = gather(centred(world, e.Z_out), world.perm)
     return Gradient(-transposed_product(table, sums) / N, h2 / N)

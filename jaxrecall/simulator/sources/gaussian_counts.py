@@ -41,10 +41,11 @@ def shares_of_draws(g: Array, p: Array, n: Array, axes: tuple[int, ...]) -> Arra
     mean = n * p
     few = mean < MIN_MEAN
 
-    def quantiles() -> Array:
-        return jnp.where(few, poisson_quantile(g, mean) / n, f32(0))
-
-    small = lax.cond(jnp.any(few & (p > 0)), quantiles, lambda: jnp.zeros_like(g))
+    small = lax.cond(
+        jnp.any(few & (p > 0)),
+        lambda: jnp.where(few, poisson_quantile(g, mean) / n, f32(0)),
+        lambda: jnp.zeros_like(g),
+    )
     of_limit = p + jnp.sqrt(p / n) * fluctuation(g, jnp.sqrt(mean))
     large = jnp.where(few, f32(0), jnp.maximum(of_limit, f32(0)))
 
@@ -83,7 +84,7 @@ def poisson_quantile(g: Array, mean: Array) -> Array:
     return count
 
 
-def inverse(cumulated: Array, u: Array) -> Array:
+def first_above(cumulated: Array, u: Array) -> Array:
     """The first indices at which the cumulative weights exceed the fractions u (n,) of
     their sum, as an int32 array (n,).
 

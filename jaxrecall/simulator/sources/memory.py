@@ -16,8 +16,8 @@ from ..gradient import Gradient, Parameters, State, over_tokens
 from ..loops import token_counts
 from ..losses import losses_of_tokens
 from ..world import World, batch_of_step, stream_of_step, token_shares
-from .gaussian_counts import inverse, shares_of_draws
-from .source import TRAIN, Reader, Source, counted_parts, reader_of
+from .gaussian_counts import first_above, shares_of_draws
+from .source import TRAIN, Reader, Source, counted_parts, make_reader
 
 
 class Memory(Source):
@@ -42,24 +42,21 @@ class Memory(Source):
         if not world.shape.batched:
             return token_parts(world, stream)
 
-        def informative(blocks: keys.Addresses) -> Array:
-            return drawn_tokens(world, stream, blocks)
-
-        return counted_parts(world, step, informative)
+        return counted_parts(
+            world, step, lambda blocks: drawn_tokens(world, stream, blocks)
+        )
 
     def reader(self, world: World, scores: Scores, unread: Array) -> Reader:
         of_step = batch_of_step(world, 2)
 
         def informative(which: Array, blocks: keys.Blocks) -> Array:
-            def train() -> Array:
-                return drawn_tokens(world, of_step, blocks)
+            return lax.cond(
+                which == TRAIN,
+                lambda: drawn_tokens(world, of_step, blocks),
+                lambda: world.tokens(blocks, 0),
+            )
 
-            def test() -> Array:
-                return world.tokens(blocks, 0)
-
-            return lax.cond(which == TRAIN, train, test)
-
-        return reader_of(world, scores, informative)
+        return make_reader(world, scores, informative)
 
     def losses(self, world: World, V_mat: Array, w: Array) -> tuple[Array, Array]:
         n_test = world.run.n_test
@@ -79,13 +76,11 @@ def token_parts(world: World, key: Array) -> Array:
     """
     run = world.run
 
-    def counted() -> Array:
-        return token_counts(world, key, run.drawn_samples.n).astype(f32) / run.samples
-
-    def gaussian() -> Array:
-        return parts_in_the_limit(world, key)
-
-    return run.drawn_samples.choose(gaussian, counted)
+    drawn = run.drawn_samples
+    return drawn.choose(
+        lambda: parts_in_the_limit(world, key),
+        lambda: token_counts(world, key, drawn.n).astype(f32) / run.samples,
+    )
 
 
 def parts_in_the_limit(world: World, key: Array) -> Array:
@@ -104,9 +99,6 @@ def drawn_tokens(world: World, key: Array, blocks: keys.Addresses) -> Array:
     def by_counts() -> Array:
         cumulated = jnp.cumsum(parts_in_the_limit(world, key))
         u = keys.words(blocks, 0).astype(f32) * f32(2**-32)
-        return inverse(cumulated[None], u)
+        return first_above(cumulated[None], u)
 
-    def one_by_one() -> Array:
-        return world.tokens(blocks, 0)
-
-    return world.run.drawn_samples.choose(by_counts, one_by_one)
+    return world.run.drawn_samples.choose(by_counts, lambda: world.tokens(blocks, 0))

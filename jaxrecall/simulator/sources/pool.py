@@ -48,14 +48,14 @@ from ..losses import cross_entropy, mean_loss
 from ..world import World, centred, values
 from .pool_draws import (
     cumulated_pairs,
+    last_pairs,
     mean_weight,
-    pairs,
+    pair_weights,
     pool_of_step,
     test_counts,
-    weights_of,
     with_pools,
 )
-from .pool_polynomials import Coefficients, Polynomials, slope_of, square
+from .pool_polynomials import Coefficients, Polynomials, differentiate, square
 from .source import TEST, TRAIN, Reader, Source
 
 
@@ -106,33 +106,28 @@ class Pool(Source):
         counts, _ = pool_of_step(world, 2)
         cumulated = cumulated_pairs(world)
 
-        def nothing() -> NoiseAttention:
-            zero = jnp.zeros(K, f32)
-            return NoiseAttention(jnp.zeros((K, d), f32), zero, zero)
-
-        def attention() -> NoiseAttention:
-            return attend_to_counts(world, counts, scores)
-
-        pooled = lax.cond(unread, nothing, attention)
+        zero = jnp.zeros(K, f32)
+        nothing = NoiseAttention(jnp.zeros((K, d), f32), zero, zero)
+        pooled = lax.cond(
+            unread, lambda: nothing, lambda: attend_to_counts(world, counts, scores)
+        )
 
         def read(x: Array, noise: NoiseAttention) -> tuple[Array, Attended]:
-            own = gather(scores.token, x) + scores.trigger
-            mass, others = shares_of(own, noise.total, noise.top)
+            score = gather(scores.token, x) + scores.trigger
+            mass, others = shares_of(score, noise.total, noise.top)
             h = mass[:, None] * gather(values(world), x) + others[:, None] * noise.value
-            return x, Attended(h, mass, own > noise.top)
+            return x, Attended(h, mass, score > noise.top)
 
         def informative(which: Array, blocks: keys.Blocks) -> Array:
-            def train() -> Array:
-                return pairs(world, blocks, cumulated)[0]
-
-            def test() -> Array:
-                return world.tokens(blocks, 0)
-
-            return lax.cond(which == TRAIN, train, test)
+            return lax.cond(
+                which == TRAIN,
+                lambda: last_pairs(world, blocks, cumulated)[0],
+                lambda: world.tokens(blocks, 0),
+            )
 
         def attended(which: Array, blocks: keys.Blocks) -> tuple[Array, Attended]:
             def train() -> tuple[Array, Attended]:
-                x, k = pairs(world, blocks, cumulated)
+                x, k = last_pairs(world, blocks, cumulated)
                 return read(x, jax.tree.map(lambda a: gather(a, k), pooled))
 
             def test() -> tuple[Array, Attended]:
@@ -158,22 +153,22 @@ SOURCE = Pool()
 
 
 class PairAttention(NamedTuple):
-    """The attention of all pairs. The output h of pair (x, k) is own[x, k] v_x +
-    other[x, k] noise[k].
+    """The attention of all pairs. The output h of pair (x, k) is on_token[x, k] v_x +
+    on_noise[x, k] noise[k].
     """
 
-    own: Array  # (V, K) weight of the informative token
-    other: Array  # (V, K) weight of all others
+    on_token: Array  # (V, K) weight of the informative token
+    on_noise: Array  # (V, K) weight of all others
     noise: Array  # (K, d) mean value of the others
     total: Array  # (K,) number of the others, under uniform attention
 
 
-def attended(world: World, counts: Array, scores: Scores) -> PairAttention:
+def attend_to_pairs(world: World, counts: Array, scores: Scores) -> PairAttention:
     """The attention of all pairs of a token and a row of `counts` (K, V)."""
     noise = attend_to_counts(world, counts, scores)
     of_informative = (scores.token + scores.trigger)[:, None]
-    own, other = shares_of(of_informative, noise.total[None], noise.top[None])
-    return PairAttention(own, other, noise.value, noise.total)
+    shares = shares_of(of_informative, noise.total[None], noise.top[None])
+    return PairAttention(*shares, noise.value, noise.total)
 
 
 def by_memory(world: World, scores: Scores, step: int) -> Gradient:
@@ -184,8 +179,8 @@ def by_memory(world: World, scores: Scores, step: int) -> Gradient:
     attention, by convexity.
     """
     counts, E = pool_of_step(world, step)
-    a, mean = attended(world, counts, scores), mean_weight(world)
-    weights = weights_of(world, E)
+    a, mean = attend_to_pairs(world, counts, scores), mean_weight(world)
+    weights = pair_weights(world, E)
     table = gather(centred(world, world.e.Z_out), world.perm)
     if world.e.W_in is not None:
         # attention in later steps is learned, and differs between tokens
@@ -196,13 +191,13 @@ def by_memory(world: World, scores: Scores, step: int) -> Gradient:
             phi, phi2 = mean_features(world, a, weights)
         return Gradient(-transposed_product(table, phi), phi2)
     v = values(world)
-    own = jnp.sum(weights * a.own, axis=1)
-    real_own = masked(world.no_label == 0, a.own)
-    centre = jnp.sum(real_own, axis=0) / world.run.V.astype(f32)
-    fluctuation = E * a.other - mean * (a.own - centre[None])
-    rows = own[:, None] * v + fluctuation @ a.noise
+    on_token = jnp.sum(weights * a.on_token, axis=1)
+    real = masked(world.no_label == 0, a.on_token)
+    centre = jnp.sum(real, axis=0) / world.run.V.astype(f32)
+    fluctuation = E * a.on_noise - mean * (a.on_token - centre[None])
+    rows = on_token[:, None] * v + fluctuation @ a.noise
     v2, noise2 = jnp.sum(v * v, axis=1), jnp.sum(a.noise * a.noise, axis=1)
-    h2 = jnp.sum(weights * (a.own * v2[:, None] + a.other * noise2[None]))
+    h2 = jnp.sum(weights * (a.on_token * v2[:, None] + a.on_noise * noise2[None]))
     return Gradient(-transposed_product(table, rows), h2)
 
 
@@ -214,39 +209,39 @@ def by_attention_to_values(world: World, b: Array) -> Array:
     """
     counts, E = pool_of_step(world, 1)
     run, mean = world.run, mean_weight(world)
-    noise = attended(world, counts, unlearned_scores(world))
+    noise = attend_to_pairs(world, counts, unlearned_scores(world))
     g = noise.noise * noise.total[:, None]  # sum of the values of a noise sequence
     v = values(world)
-    own = jnp.sum(b * v, axis=1)  # b^T v_x
+    along_v = jnp.sum(b * v, axis=1)  # b^T v_x
     share = 1 / run.V.astype(f32) + jnp.sum(E, axis=1)
     B = E.T @ b
     # L b^T h, summed over the noise sequences of a token, and over the tokens of a
     # noise sequence
     of_pairs = E @ g + jnp.sum(g, axis=0)[None] * mean
-    of_token = share * own + jnp.sum(b * of_pairs, axis=1)
-    of_noise = jnp.sum(own) * mean + own @ E + jnp.sum(B * g, axis=1)
+    of_token = share * along_v + jnp.sum(b * of_pairs, axis=1)
+    of_noise = jnp.sum(along_v) * mean + along_v @ E + jnp.sum(B * g, axis=1)
     L = run.L.astype(f32)
-    sums = KeySums(B, share * own, of_token / L, of_noise / L)
-    return through_keys(world, counts, sums, g)
+    sums = KeySums(B, share * along_v, of_token / L, of_noise / L)
+    return slope_of_w(world, counts, sums, g)
 
 
 class KeySums(NamedTuple):
     """Weighted sums over pairs, from which the gradient by w is computed."""
 
     B: Array  # (K, d) sums of b, by sequence
-    own: Array  # (V,) sums of b^T v_x, by token
+    along_v: Array  # (V,) sums of b^T v_x, by token
     of_token: Array  # (V,) sums of b^T h, by token
     of_noise: Array  # (K,) sums of b^T h, by sequence
 
 
-def through_keys(world: World, counts: Array, sums: KeySums, g: Array) -> Array:
+def slope_of_w(world: World, counts: Array, sums: KeySums, g: Array) -> Array:
     """The gradient by w, in which each key has the weight b^T (v - h).
 
     Each occurrence of a noise token u in sequence k adds B_k^T z_u - of_noise_k to the
     weight of key u. g (K, d) contains the sum of the values of each noise sequence.
     """
     e = world.e
-    less_mean = sums.own - sums.of_token
+    less_mean = sums.along_v - sums.of_token
     along = jnp.sum(counts * (sums.B @ e.Z_in.T), axis=0) + less_mean
     keys_sum = along @ e.Z_in - sums.of_noise @ g + jnp.sum(less_mean) * e.z_trig
     return -keys_sum / world.run.L.astype(f32)
@@ -256,12 +251,12 @@ class Token(NamedTuple):
     """The features' inputs, the weights and the label of all pairs of one token."""
 
     u: Array  # (K, p) input of their features: h, or W_in h
-    own: Array  # (p,) the same for the value of the token alone
+    alone: Array  # (p,) the same for the value of the token alone
     weight: Array  # (K,)
     label: Array
 
 
-def over_tokens(
+def scan_tokens(
     world: World,
     a: PairAttention,
     weights: Array,
@@ -272,42 +267,43 @@ def over_tokens(
     """Scans `body(carry, token, ...)` over tokens. The further arguments are rows of
     the tables `more` (V, ...).
 
-    The input u of pair (x, k) is own[x, k] u(v_x) + other[x, k] u(noise_k). So each
-    pair costs p operations instead of d p, and the memory is a few arrays (K, p).
+    The input u of pair (x, k) is on_token[x, k] u(v_x) + on_noise[x, k] u(noise_k). So
+    each pair costs p operations instead of d p, and the memory is a few arrays (K, p).
     """
-    own, of_noise = hidden_tables(world, a)
+    pairs, of_noise = hidden_tables(world, a)
 
     def step(carry: PyTree, rows: PyTree) -> PyTree:
-        own, weight, label, *others = rows
-        token = Token(hidden(own, of_noise), own.u, weight, label)
+        pairs, weight, label, *others = rows
+        token = Token(hidden(pairs, of_noise), pairs.u, weight, label)
         return body(carry, token, *others)
 
-    return lax.scan(step, start, (own, weights, world.perm, *more))
+    return lax.scan(step, start, (pairs, weights, world.perm, *more))
 
 
-class Own(NamedTuple):
+class TokenPairs(NamedTuple):
     """The properties of the pairs of one token. For all tokens, each array has a
     leading axis V.
     """
 
-    mine: Array  # (K,) weight of the token
-    other: Array  # (K,) weight of the noise sequence
+    on_token: Array  # (K,) weight of the token
+    on_noise: Array  # (K,) weight of the noise sequence
     u: Array  # (p,) value of the token, as a part of h or of W_in h
 
 
-def hidden_tables(world: World, a: PairAttention) -> tuple[Own, Array]:
+def hidden_tables(world: World, a: PairAttention) -> tuple[TokenPairs, Array]:
     """Returns the tables of all tokens, and the values (K, p) of the noise sequences.
     With an MLP, the values in both are multiplied by W_in.
     """
     W_in, v, noise = world.e.W_in, values(world), a.noise
-    if W_in is None:
-        return Own(a.own, a.other, v), noise
-    return Own(a.own, a.other, v @ W_in.T), noise @ W_in.T
+    if W_in is not None:
+        v, noise = v @ W_in.T, noise @ W_in.T
+    return TokenPairs(a.on_token, a.on_noise, v), noise
 
 
-def hidden(own: Own, of_noise: Array) -> Array:
+def hidden(pairs: TokenPairs, of_noise: Array) -> Array:
     """The array h (K, p) of all pairs of a token, or W_in h with an MLP."""
-    return own.mine[:, None] * own.u[None] + own.other[:, None] * of_noise
+    on_token, on_noise = pairs.on_token[:, None], pairs.on_noise[:, None]
+    return on_token * pairs.u[None] + on_noise * of_noise
 
 
 def mean_features(
@@ -321,7 +317,7 @@ def mean_features(
         phi, _ = features_of(world, x.u)
         return phi2 + x.weight @ jnp.sum(phi * phi, axis=1), x.weight @ phi
 
-    phi2, rows = over_tokens(world, a, weights, token, f32(0))
+    phi2, rows = scan_tokens(world, a, weights, token, f32(0))
     return rows, phi2
 
 
@@ -340,10 +336,9 @@ def evenly_attended(world: World, a: PairAttention, weights: Array) -> Polynomia
     """Returns all pairs under uniform attention, whose weights do not depend on the
     token.
     """
-    own, of_noise = hidden_tables(world, a)
-    return Polynomials(
-        own.mine[0][:, None], own.other[0][:, None], weights, own.u, of_noise
-    )
+    pairs, of_noise = hidden_tables(world, a)
+    on_token, on_noise = pairs.on_token[0][:, None], pairs.on_noise[0][:, None]
+    return Polynomials(on_token, on_noise, weights, pairs.u, of_noise)
 
 
 def by_attention_to_features(world: World, b: Array) -> Array:
@@ -353,16 +348,16 @@ def by_attention_to_features(world: World, b: Array) -> Array:
     features.
     """
     counts, E = pool_of_step(world, 1)
-    a, W_in = attended(world, counts, unlearned_scores(world)), world.e.W_in
+    a, W_in = attend_to_pairs(world, counts, unlearned_scores(world)), world.e.W_in
     assert W_in is not None
-    weights = weights_of(world, E)
+    weights = pair_weights(world, E)
     coefficients = world.law("activation").coefficients(jnp)
     if coefficients:
         sums = sums_of_polynomials(world, a, weights, coefficients, b)
     else:
         sums = sums_of_features(world, a, weights, b)
     sums = sums._replace(B=sums.B @ W_in)
-    return through_keys(world, counts, sums, a.noise * a.total[:, None])
+    return slope_of_w(world, counts, sums, a.noise * a.total[:, None])
 
 
 def sums_of_features(
@@ -379,13 +374,14 @@ def sums_of_features(
         _, slope = features_of(world, x.u)
         by_units = slope * by_features[None] * x.weight[:, None]
         along_h = jnp.sum(by_units * x.u, axis=1)
-        own = jnp.sum(by_units, axis=0) @ x.own
-        return (B + by_units, of_noise + along_h), (own, jnp.sum(along_h))
+        along_v = jnp.sum(by_units, axis=0) @ x.alone
+        return (B + by_units, of_noise + along_h), (along_v, jnp.sum(along_h))
 
     K, m = world.shape.pool, world.shape.m
     start = jnp.zeros((K, m), f32), jnp.zeros(K, f32)
-    (B, of_noise), (own, of_token) = over_tokens(world, a, weights, token, start, b)
-    return KeySums(B, own, of_token, of_noise)
+    sums = scan_tokens(world, a, weights, token, start, b)
+    (B, of_noise), (along_v, of_token) = sums
+    return KeySums(B, along_v, of_token, of_noise)
 
 
 def sums_of_polynomials(
@@ -395,11 +391,11 @@ def sums_of_polynomials(
     products.
     """
     all_pairs = evenly_attended(world, a, weights)
-    wanted, of_slope = b * unit_scale(world), slope_of(coefficients)
+    wanted, of_slope = b * unit_scale(world), differentiate(coefficients)
     B = all_pairs.over_tokens(of_slope, wanted)
     along = all_pairs.over_units([0, *of_slope], wanted)
-    own = jnp.sum(all_pairs.means(of_slope) * wanted * all_pairs.u, axis=1)
-    return KeySums(B, own, jnp.sum(along, axis=1), jnp.sum(along, axis=0))
+    along_v = jnp.sum(all_pairs.means(of_slope) * wanted * all_pairs.u, axis=1)
+    return KeySums(B, along_v, jnp.sum(along, axis=1), jnp.sum(along, axis=0))
 
 
 def over_pairs(
@@ -418,45 +414,46 @@ def over_pairs(
     for name in wanted:
         at[name] = of_state[name] if name in of_state else getattr(world.e, name)
 
-    def tables(parameters: Parameters) -> tuple[Own, tuple[Array, Maps]]:
+    def tables(parameters: Parameters) -> tuple[TokenPairs, tuple[Array, Maps]]:
         here = moved(world, parameters)
         scores = state.scores
         if scores is None or "w" in parameters:
             scores = scores_under(here, parameters.get("w", w))
-        own, of_noise = hidden_tables(here, attended(here, counts, scores))
+        pairs, of_noise = hidden_tables(here, attend_to_pairs(here, counts, scores))
         V_mat = parameters.get("V_mat", state.V_mat)
-        return own, (of_noise, output_maps(here, V_mat))
+        return pairs, (of_noise, output_maps(here, V_mat))
 
     def slope_of_pairs(
-        own: Own, shared: tuple[Array, Maps], weight: Array, label: Array
+        pairs: TokenPairs, shared: tuple[Array, Maps], weight: Array, label: Array
     ) -> Array:
         """The sum of weight times r^T logits over the pairs of a token."""
         of_noise, maps = shared
-        phi, _ = features_of(world, hidden(own, of_noise))
+        phi, _ = features_of(world, hidden(pairs, of_noise))
         y = jnp.full(len(phi), label)
         return weight @ slope_along(world, mapped(maps, phi), y, state.scale)
 
-    (own, shared), pull_back = jax.vjp(tables, at)
+    (pairs, shared), pull_back = jax.vjp(tables, at)
 
-    def token(total: PyTree, x: tuple[Own, Array, Array]) -> tuple[PyTree, Own]:
-        own, weight, label = x
-        slopes = jax.grad(slope_of_pairs, (0, 1))(own, shared, weight, label)
-        by_own, by_shared = slopes
-        return jax.tree.map(jnp.add, total, by_shared), by_own
+    def token(total: PyTree, x: PyTree) -> tuple[PyTree, TokenPairs]:
+        pairs, *weight_and_label = x
+        slopes = jax.grad(slope_of_pairs, (0, 1))(pairs, shared, *weight_and_label)
+        by_pairs, by_shared = slopes
+        return jax.tree.map(jnp.add, total, by_shared), by_pairs
 
     zero = jax.tree.map(jnp.zeros_like, shared)
-    by_shared, by_own = lax.scan(token, zero, (own, weights_of(world, E), world.perm))
-    return pull_back((by_own, by_shared))[0]
+    tokens = pairs, pair_weights(world, E), world.perm
+    by_shared, by_pairs = lax.scan(token, zero, tokens)
+    return pull_back((by_pairs, by_shared))[0]
 
 
 def loss_of_pairs(world: World, V_mat: Array, w: Array) -> Array:
     """The weighted loss of all pairs of a token and a noise sequence of the pool."""
     counts, E = pool_of_step(world, 0)
-    seen = attended(world, counts, scores_under(world, w))
+    seen = attend_to_pairs(world, counts, scores_under(world, w))
 
     def token(total: Array, x: Token) -> tuple[Array, None]:
         phi, _ = features_of(world, x.u)
         losses = cross_entropy(world, V_mat, phi, jnp.full(len(phi), x.label))
         return total + x.weight @ losses, None
 
-    return over_tokens(world, seen, weights_of(world, E), token, f32(0))[0]
+    return scan_tokens(world, seen, pair_weights(world, E), token, f32(0))[0]

@@ -18,7 +18,7 @@ from ...model.point import BLOCK
 from ..arrays import f32, gather, i32, masked, scatter_add
 from ..loops import add_tokens, over_samples, repeat
 from ..world import Pools, World, batch_of_step, token_shares
-from .gaussian_counts import fluctuation, inverse, shares_of_draws
+from .gaussian_counts import first_above, fluctuation, shares_of_draws
 
 
 def with_pools(world: World) -> World:
@@ -49,7 +49,7 @@ def mean_weight(world: World) -> Array:
     return 1 / (world.run.V.astype(f32) * f32(world.shape.pool))
 
 
-def weights_of(world: World, E: Array) -> Array:
+def pair_weights(world: World, E: Array) -> Array:
     """The fraction of samples that equal each pair, as an array (V, K), from the
     deviations E.
     """
@@ -67,10 +67,9 @@ def noise_counts(world: World, key: Array) -> Array:
         rows = keys.rows(keys.further(key, keys.POOL_COUNTS), K)
         return noise_in_the_limit(world, keys.normals(rows, world.shape.V))
 
-    def one_by_one() -> Array:
-        return counted(world, blocks, K, run.drawn_noise.n)
-
-    return run.drawn_noise.choose(gaussian, one_by_one)
+    return run.drawn_noise.choose(
+        gaussian, lambda: counted(world, blocks, K, run.drawn_noise.n)
+    )
 
 
 def deviations(world: World, key: Array) -> Array:
@@ -110,24 +109,22 @@ def drawn_pairs(world: World, blocks: keys.Blocks) -> tuple[Array, Array]:
 
 
 def cumulated_pairs(world: World) -> tuple[Array, Array]:
-    """Cumulative fractions of samples, from which `pairs` draws if counts are Gaussian.
+    """Cumulative fractions of samples, from which `last_pairs` draws if counts are
+    Gaussian.
 
     The fractions are those of the last step. The first array (V,) is cumulative over
     tokens. The second array (V, K) is cumulative over the sequences of the pool, for
     each token.
     """
-    shares = jnp.maximum(weights_of(world, pool_of_step(world, 2)[1]), f32(0))
+    shares = jnp.maximum(pair_weights(world, pool_of_step(world, 2)[1]), f32(0))
 
-    def cumulated() -> tuple[Array, Array]:
-        return jnp.cumsum(jnp.sum(shares, axis=1)), jnp.cumsum(shares, axis=1)
-
-    def unused() -> tuple[Array, Array]:
-        return shares[:, 0], shares
-
-    return world.run.drawn_samples.choose(cumulated, unused)
+    return world.run.drawn_samples.choose(
+        lambda: (jnp.cumsum(jnp.sum(shares, axis=1)), jnp.cumsum(shares, axis=1)),
+        lambda: (shares[:, 0], shares),  # not used
+    )
 
 
-def pairs(
+def last_pairs(
     world: World, blocks: keys.Blocks, cumulated: tuple[Array, Array]
 ) -> tuple[Array, Array]:
     """Returns the samples of `blocks` in the last step, as tokens and indices of
@@ -141,13 +138,12 @@ def pairs(
         words = keys.words(blocks, jnp.arange(2, dtype=jnp.uint32))
         u = words.astype(f32) * f32(2**-32)
         of_tokens, of_sequences = cumulated
-        x = inverse(of_tokens[None], u[0])
-        return x, inverse(gather(of_sequences, x), u[1])
+        x = first_above(of_tokens[None], u[0])
+        return x, first_above(gather(of_sequences, x), u[1])
 
-    def one_by_one() -> tuple[Array, Array]:
-        return drawn_pairs(world, blocks)
-
-    return world.run.drawn_samples.choose(from_counts, one_by_one)
+    return world.run.drawn_samples.choose(
+        from_counts, lambda: drawn_pairs(world, blocks)
+    )
 
 
 def test_counts(world: World, blocks: keys.Blocks) -> Array:
@@ -160,10 +156,8 @@ def test_counts(world: World, blocks: keys.Blocks) -> Array:
         key = keys.fold(keys.further(blocks.key, keys.POOL_COUNTS), row)
         return noise_in_the_limit(world, keys.normals(key, world.shape.V))
 
-    def one_by_one() -> Array:
-        return counted(world, blocks, BLOCK, world.run.drawn_test.n)
-
-    return world.run.drawn_test.choose(gaussian, one_by_one)
+    drawn = world.run.drawn_test
+    return drawn.choose(gaussian, lambda: counted(world, blocks, BLOCK, drawn.n))
 
 
 def counted(world: World, blocks: keys.Blocks, n: int, length: Array) -> Array:
@@ -175,11 +169,10 @@ def counted(world: World, blocks: keys.Blocks, n: int, length: Array) -> Array:
     V = world.shape.V
     row = jnp.arange(n, dtype=i32) * V
 
-    def once(x: Array) -> tuple[Array, Array]:
-        return row + x[:n], jnp.ones(n, i32)
-
-    zero = jnp.zeros(n * V, i32)
-    counts = add_tokens(world, blocks, 1, length + 1, once, zero)
+    one, zero = jnp.ones(n, i32), jnp.zeros(n * V, i32)
+    counts = add_tokens(
+        world, blocks, 1, length + 1, lambda x: (row + x[:n], one), zero
+    )
     return counts.astype(f32).reshape(n, V)
 
 

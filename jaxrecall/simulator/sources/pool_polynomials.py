@@ -37,14 +37,14 @@ class Polynomials(NamedTuple):
         All coefficients are (K, m), except for the last, which is (K, 1).
         """
         y, degree = self.other * self.n, len(c) - 1
-        found = []
+        tables = []
         for a in range(degree):
             total = jnp.zeros_like(y)
             for n in range(a, degree + 1):
                 if not _absent(c[n]):
                     total = total + comb(n, a) * c[n] * y ** (n - a)
-            found.append(self.own**a * total)
-        return [*found, c[degree] * self.own**degree]
+            tables.append(self.own**a * total)
+        return [*tables, c[degree] * self.own**degree]
 
     def means(self, c: Coefficients) -> Array:
         """For each token, the sum of weight times polynomial c over noise sequences, as
@@ -79,15 +79,15 @@ class Polynomials(NamedTuple):
 
 def square(c: Coefficients) -> list[Numbers]:
     """The coefficients of the square of the polynomial."""
-    found: list[Numbers] = [0] * (2 * len(c) - 1)
+    products: list[Numbers] = [0] * (2 * len(c) - 1)
     for i, a in enumerate(c):
         for j, b in enumerate(c):
             if not (_absent(a) or _absent(b)):
-                found[i + j] = found[i + j] + a * b
-    return found
+                products[i + j] = products[i + j] + a * b
+    return products
 
 
-def slope_of(c: Coefficients) -> list[Numbers]:
+def differentiate(c: Coefficients) -> list[Numbers]:
     """The coefficients of the derivative of the polynomial."""
     return [n * each for n, each in enumerate(c)][1:]
 

@@ -104,13 +104,13 @@ class Source(ABC):
         return world.run.L - 1
 
 
-def source_of(world: World) -> Source:
+def find_source(world: World) -> Source:
     """Returns the source of samples of a run, which is the `SOURCE` of a module."""
     name = world.shape.trained_by.source
     return import_module(f"{__package__}.{name}").SOURCE
 
 
-def reader_of(
+def make_reader(
     world: World,
     scores: Scores,
     informative: Callable[[Array, keys.Blocks], Array],

@@ -25,7 +25,7 @@ from ..gradient import (
 from ..loops import over_samples, over_step, token_counts
 from ..losses import mean_loss
 from ..world import World, batch_of_step, n_of_step
-from .source import TEST, TRAIN, Reader, Source, counted_parts, reader_of
+from .source import TEST, TRAIN, Reader, Source, counted_parts, make_reader
 
 
 class Stream(Source):
@@ -57,10 +57,7 @@ class Stream(Source):
         return counted_parts(world, step, lambda blocks: world.tokens(blocks, 0))
 
     def reader(self, world: World, scores: Scores, unread: Array) -> Reader:
-        def informative(which: Array, blocks: keys.Blocks) -> Array:
-            return world.tokens(blocks, 0)
-
-        return reader_of(world, scores, informative)
+        return make_reader(world, scores, lambda _, blocks: world.tokens(blocks, 0))
 
     def losses(self, world: World, V_mat: Array, w: Array) -> tuple[Array, Array]:
         run = world.run

@@ -11,7 +11,7 @@ from ...model.columns import CODE_VERSION, STATUSES
 from ...model.point import RunId
 from ..files import Json, Unreadable, entries, holds_results, is_file, read_json
 from ..store import LastValues, Store, Version, failed_runs
-from ..store.table import older, seen
+from ..store.table import older, record_rows
 from .progress import kind_of
 
 MAX_SECONDS = 1e9
@@ -80,7 +80,7 @@ def survey(folder: str | Path) -> Json:
         "unreadable": [
             {"path": str(path), "reason": reason} for path, reason in unreadable
         ],
-        "older": older(store.folder, seen(tables)),
+        "older": older(store.folder, record_rows(tables)),
         "seconds": total,
         "command": None if todo == 0 else manifest.get("command"),
     }

@@ -293,9 +293,9 @@ class Simulator:
         from ...simulator.program import on_cpu, provenance, start
 
         start()
-        columns_of, most = partial(custom_runs.called, self, room.precision), width
+        columns_of, most = partial(custom_runs.call_each, self, room.precision), width
         if self.jit:
-            columns_of, most = custom_runs.compiled(
+            columns_of, most = custom_runs.compile_simulator(
                 self, program.static, width, room.precision, room.limit, x64()
             )
         facts = self.facts

@@ -188,7 +188,9 @@ def _batch(
         rows = None
         if of_run is not None:
             of_seconds = seconds * share / total
-            rows = program.rows(run, of_run, executable.shape, precision, of_seconds)
+            rows = program.full_rows(
+                run, of_run, executable.shape, precision, of_seconds
+            )
         found.append(rows)
     return found
 
@@ -275,7 +277,7 @@ def _rows(point: Point, runs: Sequence[Run]) -> list[list[Row]]:
     found = _metrics(point, runs, shape)
     traces = []
     for run in runs:
-        rows = program.rows(run, found[run], shape, "highest", None)
+        rows = program.full_rows(run, found[run], shape, "highest", None)
         for row in rows:
             del row["seconds"], row["bucket"]
         traces.append(rows)

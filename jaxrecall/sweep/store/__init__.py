@@ -57,12 +57,12 @@ from .table import (
     VERSION,
     Read,
     about,
+    arrow_schema,
     conformed,
-    last_rows,
-    of_rows,
-    read,
+    is_last,
+    make_table,
+    read_tables,
     refuse_foreign,
-    schema_of,
     to_parquet,
     unlike,
     with_about,
@@ -188,16 +188,16 @@ class Store:
         again.
         """
         self.check()
-        made = list(itertools.filterfalse(os.path.exists, self._folders()))
+        created = list(itertools.filterfalse(os.path.exists, self._folders()))
         try:
             with storage_errors(self.folder, "nothing ran"):
-                for path in made:
+                for path in created:
                     path.mkdir(exist_ok=True)
             if n_rows:
                 self._check_room(min(n_rows, PART_ROWS))
             self.note("manifest", manifest)
         except BaseException:
-            for path in reversed(made):
+            for path in reversed(created):
                 with suppress(OSError):
                     path.rmdir()
             raise
@@ -241,22 +241,22 @@ class Store:
         names = [*RUN, *VERSION, "status", *columns]
         tables, unreadable = self.tables([*dict.fromkeys([*names, "step", "steps"])])
         # all seeds of a point share one string; this saves much memory at 10^6 runs
-        shared, found = {}, {}
+        shared, by_version = {}, {}
         for table in tables.values():
-            for row in _rows(last_rows(table), names):
+            for row in _rows(table.filter(is_last(table)), names):
                 point_id, seed, code_version, precision, status, *values = row
-                of_version = found.setdefault((code_version, precision), {})
+                by_run = by_version.setdefault((code_version, precision), {})
                 run = RunId(shared.setdefault(point_id, point_id), seed)
                 # without pruning, compact leaves a row in two files
-                if run not in of_version or status == "ok":
-                    of_version[run] = tuple(values)
-        return LastRows(found, unreadable, list(tables.values()))
+                if run not in by_run or status == "ok":
+                    by_run[run] = tuple(values)
+        return LastRows(by_version, unreadable, list(tables.values()))
 
     def tables(self, columns: list[str] | None = None) -> Read:
         """Returns the table of each file, with all columns or with only the given
         columns.
         """
-        return read(result_files(self.folder), columns)
+        return read_tables(result_files(self.folder), columns)
 
     def write(self, rows: list[Json]) -> Path:
         """Writes rows as one part, and returns its path.
@@ -269,7 +269,7 @@ class Store:
         rows are written twice, the second file therefore replaces the first.
         """
         rows = [row | self._kept(row["point_id"]) for row in rows]
-        table = with_about(of_rows(rows, self.columns), self.about)
+        table = with_about(make_table(rows, self.columns), self.about)
         table = conformed(table, self.of_parts)
         names = json.dumps(table.select([*ROW, *VERSION]).to_pylist(), sort_keys=True)
         digest = hashlib.sha256(names.encode()).hexdigest()
@@ -288,7 +288,7 @@ class Store:
         """
         try:
             for look in range(LOOKS):
-                known = self.of_parts or schema_of(self.columns)
+                known = self.of_parts or arrow_schema(self.columns)
                 self.of_parts, others = unlike(known, result_files(self.folder))
                 if self.table in others:
                     others.remove(self.table)
@@ -314,7 +314,7 @@ class Store:
         already has these columns.
         """
         _, others = unlike(self.of_parts, [path])
-        for table in read(others).tables.values():
+        for table in read_tables(others).tables.values():
             self.put_table(path, conformed(table, self.of_parts))
 
     def _kept(self, point_id: str) -> Json:
@@ -417,7 +417,7 @@ class Store:
         del table  # its memory is used for the rows that are read back
 
         def read_back(staged: Path) -> None:
-            tables, unreadable = read([staged])
+            tables, unreadable = read_tables([staged])
             if list(map(len, tables.values())) != [n_rows]:
                 why = f" ({listed(unreadable)})" if unreadable else ""
                 raise StoreError(

@@ -165,7 +165,7 @@ def _remarks(rows: pa.Table, kept: np.ndarray, order: pa.Array) -> Iterator[str]
         yield f"rows of more than one code_version, precision: {'; '.join(mix)}"
 
 
-def frame_of(
+def make_frame(
     tables: Iterable[pa.Table],
     runs: Collection[RunId],
     axes: Sequence[str] | None = None,

@@ -32,7 +32,7 @@ from ...model.point import RECIPE_STEPS, SAME_AS, STARTS
 from ..files import PARTS, TABLE, Json, Unreadable, holds_results, read_json
 
 
-def schema_of(columns: Mapping[str, tuple[str, ...]]) -> pa.Schema:
+def arrow_schema(columns: Mapping[str, tuple[str, ...]]) -> pa.Schema:
     """Returns the Arrow schema of columns. `columns` gives an Arrow type and a meaning
     for each column, and also a unit for parameters of laws.
     """
@@ -43,7 +43,7 @@ def schema_of(columns: Mapping[str, tuple[str, ...]]) -> pa.Schema:
     return pa.schema(fields)
 
 
-SCHEMA = schema_of(COLUMNS)
+SCHEMA = arrow_schema(COLUMNS)
 """The Arrow schema of this package's columns. The metadata of each column contains its
 meaning. These metadata are written to the files.
 """
@@ -129,7 +129,7 @@ _SORT = [
 ]
 
 
-def of_rows(
+def make_table(
     rows: list[Json], columns: Mapping[str, tuple[str, ...]] = COLUMNS
 ) -> pa.Table:
     """Returns a table with these rows, sorted by run and step. None in a row means
@@ -139,7 +139,7 @@ def of_rows(
     rows. Raises StoreError if a value does not fit its column.
     """
     rows = [in_order(row, columns) for row in rows]
-    schema = SCHEMA if columns is COLUMNS else schema_of(columns)
+    schema = SCHEMA if columns is COLUMNS else arrow_schema(columns)
     for name in sorted(set().union(*rows) - columns.keys()):
         schema = schema.append(
             pa.field(name, pa.float64(), metadata={"description": "parameter of a law"})
@@ -168,13 +168,13 @@ def about(table: Any) -> Json:
     """
     schema = table if isinstance(table, pa.Schema) else table.schema
     try:
-        found = json.loads((schema.metadata or {}).get(KEY, b"{}"))
+        description = json.loads((schema.metadata or {}).get(KEY, b"{}"))
     except (ValueError, RecursionError):
         return {}
     facts = {}
-    if isinstance(found, dict):
-        for name, value in found.items():
-            if value is None or _is_usable(name, value, found, schema.names):
+    if isinstance(description, dict):
+        for name, value in description.items():
+            if value is None or _is_usable(name, value, description, schema.names):
                 facts[name] = value
     return facts
 
@@ -191,8 +191,8 @@ def _is_usable(name: str, value: Any, facts: Json, columns: list[str]) -> bool:
         case "fixed" | "columns" | "sources" | "labels" | "rises":
             return isinstance(value, dict)
         case "accuracy":
-            own = isinstance(value, str) and facts.get("simulator") is not None
-            return own or value in columns
+            is_text = isinstance(value, str) and facts.get("simulator") is not None
+            return is_text or value in columns
         case "searched":
             return value in ("", *columns)
         case "simulator" | "created":
@@ -222,9 +222,9 @@ def _joint_facts(parts: list[Json], table: pa.Table) -> Json:
             facts[name] = parts[0][name]
     for name in ("kept", "xla_flags"):
         lists = (part.get(name) or () for part in parts)
-        found = dict.fromkeys(itertools.chain.from_iterable(lists))
-        if found:
-            facts[name] = list(found)
+        every = dict.fromkeys(itertools.chain.from_iterable(lists))
+        if every:
+            facts[name] = list(every)
     sources = {}
     for part in parts:
         sources |= part.get("sources") or {}
@@ -271,15 +271,8 @@ def to_parquet(table: pa.Table) -> pa.Buffer:
     for name in (*VERSION, "jax_version"):
         values = table[name].unique().to_pylist()
         provenance[name] = values[0] if len(values) == 1 else values
-    return _encoded(_with_metadata(with_pandas_types(table), KEY, provenance))
-
-
-def _encoded(table: pa.Table) -> pa.Buffer:
-    """Returns the bytes of a Parquet file that contains the table and its metadata.
-
-    Only texts have dictionaries: numbers become smaller without them. The encodings are
-    those that every reader of Parquet knows.
-    """
+    table = _with_metadata(with_pandas_types(table), KEY, provenance)
+    # only texts have dictionaries: numbers become smaller without them
     # pyarrow annotates use_dictionary as bool, and takes lists
     texts: Any = [field.name for field in table.schema if field.type == pa.string()]
     sink = pa.BufferOutputStream()
@@ -303,7 +296,7 @@ class Read(NamedTuple):
     unreadable: Unreadable
 
 
-def read(paths: Iterable[Path], columns: list[str] | None = None) -> Read:
+def read_tables(paths: Iterable[Path], columns: list[str] | None = None) -> Read:
     """Returns the tables in these files. A file that no longer exists is left out.
 
     All columns are read and checked even if only some are wanted, so a run counts as
@@ -324,7 +317,7 @@ def rows_in(path: Path, unreadable: Unreadable) -> Iterator[pa.Table]:
     readable part; such a part is added to `unreadable`.
     """
     try:
-        yield read_file(path)
+        yield read_part(path)
     except MemoryError:
         raise
     # a file may raise anything; the other files must still be read
@@ -347,21 +340,21 @@ def each_once(paths: Iterable[Path], unreadable: Unreadable) -> Iterator[pa.Tabl
             schema = _schema_of_part(path)
             merged = about(schema).get("merged") if schema else None
             table_of |= dict.fromkeys(merged or (), path)
-    found, left_out = set(), {}
+    read, left_out = set(), {}
     for path in paths:
-        table = table_of.get(digest_of(path)) if table_of else None
+        table = table_of.get(hash_file(path)) if table_of else None
         if table:
             left_out[path] = table
             continue
         for rows in rows_in(path, unreadable):
-            found.add(path)
+            read.add(path)
             yield rows
     for path, table in left_out.items():
-        if table not in found:
+        if table not in read:
             yield from rows_in(path, unreadable)
 
 
-def digest_of(path: Path) -> str:
+def hash_file(path: Path) -> str:
     """Returns a digest of the contents of a file, or an empty text if there is no
     file.
     """
@@ -397,7 +390,7 @@ def _part(facts: Json) -> _Part:
     return _Part([*NEEDED, *OURS], MEASURED, OF_OLDER_ROWS)
 
 
-def read_file(path: Path) -> pa.Table:
+def read_part(path: Path) -> pa.Table:
     """Returns the rows of one file. Raises an exception of any type if the file is not
     a readable part.
     """
@@ -485,8 +478,8 @@ def _typed(schema: pa.Schema) -> frozenset[tuple[str, pa.DataType]]:
 
 
 def _schema_of_part(path: Path) -> pa.Schema | None:
-    """Returns the schema of a file, or None if the file is not a part. `read` reports
-    why the file is not a part.
+    """Returns the schema of a file, or None if the file is not a part. `read_tables`
+    reports why the file is not a part.
     """
     with suppress(Exception):  # a damaged file may raise anything
         if path.suffix == ".parquet" and path.is_file():
@@ -511,8 +504,8 @@ def conformed(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """Returns the table after adding the columns of a schema that the table lacks. The
     new columns contain nulls. No column of the table is removed.
     """
-    own = table.schema.remove_metadata()
-    every = pa.unify_schemas([schema, own], promote_options="permissive")
+    present = table.schema.remove_metadata()
+    every = pa.unify_schemas([schema, present], promote_options="permissive")
     columns = []
     for field in every:
         if field.name in table.column_names:
@@ -549,10 +542,10 @@ def joined(tables: Iterable[pa.Table]) -> pa.Table:
     lacks a column, the column is null in the rows of that table. Raises StoreError if
     the tables are incompatible.
     """
-    found: list[Json] = []
-    blocks = list(_in_blocks(tables, found))
+    descriptions: list[Json] = []
+    blocks = list(_in_blocks(tables, descriptions))
     pa.default_memory_pool().release_unused()
-    facts = found or [{}]
+    facts = descriptions or [{}]
     names = {str(part.get("simulator", "jaxrecall")) for part in facts}
     if len(names) > 1:
         raise StoreError(
@@ -594,11 +587,6 @@ def _in_blocks(tables: Iterable[pa.Table], facts: list[Json]) -> Iterator[pa.Tab
 def is_last(table: pa.Table) -> pa.ChunkedArray:
     """Returns whether each row is that of the last step of its run."""
     return pc.call_function("equal", [table["step"], table["steps"]])
-
-
-def last_rows(table: pa.Table) -> pa.Table:
-    """Returns a table with one row for each run: the row of its last step."""
-    return table.filter(is_last(table))
 
 
 def in_table_order(
@@ -724,10 +712,10 @@ def is_ours(path: Path) -> bool:
     if path.suffix != ".json":
         return bool(_rows_of(path))
     try:
-        found = read_json(path)
+        record = read_json(path)
     except (OSError, ValueError):
         return False
-    return isinstance(found, dict) and OUR_KEYS[path.name] <= found.keys()
+    return isinstance(record, dict) and OUR_KEYS[path.name] <= record.keys()
 
 
 def refuse_foreign(path: Path) -> None:
@@ -746,7 +734,7 @@ IDENTITY = [*ROW, "code_version"]
 COMMENT = re.compile(rb"jaxrecall: (\{[^}]*\})")
 
 
-def seen(tables: Iterable[Any]) -> dict[str, Any]:
+def record_rows(tables: Iterable[Any]) -> dict[str, Any]:
     """Returns a dict with the number of distinct rows in Arrow or pandas tables, the
     digest of these rows, and the version of this package.
 
@@ -805,14 +793,14 @@ def _derived_files(folder: Path) -> Iterator[Path]:
 
     Files in other results folders are left out.
     """
-    for place, folders, names in os.walk(folder):
+    for parent, folders, names in os.walk(folder):
         for name in list(folders):
-            other = holds_results(Path(place, name))
+            other = holds_results(Path(parent, name))
             if other or name in (PARTS, "failures", "_staging"):
                 folders.remove(name)
         for name in sorted(names):
             if name.endswith((".parquet", ".tex", ".html")):
-                yield Path(place, name)
+                yield Path(parent, name)
 
 
 def _rows_of(path: Path) -> dict[str, Any]:
