@@ -1,17 +1,12 @@
 """The floor: the least time of a run, at the rates that this machine reaches.
 
 Rates are measured in this process. Each primitive is timed as a program would use it,
-in a jitted loop over chunks. Of several chunk sizes, the fastest counts. For a run, the
-rate of one call is used, because a run is one call; for many runs with a pool, that of
-simultaneous calls on all cores.
+in a jitted loop over chunks. Of several chunk sizes, the fastest counts.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -20,7 +15,6 @@ from jax import Array, lax
 
 from jaxrecall import Point
 from jaxrecall.model import keys
-from jaxrecall.model.point import in_the_limit
 from jaxrecall.simulator.arrays import gather as rows_of
 from jaxrecall.simulator.loops import scatter_add
 
@@ -51,81 +45,30 @@ def of_run(point: Point, tiny: bool) -> list[dict[str, Any]]:
     least seconds.
 
     Each token is drawn once, and its pair with the label is counted once (step 1). For
-    that pair, one number is looked up and one is added to the token's sum (step 2).
+    that pair, one number is looked up and one is added to the token's sum (step 2). The
+    fastest chunk size of a primitive counts; with `tiny`, there is only one.
     """
+    chunks, total = (CHUNKS[:1], 2**18) if tiny else (CHUNKS, 2**23)
+    bodies = {chunk: loops(point, chunk) for chunk in chunks}
     count = float(point.N * point.L)
-    needed = rates(point, tiny, 1, UNITS)
-    return [
-        {
-            "term": UNITS[name],
-            "count": count,
-            "per second": rate,
-            "seconds": count / rate,
-        }
-        for name, rate in needed.items()
-    ]
+    terms = []
+    for name, term in UNITS.items():
+        fastest = max(
+            rate(over_positions(point, chunk, total, *bodies[chunk][name]))
+            for chunk in chunks
+        )
+        seconds = count / fastest
+        terms.append(
+            {"term": term, "count": count, "per second": fastest, "seconds": seconds}
+        )
+    return terms
 
 
-def of_pool(point: Point, tiny: bool) -> dict[str, float]:
-    """Operations of a run with a pool -> their least seconds on all cores.
-
-    The run has open attention and m = 0. Steps 1 to 3 need seven products of V x K by
-    d. Test sequences need their mean values, answers and logits.
-    """
-    V, N, d, L, K, n = point.V, point.N, point.d, point.L, point.pool, point.n_test
-    assert K
-    drawn = [(N, V * K), (K * (L - 1), K * V), (n * (L - 1), n * V)]
-    one_by_one = [draws for draws, cells in drawn if not in_the_limit(draws, cells)]
-    gaussian = sum(cells for draws, cells in drawn if in_the_limit(draws, cells))
-    least = {
-        "words": sum(one_by_one) + 2 * n + (N if N in one_by_one else 0),
-        "sums": sum(one_by_one),
-        "normals": 2 * (V + 1) * d + gaussian,
-        "flops": 2 * d * (7 * V * K + n * V + 2 * n * V + 4 * V * d),
-    }
-    without_pool = point.replace(L=min(L, 64), pool=None, N=2)
-    measured = rates(without_pool, tiny, os.cpu_count() or 1, least)
-    return {name: count / measured[name] for name, count in least.items()}
-
-
-def rates(
-    point: Point, tiny: bool, calls: int, names: Iterable[str]
-) -> dict[str, float]:
-    """Measures the rates of some primitives at the sizes V, d, L of a point, in
-    simultaneous calls.
-
-    The fastest form of a primitive counts; with `tiny`, it has only one.
-    """
-    total = 2**18 if tiny else 2**23
-    V, d = point.V, point.d
-    products = [(2048, d, V), (8192, d, V), (2048, V, d), (8192, V, d)]
-    products += [(size, size, size) for size in (1024, 2048, 4096)]
-    chunks = {chunk: loops(point, chunk) for chunk in CHUNKS}
-    forms = {
-        "normals": [partial(normals, rows, V) for rows in (128, 512, 2048)],
-        "flops": [partial(product, *shape) for shape in products],
-    }
-    for name in chunks[CHUNKS[0]]:
-        forms[name] = [
-            partial(over_positions, point, chunk, total, *bodies[name])
-            for chunk, bodies in chunks.items()
-        ]
-    few = 1 if tiny else None
-    return {
-        name: max(rate(form(), calls) for form in forms[name][:few]) for name in names
-    }
-
-
-def rate(primitive: Primitive, calls: int) -> float:
+def rate(primitive: Primitive) -> float:
     """Measures operations per second; the fastest of several tries counts."""
-
-    def finish(_: int) -> None:
-        jax.block_until_ready(primitive.call())
-
-    with ThreadPoolExecutor(calls) as threads:
-        at_once = timed(lambda _: list(threads.map(finish, range(calls))))
-        finish(0)
-        return calls * primitive.operations / min(map(at_once, range(TRIES)))
+    call = timed(lambda _: jax.block_until_ready(primitive.call()))
+    call(0)  # compiles
+    return primitive.operations / min(map(call, range(TRIES)))
 
 
 Body = Callable[[Array, Array], Callable[[Array, Array], Array]]
@@ -182,26 +125,3 @@ def over_positions(
         return lax.fori_loop(0, n, one, start)
 
     return Primitive(lambda: call(x), n * chunk * point.L)
-
-
-def product(n: int, k: int, m: int) -> Primitive:
-    """Multiplies float32 matrices at precision "highest": (n, k) by (k, m)."""
-    a = jax.random.normal(jax.random.key(0), (n, k), jnp.float32)
-    b = jax.random.normal(jax.random.key(1), (k, m), jnp.float32)
-    multiply = jax.jit(lambda a, b: jnp.matmul(a, b, precision="highest"))
-    return Primitive(lambda: multiply(a, b), 2 * n * k * m)
-
-
-def normals(n_rows: int, width: int) -> Primitive:
-    """Draws jaxrecall's own normal numbers in a loop, with a row per key."""
-    loops = max(1, 2**21 // (n_rows * width))
-
-    @jax.jit
-    def draw(key: Array) -> Array:
-        def again(i: Array, total: Array) -> Array:
-            return total + keys.normals(keys.rows(keys.further(key, i), n_rows), width)
-
-        return lax.fori_loop(0, loops, again, jnp.zeros((n_rows, width)))
-
-    key = jax.random.key_data(jax.random.key(0))
-    return Primitive(lambda: draw(key), loops * n_rows * width)

@@ -205,15 +205,6 @@ def floor_of_run(bench: Bench, grid: Grid) -> Ready:
     return Ready(lambda call: least, terms=terms)
 
 
-def floor_of_pools(bench: Bench, grid: Grid) -> Ready:
-    """The least time of runs with a pool on all cores."""
-    every = runs(grid)
-    of_run = floor.of_pool(every[0][0], bench.work.tiny)
-    terms = ", ".join(f"{name} {1e3 * s:.2g}" for name, s in of_run.items())
-    total = len(every) * sum(of_run.values())
-    return Ready(lambda call: total, note=f"on all cores, ms a run: {terms}")
-
-
 def needs(module: str, extra: str) -> None:
     if find_spec(module) is None:
         raise NotHere(f"{module} is not installed: pip install '.[{extra}]'")
@@ -231,7 +222,6 @@ PROGRAMS: dict[str, Callable[[Bench, Any], Ready]] = {
     "two Ray actors, two cores": partial(workers, 2, "ray"),
     "peak MiB": peak,
     "floor": floor_of_run,
-    "floor of pools": floor_of_pools,
 }
 PEERS = {
     "torch loop": ("torch_loop", "keys"),
