@@ -172,7 +172,7 @@ def test_workers_that_are_killed_cost_their_batches_alone(
         most, out, n_computed = len(killed) + KILLS_OF_A_SWEEP, tmp_path / str(i), 0
 
         def kill(sweep, k, most=most) -> None:
-            pids = below(sweep.pid, "run_chunk")
+            pids = below(sweep.pid, "compute_share")
             if engine == WORKERS:
                 pids = children(sweep.pid)
             if k % 2 and pids and len(killed) < min(most, n_kills):
