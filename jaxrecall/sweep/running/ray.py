@@ -103,7 +103,7 @@ class RayWorkers(Workers):
 
     def give(self, worker: Worker, message: bytes) -> None:
         worker.running = self.task.remote(message, *self.arguments)
-        worker.is_queued = True
+        worker.heard = 0.0
 
     def events(self, seconds: float) -> Iterator[tuple[Worker, Event]]:
         if self.no_room:

@@ -99,11 +99,10 @@ class Worker:
     left: dict[RunId, Run] = field(default_factory=dict)
     """The runs of the share that are not finished, by id."""
 
-    is_queued: bool = False
-    """Whether the share may still wait for the resources that it needs."""
-
     heard: float = 0.0
-    """When the worker sent its latest event, as returned by time.monotonic."""
+    """When the worker sent its latest event, as returned by time.monotonic. It is 0 if
+    the share may still wait for the resources that it needs.
+    """
 
     running: Any = None
     """What runs the worker: a process of this machine, or a task of Ray."""
@@ -239,7 +238,7 @@ class Workers(ABC):
         no sign of life is ended after SILENT_SECONDS.
         """
         for worker in self._busy():
-            if worker.is_queued:
+            if not worker.heard:
                 self._end(worker)
             elif time.monotonic() - worker.heard > SILENT_SECONDS:
                 self._lose(worker, f"no sign of life for {SILENT_SECONDS:.0f} s")
@@ -260,8 +259,6 @@ class Workers(ABC):
         """
         worker.heard = time.monotonic()
         match event:
-            case ("alive",):
-                worker.is_queued = False
             case ("ready",):
                 worker.ready, worker.failed_starts = True, 0
             case (("compiling" | "compiled" | "message"), *_):
