@@ -162,14 +162,12 @@ class Workers(ABC):
         self.plan = replace(plan, chunks=(), limit=plan.limit // self.n_limits)
         # `_must_wait` reports the signal, because it knows whether a batch is running
         with call.interrupts.patient(message=""):
-            try:
+            with suppress(KeyboardInterrupt):
                 for n_tries in range(1, TRIES + 1):
                     self.is_last_try = n_tries == TRIES
                     chunks = self._compute(chunks)
                     if not chunks or call.stopping or self._none_starts():
                         break
-            except KeyboardInterrupt:
-                chunks = []
             if not call.stopping:
                 for chunk in chunks:
                     call.failed(chunk, self.failure)
@@ -195,10 +193,9 @@ class Workers(ABC):
     def _shares(self, chunks: list[Chunk]) -> list[Chunk]:
         """Cuts chunks into shares that take about equally long on one worker."""
         total = cores() * sum(chunk.seconds for chunk in chunks)
-        seconds = total / (SHARES * len(self.workers))
-        seconds = min(
-            max(seconds, LEAST_SECONDS * self.cores), MOST_SECONDS * self.cores
-        )
+        each = total / len(self.workers)
+        least = min(each, LEAST_SECONDS * self.cores)
+        seconds = min(max(each / SHARES, least), MOST_SECONDS * self.cores)
         shares = []
         for chunk in chunks:
             costs = [
@@ -296,11 +293,12 @@ class Workers(ABC):
         if worker.share and worker.left:
             rest = worker.share.part(list(worker.left.values()))
             self.lost.append(rest)
-            fate = "is given out again"
+            fate = ""  # its runs are told as failed
             if self.call.stopping:
                 fate = "is computed by the same command"
-            # otherwise its runs are told as failed
-            if self.call.stopping or not (self.is_last_try or self._none_starts()):
+            elif not self.is_last_try and not self._none_starts():
+                fate = "is given out again"
+            if fate:
                 self.call.message(
                     f"worker {worker.number}: {why}; the rest of its share"
                     f" ({plural(len(rest.runs), 'run')}) {fate}"
