@@ -153,8 +153,13 @@ def _main(args: argparse.Namespace, resume_command: str, interrupts: Interrupts)
     for remark in job.remarks:
         print(printable(remark), file=sys.stderr)
     if args.dry_run and args.json:
-        facts = job.facts() | {"program_reason": job.reason}
-        return answer(json.dumps(facts | engine.facts()))
+        facts = job.facts() | {
+            "program_reason": job.reason,
+            "engine": engine.name,
+            "workers": engine.workers,
+            "requests": engine.resources,
+        }
+        return answer(json.dumps(facts))
     if args.dry_run:
         lines = job.describe()
         if job.to_do:

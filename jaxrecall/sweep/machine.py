@@ -12,7 +12,7 @@ import os
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import cache
-from itertools import cycle, islice, product
+from itertools import product
 from pathlib import Path
 
 from ..errors import UsageError
@@ -162,20 +162,17 @@ def _of_cgroups(controller: str) -> dict[str, float]:
     return limits
 
 
-def divide_cores(size: int) -> list[list[int]]:
-    """Returns one list of cores for each of `size` workers.
+def cores_of_worker(number: int, size: int) -> list[int]:
+    """Returns the cores of worker `number`, from 0, of `size` workers.
 
     The cores of this process are divided equally, with at least one core per worker.
-    The lists are empty if cores cannot be assigned.
+    The list is empty if cores cannot be assigned.
     """
     if not hasattr(os, "sched_getaffinity"):
-        return [[]] * size
+        return []
     usable = sorted(os.sched_getaffinity(0))
-    shares = []
-    for i in range(size):
-        share = usable[i * len(usable) // size : (i + 1) * len(usable) // size]
-        shares.append(share or [usable[i % len(usable)]])
-    return shares
+    n = len(usable)
+    return usable[number * n // size : (number + 1) * n // size] or [usable[number % n]]
 
 
 def accelerators(environment: Mapping[str, str]) -> list[str]:
@@ -192,17 +189,20 @@ def accelerators(environment: Mapping[str, str]) -> list[str]:
     return sorted((path.name.removeprefix("nvidia") for path in paths), key=int)
 
 
-def divide_devices(size: int, environment: Mapping[str, str]) -> list[dict[str, str]]:
-    """Returns one environment for each of `size` workers, in which JAX uses one device.
+def environment_of_worker(
+    number: int, size: int, environment: Mapping[str, str]
+) -> dict[str, str]:
+    """Returns the environment of worker `number`, from 0, of `size` workers. JAX uses
+    one device in it.
 
     Workers on the same device have equal shares of its memory.
     """
     devices = accelerators(environment)
     if not devices:
-        return [dict(environment)] * size
-    shared = {**share_of_memory(1 / -(-size // len(devices))), **environment}
-    chosen = islice(cycle(devices), size)
-    return [{**shared, "CUDA_VISIBLE_DEVICES": device} for device in chosen]
+        return dict(environment)
+    device = devices[number % len(devices)]
+    share = share_of_memory(1 / -(-size // len(devices)))
+    return {**share, **environment, "CUDA_VISIBLE_DEVICES": device}
 
 
 def share_of_memory(devices: float) -> dict[str, str]:

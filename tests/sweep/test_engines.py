@@ -313,19 +313,18 @@ def test_a_search_by_workers_requests_the_same_runs(sweeps, tmp_path):
 
 def test_cores_and_devices_are_shared_out(monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {3, 4, 5, 6, 9})
-    assert machine.divide_cores(1) == [[3, 4, 5, 6, 9]]
-    assert machine.divide_cores(2) == [[3, 4], [5, 6, 9]]
-    assert machine.divide_cores(5) == [[3], [4], [5], [6], [9]]
-    assert {*map(len, machine.divide_cores(7))} == {1}
+    for size, cores in ((1, [5]), (2, [2, 3]), (5, [1] * 5), (7, [1] * 7)):
+        shares = [machine.cores_of_worker(i, size) for i in range(size)]
+        assert [*map(len, shares)] == cores
+        assert {core for share in shares for core in share} == {3, 4, 5, 6, 9}
     visible = {"CUDA_VISIBLE_DEVICES": "2,GPU-7"}
     for other in (visible | {"JAX_PLATFORMS": "cpu"}, {"CUDA_VISIBLE_DEVICES": "-1"}):
-        assert machine.divide_devices(2, other) == [other] * 2
-    for size, share in ((2, None), (3, "0.450")):
-        shared = machine.divide_devices(size, visible)
-        devices = [env["CUDA_VISIBLE_DEVICES"] for env in shared]
-        assert devices == ["2", "GPU-7", "2"][:size]
-        fractions = {env.get("XLA_PYTHON_CLIENT_MEM_FRACTION") for env in shared}
-        assert fractions == {share}
+        assert machine.environment_of_worker(1, 2, other) == other
+    memory = "XLA_PYTHON_CLIENT_MEM_FRACTION"
+    for size, share in ((2, {}), (3, {memory: "0.450"})):
+        for i, device in enumerate(["2", "GPU-7", "2"][:size]):
+            env = machine.environment_of_worker(i, size, visible)
+            assert env == share | {"CUDA_VISIBLE_DEVICES": device}
 
 
 # --- Ray

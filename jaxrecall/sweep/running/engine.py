@@ -20,7 +20,7 @@ from ..machine import accelerators, check_memory, cores
 from ..simulators.custom import x64
 from .job import Executor, Job
 from .runner import execute
-from .workers import LocalWorkers, Setup, Workers
+from .workers import Workers
 
 MAX_WORKERS = 1000
 """The largest allowed number of workers. Each worker is a process."""
@@ -122,18 +122,8 @@ class Engine:
         resources = {"CPU": float(cpus), **self.resources}
         return replace(self, workers=size, resources=resources)
 
-    def facts(self) -> dict[str, object]:
-        """Returns a dict with the name, the number of workers, and the amount of each
-        resource that a worker of Ray requests.
-        """
-        return {
-            "engine": self.name,
-            "workers": self.workers,
-            "requests": self.resources,
-        }
-
     def describe(self) -> str:
-        """Returns a line of text with the contents of `facts`."""
+        """Returns a line of text that says where the job runs."""
         if self.is_this_process:
             return "runs in this process"
         n_workers = "as many workers as fit"
@@ -169,13 +159,14 @@ class Engine:
         job.cache_remark = program_cache(os.environ.get(OF_JAX)).remark
         # what Ray prints must not mix with the sweep's own lines on stdout
         out = sys.stderr if self.name == "ray" else sys.stdout
-        setup = import_paths, x64(), CODE_VERSION
-        with redirect_stdout(out), closing(self._workers(job, setup)) as workers:
+        with redirect_stdout(out), closing(self._started(job, import_paths)) as workers:
             yield workers.execute
 
-    def _workers(self, job: Job, setup: Setup) -> Workers:
+    def _started(self, job: Job, import_paths: tuple[str, ...]) -> Workers:
+        """Starts the workers."""
+        setup = import_paths, x64(), CODE_VERSION
         if self.name == "local":
-            return LocalWorkers(self.workers or 1, setup)
+            return Workers(self.workers or 1, setup)
         from .ray import RayWorkers
 
         return RayWorkers(

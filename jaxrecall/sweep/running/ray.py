@@ -96,7 +96,8 @@ class RayWorkers(Workers):
             num_returns="streaming",
         )
         self.arguments = setup, cpus, resources.get("GPU", 1.0)
-        super().__init__(size or max(1, fitting), cpus)
+        super().__init__(size or max(1, fitting), setup)
+        self.cores, self.n_limits = cpus, 1
 
     def start(self, worker: Worker) -> None:
         worker.ready = True

@@ -24,9 +24,8 @@ import subprocess
 import sys
 import threading
 import time
-from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain, pairwise
@@ -39,7 +38,7 @@ from ...cli.process import SIGNALS, STOPPING, STOPPING_AT_ONCE
 from ...errors import UsageError, plural
 from ...model.columns import CODE_VERSION
 from ...model.point import Run, RunId
-from ..machine import cores, divide_cores, divide_devices
+from ..machine import cores, cores_of_worker, environment_of_worker
 from ..plan import Chunk, Plan, by_id, pieces
 from ..simulators.custom import add_to_path
 from .call import Call
@@ -111,15 +110,24 @@ class Worker:
     """The connection to a process of this machine."""
 
 
-class Workers(ABC):
-    """A pool of `size` workers with `cores` cores each. A lost worker is replaced.
+START = "from jaxrecall.cli.process import start_child; start_child()"
 
-    Each worker may use 1 / `n_limits` of the memory limit of a plan.
+
+def with_package(env: Mapping[str, str]) -> dict[str, str]:
+    """Returns the environment, with this copy of the package on PYTHONPATH."""
+    paths = [str(Path(__file__).parents[3]), env.get("PYTHONPATH")]
+    return {**env, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+
+
+class Workers:
+    """A pool of workers that are `size` processes on this machine, with equal shares of
+    its cores and of the memory limit. A lost worker is replaced.
     """
 
-    def __init__(self, size: int, cores: float, n_limits: int = 1):
+    def __init__(self, size: int, setup: Setup):
+        self.setup = setup
         self.workers = list(map(Worker, range(size)))
-        self.cores, self.n_limits = cores, n_limits
+        self.cores, self.n_limits = cores() / size, size
         self.failure = Failure("", "", "")
         """Why the latest lost worker was lost."""
 
@@ -127,29 +135,66 @@ class Workers(ABC):
         for worker in self.workers:
             self.start(worker)
 
-    @abstractmethod
     def start(self, worker: Worker) -> None:
-        """Starts a worker. It is either ready immediately or sends "ready" later."""
+        """Starts a process that ignores signals and ends when this process ends.
 
-    @abstractmethod
+        It sends "ready" when it can compute.
+
+        A terminal or Slurm sends signals to all processes, but only this one responds.
+        """
+        worker.connection, theirs = Pipe()
+        fd = theirs.fileno()
+        number, size = worker.number, len(self.workers)
+        worker_cores = ",".join(map(str, cores_of_worker(number, size)))
+        words = [str(os.getpid()), __name__, str(fd), worker_cores]
+        env = environment_of_worker(number, size, os.environ)
+        # the process inherits the mask, so it blocks signals from its first moment
+        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+        try:
+            worker.running = subprocess.Popen(
+                [sys.executable, "-c", START, *words],
+                env=with_package(env),
+                pass_fds=[fd],
+                stdin=subprocess.DEVNULL,
+                stdout=2,
+            )
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+        theirs.close()
+        self.give(worker, pickle.dumps(self.setup))
+
     def give(self, worker: Worker, message: bytes) -> None:
         """Sends a worker a share that is pickled with its plan.
 
         The worker shows that it is alive with an event every ALIVE_SECONDS.
         """
+        with suppress(OSError):  # the process is dead; the next read detects it
+            worker.connection.send_bytes(message)
 
-    @abstractmethod
-    def events(self, seconds: float) -> Iterable[tuple[Worker, Event]]:
+    def events(self, seconds: float) -> Iterator[tuple[Worker, Event]]:
         """Yields the events that have arrived. Waits at most `seconds` for the first
         event.
         """
+        alive = {worker.connection: worker for worker in self.workers if worker.running}
+        for connection in wait(list(alive), seconds):
+            worker = alive[connection]
+            try:
+                event = worker.connection.recv()
+            except (EOFError, OSError):
+                event = "lost", _death(worker.running.wait())
+            yield worker, event
 
-    @abstractmethod
     def end(self, worker: Worker) -> None:
         """Ends a worker immediately."""
+        if worker.running:
+            worker.connection.close()
+            worker.running.kill()
+            worker.running.wait()
+            worker.running = None
 
-    @abstractmethod
-    def close(self) -> None: ...
+    def close(self) -> None:
+        for worker in self.workers:
+            self.end(worker)
 
     def execute(self, plan: Plan, call: Call) -> None:
         """Computes the runs of a plan.
@@ -345,73 +390,6 @@ def compute(
     except Exception as error:
         how = "refused" if isinstance(error, UsageError) else "lost"
         send((how, Failure.of(error)))
-
-
-START = "from jaxrecall.cli.process import start_child; start_child()"
-
-
-def with_package(env: Mapping[str, str]) -> dict[str, str]:
-    """Returns the environment, with this copy of the package on PYTHONPATH."""
-    paths = [str(Path(__file__).parents[3]), env.get("PYTHONPATH")]
-    return {**env, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
-
-
-class LocalWorkers(Workers):
-    """Workers that are `size` processes on this machine."""
-
-    def __init__(self, size: int, setup: Setup):
-        self.setup, self.core_numbers = setup, divide_cores(size)
-        self.environments = divide_devices(size, os.environ)
-        super().__init__(size, cores() / size, n_limits=size)
-
-    def start(self, worker: Worker) -> None:
-        """Starts a process that ignores signals and ends when this process ends.
-
-        A terminal or Slurm sends signals to all processes, but only this one responds.
-        """
-        worker.connection, theirs = Pipe()
-        fd = theirs.fileno()
-        own_cores = ",".join(map(str, self.core_numbers[worker.number]))
-        words = [str(os.getpid()), __name__, str(fd), own_cores]
-        # the process inherits the mask, so it blocks signals from its first moment
-        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
-        try:
-            worker.running = subprocess.Popen(
-                [sys.executable, "-c", START, *words],
-                env=with_package(self.environments[worker.number]),
-                pass_fds=[fd],
-                stdin=subprocess.DEVNULL,
-                stdout=2,
-            )
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
-        theirs.close()
-        self.give(worker, pickle.dumps(self.setup))
-
-    def give(self, worker: Worker, message: bytes) -> None:
-        with suppress(OSError):  # the process is dead; the next read detects it
-            worker.connection.send_bytes(message)
-
-    def events(self, seconds: float) -> Iterator[tuple[Worker, Event]]:
-        alive = {worker.connection: worker for worker in self.workers if worker.running}
-        for connection in wait(list(alive), seconds):
-            worker = alive[connection]
-            try:
-                event = worker.connection.recv()
-            except (EOFError, OSError):
-                event = "lost", _death(worker.running.wait())
-            yield worker, event
-
-    def end(self, worker: Worker) -> None:
-        if worker.running:
-            worker.connection.close()
-            worker.running.kill()
-            worker.running.wait()
-            worker.running = None
-
-    def close(self) -> None:
-        for worker in self.workers:
-            self.end(worker)
 
 
 def _death(code: int) -> Failure:
