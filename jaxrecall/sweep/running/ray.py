@@ -108,7 +108,7 @@ class RayWorkers(Workers):
 
     def events(self, seconds: float) -> Iterator[tuple[Worker, Event]]:
         if self.no_room:
-            yield self.workers[0], ("message", self.no_room)
+            self.call.message(self.no_room)
             self.no_room = ""
         if self._has_lost_head():
             line = f"the head of the Ray cluster at {self.head} is lost"
