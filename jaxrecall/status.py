@@ -13,8 +13,8 @@ from typing import Any
 
 from .cli.command import Parser, answer, command
 from .model.columns import STATUSES
-from .sweep.running.folder_status import survey
 from .sweep.running.progress import duration
+from .sweep.store.survey import survey
 
 
 def lines(facts: dict[str, Any]) -> Iterator[str]:

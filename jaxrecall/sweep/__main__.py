@@ -149,16 +149,21 @@ def _main(args: argparse.Namespace, resume_command: str, interrupts: Interrupts)
     # figures of earlier versions have no record; `_draw` leaves them as they are
     if not shard and not os.path.exists(job.store.manifest):
         job.store.check(FIGURE_FILE)
-    engine.share(job)
+    engine = engine.fitted(job)
     for remark in job.remarks:
         print(printable(remark), file=sys.stderr)
     if args.dry_run and args.json:
-        facts = job.facts() | {"program_reason": job.reason}
-        return answer(json.dumps(facts | engine.facts(job)))
+        facts = job.facts() | {
+            "program_reason": job.reason,
+            "engine": engine.name,
+            "workers": engine.workers,
+            "requests": engine.resources,
+        }
+        return answer(json.dumps(facts))
     if args.dry_run:
         lines = job.describe()
         if job.to_do:
-            lines.append(engine.describe(job))
+            lines.append(engine.describe())
         return answer(*lines)
     events = Events(sys.stdout) if args.json_log else None
     return _sweep(job, engine, paths, events, interrupts)

@@ -107,7 +107,7 @@ def run(
     with Interrupts(ENDING) as interrupts:
         try:
             job = prepare(expanded, store, keep_going=keep_going, resume_command=again)
-            engine.share(job)
+            engine = engine.fitted(job)
             for remark in job.remarks:
                 warnings.warn(remark, UserWarning, stacklevel=2)
             shown = display(announce=False) if progress else None

@@ -1,4 +1,5 @@
-"""Determines how much memory and how many cores this process may use.
+"""Determines how much memory and how many cores this process may use, and divides cores
+and devices among workers.
 
 Containers and batch systems set several limits: in the process's cgroups and their
 parents, by `ulimit -v`, and by the Slurm request. The least limit applies. A limit that
@@ -159,3 +160,57 @@ def _of_cgroups(controller: str) -> dict[str, float]:
                 amount, per, *_ = map(int, [*text.split(), "1"])
                 limits[str(paths[0])] = amount / per
     return limits
+
+
+def cores_of_worker(number: int, size: int) -> list[int]:
+    """Returns the cores of worker `number`, from 0, of `size` workers.
+
+    The cores of this process are divided equally, with at least one core per worker.
+    The list is empty if cores cannot be assigned.
+    """
+    if not hasattr(os, "sched_getaffinity"):
+        return []
+    usable = sorted(os.sched_getaffinity(0))
+    n = len(usable)
+    return usable[number * n // size : (number + 1) * n // size] or [usable[number % n]]
+
+
+def accelerators(environment: Mapping[str, str]) -> list[str]:
+    """Returns the ids of the NVIDIA devices that JAX would use, as in
+    CUDA_VISIBLE_DEVICES.
+    """
+    platforms = environment.get("JAX_PLATFORMS", "")
+    if platforms and not {"cuda", "gpu"} & set(platforms.split(",")):
+        return []
+    visible = environment.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        return [name for name in visible.split(",") if name not in ("", "-1")]
+    paths = Path("/dev").glob("nvidia[0-9]*")
+    return sorted((path.name.removeprefix("nvidia") for path in paths), key=int)
+
+
+def environment_of_worker(
+    number: int, size: int, environment: Mapping[str, str]
+) -> dict[str, str]:
+    """Returns the environment of worker `number`, from 0, of `size` workers. JAX uses
+    one device in it.
+
+    Workers on the same device have equal shares of its memory.
+    """
+    devices = accelerators(environment)
+    if not devices:
+        return dict(environment)
+    device = devices[number % len(devices)]
+    share = share_of_memory(1 / -(-size // len(devices)))
+    return {**share, **environment, "CUDA_VISIBLE_DEVICES": device}
+
+
+def share_of_memory(devices: float) -> dict[str, str]:
+    """Returns a dict with the environment variable that limits JAX to a share of a
+    device's memory.
+
+    The dict is empty if the worker has a whole device.
+    """
+    if devices >= 1:
+        return {}
+    return {"XLA_PYTHON_CLIENT_MEM_FRACTION": f"{0.9 * devices:.3f}"}

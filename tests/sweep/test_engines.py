@@ -20,7 +20,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from helpers import METRICS, NO_FIGURE, ROOT
+from helpers import METRICS, NO_FIGURE
 from pandas.testing import assert_frame_equal
 from test_crash import SMALL, Sweeps, check_done, numbers, same
 from tolerances import assert_same_columns
@@ -28,6 +28,7 @@ from tolerances import assert_same_columns
 import jaxrecall
 from jaxrecall import load
 from jaxrecall.status import survey
+from jaxrecall.sweep import machine
 from jaxrecall.sweep.__main__ import main
 from jaxrecall.sweep.running import workers as processes
 
@@ -102,7 +103,7 @@ def test_a_killed_worker_loses_nothing_and_runs_that_fail_are_told(trouble, caps
     trouble.write_text(f"trouble.unlink(); {KILL}")
     assert_frame_equal(rows(workers=2), alone)
     told = capsys.readouterr().err
-    assert told.count(": killed by SIGKILL; another one takes its ") == 1
+    assert told.count(": killed by SIGKILL; the rest of its share (") == 1
     assert "36/48 runs" in told
     assert "12 failed" in told
     assert_worker_is_gone()
@@ -116,7 +117,7 @@ def test_a_run_that_costs_three_workers_is_reported_and_the_rest_is_run(
     Path("mine.json").write_text(json.dumps(troubled(1, 2, seeds=1)))
     assert main(["--grid", "mine.json", "--out", "out", "--workers", "1"]) == 3
     told = capsys.readouterr()
-    assert (told.out + told.err).count("; another one takes its 1 run") == 2
+    assert (told.out + told.err).count("(1 run) is given out again") == 2
     facts = survey("out")
     assert (facts["done"], facts["todo"]) == (1, 1)
     (failure,) = facts["failures"]
@@ -132,7 +133,7 @@ def test_without_any_worker_that_starts_every_run_has_failed(trouble, monkeypatc
 
 
 SIGNAL = """
-while not any(Path("out/parts").iterdir()):  # the first batch is saved
+while len([*Path("out/parts").iterdir()]) < 12:  # the other batches are saved
     time.sleep(0.1)
 time.sleep(0.3)
 os.kill(os.getppid(), signal.SIGTERM)
@@ -294,7 +295,7 @@ def test_a_chunk_that_always_fails_is_told_and_the_rest_goes_on(
     facts = survey(tmp_path / "out")
     assert (ended.returncode, facts["done"], facts["todo"]) == (3, 2, 1), ended.stderr
     assert ended.stderr.count("failed: 1 run of program 6") == 1, ended.stderr
-    assert "another one takes" not in ended.stderr, "it costs no worker"
+    assert "given out again" not in ended.stderr, "it costs no worker"
     (record,) = facts["failures"]
     assert "memory" in record["error"]
     assert "--grid" in record["repeat"]
@@ -312,22 +313,18 @@ def test_a_search_by_workers_requests_the_same_runs(sweeps, tmp_path):
 
 def test_cores_and_devices_are_shared_out(monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {3, 4, 5, 6, 9})
-    assert processes.shares_of_cores(1) == [[3, 4, 5, 6, 9]]
-    assert processes.shares_of_cores(2) == [[3, 4], [5, 6, 9]]
-    assert processes.shares_of_cores(5) == [[3], [4], [5], [6], [9]]
-    assert {*map(len, processes.shares_of_cores(7))} == {1}
+    for size, cores in ((1, [5]), (2, [2, 3]), (5, [1] * 5), (7, [1] * 7)):
+        shares = [machine.cores_of_worker(i, size) for i in range(size)]
+        assert [*map(len, shares)] == cores
+        assert {core for share in shares for core in share} == {3, 4, 5, 6, 9}
     visible = {"CUDA_VISIBLE_DEVICES": "2,GPU-7"}
-    assert processes.accelerators(visible) == ["2", "GPU-7"]
-    assert processes.accelerators(visible | {"JAX_PLATFORMS": "cpu"}) == []
-    assert processes.accelerators({"CUDA_VISIBLE_DEVICES": "-1"}) == []
-    for size, share in ((2, None), (3, "0.450")):
-        shared = processes.environments(size, {}, ["0", "1"])
-        devices = [env["CUDA_VISIBLE_DEVICES"] for env in shared]
-        assert devices == ["0", "1", "0"][:size]
-        fractions = {env.get("XLA_PYTHON_CLIENT_MEM_FRACTION") for env in shared}
-        assert fractions == {share}
-    path = processes.with_package({"PYTHONPATH": "here"})["PYTHONPATH"]
-    assert path == f"{ROOT}{os.pathsep}here"
+    for other in (visible | {"JAX_PLATFORMS": "cpu"}, {"CUDA_VISIBLE_DEVICES": "-1"}):
+        assert machine.environment_of_worker(1, 2, other) == other
+    memory = "XLA_PYTHON_CLIENT_MEM_FRACTION"
+    for size, share in ((2, {}), (3, {memory: "0.450"})):
+        for i, device in enumerate(["2", "GPU-7", "2"][:size]):
+            env = machine.environment_of_worker(i, size, visible)
+            assert env == share | {"CUDA_VISIBLE_DEVICES": device}
 
 
 # --- Ray
@@ -372,12 +369,12 @@ def test_two_ray_actors_that_are_killed(with_own_cache, home, alone, tmp_path):
     def kill(sweep: subprocess.Popen[str], n: int) -> None:
         if n == 1:
             # one alone may have nothing to do at this moment
-            for pid in below(sweep.pid, "run_chunk"):
+            for pid in below(sweep.pid, "compute_share"):
                 os.kill(pid, signal.SIGKILL)
 
     ended = sweeps.run(tmp_path / "killed", *AT_ONCE, *RAY, act=kill)
     check_done(ended, 500)
-    assert any("another one takes its " in text for text in ended["told"])
+    assert any("is given out again" in text for text in ended["told"])
     assert_same_rows(tmp_path / "killed", alone)
     before = programs(home)
     ended = sweeps.run(tmp_path / "whole", *ALL, *RAY)
@@ -422,7 +419,7 @@ def test_a_ray_node_that_goes_away_costs_nothing(sweeps, alone, tmp_path):
     lines = [line for line in ended.stdout.splitlines() if line.startswith("{")]
     done = json.loads(lines[-1])
     assert (done["runs_executed"], done["failed"]) == (500, 0)
-    assert "another one takes its " in ended.stdout
+    assert "is given out again" in ended.stdout
     assert_same_rows(tmp_path, alone)
 
 
@@ -479,8 +476,8 @@ def test_a_ray_of_the_sweep_listens_on_loopback_and_asks_for_a_token(sweeps, tmp
     psutil = pytest.importorskip("psutil")
     sweeps.env["HOME"] = str(tmp_path)
     with sweeps.start(tmp_path / "out", *ALL, *RAY) as sweep, ended_at_last(sweep):
-        wait_for(sweep, "run_chunk")
-        names = ("gcs_server", "raylet", "run_chunk")
+        wait_for(sweep, "compute_share")
+        names = ("gcs_server", "raylet", "compute_share")
         pids = [pid for name in names for pid in below(sweep.pid, name)]
         hosts, modes = set(), set()
         for process in map(psutil.Process, pids):

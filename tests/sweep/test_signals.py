@@ -132,7 +132,7 @@ def test_a_stopped_worker_does_not_keep_a_sweep(sweeps, tmp_path, options):
     stopped = []
 
     def stop(sweep: subprocess.Popen[str]) -> None:
-        pids = below(sweep.pid, "run_chunk")
+        pids = below(sweep.pid, "compute_share")
         stopped.extend(pids or children(sweep.pid)[:1])
         for pid in stopped:
             os.kill(pid, signal.SIGSTOP)

@@ -32,9 +32,9 @@ from ...sweep.files import (
     plain_name,
     refuse_link,
 )
-from ...sweep.running.folder_status import survey
 from ...sweep.simulators.custom import trusted
 from ...sweep.store import Store
+from ...sweep.store.survey import survey
 from ...sweep.store.table import older, record_rows
 from ...sweep.summary import MEAN
 from ..figures import charts, searches

@@ -2,12 +2,12 @@
 
 The modules of this folder are:
 
-    progress       displays the progress of a call
-    call           records the progress of a call
-    runner         runs chunks in this process
-    job            combines a grid, its results folder, and the runs missing there
-    folder_status  describes a results folder by reading only its files
-    workers        distributes a plan over workers, and runs worker processes
-    ray            runs workers as tasks of Ray
-    engine         chooses where to run: this process, worker processes, or Ray
+    progress   displays the progress of a call
+    mistakes   records failures with equal errors once
+    call       records the progress of a call, and saves its rows
+    runner     runs chunks in this process
+    job        combines a grid, its results folder, and the runs missing there
+    workers    gives shares of a plan to workers, which are processes of this machine
+    ray        runs workers as tasks of Ray
+    engine     chooses where to run: this process, worker processes, or Ray
 """

@@ -13,9 +13,9 @@ from ..files import Json
 from ..grid.file import Settings
 from ..plan import Chunk, by_id
 from ..searches import Searches, as_known
-from ..store import Store
+from ..store import Store, kind_of
 from .mistakes import MAX_KINDS, Mistake
-from .progress import Display, Event, Failure, Shown, Traces, duration, kind_of
+from .progress import Display, Event, Failure, Shown, Traces, duration
 
 WAITS = (1.0, 2.0, 5.0, 10.0, 20.0, 40.0)
 """The number of seconds to wait after each failed write before the next attempt. If the

@@ -14,12 +14,13 @@ from importlib.util import find_spec
 from ...cli.process import Interrupts
 from ...cli.program_cache import OF_JAX, program_cache
 from ...errors import UsageError, in_one_line, plural
+from ...model.columns import CODE_VERSION
 from ..grid import Grid
-from ..machine import check_memory, cores
+from ..machine import accelerators, check_memory, cores
 from ..simulators.custom import x64
 from .job import Executor, Job
 from .runner import execute
-from .workers import LocalWorkers, Setup, Workers, accelerators
+from .workers import Workers
 
 MAX_WORKERS = 1000
 """The largest allowed number of workers. Each worker is a process."""
@@ -78,6 +79,10 @@ class Engine:
     def is_this_process(self) -> bool:
         return self.name == "local" and not self.workers
 
+    @property
+    def starts_ray(self) -> bool:
+        return self.name == "ray" and not self.ray_address
+
     def check(self, grid: Grid) -> None:
         """Raises UsageError if this engine cannot run the grid."""
         if self.is_this_process:
@@ -86,65 +91,50 @@ class Engine:
         if problem:
             raise UsageError(f"{problem} (or use one process)")
 
-    def size(self, job: Job) -> int | None:
-        """Returns the number of workers. It is limited by the number of runs and by
-        memory.
+    def fitted(self, job: Job) -> Engine:
+        """Returns the engine with the number of workers and the resources that the job
+        gets, and divides the job's memory and cores among the workers.
 
-        Returns None if the plan runs in this process, or if a cluster starts as many
-        workers as fit.
+        The number of workers is limited by the number of runs and by memory. It is None
+        if the job runs in this process, or if a cluster starts as many workers as fit.
+        If fewer workers start than were requested, the job gets a remark. If this
+        process starts Ray, each worker requests an equal share of the cores.
         """
-        wanted = self.workers
-        if not wanted and self.name == "ray" and not self.ray_address:
-            wanted = cores()
-        if not wanted:
-            return None
-        room = job.plan.most_workers if self.shares_memory else MAX_WORKERS
-        return max(1, min(wanted, job.plan.n_runs, room))
+        plan, size, cpus = job.plan, self.workers, 1
+        if self.starts_ray:
+            size = size or cores()
+        shares_memory = not self.ray_address and not accelerators(os.environ)
+        if size:
+            room = plan.most_workers if shares_memory else MAX_WORKERS
+            size = max(1, min(size, plan.n_runs, room))
+            if shares_memory:
+                job.plan = replace(plan, workers=size)
+            if size < min(self.workers or 1, plan.n_runs):
+                job.remarks.append(
+                    f"--workers: got {self.workers}; {size} start, as the memory limit"
+                    f" of {plan.limit / 2**20:.0f} MiB has room for a run in no more"
+                    " (limits.max_bytes raises it)"
+                )
+        if self.name == "local":
+            return replace(self, workers=size)
+        if self.starts_ray and size:
+            cpus = max(1, cores() // size)
+        resources = {"CPU": float(cpus), **self.resources}
+        return replace(self, workers=size, resources=resources)
 
-    @property
-    def shares_memory(self) -> bool:
-        """Whether the workers run on this machine and use no accelerators."""
-        return not self.ray_address and not accelerators(os.environ)
-
-    def share(self, job: Job) -> None:
-        """Divides the job's memory and cores among its workers.
-
-        Adds a remark to the job if fewer workers start than were requested.
-        """
-        size = self.size(job) or 1
-        if self.shares_memory:
-            job.plan = replace(job.plan, workers=size)
-        if size < min(self.workers or 1, job.plan.n_runs):
-            job.remarks.append(
-                f"--workers: got {self.workers}; {size} start, as the memory limit of"
-                f" {job.plan.limit / 2**20:.0f} MiB has room for a run in no more"
-                " (limits.max_bytes raises it)"
-            )
-
-    def facts(self, job: Job) -> dict[str, object]:
-        """Returns a dict with the keys `engine` (a name), `workers` and `requests`.
-
-        `workers` is the number of workers as returned by `size`. `requests` is a dict
-        from each resource to the amount that a worker requests.
-        """
-        return {
-            "engine": self.name,
-            "workers": self.size(job),
-            "requests": self._requests(job),
-        }
-
-    def describe(self, job: Job) -> str:
-        """Returns a line of text with the contents of `facts`."""
+    def describe(self) -> str:
+        """Returns a line of text that says where the job runs."""
         if self.is_this_process:
             return "runs in this process"
-        size, requests = self.size(job), self._requests(job)
-        n_workers = plural(size, "worker") if size else "as many workers as fit"
+        n_workers = "as many workers as fit"
+        if self.workers:
+            n_workers = plural(self.workers, "worker")
         if self.name == "local":
             return f"runs in {n_workers} of this machine"
         where = "a Ray that is started on this machine"
         if self.ray_address:
             where = f"the Ray at {self.ray_address}"
-        each = ", ".join(f"{name}={amount:g}" for name, amount in requests.items())
+        each = ", ".join(f"{name}={n:g}" for name, n in self.resources.items())
         return f"runs in {n_workers} of {where}, each with {each}"
 
     @contextmanager
@@ -169,33 +159,19 @@ class Engine:
         job.cache_remark = program_cache(os.environ.get(OF_JAX)).remark
         # what Ray prints must not mix with the sweep's own lines on stdout
         out = sys.stderr if self.name == "ray" else sys.stdout
-        with (
-            redirect_stdout(out),
-            closing(self._workers(job, Setup(import_paths, x64()))) as workers,
-        ):
+        with redirect_stdout(out), closing(self._started(job, import_paths)) as workers:
             yield workers.execute
 
-    def _workers(self, job: Job, setup: Setup) -> Workers:
-        size = self.size(job)
+    def _started(self, job: Job, import_paths: tuple[str, ...]) -> Workers:
+        """Starts the workers."""
+        setup = import_paths, x64(), CODE_VERSION
         if self.name == "local":
-            return LocalWorkers(size or 1, setup)
+            return Workers(self.workers or 1, setup)
         from .ray import RayWorkers
 
         return RayWorkers(
-            setup, self.ray_address, size, job.plan.n_runs, self._requests(job)
+            self.workers, setup, self.ray_address, job.plan.n_runs, self.resources
         )
-
-    def _requests(self, job: Job) -> dict[str, float]:
-        """Returns a dict from each resource to the amount that a Ray worker requests.
-
-        If this process starts Ray, each worker requests an equal share of the cores.
-        """
-        if self.name != "ray":
-            return {}
-        cpus = 1
-        if not self.ray_address:
-            cpus = max(1, cores() // (self.size(job) or 1))
-        return {"CPU": float(cpus), **self.resources}
 
 
 def start_jax() -> str:

@@ -1,6 +1,6 @@
 """A job: a grid, its results folder, and the runs that are missing there.
 
-`prepare` makes a job and writes nothing. It raises every error that can be detected
+`prepare` makes a job and changes nothing. It raises every error that can be detected
 before a run. `carry_out` runs a job with any executor.
 """
 
@@ -46,6 +46,9 @@ class Job:
 
     grid: Grid
     store: Store
+    about: Json
+    """The metadata of the part files that the job writes."""
+
     shard: Shard | None
     search: Searches | None
     """The searches of all cells, or None if the grid has no `search`."""
@@ -363,11 +366,12 @@ def prepare(
         plan = _plan_of(grid, missing, sizes, limit, settings)
         n_done = len(wanted) - plan.n_runs
     _check_memory(plan, limit)
-    store.columns, store.kept = grid.columns, grid.kept
-    store.about = _metadata(grid, sources)
+    about = _metadata(grid, sources)
     call = Call(store, settings, resume_command, grid.crosses, search)
     remarks = list(_remarks(grid, store, done))
-    return Job(grid, store, shard, search, wanted, n_done, plan, remarks, sizes, call)
+    return Job(
+        grid, store, about, shard, search, wanted, n_done, plan, remarks, sizes, call
+    )
 
 
 def _plan_of(
@@ -532,6 +536,8 @@ def carry_out(
     """
     call, store, plan = job.call, job.store, job.plan
     call.display, call.interrupts = display, interrupts
+    store.columns, store.kept = job.grid.columns, job.grid.kept
+    store.about = job.about
     store.prepare(job.manifest(), _rows_of_a_part(plan) if job.to_do else 0)
     store.unify(call.message)
     store.clear_failures(job.runs)

@@ -30,8 +30,7 @@ step.
 
 Event = tuple[Any, ...]
 """An event while a plan runs: a tuple of the event's name and its values. `Call.handle`
-accepts the events about programs. `Spread.handle` accepts all events that a worker
-sends.
+accepts the events about programs. `Workers` accepts all events that a worker sends.
 """
 
 
@@ -39,9 +38,6 @@ LIBRARIES = {"jax", "jaxlib", "numpy", __name__.partition(".")[0]}
 """The packages whose lines are not shown as the line where an error of the user's code
 occurred. Those of Python itself are not shown, either.
 """
-
-VARYING = re.compile(r"0x[0-9a-f]+|\b[0-9a-f]{16}\b|[-+]?\d[\d.]*(e[-+]?\d+)?")
-"""Matches addresses, ids of points, and numbers. Equal errors may differ in these."""
 
 TRACED = re.compile(r"Tracer|Concretization|.*concrete values")
 """Matches JAX's errors about an array that has no value while a function is
@@ -89,14 +85,6 @@ class Failure(NamedTuple):
         if self.where or not message or not kind.isidentifier():
             message = self.error.removesuffix(": ")
         return message.splitlines()[0]
-
-
-def kind_of(error: str) -> str:
-    """Returns the first line of an error with its numbers left out. Equal errors have
-    equal kinds.
-    """
-    first, _, _ = error.partition("\n")
-    return VARYING.sub("#", first)
 
 
 def _line_of_user(error: BaseException) -> str:

@@ -1,9 +1,10 @@
-"""Workers that are tasks of Ray. A task runs a chunk and yields rows after each batch.
+"""Workers that are tasks of Ray. A task computes a share and yields rows after each
+batch.
 
-Ray starts the processes that run tasks, and detects lost processes and lost nodes. If a
-task is lost, another task executes its remaining runs. The head node of a cluster must
-stay up during the whole sweep. A Ray that was started on this machine must stay up,
-too. Every node needs this version of jaxrecall, but no other files.
+Ray starts the processes that run tasks, and detects lost processes and lost nodes. The
+rest of a lost task's share is given out again. The head node of a cluster must stay up
+during the whole sweep. A Ray that was started on this machine must stay up, too. Every
+node needs this version of jaxrecall, but no other files.
 """
 
 from __future__ import annotations
@@ -19,20 +20,19 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from functools import cache
 from typing import Any
 
 from ...errors import UsageError, in_one_line
-from ..machine import cores
+from ..machine import cores, share_of_memory
 from .progress import Event, Failure
 from .workers import (
     ALIVE_SECONDS,
     MAX_FAILED_STARTS,
-    Place,
     Setup,
     Worker,
     Workers,
-    last_event,
-    share_of_memory,
+    compute,
     with_package,
 )
 
@@ -66,9 +66,9 @@ class RayWorkers(Workers):
 
     def __init__(
         self,
+        size: int | None,
         setup: Setup,
         address: str | None,
-        size: int | None,
         most: int,
         resources: Mapping[str, float],
     ):
@@ -88,53 +88,51 @@ class RayWorkers(Workers):
                 f" {_listed(offered) or 'nothing'}"
             )
         special = dict(resources)
-        self.task = self.ray.remote(run_chunk).options(
+        self.task = self.ray.remote(compute_share).options(
             num_cpus=special.pop("CPU"),
             num_gpus=special.pop("GPU", 0),
             resources=special,
             max_retries=0,
             num_returns="streaming",
         )
-        self.setup = setup._replace(cores=cpus)
-        self.devices = resources.get("GPU", 1.0)
-        self.tasks: dict[int, Any] = {}
-        super().__init__(size or max(1, fitting), cpus)
+        self.arguments = setup, cpus, resources.get("GPU", 1.0)
+        super().__init__(size or max(1, fitting), setup)
+        self.cores, self.n_limits = cpus, 1
 
-    def start(self, place: Place) -> None:
-        place.ready = True
+    def start(self, worker: Worker) -> None:
+        worker.ready = True
 
-    def give(self, place: Place, message: bytes) -> None:
-        task = self.task.remote(self.setup, self.devices, message)
-        self.tasks[place.number] = task
-        place.is_queued = True
+    def give(self, worker: Worker, message: bytes) -> None:
+        worker.running = self.task.remote(message, *self.arguments)
+        worker.heard = 0.0
 
-    def events(self, seconds: float) -> Iterator[tuple[Place, Event]]:
+    def events(self, seconds: float) -> Iterator[tuple[Worker, Event]]:
         if self.no_room:
-            yield self.places[0], ("message", self.no_room)
+            self.call.message(self.no_room)
             self.no_room = ""
         if self._has_lost_head():
             line = f"the head of the Ray cluster at {self.head} is lost"
-            for place in self.places:
-                place.failed_starts = MAX_FAILED_STARTS + 1
-                yield place, ("lost", Failure(line, "", ""))
+            for worker in self.workers:
+                worker.failed_starts = MAX_FAILED_STARTS + 1
+                yield worker, ("lost", Failure(line, "", ""))
             return
-        ready, _ = self.ray.wait(list(self.tasks.values()), timeout=seconds)
-        for i, task in list(self.tasks.items()):
-            if task not in ready:
-                continue
+        tasks = {worker.running: worker for worker in self.workers if worker.running}
+        ready, _ = self.ray.wait(list(tasks), timeout=seconds)
+        for task in ready:
+            worker = tasks[task]
             try:
                 event = self.ray.get(next(task))
             except StopIteration:
                 event = ("ended",)
-                del self.tasks[i]
+                worker.running = None
             except self.ray.exceptions.RayError as error:
                 event = "lost", Failure(f"lost: {in_one_line(error)}", "", "")
-            yield self.places[i], event
+            yield worker, event
 
-    def end(self, place: Place) -> None:
-        task = self.tasks.pop(place.number, None)
-        if task:
-            self.ray.cancel(task, force=True)
+    def end(self, worker: Worker) -> None:
+        if worker.running:
+            self.ray.cancel(worker.running, force=True)
+            worker.running = None
 
     def _has_lost_head(self) -> bool:
         """Connects to the head every LOOK_SECONDS.
@@ -212,22 +210,33 @@ def _no_ray(address: str | None, error: Exception) -> str:
     )
 
 
-_workers: dict[Setup, Worker] = {}
-_events = queue.SimpleQueue[Event]()
-"""The workers in this Ray process, and the events that have not been sent. Workers are
-kept because a process runs many tasks, so that each program is compiled once.
+_messages, _events = queue.SimpleQueue[bytes](), queue.SimpleQueue[Event]()
+"""The shares that the thread of this Ray process has not begun, and its events that
+have not been sent.
 """
 
 
-def run_chunk(setup: Setup, devices: float, message: bytes) -> Iterator[Event]:
-    """Runs a pickled chunk as a task of Ray, and yields its events.
+@cache
+def _start_thread(setup: Setup, n_cores: float, devices: float) -> None:
+    """Starts the thread that computes shares. It is kept because a process runs many
+    tasks, so that each program is compiled once.
+    """
+    os.environ.update({**share_of_memory(devices), **os.environ})
+    arguments = *setup, _messages.get, _events.put, n_cores
+    threading.Thread(target=compute, args=arguments, daemon=True).start()
 
-    The first event says that the task has begun. The chunk runs in a thread, so that
-    the task shows that it is alive while a batch is running.
+
+def compute_share(
+    message: bytes, setup: Setup, n_cores: float, devices: float
+) -> Iterator[Event]:
+    """Computes a pickled share as a task of Ray, and yields its events.
+
+    The first event says that the task has begun. The share is computed in a thread, so
+    that the task shows that it is alive while a batch is running.
     """
     yield ("alive",)
-    work = threading.Thread(target=_work, args=(setup, devices, message), daemon=True)
-    work.start()
+    _start_thread(setup, n_cores, devices)
+    _messages.put(message)
     while True:
         try:
             event = _events.get(timeout=ALIVE_SECONDS)
@@ -239,18 +248,6 @@ def run_chunk(setup: Setup, devices: float, message: bytes) -> Iterator[Event]:
         if event[0] in ("refused", "lost"):
             time.sleep(SENT_SECONDS)
             os._exit(1)
-
-
-def _work(setup: Setup, devices: float, message: bytes) -> None:
-    try:
-        if setup not in _workers:
-            os.environ.update({**share_of_memory(devices), **os.environ})
-            _workers[setup] = Worker(setup, _events.put)
-        for event in _workers[setup].rows(message):
-            _events.put(event)
-        _events.put(("ended",))
-    except BaseException as error:  # the task waits for an event
-        _events.put(last_event(error))
 
 
 def _listed(amounts: Mapping[str, float]) -> str:

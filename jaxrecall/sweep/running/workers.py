@@ -1,10 +1,10 @@
-"""Distributes a plan over workers. A free worker receives a chunk of one program's
-runs.
+"""Distributes the shares of a plan over workers. A share is a list of runs of one
+program.
 
-A worker sends rows after each batch, and this process saves them. If a worker dies,
-only its unfinished batches are lost, and another worker receives its remaining runs.
-Chunks are pickled in this process and unpickled only in workers. So only workers need
-the modules to which a chunk refers.
+A worker sends rows after each batch, and this process saves them as it saves its own.
+So a run is told as finished only once, the results folder is written by one process,
+and workers on other machines need no folder. If a worker dies, only its unfinished
+batches are lost, and the rest of its share is given out again.
 
 The workers in this module are processes on this machine. Each worker has its own
 accelerator or its own cores. The libraries concurrent.futures and loky 3.7 were tried
@@ -24,28 +24,37 @@ import subprocess
 import sys
 import threading
 import time
-from abc import ABC, abstractmethod
-from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from itertools import cycle, islice
+from itertools import chain, pairwise
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 from ...cli.process import SIGNALS, STOPPING, STOPPING_AT_ONCE
 from ...errors import UsageError, plural
 from ...model.columns import CODE_VERSION
 from ...model.point import Run, RunId
-from ..machine import cores
+from ..machine import cores, cores_of_worker, environment_of_worker
 from ..plan import Chunk, Plan, by_id, pieces
-from ..simulators import Program
 from ..simulators.custom import add_to_path
 from .call import Call
 from .progress import Event, Failure
 from .runner import Runner
+
+SHARES = 16
+"""The number of shares per worker. With 16 of them, two workers finish at nearly the
+same time.
+"""
+
+LEAST_SECONDS, MOST_SECONDS = 0.1, 20.0
+"""The least and the most estimated time of a share, in seconds. For a smaller share,
+the cost of starting it would be noticeable. A larger share could keep the others
+waiting at the end.
+"""
 
 TRIES = 3
 """The number of workers that must be lost with a run before the run counts as failed. A
@@ -55,17 +64,6 @@ worker is lost if it raises an exception or dies.
 MAX_FAILED_STARTS = 3
 """The largest number of consecutive failed starts of a worker after which it is still
 replaced. A start fails if the worker is lost before it is ready.
-"""
-
-LEAST_SECONDS, MOST_SECONDS, MOST_RUNS = 0.1, 20.0, 4096
-"""Limits of a chunk: the least time, the most time (both in seconds), and the most
-runs. For a smaller chunk, the cost of starting it would be noticeable. A larger chunk
-would take long to return.
-"""
-
-SHARES = 3
-"""With K workers, a chunk is at most 1 / (SHARES * K) of the remaining work. So chunks
-are large at first and small at the end, where no worker should finish late.
 """
 
 POLL_SECONDS = 0.2
@@ -83,342 +81,36 @@ STOPPING_WORKERS = (
     f"{STOPPING}. A worker without a sign of life for {SILENT_SECONDS:.0f} s is ended"
 )
 
-
-class Setup(NamedTuple):
-    """The settings that a worker receives before its first chunk."""
-
-    import_paths: Iterable[str] = ()
-    """The folders from which the worker can import, in addition to the usual ones."""
-
-    x64: bool = False
-    """Whether jax_enable_x64 is on in the process that receives the rows. The caller of
-    this package may have turned it on.
-    """
-
-    cores: float = math.inf
-    """The number of cores that the worker may use in its process."""
-
-    code_version: int = CODE_VERSION
-    """The code_version of the process that receives the rows."""
-
-
-class Worker:
-    """Runs chunks in this process, and starts JAX.
-
-    `on_event` is called with each event that occurs between rows.
-    """
-
-    def __init__(self, setup: Setup, on_event: Callable[[Event], None]):
-        if setup.code_version != CODE_VERSION:
-            raise RuntimeError(
-                f"jaxrecall of code_version {CODE_VERSION} there, {setup.code_version}"
-                " here"
-            )
-        os.environ["JAX_ENABLE_X64"] = str(setup.x64)  # JAX has not started yet
-        add_to_path(setup.import_paths)
-        from ...simulator import program
-
-        program.start()
-        self.on_event = on_event
-        self.n_sharing = max(1, int(cores() / setup.cores))
-        """The number of workers that share the cores of this process."""
-
-        self.plan: Plan | None = None
-
-    def rows(self, message: bytes) -> Iterator[Event]:
-        """Runs a chunk that is pickled with its plan, and yields an event for each
-        batch.
-        """
-        chunk, plan = pickle.loads(message)
-        if self.plan != plan:
-            self.plan = plan
-            self.runner = Runner(replace(plan, workers=self.n_sharing), self.on_event)
-        for runs, got in self.runner.rows(chunk):
-            yield "took", list(by_id(runs)), got
-
-
-def last_event(error: BaseException) -> Event:
-    """Returns the last event of a worker, which must end because of `error`.
-
-    The worker must end because a device may fail at everything after an error.
-    """
-    return "refused" if isinstance(error, UsageError) else "lost", Failure.of(error)
+Setup = tuple[tuple[str, ...], bool, int]
+"""The first arguments of `compute`: the folders from which a worker can import, whether
+jax_enable_x64 is on, and the code_version, in the process that receives the rows.
+"""
 
 
 @dataclass
-class Place:
-    """A slot for a worker and its replacements, and the state of the present worker."""
+class Worker:
+    """A worker, or the one that replaced it, and the share that it computes."""
 
     number: int
     ready: bool = False
     failed_starts: int = 0
-    program: Program | None = None
-    """The program of the worker's latest chunk."""
-
-    chunk: Chunk | None = None
+    share: Chunk | None = None
     left: dict[RunId, Run] = field(default_factory=dict)
-    """The runs of the chunk that are not finished, by id."""
-
-    is_queued: bool = False
-    """Whether the chunk may still wait for the resources that it needs."""
+    """The runs of the share that are not finished, by id."""
 
     heard: float = 0.0
-    """When the worker sent its latest event, as returned by time.monotonic."""
-
-
-class Workers(ABC):
-    """A pool of `size` workers with `cores` cores each.
-
-    A lost worker is replaced.
+    """When the worker sent its latest event, as returned by time.monotonic. It is 0 if
+    the share may still wait for the resources that it needs.
     """
 
-    def __init__(self, size: int, cores: float):
-        self.places = list(map(Place, range(size)))
-        self.cores = cores
-        self.reason = ""
-        """A line that states why the latest lost worker was lost."""
+    running: Any = None
+    """What runs the worker: a process of this machine, or a task of Ray."""
 
-        for place in self.places:
-            self.start(place)
-
-    @abstractmethod
-    def start(self, place: Place) -> None:
-        """Starts a worker. It is either ready immediately or sends "ready" later."""
-
-    @abstractmethod
-    def give(self, place: Place, message: bytes) -> None:
-        """Sends a worker a chunk that is pickled with its plan.
-
-        The worker shows that it is alive with an event every ALIVE_SECONDS.
-        """
-
-    @abstractmethod
-    def events(self, seconds: float) -> Iterable[tuple[Place, Event]]:
-        """Yields the events that have arrived. Waits at most `seconds` for the first
-        event.
-        """
-
-    @abstractmethod
-    def end(self, place: Place) -> None:
-        """Ends a worker immediately."""
-
-    @abstractmethod
-    def close(self) -> None: ...
-
-    def share(self, plan: Plan) -> Plan:
-        """Returns the plan with its chunks removed. The chunks may contain millions of
-        runs.
-
-        Workers receive chunks one at a time and do not need the list.
-        """
-        return replace(plan, chunks=())
-
-    def execute(self, plan: Plan, call: Call) -> None:
-        """Runs the chunks of a plan.
-
-        If `TRIES` workers are lost with a run, the run is reported as failed. The other
-        runs continue.
-        """
-        Spread(self, plan, call).run()
-
-
-class Spread:
-    """Distributes one plan over workers."""
-
-    def __init__(self, workers: Workers, plan: Plan, call: Call):
-        self.workers, self.call = workers, call
-        self.plan = workers.share(plan)
-        self.waiting: dict[Program, deque[Run]] = {}
-        """A dict from each program to its runs that wait for a worker."""
-
-        for chunk in plan.chunks:
-            self.waiting.setdefault(chunk.program, deque()).extend(chunk.runs)
-        self.seconds_left = plan.run_seconds
-        """The estimated time of the waiting runs on all cores of this machine, in
-        seconds.
-        """
-
-        self.cost = Counter[RunId]()
-        """A count for each run of the workers that were lost while they had it."""
-
-        self.is_signal_told = False
-
-    def run(self) -> None:
-        interrupts = self.call.interrupts
-        # `_must_wait` reports the signal, because it knows whether a batch is running
-        with interrupts.patient(message=""):
-            while self._goes_on():
-                try:
-                    with interrupts.droppable():
-                        events = list(self.workers.events(POLL_SECONDS))
-                except KeyboardInterrupt:
-                    break
-                for place, event in events:
-                    self.handle(place, event)
-                self.call.save()
-            self.call.save(now=True)
-
-    def _goes_on(self) -> bool:
-        """Sends chunks to free workers. Returns whether to wait for events."""
-        if not self.call.stopping:
-            for place in self.workers.places:
-                if self.waiting and place.ready and not place.chunk:
-                    self._give(place)
-            while self.waiting and self._none_starts():
-                chunk = self._next(next(iter(self.waiting)), math.inf)
-                failure = Failure(f"no worker starts: {self.workers.reason}", "", "")
-                self.call.failed(chunk, failure)
-        if self.call.stopping:
-            return not self.call.gave_up and self._must_wait()
-        return bool(self._busy() or self.waiting)
-
-    def _busy(self) -> list[Place]:
-        return [place for place in self.workers.places if place.chunk]
-
-    def _must_wait(self) -> bool:
-        """Whether a call that must stop waits for a batch. Ends the other workers.
-
-        A worker that has not begun its chunk is ended immediately. A worker that shows
-        no sign of life is ended after SILENT_SECONDS.
-        """
-        for place in self._busy():
-            if place.is_queued:
-                self._end(place)
-            elif time.monotonic() - place.heard > SILENT_SECONDS:
-                self._drop(place, f"no sign of life for {SILENT_SECONDS:.0f} s")
-        must_wait = bool(self._busy())
-        if self.call.interrupts.requested and not self.is_signal_told:
-            self.is_signal_told = True
-            self.call.message(STOPPING_WORKERS if must_wait else STOPPING_AT_ONCE)
-        return must_wait
-
-    def _end(self, place: Place) -> None:
-        """Ends a worker, and forgets what is left of its chunk."""
-        self.workers.end(place)
-        place.ready, place.chunk, place.left = False, None, {}
-
-    def _drop(self, place: Place, why: str) -> None:
-        """Ends a worker whose chunk no other worker takes, and says so."""
-        if place.left:
-            self.call.message(
-                f"worker {place.number}: {why}; the same command computes its"
-                f" {plural(len(place.left), 'run')} again"
-            )
-        self._end(place)
-
-    def _none_starts(self) -> bool:
-        return all(
-            place.failed_starts > MAX_FAILED_STARTS for place in self.workers.places
-        )
-
-    def _give(self, place: Place) -> None:
-        """Sends a worker its next chunk.
-
-        The chunk is so small that the other workers need not wait for it at the end. If
-        runs of the worker's last program are waiting, the chunk consists of such runs.
-        Otherwise, the chunk consists of runs of the program that the fewest workers
-        run, so that few workers compile that program.
-        """
-        places = self.workers.places
-        speed = self.workers.cores / cores()
-        seconds = self.seconds_left / (SHARES * len(places))
-        seconds = min(max(seconds, LEAST_SECONDS * speed), MOST_SECONDS * speed)
-        if place.program not in self.waiting:
-            users = Counter(other.chunk.program for other in places if other.chunk)
-            place.program = min(self.waiting, key=lambda program: users[program])
-        place.chunk = self._next(place.program, seconds)
-        place.left = by_id(place.chunk.runs)
-        self.workers.give(place, pickle.dumps((place.chunk, self.plan)))
-
-    def _next(self, program: Program, seconds: float) -> Chunk:
-        """Removes waiting runs of a program, and returns them as a chunk.
-
-        On all cores of this machine, the chunk takes at most about `seconds`.
-        """
-        runs = self.waiting[program]
-        costs = ((run, self.plan.seconds_of(run, program) / cores()) for run in runs)
-        taken, total = next(pieces(costs, MOST_RUNS, seconds))
-        for _ in taken:
-            runs.popleft()
-        self.seconds_left -= total
-        if not runs:
-            del self.waiting[program]
-        return Chunk(program, taken, total)
-
-    def handle(self, place: Place, event: Event) -> None:
-        """Handles an event of a worker.
-
-        If the call must stop, the worker is ended after its batch.
-        """
-        place.heard = time.monotonic()
-        match event:
-            case ("alive",):
-                place.is_queued = False
-            case ("ready",):
-                place.ready, place.failed_starts = True, 0
-            case (("compiling" | "compiled" | "message"), *_):
-                share = 1 / len(self.workers.places)
-                self.call.handle(event, f"worker {place.number}: ", share)
-            case "took", ids, got if place.chunk:
-                runs = list(map(place.left.pop, ids))
-                self.call.take(place.chunk.part(runs), got)
-                if self.call.stopping:
-                    self._end(place)
-            case ("ended",):
-                place.chunk, place.failed_starts = None, 0
-            case "refused", failure:
-                place.failed_starts = MAX_FAILED_STARTS
-                self._lost(place, failure)
-                if self._none_starts() and not self.call.runs:
-                    raise UsageError(failure.line)
-            case "lost", failure:
-                self._lost(place, failure)
-
-    def _lost(self, place: Place, failure: Failure) -> None:
-        """Replaces a worker that has died or raised an exception.
-
-        The unfinished runs of the worker's chunk wait again. Runs with which `TRIES`
-        workers were lost are reported as failed instead. A call that must stop neither
-        replaces the worker nor repeats its runs.
-        """
-        if self.call.stopping:
-            self._drop(place, failure.line)
-            return
-        chunk, runs = place.chunk, list(place.left.values())
-        self.workers.reason = failure.line
-        self._end(place)
-        place.failed_starts += 1
-        if place.failed_starts <= MAX_FAILED_STARTS:
-            self.workers.start(place)
-        if not chunk:
-            return
-        given_up, again = [], []
-        for run in runs:
-            self.cost[run.id] += 1
-            if self.cost[run.id] < TRIES:
-                again.append(run)
-            else:
-                given_up.append(run)
-        if given_up:
-            self.call.failed(chunk.part(given_up), failure)
-        if again:
-            if not self._none_starts():
-                self.call.message(
-                    f"worker {place.number}: {failure.line}; another one takes its"
-                    f" {plural(len(again), 'run')}"
-                )
-            self.waiting.setdefault(chunk.program, deque()).extendleft(reversed(again))
-            self.seconds_left += chunk.part(again).seconds
+    connection: Any = None
+    """The connection to a process of this machine."""
 
 
 START = "from jaxrecall.cli.process import start_child; start_child()"
-
-
-class Process(NamedTuple):
-    """A process that runs a worker, and the connection to it."""
-
-    popen: subprocess.Popen[bytes]
-    connection: Connection
 
 
 def with_package(env: Mapping[str, str]) -> dict[str, str]:
@@ -427,38 +119,41 @@ def with_package(env: Mapping[str, str]) -> dict[str, str]:
     return {**env, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
 
 
-class LocalWorkers(Workers):
-    """Workers that are `size` processes on this machine."""
+class Workers:
+    """A pool of workers that are `size` processes on this machine, with equal shares of
+    its cores and of the memory limit. A lost worker is replaced.
+    """
 
     def __init__(self, size: int, setup: Setup):
-        self.setup, self.core_numbers = setup, shares_of_cores(size)
-        self.environments = environments(size, os.environ, accelerators(os.environ))
-        self.processes: dict[int, Process] = {}
-        super().__init__(size, cores() / size)
+        self.setup = setup
+        self.workers = list(map(Worker, range(size)))
+        self.cores, self.n_limits = cores() / size, size
+        self.failure = Failure("", "", "")
+        """Why the latest lost worker was lost."""
 
-    def share(self, plan: Plan) -> Plan:
-        """Returns the plan with its chunks removed and its memory limit set to one
-        worker's share.
-        """
-        return replace(super().share(plan), limit=plan.limit // len(self.places))
+        self.is_signal_told = False
+        for worker in self.workers:
+            self.start(worker)
 
-    def start(self, place: Place) -> None:
-        """Starts a worker process that ignores signals and ends when this process ends.
+    def start(self, worker: Worker) -> None:
+        """Starts a process that ignores signals and ends when this process ends.
+
+        It sends "ready" when it can compute.
 
         A terminal or Slurm sends signals to all processes, but only this one responds.
         """
-        i = place.number
-        connection, theirs = Pipe()
+        worker.connection, theirs = Pipe()
         fd = theirs.fileno()
-        own_cores = ",".join(map(str, self.core_numbers[i]))
-        words = [str(os.getpid()), __name__, str(fd), own_cores]
-        env = with_package(self.environments[i])
+        number, size = worker.number, len(self.workers)
+        worker_cores = ",".join(map(str, cores_of_worker(number, size)))
+        words = [str(os.getpid()), __name__, str(fd), worker_cores]
+        env = environment_of_worker(number, size, os.environ)
         # the process inherits the mask, so it blocks signals from its first moment
         blocked = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
         try:
-            popen = subprocess.Popen(
+            worker.running = subprocess.Popen(
                 [sys.executable, "-c", START, *words],
-                env=env,
+                env=with_package(env),
                 pass_fds=[fd],
                 stdin=subprocess.DEVNULL,
                 stdout=2,
@@ -466,34 +161,235 @@ class LocalWorkers(Workers):
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
         theirs.close()
+        self.give(worker, pickle.dumps(self.setup))
+
+    def give(self, worker: Worker, message: bytes) -> None:
+        """Sends a worker a share that is pickled with its plan.
+
+        The worker shows that it is alive with an event every ALIVE_SECONDS.
+        """
         with suppress(OSError):  # the process is dead; the next read detects it
-            connection.send(self.setup)
-        self.processes[i] = Process(popen, connection)
+            worker.connection.send_bytes(message)
 
-    def give(self, place: Place, message: bytes) -> None:
-        with suppress(OSError):  # the process is dead; the next read detects it
-            self.processes[place.number].connection.send_bytes(message)
+    def events(self, seconds: float) -> Iterator[tuple[Worker, Event]]:
+        """Yields the events that have arrived. Waits at most `seconds` for the first
+        event.
+        """
+        alive = {worker.connection: worker for worker in self.workers if worker.running}
+        for connection in wait(list(alive), seconds):
+            worker = alive[connection]
+            try:
+                event = worker.connection.recv()
+            except (EOFError, OSError):
+                event = "lost", _death(worker.running.wait())
+            yield worker, event
 
-    def events(self, seconds: float) -> Iterator[tuple[Place, Event]]:
-        processes = list(self.processes.items())
-        ready = wait([process.connection for _, process in processes], seconds)
-        for i, (popen, connection) in processes:
-            if connection in ready:
-                try:
-                    event = connection.recv()
-                except (EOFError, OSError):
-                    event = "lost", _death(popen.wait())
-                yield self.places[i], event
-
-    def end(self, place: Place) -> None:
-        popen, connection = self.processes.pop(place.number)
-        connection.close()
-        popen.kill()
-        popen.wait()
+    def end(self, worker: Worker) -> None:
+        """Ends a worker immediately."""
+        if worker.running:
+            worker.connection.close()
+            worker.running.kill()
+            worker.running.wait()
+            worker.running = None
 
     def close(self) -> None:
-        for i in list(self.processes):
-            self.end(self.places[i])
+        for worker in self.workers:
+            self.end(worker)
+
+    def execute(self, plan: Plan, call: Call) -> None:
+        """Computes the runs of a plan.
+
+        What lost workers leave of their shares is given out again when the other shares
+        are finished. Runs with which `TRIES` workers were lost are reported as failed.
+        """
+        self.call, chunks = call, list(plan.chunks)
+        # workers need no list of the other runs, which may be millions
+        self.plan = replace(plan, chunks=(), limit=plan.limit // self.n_limits)
+        # `_must_wait` reports the signal, because it knows whether a batch is running
+        with call.interrupts.patient(message=""):
+            with suppress(KeyboardInterrupt):
+                for n_tries in range(1, TRIES + 1):
+                    self.is_last_try = n_tries == TRIES
+                    chunks = self._compute(chunks)
+                    if not chunks or call.stopping or self._none_starts():
+                        break
+            if not call.stopping:
+                for chunk in chunks:
+                    call.failed(chunk, self.failure)
+            call.save(now=True)
+
+    def _compute(self, chunks: list[Chunk]) -> list[Chunk]:
+        """Gives out the shares of chunks until all are finished or lost, or until the
+        call must stop. Returns what is left of them.
+        """
+        shares, size = self._shares(chunks), len(self.workers)
+        # neighbours have the same program, so a worker compiles few programs
+        ends = [number * len(shares) // size for number in range(size + 1)]
+        self.waiting = [deque(shares[i:j]) for i, j in pairwise(ends)]
+        self.lost: list[Chunk] = []
+        while self._goes_on():
+            with self.call.interrupts.droppable():
+                events = list(self.events(POLL_SECONDS))
+            for worker, event in events:
+                self._handle(worker, event)
+            self.call.save()
+        return [*self.lost, *chain.from_iterable(self.waiting)]
+
+    def _shares(self, chunks: list[Chunk]) -> list[Chunk]:
+        """Cuts chunks into shares that take about equally long on one worker."""
+        total = cores() * sum(chunk.seconds for chunk in chunks)
+        each = total / len(self.workers)
+        least = min(each, LEAST_SECONDS * self.cores)
+        seconds = min(max(each / SHARES, least), MOST_SECONDS * self.cores)
+        shares = []
+        for chunk in chunks:
+            costs = [
+                (run, self.plan.seconds_of(run, chunk.program)) for run in chunk.runs
+            ]
+            for runs, _ in pieces(costs, len(costs), seconds):
+                shares.append(chunk.part(runs))
+        return shares
+
+    def _goes_on(self) -> bool:
+        """Gives shares to free workers. Returns whether to wait for events."""
+        if self.call.stopping:
+            return not self.call.gave_up and self._must_wait()
+        for worker in self.workers:
+            if worker.ready and not worker.share:
+                self._give(worker)
+        return bool(self._busy()) or (any(self.waiting) and not self._none_starts())
+
+    def _give(self, worker: Worker) -> None:
+        """Gives a worker its next share, or one of the worker that has most of them."""
+        shares = self.waiting[worker.number] or max(self.waiting, key=len)
+        if shares:
+            worker.share = shares.popleft()
+            worker.left = by_id(worker.share.runs)
+            self.give(worker, pickle.dumps((worker.share, self.plan)))
+
+    def _busy(self) -> list[Worker]:
+        return [worker for worker in self.workers if worker.share]
+
+    def _none_starts(self) -> bool:
+        return all(worker.failed_starts > MAX_FAILED_STARTS for worker in self.workers)
+
+    def _must_wait(self) -> bool:
+        """Whether a call that must stop waits for a batch. Ends the other workers.
+
+        A worker that has not begun its share is ended immediately. A worker that shows
+        no sign of life is ended after SILENT_SECONDS.
+        """
+        for worker in self._busy():
+            if not worker.heard:
+                self._end(worker)
+            elif time.monotonic() - worker.heard > SILENT_SECONDS:
+                self._lose(worker, f"no sign of life for {SILENT_SECONDS:.0f} s")
+        must_wait = bool(self._busy())
+        if self.call.interrupts.requested and not self.is_signal_told:
+            self.is_signal_told = True
+            self.call.message(STOPPING_WORKERS if must_wait else STOPPING_AT_ONCE)
+        return must_wait
+
+    def _end(self, worker: Worker) -> None:
+        self.end(worker)
+        worker.ready, worker.share = False, None
+
+    def _handle(self, worker: Worker, event: Event) -> None:
+        """Handles an event of a worker.
+
+        If the call must stop, the worker is ended after its batch.
+        """
+        worker.heard = time.monotonic()
+        match event:
+            case ("ready",):
+                worker.ready, worker.failed_starts = True, 0
+            case (("compiling" | "compiled" | "message"), *_):
+                who = f"worker {worker.number}: "
+                self.call.handle(event, who, 1 / len(self.workers))
+            case "took", ids, got if worker.share:
+                runs = list(map(worker.left.pop, ids))
+                self.call.take(worker.share.part(runs), got)
+                if self.call.stopping:
+                    self._end(worker)
+            case ("ended",):
+                worker.share = None
+            case "refused", failure:
+                worker.failed_starts = MAX_FAILED_STARTS
+                self._replace(worker, failure)
+                if self._none_starts() and not self.call.runs:
+                    raise UsageError(failure.line)
+            case "lost", failure:
+                self._replace(worker, failure)
+
+    def _replace(self, worker: Worker, failure: Failure) -> None:
+        """Replaces a worker that has died or raised an exception, unless the call must
+        stop or too many starts have failed.
+        """
+        self.failure = failure
+        worker.failed_starts += 1
+        self._lose(worker, failure.line)
+        if self._none_starts():
+            self.failure = Failure(f"no worker starts: {failure.line}", "", "")
+        elif worker.failed_starts <= MAX_FAILED_STARTS and not self.call.stopping:
+            self.start(worker)
+
+    def _lose(self, worker: Worker, why: str) -> None:
+        """Ends a worker, and tells what becomes of the rest of its share."""
+        if worker.share and worker.left:
+            rest = worker.share.part(list(worker.left.values()))
+            self.lost.append(rest)
+            fate = ""  # its runs are told as failed
+            if self.call.stopping:
+                fate = "is computed by the same command"
+            elif not self.is_last_try and not self._none_starts():
+                fate = "is given out again"
+            if fate:
+                self.call.message(
+                    f"worker {worker.number}: {why}; the rest of its share"
+                    f" ({plural(len(rest.runs), 'run')}) {fate}"
+                )
+        self._end(worker)
+
+
+def compute(
+    import_paths: tuple[str, ...],
+    x64: bool,
+    code_version: int,
+    receive: Callable[[], bytes],
+    send: Callable[[Event], None],
+    n_cores: float = math.inf,
+) -> None:
+    """Computes the shares that `receive` returns, in this process, until an error ends
+    the worker.
+
+    `send` is called with an event after each batch. The worker uses `n_cores` of the
+    cores of this process. It does not survive an error, because a device may fail at
+    everything after it.
+    """
+    try:
+        if code_version != CODE_VERSION:
+            raise RuntimeError(
+                f"jaxrecall of code_version {CODE_VERSION} there, {code_version} here"
+            )
+        os.environ["JAX_ENABLE_X64"] = str(x64)  # JAX has not started yet
+        add_to_path(import_paths)
+        from ...simulator import program
+
+        program.start()
+        send(("ready",))
+        n_sharing = max(1, int(cores() / n_cores))
+        runner: Runner | None = None
+        while True:
+            share, plan = pickle.loads(receive())
+            plan = replace(plan, workers=n_sharing)
+            if not runner or runner.plan != plan:
+                runner = Runner(plan, send)
+            for runs, got in runner.rows(share):
+                send(("took", list(by_id(runs)), got))
+            send(("ended",))
+    except Exception as error:
+        how = "refused" if isinstance(error, UsageError) else "lost"
+        send((how, Failure.of(error)))
 
 
 def _death(code: int) -> Failure:
@@ -506,92 +402,29 @@ def _death(code: int) -> Failure:
     return Failure(f"lost: {how}", "", socket.gethostname())
 
 
-def shares_of_cores(size: int) -> list[list[int]]:
-    """Returns one list of cores for each worker.
-
-    The cores of this process are divided equally, with at least one core per worker.
-    The lists are empty if cores cannot be assigned.
-    """
-    if not hasattr(os, "sched_getaffinity"):
-        return [[]] * size
-    mine = sorted(os.sched_getaffinity(0))
-    shares = []
-    for i in range(size):
-        share = mine[i * len(mine) // size : (i + 1) * len(mine) // size]
-        shares.append(share or [mine[i % len(mine)]])
-    return shares
-
-
-def accelerators(environment: Mapping[str, str]) -> list[str]:
-    """Returns the ids of the NVIDIA devices that JAX would use, as in
-    CUDA_VISIBLE_DEVICES.
-    """
-    platforms = environment.get("JAX_PLATFORMS", "")
-    if platforms and not {"cuda", "gpu"} & set(platforms.split(",")):
-        return []
-    visible = environment.get("CUDA_VISIBLE_DEVICES")
-    if visible is not None:
-        return [name for name in visible.split(",") if name not in ("", "-1")]
-    paths = Path("/dev").glob("nvidia[0-9]*")
-    return sorted((path.name.removeprefix("nvidia") for path in paths), key=int)
-
-
-def environments(
-    size: int, environment: Mapping[str, str], devices: list[str]
-) -> list[dict[str, str]]:
-    """Returns one environment for each worker, in which JAX uses one device.
-
-    Workers on the same device have equal shares of its memory.
-    """
-    if not devices:
-        return [dict(environment)] * size
-    own = {**share_of_memory(1 / -(-size // len(devices))), **environment}
-    chosen = islice(cycle(devices), size)
-    return [{**own, "CUDA_VISIBLE_DEVICES": device} for device in chosen]
-
-
-def share_of_memory(devices: float) -> dict[str, str]:
-    """Returns a dict with the environment variable that limits JAX to a share of a
-    device's memory.
-
-    The dict is empty if the worker has a whole device.
-    """
-    if devices >= 1:
-        return {}
-    return {"XLA_PYTHON_CLIENT_MEM_FRACTION": f"{0.9 * devices:.3f}"}
-
-
 def main(connection: Connection) -> None:
-    """Runs the chunks that arrive through the connection, until the connection is
-    closed.
-    """
-
+    """Computes the shares that arrive through the connection, until it is closed."""
     lock = threading.Lock()
+
+    def receive() -> bytes:
+        try:
+            return connection.recv_bytes()
+        except EOFError:
+            os._exit(0)  # the parent has ended or closed the connection
 
     def send(event: Event) -> None:
         try:
             with lock:
                 connection.send(event)
         except OSError:
-            os._exit(0)  # the parent has ended or closed the connection
+            os._exit(0)
 
-    threading.Thread(target=_show_life, args=(send,), daemon=True).start()
-    try:
-        worker = Worker(connection.recv(), send)
-        send(("ready",))
+    def show_life() -> None:
         while True:
-            for event in worker.rows(connection.recv_bytes()):
-                send(event)
-            send(("ended",))
-    except EOFError:
-        os._exit(0)
-    except Exception as error:
-        send(last_event(error))
-        os._exit(1)
+            time.sleep(ALIVE_SECONDS)
+            send(("alive",))
 
-
-def _show_life(send: Callable[[Event], None]) -> None:
-    """Sends an event every ALIVE_SECONDS, also while the main thread is busy."""
-    while True:
-        time.sleep(ALIVE_SECONDS)
-        send(("alive",))
+    threading.Thread(target=show_life, daemon=True).start()
+    setup: Setup = pickle.loads(receive())
+    compute(*setup, receive, send)
+    os._exit(1)

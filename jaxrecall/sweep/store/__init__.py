@@ -23,6 +23,7 @@ import itertools
 import json
 import os
 import random
+import re
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Set
 from contextlib import suppress
@@ -77,6 +78,9 @@ STALE_SECONDS = 3600.0
 """The age, in seconds, after which a file in `_staging` is assumed to come from a
 process that died. Writing a file takes only seconds.
 """
+
+VARYING = re.compile(r"0x[0-9a-f]+|\b[0-9a-f]{16}\b|[-+]?\d[\d.]*(e[-+]?\d+)?")
+"""Matches addresses, ids of points, and numbers. Equal errors may differ in these."""
 
 LOOKS = 10
 """The largest number of times that a process looks for parts that lack columns. Other
@@ -438,6 +442,14 @@ def failed_runs(report: Json) -> set[RunId]:
     if not isinstance(runs, dict):
         return set(itertools.starmap(RunId, runs))
     return {RunId(point_id, seed) for point_id in runs for seed in runs[point_id]}
+
+
+def kind_of(error: str) -> str:
+    """Returns the first line of an error with its numbers left out. Equal errors have
+    equal kinds.
+    """
+    first, _, _ = error.partition("\n")
+    return VARYING.sub("#", first)
 
 
 def _rows(table: pa.Table, names: list[str]) -> Iterator[tuple[Any, ...]]:

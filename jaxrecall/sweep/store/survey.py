@@ -10,9 +10,8 @@ from ...errors import StoreError
 from ...model.columns import CODE_VERSION, STATUSES
 from ...model.point import RunId
 from ..files import Json, Unreadable, entries, holds_results, is_file, read_json
-from ..store import LastValues, Store, Version, failed_runs
-from ..store.table import older, record_rows
-from .progress import kind_of
+from . import LastValues, Store, Version, failed_runs, kind_of
+from .table import older, record_rows
 
 MAX_SECONDS = 1e9
 """The largest plausible time of a run, in seconds. Larger numbers and NaN indicate a
