@@ -442,15 +442,11 @@ blocks:
 """
 
 
-ONE_PROGRAM = ("--bucket", "32x16")
-"""For all tests, here and elsewhere."""
-
-
 @pytest.fixture
 def grid(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("tiny.yaml").write_text(GRID)
-    return ("--grid", "tiny.yaml", *ONE_PROGRAM)
+    return ("--grid", "tiny.yaml")
 
 
 def setting(sets):
@@ -462,7 +458,7 @@ def search(*sets, out):
     """The search of the grid with these settings, as the command runs it, without its
     table and figure.
     """
-    job = prepare(read_grid("tiny.yaml", sets), out, pad_to=(32, 16, 0))
+    job = prepare(read_grid("tiny.yaml", sets), out)
     assert carry_out(job, execute, None, Interrupts()).exit_code == 0
 
 
@@ -473,7 +469,7 @@ def searched(tmp_path_factory) -> Path:
     (there / "tiny.yaml").write_text(GRID)
     before = program.n_compiled()
     with contextlib.chdir(there), contextlib.redirect_stdout(printed):
-        assert main(["--grid", "tiny.yaml", *ONE_PROGRAM]) == 0
+        assert main(["--grid", "tiny.yaml"]) == 0
     assert program.n_compiled() <= before + 2  # guarded and full
     (there / "results/tiny/printed.txt").write_text(printed.getvalue())
     return there / "results/tiny"
@@ -570,7 +566,7 @@ def test_rows_that_are_there_save_runs_and_change_nothing(grid, searched):
     axes = "{d: [2, 12], L: [3], N: [16, 23, 64, 100, 128, 181, 1024]}"
     dense = GRID.split("search:")[0].replace("60", "3")
     Path("dense.yaml").write_text(f"{dense}blocks: [{{axes: {axes}}}]")
-    words = ("--grid", "dense.yaml", *ONE_PROGRAM, "--out", "other", *NO_FIGURE)
+    words = ("--grid", "dense.yaml", "--out", "other", *NO_FIGURE)
     assert main(words) == 0
     there = ran("other")
     search(TWO_CELLS, out="other")

@@ -368,7 +368,7 @@ class _ExpandedBlock:
         for name, value in without(None, candidate.values).items():
             if name in self.names or name == "root_seed":
                 arguments[name] = value
-        for rate, other in self.names.other_rate.items():
+        for rate, other in self.names.simulator.other_rate.items():
             if rate in self.locations and rate in arguments:
                 arguments.pop(other, None)
         try:
