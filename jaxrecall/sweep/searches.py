@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, partial
+from itertools import product, starmap
 from operator import attrgetter
 
 from ..errors import GridError, plural
@@ -188,10 +189,6 @@ def _tops(cells: Iterable[SearchedCell]) -> dict[AnyPoint, None]:
     return tops
 
 
-def _usual_runs(points: Iterable[AnyPoint]) -> list[Run]:
-    return [Run(point, seed) for point in points for seed in range(RUNS_PER_CELL)]
-
-
 class Searches:
     """The cells of a grid with a `search`, and the accuracies that are known so far.
 
@@ -283,7 +280,7 @@ class Searches:
     @cached_property
     def guess(self) -> Plan:
         """The plan of a search in which each tier has the usual number of runs."""
-        runs = _usual_runs(_tops(self.cells))
+        runs = starmap(Run, product(_tops(self.cells), range(RUNS_PER_CELL)))
         return self._plan(runs, program=self._programs.__getitem__)
 
     @property

@@ -26,10 +26,10 @@ from jaxrecall.fit import fit
 from jaxrecall.simulator import program
 from jaxrecall.status import survey
 from jaxrecall.sweep.__main__ import main
-from jaxrecall.sweep.crossing import of_runs
 from jaxrecall.sweep.grid import read_grid
 from jaxrecall.sweep.grid.axes import Names
 from jaxrecall.sweep.grid.file import PER_OCTAVE, Search
+from jaxrecall.sweep.mean_crossing import of_measure
 from jaxrecall.sweep.running.job import carry_out, prepare
 from jaxrecall.sweep.running.mistakes import Mistake
 from jaxrecall.sweep.running.runner import execute
@@ -143,7 +143,7 @@ def test_the_search_is_eight_times_cheaper_than_a_dense_grid_at_equal_width():
             for N in map(int, levels)
             for s in range(16)
         ]
-        dense = of_runs(*zip(*rows, strict=True)).crossing(0.5)
+        dense = of_measure(*zip(*rows, strict=True), 0.5).crossing(0.5)
         searched = cell.search(width=dense.width)
         ratios.append(16 * levels.sum() / sum(N for N, _ in searched.completed))
     assert np.median(ratios) > 8
@@ -527,7 +527,7 @@ def test_a_whole_search_is_printed_reported_and_drawn(searched):
     assert len(rows) == sum(cell["runs"] for cell in cells)
     assert rows["N"].sum() == sum(cell["samples"] for cell in cells)
     rows = rows[(rows.d == 12) & (rows.L == 3)]
-    again = of_runs(np.log(rows.N), rows.seed, rows.accuracy).crossing(0.5)
+    again = of_measure(np.log(rows.N), rows.seed, rows.accuracy, 0.5).crossing(0.5)
     assert_close(np.exp(again[:3]), np.array(told_by(searched)[12, 3]))
 
 

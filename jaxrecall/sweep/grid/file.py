@@ -398,10 +398,9 @@ class WrongNames:
         self.document, self.file, self.names = document, file, names
         self.columns = names.simulator.columns
         search = document.data.get("search")
-        self.searched = self.of = None
-        if isinstance(search, dict):
-            self.searched = _text(search.get("axis"))
-            self.of = _text(search.get("of"))
+        self.search = search if isinstance(search, dict) else {}
+        self.searched = _text(self.search.get("axis"))
+        self.of = _text(self.search.get("of"))
 
     def __iter__(self) -> Iterator[Mistake]:
         base: dict[str, Location] = {name: ("base", name) for name in self.file.given}
@@ -442,13 +441,11 @@ class WrongNames:
 
     def _no_accuracies(self) -> Iterator[Mistake]:
         """Yields a mistake for each theta that no accuracy can have."""
-        given = self.document.data.get("search")
-        thetas = given.get("theta", []) if isinstance(given, dict) else []
-        several = isinstance(thetas, list)
-        for i, theta in enumerate(thetas if several else [thetas]):
-            if isinstance(theta, int | float) and not 0 < theta < 1:
+        given = self.search.get("theta")
+        for theta in given if isinstance(given, list) else [given]:
+            if is_number(theta) and not 0 < theta < 1:
                 yield (
-                    ("search", "theta", i) if several else ("search", "theta"),
+                    ("search", "theta"),
                     f"got {shown(theta)}; allowed: accuracies as fractions between 0"
                     " and 1, one or a list",
                 )
