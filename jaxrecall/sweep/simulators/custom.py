@@ -497,45 +497,38 @@ def _problems_of_field(name: str, given: Any) -> list[str]:
     if not isinstance(given, tuple) or len(given) not in (5, 6):
         return wrong
     declaration = Declaration(*given)
-    if declaration.kind not in [*TYPES] or declaration.treated not in TREATED:
+    kind, default, low, high, treated, meaning = declaration
+    is_known = kind in [*TYPES] and treated in TREATED
+    if not is_known or not isinstance(meaning, str):
         return wrong
-    if not isinstance(declaration.meaning, str):
-        return wrong
-    if declaration.kind is str and not _is_choice(declaration):
+    if kind is str and not (treated == "static" and _are_choices(low)):
         return [f"{got} a text is static, and has its allowed values in place of low"]
-    return _problems_of_limits(name, declaration)
-
-
-def _is_choice(text: Declaration) -> bool:
-    """Whether a text field is static and declares its allowed values."""
-    if text.treated != "static" or not isinstance(text.low, tuple | list):
-        return False
-    return bool(text.low) and all(isinstance(value, str) for value in text.low)
-
-
-def _problems_of_limits(name: str, declaration: Declaration) -> list[str]:
-    """Returns messages about mistakes in the limits of a field, or about a default that
-    is outside the limits.
-    """
-    kind, default, low, high, _, _ = declaration
-    if kind in (int, float):
-        limits = [limit for limit in (low, high) if limit is not None]
-        if not all(map(_is_limit, limits)) or limits != sorted(limits):
-            return [
-                f"fields.{name}: got the limits {shown(low)} and {shown(high)};"
-                " allowed: two numbers, the lower first, or None for none"
-            ]
-    if default is None:
-        return []
+    limits = [limit for limit in (low, high) if limit is not None]
+    if kind in (int, float) and not (_are_numbers(limits) and limits == sorted(limits)):
+        return [
+            f"fields.{name}: got the limits {shown(low)} and {shown(high)}; allowed:"
+            " two numbers, the lower first, or None for none"
+        ]
     problems: list[Problem] = []
-    limits = declaration.field(name).metadata
-    checked_value(name, default, kind.__name__, limits, problems)
+    if default is not None:
+        metadata = declaration.field(name).metadata
+        checked_value(name, default, kind.__name__, metadata, problems)
     return [f"fields.{name}: default: {problem.message}" for problem in problems]
 
 
-def _is_limit(limit: Any) -> bool:
-    """Whether the limit is a number other than NaN."""
-    return isinstance(limit, Real) and not isinstance(limit, bool) and limit == limit
+def _are_choices(values: Any) -> bool:
+    """Whether these are the allowed values of a text."""
+    if not isinstance(values, tuple | list) or not values:
+        return False
+    return all(isinstance(value, str) for value in values)
+
+
+def _are_numbers(values: Iterable[Any]) -> bool:
+    """Whether all values are numbers other than NaN. A bool is no number."""
+    for value in values:
+        if isinstance(value, bool) or not isinstance(value, Real) or value != value:
+            return False
+    return True
 
 
 class CustomPoint:
