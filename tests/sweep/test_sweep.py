@@ -401,7 +401,7 @@ def test_a_signal_while_jax_starts_ends_the_sweep(facts, number):
 
 CACHED = """
 import jax, sys
-from jaxrecall.sweep import main
+from jaxrecall.sweep.__main__ import main
 events = []
 jax.monitoring.register_event_duration_secs_listener(lambda event, *_, **__: events.append(event))
 assert main(["--grid", "tiny.yaml", "--out", sys.argv[1]]) == 0

@@ -155,7 +155,7 @@ def read_grid(
         on_progress: a function that is called with two numbers: the points expanded so
             far, and all points.
         simulator: the simulator of the points, as an object or as its import path
-            "module:name". `sweep.simulators` describes its members. If the argument is
+            "module:name". If the argument is
             None, the simulator that the file names is used. If the file names none, the
             simulator of this package is used.
 

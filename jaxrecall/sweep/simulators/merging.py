@@ -13,6 +13,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from operator import attrgetter
 
 from ...model.point import Point
 from ...simulator.cost import Work, amount, work
@@ -65,8 +66,7 @@ def merged(points: Mapping[Point, int]) -> dict[Point, Shape]:
     return programs
 
 
-def _variant(member: PlannedProgram) -> tuple[object, ...]:
-    return member.shape.variant
+_variant = attrgetter("shape.variant")
 
 
 def _cheapest(member: PlannedProgram, fallbacks: set[Shape]) -> Shape:
