@@ -109,7 +109,7 @@ class Grid(GridFile):
         The columns are those of the simulator, the kept helpers, and the parameters of
         all laws.
         """
-        columns = {**self.simulator.columns, **self.kept_columns}
+        columns = {**self.simulator.row_columns, **self.kept_columns}
         if Names(self.simulator).laws:
             columns |= parameter_columns(self.points)
         return columns
@@ -155,9 +155,8 @@ def read_grid(
         on_progress: a function that is called with two numbers: the points expanded so
             far, and all points.
         simulator: the simulator of the points, as an object or as its import path
-            "module:name". If the argument is
-            None, the simulator that the file names is used. If the file names none, the
-            simulator of this package is used.
+            "module:name". The default is the simulator that the file names, or else
+            that of this package.
 
     Raises:
         GridError: the message contains a line for each error, such as "grid.yaml:7:

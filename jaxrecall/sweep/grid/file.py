@@ -396,7 +396,7 @@ class WrongNames:
 
     def __init__(self, document: Document, file: GridFile, names: Names):
         self.document, self.file, self.names = document, file, names
-        self.columns = names.simulator.columns
+        self.columns = names.simulator.row_columns
         search = document.data.get("search")
         self.search = search if isinstance(search, dict) else {}
         self.searched = _text(self.search.get("axis"))

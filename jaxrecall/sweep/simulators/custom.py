@@ -122,10 +122,9 @@ class Simulator:
             with a number for every column. For a run with several rows, the dict also
             contains `step`, an array of ascending whole numbers, and every other entry
             is an array of the same length, or a number that all rows share. In the
-            point, static fields are Python
-            values and traced fields are arrays. The key is determined by root_seed and
-            seed. All points have the same key unless the grid sets `streams:
-            independent`.
+            point, static fields are Python values and traced fields are arrays. The key
+            is determined by root_seed and seed. All points have the same key unless the
+            grid sets `streams: independent`.
         fields: the parameters of a point, `name: (type, default, low, high, "static" or
             "traced")`, and a meaning as a sixth entry, which figures show if it is
             given. The type is int, float, bool or str. If the default is None, the
@@ -200,10 +199,9 @@ class Simulator:
             **fields,
             "streams": (str, "common", ("common", "independent"), None, "draws"),
         }
-        self.fields: dict[str, Field[Any]] = {}
         self.static: list[str] = []
         self.traced: dict[str, str] = {}
-        self.columns: dict[str, tuple[str, ...]] = dict(BEFORE)
+        self.row_columns: dict[str, tuple[str, ...]] = dict(BEFORE)
         self.labels: dict[str, str] = {}
         arguments: list[tuple[str, str, Any]] = []
         for name, given in declarations.items():
@@ -216,12 +214,15 @@ class Simulator:
                 self.traced[name] = kind
             if declaration.meaning:
                 self.labels[name] = declaration.meaning
-            self.columns[name] = TYPES[declaration.kind], declaration.meaning or name
+            self.row_columns[name] = (
+                TYPES[declaration.kind],
+                declaration.meaning or name,
+            )
         self.own_columns: dict[str, tuple[str, str]] = {}
         for name, (kind, meaning) in columns.items():
             self.own_columns[name] = TYPES[kind], meaning
             self.labels[name] = meaning
-        self.columns |= self.own_columns | AFTER
+        self.row_columns |= self.own_columns | AFTER
         self.Point = make_dataclass(
             "Point",
             arguments,
@@ -230,7 +231,8 @@ class Simulator:
             kw_only=True,
             namespace={"simulator": self},
         )
-        self.fields = {f.name: f for f in declared_fields(self.Point)}
+        fields_of_point = declared_fields(self.Point)
+        self.fields: Mapping[str, Field[Any]] = {f.name: f for f in fields_of_point}
 
     @cached_property
     def name(self) -> str:

@@ -62,7 +62,7 @@ class RecallSimulator(Simulator):
         self.rises = RISES
         self.fields = FIELDS
         self.own_columns = {column.name: column.declared for column in own}
-        self.columns = COLUMNS | self.own_columns
+        self.row_columns = COLUMNS | self.own_columns
 
     @cached_property
     def name(self) -> str:
