@@ -74,7 +74,7 @@ def test_an_unknown_word_is_refused(capsys, word, hint):
     assert err.startswith(f"COMMAND: got {word}{hint}")
     assert err.endswith(
         "allowed: sweep, status, compact, fit, report, theory, examples, --help,"
-        ", --version\n"
+        " --version\n"
     )
 
 
