@@ -10,7 +10,6 @@ seeds.
   jaxrecall fit DIR            find thresholds N* of a table, and their exponents
   jaxrecall report DIR         one HTML page: figures, laws, theory and provenance
   jaxrecall theory V=.. d=.. L=..  predict N*, the least width and more, without a run
-  jaxrecall embeddings FILE    describe a table of embeddings, and its closest law
 
   jaxrecall --version          the version of the package, and that of its numbers
 
@@ -33,7 +32,6 @@ MODULES = {
     "fit": "fit",
     "report": "report",
     "theory": "theory.__main__",
-    "embeddings": "embeddings",
     "examples": "cli.examples",
 }
 

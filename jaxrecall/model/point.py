@@ -610,13 +610,6 @@ class Point(Evaluation, Training, Recipe, Architecture, Data):
         return self.m or self.d
 
     @property
-    def embedding_law(self) -> EmbeddingLaw:
-        """The same law as `embedding`. The name dates from when `embedding` was a
-        text.
-        """
-        return self.embedding
-
-    @property
     def embedding_laws(self) -> tuple[EmbeddingLaw, EmbeddingLaw]:
         """The law of Z_in, z_trig and z_eos, and the law of Z_out."""
         return self.embedding, self.embedding_out

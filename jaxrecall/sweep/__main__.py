@@ -36,7 +36,6 @@ from .running.engine import Engine, add_options, chosen
 from .running.job import Job, carry_out, interrupted, prepare
 from .running.progress import Events, counter, display
 from .search import OUTCOMES
-from .simulators.merging import as_sizes
 from .store.load import limited_by_kappa, load, not_finite
 from .store.table import refuse_foreign
 
@@ -77,12 +76,6 @@ def parser() -> argparse.ArgumentParser:
     )
     flag("--dry-run", help="show what would run and its estimated cost; run nothing")
     flag("--json", help="with --dry-run: print one JSON object and nothing else")
-    add(
-        "--pad-to",
-        "--bucket",
-        metavar="VxD[xM]",
-        help="run every point that may be padded in one program of these sizes",
-    )
     flag(
         "--json-log",
         help=(
@@ -131,7 +124,6 @@ def _main(args: argparse.Namespace, resume_command: str, interrupts: Interrupts)
             "--json-log: got with --dry-run; allowed: without it (a dry run takes"
             " --json)"
         )
-    pad_to = as_sizes(args.pad_to) if args.pad_to else None
     engine = chosen(args)
     grid = read_grid(args.grid, args.set, counter("points of the grid"))
     shard = chosen_shard(args.shard)
@@ -141,7 +133,6 @@ def _main(args: argparse.Namespace, resume_command: str, interrupts: Interrupts)
         grid,
         folder,
         shard,
-        pad_to,
         args.fail_fast,
         args.keep_going,
         resume_command,
@@ -154,7 +145,6 @@ def _main(args: argparse.Namespace, resume_command: str, interrupts: Interrupts)
         print(printable(remark), file=sys.stderr)
     if args.dry_run and args.json:
         facts = job.facts() | {
-            "program_reason": job.reason,
             "engine": engine.name,
             "workers": engine.workers,
             "requests": engine.resources,
@@ -235,7 +225,7 @@ def _print_results(job: Job, rows: Any, axes: Sequence[str]) -> None:
     else:
         _print_means(job, rows, axes)
     limited = limited_by_kappa(rows, axes, job.search.axis if job.search else "N")
-    for line in (*not_finite(rows, job.grid.simulator.facts), limited):
+    for line in (*not_finite(rows, job.grid.simulator), limited):
         if line:
             print(f"\nwarning: {line}")
     places = []
@@ -285,7 +275,7 @@ def _is_drawn(axis: str, rows: Any) -> bool:
 def _print_means(job: Job, rows: Any, axes: Sequence[str]) -> None:
     """Prints, for each point, the mean accuracy over seeds."""
     x, line, panels = import_module(FIGURE).placed(rows, axes)
-    measure = job.grid.simulator.facts.accuracy
+    measure = job.grid.simulator.accuracy
     names = [*panels, x]
     heading = f"{measure}, mean over {rows['seed'].nunique()} seeds"
     if line:

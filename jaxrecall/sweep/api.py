@@ -123,7 +123,7 @@ def run(
             stopped = f"{finished} (in a notebook: sys.last_value.rows). {again}"
             raise Interrupted(stopped, rows)
         raise RunFailed("\n".join([f"{finished}. {again}", *losses]), rows)
-    for message in not_finite(rows, expanded.simulator.facts):
+    for message in not_finite(rows, expanded.simulator):
         warnings.warn(message, UserWarning, stacklevel=2)
     return rows
 

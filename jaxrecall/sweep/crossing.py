@@ -149,6 +149,78 @@ class Crossing(NamedTuple):
         spread = np.hypot(np.ptp(self.shapes) / 12**0.5, off_centre)
         return float(max(spread, self.step / 12**0.5))
 
+    def with_interval(
+        self, below: float, above: float, is_open: tuple[bool, bool]
+    ) -> Crossing:
+        """Returns the crossing with an interval that extends this far on either side.
+        The error of the shape is added to both distances.
+        """
+        shape = NORMAL * self.shape_error
+        return self._replace(
+            lo=self.log_x - float(np.hypot(below, shape)),
+            hi=self.log_x + float(np.hypot(above, shape)),
+            is_open=is_open,
+        )
+
+
+class AnyCurve:
+    """The mean of a measure over seeds as a function of ln of the level.
+
+    Attributes:
+        x: ln of the levels, an array (levels,) in ascending order.
+        has: whether a seed has a run at a level, an array (seeds, levels).
+        mean: the measured mean at each level, an array (levels,).
+        logits: the curve at each level, on the scale on which slopes are compared, an
+            array (levels,).
+        scale: the unit in which the sizes of means are compared.
+    """
+
+    x: Floats
+    has: Floats
+    mean: Floats
+    logits: Floats
+    scale: float
+
+    smooth: Any
+    """A method: the curve at values of x, on the scale of `logits`."""
+
+    on_scale: Any
+    """A method: a mean on the scale of `logits`."""
+
+    crossing: Any
+    """A method: the `Crossing` at which the curve rises through theta, with its 95 %
+    interval. If there are several, `upward` decides between them.
+    """
+
+    off_line: Any
+    """A method: how far means at values of x are off the straight line through a
+    crossing, on the scale of `logits` and to first order.
+    """
+
+    def reach(self, theta: float) -> float:
+        """Returns how far beyond the last level the curve would cross theta, in ln of
+        the level.
+
+        The curve is extrapolated with the slope of its last two octaves. The result is
+        inf if the curve does not rise there, and 0 if there is only one level.
+        """
+        if len(self.x) == 1:
+            return 0.0
+        before = max(self.x[0], self.x[-1] - 2 * OCTAVE)
+        rise = self.logits[-1] - self.smooth(before)
+        if rise <= 0:
+            return np.inf
+        missing = self.on_scale(theta) - self.logits[-1]
+        return float(missing * (self.x[-1] - before) / rise)
+
+    def _around(self, log_x: float) -> tuple[Floats, int]:
+        """Returns values of x at which the curve is compared with theta, and the index
+        of log_x among them.
+        """
+        fine = np.arange(self.x[0], self.x[-1], OCTAVE / PER_OCTAVE)
+        x = np.unique(np.concatenate([fine, self.x, [log_x]]))
+        return x, int(np.searchsorted(x, log_x))
+
 
 class _Fit(NamedTuple):
     """A curve at all levels."""
@@ -177,7 +249,7 @@ def _share(smooth: _Fit, rough: _Fit) -> Floats:
     return share * (seeds - MIN_SEEDS + 1).clip(0, 1)
 
 
-class Curve:
+class Curve(AnyCurve):
     """The mean accuracy over seeds as a function of ln of the level.
 
     Args:
@@ -188,11 +260,8 @@ class Curve:
             closer to 0 or 1 is moved to this distance.
 
     Attributes:
-        mean: the measured mean accuracy at each level, an array (levels,).
-        logits: the logit of the curve at each level, an array (levels,).
         without: the change of each logit if a seed is left out, an array (seeds,
             levels).
-        scale: the unit in which the sizes of means are compared, here 1.
     """
 
     scale = 1.0
@@ -309,14 +378,12 @@ class Curve:
         return PchipInterpolator(self.x, values)
 
     def smooth(self, x: Floats) -> Floats:
-        """Returns the logits of the curve at the values in `x`."""
         return self._links(x)[..., 0]
 
-    def crossing(self, theta: float) -> Crossing:
-        """Returns the crossing at which the curve rises through theta.
+    def on_scale(self, theta: float) -> float:
+        return logit(theta)
 
-        If there are several such crossings, `upward` decides between them.
-        """
+    def crossing(self, theta: float) -> Crossing:
         excess = self._count * (expit(self.logits) - theta)
         j = upward(self.x, self.logits - logit(theta), excess)
         if isinstance(j, Crossing):
@@ -325,7 +392,7 @@ class Curve:
         slope = max(float(self._links(log_x, 1)[0]), 1e-9)
         change, _ = self._between(np.array([log_x]))
         shapes, step = self._shapes(theta, j, log_x)
-        found = Crossing(
+        crossing = Crossing(
             log_x,
             n_seeds=int((self._weight[:, j : j + 2] > 0).any(axis=1).sum()),
             slope=slope,
@@ -333,7 +400,7 @@ class Curve:
             shapes=shapes,
             step=step,
         )
-        return self._with_interval(found, theta)
+        return self._with_interval(crossing, theta)
 
     def _between(self, x: Floats) -> tuple[Floats, Floats]:
         """Returns the change of the curve if a seed is left out, and the number of
@@ -349,44 +416,33 @@ class Curve:
         change = self.without[:, j] * (1 - part) + self.without[:, j + 1] * part
         return change, np.minimum(seeds[j], seeds[j + 1])
 
-    def _with_interval(self, found: Crossing, theta: float) -> Crossing:
+    def _with_interval(self, crossing: Crossing, theta: float) -> Crossing:
         """Returns the crossing with its 95 % interval.
 
         If no level bounds the interval on a side, the end is computed from a straight
         line through the crossing. If the computed end is not beyond the levels, that
         side is unbounded.
         """
-        if found.n_seeds < MIN_SEEDS:
-            return found
-        x, log_x = self.x, found.log_x
-        fine = np.arange(x[0], x[-1], OCTAVE / PER_OCTAVE)
-        grid = np.unique(np.concatenate([fine, x, [log_x]]))
-        at = int(np.searchsorted(grid, log_x))
-        change, seeds = self._between(grid)
-        p = expit(self.smooth(grid))
+        if crossing.n_seeds < MIN_SEEDS:
+            return crossing
+        log_x = crossing.log_x
+        x, at = self._around(log_x)
+        change, seeds = self._between(x)
+        p = expit(self.smooth(x))
         z = 2 * np.arcsin(np.sqrt(p)) - 2 * np.arcsin(np.sqrt(theta))
         one = np.sqrt((seeds - 1) / seeds * (change**2).sum(axis=0) * p * (1 - p))
         error = stdtrit((seeds - 2).clip(1), TAIL) * one
-        line = error[at] / (found.slope * np.sqrt(theta * (1 - theta)))
-        below = np.flatnonzero(z[: at + 1] < -error[: at + 1])
-        above = at + np.flatnonzero(z[at:] > error[at:])
-        lo, hi = -np.inf, np.inf
-        if len(below):
-            lo = zero(grid, z + error, below[-1])
-        elif log_x - line < x[0]:
+        line = error[at] / (crossing.slope * np.sqrt(theta * (1 - theta)))
+        lo, hi = ends(x, z, error, at)
+        if lo == -np.inf and log_x - line < x[0]:
             lo = log_x - line
-        if len(above):
-            hi = zero(grid, z - error, above[0] - 1)
-        elif log_x + line > x[-1]:
+        if hi == np.inf and log_x + line > x[-1]:
             hi = log_x + line
-        shape = NORMAL * found.shape_error
-        below_end = log_x - lo + self._kinked(lo, -1)
-        above_end = hi - log_x + self._kinked(hi, 1)
         sure = np.abs(z) > NORMAL * one
-        return found._replace(
-            lo=log_x - float(np.hypot(below_end, shape)),
-            hi=log_x + float(np.hypot(above_end, shape)),
-            is_open=(not sure[: at + 1].any(), not sure[at:].any()),
+        return crossing.with_interval(
+            log_x - lo + self._kinked(lo, -1),
+            hi - log_x + self._kinked(hi, 1),
+            (not sure[: at + 1].any(), not sure[at:].any()),
         )
 
     def _shapes(self, theta: float, j: int, log_x: float) -> tuple[Floats, float]:
@@ -417,13 +473,10 @@ class Curve:
         return np.array([log_x, by_cloglog, by_loglog, straight]), float(step)
 
     def off_line(
-        self, x: Floats, accuracy: Floats, theta: float, found: Crossing
+        self, x: Floats, values: Floats, theta: float, crossing: Crossing
     ) -> Floats:
-        """Returns how far accuracies at x are off the straight line through the
-        crossing, in logit, to first order.
-        """
-        p = expit(logit(theta) + found.slope * (x - found.log_x))
-        return (accuracy - p) / (p * (1 - p))
+        p = expit(logit(theta) + crossing.slope * (x - crossing.log_x))
+        return (values - p) / (p * (1 - p))
 
     def _kinked(self, x: float, side: int) -> float:
         """Returns how much further out an end of the interval is if the curve has a
@@ -469,23 +522,6 @@ class Curve:
         off = lines - (ends[0] + (height - z[0]) / chord)
         return np.sign(off) * np.abs(off).min()
 
-    def reach(self, theta: float) -> float:
-        """Returns how far beyond the last level the curve would cross theta, in ln of
-        the level.
-
-        The curve is extrapolated with the slope of its last two octaves. The result is
-        inf if the curve does not rise there, and 0 if there is only one level.
-        """
-        if len(self.x) == 1:
-            return 0.0
-        before = max(self.x[0], self.x[-1] - 2 * OCTAVE)
-        rise = self.logits[-1] - self.smooth(before)
-        if rise > 0:
-            return float(
-                (logit(theta) - self.logits[-1]) * (self.x[-1] - before) / rise
-            )
-        return np.inf
-
 
 def upward(x: Floats, z: Floats, excess: Floats) -> int | Crossing:
     """Returns the index of the level after which a curve rises through 0, or a crossing
@@ -518,19 +554,6 @@ def edge_of(*thetas: float) -> float:
     return min(EDGE, *(min(theta, 1 - theta) / 2 for theta in thetas))
 
 
-def of_runs(log_x: Floats, seed: Floats, accuracy: Floats, edge: float = EDGE) -> Curve:
-    """Returns the curve of some runs. Each seed may have runs at any number of levels.
-
-    Args:
-        log_x: ln of the level of each run.
-        seed: the seed of each run.
-        accuracy: the accuracy of each run, a fraction.
-        edge: as for `Curve`.
-    """
-    x, table = by_level(log_x, seed, accuracy)
-    return Curve(x, table, edge)
-
-
 def by_level(log_x: Floats, seed: Floats, values: Floats) -> tuple[Floats, Floats]:
     """Returns the levels in ascending order, and the values of runs as an array (seeds,
     levels), which is nan where a seed has no run.
@@ -558,6 +581,17 @@ def _root(curves: Any, j: int, i: int, level: float) -> float:
     return float(curves.x[j]) + (low + high) / 2
 
 
-def zero(x: Floats, y: Floats, i: int) -> float:
+def _zero(x: Floats, y: Floats, i: int) -> float:
     """Returns the x at which the line through the points i and i + 1 is 0."""
     return float(x[i] - y[i] * (x[i + 1] - x[i]) / (y[i + 1] - y[i]))
+
+
+def ends(x: Floats, z: Floats, error: Floats, at: int) -> tuple[float, float]:
+    """Returns the ends of the interval around point `at` in which z differs from 0 by
+    at most the error. An end is infinite if no point bounds the interval there.
+    """
+    below = np.flatnonzero(z[: at + 1] < -error[: at + 1])
+    above = at + np.flatnonzero(z[at:] > error[at:])
+    lo = _zero(x, z + error, below[-1]) if len(below) else -np.inf
+    hi = _zero(x, z - error, above[0] - 1) if len(above) else np.inf
+    return lo, hi

@@ -24,21 +24,19 @@ from scipy.special import stdtrit
 
 from .crossing import (
     MIN_SEEDS,
-    NORMAL,
-    OCTAVE,
-    PER_OCTAVE,
     TAIL,
+    AnyCurve,
     Crossing,
     Curve,
     Floats,
     by_level,
     edge_of,
+    ends,
     upward,
-    zero,
 )
 
 
-class MeanCurve:
+class MeanCurve(AnyCurve):
     """The mean of a measure over seeds as a function of ln of the level.
 
     Args:
@@ -47,9 +45,7 @@ class MeanCurve:
             entry is nan if there is no such run.
         falls: whether the measure itself falls, so that `values` are 1 - measure.
 
-    Attributes:
-        mean: the mean at each level, an array (levels,).
-        scale: the difference between the largest and the smallest mean.
+    `scale` is the difference between the largest and the smallest mean.
     """
 
     def __init__(self, x: Floats, values: Floats, falls: bool = False):
@@ -58,7 +54,7 @@ class MeanCurve:
         self.has = ~np.isnan(self.values)
         self._falls = falls
         self.mean = np.nansum(self.values, axis=0) / self.has.sum(axis=0)
-        self.logits = self.mean  # the scale on which slopes are compared
+        self.logits = self.mean
         self.scale = float(np.ptp(self.mean)) or 1.0
 
     @cached_property
@@ -72,11 +68,13 @@ class MeanCurve:
         alone = self.has.sum(axis=0) == 1
         return np.where(self.has & ~alone, change, 0.0)
 
-    def crossing(self, theta: float) -> Crossing:
-        """Returns the crossing at which the mean rises through theta.
+    def smooth(self, x: Floats) -> Floats:
+        return np.interp(x, self.x, self.mean)
 
-        If there are several such crossings, `upward` decides between them.
-        """
+    def on_scale(self, theta: float) -> float:
+        return theta
+
+    def crossing(self, theta: float) -> Crossing:
         x, z = self.x, self.mean - theta
         j = upward(x, z, self.has.sum(axis=0) * z)
         if isinstance(j, Crossing):
@@ -84,14 +82,14 @@ class MeanCurve:
         slope = (z[j + 1] - z[j]) / (x[j + 1] - x[j])
         log_x = float(x[j] - z[j] / slope)
         change = self._change(np.array([log_x]))[:, 0]
-        found = Crossing(
+        crossing = Crossing(
             log_x,
             n_seeds=int(self.has[:, j : j + 2].any(axis=1).sum()),
             slope=float(slope / self.scale),
             without=-change / slope,
             shapes=self._shapes(theta, j, log_x),
         )
-        return self._with_interval(found, theta)
+        return self._with_interval(crossing, theta)
 
     def _shapes(self, theta: float, j: int, log_x: float) -> Floats:
         """Returns the crossings of the straight line and of the line in ln."""
@@ -107,59 +105,27 @@ class MeanCurve:
         """Returns the change of the line if a seed is left out: (seeds, x)."""
         return np.array([np.interp(x, self.x, one) for one in self.without])
 
-    def _with_interval(self, found: Crossing, theta: float) -> Crossing:
+    def _with_interval(self, crossing: Crossing, theta: float) -> Crossing:
         """Returns the crossing with its 95 % interval.
 
         If no level bounds the interval on a side, that side is unbounded.
         """
-        if found.n_seeds < MIN_SEEDS:
-            return found
-        x, log_x = self.x, found.log_x
-        fine = np.arange(x[0], x[-1], OCTAVE / PER_OCTAVE)
-        grid = np.unique(np.concatenate([fine, x, [log_x]]))
-        at = int(np.searchsorted(grid, log_x))
-        seeds = found.n_seeds
-        z = np.interp(grid, x, self.mean) - theta
-        one = np.sqrt((seeds - 1) / seeds * (self._change(grid) ** 2).sum(axis=0))
+        seeds, log_x = crossing.n_seeds, crossing.log_x
+        if seeds < MIN_SEEDS:
+            return crossing
+        x, at = self._around(log_x)
+        one = np.sqrt((seeds - 1) / seeds * (self._change(x) ** 2).sum(axis=0))
         error = stdtrit(seeds - 1, TAIL) * one
-        below = np.flatnonzero(z[: at + 1] < -error[: at + 1])
-        above = at + np.flatnonzero(z[at:] > error[at:])
-        lo, hi = -np.inf, np.inf
-        if len(below):
-            lo = zero(grid, z + error, below[-1])
-        if len(above):
-            hi = zero(grid, z - error, above[0] - 1)
-        shape = NORMAL * found.shape_error
-        return found._replace(
-            lo=log_x - float(np.hypot(log_x - lo, shape)),
-            hi=log_x + float(np.hypot(hi - log_x, shape)),
-            is_open=(not len(below), not len(above)),
+        lo, hi = ends(x, self.smooth(x) - theta, error, at)
+        return crossing.with_interval(
+            log_x - lo, hi - log_x, (lo == -np.inf, hi == np.inf)
         )
 
     def off_line(
-        self, x: Floats, values: Floats, theta: float, found: Crossing
+        self, x: Floats, values: Floats, theta: float, crossing: Crossing
     ) -> Floats:
-        """Returns how far values at x are off a straight line through the crossing."""
-        rise = (found.slope or 0.0) * self.scale
-        return values - theta - rise * (x - found.log_x)
-
-    def reach(self, theta: float) -> float:
-        """Returns how far beyond the last level the mean would cross theta, in ln of
-        the level.
-
-        The mean is extrapolated with the slope of its last two octaves. The result is
-        inf if it does not rise there, and 0 if there is only one level.
-        """
-        if len(self.x) == 1:
-            return 0.0
-        before = max(self.x[0], self.x[-1] - 2 * OCTAVE)
-        rise = self.mean[-1] - np.interp(before, self.x, self.mean)
-        if rise > 0:
-            return float((theta - self.mean[-1]) * (self.x[-1] - before) / rise)
-        return np.inf
-
-
-AnyCurve = Curve | MeanCurve
+        rise = (crossing.slope or 0.0) * self.scale
+        return values - theta - rise * (x - crossing.log_x)
 
 
 def of_measure(

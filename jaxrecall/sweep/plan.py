@@ -17,22 +17,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import starmap
 from operator import attrgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..errors import UsageError
 from ..model.point import Run, RunId
 from .files import Json
 from .grid.file import USUAL, Settings
 from .machine import cores, memory_limit
-from .simulators import (
-    AnyPoint,
-    Program,
-    Room,
-    SimulatorLike,
-    Sizes,
-    grouped,
-    programs_of,
-)
+from .simulators import AnyPoint, Program, Room, grouped
+from .simulators.custom import Simulator
 from .simulators.shipped import RECALL
 
 CHUNK_SECONDS = 20.0
@@ -64,7 +57,7 @@ class Plan:
     limit: int  # bytes that a program may use
     batch: int | None  # vmapped runs on an accelerator; None: half a second's work
     n_runs: int
-    simulator: SimulatorLike = RECALL
+    simulator: Simulator = RECALL
     workers: int = 1  # processes that share the limit and the cores
 
     @property
@@ -125,7 +118,7 @@ class Plan:
             points.update(run.point.point_id for run in chunk.runs)
             n_runs += len(chunk.runs)
             seconds += chunk.seconds
-        known = self.simulator.facts.costs_known
+        known = self.simulator.costs_known
         return {
             "bucket": str(program),
             "program": program.label,
@@ -140,13 +133,12 @@ class Plan:
 
 def make_plan(
     runs: Iterable[Run],
-    pad_to: Sizes | None = None,
     limit: int | None = None,
     settings: Settings = USUAL,
     *,
     program: Callable[[AnyPoint], Program] | None = None,
     batch: int | None = None,
-    simulator: SimulatorLike = RECALL,
+    simulator: Simulator = RECALL,
 ) -> Plan:
     """Returns a plan that runs all of `runs`.
 
@@ -154,7 +146,6 @@ def make_plan(
 
     Args:
         runs: the runs to compute.
-        pad_to: sizes (V, d, m) of one program for all points.
         limit: the number of bytes that a program may use. The default is 80 % of the
             memory that this process may use.
         settings: the settings of the runs.
@@ -162,20 +153,13 @@ def make_plan(
         batch: the number of runs that an accelerator vmaps. By default, a batch takes
             about half a second.
         simulator: the simulator of the points. The default is that of this package.
-
-    Raises:
-        UsageError: if a point does not fit into `pad_to`, or if `pad_to` is given with
-            a user's simulator.
     """
     seeds: dict[AnyPoint, list[int]] = {}
     for point, seed in runs:
         seeds.setdefault(point, []).append(seed)
     n = dict(zip(seeds, map(len, seeds.values()), strict=True))
-    if program:
-        groups = grouped(n, program)
-    else:
-        groups = simulator.programs(n, pad_to or settings.programs)
     chunks, peaks, flops = [], {}, 0.0
+    groups = grouped(n, program or simulator.programs(n).__getitem__)
     for each, points in sorted(groups.items()):
         timed, own_flops, peaks[each] = [], 0.0, 0
         for point in points:
@@ -275,14 +259,11 @@ class Shard(NamedTuple):
         self,
         points: Sequence[AnyPoint],
         seeds: Sequence[int],
-        simulator: SimulatorLike,
-        sizes: str = "own",
+        simulator: Simulator,
     ) -> list[Run]:
-        """Returns those runs of the points and seeds that belong to this share.
-
-        `sizes` are those of the programs, which the grid determines.
-        """
-        every = shares(points, seeds, self.count, simulator, sizes)
+        """Returns those runs of the points and seeds that belong to this share."""
+        programs = simulator.programs(dict.fromkeys(points, len(seeds)))
+        every = shares(points, seeds, self.count, simulator, programs)
         return [run for index, run in every if index == self.index]
 
 
@@ -290,8 +271,8 @@ def shares(
     points: Sequence[AnyPoint],
     seeds: Sequence[int],
     count: int,
-    simulator: SimulatorLike,
-    sizes: str = "own",
+    simulator: Simulator,
+    programs: Mapping[AnyPoint, Program],
 ) -> Iterator[tuple[int, Run]]:
     """Yields every run with the index of its share among `count`.
 
@@ -300,11 +281,12 @@ def shares(
     to the piece that contains its middle. So the cost of a share differs from the mean
     by less than the cost of a run, and a share compiles few programs.
     """
-    counts = dict.fromkeys(points, len(seeds))
-    shared = programs_of(simulator, counts, sizes)
-    own = programs_of(simulator, counts, "own")
-    row = sorted(points, key=lambda point: (shared[point].kin, own[point].kin))
-    costs = [simulator.cost(shared[point], point).seconds for point in row]
+
+    def kin(point: AnyPoint) -> tuple[Any, Any]:
+        return programs[point].kin, simulator.program(point).kin
+
+    row = sorted(points, key=kin)
+    costs = [simulator.cost(programs[point], point).seconds for point in row]
     total, before = len(seeds) * sum(costs), 0.0
     for point, cost in zip(row, costs, strict=True):
         for seed in seeds:

@@ -13,6 +13,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, partial
+from itertools import product, starmap
+from operator import attrgetter
 
 from ..errors import GridError, plural
 from ..model.point import Run, RunId
@@ -24,7 +26,8 @@ from .grid.file import USUAL, Settings, plain
 from .machine import cores
 from .plan import Plan, Shard, by_id, make_plan, shares
 from .search import OUTCOMES, CellSearch, Request, Target, farthest
-from .simulators import Program, SimulatorLike, Sizes, program_of, programs_of
+from .simulators import Program
+from .simulators.custom import Simulator
 from .summary import MEAN, parsed
 
 RUNS_PER_CELL, ROUNDS = 60, 25
@@ -63,7 +66,7 @@ class SearchedCell:
             levels have the same sizes, the only tier is the middle level.
     """
 
-    def __init__(self, line: SearchLine, target: Target, simulator: SimulatorLike):
+    def __init__(self, line: SearchLine, target: Target, simulator: Simulator):
         self.line, self.search = line, CellSearch(target)
         self.points = line.levels
         points = list(self.points.values())
@@ -106,15 +109,15 @@ class SearchedCell:
         return "; ".join(warnings)
 
 
-def _tiers(points: Mapping[float, AnyPoint], simulator: SimulatorLike) -> list[float]:
+def _tiers(points: Mapping[float, AnyPoint], simulator: Simulator) -> list[float]:
     """Returns the levels whose programs are also used for the levels below them.
 
     From the top, each level is at most 1 / TIER of the one above. If all levels use the
     same program, the list contains only the middle level.
     """
     levels = list(points)
-    first = program_of(simulator, points[levels[0]])
-    if str(first) == str(program_of(simulator, points[levels[-1]])):
+    first = simulator.program(points[levels[0]])
+    if str(first) == str(simulator.program(points[levels[-1]])):
         return [levels[len(levels) // 2]]
     tops = [levels[-1]]
     for level in reversed(levels):
@@ -126,14 +129,14 @@ def _tiers(points: Mapping[float, AnyPoint], simulator: SimulatorLike) -> list[f
 def _cells(grid: Grid, search: Search, names: Names) -> list[SearchedCell]:
     """Returns the cells of a grid, one for each line of points and each theta."""
     cells = []
-    facts = grid.simulator.facts
+    simulator = grid.simulator
     rises = search.rises
     if rises is None:
-        rises = facts.rises.get(search.axis, True)
-    is_other = search.of not in (None, facts.accuracy)
-    is_known = search.axis in facts.rises and not is_other
+        rises = simulator.rises.get(search.axis, True)
+    is_other = search.of not in (None, simulator.accuracy)
+    is_known = search.axis in simulator.rises and not is_other
     is_known = is_known or search.rises is not None
-    assumed = not is_known and (is_other or not facts.is_ours)
+    assumed = not is_known and (is_other or not simulator.rises_elsewhere)
     lattice = search.lattice(names)
     for line in grid.lines:
         levels = {k: level for k, level in lattice.items() if level in line.levels}
@@ -150,12 +153,12 @@ def _cells(grid: Grid, search: Search, names: Names) -> list[SearchedCell]:
                 summary=parsed(search.summary) or MEAN,
                 farthest=farthest(search.axis, search.width),
             )
-            cells.append(SearchedCell(line, target, grid.simulator))
+            cells.append(SearchedCell(line, target, simulator))
     return cells
 
 
 def _of_share(
-    cells: Sequence[SearchedCell], shard: Shard, simulator: SimulatorLike
+    cells: Sequence[SearchedCell], shard: Shard, simulator: Simulator
 ) -> list[SearchedCell]:
     """Returns the cells that belong to a share.
 
@@ -163,7 +166,8 @@ def _of_share(
     point in common may need the same runs, so they belong to one share.
     """
     tops = [cell.points[cell.tiers[-1]] for cell in cells]
-    divided = shares(list(dict.fromkeys(tops)), (0,), shard.count, simulator)
+    programs = {point: simulator.program(point) for point in tops}
+    divided = shares(list(programs), (0,), shard.count, simulator, programs)
     indices = {run.point: index for index, run in divided}
     homes: dict[AnyPoint, int] = {}
     own = []
@@ -185,10 +189,6 @@ def _tops(cells: Iterable[SearchedCell]) -> dict[AnyPoint, None]:
     return tops
 
 
-def _usual_runs(points: Iterable[AnyPoint]) -> list[Run]:
-    return [Run(point, seed) for point in points for seed in range(RUNS_PER_CELL)]
-
-
 class Searches:
     """The cells of a grid with a `search`, and the accuracies that are known so far.
 
@@ -206,7 +206,6 @@ class Searches:
         grid: Grid,
         known: KnownAccuracies,
         settings: Settings = USUAL,
-        pad_to: Sizes | None = None,
         limit: int | None = None,
         shard: Shard | None = None,
     ):
@@ -221,7 +220,7 @@ class Searches:
         varying = {self.axis}.union(*(cell.following for cell in self.every))
         self.axes = [axis for axis in grid.axes if axis not in varying]
         self.used: set[RunId] = set()
-        self._known, self._sizes = known, pad_to or settings.programs
+        self._known = known
         self._plan = partial(
             make_plan, limit=limit, settings=settings, simulator=grid.simulator
         )
@@ -275,19 +274,13 @@ class Searches:
         The programs depend on all cells of the grid, so every call and every share
         chooses the same ones.
         """
-        return programs_of(self.simulator, self.usual, self._sizes)
-
-    @property
-    def usual(self) -> dict[AnyPoint, int]:
-        """A dict from the point of each tier of the grid to its usual number of
-        runs.
-        """
-        return dict.fromkeys(_tops(self.every), RUNS_PER_CELL)
+        usual = dict.fromkeys(_tops(self.every), RUNS_PER_CELL)
+        return self.simulator.programs(usual)
 
     @cached_property
     def guess(self) -> Plan:
         """The plan of a search in which each tier has the usual number of runs."""
-        runs = _usual_runs(_tops(self.cells))
+        runs = starmap(Run, product(_tops(self.cells), range(RUNS_PER_CELL)))
         return self._plan(runs, program=self._programs.__getitem__)
 
     @property
@@ -317,8 +310,8 @@ class Searches:
         batch = max(1, len(self.cells) // (4 * len(self.guess.peaks)))
         return self._plan(
             runs,
-            program=lambda point: program_of(
-                self.simulator, point, self._programs[self._tiers[point]]
+            program=lambda point: self.simulator.program(
+                point, self._programs[self._tiers[point]]
             ),
             batch=batch,
         )
@@ -328,11 +321,11 @@ class Searches:
 
         For a user's simulator, the list contains every program that a level could need.
         """
-        if not self.simulator.facts.costs_known:
+        if not self.simulator.costs_known:
             points = {}
             for cell in self.cells:
                 points |= dict.fromkeys(cell.points.values(), 1)
-            programs = self.simulator.programs(points)
+            programs = {*self.simulator.programs(points).values()}
             return [{"bucket": str(program)} for program in sorted(programs)]
         entries = self.guess.describe()
         for entry in entries:
@@ -377,8 +370,8 @@ class Searches:
             levels = list(cell.points)
             level = levels[len(levels) // 2 if in_the_middle else -1]
             point = cell.points[level]
-            sizes = self._programs[cell.tier(level)]
-            program = program_of(self.simulator, point, sizes)
+            of_tier = self._programs[cell.tier(level)]
+            program = self.simulator.program(point, of_tier)
             programs |= dict.fromkeys((program, program.fallback or program))
             cost = self.simulator.cost(program, point)
             n = max(n_runs - len(cell.search.accuracy), 1)
@@ -435,8 +428,8 @@ class Searches:
                 entry |= {"lo": math.exp(found.lo), "hi": math.exp(found.hi)}
             if self.axis == "N":
                 entry["N_star"] = entry["critical"]
-        if self.simulator.facts.is_ours:
-            entry["samples"] = sum(
-                cell.points[level].N for level, _ in search.completed
-            )
+        if self.simulator.samples:
+            counts = attrgetter(self.simulator.samples)
+            levels = (level for level, _ in search.completed)
+            entry["samples"] = sum(counts(cell.points[level]) for level in levels)
         return entry

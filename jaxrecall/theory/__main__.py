@@ -115,7 +115,7 @@ def _points(path: str) -> pd.DataFrame:
     api = import_module(API)
     api.import_paths(path)
     grid = api.as_grid(path)
-    if not grid.simulator.facts.is_ours:
+    if not grid.simulator.has_theory:
         raise UsageError(
             f"--grid: got {shown(path)}, of another simulator; allowed: grids of this"
             " package's simulator, which theory is about"

@@ -13,7 +13,7 @@ from test_any_folder import GRID, make_results
 
 from attack import Calls, listed
 from attack.tries import Tries
-from jaxrecall import compact, embeddings, fit, report, status
+from jaxrecall import compact, fit, report, status
 from jaxrecall.cli import examples
 from jaxrecall.sweep import __main__ as sweep
 from jaxrecall.theory import __main__ as theory
@@ -26,13 +26,12 @@ COMMANDS = {
     "fit": fit,
     "report": report,
     "compact": compact,
-    "embeddings": embeddings,
     "theory": theory,
     "examples": examples,
 }
 OPTIONS = {
     "sweep": (
-        "--grid --out --set --json --bucket --json-log --fail-fast --keep-going"
+        "--grid --out --set --json --json-log --fail-fast --keep-going"
         " --print-schema --workers --shard --engine --worker-resource --ray-address"
         " --no-such"
     ),
@@ -43,7 +42,6 @@ OPTIONS = {
         " --panels --phase"
     ),
     "compact": "--prune",
-    "embeddings": "--tensor --json",
     "theory": "--grid --theta --json V= d= L= N= kappa= embedding= eta=",
     "examples": "--to",
 }
@@ -95,7 +93,7 @@ def line(chance: Any) -> tuple[str, list[str]]:
         if name == "sweep"
         else []
     )
-    reads = name in ("status", "fit", "report", "compact", "embeddings")
+    reads = name in ("status", "fit", "report", "compact")
     words += (
         [chance.choice(["tiny"] * 3 + PATHS + ODD)]
         if reads or chance.random() < 0.3

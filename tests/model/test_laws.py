@@ -68,7 +68,6 @@ def test_one_canonical_text(given, text):
     assert point.embedding == text
     assert point.embedding == find_law(EmbeddingLaw, text)
     assert str(point.embedding) == text
-    assert str(point.embedding_law) == text
     assert point.point_id == Point(**SMALL, embedding=text).point_id
 
 

@@ -34,8 +34,6 @@ sgd: 3.0
 momentum: 0.5
 adam: 0.02
 adamw: 0.02
-signsgd: 0.02
-lion: 0.02
 muon: 0.1
 polar: 0.1
 """)
@@ -46,8 +44,6 @@ sgd: 0.4
 momentum: 0.1
 adam: 0.005
 adamw: 0.005
-signsgd: 0.005
-lion: 0.005
 muon: 0.05
 polar: 0.05
 """)
@@ -283,8 +279,6 @@ def test_optimizers_make_their_first_two_steps_as_by_hand():
         "momentum": 0.9 * G0 + G1,
         "adam": adam,
         "adamw": adam + 1e-4 * theta,
-        "signsgd": np.sign(G1),
-        "lion": np.sign(0.009 * G0 + 0.1 * G1) + 1e-3 * theta,
         "polar": U @ Vt,
     }
     assert expected.keys() | {"muon"} == RATES.keys() == LAWS["optimizer"].keys()

@@ -51,15 +51,6 @@ seeds: {count: 2}
 blocks: [{axes: {V: [64, 128, 256], d: [16, 32, 64, 128], L: [8, 32], N: [1024, 4096, 16384]}}]
 run: {part_seconds: 0}
 """  # noqa: E501
-# forced: what is missing would choose its own, and round otherwise
-BUCKETS = {
-    "small": "20x12",
-    "s1": "256x128",
-    "wide": "4000x2",
-    "steady": "64x32",
-    "searched": "64x32",
-    "trained": "32x16",
-}
 
 
 class Sweeps:
@@ -84,8 +75,8 @@ class Sweeps:
         program = ["-m", "jaxrecall.sweep"]
         if body:
             program = ["-c", f"{code}{body}\nsys.exit(main())"]
-        grid = f"--grid {self.home / self.grid}.yaml --bucket {BUCKETS[self.grid]}"
-        about = [*grid.split(), "--json-log", "--out", str(out)]
+        grid = str(self.home / f"{self.grid}.yaml")
+        about = ["--grid", grid, "--json-log", "--out", str(out)]
         return [sys.executable, *program, *about, *more]
 
     def start(

@@ -10,7 +10,7 @@ from scipy.special import expit, logit
 from scipy.stats import norm
 from tolerances import assert_close
 
-from jaxrecall.sweep.crossing import MIN_SEEDS, Crossing, Curve, of_runs
+from jaxrecall.sweep.crossing import MIN_SEEDS, Crossing, Curve
 from jaxrecall.sweep.mean_crossing import MeanCurve, of_measure
 from jaxrecall.sweep.summary import Summary, parsed
 
@@ -81,9 +81,9 @@ def test_the_curve_follows_the_measured_means_where_it_levels_off():
 def test_the_order_of_runs_says_nothing():
     x = np.log([600, 900, 1300, 1900])
     runs = listed(x, table(x, 12, spread=0.4, noise=0.2))
-    found = of_runs(*runs).crossing(0.5)
+    found = of_measure(*runs, 0.5).crossing(0.5)
     order = np.random.default_rng(1).permutation(len(runs[0]))
-    again = of_runs(*(column[order] for column in runs)).crossing(0.5)
+    again = of_measure(*(column[order] for column in runs), 0.5).crossing(0.5)
     assert_close(again[:5], found[:5])
     assert_close(again.without, found.without)
 
@@ -266,7 +266,9 @@ def test_one_lucky_run_does_not_hide_the_seeds_beyond_it():
         for seed in seeds
         for N, mean in pair
     ]
-    found = of_runs(*zip(*runs, (math.log(5000), 8, 0.9), strict=True)).crossing(0.5)
+    found = of_measure(
+        *zip(*runs, (math.log(5000), 8, 0.9), strict=True), 0.5
+    ).crossing(0.5)
     assert found.log_x > math.log(7000)
 
 

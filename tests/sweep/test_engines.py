@@ -233,7 +233,7 @@ def test_runs_turned_away_by_a_guard_side_by_side_as_on_an_accelerator(
 ):
     body = "from jaxrecall.simulator import program; program.on_cpu = lambda: False"
     # whose errors are not foreseen
-    mlp = "--set base.m=8 --set base.activation=identity --bucket 20x12x8"
+    mlp = "--set base.m=8 --set base.activation=identity"
     one = ("--set", "seeds.count=1")
     check_done(sweeps.run(tmp_path, *one, *mlp.split(), body=body), 4)
     assert {*load(tmp_path)["form"]} == {"full"}

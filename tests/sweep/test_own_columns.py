@@ -20,11 +20,10 @@ from tolerances import assert_close
 import jaxrecall
 from jaxrecall import Point, measure, realize, three_step
 from jaxrecall.compact import main as compact
-from jaxrecall.errors import StoreError, UsageError
+from jaxrecall.errors import StoreError
 from jaxrecall.status import main as status
 from jaxrecall.sweep.__main__ import main
 from jaxrecall.sweep.grid import read_grid
-from jaxrecall.sweep.running.job import prepare
 from jaxrecall.sweep.store.load import not_finite
 
 MODULE = """import jax.numpy as jnp
@@ -106,10 +105,10 @@ def assert_as_in_float64(rows) -> None:
 def test_a_column_that_overflows_is_told_as_that(swept):
     rows = jaxrecall.load("out")
     rows.loc[1:, "strongest"] = np.nan
-    lines = not_finite(rows, read_grid("with.yaml").simulator.facts)
+    lines = not_finite(rows, read_grid("with.yaml").simulator)
     assert list(lines) == [
-        "strongest: beyond float32, which ends at 3.4e38, or not a number, in 5 of 6"
-        " rows, where it is null"
+        "strongest: absent, not a number, or too large (float32 ends at 3.4e38) in 5"
+        " of 6 rows, where it is null"
     ]
 
 
@@ -142,11 +141,6 @@ def test_status_imports_nothing_that_a_folder_names(swept, capsys):
     assert status(["out"]) == 0
     assert "6 done, 0 to do" in capsys.readouterr().out
     assert len(jaxrecall.load("out")) == 6
-
-
-def test_a_size_of_programs_is_refused_with_columns_of_ones_own():
-    with pytest.raises(UsageError, match=r"--pad-to: got with columns of your own"):
-        prepare(read_grid("with.yaml"), "out", pad_to=(32, 32, 0))
 
 
 PART = {"part": f"{NAME}:part"}

@@ -1,13 +1,12 @@
 """Programs and chunks: every run once, few programs, honest sizes."""
 
 import itertools
-import re
 from dataclasses import replace
 
 import pytest
 
 from jaxrecall import simulate
-from jaxrecall.errors import PointError, UsageError
+from jaxrecall.errors import PointError
 from jaxrecall.model.point import Point, Run
 from jaxrecall.simulator import program
 from jaxrecall.simulator.cost import peak_bytes
@@ -16,8 +15,7 @@ from jaxrecall.sweep import machine
 from jaxrecall.sweep.grid import as_grid
 from jaxrecall.sweep.plan import CHUNK_SECONDS, Shard, cores, make_plan
 from jaxrecall.sweep.running.job import prepare
-from jaxrecall.sweep.simulators import merging
-from jaxrecall.sweep.simulators.merging import as_sizes, larger
+from jaxrecall.sweep.simulators.merging import larger
 from jaxrecall.sweep.store import Done, Store
 
 
@@ -109,11 +107,10 @@ def test_dear_compilation_shares_programs_and_cheap_compilation_does_not(monkeyp
     assert 1 < programs(0.005) <= programs(0.0) == 4
 
 
-def asked(programs: str, **axes):
-    """A grid with `run.programs`, whose points differ much in size and in work."""
-    sizes = {"V": [64, 256], "d": [16, 32, 64, 128], "L": 8, "N": [1024, 2**18]}
-    run = {"programs": programs}
-    return as_grid({"blocks": [{"axes": sizes | axes}], "seeds": 20, "run": run})
+def sizes(**axes):
+    """A grid whose points differ much in size and in work."""
+    every = {"V": [64, 256], "d": [16, 32, 64, 128], "L": 8, "N": [1024, 2**18]}
+    return as_grid({"blocks": [{"axes": every | axes}], "seeds": 20})
 
 
 @pytest.fixture
@@ -126,11 +123,10 @@ def n_cores(monkeypatch):
     return has
 
 
-@pytest.mark.parametrize("setting", ["few", "many"])
 def test_all_runs_of_a_grid_decide_its_programs_on_any_machine(
-    setting, tmp_path, n_cores, monkeypatch
+    tmp_path, n_cores, monkeypatch
 ):
-    grid = asked(setting)
+    grid = sizes()
     whole = programs_of(prepare(grid, tmp_path).plan)
     assert whole.keys() == {*grid.points}
     jobs = [prepare(grid, tmp_path, Shard(i, 3, "")) for i in range(3)]
@@ -157,27 +153,9 @@ def test_a_search_has_the_same_programs_on_any_machine(tmp_path, n_cores):
     assert programs_of(prepare(grid, tmp_path).plan) == of_one
 
 
-def test_many_programs_are_thorough_and_within_a_bound_and_a_dry_run_says_why(tmp_path):
-    few, many = (
-        prepare(asked(programs, N=1024), tmp_path) for programs in ("few", "many")
-    )
-    assert [str(shape) for shape in few.plan.peaks] == ["256x128"]
-    assert all(shape.light for shape in few.plan.peaks)
-    n = len(many.plan.peaks)
-    assert 1 < n <= merging.MOST_PROGRAMS
-    assert not any(shape.light for shape in many.plan.peaks)
-    assert few.plan.run_seconds > many.plan.run_seconds
-    told = f"few; with many, the grid would have {n} programs instead of 1.* s more to"
-    assert re.search(f"{told} compile .* s less to run", few.reason)
-    assert f"programs: {few.reason}" in few.describe()
-    assert f"would have 1 program instead of {n}" in many.reason
-    forced = prepare(asked("many", N=1024), tmp_path, pad_to=(256, 128, 0))
-    assert (len(forced.plan.peaks), forced.reason) == (1, "--pad-to")
-    one = prepare(asked("many", V=64, d=64, N=2**24), tmp_path)
-    assert one.reason == "run.programs: many; with few, they would be the same"
-    sizes = [16, 32, 64, 128, 256]
-    wide = prepare(asked("many", V=sizes, d=sizes), tmp_path)
-    assert 1 < len(wide.plan.peaks) <= merging.MOST_PROGRAMS
+def test_points_with_little_work_share_a_light_program(tmp_path):
+    plan = prepare(sizes(N=1024), tmp_path).plan
+    assert [(str(shape), shape.light) for shape in plan.peaks] == [("256x128", True)]
 
 
 def test_width_is_bounded_by_memory():
@@ -194,7 +172,7 @@ def test_width_is_bounded_by_memory():
 def test_memory_bounds_the_vmapped_runs_on_an_accelerator(monkeypatch):
     shape = Shape(256, 128, 0, "none", "counts")
     point = Point(V=256, N=1024, d=128, L=8)
-    made = replace(of(point, seeds=100, pad_to=(256, 128, 0)), batch=80)
+    made = replace(of(point, seeds=100, program=lambda _: shape), batch=80)
     widths = (1, 16, 64)
     need = {width: 2 * width * peak_bytes(shape.vmapped(width)) for width in widths}
     monkeypatch.setattr(program, "on_cpu", lambda: False)
@@ -239,20 +217,6 @@ def test_chunks_are_bounded():
     assert len(made.chunks) > 1
     for chunk in made.chunks:
         assert chunk.seconds <= CHUNK_SECONDS or len(chunk.runs) == 1
-
-
-def test_a_forced_size_is_that_of_all_programs():
-    made = make_plan(LIGHT, (300, 130, 0))
-    assert [str(shape) for shape in made.peaks] == ["300x130"]
-    told = r"--pad-to: got 128x130, too small for 24 points; allowed: at least 256x128"
-    with pytest.raises(UsageError, match=told):
-        make_plan(LIGHT, (128, 130, 0))
-
-
-@pytest.mark.parametrize("text", ["12", "axb", "0x4", "4x4x4x4", ""])
-def test_what_is_no_size_is_refused(text):
-    with pytest.raises(UsageError, match=r"--pad-to: got .*; allowed: VxD or VxDxM"):
-        as_sizes(text)
 
 
 def test_nothing_to_do_is_a_plan_too():

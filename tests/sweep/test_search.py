@@ -26,10 +26,10 @@ from jaxrecall.fit import fit
 from jaxrecall.simulator import program
 from jaxrecall.status import survey
 from jaxrecall.sweep.__main__ import main
-from jaxrecall.sweep.crossing import of_runs
 from jaxrecall.sweep.grid import read_grid
 from jaxrecall.sweep.grid.axes import Names
 from jaxrecall.sweep.grid.file import PER_OCTAVE, Search
+from jaxrecall.sweep.mean_crossing import of_measure
 from jaxrecall.sweep.running.job import carry_out, prepare
 from jaxrecall.sweep.running.mistakes import Mistake
 from jaxrecall.sweep.running.runner import execute
@@ -143,7 +143,7 @@ def test_the_search_is_eight_times_cheaper_than_a_dense_grid_at_equal_width():
             for N in map(int, levels)
             for s in range(16)
         ]
-        dense = of_runs(*zip(*rows, strict=True)).crossing(0.5)
+        dense = of_measure(*zip(*rows, strict=True), 0.5).crossing(0.5)
         searched = cell.search(width=dense.width)
         ratios.append(16 * levels.sum() / sum(N for N, _ in searched.completed))
     assert np.median(ratios) > 8
@@ -442,15 +442,11 @@ blocks:
 """
 
 
-ONE_PROGRAM = ("--bucket", "32x16")
-"""For all tests, here and elsewhere."""
-
-
 @pytest.fixture
 def grid(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("tiny.yaml").write_text(GRID)
-    return ("--grid", "tiny.yaml", *ONE_PROGRAM)
+    return ("--grid", "tiny.yaml")
 
 
 def setting(sets):
@@ -462,7 +458,7 @@ def search(*sets, out):
     """The search of the grid with these settings, as the command runs it, without its
     table and figure.
     """
-    job = prepare(read_grid("tiny.yaml", sets), out, pad_to=(32, 16, 0))
+    job = prepare(read_grid("tiny.yaml", sets), out)
     assert carry_out(job, execute, None, Interrupts()).exit_code == 0
 
 
@@ -473,7 +469,7 @@ def searched(tmp_path_factory) -> Path:
     (there / "tiny.yaml").write_text(GRID)
     before = program.n_compiled()
     with contextlib.chdir(there), contextlib.redirect_stdout(printed):
-        assert main(["--grid", "tiny.yaml", *ONE_PROGRAM]) == 0
+        assert main(["--grid", "tiny.yaml"]) == 0
     assert program.n_compiled() <= before + 2  # guarded and full
     (there / "results/tiny/printed.txt").write_text(printed.getvalue())
     return there / "results/tiny"
@@ -531,7 +527,7 @@ def test_a_whole_search_is_printed_reported_and_drawn(searched):
     assert len(rows) == sum(cell["runs"] for cell in cells)
     assert rows["N"].sum() == sum(cell["samples"] for cell in cells)
     rows = rows[(rows.d == 12) & (rows.L == 3)]
-    again = of_runs(np.log(rows.N), rows.seed, rows.accuracy).crossing(0.5)
+    again = of_measure(np.log(rows.N), rows.seed, rows.accuracy, 0.5).crossing(0.5)
     assert_close(np.exp(again[:3]), np.array(told_by(searched)[12, 3]))
 
 
@@ -570,7 +566,7 @@ def test_rows_that_are_there_save_runs_and_change_nothing(grid, searched):
     axes = "{d: [2, 12], L: [3], N: [16, 23, 64, 100, 128, 181, 1024]}"
     dense = GRID.split("search:")[0].replace("60", "3")
     Path("dense.yaml").write_text(f"{dense}blocks: [{{axes: {axes}}}]")
-    words = ("--grid", "dense.yaml", *ONE_PROGRAM, "--out", "other", *NO_FIGURE)
+    words = ("--grid", "dense.yaml", "--out", "other", *NO_FIGURE)
     assert main(words) == 0
     there = ran("other")
     search(TWO_CELLS, out="other")

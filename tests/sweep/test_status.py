@@ -81,7 +81,7 @@ def record(rows: list[dict]) -> dict:
         "error": "RuntimeError: no\nmore",
         "host": "here",
         "bucket": "32x16",
-        "repeat": f"{COMMAND} --bucket 32x16",
+        "repeat": f"{COMMAND} --fail-fast",
         "runs": [[each["point_id"], each["seed"]] for each in rows],
     }
 
@@ -125,7 +125,7 @@ def test_a_half_done_folder(store, rows, capsys):
         "1 runs that the grid does not ask for\n",
         "1 runs of code_version 0, precision highest (this is ",
         "failed: 2 runs, 1 of them missing: RuntimeError: no (program 32x16 on here;"
-        f" details: {path}; to try again: {COMMAND} --bucket 32x16)\n",
+        f" details: {path}; to try again: {COMMAND} --fail-fast)\n",
         "unreadable: results/small/parts/cut.parquet (",
         "/failures/note.json (no record of a failure: TypeError)\n",
         "\n2.5 s of simulation\n",
@@ -199,7 +199,7 @@ def test_the_command_that_resumes_is_told_as_it_was_recorded(store, rows, capsys
     shutil.copytree(OUT, "my copy")
     for folder in (OUT, "my copy"):
         command, (failure,) = facts(folder, "command", "failures")
-        assert [command, failure["repeat"]] == [COMMAND, f"{COMMAND} --bucket 32x16"]
+        assert [command, failure["repeat"]] == [COMMAND, f"{COMMAND} --fail-fast"]
         assert status.main([folder]) == 0
         assert f"to resume: {COMMAND}\n" in capsys.readouterr().out
 

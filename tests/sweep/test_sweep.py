@@ -233,7 +233,7 @@ def test_a_dry_run_is_one_object_with_the_promised_keys_and_makes_nothing(capsys
     assert sweep("--dry-run --json") == 0
     told = json.loads(capsys.readouterr().out)
     counts = {"points": 4, "runs": 8, "done": 0, "todo": 8, "programs": 1}
-    costs = "program_list est_flops est_seconds est_peak_bytes program_reason"
+    costs = "program_list est_flops est_seconds est_peak_bytes"
     assert " ".join(told) == f"{' '.join(counts)} {costs} engine workers requests"
     assert counts.items() <= told.items()
     assert len(told["program_list"]) == 1
@@ -292,22 +292,6 @@ def test_programs_traced_are_programs_planned_and_traced_once(facts, monkeypatch
     assert len(traced) == planned == 2
     assert sweep(f"{call} --set seeds.count=3 --out again") == 0
     assert len(traced) == planned
-
-
-@pytest.mark.slow  # each compiles programs of its own
-@pytest.mark.usefixtures("grid")
-@pytest.mark.parametrize("eta", ["1e-6", "1e-3"])
-@pytest.mark.parametrize("shape", ["64x32", "33x40", "20x12"])
-def test_a_forced_bucket_changes_no_row(shape, eta):
-    call = f"{UNDRAWN} --set base.eta={eta}"
-    assert sweep(call) == 0
-    flag = "--bucket" if shape == "20x12" else "--pad-to"
-    assert sweep(f"{call} {flag} {shape} --out forced") == 0
-    own, other = load(OUT), load("forced")
-    assert {*other["bucket"]} == {shape}
-    exact = ["form", "point_id", "seed", "draw_check"]
-    assert ("full" in {*own["form"]}) == (eta == "1e-3")
-    assert_same_columns(other, own, [*exact, *METRICS])
 
 
 @pytest.mark.usefixtures("grid", "with_figures")
@@ -417,7 +401,7 @@ def test_a_signal_while_jax_starts_ends_the_sweep(facts, number):
 
 CACHED = """
 import jax, sys
-from jaxrecall.sweep import main
+from jaxrecall.sweep.__main__ import main
 events = []
 jax.monitoring.register_event_duration_secs_listener(lambda event, *_, **__: events.append(event))
 assert main(["--grid", "tiny.yaml", "--out", sys.argv[1]]) == 0

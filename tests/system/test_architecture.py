@@ -17,7 +17,7 @@ ORDER = [
     "simulator/",
     "sweep/",
     "analysis/",
-    "fit.py report.py status.py compact.py embeddings.py",
+    "fit.py report.py status.py compact.py",
     "__init__.py __init__.pyi",
     "__main__.py",
 ]

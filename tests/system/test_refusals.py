@@ -306,7 +306,6 @@ OPTIONS = (
     "--set",
     "--engine",
     "--worker-resource",
-    "--pad-to",
     "--ray-address",
 )
 COMMANDS += [[*SWEEP, f"{option}=--"] for option in OPTIONS]

@@ -413,9 +413,9 @@ def _error(field: str, given: object, why: str = "") -> PointError:
         name = given.partition("(")[0].strip()
         is_close = name and name not in LAWS[field]
         why = suggest(name, LAWS[field]) if is_close else ""
-    path = (
-        "module:Class or module:function" if field in OF_FUNCTIONS else "module:Class"
-    )
+    path = "module:Class"
+    if field in OF_FUNCTIONS:
+        path += " or module:function, as optax:lion"
     allowed = f"{', '.join(LAWS[field])}, or your own as {path}"
     return PointError([Problem(field, f"got {shown(given)}{why}; allowed: {allowed}")])
 

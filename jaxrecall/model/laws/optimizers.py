@@ -215,31 +215,6 @@ class AdamW(Adam):
 
 @register
 @dataclass(frozen=True)
-class SignSgd(OptimizerLaw):
-    """The step is along the sign of every entry of the gradient."""
-
-    of_optax, padding_safe = "sign_sgd", True
-
-
-@register
-@dataclass(frozen=True)
-class Lion(OptimizerLaw):
-    """The step is along the sign of every entry of a mean of gradients (Chen et al.,
-    arXiv:2302.06675).
-    """
-
-    of_optax, padding_safe = "lion", True
-    b1: float = _setting(
-        0.9, "weight of the mean against the gradient of the step", **DECAY
-    )
-    b2: float = _setting(0.99, "decay rate of the mean of gradients", **DECAY)
-    weight_decay: float = _setting(
-        1e-3, "part of itself that an entry loses in a step at rate 1", low=0.0
-    )
-
-
-@register
-@dataclass(frozen=True)
 class Muon(OptimizerLaw):
     """The step is along the mean of gradients after Newton-Schulz steps bring its
     singular values near 1 (Jordan, 2024).

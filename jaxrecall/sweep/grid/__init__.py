@@ -31,8 +31,7 @@ from ...model.law_parameters import parameter_columns
 from ...model.laws.array import paths_from, with_hashes
 from ...model.point import Point
 from ...model.values import as_plain
-from ..simulators import SimulatorLike
-from ..simulators.custom import add_to_path, named
+from ..simulators.custom import Simulator, add_to_path, named
 from ..simulators.shipped import RECALL, RecallSimulator
 from .axes import AnyPoint, Names, law_parameters
 from .document import Document, Plain, Schema, read_document, without
@@ -60,7 +59,7 @@ __all__ = [
 ]
 
 GridLike = Mapping[str, Plain] | str | os.PathLike[str] | Point | Sequence[Point]
-GivenSimulator = SimulatorLike | str | None
+GivenSimulator = Simulator | str | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +80,7 @@ class Grid(GridFile):
     axes: tuple[str, ...]
     fixed: dict[str, Plain]
     resolved: dict[str, Plain]
-    simulator: SimulatorLike = RECALL
+    simulator: Simulator = RECALL
     lines: tuple[SearchLine, ...] = field(default=(), compare=False)
     kept: Mapping[str, Mapping[str, Plain]] = field(default_factory=dict, compare=False)
 
@@ -110,7 +109,7 @@ class Grid(GridFile):
         The columns are those of the simulator, the kept helpers, and the parameters of
         all laws.
         """
-        columns = {**self.simulator.facts.columns, **self.kept_columns}
+        columns = {**self.simulator.row_columns, **self.kept_columns}
         if Names(self.simulator).laws:
             columns |= parameter_columns(self.points)
         return columns
@@ -120,7 +119,7 @@ class Grid(GridFile):
         """The column that a search evaluates and that figures show."""
         if self.search and self.search.of:
             return self.search.of
-        return self.simulator.facts.accuracy
+        return self.simulator.accuracy
 
     @property
     def summarised(self) -> str:
@@ -156,9 +155,8 @@ def read_grid(
         on_progress: a function that is called with two numbers: the points expanded so
             far, and all points.
         simulator: the simulator of the points, as an object or as its import path
-            "module:name". `sweep.simulators` describes its members. If the argument is
-            None, the simulator that the file names is used. If the file names none, the
-            simulator of this package is used.
+            "module:name". The default is the simulator that the file names, or else
+            that of this package.
 
     Raises:
         GridError: the message contains a line for each error, such as "grid.yaml:7:
@@ -242,7 +240,7 @@ def _grid(
         expansion = expand(document, file, names, on_progress)
         blocks = with_hashes(document.data.get("blocks"))
     if given and not isinstance(given, str):
-        given = given.facts.name
+        given = given.name
     resolved = {"schema": 1, **plain(file)} | {
         "seeds": _as_seeds(file.seeds),
         "blocks": blocks,
@@ -271,7 +269,7 @@ def _arrow_type(values: Sequence[Plain]) -> str:
     return "float64" if kinds <= {int, float} else "string"
 
 
-def _simulator(document: Document, given: GivenSimulator) -> SimulatorLike | None:
+def _simulator(document: Document, given: GivenSimulator) -> Simulator | None:
     """Returns the simulator `given`. If `given` is an import path, returns the object
     at that path.
 

@@ -20,7 +20,8 @@ from ...model.laws import LAWS
 from ...model.laws.law import plain
 from ...model.point import checked_field
 from ...model.values import plain_type
-from ..simulators import AnyPoint, SimulatorLike
+from ..simulators import AnyPoint
+from ..simulators.custom import Simulator
 from ..simulators.shipped import RECALL
 from .document import Plain, Schema, refuse
 from .expr import is_too_large
@@ -41,9 +42,9 @@ class Names:
     values.
     """
 
-    def __init__(self, simulator: SimulatorLike | None = None):
+    def __init__(self, simulator: Simulator | None = None):
         self.simulator = simulator or RECALL
-        self.fields: dict[str, Field[object]] = dict(self.simulator.facts.fields)
+        self.fields: dict[str, Field[object]] = dict(self.simulator.fields)
         self.laws = set[str]()
         self.required = list[str]()
         self.in_base = list[str]()
@@ -60,9 +61,6 @@ class Names:
                 self.in_base.append(name)
                 if self.type(name) in ("int", "float"):
                     self.numbers.append(name)
-        self.other_rate: dict[str, str] = {}
-        if self.simulator.facts.is_ours:
-            self.other_rate = {"kappa": "gamma", "gamma": "kappa"}
 
     def __contains__(self, name: str) -> bool:
         """Whether the name is a field, or a parameter of a law such as

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache, cached_property
-from typing import NamedTuple, TypedDict
+from typing import Any, NamedTuple
 
 from ...errors import GridError, PointError, Problem, plural
 from .axes import AnyPoint, Names
@@ -91,19 +91,9 @@ class SearchLine(NamedTuple):
         return (*self.helpers.items(), len(self.levels), *ids)
 
 
-class Expansion(TypedDict):
-    """The fields of a `Grid` that describe its points."""
-
-    points: tuple[AnyPoint, ...]
-    lines: tuple[SearchLine, ...]
-    kept: dict[str, NamedValues]
-    n_duplicates: int
-    n_excluded: int
-
-
 def expand(
     document: Document, file: GridFile, names: Names, on_progress: OnProgress
-) -> Expansion:
+) -> dict[str, Any]:
     """Returns the points of the grid in order, and the other fields of a `Grid` that
     describe its points.
 
@@ -141,7 +131,7 @@ def expand(
     if file.search:
         lines = _with_equal_helpers(points)
         points = tuple(next(iter(line.levels.values())) for line in lines)
-    return Expansion(
+    return dict(  # noqa: C408
         points=points,
         lines=lines,
         kept=counted.kept,
@@ -368,7 +358,7 @@ class _ExpandedBlock:
         for name, value in without(None, candidate.values).items():
             if name in self.names or name == "root_seed":
                 arguments[name] = value
-        for rate, other in self.names.other_rate.items():
+        for rate, other in self.names.simulator.other_rate.items():
             if rate in self.locations and rate in arguments:
                 arguments.pop(other, None)
         try:

@@ -19,7 +19,8 @@ from typing import Literal
 
 from ...errors import shown, suggest
 from ...model.point import MAX_SEED
-from ..simulators import SimulatorLike, grouped
+from ..simulators import grouped
+from ..simulators.custom import ACCURACY, Simulator
 from ..summary import ALLOWED, parsed
 from .axes import Names
 from .document import (
@@ -161,11 +162,6 @@ class Settings:
     killed process loses little. A day of work still writes at most 17,000 files.
     """
 
-    programs: Literal["few", "many"] = "few"
-    """Whether to compile few programs, or many that fit the points better. Many pay if
-    the programs are used again, as they are kept.
-    """
-
     fail_fast: bool = False
     """Whether the first failed chunk stops the sweep."""
 
@@ -275,7 +271,7 @@ def plain(record: object) -> dict[str, Plain]:
     return {name.strip("_"): value for name, value in values.items()}
 
 
-def json_schema(simulator: SimulatorLike | None = None) -> Schema:
+def json_schema(simulator: Simulator | None = None) -> Schema:
     """Returns the JSON Schema (draft 2020-12) of grid files for a simulator.
 
     The default is the simulator of this package. Its schema leaves the fields of files
@@ -400,12 +396,11 @@ class WrongNames:
 
     def __init__(self, document: Document, file: GridFile, names: Names):
         self.document, self.file, self.names = document, file, names
-        self.columns = names.simulator.facts.columns
+        self.columns = names.simulator.row_columns
         search = document.data.get("search")
-        self.searched = self.of = None
-        if isinstance(search, dict):
-            self.searched = _text(search.get("axis"))
-            self.of = _text(search.get("of"))
+        self.search = search if isinstance(search, dict) else {}
+        self.searched = _text(self.search.get("axis"))
+        self.of = _text(self.search.get("of"))
 
     def __iter__(self) -> Iterator[Mistake]:
         base: dict[str, Location] = {name: ("base", name) for name in self.file.given}
@@ -430,7 +425,7 @@ class WrongNames:
                 ("search", "of"),
                 f"got {self.of!r}{hint}; allowed: a measured column",
             )
-        elif self.of is None and self.names.simulator.facts.is_ours:
+        elif (self.of or self.names.simulator.accuracy) == ACCURACY:
             yield from self._no_accuracies()
         axis = self.searched
         if axis is None or self.names.is_number(axis):
@@ -446,13 +441,11 @@ class WrongNames:
 
     def _no_accuracies(self) -> Iterator[Mistake]:
         """Yields a mistake for each theta that no accuracy can have."""
-        given = self.document.data.get("search")
-        thetas = given.get("theta", []) if isinstance(given, dict) else []
-        several = isinstance(thetas, list)
-        for i, theta in enumerate(thetas if several else [thetas]):
-            if isinstance(theta, int | float) and not 0 < theta < 1:
+        given = self.search.get("theta")
+        for theta in given if isinstance(given, list) else [given]:
+            if is_number(theta) and not 0 < theta < 1:
                 yield (
-                    ("search", "theta", i) if several else ("search", "theta"),
+                    ("search", "theta"),
                     f"got {shown(theta)}; allowed: accuracies as fractions between 0"
                     " and 1, one or a list",
                 )
@@ -494,7 +487,8 @@ class WrongNames:
     def _misplaced(
         self, at: Location, locations: dict[str, Location]
     ) -> Iterator[Mistake]:
-        if self.names.other_rate and locations.keys() >= self.names.other_rate.keys():
+        rates = self.names.simulator.other_rate
+        if rates and locations.keys() >= rates.keys():
             yield at, "got both kappa and gamma; give one, the other follows"
         if self.searched in locations:
             yield (

@@ -23,7 +23,8 @@ from ..grid.file import Settings
 from ..machine import cores, described, memory_described, memory_limit
 from ..plan import Plan, Shard, by_id, make_plan, without_shard
 from ..searches import KnownAccuracies, Searches, as_known
-from ..simulators import AnyPoint, Facts, Program, Sizes, programs_of
+from ..simulators import AnyPoint, Program
+from ..simulators.custom import Simulator
 from ..store import PART_ROWS, Done, Store
 from .call import Call
 from .progress import Display, duration
@@ -64,10 +65,6 @@ class Job:
 
     remarks: list[str]
     """Lines to print before the job starts."""
-
-    sizes: Sizes | str
-    """The sizes of the programs: those that were given, or the setting `run.programs`.
-    """
 
     call: Call
     """The record of the completed work. The record is kept even after a signal."""
@@ -128,19 +125,13 @@ class Job:
             "program_list": programs,
             **dict.fromkeys(("est_flops", "est_seconds", "est_peak_bytes")),
         }
-        if plan.simulator.facts.costs_known:
+        if plan.simulator.costs_known:
             facts["est_flops"], facts["est_seconds"] = flops, seconds
             facts["est_peak_bytes"] = plan.peak_bytes
         if search:
             facts["searches"] = len(search.cells)
             facts["finished"] = search.finished
         return facts
-
-    @property
-    def reason(self) -> str:
-        """A short text that explains the choice of programs."""
-        points = self.search.usual if self.search else _counts(self.grid)
-        return self.grid.simulator.reason(points, self.sizes)
 
     def describe(self) -> list[str]:
         """Returns lines of text that describe the job, for a dry run."""
@@ -159,11 +150,10 @@ class Job:
             f"{self.n_done} done in {self.store.folder}, {at_most}{facts['todo']} to do"
             f" in {plural(facts['programs'], 'program')}"
         )
-        why = f"programs: {self.reason}"
         if self.search:
-            return [*lines, _cost_of_search(self.search, facts["est_seconds"]), why]
+            return [*lines, _cost_of_search(self.search, facts["est_seconds"])]
         lines += map(_program_line, facts["program_list"])
-        return [*lines, _cost_of_sweep(self.plan), why, described()]
+        return [*lines, _cost_of_sweep(self.plan), described()]
 
     def start_line(self) -> str:
         """Returns the line that is printed when the job starts."""
@@ -175,7 +165,7 @@ class Job:
         title = f"{self.grid.name}, {self.shard}" if self.shard else self.grid.name
         if self.search:
             return f"{title}: {self.search}, {n_done} done; rows go to {folder}"
-        cost = f"about {_time(plan)}" if plan.simulator.facts.costs_known else UNKNOWN
+        cost = f"about {_time(plan)}" if plan.simulator.costs_known else UNKNOWN
         return (
             f"{title}: {self.n_done} of {len(self.wanted)} runs done, {plan.n_runs} to"
             f" do in {plural(len(plan.peaks), 'program')}, {cost}; rows go to {folder}"
@@ -187,12 +177,12 @@ class Job:
         The manifest contains the grid, its known runs, the versions of packages, the
         commit if known, and the command that resumes the job.
         """
-        facts, settings = self.grid.simulator.facts, self.plan.settings
+        simulator, settings = self.grid.simulator, self.plan.settings
         manifest = {
             "grid": self.grid.resolved,
             "plan": self.recorded(),
-            "code_version": facts.version,
-            "precision": facts.precision(settings.precision),
+            "code_version": simulator.version,
+            "precision": simulator.precision(settings.precision),
             "versions": versions(),
         }
         if xla_flags():
@@ -261,11 +251,6 @@ def interrupted(resume_command: str) -> str:
     return f"interrupted; finished runs are kept. To resume: {resume_command}"
 
 
-def _counts(grid: Grid) -> dict[AnyPoint, int]:
-    """Returns a dict from every point of a grid to its number of runs."""
-    return dict.fromkeys(grid.points, len(grid.seeds))
-
-
 def _size_of(grid: Grid) -> str:
     size = (
         f"{plural(len(grid.points), 'point')} x {plural(len(grid.seeds), 'seed')} ="
@@ -292,7 +277,7 @@ def _program_line(entry: Json) -> str:
 
 
 def _cost_of_sweep(plan: Plan) -> str:
-    if not plan.simulator.facts.costs_known:
+    if not plan.simulator.costs_known:
         return UNKNOWN
     cost = (
         f"about {plan.flops:.2g} flops, {_time(plan)}, {plan.peak_bytes / 2**20:.0f}"
@@ -320,7 +305,6 @@ def prepare(
     grid: Grid,
     folder: str | Path | Store,
     shard: Shard | None = None,
-    pad_to: tuple[int, int, int] | None = None,
     fail_fast: bool = False,
     keep_going: bool = False,
     resume_command: str = "",
@@ -331,8 +315,6 @@ def prepare(
         grid: the points and seeds.
         folder: the results folder, which need not exist.
         shard: the share of the runs, or None for all runs.
-        pad_to: sizes (V, d, m) of one program for every point, or None to let the plan
-            choose.
         fail_fast: whether the first failed chunk ends the job.
         keep_going: whether the job goes on even if its first 100 runs fail alike.
         resume_command: the command that repeats or resumes the call.
@@ -346,38 +328,34 @@ def prepare(
     if grid.search:
         replaced.append("search.json")
     store.check(*replaced)
-    precision = grid.simulator.facts.precision(settings.precision)
+    precision = grid.simulator.precision(settings.precision)
     sources = grid.simulator.sources(grid.points)
-    done = _done(store, grid.simulator.facts, precision, sources)
+    done = _done(store, grid.simulator, precision, sources)
     limit = grid.limits.max_bytes or memory_limit()
     search, wanted = None, set[RunId]()
-    sizes = pad_to or settings.programs
     if grid.search:
         known = _known_accuracies(store, grid, precision) if done.runs else {}
-        search = Searches(grid, known, settings, pad_to, limit, shard)
+        search = Searches(grid, known, settings, limit, shard)
         plan, n_done = search.guess, search.n_done
     else:
         if shard:
-            runs = shard.of(grid.points, grid.seeds, grid.simulator, settings.programs)
+            runs = shard.of(grid.points, grid.seeds, grid.simulator)
         else:
             runs = list(starmap(Run, product(grid.points, grid.seeds)))
         wanted = set(by_id(runs))
         missing = [run for run in runs if run.id not in done.runs]
-        plan = _plan_of(grid, missing, sizes, limit, settings)
+        plan = _plan_of(grid, missing, limit, settings)
         n_done = len(wanted) - plan.n_runs
     _check_memory(plan, limit)
     about = _metadata(grid, sources)
     call = Call(store, settings, resume_command, grid.crosses, search)
     remarks = list(_remarks(grid, store, done))
-    return Job(
-        grid, store, about, shard, search, wanted, n_done, plan, remarks, sizes, call
-    )
+    return Job(grid, store, about, shard, search, wanted, n_done, plan, remarks, call)
 
 
 def _plan_of(
     grid: Grid,
     missing: Sequence[Run],
-    sizes: Sizes | str,
     limit: int,
     settings: Settings,
 ) -> Plan:
@@ -387,7 +365,8 @@ def _plan_of(
     """
     programs: dict[AnyPoint, Program] = {}
     if missing:
-        programs = programs_of(grid.simulator, _counts(grid), sizes)
+        counts = dict.fromkeys(grid.points, len(grid.seeds))
+        programs = grid.simulator.programs(counts)
     return make_plan(
         missing,
         limit=limit,
@@ -400,13 +379,13 @@ def _plan_of(
 def _known_accuracies(store: Store, grid: Grid, precision: str) -> KnownAccuracies:
     """Returns a dict from each finished run in the folder to its accuracy."""
     found, _, _ = store.last_values(grid.crosses, "status")
-    mine = found.get((grid.simulator.facts.version, precision), {})
+    mine = found.get((grid.simulator.version, precision), {})
     return {run: as_known(*values) for run, values in mine.items()}
 
 
 def _metadata(grid: Grid, sources: Mapping[str, str]) -> Json:
     """Returns the metadata for the part files of a grid."""
-    about = grid.simulator.facts.about() | {
+    about = grid.simulator.about() | {
         "axes": list(grid.axes),
         "searched": grid.searched,
         "fixed": grid.fixed,
@@ -465,7 +444,7 @@ def _check_memory(plan: Plan, limit: int) -> None:
 
 
 def _done(
-    store: Store, facts: Facts, precision: str, sources: Mapping[str, str]
+    store: Store, simulator: Simulator, precision: str, sources: Mapping[str, str]
 ) -> Done:
     """Returns the finished runs of the folder.
 
@@ -473,8 +452,8 @@ def _done(
     or precision. Raises StoreError also if rows have other user columns, or if the
     source of a user's law or simulator has changed since the rows were written.
     """
-    done = store.done(facts.version, precision)
-    mine = json.dumps(facts.about().get("columns", {}), sort_keys=True)
+    done = store.done(simulator.version, precision)
+    mine = json.dumps(simulator.about().get("columns", {}), sort_keys=True)
     others = done.columns - {mine}
     if others:
         raise _mixed(
@@ -483,10 +462,10 @@ def _done(
             f"rows with {_columns([mine])}",
             "Choose another --out, give the same columns with the same source",
         )
-    others = done.simulators - {facts.name}
+    others = done.simulators - {simulator.name}
     if others:
         held = f"rows of the simulator {', '.join(sorted(others))}"
-        raise _mixed(store, held, f"rows of {facts.name}")
+        raise _mixed(store, held, f"rows of {simulator.name}")
     changed = [
         name
         for name, digest in sources.items()
@@ -494,16 +473,14 @@ def _done(
     ]
     if changed:
         held = f"rows of {', '.join(sorted(changed))} from other source than it has now"
-        advice = "Undo the change, choose another --out"
-        if facts.is_ours:
-            advice = "Give a changed law a new name, choose another --out"
+        advice = "Undo the change, give a changed law a new name, choose another --out"
         raise _mixed(store, held, advice=advice)
     if done.foreign:
         held = ", ".join(
             f"{n} runs of code_version {version}, precision {other}"
             for (version, other), n in done.foreign.items()
         )
-        added = f"code_version {facts.version}, precision {precision}"
+        added = f"code_version {simulator.version}, precision {precision}"
         setting = "JAX_ENABLE_X64" if "x64" in held + added else "run.precision"
         advice = f"Choose another --out, set {setting} to match"
         raise _mixed(store, held, added, advice)
@@ -612,8 +589,7 @@ def _learn_of_others(job: Job, search: Searches) -> None:
     The folder is read after the manifest is written. So if shares end at the same time,
     the manifest describes all of their rows in the end.
     """
-    facts, settings = job.grid.simulator.facts, job.plan.settings
-    precision = facts.precision(settings.precision)
+    precision = job.grid.simulator.precision(job.plan.settings.precision)
     n_finished = -1
     while n_finished != search.n_finished:
         n_finished = search.n_finished

@@ -1,5 +1,5 @@
-"""The simulators of users, in the form that the sweep engine uses. Such a simulator is
-a function of a point and a random key. `simulator/custom_runs.py` computes the runs.
+"""Simulators, in the form that the sweep engine uses. A simulator of a user is a
+function of a point and a random key. `simulator/custom_runs.py` computes the runs.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import MISSING, Field, dataclass, field, make_dataclass
+from dataclasses import MISSING, Field, dataclass, make_dataclass
 from dataclasses import fields as declared_fields
 from functools import cached_property, partial
 from importlib import import_module
@@ -33,13 +33,13 @@ from ...errors import (
 )
 from ...model.columns import Row
 from ...model.laws.law import source_digest
-from ...model.point import MAX_SEED, Run, checked_value, to_12_digits
-from . import OF_THRESHOLDS, Cost, Facts, Loaded, Room, Rows, grouped
+from ...model.point import MAX_SEED, Run
+from ...model.values import checked_value, declared, to_12_digits
+from . import OF_THRESHOLDS, Cost, Loaded, Program, Room, Rows
 
 TYPES = {int: "int64", float: "float64", bool: "bool", str: "string"}
 """A dict from Python types to the Arrow types of fields and columns."""
 
-ARROW = {kind.__name__: arrow for kind, arrow in TYPES.items()}
 ALLOWED_TYPES = "with int, float, bool or str as the type"
 TREATED = ("static", "traced")
 
@@ -99,6 +99,19 @@ class Declaration(NamedTuple):
     treated: str
     meaning: str = ""
 
+    def field(self, name: str) -> Any:
+        """Returns the field of a dataclass with this declaration, in the form of this
+        package's own fields.
+        """
+        limits: dict[str, Any] = {}
+        if self.kind is str:
+            limits["choices"] = self.low
+        elif self.kind is not bool:
+            limits["low"] = -math.inf if self.low is None else self.low
+            limits["high"] = math.inf if self.high is None else self.high
+        default = MISSING if self.default is None else self.default
+        return declared(self.treated, self.meaning or name, default, **limits)
+
 
 class Simulator:
     """A simulator of your own. Pass it to `jaxrecall.run(grid, simulator=...)`, or name
@@ -109,10 +122,9 @@ class Simulator:
             with a number for every column. For a run with several rows, the dict also
             contains `step`, an array of ascending whole numbers, and every other entry
             is an array of the same length, or a number that all rows share. In the
-            point, static fields are Python
-            values and traced fields are arrays. The key is determined by root_seed and
-            seed. All points have the same key unless the grid sets `streams:
-            independent`.
+            point, static fields are Python values and traced fields are arrays. The key
+            is determined by root_seed and seed. All points have the same key unless the
+            grid sets `streams: independent`.
         fields: the parameters of a point, `name: (type, default, low, high, "static" or
             "traced")`, and a meaning as a sixth entry, which figures show if it is
             given. The type is int, float, bool or str. If the default is None, the
@@ -145,6 +157,22 @@ class Simulator:
         >>> df = jaxrecall.run(grid, seeds=8, simulator=cosine)
     """
 
+    costs_known: ClassVar[bool] = False
+    """Whether the time and memory of a run are estimated before it runs."""
+
+    has_theory: ClassVar[bool] = False
+    """Whether the formulas of `jaxrecall.theory` are about the points."""
+
+    rises_elsewhere: ClassVar[bool] = False
+    """Whether the accuracy is known to rise along the fields that are not in `rises`.
+    """
+
+    samples: ClassVar[str] = ""
+    """The field that counts the samples of a run, if there is one."""
+
+    other_rate: ClassVar[Mapping[str, str]] = {}
+    """A dict from each of two fields that follow from each other to the other one."""
+
     def __init__(
         self,
         fn: Callable[[Any, Any], Mapping[str, Any]],
@@ -166,31 +194,45 @@ class Simulator:
         self.rises = dict(rises)
         self.jit = bool(jit)
         self._module = sys._getframe(1).f_globals.get("__name__", "__main__")
-        declared = {
+        declarations = {
             "root_seed": (int, 0, 0, MAX_SEED, "draws"),
             **fields,
             "streams": (str, "common", ("common", "independent"), None, "draws"),
         }
+        self.static: list[str] = []
+        self.traced: dict[str, str] = {}
+        self.row_columns: dict[str, tuple[str, ...]] = dict(BEFORE)
+        self.labels: dict[str, str] = {}
+        arguments: list[tuple[str, str, Any]] = []
+        for name, given in declarations.items():
+            declaration = Declaration(*given)
+            kind = declaration.kind.__name__
+            arguments.append((name, kind, declaration.field(name)))
+            if declaration.treated == "static":
+                self.static.append(name)
+            elif declaration.treated == "traced":
+                self.traced[name] = kind
+            if declaration.meaning:
+                self.labels[name] = declaration.meaning
+            self.row_columns[name] = (
+                TYPES[declaration.kind],
+                declaration.meaning or name,
+            )
+        self.own_columns: dict[str, tuple[str, str]] = {}
+        for name, (kind, meaning) in columns.items():
+            self.own_columns[name] = TYPES[kind], meaning
+            self.labels[name] = meaning
+        self.row_columns |= self.own_columns | AFTER
         self.Point = make_dataclass(
             "Point",
-            [_declared(name, Declaration(*given)) for name, given in declared.items()],
+            arguments,
             bases=(CustomPoint,),
             frozen=True,
             kw_only=True,
             namespace={"simulator": self},
         )
-        self.fields: dict[str, Field[Any]] = {}
-        self.static: list[str] = []
-        self.traced: dict[str, str] = {}
-        for f in declared_fields(self.Point):
-            self.fields[f.name] = f
-            if f.metadata["kind"] == "static":
-                self.static.append(f.name)
-            elif f.metadata["kind"] == "traced":
-                self.traced[f.name] = str(f.type)
-        self.own_columns: dict[str, tuple[str, str]] = {}
-        for name, (kind, meaning) in columns.items():
-            self.own_columns[name] = TYPES[kind], meaning
+        fields_of_point = declared_fields(self.Point)
+        self.fields: Mapping[str, Field[Any]] = {f.name: f for f in fields_of_point}
 
     @cached_property
     def name(self) -> str:
@@ -211,36 +253,24 @@ class Simulator:
                 return f"{name}:{variable}"
         return f"{name}:{self.fn.__name__}"
 
-    @property
-    def facts(self) -> Facts:
-        columns = dict(BEFORE)
-        for name, f in self.fields.items():
-            columns[name] = ARROW[str(f.type)], f.metadata["legend"]
-        columns |= self.own_columns | AFTER
-        return Facts(
-            self.name,
-            self.fields,
-            columns,
-            self.version,
-            self.accuracy,
-            own_columns=dict.fromkeys(self.own_columns, ""),
-            labels=self._labels,
-            rises=self.rises,
-            x64=x64(),
-        )
+    def precision(self, of_products: str) -> str:
+        """Returns the precision that rows record. Rows of two precisions must not be
+        mixed.
+        """
+        return f"{of_products}, x64" if x64() else of_products
 
-    @property
-    def _labels(self) -> dict[str, str]:
-        """The meanings that the user gave to fields and columns."""
-        labels = {}
-        for name, f in self.fields.items():
-            if f.metadata["legend"] != name:
-                labels[name] = f.metadata["legend"]
-        for name, (_, meaning) in self.own_columns.items():
-            labels[name] = meaning
-        return labels
+    def about(self) -> dict[str, Any]:
+        """Returns the entries that describe the simulator in the metadata of tables."""
+        return {
+            "simulator": self.name,
+            "fields": list(self.fields),
+            "accuracy": self.accuracy,
+            "labels": self.labels,
+            "rises": self.rises,
+        }
 
-    def point(self, values: Mapping[str, Any]) -> CustomPoint:
+    def point(self, values: Mapping[str, Any]) -> Any:
+        """Returns the point whose fields have these values, or raises PointError."""
         problems = []
         for name in values:
             if name not in self.fields:
@@ -254,30 +284,32 @@ class Simulator:
         return self.Point(**values)
 
     def sources(self, points: Iterable[Any]) -> dict[str, str]:
+        """Returns a dict of the user's own code that computes these points. The keys
+        are names, and the values are hashes of the source.
+        """
         name = f"{self.name}, version {self.version},"
         return {name: source_digest(_function_of(self.fn))}
 
-    def programs(
-        self,
-        points: Mapping[CustomPoint, int],
-        sizes: Any = "few",
-    ) -> dict[StaticProgram, list[CustomPoint]]:
-        """Returns a dict from each program to its points. There is one program for each
-        combination of static fields.
+    def program(self, point: Any, like: Any = None) -> Program:
+        """Returns the program of one point. Its sizes are those of the point with
+        little padding, or those of the program `like`.
         """
-        if isinstance(sizes, tuple):
-            raise UsageError(
-                "--pad-to: got with a simulator of your own; allowed: without it"
-            )
-        return grouped(points, lambda point: point.program)
+        return point.program
 
-    def reason(self, points: Mapping[CustomPoint, int], sizes: Any) -> str:
-        return "one for each combination of static fields"
+    def programs(self, points: Mapping[Any, int]) -> dict[Any, Program]:
+        """Returns a dict from each point to its program. Points share programs where
+        that saves time. The argument maps each point to its number of runs.
+        """
+        return dict(zip(points, map(self.program, points), strict=True))
 
-    def cost(self, program: StaticProgram, point: CustomPoint) -> Cost:
+    def cost(self, program: Any, point: Any) -> Cost:
+        """Returns the time and memory that one run takes."""
         return Cost(RUN_SECONDS, 0.0, 0)
 
-    def width(self, program: StaticProgram, seconds: float, room: Room) -> int:
+    def width(self, program: Any, seconds: float, room: Room) -> int:
+        """Returns the number of runs to compute at the same time, if a run takes
+        `seconds`. The number is limited by the available memory. Starts JAX.
+        """
         if not self.jit:
             return 1
         from ...simulator import custom_runs
@@ -288,7 +320,10 @@ class Simulator:
             return 1
         return custom_runs.vmapped_width(room.n_started, room.batch)
 
-    def run(self, program: StaticProgram, width: int, room: Room) -> Loaded:
+    def run(self, program: Any, width: int, room: Room) -> Loaded:
+        """Returns the program ready to run, after compiling it if necessary. Starts
+        JAX. Raises OutOfMemory if the memory does not suffice.
+        """
         from ...simulator import custom_runs
         from ...simulator.program import on_cpu, provenance, start
 
@@ -298,19 +333,21 @@ class Simulator:
             columns_of, most = custom_runs.compile_simulator(
                 self, program.static, width, room.precision, room.limit, x64()
             )
-        facts = self.facts
         provided = provenance() | {
-            "simulator": facts.name,
-            "code_version": facts.version,
-            "precision": facts.precision(room.precision),
-            "x64": facts.x64,
+            "simulator": self.name,
+            "code_version": self.version,
+            "precision": self.precision(room.precision),
+            "x64": x64(),
         }
         # a batch on an accelerator has any number of runs, in the order of the grid
         order = None if on_cpu() else lambda run: 0
         run = partial(self._batch, columns_of, provided)
         return Loaded(run, most, threads=0, order=order)
 
-    def problem_in_workers(self, points: Iterable[CustomPoint]) -> str | None:
+    def problem_in_workers(self, points: Iterable[Any]) -> str | None:
+        """Returns a line that explains why other processes cannot run these points.
+        Returns None if they can.
+        """
         where = f"simulator: {self.name} "
         if self._module == "__main__":
             return (
@@ -337,20 +374,20 @@ class Simulator:
         """
         start = time.perf_counter()
         try:
-            found = columns_of(list(runs))
+            columns = columns_of(list(runs))
         except OutOfMemory:
             raise
         except Exception as error:  # an error of the user's function
             return [error] * len(runs)
         seconds = (time.perf_counter() - start) / len(runs)
         rows: list[Rows | Exception | None] = []
-        for run, of_run in zip(runs, found, strict=True):
+        for run, of_run in zip(runs, columns, strict=True):
             try:
-                made = self._rows(run, of_run)
+                steps = self._rows(run, of_run)
             except Exception as error:  # a wrong value from the user's function
                 rows.append(error)
             else:
-                rows.append([row | {"seconds": seconds} | provided for row in made])
+                rows.append([row | {"seconds": seconds} | provided for row in steps])
         return rows
 
     def _rows(self, run: Run, found: Row) -> list[Row]:
@@ -402,7 +439,7 @@ def _problems(
     fn: object,
     fields: Mapping[str, Any],
     columns: Mapping[str, Any],
-    accuracy: str,
+    accuracy: object,
     version: object,
 ) -> list[str]:
     """Returns messages about mistakes in the arguments of `Simulator`."""
@@ -411,30 +448,31 @@ def _problems(
         lines.append(f"fn: got {shown(fn)}; allowed: a function of a point and a key")
     if type(version) is not int or version < 1:
         lines.append(f"version: got {shown(version)}; allowed: whole numbers from 1")
-    for name in fields:
+    for name, given in fields.items():
         lines += _problems_of_name("fields", name)
         if name in OF_RESULTS:
             lines.append(
                 f"fields.{name}: is a column of the thresholds of a fit; choose another"
                 f" name. Such columns: {', '.join(OF_RESULTS)}"
             )
-    for name in columns:
+        lines += _problems_of_field(name, given)
+    numbers = []
+    for name, given in columns.items():
         problems = _problems_of_name("columns", name)
         if not problems and name in fields:
             problems = [f"columns.{name}: is a field, too; choose another name"]
         lines += problems
-    for name, given in fields.items():
-        lines += _problems_of_field(name, given)
-    for name, given in columns.items():
-        if not isinstance(given, tuple) or len(given) != 2 or given[0] not in TYPES:
+        if not isinstance(given, tuple) or len(given) != 2 or given[0] not in [*TYPES]:
             lines.append(
                 f"columns.{name}: got {shown(given)}; allowed: (type, meaning),"
                 f" {ALLOWED_TYPES}"
             )
-    if accuracy not in columns or columns[accuracy][0] not in (float, int):
+        elif given[0] in (float, int):
+            numbers.append(name)
+    if accuracy not in numbers:
         lines.append(
             f"accuracy: got {shown(accuracy)}; allowed: a column of numbers:"
-            f" {', '.join(map(str, columns))}"
+            f" {', '.join(map(str, numbers))}"
         )
     return lines
 
@@ -461,71 +499,38 @@ def _problems_of_field(name: str, given: Any) -> list[str]:
     if not isinstance(given, tuple) or len(given) not in (5, 6):
         return wrong
     declaration = Declaration(*given)
-    if declaration.kind not in TYPES or declaration.treated not in TREATED:
+    kind, default, low, high, treated, meaning = declaration
+    is_known = kind in [*TYPES] and treated in TREATED
+    if not is_known or not isinstance(meaning, str):
         return wrong
-    if not isinstance(declaration.meaning, str):
-        return wrong
-    if declaration.kind is str and not _is_choice(declaration):
+    if kind is str and not (treated == "static" and _are_choices(low)):
         return [f"{got} a text is static, and has its allowed values in place of low"]
-    return _problems_of_limits(name, declaration)
-
-
-def _is_choice(text: Declaration) -> bool:
-    """Whether a text field is static and declares its allowed values."""
-    if text.treated != "static" or not isinstance(text.low, tuple | list):
-        return False
-    return all(isinstance(value, str) for value in text.low)
-
-
-def _problems_of_limits(name: str, declaration: Declaration) -> list[str]:
-    """Returns messages about mistakes in the limits of a field, or about a default that
-    is outside the limits.
-    """
-    kind, default, low, high, _, _ = declaration
-    if kind in (int, float):
-        limits = [limit for limit in (low, high) if limit is not None]
-        if not all(map(_is_limit, limits)) or limits != sorted(limits):
-            return [
-                f"fields.{name}: got the limits {shown(low)} and {shown(high)};"
-                " allowed: two numbers, the lower first, or None for none"
-            ]
-    if default is None:
-        return []
+    limits = [limit for limit in (low, high) if limit is not None]
+    if kind in (int, float) and not (_are_numbers(limits) and limits == sorted(limits)):
+        return [
+            f"fields.{name}: got the limits {shown(low)} and {shown(high)}; allowed:"
+            " two numbers, the lower first, or None for none"
+        ]
     problems: list[Problem] = []
-    checked_value(name, default, kind.__name__, _metadata(name, declaration), problems)
+    if default is not None:
+        metadata = declaration.field(name).metadata
+        checked_value(name, default, kind.__name__, metadata, problems)
     return [f"fields.{name}: default: {problem.message}" for problem in problems]
 
 
-def _is_limit(limit: Any) -> bool:
-    """Whether the limit is a number other than NaN."""
-    return isinstance(limit, Real) and not isinstance(limit, bool) and limit == limit
+def _are_choices(values: Any) -> bool:
+    """Whether these are the allowed values of a text."""
+    if not isinstance(values, tuple | list) or not values:
+        return False
+    return all(isinstance(value, str) for value in values)
 
 
-def _metadata(name: str, declaration: Declaration) -> dict[str, Any]:
-    """Returns the metadata of a declared field. The metadata have the same form as
-    those of this package's own fields.
-    """
-    kind, _, low, high, treated, meaning = declaration
-    metadata = {"kind": treated, "symbol": "", "legend": meaning or name}
-    if kind is str:
-        return metadata | {"choices": lambda: tuple(low)}
-    if kind is bool:
-        return metadata
-    low = -math.inf if low is None else low
-    high = math.inf if high is None else high
-    return metadata | {"low": low, "high": high}
-
-
-def _declared(name: str, declaration: Declaration) -> tuple[str, str, Any]:
-    """Returns the name, the type and the dataclass field that a declaration
-    describes.
-    """
-    default = declaration.default
-    declared = field(
-        default=MISSING if default is None else default,
-        metadata=_metadata(name, declaration),
-    )
-    return name, declaration.kind.__name__, declared
+def _are_numbers(values: Iterable[Any]) -> bool:
+    """Whether all values are numbers other than NaN. A bool is no number."""
+    for value in values:
+        if isinstance(value, bool) or not isinstance(value, Real) or value != value:
+            return False
+    return True
 
 
 class CustomPoint:

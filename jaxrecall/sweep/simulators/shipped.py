@@ -5,15 +5,15 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from dataclasses import replace
+from functools import cached_property, partial
 from itertools import chain
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, overload
 
 from threadpoolctl import threadpool_limits
 
-from ...errors import MAX_LIST, PointError, Problem, UsageError, as_list, expect
+from ...errors import MAX_LIST, PointError, Problem, as_list, expect
 from ...model.columns import CODE_VERSION, COLUMNS, OwnColumn, Row
 from ...model.law_parameters import make_point, problem_in_workers
 from ...model.laws import Law
@@ -22,8 +22,9 @@ from ...model.point import FIELDS, LAW_FIELDS, MAX_SEED, Point, Run, checked_see
 from ...simulator.cost import amount, peak_bytes, work
 from ...simulator.program_shape import Shape
 from ..machine import memory_described, memory_limit
-from . import OURS, RISES, Cost, Facts, Loaded, Room, Rows, Sizes, grouped, merging
-from .merging import padded
+from . import RISES, Cost, Loaded, Program, Room, Rows
+from .custom import ACCURACY, Simulator
+from .merging import merged
 
 if TYPE_CHECKING:
     from ...simulator.program import Executable
@@ -40,8 +41,7 @@ On an H200 the ratio was 22 for the runs of a small sweep, and 80 for large runs
 SEEDS = f"a whole number from 0 to {MAX_SEED}, or a list of up to {MAX_LIST}"
 
 
-@dataclass(frozen=True)
-class RecallSimulator:
+class RecallSimulator(Simulator):
     """The simulator of this package, with columns of the user's own.
 
     On a CPU, several threads each compute a batch. The runs of a batch are computed one
@@ -49,11 +49,33 @@ class RecallSimulator:
     batch waits meanwhile.
     """
 
-    columns: tuple[OwnColumn, ...] = ()
+    costs_known = True
+    has_theory = True
+    rises_elsewhere = True
+    samples = "N"
+    other_rate: ClassVar = {"kappa": "gamma", "gamma": "kappa"}
 
-    @property
-    def facts(self) -> Facts:
-        return _facts(self.columns)
+    def __init__(self, own: tuple[OwnColumn, ...] = ()):
+        self.own = own
+        self.version = CODE_VERSION
+        self.accuracy = ACCURACY
+        self.rises = RISES
+        self.fields = FIELDS
+        self.own_columns = {column.name: column.declared for column in own}
+        self.row_columns = COLUMNS | self.own_columns
+
+    @cached_property
+    def name(self) -> str:
+        return "jaxrecall"
+
+    def precision(self, of_products: str) -> str:
+        return of_products
+
+    def about(self) -> dict[str, Any]:
+        if not self.own:
+            return {}
+        sources = {column.name: f"{column.path}#{column.digest}" for column in self.own}
+        return {"columns": sources}
 
     def point(self, values: Mapping[str, Any]) -> Point:
         return make_point(values)
@@ -62,43 +84,25 @@ class RecallSimulator:
         used: set[type[Law]] = set()
         for point in points:
             used.update(map(type, point.laws.values()))
-        found = {}
+        digests = {}
         for law in used:
             path = class_name(law)
             if ":" in path:
-                found[path] = source_digest(law.source())
-        return found
+                digests[path] = source_digest(law.source())
+        return digests
 
-    def programs(
-        self,
-        points: Mapping[Point, int],
-        sizes: Sizes | Shape | Literal["own", "few", "many"] = "few",
-    ) -> dict[Shape, list[Point]]:
-        if self.columns:
-            if isinstance(sizes, tuple):
-                raise UsageError(
-                    "--pad-to: got with columns of your own, which are computed without"
-                    " padding; allowed: without it"
-                )
-            return grouped(
-                points, lambda point: Shape.with_columns(point, self.columns)
-            )
-        if sizes == "own":
-            return grouped(points, Shape.tight)
-        if isinstance(sizes, Shape):
-            return grouped(points, partial(_resized, sizes))
-        if isinstance(sizes, tuple):
-            return grouped(points, padded(points, sizes))
-        return merging.chosen(points, sizes == "many")
+    def program(self, point: Point, like: Shape | None = None) -> Shape:
+        if self.own:
+            return Shape.with_columns(point, self.own)
+        if not like:
+            return Shape.tight(point)
+        shape = Shape.sized(point, like.V, like.d, like.m)
+        return replace(shape, light=like.light)
 
-    def reason(
-        self, points: Mapping[Point, int], sizes: Sizes | Literal["few", "many"]
-    ) -> str:
-        if self.columns:
-            return "with columns of your own, sizes are exact"
-        if isinstance(sizes, tuple):
-            return "--pad-to"
-        return merging.reason(points, sizes == "many")
+    def programs(self, points: Mapping[Point, int]) -> dict[Point, Program]:
+        if self.own:
+            return super().programs(points)
+        return {**merged(points)}
 
     def cost(self, program: Shape, point: Point) -> Cost:
         takes = amount(program, work(point))
@@ -130,7 +134,7 @@ class RecallSimulator:
         return Loaded(run, executable.batch, threads=min(width, 2), order=_loop_lengths)
 
     def problem_in_workers(self, points: Iterable[Point]) -> str | None:
-        for column in self.columns:
+        for column in self.own:
             if column.path.startswith("__main__:"):
                 return (
                     f"columns.{column.name}: got {column.path}, which other processes"
@@ -140,6 +144,9 @@ class RecallSimulator:
         problems = map(problem_in_workers, one_of_each.values())
         return next(filter(None, problems), None)
 
+    def __reduce__(self) -> Any:
+        return RecallSimulator, (self.own,)
+
 
 RECALL = RecallSimulator()
 
@@ -148,29 +155,6 @@ def _loop_lengths(run: Run) -> tuple[int, int, int]:
     """The numbers that determine how often the loops of a run are repeated."""
     point = run.point
     return point.steps, point.N, point.L
-
-
-def _resized(sizes: Shape, point: Point) -> Shape:
-    """Returns the shape of a point, with the sizes of another shape."""
-    shape = Shape.sized(point, sizes.V, sizes.d, sizes.m)
-    return replace(shape, light=sizes.light)
-
-
-@lru_cache(8)
-def _facts(own: tuple[OwnColumn, ...]) -> Facts:
-    columns, sources = COLUMNS, {}
-    if own:
-        columns = COLUMNS | {column.name: column.declared for column in own}
-        sources = {column.name: f"{column.path}#{column.digest}" for column in own}
-    return Facts(
-        OURS,
-        FIELDS,
-        columns,
-        CODE_VERSION,
-        own_columns=sources,
-        rises=RISES,
-        costs_known=True,
-    )
 
 
 def _batch(
@@ -183,7 +167,7 @@ def _batch(
 
     metrics, seconds = program.execute(executable, list(runs))
     total = sum(runs.values())
-    found: list[Rows | Exception | None] = []
+    rows_of_runs: list[Rows | Exception | None] = []
     for (run, share), of_run in zip(runs.items(), metrics, strict=True):
         rows = None
         if of_run is not None:
@@ -191,8 +175,8 @@ def _batch(
             rows = program.full_rows(
                 run, of_run, executable.shape, precision, of_seconds
             )
-        found.append(rows)
-    return found
+        rows_of_runs.append(rows)
+    return rows_of_runs
 
 
 @overload
@@ -274,10 +258,10 @@ def _rows(point: Point, runs: Sequence[Run]) -> list[list[Row]]:
     from ...simulator import program
 
     shape = Shape.rounded(point)
-    found = _metrics(point, runs, shape)
+    metrics = _metrics(point, runs, shape)
     traces = []
     for run in runs:
-        rows = program.full_rows(run, found[run], shape, "highest", None)
+        rows = program.full_rows(run, metrics[run], shape, "highest", None)
         for row in rows:
             del row["seconds"], row["bucket"]
         traces.append(rows)
@@ -290,19 +274,19 @@ def _metrics(point: Point, runs: Sequence[Run], shape: Shape) -> dict[Run, list[
     """
     from ...simulator import program
 
-    found: dict[Run, list[Row]] = {}
+    metrics: dict[Run, list[Row]] = {}
     executable = program.compiled(shape, program.width_for(len(runs)))
     for start in range(0, len(runs), executable.batch):
         batch = runs[start : start + executable.batch]
         with _one_thread(point):
-            metrics, _ = program.execute(executable, batch)
-        for run, rows in zip(batch, metrics, strict=True):
+            outcomes, _ = program.execute(executable, batch)
+        for run, rows in zip(batch, outcomes, strict=True):
             if rows:
-                found[run] = rows
-    left = [run for run in runs if run not in found]
+                metrics[run] = rows
+    left = [run for run in runs if run not in metrics]
     if left and shape.fallback:
-        found |= _metrics(point, left, shape.fallback)
-    return found
+        metrics |= _metrics(point, left, shape.fallback)
+    return metrics
 
 
 def _one_thread(point: Point) -> AbstractContextManager[object]:

@@ -27,7 +27,7 @@ from ..files import (
     result_files,
 )
 from ..grid import Grid, GridLike, as_grid
-from ..simulators import Facts
+from ..simulators.custom import Simulator
 from .table import (
     BLOCK_ROWS,
     ROW,
@@ -252,23 +252,21 @@ which a cell does not count as limited by kappa.
 """
 
 
-def not_finite(rows: Any, facts: Facts) -> Iterator[str]:
+def not_finite(rows: Any, simulator: Simulator) -> Iterator[str]:
     """Yields lines about rows whose metrics are not finite, and lines about nulls in
     the user's own columns.
     """
     nonfinite = list(rows["status"]).count("nonfinite")
     if nonfinite:
-        why = f"{facts.accuracy} is not finite, and null"
-        if facts.is_ours:
-            why = "a number overflowed, and their metrics are null"
+        why = f"{simulator.accuracy} is not finite, and null"
         yield f"{nonfinite} of {len(rows)} rows have the status nonfinite: {why}"
-    for name in facts.own_columns:
+    for name in simulator.own_columns:
         missing = list(rows[name].isna()).count(True)
-        if missing and name != facts.accuracy:
-            what = "absent or not finite"
-            if facts.is_ours:
-                what = "beyond float32, which ends at 3.4e38, or not a number,"
-            yield f"{name}: {what} in {missing} of {len(rows)} rows, where it is null"
+        if missing and name != simulator.accuracy:
+            yield (
+                f"{name}: absent, not a number, or too large (float32 ends at 3.4e38)"
+                f" in {missing} of {len(rows)} rows, where it is null"
+            )
 
 
 def limited_by_kappa(rows: Any, axes: Iterable[str], along: str = "N") -> str:

@@ -370,24 +370,21 @@ class _Part(NamedTuple):
 
     `needed` lists the columns that contain no nulls. `measured` lists the columns that
     contain finite numbers where the status is ok. `older` is a dict from columns to the
-    values that they have in older rows.
+    values that they have in older rows. `typed` contains the columns with the types of
+    SCHEMA.
     """
 
     needed: list[str]
     measured: list[str]
     older: Json
-
-
-def _is_own(facts: Json) -> bool:
-    """Whether a table with this description is from a simulator of the user's own."""
-    return facts.get("simulator") is not None
+    typed: Mapping[str, object]
 
 
 def _part(facts: Json) -> _Part:
-    if _is_own(facts):
-        measured = [str(facts.get("accuracy"))]
-        return _Part([*NEEDED, "step", "steps"], measured, X64_OFF)
-    return _Part([*NEEDED, *OURS], MEASURED, OF_OLDER_ROWS)
+    if facts.get("simulator") is None:
+        return _Part([*NEEDED, *OURS], MEASURED, OF_OLDER_ROWS, COLUMNS)
+    measured = [str(facts.get("accuracy"))]
+    return _Part([*NEEDED, "step", "steps"], measured, X64_OFF, {})
 
 
 def read_part(path: Path) -> pa.Table:
@@ -495,9 +492,8 @@ def _standard(schema: pa.Schema) -> pa.Schema:
     """Returns the schema in which a file is read. Columns of this package have the
     types of SCHEMA.
     """
-    if _is_own(about(schema)):
-        return schema.remove_metadata()
-    return pa.schema([SCHEMA.field(f.name) if f.name in COLUMNS else f for f in schema])
+    typed = _part(about(schema)).typed
+    return pa.schema([SCHEMA.field(f.name) if f.name in typed else f for f in schema])
 
 
 def conformed(table: pa.Table, schema: pa.Schema) -> pa.Table:
