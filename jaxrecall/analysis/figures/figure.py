@@ -361,7 +361,9 @@ class Chart:
             lines.append(self._settings(values, self.rows))
         if COLUMN in values and (at.is_first_col() or self._shared_y() != "row"):
             lines.append(self.named_y(values))
-        beside, size = _fitted("\n".join(filter(None, lines)), box.height / dpi, "axes.labelsize")
+        beside, size = _fitted(
+            "\n".join(filter(None, lines)), box.height / dpi, "axes.labelsize"
+        )
         ax.set_ylabel(beside, fontsize=size)
 
     def _settings(self, values: Selection, names: Sequence[str]) -> str:

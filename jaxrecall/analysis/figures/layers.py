@@ -232,7 +232,7 @@ class Points(Layer):
         panel.ax.errorbar(known[X], known[Y], **shown)
         for state, (marker, _) in OPEN.items():
             if "tried" in rows:
-                cells = rows[rows["state"] == state].assign(**{Y: rows["tried"]})
+                cells = rows.assign(**{Y: rows["tried"]})[rows["state"] == state]
                 hollow = style | {"marker": marker} | keywords(HOLLOW)
                 panel.ax.plot(cells[X], cells[Y], **hollow)
                 panel.ax.update_datalim(cells[[X, Y]])
