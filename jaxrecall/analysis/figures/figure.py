@@ -464,7 +464,7 @@ def _set_ticks(ax: Axes, which: Any, axis: Axis, at_values: bool) -> None:
     size = points(f"{which}tick.labelsize")
     room = [LETTER * size * (len(name) + 1) for name in names]
     rotation = 0
-    if which == "x" and axis.kind == "names" and sum(room) > inches:
+    if which == "x" and axis.kind == "names" and len(room) * max(room) > inches:
         rotation = 90
     if rotation or which == "y":
         room = [LINE * size] * len(names)

@@ -569,7 +569,6 @@ def _settings(rows: Table, roles: Roles) -> list[str]:
     if roles.counted:
         harmless.add("n_test")
     names = [*named, *without(fields, harmless), *roles.rates]
-    names = [*common(ORDER, names), *names]
     return common(dict.fromkeys(names), rows)
 
 
