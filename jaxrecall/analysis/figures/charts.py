@@ -89,7 +89,7 @@ def crossings(marks: Table, x: str) -> list[Layer]:
 
 
 def estimates(
-    stars: Table, y: str, legend: str = "", style: Style = {}, across: bool = False
+    stars: Table, y: str, legend: str = "", style: Style | None = None, across: bool = False
 ) -> list[Layer]:
     """Returns the marks of thresholds, and open marks on those that may not cross.
 
@@ -98,7 +98,7 @@ def estimates(
     """
     low, high = stars["lo"].astype(float), stars["hi"].astype(float)
     closed = stars.assign(lo=low.where(low > 0), hi=high.where(high < np.inf))
-    layers: list[Layer] = [Points(closed, y, legend, style, across=across)]
+    layers: list[Layer] = [Points(closed, y, legend, style or {}, across=across)]
     unsure = stars[stars["critical"].notna() & ((low <= 0) | (high == np.inf))]
     if len(unsure):
         unsure = unsure.drop(columns=["lo", "hi", "tried"], errors="ignore")
@@ -287,9 +287,10 @@ def draw_sweep(
     runs = Runs(drawn, rows, roles, x, tuple(without(axes, [x])), chosen)
     marks = pd.DataFrame(thresholds) if thresholds else None
     chart = accuracy(runs, x, lines, panels, marks)
-    n_seeds = drawn["seed"].nunique()
     if chosen == MEAN:
-        heading += f"\nmean over {n_seeds} seeds, band = one standard deviation"
+        most = "up to " if thresholds else ""
+        seeds = f"{most}{drawn['seed'].nunique()}"
+        heading += f"\nmean over {seeds} seeds, band = one standard deviation"
     png = io.BytesIO()
     with look(place="report"):
         record = comment({"rows": len(frame)})

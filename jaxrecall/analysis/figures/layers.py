@@ -209,8 +209,8 @@ class Points(Layer):
     """Estimates with bars from `lo` to `hi`, and open marks.
 
     If the table has columns `state` and `tried`, cells whose state is in OPEN have an
-    open mark at the value of `tried`. `joined` is whether a line joins the estimates, and
-    `across` whether bars are along x.
+    open mark at the value of `tried`. `joined` is whether a line joins the estimates,
+    and `across` whether bars are along x.
     """
 
     joined: bool = False
