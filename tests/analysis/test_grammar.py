@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from helpers import python
-from matplotlib import pyplot as plt
 from panels import close, legend, lines, titles, xy  # noqa: F401
 from tolerances import assert_close
 

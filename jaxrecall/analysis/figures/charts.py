@@ -89,7 +89,11 @@ def crossings(marks: Table, x: str) -> list[Layer]:
 
 
 def estimates(
-    stars: Table, y: str, legend: str = "", style: Style | None = None, across: bool = False
+    stars: Table,
+    y: str,
+    legend: str = "",
+    style: Style | None = None,
+    across: bool = False,
 ) -> list[Layer]:
     """Returns the marks of thresholds, and open marks on those that may not cross.
 
@@ -222,7 +226,7 @@ def collapse(runs: Runs, found: Fit, theta: float, lines: Sequence[str]) -> Char
     small: Style = {"size": 0.7, "width": 0.7}
     layers = [Polyline(levels, MEASURE, style=small, each="_cell")]
     layers += [Polyline(line, "at", style=DOTTED) for line in (across, upward)]
-    chart = Chart(layers, star, runs.roles, lines=lines, is_tested=False)
+    chart = Chart(layers, star, runs.roles, lines=lines)
     return replace(chart, labels={MEASURE: runs.label})
 
 

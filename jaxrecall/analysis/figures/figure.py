@@ -108,7 +108,6 @@ class Chart:
         scale: the scale along y: "fraction", "log" or "linear". If empty, the values of
             the first layer determine it.
         size: the size of the figure. If None, the panels determine it.
-        is_tested: whether ticks along x may be at the values.
         share_x: whether all panels have the same range along x.
     """
 
@@ -123,7 +122,6 @@ class Chart:
     labels: Mapping[str, str] = field(default_factory=dict)
     scale: str = ""
     size: Size | None = None
-    is_tested: bool = True
     share_x: bool = True
 
     def plus(self, layers: Sequence[Layer]) -> Chart:
@@ -333,7 +331,8 @@ class Chart:
             if panel.is_log:
                 lost = part[Y] <= 0
                 if lost.any():
-                    shown = keywords(style | layer.style | BELOW) | {"clip_on": False}
+                    shown: Style = keywords(style | layer.style | BELOW)
+                    shown["clip_on"] = False
                     shown |= {
                         "transform": ax.get_xaxis_transform(),
                         "label": BELOW_ZERO,
@@ -377,7 +376,7 @@ class Chart:
     def _mark(self, ax: Axes, values: Selection) -> None:
         """Sets the ticks, when the limits of all panels are known."""
         x = self._axis(self.x, values)
-        _set_ticks(ax, "x", x, self.is_tested and self.x != "N")
+        _set_ticks(ax, "x", x, self.x != "N")
         if self.y:
             _set_ticks(ax, "y", self._axis(self.y, values), self.y != "N")
         elif ax.get_yscale() == "log":

@@ -20,7 +20,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import pandas as pd
 
 from ...model.values import is_missing
 from ..fit.roles import Table
@@ -233,7 +232,7 @@ class Points(Layer):
         for state, (marker, _) in OPEN.items():
             if "tried" in rows:
                 cells = rows.assign(**{Y: rows["tried"]})[rows["state"] == state]
-                hollow = style | {"marker": marker} | keywords(HOLLOW)
+                hollow: Style = style | {"marker": marker} | keywords(HOLLOW)
                 panel.ax.plot(cells[X], cells[Y], **hollow)
                 panel.ax.update_datalim(cells[[X, Y]])
 
@@ -400,12 +399,13 @@ def values_of(table: Table, by: Sequence[str]) -> list[Selection]:
     """
     if not by:
         return [{}]
-    rows = table[[*by]].drop_duplicates().reset_index(drop=True)
-    ranks = pd.DataFrame(index=rows.index)
-    for name in by:
-        rank = {value: i for i, value in enumerate(ordered(rows[name]))}
-        ranks[name] = [rank.get(value, np.inf) for value in rows[name].tolist()]
-    return rows.loc[ranks.sort_values([*by]).index].to_dict("records")
+
+    def rank(column: Table) -> Table:
+        ranks = {value: i for i, value in enumerate(ordered(column))}
+        return column.map(ranks).astype(float)
+
+    rows = table[[*by]].drop_duplicates()
+    return rows.sort_values([*by], key=rank).to_dict("records")
 
 
 def few_seeds(rows: Table) -> np.ndarray:

@@ -221,9 +221,9 @@ def figure(
         scale=scale or "",
         size=sized(size),
         share_x=share_x,
-        **places,
     )
-    chart = _with_few_lines(chart, df)
+    given: dict[str, Any] = places
+    chart = _with_few_lines(replace(chart, **given), df)
     if contour:
         runs = Runs.of(df, roles, along_of(df, roles, None))
         theory = Theory(runs)
