@@ -15,7 +15,7 @@ from test_fit import crossed, with_attrs
 
 from jaxrecall import plot
 from jaxrecall.analysis import report
-from jaxrecall.analysis.figures.grammar import Chart
+from jaxrecall.analysis.figures.figure import Chart
 from jaxrecall.analysis.figures.table_of_runs import MEASURE, Runs
 from jaxrecall.analysis.figures.theory_lines import Theory
 from jaxrecall.analysis.fit.roles import roles_of
@@ -166,7 +166,7 @@ def n_wrong(chart, df, axes):
     """How many values of a chart are the value at no setting."""
     table, y = chart.layers[0].table, chart.layers[0].y
     if y == "critical":
-        place = table.duplicated([chart.x.name, *chart.lines, *chart.panels])
+        place = table.duplicated([chart.x, *chart.lines, *chart.panels])
         return int(place.sum())
     share = df["accuracy"] if "accuracy" in df else df["n_correct"] / N_TEST
     settings = df.assign(**{MEASURE: share}).groupby(
@@ -322,7 +322,7 @@ def test_marks_of_two_laws_at_one_place_are_two_lines(drawn):
     figure(found)
     figure(found[found["theta"] == 0.5], panels="embedding")
     plot.figure(found, "embedding", x="theta", panels="d", colour="N_star")
-    assert [chart.lines for chart in drawn] == [["embedding", "theta"], [], ()]
+    assert [chart.lines for chart in drawn] == [["embedding", "theta"], [], []]
     draws = (
         partial(figure, lines=["theta"]),
         partial(figure, lines=[]),

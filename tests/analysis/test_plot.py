@@ -222,9 +222,13 @@ def test_thresholds_have_bars_and_censored_cells_open_marks():
 
 def contours(drawn):
     """The points of every line over a map."""
-    over = [each for ax in drawn.axes for each in ax.collections]
-    maps = [each for each in over if isinstance(each, QuadContourSet)]
-    return [path.vertices for each in maps for path in each.get_paths() if len(path)]
+    found = []
+    for ax in drawn.axes:
+        for each in ax.collections:
+            if isinstance(each, QuadContourSet):
+                to_data = each.get_transform() - ax.transData
+                found += [to_data.transform_path(path) for path in each.get_paths()]
+    return [path.vertices for path in found if len(path)]
 
 
 def test_a_heat_map_of_accuracy_has_a_line_where_theory_is_one_half():

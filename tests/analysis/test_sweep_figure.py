@@ -8,7 +8,7 @@ from panels import close, legend, xy  # noqa: F401
 from test_fit import law, table
 
 from jaxrecall.analysis.figures import charts
-from jaxrecall.analysis.figures.grammar import Chart
+from jaxrecall.analysis.figures.figure import Chart
 
 
 @pytest.fixture

@@ -1,12 +1,12 @@
 """Draws tables of runs as figures that are suitable for papers.
 
-`plot` is the interface for Python users, and `charts` composes the figures of runs that
-reports, sweeps and `plot` draw; `searches` composes those of threshold searches.
-`grammar` arranges layers in panels, and `layers` draws their tables: it assigns columns
-to x and y, to lines and to colours. `axis` places values along an axis. `style` and
-`styled` define the look of figures.
+A table of runs becomes a figure in this order:
 
-`table_of_runs` computes means and thresholds of runs, and `averages` refuses means over
-more than seeds. `theory_lines` evaluates theory along an axis, and `curve` chooses the
-places for it.
+- `table_of_runs` asks the fit for axes and thresholds, averages over seeds, and refuses
+  means over more than seeds. `theory_lines` evaluates theory along an axis.
+- `layers`: a layer is a table that is drawn in one way, such as `Polyline`.
+- `figure`: a chart is a list of layers over panels, and draws them in one pass.
+- `charts` makes the charts of reports and sweeps, and `plot` those of Python users.
+
+`style` and `styled` define the look of figures.
 """

@@ -1,4 +1,5 @@
-"""Charts of runs: accuracy, critical values, maps and the data collapse.
+"""Charts of runs: accuracy, critical values, maps, the data collapse, and the figure
+that a sweep ends with.
 
 Reports, sweeps and the functions of `plot` draw these charts.
 """
@@ -6,7 +7,7 @@ Reports, sweeps and the functions of `plot` draw these charts.
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,102 +20,36 @@ from ...sweep.store.table import comment
 from ...sweep.summary import MEAN, parsed
 from ..fit import Fit
 from ..fit.roles import ACCURACY, Roles, Table, roles_of
-from ..fit.runs import is_numeric
+from ..fit.runs import groups, is_numeric, without
 from ..fit.several import telling
 from ..fit.table_axes import fixed
-from . import searches
-from .averages import check_one_run_per_seed
-from .axis import Axis, columns_in, with_columns
-from .grammar import MEASURES, Chart, Measure
+from .figure import Chart
 from .layers import Contour, Layer, Pixels, Points, Polyline, Selection
-from .style import Style, label, look, measure_label, settings
-from .table_of_runs import MEASURE, Runs, averaged, in_one_panel, rows_of, scale_of
+from .style import Style, look, settings
+from .table_of_runs import (
+    MEASURE,
+    Runs,
+    averaged,
+    check_one_run_per_seed,
+    columns_in,
+    in_one_panel,
+    rows_of,
+    with_columns,
+)
 from .theory_lines import Theory
 
 MARK: Style = {"marker": "d", "size": 1.6, "linestyle": "none", "edged": True}
 STAR: Style = {"marker": "o", "size": 1.1, "open": True}
+BARE: Style = {"marker": "o", "size": 0.9, "linestyle": "none"}
 DOTTED: Style = {"marker": "none", "width": 0.5, "linestyle": ":"}
-
-VALUE = "value"
-"""The column that contains the values of several columns."""
+FITTED: Style = {"marker": "none", "width": 0.8}
+"""The style of fitted curves and laws."""
 
 LONGEST_LAW = 30
 """The largest number of characters that a law may have in a heading.
 
 A longer law is shown by its name alone.
 """
-
-
-def means(
-    rows: Table,
-    columns: Sequence[str],
-    x: str,
-    places: Mapping[str, Sequence[str]],
-    roles: Roles,
-    named: str = "",
-    band: str = "sd",
-) -> Chart:
-    """Returns a chart of the mean of each column along x, with bands.
-
-    Several columns have panels of their own, as in `with_measures`.
-
-    Args:
-        rows: runs, which are averaged over seeds.
-        columns: the columns that are averaged.
-        x: the axis along x.
-        places: the columns for the `lines`, `panels`, `rows` and `columns` of Chart.
-        roles: the roles of the table's columns.
-        named: the label along y, if it is not that of the only column.
-        band: the band around the mean, one of BANDS.
-    """
-    rows = with_columns(rows, x)
-    used = list(
-        dict.fromkeys([x, *(name for names in places.values() for name in names)])
-    )
-    if len(columns) == 1:
-        y = columns[0]
-        table = averaged(rows, used, y, band)
-        axis = Axis.make(x, table, roles)
-        named = named or label(y, roles)
-        chart = Chart([Polyline(table, y)], axis, named, scale=scale_of(table[y]))
-        return replace(chart, **places)
-    table, measures = stacked(
-        {name: averaged(rows, used, name, band) for name in columns}, roles
-    )
-    layer = Polyline(table, VALUE)
-    chart = Chart([layer], Axis.make(x, table, roles), measures=measures)
-    return replace(chart, **with_measures(places))
-
-
-def stacked(
-    parts: Mapping[str, Table], roles: Roles
-) -> tuple[Table, dict[str, Measure]]:
-    """Returns tables of several columns as one table, and what each column measures.
-
-    Each table contains the column of its name, which becomes the column VALUE.
-    """
-    named, measures = [], {}
-    for name, part in parts.items():
-        measures[name] = Measure(label(name, roles), scale_of(part[name]))
-        named.append(part.rename(columns={name: VALUE}).assign(**{MEASURES: name}))
-    table = pd.concat(named, ignore_index=True)
-    table[MEASURES] = pd.Categorical(table[MEASURES], [*parts])
-    return table, measures
-
-
-def with_measures(places: Mapping[str, Sequence[str]]) -> dict[str, Sequence[str]]:
-    """Returns places in which each measure has panels of its own.
-
-    Without other panels, those of the measures follow each other. Otherwise they are
-    rows, or columns if there are rows already, and panels that follow each other become
-    columns.
-    """
-    found = {"lines": (), "rows": (), "columns": (), "panels": ()} | {**places}
-    if not (found["rows"] or found["columns"] or found["panels"]):
-        return found | {"panels": [MEASURES]}
-    found["columns"] = [*found["columns"], *found.pop("panels")]
-    free = "columns" if found["rows"] else "rows"
-    return found | {free: [*found[free], MEASURES]}
 
 
 def accuracy(
@@ -129,15 +64,13 @@ def accuracy(
 
     If `marks` contains thresholds, marks show where accuracy crosses theta.
     """
-    if marks is not None and x == runs.along and searches.is_search(runs):
-        chart = searches.chart(runs, lines, panels, marks["theta"].unique())
-    else:
-        places = {"lines": lines, "panels": panels}
-        measure, named = [MEASURE], runs.label
-        chart = means(runs.rows, measure, x, places, runs.roles, named, runs.band)
+    rows = with_columns(runs.rows, x)
+    means = averaged(rows, [x, *lines, *panels], MEASURE, runs.band)
+    labels = {MEASURE: runs.label}
+    layers = [Polyline(means, MEASURE)]
+    chart = Chart(layers, x, runs.roles, lines=lines, panels=panels, labels=labels)
     if theory:
-        shown = theory.within(searches.drawn(runs, chart))
-        chart = with_theory(chart, shown.accuracy(chart.x, [*lines, *panels]))
+        chart = with_theory(chart, theory.accuracy(x, [*lines, *panels]))
     if marks is not None:
         chart = chart.plus(crossings(marks, x))
     return chart
@@ -148,38 +81,34 @@ def crossings(marks: Table, x: str) -> list[Layer]:
 
     The marks have bars for their intervals. The list is empty if nothing crosses.
     """
-    there = marks[marks["critical"].notna()].drop(columns="state", errors="ignore")
+    there = marks[marks["critical"].notna()].drop(columns="tried", errors="ignore")
     if there.empty:
         return []
     there = there.assign(**{x: there["critical"].astype(float)})
-    named = f"{x}* and 95 % interval"
-    layers: list[Layer] = [Points(closed(there), "theta", named, MARK, across=True)]
-    return [*layers, *not_sure(there, "theta", MARK, across=True)]
+    return estimates(there, "theta", f"{x}* and 95 % interval", MARK, across=True)
 
 
-def closed(stars: Table) -> Table:
-    """Returns thresholds without the open ends of intervals, whose bars would cross the
-    whole panel.
-    """
-    low, high = stars["lo"].astype(float), stars["hi"].astype(float)
-    return stars.assign(lo=low.where(low > 0), hi=high.where(high < np.inf))
-
-
-def not_sure(
-    stars: Table, y: str, style: Style | None = None, across: bool = False
+def estimates(
+    stars: Table,
+    y: str,
+    legend: str = "",
+    style: Style | None = None,
+    across: bool = False,
 ) -> list[Layer]:
-    """Returns a list with open marks on the thresholds whose interval has an open end.
+    """Returns the marks of thresholds, and open marks on those that may not cross.
 
-    The list is empty if there are none.
+    The bar of an interval with an open end would cross the whole panel, and ends at the
+    estimate.
     """
     low, high = stars["lo"].astype(float), stars["hi"].astype(float)
+    closed = stars.assign(lo=low.where(low > 0), hi=high.where(high < np.inf))
+    layers: list[Layer] = [Points(closed, y, legend, style or {}, across=across)]
     unsure = stars[stars["critical"].notna() & ((low <= 0) | (high == np.inf))]
-    if unsure.empty:
-        return []
-    shown = unsure.drop(columns=["lo", "hi", "state"], errors="ignore")
-    style = (style or {"marker": "o", "size": 0.9}) | {"open": True}
-    style |= {"linestyle": "none"}
-    return [Points(shown, y, "crossing not sure", style, across=across)]
+    if len(unsure):
+        unsure = unsure.drop(columns=["lo", "hi", "tried"], errors="ignore")
+        hollow = (style or BARE) | {"open": True}
+        layers.append(Points(unsure, y, "crossing not sure", hollow, across=across))
+    return layers
 
 
 def critical(
@@ -197,21 +126,19 @@ def critical(
     if the fit rejects it.
     """
     stars = with_columns(runs.thresholds(found, theta), x)
+    layers = estimates(stars, "critical")
     # beyond the cells that cross, the law would be extrapolated
     law = stars[stars["law"].notna() & stars["critical"].notna()]
-    law = law.drop(columns="n_seeds")
-    axis = Axis.make(x, stars, runs.roles)
-    layers: list[Layer] = [Points(closed(stars), "critical")]
-    layers += not_sure(stars, "critical")
-    if len(law) and axis.kind != "names":
-        layers.append(Polyline(law, "law", "law, fitted", searches.FITTED, each="part"))
+    if len(law) and is_numeric(law[x]):
+        law = law.drop(columns="n_seeds")
+        layers.append(Polyline(law, "law", "law, fitted", FITTED, each="part"))
     named = f"{runs.along}* at {runs.measure} {theta:g}"
     if runs.along in runs.roles.units:
         named += f" ({runs.roles.units[runs.along]})"
-    chart = Chart(layers, axis, named, lines=lines, panels=panels, scale="log")
+    chart = Chart(layers, x, runs.roles, lines=lines, panels=panels, scale="log")
+    chart = replace(chart, labels={"critical": named})
     if theory:
-        predicted = theory.critical(theta, axis, [*lines, *panels])
-        chart = with_theory(chart, predicted)
+        chart = with_theory(chart, theory.critical(theta, x, [*lines, *panels]))
     return chart
 
 
@@ -221,25 +148,15 @@ def with_theory(chart: Chart, layers: Sequence[Layer]) -> Chart:
     If theory is the same for all lines of the chart, it is one line in the colour of
     text. Otherwise each line of theory has the colour of its line.
     """
-    place = [chart.x.name, *chart.panels]
-    each = [layer.table.groupby(place, dropna=False)[layer.y] for layer in layers]
-    are_same = all(values.nunique().max() <= 1 for values in each)
-    if are_same and each and each[0].size().max() > 1:
-        shared = []
-        for layer in layers:
-            table = layer.table.drop_duplicates(place).drop(columns=[*chart.lines])
-            shared.append(replace(layer, table=table))
-        layers = shared
-    return chart.plus(layers)
-
-
-def over(
-    pixels: Pixels, x: str, y: str, places: Mapping[str, Sequence[str]], roles: Roles
-) -> Chart:
-    """Returns a chart of colours over two axes."""
-    along_x = Axis.make(x, pixels.table, roles)
-    along_y = Axis.make(y, pixels.table, roles)
-    return replace(Chart([pixels], along_x, y=along_y), **places)
+    place = [chart.x, *chart.panels]
+    shared = []
+    for layer in layers:
+        values = layer.table.groupby(place, dropna=False)[layer.y]
+        if values.nunique().max() > 1 or values.size().max() < 2:
+            return chart.plus(layers)
+        table = layer.table.drop_duplicates(place).drop(columns=[*chart.lines])
+        shared.append(replace(layer, table=table))
+    return chart.plus(shared)
 
 
 def phase(
@@ -259,25 +176,19 @@ def phase(
     levels = with_columns(runs.levels, x, y)
     used = columns_in(x) | columns_in(y)
     across = [name for name in (x, y) if runs.along not in columns_in(name)]
-    panels = []
-    for axis in runs.axes:
-        if axis not in used and telling(levels, across, [axis]):
-            panels.append(axis)
-    if runs.along in runs.every and runs.along not in used:
-        panels += telling(levels, [x, y, *panels], [runs.along])
+    panels = telling(levels, across, without(runs.axes, used))
 
-    def order(axis: str) -> tuple[bool, int]:
-        return axis == runs.along, levels[axis].nunique()
+    def order(axis: str) -> tuple[bool, bool, int]:
+        return axis in used, axis == runs.along, levels[axis].nunique()
 
-    for axis in sorted(runs.every, key=order):
-        if levels.duplicated([x, y, *panels]).any() and axis not in panels:
-            panels.append(axis)  # each pixel must be one cell
+    # each pixel must be one cell
+    panels += telling(levels, [x, y, *panels], sorted(runs.every, key=order))
     named = runs.label
     if not runs.summary.is_share:
         named = f"{runs.summary} {named}"
     ends = (0.0, 1.0) if runs.is_fraction else None
     pixels = Pixels(levels, MEASURE, named, ends=ends)
-    chart = over(pixels, x, y, {"panels": panels}, runs.roles)
+    chart = Chart([pixels], x, runs.roles, y, panels=panels)
     if (runs.along in columns_in(x)) == (runs.along in columns_in(y)):
         chart = chart.plus([Contour(levels, MEASURE, level=theta)])
     else:
@@ -286,11 +197,11 @@ def phase(
         stars = stars.assign(**{runs.along: stars["critical"]})
         if y != runs.along:  # bars and open marks need the axis itself along y
             stars = stars[stars["critical"].notna()]
-            stars = stars.drop(columns=["lo", "hi", "state"])
+            stars = stars.drop(columns=["lo", "hi", "tried"])
         stars = with_columns(stars, x, y)
         chart = chart.plus([Points(stars, y, named, STAR, joined=True)])
-    if theory and chart.y:
-        chart = chart.plus(theory.contour(chart.x, chart.y, panels, theta))
+    if theory:
+        chart = chart.plus(theory.contour(x, y, panels, theta))
     return chart
 
 
@@ -298,29 +209,25 @@ def collapse(runs: Runs, found: Fit, theta: float, lines: Sequence[str]) -> Char
     """Returns a chart of the curve of every cell against N / N*.
 
     Each cell has its own N*. If accuracy crosses along another axis, this axis replaces
-    N. The curves of a search are those that were fitted.
+    N.
     """
     stars = runs.thresholds(found, theta)
     star = f"{runs.along} / {runs.along}*"
-    style: Style = {"size": 0.7, "width": 0.7}
-    if searches.is_search(runs):
-        levels = searches.collapsed(runs, stars, [theta])
-        style = {"marker": "none", "width": 0.6}
-    else:
-        levels = runs.levels.drop(columns=["low", "high", "n_seeds"])
-        levels = levels.merge(stars[[*runs.axes, "critical"]], on=[*runs.axes])
-        levels[star] = levels[runs.along] / levels["critical"]
+    levels = runs.levels.drop(columns=["low", "high"])
+    levels = levels.merge(stars[[*runs.axes, "critical"]], on=[*runs.axes])
+    levels[star] = levels[runs.along] / levels["critical"]
     levels = levels.dropna(subset=[star])
-    levels["_cell"] = levels.groupby([*runs.axes], dropna=False).ngroup()
-    curves = Polyline(levels, MEASURE, style=style, each="_cell")
-    axis = Axis.make(star, levels, runs.roles, ticks=False)
-    across = pd.DataFrame({star: [axis.values[0], axis.values[-1]], "at": theta})
+    levels["_cell"] = groups(levels, runs.axes).ngroup()
+    across = pd.DataFrame({star: [levels[star].min(), levels[star].max()], "at": theta})
     ends = [0.0, 1.0]
     if not runs.is_fraction:
         ends = [levels[MEASURE].min(), levels[MEASURE].max()]
     upward = pd.DataFrame({star: 1.0, "at": ends})
-    cross = [Polyline(line, "at", style=DOTTED) for line in (across, upward)]
-    return Chart([curves, *cross], axis, runs.label, lines=lines)
+    small: Style = {"size": 0.7, "width": 0.7}
+    layers = [Polyline(levels, MEASURE, style=small, each="_cell")]
+    layers += [Polyline(line, "at", style=DOTTED) for line in (across, upward)]
+    chart = Chart(layers, star, runs.roles, lines=lines)
+    return replace(chart, labels={MEASURE: runs.label})
 
 
 def placed(
@@ -330,18 +237,13 @@ def placed(
 
     If nothing varies, x is a field of numbers, so that the only point has a place.
     """
-    x = searched
-    if not x and axes:
-        x = "N" if "N" in axes else axes[0]
-    elif not x:
+    x = searched or ("N" if "N" in axes else next(iter(axes), ""))
+    if not x:
         fields = ["N", *roles_of(frame).fields]
         x = next(name for name in fields if name in frame and is_numeric(frame[name]))
-    rest = [axis for axis in axes if axis != x]
-    if not rest:
-        return x, None, []
-    line = "d" if "d" in rest else rest[0]
-    rest.remove(line)
-    return x, line, rest
+    rest = without(axes, [x])
+    line = "d" if "d" in rest else next(iter(rest), None)
+    return x, line, without(rest, [line])
 
 
 def draw_sweep(
@@ -377,35 +279,30 @@ def draw_sweep(
     drawn = frame.dropna(subset=[y])
     x, line, panels = placed(frame, axes, searched)
     lines, panels = in_one_panel(drawn, [line] if line else [], panels)
-    rows = rows_of(drawn, roles)
     names = [x, *lines, *panels]
-    check_one_run_per_seed(drawn, rows, roles, placed=names, drawn=[y], places="")
-    if thresholds:
-        marks = pd.DataFrame(thresholds)
-        runs = searches.runs_along(drawn, roles, x, axes, parsed(summary) or MEAN)
-        chart = searches.chart(runs, lines, panels, [*marks["theta"].unique()])
-        chart = chart.plus(crossings(marks, x))
-        told = ""
-    else:
-        named = measure_label(roles, scale_of(drawn[y]) == "fraction")
-        places = {"lines": lines, "panels": panels}
-        chart = means(drawn, [y], x, places, roles, named)
-        n_seeds = drawn["seed"].nunique()
-        told = f"\nmean over {n_seeds} seeds, band = one standard deviation"
+    rows = rows_of(drawn, roles)
+    check_one_run_per_seed(drawn, rows, roles, names, [y], "")
     shared = constants(frame, roles)
-    for name in (*axes, x):
-        shared.pop(name, None)
+    shared = {name: shared[name] for name in without(shared, [*axes, x])}
     heading = f"{title}: {settings(shared)}" if shared else title
-    heading += told
+    chosen = parsed(summary) or MEAN
+    if chosen.is_share:
+        rows = rows.assign(**{MEASURE: chosen.values(rows[MEASURE], 0.0)})
+    runs = Runs(drawn, rows, roles, x, tuple(without(axes, [x])), chosen)
+    marks = pd.DataFrame(thresholds) if thresholds else None
+    chart = accuracy(runs, x, lines, panels, marks)
+    if chosen == MEAN:
+        most = "up to " if thresholds else ""
+        seeds = f"{most}{drawn['seed'].nunique()}"
+        heading += f"\nmean over {seeds} seeds, band = one standard deviation"
     png = io.BytesIO()
     with look(place="report"):
         record = comment({"rows": len(frame)})
-        figure = chart.figure(heading, is_complete=True)
+        figure = chart.figure(heading)
         figure.savefig(png, format="png", metadata={"Comment": record})
     atomic_write(path, png.getbuffer())  # several shards may draw at the same time
-    n_missing = len(frame) - len(drawn)
     remarks = [chart.remark] if chart.remark else []
-    if n_missing:
+    if n_missing := len(frame) - len(drawn):
         remarks.insert(0, f"{n_missing} non-finite runs are not drawn")
     return "; ".join(remarks) or None
 
@@ -416,13 +313,13 @@ def constants(frame: Table, roles: Roles) -> Selection:
     All rows share these settings. The sizes are always included. The pool, the path of
     the trigger and the laws are included if they are not the defaults.
     """
-    found: Selection = {}
+    shared: Selection = {}
     for name in roles.numbers:
         if frame[name].nunique() == 1:
-            found[name] = frame[name].iloc[0]
+            shared[name] = frame[name].iloc[0]
     for name, value in fixed(frame, roles).items():
         if name.partition(".")[0] in ("pool", "trigger_in_value", *LAW_FIELDS):
             if len(str(value)) > LONGEST_LAW:
                 value, _, _ = str(value).partition("(")
-            found[name] = value
-    return found
+            shared[name] = value
+    return shared

@@ -1,158 +1,134 @@
-"""The layers of a chart: lines, points, colours and contours that draw a table.
+"""Layers: what a panel of a figure is made of.
 
-The columns of a layer's table determine the places of its marks. If the table lacks the
-columns of the panels, the layer is drawn in all panels. If it lacks the columns of the
-lines, the layer is drawn once, in the colour of the text.
+A layer is a table that is drawn in one way. Its columns place it: x and y, the columns
+in which lines differ, and those in which panels differ. If the table lacks the columns
+of the panels, the layer is drawn in every panel. If it lacks those of the lines, it is
+drawn once, in the colour of the text.
 
-- `Polyline` joins means and may have a band.
-- `Points` have bars, and open marks for censored cells.
-- `Pixels` are colours over two axes.
-- `Contour` is a line over two axes.
+- `Polyline` joins values, which may have a band.
+- `Points` are estimates with bars, and open marks for cells without an estimate.
+- `Pixels` are colours over two axes, and a `Contour` is a line over two axes.
+
+The rows that a layer draws have the columns X and Y, their places along both axes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from ...model.values import is_missing
-from ..fit.runs import Table
-from .axis import Axis, Side, categories, ordered
+from ..fit.roles import Table
 from .style import DASH, Style, ink, keywords, line_styles, paper
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
-    from matplotlib.colors import Normalize
-    from matplotlib.figure import FigureBase
+    from matplotlib.transforms import Transform
 
 Selection = dict[str, Any]
 """A dict from column to value, which selects the rows that have these values."""
+
+X, Y = "_x", "_y"
+"""The columns of numbers with the places of rows along both axes."""
 
 OPEN = {
     "levels off": ("X", "levels off before"),
     "not reached": ("^", "not reached, crosses above"),
     "above": ("v", "crosses below"),
 }
-"""A dict from the state of a censored cell to its open mark and its legend entry."""
+"""A dict from the state of a cell without an estimate to its mark and legend entry."""
 
 HOLLOW: Style = {"linestyle": "none", "size": 1.3, "open": True}
-"""The style of open marks."""
-
-BELOW: Style = {"marker": 7, "linestyle": "none", "size": 1.3}
-"""The style of marks at the lower end of a log axis, for values that have no place."""
-
-FINER = 8
-"""The number of parts into which a contour divides the distance of two places."""
-
-BELOW_LEGEND = "0 or less, below the axis"
 THEORY: Style = {"linestyle": DASH, "marker": "none", "width": 0.75}
 
 
-class Group(NamedTuple):
-    """A line of a chart: the values that select its rows, and its colour and marker."""
+@dataclass(frozen=True)
+class Axis:
+    """A column along x or y, with its sorted values.
 
-    values: Selection
-    style: Style
+    If no value is negative, the axis is logarithmic, and linear near 0 if 0 is a value.
+    Names are spaced evenly.
+    """
+
+    name: str
+    values: tuple[Any, ...]
+
+    @cached_property
+    def kind(self) -> str:
+        """The scale that suits the values: "log", "symlog", "linear" or "names"."""
+        are_names = any(isinstance(value, (str, bool)) for value in self.values)
+        sizes = [abs(value) for value in self.values if not are_names and value]
+        if not sizes or min(sizes) < 1e-100 or max(sizes) > 1e100:
+            return "names"  # matplotlib cannot draw such numbers
+        if min(self.values) < 0:
+            return "linear"
+        return "symlog" if 0 in self.values else "log"
+
+    def place(self, values: Iterable[Any]) -> np.ndarray:
+        """Returns the place of each value: the number itself, or the rank of a name."""
+        if self.kind != "names":
+            return np.array([*values], dtype=float)
+        rank = {value: float(i) for i, value in enumerate(self.values)}
+        return np.array([rank.get(value, np.nan) for value in values])
+
+    def scale(self, ax: Axes, which: Literal["x", "y"]) -> Transform:
+        """Sets the scale of `ax`; returns the transform that makes it linear."""
+        options = {}
+        if self.kind == "symlog":
+            options = {"linthresh": self.values[1], "linscale": 0.6}
+        scale = "linear" if self.kind == "names" else self.kind
+        getattr(ax, f"set_{which}scale")(scale, **options)
+        return getattr(ax, f"{which}axis").get_transform()
+
+    def edges(self, ax: Axes, which: Literal["x", "y"]) -> np.ndarray:
+        """Returns the edges of pixels: in the middle between two places, and half a
+        step beyond the first and the last.
+        """
+        transform = self.scale(ax, which)
+        spots = transform.transform(self.place(self.values))
+        step = np.diff(spots) if len(spots) > 1 else np.array([0.3])
+        before = spots[:1] - step[0] / 2
+        after = spots[-1:] + step[-1] / 2
+        between = (spots[:-1] + spots[1:]) / 2
+        return transform.inverted().transform(np.concatenate([before, between, after]))
 
 
 @dataclass(frozen=True)
 class Panel:
-    """The data that layers need to draw in one panel.
-
-    `ax` is the Axes of matplotlib, `x` and `y` are the axes of the panel, `values`
-    selects the rows of the panel, and `groups` are the lines. `is_log` is whether the
-    axis along y is logarithmic. `is_first` is whether the layer is the first of the
-    chart, whose table determines the lines.
-    """
+    """The Axes of a panel, and the axes of the figure; `y` is None but in a map."""
 
     ax: Axes
     x: Axis
     y: Axis | None
-    values: Selection
-    groups: list[Group]
-    is_log: bool
-    is_first: bool
 
-    def lines(self, table: Table) -> Iterator[tuple[Table, Style, float]]:
-        """Yields the rows of each line from left to right, its style, and its shift.
+    @property
+    def has_names(self) -> bool:
+        return self.x.kind == "names"
 
-        The shift is the distance in points by which the line's marks are moved to the
-        right.
-        """
-        rows = where(table, self.values)
-        rows = rows.iloc[np.argsort(self.at(rows), kind="stable")]
-        n = len(self.groups)
-        names = {*self.groups[0].values}
-        if not names & {*table} and not (self.is_first and not names):
-            yield rows, {"color": ink()}, 0.0
-            return
-        for i, (values, style) in enumerate(self.groups):
-            aside = (i - (n - 1) / 2) * min(2.5, 4 / n)
-            yield where(rows, values), style, aside
+    @property
+    def is_log(self) -> bool:
+        return self.ax.get_yscale() == "log"
 
-    def at(self, rows: Table) -> np.ndarray:
-        """Returns an array of the places of rows along x."""
-        return self.x.place(rows[self.x.name].tolist())
-
-    def up(self, rows: Table, y: str) -> np.ndarray:
-        """Returns an array of the places of rows along y."""
-        values = rows[y].tolist()
-        if self.y:
-            return self.y.place(values)
-        return np.array(values, dtype=float)
-
-    def over(self, table: Table, name: str) -> np.ma.MaskedArray:
-        """Returns a column as a 2D array over the places of both axes.
-
-        The array is masked where there is no value.
-        """
+    def over(self, rows: Table, name: str) -> np.ma.MaskedArray:
+        """Returns a column over the places of both axes, masked where it is missing."""
         x, y = self.x, self.y or self.x
-        rows = where(table, self.values)
-        placed = rows.assign(_x=self.at(rows), _y=self.up(rows, y.name))
-        z = placed.pivot(index="_y", columns="_x", values=name)
+        z = rows.pivot(index=Y, columns=X, values=name)
         z = z.reindex(index=y.place(y.values), columns=x.place(x.values))
         return np.ma.masked_invalid(floats(z))
-
-    def is_shared(self, table: Table) -> bool:
-        """Whether most marks of a table share their place along x with another mark."""
-        at = self.at(where(table, self.values))
-        return len(np.unique(at)) <= len(at) / 2
-
-    def moved(self, aside: float) -> Style:
-        """Returns the style of marks that are moved by `aside` points to the right."""
-        from matplotlib.transforms import ScaledTranslation
-
-        inches: Any = self.ax.figure.dpi_scale_trans
-        move = ScaledTranslation(aside / 72, 0, inches)
-        return {"transform": self.ax.transData + move}
-
-    def inside(self, up: np.ndarray) -> np.ndarray:
-        """Returns values along y, with nan where they have no place on a log axis."""
-        return np.where(up > 0, up, np.nan) if self.is_log else up
-
-    def below(self, at: np.ndarray, up: np.ndarray, style: Style) -> None:
-        """Marks the values that have no place on a log axis, at its lower end."""
-        if not self.is_log:
-            return
-        lost = at[up <= 0]
-        if len(lost):
-            shown = style | keywords(BELOW)
-            shown["transform"] = self.ax.get_xaxis_transform()
-            self.ax.plot(lost, np.zeros(len(lost)), clip_on=False, **shown)
 
 
 @dataclass(frozen=True)
 class Layer:
-    """The base class of layers, which draw marks of one kind.
+    """The base class of layers.
 
     Attributes:
-        table: the rows that are drawn. Its columns include that of the chart's x.
-        y: the name of the column along y.
+        table: the rows that are drawn, with the column of the figure's x.
+        y: the name of the column along y, or of the colours.
         legend: the entry of the layer in the legend. If empty, there is none.
         style: keyword arguments of matplotlib, which override the style of the lines.
             See `Style` for the arguments that are not matplotlib's.
@@ -163,165 +139,124 @@ class Layer:
     legend: str = ""
     style: Style = field(default_factory=dict)
 
-    def draw(self, panel: Panel) -> None:
-        """Draws the marks that belong to a panel."""
+    def draw(self, panel: Panel, rows: Table, style: Style) -> None:
+        """Draws the rows of a line, from left to right, in a panel."""
         raise NotImplementedError
 
-    def finish(self, figure: FigureBase, axes: Axes | Sequence[Axes]) -> None:
-        """Draws the parts that are beside the panels, such as a colour bar."""
+    def heights(self) -> Iterator[str]:
+        """Yields the columns whose values must be inside the limits of y."""
+        yield from ()
 
-    def heights(self) -> np.ndarray:
-        """Returns an array of the values that the limits of y must include."""
-        return np.zeros(0)
+    def is_aside(self, panel: Panel) -> bool:
+        """Whether marks of several lines at one place stand side by side."""
+        return panel.has_names
 
-    def entries(self, n_places: int) -> list[Artist]:
-        """Returns the entries of the layer in the legend.
-
-        `n_places` is the number of places over the two axes of a map.
-        """
+    def entries(self) -> Iterator[Artist]:
+        """Yields the entries of the layer in the legend."""
         if self.legend and len(self.table):
-            return [entry(self.legend, **self.style)]
-        return []
+            yield entry(self.legend, **self.style)
 
 
 @dataclass(frozen=True)
 class Polyline(Layer):
-    """A layer of values that lines join along x.
+    """Values that lines join along x, with a band between columns `low` and `high`.
 
-    If the table has the columns `low` and `high`, there is a band between them. Values
-    with few seeds, according to the column n_seeds, are hollow and not joined. A
-    threshold search produces such values far from the crossing. Along an axis of names
-    nothing is joined, and bars replace the band. `each` is a column that divides a line
-    into several lines.
+    Values with few seeds, according to the column n_seeds, are hollow and not joined.
+    Along an axis of names nothing is joined, and bars replace the band. `each` is a
+    column that divides a line into several lines.
     """
 
     each: str = ""
 
-    def draw(self, panel: Panel) -> None:
-        for rows, style, aside in panel.lines(self.table):
-            style = keywords(style | self.style)
-            parts = [rows]
-            if self.each:
-                parts = [part for _, part in rows.groupby(self.each)]
-            if panel.x.kind == "names":
-                style |= {"linestyle": "none"} | panel.moved(aside)
-            for part in parts:
-                self._draw_part(panel, part, style)
+    def draw(self, panel: Panel, rows: Table, style: Style) -> None:
+        style = keywords(style | self.style)
+        if panel.has_names:
+            style["linestyle"] = "none"
+        parts = [rows]
+        if self.each:
+            parts = [part for _, part in rows.groupby(self.each)]
+        for part in parts:
+            few = few_seeds(part)
+            joined, single = part[~few], part[few]
+            panel.ax.plot(joined[X], joined[Y], **style)
+            if "low" in part:
+                _draw_band(panel, joined, style)
+            if len(single):
+                panel.ax.plot(single[X], single[Y], **style | keywords(HOLLOW))
 
-    def _draw_part(self, panel: Panel, rows: Table, style: Style) -> None:
-        few = few_seeds(rows)
-        joined = rows[~few]
-        at, up = panel.at(joined), panel.up(joined, self.y)
-        panel.below(at, up, style)
-        panel.ax.plot(at, panel.inside(up), **style)
-        if "low" in rows:
-            self._draw_band(panel, at, joined, style)
-        if few.any():
-            alone = rows[few]
-            at, up = panel.at(alone), panel.up(alone, self.y)
-            panel.below(at, up, style)
-            panel.ax.plot(at, up, **style | keywords(HOLLOW))
+    def heights(self) -> Iterator[str]:
+        if "n_seeds" in self.table:  # predictions may lie beyond the limits of y
+            yield self.y
 
-    def _draw_band(
-        self, panel: Panel, at: np.ndarray, rows: Table, style: Style
-    ) -> None:
-        low, high = floats(rows["low"]), floats(rows["high"])
-        if panel.x.kind == "names":
-            moved = {name: style[name] for name in ("color", "transform")}
-            panel.ax.vlines(at, low, high, linewidth=0.8, **moved)
-            return
-        panel.ax.fill_between(
-            at, low, high, color=style["color"], alpha=0.2, linewidth=0
-        )
-
-    def heights(self) -> np.ndarray:
-        """Returns the measured values; predictions may lie beyond the limits of y."""
-        if "n_seeds" in self.table:
-            return floats(self.table[self.y])
-        return super().heights()
-
-    def entries(self, n_places: int) -> list[Artist]:
-        found = super().entries(n_places)
+    def entries(self) -> Iterator[Artist]:
+        yield from super().entries()
         if few_seeds(self.table).any():
-            found.append(entry("few seeds", marker="o", **HOLLOW))
-        return found
+            yield entry("few seeds", marker="o", **HOLLOW)
+
+
+def _draw_band(panel: Panel, rows: Table, style: Style) -> None:
+    ends, color = (rows[X], rows["low"], rows["high"]), style["color"]
+    if panel.has_names:
+        moved = style.get("transform", panel.ax.transData)
+        panel.ax.vlines(*ends, linewidth=0.8, color=color, transform=moved)
+    else:
+        panel.ax.fill_between(*ends, color=color, alpha=0.2, linewidth=0)
 
 
 @dataclass(frozen=True)
 class Points(Layer):
-    """A layer of estimates with bars from `lo` to `hi`, and open marks.
+    """Estimates with bars from `lo` to `hi`, and open marks.
 
-    If the table has a column `state`, its value is "crosses" for cells with an
-    estimate. All other cells are censored, and their open marks are at the values of
-    the column `tried`. Marks of several lines at one place are side by side.
-    `joined` is whether a line joins the estimates, and `across` is whether bars are
-    along x.
+    If the table has columns `state` and `tried`, cells whose state is in OPEN have an
+    open mark at the value of `tried`. `joined` is whether a line joins the estimates,
+    and `across` whether bars are along x.
     """
 
     joined: bool = False
     across: bool = False
 
-    def draw(self, panel: Panel) -> None:
-        for rows, style, aside in panel.lines(self.table):
-            if panel.y or self.across or self.joined or not panel.is_shared(self.table):
-                aside = 0
-            moved = panel.moved(aside)
-            shown = keywords({"marker": "o"} | style | self.style) | moved
-            self._draw_estimates(panel, rows, shown)
-            if {"state", "tried"} <= {*rows}:
-                _draw_open(panel, rows, {"color": style["color"]} | moved)
-
-    def _draw_estimates(self, panel: Panel, rows: Table, style: Style) -> None:
-        rows = rows[rows[self.y].notna()]
-        at, up = panel.at(rows), panel.up(rows, self.y)
-        panel.below(at, up, style)
+    def draw(self, panel: Panel, rows: Table, style: Style) -> None:
+        known = rows[rows[Y].notna()]
         if self.across:
             bars: Style = {"elinewidth": 2.2, "capsize": 0, "zorder": 5}
-            bars["xerr"] = bars_of(at, rows, is_log=True)
+            bars["xerr"] = _bars(floats(known[X]), known, is_log=True)
         else:
             bars = {"elinewidth": 0.8, "capsize": 1.5, "zorder": 3}
-            bars["yerr"] = bars_of(up, rows, panel.is_log or panel.y is not None)
-        shown: Style = bars | style | {"linestyle": "none"}
-        if self.joined and panel.x.kind != "names":
-            shown["linestyle"] = style.get("linestyle", "-")
-        panel.ax.errorbar(at, up, **shown)
-        panel.ax.update_datalim(np.column_stack([at, up]))  # without the shift
+            is_log = panel.is_log or panel.y is not None
+            bars["yerr"] = _bars(floats(known[Y]), known, is_log)
+        usual: Style = {"marker": "o", "linestyle": "-"}
+        shown = bars | usual | keywords(style | self.style)
+        if panel.has_names or not self.joined:
+            shown["linestyle"] = "none"
+        panel.ax.errorbar(known[X], known[Y], **shown)
+        for state, (marker, _) in OPEN.items():
+            if "tried" in rows:
+                cells = rows.assign(**{Y: rows["tried"]})[rows["state"] == state]
+                hollow: Style = style | {"marker": marker} | keywords(HOLLOW)
+                panel.ax.plot(cells[X], cells[Y], **hollow)
+                panel.ax.update_datalim(cells[[X, Y]])
 
-    def heights(self) -> np.ndarray:
-        found = [floats(self.table[self.y])]
-        for name in {"tried", "lo", "hi"} & {*self.table}:
-            if name == "tried" or not self.across:
-                found.append(floats(self.table[name]))
-        return np.concatenate(found)
+    def heights(self) -> Iterator[str]:
+        yield self.y
+        bars = () if self.across else ("lo", "hi")
+        yield from {"tried", *bars} & {*self.table}
 
-    def entries(self, n_places: int) -> list[Artist]:
-        found = []
+    def is_aside(self, panel: Panel) -> bool:
+        return not (panel.y or self.across or self.joined)
+
+    def entries(self) -> Iterator[Artist]:
         if self.legend and len(self.table):
             usual: Style = {"marker": "o", "linestyle": "-" if self.joined else "none"}
-            found.append(entry(self.legend, **usual | self.style))
-        has_states = {"state", "tried"} <= {*self.table}
-        states = {*self.table["state"]} if has_states else set()
+            yield entry(self.legend, **usual | self.style)
         for state, (marker, name) in OPEN.items():
-            if state in states:
-                found.append(entry(name, marker=marker, **HOLLOW))
-        return found
+            if "tried" in self.table and (self.table["state"] == state).any():
+                yield entry(name, marker=marker, **HOLLOW)
 
 
-def _draw_open(panel: Panel, rows: Table, style: Style) -> None:
-    """Draws the open marks of censored cells."""
-    for state, (marker, _) in OPEN.items():
-        mine = rows[rows["state"] == state]
-        shown: Style = style | keywords(HOLLOW) | {"marker": marker}
-        panel.ax.plot(panel.at(mine), mine["tried"], **shown)
-    places = np.column_stack([panel.at(rows), floats(rows["tried"])])
-    panel.ax.update_datalim(places)
+def _bars(values: np.ndarray, rows: Table, is_log: bool) -> np.ndarray | None:
+    """(2, n): the lengths of the bars below and above each value, or None.
 
-
-def bars_of(values: np.ndarray, rows: Table, is_log: bool) -> np.ndarray | None:
-    """(2, n): the lengths of the bars below and above each value.
-
-    The bar of an open interval ends beyond the limits of the figure. Returns None if
-    the rows have no intervals.
+    The bar of an open interval ends beyond the limits of the figure.
     """
     if not {"lo", "hi"} <= {*rows}:
         return None
@@ -335,138 +270,95 @@ def bars_of(values: np.ndarray, rows: Table, is_log: bool) -> np.ndarray | None:
 
 @dataclass(frozen=True)
 class Pixels(Layer):
-    """A layer with a coloured pixel for each place over the two axes of the chart.
+    """A coloured pixel for each place over the two axes of the figure.
 
     Places that were not tested are hatched. `ends` are the two ends of the colour
-    scale. If `ends` is None, these are the smallest and the largest value. Names have a
-    colour each, and the legend lists them.
+    scale, by default the smallest and the largest value. Names have a colour each, and
+    the legend lists them.
     """
 
     ends: tuple[float, float] | None = None
 
     @cached_property
-    def names(self) -> list[str]:
+    def names(self) -> list[Any]:
         """The names that the column may contain; empty if it contains numbers."""
         values = categories(self.table[self.y])
         return values if any(isinstance(value, str) for value in values) else []
 
     @cached_property
-    def norm(self) -> Normalize:
-        from matplotlib.colors import Normalize
+    def colours(self) -> Any:
+        """The norm and the colours of matplotlib, from which a colour bar is made."""
+        from matplotlib.cm import ScalarMappable
+        from matplotlib.colors import ListedColormap, Normalize
 
-        if self.ends:
-            return Normalize(*self.ends)
+        if self.names:
+            listed = ListedColormap([style["color"] for style in self._named()])
+            return ScalarMappable(Normalize(-0.5, len(self.names) - 0.5), listed)
         values = floats(self.table[self.y])
         known = values[np.isfinite(values)]
-        if not len(known):
-            return Normalize(0.0, 1.0)
-        return Normalize(known.min(), known.max())
-
-    def _shown(self) -> Style:
-        """Returns the colours of the pixels."""
-        from matplotlib import rcParams
-        from matplotlib.colors import ListedColormap
-
-        if not self.names:
-            return {"norm": self.norm, "cmap": rcParams["image.cmap"]}
-        colours = [style["color"] for style in self._named()]
-        return {
-            "cmap": ListedColormap(colours),
-            "vmin": -0.5,
-            "vmax": len(colours) - 0.5,
-        }
+        ends = (known.min(), known.max()) if len(known) else (0.0, 1.0)
+        return ScalarMappable(Normalize(*self.ends or ends))
 
     def _named(self) -> list[Style]:
         return line_styles([{self.y: name} for name in self.names])
 
-    def draw(self, panel: Panel) -> None:
-        ax = panel.ax
-        ax.patch.set(facecolor=paper(), hatch="////", edgecolor="0.8")
-        along_x = panel.x.edges(ax, "x")
-        along_y = (panel.y or panel.x).edges(ax, "y")
-        table = self.table
+    def draw(self, panel: Panel, rows: Table, style: Style) -> None:
+        panel.ax.patch.set(facecolor=paper(), hatch="////", edgecolor="0.8")
         if self.names:
             number = {name: i for i, name in enumerate(self.names)}
-            table = table.assign(**{self.y: table[self.y].map(number).astype(float)})
-        pixels = {"linewidth": 0.2, "edgecolors": "face", "zorder": 1}
-        z = panel.over(table, self.y)
-        ax.pcolormesh(along_x, along_y, z, **pixels, **self._shown())
-        ax.set_xlim(along_x[0], along_x[-1])
-        ax.set_ylim(along_y[0], along_y[-1])
+            rows = rows.assign(**{self.y: rows[self.y].map(number).astype(float)})
+        along_x = panel.x.edges(panel.ax, "x")
+        along_y = (panel.y or panel.x).edges(panel.ax, "y")
+        shown: Style = {"norm": self.colours.norm, "cmap": self.colours.cmap}
+        shown |= {"linewidth": 0.2, "edgecolors": "face", "zorder": 1}
+        z = panel.over(rows, self.y)
+        panel.ax.pcolormesh(along_x, along_y, z, **shown)
+        if np.ma.is_masked(z):
+            hatched = {"facecolor": paper(), "edgecolor": "0.7", "hatch": "////"}
+            panel.ax.fill([], [], **hatched, linewidth=0, label="not tested")
+        panel.ax.set(xlim=along_x[[0, -1]], ylim=along_y[[0, -1]])
 
-    def finish(self, figure: FigureBase, axes: Axes | Sequence[Axes]) -> None:
-        """Draws the colour bar."""
-        from matplotlib.cm import ScalarMappable
-
-        if self.names:
-            return
-        shown = ScalarMappable(self.norm, self._shown()["cmap"])
-        named = self.legend or self.y
-        figure.colorbar(shown, ax=axes, label=named, fraction=0.05, pad=0.02)
-
-    def entries(self, n_places: int) -> list[Artist]:
+    def entries(self) -> Iterator[Artist]:
         from matplotlib.patches import Patch
 
-        found: list[Artist] = []
         there = {*self.table[self.y]}
         for name, style in zip(self.names, self._named(), strict=True):
             if name in there:
-                found.append(Patch(facecolor=style["color"], label=name))
-        if self.table[self.y].notna().sum() < n_places:
-            hatched = {"facecolor": paper(), "edgecolor": "0.7", "hatch": "////"}
-            found.append(Patch(**hatched, linewidth=0, label="not tested"))
-        return found
+                yield Patch(facecolor=style["color"], label=name)
 
 
 @dataclass(frozen=True)
 class Contour(Layer):
-    """A layer with the contour along which a column of numbers equals `level`.
-
-    The line is drawn over the two axes of the chart.
-    """
+    """The line over two axes along which a column of numbers equals `level`."""
 
     level: float = 0.5
 
-    def draw(self, panel: Panel) -> None:
-        z = panel.over(self.table, self.y)
-        if min(z.shape) < 2 or not z.min() < self.level < z.max():
+    def draw(self, panel: Panel, rows: Table, style: Style) -> None:
+        ax, x, y = panel.ax, panel.x, panel.y or panel.x
+        z = panel.over(rows, self.y)
+        if min(z.shape) < 2:
             return
-        x, across = _finer(panel.x, panel.ax, "x")
-        y, up = _finer(panel.y or panel.x, panel.ax, "y")
-        known = up @ ~np.ma.getmaskarray(z) @ across.T
-        z = np.ma.masked_where(known < 1 - 1e-9, up @ z.filled(0.0) @ across.T)
-        usual: Style = {"color": ink(), "linestyle": "-", "width": 1.0}
-        style = keywords(usual | self.style)
-        panel.ax.contour(
-            x,
-            y,
+        shown = keywords({"linestyle": "-", "width": 1.0} | style | self.style)
+        ax.contour(
+            x.scale(ax, "x").transform(x.place(x.values)),
+            y.scale(ax, "y").transform(y.place(y.values)),
             z,
             levels=[self.level],
+            colors=shown["color"],
+            linestyles=[shown["linestyle"]],
+            linewidths=shown["linewidth"],
             zorder=3,
-            colors=style["color"],
-            linestyles=[style["linestyle"]],
-            linewidths=style["linewidth"],
+            corner_mask=False,
+            # interpolation is linear along the drawn axes
+            transform=ax.transLimits + ax.transAxes,
         )
-
-
-def _finer(axis: Axis, ax: Axes, which: Side) -> tuple[np.ndarray, np.ndarray]:
-    """Returns places between those of an axis, and the weights of linear interpolation
-    there, one row for each place. Interpolation is linear along the drawn axis.
-    """
-    transform = axis.scale(ax, which)
-    spots = transform.transform(axis.place(axis.values))
-    n = len(spots)
-    between = np.linspace(0, n - 1, FINER * (n - 1) + 1)
-    weights = np.clip(1 - np.abs(between[:, None] - np.arange(n)), 0, 1)
-    return transform.inverted().transform(weights @ spots), weights
 
 
 def entry(named: str, **style: Any) -> Artist:
     """Returns an entry of a legend with this name and style."""
     from matplotlib.lines import Line2D
 
-    shown = keywords({"color": ink()} | style)
-    return Line2D([], [], label=named, **shown)
+    return Line2D([], [], label=named, **keywords({"color": ink()} | style))
 
 
 def floats(table: Table) -> np.ndarray:
@@ -479,35 +371,45 @@ def where(table: Table, values: Selection) -> Table:
     for name, value in values.items():
         if name in table:
             column = table[name]
-            same = column.isna() if is_missing(value) else column == value
-            table = table[same]
+            table = table[column.isna() if is_missing(value) else column == value]
     return table
+
+
+def ordered(column: Table) -> list[Any]:
+    """Returns the sorted distinct values of a column; numbers come before names.
+
+    Categories have the order that their owner gave them.
+    """
+    there = {*column.dropna().tolist()}
+    return [value for value in categories(column) if value in there]
+
+
+def categories(column: Table) -> list[Any]:
+    """Returns the values that a column may have: its categories, or its own values."""
+    if hasattr(column, "cat"):
+        return column.cat.categories.tolist()
+    distinct = {*column.dropna().tolist()}
+    return sorted(distinct, key=lambda value: (isinstance(value, str), value))
 
 
 def values_of(table: Table, by: Sequence[str]) -> list[Selection]:
     """Returns a sorted list of the distinct combinations of values in the columns `by`.
 
-    Numbers come first and missing values last. If `by` is empty, the result is [{}].
+    Missing values come last. If `by` is empty, the result is [{}].
     """
     if not by:
         return [{}]
-    rows = table[list(by)].drop_duplicates().itertuples(index=False, name=None)
-    ranks = []
-    for name in by:
-        ranks.append({value: i for i, value in enumerate(ordered(table[name]))})
 
-    def rank(row: tuple[Any, ...]) -> list[float]:
-        return [at.get(value, np.inf) for at, value in zip(ranks, row, strict=True)]
+    def rank(column: Table) -> Table:
+        ranks = {value: i for i, value in enumerate(ordered(column))}
+        return column.map(ranks).astype(float)
 
-    return [dict(zip(by, row, strict=True)) for row in sorted(rows, key=rank)]
+    rows = table[[*by]].drop_duplicates()
+    return rows.sort_values([*by], key=rank).to_dict("records")
 
 
 def few_seeds(rows: Table) -> np.ndarray:
-    """Returns a mask of the rows that average few seeds.
-
-    A row has few seeds if its n_seeds is less than half of the largest n_seeds. If
-    there is no column n_seeds, the mask is false for all rows.
-    """
+    """Returns a mask of the rows whose n_seeds is less than half of the largest."""
     if "n_seeds" not in rows:
         return np.zeros(len(rows), bool)
     return (rows["n_seeds"] < 0.5 * rows["n_seeds"].max()).to_numpy()

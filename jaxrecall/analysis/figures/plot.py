@@ -16,6 +16,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -40,19 +41,26 @@ from ..fit.runs import (
 )
 from ..fit.several import choice, telling
 from . import charts
-from .averages import PLACES, check_one_row, check_one_run_per_seed, refuse_several
-from .axis import Axis, columns_in, with_columns
-from .grammar import MAX_LINES, Chart, Measure
+from .figure import COLUMN, Chart
 from .layers import Contour, Layer, Pixels, Points, Polyline
-from .style import label, look, measure_label, sized
+from .style import label, look, sized
 from .table_of_runs import (
     BANDS,
+    MAX_LINES,
+    PLACES,
     Runs,
     arranged,
     averaged,
     check_maps,
+    check_one_row,
+    check_one_run_per_seed,
+    columns_in,
+    measure_label,
+    refuse_several,
     rows_of,
     scale_of,
+    settings_apart,
+    with_columns,
     with_states,
 )
 from .theory_lines import Theory
@@ -72,6 +80,10 @@ __all__ = [
     "phase",
 ]
 
+VALUE = "_value"
+"""The column of a stacked table that contains the values of several columns."""
+
+MAP_PLACES = "rows, columns or panels"
 SCALES = ("fraction", "log", "linear")
 COLUMN_NAME = "the name of a column"
 COLUMN_NAMES = f"{COLUMN_NAME}, or a list of such names"
@@ -158,71 +170,195 @@ def figure(
     Raises UsageError if the table lacks a column, if there are too many lines, or if
     runs that differ in more than the seed would be averaged.
     """
-    ys = _names(y, "y")
-    plain, roles = _expect(df, x=x, colour=colour)
+    plain, roles = _checked(df, x=x, colour=colour)
     df = _with_categories(plain, df)
-    roles = replace(roles, titles={**roles.titles, **_titles(labels)})
+    ys = _names(y, "y") or [roles.measure]
+    titles = _checked_titles(labels)
     _expect_one_of("scale", scale, (None, *SCALES))
     _expect_one_of("contour", contour, (None, "theory"))
     _expect_one_of("band", band, BANDS)
+    places = _places(panels, rows, columns)
     if contour and not colour:
         raise UsageError("contour: it needs a map; give `colour` the name of a column")
-    places = _places(panels, rows, columns)
     if colour and lines is not None:
         raise UsageError(f"lines: got {lines!r}; a map has no lines; name it in panels")
-    asked = Asked(
-        along_of(df, roles, x, "x"),
-        ys or [roles.measure],
-        None if lines is None else _names(lines),
-        places,
-    )
-    if colour:
-        chart = _map(df, roles, asked, colour, contour, scale)
-    elif "seed" in df:
-        chart = _means(df, roles, asked, band)
+    if colour and len(ys) > 1:
+        raise UsageError(f"y: got {ys}; a map has one axis along y")
+    if contour and "seed" not in df:
+        raise UsageError("contour: it needs a table of runs, with a column seed")
+    x = along_of(df, roles, x, "x")
+    axes, measured = ([x, *ys], [colour]) if colour else ([x], ys)
+    named = [] if colour else None if lines is None else _names(lines)
+    asked = Asked(axes, measured, named, [*chain(*places.values())])
+    if "seed" in df:
+        df = _at_steps(df, *asked.every)
+        parts, named = _means(df, roles, asked, band)
     else:
-        chart = _marks(df, roles, asked, joined)
-    chart = _with_few_lines(chart, df)
-    chart = chart.plus(_layers(over, chart))
-    if scale:
-        named = {key: Measure(m.label, scale) for key, m in chart.measures.items()}
-        chart = replace(chart, scale=scale, measures=named)
-    shown = {name: label(name, roles) for name in _titles(labels)}
-    chart = replace(chart, size=sized(size), titles=shown, is_free=not share_x)
+        parts, named = _marks(df, asked)
+    if len(parts) > 1:
+        table = _stacked(parts, measured)
+        places, shown = _with_columns(places), VALUE
+    else:
+        table, shown = parts[0], measured[0]
+    layer: Layer = Points(table, shown, joined=joined)
+    if colour:
+        ends = None
+        if table[colour].dtype.kind in "iufb":
+            is_fraction = (scale or scale_of(table[colour])) == "fraction"
+            ends = (0.0, 1.0) if is_fraction else None
+        layer = Pixels(
+            table, shown, titles.get(colour, label(colour, roles)), ends=ends
+        )
+    elif "seed" in df:
+        layer = Polyline(table, shown)
+    chart = Chart(
+        [layer],
+        x,
+        roles,
+        axes[1] if colour else "",
+        lines=named,
+        labels=_labels(df, roles, measured) | {**titles},
+        scale=scale or "",
+        size=sized(size),
+        share_x=share_x,
+    )
+    given: dict[str, Any] = places
+    chart = _with_few_lines(replace(chart, **given), df)
+    if contour:
+        runs = Runs.of(df, roles, along_of(df, roles, None))
+        theory = Theory(runs)
+        _tell_no_theory(runs)
+        chart = chart.plus(theory.contour(x, axes[1], asked.panels, 0.5))
+        theory.warn()
+    chart = chart.plus(_layers(over, axes))
     return _drawn(chart, style, on)
 
 
 class Asked(NamedTuple):
-    """What a figure shows: the axis along x, the columns along y, the columns of lines
-    or None, and the columns of panels by place.
+    """The columns of a figure: those along its axes, those that are drawn, those of the
+    lines, or None if they are not given, and those of the panels.
     """
 
-    x: str
-    ys: list[str]
+    axes: list[str]
+    measured: list[str]
     lines: list[str] | None
-    places: dict[str, list[str]]
+    panels: list[str]
 
     @property
-    def panels(self) -> list[str]:
-        """All columns of panels."""
-        return [name for names in self.places.values() for name in names]
+    def others(self) -> list[str]:
+        return [*(self.lines or ()), *self.panels]
+
+    @property
+    def every(self) -> list[str]:
+        return [*self.axes, *self.others, *self.measured]
+
+
+def _means(
+    df: Table, roles: Roles, asked: Asked, band: str
+) -> tuple[list[Table], list[str]]:
+    """Returns a table of means over seeds for each drawn column, and the lines."""
+    rows = rows_of(df, roles)
+    for name in common([*asked.axes, *asked.others], common(LAW_FIELDS, df)):
+        rows[name] = df.loc[rows.index, name]  # the texts of laws have parameters
+    rows = _with_axes(rows, asked.axes, [*asked.others, *asked.measured])
+    _expect_numbers(rows, asked.measured)
+    lines, placed = asked.lines, [*asked.axes, *asked.others]
+    if lines is None:
+        lines = settings_apart(rows, roles, placed, asked.measured)
+        # the text of a law with a place contains its parameters
+        lines = [name for name in lines if name.partition(".")[0] not in placed]
+        placed += lines
+    free = PLACES if len(asked.axes) == 1 else MAP_PLACES
+    check_one_run_per_seed(df, rows, roles, placed, asked.measured, free)
+    return [averaged(rows, placed, name, band) for name in asked.measured], lines
+
+
+def _marks(df: Table, asked: Asked) -> tuple[list[Table], list[str]]:
+    """Returns a table of estimates for each drawn column, and the lines."""
+    rows = _with_axes(df, asked.axes, [*asked.others, *asked.measured])
+    is_map = len(asked.axes) > 1
+    if not is_map:
+        _expect_numbers(rows, asked.measured)
+    axes = _axes_of_marks(rows, [*asked.axes, *asked.panels, *asked.measured])
+    lines = asked.lines
+    if lines is None:
+        lines = []
+        for name in telling(rows, asked.panels, axes):
+            lines += telling(rows, asked.axes, [name])
+    drawn = rows.dropna(subset=asked.measured, how="all")
+    names = axes or without(rows, [*asked.axes, *asked.measured])
+    placed = [*asked.axes, *lines, *asked.panels]
+    check_one_row(df, drawn, placed, names, MAP_PLACES if is_map else PLACES)
+    if len(asked.measured) > 1:
+        shared = rows.drop(columns=common(("lo", "hi"), rows))
+        return [shared for _ in asked.measured], lines
+    is_fitted = {"censored", "warning"} <= {*rows}
+    return [with_states(rows) if is_fitted else rows], lines
+
+
+def _axes_of_marks(rows: Table, placed: Sequence[str]) -> list[str]:
+    """Returns the columns that say which estimate a row is, and that have no place.
+
+    In thresholds of a fit or a search, all columns before theta are axes.
+    """
+    names = []
+    if {"theta", "critical"} <= {*rows}:
+        names = [*rows.columns[: rows.columns.get_loc("theta")]]
+    names += common(("theta", "axis", "step", "part", "regime"), rows)
+    used = frozenset().union(*map(columns_in, placed))
+    return without(dict.fromkeys(names), used)
+
+
+def _stacked(parts: Sequence[Table], names: Sequence[str]) -> Table:
+    """Returns tables of several columns as one, in which VALUE is the column that the
+    column COLUMN names.
+    """
+    each = []
+    for part, name in zip(parts, names, strict=True):
+        each.append(part.assign(**{VALUE: part[name], COLUMN: name}))
+    table = pd.concat(each, ignore_index=True)
+    return table.assign(**{COLUMN: pd.Categorical(table[COLUMN], names)})
+
+
+def _with_columns(places: dict[str, list[str]]) -> dict[str, list[str]]:
+    """Returns places in which each drawn column has panels of its own.
+
+    Without other panels, those of the columns follow each other. Otherwise they are
+    rows, or columns if there are rows already, and panels that follow each other become
+    columns.
+    """
+    if not any(places.values()):
+        return places | {"panels": [COLUMN]}
+    across = [*places["columns"], *places["panels"]]
+    places = places | {"columns": across, "panels": []}
+    free = "columns" if places["rows"] else "rows"
+    return places | {free: [*places[free], COLUMN]}
+
+
+def _labels(df: Table, roles: Roles, measured: Sequence[str]) -> dict[str, str]:
+    """Returns labels of the measure, and of critical values of one theta."""
+    labels = {}
+    if measured == [roles.measure] and roles.measure in df:
+        labels[roles.measure] = measure_label(roles, df[roles.measure])
+    if {"theta", "critical"} <= {*df} and df["theta"].nunique() == 1:
+        theta, along = df["theta"].iloc[0], "N"
+        for name in common(("axis", "along"), df):
+            along = df[name].iloc[0]
+        labels |= dict.fromkeys(("N_star", "critical"), f"{along}* at {theta:g}")
+    return labels
 
 
 def _places(panels: object, rows: object, columns: object) -> dict[str, list[str]]:
     """Returns the columns of panels by place; raises UsageError if a column has two."""
-    places = {
-        "panels": _names(panels, "panels"),
-        "rows": _names(rows, "rows"),
-        "columns": _names(columns, "columns"),
-    }
+    given = {"panels": panels, "rows": rows, "columns": columns}
+    places = {place: _names(names, place) for place, names in given.items()}
     if places["panels"] and (places["rows"] or places["columns"]):
         raise UsageError(
             f"panels: got {', '.join(places['panels'])} beside rows or columns; name"
             " all of them in rows and columns"
         )
-    every = [name for names in places.values() for name in names]
-    twice = sorted({name for name in every if every.count(name) > 1})
-    if twice:
+    every = [*chain(*places.values())]
+    if twice := sorted({name for name in every if every.count(name) > 1}):
         raise UsageError(
             f"panels, rows, columns: {', '.join(twice)} more than once; a column has"
             " one place"
@@ -230,32 +366,26 @@ def _places(panels: object, rows: object, columns: object) -> dict[str, list[str
     return places
 
 
-def _titles(labels: object) -> Mapping[str, str]:
+def _checked_titles(labels: object) -> Mapping[str, str]:
     """Returns the checked labels of columns."""
     allowed = "a dict from the name of a column to its label"
-    named = expect("labels", labels, (Mapping, NoneType), allowed) or {}
-    for name, shown in named.items():
-        expect("labels", name, str, allowed)
-        expect("labels", shown, str, allowed)
-    return named
+    titles = expect("labels", labels, (Mapping, NoneType), allowed) or {}
+    for word in chain(titles, titles.values()):
+        expect("labels", word, str, allowed)
+    return titles
 
 
-def _layers(over: object, chart: Chart) -> list[Layer]:
-    """Returns the layers with the columns that the chart needs."""
+def _layers(over: object, axes: Sequence[str]) -> list[Layer]:
+    """Returns the layers with the columns that the axes need."""
     allowed = "a list of layers, such as Polyline and Points"
-    found = []
+    layers = []
     for layer in as_list("over", over, allowed, most=MAX_LINES) if over else []:
         expect("over", layer, Layer, allowed)
-        axes = [chart.x.name, *([chart.y.name] if chart.y else [])]
-        found.append(replace(layer, table=_with_axes(layer.table, axes, [])))
-    return found
+        layers.append(replace(layer, table=_with_axes(layer.table, axes, [])))
+    return layers
 
 
-def _drawn(
-    chart: Chart,
-    style: str | Path | Mapping[str, Any] | None,
-    on: FigureBase | None,
-) -> Figure:
+def _drawn(chart: Chart, style: Any, on: FigureBase | None) -> Figure:
     """Returns the drawn figure, which belongs to pyplot unless it is the user's."""
     from matplotlib import rcParams
     from matplotlib.figure import FigureBase
@@ -274,7 +404,7 @@ def _drawn(
         make = partial(plt.figure, FigureClass=StyledFigure, settings=settings)
         drawn = chart.figure(on=on, make=make)
     if chart.remark:
-        warnings.warn(f"{chart.remark}; choose fewer, or a larger size", stacklevel=3)
+        warnings.warn(f"{chart.remark}; choose fewer", stacklevel=3)
     return drawn
 
 
@@ -319,19 +449,14 @@ def accuracy(
     Raises UsageError for an axis that does not vary or that has no place. Raises
     FitError if the table lacks a column.
     """
-    df, roles = _expect(df, ax, theta, of, x=x)
-    over_seeds = chosen_summary(summary)
+    df, roles = _checked(df, ax, theta, of, x=x)
     x = along_of(df, roles, x, "x")
-    given = _names(lines)
-    df = _at_steps(df, x, *given)
-    has_marks = theta is not None and x in df
-    along = x if has_marks else _along(df, roles, x)
-    runs = Runs.of(df, roles, along, over_seeds)
-    if lines is None:
-        by = _other_axes(runs, x)
-    else:
-        place = arranged(runs.sizes, runs.every, x, given)
-        by = place.lines
+    named = _names(lines)
+    df = _at_steps(df, x, *named)
+    along = x if theta is not None and x in df else _along(df, roles, x)
+    runs = Runs.of(df, roles, along, chosen_summary(summary))
+    place = arranged(runs.sizes, runs.every, x, None if lines is None else named)
+    by = [*place.lines, *place.panels] if lines is None else named
     runs.check([x, *by], "lines")
     marks = None
     if theta is not None and x == runs.along:
@@ -340,10 +465,7 @@ def accuracy(
         _tell_no_theory(runs)
     predicted = Theory(runs) if theory else None
     chart = charts.accuracy(runs, x, by, [], marks, predicted)
-    chart = _with_few_lines(chart, df)
-    if predicted:
-        predicted.warn()
-    return _on(chart, ax)
+    return _on(_with_few_lines(chart, df), ax, predicted)
 
 
 def critical_n(
@@ -390,7 +512,7 @@ def critical_n(
     Raises UsageError for an axis that does not vary or that has no place. Raises
     FitError if the table cannot be fitted.
     """
-    df, roles = _expect(df, ax, theta, of, x=x, lines=lines, along=along)
+    df, roles = _checked(df, ax, theta, of, x=x, lines=lines, along=along)
     along = along_of(df, roles, along)
     df = _at_steps(df, x, lines, along)
     runs = Runs.of(df, roles, along, chosen_summary(summary))
@@ -407,12 +529,9 @@ def critical_n(
             f" such as {other}"
         )
     runs.check_cells([x, *by])
-    found = runs.fitted([theta])
     predicted = Theory(runs) if theory else None
-    chart = charts.critical(runs, found, theta, x, by, [], predicted)
-    if predicted:
-        predicted.warn()
-    return _on(chart, ax)
+    found = runs.fitted([theta])
+    return _on(charts.critical(runs, found, theta, x, by, [], predicted), ax, predicted)
 
 
 def phase(
@@ -455,19 +574,16 @@ def phase(
     Raises UsageError for an unknown axis, or if several cells would share a pixel.
     Raises FitError for a table that cannot be fitted.
     """
-    df, roles = _expect(df, ax, theta, of, x=expect("x", x, str, COLUMN_NAME), y=y)
+    df, roles = _checked(df, ax, theta, of, x=expect("x", x, str, COLUMN_NAME), y=y)
     along = _along(df, roles, y)
     runs = Runs.of(_at_steps(df, x, y), roles, along, chosen_summary(summary))
     y = y or along
     check_maps([(x, y)], runs.sizes)
-    found = runs.fitted([theta])
     predicted = Theory(runs) if theory else None
-    chart = charts.phase(runs, found, theta, x, y, predicted)
+    chart = charts.phase(runs, runs.fitted([theta]), theta, x, y, predicted)
     if chart.panels:
         refuse_several(runs.given, runs.rows, chart.panels)
-    if predicted:
-        predicted.warn()
-    return _on(chart, ax)
+    return _on(chart, ax, predicted)
 
 
 def collapse(
@@ -507,10 +623,9 @@ def collapse(
     Raises UsageError if fewer than two cells cross theta. Raises FitError if the table
     cannot be fitted.
     """
-    df, roles = _expect(df, ax, theta, of, lines=lines, along=along)
+    df, roles = _checked(df, ax, theta, of, lines=lines, along=along)
     along = along_of(df, roles, along)
-    df = _at_steps(df, lines, along)
-    runs = Runs.of(df, roles, along, chosen_summary(summary))
+    runs = Runs.of(_at_steps(df, lines, along), roles, along, chosen_summary(summary))
     by = [lines] if lines else [*runs.axes[:1]]
     arranged(runs.sizes, runs.axes, lines=by)
     found = runs.fitted([theta])
@@ -523,7 +638,7 @@ def collapse(
     return _on(charts.collapse(runs, found, theta, by), ax)
 
 
-def _expect(
+def _checked(
     df: object,
     ax: object = None,
     theta: float | None = None,
@@ -543,8 +658,8 @@ def _expect(
         numbers([theta])
     for name, value in names.items():
         expect(name, value, (str, NoneType), COLUMN_NAME)
-    named = ACCURACY if of is None else str(expect("of", of, str, COLUMN_NAME))
-    return df, with_measure(df, roles_of(df), named)
+    measure = ACCURACY if of is None else str(expect("of", of, str, COLUMN_NAME))
+    return df, with_measure(df, roles_of(df), measure)
 
 
 def _with_categories(df: Table, given: object) -> Table:
@@ -578,10 +693,8 @@ def _expect_one_of(argument: str, value: object, allowed: Sequence[str | None]) 
 
 def _names(axes: object, argument: str = "lines") -> list[str]:
     """Returns the list of column names in an argument: one name, several, or None."""
-    if axes is None:
-        return []
-    if isinstance(axes, str):
-        return [axes]
+    if axes is None or isinstance(axes, str):
+        return [axes] if axes else []
     names = as_list(argument, axes, COLUMN_NAMES, most=MAX_LINES)
     for name in names:
         expect(argument, name, str, COLUMN_NAMES)
@@ -593,139 +706,6 @@ def _at_steps(df: Table, *axes: str | None) -> Table:
     if re.search(r"\bstep\b", " ".join(filter(None, axes))):
         return at_steps(df, ALL)
     return at_steps(df, LAST)
-
-
-def _other_axes(runs: Runs, x: str, panels: Sequence[str] = ()) -> list[str]:
-    """Returns the axes of the runs that vary and have no other place."""
-    place = arranged(runs.sizes, runs.every, x, None, panels)
-    return [*place.lines, *(axis for axis in place.panels if axis not in panels)]
-
-
-def _means(df: Table, roles: Roles, asked: Asked, band: str) -> Chart:
-    """Returns a chart with the means of runs over seeds."""
-    x, ys, lines, places = asked
-    df = _at_steps(df, x, *(lines or []), *asked.panels, *ys)
-    named = [x, *(lines or []), *asked.panels]
-    rows = _with_stored_laws(df, rows_of(df, roles), named)
-    rows = _with_axes(rows, [x], [*named[1:], *ys])
-    _expect_numbers(rows, ys)
-    if lines is None:
-        has_measure = roles.counted or roles.measure in df
-        given = roles if has_measure else roles.having(ys[0])
-        others = _other_axes(Runs.of(df, given, _along(df, given, x)), x, asked.panels)
-        # the text of a law with a place contains its parameters
-        lines = [name for name in others if name.partition(".")[0] not in named]
-    placed = [x, *lines, *asked.panels]
-    check_one_run_per_seed(df, rows, roles, placed=placed, drawn=ys)
-    titled = ""
-    if ys == [roles.measure]:
-        titled = measure_label(roles, scale_of(rows[ys[0]]) == "fraction")
-    return charts.means(rows, ys, x, {"lines": lines, **places}, roles, titled, band)
-
-
-def _with_stored_laws(df: Table, rows: Table, names: Sequence[str]) -> Table:
-    """Returns rows in which the laws with a place have their text with parameters.
-
-    One place of the figure, such as x, then tells apart laws that differ in a
-    parameter. `rows` has the index of `df`.
-    """
-    laws = common(names, common(LAW_FIELDS, df))
-    return rows.assign(**{name: df.loc[rows.index, name] for name in laws})
-
-
-def _marks(df: Table, roles: Roles, asked: Asked, joined: bool) -> Chart:
-    """Returns a chart with a mark for each row of a table of estimates."""
-    x, ys, lines, places = asked
-    rows = _with_axes(df, [x], [*(lines or []), *asked.panels, *ys])
-    _expect_numbers(rows, ys)
-    roles = _titled(rows, roles)
-    axes = _axes_of_marks(rows, [x, *asked.panels, *ys])
-    if lines is None:
-        lines = []
-        for name in telling(rows, asked.panels, axes):
-            lines += telling(rows, [x], [name])
-    shown = rows.dropna(subset=ys, how="all")
-    names = axes or without(rows, (x, *ys))
-    check_one_row(df, shown, [x, *lines, *asked.panels], names, PLACES)
-    if {"censored", "warning"} <= {*rows}:
-        rows = with_states(rows)
-    else:
-        rows = rows.drop(columns="state", errors="ignore")
-    axis = Axis.make(x, rows, roles)
-    if len(ys) > 1:
-        shared = rows.drop(columns=[*ys, "lo", "hi", "state"], errors="ignore")
-        parts = {name: shared.assign(**{name: rows[name]}) for name in ys}
-        table, measures = charts.stacked(parts, roles)
-        layer = Points(table, charts.VALUE, joined=joined)
-        chart = Chart([layer], axis, measures=measures)
-        return replace(chart, **charts.with_measures({"lines": lines, **places}))
-    scale = scale_of(rows[ys[0]])
-    if {"lo", "hi"} <= {*rows} and (rows[ys[0]].dropna() > 0).all():
-        scale = "log"
-    layer = Points(rows, ys[0], joined=joined)
-    chart = Chart([layer], axis, label(ys[0], roles), lines=lines, scale=scale)
-    return replace(chart, **places)
-
-
-def _titled(found: Table, roles: Roles) -> Roles:
-    """Returns the roles with titles of critical values, if the table is of a theta."""
-    if not {"theta", "critical"} <= {*found} or found["theta"].nunique() != 1:
-        return roles
-    theta = found["theta"].iloc[0]
-    along = "N"
-    for name in common(("axis", "along"), found):
-        along = found[name].iloc[0]
-    named = f"{along}* at {theta:g}"
-    return replace(roles, titles={"N_star": named, "critical": named, **roles.titles})
-
-
-def _map(
-    df: Table,
-    roles: Roles,
-    asked: Asked,
-    colour: str,
-    contour: str | None,
-    scale: str | None,
-) -> Chart:
-    """Returns a map, which is a chart that shows a column as colours over two axes."""
-    x, ys, _, places = asked
-    y = ys[0]
-    if len(ys) > 1:
-        raise UsageError(f"y: got {asked.ys}; a map has one axis along y")
-    has_runs = "seed" in df
-    if contour and not has_runs:
-        raise UsageError("contour: it needs a table of runs, with a column seed")
-    if has_runs:
-        df = _at_steps(df, x, y, *asked.panels, colour)
-    table = df
-    if has_runs:
-        table = _with_stored_laws(df, rows_of(df, roles), [x, y, *asked.panels])
-    table = _with_axes(table, [x, y], [*asked.panels, colour])
-    placed, places_left = [x, y, *asked.panels], "rows, columns or panels"
-    if has_runs:
-        _expect_numbers(table, [colour])
-        check_one_run_per_seed(
-            df, table, roles, placed=placed, drawn=[colour], places=places_left
-        )
-        table = averaged(table, placed, colour)
-    else:
-        axes = _axes_of_marks(table, [*placed, colour])
-        names = axes or without(table, [colour])
-        check_one_row(df, table, placed, names, places_left)
-    ends = None
-    if table[colour].dtype.kind in "iufb":
-        is_fraction = (scale or scale_of(table[colour])) == "fraction"
-        ends = (0.0, 1.0) if is_fraction else None
-    pixels = Pixels(table, colour, label(colour, roles), ends=ends)
-    chart = charts.over(pixels, x, y, places, roles)
-    if contour is None:
-        return chart
-    runs = Runs.of(df, roles, along_of(df, roles, None))
-    theory = Theory(runs)
-    _tell_no_theory(runs)
-    chart = chart.plus(theory.contour(chart.x, chart.y or chart.x, asked.panels, 0.5))
-    theory.warn()
-    return chart
 
 
 def _tell_no_theory(runs: Runs) -> None:
@@ -751,23 +731,9 @@ def _pyplot() -> Any:
     return plt
 
 
-def _axes_of_marks(rows: Table, placed: Sequence[str]) -> list[str]:
-    """Returns the columns that say which estimate a row is, and that have no place.
-
-    In thresholds of a fit or a search, all columns before theta are axes.
-    """
-    names = []
-    if {"theta", "critical"} <= {*rows}:
-        names = [*rows.columns[: rows.columns.get_loc("theta")]]
-    names += common(("theta", "axis", "step", "part", "regime"), rows)
-    used = frozenset().union(*map(columns_in, placed))
-    return without(dict.fromkeys(names), used)
-
-
 def _expect_numbers(rows: Table, names: Sequence[str]) -> None:
     for name in names:
-        problem = no_numbers(rows[name])
-        if problem:
+        if problem := no_numbers(rows[name]):
             raise UsageError(f"df: {name} {problem}")
 
 
@@ -785,8 +751,7 @@ def _with_axes(df: Table, axes: Sequence[str], others: Sequence[str]) -> Table:
             f"df: no column {', '.join(map(repr, axes))}, nor arithmetic on its"
             f" columns{suggest(axes[0], known)}; it has {has}"
         ) from error
-    missing = [name for name in others if name not in df]
-    if missing:
+    if missing := without(others, df):
         advice = suggest(missing[0], known)
         raise UsageError(f"df: no column {', '.join(missing)}{advice}; it has {has}")
     return df
@@ -804,11 +769,13 @@ def _with_few_lines(chart: Chart, df: Table) -> Chart:
     return chart
 
 
-def _on(chart: Chart, ax: Axes | None) -> Axes:
+def _on(chart: Chart, ax: Axes | None, predicted: Theory | None = None) -> Axes:
     """Draws the chart on `ax`, or on the Axes of a new figure, and returns the Axes.
 
     The new figure belongs to pyplot, so that notebooks display it.
     """
+    if predicted:
+        predicted.warn()
     plt = _pyplot()
     with look(place="axes"):
         return chart.on(ax or plt.subplots(layout="constrained")[1])

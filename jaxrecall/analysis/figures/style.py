@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -28,7 +28,6 @@ from ..fit.roles import Roles
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-T = TypeVar("T")
 FORMATS = ("png", "pdf", "svg")
 MARKERS = "osD^vP*Xd<>"
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "0.45")
@@ -45,8 +44,8 @@ the size of the text.
 USUAL = 8.4
 """The size of text in points for which the sizes of figures are made."""
 
-COLUMN, PAGE, HIGHEST = 3.4, 5.5, 9.0
-"""The two usual widths of a figure, and the largest height, in inches."""
+COLUMN, PAGE = 3.4, 5.5
+"""The two usual widths of a figure, in inches."""
 
 LEAST, MOST = 1.5, 20.0
 """The shortest and the longest side that a figure may have, in inches."""
@@ -70,9 +69,6 @@ Style = dict[str, Any]
 the user's settings. `open` marks have the colour of the paper inside, and `edged` marks
 have an edge in the colour of text.
 """
-
-Place = Literal["report", "figure", "axes"]
-"""Where something is drawn."""
 
 Size = tuple[float, float | None]
 """The width and height in inches. If the height is None, the panels determine it."""
@@ -115,13 +111,10 @@ def sized(asked: str | None) -> Size | None:
 
 
 def usual_size(n_columns: int) -> Size:
-    """Returns the size of a figure for which no size was asked.
-
-    It is the user's `figure.figsize`. If the user has none, the width is that of a
-    column, or of a page for several columns of panels. It grows with the size of the
-    text, and the panels determine the height.
+    """Returns the user's `figure.figsize`, or else the width of a column, or of a page
+    for several columns of panels, which grows with the text.
     """
-    if _is_own("figure.figsize"):
+    if is_own("figure.figsize"):
         return tuple(_rc("figure.figsize"))
     larger = max(1.0, points("font.size") / USUAL)
     return larger * (COLUMN if n_columns == 1 else PAGE), None
@@ -176,7 +169,7 @@ def _ours() -> dict[str, Any]:
     from matplotlib import rc_params_from_file
 
     ours = rc_params_from_file(OURS, use_default_template=False)
-    return {name: value for name, value in ours.items() if not _is_own(name)}
+    return {name: value for name, value in ours.items() if not is_own(name)}
 
 
 def _rc(name: str) -> Any:
@@ -186,7 +179,7 @@ def _rc(name: str) -> Any:
     return settings[name]
 
 
-def _is_own(name: str) -> bool:
+def is_own(name: str) -> bool:
     """Whether the user or a style has changed a setting of matplotlib."""
     import matplotlib
 
@@ -232,21 +225,20 @@ def line_styles(values: Sequence[Mapping[str, Any]]) -> list[Style]:
     distinct colours, if there are enough.
     """
     n = len(values)
-    marked = [{"marker": MARKERS[i % len(MARKERS)]} for i in range(n)]
     cycle = list(_rc("axes.prop_cycle"))
-    if not (_is_own("axes.prop_cycle") and n <= len(cycle)):
-        colours = COLOURS
-        if _are_numbers(values) or n > len(COLOURS):
-            colours = shades(n)
+    if not (is_own("axes.prop_cycle") and n <= len(cycle)):
+        are_shades = n > len(COLOURS) or all(map(_is_number, values))
+        colours = shades(n) if are_shades else COLOURS
         cycle = [{"color": colour} for colour in colours]
-    return [marks | style for marks, style in zip(marked, cycle, strict=False)]
+    styles = []
+    for i, style in enumerate(cycle[:n]):
+        styles.append({"marker": MARKERS[i % len(MARKERS)]} | style)
+    return styles
 
 
-def _are_numbers(values: Sequence[Mapping[str, Any]]) -> bool:
-    if any(len(one) != 1 for one in values):
-        return False
-    found = [value for one in values for value in one.values()]
-    return not any(isinstance(value, (str, bool, np.bool_)) for value in found)
+def _is_number(values: Mapping[str, Any]) -> bool:
+    (*several, value) = values.values() or [""]
+    return not several and not isinstance(value, (str, bool, np.bool_))
 
 
 def shades(n: int) -> list[tuple[float, ...]]:
@@ -259,16 +251,9 @@ def shades(n: int) -> list[tuple[float, ...]]:
 
     colours = matplotlib.colormaps[_rc("image.cmap")]
     is_dark = sum(to_rgb(paper())) < 1.5
-    first, last = (0.3, 1.0) if is_dark else (0.0, 0.85)
-    return [colours(first + (last - first) * i / max(1, n - 1)) for i in range(n)]
-
-
-def spread(items: Sequence[T], most: int) -> list[T]:
-    """Returns at most `most` of the items, evenly spaced from the first to the last."""
-    if len(items) <= most:
-        return [*items]
-    kept = np.linspace(0, len(items) - 1, most).round().astype(int)
-    return [items[i] for i in kept]
+    return [
+        *map(colours, np.linspace(0.3 if is_dark else 0, 1 if is_dark else 0.85, n))
+    ]
 
 
 def symbol(name: str) -> str:
@@ -299,28 +284,19 @@ def measure_label(roles: Roles, is_fraction: bool = True) -> str:
     return f"{named} (fraction)" if is_fraction else named
 
 
-def settings(
-    values: Mapping[str, Any],
-    names: Sequence[str] | None = None,
-    titles: Mapping[str, str] = {},
-) -> str:
+def settings(values: Mapping[str, Any], titles: Mapping[str, str] = {}) -> str:
     """Formats settings as in d = 64, L = 8.
 
     `titles` are shown in place of the names of columns. If a title is empty, only the
     value is shown. Missing values are left out, unless all are missing: a law lacks the
     parameters of other laws.
     """
+    known = {name: value for name, value in values.items() if not is_missing(value)}
     shown = []
-    for name in known(values, [*values] if names is None else names):
-        value = text(values[name])
+    for name, value in (known or values).items():
         title = titles.get(name, symbol(name))
-        shown.append(f"{title} = {value}" if title else value)
+        shown.append(f"{title} = {text(value)}" if title else text(value))
     return ", ".join(shown)
-
-
-def known(values: Mapping[str, Any], names: Sequence[str]) -> Sequence[str]:
-    """Returns the names whose value is not missing, or all names if there are none."""
-    return [name for name in names if not is_missing(values[name])] or names
 
 
 def text(value: object, most: int = MAX_TEXT) -> str:

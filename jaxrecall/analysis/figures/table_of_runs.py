@@ -1,11 +1,16 @@
-"""The table of runs behind a figure: its axes, means and thresholds."""
+"""The table of runs behind a figure: its axes, means and thresholds.
+
+Among the modules for figures, this one alone asks the fit what a table says. It also
+refuses figures in which rows would be averaged that differ in more than their seed:
+their mean would be the value of no setting at all.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple, NoReturn
 
 import numpy as np
 from scipy.special import stdtrit
@@ -16,26 +21,42 @@ from ...sweep.grid.expr import parse
 from ...sweep.summary import MEAN, Summary
 from ..fit import Fit, cells, fit
 from ..fit.roles import ACCURACY, COUNTS, SETTINGS, Roles, Table
-from ..fit.runs import ALL, common
-from ..fit.several import telling
-from ..fit.table_axes import as_given, rounded, unknown_settings
-from .averages import MEASURE, PLACES, check_one_run_per_seed, refuse_several
-from .axis import columns_in, with_columns
-from .grammar import MAX_LINES
+from ..fit.runs import ALL, common, groups, seed_columns, without
+from ..fit.several import choice, listed, of_copies, of_repeated, telling
+from ..fit.table_axes import (
+    as_given,
+    foreign_columns,
+    parameters_of,
+    rounded,
+    unknown_settings,
+    without_switches,
+)
 from .layers import values_of
-from .style import measure_label
+from .style import label
 
 ORDER = ("d", "L", "V", "m")
 """The axes that come before all others, in this order."""
 
 BANDS = ("sd", "se", "95 %", "quartiles")
+MAX_LINES = 20
+"""The largest number of lines, or of their entries in the legend."""
 
+MEASURE = "_measure"
+"""The column of rows in the form of `rows_of` that contains the measure."""
 
-NO_SETTINGS = ("foreign", "mass")
-"""The columns of `Runs.settings` that are not settings.
+PLACES = "lines, rows, columns or panels"
 
-`foreign` is a text about a column that no formula covers. `mass` is the measured
-attention mass.
+PROVENANCE = (
+    "code_version",
+    "precision",
+    "n_test",
+    "simulator",
+    "form",
+    "dtype",
+    "device_kind",
+    "jax_version",
+)
+"""The columns that can tell repeated runs apart and are neither settings nor measured.
 """
 
 
@@ -68,10 +89,9 @@ class Runs:
         axes = varying(df, roles, along)
         rows = rows_of(df, roles)
         if MEASURE in rows:
-            kept = rows[MEASURE].notna()
+            rows = rows[rows[MEASURE].notna()]
             if along in rows:
-                kept = kept & (rows[along] > 0)
-            rows = rows[kept]
+                rows = rows[rows[along] > 0]
         for name in axes:
             if rows[name].dtype.kind == "f":
                 rows = rows.assign(**{name: rounded(rows[name])})
@@ -85,28 +105,22 @@ class Runs:
         """Raises UsageError if runs with equal values of the columns `placed` differ in
         more than the seed. `places` are the arguments that give a place to a column.
         """
-        check_one_run_per_seed(
-            self.given,
-            self.rows,
-            self.roles,
-            placed=placed,
-            drawn=common([MEASURE], self.rows),
-            places=places,
-        )
+        drawn = common([MEASURE], self.rows)
+        check_one_run_per_seed(self.given, self.rows, self.roles, placed, drawn, places)
 
     def check_cells(self, placed: Sequence[str], places: str = "") -> None:
         """Raises UsageError if several cells have equal values of the columns `placed`,
         so that their critical values would share a place.
         """
         rows = with_columns(self.rows, *placed)
-        if found := telling(rows, placed, self.axes):
-            refuse_several(self.given, rows, found, places)
+        if several := telling(rows, placed, self.axes):
+            refuse_several(self.given, rows, several, places)
 
     @property
     def sizes(self) -> Table:
         """The table with only the columns that arithmetic may use."""
         names = dict.fromkeys((self.along, *self.roles.numbers, *self.axes))
-        return self.rows[[name for name in names if name in self.rows]]
+        return self.rows[common(names, self.rows)]
 
     @property
     def has_theory(self) -> bool:
@@ -133,10 +147,9 @@ class Runs:
     @property
     def label(self) -> str:
         """The label of the summary of the measure."""
-        named = measure_label(self.roles, self.is_fraction)
         if self.summary.is_share:
             return f"{self.measure} (fraction)"
-        return named
+        return measure_label(self.roles, self.rows[MEASURE])
 
     @cached_property
     def is_fraction(self) -> bool:
@@ -145,39 +158,24 @@ class Runs:
     @property
     def every(self) -> list[str]:
         """The list of all axes that vary, including `along`."""
-        if _varies(self.rows, self.along):
-            return [*self.axes, self.along]
-        return [*self.axes]
+        return [*self.axes, *([self.along] if _varies(self.rows, self.along) else [])]
 
     @cached_property
     def levels(self) -> Table:
         """The mean accuracy over seeds at every tested combination of the axes."""
         by = [*self.axes, self.along]
-        others = _groups(self.rows, by)[[*self.sizes.columns.difference(by)]].first()
+        others = groups(self.rows, by)[without(self.sizes, by)].first()
         means = averaged(self.rows, by, MEASURE, self.band)
         return means.join(others.reset_index(drop=True))
 
-    def settings(self, by: Sequence[str]) -> Table:
-        """Returns a table with one row of settings for each combination of values in
-        the columns `by`.
-
-        The table also has the columns NO_SETTINGS. `foreign` is the same text in all
-        rows, and is empty if formulas cover every column. `mass` is present only if it
-        was measured.
+    @cached_property
+    def is_search(self) -> bool:
+        """Whether the runs are those of a search: more than a quarter of the levels
+        have less than half as many seeds as the level of their cell with the most.
         """
-        names = [name for name in self.rows if is_setting(name) and name not in by]
-        found = _groups(self.rows, by)[names].first()
-        found["foreign"] = ""
-        unknown = unknown_settings(self.rows, self.roles, [*self.axes, self.along])
-        unknown = [name for name in unknown if name != MEASURE]
-        if unknown:
-            value = self.rows[unknown[0]].dropna().tolist()[0]
-            found["foreign"] = f"{unknown[0]}: got {value!r}"
-        if "attention_mass" in self.rows:
-            places = _groups(self.rows, [*self.axes, self.along])
-            means = places["attention_mass"].mean().reset_index()
-            found["mass"] = _groups(means, by)["attention_mass"].min()
-        return found.reset_index(drop=not by)
+        n_seeds = self.levels["n_seeds"]
+        most = groups(self.levels, self.axes)["n_seeds"].transform("max")
+        return (n_seeds < 0.5 * most).mean() > 0.25
 
     def fitted(
         self,
@@ -196,16 +194,13 @@ class Runs:
         )
 
     def thresholds(self, found: Fit, theta: float) -> Table:
-        """Returns the thresholds at theta, with these additional columns:
-
-        - state: crosses, levels off, not reached, or above.
-        - tried: the level beyond which a censored threshold lies.
-        - law: the critical value that the fitted law predicts. It is null if the fit
-          rejects the law.
+        """Returns the thresholds at theta, with the columns of `with_states` and
+        `law`, the critical value that the fitted law predicts.
         """
-        rows = _of_theta(found.thresholds, theta)
-        exponents = _of_theta(found.exponents, theta)
-        return with_law(with_states(rows), exponents, self.axes)
+        stars = found.thresholds[found.thresholds["theta"] == theta]
+        powers = found.exponents[found.exponents["theta"] == theta]
+        stars = with_states(stars.reset_index(drop=True))
+        return with_law(stars, powers, self.axes)
 
 
 def rows_of(df: Table, roles: Roles) -> Table:
@@ -216,8 +211,7 @@ def rows_of(df: Table, roles: Roles) -> Table:
     """
     rows = as_given(df, roles)
     if roles.counted and {*COUNTS} <= {*rows}:
-        accuracy = rows["n_correct"] / rows["n_test"]
-        return rows.assign(**{roles.measure: accuracy, MEASURE: accuracy})
+        rows = rows.assign(**{roles.measure: rows["n_correct"] / rows["n_test"]})
     if roles.measure in rows:
         return rows.assign(**{MEASURE: rows[roles.measure]})
     return rows
@@ -231,15 +225,9 @@ def varying(df: Table, roles: Roles, along: str) -> tuple[str, ...]:
     if along not in df and roles.axes:
         return tuple(name for name in roles.axes if name != along and _varies(df, name))
     families, _ = cells.families(df, roles, along)
-    places = [cell.at for family in families for cell in family.cells]
-
-    def rank(axis: str) -> int:
-        return ORDER.index(axis) if axis in ORDER else len(ORDER)
-
-    def varies(axis: str) -> bool:
-        return len({str(place[axis]) for place in places}) > 1
-
-    return tuple(filter(varies, sorted(places[0], key=rank)))
+    every = [cell.at for family in families for cell in family.cells]
+    axes = [*common(ORDER, every[0]), *without(every[0], ORDER)]
+    return tuple(axis for axis in axes if len({str(at[axis]) for at in every}) > 1)
 
 
 def _varies(df: Table, name: str) -> bool:
@@ -251,14 +239,12 @@ def is_setting(name: str) -> bool:
     return name in FIELDS or name == "step" or "." in name
 
 
-def _of_theta(table: Table, theta: float) -> Table:
-    return table[table["theta"] == theta].reset_index(drop=True)
-
-
-def _groups(rows: Table, by: Sequence[str]) -> Any:
-    if by:
-        return rows.groupby([*by], dropna=False, observed=True)
-    return rows.groupby(lambda _: 0)
+def foreign_setting(runs: Runs) -> str:
+    """Returns a text about a column of settings that no formula covers, or ""."""
+    names = unknown_settings(runs.rows, runs.roles, [*runs.axes, runs.along, MEASURE])
+    if not names:
+        return ""
+    return f"{names[0]}: got {runs.rows[names[0]].dropna().tolist()[0]!r}"
 
 
 def averaged(rows: Table, by: Sequence[str], y: str, band: str = "sd") -> Table:
@@ -270,31 +256,20 @@ def averaged(rows: Table, by: Sequence[str], y: str, band: str = "sd") -> Table:
     "quartiles" lies between the quartiles, and the median replaces the mean.
     """
     by = list(dict.fromkeys(by))
-    values = _groups(rows.dropna(subset=[y]), by)[y]
+    values = groups(rows.dropna(subset=[y]), by)[y]
+    means = values.agg(**{y: "mean", "n_seeds": "count"}).astype({y: float})
     if band == "quartiles":
-        found = values.quantile([0.25, 0.5, 0.75]).unstack()
-        found = found.set_axis(["low", y, "high"], axis=1)
-        return found.assign(n_seeds=values.count()).reset_index()
-    found = values.agg(**{y: "mean", "n_seeds": "count"}).astype({y: float})
-    half = _half_width(values, found["n_seeds"], band)
-    low = found[y] - half
-    high = found[y] + half
-    if scale_of(rows[y]) == "fraction":
-        low = low.clip(0.0, 1.0)
-        high = high.clip(0.0, 1.0)
-    return found.assign(low=low, high=high).reset_index(drop=not by)
-
-
-def _half_width(values: Any, n_seeds: Table, band: str) -> Table:
-    """Returns the half-width of the band of grouped values. It is nan for a single
-    value, unless the band is "sd".
-    """
-    if band == "sd":
-        return values.std(ddof=0)
-    error = values.std(ddof=1) / np.sqrt(n_seeds)
-    if band == "se":
-        return error
-    return stdtrit((n_seeds - 1).clip(lower=1), 0.975) * error
+        low, means[y], high = (values.quantile(q) for q in (0.25, 0.5, 0.75))
+    else:
+        half = values.std(ddof=0)
+        if band != "sd":
+            half = values.std(ddof=1) / np.sqrt(means["n_seeds"])
+        if band == "95 %":
+            half *= stdtrit((means["n_seeds"] - 1).clip(lower=1), 0.975)
+        low, high = means[y] - half, means[y] + half
+        if scale_of(rows[y]) == "fraction":
+            low, high = low.clip(0.0, 1.0), high.clip(0.0, 1.0)
+    return means.assign(low=low, high=high).reset_index(drop=not by)
 
 
 def scale_of(column: Table) -> str:
@@ -312,8 +287,18 @@ def scale_of(column: Table) -> str:
     return "linear"
 
 
+def measure_label(roles: Roles, values: Table) -> str:
+    """Returns the label of the measure that has these values."""
+    is_fraction = scale_of(values) == "fraction"
+    return label(roles.measure, roles) + (" (fraction)" if is_fraction else "")
+
+
 def with_states(found: Table) -> Table:
-    """Returns thresholds with the columns `state` and `tried` of `Runs.thresholds`."""
+    """Returns thresholds with two more columns.
+
+    `state` is "crosses", "levels off", "not reached" or "above". `tried` is the level
+    beyond which a threshold that does not cross lies.
+    """
     plateau = found["warning"].str.contains("plateau")
     states = np.select(
         [found["censored"] == "no", found["censored"] == "left", plateau],
@@ -327,26 +312,26 @@ def with_states(found: Table) -> Table:
 
 
 def with_law(found: Table, exponents: Table, axes: Sequence[str]) -> Table:
-    """Returns thresholds with the column `law`, which the fitted law predicts.
+    """Returns thresholds with the column `law`, which the fitted law predicts, and
+    `part`, the part of the table that the law is about.
 
     The law is the product of axis^exponent, times a constant. There is one constant for
-    each combination of values of the other axes.
+    each combination of values of the other axes. It is null if the fit rejects the law.
     """
     found = found.assign(law=np.nan, part="")
-    for part, mine in exponents.groupby("part", sort=False):
-        if mine["rejected"].any() or mine["exponent"].isna().any():
+    for part, powers in exponents.groupby("part", sort=False):
+        if powers["rejected"].any() or powers["exponent"].isna().any():
             continue
         rows = found
         if part != "all" and "m" in found:
             rows = found[(found["m"] > 0) == (part == "m > 0")]
-        powers = sum(row.exponent * np.log(rows[row.axis]) for row in mine.itertuples())
-        off = np.log(rows["critical"]) - powers
-        others = [axis for axis in axes if axis not in {*mine["axis"]}]
-        constant = off.median()
-        if others:
-            groups = off.groupby([rows[axis] for axis in others], dropna=False)
-            constant = groups.transform("median")
-        found.loc[rows.index, "law"] = np.exp(powers + constant)
+        log_power = 0.0
+        for row in powers.itertuples():
+            log_power = log_power + row.exponent * np.log(rows[row.axis])
+        others = [rows[axis] for axis in without(axes, {*powers["axis"]})]
+        off = np.log(rows["critical"]) - log_power
+        constant = groups(off.to_frame("off"), others)["off"].transform("median")
+        found.loc[rows.index, "law"] = np.exp(log_power + constant)
         found.loc[rows.index, "part"] = part
     return found
 
@@ -372,39 +357,35 @@ def arranged(
     such as m * d, one of its axes gets no other place: the one with the most values.
     Raises UsageError with a list of all problems.
     """
-    chosen = {"x": [], "lines": [*(lines or [])], "panels": [*panels]}
-    problems = []
-    if x and x in about:
-        chosen["x"] = [x]
-    elif x:
-        problems = unknown("x", x, about)
-    given = []
+    is_axis = x is not None and x in about
+    chosen = {
+        "x": [x] if is_axis else [],
+        "lines": [*(lines or ())],
+        "panels": [*panels],
+    }
+    problems = unknown("x", x, about) if x and not is_axis else []
+    given = [axis for axes in chosen.values() for axis in axes]
     for place, axes in chosen.items():
-        given += axes
         allowed = [*every, "N"] if place == "x" else every
         problems += [
             f"{place}: got {axis!r}; allowed: an axis that varies, of"
             f" {', '.join(every) or 'none'}"
-            for axis in axes
-            if axis not in allowed
+            for axis in without(axes, allowed)
         ]
-    twice = sorted({axis for axis in given if given.count(axis) > 1})
-    if twice:
+    if twice := sorted({axis for axis in given if given.count(axis) > 1}):
         problems.append(
             f"{', '.join(chosen)}: {', '.join(twice)} more than once; an axis has one"
             " place"
         )
     if problems:
         raise UsageError(problems)
-    rest = [axis for axis in every if axis not in given]
+    rest = without(every, given)
     if not x and rest:
         x = rest.pop(0)
-    inside = [axis for axis in rest if x and axis in columns_in(x)]
-    if inside:
+    if inside := [axis for axis in rest if x and axis in columns_in(x)]:
         rest.remove(max(inside, key=lambda axis: about[axis].nunique()))
     if lines is None:
-        chosen["lines"] = rest[:1]
-        rest = rest[1:]
+        chosen["lines"], rest = rest[:1], rest[1:]
     return Places(x or None, chosen["lines"], [*panels, *rest])
 
 
@@ -418,17 +399,14 @@ def in_one_panel(
     if lines and panels:
         n_lines = len(values_of(table, [*lines, *panels]))
         n_panels = len(values_of(table, panels))
-        are_single = n_panels > 2 and n_lines < 1.5 * n_panels
-        if are_single and n_lines <= MAX_LINES:
+        if n_panels > 2 and n_lines < 1.5 * n_panels and n_lines <= MAX_LINES:
             return [*lines, *(axis for axis in panels if _varies(table, axis))], []
     return [*lines], [*panels]
 
 
 def check_maps(pairs: Sequence[tuple[str, str]], table: Table) -> None:
-    """Raises UsageError for maps that cannot be drawn.
-
-    The two axes of a map must differ. Each must be a column of the table, or arithmetic
-    on its columns.
+    """Raises UsageError unless the two axes of each map differ and are columns of the
+    table, or arithmetic on its columns.
     """
     problems = []
     for axis in dict.fromkeys(axis for pair in pairs for axis in pair):
@@ -447,15 +425,182 @@ def unknown(place: str, axis: str, table: Table) -> list[str]:
     The list is empty if the axis is valid arithmetic on the columns.
     """
     try:
-        found = parse(axis, calls=False)
-        missing = sorted(found.names - {*table})
-        if missing:
+        expression = parse(axis, calls=False)
+        if missing := sorted(expression.names - {*table}):
             return [
                 f"{place}: got {axis!r}, but no column {', '.join(missing)}; allowed:"
                 f" {', '.join(map(str, table))} and arithmetic, as in 'm * d'"
             ]
-        for row in table[sorted(found.names)].drop_duplicates().to_dict("records"):
-            found.evaluate(row)
+        with_columns(table, axis)
     except ValueError as error:
         return [f"{place}: {error}"]
     return []
+
+
+def columns_in(name: str) -> frozenset[str]:
+    """Returns the columns that an axis uses: itself, or those in its arithmetic."""
+    try:
+        return parse(name, calls=False).names
+    except ValueError:
+        return frozenset([name])
+
+
+def with_columns(table: Table, *axes: str) -> Table:
+    """Returns the table with a column for each axis that is arithmetic.
+
+    Raises KeyError for a missing column, and ValueError for what is no arithmetic.
+    """
+    for axis in axes:
+        if axis not in table:
+            expression = parse(axis, calls=False)
+            rows = table[sorted(expression.names)].to_dict("records")
+            table = table.assign(**{axis: list(map(expression.evaluate, rows))})
+    return table
+
+
+def check_one_run_per_seed(
+    df: Table,
+    rows: Table,
+    roles: Roles,
+    placed: Sequence[str],
+    drawn: Sequence[str],
+    places: str = PLACES,
+) -> None:
+    """Raises UsageError if rows with one place in a figure differ in more than a seed.
+
+    Args:
+        df: the table of runs as the user has it.
+        rows: the rows to draw, in the form of `rows_of`, with the index of `df`.
+        roles: the roles of the columns.
+        placed: the columns that have a place in the figure, or arithmetic on columns.
+        drawn: the columns whose values are averaged. Rows without them are ignored.
+        places: the arguments that may give a place to a column.
+    """
+    if several := settings_apart(rows, roles, placed, drawn):
+        refuse_several(df, rows, several, places)
+    rows = _drawn_rows(rows, placed, drawn)
+    rows, _ = without_switches(rows, roles)
+    point = [*dict.fromkeys(placed), *seed_columns(rows)]
+    results = (roles.measure, *drawn, MEASURE)
+    names = without(rows, (*roles.known, *point, *results)) + common(PROVENANCE, rows)
+    check_one_row(df, rows, point, names, places, (*results, *COUNTS))
+
+
+def settings_apart(
+    rows: Table, roles: Roles, placed: Sequence[str], drawn: Sequence[str]
+) -> list[str]:
+    """Returns the settings that tell apart rows with one place in a figure.
+
+    Settings that follow from the columns with a place are left out.
+    """
+    rows = _drawn_rows(rows, placed, drawn)
+    several = _lying_apart(rows, roles, placed)
+    several += telling(rows, [*placed, *several], _settings(rows, roles))
+    if roles.axes is None:
+        results = (*drawn, MEASURE, roles.measure)
+        names = without(foreign_columns(rows, roles), results)
+        several += _shared(rows, [*placed, *several], names)
+    return several
+
+
+def _drawn_rows(rows: Table, placed: Sequence[str], drawn: Sequence[str]) -> Table:
+    if drawn:
+        rows = rows.dropna(subset=[*drawn], how="all")
+    return with_columns(rows, *placed)
+
+
+def check_one_row(
+    df: Table,
+    rows: Table,
+    point: Sequence[str],
+    names: Sequence[str],
+    places: str,
+    results: Sequence[str] = (),
+) -> None:
+    """Raises UsageError if several rows have equal values of `point`.
+
+    The message says which of the columns `names` tell such rows apart. If none does,
+    rows with equal `results` are called copies.
+    """
+    rows = with_columns(rows, *point)
+    several = of_repeated(rows, point, names)
+    if several:
+        refuse_several(df, rows, several, places)
+    if several is None:
+        return
+    columns = [column for name in point for column in sorted(columns_in(name))]
+    stored = df.loc[rows.index]
+    advice = of_copies(stored, common(columns, stored), common(results, stored))
+    raise UsageError(
+        f"df: {rows.duplicated([*point]).sum()} rows have the same"
+        f" {', '.join(dict.fromkeys(columns))} as another row; {advice}"
+    )
+
+
+def refuse_several(
+    df: Table, rows: Table, names: Sequence[str], places: str = ""
+) -> NoReturn:
+    """Raises UsageError because rows have several values of the columns `names`.
+
+    The message contains an expression that selects rows of `df` with one value of each
+    column. `rows` has the index of `df`.
+    """
+    stored = df.loc[rows.index]
+    values = ", ".join(f"{name} ({listed(stored[name])})" for name in names)
+    advice = f"choose one, as in {choice(stored, names)}"
+    if "seed" not in df and df[names[0]].dtype.kind in "iu":
+        seeds = f'df.rename(columns={{"{names[0]}": "seed"}})'
+        advice += f", or, if it numbers the seeds, draw {seeds}"
+    if places:
+        them = names[0] if len(names) == 1 else "them"
+        advice += f", or name {them} in {places}"
+    raise UsageError(
+        f"df: several values of {values} at one place of the figure; {advice}"
+    )
+
+
+def _settings(rows: Table, roles: Roles) -> list[str]:
+    """The settings that are known by name. Rates come last, as they may follow from
+    sizes.
+    """
+    named = [*(roles.axes or ()), *roles.kept]
+    fields = [*roles.sizes, "step", *roles.fields, *parameters_of(rows, roles.fields)]
+    harmless = {"root_seed", *roles.switches, *roles.rates}
+    if roles.counted:
+        harmless.add("n_test")
+    names = [*named, *without(fields, harmless), *roles.rates]
+    return common(dict.fromkeys(names), rows)
+
+
+def _lying_apart(rows: Table, roles: Roles, placed: Sequence[str]) -> list[str]:
+    """Returns the listed axes that would be mixed along a line, though not averaged.
+
+    In a search, for example, two cells may have no level in common. An axis that is a
+    function of the levels is left out.
+    """
+    along = roles.along or "N"
+    across = [name for name in placed if along not in columns_in(name)]
+    if along not in rows or len(across) == len(placed):
+        return []
+    used = frozenset().union(*map(columns_in, placed))
+    axes = without(common(roles.axes or (), rows), used)
+    by_level = groups(rows, [along])
+    return [
+        name
+        for name in telling(rows, across, axes)
+        if by_level[name].nunique(dropna=False).max() > 1
+    ]
+
+
+def _shared(rows: Table, placed: Sequence[str], names: Sequence[str]) -> list[str]:
+    """Returns the columns of unknown origin that tell rows apart like a setting does.
+
+    Several seeds share each value of a setting.
+    """
+    settings = []
+    for name in sorted(names, key=lambda name: rows[name].nunique(dropna=False)):
+        for new in telling(rows, [*placed, *settings], [name]):
+            by_value = groups(rows, [*placed, *settings, new])
+            if by_value["seed"].nunique().min() > 1:
+                settings.append(new)
+    return settings

@@ -4,9 +4,9 @@ Among the modules for figures, only this one applies formulas of theory. A formu
 receives every setting of a row. If a setting differs from its default and the formula
 does not cover it, there is no prediction. `Theory.reason` returns the reason.
 
-Along an axis of numbers, a line of theory is a monotone cubic through predictions at
-the tested values and at some values between them. Where other settings follow the axis,
-theory is known at the tested values alone, and is drawn as ticks.
+Along an axis of numbers, a line of theory joins predictions at the tested values and at
+some values between them. Where other settings follow the axis, theory is known at the
+tested values alone, and is drawn as ticks.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -32,18 +31,10 @@ from ...theory.limits import warn_of_limits
 from ...theory.model import FIELDS_OF_MODEL
 from ...theory.noise import has_score_noise
 from ..fit.roles import Table
-from .axis import Axis, with_columns
-from .layers import (
-    THEORY,
-    Contour,
-    Layer,
-    Polyline,
-    Selection,
-    values_of,
-    where,
-)
+from ..fit.runs import groups, is_numeric, without
+from .layers import THEORY, Contour, Layer, Polyline, Selection, values_of, where
 from .style import Style
-from .table_of_runs import NO_SETTINGS, Runs, averaged, is_setting
+from .table_of_runs import Runs, averaged, foreign_setting, is_setting, with_columns
 
 LOCKED = 0.95
 """The attention mass on the informative token above which attention counts as locked.
@@ -64,27 +55,10 @@ BETWEEN = 12
 SHOWN = 100
 """The number of points of a line that is drawn."""
 
-At = Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class Quantity:
-    """What a line of theory shows: the accuracy, or the critical value of an axis."""
-
-    critical: str = ""
-    theta: float = 0.5
-
-    def predict(self, model: Model, at: At, guess: float | None) -> float:
-        """Returns the value of a model, at the N of the settings `at`.
-
-        A critical value that is not positive and finite is nan. Raises TheoryError.
-        """
-        N = float(at["N"]) if "N" in at and self.critical != "N" else None
-        if not self.critical:
-            return theory.accuracy(model, N)  # type: ignore[arg-type]
-        size = critical_size(model, self.critical, self.theta, N, guess)
-        warn_of_limits(model)
-        return size if 0 < size < math.inf else math.nan
+FOREIGN, MASS = "_foreign", "_mass"
+"""The columns of cells with a text about a setting that no formula covers, and with the
+measured attention mass.
+"""
 
 
 class Theory:
@@ -94,14 +68,7 @@ class Theory:
         self.runs = runs
         self.assumes = False
         self._known: dict[Any, float] = {}
-        self._warned: dict[str, list[str]] = {}
-
-    def within(self, runs: Runs) -> Theory:
-        """Returns the predictions for a part of the runs. Both share their warnings."""
-        part = Theory(runs)
-        part._known = self._known
-        part._warned = self._warned
-        return part
+        self._warned: dict[str, dict[str, None]] = {}
 
     @property
     def messages(self) -> list[str]:
@@ -109,51 +76,42 @@ class Theory:
 
         There is one for each cause, with the number of predictions that it affects.
         """
-        found = []
-        for texts in self._warned.values():
-            more = ""
-            if len(texts) > 1:
-                more = f" ({len(texts)} predictions of theory are affected)"
-            found.append(texts[0] + more)
-        return found
+        messages = []
+        for first, *others in self._warned.values():
+            n = 1 + len(others)
+            more = f" ({n} predictions of theory are affected)" if others else ""
+            messages.append(first + more)
+        return messages
 
     def warn(self) -> None:
         """Warns with TheoryWarning of each message."""
         for message in self.messages:
             warnings.warn(message, TheoryWarning, stacklevel=3)
 
-    def accuracy(self, x: Axis, by: Sequence[str]) -> list[Layer]:
+    def accuracy(self, x: str, by: Sequence[str]) -> list[Layer]:
         """Returns the layers of predicted accuracy along x, with a line for each
         combination of values of the axes `by`.
         """
-        settings = self._settings([*self.runs.axes, self.runs.along])
-        return self._layers(Quantity(), x, settings, by)
+        return self._layers("", 0.5, x, by)
 
-    def critical(self, theta: float, x: Axis, by: Sequence[str]) -> list[Layer]:
+    def critical(self, theta: float, x: str, by: Sequence[str]) -> list[Layer]:
         """Returns the layers of predicted critical values along x."""
-        runs = self.runs
-        if runs.along not in RANGES:
-            return []
-        settings = self._settings(runs.axes, runs.along)
-        return self._layers(Quantity(runs.along, theta), x, settings, by)
+        return self._layers(self.runs.along, theta, x, by)
 
     def contour(
-        self, x: Axis, y: Axis, panels: Sequence[str], theta: float
+        self, x: str, y: str, panels: Sequence[str], theta: float
     ) -> list[Layer]:
         """Returns the layers of the line over two axes where the accuracies that theory
         predicts at the tested values cross theta.
         """
-        runs = self.runs
-        if not runs.has_theory:
+        if not self.runs.has_theory:
             return []
-        rows = self._settings([*runs.axes, runs.along])
-        found = [self._covered(Quantity(), row) for row in rows.to_dict("records")]
-        table = with_columns(rows.assign(theory=found), x.name, y.name)
+        cells = self._cells("")
+        accuracy = pd.Series(self._predicted(cells, "", theta), cells.index)
         # between places, the logit is closer to linear than the accuracy
-        off = logit(table["theory"].clip(1e-3, 1 - 1e-3)) - logit(theta)
-        shown = averaged(table.assign(off=off), [x.name, y.name, *panels], "off")
-        if shown.empty:
-            return []
+        off = logit(accuracy.clip(1e-3, 1 - 1e-3)) - logit(theta)
+        table = with_columns(cells.assign(off=off), x, y)
+        shown = averaged(table, [x, y, *panels], "off")
         return [Contour(shown, "off", self.legend, THEORY, level=0.0)]
 
     @property
@@ -168,13 +126,12 @@ class Theory:
         runs = self.runs
         if not runs.has_theory or runs.along not in RANGES:
             return table.assign(theory=np.nan)
-        settings = self._settings(runs.axes, runs.along)
-        quantity = Quantity(runs.along, theta)
-        values = [self._covered(quantity, row) for row in settings.to_dict("records")]
-        found = settings[[*runs.axes]].assign(theory=np.array(values, dtype=float))
+        cells = self._cells(runs.along)
+        predicted = self._predicted(cells, runs.along, theta)
+        cells = cells[[*runs.axes]].assign(theory=predicted)
         if not runs.axes:
-            return table.merge(found, how="cross")
-        return table.merge(found, on=[*runs.axes], how="left")
+            return table.merge(cells, how="cross")
+        return table.merge(cells, on=[*runs.axes], how="left")
 
     def reason(self) -> str:
         """Returns a sentence that counts the cells without a predicted accuracy.
@@ -184,11 +141,10 @@ class Theory:
         """
         if not self.runs.has_theory:
             return ""
-        cells = self._settings(self.runs.axes, self.runs.along).to_dict("records")
-        reasons = []
+        cells, reasons = self._cells(self.runs.along).to_dict("records"), []
         for cell in cells:
             try:
-                self._value(Quantity(), {**cell, "N": 1024.0}, None)
+                self._value({**cell, "N": 1024.0}, "", 0.5)
             except TheoryError as refused:
                 reasons.append(refused)
         if not reasons:
@@ -196,50 +152,52 @@ class Theory:
         uncovered = f"{len(reasons)} of {len(cells)} cells"
         return f"Theory does not cover {uncovered} ({reasons[0]})."
 
-    def _settings(self, by: Sequence[str], target: str = "") -> Table:
-        """Returns the settings of each combination of values of the axes `by`.
+    def _cells(self, target: str) -> Table:
+        """Returns the settings of each cell, or of each level of a cell if `target`,
+        the axis of critical values, is empty.
 
-        A setting of the formulas that varies within a combination makes it foreign,
-        unless it is the axis of the critical value.
+        A setting of the formulas that varies within a row makes it foreign.
         """
         runs = self.runs
-        by = list(dict.fromkeys(by))
-        settings = runs.settings(by)
-        for name in runs.rows:
-            if not _matters(name) or name in by or name == target:
-                continue
-            if by:
-                counts = runs.rows.groupby(by, dropna=False, observed=True)[name]
-                several = counts.nunique().to_numpy() > 1
-            else:
-                several = np.array([runs.rows[name].nunique() > 1])
+        by = [*runs.axes] if target else [*runs.axes, runs.along]
+        by_cell = groups(runs.rows, by)
+        settings = [name for name in runs.rows if is_setting(name) and name not in by]
+        cells = by_cell[settings].first()
+        cells[FOREIGN] = foreign_setting(runs)
+        for name in without(filter(_matters, settings), [target]):
+            several = by_cell[name].nunique().to_numpy() > 1
             told = f"{name}: several values in a cell"
-            settings["foreign"] = settings["foreign"].mask(several, told)
-        return settings
-
-    def _is_smooth(self, x: Axis) -> bool:
-        """Whether theory is a smooth function of an axis."""
-        if x.kind == "names" or x.name in NOT_SMOOTH:
-            return False
-        return x.name in self.runs.rows and is_setting(x.name)
+            cells[FOREIGN] = cells[FOREIGN].mask(several, told)
+        if "attention_mass" in runs.rows:
+            levels = groups(runs.rows, [*runs.axes, runs.along])["attention_mass"]
+            cells[MASS] = groups(levels.mean().reset_index(), by)[
+                "attention_mass"
+            ].min()
+        return cells.reset_index(drop=not by)
 
     def _layers(
-        self, quantity: Quantity, x: Axis, settings: Table, by: Sequence[str]
+        self, critical: str, theta: float, x: str, by: Sequence[str]
     ) -> list[Layer]:
         """Returns the layer of lines, and that of ticks where no line can be drawn."""
-        if not self.runs.has_theory:
+        if not self.runs.has_theory or critical not in ("", *RANGES):
             return []
         lines, ticks = [], []
-        table = with_columns(settings, x.name)
-        for values in values_of(table, by):
-            rows = where(table, values).sort_values(x.name)
-            if quantity.critical == "N":
-                self._check(quantity, rows)
-            is_line = self._is_smooth(x) and not _follows(rows, [*by, x.name])
-            between = BETWEEN if is_line and (rows[x.name] > 0).all() else 0
-            for piece in self._pieces(quantity, x.name, _places(rows, x.name, between)):
-                if between and len(piece) > 1:
-                    piece = smooth(piece, x.name, is_log=bool(quantity.critical))
+        cells = with_columns(self._cells(critical), x)
+        for values in values_of(cells, by):
+            rows = where(cells, values).sort_values(x)
+            if critical == "N":
+                self._warn_of_plateaus(rows, theta)
+            others = filter(_matters, without(rows, [*by, x, critical]))
+            follows = any(rows[name].nunique(dropna=False) > 1 for name in others)
+            is_line = self._is_smooth(rows[x]) and not follows
+            places = _places(rows, x) if is_line else rows.to_dict("records")
+            at = [place[x] for place in places]
+            values_at = self._predicted(pd.DataFrame(places), critical, theta)
+            every = pd.DataFrame({x: at, "theory": values_at})
+            is_known = every["theory"].notna()
+            for _, piece in every[is_known].groupby((~is_known).cumsum()[is_known]):
+                if is_line and len(piece) > 1:
+                    piece = smooth(piece, x, is_log=bool(critical))
                     lines.append(piece.assign(piece=len(lines), **values))
                 else:
                     ticks.append(piece.assign(piece=0, **values))
@@ -251,78 +209,73 @@ class Theory:
                 layers.append(Polyline(shown, "theory", named, style, each="piece"))
         return layers
 
-    def _check(self, quantity: Quantity, rows: Table) -> None:
-        """Collects the warnings of predictions at tested values."""
+    def _is_smooth(self, column: Table) -> bool:
+        """Whether theory is a smooth function of an axis."""
+        if not is_numeric(column) or (column <= 0).any() or column.name in NOT_SMOOTH:
+            return False
+        return column.name in self.runs.rows and is_setting(column.name)
+
+    def _warn_of_plateaus(self, rows: Table, theta: float) -> None:
         for at in rows.to_dict("records"):
-            size = self._covered(quantity, at)
+            (size,) = self._predicted(pd.DataFrame([at]), "N", theta)
             if math.isfinite(size):
-                model = self._model(self._of_formula(quantity, at))
-                with self._collecting():
-                    warn_of_plateau(model, quantity.theta, size)
+                with _Collecting(self._warned):
+                    warn_of_plateau(model_of(at), theta, size)
 
-    def _pieces(
-        self, quantity: Quantity, name: str, places: Sequence[At]
-    ) -> list[Table]:
-        """Returns tables with the columns `name` and theory: the longest parts of the
-        places that have a value of theory.
+    def _predicted(self, cells: Table, critical: str, theta: float) -> list[float]:
+        """Returns the accuracy of each cell at its N, or its critical value at theta;
+        nan where theory covers none.
         """
-        values: list[float] = []
-        for at in places:
-            guess = values[-1] if values else None
-            values.append(self._covered(quantity, at, guess))
-        every = pd.DataFrame({name: [at[name] for at in places], "theory": values})
-        is_known = every["theory"].notna()
-        known = every[is_known]
-        return [part for _, part in known.groupby((~is_known).cumsum()[is_known])]
+        values = [math.nan]
+        for at in cells.to_dict("records"):
+            try:
+                values.append(self._value(at, critical, theta, values[-1]))
+            except TheoryError:
+                values.append(math.nan)
+        return values[1:]
 
-    def _covered(self, quantity: Quantity, at: At, guess: float | None = None) -> float:
-        """Returns the value for the settings `at`, or nan where theory covers none."""
-        at = self._of_formula(quantity, at)
-        try:
-            assumes = self._assumes(at)
-            if assumes and at.get("mass", 1.0) <= LOCKED:
+    def _value(
+        self,
+        at: Mapping[str, Any],
+        critical: str,
+        theta: float,
+        guess: float = math.nan,
+    ) -> float:
+        """Returns one value, or nan where attention was not locked as theory assumes.
+
+        Raises TheoryError where theory does not cover the settings.
+        """
+        if critical != "m":  # the activation depends on the size m
+            at = {name: value for name, value in at.items() if name != critical}
+        key = critical, theta, str(sorted(at.items()))
+        with _Collecting(self._warned):
+            model = model_of(at)
+            assumes = model.L != 1 and not has_score_noise(model)
+            if assumes and at.get(MASS, 1.0) <= LOCKED:
                 return math.nan
-            found = self._value(quantity, at, guess)
-        except TheoryError:
-            return math.nan
-        self.assumes |= assumes and math.isfinite(found)
-        return found
+            if key not in self._known:
+                self._known[key] = _formula(model, at, critical, theta, guess)
+        value = self._known[key]
+        self.assumes |= assumes and math.isfinite(value)
+        return value
 
-    def _of_formula(self, quantity: Quantity, at: At) -> Selection:
-        """Returns settings without the size along the axis of the critical value.
 
-        A size m is kept, because the activation depends on it.
-        """
-        dropped = quantity.critical if quantity.critical != "m" else ""
-        return {name: value for name, value in at.items() if name != dropped}
-
-    def _assumes(self, at: At) -> bool:
-        """Whether theory covers settings only by assuming that attention is locked."""
-        model = self._model(at)
-        return model.L != 1 and not has_score_noise(model)
-
-    def _value(self, quantity: Quantity, at: At, guess: float | None) -> float:
-        settings = sorted((name, str(at[name])) for name in at if name != "mass")
-        key = quantity, tuple(settings)
-        if key not in self._known:
-            model = self._model(at)
-            with self._collecting():
-                self._known[key] = quantity.predict(model, at, guess)
-        return self._known[key]
-
-    def _model(self, at: At) -> Model:
-        """Returns the model of the settings `at`. Raises TheoryError."""
-        with self._collecting():
-            return model_of(at)
-
-    def _collecting(self) -> _Collecting:
-        return _Collecting(self._warned)
+def _formula(
+    model: Model, at: Mapping[str, Any], critical: str, theta: float, guess: float
+) -> float:
+    N = float(at["N"]) if "N" in at else None
+    if not critical:
+        return theory.accuracy(model, N)  # type: ignore[arg-type]
+    near = None if math.isnan(guess) else guess
+    size = critical_size(model, critical, theta, N, near)
+    warn_of_limits(model)
+    return size if 0 < size < math.inf else math.nan
 
 
 class _Collecting(warnings.catch_warnings):
     """A context that collects the texts of TheoryWarnings by their first word."""
 
-    def __init__(self, texts: dict[str, list[str]]) -> None:
+    def __init__(self, texts: dict[str, dict[str, None]]) -> None:
         super().__init__(record=True)
         self._texts = texts
 
@@ -335,31 +288,23 @@ class _Collecting(warnings.catch_warnings):
         for warning in self._log or []:
             text = str(warning.message)
             cause, _, _ = text.partition(":")
-            known = self._texts.setdefault(cause, [])
-            if text not in known:
-                known.append(text)
+            self._texts.setdefault(cause, {})[text] = None
 
 
-def model_of(at: At) -> Model:
+def model_of(at: Mapping[str, Any]) -> Model:
     """Returns the model of the settings `at`.
 
     Raises TheoryError if no formula covers the settings.
     """
-    if at.get("foreign"):
-        raise TheoryError(f"{at['foreign']}; covered by theory: no such column")
+    if at[FOREIGN]:
+        raise TheoryError(f"{at[FOREIGN]}; covered by theory: no such column")
     settings = {}
     for name, value in at.items():
         if isinstance(value, np.generic):
             value = value.item()
-        if name not in NO_SETTINGS and not is_missing(value):
+        if name not in (FOREIGN, MASS) and not is_missing(value):
             settings[name] = value
     return Model.from_fields(settings)
-
-
-def _follows(rows: Table, by: Sequence[str]) -> bool:
-    """Whether a setting on which theory depends varies, other than those in `by`."""
-    names = [name for name in rows if _matters(name) and name not in by]
-    return any(rows[name].nunique(dropna=False) > 1 for name in names)
 
 
 def _matters(name: str) -> bool:
@@ -367,21 +312,20 @@ def _matters(name: str) -> bool:
     return name in (*FIELDS_OF_MODEL, "N", "step") or (is_setting(name) and "." in name)
 
 
-def _places(rows: Table, name: str, between: int) -> list[Selection]:
-    """Returns the settings at the tested places, which are in order, and at some
-    `between` places between them, evenly on a logarithmic scale.
+def _places(rows: Table, name: str) -> list[Selection]:
+    """Returns the settings at the tested places, which are in order, and at some places
+    between them, evenly on a logarithmic scale.
     """
     tested = rows.to_dict("records")
     places: list[Selection] = tested[:1]
-    steps = 1 + math.ceil(between / max(1, len(tested) - 1))
+    steps = 1 + math.ceil(BETWEEN / max(1, len(tested) - 1))
     for left, right in pairwise(tested):
-        low, high = left[name], right[name]
-        for place in np.geomspace(low, high, steps + 1)[1:-1] if between else ():
+        for place in np.geomspace(left[name], right[name], steps + 1)[1:-1]:
             place = round(place) if name in WHOLE else float(place)
             at: Selection = left | {name: place}
-            if "mass" in at:
-                at["mass"] = min(left["mass"], right["mass"])
-            if low < place < high and place != places[-1][name]:
+            if MASS in at:
+                at[MASS] = min(left[MASS], right[MASS])
+            if places[-1][name] < place < right[name]:
                 places.append(at)
         places.append(right)
     return places

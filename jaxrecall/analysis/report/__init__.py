@@ -37,9 +37,9 @@ from ...sweep.store import Store
 from ...sweep.store.survey import survey
 from ...sweep.store.table import older, record_rows
 from ...sweep.summary import MEAN
-from ..figures import charts, searches
-from ..figures.axis import columns_in, ordered, with_columns
-from ..figures.grammar import Chart
+from ..figures import charts
+from ..figures.figure import Chart
+from ..figures.layers import ordered
 from ..figures.style import (
     PAGE,
     interval,
@@ -54,7 +54,9 @@ from ..figures.table_of_runs import (
     Runs,
     arranged,
     check_maps,
+    columns_in,
     in_one_panel,
+    with_columns,
 )
 from ..figures.theory_lines import Theory
 from ..fit import Fit, chosen_summary
@@ -62,6 +64,7 @@ from ..fit.roles import roles_of
 from ..fit.runs import (
     along_of,
     at_steps,
+    groups,
     parsed,
     parsed_columns,
     read,
@@ -232,10 +235,7 @@ BANDS = {
     "quartiles": "the quartiles, and lines the medians",
     "95 %": "95 % intervals",
 }
-SEARCHED = (
-    "Lines are the fitted curves. A mark is the mean at one level; its area is"
-    " proportional to the number of seeds."
-)
+HOLLOW = " Open marks have few seeds."
 THEORY = " Dashed lines are theory."
 
 
@@ -243,8 +243,8 @@ def _caption(name: str, chart: Chart, runs: Runs) -> str:
     """Returns what the marks of a figure are."""
     kind, _, _ = name.partition("-")
     told = CAPTIONS[kind].format(band=BANDS[runs.band], along=runs.along)
-    if any(isinstance(layer, searches.Dots) for layer in chart.layers):
-        told = SEARCHED
+    if kind == "accuracy" and runs.is_search:
+        told += HOLLOW
     if any(layer.legend.startswith("theory") for layer in chart.layers):
         told += THEORY
     return told
@@ -401,7 +401,7 @@ def _fills_map(runs: Runs, x: str) -> bool:
     """Whether a map over x and `along` would be more than stripes. It would not in a
     search, whose levels lie close together and differ from cell to cell.
     """
-    if searches.is_search(runs):
+    if runs.is_search:
         return False
     levels = with_columns(runs.levels, x)
     others = [axis for axis in runs.axes if axis not in columns_in(x)]
@@ -424,12 +424,12 @@ def question(runs: Runs, thetas: Sequence[float], predicted: Theory) -> str:
     elif runs.summary != MEAN:
         subject = f"the {runs.measure} over seeds"
     values = ", ".join(f"{theta:g}" for theta in thetas)
-    cells = plural(len(runs.settings(runs.axes)), "cell")
+    cells = plural(groups(runs.levels, runs.axes).ngroups, "cell")
     told = (
         f"At which {along} does {subject} cross {values}? The answer, {along}*, comes"
         f" from {cells}, {len(runs.rows)} rows and {seeds} seeds."
     )
-    if searches.is_search(runs):
+    if runs.is_search:
         told += (
             f" The levels of {along} are those of a search: many seeds near {along}*,"
             " and single seeds elsewhere."
@@ -495,7 +495,7 @@ def thresholds(runs: Runs, found: Fit, predicted: Theory) -> Cells:
     for theta in found.thresholds["theta"].unique():
         parts.append(predicted.beside(runs.thresholds(found, theta), theta))
     stars = pd.concat(parts, ignore_index=True)
-    is_search = searches.is_search(runs)
+    is_search = runs.is_search
     has_theory = bool(np.isfinite(stars["theory"].to_numpy(float)).any())
     body = []
     for row in stars.to_dict("records"):
