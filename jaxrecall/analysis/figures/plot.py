@@ -106,8 +106,7 @@ def figure(
     A table of runs has a column `seed`. Runs that differ in the seed alone are
     averaged, and the mean has a band. In any other table, such as the thresholds of a
     fit, each row is a mark. A mark has a bar if there are columns `lo` and `hi`. A mark
-    is open if accuracy does not cross, according to the columns `censored` and
-    `warning`.
+    is open if accuracy does not cross, according to the columns `censored` and `state`.
 
     Args:
         df: runs, or thresholds of `jaxrecall.fit`.
@@ -647,7 +646,7 @@ def _marks(df: Table, roles: Roles, asked: Asked, joined: bool) -> Chart:
     shown = rows.dropna(subset=ys, how="all")
     names = axes or without(rows, (x, *ys))
     check_one_row(df, shown, [x, *lines, *asked.panels], names, PLACES)
-    if {"censored", "warning"} <= {*rows}:
+    if {"censored", "N_below", "N_above"} <= {*rows}:
         rows = with_states(rows)
     else:
         rows = rows.drop(columns="state", errors="ignore")

@@ -19,6 +19,7 @@ from ..fit.roles import ACCURACY, COUNTS, SETTINGS, Roles, Table
 from ..fit.runs import ALL, common
 from ..fit.several import telling
 from ..fit.table_axes import as_given, rounded, unknown_settings
+from ..fit.tables import PLATEAU, with_state
 from .averages import MEASURE, PLACES, check_one_run_per_seed, refuse_several
 from .axis import columns_in, with_columns
 from .grammar import MAX_LINES
@@ -314,7 +315,8 @@ def scale_of(column: Table) -> str:
 
 def with_states(found: Table) -> Table:
     """Returns thresholds with the columns `state` and `tried` of `Runs.thresholds`."""
-    plateau = found["warning"].str.contains("plateau")
+    found = with_state(found)
+    plateau = found["state"] == PLATEAU
     states = np.select(
         [found["censored"] == "no", found["censored"] == "left", plateau],
         ["crosses", "above", "levels off"],
