@@ -45,12 +45,13 @@ def test_a_table_of_another_program_is_fitted_as_it_is(tmp_path, capsys):
     foreign().to_csv(tmp_path / "foreign.csv", index=False)
     assert cli.main([str(tmp_path / "foreign.csv"), *NAMED]) == 0
     of_csv = capsys.readouterr().out.splitlines()
-    assert of_csv[0].endswith("6 cells: 6 cross")
+    assert of_csv[0].startswith("note: settings: ctx, width; leave one out with --axes")
+    assert of_csv[1].endswith("6 cells: 6 cross")
     found = pd.read_parquet(tmp_path / "foreign-fit/exponents.parquet")
     assert_close(found.set_index("axis")["exponent"].to_dict(), LAW, 0.1)
     swapped = foreign().rename(columns={"ctx": "width", "width": "ctx"})
     assert command(tmp_path, swapped, *NAMED, "ctx=width", "width=ctx") == 0
-    assert capsys.readouterr().out.splitlines()[:3] == of_csv[:3]
+    assert capsys.readouterr().out.splitlines()[:4] == of_csv[:4]
 
 
 def test_theory_of_this_package_is_not_drawn_beside_another_table(tmp_path):

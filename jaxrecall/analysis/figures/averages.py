@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from ...errors import UsageError
-from ..fit.roles import COUNTS, Roles, Table
-from ..fit.runs import common, groups, seed_columns, without
-from ..fit.several import choice, listed, of_copies, of_repeated, telling
-from ..fit.table_axes import foreign_columns, parameters_of, without_switches
+from ..fit.columns import Table, common, groups, seed_columns, without
+from ..fit.roles import COUNTS, Roles
+from ..fit.table_axes import settings_of, without_switches
 from .axis import columns_in, with_columns
+from .several import choice, listed, of_copies, of_repeated, telling
 
 MEASURE = "_measure"
 """The column of rows in the form of `rows_of` that contains the measure."""
@@ -128,24 +128,8 @@ def mixed(
 ) -> list[str]:
     """Returns the settings that tell apart rows with one place in a figure."""
     found = _lying_apart(rows, roles, placed)
-    found += telling(rows, [*placed, *found], _settings(rows, roles))
-    if roles.axes is None:
-        names = without(foreign_columns(rows, roles), (*drawn, MEASURE, roles.measure))
-        found += _shared(rows, [*placed, *found], names)
-    return found
-
-
-def _settings(rows: Table, roles: Roles) -> list[str]:
-    """The settings that are known by name. Rates come last, as they may follow from
-    sizes.
-    """
-    named = [*(roles.axes or ()), *roles.kept]
-    names = [*roles.sizes, "step", *roles.fields, *parameters_of(rows, roles.fields)]
-    harmless = {"root_seed", *roles.switches, *roles.rates}
-    if roles.counted:
-        harmless.add("n_test")
-    names = [*named, *without(names, harmless), *roles.rates]
-    return common(dict.fromkeys(names), rows)
+    names = without(settings_of(rows, roles), (*drawn, MEASURE, roles.measure))
+    return found + telling(rows, [*placed, *found], names)
 
 
 def _lying_apart(rows: Table, roles: Roles, placed: Sequence[str]) -> list[str]:
@@ -166,17 +150,3 @@ def _lying_apart(rows: Table, roles: Roles, placed: Sequence[str]) -> list[str]:
         if by_level.nunique(dropna=False).max() > 1:
             apart.append(name)
     return apart
-
-
-def _shared(rows: Table, placed: Sequence[str], names: Sequence[str]) -> list[str]:
-    """Returns the columns of unknown origin that tell rows apart like a setting does.
-
-    Several seeds share each value of a setting.
-    """
-    found = []
-    for name in sorted(names, key=lambda name: rows[name].nunique(dropna=False)):
-        for new in telling(rows, [*placed, *found], [name]):
-            by_value = groups(rows, [*placed, *found, new])
-            if by_value["seed"].nunique().min() > 1:
-                found.append(new)
-    return found

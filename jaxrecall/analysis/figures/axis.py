@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from ...sweep.grid.expr import parse
+from ..fit.columns import Table
 from ..fit.roles import Roles
-from ..fit.runs import Table
 from .style import LETTER, LINE, label, points, text
 
 if TYPE_CHECKING:

@@ -18,15 +18,15 @@ from ...sweep.files import atomic_write
 from ...sweep.store.table import comment
 from ...sweep.summary import MEAN, parsed
 from ..fit import Fit
-from ..fit.roles import ACCURACY, Roles, Table, roles_of
-from ..fit.runs import is_numeric
-from ..fit.several import telling
+from ..fit.columns import Table, is_numeric
+from ..fit.roles import ACCURACY, Roles, roles_of
 from ..fit.table_axes import fixed
 from . import searches
 from .averages import check_one_run_per_seed
 from .axis import Axis, columns_in, with_columns
 from .grammar import MEASURES, Chart, Measure
 from .layers import Contour, Layer, Pixels, Points, Polyline, Selection
+from .several import telling
 from .style import Style, label, look, measure_label, settings
 from .table_of_runs import MEASURE, Runs, averaged, in_one_panel, rows_of, scale_of
 from .theory_lines import Theory

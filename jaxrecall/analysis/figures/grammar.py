@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from ..fit.runs import Table
+from ..fit.columns import Table
 from .axis import Axis, log_axis, ordered
 from .layers import (
     BELOW,

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ...model.values import is_missing
-from ..fit.runs import Table
+from ..fit.columns import Table
 from .axis import Axis, Side, categories, ordered
 from .style import DASH, Style, ink, keywords, line_styles, paper
 

@@ -26,24 +26,17 @@ from ...errors import UsageError, as_list, expect, refusal, suggest
 from ...model.point import LAW_FIELDS
 from ...model.values import as_pandas
 from ..fit import chosen_summary, numbers
-from ..fit.roles import ACCURACY, SETTINGS, Roles, Table, roles_of
-from ..fit.runs import (
-    ALL,
-    LAST,
-    along_of,
-    at_steps,
-    common,
-    no_numbers,
-    plain_table,
-    with_measure,
-    without,
-)
-from ..fit.several import choice, telling
+from ..fit.columns import Table, common, no_numbers, without
+from ..fit.measure import choose_along, choose_measure
+from ..fit.reading import plain_table
+from ..fit.roles import ACCURACY, SETTINGS, Roles, roles_of
+from ..fit.steps import ALL, LAST, at_steps
 from . import charts
 from .averages import PLACES, check_one_row, check_one_run_per_seed, refuse_several
 from .axis import Axis, columns_in, with_columns
 from .grammar import MAX_LINES, Chart, Measure
 from .layers import Contour, Layer, Pixels, Points, Polyline
+from .several import choice, telling
 from .style import label, look, measure_label, sized
 from .table_of_runs import (
     BANDS,
@@ -170,7 +163,7 @@ def figure(
     if colour and lines is not None:
         raise UsageError(f"lines: got {lines!r}; a map has no lines; name it in panels")
     asked = Asked(
-        along_of(df, roles, x, "x"),
+        choose_along(df, roles, x, "x"),
         ys or [roles.measure],
         None if lines is None else _names(lines),
         places,
@@ -320,7 +313,7 @@ def accuracy(
     """
     df, roles = _expect(df, ax, theta, of, x=x)
     over_seeds = chosen_summary(summary)
-    x = along_of(df, roles, x, "x")
+    x = choose_along(df, roles, x, "x")
     given = _names(lines)
     df = _at_steps(df, x, *given)
     has_marks = theta is not None and x in df
@@ -390,7 +383,7 @@ def critical_n(
     FitError if the table cannot be fitted.
     """
     df, roles = _expect(df, ax, theta, of, x=x, lines=lines, along=along)
-    along = along_of(df, roles, along)
+    along = choose_along(df, roles, along)
     df = _at_steps(df, x, lines, along)
     runs = Runs.of(df, roles, along, chosen_summary(summary))
     if x and along in columns_in(x):
@@ -507,7 +500,7 @@ def collapse(
     cannot be fitted.
     """
     df, roles = _expect(df, ax, theta, of, lines=lines, along=along)
-    along = along_of(df, roles, along)
+    along = choose_along(df, roles, along)
     df = _at_steps(df, lines, along)
     runs = Runs.of(df, roles, along, chosen_summary(summary))
     by = [lines] if lines else [*runs.axes[:1]]
@@ -543,7 +536,7 @@ def _expect(
     for name, value in names.items():
         expect(name, value, (str, NoneType), COLUMN_NAME)
     named = ACCURACY if of is None else str(expect("of", of, str, COLUMN_NAME))
-    return df, with_measure(df, roles_of(df), named)
+    return df, choose_measure(df, roles_of(df), named)
 
 
 def _with_categories(df: Table, given: object) -> Table:
@@ -565,7 +558,7 @@ def _along(df: Table, roles: Roles, x: str | None) -> str:
     which axis the measure crosses, the axis that the figure names is used.
     """
     if roles.along or "N" in df or x is None or x not in df:
-        return along_of(df, roles, None)
+        return choose_along(df, roles, None)
     return x
 
 
@@ -719,7 +712,7 @@ def _map(
     chart = charts.over(pixels, x, y, places, roles)
     if contour is None:
         return chart
-    runs = Runs.of(df, roles, along_of(df, roles, None))
+    runs = Runs.of(df, roles, choose_along(df, roles, None))
     theory = Theory(runs)
     _tell_no_theory(runs)
     chart = chart.plus(theory.contour(chart.x, chart.y or chart.x, asked.panels, 0.5))

@@ -20,8 +20,8 @@ from scipy.special import expit
 from ...sweep.crossing import OCTAVE, PER_OCTAVE, Curve, by_level, edge_of
 from ...sweep.mean_crossing import MeanCurve
 from ...sweep.summary import Summary
-from ..fit.roles import Roles, Table
-from ..fit.runs import groups, seed_columns
+from ..fit.columns import Table, groups, seed_columns
+from ..fit.roles import Roles
 from .axis import Axis
 from .grammar import Chart
 from .layers import Layer, Panel, Polyline, entry, where

@@ -15,15 +15,16 @@ from ...model.point import FIELDS
 from ...sweep.grid.expr import parse
 from ...sweep.summary import MEAN, Summary
 from ..fit import Fit, cells, fit
-from ..fit.roles import ACCURACY, COUNTS, SETTINGS, Roles, Table
-from ..fit.runs import ALL, common
-from ..fit.several import telling
-from ..fit.table_axes import as_given, rounded, unknown_settings
+from ..fit.columns import Table, common, n_values
+from ..fit.roles import ACCURACY, COUNTS, SETTINGS, Roles
+from ..fit.steps import ALL
+from ..fit.table_axes import as_given, rounded, unstated
 from ..fit.tables import PLATEAU, with_state
 from .averages import MEASURE, PLACES, check_one_run_per_seed, refuse_several
 from .axis import columns_in, with_columns
 from .grammar import MAX_LINES
 from .layers import values_of
+from .several import telling
 from .style import measure_label
 
 ORDER = ("d", "L", "V", "m")
@@ -169,9 +170,9 @@ class Runs:
         names = [name for name in self.rows if is_setting(name) and name not in by]
         found = _groups(self.rows, by)[names].first()
         found["foreign"] = ""
-        unknown = unknown_settings(self.rows, self.roles, [*self.axes, self.along])
-        unknown = [name for name in unknown if name != MEASURE]
-        if unknown:
+        names = unstated(self.rows, self.roles) if self.roles.axes is None else ()
+        unknown = [name for name in names if n_values(self.rows, name) == 1]
+        if unknown and self.rows[unknown[0]].notna().all():
             value = self.rows[unknown[0]].dropna().tolist()[0]
             found["foreign"] = f"{unknown[0]}: got {value!r}"
         if "attention_mass" in self.rows:

@@ -31,7 +31,7 @@ from ...theory.critical import RANGES, critical_near, warn_of_plateau
 from ...theory.limits import warn_of_limits
 from ...theory.model import FIELDS_OF_MODEL
 from ...theory.noise import has_score_noise
-from ..fit.roles import Table
+from ..fit.columns import Table
 from .axis import Axis, with_columns
 from .layers import (
     THEORY,

@@ -14,14 +14,14 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from ...errors import plural
 from ...sweep.crossing import MIN_SEEDS, Crossing
 from ...sweep.mean_crossing import AnyCurve
 from ...sweep.simulators import OF_THRESHOLDS
 from .cells import Cell, values_of
+from .columns import AxisValue, Table
 from .estimate import METHOD, Estimates
 from .misfit import shared_errors
-from .runs import Table
-from .table_axes import AxisValue
 
 TableRow = dict[str, AxisValue]
 CENSORED = {0: "no", 1: "right", -1: "left"}
@@ -78,7 +78,7 @@ WARNINGS = {
     "coarse": "coarse: {along} grows by a factor {factor:.3g} around theta",
     "not monotone": "not monotone: {measure} falls by {drop:.2g} as {along} grows",
     "at the end": "{told}: try beyond it",
-    FEW_SEEDS: f"no interval: {{n_seeds}} seeds, {MIN_SEEDS} are needed",
+    FEW_SEEDS: f"no interval: {{seeds}}, {MIN_SEEDS} are needed",
     "not surely below": (
         "crossing not sure: no level is surely below theta; not in the law"
     ),
@@ -251,7 +251,7 @@ def _warnings(
         "drop": drop * curve.scale,
         "measure": e.family.measure,
         "told": cell.told,
-        "n_seeds": cell.n_seeds,
+        "seeds": plural(cell.n_seeds, "seed"),
         "first": _measured(e, curve, 0),
         "top": _measured(e, curve, int(curve.mean.argmax())),
         "last": _measured(e, curve, -1),
@@ -293,7 +293,7 @@ def exponents(e: Estimates, regime: str = "") -> list[TableRow]:
         "inside": len(e.cells),
         "cells": len(e.family.cells),
         "have": "have a mean above 0" if e.family.what else "cross theta",
-        "n_seeds": e.n_seeds,
+        "seeds": plural(e.n_seeds, "seed"),
     }
     correlation = shared_errors(e.y[:, e.inside], e.n_seeds)
     for j, axis in enumerate(e.family.law):

@@ -20,8 +20,8 @@ from ...model.point import FIELDS
 from ...model.values import is_missing
 from ...sweep.files import atomic_write, holds_results, plain_name, refuse_link
 from ...sweep.store.table import KEY, comment, refuse_foreign
-from .runs import Table, plain_table, without
-from .table_axes import AxisValue
+from .columns import AxisValue, Table, without
+from .reading import plain_table
 from .tables import (
     ABOVE,
     CROSSES,

@@ -58,15 +58,10 @@ from ..figures.table_of_runs import (
 )
 from ..figures.theory_lines import Theory
 from ..fit import Fit, chosen_summary
-from ..fit.roles import roles_of
-from ..fit.runs import (
-    along_of,
-    at_steps,
-    parsed,
-    parsed_columns,
-    read,
-    with_measure,
-)
+from ..fit.measure import choose_along, choose_measure
+from ..fit.reading import parse_columns, read_tables
+from ..fit.roles import roles_of, with_stated
+from ..fit.steps import at_steps, parse_steps
 from ..fit.tables import STATES
 from ..fit.write import beside, check_folder, unwritable
 
@@ -127,7 +122,7 @@ def write(
 
     Raises UsageError, FitError or StoreError before anything is written.
     """
-    table, step = local_path(asked.table), parsed(asked.step)
+    table, step = local_path(asked.table), parse_steps(asked.step)
     is_folder = holds_results(Store(table).folder)
     out = _page_of(asked, table, is_folder)
     _earlier_page(out)
@@ -138,10 +133,11 @@ def write(
         trusted(module)
     with look(asked.style, "report"):  # checks style and size before the fit
         sized(asked.size)
-    every, remarks = read(table, columns=parsed_columns(asked.columns))
+    every, remarks = read_tables(table, columns=parse_columns(asked.columns))
+    every = with_stated(every, asked.axes, asked.average)
     frame = at_steps(every, step)
-    roles = with_measure(frame, roles_of(frame), asked.of)
-    along = along_of(frame, roles, asked.along)
+    roles = choose_measure(frame, roles_of(frame), asked.of)
+    along = choose_along(frame, roles, asked.along)
     runs = Runs.of(frame, roles, along, chosen_summary(asked.summary))
     _places(runs, asked)
     found = runs.fitted(asked.theta, partial(on_progress, "fitting"))
