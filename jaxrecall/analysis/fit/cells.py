@@ -349,9 +349,13 @@ def _refuse_runs_twice(
     results = common((roles.measure, *COUNTS), stored)
     n_results = len(stored[columns + results].drop_duplicates())
     if differ:
-        advice = f"the table mixes {', '.join(differ)}; keep one row of each"
+        one = f'df[df["{differ[0]}"] == {stored[differ[0]].dropna().tolist()[0]!r}]'
+        advice = f"the table mixes {', '.join(differ)}; keep one of each, as in {one}"
     elif n_results > len(stored[columns].drop_duplicates()):
-        advice = "name the column that tells them apart in --axes or --average"
+        advice = (
+            "no setting of the table tells them apart; add the column that does, or"
+            " name it in --axes or --average"
+        )
     else:
         names = ", ".join(map('"{}"'.format, columns))
         advice = f"keep one row of each, as in df.drop_duplicates([{names}])"
