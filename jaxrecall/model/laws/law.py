@@ -415,7 +415,7 @@ def _error(field: str, given: object, why: str = "") -> PointError:
         why = suggest(name, LAWS[field]) if is_close else ""
     own = "module:Class or module:function" if field in OF_FUNCTIONS else "module:Class"
     allowed = f"{', '.join(LAWS[field])}, or your own as {own}"
-    return PointError([Problem(field, f"got {shown(given)}{why}; allowed: {allowed}")])
+    return PointError([Problem(field, f"got {shown(given)}{why}", allowed=allowed)])
 
 
 def renamed(
