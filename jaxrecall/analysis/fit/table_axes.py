@@ -195,19 +195,21 @@ def choose_axes(frame: Table, roles: Roles, along: str) -> tuple[list[str], list
         names = []
         for axis in (*stated, "step"):
             names += common([axis, *parameters_of(frame, [axis])], frame)
-        axes, followers = _distinguish(frame, roles, names, left_out, along)
-        if not frame.duplicated([*axes, along, *seed_columns(frame)]).any():
+        names = [*dict.fromkeys(names)]
+        axes, followers = _distinguish(frame, roles, names, left_out, along, stated)
+        is_twice = frame.duplicated([*axes, along, *seed_columns(frame)]).any()
+        if not (is_twice and roles.fields):
             return axes, followers
-        # rows of other grids were added to the table
-    return _distinguish(frame, roles, settings_of(frame, roles), left_out, along)
+        # rows of other grids, or columns, were added to the table
+    names = dict.fromkeys((*settings_of(frame, roles), *unstated(frame, roles)))
+    return _distinguish(frame, roles, [*names], left_out, along)
 
 
 def settings_of(frame: Table, roles: Roles) -> list[str]:
     """The columns that may be settings, those with few values first.
 
     These are the fields that are known by name. In a table that does not state its
-    axes, they are also the columns of unknown origin. In any other, its axes come
-    first.
+    axes, they are also the columns of unknown origin.
     """
     fields = common((*roles.fields, "step", *parameters_of(frame, roles.fields)), frame)
     harmless = {*roles.sizes, "root_seed", *roles.switches, *roles.rates}
@@ -217,8 +219,9 @@ def settings_of(frame: Table, roles: Roles) -> list[str]:
     stated = common((*(roles.axes or ()), *roles.kept), frame)
     if roles.axes is None:
         names += without(unstated(frame, roles), names)
+    names = [*dict.fromkeys((*names, *stated))]
     names.sort(key=lambda name: n_values(frame, name))
-    return [*dict.fromkeys((*stated, *common(roles.sizes, frame), *names))]
+    return [*dict.fromkeys((*common(roles.sizes, frame), *names))]
 
 
 def unstated(frame: Table, roles: Roles) -> list[str]:
@@ -262,12 +265,13 @@ def _distinguish(
     names: Sequence[str],
     left_out: Sequence[str],
     along: str,
+    stated: Sequence[str] = (),
 ) -> tuple[list[str], list[str]]:
     """Returns the list of axes, and the list of settings that vary but are not axes.
 
     The sizes of our simulator are axes. A further setting is one if it distinguishes
-    runs that the previous axes and `along` do not distinguish. For axes that the table
-    states, this test ignores `along`. A text field of a grid is an axis even if its
+    runs that the previous axes and `along` do not distinguish. For the columns in
+    `stated`, this test ignores `along`. A text field of a grid is an axis even if its
     values follow from sizes, because a law in the sizes would mix the texts.
     """
     axes, followers = without(roles.sizes, left_out), []
@@ -276,12 +280,9 @@ def _distinguish(
             frame[name] = rounded(frame[name])  # kappa is recomputed from gamma
         if n_values(frame, name) < 2:
             continue
-        is_stated = name in (roles.axes or ())
-        alike = [*axes, along]
-        if roles.axes is not None and (is_stated or name in roles.kept):
-            alike = axes
+        alike = axes if name in stated else [*axes, along]
         n_apart = groups(frame, [*alike, name]).ngroups
-        is_text_of_grid = is_stated and frame[name].dtype.kind == "O"
+        is_text_of_grid = name in (roles.axes or ()) and frame[name].dtype.kind == "O"
         if is_text_of_grid or n_apart > groups(frame, alike).ngroups:
             axes.append(name)
         else:
