@@ -35,15 +35,29 @@ MAX_LIST = 1_000_000
 class Problem:
     """A single problem with a single argument.
 
-    `where` is a grid condition that would exclude points with the problem.
+    `got` says what is wrong, and `allowed` what is allowed. `where` is a grid condition
+    that would exclude points with the problem.
     """
 
     argument: str
-    message: str
+    got: str
     where: str | None = None
+    allowed: str = ""
+
+    @property
+    def message(self) -> str:
+        return f"{self.got}; allowed: {self.allowed}" if self.allowed else self.got
 
     def __str__(self) -> str:
         return f"{self.argument}: {self.message}"
+
+
+class NotAllowed(ValueError):
+    """A value is not allowed. `got` says what came, and `allowed` what may come."""
+
+    def __init__(self, got: str, allowed: str):
+        self.got, self.allowed = got, allowed
+        super().__init__(f"{got}; allowed: {allowed}")
 
 
 class PointError(ValueError):
@@ -179,10 +193,10 @@ def refusal(
     argument: str, got: str, allowed: str, error: type[PointError] | type[Refused]
 ) -> PointError | Refused:
     """Returns the exception to raise for a value that is not allowed."""
-    message = f"got {got}; allowed: {allowed}"
+    problem = Problem(argument, f"got {got}", allowed=allowed)
     if issubclass(error, PointError):
-        return PointError([Problem(argument, message)])
-    return error(f"{argument}: {message}")
+        return PointError([problem])
+    return error(str(problem))
 
 
 UNPRINTED = re.compile(r"[\x00-\x1f\x80-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")

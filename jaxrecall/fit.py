@@ -11,19 +11,24 @@ import argparse
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from .analysis.fit import Fit, fit, runs
+from .analysis.fit import Fit, fit
+from .analysis.fit.columns import Table
 from .analysis.fit.estimate import METHOD_TEXT
-from .analysis.fit.roles import roles_of
+from .analysis.fit.measure import OF_FRACTIONS
+from .analysis.fit.reading import parse_columns, read_tables
+from .analysis.fit.roles import roles_of, with_stated
+from .analysis.fit.steps import LAST, parse_steps
 from .analysis.fit.write import check_folder, default_folder, write
 from .cli.command import Parser, answer, command
 from .sweep.files import is_folder, local_path
 from .sweep.running.progress import PLAIN_EVERY_SECONDS, now_and_then
 from .sweep.store.table import older, record_rows
+from .sweep.summary import ALLOWED
 
 __all__ = ["Fit", "compare", "fit"]
 
 
-def compare(frame: runs.Table, axis: str, **arguments: Any) -> runs.Table:
+def compare(frame: Table, axis: str, **arguments: Any) -> Table:
     """Returns the ratios of N* and the differences of exponents between conditions.
 
     The conditions are the values of `axis`, such as two optimizers. The first value is
@@ -62,7 +67,6 @@ def parser() -> argparse.ArgumentParser:
             " with a column seed, an axis and a measure"
         ),
     )
-    add("--columns", nargs="+", default=[], metavar="NAME=COLUMN", help=runs.COLUMNS)
     add(
         "--out",
         metavar="DIR",
@@ -71,18 +75,8 @@ def parser() -> argparse.ArgumentParser:
             " a file, COLUMN there with --of)"
         ),
     )
-    add("--of", metavar="COLUMN", default="accuracy", help=runs.OF)
-    add(
-        "--theta",
-        type=float,
-        nargs="+",
-        default=[0.5],
-        metavar="T",
-        help=f"{runs.THETA} (default: 0.5)",
-    )
-    add("--summary", default="mean", help=runs.SUMMARY)
+    add_table_options(add)
     _add_laws(add)
-    add("--step", nargs="+", default=[runs.LAST], metavar="S", help=runs.STEP_HELP)
     add(
         "--latex",
         action="store_true",
@@ -90,9 +84,84 @@ def parser() -> argparse.ArgumentParser:
             "write thresholds.tex and exponents.tex too, tables for a paper (booktabs)"
         ),
     )
+    return p
+
+
+def add_table_options(add: Callable[..., object]) -> None:
+    """Adds the options that say what the columns of a table are and what is fitted."""
+    add(
+        "--columns",
+        nargs="+",
+        default=[],
+        metavar="NAME=COLUMN",
+        help=(
+            "the columns of a table that have other names, as in N=n_train"
+            " accuracy=test_acc"
+        ),
+    )
+    add(
+        "--axes",
+        nargs="+",
+        metavar="COLUMN",
+        help=(
+            "the columns of a table that are settings (default: those of its grid, else"
+            " all that vary)"
+        ),
+    )
+    add(
+        "--average",
+        nargs="+",
+        metavar="COLUMN",
+        help=(
+            "average over columns within each seed (default: further seeds, such as"
+            " data_seed)"
+        ),
+    )
+    add(
+        "--of",
+        metavar="COLUMN",
+        default="accuracy",
+        help=(
+            f"the column that crosses theta: {', '.join(OF_FRACTIONS)}, or any number"
+            " that was measured (default: accuracy)"
+        ),
+    )
+    add(
+        "--theta",
+        type=float,
+        nargs="+",
+        default=[0.5],
+        metavar="T",
+        help=(
+            "accuracies to cross, fractions; numbers in the units of a measure that is"
+            " no fraction (default: 0.5)"
+        ),
+    )
+    add(
+        "--summary",
+        default="mean",
+        help=f"what crosses theta: {ALLOWED} (default: mean)",
+    )
+    add(
+        "--along",
+        metavar="AXIS",
+        help=(
+            "axis along which accuracy crosses: N, d, m, V, L or another number"
+            " (default: that of a search, else N, else the only axis of numbers)"
+        ),
+    )
+    add(
+        "--step",
+        nargs="+",
+        default=[LAST],
+        metavar="S",
+        help=(
+            "rows of runs that train on: last (the last step of each point), all, or"
+            " steps; several make an axis (default: last)"
+        ),
+    )
     # an option of earlier versions, which has no effect
     add("--resamples", type=int, help=argparse.SUPPRESS)
-    return p
 
 
 def _add_laws(add: Callable[..., object]) -> None:
@@ -109,7 +178,6 @@ def _add_laws(add: Callable[..., object]) -> None:
             " \"optimizer == 'muon'\"; several give a law each"
         ),
     )
-    add("--along", metavar="AXIS", help=runs.ALONG)
     add(
         "--by",
         metavar="AXIS",
@@ -153,9 +221,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command. Returns its exit code: 0 done, 2 refused, 130 interrupted."""
     args = parser().parse_args(argv)
     paths = list(map(local_path, args.tables))
-    step = runs.parsed(args.step)
-    columns = runs.parsed_columns(args.columns)
-    frame, remarks = runs.read(*paths, columns=columns)
+    step = parse_steps(args.step)
+    frame, remarks = read_tables(*paths, columns=parse_columns(args.columns))
+    frame = with_stated(frame, args.axes, args.average)
     if args.out:
         out = local_path(args.out)
     else:

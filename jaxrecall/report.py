@@ -13,9 +13,9 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 
 from .analysis.figures.style import FORMATS
-from .analysis.fit import runs
 from .analysis.report import Report, write
 from .cli.command import Parser, answer, command
+from .fit import add_table_options
 from .sweep.running.progress import COUNT_EVERY_SECONDS, now_and_then
 
 
@@ -38,26 +38,14 @@ def parser() -> argparse.ArgumentParser:
             " axis and a measure"
         ),
     )
-    add("--columns", nargs="+", default=[], metavar="NAME=COLUMN", help=runs.COLUMNS)
     add(
         "--out",
         metavar="FILE.html",
         help="the page (default: DIR/report.html, or FILE-report.html beside a file)",
     )
-    add("--of", metavar="COLUMN", default="accuracy", help=runs.OF)
-    add(
-        "--theta",
-        type=float,
-        nargs="+",
-        default=[0.5],
-        metavar="T",
-        help=f"{runs.THETA}; maps show the first (default: 0.5)",
-    )
-    add("--summary", default="mean", help=runs.SUMMARY)
+    add_table_options(add)
     _add_axes(add)
-    add("--step", nargs="+", default=[runs.LAST], metavar="S", help=runs.STEP_HELP)
-    # options of earlier versions, which have no effect
-    add("--resamples", type=int, help=argparse.SUPPRESS)
+    # an option of earlier versions, which has no effect
     add("--surrogate", type=int, help=argparse.SUPPRESS)
     _add_looks(add)
     return p
@@ -65,7 +53,6 @@ def parser() -> argparse.ArgumentParser:
 
 def _add_axes(add: Callable[..., object]) -> None:
     """Adds the options that choose how the axes of the grid are shown in a figure."""
-    add("--along", metavar="AXIS", help=runs.ALONG)
     add(
         "--x",
         metavar="AXIS",

@@ -132,7 +132,7 @@ def widths(condition):
     """
     rows = load(STUDY / "phase-mlp").query(condition)
     found = fit(rows, [0.5], along="m").thresholds.query("record")
-    levels_off = found["warning"].str.contains("plateau|hardly")
+    levels_off = found["state"].isin(["plateau", "flat"])
     found = found.assign(
         outcome=found["censored"].mask(levels_off, "plateau"),
         trigger=found["trigger_in_value"].map(TRIGGER),

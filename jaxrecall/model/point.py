@@ -134,8 +134,10 @@ def _clash(
     of other fields.
     """
     together = ", ".join(f"{other}={_as_text(point, other)}" for other in others)
-    message = f"got {_as_text(point, name)} with {together}; allowed{allowed}"
-    return Problem(name, message, where)
+    got = f"got {_as_text(point, name)} with {together}"
+    if allowed.startswith(": "):
+        return Problem(name, got, where, allowed[2:])
+    return Problem(name, f"{got}; allowed{allowed}", where)
 
 
 def _as_text(point: Point, name: str) -> str:
@@ -311,13 +313,13 @@ class Recipe:
             rate = getattr(point, name)
             if not math.isfinite(rate):
                 got = f"resolves to {rate} at eta={point.eta!r}"
-                yield Problem(name, f"{got}; allowed: finite numbers")
+                yield Problem(name, got, allowed="finite numbers")
         if point.first_steps > 1 and point.fresh_batches and point.pool:
             allowed = ": false, for one pool serves all first steps"
             yield _clash(point, "fresh_batches", ["pool", "first_steps"], allowed)
         if 0 < point.kappa < LEAST_KAPPA:
             allowed = f"0, and numbers from {LEAST_KAPPA:.2g}"
-            yield Problem("kappa", f"resolves to {point.kappa}; allowed: {allowed}")
+            yield Problem("kappa", f"resolves to {point.kappa}", allowed=allowed)
 
 
 @dataclass(frozen=True, kw_only=True)

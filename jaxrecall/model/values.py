@@ -117,8 +117,10 @@ def checked_value(
         where = _unmet_condition(name, checked, limits)
     if checked is not None and where is None:
         return checked
-    allowed = _allowed(name, value, kind, limits)
-    problems.append(Problem(name, f"got {shown(value)}{allowed}", where))
+    got = f"got {shown(value)}"
+    if "choices" in limits and isinstance(value, str):
+        got += suggest(value, limits["choices"]())
+    problems.append(Problem(name, got, where, _allowed(name, kind, limits)))
     return value
 
 
@@ -150,23 +152,21 @@ def _unmet_condition(name: str, number: float, limits: Declared) -> str | None:
     return None
 
 
-def _allowed(name: str, value: object, kind: str, limits: Declared) -> str:
-    """Returns the text that describes the allowed values, such as "; allowed: whole
-    numbers from 2 to 65536".
+def _allowed(name: str, kind: str, limits: Declared) -> str:
+    """Returns the text that describes the allowed values, such as "whole numbers from 2
+    to 65536".
     """
     if "choices" in limits:
-        names = limits["choices"]()
-        hint = suggest(value, names) if isinstance(value, str) else ""
-        return f"{hint}; allowed: {', '.join(names)}"
+        return ", ".join(limits["choices"]())
     if kind == "bool":
-        return "; allowed: true, false"
+        return "true, false"
     if kind == "str":
-        return "; allowed: a text"
+        return "a text"
     low, high = limits.get("low", -math.inf), limits.get("high", math.inf)
     if kind.startswith("int"):
-        allowed, start = "; allowed: whole numbers", str(low)
+        allowed, start = "whole numbers", str(low)
     else:
-        allowed, start = "; allowed: finite numbers", f"{low:g}"
+        allowed, start = "finite numbers", f"{low:g}"
     if limits.get("open_low"):
         allowed += f" greater than {low:g}"
     elif low > -math.inf:

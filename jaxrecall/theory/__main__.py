@@ -31,7 +31,7 @@ from .tables import ADDED, is_setting, table
 
 API = "jaxrecall.sweep.api"
 DOCUMENT = "jaxrecall.sweep.grid.document"
-READING = "jaxrecall.analysis.fit.runs"
+READING = "jaxrecall.analysis.fit.reading"
 """The names of the modules that read grids, values and tables. They belong to layers
 above this folder. So they are imported by name, and only where they are needed.
 """
@@ -127,7 +127,7 @@ def _points(path: str) -> pd.DataFrame:
 
 def _rows(paths: Sequence[Path]) -> pd.DataFrame:
     """Returns the rows of results folders or of a table."""
-    rows, remarks = import_module(READING).read(*paths)
+    rows, remarks = import_module(READING).read_tables(*paths)
     for remark in remarks:
         warnings.warn(remark, UserWarning, stacklevel=1)
     return rows

@@ -16,10 +16,10 @@ from test_fit import crossed, with_attrs
 from jaxrecall import plot
 from jaxrecall.analysis import report
 from jaxrecall.analysis.figures.figure import Chart
+from jaxrecall.analysis.figures.several import choice
 from jaxrecall.analysis.figures.table_of_runs import MEASURE, Runs
 from jaxrecall.analysis.figures.theory_lines import Theory
 from jaxrecall.analysis.fit.roles import roles_of
-from jaxrecall.analysis.fit.several import choice
 from jaxrecall.errors import FitError, UsageError
 from jaxrecall.fit import fit
 

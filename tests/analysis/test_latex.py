@@ -109,7 +109,7 @@ def test_bounds_unknown_exponents_and_rejected_laws():
     found = fit(pd.concat([frame, frame.assign(embedding="50 %", eta=3e-6)]))
     text = latex(found.thresholds)
     heads, *rows = body(text)
-    assert [row[-1] for row in rows].count("$>$ 16384") == 2
+    assert [row[-1] for row in rows].count("$>$ 16384 (flat)") == 2
     assert r"a\_b \& $<$c$>$" in text
     assert r"50 \%" in text
     assert heads[1] == "embedding"

@@ -27,8 +27,9 @@ from jaxrecall import plot, theory
 from jaxrecall.analysis.figures.style import look, rounded
 from jaxrecall.analysis.figures.table_of_runs import Runs
 from jaxrecall.analysis.figures.theory_lines import Theory
+from jaxrecall.analysis.fit.measure import choose_along
 from jaxrecall.analysis.fit.roles import roles_of
-from jaxrecall.analysis.fit.runs import LAST, along_of, at_steps
+from jaxrecall.analysis.fit.steps import LAST, at_steps
 from jaxrecall.analysis.report import figures
 from jaxrecall.fit import fit
 from jaxrecall.sweep.__main__ import main as sweep
@@ -46,7 +47,7 @@ def drawn(frame, *names, options=""):
     asked = cli.parser().parse_args(["t.parquet", *shlex.split(options)])
     last = at_steps(frame, LAST)
     roles = roles_of(last)
-    runs = Runs.of(last, roles, along_of(last, roles, None))
+    runs = Runs.of(last, roles, choose_along(last, roles, None))
     with look():
         made = {
             name: chart.figure()

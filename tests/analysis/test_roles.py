@@ -45,12 +45,13 @@ def test_a_table_of_another_program_is_fitted_as_it_is(tmp_path, capsys):
     foreign().to_csv(tmp_path / "foreign.csv", index=False)
     assert cli.main([str(tmp_path / "foreign.csv"), *NAMED]) == 0
     of_csv = capsys.readouterr().out.splitlines()
-    assert of_csv[0].endswith("6 cells: 6 cross")
+    assert of_csv[0].startswith("note: settings: ctx, width; leave one out with --axes")
+    assert of_csv[1].endswith("6 cells: 6 cross")
     found = pd.read_parquet(tmp_path / "foreign-fit/exponents.parquet")
     assert_close(found.set_index("axis")["exponent"].to_dict(), LAW, 0.1)
     swapped = foreign().rename(columns={"ctx": "width", "width": "ctx"})
     assert command(tmp_path, swapped, *NAMED, "ctx=width", "width=ctx") == 0
-    assert capsys.readouterr().out.splitlines()[:3] == of_csv[:3]
+    assert capsys.readouterr().out.splitlines()[:4] == of_csv[:4]
 
 
 def test_theory_of_this_package_is_not_drawn_beside_another_table(tmp_path):
@@ -183,3 +184,58 @@ def test_axes_are_asked_for_where_several_could_be_meant():
     only = frame[(frame["width"] == 64) & (frame["ctx"] == 16)]
     (one,) = fit(only.drop(columns=["width", "ctx", "model"])).thresholds.itertuples()
     assert one.axis == "n_train"
+
+
+def one_run_each():
+    """Accuracies that cross one half at 4800 / d (lr / 0.1)^0.2; a run per setting."""
+    frame = crossed(d=[16, 32, 64], lr=[0.1, 0.3], N=2.0 ** np.arange(5, 11), seed=[0])
+    x = frame["N"] * frame["d"] / 4800 * (frame["lr"] / 0.1) ** -0.2
+    return frame.assign(accuracy=1 / (1 + x**-2))
+
+
+def test_one_run_per_setting_has_thresholds_without_intervals():
+    found = fit(one_run_each())
+    assert found.remarks[0].startswith("settings: lr, d; leave one out with --axes")
+    cells = found.thresholds
+    assert_crosses(cells, 4800 / cells["d"] * (cells["lr"] / 0.1) ** 0.2)
+    assert (cells["state"] == "few seeds").all()
+    assert cells[["lo", "hi"]].isna().all(axis=None)
+    assert_close(exponents(found), {"d": -1.0, "lr": 0.2}, 0.01)
+    assert "no interval: 1 seed, 6 are needed" in str(found)
+
+
+def test_bookkeeping_splits_no_cell_if_the_axes_are_named(tmp_path, capsys):
+    frame = foreign().rename(columns={"run": "seed", "test_acc": "accuracy"})
+    frame = frame.assign(host=[f"node{i % 2}" for i in range(len(frame))])
+    frame["created"] = np.arange(len(frame)) % 200
+    with pytest.raises(FitError, match=r"^axes: not given.*host, .*created.*--axes "):
+        fit(frame, along="n_train")
+    words = ["--axes", "width", "ctx", "n_train", "--along", "n_train"]
+    assert command(tmp_path, frame, *words) == 0
+    assert "6 cells: 6 cross" in capsys.readouterr().out
+    found = fit(frame, along="n_train", average=["host", "created"])
+    assert found.remarks == [
+        "settings: ctx, width; leave one out with --axes, average over one with"
+        " --average",
+        "host, created: averaged within each seed",
+    ]
+    assert len(found.thresholds) == 6
+
+
+def test_further_seeds_are_averaged_within_a_seed_and_a_name_of_the_seed_is_none():
+    frame = one_run_each().drop(columns="lr").query("N > 0").drop_duplicates(["d", "N"])
+    many = [
+        frame.assign(seed=s, run=7 + s, data_seed=t) for s in (0, 1) for t in (0, 1)
+    ]
+    rows = pd.concat(many, ignore_index=True)
+    rows["accuracy"] *= 0.9 + 0.1 * rows["data_seed"]
+    found = fit(rows)
+    assert "data_seed: averaged within each seed" in found.remarks
+    mean = rows.groupby(["d", "N", "seed"], as_index=False)["accuracy"].mean()
+    expected = fit(mean).thresholds
+    pd.testing.assert_frame_equal(found.thresholds, expected)
+    named = fit(rows, axes=["d", "data_seed"]).thresholds
+    assert len(named) == 2 * len(expected)
+    counted = rows.assign(n_test=1000, n_correct=(1000 * rows["accuracy"]).round())
+    stars = fit(counted.drop(columns="accuracy")).thresholds["critical"]
+    assert_close(np.log(stars), np.log(expected["critical"]), 0.02)

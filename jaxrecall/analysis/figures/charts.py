@@ -19,12 +19,12 @@ from ...sweep.files import atomic_write
 from ...sweep.store.table import comment
 from ...sweep.summary import MEAN, parsed
 from ..fit import Fit
-from ..fit.roles import ACCURACY, Roles, Table, roles_of
-from ..fit.runs import groups, is_numeric, without
-from ..fit.several import telling
+from ..fit.columns import Table, groups, is_numeric, without
+from ..fit.roles import ACCURACY, Roles, roles_of
 from ..fit.table_axes import fixed
 from .figure import Chart
 from .layers import Contour, Layer, Pixels, Points, Polyline, Selection
+from .several import telling
 from .style import Style, look, settings
 from .table_of_runs import (
     MEASURE,

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from ...model.values import is_missing
-from ..fit.roles import Table
+from ..fit.columns import Table
 from .style import DASH, Style, ink, keywords, line_styles, paper
 
 if TYPE_CHECKING:

@@ -27,22 +27,15 @@ from ...errors import UsageError, as_list, expect, refusal, suggest
 from ...model.point import LAW_FIELDS
 from ...model.values import as_pandas
 from ..fit import chosen_summary, numbers
-from ..fit.roles import ACCURACY, SETTINGS, Roles, Table, roles_of
-from ..fit.runs import (
-    ALL,
-    LAST,
-    along_of,
-    at_steps,
-    common,
-    no_numbers,
-    plain_table,
-    with_measure,
-    without,
-)
-from ..fit.several import choice, telling
+from ..fit.columns import Table, common, no_numbers, without
+from ..fit.measure import choose_along, choose_measure
+from ..fit.reading import plain_table
+from ..fit.roles import ACCURACY, SETTINGS, Roles, roles_of
+from ..fit.steps import ALL, LAST, at_steps
 from . import charts
 from .figure import COLUMN, Chart
 from .layers import Contour, Layer, Pixels, Points, Polyline
+from .several import choice, telling
 from .style import label, look, sized
 from .table_of_runs import (
     BANDS,
@@ -118,8 +111,7 @@ def figure(
     A table of runs has a column `seed`. Runs that differ in the seed alone are
     averaged, and the mean has a band. In any other table, such as the thresholds of a
     fit, each row is a mark. A mark has a bar if there are columns `lo` and `hi`. A mark
-    is open if accuracy does not cross, according to the columns `censored` and
-    `warning`.
+    is open if accuracy does not cross, according to the columns `censored` and `state`.
 
     Args:
         df: runs, or thresholds of `jaxrecall.fit`.
@@ -186,7 +178,7 @@ def figure(
         raise UsageError(f"y: got {ys}; a map has one axis along y")
     if contour and "seed" not in df:
         raise UsageError("contour: it needs a table of runs, with a column seed")
-    x = along_of(df, roles, x, "x")
+    x = choose_along(df, roles, x, "x")
     axes, measured = ([x, *ys], [colour]) if colour else ([x], ys)
     named = [] if colour else None if lines is None else _names(lines)
     asked = Asked(axes, measured, named, [*chain(*places.values())])
@@ -225,7 +217,7 @@ def figure(
     given: dict[str, Any] = places
     chart = _with_few_lines(replace(chart, **given), df)
     if contour:
-        runs = Runs.of(df, roles, along_of(df, roles, None))
+        runs = Runs.of(df, roles, choose_along(df, roles, None))
         theory = Theory(runs)
         _tell_no_theory(runs)
         chart = chart.plus(theory.contour(x, axes[1], asked.panels, 0.5))
@@ -450,7 +442,7 @@ def accuracy(
     FitError if the table lacks a column.
     """
     df, roles = _checked(df, ax, theta, of, x=x)
-    x = along_of(df, roles, x, "x")
+    x = choose_along(df, roles, x, "x")
     named = _names(lines)
     df = _at_steps(df, x, *named)
     along = x if theta is not None and x in df else _along(df, roles, x)
@@ -513,7 +505,7 @@ def critical_n(
     FitError if the table cannot be fitted.
     """
     df, roles = _checked(df, ax, theta, of, x=x, lines=lines, along=along)
-    along = along_of(df, roles, along)
+    along = choose_along(df, roles, along)
     df = _at_steps(df, x, lines, along)
     runs = Runs.of(df, roles, along, chosen_summary(summary))
     if x and along in columns_in(x):
@@ -624,7 +616,7 @@ def collapse(
     cannot be fitted.
     """
     df, roles = _checked(df, ax, theta, of, lines=lines, along=along)
-    along = along_of(df, roles, along)
+    along = choose_along(df, roles, along)
     runs = Runs.of(_at_steps(df, lines, along), roles, along, chosen_summary(summary))
     by = [lines] if lines else [*runs.axes[:1]]
     arranged(runs.sizes, runs.axes, lines=by)
@@ -659,7 +651,7 @@ def _checked(
     for name, value in names.items():
         expect(name, value, (str, NoneType), COLUMN_NAME)
     measure = ACCURACY if of is None else str(expect("of", of, str, COLUMN_NAME))
-    return df, with_measure(df, roles_of(df), measure)
+    return df, choose_measure(df, roles_of(df), measure)
 
 
 def _with_categories(df: Table, given: object) -> Table:
@@ -681,7 +673,7 @@ def _along(df: Table, roles: Roles, x: str | None) -> str:
     which axis the measure crosses, the axis that the figure names is used.
     """
     if roles.along or "N" in df or x is None or x not in df:
-        return along_of(df, roles, None)
+        return choose_along(df, roles, None)
     return x
 
 

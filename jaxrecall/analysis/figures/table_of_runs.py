@@ -20,18 +20,19 @@ from ...model.point import FIELDS
 from ...sweep.grid.expr import parse
 from ...sweep.summary import MEAN, Summary
 from ..fit import Fit, cells, fit
-from ..fit.roles import ACCURACY, COUNTS, SETTINGS, Roles, Table
-from ..fit.runs import ALL, common, groups, seed_columns, without
-from ..fit.several import choice, listed, of_copies, of_repeated, telling
+from ..fit.columns import Table, common, groups, n_values, seed_columns, without
+from ..fit.roles import ACCURACY, COUNTS, SETTINGS, Roles
+from ..fit.steps import ALL
 from ..fit.table_axes import (
     as_given,
-    foreign_columns,
-    parameters_of,
     rounded,
-    unknown_settings,
+    settings_of,
+    unstated,
     without_switches,
 )
+from ..fit.tables import PLATEAU, with_state
 from .layers import values_of
+from .several import choice, listed, of_copies, of_repeated, telling
 from .style import label
 
 ORDER = ("d", "L", "V", "m")
@@ -241,10 +242,13 @@ def is_setting(name: str) -> bool:
 
 def foreign_setting(runs: Runs) -> str:
     """Returns a text about a column of settings that no formula covers, or ""."""
-    names = unknown_settings(runs.rows, runs.roles, [*runs.axes, runs.along, MEASURE])
-    if not names:
+    if runs.roles.axes is not None:
         return ""
-    return f"{names[0]}: got {runs.rows[names[0]].dropna().tolist()[0]!r}"
+    for name in unstated(runs.rows, runs.roles):
+        column = runs.rows[name]
+        if n_values(runs.rows, name) == 1 and column.notna().all():
+            return f"{name}: got {column.tolist()[0]!r}"
+    return ""
 
 
 def averaged(rows: Table, by: Sequence[str], y: str, band: str = "sd") -> Table:
@@ -299,7 +303,8 @@ def with_states(found: Table) -> Table:
     `state` is "crosses", "levels off", "not reached" or "above". `tried` is the level
     beyond which a threshold that does not cross lies.
     """
-    plateau = found["warning"].str.contains("plateau")
+    found = with_state(found)
+    plateau = found["state"] == PLATEAU
     states = np.select(
         [found["censored"] == "no", found["censored"] == "left", plateau],
         ["crosses", "above", "levels off"],
@@ -495,12 +500,8 @@ def settings_apart(
     """
     rows = _drawn_rows(rows, placed, drawn)
     several = _lying_apart(rows, roles, placed)
-    several += telling(rows, [*placed, *several], _settings(rows, roles))
-    if roles.axes is None:
-        results = (*drawn, MEASURE, roles.measure)
-        names = without(foreign_columns(rows, roles), results)
-        several += _shared(rows, [*placed, *several], names)
-    return several
+    names = without(settings_of(rows, roles), (*drawn, MEASURE, roles.measure))
+    return several + telling(rows, [*placed, *several], names)
 
 
 def _drawn_rows(rows: Table, placed: Sequence[str], drawn: Sequence[str]) -> Table:
@@ -559,19 +560,6 @@ def refuse_several(
     )
 
 
-def _settings(rows: Table, roles: Roles) -> list[str]:
-    """The settings that are known by name. Rates come last, as they may follow from
-    sizes.
-    """
-    named = [*(roles.axes or ()), *roles.kept]
-    fields = [*roles.sizes, "step", *roles.fields, *parameters_of(rows, roles.fields)]
-    harmless = {"root_seed", *roles.switches, *roles.rates}
-    if roles.counted:
-        harmless.add("n_test")
-    names = [*named, *without(fields, harmless), *roles.rates]
-    return common(dict.fromkeys(names), rows)
-
-
 def _lying_apart(rows: Table, roles: Roles, placed: Sequence[str]) -> list[str]:
     """Returns the listed axes that would be mixed along a line, though not averaged.
 
@@ -590,17 +578,3 @@ def _lying_apart(rows: Table, roles: Roles, placed: Sequence[str]) -> list[str]:
         for name in telling(rows, across, axes)
         if by_level[name].nunique(dropna=False).max() > 1
     ]
-
-
-def _shared(rows: Table, placed: Sequence[str], names: Sequence[str]) -> list[str]:
-    """Returns the columns of unknown origin that tell rows apart like a setting does.
-
-    Several seeds share each value of a setting.
-    """
-    settings = []
-    for name in sorted(names, key=lambda name: rows[name].nunique(dropna=False)):
-        for new in telling(rows, [*placed, *settings], [name]):
-            by_value = groups(rows, [*placed, *settings, new])
-            if by_value["seed"].nunique().min() > 1:
-                settings.append(new)
-    return settings

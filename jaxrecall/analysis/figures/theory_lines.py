@@ -30,8 +30,7 @@ from ...theory.critical import RANGES, critical_size, warn_of_plateau
 from ...theory.limits import warn_of_limits
 from ...theory.model import FIELDS_OF_MODEL
 from ...theory.noise import has_score_noise
-from ..fit.roles import Table
-from ..fit.runs import groups, is_numeric, without
+from ..fit.columns import Table, groups, is_numeric, without
 from .layers import THEORY, Contour, Layer, Polyline, Selection, values_of, where
 from .style import Style
 from .table_of_runs import Runs, averaged, foreign_setting, is_setting, with_columns

@@ -3,10 +3,10 @@
 According to the law, N* is proportional to the product of axis^exponent over the axes.
 The modules of this package work in this order:
 
-- `runs` reads and checks the rows.
-- `table_axes` finds the axes, which are the columns of settings that vary.
-- `several` finds the columns that tell rows apart, and writes expressions that choose
-  rows.
+- `reading` reads tables, `steps` chooses rows by their step, and `measure` chooses what
+  is measured.
+- `roles` states what columns are, and `checks` checks their values.
+- `table_axes` chooses the axes, which are the columns of settings that vary.
 - `cells` combines the rows into curves, and groups the curves into families.
 - `estimate` computes where the curves of a family cross theta. It then fits the law and
   computes intervals.
@@ -32,6 +32,7 @@ from ...sweep.summary import ALLOWED, MEAN, Summary, parsed
 from . import cells, compare, tables
 from . import forms as law_forms
 from .cells import Family
+from .columns import AxisValue, Table, common, without
 from .estimate import (
     Estimates,
     by_level,
@@ -41,20 +42,10 @@ from .estimate import (
     summarised,
     without_axis,
 )
-from .roles import Table, roles_of
-from .runs import (
-    ALL,
-    LAST,
-    Steps,
-    along_of,
-    at_steps,
-    common,
-    plain_table,
-    with_law,
-    with_measure,
-    without,
-)
-from .table_axes import AxisValue
+from .measure import choose_along, choose_law, choose_measure
+from .reading import plain_table
+from .roles import Names, roles_of, with_stated
+from .steps import ALL, LAST, Steps, at_steps
 from .write import summary
 
 __all__ = ["Fit", "fit"]
@@ -106,12 +97,13 @@ def fit(
     compare: str | None = None,
     floor: str | None = None,
     summary: str = "mean",
+    axes: Names = None,
+    average: Names = None,
 ) -> Fit:
     """Returns the thresholds, exponents and diagnostics of a table of runs.
 
     The table is one that `load` or `run` returned, or any other table with a column
-    `seed`, a column of the axis `along`, and a column of the measure. The columns in
-    which several seeds share each value are its axes.
+    `seed`, a column of the axis `along`, and a column of the measure.
 
     Args:
         frame: one row per run; runs that train have one row per recorded step.
@@ -149,12 +141,16 @@ def fit(
             and p with their intervals, and errors at the largest sizes, left out.
         summary: what crosses theta: the "mean" over seeds, the "median", or the share
             of seeds whose measure is at least a level, as in "above 0.9".
+        axes: the columns that are settings, for a table that does not state them. If
+            None, these are all columns that vary, and a remark names them.
+        average: the columns over which the measure is averaged within each seed. If
+            None, these are further seeds, such as a column data_seed.
 
     Raises:
         FitError: if the table or an argument cannot be used. The message has one line
             per problem.
     """
-    frame = plain_table("frame", frame)
+    frame = with_stated(plain_table("frame", frame), axes, average)
     wanted = _Wanted(
         numbers(thetas),
         _texts(where),
@@ -225,10 +221,10 @@ def _fitted(
         raise FitError(f"best: got {wanted.best!r} with law; allowed: one of the two")
     roles = roles_of(frame)
     if law is None:
-        roles = with_measure(frame, roles, wanted.of)
+        roles = choose_measure(frame, roles, wanted.of)
     else:
-        roles = with_law(frame, roles, law)
-    along = along_of(frame, roles, wanted.along)
+        roles = choose_law(frame, roles, law)
+    along = choose_along(frame, roles, wanted.along)
     step = ALL if along == "step" and wanted.step == LAST else wanted.step
     families, remarks = cells.families(at_steps(frame, step), roles, along)
     if law is None:

@@ -21,13 +21,27 @@ import numpy as np
 from ...errors import FitError
 from ...model.values import is_missing
 from ...sweep.store.load import limited_by_kappa
-from .roles import COUNTS, SIZES, Roles, Table
-from .runs import K, N, checked, common, groups, seed_columns, without
-from .several import choice, of_copies, of_repeated
-from .table_axes import AxisValue, as_given, find_axes, without_switches
-
-NUMBERS = "iuf"
-"""The values of `dtype.kind` that mean numbers in NumPy."""
+from .checks import check_rows
+from .columns import (
+    ANSWERS,
+    NUMBERS,
+    RIGHT,
+    AxisValue,
+    Table,
+    common,
+    groups,
+    n_values,
+    seed_columns,
+    without,
+)
+from .roles import COUNTS, SIZES, Roles
+from .table_axes import (
+    as_given,
+    choose_axes,
+    refuse_numbers_as_text,
+    unstated,
+    without_switches,
+)
 
 CHANCE = 1e-9
 """The limit on the probability that two cells agree by accident.
@@ -160,39 +174,45 @@ def families(frame: Table, roles: Roles, along: str) -> tuple[list[Family], list
         FitError: if the table cannot be fitted. The message lists the problems.
     """
     given = frame
-    frame, remarks = checked(as_given(frame, roles), roles, along)
+    frame, remarks = check_rows(as_given(frame, roles), roles, along)
     seeds = seed_columns(frame)
     frame, dropped = without_switches(frame, roles)
     remarks += dropped
     frame = _with_levels(frame, along, roles)
-    axes, followers = find_axes(frame, roles, along)
+    axes, followers = choose_axes(frame, roles, along)
     if followers := without(followers, roles.rates):
         remarks.append(_on_followers(frame, followers, axes, along))
+    if roles.axes is None:
+        remarks += _on_settings(frame, roles, axes, along)
+    point = [*axes, along, *seeds]
+    if repeated := [name for name in roles.averaged if n_values(frame, name) > 1]:
+        remarks.append(f"{', '.join(repeated)}: averaged within each seed")
+        frame = _averaged(frame, point, roles.counted)
     if "kappa" in roles.rates and (line := limited_by_kappa(frame, axes, along)):
         remarks.append(line)
-    _refuse_runs_twice(given, frame, roles, [*axes, along], seeds)
+    _refuse_runs_twice(given, frame, roles, point)
     scaled = "axes of numbers greater than 0"
     powers = tuple(_scales(frame, axes))
     if roles.powers is not None:
         powers = tuple(without(roles.powers, [along]))
         scaled = ", ".join(powers)
-    common_facts = Family(
+    shared = Family(
         "",
         [],
         powers,
         along,
         _falls(frame, roles, along),
         measure=roles.measure,
-        is_fraction=bool(frame[K].between(0, frame[N]).all()),
+        is_fraction=bool(frame[RIGHT].between(0, frame[ANSWERS]).all()),
     )
     names = _names(frame, roles, axes, along)
     frame = frame.assign(_level=frame[along])
     found, factors, exponents = [], {}, []
     for name, rows in _parts(frame, roles).items():
         if len(rows):
-            numbered = rows.assign(_seed=groups(rows, seeds).ngroup())
-            cells = _cells(numbered, axes, common_facts, names, roles.counted)
-            family = replace(common_facts, name=name, cells=cells)
+            numbered_rows = rows.assign(_seed=groups(rows, seeds).ngroup())
+            cells = _cells(numbered_rows, axes, shared, names, roles.counted)
+            family = replace(shared, name=name, cells=cells)
             factors |= dict.fromkeys(family.factors)
             exponents += family.law
             found.append(family)
@@ -203,6 +223,43 @@ def families(frame: Table, roles: Roles, along: str) -> tuple[list[Family], list
             " compare for their ratios"
         )
     return found, remarks
+
+
+def _on_settings(
+    frame: Table, roles: Roles, axes: Sequence[str], along: str
+) -> list[str]:
+    """Returns a remark that names the settings of a table that does not state them.
+
+    Raises FitError if they leave no curve, or if one is a number that is written as
+    text.
+    """
+    unknown = common(axes, unstated(frame, roles))
+    if roles.is_ours and not unknown:
+        return []
+    refuse_numbers_as_text(frame, unknown)
+    names = [name for name in axes if n_values(frame, name) > 1]
+    if not names:
+        return []
+    settings = ", ".join(names)
+    is_single = groups(frame, names)[along].nunique() < 2
+    if unknown and is_single.mean() > 0.5 and frame[along].nunique() > 1:
+        raise FitError(
+            f"axes: not given, and with all that varies as settings ({settings}), most"
+            f" cells have one value of {along}; allowed: the columns that are settings,"
+            f" as in --axes {names[0]}"
+        )
+    return [
+        f"settings: {settings}; leave one out with --axes, average over one with"
+        " --average"
+    ]
+
+
+def _averaged(frame: Table, point: Sequence[str], counted: bool) -> Table:
+    """Returns one row for each point and seed, with the mean of the measure."""
+    by_run = groups(frame, point)
+    counts = by_run[[RIGHT, ANSWERS]].agg("sum" if counted else "mean")
+    rows = frame.drop_duplicates([*point]).set_index([*point])
+    return rows.assign(**counts.reindex(rows.index)).reset_index()
 
 
 def _parts(frame: Table, roles: Roles) -> dict[str, Table]:
@@ -221,6 +278,7 @@ def _with_levels(frame: Table, along: str, roles: Roles) -> Table:
 
     Raises FitError if the axis is not a column of numbers greater than 0.
     """
+    refuse_numbers_as_text(frame, common([along], frame))
     if along not in frame or frame[along].dtype.kind not in NUMBERS:
         raise FitError(
             f"along: got {along!r}; allowed: a column of numbers, such as N, d, m, V, L"
@@ -265,19 +323,19 @@ def _falls(frame: Table, roles: Roles, along: str) -> bool:
     """
     if along in roles.rises:
         return not roles.rises[along]
-    sums = frame.groupby(along)[[K, N]].sum()
-    means = sums[K] / sums[N]
+    sums = frame.groupby(along)[[RIGHT, ANSWERS]].sum()
+    means = sums[RIGHT] / sums[ANSWERS]
     first, last = means.iloc[[0, -1]]
     return bool(first > last)
 
 
 def _refuse_runs_twice(
-    given: Table, frame: Table, roles: Roles, point: list[str], seeds: list[str]
+    given: Table, frame: Table, roles: Roles, point: Sequence[str]
 ) -> None:
     """Raises FitError if runs come more than once. `given` is the table as its owner
     has it.
     """
-    copies = groups(frame, [*point, *seeds]).size()
+    copies = groups(frame, point).size()
     twice = copies[copies > 1]
     if twice.empty:
         return
@@ -286,20 +344,23 @@ def _refuse_runs_twice(
     for name in common(("code_version", "precision", "n_test"), frame):
         if frame[name].dropna().map(str).nunique() > 1:
             differ.append(name)
-    hint = f" (the table mixes {', '.join(differ)})" if differ else ""
-    measured = {*without(roles.known, roles.fields), roles.measure}
-    names = without(common(given, frame), measured)
-    told_apart = differ or of_repeated(frame, [*point, *seeds], names)
     stored = given.loc[frame.index]
-    if told_apart:
-        example = choice(stored, told_apart)
-        advice = f"keep one row per point, seed and step, as in {example}"
+    columns = common(point, stored)
+    results = common((roles.measure, *COUNTS), stored)
+    n_results = len(stored[columns + results].drop_duplicates())
+    if differ:
+        one = f'df[df["{differ[0]}"] == {stored[differ[0]].dropna().tolist()[0]!r}]'
+        advice = f"the table mixes {', '.join(differ)}; keep one of each, as in {one}"
+    elif n_results > len(stored[columns].drop_duplicates()):
+        advice = (
+            "no setting of the table tells them apart; add the column that does, or"
+            " name it in --axes or --average"
+        )
     else:
-        results = common((roles.measure, *COUNTS), stored)
-        advice = of_copies(stored, common([*point, *seeds], stored), results)
+        names = ", ".join(map('"{}"'.format, columns))
+        advice = f"keep one row of each, as in df.drop_duplicates([{names}])"
     raise FitError(
-        f"rows: {len(twice)} runs come more than once, the first at {where}{hint};"
-        f" {advice}"
+        f"rows: {len(twice)} runs come more than once, the first at {where}; {advice}"
     )
 
 
@@ -319,8 +380,8 @@ def _cells(
     for (at, mine), original in zip(by_cell, originals, strict=True):
         levels, level = np.unique(mine["_level"].to_numpy(), return_inverse=True)
         k, n = np.zeros((2, len(levels), rows["_seed"].max() + 1))
-        k[level, mine["_seed"]] = mine[K]
-        n[level, mine["_seed"]] = mine[N]
+        k[level, mine["_seed"]] = mine[RIGHT]
+        n[level, mine["_seed"]] = mine[ANSWERS]
         if family.falls:
             k = n - k
         values = dict(zip(axes, map(_plain, at), strict=True)) if axes else {}
@@ -377,8 +438,8 @@ def _originals(rows: Table, cell: np.ndarray) -> list[int | None]:
     shape = (cell.max() + 1, run.max() + 1)
     k, n = np.zeros((2, *shape))
     check, L = np.zeros(shape, np.int64), np.zeros(shape[0])
-    k[cell, run] = rows[K]
-    n[cell, run] = rows[N]
+    k[cell, run] = rows[RIGHT]
+    n[cell, run] = rows[ANSWERS]
     if {"draw_check", "L"} <= {*rows}:
         check[cell, run] = rows["draw_check"].fillna(0)
         L[cell] = rows["L"]

@@ -13,9 +13,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from ...errors import FitError
+from .columns import AxisValue, without
 from .estimate import Estimates, interval
-from .runs import without
-from .table_axes import AxisValue
 
 RATIO, MEAN_RATIO = "ratio", "mean ratio"
 

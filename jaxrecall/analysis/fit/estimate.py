@@ -22,9 +22,8 @@ from ...sweep.crossing import MIN_SEEDS, NORMAL, TAIL, Crossing, Curve
 from ...sweep.mean_crossing import AnyCurve, MeanCurve
 from ...sweep.summary import MEAN, Summary
 from .cells import Cell, Family, evidence, numbered
+from .columns import AxisValue, without
 from .misfit import ALIKE, Misfit, agreement, half_widths, misfit
-from .runs import without
-from .table_axes import AxisValue
 
 METHOD = "local"
 METHOD_TEXT = (

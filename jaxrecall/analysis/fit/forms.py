@@ -22,9 +22,8 @@ import numpy as np
 from scipy.optimize import minimize_scalar
 
 from ...errors import FitError
+from .columns import AxisValue, without
 from .estimate import Estimates, interval
-from .runs import without
-from .table_axes import AxisValue
 
 LARGEST_POWER = 6.0
 

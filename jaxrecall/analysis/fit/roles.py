@@ -5,22 +5,21 @@ record and know nothing else about where a table comes from. There are three sou
 
 - Rows of this package's simulator have its fields as columns.
 - Rows of a user's simulator come with the declarations of the simulator in `attrs`.
-- Any other table states nothing. The columns that vary, and whose values several seeds
-  share, are its axes.
+- Any other table states nothing but what its user says (`with_stated`). Without that,
+  every column that varies is an axis, as `table_axes` says.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
+from ...errors import FitError, as_list
 from ...model.columns import COLUMNS
 from ...model.point import EXTRAS, FIELDS
 from ...model.values import plain_type
 from ...sweep.simulators import RISES
-
-Table = Any  # a pandas.DataFrame, whose annotations help less than Any
+from .columns import Table, without
 
 SIZES = ("V", "d", "L", "m")
 """The axes of our simulator that get an exponent."""
@@ -56,6 +55,8 @@ class Roles:
             does not say.
         axes: the axes that the table lists, or None if it lists none.
         kept: the columns that name cells and are not axes.
+        averaged: the columns over which the measure is averaged within a seed. By
+            default these are further seeds, such as data_seed.
         fields: the settings of a run that are known by name.
         known: the columns that are no axes unless they are among the other roles.
         needed: the columns of whole numbers that must be there, each with its smallest
@@ -80,6 +81,7 @@ class Roles:
     along: str = ""
     axes: tuple[str, ...] | None = None
     kept: tuple[str, ...] = ()
+    averaged: tuple[str, ...] = ()
     fields: tuple[str, ...] = ()
     known: tuple[str, ...] = ()
     needed: Mapping[str, int] = field(default_factory=dict)
@@ -105,16 +107,49 @@ class Roles:
         return replace(self, measure=measure, counted=False, rises={})
 
 
+Names = str | Sequence[str] | None
+
+
+def with_stated(frame: Table, axes: Names, average: Names) -> Table:
+    """Returns the table with its axes, and the columns to average over, as attributes.
+
+    Raises FitError if one is no column of the table.
+    """
+    frame = frame.copy(deep=False)
+    given = {"axes": ("axes", axes), "averaged": ("average", average)}
+    for fact, (argument, names) in given.items():
+        if names is None:
+            continue
+        allowed = f"columns of the table: {', '.join(map(str, frame))}"
+        names = [names] if isinstance(names, str) else names
+        names = as_list(argument, names, allowed, FitError)
+        if unknown := without(names, frame):
+            got = ", ".join(map(str, unknown))
+            raise FitError(f"{argument}: got {got}; allowed: {allowed}")
+        frame.attrs = {**frame.attrs, fact: names}
+    return frame
+
+
+def _further_seeds(frame: Table, axes: Sequence[str]) -> list[str]:
+    """The columns such as data_seed. Runs of one seed that differ in them repeat it."""
+    names = without(map(str, frame), (*axes, "seed", "root_seed"))
+    return [name for name in names if name.endswith("seed")]
+
+
 def roles_of(frame: Table) -> Roles:
     """Returns the roles of a table's columns. The table may lack columns."""
     facts = frame.attrs
-    listed = facts.get("axes")
+    axes = facts.get("axes")
+    if not isinstance(axes, list):
+        axes = None
+    averaged = facts.get("averaged") or _further_seeds(frame, axes or ())
     measure = facts.get("accuracy", ACCURACY)
     stated = Roles(
         measure=measure,
         along=facts.get("searched") or "",
-        axes=tuple(listed) if isinstance(listed, list) else None,
+        axes=None if axes is None else tuple(axes),
         kept=tuple(facts.get("kept", ())),
+        averaged=tuple(averaged),
         fields=tuple(facts.get("fields", ())),
         known=(measure, *COUNTS, *AFTER),
         labels=facts.get("labels", {}),
@@ -125,10 +160,13 @@ def roles_of(frame: Table) -> Roles:
     if is_own or not {*SIZES, "N"} <= {*frame}:
         is_counts = measure in COUNTS or measure not in frame
         return replace(stated, counted=has_counts and is_counts)
-    counted = has_counts or ACCURACY not in frame
-    along = stated.along or "N"
     return replace(
-        OURS, counted=counted, along=along, axes=stated.axes, kept=stated.kept
+        OURS,
+        counted=has_counts or ACCURACY not in frame,
+        along=stated.along or "N",
+        axes=stated.axes,
+        kept=stated.kept,
+        averaged=stated.averaged,
     )
 
 

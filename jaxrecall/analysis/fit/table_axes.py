@@ -1,9 +1,9 @@
 """Finds the axes of a table of runs: the columns of settings, not of measurements.
 
-A table of a sweep lists the axes of its grid in `attrs["axes"]`. Tables from older
-versions or from other programs do not list their axes. In such a table, the axes are
-all fields of the point that vary, and all other columns whose values several seeds
-share.
+A table of a sweep states the axes of its grid in `attrs["axes"]`, and so does any other
+table whose user names them. Otherwise the axes are all fields of the point and all
+other columns that vary, but not those in which most values occur once: they are names
+of runs, times or measurements.
 
 In a table of our simulator V, d, L and m are always axes, and so is the step if several
 steps are fitted. A column that merely follows from others is not an axis. For example,
@@ -13,11 +13,12 @@ unless it was also given.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import numpy as np
 
+from ...errors import FitError
 from ...model.point import (
     FIELDS,
     RECIPE_STEPS,
@@ -27,10 +28,20 @@ from ...model.point import (
     to_12_digits,
     unusual,
 )
-from .roles import Roles, Table
-from .runs import K, N, common, groups, is_numeric, seed_columns, without
-
-AxisValue = Any  # a number, text, true or false; nan if missing
+from .columns import (
+    ANSWERS,
+    RIGHT,
+    AxisValue,
+    Table,
+    common,
+    groups,
+    holds,
+    is_numeric,
+    n_values,
+    seed_columns,
+    without,
+)
+from .roles import Roles
 
 FOLDER = r'path="(?:[^"]*/)?([^"/]*)"'
 """A regular expression that finds the path in the text of an embedding law."""
@@ -162,12 +173,10 @@ def rounded(column: Table) -> Table:
     return column.map({value: float(to_12_digits(value)) for value in values})
 
 
-def find_axes(
-    frame: Table, roles: Roles, along: str = "N"
-) -> tuple[list[str], list[str]]:
-    """Returns the axes of a table, and its fields that vary but are not axes.
+def choose_axes(frame: Table, roles: Roles, along: str) -> tuple[list[str], list[str]]:
+    """Returns the axes of a table, and its settings that vary but are not axes.
 
-    The values of such a field follow from the values of the axes.
+    The values of such a setting follow from the values of the axes.
 
     Args:
         frame: one row per run and step, as returned by `as_given`. Columns of floats
@@ -175,32 +184,66 @@ def find_axes(
         roles: the roles of its columns.
         along: the axis along which accuracy crosses theta. It is not an axis of a cell.
     """
-    known = without(common((*(roles.axes or ()), *roles.kept), frame), [along])
-    sizes = without(common(dict.fromkeys((*roles.numbers, *known)), frame), [along])
+    stated = without(common((*(roles.axes or ()), *roles.kept), frame), [along])
+    sizes = without(common(dict.fromkeys((*roles.numbers, *stated)), frame), [along])
     following = []
-    for name in (*known, *without(sizes, known)):
-        if _follows(frame, name, along, known if name in known else sizes):
+    for name in (*stated, *without(sizes, stated)):
+        if _follows(frame, name, along, stated if name in stated else sizes):
             following.append(name)
-    first = without(roles.sizes, (along, *following))
+    left_out = (along, *following, *roles.averaged)
     if roles.axes is not None:
-        fields = []
-        for axis in (*known, "step"):
-            fields += common([axis, *parameters_of(frame, [axis])], frame)
-        fields = without(dict.fromkeys(fields), following)
-        axes, followers = _distinguishing(frame, roles, first, fields, [], along, known)
-        cell_rows = [*axes, along, *seed_columns(frame)]
-        if not frame.duplicated(cell_rows).any():
+        names = []
+        for axis in (*stated, "step"):
+            names += common([axis, *parameters_of(frame, [axis])], frame)
+        names = [*dict.fromkeys(names)]
+        axes, followers = _distinguish(frame, roles, names, left_out, along, stated)
+        is_twice = frame.duplicated([*axes, along, *seed_columns(frame)]).any()
+        if not (is_twice and roles.fields):
             return axes, followers
-        # rows of other grids or columns were added to the table
-    parameters = parameters_of(frame, roles.fields)
-    fields = common((*roles.fields, "step", *parameters), frame)
-    left_out = {*roles.sizes, along, *following, "root_seed", *roles.rates}
+        # rows of other grids, or columns, were added to the table
+    names = dict.fromkeys((*settings_of(frame, roles), *unstated(frame, roles)))
+    return _distinguish(frame, roles, [*names], left_out, along)
+
+
+def settings_of(frame: Table, roles: Roles) -> list[str]:
+    """The columns that may be settings, those with few values first.
+
+    These are the fields that are known by name. In a table that does not state its
+    axes, they are also the columns of unknown origin.
+    """
+    fields = common((*roles.fields, "step", *parameters_of(frame, roles.fields)), frame)
+    harmless = {*roles.sizes, "root_seed", *roles.switches, *roles.rates}
     if roles.counted:
-        left_out.add("n_test")
-    fields = without(fields, left_out) + common(roles.rates, frame)
-    fields.sort(key=lambda name: frame[name].nunique(dropna=False))
-    foreign = without(foreign_columns(frame, roles), (*fields, along))
-    return _distinguishing(frame, roles, first, fields, foreign, along)
+        harmless.add("n_test")
+    names = without(fields, harmless) + common(roles.rates, frame)
+    stated = common((*(roles.axes or ()), *roles.kept), frame)
+    if roles.axes is None:
+        names += without(unstated(frame, roles), names)
+    names = [*dict.fromkeys((*names, *stated))]
+    names.sort(key=lambda name: n_values(frame, name))
+    return [*dict.fromkeys((*common(roles.sizes, frame), *names))]
+
+
+def unstated(frame: Table, roles: Roles) -> list[str]:
+    """The columns of unknown origin that may be settings.
+
+    A column in which most values occur once is a measurement or the name of a run. One
+    that has a value for each seed is another name of the seed.
+    """
+    known = (*roles.known, *roles.fields, *roles.averaged, *seed_columns(frame))
+    known += (RIGHT, ANSWERS, roles.measure, *parameters_of(frame, roles.fields))
+    names = without(frame, known)
+    seeds = groups(frame, common(seed_columns(frame), frame)).ngroup()
+    settings = []
+    for name in names:
+        if not all(map(np.isscalar, frame[name])):
+            continue
+        n = n_values(frame, name)
+        n_pairs = groups(frame.assign(_seed=seeds), [name, "_seed"]).ngroups
+        is_seed = n_pairs == n == seeds.nunique() > 1
+        if n <= max(2, len(frame) / 2) and not is_seed:
+            settings.append(name)
+    return settings
 
 
 def _follows(frame: Table, name: str, along: str, among: Sequence[str]) -> bool:
@@ -212,45 +255,59 @@ def _follows(frame: Table, name: str, along: str, among: Sequence[str]) -> bool:
         return False
     others = without(among, [name])
     n_levels = groups(frame, [*others, name])[along].nunique().max()
-    n_values = groups(frame, [*others, along])[name].nunique().max()
-    return n_levels == n_values == 1
+    n_at_level = groups(frame, [*others, along])[name].nunique().max()
+    return n_levels == n_at_level == 1
 
 
-def _distinguishing(
+def _distinguish(
     frame: Table,
     roles: Roles,
-    axes: Sequence[str],
-    fields: Sequence[str],
-    foreign: Sequence[str],
+    names: Sequence[str],
+    left_out: Sequence[str],
     along: str,
-    known: Sequence[str] = (),
+    stated: Sequence[str] = (),
 ) -> tuple[list[str], list[str]]:
-    """Returns the list of axes, and the list of fields that vary but are not axes.
+    """Returns the list of axes, and the list of settings that vary but are not axes.
 
-    The list of axes begins with `axes`. A further column is an axis if it distinguishes
+    The sizes of our simulator are axes. A further setting is one if it distinguishes
     runs that the previous axes and `along` do not distinguish. For the columns in
-    `known`, this test ignores `along`. A foreign column is an axis only if several
-    seeds share each of its values. A text field of a grid is an axis even if its values
-    follow from sizes, because a law in the sizes would mix the texts.
+    `stated`, this test ignores `along`. A text field of a grid is an axis even if its
+    values follow from sizes, because a law in the sizes would mix the texts.
     """
-    listed = roles.axes or ()
-    names = without(fields, (*axes, along))
-    axes, followers = list(axes), []
-    for name in (*names, *foreign):
+    axes, followers = without(roles.sizes, left_out), []
+    for name in without(names, (*axes, *left_out)):
         if frame[name].dtype.kind == "f":
             frame[name] = rounded(frame[name])  # kappa is recomputed from gamma
-        if frame[name].nunique(dropna=False) < 2:
+        if n_values(frame, name) < 2:
             continue
-        alike = axes if name in known else [*axes, along]
-        by_value = groups(frame, [*alike, name])
-        is_shared = name in names or by_value["seed"].nunique().min() > 1
-        is_text_of_grid = name in listed and frame[name].dtype.kind == "O"
-        tells_apart = by_value.ngroups > groups(frame, alike).ngroups
-        if is_shared and (tells_apart or is_text_of_grid):
+        alike = axes if name in stated else [*axes, along]
+        n_apart = groups(frame, [*alike, name]).ngroups
+        is_text_of_grid = name in (roles.axes or ()) and frame[name].dtype.kind == "O"
+        if is_text_of_grid or n_apart > groups(frame, alike).ngroups:
             axes.append(name)
-        elif name in names:
+        else:
             followers.append(name)
     return axes, followers
+
+
+NUMBER = re.compile(r"\s*[-+]?(\d[\d,_ ]*\.?\d*|\.\d+)(e[-+]?\d+)?\s*", re.IGNORECASE)
+
+
+def _is_number_as_text(value: AxisValue) -> bool:
+    return isinstance(value, str) and bool(NUMBER.fullmatch(value))
+
+
+def refuse_numbers_as_text(frame: Table, names: Sequence[str]) -> None:
+    """Raises FitError if a column contains numbers that are written as text, as in
+    "1,024".
+    """
+    problems = []
+    for name in names:
+        values = frame[name].dropna()
+        if len(values) and all(map(_is_number_as_text, values.unique())):
+            problems.append(f"{name}: {holds(values, 'numbers that are no text')}")
+    if problems:
+        raise FitError(problems)
 
 
 def without_switches(frame: Table, roles: Roles) -> tuple[Table, list[str]]:
@@ -259,17 +316,12 @@ def without_switches(frame: Table, roles: Roles) -> tuple[Table, list[str]]:
     The switches change no count. A row that differs from an earlier row in switches
     alone is dropped.
     """
-    from pandas.api.types import is_hashable
-
     switches = common(roles.switches, frame)
     if not switches:
         return frame, []
-    names = {"seed", K, "code_version", "precision"}
-    names |= {*roles.fields, *foreign_columns(frame, roles)} - {*switches}
-    same = []
-    for name in common(names, frame):
-        if frame[name].dtype.kind != "O" or frame[name].map(is_hashable).all():
-            same.append(name)
+    provenance = ["seed", RIGHT, "code_version", "precision", *roles.fields]
+    same = without(common(provenance, frame), switches)
+    same += unstated(frame, roles)
     again = frame.duplicated(same) & ~frame.duplicated([*same, *switches])
     remarks = []
     if again.any():
@@ -278,27 +330,3 @@ def without_switches(frame: Table, roles: Roles) -> tuple[Table, list[str]]:
             " were left out"
         )
     return frame[~again].drop(columns=switches), remarks
-
-
-def unknown_settings(frame: Table, roles: Roles, point: Sequence[str]) -> list[str]:
-    """The columns of unknown origin that may be settings.
-
-    All seeds of a point share the value of such a column. The list is empty for a table
-    that lists its axes.
-    """
-    if roles.axes is not None:
-        return []
-    names = without(foreign_columns(frame, roles), point)
-    if not names:
-        return []
-    points = groups(frame, point)
-    if points["seed"].nunique().max() < 2:
-        return []
-    n_values = points[names].nunique(dropna=False).max()
-    return [name for name in names if frame[name].notna().any() and n_values[name] == 1]
-
-
-def foreign_columns(frame: Table, roles: Roles) -> list[str]:
-    """The columns of scalars that may be axes although nothing says what they are."""
-    foreign = without(frame, (*roles.known, K, N))
-    return [name for name in foreign if all(map(np.isscalar, frame[name]))]

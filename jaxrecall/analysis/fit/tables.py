@@ -1,9 +1,10 @@
 """Converts estimates to rows of the thresholds, exponents and diagnostics.
 
 There is one threshold per cell and theta, and one exponent per law, axis and theta.
-Unknown values are null, and `warning` contains the reason. If it is uncertain that the
-curve crosses theta, an end of the interval is open: the lower end is 0, or the upper
-end is infinite. The diagnostics contain the misfit and the warnings of each law.
+Unknown values are null. The column `state` says which they are, and `warning` says it
+in words. If it is uncertain that the curve crosses theta, an end of the interval is
+open: the lower end is 0, or the upper end is infinite. The diagnostics contain the
+misfit and the warnings of each law.
 """
 
 from __future__ import annotations
@@ -13,21 +14,21 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from ...errors import plural
 from ...sweep.crossing import MIN_SEEDS, Crossing
 from ...sweep.mean_crossing import AnyCurve
 from ...sweep.simulators import OF_THRESHOLDS
 from .cells import Cell, values_of
+from .columns import AxisValue, Table
 from .estimate import METHOD, Estimates
 from .misfit import shared_errors
-from .runs import Table
-from .table_axes import AxisValue
 
 TableRow = dict[str, AxisValue]
 CENSORED = {0: "no", 1: "right", -1: "left"}
 
 _COLUMNS = (
     "axis exponent lo hi method theta part n_cells n_seeds warning record regime"
-    " rejected along misfit interval_by left_out correlation",
+    " rejected along misfit interval_by left_out correlation state",
     "part theta diagnostic subject value text regime",
     "axis value reference quantity estimate lo hi n_cells n_seeds correlation theta"
     " part regime along",
@@ -43,14 +44,33 @@ docs/thresholds.md explains the three. All but exponents and diagnostics begin w
 additional columns for the axes.
 """
 
+CROSSES, FEW_SEEDS, UNDECIDED = "crosses", "few seeds", "undecided"
+PLATEAU, NOT_REACHED, ABOVE = "plateau", "not reached", "above"
+
+STATES = {
+    CROSSES: "crosses theta",
+    FEW_SEEDS: "crosses theta, with too few seeds for an interval",
+    UNDECIDED: "crosses theta, but not surely, and is not in the law",
+    PLATEAU: "levels off before theta",
+    NOT_REACHED: "theta not reached at the largest level",
+    "flat": "theta not reached, and hardly any change along the axis",
+    "reversed": "moves away from theta along the axis",
+    "returns": "crosses theta and crosses it back",
+    "one level": "a single level, which makes no curve",
+    ABOVE: "theta crossed below the smallest level",
+}
+"""A dict from the state of a threshold to its meaning. Only the first three have a
+critical value.
+"""
+
 WARNINGS = {
-    "one level": "one {along} level: no curve",
-    "falls": "falls: {first}, the smallest, {last}, the largest",
-    "falls again": "rises above theta and falls again: {top}, {last}, the largest",
+    PLATEAU: "plateau: {last}, the largest; it levels off",
+    NOT_REACHED: "not reached: {last}, the largest; it still rises",
     "flat": "not reached: {last}, the largest; it hardly rises with {along}",
-    "plateau": "plateau: {last}, the largest; it levels off",
-    "still rises": "not reached: {last}, the largest; it still rises",
-    "above": "above theta from the smallest on: {first}",
+    "reversed": "falls: {first}, the smallest, {last}, the largest",
+    "returns": "rises above theta and falls again: {top}, {last}, the largest",
+    "one level": "one {along} level: no curve",
+    ABOVE: "above theta from the smallest on: {first}",
     "one step": (
         "rises within one step of {along}: the crossing is anywhere between N_below and"
         " N_above"
@@ -58,32 +78,41 @@ WARNINGS = {
     "coarse": "coarse: {along} grows by a factor {factor:.3g} around theta",
     "not monotone": "not monotone: {measure} falls by {drop:.2g} as {along} grows",
     "at the end": "{told}: try beyond it",
-    "few seeds": f"no interval: {{n_seeds}} seeds, {MIN_SEEDS} are needed",
+    FEW_SEEDS: f"no interval: {{seeds}}, {MIN_SEEDS} are needed",
     "not surely below": (
         "crossing not sure: no level is surely below theta; not in the law"
     ),
     "not surely above": (
         "crossing not sure: no level is surely above theta; not in the law"
     ),
-    "no cell": "{inside} of {cells} cells {have}",
-    "one value": "{inside} of {cells} cells {have}, all at one {axis}",
-    "together": (
-        "{inside} of {cells} cells {have}, and in those {axis} moves together with"
-        " other axes"
-    ),
-    "unchecked": "as many unknowns as cells: nothing checks the law",
-    "no power law": (
-        "no single power law: ln {critical} lies {rms:.2g} (rms) from it, {ratio:.2g}"
-        " times the noise; try part of the cells (where) or a law above a floor (floor)"
-    ),
 }
-"""A dict from condition to the text of its warning.
+"""A dict from a state, or from a further caution about a cell, to its text.
 
 The accuracies in a warning are measured means.
 """
 
 MIRRORED = {"rises": "falls", "falls": "rises", "above": "below", "below": "above"}
 """The words that are exchanged in warnings if accuracy falls along the axis."""
+
+KNOWN, UNCHECKED = "known", "unchecked"
+
+OF_LAWS = {
+    KNOWN: "",
+    "no cell": "{inside} of {cells} cells {have}",
+    "one value": "{inside} of {cells} cells {have}, all at one {axis}",
+    "together": (
+        "{inside} of {cells} cells {have}, and in those {axis} moves together with"
+        " other axes"
+    ),
+    FEW_SEEDS: WARNINGS[FEW_SEEDS],
+    UNCHECKED: "as many unknowns as cells: nothing checks the law",
+}
+"""A dict from the state of an exponent to its warning."""
+
+NO_POWER_LAW = (
+    "no single power law: ln {critical} lies {rms:.2g} (rms) from it, {ratio:.2g}"
+    " times the noise; try part of the cells (where) or a law above a floor (floor)"
+)
 
 COARSE = 4.0
 FAR = 10.0
@@ -103,10 +132,11 @@ between the levels around theta.
 def thresholds(e: Estimates) -> list[TableRow]:
     """Returns one row per cell of a family."""
     rows, along = [], e.family.along
-    for cell, found, c in zip(e.family.cells, e.found, e.curves, strict=True):
-        critical = np.nan if found.side else np.exp(found.log_x)
-        low, high = _interval(found)
-        below, above = _levels_around(cell, found, c)
+    for cell, crossing, curve in zip(e.family.cells, e.found, e.curves, strict=True):
+        critical = np.nan if crossing.side else np.exp(crossing.log_x)
+        low, high = _interval(crossing)
+        below, above = _levels_around(cell, crossing, curve)
+        state = _state(e.theta, crossing, curve)
         row = {
             "theta": e.given_theta,
             "method": METHOD,
@@ -115,14 +145,15 @@ def thresholds(e: Estimates) -> list[TableRow]:
             "N_star": critical if along == "N" else None,
             "lo": low,
             "hi": high,
-            "censored": CENSORED[found.side],
+            "censored": CENSORED[crossing.side],
             "n_seeds": cell.n_seeds,
-            "n_levels": len(c.x),
-            "warning": "; ".join(_warnings(e, cell, found, c)),
+            "n_levels": len(curve.x),
+            "warning": "; ".join(_warnings(e, cell, crossing, curve, state)),
             "N_below": below,
             "N_above": above,
             "record": True,
             "copy_of": _copied(cell),
+            "state": state,
         }
         rows.append(cell.at | cell.names | row)
     return rows
@@ -173,29 +204,57 @@ def _copied(cell: Cell) -> str | None:
     return ", ".join(differ)
 
 
-def _warnings(e: Estimates, cell: Cell, found: Crossing, c: AnyCurve) -> Iterator[str]:
+def _state(theta: float, crossing: Crossing, curve: AnyCurve) -> str:
+    """Returns the state of a threshold, a key of STATES."""
+    if crossing.side == 0:
+        if any(crossing.is_open):
+            return UNDECIDED
+        return CROSSES if crossing.n_seeds >= MIN_SEEDS else FEW_SEEDS
+    if len(curve.x) == 1:
+        return "one level"
+    if crossing.side == -1:
+        return ABOVE
+    first, top, last = curve.mean[0], curve.mean.max(), curve.mean[-1]
+    if first >= theta:
+        return "reversed"
+    if top >= theta and top - last > 0.1 * curve.scale:
+        return "returns"
+    if last - first < 0.02 * curve.scale:
+        return "flat"
+    slopes = np.diff(curve.logits) / np.diff(curve.x)
+    if curve.reach(theta) > np.log(FAR) and slopes[-1] < FLAT * slopes.max():
+        return PLATEAU
+    return NOT_REACHED
+
+
+def _warnings(
+    e: Estimates, cell: Cell, crossing: Crossing, curve: AnyCurve, state: str
+) -> Iterator[str]:
     """Yields the warnings about a cell."""
-    shape = _shape(e.theta, found, c)
-    drop = (np.maximum.accumulate(c.mean) - c.mean).max() / c.scale
-    open_below, open_above = found.is_open
+    gap = np.ptp(curve.x[_around(crossing, curve)])
+    is_step = crossing.step > STEP * gap
+    drop = _drop(cell, curve)
+    open_below, open_above = crossing.is_open
     holds = {
-        shape: shape != "",
-        "not monotone": drop > 0.1 and shape not in ("falls", "falls again"),
+        "one step": crossing.side == 0 and is_step,
+        "coarse": crossing.side == 0 and not is_step and np.exp(gap) > COARSE,
+        state: crossing.side != 0,
+        "not monotone": drop > 0.1 and state not in ("reversed", "returns"),
         "at the end": cell.told,
-        "few seeds": cell.n_seeds < MIN_SEEDS,
+        FEW_SEEDS: cell.n_seeds < MIN_SEEDS,
         "not surely below": open_below,
         "not surely above": open_above,
     }
     facts = {
         "along": e.family.along,
-        "factor": np.exp(np.ptp(c.x[_around(found, c)])),
-        "drop": drop * c.scale,
+        "factor": np.exp(gap),
+        "drop": drop * curve.scale,
         "measure": e.family.measure,
         "told": cell.told,
-        "n_seeds": cell.n_seeds,
-        "first": _measured(e, c, 0),
-        "top": _measured(e, c, int(c.mean.argmax())),
-        "last": _measured(e, c, -1),
+        "seeds": plural(cell.n_seeds, "seed"),
+        "first": _measured(e, curve, 0),
+        "top": _measured(e, curve, int(curve.mean.argmax())),
+        "last": _measured(e, curve, -1),
     }
     for name, is_so in holds.items():
         if is_so:
@@ -203,6 +262,18 @@ def _warnings(e: Estimates, cell: Cell, found: Crossing, c: AnyCurve) -> Iterato
             if e.family.falls:
                 text = re.sub("|".join(MIRRORED), lambda word: MIRRORED[word[0]], text)
             yield text.format(**facts)
+
+
+def _drop(cell: Cell, curve: AnyCurve) -> float:
+    """Returns the largest fall of the mean from one level to a later one, in units of
+    the curve's scale.
+
+    Levels with less than half as many seeds as another are left out, because single
+    seeds scatter, as in a search.
+    """
+    n_seeds = (cell.n > 0).sum(axis=1)
+    mean = curve.mean[2 * n_seeds >= n_seeds.max()]
+    return (np.maximum.accumulate(mean) - mean).max() / curve.scale
 
 
 def _measured(e: Estimates, c: AnyCurve, i: int) -> str:
@@ -214,39 +285,19 @@ def _measured(e: Estimates, c: AnyCurve, i: int) -> str:
     return f"{e.family.measure} {value} at {e.family.along} = {text}"
 
 
-def _shape(theta: float, found: Crossing, c: AnyCurve) -> str:
-    """The key in WARNINGS that describes the shape of a curve.
-
-    The key is empty if there is nothing to warn about.
-    """
-    if len(c.x) == 1:
-        return "one level"
-    if found.side == -1:
-        return "above"
-    if found.side == 0:
-        gap = np.ptp(c.x[_around(found, c)])
-        if found.step > STEP * gap:
-            return "one step"
-        return "coarse" if np.exp(gap) > COARSE else ""
-    first, top, last = c.mean[0], c.mean.max(), c.mean[-1]
-    if first >= theta:
-        return "falls"
-    if top >= theta and top - last > 0.1 * c.scale:
-        return "falls again"
-    if last - first < 0.02 * c.scale:
-        return "flat"
-    slopes = np.diff(c.logits) / np.diff(c.x)
-    if c.reach(theta) > np.log(FAR) and slopes[-1] < FLAT * slopes.max():
-        return "plateau"
-    return "still rises"
-
-
 def exponents(e: Estimates, regime: str = "") -> list[TableRow]:
     """Returns the rows of a law in the table of exponents, one row per exponent."""
     rows = []
     intervals, left_out = e.intervals(), _left_out(e)
+    facts = {
+        "inside": len(e.cells),
+        "cells": len(e.family.cells),
+        "have": "have a mean above 0" if e.family.what else "cross theta",
+        "seeds": plural(e.n_seeds, "seed"),
+    }
     correlation = shared_errors(e.y[:, e.inside], e.n_seeds)
     for j, axis in enumerate(e.family.law):
+        state = _state_of_exponent(e, j)
         row = {
             "axis": axis,
             "exponent": e.exponents[0, j],
@@ -257,7 +308,7 @@ def exponents(e: Estimates, regime: str = "") -> list[TableRow]:
             "part": e.family.name,
             "n_cells": e.law.n_distinct,
             "n_seeds": e.n_seeds,
-            "warning": _unknown(e, axis),
+            "warning": OF_LAWS[state].format(**facts, axis=axis),
             "record": True,
             "regime": regime,
             "rejected": e.rejected,
@@ -266,35 +317,25 @@ def exponents(e: Estimates, regime: str = "") -> list[TableRow]:
             "interval_by": intervals[j].by,
             "left_out": left_out,
             "correlation": correlation,
+            "state": state,
         }
         rows.append(row)
     return rows
 
 
-def _unknown(e: Estimates, axis: str) -> str:
-    """The warning about an exponent, or an empty text.
-
-    The warning explains why the cells do not determine the exponent, or why the
-    exponent is uncertain.
+def _state_of_exponent(e: Estimates, j: int) -> str:
+    """Returns the state of the j-th exponent of a law, a key of OF_LAWS: why the cells
+    do not determine it, or why it is uncertain.
     """
-    facts = {
-        "inside": len(e.cells),
-        "cells": len(e.family.cells),
-        "have": "have a mean above 0" if e.family.what else "cross theta",
-        "axis": axis,
-        "n_seeds": e.n_seeds,
-    }
-    holds = {
-        "no cell": not e.cells,
-        "one value": len(values_of(e.cells, axis)) < 2,
-        "together": np.isnan(e.law.weights[e.family.law.index(axis)]).any(),
-        "few seeds": e.n_seeds < MIN_SEEDS,
-        "unchecked": e.law.n_distinct <= e.law.rank,
-    }
-    for name, is_so in holds.items():
-        if is_so:
-            return WARNINGS[name].format(**facts)
-    return ""
+    if not e.cells:
+        return "no cell"
+    if len(values_of(e.cells, e.family.law[j])) < 2:
+        return "one value"
+    if np.isnan(e.law.weights[j]).any():
+        return "together"
+    if e.n_seeds < MIN_SEEDS:
+        return FEW_SEEDS
+    return UNCHECKED if e.law.n_distinct <= e.law.rank else KNOWN
 
 
 def diagnose(
@@ -328,7 +369,7 @@ def diagnostic(kind: str, text: str, subject: str = "") -> TableRow:
 def _on_law(e: Estimates, exponents: Sequence[TableRow]) -> Iterator[str]:
     """Yields the warnings about a law."""
     if e.rejected and e.misfit:
-        yield WARNINGS["no power law"].format(
+        yield NO_POWER_LAW.format(
             critical=e.family.critical, rms=e.misfit.rms, ratio=e.misfit.ratio
         )
     axes: dict[str, list[str]] = {}
@@ -353,6 +394,16 @@ def _left_out(e: Estimates) -> str:
     }
     counts = {text: int(has.sum()) for text, has in reasons.items()}
     return ", ".join(f"{n} ({text})" for text, n in counts.items() if n)
+
+
+def with_state(thresholds: Table) -> Table:
+    """Returns thresholds with the column `state`. In tables of earlier versions, which
+    lack it, it follows from `censored`.
+    """
+    if "state" in thresholds:
+        return thresholds
+    states = {"no": CROSSES, "left": ABOVE, "right": NOT_REACHED}
+    return thresholds.assign(state=thresholds["censored"].map(states))
 
 
 def frames(

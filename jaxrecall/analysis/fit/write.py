@@ -20,8 +20,17 @@ from ...model.point import FIELDS
 from ...model.values import is_missing
 from ...sweep.files import atomic_write, holds_results, plain_name, refuse_link
 from ...sweep.store.table import KEY, comment, refuse_foreign
-from .runs import Table, plain_table, without
-from .table_axes import AxisValue
+from .columns import AxisValue, Table, without
+from .reading import plain_table
+from .tables import (
+    ABOVE,
+    CROSSES,
+    FEW_SEEDS,
+    NOT_REACHED,
+    STATES,
+    UNCHECKED,
+    UNDECIDED,
+)
 
 LETTERS = (
     "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi pi rho"
@@ -175,17 +184,21 @@ def _law_line(row: Any) -> str:
 
 
 def _crossings(thresholds: Table) -> str:
-    """Returns a text that counts the cells that cross, are censored, or are copies."""
+    """Returns a text that counts the cells that cross, those of each other state, and
+    the copies.
+    """
     cells = plural(len(thresholds), "cell")
     if n_copies := thresholds["copy_of"].notna().sum():
         cells += f", of which {n_copies} repeat the counts of another"
-    counts = thresholds["censored"].value_counts()
-    parts = [f"{counts.get('no', 0)} cross"]
-    if unsure := thresholds["warning"].str.contains("crossing not sure").sum():
-        parts[0] += f", {unsure} of them not surely enough for the law"
-    for side in ("left", "right"):
-        if side in counts:
-            parts.append(f"{counts[side]} censored {side}")
+    counts = thresholds["state"].value_counts()
+    n_unsure = counts.get(UNDECIDED, 0)
+    n_cross = counts.get(CROSSES, 0) + counts.get(FEW_SEEDS, 0) + n_unsure
+    parts = [f"{n_cross} cross"]
+    if n_unsure:
+        parts[0] += f", {n_unsure} of them not surely enough for the law"
+    for state in [*STATES][3:]:
+        if state in counts:
+            parts.append(f"{counts[state]} {state}")
     return f"{cells}: {'; '.join(parts)}"
 
 
@@ -425,10 +438,12 @@ def _critical(row: Mapping[str, AxisValue]) -> str:
     if not is_missing(row["critical"]):
         return _with_interval(row, row["critical"], number)
     side = row.get("censored")
-    if side == "right":
-        return f"$>$ {_setting(row['N_below'])}"
-    if side == "left":
-        return f"$<$ {_setting(row['N_above'])}"
+    if side in ("left", "right"):
+        bound = f"$>$ {_setting(row['N_below'])}"
+        if side == "left":
+            bound = f"$<$ {_setting(row['N_above'])}"
+        is_plain = row.get("state", ABOVE) in (ABOVE, NOT_REACHED)
+        return bound if is_plain else f"{bound} ({row['state']})"
     return escaped(str(row.get("outcome", "--")).replace("_", " "))
 
 
@@ -438,7 +453,7 @@ def _exponent(row: Mapping[str, AxisValue]) -> str:
     text = _with_interval(row, row["exponent"], _signed)
     if row["rejected"]:
         return rf"{text}\textsuperscript{{\dag}}"
-    if "nothing checks the law" in str(row.get("warning")):
+    if row.get("state") == UNCHECKED:
         return rf"{text}\textsuperscript{{\ddag}}"
     return text
 

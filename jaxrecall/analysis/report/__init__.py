@@ -60,16 +60,12 @@ from ..figures.table_of_runs import (
 )
 from ..figures.theory_lines import Theory
 from ..fit import Fit, chosen_summary
-from ..fit.roles import roles_of
-from ..fit.runs import (
-    along_of,
-    at_steps,
-    groups,
-    parsed,
-    parsed_columns,
-    read,
-    with_measure,
-)
+from ..fit.columns import groups
+from ..fit.measure import choose_along, choose_measure
+from ..fit.reading import parse_columns, read_tables
+from ..fit.roles import roles_of, with_stated
+from ..fit.steps import at_steps, parse_steps
+from ..fit.tables import STATES
 from ..fit.write import beside, check_folder, unwritable
 
 PAGE_START = re.compile(r"<!DOCTYPE html>.{0,100}<!-- jaxrecall: \{", re.DOTALL)
@@ -129,7 +125,7 @@ def write(
 
     Raises UsageError, FitError or StoreError before anything is written.
     """
-    table, step = local_path(asked.table), parsed(asked.step)
+    table, step = local_path(asked.table), parse_steps(asked.step)
     is_folder = holds_results(Store(table).folder)
     out = _page_of(asked, table, is_folder)
     _earlier_page(out)
@@ -140,10 +136,11 @@ def write(
         trusted(module)
     with look(asked.style, "report"):  # checks style and size before the fit
         sized(asked.size)
-    every, remarks = read(table, columns=parsed_columns(asked.columns))
+    every, remarks = read_tables(table, columns=parse_columns(asked.columns))
+    every = with_stated(every, asked.axes, asked.average)
     frame = at_steps(every, step)
-    roles = with_measure(frame, roles_of(frame), asked.of)
-    along = along_of(frame, roles, asked.along)
+    roles = choose_measure(frame, roles_of(frame), asked.of)
+    along = choose_along(frame, roles, asked.along)
     runs = Runs.of(frame, roles, along, chosen_summary(asked.summary))
     _places(runs, asked)
     found = runs.fitted(asked.theta, partial(on_progress, "fitting"))
@@ -171,7 +168,7 @@ def write(
         units=f"{along}* in {roles.units[along]}. " if along in roles.units else "",
         laws=laws(found),
         warnings=_warnings(found),
-        censored=censored(runs, found),
+        outcomes=outcomes(found),
         provenance=provenance(runs, facts, manifest, command),
         grid=_grid(manifest),
     )
@@ -493,9 +490,10 @@ def thresholds(runs: Runs, found: Fit, predicted: Theory) -> Cells:
     names = [name for name in before if name in runs.axes or name not in runs.sizes]
     parts = []
     for theta in found.thresholds["theta"].unique():
-        parts.append(predicted.beside(runs.thresholds(found, theta), theta))
+        fitted = found.thresholds[found.thresholds["theta"] == theta]
+        rows = runs.thresholds(found, theta).assign(state=[*fitted["state"]])
+        parts.append(predicted.beside(rows, theta))
     stars = pd.concat(parts, ignore_index=True)
-    is_search = runs.is_search
     has_theory = bool(np.isfinite(stars["theory"].to_numpy(float)).any())
     body = []
     for row in stars.to_dict("records"):
@@ -503,7 +501,7 @@ def thresholds(runs: Runs, found: Fit, predicted: Theory) -> Cells:
         cells += [f"{row['theta']:g}", _star(row)]
         if has_theory:
             cells.append("" if np.isnan(row["theory"]) else rounded(row["theory"]))
-        cells += [row["n_seeds"], row["n_levels"], _warning(row["warning"], is_search)]
+        cells += [row["n_seeds"], row["n_levels"], row["warning"]]
         body.append(cells)
     heads = [*names, "theta", f"{runs.along}*", "seeds", "levels", "warning"]
     if has_theory:
@@ -511,20 +509,12 @@ def thresholds(runs: Runs, found: Fit, predicted: Theory) -> Cells:
     return Cells(heads, body)
 
 
-def _warning(told: str, is_search: bool) -> str:
-    """Returns the warning of a cell. In a search, that single seeds scatter is none."""
-    parts = told.split("; ")
-    if is_search:
-        parts = [part for part in parts if not part.startswith("not monotone")]
-    return "; ".join(parts)
-
-
 def _star(row: Mapping[str, Any]) -> str:
     """Formats a critical value with its interval, or a bound if it is censored."""
     if row["censored"] == "no":
         return interval(row["critical"], row["lo"], row["hi"])
     sign = "<" if row["censored"] == "left" else ">"
-    return f"{sign} {text(row['tried'])}, censored {row['censored']}"
+    return f"{sign} {text(row['tried'])}, {row['state']}"
 
 
 def laws(found: Fit) -> Cells:
@@ -567,31 +557,15 @@ def _warnings(found: Fit) -> list[str]:
     return lines
 
 
-OUTCOMES = {
-    "crosses": "crosses theta",
-    "few seeds": "crosses theta, with too few seeds for an interval",
-    "not sure": "crosses theta, but not surely, and is not in the law",
-    "levels off": "levels off before theta",
-    "not reached": "theta not reached at the largest level",
-    "above": "theta crossed below the smallest level",
-}
-"""A dict from the outcome of a cell to its words on the page."""
-
-
-def censored(runs: Runs, found: Fit) -> Cells:
-    """Returns a table that counts the cells of each outcome, for each theta."""
+def outcomes(found: Fit) -> Cells:
+    """Returns a table that counts the cells of each state, for each theta."""
     body = []
-    for theta in found.thresholds["theta"].unique():
-        stars = runs.thresholds(found, theta)
-        warnings = stars["warning"].str
-        states = stars["state"].mask(warnings.contains("no interval"), "few seeds")
-        states = states.mask(warnings.contains("crossing not sure"), "not sure")
-        states = states.where(stars["censored"] == "no", stars["state"])
-        for state, words in OUTCOMES.items():
-            n = (states == state).sum()
-            if n:
-                body.append([f"{theta:g}", words, n])
-    return Cells(["theta", "outcome", "cells"], body)
+    for theta, cells in found.thresholds.groupby("theta", sort=False):
+        counts = cells["state"].value_counts()
+        for state, meaning in STATES.items():
+            if state in counts:
+                body.append([f"{theta:g}", state, meaning, counts[state]])
+    return Cells(["theta", "state", "meaning", "cells"], body)
 
 
 SETUP = (

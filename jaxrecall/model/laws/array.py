@@ -52,7 +52,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ...cli.command import absolute
-from ...errors import PointError, Problem, in_one_line, shown
+from ...errors import NotAllowed, PointError, Problem, in_one_line, shown
 from ..values import Numbers, parameter
 from .embedding import Draws, EmbeddingLaw, Orders
 from .law import find_law, register
@@ -100,8 +100,8 @@ class Array(EmbeddingLaw):
         if self.path and not self.hash:
             try:
                 found = _hash_of(_place(self.path), self.tensor)
-            except ValueError as error:
-                raise PointError([self._problem(str(error))]) from None
+            except NotAllowed as error:
+                raise PointError([self._problem(error)]) from None
             object.__setattr__(self, "path", f"{self.path}#{found}")
 
     @property
@@ -129,16 +129,14 @@ class Array(EmbeddingLaw):
             ]
         try:
             R, D = self.content().rows.shape
-        except ValueError as error:
-            return [self._problem(str(error))]
+        except NotAllowed as error:
+            return [self._problem(error)]
         found = []
         for name, got, most, what in (("V", V, R, "rows"), ("d", d, D, "columns")):
             if got > most:
-                message = (
-                    f"got {got} with an array of {R} rows and {D} columns; allowed: up"
-                    f" to its {most} {what}"
-                )
-                found.append(Problem(name, message, f"{name} <= {most}"))
+                why = f"got {got} with an array of {R} rows and {D} columns"
+                allowed = f"up to its {most} {what}"
+                found.append(Problem(name, why, f"{name} <= {most}", allowed))
         return found
 
     def content(self) -> Content:
@@ -149,13 +147,13 @@ class Array(EmbeddingLaw):
             path = self.path.removesuffix(f"#{self.hash}")
             folders = (_folder.get() or Path(), *map(Path, sys.path))
             for folder in dict.fromkeys(folders):
-                with suppress(ValueError):
+                with suppress(NotAllowed):
                     if path and _hash_of(folder / path, self.tensor) == self.hash:
                         break
             else:
-                raise ValueError(
-                    f"no file with this content as {absolute(path)}; allowed: the file"
-                    " that was read before"
+                raise NotAllowed(
+                    f"no file with this content as {absolute(path)}",
+                    "the file that was read before",
                 )
         return contents[self.hash]
 
@@ -172,11 +170,9 @@ class Array(EmbeddingLaw):
     def rows(self, draws: Draws, xp: ModuleType) -> Numbers:
         return draws.given
 
-    def _problem(self, about: str) -> Problem:
-        got, _, allowed = about.rpartition("; allowed: ")
-        return Problem(
-            "embedding.path", f"got {shown(self.path)}, {got}; allowed: {allowed}"
-        )
+    def _problem(self, error: NotAllowed) -> Problem:
+        got = f"got {shown(self.path)}, {error.got}"
+        return Problem("embedding.path", got, allowed=error.allowed)
 
 
 def _place(path: str) -> Path:
@@ -224,9 +220,7 @@ def prepared(x: np.ndarray) -> Content:
     square = float(np.mean(np.einsum("ij,ij->i", x, x, dtype=np.float64)))
     rounding = 1e-10 * float(mean @ mean)  # for rows that are the same
     if not square > rounding:
-        raise ValueError(
-            "an array whose rows are all the same; allowed: rows that differ"
-        )
+        raise NotAllowed("an array whose rows are all the same", "rows that differ")
     signs = np.random.Philox(0).random_raw(x.shape[1]).astype(np.int64) % 2 * 2 - 1
 
     def rotated(a: np.ndarray) -> np.ndarray:
@@ -286,9 +280,7 @@ def read(path: Path, name: str = "") -> np.ndarray:
         ValueError: what is wrong with the file, and what is allowed.
     """
     if path.suffix not in SUFFIXES:
-        raise ValueError(
-            f"a file with the suffix {path.suffix!r}; allowed: {', '.join(SUFFIXES)}"
-        )
+        raise NotAllowed(f"a file with the suffix {path.suffix!r}", ", ".join(SUFFIXES))
     try:
         # reading a pipe would wait forever, and a device may have no end
         if path.exists() and not path.is_file():
@@ -297,9 +289,11 @@ def read(path: Path, name: str = "") -> np.ndarray:
             return _checked(_safetensors(path, name))
         return _checked(_numpy(path, name))
     except FileNotFoundError:
-        raise ValueError(
-            f"no such file as {absolute(path)}; allowed: a file that is there"
+        raise NotAllowed(
+            f"no such file as {absolute(path)}", "a file that is there"
         ) from None
+    except NotAllowed:
+        raise
     except (
         OSError,
         EOFError,
@@ -309,11 +303,8 @@ def read(path: Path, name: str = "") -> np.ndarray:
         RecursionError,
         zipfile.BadZipFile,
     ) as error:
-        if "; allowed: " in str(error):
-            raise
-        raise ValueError(
-            f"a file that cannot be read ({in_one_line(error)}); allowed: {path.suffix}"
-            " files"
+        raise NotAllowed(
+            f"a file that cannot be read ({in_one_line(error)})", f"{path.suffix} files"
         ) from None
 
 
@@ -323,29 +314,26 @@ def _checked(found: np.ndarray) -> np.ndarray:
     if found.dtype == "V2":  # bfloat16 in NumPy, the upper half of float32
         found = (found.view("<u2").astype("<u4") << 16).view("<f4")
     if found.dtype.kind not in "fiu":
-        raise ValueError(
-            f"numbers of type {found.dtype}; allowed: floats or whole numbers"
-        )
+        raise NotAllowed(f"numbers of type {found.dtype}", "floats or whole numbers")
     with np.errstate(over="ignore"):
         matrix = np.ascontiguousarray(found, np.float32)
     if not np.isfinite(matrix).all():
         bad = np.argwhere(~np.isfinite(matrix))[0]
-        raise ValueError(
-            f"{found[tuple(bad)]} in row {bad[0]}, column {bad[1]}; allowed: finite"
-            " float32 numbers"
+        raise NotAllowed(
+            f"{found[tuple(bad)]} in row {bad[0]}, column {bad[1]}",
+            "finite float32 numbers",
         )
     return matrix
 
 
 def _check_shape(shape: tuple[int, ...]) -> None:
     if len(shape) != 2 or not min(shape) > 0:
-        raise ValueError(
-            f"an array of shape {shape}; allowed: two dimensions, a row for each token"
+        raise NotAllowed(
+            f"an array of shape {shape}", "two dimensions, a row for each token"
         )
     if math.prod(shape) > MAX_NUMBERS:
-        raise ValueError(
-            f"an array of {' x '.join(map(str, shape))} numbers; allowed: up to"
-            f" {MAX_NUMBERS}"
+        raise NotAllowed(
+            f"an array of {' x '.join(map(str, shape))} numbers", f"up to {MAX_NUMBERS}"
         )
 
 
@@ -353,9 +341,9 @@ def _numpy(path: Path, name: str) -> np.ndarray:
     try:
         found = np.load(path, mmap_mode="r", allow_pickle=False)
     except ValueError:  # numpy's message advises to allow pickles
-        raise ValueError(
-            "a file that holds no array of numbers; allowed: what numpy.save and"
-            " numpy.savez write"
+        raise NotAllowed(
+            "a file that holds no array of numbers",
+            "what numpy.save and numpy.savez write",
         ) from None
     if isinstance(found, np.ndarray):
         return found
@@ -377,14 +365,12 @@ def _safetensors(path: Path, name: str) -> np.ndarray:
     start, end = map(int, chosen["data_offsets"])
     _check_shape(shape)
     if chosen["dtype"] not in DTYPES:
-        raise ValueError(
-            f"a tensor of type {chosen['dtype']}; allowed: {', '.join(DTYPES)}"
-        )
+        raise NotAllowed(f"a tensor of type {chosen['dtype']}", ", ".join(DTYPES))
     kind = np.dtype(DTYPES[chosen["dtype"]])
     if start < 0 or end - start != math.prod(shape) * kind.itemsize:
-        raise ValueError(
-            f"a tensor {shape} at bytes {start} to {end}; allowed: as many as its"
-            " numbers take"
+        raise NotAllowed(
+            f"a tensor {shape} at bytes {start} to {end}",
+            "as many as its numbers take",
         )
     return np.memmap(path, kind, "r", 8 + length + start, shape)
 
@@ -397,12 +383,12 @@ def _chosen(names: Collection[str], name: str) -> str:
     if name in names:
         return name
     if not names:
-        raise ValueError("no array; allowed: a file that holds a matrix")
+        raise NotAllowed("no array", "a file that holds a matrix")
     if name or len(names) > 1:
         got = f"no array {name!r}" if name else f"{len(names)} arrays"
         likely = sorted(names, key=lambda each: "emb" not in each)
         listed = ", ".join(likely[:10])
         if len(names) > 10:
             listed += f" and {len(names) - 10} more"
-        raise ValueError(f"{got}; allowed: tensor=, one of {listed}")
+        raise NotAllowed(got, f"tensor=, one of {listed}")
     return next(iter(names))

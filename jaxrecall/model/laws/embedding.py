@@ -167,11 +167,8 @@ def problems_of_rows(law: EmbeddingLaw, V: int, d: int) -> list[Problem]:
                 got = "numbers that are not finite"
             else:
                 continue
-        message = (
-            f"got {law}, of which rows {numbers} of {table} are {got}; allowed:"
-            f" {normals.shape} finite numbers"
-        )
-        return [Problem("embedding", message)]
+        got = f"got {law}, of which rows {numbers} of {table} are {got}"
+        return [Problem("embedding", got, allowed=f"{normals.shape} finite numbers")]
     return []
 
 
@@ -266,9 +263,9 @@ class Orthogonal(EmbeddingLaw):
     def problems(self, V: int, d: int) -> list[Problem]:
         if d >= V + 2:
             return []
-        allowed = f"d >= V + 2 = {V + 2}"
-        message = f"got {d} with orthogonal embeddings and V={V}; allowed: {allowed}"
-        return [Problem("d", message, "d >= V + 2 or embedding != 'orthogonal'")]
+        got = f"got {d} with orthogonal embeddings and V={V}"
+        where = "d >= V + 2 or embedding != 'orthogonal'"
+        return [Problem("d", got, where, f"d >= V + 2 = {V + 2}")]
 
 
 @register

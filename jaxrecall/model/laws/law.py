@@ -417,7 +417,7 @@ def _error(field: str, given: object, why: str = "") -> PointError:
     if field in OF_FUNCTIONS:
         path += " or module:function, as optax:lion"
     allowed = f"{', '.join(LAWS[field])}, or your own as {path}"
-    return PointError([Problem(field, f"got {shown(given)}{why}; allowed: {allowed}")])
+    return PointError([Problem(field, f"got {shown(given)}{why}", allowed=allowed)])
 
 
 def rename_problems(

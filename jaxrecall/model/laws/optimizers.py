@@ -113,8 +113,8 @@ class OptimizerLaw(Law):
         made = self.transformation(1.0)
         if not isinstance(made, optax.GradientTransformation):
             allowed = "an optax.GradientTransformation"
-            message = f"got {self}, which returns {shown(made)}; allowed: {allowed}"
-            raise PointError([Problem("optimizer", message)])
+            got = f"got {self}, which returns {shown(made)}"
+            raise PointError([Problem("optimizer", got, allowed=allowed)])
         scheduled = []
         if self.warmup or self.schedule != "constant":
             share = partial(self._share, steps=steps)
@@ -292,7 +292,7 @@ def of_function(
             "a function of a rate, then parameters with defaults, none of them called"
             f" {' or '.join(taken)}"
         )
-        raise PointError([Problem("optimizer", f"got {got}; allowed: {allowed}")])
+        raise PointError([Problem("optimizer", f"got {got}", allowed=allowed)])
     plain = []
     for p in given:
         if type(p.default) in TYPES:

@@ -203,7 +203,7 @@ def _all_parameters(point: Point, given: Mapping[str, Any]) -> dict[str, Any]:
         f" {', '.join(known) or 'none'}; all else, such as sizes, is the point's"
     )
     problems = [
-        Problem(name, f"got {shown(given[name])}; allowed: {allowed}")
+        Problem(name, f"got {shown(given[name])}", allowed=allowed)
         for name in given
         if name not in known
     ]

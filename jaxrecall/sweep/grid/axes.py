@@ -136,7 +136,8 @@ class Names:
         # whether there is a pool is known only when the point is made
         checked = checked_field(name, value, True, problems, self.fields)
         if problems:
-            raise ValueError(problems[0].message.replace("got None", "got null"))
+            got = "got null" if value is None else problems[0].got
+            raise ValueError(dataclasses.replace(problems[0], got=got).message)
         return plain(checked)
 
     def schema(self) -> Schema:

@@ -180,8 +180,7 @@ class _Counted:
     ) -> None:
         self.n_rows += 1
         for problem in error.problems:
-            allowed = problem.message.rpartition("; allowed: ")[2]
-            remedy = problem.where or allowed.split(", at ")[0]
+            remedy = problem.where or problem.allowed or problem.got.split(", at ")[0]
             kind = block.location_of(problem.argument), problem.argument, remedy
             if kind not in self.faults:
                 self.faults[kind] = _Fault(block.about(problem, row))
@@ -329,8 +328,9 @@ class _ExpandedBlock:
             if holds is False:
                 return True
             if holds not in (True, None):
-                message = f"{line.text!r}: gives {show(holds)}; allowed: true or false"
-                candidate.problems.append(Problem(name, message))
+                got = f"{line.text!r}: gives {show(holds)}"
+                problem = Problem(name, got, allowed="true or false")
+                candidate.problems.append(problem)
         return False
 
     def _used(self, line: Expression, candidate: _Candidate) -> NamedValues | None:
@@ -389,7 +389,7 @@ class _ExpandedBlock:
         at = ", ".join(f"{axis}={show(value)}" for axis, value in row.items())
         about = f", the first at {at}: {problem}" if at else f": {problem}"
         name = problem.argument
-        if name in self.block.derive and "whole numbers" in problem.message:
+        if name in self.block.derive and problem.allowed.startswith("whole numbers"):
             value = self.candidate(self.values(row)).values[name]
             if isinstance(value, float) and value % 1:
                 text = self.block.derive[name].text

@@ -74,6 +74,7 @@ OF_THRESHOLDS = (
     "N_above",
     "record",
     "copy_of",
+    "state",
 )
 """The columns of a table of thresholds that follow its axes."""
 

@@ -607,8 +607,8 @@ def _problems_of_array(name: str, value: Any, kind: str) -> list[Problem]:
         hint = "Make the field static, or set JAX_ENABLE_X64=1"
     else:
         hint = "Make the field static"
-    message = f"got {shown(value)} for a traced field; allowed: {allowed}. {hint}"
-    return [Problem(name, message)]
+    got = f"got {shown(value)} for a traced field"
+    return [Problem(name, got, allowed=f"{allowed}. {hint}")]
 
 
 @dataclass(frozen=True, order=True)

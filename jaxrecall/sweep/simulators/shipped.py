@@ -242,11 +242,9 @@ def _check_memory(point: Point) -> None:
     if need > limit:
         sizes = {"V": point.V, "d": point.d, "m": point.m}
         listed = ", ".join(f"{name}={size}" for name, size in sizes.items())
-        message = (
-            f"got {listed}, which needs about {need / 2**20:.0f} MiB; allowed:"
-            f" {memory_described()}"
-        )
-        raise PointError([Problem(max(sizes, key=sizes.__getitem__), message)])
+        got = f"got {listed}, which needs about {need / 2**20:.0f} MiB"
+        largest = max(sizes, key=sizes.__getitem__)
+        raise PointError([Problem(largest, got, allowed=memory_described())])
 
 
 def _rows(point: Point, runs: Sequence[Run]) -> list[list[Row]]:

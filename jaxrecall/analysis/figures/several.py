@@ -7,9 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...model.values import is_missing
-from .roles import Table
-from .runs import groups, without
-from .table_axes import AxisValue, rounded
+from ..fit.columns import AxisValue, Table, groups, without
+from ..fit.table_axes import rounded
 
 FEW, LONGEST = 3, 60
 """The largest number of values of a column that a message lists, and of characters of

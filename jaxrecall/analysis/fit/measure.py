@@ -1,0 +1,112 @@
+"""Chooses what is measured, and the axis along which it crosses theta."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import NoneType
+
+import numpy as np
+
+from ...errors import FitError, expect, shown
+from ...model.columns import EXTRA_COLUMNS, is_parameter
+from .columns import Table, common, is_numeric, no_numbers, seed_columns
+from .roles import Roles
+from .table_axes import unstated
+
+OF_FRACTIONS = (
+    "memory_accuracy",
+    "train_accuracy",
+    "attention_mass",
+    "attention_top1",
+    "matched_accuracy",
+    "assignment_accuracy",
+)
+"""Some of the columns that may replace the accuracy in a fit."""
+
+
+def choose_measure(frame: Table, roles: Roles, of: str) -> Roles:
+    """Returns the roles with the column `of` as the measure; raises FitError."""
+    chosen = roles.having(of)
+    if chosen is roles:
+        return roles
+    examples = "".join(f"{name}, " for name in common(OF_FRACTIONS, roles.known))
+    allowed = f"allowed: accuracy, {examples}or any other measured number"
+    _check_measured(frame, roles, "of", of, allowed, -np.inf)
+    if frame[of].isna().all():
+        hint = ""
+        if of in EXTRA_COLUMNS:
+            hint = "; the sweep asks for it by decoders: true"
+        raise FitError(f"of: {of} is null in all rows{hint}")
+    return chosen
+
+
+def choose_law(frame: Table, roles: Roles, column: str) -> Roles:
+    """Returns the roles with a column as the measure of a law.
+
+    Raises FitError if the column was not measured or contains anything but numbers that
+    are 0 or greater.
+    """
+    allowed = (
+        f"allowed: a column of numbers from 0 that was measured, such as"
+        f" {', '.join(OF_FRACTIONS[:2])}"
+    )
+    _check_measured(frame, roles, "law", column, allowed, 0)
+    return replace(roles, measure=column, counted=False)
+
+
+def _check_measured(
+    frame: Table, roles: Roles, argument: str, name: str, allowed: str, low: float
+) -> None:
+    """Raises FitError unless a column contains measured numbers from `low`."""
+    wrong = ""
+    if name not in frame:
+        wrong = "is no column of the table"
+    elif name in (*roles.fields, *seed_columns(frame)) or is_parameter(name):
+        wrong = "was not measured"
+    if wrong:
+        raise FitError(f"{argument}: got {shown(name)}, which {wrong}; {allowed}")
+    if problem := no_numbers(frame[name]):
+        raise FitError(f"{name}: {problem}")
+    values = frame[name].dropna()
+    bad = values[~((values >= low) & np.isfinite(values.astype(float)))]
+    if len(bad):
+        raise FitError(
+            f"{argument}: {name} is {bad.iloc[0]:.4g} in {len(bad)} rows; {allowed}"
+        )
+
+
+def choose_along(
+    frame: Table, roles: Roles, wanted: str | None, argument: str = "along"
+) -> str:
+    """Returns the axis along which the measure crosses theta.
+
+    The default is the axis of a search, else N if it varies, else the only axis of
+    numbers. Raises FitError if there is no such axis; `argument` is the argument that
+    names it.
+    """
+    expect(
+        argument,
+        wanted,
+        (str, NoneType),
+        "the name of a column of numbers, such as N, d, m, V, L",
+        FitError,
+    )
+    usual = wanted or roles.along
+    if usual:
+        return usual
+    if "N" in frame and frame["N"].nunique() > 1:
+        return "N"
+    names = unstated(frame, roles) if roles.axes is None else roles.axes
+    axes = [name for name in common(names, frame) if _may_be_level(frame[name])]
+    if len(axes) == 1:
+        return axes[0]
+    allowed = ", ".join(axes) or "a column of numbers that vary"
+    raise FitError(
+        f"{argument}: not given, and the table has no column N that varies; allowed:"
+        f" {allowed}"
+    )
+
+
+def _may_be_level(column: Table) -> bool:
+    values = column.dropna()
+    return is_numeric(values) and values.nunique() > 1 and bool((values >= 0).all())
