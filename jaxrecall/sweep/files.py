@@ -101,24 +101,6 @@ def read_json(path: Path) -> Any:
     raise ValueError("nested too deeply")
 
 
-def json_text(value: Any, start: str = "\n") -> str:
-    """Returns JSON text in which every item of a dict is on a line of its own, and also
-    every item of a list of dicts or lists. These items are compact.
-
-    `start` is the beginning of a line: a line break and the indent.
-    """
-    inner = start + "  "
-    if isinstance(value, dict) and value:
-        lines = []
-        for key, item in value.items():
-            lines.append(f"{json.dumps(str(key))}: {json_text(item, inner)}")
-        return "{" + inner + f",{inner}".join(lines) + start + "}"
-    if isinstance(value, list) and any(isinstance(x, dict | list) for x in value):
-        lines = [json.dumps(item, separators=(",", ":")) for item in value]
-        return "[" + inner + f",{inner}".join(lines) + start + "]"
-    return json.dumps(value)
-
-
 def _items(value: Any) -> Iterable[Any]:
     if isinstance(value, dict):
         return value.values()
@@ -218,14 +200,6 @@ def listed(unreadable: Unreadable) -> str:
 def no_rows(paths: list[Path], unreadable: Unreadable) -> StoreError:
     """Returns the error for paths that contain no rows."""
     where = ", ".join(map(str, paths)) or "an empty list of paths"
-    for path, _ in unreadable:
-        if "=" in path.name and path.is_dir():
-            return StoreError(
-                f"no rows in {where}: is split by a column into folders such as"
-                f" {path.name}; allowed: pandas.read_parquet({str(path.parent)!r}), as"
-                " fit.fit and plot take it; with .to_parquet('one.parquet') for"
-                " jaxrecall fit"
-            )
     why = f"; unreadable: {listed(unreadable)}" if unreadable else ""
     return StoreError(
         f"no rows in {where}: looked for a .parquet file, or a folder with {TABLE} or"

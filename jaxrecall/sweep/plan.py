@@ -211,38 +211,25 @@ def pieces(
 SHARDS = "allowed: i/n with i from 0 to n - 1, as in 0/4 to 3/4"
 
 
-class Array(NamedTuple):
-    """The variables in which a scheduler describes a job array to each of its tasks.
-
-    A scheduler that leaves some of them out does not say how many tasks there are.
-    """
-
-    task: str
-    first: str = ""
-    last: str = ""
-    step: str = ""
-    count: str = ""
-
-    outside: str = ""
-    """The value of `task` in a job that is not part of an array."""
-
-
-ARRAYS = (
-    Array(
-        *(f"SLURM_ARRAY_TASK_{name}" for name in ("ID", "MIN", "MAX", "STEP", "COUNT"))
+ARRAYS = {
+    "SLURM_ARRAY_TASK_ID": (
+        "SLURM_ARRAY_TASK_MIN",
+        "SLURM_ARRAY_TASK_MAX",
+        "SLURM_ARRAY_TASK_STEP",
     ),
-    Array(
-        "SGE_TASK_ID",
-        "SGE_TASK_FIRST",
-        "SGE_TASK_LAST",
-        "SGE_TASK_STEPSIZE",
-        outside="undefined",
-    ),
-    Array("PBS_ARRAY_INDEX"),
-    Array("PBS_ARRAYID"),
-    Array("LSB_JOBINDEX", outside="0"),
-)
-"""The job arrays of Slurm, Grid Engine, PBS, Torque and LSF."""
+    "SGE_TASK_ID": ("SGE_TASK_FIRST", "SGE_TASK_LAST", "SGE_TASK_STEPSIZE"),
+    "PBS_ARRAY_INDEX": (),
+    "PBS_ARRAYID": (),
+    "LSB_JOBINDEX": (),
+}
+"""The variables of the job arrays of Slurm, Grid Engine, PBS, Torque and LSF.
+
+The key contains the number of a task. The others contain the first and the last number,
+and the step. A scheduler without them does not tell how many tasks there are.
+"""
+
+NO_TASKS = {("SGE_TASK_ID", "undefined"), ("LSB_JOBINDEX", "0")}
+"""The variables and values of jobs that are not part of an array."""
 
 
 class Shard(NamedTuple):
@@ -321,35 +308,28 @@ def without_shard(command: str) -> str:
 
 
 def _of_array(environment: Mapping[str, str]) -> Shard | None:
-    """Returns the share of this task of a job array, or None outside of an array."""
-    for array in ARRAYS:
-        task = environment.get(array.task)
-        if task and task != array.outside:
-            return _of_task(task, array, environment)
-    return None
-
-
-def _of_task(task: str, array: Array, environment: Mapping[str, str]) -> Shard:
-    """Returns the share of a task of a job array.
+    """Returns the share of this task of a job array, or None outside of an array.
 
     The task numbers may start at any number and may have any step. Raises UsageError if
     the number of tasks is unknown, or if tasks are left out: their shares would be
     missing.
     """
-    try:
-        first, last, step = (
-            int(environment[name]) for name in (array.first, array.last, array.step)
-        )
-        tasks = range(first, last + 1, step)
-        index, count = tasks.index(int(task)), len(tasks)
-        is_known = count == int(environment.get(array.count, count))
-    except (KeyError, ValueError):
-        index, count, is_known = 0, 0, False
-    if not is_known:
+    for variable, of_all in ARRAYS.items():
+        task = environment.get(variable)
+        if not task or (variable, task) in NO_TASKS:
+            continue
+        try:
+            first, last, step = (int(environment[name]) for name in of_all)
+            tasks = range(first, last + 1, step)
+            count = int(environment.get("SLURM_ARRAY_TASK_COUNT", len(tasks)))
+            if count == len(tasks):
+                return Shard(tasks.index(int(task)), count, f"{variable} {task}")
+        except (KeyError, ValueError):
+            pass  # refused below
         raise UsageError(
-            f"{array.task}: got {task}, of an array with gaps or of unknown size;"
+            f"{variable}: got {task}, of an array with gaps or of unknown size;"
             " allowed: an array without gaps of Slurm or Grid Engine, or a share of"
-            f' your own, such as --shard "$(({array.task} - 1))/16" for the tasks 1 to'
+            f' your own, such as --shard "$(({variable} - 1))/16" for the tasks 1 to'
             " 16 (0/1 is everything)"
         )
-    return Shard(index, count, f"{array.task} {task}")
+    return None

@@ -18,7 +18,6 @@ from tolerances import assert_close
 import jaxrecall
 import jaxrecall.report as report_cli
 from jaxrecall import Point, fit, load, plot, simulate, status
-from jaxrecall.cli.process import Interrupts
 from jaxrecall.compact import compact
 from jaxrecall.errors import StoreError
 from jaxrecall.model.columns import CODE_VERSION, COLUMNS, TRACE_COLUMNS
@@ -30,10 +29,9 @@ from jaxrecall.sweep import plan as planning
 from jaxrecall.sweep.__main__ import main as sweep
 from jaxrecall.sweep.grid import read_grid
 from jaxrecall.sweep.grid.file import Settings
-from jaxrecall.sweep.running import job
 from jaxrecall.sweep.running.call import Call
 from jaxrecall.sweep.searches import Searches
-from jaxrecall.sweep.store import PART_ROWS, Store
+from jaxrecall.sweep.store import Store
 from jaxrecall.sweep.store.table import SCHEMA
 
 POINT = Point(V=20, N=96, d=12, L=3, n_test=64, gamma2=20, steps=7, lr=0.5)
@@ -205,17 +203,6 @@ def test_a_search_with_batches_has_a_program_for_every_n(tmp_path):
     rounds = Searches(read_grid(path), {})
     assert {run.point.N for run in rounds.pending} == {64}
     assert rounds.plan(rounds.pending).n_runs == len(rounds.pending)
-
-
-def test_room_for_the_rows_of_a_part_is_asked_for(tmp_path, monkeypatch):
-    path, room = tmp_path / "late.yaml", []
-    path.write_text(f"{BASE}, N: 96, steps: 7}}\n")
-    prepare = lambda store, manifest, n_rows=0: room.append(n_rows)  # noqa: E731
-    monkeypatch.setattr(Store, "prepare", prepare)
-    for seeds in (2, PART_ROWS):
-        made = job.prepare(read_grid(path, [f"seeds={seeds}"]), tmp_path / "out")
-        job.carry_out(made, lambda plan, call: None, None, Interrupts())
-    assert room == [6, 3 * PART_ROWS]
 
 
 # --- fits and figures

@@ -289,15 +289,6 @@ def test_simulate_takes_several_seeds():
         jaxrecall.simulate(point, [0, -1])
 
 
-@pytest.mark.system  # compiles a program in a process of its own
-def test_simulate_keeps_its_programs_for_other_processes(folder):
-    code = f"from jaxrecall import Point, simulate; simulate(Point(**{BASE}, N=600), 0)"
-    own = {"JAXRECALL_CACHE": str(folder / "kept"), "JAX_COMPILATION_CACHE_DIR": ""}
-    done = python(code, **own)
-    assert done.returncode == 0, done.stderr
-    assert list((folder / "kept").glob("*.program"))
-
-
 EVERYTHING = """
 import pkgutil, sys
 import jaxrecall

@@ -8,7 +8,6 @@ in one folder, so that most start in seconds.
 import io
 import json
 import os
-import random
 import shutil
 import signal
 import subprocess
@@ -22,13 +21,11 @@ from typing import Any
 import pandas as pd
 import pytest
 from helpers import ROOT
-from test_store import everything, file_size_limit, rows
+from test_store import rows
 from tolerances import assert_close
 
 from jaxrecall import Point, load
 from jaxrecall.cli.command import called
-from jaxrecall.errors import StoreError
-from jaxrecall.model.columns import COLUMNS
 from jaxrecall.model.point import Run
 from jaxrecall.status import survey
 from jaxrecall.sweep.grid.file import Settings
@@ -36,7 +33,7 @@ from jaxrecall.sweep.plan import Chunk
 from jaxrecall.sweep.running import call
 from jaxrecall.sweep.running.call import Call
 from jaxrecall.sweep.running.progress import Events, Failure
-from jaxrecall.sweep.store import PART_BYTES, ROW_BYTES, Store
+from jaxrecall.sweep.store import Store
 
 SMALL = """
 name: small
@@ -45,12 +42,6 @@ seeds: {count: 24}
 blocks: [{axes: {d: [8, 12], N: [100, 600]}}]
 run: {part_seconds: 0}
 """
-S1 = """
-name: s1
-seeds: {count: 2}
-blocks: [{axes: {V: [64, 128, 256], d: [16, 32, 64, 128], L: [8, 32], N: [1024, 4096, 16384]}}]
-run: {part_seconds: 0}
-"""  # noqa: E501
 
 
 class Sweeps:
@@ -151,34 +142,6 @@ def same(a: pd.DataFrame, b: pd.DataFrame) -> None:
 
 
 @pytest.mark.system
-def test_twenty_kills_just_after_a_part(tmp_path):
-    """Each when the n-th part has appeared, n random; test_kills.py has other moments,
-    signals and engines.
-    """
-    sweeps, out = Sweeps(tmp_path, "s1", S1), tmp_path / "killed"
-    left = sweeps.run(tmp_path / "whole")["runs_executed"]
-    assert left == 144
-    for i in range(20):
-        chance = random.Random(i)
-        n, delay = chance.randint(1, 4), chance.uniform(0, 0.005)
-
-        def end(sweep, k: int, n: int = n, delay: float = delay) -> None:
-            if k == n:
-                time.sleep(delay)
-                sweep.kill()
-
-        ended, before = sweeps.run(out, act=end), left
-        assert ended["returncode"] == -signal.SIGKILL, ended["err"]
-        facts = survey(out)
-        left = facts["todo"]
-        assert 0 < left <= before - n, f"sweep {i}"
-        assert facts["unreadable"] == []
-    check_done(sweeps.run(out), left)
-    assert survey(out)["todo"] == 0
-    same(numbers(out), numbers(tmp_path / "whole"))
-
-
-@pytest.mark.system
 @pytest.mark.parametrize("signals", ["TERM INT", "HUP HUP", "INT" + " INT" * 8])
 def test_a_second_signal_drops_the_batch_in_flight(small, tmp_path, signals):
     # a run takes hours
@@ -273,38 +236,6 @@ def test_a_full_disk_costs_what_it_could_not_take(small, uninterrupted, tmp_path
     assert events[second]["done"] == saved
     check_done({"err": told.stderr, **events[-1]}, 96 - saved)
     same(numbers(tmp_path / "copy"), uninterrupted)
-
-
-@pytest.mark.parametrize(
-    ("size", "n_rows", "refused"),
-    [(10_000, 1, True), (10_000, 0, False), (70_000, 1, False), (70_000, 100, True)],
-)
-def test_room_for_a_part_is_checked_before_anything_runs(
-    tmp_path, size, n_rows, refused
-):
-    text = ""
-    with file_size_limit(size):
-        try:
-            Store(tmp_path / "out").prepare({}, n_rows)
-        except StoreError as error:
-            text = str(error)
-    assert ("File too large" in text) is refused
-    needed = f"A part of {n_rows} rows needs about {64 + n_rows / 2:.0f} KiB"
-    assert text.endswith(needed if refused else "")
-    left = {} if refused else {"out", "out/_staging", "out/manifest.json", "out/parts"}
-    assert {*everything(tmp_path)} == {*left}
-
-
-def test_a_part_needs_no_more_room_than_was_checked(tmp_path):
-    """Of metrics that do not compress."""
-    chance = random.Random(0)
-    metrics = [name for name, (kind, _) in COLUMNS.items() if kind == "float64"]
-    for n in (1, 10, 1000):
-        noisy = rows(*range(n))
-        for row in noisy:
-            row |= {name: chance.random() for name in metrics}
-        path = Store(tmp_path).write(noisy)
-        assert path.stat().st_size < PART_BYTES + ROW_BYTES * n
 
 
 @pytest.mark.system

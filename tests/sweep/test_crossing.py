@@ -29,12 +29,6 @@ def table(x, seeds, middle=7.0, slope=1.3, spread=0.0, noise=0.0, top=1.0, rng=0
     return top * expit(slope * (np.asarray(x) + shift - middle))
 
 
-def listed(x, accuracy):
-    """The runs of a table: ln of the level, seed and accuracy of each."""
-    seed, level = np.nonzero(~np.isnan(accuracy))
-    return np.asarray(x)[level], seed, accuracy[seed, level]
-
-
 def some_tables(n, rng):
     """Tables of all kinds: few and many levels and seeds, gaps, humps, ceilings, seeds
     at one level alone.
@@ -76,16 +70,6 @@ def test_the_curve_follows_the_measured_means_where_it_levels_off():
     assert_close(expit(curve.smooth(curve.crossing(0.5).log_x)), 0.5, "roots")
     assert_close(curve.crossing(0.5).log_x, np.interp(0.5, mean, x), 0.1)
     assert curve.crossing(0.7).log_x == math.inf
-
-
-def test_the_order_of_runs_says_nothing():
-    x = np.log([600, 900, 1300, 1900])
-    runs = listed(x, table(x, 12, spread=0.4, noise=0.2))
-    found = of_measure(*runs, 0.5).crossing(0.5)
-    order = np.random.default_rng(1).permutation(len(runs[0]))
-    again = of_measure(*(column[order] for column in runs), 0.5).crossing(0.5)
-    assert_close(again[:5], found[:5])
-    assert_close(again.without, found.without)
 
 
 def test_levels_far_away_change_nothing():

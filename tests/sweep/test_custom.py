@@ -264,18 +264,6 @@ def test_a_grid_file_names_it_and_the_command_line_sweeps_it(folder, capsys):
     assert "mine" not in sys.modules
 
 
-@pytest.mark.system  # starts two processes
-def test_workers_give_the_same_rows():
-    import perceptron
-
-    grid = perceptron.GRID | {"seeds": 4}
-    alone, shared = (
-        run(perceptron.simulator, grid, workers=workers) for workers in (1, 2)
-    )
-    assert_frame_equal(alone.drop(columns="seconds"), shared.drop(columns="seconds"))
-    assert len(alone) == 72
-
-
 def test_the_example_is_searched_and_the_search_resumed():
     import perceptron
 

@@ -100,9 +100,6 @@ def test_files_by_hand(folder):
     for name in ("loop.parquet", "loop.json", "one.json", "two.json"):
         assert f"{name} (" in told
     assert math.isfinite(json.loads(run(status, folder, "--json")[1])["seconds"])
-    (folder / "search.json").write_text(DEEP)
-    set_manifest(folder, versions={"\udcff": 1}, command="\ud800")
-    check_all_commands(folder)
     again = ("--grid", folder.parent / "small.yaml", "--out", folder, *NO_FIGURE)
     assert run(sweep, *again)[0] == 0
     (folder / "manifest.json").write_text('{"grid": ' + DEEP + "}")

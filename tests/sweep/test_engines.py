@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 from helpers import METRICS, NO_FIGURE
 from pandas.testing import assert_frame_equal
-from test_crash import SMALL, Sweeps, check_done, numbers, same
+from test_crash import SMALL, Sweeps, check_done
 from tolerances import assert_same_columns
 
 import jaxrecall
@@ -266,12 +266,6 @@ blocks:
   - axes: {d: [8, 12]}
   - axes: {d: [60000], m: [1000000], V: [60000]}   # tables that no machine holds
 """
-SEARCH = """
-name: search
-base: {V: 16, d: 16, L: 3, n_test: 200, exact: full}
-seeds: {count: 12}
-search: {axis: N, theta: 0.5, to: 4096, max_runs: 60}
-"""
 
 
 def called(
@@ -299,16 +293,6 @@ def test_a_chunk_that_always_fails_is_told_and_the_rest_goes_on(
     (record,) = facts["failures"]
     assert "memory" in record["error"]
     assert "--grid" in record["repeat"]
-
-
-@pytest.mark.system
-def test_a_search_by_workers_requests_the_same_runs(sweeps, tmp_path):
-    one, two = tmp_path / "one", tmp_path / "two"
-    for out, more in ((one, ()), (two, WORKERS)):
-        ended = called(sweeps, SEARCH, out, *more)
-        assert ended.returncode == 0, ended.stderr
-    same(numbers(one), numbers(two))
-    assert (one / "search.json").read_text() == (two / "search.json").read_text()
 
 
 def test_cores_and_devices_are_shared_out(monkeypatch):
@@ -363,25 +347,15 @@ def ended_at_last(
 
 @pytest.mark.system
 @needs_ray
-def test_two_ray_actors_that_are_killed(with_own_cache, home, alone, tmp_path):
-    sweeps = with_own_cache
-
-    def kill(sweep: subprocess.Popen[str], n: int) -> None:
-        if n == 1:
-            # one alone may have nothing to do at this moment
-            for pid in below(sweep.pid, "compute_share"):
-                os.kill(pid, signal.SIGKILL)
-
-    ended = sweeps.run(tmp_path / "killed", *AT_ONCE, *RAY, act=kill)
-    check_done(ended, 500)
-    assert any("is given out again" in text for text in ended["told"])
-    assert_same_rows(tmp_path / "killed", alone)
+def test_two_ray_workers_compile_nothing_that_is_kept(
+    with_own_cache, home, alone, tmp_path
+):
     before = programs(home)
-    ended = sweeps.run(tmp_path / "whole", *ALL, *RAY)
+    ended = with_own_cache.run(tmp_path, *ALL, *RAY)
     check_done(ended, 500)
     assert ended["told"] == []
     assert programs(home) == before
-    assert_same_rows(tmp_path / "whole", alone)
+    assert_same_rows(tmp_path, alone)
 
 
 NODES = """

@@ -210,18 +210,6 @@ def test_undisturbed(cloud):
 
 
 @pytest.mark.system
-def test_a_host_that_fails_keeps_no_rows_from_the_bucket(cloud):
-    cloud.trouble.write_text("2 fails")
-    code, told = run(cloud)
-    assert code == 3, told
-    lost = RUNS // HOSTS - 3
-    for folder in (kept(cloud), cloud.home / "results/mine"):
-        assert rows(folder) == RUNS - lost
-    check_continued(cloud)
-    assert cloud.called().count("create") == 1
-
-
-@pytest.mark.system
 def test_an_interrupted_call_is_continued(cloud):
     cloud.trouble.write_text("all wait at 3")
     process = start(cloud)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers import NO_FIGURE, ROOT
+from helpers import NO_FIGURE
 from scipy.special import expit, logit
 from tolerances import assert_close
 
@@ -194,27 +194,13 @@ def test_a_curve_that_stays_just_below_theta_is_told_before_the_seeds_are_used_u
     )
 
 
-def test_seeds_and_budget_have_a_critical_value_and_other_cells_are_undecided():
-    """Accuracy levels off near theta, and eight seeds cannot tell on which side."""
-    results = [
-        Cell(key, top=0.52, spread=0.6, noise=0.5).search(seeds=range(8)).result
-        for key in range(40)
-    ]
-    results += [
-        Cell(key, spread=0.6, noise=0.5).search(max_runs=30 + key).result
-        for key in range(10)
-    ]
-    assert {result.outcome for result in results} == {"seeds", "budget", "undecided"}
-    assert all(
-        (result.threshold is None) == (result.outcome == "undecided")
-        for result in results
-    )
-    assert all(
-        math.isfinite(result.threshold.log_x) for result in results if result.threshold
-    )
-
-
 def test_it_stops_at_the_budget_and_when_seeds_are_used_up():
+    """If accuracy levels off near theta, eight seeds cannot tell on which side."""
+    flat = [Cell(key, top=0.52, spread=0.6, noise=0.5) for key in range(40)]
+    results = [cell.search(seeds=range(8)).result for cell in flat]
+    assert {result.outcome for result in results} == {"seeds", "undecided"}
+    for result in results:
+        assert (result.threshold is None) == (result.outcome == "undecided")
     spent = Cell().search(width=0.05, max_runs=60)
     assert spent.result.outcome == "budget"
     assert 50 <= len(spent.completed) <= 60
@@ -236,14 +222,6 @@ def test_theta_may_be_nearer_to_the_ends_than_means_usually_count(theta):
     search = searched_cell(accuracy, theta, lattice(64, 2**20), 0.3)
     assert search.result.outcome == "found"
     assert_close(search.result.threshold.log_x, 9, 0.2)
-
-
-def test_a_nonfinite_run_ends_it():
-    search = CellSearch(Target(0.5, lattice(64, 4096), 0.5, 100, range(50)))
-    search.update([0.1])
-    search.update([None])
-    assert (*search.result, search.against) == ("nonfinite", None, False)
-    assert (search.pending, len(search.completed)) == ([], 2)
 
 
 def narrow_misses(wide, narrow):
@@ -547,12 +525,6 @@ def test_a_search_that_is_done_has_nothing_to_do(grid, searched, capsys):
     assert report("results/tiny") == cells
 
 
-def test_every_outcome_of_a_table_is_explained(grid):
-    rounds = Searches(read_grid("tiny.yaml"), {})
-    assert {row["outcome"] for row in rounds.table()} == {"unfinished"}
-    assert "unfinished" in rounds.report()["outcomes"]
-
-
 TWO_CELLS = "blocks.0.axes={d: [2, 12], L: [3]}"
 
 
@@ -681,41 +653,6 @@ def along(tmp_path, *sets):
     return read_grid(path, sets)
 
 
-@pytest.mark.slow
-def test_a_search_along_d_that_is_stopped_ends_with_the_same_table(
-    tmp_path, monkeypatch
-):
-    """Along d, where sizes and so programs differ from level to level."""
-    monkeypatch.chdir(tmp_path)
-    Path("along.yaml").write_text(ALONG)
-    assert main(["--grid", "along.yaml", "--out", "whole"]) == 0
-    update, rounds = Searches.update, []
-
-    def then_signal(self, accuracy):
-        update(self, accuracy)
-        rounds.append(len(self.used))
-        if len(rounds) in (3, 6):
-            os.kill(os.getpid(), signal.SIGTERM)
-
-    monkeypatch.setattr(Searches, "update", then_signal)
-    assert [main(["--grid", "along.yaml", "--out", "stopped"]) for _ in range(3)] == [
-        130,
-        130,
-        0,
-    ]
-    assert report("stopped") == report("whole")
-    assert ran("stopped") == ran("whole")
-    cells = report("whole")
-    assert [cell["V"] for cell in cells] == [8, 16]
-    for cell in cells:
-        assert cell | {"axis": "d", "outcome": "found", "N_star": None} == cell
-        assert cell["lo"] < cell["critical"] < cell["hi"]
-        assert "d" not in {*cell, *cell["point"]}
-    assert 3 < cells[0]["critical"] < cells[1]["critical"] < 16
-    frame = load("whole")
-    assert (frame.attrs["axes"], frame.attrs["searched"]) == (["V", "N", "d"], "d")
-
-
 def test_rows_of_cells_follow_the_axis(tmp_path):
     grid = along(
         tmp_path,
@@ -808,33 +745,6 @@ def test_fit_and_search_read_the_same_crossing_from_the_same_rows(searched):
     for cell, again in ends.iterrows():
         given = again.notna().to_numpy()
         assert_close(np.array(told_by(searched)[cell])[given], again[given])
-
-
-PERCEPTRON = {
-    "seeds": 100,
-    "search": {"axis": "N", "theta": 0.8, "from": 16, "to": 4096},
-    "blocks": [{"axes": {"d": [16]}}],
-}
-
-
-def test_the_search_agrees_with_its_own_rows_and_with_many_more_seeds(monkeypatch):
-    """In an earlier version it ended at 98 with 12 seeds. 4,000 seeds of other keys
-    cross at 58.56, and so do the runs by `fit`.
-    """
-    monkeypatch.syspath_prepend(str(ROOT / "examples"))
-    from perceptron import simulator
-
-    frame = run(PERCEPTRON, simulator=simulator, progress=False)
-    (found,), (fitted,) = (
-        table.to_dict("records")
-        for table in (thresholds(frame), fit(frame, [0.8]).thresholds)
-    )
-    assert found["outcome"] == "found"
-    assert found["seeds"] >= 12
-    assert abs(math.log(found["critical"] / 58.56)) < 0.2
-    assert found["lo"] < 58.56 < found["hi"]
-    for name in ENDS:
-        assert_close(found[name], fitted[name])
 
 
 # another column than accuracy

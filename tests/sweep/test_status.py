@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 from importlib.metadata import version
 from pathlib import Path
 
@@ -147,16 +146,12 @@ def test_it_agrees_with_the_dry_run_before_during_and_after(store, rows, capsys)
 MANIFESTS = """
 - [null, "is missing, so the runs to do are unknown"]
 - ["{", not JSON]
-- ["[1]", is not the manifest of a sweep]
-- ['{"command": "x"}', is not the manifest of a sweep]
-- ['{"grid": {"name": "small"}}', does not list the runs of small]
+- ['{"grid": {"name": "small"}}', is not the manifest of a sweep]
 - ['{"grid": {"name": "small"}, "plan": []}', is not the manifest of a sweep]
 """
 PLANS = """
-- {points: 1, progress: null, runs: [[[0], [a]]]}
 - {points: 1, progress: null, runs: [[zero, a]]}
 - {points: .inf, progress: null, runs: []}
-- {points: many, progress: null, runs: []}
 """
 
 
@@ -191,17 +186,6 @@ def test_a_folder_that_is_none_is_one_line(store, capsys, folder):
     out, err = capsys.readouterr()
     assert (out, err.count("\n")) == ("", 1)
     assert err.startswith(f"{folder}: is not a results folder")
-
-
-def test_the_command_that_resumes_is_told_as_it_was_recorded(store, rows, capsys):
-    store.write(rows[:5])
-    store.note("failures/first", record(rows[:1]))
-    shutil.copytree(OUT, "my copy")
-    for folder in (OUT, "my copy"):
-        command, (failure,) = facts(folder, "command", "failures")
-        assert [command, failure["repeat"]] == [COMMAND, f"{COMMAND} --fail-fast"]
-        assert status.main([folder]) == 0
-        assert f"to resume: {COMMAND}\n" in capsys.readouterr().out
 
 
 # --- how old derived files are

@@ -5,7 +5,6 @@ again, and all that can go wrong.
 import contextlib
 import json
 import os
-import re
 import shlex
 import shutil
 import signal
@@ -179,21 +178,6 @@ def test_settings_of_further_steps_that_have_no_effect_are_noted(capsys):
         assert bool(err) == bool(said)
 
 
-MLP = "--set base.m=8 --set base.activation=identity"  # whose errors are not foreseen
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("grid")
-def test_runs_that_take_no_shortcut_are_announced_where_they_take_long(
-    events, monkeypatch
-):
-    monkeypatch.setattr("jaxrecall.sweep.running.runner.ANNOUNCED_SECONDS", 0.0)
-    told = events(f"{UNDRAWN} {MLP}")
-    (said,) = (event["text"] for event in told if event["event"] == "message")
-    n_full = (load(OUT).form == "full").sum()
-    assert f": {n_full} runs may not take a shortcut, about 0.0 s more; a " in said
-
-
 @pytest.mark.filterwarnings("ignore:dropped 8 rows")
 @pytest.mark.usefixtures("swept")
 def test_the_printed_folder_holds_the_rows_before_and_after_compact(capsys):
@@ -251,29 +235,6 @@ def test_a_dry_run_with_nothing_to_do_says_so_and_names_no_worker(capsys, more):
     assert last == f"nothing to do: all 8 runs are in {OUT}"
 
 
-ALIKE = """
-name: alike
-base: {V: 64, L: 16, N: 4096, d: 32, eta: 1.0e-6}
-blocks:
-- axes:
-    exact: [guarded, full]
-    embedding: [gaussian, clustered, low_rank(rank=4)]
-    m: [0, 32]
-"""
-
-
-@pytest.mark.usefixtures("grid")
-def test_programs_of_a_dry_run_have_labels_of_their_own(capsys):
-    Path("tiny.yaml").write_text(ALIKE)
-    assert sweep("--dry-run") == 0
-    out = capsys.readouterr().out
-    labels = re.findall(r"^  program (.*): 1 point, ", out, flags=re.MULTILINE)
-    assert len({*labels}) == len(labels) == 12
-    assert {"64x32 counts", "64x32x32 relu low_rank(rank=4)"} <= {*labels}
-    assert sweep("--dry-run --set 'blocks.0.axes={d: [32]}'") == 0
-    assert "  program 64x32 counts: 1 point" in capsys.readouterr().out
-
-
 @pytest.mark.slow
 @pytest.mark.usefixtures("grid")
 def test_programs_traced_are_programs_planned_and_traced_once(facts, monkeypatch):
@@ -311,27 +272,6 @@ def test_rows_of_another_version_do_not_mix(capsys):
     version = f"code_version {CODE_VERSION}, precision"
     assert f"holds 8 runs of {version} highest; this call would add {version} h" in err
     assert "Choose another --out" in err
-
-
-@pytest.mark.usefixtures("grid")
-def test_a_bad_grid_is_refused_with_all_mistakes_and_nothing_is_made(capsys):
-    Path("tiny.yaml").write_text(
-        "base: {V: 1, N: 0, d: 4, L: 2}\nrun: {precision: low}\nlimits: {max_run: 3}"
-    )
-    assert sweep() == 2
-    out, err = capsys.readouterr()
-    assert out == ""
-    lines = err.splitlines()
-    keys = ("base.V", "base.N", "run.precision", "limits.max_run")
-    for key, line in zip(keys, lines, strict=True):
-        assert re.match(rf"tiny\.yaml:\d: {key}: ", line)
-    assert os.listdir() == ["tiny.yaml"]
-
-
-def test_an_unknown_flag_is_usage():
-    with pytest.raises(SystemExit) as stop:
-        main(["--grids", "x"])
-    assert stop.value.code == 2
 
 
 CHARTS = "jaxrecall.analysis.figures.charts"

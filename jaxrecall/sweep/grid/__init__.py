@@ -390,11 +390,7 @@ def _as_yaml(value: Plain) -> Plain:
 
 
 def _as_file(points: object) -> dict[str, Plain]:
-    """Returns the contents of a grid file that describes these points.
-
-    The base contains the values that all points share. For each point, a block contains
-    the other values.
-    """
+    """Returns the contents of a grid file that has a block for each of these points."""
     allowed = (
         "a dict with the keys of a grid file, its path, a Point, or a list of Points"
     )
@@ -408,20 +404,9 @@ def _as_file(points: object) -> dict[str, Plain]:
             f"grid: got points of root_seed {', '.join(map(str, roots))}; allowed:"
             " points of one root_seed"
         )
-    given = []
-    for point in points:
-        given.append(dict(point.as_given()))
-        given[-1].pop("root_seed", None)
-    base = {}
-    for name, value in given[0].items():
-        if all(name in each and each[name] == value for each in given):
-            base[name] = value
     blocks = []
-    for each in given:
-        for name in base:
-            del each[name]
-        blocks.append({"axes": each})
-    file = {"name": "points", "root_seed": roots[0], "base": base}
-    if any(given):
-        file["blocks"] = blocks
-    return file
+    for point in points:
+        axes = dict(point.as_given())
+        axes.pop("root_seed", None)
+        blocks.append({"axes": axes})
+    return {"name": "points", "root_seed": roots[0], "blocks": blocks}

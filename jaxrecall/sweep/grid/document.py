@@ -80,15 +80,13 @@ class Document:
 
     `data` is the content of the file after the `--set` values are applied. `origins`
     contains the place of each value in the text. `errors` contains one line for each
-    error found so far. `used` is a dict from each key that begins with x- to the first
-    place where one of its anchors is used.
+    error found so far.
     """
 
     path: str
     data: dict[str, Plain]
     origins: dict[Location, str] = field(default_factory=dict)
     errors: list[str] = field(default_factory=list)
-    used: dict[str | int, Location] = field(default_factory=dict)
 
     def origin(self, location: Location) -> str:
         """Returns the place of `location` in the text, such as "grid.yaml:7" or "--set
@@ -180,8 +178,6 @@ class _YamlReader:
         self.document = document
         self.origin = origin
         self.n_values = 0
-        self.ignored: dict[int, str | int] = {}
-        """A dict from the ids of nodes under keys that begin with x- to these keys."""
 
     def read(self, text: str, location: Location) -> Plain:
         """Returns the data in `text`, which is the value at `location`. Raises
@@ -213,10 +209,6 @@ class _YamlReader:
                 f" unfolded; allowed: up to {MAX_VALUES} values, nested up to"
                 f" {MAX_DEPTH} deep"
             )
-        if str(*location[:1]).startswith("x-"):
-            self.ignored[id(node)] = location[0]
-        elif id(node) in self.ignored:
-            self.document.used.setdefault(self.ignored[id(node)], location)
         place = self.origin(node.start_mark)
         if node.tag:
             raise GridError(
@@ -284,10 +276,9 @@ def _set(document: Document, text: str) -> None:
             " 'blocks.0.axes.d=[8,16]'"
         )
     if keys[0].startswith("x-"):
-        used = dotted(document.used.get(keys[0], ()))
         raise GridError(
-            f"{origin}: anchors are read before --set; allowed: keys with an alias of"
-            f" an anchor in {keys[0]}: {used or 'there is none'}"
+            f"{origin}: anchors are read before --set; allowed: the keys that have an"
+            " alias of the anchor"
         )
     inside: Plain = document.data
     location: Location = ()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, groupby, islice, product, starmap
+from itertools import groupby, product, starmap
 from operator import attrgetter
 from pathlib import Path
 
@@ -25,7 +25,7 @@ from ..plan import Plan, Shard, by_id, make_plan, without_shard
 from ..searches import KnownAccuracies, Searches, as_known
 from ..simulators import AnyPoint, Program
 from ..simulators.custom import Simulator
-from ..store import PART_ROWS, Done, Store
+from ..store import Done, Store
 from .call import Call
 from .progress import Display, duration
 
@@ -508,14 +508,14 @@ def carry_out(
 ) -> Call:
     """Creates the results folder if needed, and computes its missing runs.
 
-    Raises StoreError if the folder cannot be used, or if a part file would not fit on
-    the disk. Raises KeyboardInterrupt if a signal arrives before the first run.
+    Raises StoreError if the folder cannot be used, and KeyboardInterrupt if a signal
+    arrives before the first run.
     """
     call, store, plan = job.call, job.store, job.plan
     call.display, call.interrupts = display, interrupts
     store.columns, store.kept = job.grid.columns, job.grid.kept
     store.about = job.about
-    store.prepare(job.manifest(), _rows_of_a_part(plan) if job.to_do else 0)
+    store.prepare(job.manifest())
     store.unify(call.message)
     store.clear_failures(job.runs)
     if not job.search:
@@ -542,16 +542,6 @@ def carry_out(
     finally:
         call.close()
     return call
-
-
-def _rows_of_a_part(plan: Plan) -> int:
-    """Returns the number of rows that the first PART_ROWS runs produce.
-
-    Every run produces at least one row. So these runs fill a part file, unless the plan
-    has fewer runs.
-    """
-    runs = chain.from_iterable(chunk.runs for chunk in plan.chunks)
-    return sum(len(run.point.recorded_steps) for run in islice(runs, PART_ROWS))
 
 
 def _search(job: Job, search: Searches, execute: Executor) -> None:

@@ -7,25 +7,19 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from multiprocessing.pool import AsyncResult, ThreadPool
 
 from threadpoolctl import threadpool_limits
 
 from ...errors import OutOfMemory
 from ...model.point import Run
-from ..machine import cores
 from ..plan import Chunk, Plan, by_id, pieces
 from ..simulators import Loaded, Program, Rows
 from .call import Call
-from .progress import Event, Failure, Traces, duration
+from .progress import Event, Failure, Traces
 
 BATCH_SECONDS = 0.25
-ANNOUNCED_SECONDS = 10.0
-SMALL_ETA = 1e-6
-"""The learning rate of step 1 in the studies of this package. It is so small that the
-predictions are nearly uniform in all three gradients; see docs/running.md.
-"""
 
 Batch = dict[Run, float]
 """A dict from each run to its estimated time on one core, in seconds."""
@@ -69,7 +63,6 @@ class Runner:
             yield from self._finished(chunk.program, left, rejected, seconds)
             if rejected and fallback:
                 left, rejected = rejected, {}
-                self._announce(fallback, left)
                 yield from self._finished(fallback, left, rejected, seconds)
         except Exception as error:
             failure = Failure.of(error)
@@ -111,22 +104,6 @@ class Runner:
                     reason = str(error)
                 line = f"program {program}: {reason}; continuing with {width // 2}"
                 self.on_event(("message", line))
-
-    def _announce(self, program: Program, rejected: Mapping[Run, None]) -> None:
-        """Reports rejected runs if the fallback will take long.
-
-        The earlier estimates did not include this time.
-        """
-        seconds = sum(self.plan.seconds_of(run, program) for run in rejected) / cores()
-        if seconds <= ANNOUNCED_SECONDS:
-            return
-        line = (
-            f"program {program}: {len(rejected)} runs may not take a shortcut, about"
-            f" {duration(seconds)} more"
-        )
-        if any(run.point.eta > SMALL_ETA for run in rejected):
-            line += f"; a smaller eta may allow it, as {SMALL_ETA:g}"
-        self.on_event(("message", line))
 
     def _loaded(self, program: Program, width: int) -> Loaded:
         """Returns the loaded program. If it must be compiled first, reports that."""

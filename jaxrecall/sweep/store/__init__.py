@@ -24,7 +24,6 @@ import json
 import os
 import random
 import re
-import secrets
 from collections.abc import Callable, Iterator, Mapping, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -44,7 +43,6 @@ from ..files import (
     Json,
     Unreadable,
     atomic_write,
-    json_text,
     listed,
     local_path,
     read_json,
@@ -68,11 +66,6 @@ from .table import (
     unlike,
     with_about,
 )
-
-PART_BYTES, ROW_BYTES, PART_ROWS = 64 * 2**10, 512, 1000
-"""Three numbers: the bytes of a part without rows, the bytes that each row adds, and
-the largest number of rows for which the folder must have room before a sweep starts.
-"""
 
 STALE_SECONDS = 3600.0
 """The age, in seconds, after which a file in `_staging` is assumed to come from a
@@ -183,13 +176,11 @@ class Store:
         """Returns the folders that a sweep needs, beginning with the outermost."""
         return [*reversed(self.folder.parents), self.folder, self.parts, self.staging]
 
-    def prepare(self, manifest: Json, n_rows: int = 0) -> None:
+    def prepare(self, manifest: Json) -> None:
         """Creates the folder, writes `manifest.json`, and removes stale files from
         `_staging`.
 
-        If rows are to be computed (`n_rows` is above 0), the folder must have room for
-        a part. If an error is raised, every folder that this call created is removed
-        again.
+        If an error is raised, every folder that this call created is removed again.
         """
         self.check()
         created = list(itertools.filterfalse(os.path.exists, self._folders()))
@@ -197,8 +188,6 @@ class Store:
             with storage_errors(self.folder, "nothing ran"):
                 for path in created:
                     path.mkdir(exist_ok=True)
-            if n_rows:
-                self._check_room(min(n_rows, PART_ROWS))
             self.note("manifest", manifest)
         except BaseException:
             for path in reversed(created):
@@ -342,7 +331,8 @@ class Store:
 
         A store that writes no files returns None.
         """
-        return self.put(self.folder / f"{name}.json", json_text(record).encode())
+        text = json.dumps(record, indent=1)
+        return self.put(self.folder / f"{name}.json", text.encode())
 
     def clear_failures(self, runs: Set[tuple[str, int]]) -> None:
         """Removes each record of failures whose runs are all among `runs`. The caller
@@ -357,24 +347,6 @@ class Store:
                     continue  # not a file of this package
                 if failed and failed <= runs:
                     path.unlink(missing_ok=True)
-
-    def _check_room(self, n_rows: int) -> None:
-        """Raises StoreError if the folder has no room for a part of `n_rows` rows.
-
-        A trial file is written, because the amount of free space does not reveal a
-        quota.
-        """
-        size = PART_BYTES + ROW_BYTES * n_rows
-        trial = self.staging / f"{os.getpid()}-{secrets.token_hex(4)}-room"
-        try:
-            with storage_errors(self.folder, "nothing ran"):
-                self.staging.mkdir(exist_ok=True)
-                atomic_write(trial, secrets.token_bytes(size), self.staging, sync=True)
-                trial.unlink()
-        except StoreError as error:
-            raise StoreError(
-                f"{error}. A part of {n_rows} rows needs about {size / 2**10:.0f} KiB"
-            ) from error
 
     def _remove_stale_files(self) -> None:
         """Removes the files that processes left in `_staging` when they died.
@@ -477,7 +449,7 @@ class MemoryStore(Store):
     def check(self, *replaced: str) -> None:
         """Does nothing, because no file can be in the way."""
 
-    def prepare(self, manifest: Json, n_rows: int = 0) -> None:
+    def prepare(self, manifest: Json) -> None:
         """Does nothing, because there is no folder to create."""
 
     def unify(self, tell: Callable[[str], None]) -> None:

@@ -121,14 +121,7 @@ def _manifest(store: Store) -> tuple[Json, Json]:
         if manifest is None:
             remark = f"{store.manifest}: is missing, so the runs to do are unknown"
             return {}, unknown | {"remark": remark}
-        name, plan = str(manifest["grid"]["name"]), manifest.get("plan")
-        if plan is None:
-            remark = (
-                f"{store.manifest}: does not list the runs of {name}, as it is of an"
-                " earlier version; the command of the sweep with --dry-run counts them,"
-                " and without it also records them"
-            )
-            return manifest, unknown | {"remark": remark}
+        plan = manifest["plan"]
         progress = plan["progress"]
         if plan["runs"] is None:
             return manifest, unknown | {"remark": str(progress)}
@@ -137,7 +130,7 @@ def _manifest(store: Store) -> tuple[Json, Json]:
             for point_id in points.split():
                 runs[point_id] = set(map(int, seeds.split()))
         return manifest, {
-            "grid": name,
+            "grid": str(manifest["grid"]["name"]),
             "remark": progress and str(progress),
             "points": int(plan["points"]),
             "runs": runs,
@@ -145,7 +138,10 @@ def _manifest(store: Store) -> tuple[Json, Json]:
     except StoreError as error:
         return {}, unknown | {"remark": str(error)}
     except (TypeError, KeyError, AttributeError, ValueError, OverflowError):
-        remark = f"{store.manifest}: is not the manifest of a sweep"
+        remark = (
+            f"{store.manifest}: is not the manifest of a sweep of this version; the"
+            " next sweep replaces it"
+        )
         return {}, unknown | {"remark": remark}
 
 

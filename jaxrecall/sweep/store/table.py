@@ -78,11 +78,6 @@ OF_OLDER_ROWS = {
 name of another column, the values of that column are used.
 """
 
-X64_OFF = {"x64": False}
-"""The values of columns for older rows of users' simulators, which lack the column
-x64.
-"""
-
 KEY = b"jaxrecall"
 """The key of the metadata entry that describes a table. The entry is JSON with these
 keys:
@@ -250,9 +245,8 @@ def _joint_axes(parts: list[Json], table: pa.Table) -> Json:
     for part in sorted(parts, key=lambda part: part.get("created") or ""):
         axes |= dict.fromkeys(part["axes"])
         fixed = part["fixed"] | fixed
-    for name, value in list(fixed.items()):
-        same = all(part["fixed"].get(name) == value for part in parts)
-        if not same and name in table.column_names and len(table[name].unique()) > 1:
+    for name in list(fixed):
+        if name in table.column_names and len(table[name].unique()) > 1:
             axes.setdefault(name)
         if name in axes:
             del fixed[name]
@@ -384,7 +378,7 @@ def _part(facts: Json) -> _Part:
     if facts.get("simulator") is None:
         return _Part([*NEEDED, *OURS], MEASURED, OF_OLDER_ROWS, COLUMNS)
     measured = [str(facts.get("accuracy"))]
-    return _Part([*NEEDED, "step", "steps"], measured, X64_OFF, {})
+    return _Part([*NEEDED, "step", "steps"], measured, {}, {})
 
 
 def read_part(path: Path) -> pa.Table:
@@ -458,15 +452,18 @@ def unlike(known: pa.Schema, paths: Iterable[Path]) -> tuple[pa.Schema, list[Pat
 
     Raises an exception of Arrow if the types of a column are incompatible.
     """
-    schemas, alike = {}, {}
+    schemas = {}
     for path in paths:
         schema = _schema_of_part(path)
         if schema is not None:
-            alike.setdefault(_typed(schema), []).append(path)
-            schemas.setdefault(_typed(schema), _standard(schema))
-    every = pa.unify_schemas([known, *schemas.values()], promote_options="permissive")
-    alike.pop(_typed(every), None)
-    return every, list(itertools.chain.from_iterable(alike.values()))
+            schemas[path] = schema
+    distinct = {_typed(schema): _standard(schema) for schema in schemas.values()}
+    every = pa.unify_schemas([known, *distinct.values()], promote_options="permissive")
+    others = []
+    for path, schema in schemas.items():
+        if _typed(schema) != _typed(every):
+            others.append(path)
+    return every, others
 
 
 def _typed(schema: pa.Schema) -> frozenset[tuple[str, pa.DataType]]:
