@@ -132,16 +132,6 @@ def test_columns_of_other_programs(wide, value):
     check_all_commands(wide)
 
 
-def test_a_dollar_in_the_report(wide, tmp_path):
-    table = load(wide)
-    both = [table.assign(**{"$x_{": text}) for text in ("$\\frac{", "$$$")]
-    path = tmp_path / "table.parquet"
-    pq.write_table(pa.concat_tables(map(pa.Table.from_pandas, both)), path)
-    assert run(report, path, *OPTIONS["report"])[0] == 0
-    page = (tmp_path / "table-report.html").read_text()
-    assert all(text in page for text in ("$x_{", "$\\frac{"))
-
-
 def test_a_path_that_is_not_utf8(folder):
     odd = folder.with_name(os.fsdecode(b"results\xff"))
     folder.rename(odd)

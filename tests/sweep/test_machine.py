@@ -199,45 +199,6 @@ def test_less_memory_than_jax_needs_is_refused(
     assert not Path("results").exists()
 
 
-IN_CGROUP = """
-import os, sys
-for folder in sys.argv[1:3]:
-    open(f"{folder}/cgroup.procs", "w").write(str(os.getpid()))
-from jaxrecall.sweep import machine
-print(*machine.memory(), *machine.processors())
-from jaxrecall import Point, simulate
-print(simulate(Point(V=16, N=32, d=8, L=4), 0)["status"])
-"""
-
-
-@pytest.mark.system  # half a core and 2 GiB; tests above read files like its own
-def test_the_limits_of_a_real_cgroup_are_read():
-    made, mine = [], f"jaxrecall-{os.getpid()}"
-    limits = {f"memory/{mine}/memory.limit_in_bytes": 2 * GIB}
-    limits[f"cpu/{mine}/cpu.cfs_quota_us"] = 50000
-    try:
-        for name, value in limits.items():
-            path = Path(
-                "/sys/fs/cgroup", name.replace("NAME", f"jaxrecall-{os.getpid()}")
-            )
-            if not (path.parents[1] / path.name).exists():
-                pytest.skip("this machine has no cgroups of version 1")
-            path.parent.mkdir()
-            made.append(path)
-            path.write_text(str(value))
-        folders = [str(path.parent) for path in made]
-        call = [sys.executable, "-c", IN_CGROUP, *folders]
-        done = subprocess.run(call, capture_output=True, text=True, timeout=300)
-        assert done.returncode == 0, done.stderr
-        told = f"{2 * GIB}.0 {made[0]} 0.5 {made[1]} ok"
-        assert done.stdout.split() == told.split()
-    except OSError as error:
-        pytest.skip(f"this machine lets nobody make a cgroup ({error})")
-    finally:
-        for path in made:
-            path.parent.rmdir()
-
-
 @pytest.mark.parametrize(
     ("kib", "command", "answer"),
     [

@@ -12,14 +12,11 @@ import warnings
 from pathlib import Path
 
 import pytest
-from helpers import ROOT
 
 from jaxrecall import Point, load
 from jaxrecall.compact import main as compact
 from jaxrecall.errors import UsageError
-from jaxrecall.fit import main as fit
 from jaxrecall.simulator.program_shape import Shape
-from jaxrecall.status import main as status
 from jaxrecall.status import survey
 from jaxrecall.sweep.__main__ import main
 from jaxrecall.sweep.grid import as_grid
@@ -227,23 +224,6 @@ def test_the_command_for_all_shards_has_no_shard(flag):
     words = ["jaxrecall", "sweep", "--set", "name=x", "--slurm", "a=b c"]
     assert shlex.split(without_shard(command)) == words
     assert without_shard(f"jaxrecall sweep {flag}").split() == words[:2]
-
-
-def test_several_folders_are_refused_with_one_line_where_one_is_none(grid, capsys):
-    Path("a/parts").mkdir(parents=True)
-    study = ROOT / "results/study"
-    for call, told in (
-        (lambda: compact(["absent"]), "no rows in absent: "),
-        (lambda: status(["absent"]), "absent: is not a results folder"),
-        (lambda: fit(["a", "absent"]), "no rows in a, absent: "),
-        (
-            lambda: fit([str(study / name) for name in ("law-exact", "sensitivity")]),
-            "--out: nothing given; needed with 2 folders",
-        ),
-    ):
-        assert call() == 2
-        assert capsys.readouterr().err.splitlines()[-1].startswith(told)
-    assert not Path("absent").exists()
 
 
 @pytest.mark.parametrize(

@@ -150,16 +150,6 @@ def test_part_is_sorted_compressed_and_says_where_it_comes_from(store):
     assert written["seed"].to_pylist() == [0, 3, 7, 2]
 
 
-def test_numbers_take_no_dictionary_and_no_encoding_that_readers_may_lack(store):
-    """Distinct numbers are smaller than with a dictionary of them."""
-    store.write([row(i, accuracy=i / 7) for i in range(2000)])
-    group = pq.read_metadata(compact(store.folder).table).row_group(0)
-    chunks = map(group.column, range(group.num_columns))
-    encodings = {chunk.path_in_schema: {*chunk.encodings} for chunk in chunks}
-    assert encodings["point_id"] == {"PLAIN", "RLE", "RLE_DICTIONARY"}
-    assert encodings["accuracy"] == encodings["n_correct"] == {"PLAIN", "RLE"}
-
-
 def test_name_hashes_the_runs_and_the_version(store):
     batches = [
         rows(1, 2),

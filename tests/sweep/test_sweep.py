@@ -23,7 +23,6 @@ from tolerances import assert_same_columns
 from jaxrecall import Point, load, simulate
 from jaxrecall.compact import main as compact
 from jaxrecall.model.columns import CODE_VERSION, COLUMNS, EXTRA_COLUMNS, TRACE_COLUMNS
-from jaxrecall.simulator import program
 from jaxrecall.sweep.__main__ import main
 
 GRID = """
@@ -233,26 +232,6 @@ def test_a_dry_run_with_nothing_to_do_says_so_and_names_no_worker(capsys, more):
     first, last = capsys.readouterr().out.splitlines()
     assert first == "tiny: 4 points x 2 seeds = 8 runs"
     assert last == f"nothing to do: all 8 runs are in {OUT}"
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("grid")
-def test_programs_traced_are_programs_planned_and_traced_once(facts, monkeypatch):
-    traced = []
-    draw = program.draw
-
-    def noted(run, shape, axis):
-        traced.append(shape)
-        return draw(run, shape, axis)
-
-    monkeypatch.setattr(program, "draw", noted)
-    program.forget()
-    call = f"{UNDRAWN} --set base.eta=1e-6 --set 'blocks.0.axes.m=[0, 32]'"
-    (planned,) = facts(call, "programs")
-    assert sweep(call) == 0
-    assert len(traced) == planned == 2
-    assert sweep(f"{call} --set seeds.count=3 --out again") == 0
-    assert len(traced) == planned
 
 
 @pytest.mark.usefixtures("grid", "with_figures")

@@ -12,7 +12,7 @@ from multiprocessing.pool import AsyncResult, ThreadPool
 
 from threadpoolctl import threadpool_limits
 
-from ...errors import OutOfMemory
+from ...errors import OutOfMemory, in_one_line
 from ...model.point import Run
 from ..plan import Chunk, Plan, by_id, pieces
 from ..simulators import Loaded, Program, Rows
@@ -99,10 +99,10 @@ class Runner:
                 if width == 1:
                     raise
                 self.width[program] = width // 2
-                reason = f"out of memory with {width} runs at a time"
-                if "limits.max_bytes" in str(error):
-                    reason = str(error)
-                line = f"program {program}: {reason}; continuing with {width // 2}"
+                line = (
+                    f"program {program}: out of memory with {width} runs at a time"
+                    f" ({in_one_line(error)}); continuing with {width // 2}"
+                )
                 self.on_event(("message", line))
 
     def _loaded(self, program: Program, width: int) -> Loaded:

@@ -29,7 +29,6 @@ from ...errors import (
     UsageError,
     imported,
     shown,
-    suggest,
 )
 from ...model.columns import Row
 from ...model.laws.law import source_digest
@@ -270,17 +269,10 @@ class Simulator:
         }
 
     def point(self, values: Mapping[str, Any]) -> Any:
-        """Returns the point whose fields have these values, or raises PointError."""
-        problems = []
-        for name in values:
-            if name not in self.fields:
-                hint = suggest(name, self.fields)
-                problems.append(Problem(name, f"is no field{hint}"))
-        for name, f in self.fields.items():
-            if f.default is MISSING and name not in values:
-                problems.append(Problem(name, "is given nowhere"))
-        if problems:
-            raise PointError(problems)
+        """Returns the point whose fields have these values, or raises PointError.
+
+        A grid has checked the names. Other callers get a TypeError for a wrong name.
+        """
         return self.Point(**values)
 
     def sources(self, points: Iterable[Any]) -> dict[str, str]:
@@ -699,12 +691,13 @@ def _steps(found: Row) -> list[int]:
     if STEP not in found:
         return [1]
     steps = np.asarray(found[STEP])
-    allowed = "allowed: whole numbers from 0 in ascending order"
-    if steps.ndim != 1 or not len(steps) or steps.dtype.kind not in "iu":
-        raise ValueError(f"the simulator returned {shown(steps)} for step; {allowed}")
-    if steps[0] < 0 or (np.diff(steps.astype(np.int64)) <= 0).any():
-        raise ValueError(f"the simulator returned {shown(steps)} for step; {allowed}")
-    return steps.tolist()
+    are_whole = steps.ndim == 1 and len(steps) > 0 and steps.dtype.kind in "iu"
+    if are_whole and steps[0] >= 0 and (np.diff(steps.astype(np.int64)) > 0).all():
+        return steps.tolist()
+    raise ValueError(
+        f"the simulator returned {shown(steps)} for step; allowed: whole numbers from 0"
+        " in ascending order"
+    )
 
 
 def _problems_of_rises(rises: object, fields: Mapping[str, Any]) -> list[str]:

@@ -42,8 +42,8 @@ def survey(folder: str | Path) -> Json:
         )
     manifest, plan = _manifest(store)
     found, unreadable, tables = store.last_values("status", "seconds")
-    version = _version(manifest, found)
-    mine = found.pop(version, {})
+    code_version, precision = _version(manifest, found)
+    mine = found.pop((code_version, precision), {})
     runs, n_runs, todo = plan.pop("runs"), None, None
     done = list(mine.values())
     if runs is not None:
@@ -61,10 +61,11 @@ def survey(folder: str | Path) -> Json:
             total += seconds
     failures, no_reports = _failures(store, mine.keys())
     unreadable += no_reports
-    others = [
-        {"code_version": code_version, "precision": precision, "rows": len(rows)}
-        for (code_version, precision), rows in sorted(found.items())
-    ]
+    others = []
+    for (version, precise), rows in sorted(found.items()):
+        others.append(
+            {"code_version": version, "precision": precise, "rows": len(rows)}
+        )
     return {
         "folder": str(store.folder),
         **plan,
@@ -72,7 +73,8 @@ def survey(folder: str | Path) -> Json:
         "done": len(done),
         "todo": todo,
         **unfit,
-        **dict(zip(("code_version", "precision"), version, strict=True)),
+        "code_version": code_version,
+        "precision": precision,
         "other_grids": len(mine) - len(done),
         "other_versions": others,
         "failures": failures,
