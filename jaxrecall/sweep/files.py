@@ -200,6 +200,14 @@ def listed(unreadable: Unreadable) -> str:
 def no_rows(paths: list[Path], unreadable: Unreadable) -> StoreError:
     """Returns the error for paths that contain no rows."""
     where = ", ".join(map(str, paths)) or "an empty list of paths"
+    for path, _ in unreadable:
+        if "=" in path.name and path.is_dir():
+            return StoreError(
+                f"no rows in {where}: is split by a column into folders such as"
+                f" {path.name}; allowed: pandas.read_parquet({str(path.parent)!r}), as"
+                " fit.fit and plot take it; with .to_parquet('one.parquet') for"
+                " jaxrecall fit"
+            )
     why = f"; unreadable: {listed(unreadable)}" if unreadable else ""
     return StoreError(
         f"no rows in {where}: looked for a .parquet file, or a folder with {TABLE} or"
