@@ -30,7 +30,7 @@ def _homes() -> dict[str, str | None]:
 
     The names stand in `__init__.pyi` alone, where type checkers read them too.
     """
-    stub = Path(__file__).with_suffix(".pyi").read_text()
+    stub = Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8")
     homes = {}
     for statement in ast.parse(stub).body:
         assert isinstance(statement, ast.ImportFrom)

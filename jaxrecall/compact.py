@@ -19,6 +19,7 @@ from .cli.command import Parser, answer, command
 from .errors import StoreError
 from .sweep.files import (
     Unreadable,
+    held_folder,
     holds_results,
     no_rows,
     refuse_link,
@@ -89,10 +90,9 @@ def compact(folder: str | Path, prune: bool = False) -> Compacted:
         del rows  # so that each column is freed when it has been taken
         target.put_table(target.table, taken(columns, schema, order))
         if prune:
-            refuse_link(target.parts)
-            with storage_errors(target.parts):
+            with storage_errors(target.parts), held_folder(target.parts) as parts:
                 for path in digests:
-                    path.unlink(missing_ok=True)
+                    (parts / path.name).unlink(missing_ok=True)
     return Compacted(target.table, n_rows, n_dropped, len(digests), unreadable)
 
 

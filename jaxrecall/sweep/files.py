@@ -146,6 +146,23 @@ def refuse_link(path: Path) -> None:
         )
 
 
+@contextmanager
+def held_folder(folder: Path) -> Iterator[Path]:
+    """Returns a context with another path of the folder, which leads to the same folder
+    even if its own path becomes a link meanwhile.
+
+    Systems without /proc have only the folder's own path. Raises StoreError if the
+    folder is a link, and OSError if it cannot be opened.
+    """
+    refuse_link(folder)
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        held = Path(f"/proc/self/fd/{fd}")
+        yield held if held.is_dir() else folder
+    finally:
+        os.close(fd)
+
+
 def holds_results(folder: Path) -> bool:
     """Whether the folder contains results, which are a folder of parts or a table."""
     return is_folder(folder / PARTS) or bool(_mode(folder / TABLE))

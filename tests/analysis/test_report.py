@@ -480,7 +480,7 @@ def reported(tmp_path):
 
 CENSORED = [
     ("crosses theta", 2),
-    ("theta not reached at the largest level", 1),
+    ("theta not reached, and hardly any change along the axis", 1),
     ("theta crossed below the smallest level", 1),
 ]
 

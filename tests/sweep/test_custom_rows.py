@@ -302,7 +302,7 @@ def test_the_command_line_names_columns_without_a_number(module, capsys):
     assert main(["--grid", "grid.yaml", "--out", "out"]) == 0
     told = capsys.readouterr().out
     assert "4 to do in 1 program, time and memory are unknown until" in told
-    assert re.search(r"time: absent, .* in 2 of 4 rows, where it is null", told)
+    assert re.search("time: absent, not a number, .* in 2 of 4 rows", told)
 
 
 # programs

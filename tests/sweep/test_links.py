@@ -2,6 +2,7 @@
 links, and files of the user that have the names of the package's own files.
 """
 
+import os
 import shutil
 from pathlib import Path
 
@@ -147,3 +148,36 @@ def test_a_compaction_without_permission_promises_no_resumption(some, tmp_path):
     assert (
         "lock: Permission denied; saved rows are kept, and the command" in told.stderr
     )
+
+
+@pytest.mark.parametrize("command", ["prune", "report"])
+def test_a_folder_that_becomes_a_link_during_a_command_is_left_alone(
+    every, tmp_path, monkeypatch, command
+):
+    """The link appears when the first part is removed, or the page is replaced."""
+    mine, theirs = tmp_path / "mine", tmp_path / "theirs"
+    shutil.copytree(every.home / "full", mine)
+    assert main(["report", str(mine)]) == 0
+    folder = "parts" if command == "prune" else "report-figures"
+    shutil.copytree(mine / folder, theirs)
+    before = {path.name: path.stat().st_mtime_ns for path in theirs.iterdir()}
+
+    def becomes_a_link(function):
+        def call(*args, **options):
+            is_first = not (mine / folder).is_symlink()
+            if is_first and Path(args[-1]).name in {*before, "report.html"}:
+                (mine / folder).rename(tmp_path / "moved")
+                (mine / folder).symlink_to(theirs)
+            return function(*args, **options)
+
+        return call
+
+    monkeypatch.setattr(os, "unlink", becomes_a_link(os.unlink))
+    monkeypatch.setattr(os, "replace", becomes_a_link(os.replace))
+    words = {
+        "prune": ["compact", str(mine), "--prune"],
+        "report": ["report", str(mine)],
+    }
+    main(words[command])
+    assert (mine / folder).is_symlink()
+    assert {path.name: path.stat().st_mtime_ns for path in theirs.iterdir()} == before

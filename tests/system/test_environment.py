@@ -169,7 +169,7 @@ def test_workers_share_the_memory_limit(tmp_path, capsys, monkeypatch):
         return (
             facts["est_peak_bytes"],
             facts["workers"],
-            told.out.splitlines()[-4::3],
+            told.out.splitlines(),
             told.err.splitlines(),
         )
 
@@ -185,8 +185,8 @@ def test_workers_share_the_memory_limit(tmp_path, capsys, monkeypatch):
     )
     peak, workers, said, warned = planned(*tight, "--workers", "3")
     assert (peak, workers) == (2 * one, 2)
-    assert said[0].endswith(" MiB of memory in 2 workers")
-    assert said[1] == "runs in 2 workers of this machine"
+    assert any(line.endswith(" MiB of memory in 2 workers") for line in said)
+    assert "runs in 2 workers of this machine" in said
     assert len(warned) == 1
     assert warned[0].startswith("--workers: got 3; 2 start, as the memory limit of ")
 

@@ -26,6 +26,7 @@ import yaml
 from ...errors import UsageError, plural
 from ...sweep.files import (
     atomic_write,
+    held_folder,
     holds_results,
     is_file,
     local_path,
@@ -267,18 +268,19 @@ def _replace(out: Path, html: str, folder: Path, pictures: Sequence[Picture]) ->
     for picture in pictures:
         files.update(picture.files)
     earlier = _listed(_earlier_page(out), folder.name)
-    for name in files:
-        if name not in earlier and os.path.lexists(folder / name):
-            raise UsageError(
-                f"--out: {folder / name} is not a figure that {out.name} lists, and is"
-                " not replaced; move it away, or choose another --out"
-            )
     folder.mkdir(parents=True, exist_ok=True)
-    for name in earlier - files.keys():
-        (folder / name).unlink(missing_ok=True)
-    atomic_write(out, html.encode(errors="backslashreplace"))
-    for name, content in files.items():
-        atomic_write(folder / name, content)
+    with held_folder(folder) as held:
+        for name in files:
+            if name not in earlier and os.path.lexists(held / name):
+                raise UsageError(
+                    f"--out: {folder / name} is not a figure that {out.name} lists, and"
+                    " is not replaced; move it away, or choose another --out"
+                )
+        for name in earlier - files.keys():
+            (held / name).unlink(missing_ok=True)
+        atomic_write(out, html.encode(errors="backslashreplace"))
+        for name, content in files.items():
+            atomic_write(held / name, content)
 
 
 def _earlier_page(out: Path) -> str:

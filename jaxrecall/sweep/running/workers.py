@@ -138,9 +138,8 @@ class Workers:
     def start(self, worker: Worker) -> None:
         """Starts a process that ignores signals and ends when this process ends.
 
-        It sends "ready" when it can compute.
-
-        A terminal or Slurm sends signals to all processes, but only this one responds.
+        It sends "ready" when it can compute. A terminal or Slurm sends signals to all
+        processes, but only this one responds.
         """
         worker.connection, theirs = Pipe()
         fd = theirs.fileno()
