@@ -7,19 +7,21 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from multiprocessing.pool import AsyncResult, ThreadPool
 
 from threadpoolctl import threadpool_limits
 
 from ...errors import OutOfMemory, in_one_line
 from ...model.point import Run
+from ..machine import cores
 from ..plan import Chunk, Plan, by_id, pieces
 from ..simulators import Loaded, Program, Rows
 from .call import Call
-from .progress import Event, Failure, Traces
+from .progress import Event, Failure, Traces, duration
 
 BATCH_SECONDS = 0.25
+ANNOUNCED_SECONDS = 10.0
 
 Batch = dict[Run, float]
 """A dict from each run to its estimated time on one core, in seconds."""
@@ -63,6 +65,7 @@ class Runner:
             yield from self._finished(chunk.program, left, rejected, seconds)
             if rejected and fallback:
                 left, rejected = rejected, {}
+                self._announce(fallback, left)
                 yield from self._finished(fallback, left, rejected, seconds)
         except Exception as error:
             failure = Failure.of(error)
@@ -104,6 +107,16 @@ class Runner:
                     f" ({in_one_line(error)}); continuing with {width // 2}"
                 )
                 self.on_event(("message", line))
+
+    def _announce(self, program: Program, rejected: Mapping[Run, None]) -> None:
+        """Reports rejected runs if the fallback, which no earlier estimate includes,
+        will take long.
+        """
+        seconds = sum(self.plan.seconds_of(run, program) for run in rejected) / cores()
+        if seconds > ANNOUNCED_SECONDS:
+            told = f"{len(rejected)} runs may not take a shortcut"
+            line = f"program {program}: {told}, about {duration(seconds)} more"
+            self.on_event(("message", line))
 
     def _loaded(self, program: Program, width: int) -> Loaded:
         """Returns the loaded program. If it must be compiled first, reports that."""
