@@ -16,9 +16,9 @@ from test_fit import crossed, with_attrs
 from jaxrecall import plot
 from jaxrecall.analysis import report
 from jaxrecall.analysis.figures.figure import Chart
-from jaxrecall.analysis.figures.several import choice
 from jaxrecall.analysis.figures.table_of_runs import MEASURE, Runs
 from jaxrecall.analysis.figures.theory_lines import Theory
+from jaxrecall.analysis.fit.repeated import choose_one
 from jaxrecall.analysis.fit.roles import roles_of
 from jaxrecall.errors import FitError, UsageError
 from jaxrecall.fit import fit
@@ -295,12 +295,14 @@ def test_advice_selects_rows_of_every_type():
     for name in table:
         for rows in (table[:2], table[1:]):
             if rows[name].nunique(dropna=False) > 1:
-                selected = eval(choice(rows, [name]), {"df": table})
+                selected = eval(choose_one(rows, [name]), {"df": table})
                 assert len(selected) == 1, name
     rows = table.assign(missing=[None, None, 64.0], text="a")
-    assert choice(rows[:2], ["missing", "text", "truth"]) == 'df[df["truth"] == True]'
+    assert (
+        choose_one(rows[:2], ["missing", "text", "truth"]) == 'df[df["truth"] == True]'
+    )
     rows["missing"] = pd.Series([None, "x", "x"], dtype=object)
-    assert choice(rows, ["missing", "truth"]) == 'df[df["missing"] == "x"]'
+    assert choose_one(rows, ["missing", "truth"]) == 'df[df["missing"] == "x"]'
 
 
 def test_thresholds_name_laws_as_the_table_does():

@@ -20,11 +20,11 @@ from ...sweep.store.table import comment
 from ...sweep.summary import MEAN, parsed
 from ..fit import Fit
 from ..fit.columns import Table, groups, is_numeric, without
+from ..fit.repeated import tell_apart
 from ..fit.roles import ACCURACY, Roles, roles_of
 from ..fit.table_axes import fixed
 from .figure import Chart
 from .layers import Contour, Layer, Pixels, Points, Polyline, Selection
-from .several import telling
 from .style import Style, look, settings
 from .table_of_runs import (
     MEASURE,
@@ -176,13 +176,13 @@ def phase(
     levels = with_columns(runs.levels, x, y)
     used = columns_in(x) | columns_in(y)
     across = [name for name in (x, y) if runs.along not in columns_in(name)]
-    panels = telling(levels, across, without(runs.axes, used))
+    panels = tell_apart(levels, across, without(runs.axes, used))
 
     def order(axis: str) -> tuple[bool, bool, int]:
         return axis in used, axis == runs.along, levels[axis].nunique()
 
     # each pixel must be one cell
-    panels += telling(levels, [x, y, *panels], sorted(runs.every, key=order))
+    panels += tell_apart(levels, [x, y, *panels], sorted(runs.every, key=order))
     named = runs.label
     if not runs.summary.is_share:
         named = f"{runs.summary} {named}"

@@ -30,12 +30,12 @@ from ..fit import chosen_summary, numbers
 from ..fit.columns import Table, common, no_numbers, without
 from ..fit.measure import choose_along, choose_measure
 from ..fit.reading import plain_table
+from ..fit.repeated import choose_one, tell_apart
 from ..fit.roles import ACCURACY, SETTINGS, Roles, roles_of
 from ..fit.steps import ALL, LAST, at_steps
 from . import charts
 from .figure import COLUMN, Chart
 from .layers import Contour, Layer, Pixels, Points, Polyline
-from .several import choice, telling
 from .style import label, look, sized
 from .table_of_runs import (
     BANDS,
@@ -275,8 +275,8 @@ def _marks(df: Table, asked: Asked) -> tuple[list[Table], list[str]]:
     lines = asked.lines
     if lines is None:
         lines = []
-        for name in telling(rows, asked.panels, axes):
-            lines += telling(rows, asked.axes, [name])
+        for name in tell_apart(rows, asked.panels, axes):
+            lines += tell_apart(rows, asked.axes, [name])
     drawn = rows.dropna(subset=asked.measured, how="all")
     names = axes or without(rows, [*asked.axes, *asked.measured])
     placed = [*asked.axes, *lines, *asked.panels]
@@ -755,8 +755,8 @@ def _with_few_lines(chart: Chart, df: Table) -> Chart:
     if n > MAX_LINES:
         raise UsageError(
             f"lines: {n} lines of one {', '.join(chart.lines)} each are too many;"
-            f" choose at most {MAX_LINES}, as in {choice(df, chart.lines[:1])}, or name"
-            " axes in rows and columns of `figure`"
+            f" choose at most {MAX_LINES}, as in {choose_one(df, chart.lines[:1])}, or"
+            " name axes in rows and columns of `figure`"
         )
     return chart
 
