@@ -54,7 +54,7 @@ from .table_of_runs import (
     scale_of,
     settings_apart,
     with_columns,
-    with_states,
+    with_tried,
 )
 from .theory_lines import Theory
 
@@ -285,7 +285,7 @@ def _marks(df: Table, asked: Asked) -> tuple[list[Table], list[str]]:
         shared = rows.drop(columns=common(("lo", "hi"), rows))
         return [shared for _ in asked.measured], lines
     is_fitted = {"censored", "warning"} <= {*rows}
-    return [with_states(rows) if is_fitted else rows], lines
+    return [with_tried(rows) if is_fitted else rows], lines
 
 
 def _axes_of_marks(rows: Table, placed: Sequence[str]) -> list[str]:

@@ -37,7 +37,7 @@ from ..fit.table_axes import (
     unstated,
     without_switches,
 )
-from ..fit.tables import PLATEAU, with_state
+from ..fit.tables import with_state
 from .layers import values_of
 from .style import label
 
@@ -201,12 +201,12 @@ class Runs:
         )
 
     def thresholds(self, found: Fit, theta: float) -> Table:
-        """Returns the thresholds at theta, with the columns of `with_states` and
+        """Returns the thresholds at theta, with the columns of `with_tried` and
         `law`, the critical value that the fitted law predicts.
         """
         stars = found.thresholds[found.thresholds["theta"] == theta]
         powers = found.exponents[found.exponents["theta"] == theta]
-        stars = with_states(stars.reset_index(drop=True))
+        stars = with_tried(stars.reset_index(drop=True))
         return with_law(stars, powers, self.axes)
 
 
@@ -303,23 +303,15 @@ def measure_label(roles: Roles, values: Table) -> str:
     return label(roles.measure, roles) + (" (fraction)" if is_fraction else "")
 
 
-def with_states(found: Table) -> Table:
-    """Returns thresholds with two more columns.
-
-    `state` is "crosses", "levels off", "not reached" or "above". `tried` is the level
-    beyond which a threshold that does not cross lies.
+def with_tried(thresholds: Table) -> Table:
+    """Returns thresholds with the columns `state`, and `tried`: the level beyond which
+    a threshold that does not cross lies.
     """
-    found = with_state(found)
-    plateau = found["state"] == PLATEAU
-    states = np.select(
-        [found["censored"] == "no", found["censored"] == "left", plateau],
-        ["crosses", "above", "levels off"],
-        "not reached",
+    tried = thresholds["N_above"].where(
+        thresholds["censored"] == "left", thresholds["N_below"]
     )
-    tried = found["N_above"].where(found["censored"] == "left", found["N_below"])
-    return found.assign(
-        state=states, tried=tried.astype(float).mask(states == "crosses")
-    )
+    tried = tried.astype(float).mask(thresholds["censored"] == "no")
+    return with_state(thresholds).assign(tried=tried)
 
 
 def with_law(found: Table, exponents: Table, axes: Sequence[str]) -> Table:

@@ -19,7 +19,7 @@ from .estimate import Estimates, interval
 RATIO, MEAN_RATIO = "ratio", "mean ratio"
 
 
-def comparison(
+def compare_values(
     e: Estimates, axis: str, regime: str = ""
 ) -> Iterator[dict[str, AxisValue]]:
     """Yields the rows that compare each value of an axis with its first value.

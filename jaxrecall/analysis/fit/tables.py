@@ -47,20 +47,16 @@ additional columns for the axes.
 CROSSES, FEW_SEEDS, UNDECIDED = "crosses", "few seeds", "undecided"
 PLATEAU, NOT_REACHED, ABOVE = "plateau", "not reached", "above"
 
-STATES = {
-    CROSSES: "crosses theta",
-    FEW_SEEDS: "crosses theta, with too few seeds for an interval",
-    UNDECIDED: "crosses theta, but not surely, and is not in the law",
-    PLATEAU: "levels off before theta",
-    NOT_REACHED: "theta not reached at the largest level",
-    "flat": "theta not reached, and hardly any change along the axis",
-    "reversed": "moves away from theta along the axis",
-    "returns": "crosses theta and crosses it back",
-    "one level": "a single level, which makes no curve",
-    ABOVE: "theta crossed below the smallest level",
-}
-"""A dict from the state of a threshold to its meaning. Only the first three have a
-critical value.
+NOT_CROSSING = (
+    PLATEAU,
+    NOT_REACHED,
+    "flat",
+    "reversed",
+    "returns",
+    "one level",
+    ABOVE,
+)
+"""The states of thresholds without a critical value; docs/thresholds.md explains them.
 """
 
 WARNINGS = {
@@ -205,7 +201,7 @@ def _copied(cell: Cell) -> str | None:
 
 
 def _state(theta: float, crossing: Crossing, curve: AnyCurve) -> str:
-    """Returns the state of a threshold, a key of STATES."""
+    """Returns the state of a threshold, as in the column `state`."""
     if crossing.side == 0:
         if any(crossing.is_open):
             return UNDECIDED
