@@ -286,15 +286,6 @@ def test_a_map_has_the_thresholds_and_theory_along_N_and_else_a_contour():
     assert any(hasattr(each, "levels") for ax in panels for each in ax.collections)
 
 
-def test_a_pixel_never_holds_two_cells():
-    # m * d = 2048 twice, 0 twice
-    same = uncovered(table({"d": [32, 64], "m": [0, 32, 64]}, law, LEVELS[::3]))
-    (figure,) = drawn(same, "phase", options="--phase 'm * d' N").values()
-    panels = [ax for ax in figure.axes if ax.get_title()]
-    assert titles(figure)[:2] == ["d = 32", "d = 64"]
-    assert sum(ax.collections[0].get_array().count() for ax in panels) == 6 * 3
-
-
 def test_names_of_figures_are_plain_and_occur_once_in_any_case():
     frame = uncovered(table({"d": [32, 64], "D": [1, 2]}, law, LEVELS[::3]))
     maps = "--phase 'd * 2' N --phase 'd*2' N --phase 'D * 2' N"
