@@ -45,12 +45,6 @@ DOTTED: Style = {"marker": "none", "width": 0.5, "linestyle": ":"}
 FITTED: Style = {"marker": "none", "width": 0.8}
 """The style of fitted curves and laws."""
 
-LONGEST_LAW = 30
-"""The largest number of characters that a law may have in a heading.
-
-A longer law is shown by its name alone.
-"""
-
 
 def accuracy(
     runs: Runs,
@@ -319,7 +313,5 @@ def constants(frame: Table, roles: Roles) -> Selection:
             shared[name] = frame[name].iloc[0]
     for name, value in fixed(frame, roles).items():
         if name.partition(".")[0] in ("pool", "trigger_in_value", *LAW_FIELDS):
-            if len(str(value)) > LONGEST_LAW:
-                value, _, _ = str(value).partition("(")
             shared[name] = value
     return shared

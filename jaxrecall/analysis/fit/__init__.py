@@ -329,10 +329,7 @@ def _by_value(
     If `where` contains expressions, each of them is combined with each value. Raises
     FitError if `by` is not an axis.
     """
-    if by not in axes:
-        raise FitError(
-            f"by: got {by!r}; allowed: an axis of the table: {', '.join(axes)}"
-        )
+    cells.check_axis("by", by, axes)
     values: dict[AxisValue, None] = {}
     for family in families:
         values |= dict.fromkeys(cell.at[by] for cell in family.cells)

@@ -138,6 +138,15 @@ class Family:
         return tuple(without(self.varying, self.powers))
 
 
+def check_axis(argument: str, axis: str, axes: Iterable[str]) -> None:
+    """Raises FitError unless the argument names an axis."""
+    if axis not in axes:
+        raise FitError(
+            f"{argument}: got {axis!r}; allowed: an axis of the table:"
+            f" {', '.join(axes)}"
+        )
+
+
 def values_of(cells: Sequence[Cell], axis: str) -> set[AxisValue]:
     return {cell.at[axis] for cell in cells}
 
@@ -148,10 +157,8 @@ def numbered(keys: Iterable[Hashable]) -> np.ndarray:
     The numbers start at 0, in the order in which keys first appear.
     """
     numbers: dict[Hashable, int] = {}
-    found = []
-    for key in keys:
-        found.append(numbers.setdefault(key, len(numbers)))
-    return np.array(found, dtype=int)
+    each = [numbers.setdefault(key, len(numbers)) for key in keys]
+    return np.array(each, dtype=int)
 
 
 def evidence(cells: Sequence[Cell]) -> np.ndarray:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ...errors import FitError
+from .cells import check_axis
 from .columns import AxisValue, without
 from .estimate import Estimates, interval
 
@@ -31,10 +31,7 @@ def compare_values(
     Raises FitError if `axis` is not an axis of the family.
     """
     axes = e.family.cells[0].at
-    if axis not in axes:
-        raise FitError(
-            f"compare: got {axis!r}; allowed: an axis of the table: {', '.join(axes)}"
-        )
+    check_axis("compare", axis, axes)
     reference, *others = dict.fromkeys(cell.at[axis] for cell in e.family.cells)
     rest = without(axes, [axis])
     places: dict[AxisValue, dict[tuple[AxisValue, ...], int]] = {}

@@ -17,11 +17,10 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import stdtrit
 
-from ...errors import FitError
 from ...sweep.crossing import MIN_SEEDS, NORMAL, TAIL, Crossing, Curve
 from ...sweep.mean_crossing import AnyCurve, MeanCurve
 from ...sweep.summary import MEAN, Summary
-from .cells import Cell, Family, evidence, numbered
+from .cells import Cell, Family, check_axis, evidence, numbered
 from .columns import AxisValue, without
 from .misfit import ALIKE, Misfit, agreement, half_widths, misfit
 
@@ -419,11 +418,7 @@ def _options(family: Family, axis: str) -> list[list[Option]]:
 
     Raises FitError if `axis` is not an axis of the family.
     """
-    axes = family.cells[0].at
-    if axis not in axes:
-        raise FitError(
-            f"best: got {axis!r}; allowed: an axis of the table: {', '.join(axes)}"
-        )
+    check_axis("best", axis, family.cells[0].at)
     found: dict[object, list[Option]] = {}
     for cell in family.cells:
         rest = dict(cell.at)

@@ -59,7 +59,7 @@ from ..figures.table_of_runs import (
 )
 from ..figures.theory_lines import Theory
 from ..fit import Fit, chosen_summary
-from ..fit.columns import groups
+from ..fit.columns import groups, without
 from ..fit.measure import choose_along, choose_measure
 from ..fit.reading import parse_columns, read_tables
 from ..fit.roles import roles_of, with_stated
@@ -423,22 +423,15 @@ def axes(runs: Runs) -> Cells:
     body = []
     for name in (*runs.axes, runs.along):
         values = ordered(runs.rows[name])
+        shown = ", ".join(map(text, values))
         if len(values) > MOST_VALUES:
             shown = f"{text(values[0])} to {text(values[-1])}, {len(values)} values"
-            if isinstance(values[0], str):
-                shown = f"{len(values)} values"
-        else:
-            shown = ", ".join(map(text, values))
         body.append([name, runs.roles.labels.get(name, ""), shown])
-    for name, value in charts.constants(runs.rows, runs.roles).items():
-        if name not in (*runs.axes, runs.along):
-            meaning = runs.roles.labels.get(name, "")
-            body.append([name, meaning, f"{text(value)} in all rows"])
-    heads = ["axis", "meaning", "values"]
-    if not any(meaning for _, meaning, _ in body):
-        heads = ["axis", "values"]
-        body = [[name, values] for name, _, values in body]
-    return Cells(heads, body)
+    constants = charts.constants(runs.rows, runs.roles)
+    for name in without(constants, (*runs.axes, runs.along)):
+        meaning = runs.roles.labels.get(name, "")
+        body.append([name, meaning, f"{text(constants[name])} in all rows"])
+    return Cells(["axis", "meaning", "values"], body)
 
 
 OPEN_ROWS = 24
