@@ -1,6 +1,6 @@
 """Writes a report: one HTML page, and a folder with its figures.
 
-The page contains the question, figures, critical values, the law, what is censored, and
+The page contains the question, figures, critical values, the summary of the fit, and
 provenance, in this order. The figures are inline SVG.
 The page loads no other files and contains no scripts. The page is dark if the reader's
 browser prefers dark pages, but figures keep a white background.
