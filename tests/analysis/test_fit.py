@@ -455,6 +455,12 @@ def test_a_cell_and_its_copy_have_the_weight_of_one_cell():
     assert_close(exponents(found)["V"], exponents(fit(once))["V"], 0.01)
 
 
+def test_a_copy_names_the_first_cell_of_its_counts():
+    once = table({"L": [8, 12]}, lambda c: 100.0 * c["L"])
+    found = fit(pd.concat([once, once[once["L"] == 8].assign(L=16)])).thresholds
+    assert found["copy_of"].fillna("").tolist() == ["", "", "L = 8"]
+
+
 def copied(frame, **changed):
     """Whether a second cell that differs in `changed` copies the only cell of the
     frame.
